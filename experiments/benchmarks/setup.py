@@ -1,0 +1,72 @@
+"""The problems that are timed: networks, synthetic digits, and a hand-written serial loop to compare with."""
+
+import functools
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+import sgdlab
+from sgdlab import models
+
+EXAMPLES = 1437
+LEARNING_RATE, MOMENTUM = 0.01, 0.9
+
+
+@functools.cache
+def network(kind: str) -> models.Classifier:
+    """The MLP 64-256-256-10 ("mlp"), or the conv net of the main job ("conv")."""
+    rngs = nnx.Rngs(0)
+    return models.classifier(models.MLP((64, 256, 256, 10), rngs=rngs) if kind == "mlp" else models.ConvNet(rngs=rngs))
+
+
+@functools.cache
+def batches(batch_size: int) -> Callable[[jax.Array], models.Batch]:
+    """Synthetic digits on the device, indexed inside the loop."""
+    generator = np.random.default_rng(0)
+    images = jnp.asarray(generator.random((EXAMPLES, 8, 8, 1), np.float32))
+    labels = jnp.asarray(generator.integers(0, 10, EXAMPLES))
+    order = jnp.asarray(generator.permutation(EXAMPLES)[: EXAMPLES // batch_size * batch_size].reshape(-1, batch_size))
+    return jax.tree_util.Partial(_batch, images, labels, order)
+
+
+def _batch(images: jax.Array, labels: jax.Array, order: jax.Array, g: jax.Array) -> models.Batch:
+    chosen = order[g % order.shape[0]]
+    return models.Batch(images[chosen], labels[chosen])
+
+
+def schedule(num_workers: int, num_gradients: int, *, heterogeneous: bool = False, seed: int = 0) -> sgdlab.Schedule:
+    """An asynchronous schedule of a gamma cluster."""
+    return sgdlab.protocols.with_enough_rows(
+        functools.partial(sgdlab.protocols.asynchronous, num_gradients=num_gradients),
+        lambda rows: sgdlab.cluster.gamma(
+            num_workers=num_workers, num_gradients=rows, heterogeneous=heterogeneous, seed=seed
+        ),
+        rows=2 * num_gradients // num_workers + 2,
+    )
+
+
+def replayed(kind: str, batch_size: int, program: sgdlab.replay.Program, rule: sgdlab.rules.ServerRule, mode="event"):
+    """A function that replays a program."""
+    parts = network(kind)
+    return lambda: sgdlab.replay.run(program, rule, parts.grad_fn, parts.params, batches(batch_size), mode=mode).params
+
+
+def serial(kind: str, batch_size: int, steps: int):
+    """SGD with momentum in one `lax.scan`, as one writes it by hand: the fastest that one worker can be."""
+    parts, batch_fn = network(kind), batches(batch_size)
+
+    @jax.jit
+    def train(params, batch_fn):
+        def step(carry, g):
+            params, velocity = carry
+            grads, aux = parts.grad_fn(params, batch_fn(g))
+            velocity = jax.tree.map(lambda v, g: MOMENTUM * v + g, velocity, grads)
+            params = jax.tree.map(lambda p, v: p - LEARNING_RATE * v, params, velocity)
+            return (params, velocity), aux["loss"]
+
+        return jax.lax.scan(step, (params, jax.tree.map(jnp.zeros_like, params)), jnp.arange(steps))
+
+    return lambda: train(parts.params, batch_fn)

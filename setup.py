@@ -1,0 +1,51 @@
+"""Package metadata and dependencies; every tool's settings stand in pyproject.toml."""
+
+import pathlib
+import re
+
+from setuptools import find_packages, setup
+
+ROOT = pathlib.Path(__file__).parent
+VERSION = re.search(r'__version__ = "(.+)"', (ROOT / "sgdlab/__init__.py").read_text(encoding="utf-8")).group(1)
+
+setup(
+    name="sgdlab",
+    version=VERSION,
+    description="Distributed SGD on unequal, unreliable workers: whom to wait for, what to do with a late gradient",
+    long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    packages=find_packages(include=["sgdlab", "sgdlab.*"]),
+    package_data={"sgdlab.results": ["*.html"]},
+    python_requires=">=3.11",
+    install_requires=[
+        "absl-py>=2.1,<3",
+        "array_record>=0.8,<0.9",
+        "flax>=0.12,<0.13",
+        "importlib_resources>=6,<8",  # tensorflow-datasets imports it without requiring it
+        "jax>=0.10,<0.12",
+        "jinja2>=3.1,<4",
+        "matplotlib>=3.9,<4",
+        "ml_collections>=1,<2",
+        "numpy>=2,<3",
+        "optax>=0.2.8,<0.3",
+        "pillow>=11,<14",
+        "scikit-learn>=1.5,<2",
+        "tabulate>=0.9,<0.11",
+        "tensorflow-datasets>=4.9.10,<4.10",
+        "tqdm>=4.66,<5",
+    ],
+    extras_require={
+        "test": ["hypothesis>=6.100,<7", "pytest>=8.2,<10", "pytest-xdist>=3.6,<4"],
+        "lint": ["ruff>=0.14,<0.18"],
+        "gpu": ["jax[cuda12]>=0.10,<0.12"],
+    },
+    classifiers=[
+        "Development Status :: 4 - Beta",
+        "Intended Audience :: Science/Research",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    ],
+)

@@ -1,0 +1,7 @@
+"""sgdlab: whom to wait for, and what to do with a gradient that comes late."""
+
+from sgdlab import cluster, protocols, replay, rules
+from sgdlab.schedule import DROPPED, PENDING, Schedule
+
+__version__ = "0.1.0"
+__all__ = ["DROPPED", "PENDING", "Schedule", "cluster", "protocols", "replay", "rules"]

@@ -1,0 +1,212 @@
+"""Replays a schedule on a virtual clock: gradients by a network, updates by a rule, exactly."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from sgdlab.replay import engine
+from sgdlab.replay.program import Program, lower
+from sgdlab.replay.sharding import Layout
+from sgdlab.rules.server_rule import ServerRule
+from sgdlab.schedule import Schedule
+
+Tree = Any
+Evaluation = dict[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Watch:
+    """What is looked at during a run; none of it changes the run.
+
+    Attributes:
+      every: gradients between two looks, each at the end of an update. None: only at the end.
+      evaluate: `(params, stats) -> {name: scalar}`.
+      report: called with each evaluation as soon as it is there.
+      average_decay: alpha of the Polyak average, average <- alpha average + (1 - alpha) params after each update,
+        from the initial parameters (Chen et al. 2016, Algorithm 2). It is evaluated too, as `average_<name>`.
+        None: not kept.
+      norms: note the distance between the server's parameters and those each gradient was computed on, and the
+        length of each update; it costs about one more pass over the parameters per gradient.
+    """
+
+    every: int | None = None
+    evaluate: Callable[[Tree, Tree], dict[str, Any]] | None = None
+    report: Callable[[Evaluation], None] | None = None
+    average_decay: float | None = None
+    norms: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class History:
+    """What happened to the gradients that entered an update, in order; arrays of length R.
+
+    Attributes:
+      gradient: int32[R], the gradient's row in the schedule.
+      worker: int32[R], who computed it.
+      update: int32[R], the update it entered.
+      delay: float64[R], staleness + 1.
+      arrived: float64[R], seconds, when the server had it.
+      applied: float64[R], seconds, when its update was applied.
+      aux: the scalar leaves of the gradient function's aux, as arrays [R]; other leaves are None.
+      distance: float[R], norm of the server's parameters less those it was computed on; None unless watched.
+      step: float[R], norm of the update that it completed, 0 where it completed none; None unless watched.
+      evaluations: one dict for each look: `gradients`, `updates`, `seconds`, and what `evaluate` gave.
+    """
+
+    gradient: np.ndarray
+    worker: np.ndarray
+    update: np.ndarray
+    delay: np.ndarray
+    arrived: np.ndarray
+    applied: np.ndarray
+    aux: Tree
+    distance: np.ndarray | None
+    step: np.ndarray | None
+    evaluations: list[Evaluation]
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """What a run leaves.
+
+    Attributes:
+      params: the server's parameters.
+      state: the rule's state.
+      stats: running statistics, as given to `run` and folded.
+      average: the Polyak average; None where it was not kept.
+      history: see `History`.
+    """
+
+    params: Tree
+    state: Tree
+    stats: Tree
+    average: Tree
+    history: History
+
+
+def run(
+    schedule: Schedule | Program,
+    rule: ServerRule,
+    grad_fn: Callable[[Tree, Tree], tuple[Tree, Tree]],
+    params: Tree,
+    batch_fn: Callable[[jax.Array], Tree],
+    *,
+    mode: str | None = None,
+    mesh: Mesh | None = None,
+    stats: Tree = None,
+    fold: Callable[[Tree, Tree], Tree] | None = None,
+    watch: Watch | None = None,
+) -> Result:
+    """Executes a schedule: every gradient on the version it read, every update in order.
+
+    Event mode is the definition, one gradient after the other. Wave mode gives the same result: it computes at once
+    the gradients that read only versions made before any of them, then applies them in order. Dropped work is never
+    computed. Memory: one copy of the parameters for each version that some worker holds (at most one a worker; one in
+    all for synchronous schedules), and in wave mode two more for each gradient of the widest wave.
+
+    One program serves every schedule of the same shape and every value of the hyperparameters. Functions are part
+    of the program by identity: pass the same function object again and nothing is compiled anew. A function's own
+    arrays are constants of the program unless it is a `jax.tree_util.Partial`, whose arguments are data.
+
+    Args:
+      schedule: what a protocol made, or its `lower`ed program.
+      rule: what the server does with a gradient.
+      grad_fn: `(params, batch) -> (grads, aux)`; scalar leaves of aux are recorded.
+      params: initial parameters, a pytree of arrays.
+      batch_fn: `(g) -> batch` for gradient g, its row in the schedule; traced.
+      mode: "event", "wave", or None: event on CPU, wave elsewhere and wherever there is a mesh.
+      mesh: one-axis mesh over which wave mode is sharded.
+      stats: initial running statistics; they live at the server.
+      fold: `(stats, aux) -> stats`, once per used gradient, in order.
+      watch: what to look at on the way.
+
+    Returns:
+      A `Result`.
+
+    Raises:
+      ValueError: where arguments do not fit each other.
+
+    Example:
+      >>> import jax.numpy as jnp, numpy as np
+      >>> from sgdlab import protocols, rules
+      >>> schedule = protocols.asynchronous(np.array([[2.0, 3.0], [2.0, 3.0]]), num_gradients=3)
+      >>> grad_fn = lambda params, batch: (params - batch, {"loss": 0.5 * (params - batch) ** 2})
+      >>> result = run(schedule, rules.asgd(learning_rate=0.5), grad_fn, jnp.zeros([]), lambda g: 1.0)
+      >>> float(result.params), result.history.aux["loss"]
+      (1.25, array([0.5  , 0.5  , 0.125], dtype=float32))
+    """
+    watch = watch or Watch()
+    layout = Layout(mesh)
+    waves = _waves(mode, mesh)
+    program = schedule if isinstance(schedule, Program) else lower(schedule, every=watch.every)
+    if rule.num_workers is not None and rule.num_workers < program.num_workers:
+        raise ValueError(
+            f"rule keeps state for num_workers={rule.num_workers}, but schedule has {program.num_workers} workers"
+        )
+    if (stats is None) != (fold is None):
+        raise ValueError("stats and fold must be given together: fold(stats, aux) -> stats")
+    if watch.average_decay is not None and not 0 <= watch.average_decay < 1:
+        raise ValueError(f"average_decay={watch.average_decay} must be at least 0 and below 1")
+
+    parts = engine.Parts(
+        *(_pytree(f) for f in (rule.receive, rule.update, rule.send, grad_fn, batch_fn, fold)), watch.average_decay
+    )
+    width = -(-program.capacity.width // layout.num_devices) * layout.num_devices if waves else 0
+    engine_mode = engine.Mode(program.single, waves, width, watch.norms, layout)
+    rows = engine.rows_of(program, width)
+    carry = engine.start(
+        params, stats, _pytree(rule.init), parts, rows=program.capacity.rows, slots=program.capacity.slots, mode=engine_mode
+    )
+    evaluations: list[Evaluation] = []
+
+    def look(gradients: int) -> None:
+        if watch.evaluate is not None:
+            evaluations.append(_evaluated(watch, carry, program, gradients))
+            if watch.report is not None:
+                watch.report(evaluations[-1])
+
+    look(0)
+    ends = np.searchsorted(program.waves, program.pauses) if waves else program.pauses
+    begin = 0
+    for end, gradients in zip(ends.tolist(), program.pauses.tolist(), strict=True):
+        carry = engine.advance(carry, rows, np.int32(begin), np.int32(end), parts, mode=engine_mode)
+        look(gradients)
+        begin = end
+    return Result(carry.params, carry.state, carry.stats, carry.average, _history(program, carry.records, evaluations))
+
+
+def _pytree(function: Callable | None) -> Callable | None:
+    if function is None or isinstance(function, jax.tree_util.Partial):
+        return function
+    return jax.tree_util.Partial(function)
+
+
+def _waves(mode: str | None, mesh: Mesh | None) -> bool:
+    if mode not in (None, "event", "wave"):
+        raise ValueError(f"mode={mode!r} must be 'event', 'wave' or None")
+    if mode == "event" and mesh is not None:
+        raise ValueError("mode='event' computes one gradient at a time; a mesh shards waves: use mode='wave'")
+    return mode == "wave" or (mode is None and (mesh is not None or jax.default_backend() != "cpu"))
+
+
+def _evaluated(watch: Watch, carry: engine.Carry, program: Program, gradients: int) -> Evaluation:
+    values = dict(watch.evaluate(carry.params, carry.stats))
+    if carry.average is not None:
+        values |= {f"average_{k}": v for k, v in watch.evaluate(carry.average, carry.stats).items()}
+    last = gradients - 1
+    return {
+        "gradients": gradients,
+        "updates": int(program.update[last]) + 1 if gradients else 0,
+        "seconds": float(program.applied[last]) if gradients else 0.0,
+        **{name: float(value) for name, value in jax.device_get(values).items()},
+    }
+
+
+def _history(program: Program, records: engine.Records, evaluations: list[Evaluation]) -> History:
+    records = jax.tree.map(lambda array: np.asarray(array)[: program.num_rows], records)
+    names = ("gradient", "worker", "update", "delay", "arrived", "applied")
+    return History(**{name: getattr(program, name) for name in names}, **records._asdict(), evaluations=evaluations)

@@ -1,0 +1,31 @@
+"""What the server does with a gradient: staleness and penalty rules, as pure functions and optax transforms."""
+
+from sgdlab.rules.adam import adam, adam_gap_aware, adam_staleness_aware
+from sgdlab.rules.asgd import asgd, nag_asgd
+from sgdlab.rules.dana import dana, dana_gap_aware, dana_staleness_aware
+from sgdlab.rules.gap import Gap, GapState
+from sgdlab.rules.gap_aware import gap_aware
+from sgdlab.rules.inject_hyperparams import inject_hyperparams
+from sgdlab.rules.server_rule import ServerRule, as_transform, server_rule
+from sgdlab.rules.staleness_aware import scale_by_delay, staleness_aware, staleness_aware_gradient
+
+__all__ = [
+    "Gap",
+    "GapState",
+    "ServerRule",
+    "adam",
+    "adam_gap_aware",
+    "adam_staleness_aware",
+    "as_transform",
+    "asgd",
+    "dana",
+    "dana_gap_aware",
+    "dana_staleness_aware",
+    "gap_aware",
+    "inject_hyperparams",
+    "nag_asgd",
+    "scale_by_delay",
+    "server_rule",
+    "staleness_aware",
+    "staleness_aware_gradient",
+]

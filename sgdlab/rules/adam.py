@@ -1,0 +1,200 @@
+"""Adam, Adam-SA and Adam-GA: the penalty enters the first moment alone (Barkai et al. 2020, Algorithms 9 to 11)."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from sgdlab.rules.gap import Gap, GapState
+from sgdlab.rules.hyperparameters import (
+    Rate,
+    decay_argument,
+    learning_rate_argument,
+    like,
+    max_learning_rate_argument,
+    number,
+    rate_at,
+    scale,
+)
+from sgdlab.rules.server_rule import ServerRule, Settings, Tree, decayed, lifted, rule_of
+
+
+class PenalisedGradient(NamedTuple):
+    """The message of Adam-SA and Adam-GA."""
+
+    penalised: Tree  # for the first moment.
+    raw: Tree  # for the second moment.
+
+
+class PenalisedAdamState(NamedTuple):
+    """State of Adam-SA and Adam-GA."""
+
+    count: jax.Array  # shape=(), dtype=int32: updates.
+    mu: Tree  # first moment, like the parameters.
+    nu: Tree  # second moment, like the parameters.
+    gap: GapState | None  # of `adam_gap_aware`.
+
+
+def adam(
+    *, learning_rate: Rate, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8, weight_decay: float = 0.0
+) -> ServerRule:
+    r"""Adam at the server, whatever the delay.
+
+    .. math:: m \leftarrow b_1 m + (1 - b_1) g, \quad v \leftarrow b_2 v + (1 - b_2) g^2, \quad
+        \theta \leftarrow \theta - \eta \frac{m / (1 - b_1^k)}{\sqrt{v / (1 - b_2^k)} + \epsilon}
+
+    Args:
+      learning_rate: eta, or an optax schedule counted in updates.
+      b1: decay of the first moment, in [0, 1).
+      b2: decay of the second moment, in [0, 1).
+      eps: added to the root.
+      weight_decay: lambda; lambda theta is added to the gradient (it is not decoupled as in AdamW).
+
+    Returns:
+      A `ServerRule` around `optax.scale_by_adam`.
+
+    Raises:
+      ValueError: where a hyperparameter is not finite or out of its range.
+
+    Source: Kingma and Ba 2015; Barkai et al. 2020, Algorithm 9 (whose bias correction lags by a step in print).
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> rule, params = adam(learning_rate=0.1, eps=0.0), jnp.zeros(1)
+      >>> rule.update(jnp.full(1, 4.0), rule.init(params), params)[0].astype(jnp.bfloat16)
+      Array([-0.1], dtype=bfloat16)
+    """
+    return lifted(_adam, **_checked(learning_rate, b1, b2, eps, weight_decay))
+
+
+def adam_staleness_aware(
+    *, learning_rate: Rate, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8, weight_decay: float = 0.0
+) -> ServerRule:
+    r"""Adam-SA: the gradient is divided by its delay in the first moment, and whole in the second.
+
+    .. math:: m \leftarrow b_1 m + (1 - b_1) \frac{g}{\tau}, \qquad v \leftarrow b_2 v + (1 - b_2) g^2
+
+    Divided in both, the delay would cancel. With a delay of 1 it is Adam. Arguments and errors as in `adam`.
+    Source: Barkai et al. 2020, Algorithm 10.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> rule, params = adam_staleness_aware(learning_rate=0.1, eps=0.0), jnp.zeros(1)
+      >>> state = rule.init(params)
+      >>> message = rule.receive(jnp.ones(1), state, params, worker=0, delay=2, read_params=params)
+      >>> rule.update(message, state, params)[0]
+      Array([-0.05], dtype=float32)
+    """
+    return rule_of(_AdamStalenessAware(**_checked(learning_rate, b1, b2, eps, weight_decay)))
+
+
+def adam_gap_aware(
+    *,
+    learning_rate: Rate,
+    b1: float = 0.9,
+    b2: float = 0.999,
+    eps: float = 1e-8,
+    weight_decay: float = 0.0,
+    max_learning_rate: float | None = None,
+    granularity: str = "parameter",
+) -> ServerRule:
+    r"""Adam-GA: the gradient is divided by its gap in the first moment, and whole in the second.
+
+    .. math:: m \leftarrow b_1 m + (1 - b_1) \frac{g}{G}, \qquad v \leftarrow b_2 v + (1 - b_2) g^2
+
+    The gap's C is averaged over Adam's step :math:`\hat m / (\sqrt{\hat v} + \epsilon)` (`sgdlab.rules.gap`).
+    Arguments and errors as in `adam`; `max_learning_rate` and `granularity` as in `gap_aware`.
+    Source: Barkai et al. 2020, Algorithm 11.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> rule, params = adam_gap_aware(learning_rate=0.1, eps=0.0), jnp.zeros(1)
+      >>> state = rule.init(params)
+      >>> message = rule.receive(jnp.ones(1), state, params, worker=0, delay=1, read_params=params)
+      >>> rule.update(message, state, params)[0]
+      Array([-0.1], dtype=float32)
+    """
+    gap = Gap(max_learning_rate_argument(max_learning_rate, learning_rate), granularity=granularity)
+    return rule_of(_AdamGapAware(**_checked(learning_rate, b1, b2, eps, weight_decay), gap=gap))
+
+
+def _checked(learning_rate: Rate, b1: Any, b2: Any, eps: Any, weight_decay: Any) -> dict[str, Any]:
+    return {
+        "learning_rate": learning_rate_argument(learning_rate),
+        "b1": decay_argument("b1", b1),
+        "b2": decay_argument("b2", b2),
+        "eps": number("eps", eps, lower=0.0),
+        "weight_decay": number("weight_decay", weight_decay, lower=0.0),
+    }
+
+
+def _adam(*, learning_rate: Rate, b1: Any, b2: Any, eps: Any, weight_decay: Any):
+    update = optax.chain(optax.scale_by_adam(b1, b2, eps), optax.scale_by_learning_rate(learning_rate))
+    return optax.add_decayed_weights(weight_decay), update
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class _PenalisedAdam(Settings):
+    learning_rate: Rate
+    b1: Any
+    b2: Any
+    eps: Any
+    weight_decay: Any
+
+    def init(self, params: Tree) -> PenalisedAdamState:
+        zeros = optax.tree.zeros_like
+        return PenalisedAdamState(jnp.zeros([], jnp.int32), zeros(params), zeros(params), self._init_gap(params))
+
+    def update(
+        self, message: PenalisedGradient, state: PenalisedAdamState, params: Tree, **extra: Any
+    ) -> tuple[Tree, PenalisedAdamState]:
+        del params, extra
+        count = optax.safe_increment(state.count)
+        mu = _average(state.mu, message.penalised, self.b1)
+        nu = _average(state.nu, jax.tree.map(jnp.square, message.raw), self.b2)
+        step = jax.tree.map(
+            lambda m, v: m / (jnp.sqrt(v) + like(self.eps, v)),
+            optax.tree.bias_correction(mu, self.b1, count),
+            optax.tree.bias_correction(nu, self.b2, count),
+        )
+        new_state = PenalisedAdamState(count, mu, nu, self._fold_gap(state.gap, step))
+        return scale(step, -rate_at(self.learning_rate, state.count)), new_state
+
+    def _init_gap(self, params: Tree) -> GapState | None:
+        del params
+
+    def _fold_gap(self, state: GapState | None, step: Tree) -> GapState | None:
+        del state, step
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class _AdamStalenessAware(_PenalisedAdam):
+    def receive(self, grads: Tree, state: PenalisedAdamState, params: Tree, *, delay: Any, **extra: Any):
+        del state, extra
+        raw = decayed(grads, params, self.weight_decay)
+        return PenalisedGradient(penalised=jax.tree.map(lambda g: g / like(delay, g), raw), raw=raw)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class _AdamGapAware(_PenalisedAdam):
+    gap: Gap
+
+    def receive(self, grads: Tree, state: PenalisedAdamState, params: Tree, *, read_params: Tree, **extra: Any):
+        del extra
+        raw = decayed(grads, params, self.weight_decay)
+        return PenalisedGradient(penalised=self.gap.divide(raw, state.gap, params, read_params), raw=raw)
+
+    def _init_gap(self, params: Tree) -> GapState:
+        return self.gap.init(params)
+
+    def _fold_gap(self, state: GapState, step: Tree) -> GapState:
+        return self.gap.fold(state, step)
+
+
+def _average(moment: Tree, value: Tree, decay: Any) -> Tree:
+    return jax.tree.map(lambda m, x: (1 - like(decay, x)) * x + like(decay, m) * m, moment, value)

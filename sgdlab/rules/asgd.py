@@ -1,0 +1,62 @@
+"""ASGD and NAG-ASGD: asynchronous SGD, with or without momentum (Barkai et al. 2020, Algorithm 2)."""
+
+from typing import Any
+
+import optax
+
+from sgdlab.rules.hyperparameters import Rate, learning_rate_argument, momentum_argument, number
+from sgdlab.rules.server_rule import ServerRule, lifted
+
+
+def asgd(
+    *, learning_rate: Rate, momentum: float = 0.0, nesterov: bool = False, weight_decay: float = 0.0
+) -> ServerRule:
+    r"""Asynchronous SGD: the server applies every gradient as if it were fresh.
+
+    .. math:: v_{k+1} = \gamma v_k + g_k + \lambda \theta_k, \qquad \theta_{k+1} = \theta_k - \eta_k v_{k+1}
+
+    With `nesterov`, the step is :math:`\eta_k (\gamma v_{k+1} + g_k)`. There is no dampening; momentum correction
+    (Goyal et al. 2017) holds by construction, since the learning rate multiplies v outside the momentum.
+
+    Args:
+      learning_rate: eta, or an optax schedule counted in updates.
+      momentum: gamma in (-1, 1). Barkai et al., section 6, run ASGD without.
+      nesterov: whether the step looks ahead, as in `optax.trace`.
+      weight_decay: lambda, added to the gradient at the server's parameters.
+
+    Returns:
+      A `ServerRule` with one velocity as state.
+
+    Raises:
+      ValueError: where a hyperparameter is not finite or out of its range.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> rule, params = asgd(learning_rate=0.5), jnp.ones(1)
+      >>> rule.update(jnp.ones(1), rule.init(params), params)[0]
+      Array([-0.5], dtype=float32)
+    """
+    return lifted(
+        _momentum_sgd,
+        nesterov=bool(nesterov),
+        learning_rate=learning_rate_argument(learning_rate),
+        momentum=momentum_argument(momentum),
+        weight_decay=number("weight_decay", weight_decay, lower=0.0),
+    )
+
+
+def nag_asgd(*, learning_rate: Rate, momentum: float = 0.9, weight_decay: float = 0.0) -> ServerRule:
+    """`asgd` with Nesterov's accelerated gradient: Barkai et al.'s NAG-ASGD. Arguments as there.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> rule, params = nag_asgd(learning_rate=1.0, momentum=0.5), jnp.ones(1)
+      >>> rule.update(jnp.ones(1), rule.init(params), params)[0]
+      Array([-1.5], dtype=float32)
+    """
+    return asgd(learning_rate=learning_rate, momentum=momentum, nesterov=True, weight_decay=weight_decay)
+
+
+def _momentum_sgd(*, learning_rate: Rate, momentum: Any, weight_decay: Any, nesterov: bool):
+    update = optax.chain(optax.trace(momentum, nesterov), optax.scale_by_learning_rate(learning_rate))
+    return optax.add_decayed_weights(weight_decay), update

@@ -1,0 +1,77 @@
+"""`optax.inject_hyperparams` for rules: hyperparameters that live in the state, to be read and changed during a run."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from sgdlab.rules.server_rule import ServerRule, Tree
+
+
+class InjectedState(NamedTuple):
+    """State of a rule with injected hyperparameters."""
+
+    hyperparams: dict[str, jax.Array]  # shape=() each.
+    inner: Tree
+
+
+def inject_hyperparams(factory: Callable[..., ServerRule]) -> Callable[..., ServerRule]:
+    """Makes the float hyperparameters of a rule part of its state.
+
+    `state.hyperparams["learning_rate"]` can then be read, and replaced between two segments of a run. Whole numbers,
+    text, True, False and schedules stay as they are.
+
+    Args:
+      factory: one of this package's rules, or any function that returns a `ServerRule`.
+
+    Returns:
+      A factory with the same arguments.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from sgdlab import rules
+      >>> rule, params = rules.inject_hyperparams(rules.asgd)(learning_rate=0.1), jnp.zeros(1)
+      >>> state = rule.init(params)
+      >>> state.hyperparams["learning_rate"] = jnp.asarray(0.5)
+      >>> rule.update(jnp.ones(1), state, params)[0]
+      Array([-0.5], dtype=float32)
+    """
+    signature = inspect.signature(factory)
+
+    @functools.wraps(factory)
+    def injected(*args: Any, **kwargs: Any) -> ServerRule:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        given = factory(*bound.args, **bound.kwargs)  # refuses bad values at once
+        numeric = {name: value for name, value in bound.arguments.items() if _is_float(value)}
+        others = {name: value for name, value in bound.arguments.items() if name not in numeric}
+
+        def at(state: InjectedState) -> ServerRule:
+            return factory(**others, **state.hyperparams)
+
+        def init(params: Tree) -> InjectedState:
+            dtype = optax.tree.dtype(params, "lowest")
+            return InjectedState({k: jnp.asarray(v, dtype) for k, v in numeric.items()}, given.init(params))
+
+        def receive(grads, state, params, **extra):
+            return at(state).receive(grads, state.inner, params, **extra)
+
+        def update(message, state, params, **extra):
+            updates, inner = at(state).update(message, state.inner, params, **extra)
+            return updates, InjectedState(state.hyperparams, inner)
+
+        def send(params, state):
+            return at(state).send(params, state.inner)
+
+        return ServerRule(init, receive, update, send, given.num_workers)
+
+    return injected
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, (float, jax.Array, np.ndarray, np.floating))

@@ -1,0 +1,107 @@
+"""Staleness-Aware: stale steps, or stale gradients, divided by their delay (Zhang et al. 2015b; Barkai et al. 2020)."""
+
+from typing import Any
+
+import jax
+import optax
+
+from sgdlab.rules.hyperparameters import Rate, learning_rate_argument, like, momentum_argument, number
+from sgdlab.rules.server_rule import ServerRule, lifted
+
+
+def scale_by_delay() -> optax.GradientTransformationExtraArgs:
+    r"""Divides what passes through by the delay :math:`\tau` = staleness + 1, the extra argument `delay`.
+
+    The place in a chain is the method: after the momentum it penalises the step (Barkai et al., Algorithm 3),
+    before it the gradient (Algorithm 5).
+
+    Returns:
+      A stateless optax transform; without a `delay` it changes nothing.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> transform = scale_by_delay()
+      >>> transform.update(jnp.ones(1), transform.init(jnp.ones(1)), delay=4)[0]
+      Array([0.25], dtype=float32)
+    """
+
+    def update(updates, state, params=None, *, delay=1, **extra_args):
+        del params, extra_args
+        return jax.tree.map(lambda leaf: leaf / like(delay, leaf), updates), state
+
+    return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
+
+
+def staleness_aware(
+    *, learning_rate: Rate, momentum: float = 0.9, nesterov: bool = True, weight_decay: float = 0.0
+) -> ServerRule:
+    r"""Staleness-Aware (SA): the step of a stale gradient is divided by its delay.
+
+    .. math:: v_{k+1} = \gamma v_k + g_k + \lambda \theta_k, \qquad
+        \theta_{k+1} = \theta_k - \frac{\eta_k}{\tau_k} v_{k+1}
+
+    With `nesterov`, :math:`v_{k+1}` in the step is :math:`\gamma v_{k+1} + g_k`. With a delay of 1 it is NAG.
+
+    Args:
+      learning_rate: eta, or an optax schedule counted in updates.
+      momentum: gamma in (-1, 1).
+      nesterov: whether the step looks ahead; Barkai et al. run SA on NAG.
+      weight_decay: lambda, added to the gradient at the server's parameters.
+
+    Returns:
+      A `ServerRule`: `optax.chain(optax.trace, scale_by_delay, optax.scale_by_learning_rate)`.
+
+    Raises:
+      ValueError: where a hyperparameter is not finite or out of its range.
+
+    Source: Zhang et al. 2015b; Barkai et al. 2020, Algorithm 3.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> rule, params = staleness_aware(learning_rate=1.0, momentum=0.5), jnp.ones(1)
+      >>> rule.update(jnp.ones(1), rule.init(params), params, delay=3)[0]
+      Array([-0.5], dtype=float32)
+    """
+    return lifted(_penalised_step, nesterov=bool(nesterov), **_checked(learning_rate, momentum, weight_decay))
+
+
+def staleness_aware_gradient(
+    *, learning_rate: Rate, momentum: float = 0.9, nesterov: bool = True, weight_decay: float = 0.0
+) -> ServerRule:
+    r"""Staleness-Aware-Gradient: the stale gradient itself is divided by its delay, before the momentum.
+
+    .. math:: v_{k+1} = \gamma v_k + \frac{g_k + \lambda \theta_k}{\tau_k}, \qquad
+        \theta_{k+1} = \theta_k - \eta_k v_{k+1}
+
+    So a stale gradient stays small in the velocity too, and cannot come back at full size with the next fresh one.
+    Arguments, errors and `nesterov` as in `staleness_aware`.
+
+    Source: Barkai et al. 2020, Algorithm 5.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> rule, params = staleness_aware_gradient(learning_rate=1.0, nesterov=False), jnp.ones(1)
+      >>> rule.receive(jnp.ones(1), rule.init(params), params, worker=0, delay=4, read_params=params)
+      Array([0.25], dtype=float32)
+    """
+    return lifted(_penalised_gradient, nesterov=bool(nesterov), **_checked(learning_rate, momentum, weight_decay))
+
+
+def _checked(learning_rate: Rate, momentum: Any, weight_decay: Any) -> dict[str, Any]:
+    return {
+        "learning_rate": learning_rate_argument(learning_rate),
+        "momentum": momentum_argument(momentum),
+        "weight_decay": number("weight_decay", weight_decay, lower=0.0),
+    }
+
+
+def _penalised_step(*, learning_rate: Rate, momentum: Any, weight_decay: Any, nesterov: bool):
+    update = optax.chain(
+        optax.trace(momentum, nesterov), scale_by_delay(), optax.scale_by_learning_rate(learning_rate)
+    )
+    return optax.add_decayed_weights(weight_decay), update
+
+
+def _penalised_gradient(*, learning_rate: Rate, momentum: Any, weight_decay: Any, nesterov: bool):
+    receive = optax.chain(optax.add_decayed_weights(weight_decay), scale_by_delay())
+    return receive, optax.chain(optax.trace(momentum, nesterov), optax.scale_by_learning_rate(learning_rate))

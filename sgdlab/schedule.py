@@ -1,0 +1,235 @@
+"""The Schedule: which gradients enter which updates, and when.
+
+The order in which gradients arrive never depends on their values. A schedule is therefore all that a protocol
+has to say, and all that a runner has to know.
+"""
+
+import dataclasses
+import os
+import pathlib
+import zipfile
+
+import numpy as np
+
+from sgdlab import files
+
+DROPPED = -1
+"""`Schedule.update` of a gradient that arrived too late and was thrown away."""
+
+PENDING = -2
+"""`Schedule.update` of a gradient that was still being computed when the run ended."""
+
+_DTYPES = {
+    "worker": np.int32,
+    "read": np.int32,
+    "update": np.int32,
+    "started": np.float64,
+    "arrived": np.float64,
+    "applied": np.float64,
+}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Schedule:
+    """Which gradients enter which updates, and when.
+
+    G gradients, U updates, S parameter blocks (one per server; 1 unless said otherwise), N workers. Version v of a
+    block is the block after v updates. Rows stand in dependency order: a row reads only versions formed by earlier
+    rows (order of arrival where S = 1); within a block by (update, row). Equal times are ordered by worker number.
+
+    Attributes:
+      worker: int32[G], who computed gradient g.
+      read: int32[G, S], the version of each block that g was computed on; 0 is the initial parameters.
+      update: int32[G, S], the update of that block which g entered, counted from 0; `DROPPED` (-1), or `PENDING`
+        (-2) when the run ended first.
+      started: float64[G], seconds, when the worker began.
+      arrived: float64[G, S], seconds, when the block's server had it (pending work: when it would have).
+      applied: float64[U, S], seconds, when update u was applied to block s; NaN past a block's last update.
+      num_workers: N.
+
+    Raises:
+      ValueError: from the constructor, where the arrays contradict each other; it names the first row that does.
+
+    Example:
+      >>> import numpy as np
+      >>> from sgdlab import protocols
+      >>> schedule = protocols.asynchronous(np.array([[2.0, 3.0], [2.0, 3.0], [2.0, 3.0]]))
+      >>> print(schedule)
+      Schedule: 2 workers, 4 updates from 4 gradients (0 dropped, 1 pending) in 6 s, mean staleness 0.5
+      >>> schedule.staleness().compressed()
+      array([0, 1, 0, 1], dtype=int32)
+    """
+
+    worker: np.ndarray
+    read: np.ndarray
+    update: np.ndarray
+    started: np.ndarray
+    arrived: np.ndarray
+    applied: np.ndarray
+    num_workers: int
+
+    def __post_init__(self) -> None:
+        for name, dtype in _DTYPES.items():
+            array = np.ascontiguousarray(getattr(self, name), dtype)
+            array.flags.writeable = False
+            object.__setattr__(self, name, array)
+        object.__setattr__(self, "num_workers", int(self.num_workers))
+        _check_shapes(self)
+        _check_order(self)
+
+    @property
+    def num_gradients(self) -> int:
+        """G: rows, whatever became of them."""
+        return self.worker.shape[0]
+
+    @property
+    def num_updates(self) -> int:
+        """U: updates of the block that has most."""
+        return self.applied.shape[0]
+
+    @property
+    def num_blocks(self) -> int:
+        """S: parameter blocks, each with a server of its own."""
+        return self.applied.shape[1]
+
+    def used(self) -> np.ndarray:
+        """bool[G, S]: the gradient entered an update."""
+        return self.update >= 0
+
+    def dropped(self) -> np.ndarray:
+        """bool[G, S]: the gradient was thrown away."""
+        return self.update == DROPPED
+
+    def pending(self) -> np.ndarray:
+        """bool[G, S]: the gradient was under way when the run ended."""
+        return self.update == PENDING
+
+    def staleness(self) -> np.ma.MaskedArray:
+        """int32[G, S], masked where the gradient was not used: updates between reading and entering (0 is fresh)."""
+        return np.ma.masked_array(self.update - self.read, mask=~self.used())
+
+    def delay(self) -> np.ma.MaskedArray:
+        """int32[G, S], masked where the gradient was not used: staleness + 1, Barkai et al.'s tau."""
+        return self.staleness() + np.int32(1)
+
+    def wall_clock(self) -> float:
+        """Seconds from the start to the last update of any block."""
+        return float(np.nanmax(self.applied)) if self.num_updates else 0.0
+
+    def gradients_per_second(self) -> float:
+        """Gradients that entered an update (of any block) per second of virtual time."""
+        return _per_second(self.used().any(axis=1).sum(), self.wall_clock())
+
+    def updates_per_second(self) -> float:
+        """Updates of the block that has most, per second of virtual time."""
+        return _per_second(self.num_updates, self.wall_clock())
+
+    def busy_share(self) -> np.ndarray:
+        """float64[N]: share of the wall clock that each worker spent on gradients, whatever became of them."""
+        return self._share(np.ones(self.num_gradients, bool))
+
+    def idle_share(self) -> np.ndarray:
+        """float64[N]: share of the wall clock that each worker spent waiting."""
+        return np.clip(1.0 - self.busy_share(), 0.0, 1.0)
+
+    def wasted_share(self) -> np.ndarray:
+        """float64[N]: share of the wall clock that each worker spent on gradients that no update used."""
+        return self._share(self.dropped().all(axis=1))
+
+    def _share(self, rows: np.ndarray) -> np.ndarray:
+        end = self.wall_clock()
+        if end == 0.0:
+            return np.zeros(self.num_workers)
+        seconds = np.minimum(self.arrived.max(axis=1), end) - np.minimum(self.started, end)
+        return np.bincount(self.worker[rows], weights=seconds[rows], minlength=self.num_workers) / end
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the schedule to one `.npz` file, through a temporary name, so that a crash leaves no half of it."""
+        with files.replacing(path) as file:
+            np.savez_compressed(file, num_workers=self.num_workers, **{name: getattr(self, name) for name in _DTYPES})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "Schedule":
+        """Reads and validates a schedule that `save` wrote; nothing is unpickled.
+
+        Raises:
+          ValueError: where the file is not such a schedule.
+        """
+        try:
+            with np.load(pathlib.Path(path), allow_pickle=False) as stored:
+                fields = {name: stored[name] for name in _DTYPES}
+                num_workers = int(stored["num_workers"])
+        except (KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as error:
+            raise ValueError(f"path={str(path)!r} is not a schedule written by Schedule.save: {error}") from error
+        return cls(**fields, num_workers=num_workers)
+
+    def __str__(self) -> str:
+        used, staleness = self.used().any(axis=1).sum(), self.staleness()
+        mean = f"{staleness.mean():.3g}" if used else "undefined"
+        blocks = f" of {self.num_blocks} blocks" if self.num_blocks > 1 else ""
+        return (
+            f"Schedule: {self.num_workers} workers, {self.num_updates} updates{blocks} from {used} gradients "
+            f"({self.dropped().all(axis=1).sum()} dropped, {self.pending().all(axis=1).sum()} pending) "
+            f"in {self.wall_clock():.6g} s, mean staleness {mean}"
+        )
+
+
+def _per_second(count: int, seconds: float) -> float:
+    return float(count) / seconds if seconds > 0 else 0.0
+
+
+def _check_shapes(schedule: Schedule) -> None:
+    if schedule.num_workers < 1:
+        raise ValueError(f"num_workers={schedule.num_workers} must be at least 1")
+    if schedule.worker.ndim != 1 or schedule.applied.ndim != 2:
+        raise ValueError(
+            f"worker must have shape [G] and applied [U, S]; they have {schedule.worker.shape}, {schedule.applied.shape}"
+        )
+    gradients, blocks = schedule.worker.shape[0], schedule.applied.shape[1]
+    if blocks < 1:
+        raise ValueError(f"applied of shape {schedule.applied.shape} has no block; S must be at least 1")
+    expected = {"read": (gradients, blocks), "update": (gradients, blocks), "arrived": (gradients, blocks)}
+    for name, shape in (expected | {"started": (gradients,)}).items():
+        if getattr(schedule, name).shape != shape:
+            raise ValueError(f"{name} has shape {getattr(schedule, name).shape}; worker and applied call for {shape}")
+
+
+def _check_order(schedule: Schedule) -> None:
+    """Raises where a row contradicts the rows before it."""
+    worker, update, used = schedule.worker, schedule.update, schedule.used()
+    _refuse((worker < 0) | (worker >= schedule.num_workers), "worker", worker, f"0 to {schedule.num_workers - 1}")
+    _refuse(
+        (update < PENDING) | (update >= schedule.num_updates),
+        "update",
+        update,
+        f"{PENDING} (pending), {DROPPED} (dropped) or 0 to {schedule.num_updates - 1}",
+    )
+    _refuse(~np.isfinite(schedule.started) | (schedule.started < 0), "started", schedule.started, "finite, not negative")
+    _refuse(
+        ~(schedule.arrived > schedule.started[:, None]),
+        "arrived",
+        schedule.arrived,
+        "later than started (run-times must be long enough to move the clock)",
+    )
+    for block in range(schedule.num_blocks):
+        rows = np.flatnonzero(used[:, block])
+        entered = update[rows, block]
+        steps = np.diff(entered, prepend=-1)
+        _refuse((steps < 0) | (steps > 1), "update", entered, "non-decreasing from 0 without a gap", rows)
+        if entered.size and np.isnan(schedule.applied[: entered[-1] + 1, block]).any():
+            raise ValueError(f"applied is NaN for an update of block {block} that gradients entered")
+        # Version v exists once the last row of update v - 1 has come: count the updates complete before each row.
+        last = np.flatnonzero(np.diff(entered, append=schedule.num_updates))
+        made = np.zeros(schedule.num_gradients, np.int32)
+        made[rows[last]] = 1
+        exists = np.cumsum(made, dtype=np.int32) - made
+        read = schedule.read[:, block]
+        _refuse((read < 0) | (read > exists), "read", read, "0 or a version that earlier rows have formed")
+
+
+def _refuse(bad: np.ndarray, name: str, values: np.ndarray, right: str, rows: np.ndarray | None = None) -> None:
+    if not bad.any():
+        return
+    first = tuple(int(i) for i in np.argwhere(bad)[0])
+    row = int(rows[first[0]]) if rows is not None else first[0]
+    raise ValueError(f"{name}={values[first]} in row {row} must be {right}")

@@ -1,0 +1,17 @@
+"""Every test runs in float64 on four devices of this machine's processor; docstring examples run as users would."""
+
+import os
+
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=4"
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import jax
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def x64():
+    """Double precision: what is compared is the algorithm, not its rounding."""
+    jax.config.update("jax_enable_x64", True)
+    yield
+    jax.config.update("jax_enable_x64", False)
