@@ -1,0 +1,1 @@
+"""Launchers, and one folder for each paper: what a person runs."""

@@ -57,7 +57,7 @@ class Schedule:
       >>> print(schedule)
       Schedule: 2 workers, 4 updates from 4 gradients (0 dropped, 1 pending) in 6 s, mean staleness 0.5
       >>> schedule.staleness().compressed()
-      array([0, 1, 0, 1], dtype=int32)
+      array([0, 1, 1, 0], dtype=int32)
     """
 
     worker: np.ndarray
@@ -183,7 +183,8 @@ def _check_shapes(schedule: Schedule) -> None:
         raise ValueError(f"num_workers={schedule.num_workers} must be at least 1")
     if schedule.worker.ndim != 1 or schedule.applied.ndim != 2:
         raise ValueError(
-            f"worker must have shape [G] and applied [U, S]; they have {schedule.worker.shape}, {schedule.applied.shape}"
+            "worker must have shape [G] and applied [U, S]; they have "
+            f"{schedule.worker.shape} and {schedule.applied.shape}"
         )
     gradients, blocks = schedule.worker.shape[0], schedule.applied.shape[1]
     if blocks < 1:
@@ -204,7 +205,9 @@ def _check_order(schedule: Schedule) -> None:
         update,
         f"{PENDING} (pending), {DROPPED} (dropped) or 0 to {schedule.num_updates - 1}",
     )
-    _refuse(~np.isfinite(schedule.started) | (schedule.started < 0), "started", schedule.started, "finite, not negative")
+    _refuse(
+        ~np.isfinite(schedule.started) | (schedule.started < 0), "started", schedule.started, "finite, not negative"
+    )
     _refuse(
         ~(schedule.arrived > schedule.started[:, None]),
         "arrived",

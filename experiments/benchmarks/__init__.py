@@ -1,0 +1,1 @@
+"""Measured figures, each beside the one it is compared to."""

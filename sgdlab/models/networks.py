@@ -1,5 +1,6 @@
 """The small networks for 8x8 digits: a multilayer perceptron and a convolutional net, in Flax (nnx)."""
 
+import itertools
 from collections.abc import Sequence
 
 import jax
@@ -31,7 +32,7 @@ class MLP(nnx.Module):
         init = nnx.initializers.he_normal()
         self.layers = nnx.List(
             nnx.Linear(before, after, kernel_init=init, param_dtype=param_dtype, rngs=rngs)
-            for before, after in zip(widths[:-1], widths[1:], strict=True)
+            for before, after in itertools.pairwise(widths)
         )
 
     def __call__(self, images: jax.Array) -> jax.Array:

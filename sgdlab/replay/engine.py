@@ -146,7 +146,9 @@ def _event(carry: Carry, rows: Rows, row: jax.Array, parts: Parts, mode: Mode) -
     """One gradient: load, differentiate, apply."""
     slot = rows.load[row]
     # A branch of its own keeps XLA from copying the whole buffer, where the loop body also writes to it.
-    read = jax.tree.map(lambda buffer: jax.lax.cond(slot >= 0, lambda: buffer[slot], lambda: jnp.zeros_like(buffer[0])), carry.slots)
+    read = jax.tree.map(
+        lambda buffer: jax.lax.cond(slot >= 0, lambda: buffer[slot], lambda: jnp.zeros_like(buffer[0])), carry.slots
+    )
     grads, aux = parts.grad_fn(read, parts.batch_fn(rows.gradient[row]))
     return _apply(carry, rows, row, (read, grads, aux), parts, mode)
 
@@ -167,7 +169,9 @@ def _wave(carry: Carry, rows: Rows, wave: jax.Array, parts: Parts, mode: Mode) -
     return jax.lax.fori_loop(begin, end, step, carry)
 
 
-def _apply(carry: Carry, rows: Rows, row: jax.Array, computed: tuple[Tree, Tree, Tree], parts: Parts, mode: Mode) -> Carry:
+def _apply(
+    carry: Carry, rows: Rows, row: jax.Array, computed: tuple[Tree, Tree, Tree], parts: Parts, mode: Mode
+) -> Carry:
     """The server receives one gradient, and updates where it is its update's last: the same in both modes."""
     # Without the barrier XLA fuses the update into the gradient, differently in the two modes, and rounds differently.
     read, grads, aux = jax.lax.optimization_barrier(computed)
@@ -181,9 +185,7 @@ def _apply(carry: Carry, rows: Rows, row: jax.Array, computed: tuple[Tree, Tree,
     share = lambda total, leaf: jnp.where(rows.first[row], 0, total) + leaf / rows.count[row].astype(leaf.dtype)
     message = jax.tree.map(share, carry.message, message)
     carry = carry._replace(message=message, records=records)
-    return jax.lax.cond(
-        rows.last[row], lambda c: _update(c, c.message, rows, row, parts, None), lambda c: c, carry
-    )
+    return jax.lax.cond(rows.last[row], lambda c: _update(c, c.message, rows, row, parts, None), lambda c: c, carry)
 
 
 def _update(carry: Carry, message: Tree, rows: Rows, row: jax.Array, parts: Parts, worker: jax.Array | None) -> Carry:

@@ -24,7 +24,9 @@ class Capacity:
 
     def __or__(self, other: "Capacity") -> "Capacity":
         """The capacity that fits both."""
-        return Capacity(*(max(a, b) for a, b in zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)))
+        return Capacity(
+            *(max(a, b) for a, b in zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True))
+        )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -168,7 +170,9 @@ def _slots(read: np.ndarray, update: np.ndarray, last: np.ndarray) -> tuple[np.n
     load, store = np.zeros(read.size, np.int32), np.zeros(read.size, np.int32)
     slot = np.full(versions, -1)
     slot[0], size, free = 0, 1, []
-    for row, (version, made, complete) in enumerate(zip(read.tolist(), (update + 1).tolist(), last.tolist(), strict=True)):
+    for row, (version, made, complete) in enumerate(
+        zip(read.tolist(), (update + 1).tolist(), last.tolist(), strict=True)
+    ):
         load[row] = slot[version]
         if until[version] == row:
             heapq.heappush(free, slot[version])
@@ -189,9 +193,7 @@ def _pauses(last: np.ndarray, every: int | None) -> np.ndarray:
     return np.unique([*ends[np.searchsorted(ends, wanted)], ends[-1]]).astype(np.int32)
 
 
-def _waves(
-    read: np.ndarray, update: np.ndarray, last: np.ndarray, pauses: set[int], width: int | None
-) -> np.ndarray:
+def _waves(read: np.ndarray, update: np.ndarray, last: np.ndarray, pauses: set[int], width: int | None) -> np.ndarray:
     """Cuts the rows before the first one that reads a version made inside its wave."""
     maker = np.full(int(update[-1]) + 2, -1)
     maker[update[last] + 1] = np.flatnonzero(last)

@@ -159,7 +159,13 @@ def run(
     engine_mode = engine.Mode(program.single, waves, width, watch.norms, layout)
     rows = engine.rows_of(program, width)
     carry = engine.start(
-        params, stats, _pytree(rule.init), parts, rows=program.capacity.rows, slots=program.capacity.slots, mode=engine_mode
+        params,
+        stats,
+        _pytree(rule.init),
+        parts,
+        rows=program.capacity.rows,
+        slots=program.capacity.slots,
+        mode=engine_mode,
     )
     evaluations: list[Evaluation] = []
 

@@ -21,7 +21,7 @@ class Layout:
 
     def __post_init__(self) -> None:
         if self.mesh is not None and len(self.mesh.axis_names) != 1:
-            raise ValueError(f"mesh has axes {self.mesh.axis_names}; replay shards waves over a mesh of exactly one axis")
+            raise ValueError(f"mesh has axes {self.mesh.axis_names}; replay shards waves over exactly one axis")
 
     @property
     def num_devices(self) -> int:

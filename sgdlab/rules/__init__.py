@@ -8,6 +8,7 @@ from sgdlab.rules.gap_aware import gap_aware
 from sgdlab.rules.inject_hyperparams import inject_hyperparams
 from sgdlab.rules.server_rule import ServerRule, as_transform, server_rule
 from sgdlab.rules.staleness_aware import scale_by_delay, staleness_aware, staleness_aware_gradient
+from sgdlab.rules.tabulated import tabulated
 
 __all__ = [
     "Gap",
@@ -28,4 +29,5 @@ __all__ = [
     "server_rule",
     "staleness_aware",
     "staleness_aware_gradient",
+    "tabulated",
 ]

@@ -63,8 +63,9 @@ def adam(
     Example:
       >>> import jax.numpy as jnp
       >>> rule, params = adam(learning_rate=0.1, eps=0.0), jnp.zeros(1)
-      >>> rule.update(jnp.full(1, 4.0), rule.init(params), params)[0].astype(jnp.bfloat16)
-      Array([-0.1], dtype=bfloat16)
+      >>> updates, _ = rule.update(jnp.full(1, 4.0), rule.init(params), params)
+      >>> f"{updates[0]:.4f}"
+      '-0.1000'
     """
     return lifted(_adam, **_checked(learning_rate, b1, b2, eps, weight_decay))
 

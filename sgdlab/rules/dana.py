@@ -148,9 +148,7 @@ class _Dana(Settings):
     def send(self, params: Tree, state: DanaState) -> Tree:
         # The rate of the update just made; before the first one the sum is zero and any rate will do.
         rate = rate_at(self.learning_rate, jnp.maximum(state.count - 1, 0))
-        return jax.tree.map(
-            lambda p, total: p - like(rate, p) * like(self.momentum, p) * total, params, state.total
-        )
+        return jax.tree.map(lambda p, total: p - like(rate, p) * like(self.momentum, p) * total, params, state.total)
 
     def _init_gap(self, params: Tree) -> GapState | None:
         del params

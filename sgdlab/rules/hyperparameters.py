@@ -56,13 +56,14 @@ def momentum_argument(value: Any, name: str = "momentum") -> Any:
 
 def decay_argument(name: str, value: Any) -> Any:
     """Checks the decay of a moving average: [0, 1)."""
-    if number(name, value, lower=0.0, upper=1.0) is value and _is_one(value):
+    number(name, value, lower=0.0, upper=1.0)
+    if _equals(value, 1):
         raise ValueError(f"{name}={value} must be at least 0 and below 1")
     return value
 
 
-def _is_one(value: Any) -> bool:
-    return not isinstance(value, jax.core.Tracer) and np.ndim(value) == 0 and float(value) == 1.0
+def _equals(value: Any, excluded: float) -> bool:
+    return not isinstance(value, jax.core.Tracer) and np.ndim(value) == 0 and float(value) == excluded
 
 
 def workers_argument(value: Any) -> int:
@@ -82,7 +83,7 @@ def max_learning_rate_argument(max_learning_rate: Any, learning_rate: Rate) -> A
             )
         max_learning_rate = learning_rate
     number("max_learning_rate", max_learning_rate, lower=0.0)
-    if not isinstance(max_learning_rate, jax.core.Tracer) and np.ndim(max_learning_rate) == 0 and max_learning_rate == 0:
+    if _equals(max_learning_rate, 0):
         raise ValueError(f"max_learning_rate={max_learning_rate} must be positive")
     return max_learning_rate
 

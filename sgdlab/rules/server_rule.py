@@ -97,7 +97,7 @@ class _Lifted(Settings):
     def init(self, params: Tree) -> Tree:
         receive, update = self._made(params)
         if jax.tree.leaves(jax.eval_shape(receive.init, params)):
-            raise ValueError("receive must be a stateless optax transform: a gradient is received many times per update")
+            raise ValueError("receive must be a stateless optax transform: an update can receive many gradients")
         return update.init(params)
 
     def receive(self, grads: Tree, state: Tree, params: Tree, **extra: Any) -> Tree:
@@ -124,9 +124,7 @@ def lifted(transforms: _Transforms, **hyperparameters: Any) -> ServerRule:
     return rule_of(_Lifted(transforms, data, tuple(sorted(options.items()))))
 
 
-def server_rule(
-    tx: optax.GradientTransformation, *, receive: optax.GradientTransformation | None = None
-) -> ServerRule:
+def server_rule(tx: optax.GradientTransformation, *, receive: optax.GradientTransformation | None = None) -> ServerRule:
     """Lifts any optax transform to a rule of the parameter server.
 
     The message is the gradient, averaged over the gradients of one update; `tx.update` is called once per update

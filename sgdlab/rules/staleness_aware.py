@@ -96,9 +96,7 @@ def _checked(learning_rate: Rate, momentum: Any, weight_decay: Any) -> dict[str,
 
 
 def _penalised_step(*, learning_rate: Rate, momentum: Any, weight_decay: Any, nesterov: bool):
-    update = optax.chain(
-        optax.trace(momentum, nesterov), scale_by_delay(), optax.scale_by_learning_rate(learning_rate)
-    )
+    update = optax.chain(optax.trace(momentum, nesterov), scale_by_delay(), optax.scale_by_learning_rate(learning_rate))
     return optax.add_decayed_weights(weight_decay), update
 
 

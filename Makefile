@@ -1,0 +1,35 @@
+# make run    compare the methods on real images; results in runs/digits
+# make test   all tests, docstring examples among them
+# make lint   ruff
+# make bench  the measured figures, each with what it is compared to
+# make clean  remove everything that these commands made here
+
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do command -v $$p && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+ARGS ?=
+
+.PHONY: run test lint bench clean
+
+run: $(VENV)/installed
+	$(BIN)/python -m experiments.compare --config=configs/digits.py --workdir=runs/digits $(ARGS)
+
+test: $(VENV)/installed
+	$(BIN)/python -m pytest -n 2 $(ARGS)
+
+lint: $(VENV)/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+bench: $(VENV)/installed
+	$(BIN)/python -m experiments.benchmarks $(ARGS)
+
+$(VENV)/installed: setup.py pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "sgdlab needs Python 3.11 or later: make PYTHON=...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable '.[test,lint]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) runs build *.egg-info .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

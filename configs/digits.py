@@ -1,0 +1,68 @@
+"""UCI digits, a small conv net, and the parameter-server methods of Barkai et al. 2020 on a gamma cluster.
+
+One run, about 3 seconds on one core after compilation:
+
+    python -m experiments.main --config=configs/digits.py --config.method=gap_aware --workdir=runs/one
+
+All methods at 4, 8, 16 and 32 workers, three seeds, under 4 minutes on two cores:
+
+    python -m experiments.compare --config=configs/digits.py --workdir=runs/digits
+
+Expected: the single worker reaches about 98 % test accuracy; so does every method at 4 workers but plain ASGD; at 32
+workers NAG-ASGD falls far behind or diverges, and the gap-aware methods and DANA stay close to the single worker.
+
+How each method's learning rate is set. As in the paper, all methods share the hyperparameters of the single worker
+and none is tuned for a number of workers, so that what differs is the method:
+
+* `optimizer.learning_rate` is the rate of one gradient for all methods on SGD and NAG, and
+  `optimizer.adam_learning_rate` for the three on Adam.
+* `synchronous` and `backup_workers` average n gradients per update (n = N, or N less the backups) and multiply the
+  rate by n (Chen et al. 2016; Goyal et al. 2017): n gradients then move the parameters as far as n single steps do.
+* Every run warms up from the N-th part of its rate over `schedule.warmup_epochs`, then decays by `schedule.decay`;
+  epochs are epochs of used gradients for all, so that equal work is compared.
+* The gap is measured in steps of the largest rate, the one after warm-up.
+"""
+
+from ml_collections import ConfigDict, config_dict
+
+
+def get_config() -> ConfigDict:
+    """Returns the configuration; every entry can be set by a flag, as in --config.cluster.num_workers=16."""
+    config = ConfigDict()
+    config.method = "gap_aware"
+    config.seed = 0  # of the initial parameters, the batches and the run-times
+    config.epochs = 20.0  # of used gradients
+    config.batch_size = 32  # examples per gradient
+    config.replacement = False  # draw examples with replacement, instead of a permutation each epoch
+    config.dataset = "digits"
+    config.evaluations = 25  # looks at the test set during a run
+    config.target_accuracy = 0.95  # on the test set, for the time to reach it
+    config.average_decay = 0.98  # of the Polyak average; over a few hundred updates 0.9999 would hold the start
+    config.mode = config_dict.placeholder(str)  # "event" or "wave"; by default the faster one of the backend
+
+    config.network = ConfigDict()
+    config.network.kind = "conv"  # or "mlp"
+    config.network.widths = (32, 64)  # channels of the convolutions, or hidden layers of the perceptron
+    config.network.batch_norm = False  # of the conv net
+
+    config.cluster = ConfigDict()
+    config.cluster.num_workers = 8
+    config.cluster.heterogeneous = True  # machines of unequal speed
+    config.cluster.backups = 1  # of backup_workers: workers that an update does not wait for
+
+    config.optimizer = ConfigDict()
+    config.optimizer.learning_rate = 0.05
+    config.optimizer.momentum = 0.9  # of all methods on NAG or DANA; asgd has none
+    config.optimizer.adam_learning_rate = 0.003
+    config.optimizer.b1 = 0.9
+    config.optimizer.b2 = 0.999
+    config.optimizer.weight_decay = 0.0005
+    config.optimizer.granularity = "parameter"  # of the gap: or "layer", "global"
+
+    config.schedule = ConfigDict()
+    config.schedule.warmup_epochs = 5.0
+    config.schedule.decay = "cosine"  # or constant, step, linear, exponential
+    config.schedule.steps = (10.0, 15.0)  # step: the epochs
+    config.schedule.factor = 0.1  # step and exponential: what the rate is multiplied by
+    config.schedule.period = 10.0  # exponential: epochs for one factor
+    return config

@@ -1,0 +1,56 @@
+"""Event mode against a hand-written serial loop, and the costlier rules against ASGD."""
+
+import statistics
+from collections.abc import Iterator
+
+import sgdlab
+from experiments.benchmarks import setup
+from experiments.benchmarks.timing import Figure, interleaved, ratio
+
+CASES = (
+    # network, batch size, workers, gradients, least share of serial speed
+    ("mlp", 32, 32, 2000, 0.85),
+    ("conv", 32, 32, 600, 0.9),
+    ("conv", 128, 8, 200, 1.0),
+)
+
+
+def figures() -> Iterator[Figure]:
+    """`asgd` over serial SGD; then `gap_aware` and `dana` over `asgd`."""
+    rate = {"learning_rate": setup.LEARNING_RATE}
+    asgd = sgdlab.rules.asgd(**rate, momentum=setup.MOMENTUM)
+    for kind, batch_size, workers, gradients, goal in CASES:
+        program = sgdlab.replay.lower(setup.schedule(workers, gradients))
+        functions = {
+            "serial": setup.serial(kind, batch_size, gradients),
+            "event": setup.replayed(kind, batch_size, program, asgd),
+            "wave": setup.replayed(kind, batch_size, program, asgd, mode="wave"),
+        }
+        seconds = interleaved(functions)
+        for mode in ("event", "wave"):
+            share = ratio(seconds["serial"], seconds[mode])
+            yield Figure(
+                f"asgd ({mode} mode) over serial SGD, {kind}, B={batch_size}, N={workers}",
+                share,
+                "x",
+                f">= {goal}" if mode == "event" else "",
+                share >= goal if mode == "event" else None,
+                _speeds(seconds, gradients, ("serial", mode)),
+            )
+    for workers, names in ((32, ("gap_aware", "dana")), (128, ("dana",))):
+        gradients = 2000
+        program = sgdlab.replay.lower(setup.schedule(workers, gradients))
+        rules = {
+            "asgd": asgd,
+            "gap_aware": sgdlab.rules.gap_aware(**rate),
+            "dana": sgdlab.rules.dana(**rate, num_workers=workers),
+        }
+        seconds = interleaved({n: setup.replayed("mlp", 32, program, rules[n]) for n in ("asgd", *names)})
+        for name in names:
+            share = ratio(seconds["asgd"], seconds[name])
+            detail = _speeds(seconds, gradients, ("asgd", name))
+            yield Figure(f"{name} over asgd, mlp, B=32, N={workers}", share, "x", ">= 0.7", share >= 0.7, detail)
+
+
+def _speeds(seconds: dict[str, list[float]], gradients: int, names: tuple[str, ...]) -> str:
+    return ", ".join(f"{name} {gradients / statistics.median(seconds[name]):,.0f}/s" for name in names)

@@ -1,0 +1,84 @@
+"""Compares methods over numbers of workers and seeds, and reports.
+
+    python -m experiments.compare --config=configs/digits.py --workdir=runs/digits
+
+Leaves in the work directory: the configuration, one metrics file a run (JSON lines), the table (table.md, table.csv),
+pictures (plots/) and report.html, one page that says it all. A job that was killed continues where it stopped:
+finished runs are never run again, and more methods, workers or seeds can be added later.
+"""
+
+import pathlib
+from collections.abc import Sequence
+
+from absl import flags
+
+from experiments import launch
+from sgdlab.methods import METHODS
+
+_CONFIG = launch.define_config()
+_WORKDIR = flags.DEFINE_string("workdir", "runs/digits", "Where to leave the results.")
+_METHODS = flags.DEFINE_list("methods", list(METHODS), "Methods to compare, separated by commas.")
+_NUM_WORKERS = flags.DEFINE_list("num_workers", ["4", "8", "16", "32"], "Numbers of workers, separated by commas.")
+_SEEDS = flags.DEFINE_integer("seeds", 3, "How many seeds: 0, 1, ...")
+_PROCESSES = flags.DEFINE_integer("processes", None, "Runs at once. By default one for each core, or one on a GPU.")
+
+TIMELINE = ("synchronous", "backup_workers", "asgd")
+TIMELINE_WORKERS = 8
+
+
+def main(argv: Sequence[str]) -> None:
+    """Runs what is missing, then reports."""
+    del argv
+    from sgdlab import compare, train  # noqa: PLC0415 (so that --help need not wait for JAX)
+    from sgdlab.results import table  # noqa: PLC0415
+    from sgdlab.results.directory import RunDirectory  # noqa: PLC0415
+    from sgdlab.results.publish import publish  # noqa: PLC0415
+
+    config, workdir = _CONFIG.value, pathlib.Path(_WORKDIR.value)
+    methods, num_workers = _checked_methods(_METHODS.value), _checked_counts(_NUM_WORKERS.value)
+    _at_least_one("seeds", _SEEDS.value)
+    if _PROCESSES.value is not None:
+        _at_least_one("processes", _PROCESSES.value)
+    cells = compare.grid(methods, num_workers, _SEEDS.value)
+    for cell in cells:
+        train.validate.config(cell.configured(config))
+    train.validate.batch_size(config, len(train.dataset(config.dataset)[0]))
+    shared = compare.shared_config(config)
+    directory = RunDirectory(workdir, shared)
+    compare.run_all(config, cells, directory, processes=_PROCESSES.value)
+    groups = compare.groups(cells, directory)
+    shown = min(num_workers, key=lambda n: abs(n - TIMELINE_WORKERS))
+    schedules = {
+        METHODS[method].title: train.plan(compare.Cell(method, shown, 0).configured(config)).schedule
+        for method in TIMELINE
+        if method != "backup_workers" or config.cluster.backups < shown
+    }
+    page = publish(workdir, groups, shared, schedules)
+    print(f"\n{table.text(groups)}\n\nReport: {page}")
+
+
+def _checked_methods(names: Sequence[str]) -> list[str]:
+    for name in names:
+        if name not in METHODS:
+            raise ValueError(f"--methods={name} must be one of {', '.join(METHODS)}")
+    if not names:
+        raise ValueError(f"--methods= must name at least one of {', '.join(METHODS)}")
+    return list(dict.fromkeys(names))
+
+
+def _checked_counts(values: Sequence[str]) -> list[int]:
+    for value in values:
+        if not value.strip().isdigit() or int(value) < 1:
+            raise ValueError(f"--num_workers={value} must be whole numbers of at least 1, separated by commas")
+    if not values:
+        raise ValueError("--num_workers= must be at least one whole number")
+    return sorted({int(value) for value in values})
+
+
+def _at_least_one(flag: str, value: int) -> None:
+    if value < 1:
+        raise ValueError(f"--{flag}={value} must be a whole number of at least 1")
+
+
+if __name__ == "__main__":
+    launch.run(main, __doc__)

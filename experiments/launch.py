@@ -1,0 +1,89 @@
+"""How the command lines start: a useful --help, one clear line for a mistake, exit code 2, and a compilation cache."""
+
+import os
+import pathlib
+import sys
+from collections.abc import Callable, Sequence
+
+# Before JAX is imported: compiled programs are kept between runs, and shared by the processes of one.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(pathlib.Path.home() / ".cache" / "sgdlab" / "compiled"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.5")
+
+from absl import app, flags, logging
+from ml_collections import ConfigDict, config_flags
+
+from sgdlab.methods import METHODS
+
+DEFAULT_CONFIG = "configs/digits.py"
+
+
+def define_config() -> flags.FlagHolder:
+    """Defines --config, a file whose entries can be set by flags: --config.cluster.num_workers=16."""
+    return config_flags.DEFINE_config_file("config", DEFAULT_CONFIG, "Configuration file (see configs/).")
+
+
+def run(main: Callable[[Sequence[str]], None], usage: str) -> None:
+    """Parses flags and calls `main`; every ValueError is the user's, and said in one line.
+
+    Args:
+      main: what to do.
+      usage: the module's docstring, which --help begins with.
+    """
+    app.run(lambda argv: _guarded(main, argv), flags_parser=lambda argv: _parsed(list(argv), usage))
+
+
+def _guarded(main: Callable[[Sequence[str]], None], argv: Sequence[str]) -> None:
+    logging.set_verbosity(logging.ERROR)
+    if len(argv) > 1:
+        _fail(f"{argv[1]!r} is not a flag; flags begin with --")
+    try:
+        main(argv)
+    except ValueError as error:
+        if isinstance(error, UnicodeError):
+            raise
+        _fail(str(error))
+    except KeyboardInterrupt:
+        print("\nInterrupted; the same command continues where it stopped.", file=sys.stderr)
+        sys.exit(130)
+
+
+def _parsed(argv: list[str], usage: str) -> list[str]:
+    asks = {"--help", "-help", "-h", "--helpfull", "--helpshort"}
+    try:
+        remaining = flags.FLAGS([arg for arg in argv if arg not in asks])
+    except (flags.Error, AttributeError, KeyError, TypeError, ValueError, OSError) as error:
+        _fail(" ".join(str(error).split()))
+    if asks & set(argv):
+        _help(usage)
+        sys.exit(0)
+    return remaining
+
+
+def _fail(message: str) -> None:
+    print(f"error: {message}", file=sys.stderr)
+    sys.exit(2)
+
+
+def _help(usage: str) -> None:
+    print(f"{usage.strip()}\n\nFlags:")
+    for flag in sorted(flags.FLAGS.get_flags_for_module(sys.argv[0]) or _own_flags(), key=lambda flag: flag.name):
+        default = f" (default: {flag.default_as_str})" if flag.default is not None else ""
+        print(f"  --{flag.name}: {flag.help}{default}")
+    print("\nEntries of the configuration, each a flag:")
+    for name, value in _entries(flags.FLAGS.config):
+        print(f"  --config.{name}={value}")
+    print("\nMethods:")
+    for name, method in METHODS.items():
+        print(f"  {name:<26} {method.title} ({method.source})")
+
+
+def _own_flags() -> list[flags.Flag]:
+    by_module = flags.FLAGS.flags_by_module_dict()
+    return [flag for module, found in by_module.items() if module.startswith("experiments") for flag in found]
+
+
+def _entries(config: ConfigDict, prefix: str = "") -> list[tuple[str, object]]:
+    entries: list[tuple[str, object]] = []
+    for name, value in config.items():
+        entries += _entries(value, f"{prefix}{name}.") if isinstance(value, ConfigDict) else [(prefix + name, value)]
+    return entries

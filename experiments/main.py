@@ -1,0 +1,68 @@
+"""Trains one run of one method on a simulated cluster.
+
+    python -m experiments.main --config=configs/digits.py --config.method=gap_aware --workdir=runs/one
+
+Leaves in the work directory: the configuration, the metrics (JSON lines), the final parameters (parameters.npz, one
+array a leaf), the schedule (schedule.npz), and pictures of the training and of the workers. A directory that holds
+the finished run of the same configuration is shown, not run again.
+"""
+
+import pathlib
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+from absl import flags
+
+from experiments import launch
+
+_CONFIG = launch.define_config()
+_WORKDIR = flags.DEFINE_string("workdir", "runs/one", "Where to leave the results.")
+
+
+def main(argv: Sequence[str]) -> None:
+    """Trains, or shows what is there."""
+    del argv
+    from sgdlab import files, train  # noqa: PLC0415 (so that --help need not wait for JAX)
+    from sgdlab.results import plots  # noqa: PLC0415
+    from sgdlab.results.directory import RunDirectory  # noqa: PLC0415
+    from sgdlab.results.timeline import timeline  # noqa: PLC0415
+
+    config = _CONFIG.value
+    plan = train.plan(config)
+    directory = RunDirectory(pathlib.Path(_WORKDIR.value), config.to_dict())
+    finished = directory.read("run")
+    if finished is not None:
+        print(f"{_WORKDIR.value} holds this run already.")
+        _show(finished[-1])
+        return
+    print(plan.schedule, flush=True)
+
+    def report(look: dict[str, float]) -> None:
+        print(
+            f"{look['gradients']:>7} of {plan.num_gradients} gradients, {look['seconds']:>9,.0f} s of virtual time: "
+            f"test loss {look['loss']:.4f}, test accuracy {100 * look['accuracy']:.1f} %",
+            flush=True,
+        )
+
+    run = train.train(plan, report=report)
+    with files.replacing(directory.path / "parameters.npz") as file:
+        leaves = jax.tree_util.tree_leaves_with_path(run.result.params)
+        np.savez(file, **{jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves})
+    run.schedule.save(directory.path / "schedule.npz")
+    plots.save(plots.training(run.records), directory.path / "plots" / "training")
+    plots.save(timeline({run.records[0]["title"]: run.schedule}), directory.path / "plots" / "timeline")
+    directory.write("run", run.records)
+    _show(run.records[-1])
+
+
+def _show(summary: dict) -> None:
+    outcome = "diverged" if summary["diverged"] else f"test accuracy {100 * summary['test_accuracy']:.1f} %"
+    print(
+        f"{summary['title']}, {summary['num_workers']} workers: {outcome} after {summary['gradients']} gradients and "
+        f"{summary['seconds']:,.0f} s of virtual time; {summary['speedup']:.2f} times the speed of synchronous SGD"
+    )
+
+
+if __name__ == "__main__":
+    launch.run(main, __doc__)

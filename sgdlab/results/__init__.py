@@ -1,0 +1,1 @@
+"""From finished runs to what a person reads: run directories, tables, pictures, the report."""

@@ -1,0 +1,115 @@
+"""What is kept of a run: one record to say what it was, one for each look, and a summary; plain numbers."""
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sgdlab.methods import METHODS
+from sgdlab.replay.run import History, Result
+
+if TYPE_CHECKING:
+    from sgdlab.train import Plan
+
+
+def records(plan: "Plan", result: Result, final: dict[str, float], compute_seconds: float) -> list[dict[str, Any]]:
+    """Turns a run into the records of its metrics file.
+
+    Args:
+      plan: what was to be done.
+      result: what came of it.
+      final: loss and accuracy on the training set, at the end.
+      compute_seconds: what it took on this machine, evaluations included.
+
+    Returns:
+      `{"kind": "run"}`, then one `{"kind": "evaluation"}` for each look, then `{"kind": "summary"}`. Between two
+      looks, `train_loss`, `staleness` and `gap` are means over the gradients.
+    """
+    config, history = plan.config, result.history
+    gaps = gap(history, plan.rates)
+    looks, before = [], 0
+    for evaluation in history.evaluations:
+        now = evaluation["gradients"]
+        looks.append(
+            {
+                "kind": "evaluation",
+                "gradients": now,
+                "updates": evaluation["updates"],
+                "epoch": now / plan.batches_per_epoch,
+                "seconds": evaluation["seconds"],
+                "test_loss": evaluation["loss"],
+                "test_accuracy": evaluation["accuracy"],
+                "average_accuracy": evaluation["average_accuracy"],
+                "train_loss": _mean(history.aux["loss"][before:now]),
+                "staleness": _mean(history.delay[before:now] - 1),
+                "gap": _mean(gaps[before:now]),
+            }
+        )
+        before = now
+    run = {
+        "kind": "run",
+        "method": config.method,
+        "title": METHODS[config.method].title,
+        "num_workers": config.cluster.num_workers,
+        "seed": config.seed,
+    }
+    summary = {**run, "kind": "summary", **_summary(plan, looks, final, gaps), "compute_seconds": compute_seconds}
+    return [{**run, "config": config.to_dict()}, *looks, summary]
+
+
+def _summary(plan: "Plan", looks: list[dict[str, Any]], final: dict[str, float], gaps: np.ndarray) -> dict[str, Any]:
+    schedule, config, last = plan.schedule, plan.config, looks[-1]
+    reached = next((look for look in looks if look["test_accuracy"] >= config.target_accuracy), None)
+    return {
+        "diverged": diverged(looks),
+        "test_accuracy": last["test_accuracy"],
+        "train_accuracy": final["accuracy"],
+        "average_accuracy": last["average_accuracy"],
+        "test_loss": last["test_loss"],
+        "train_loss": final["loss"],
+        "gradients": last["gradients"],
+        "updates": last["updates"],
+        "dropped": int(schedule.dropped().all(axis=1).sum()),
+        "epochs": last["epoch"],
+        "seconds": last["seconds"],
+        "speedup": plan.speedup,
+        "seconds_to_target": reached["seconds"] if reached else None,
+        "epochs_to_target": reached["epoch"] if reached else None,
+        "staleness": float(schedule.staleness().mean()),
+        "gap": _mean(gaps),
+        "idle_share": float(schedule.idle_share().mean()),
+        "wasted_share": float(schedule.wasted_share().mean()),
+    }
+
+
+def diverged(looks: list[dict[str, Any]], num_classes: int = 10) -> bool:
+    """Whether a run ended worse than guessing: its last losses are not finite, or about log(classes) and more."""
+    guessing = 0.99 * math.log(num_classes)
+    return not looks[-1]["train_loss"] < guessing or not math.isfinite(looks[-1]["test_loss"])
+
+
+def gap(history: History, rates: np.ndarray) -> np.ndarray:
+    r"""The global gap of every gradient, measured alike for every method (Barkai et al. 2020, Definition 1).
+
+    .. math:: G = \frac{\|\theta_k - \theta_{read}\|}{C} + 1, \qquad
+        C = \eta_{max} \sqrt{\operatorname{mean}_{j < k} (\|\theta_{j+1} - \theta_j\| / \eta_j)^2}
+
+    Args:
+      history: with distances and steps (`Watch.norms`).
+      rates: float64[U], the learning rate of each update.
+
+    Returns:
+      float64[R]; 1 before the first update.
+    """
+    ends = np.flatnonzero(np.diff(history.update, append=-1))
+    rate = rates[np.minimum(history.update[ends], rates.size - 1)]
+    with np.errstate(all="ignore"):  # a diverged run has infinite steps; a rate can have decayed to 0
+        squares = np.where(rate > 0, (history.step[ends].astype(float) / rate) ** 2, 0.0)
+        mean = np.cumsum(squares) / np.maximum(np.cumsum(rate > 0), 1)
+        reach = rates.max() * np.sqrt(np.concatenate([[np.nan], mean]))[history.update]
+        gaps = history.distance.astype(float) / reach + 1
+    return np.where(history.update == 0, 1.0, gaps)
+
+
+def _mean(values: np.ndarray) -> float:
+    return float(np.mean(values, dtype=float)) if values.size else math.nan

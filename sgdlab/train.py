@@ -1,0 +1,200 @@
+"""From a configuration to a run: the one place that puts the parts together."""
+
+import dataclasses
+import functools
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from ml_collections import ConfigDict
+
+from sgdlab import cluster, data, learning_rates, models, protocols, replay, validate
+from sgdlab.methods import METHODS, Method
+from sgdlab.replay.run import Evaluation
+from sgdlab.results import metrics
+from sgdlab.schedule import Schedule
+
+STREAMS = {"parameters": 0, "batches": 1, "runtimes": 2}
+"""One seed drives three independent streams of random numbers."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A finished run.
+
+    Attributes:
+      records: what is written to its metrics file: `run`, then one `evaluation` for each look, then `summary`.
+      result: parameters, history and the rest.
+      schedule: who computed what, and when.
+    """
+
+    records: list[dict[str, Any]]
+    result: replay.Result
+    schedule: Schedule
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """All that a run needs before its first gradient; made on the host, in milliseconds.
+
+    Attributes:
+      config: the configuration.
+      schedule: who computes what, and when.
+      rates: float64[U], the learning rate of each update.
+      num_gradients: gradients to use.
+      batches_per_epoch: gradients that use one epoch of data.
+      speedup: used gradients per second, over those of synchronous SGD on the same cluster.
+    """
+
+    config: ConfigDict
+    schedule: Schedule
+    rates: np.ndarray
+    num_gradients: int
+    batches_per_epoch: int
+    speedup: float
+
+    @functools.cached_property
+    def program(self) -> replay.Program:
+        """The lowered schedule, with a pause for every look."""
+        return replay.lower(self.schedule, every=math.ceil(self.num_gradients / self.config.evaluations))
+
+
+@functools.cache
+def dataset(name: str) -> tuple[data.Images, data.Images]:
+    """Train and test split, read once per process."""
+    return data.load(name, "train"), data.load(name, "test")
+
+
+def plan(config: ConfigDict) -> Plan:
+    """Checks a configuration and makes its schedule and learning rates.
+
+    Raises:
+      ConfigError: where an entry is impossible; it names the flag.
+    """
+    validate.config(config)
+    train_set, _ = dataset(config.dataset)
+    validate.batch_size(config, len(train_set))
+    method, workers = METHODS[config.method], config.cluster.num_workers
+    per_epoch = len(train_set) // config.batch_size
+    num_gradients = math.ceil(config.epochs * per_epoch)
+    per_update = method.gradients_per_update(config)
+    schedule = _schedule(config, method, num_gradients)
+    optimizer = config.optimizer
+    rates = learning_rates.rates(
+        config.schedule,
+        peak=(optimizer.adam_learning_rate if method.is_adam else optimizer.learning_rate) * per_update,
+        num_workers=workers,
+        epochs=config.epochs,
+        updates_per_epoch=per_epoch / per_update,
+    )
+    synchronous = _schedule(config, METHODS["synchronous"], num_gradients)
+    speedup = schedule.gradients_per_second() / synchronous.gradients_per_second()
+    return Plan(config, schedule, rates, num_gradients, per_epoch, speedup)
+
+
+def _schedule(config: ConfigDict, method: Method, num_gradients: int) -> Schedule:
+    workers = config.cluster.num_workers
+    return protocols.with_enough_rows(
+        method.protocol(config, num_gradients),
+        lambda rows: cluster.gamma(
+            num_workers=workers,
+            num_gradients=rows,
+            heterogeneous=config.cluster.heterogeneous,
+            batch_size=config.batch_size,
+            seed=_seed(config, "runtimes"),
+        ),
+        rows=2 * num_gradients // workers + 2,
+    )
+
+
+def train(
+    plan: Plan, *, capacity: replay.Capacity | None = None, report: Callable[[Evaluation], None] | None = None
+) -> Run:
+    """Executes a plan.
+
+    Args:
+      plan: made by `plan`.
+      capacity: shapes to make room for; runs of one method with one capacity share one compiled program.
+      report: called with each evaluation as soon as it is there.
+
+    Returns:
+      The finished `Run`.
+
+    Example:
+      >>> from configs import digits
+      >>> config = digits.get_config()
+      >>> config.epochs, config.network.widths, config.schedule.warmup_epochs = 2.0, (4, 8), 1.0
+      >>> run = train(plan(config))
+      >>> run.records[-1]["gradients"]
+      88
+    """
+    config, program = plan.config, plan.program
+    train_set, test_set = dataset(config.dataset)
+    capacity = program.capacity | capacity if capacity else program.capacity
+    program = dataclasses.replace(program, capacity=capacity)
+    network = classifier(config)
+    test = _on_device(test_set)
+    begun = time.perf_counter()
+    result = replay.run(
+        program,
+        METHODS[config.method].make_rule(config, _padded(plan.rates, capacity.rows), _bucket(capacity, program)),
+        network.grad_fn,
+        network.params,
+        _batches(plan, train_set, capacity),
+        mode=config.mode,
+        stats=network.stats,
+        fold=network.fold,
+        watch=replay.Watch(
+            evaluate=lambda params, stats: network.evaluate(params, stats, test),
+            report=report,
+            average_decay=config.average_decay,
+            norms=True,
+        ),
+    )
+    final = {name: float(v) for name, v in network.evaluate(result.params, result.stats, _on_device(train_set)).items()}
+    seconds = time.perf_counter() - begun
+    return Run(metrics.records(plan, result, final, seconds), result, plan.schedule)
+
+
+def classifier(config: ConfigDict) -> models.Classifier:
+    """The configuration's network with its initial parameters, which depend on the seed alone."""
+    rngs, widths = nnx.Rngs(params=_seed(config, "parameters")), tuple(config.network.widths)
+    if config.network.kind == "mlp":
+        return models.classifier(models.MLP((64, *widths, 10), rngs=rngs))
+    return models.classifier(models.ConvNet(widths, batch_norm=config.network.batch_norm, rngs=rngs))
+
+
+def _seed(config: ConfigDict, stream: str) -> int:
+    return int(np.random.SeedSequence(config.seed, spawn_key=(STREAMS[stream],)).generate_state(1)[0])
+
+
+def _batches(plan: Plan, train_set: data.Images, capacity: replay.Capacity) -> Callable[[jax.Array], models.Batch]:
+    # Dropped gradients have a batch too, so there can be more rows than gradients used; round up as the program does.
+    rows = max(2 * capacity.rows, 1 << (plan.schedule.num_gradients - 1).bit_length())
+    config = plan.config
+    indices = data.order(
+        len(train_set),
+        batch_size=config.batch_size,
+        num_batches=rows,
+        seed=_seed(config, "batches"),
+        replacement=config.replacement,
+    )
+    return data.batch_fn(train_set, indices)
+
+
+def _padded(rates: np.ndarray, size: int) -> np.ndarray:
+    return np.concatenate([rates, np.full(max(size - rates.size, 0), rates[-1])])
+
+
+def _bucket(capacity: replay.Capacity, program: replay.Program) -> int:
+    """Workers to keep state for: the slots that programs of this capacity share, or this schedule's workers."""
+    return max(capacity.slots, program.num_workers)
+
+
+def _on_device(images: data.Images) -> models.Batch:
+    return models.Batch(jnp.asarray(images.images), jnp.asarray(images.labels))

@@ -1,0 +1,101 @@
+"""Checks a configuration before anything runs: every refusal names the flag, its value and what would be right."""
+
+import math
+import numbers
+from collections.abc import Iterable
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from sgdlab.data import BUILDERS
+from sgdlab.learning_rates import DECAYS
+from sgdlab.methods import METHODS
+from sgdlab.rules.gap import GRANULARITIES
+
+NETWORKS = ("conv", "mlp")
+
+
+class ConfigError(ValueError):
+    """A value of the configuration is impossible."""
+
+
+def config(config: ConfigDict) -> None:
+    """Raises `ConfigError` at the first entry that cannot be."""
+    _one_of(config, "method", METHODS)
+    _one_of(config, "dataset", BUILDERS)
+    _one_of(config, "network.kind", NETWORKS)
+    _one_of(config, "optimizer.granularity", GRANULARITIES)
+    _one_of(config, "schedule.decay", DECAYS)
+    if config.mode is not None:
+        _one_of(config, "mode", ("event", "wave"))
+    for name, least in (("seed", 0), ("batch_size", 1), ("evaluations", 1), ("cluster.num_workers", 1)):
+        _whole(config, name, least)
+    _backups(config)
+    _number(config, "epochs", above=0)
+    _number(config, "target_accuracy", above=0, most=1)
+    _number(config, "average_decay", least=0, below=1)
+    for name in ("learning_rate", "adam_learning_rate"):
+        _number(config, f"optimizer.{name}", above=0)
+    _number(config, "optimizer.momentum", above=-1, below=1)
+    for name in ("b1", "b2"):
+        _number(config, f"optimizer.{name}", least=0, below=1)
+    _number(config, "optimizer.weight_decay", least=0)
+    _number(config, "schedule.warmup_epochs", least=0)
+    _number(config, "schedule.factor", above=0)
+    _number(config, "schedule.period", above=0)
+    widths = config.network.widths
+    if not widths or any(not isinstance(width, int) or width < 1 for width in widths):
+        _refuse("network.widths", tuple(widths), "whole numbers of at least 1")
+    if config.network.kind == "conv" and len(widths) != 2:
+        _refuse("network.widths", tuple(widths), "two numbers of channels for the conv net")
+
+
+def batch_size(config: ConfigDict, num_examples: int) -> None:
+    """Raises `ConfigError` where a batch is larger than the data."""
+    if config.batch_size > num_examples:
+        _refuse("batch_size", config.batch_size, f"at most {num_examples}, the training examples of {config.dataset}")
+
+
+def _backups(config: ConfigDict) -> None:
+    _whole(config, "cluster.backups", 0)
+    backups, workers = config.cluster.backups, config.cluster.num_workers
+    if METHODS[config.method].backups and backups >= workers:
+        _refuse("cluster.backups", backups, f"below cluster.num_workers={workers}: an update needs a gradient")
+
+
+def _value(config: ConfigDict, name: str) -> Any:
+    for part in name.split("."):
+        config = config[part]
+    return config
+
+
+def _one_of(config: ConfigDict, name: str, known: Iterable[str]) -> None:
+    if _value(config, name) not in known:
+        _refuse(name, _value(config, name), f"one of {', '.join(known)}")
+
+
+def _whole(config: ConfigDict, name: str, least: int) -> None:
+    value = _value(config, name)
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
+        _refuse(name, value, f"a whole number of at least {least}")
+
+
+def _number(
+    config: ConfigDict,
+    name: str,
+    *,
+    least: float = -math.inf,
+    above: float = -math.inf,
+    below: float = math.inf,
+    most: float = math.inf,
+) -> None:
+    value = _value(config, name)
+    finite = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+    if not finite or not (least <= value <= most and above < value < below):
+        bounds = {"at least": least, "above": above, "below": below, "at most": most}
+        words = " and ".join(f"{word} {bound:g}" for word, bound in bounds.items() if math.isfinite(bound))
+        _refuse(name, value, f"a finite number {words}")
+
+
+def _refuse(name: str, value: Any, right: str) -> None:
+    raise ConfigError(f"--config.{name}={value} must be {right}")

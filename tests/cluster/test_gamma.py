@@ -1,0 +1,125 @@
+"""Gamma run-times: shapes, seeds, prefixes, and the paper's shares beyond 1.25 times the mean (Barkai et al., Fig. 3).
+
+The probabilities are formulas: survival functions of the gamma distribution, integrated over the machines' means.
+"""
+
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+from sgdlab.cluster import gamma
+
+B = 128.0
+V_TASK = V_MACH = 0.1
+V_MACH_HETEROGENEOUS = 0.6
+FAR = 1.25
+STANDARD_ERRORS = 5
+
+
+def beyond(mean: float | np.ndarray, variation: float) -> float | np.ndarray:
+    """P(t > 1.25 B) where t ~ Gamma of this mean and coefficient of variation."""
+    return stats.gamma.sf(FAR * B, 1 / variation**2, scale=mean * variation**2)
+
+
+def beyond_mixed(between: float, within: float) -> float:
+    """P(t > 1.25 B) where the mean itself is Gamma of mean B and coefficient of variation `between`."""
+    density = lambda mean: stats.gamma.pdf(mean, 1 / between**2, scale=B * between**2)
+    limits = stats.gamma.ppf([1e-14, 1 - 1e-14], 1 / between**2, scale=B * between**2)
+    return integrate.quad(lambda mean: density(mean) * beyond(mean, within), *limits, points=[FAR * B], limit=200)[0]
+
+
+@pytest.mark.parametrize("heterogeneous", [False, True])
+class TestTable:
+    def test_shape_and_dtype(self, heterogeneous):
+        times = gamma(num_workers=3, num_gradients=5, heterogeneous=heterogeneous, seed=0)
+        assert times.shape == (5, 3)
+        assert times.dtype == np.float64
+        assert (times > 0).all()
+
+    @pytest.mark.parametrize("workers", [1, 7])
+    def test_more_rows_do_not_change_earlier_ones(self, heterogeneous, workers):
+        draw = lambda rows: gamma(num_workers=workers, num_gradients=rows, heterogeneous=heterogeneous, seed=3)
+        np.testing.assert_array_equal(draw(5), draw(50)[:5])
+        np.testing.assert_array_equal(draw(1), draw(50)[:1])
+
+    def test_seed_decides(self, heterogeneous):
+        draw = lambda seed: gamma(num_workers=4, num_gradients=6, heterogeneous=heterogeneous, seed=seed)
+        np.testing.assert_array_equal(draw(0), draw(0))
+        assert (draw(0) != draw(1)).all()
+
+    def test_batch_size_is_a_scale(self, heterogeneous):
+        draw = lambda size: gamma(num_workers=4, num_gradients=6, heterogeneous=heterogeneous, batch_size=size, seed=0)
+        np.testing.assert_allclose(draw(32) / 32, draw(1), rtol=1e-12)
+        np.testing.assert_array_equal(
+            draw(128), gamma(num_workers=4, num_gradients=6, heterogeneous=heterogeneous, seed=0)
+        )
+
+    @pytest.mark.parametrize(
+        ("argument", "value", "right"),
+        [
+            *[(name, value, "a whole number of at least 1") for name in ("num_workers", "num_gradients")
+              for value in (0, -1, 2.5, None)],
+            *[("batch_size", value, "positive and finite") for value in (0, -1.0, np.nan, np.inf)],
+            *[("seed", value, "a whole number of at least 0") for value in (-1, 0.5, None)],
+        ],
+    )  # fmt: skip
+    def test_errors_name_the_argument_and_its_value(self, heterogeneous, argument, value, right):
+        arguments = {"num_workers": 2, "num_gradients": 2, "seed": 0, "heterogeneous": heterogeneous, argument: value}
+        with pytest.raises(ValueError, match=rf"{argument}={value!r} must be {right}"):
+            gamma(**arguments)
+
+
+class TestHomogeneous:
+    def test_mean_over_runs(self):
+        runs, size = 500, 16
+        means = [gamma(num_workers=4, num_gradients=4, seed=seed).mean() for seed in range(runs)]
+        # Variance of a run's mean: that of q, and E[q^2] V_mach^2 shared by its run-times.
+        variance = B**2 * (V_TASK**2 + (1 + V_TASK**2) * V_MACH**2 / size)
+        assert abs(np.mean(means) - B) < STANDARD_ERRORS * np.sqrt(variance / runs)
+
+    def test_all_machines_share_one_mean(self):
+        times = gamma(num_workers=50, num_gradients=2000, seed=1)
+        error = V_MACH * times.mean() / np.sqrt(len(times))
+        assert (abs(times.mean(axis=0) - times.mean()) < STANDARD_ERRORS * error).all()
+        assert times.std() / times.mean() == pytest.approx(V_MACH, rel=STANDARD_ERRORS / np.sqrt(times.size))
+
+    def test_share_beyond_the_runs_own_mean(self):
+        exact = beyond(B, V_MACH)  # relative to q, whatever q is
+        assert round(100 * exact) == 1  # "1% in the homogeneous environment" (C.3)
+        times = gamma(num_workers=100, num_gradients=3000, seed=0)
+        # q is estimated by the mean of the run: its error moves the share by at most this.
+        slack = STANDARD_ERRORS * V_MACH / np.sqrt(times.size)
+        low, high = beyond(B * (1 - slack), V_MACH), beyond(B * (1 + slack), V_MACH)
+        error = STANDARD_ERRORS * np.sqrt(exact * (1 - exact) / times.size)
+        assert low - error < (times > FAR * times.mean()).mean() < high + error
+
+    def test_share_beyond_the_mean_over_runs(self):
+        runs = 800
+        shares = [(gamma(num_workers=5, num_gradients=40, seed=seed) > FAR * B).mean() for seed in range(runs)]
+        error = np.std(shares, ddof=1) / np.sqrt(runs)
+        assert abs(np.mean(shares) - beyond_mixed(V_TASK, V_MACH)) < STANDARD_ERRORS * error
+
+
+class TestHeterogeneous:
+    def test_mean(self):
+        times = gamma(num_workers=20_000, num_gradients=1, heterogeneous=True, seed=0)
+        variance = B**2 * (V_MACH_HETEROGENEOUS**2 + (1 + V_MACH_HETEROGENEOUS**2) * V_TASK**2)
+        assert abs(times.mean() - B) < STANDARD_ERRORS * np.sqrt(variance / times.size)
+
+    def test_each_machine_has_a_mean_of_its_own(self):
+        rows, workers = 400, 4000
+        times = gamma(num_workers=workers, num_gradients=rows, heterogeneous=True, seed=2)
+        means = times.mean(axis=0)
+        within = (times.std(axis=0, ddof=1) / means).mean()
+        assert within == pytest.approx(V_TASK, rel=STANDARD_ERRORS / np.sqrt(rows * workers) + 1 / rows)
+        # The means follow Gamma(1 / V_mach^2, B V_mach^2), up to the rest of their tasks' scatter.
+        shape = 1 / (V_MACH_HETEROGENEOUS**2 + (1 + V_MACH_HETEROGENEOUS**2) * V_TASK**2 / rows)
+        assert stats.kstest(means, stats.gamma(shape, scale=B / shape).cdf).pvalue > 1e-3
+
+    def test_share_beyond_the_mean(self):
+        exact = beyond_mixed(V_MACH_HETEROGENEOUS, V_TASK)
+        assert round(100 * exact, 1) == 27.9  # "27.9% in heterogeneous environment" (C.3)
+        workers = 10_000
+        times = gamma(num_workers=workers, num_gradients=20, heterogeneous=True, seed=0)
+        shares = (times > FAR * B).mean(axis=0)  # run-times of one machine are alike: machines are the sample
+        assert abs(shares.mean() - exact) < STANDARD_ERRORS * shares.std(ddof=1) / np.sqrt(workers)

@@ -1,0 +1,245 @@
+"""The networks are what they say: a convolution, a multilayer perceptron, BatchNorm on the batch's own statistics.
+
+Each is compared in float64 with the formula, written with jax.lax and jnp alone.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from sgdlab import models
+
+M = models.BATCH_NORM_MOMENTUM
+EPSILON = 1e-5  # of flax's BatchNorm
+CLASSES = 10
+
+
+def batch(seed: int = 0, size: int = 6) -> models.Batch:
+    generator = np.random.default_rng(seed)
+    images = jnp.asarray(generator.normal(1, 2, size=(size, 8, 8, 1)))
+    return models.Batch(images, jnp.asarray(generator.integers(0, CLASSES, size)))
+
+
+def shifted(tree, seed: int = 0):
+    """The tree with noise on every leaf: biases and scales too."""
+    leaves, structure = jax.tree.flatten(tree)
+    generator = np.random.default_rng(seed)
+    return structure.unflatten([leaf + 0.1 * generator.normal(size=leaf.shape) for leaf in leaves])
+
+
+def cross_entropy(logits, labels):
+    return jnp.mean(jax.nn.logsumexp(logits, axis=1) - logits[jnp.arange(labels.size), labels])
+
+
+def convolve(images, kernel, stride):
+    return jax.lax.conv_general_dilated(
+        images, kernel, (stride, stride), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
+
+
+def assert_trees_close(left, right, rtol=1e-10):
+    assert jax.tree.structure(left) == jax.tree.structure(right)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=rtol, atol=1e-13), left, right)
+
+
+class TestMatmulConv:
+    @pytest.mark.parametrize("stride", [1, 2])
+    @pytest.mark.parametrize("size", [7, 8])
+    @pytest.mark.parametrize("kernel_size", [2, 3])
+    @pytest.mark.parametrize("use_bias", [True, False])
+    def test_is_a_convolution(self, stride, size, kernel_size, use_bias):
+        conv = models.MatmulConv(
+            2, 3, kernel_size=kernel_size, stride=stride, use_bias=use_bias, param_dtype=jnp.float64, rngs=nnx.Rngs(0)
+        )
+        generator = np.random.default_rng(0)
+        images = jnp.asarray(generator.normal(size=(2, size, size + 2, 2)))
+        bias = jnp.arange(1.0, 4.0) if use_bias else 0.0
+        if use_bias:
+            conv.bias[...] = bias
+        kernel = conv.kernel[...].reshape(kernel_size, kernel_size, 2, 3)
+        expected = convolve(images, kernel, stride) + bias
+        outputs = conv(images)
+        assert outputs.shape == (2, -(-size // stride), -(-(size + 2) // stride), 3)
+        assert outputs.dtype == jnp.float64
+        np.testing.assert_allclose(outputs, expected, rtol=1e-12, atol=1e-13)
+
+    def test_kernel_is_scaled_for_its_fan_in(self):
+        conv = models.MatmulConv(16, 64, rngs=nnx.Rngs(0))
+        kernel = np.asarray(conv.kernel[...])
+        assert kernel.dtype == np.float32
+        fan_in = 9 * 16
+        assert kernel.var() == pytest.approx(2 / fan_in, rel=5 * np.sqrt(2 / kernel.size))
+
+
+class TestMLP:
+    def classifier(self):
+        return models.classifier(models.MLP((64, 16, 12, CLASSES), param_dtype=jnp.float64, rngs=nnx.Rngs(0)))
+
+    @staticmethod
+    def loss(params, batch):
+        layers = [params["layers"][i] for i in range(3)]
+        hidden = batch.images.reshape(batch.images.shape[0], -1)
+        for layer in layers[:-1]:
+            hidden = jnp.maximum(hidden @ layer["kernel"] + layer["bias"], 0)
+        return cross_entropy(hidden @ layers[-1]["kernel"] + layers[-1]["bias"], batch.labels)
+
+    def test_gradient_is_that_of_the_formula(self):
+        net = self.classifier()
+        params = shifted(net.params)
+        grads, aux = gradient(net.grad_fn, params, batch())
+        loss, expected = jax.jit(jax.value_and_grad(self.loss))(params, batch())
+        assert aux.keys() == {"loss"}
+        np.testing.assert_allclose(aux["loss"], loss, rtol=1e-12)
+        assert_trees_close(grads, expected)
+        assert (net.stats, net.fold) == (None, None)
+
+    def test_gradient_is_that_of_finite_differences(self):
+        net, step = self.classifier(), 1e-6
+        params, direction = shifted(net.params), shifted(jax.tree.map(jnp.zeros_like, net.params), seed=1)
+        ahead, behind = (jax.tree.map(lambda p, d, s=s: p + s * d, params, direction) for s in (step, -step))
+        slope = (
+            gradient(net.grad_fn, ahead, batch())[1]["loss"] - gradient(net.grad_fn, behind, batch())[1]["loss"]
+        ) / (2 * step)
+        grads, _ = gradient(net.grad_fn, params, batch())
+        along = sum(jax.tree.leaves(jax.tree.map(lambda g, d: (g * d).sum(), grads, direction)))
+        # Rounding of the loss over the step: eps / step.
+        np.testing.assert_allclose(along, slope, rtol=0, atol=100 * np.finfo(float).eps / step)
+
+    def test_evaluate(self):
+        net = self.classifier()
+        params = shifted(net.params)
+        values = net.evaluate(params, None, batch(size=40))
+        np.testing.assert_allclose(values["loss"], self.loss(params, batch(size=40)), rtol=1e-12)
+        # Labels that the network gives itself, but for every fourth.
+        data = batch(size=40)
+        guess = jnp.stack([net_loss(params, data, label) for label in range(CLASSES)]).argmin(axis=0)
+        wrong = jnp.arange(40) % 4 == 0
+        accuracy = net.evaluate(params, None, data._replace(labels=jnp.where(wrong, (guess + 1) % CLASSES, guess)))
+        assert float(accuracy["accuracy"]) == 0.75
+
+    def test_same_structure_same_functions(self):
+        left, right = (
+            jax.tree.structure((net.grad_fn, net.evaluate)) for net in (self.classifier(), self.classifier())
+        )
+        assert left == right
+
+    def test_dtype_of_parameters(self):
+        net = models.classifier(models.MLP((64, CLASSES), rngs=nnx.Rngs(0)))
+        assert {leaf.dtype for leaf in jax.tree.leaves(net.params)} == {jnp.dtype(jnp.float32)}
+
+
+def net_loss(params, data, label):
+    """Each example's loss, were this its label."""
+    one = lambda image: TestMLP.loss(params, models.Batch(image[None], jnp.array([label])))
+    return jax.vmap(one)(data.images)
+
+
+def formula(params, batch, statistics):
+    """The conv net with BatchNorm; `statistics(layer, hidden) -> (mean, var)` says what normalises."""
+    hidden = batch.images
+    for layer, (stride, before, after) in enumerate(((1, 1, 4), (2, 4, 8))):
+        kernel = params["convolutions"][layer]["kernel"].reshape(3, 3, before, after)
+        hidden = convolve(hidden, kernel, stride)
+        mean, var = statistics(layer, hidden)
+        norm = params["norms"][layer]
+        hidden = jnp.maximum((hidden - mean) / jnp.sqrt(var + EPSILON) * norm["scale"] + norm["bias"], 0)
+    logits = hidden.reshape(hidden.shape[0], -1) @ params["head"]["kernel"] + params["head"]["bias"]
+    return cross_entropy(logits, batch.labels)
+
+
+def own(layer, hidden):
+    """The batch's own statistics."""
+    return hidden.mean(axis=(0, 1, 2)), hidden.var(axis=(0, 1, 2))
+
+
+def own_statistics(params, batch) -> dict:
+    """What `own` finds, in the layout of the running statistics."""
+    found = {}
+
+    def noted(layer, hidden):
+        found[layer] = dict(zip(("mean", "var"), own(layer, hidden), strict=True))
+        return own(layer, hidden)
+
+    formula(params, batch, noted)
+    return {"norms": found}
+
+
+@functools.cache
+def normalised() -> models.Classifier:
+    """A conv net with BatchNorm, in float64. Call it inside tests, where float64 is on."""
+    return models.classifier(models.ConvNet((4, 8), batch_norm=True, param_dtype=jnp.float64, rngs=nnx.Rngs(0)))
+
+
+@jax.jit
+def gradient(grad_fn, params, batch):
+    return grad_fn(params, batch)
+
+
+class TestBatchNorm:
+    def test_training_normalises_with_the_batch(self):
+        params = shifted(normalised().params)
+        loss, expected = jax.jit(jax.value_and_grad(formula), static_argnums=2)(params, batch(), own)
+        grads, aux = gradient(normalised().grad_fn, params, batch())
+        np.testing.assert_allclose(aux["loss"], loss, rtol=1e-12)
+        assert_trees_close(grads, expected)
+
+    def test_folds_are_running_statistics_in_order_of_arrival(self):
+        params, stats, ends = shifted(normalised().params), normalised().stats, []
+        start = {
+            "norms": {layer: {"mean": jnp.zeros(width), "var": jnp.ones(width)} for layer, width in ((0, 4), (1, 8))}
+        }
+        assert_trees_close(nnx.to_pure_dict(stats), start)
+        for order in ((1, 2, 3), (3, 2, 1)):
+            running, expected = stats, start
+            for seed in order:
+                running = normalised().fold(running, gradient(normalised().grad_fn, params, batch(seed))[1])
+                found = own_statistics(params, batch(seed))
+                expected = jax.tree.map(lambda old, new: M * old + (1 - M) * new, expected, found)
+            assert_trees_close(nnx.to_pure_dict(running), expected)
+            ends.append(running["norms"][0]["mean"])
+        assert abs(ends[0] - ends[1]).max() > 1e-6  # the order makes a difference
+
+    def test_statistics_are_float64(self):
+        _, aux = gradient(normalised().grad_fn, normalised().params, batch())
+        for tree in (normalised().stats, aux["stats"], normalised().fold(normalised().stats, aux)):
+            assert {leaf.dtype for leaf in jax.tree.leaves(tree)} == {jnp.dtype(jnp.float64)}
+
+    def test_evaluation_normalises_with_the_running_statistics(self):
+        params, stats = shifted(normalised().params), shifted(normalised().stats)
+        running = lambda layer, hidden: (stats["norms"][layer]["mean"], stats["norms"][layer]["var"])
+        values = normalised().evaluate(params, stats, batch())
+        np.testing.assert_allclose(values["loss"], formula(params, batch(), running), rtol=1e-12)
+        assert abs(values["loss"] - formula(params, batch(), own)) > 1e-3  # it makes a difference
+
+    def test_evaluation_changes_no_statistics_and_batches_do_not_mix(self):
+        params, stats = shifted(normalised().params), shifted(normalised().stats)
+        data = batch(size=8)
+        half = lambda part: normalised().evaluate(params, stats, models.Batch(data.images[part], data.labels[part]))
+        halves = [half(part)["loss"] for part in (slice(0, 4), slice(4, 8))]
+        np.testing.assert_allclose(normalised().evaluate(params, stats, data)["loss"], np.mean(halves), rtol=1e-12)
+
+
+def test_conv_net_without_batch_norm():
+    options = {"param_dtype": jnp.float64, "rngs": nnx.Rngs(0)}
+    net = models.classifier(models.ConvNet((4, 8), image_size=7, num_classes=3, **options))
+    params = shifted(net.params)
+    generator = np.random.default_rng(0)
+    data = models.Batch(jnp.asarray(generator.normal(size=(5, 7, 7, 1))), jnp.asarray(generator.integers(0, 3, 5)))
+
+    def loss(params):
+        hidden = data.images
+        for (stride, before, after), layer in zip(((1, 1, 4), (2, 4, 8)), params["convolutions"].values(), strict=True):
+            hidden = convolve(hidden, layer["kernel"].reshape(3, 3, before, after), stride) + layer["bias"]
+            hidden = jnp.maximum(hidden, 0)
+        logits = hidden.reshape(5, -1) @ params["head"]["kernel"] + params["head"]["bias"]
+        return cross_entropy(logits, data.labels)
+
+    expected, slope = jax.jit(jax.value_and_grad(loss))(params)
+    grads, aux = gradient(net.grad_fn, params, data)
+    np.testing.assert_allclose(aux["loss"], expected, rtol=1e-12)
+    assert_trees_close(grads, slope)
+    assert (net.stats, net.fold) == (None, None)

@@ -1,0 +1,121 @@
+"""What the replay tests share: schedules of every kind, small networks in float64, and random batches."""
+
+import functools
+
+import hypothesis.extra.numpy as hnp
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from hypothesis import strategies as st
+
+from sgdlab import DROPPED, PENDING, Schedule, cluster, models, protocols
+
+BATCH_SIZE = 4
+EXAMPLES = 64
+
+
+def heterogeneous(num_gradients: int, *, num_workers: int = 5, seed: int = 0) -> Schedule:
+    """An asynchronous schedule."""
+    draw = lambda rows: cluster.gamma(num_workers=num_workers, num_gradients=rows, heterogeneous=True, seed=seed)
+    protocol = functools.partial(protocols.asynchronous, num_gradients=num_gradients)
+    return protocols.with_enough_rows(protocol, draw, rows=num_gradients)
+
+
+def with_backups(num_updates: int, *, num_workers: int = 5, backups: int = 2, seed: int = 0) -> Schedule:
+    """A schedule with dropped rows among the used ones."""
+    runtimes = cluster.gamma(num_workers=num_workers, num_gradients=num_updates, heterogeneous=True, seed=seed)
+    return protocols.backup_workers(runtimes, backups=backups)
+
+
+def anything(draw_integer, num_gradients: int, num_workers: int, *, most: int = 3) -> Schedule:
+    """A schedule that no protocol makes: updates of 1 to `most` gradients, any reads, drops anywhere.
+
+    Args:
+      draw_integer: (low, high) -> a number from low to high.
+      num_gradients: used ones, at least 1.
+      num_workers: N.
+      most: gradients of one update.
+    """
+    rows, applied = [], []
+    while (used := sum(row[2] >= 0 for row in rows)) < num_gradients:
+        size = draw_integer(1, min(most, num_gradients - used))
+        for kind in [len(applied)] * size:
+            for _ in range(draw_integer(0, 1)):
+                rows.append((draw_integer(0, num_workers - 1), draw_integer(0, len(applied)), DROPPED))
+            rows.append((draw_integer(0, num_workers - 1), draw_integer(0, len(applied)), kind))
+        applied.append(len(rows))
+    rows += [(0, draw_integer(0, len(applied)), PENDING)] * draw_integer(0, 1)
+    worker, read, update = np.array(rows).T
+    arrived = np.arange(1.0, len(rows) + 1)
+    return Schedule(
+        worker=worker,
+        read=read[:, None],
+        update=update[:, None],
+        started=arrived - 1,
+        arrived=arrived[:, None],
+        applied=np.array(applied, float)[:, None],
+        num_workers=num_workers,
+    )
+
+
+def softsync(num_gradients: int, *, num_workers: int = 5, seed: int = 0) -> Schedule:
+    """One schedule of `anything`: stale reads, several gradients an update, drops."""
+    generator = np.random.default_rng(seed)
+    return anything(lambda low, high: int(generator.integers(low, high + 1)), num_gradients, num_workers)
+
+
+@st.composite
+def schedules(draw) -> tuple[str, Schedule]:
+    """(kind, schedule) of every protocol, with ties, and of no protocol at all."""
+    kind = draw(st.sampled_from(["asynchronous", "synchronous", "backup_workers", "anything"]))
+    if kind == "anything":
+        integer = lambda low, high: draw(st.integers(low, high))
+        return kind, anything(integer, draw(st.integers(1, 16)), draw(st.integers(1, 5)))
+    shape = draw(st.tuples(st.integers(1, 8), st.integers(1, 6)))
+    elements = draw(st.sampled_from([st.integers(1, 3).map(float), st.floats(0.1, 9.0)]))
+    runtimes = draw(hnp.arrays(np.float64, shape, elements=elements, fill=st.nothing()))
+    if kind == "backup_workers":
+        return kind, protocols.backup_workers(runtimes, backups=draw(st.integers(0, shape[1] - 1)))
+    return kind, getattr(protocols, kind)(runtimes)
+
+
+@functools.cache
+def network(name: str) -> models.Classifier:
+    """A classifier in float64: "mlp", "conv" or "batch_norm". Call it inside tests, where float64 is on."""
+    options = {"param_dtype": jnp.float64, "rngs": nnx.Rngs(0)}
+    if name == "mlp":
+        return models.classifier(models.MLP((64, 16, 10), **options))
+    return models.classifier(models.ConvNet((4, 8), batch_norm=name == "batch_norm", **options))
+
+
+@functools.cache
+def examples(seed: int = 0) -> models.Batch:
+    """Random images and labels."""
+    generator = np.random.default_rng(seed)
+    images = generator.normal(size=(EXAMPLES, 8, 8, 1))
+    return models.Batch(jnp.asarray(images), jnp.asarray(generator.integers(0, 10, EXAMPLES)))
+
+
+def batches(seed: int = 0) -> jax.tree_util.Partial:
+    """`batch_fn`: each gradient has examples of its own, in the order of a seed, which is data."""
+    order = np.random.default_rng(seed).permutation(EXAMPLES)
+    return jax.tree_util.Partial(_batch, examples(), jnp.asarray(order))
+
+
+def _batch(data: models.Batch, order: jax.Array, number: jax.Array) -> models.Batch:
+    rows = order[(number * BATCH_SIZE + jnp.arange(BATCH_SIZE)) % EXAMPLES]
+    return models.Batch(data.images[rows], data.labels[rows])
+
+
+def assert_close(left, right, tolerance: float) -> None:
+    """Trees of one structure, leaves apart by at most `tolerance` times their largest entry; 0: bit for bit."""
+    assert jax.tree.structure(left) == jax.tree.structure(right)
+    for path, leaf in jax.tree.leaves_with_path(left):
+        other = dict(jax.tree.leaves_with_path(right))[path]
+        leaf, other = np.asarray(leaf), np.asarray(other)  # noqa: PLW2901
+        assert leaf.dtype == other.dtype, path
+        assert np.isfinite(leaf).all(), path
+        np.testing.assert_allclose(
+            leaf, other, rtol=0, atol=tolerance * np.abs(other).max(initial=0), err_msg=jax.tree_util.keystr(path)
+        )

@@ -1,0 +1,256 @@
+"""Every rule, replayed in event mode, gives the parameters of the naive NumPy server (`naive.py`) to 1e-12.
+
+The network is differentiated by JAX here and by hand there. The parameter-wise gap amplifies rounding, so runs are
+kept at 20 gradients. All runs of one method share one program: the capacity is fixed, all else is data.
+"""
+
+import functools
+
+import hypothesis
+import hypothesis.strategies as st
+import jax
+import jax.numpy as jnp
+import naive
+import numpy as np
+import optax
+import pytest
+
+from sgdlab import Schedule, protocols, replay, rules
+
+GRADIENTS = 20
+WORKERS = 8
+ANY_NUMBER = st.integers(1, WORKERS)
+CAPACITY = replay.Capacity(rows=32, slots=WORKERS, width=WORKERS)
+
+_random = np.random.default_rng(0)
+INPUTS, TARGETS = _random.normal(size=(256, 2, 3)), _random.normal(size=(256, 2, 4))
+START = {
+    "layer/kernel": _random.normal(size=(3, 4)),
+    "layer/bias": _random.normal(size=4),
+    "scale": np.float64(_random.normal()),
+}
+
+
+def nested(flat):
+    return {
+        "layer": {"kernel": jnp.asarray(flat["layer/kernel"]), "bias": jnp.asarray(flat["layer/bias"])},
+        "scale": jnp.asarray(flat["scale"]),
+    }
+
+
+def flattened(params):
+    return {
+        "layer/kernel": params["layer"]["kernel"],
+        "layer/bias": params["layer"]["bias"],
+        "scale": params["scale"],
+    }
+
+
+def loss(params, batch):
+    inputs, targets = batch
+    hidden = jnp.tanh(inputs @ params["layer"]["kernel"] + params["layer"]["bias"])
+    return jnp.sum((params["scale"] * hidden - targets) ** 2) / 2
+
+
+def grad_fn(params, batch):
+    return jax.grad(loss)(params, batch), {}
+
+
+def batch_fn(row):
+    return jnp.asarray(INPUTS)[row], jnp.asarray(TARGETS)[row]
+
+
+def gradient_by_hand(theta, row):
+    hidden = np.tanh(INPUTS[row] @ theta["layer/kernel"] + theta["layer/bias"])
+    residual = theta["scale"] * hidden - TARGETS[row]
+    inner = residual * theta["scale"] * (1 - hidden**2)
+    return {
+        "layer/kernel": INPUTS[row].T @ inner,
+        "layer/bias": inner.sum(axis=0),
+        "scale": (residual * hidden).sum(),
+    }
+
+
+def softsync(runtimes, size):
+    """Asynchronous workers, but the server waits for `size` gradients, of whatever age, before each update."""
+    base = protocols.asynchronous(runtimes, num_gradients=GRADIENTS)
+    return Schedule(
+        worker=base.worker[:GRADIENTS],
+        read=base.read[:GRADIENTS] // size,
+        update=base.update[:GRADIENTS] // size,
+        started=base.started[:GRADIENTS],
+        arrived=base.arrived[:GRADIENTS],
+        applied=base.arrived[size - 1 : GRADIENTS : size],
+        num_workers=base.num_workers,
+    )
+
+
+# name: (factory of the rule, the naive server, whether it has a momentum, the rest for the rule, for the server)
+DANA = {"num_workers": WORKERS}
+METHODS = {
+    "asgd": (rules.asgd, naive.Asgd, True, {}, {}),
+    "asgd, nesterov": (rules.asgd, naive.Asgd, True, {"nesterov": True}, {"nesterov": True}),
+    "nag_asgd": (rules.nag_asgd, naive.Asgd, True, {}, {"nesterov": True}),
+    "adam": (rules.adam, naive.Adam, False, {}, {}),
+    "adam_staleness_aware": (rules.adam_staleness_aware, naive.AdamStalenessAware, False, {}, {}),
+    "dana": (rules.dana, naive.Dana, True, DANA, DANA),
+    "dana_staleness_aware": (rules.dana_staleness_aware, naive.DanaStalenessAware, True, DANA, DANA),
+}
+for _nesterov in (True, False):
+    _name, _option = ("", {}) if _nesterov else (", no nesterov", {"nesterov": False})
+    METHODS |= {
+        f"staleness_aware{_name}": (
+            rules.staleness_aware,
+            naive.StalenessAware,
+            True,
+            _option,
+            {"nesterov": _nesterov},
+        ),
+        f"staleness_aware_gradient{_name}": (
+            rules.staleness_aware_gradient,
+            naive.StalenessAwareGradient,
+            True,
+            _option,
+            {"nesterov": _nesterov},
+        ),
+    }
+for _granularity in ("parameter", "layer", "global"):
+    _option = {"granularity": _granularity}
+    METHODS |= {
+        f"gap_aware, {_granularity}": (rules.gap_aware, naive.GapAware, True, _option, _option | {"nesterov": True}),
+        f"dana_gap_aware, {_granularity}": (
+            rules.dana_gap_aware,
+            naive.DanaGapAware,
+            True,
+            _option | DANA,
+            _option | DANA,
+        ),
+        f"adam_gap_aware, {_granularity}": (rules.adam_gap_aware, naive.AdamGapAware, False, _option, _option),
+    }
+METHODS["gap_aware, no nesterov"] = (rules.gap_aware, naive.GapAware, True, {"nesterov": False}, {})
+
+each_method = pytest.mark.parametrize("method", METHODS)
+each_averaging_method = pytest.mark.parametrize("method", [name for name in METHODS if "dana" not in name])
+few_examples = functools.partial(hypothesis.settings, deadline=None, derandomize=True, database=None)
+
+
+@st.composite
+def hyperparameters(draw):
+    return {
+        "learning_rate": draw(st.floats(0.001, 0.1)),
+        "momentum": draw(st.floats(-0.9, 0.95)),
+        "b1": draw(st.floats(0.0, 0.95)),
+        "b2": draw(st.floats(0.5, 0.9999)),
+        "weight_decay": draw(st.sampled_from([0.0, 0.001, 0.3])),
+    }
+
+
+@st.composite
+def run_times(draw, rows, workers=ANY_NUMBER):
+    """Small whole numbers: many workers arrive at the same moment."""
+    seed, number = draw(st.integers(0, 2**32 - 1)), draw(workers)
+    return np.random.default_rng(seed).integers(1, draw(st.sampled_from([1, 3, 20])) + 1, (rows, number)).astype(float)
+
+
+def assert_same(schedule, method, h, *, rate=None, eta_max=None):
+    """Replays a schedule twice; `rate` is a learning rate schedule, once for optax and once for NumPy."""
+    factory, server, has_momentum, rule_options, server_options = METHODS[method]
+    rate, eta = rate or (h["learning_rate"], h["learning_rate"])
+    common = {"weight_decay": h["weight_decay"]}
+    if not has_momentum:
+        common |= {"b1": h["b1"], "b2": h["b2"]}
+    rule_options = rule_options | ({"momentum": h["momentum"]} if has_momentum else {})
+    server_options = server_options | ({"gamma": h["momentum"]} if has_momentum else {})
+    if eta_max is not None and "gap_aware" in method:
+        rule_options, server_options = (
+            rule_options | {"max_learning_rate": eta_max},
+            server_options | {"eta_max": eta_max},
+        )
+    rule = factory(learning_rate=rate, **common, **rule_options)
+
+    expected = naive.replay(schedule, server(START, eta=eta, **common, **server_options), gradient_by_hand)
+    program = replay.lower(schedule, capacity=CAPACITY)
+    result = replay.run(program, rule, grad_fn, nested(START), batch_fn, mode="event")
+    for name, value in flattened(result.params).items():
+        assert value.dtype == np.float64
+        assert not np.array_equal(expected[name], START[name])
+        scale = np.abs(expected[name]).max()
+        np.testing.assert_allclose(value, expected[name], rtol=1e-12, atol=1e-13 * scale, err_msg=name)
+
+
+@each_method
+@few_examples(max_examples=30)
+@hypothesis.given(runtimes=run_times(GRADIENTS), h=hyperparameters())
+def test_asynchronous(method, runtimes, h):
+    assert_same(protocols.asynchronous(runtimes, num_gradients=GRADIENTS), method, h)
+
+
+@each_averaging_method
+@few_examples(max_examples=8)
+@hypothesis.given(
+    runtimes=run_times(GRADIENTS, st.integers(2, WORKERS)), size=st.sampled_from([2, 4, 5]), h=hyperparameters()
+)
+def test_several_gradients_of_several_delays(method, runtimes, size, h):
+    assert_same(softsync(runtimes, size), method, h)
+
+
+@each_averaging_method
+@few_examples(max_examples=5)
+@hypothesis.given(data=st.data(), workers=st.integers(2, 5), h=hyperparameters())
+def test_synchronous_and_backup_workers(method, data, workers, h):
+    backups = data.draw(st.integers(0, 3))
+    runtimes = data.draw(run_times(GRADIENTS // workers, st.just(workers + backups)))
+    schedule = protocols.backup_workers(runtimes, backups=backups) if backups else protocols.synchronous(runtimes)
+    assert_same(schedule, method, h)
+
+
+def test_one_worker_waited_for():
+    """The first of five: updates of one gradient each, most of the work dropped."""
+    runtimes = np.random.default_rng(0).integers(1, 5, (GRADIENTS, 5)).astype(float)
+    schedule = protocols.backup_workers(runtimes, backups=4)
+    assert schedule.dropped().any()
+    h = {"learning_rate": 0.05, "momentum": 0.9, "weight_decay": 0.01}
+    assert_same(schedule, "dana", h)
+    assert_same(schedule, "nag_asgd", h)
+
+
+# Not optax.linear_schedule, which divides a count in float32 whatever the parameters are.
+RATE = optax.cosine_decay_schedule(init_value=0.1, decay_steps=15, alpha=0.2)
+
+
+def rate_by_hand(updates):
+    return 0.1 * (0.8 * (1 + np.cos(np.pi * min(updates, 15) / 15)) / 2 + 0.2)
+
+
+@each_method
+@few_examples(max_examples=3)
+@hypothesis.given(runtimes=run_times(GRADIENTS), h=hyperparameters(), eta_max=st.sampled_from([0.1, 0.3]))
+def test_learning_rate_schedule(method, runtimes, h, eta_max):
+    schedule = protocols.asynchronous(runtimes, num_gradients=GRADIENTS)
+    assert_same(schedule, method, h, rate=(RATE, rate_by_hand), eta_max=eta_max)
+
+
+@pytest.mark.parametrize("method", ["staleness_aware", "gap_aware, layer", "adam_gap_aware, global"])
+def test_learning_rate_schedule_counts_updates_not_gradients(method):
+    runtimes = np.random.default_rng(1).integers(1, 9, (GRADIENTS, 4)).astype(float)
+    h = {"momentum": 0.9, "b1": 0.9, "b2": 0.99, "weight_decay": 0.1, "learning_rate": None}
+    assert_same(softsync(runtimes, 2), method, h, rate=(RATE, rate_by_hand), eta_max=0.1)
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if "dana" in name])
+@pytest.mark.parametrize("backups", [0, 1])
+def test_dana_refuses_updates_of_several_gradients(method, backups):
+    schedule = protocols.backup_workers(np.ones((3, 4)), backups=backups)
+    rule = METHODS[method][0](learning_rate=0.1, **METHODS[method][3])
+    with pytest.raises(ValueError, match="worker=None: the DANA rules keep a velocity per worker"):
+        replay.run(schedule, rule, grad_fn, nested(START), batch_fn)
+
+
+def test_schedules_have_stale_fresh_and_tied_gradients():
+    """The schedules drawn above would show nothing, were all their delays the same."""
+    runtimes = np.random.default_rng(0).integers(1, 4, (GRADIENTS, WORKERS)).astype(float)
+    schedule = protocols.asynchronous(runtimes, num_gradients=GRADIENTS)
+    assert np.unique(schedule.arrived[:GRADIENTS]).size < GRADIENTS
+    assert np.unique(schedule.delay().compressed()).size > 3
+    several = softsync(runtimes, 4)
+    assert any(np.unique(several.delay()[several.update == u]).size > 1 for u in range(several.num_updates))

@@ -1,0 +1,315 @@
+"""Every rule keeps one contract: extra arguments, dtypes, jit, vmap, injection, convergence, and no recompiling.
+
+One table of rules, one test per promise (after optax's contrib/_common_test.py).
+"""
+
+import contextlib
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import sgdlab
+from sgdlab import replay, rules
+
+WORKERS = 4
+DANA = {"num_workers": WORKERS}
+RULES = {
+    "asgd": functools.partial(rules.asgd),
+    "asgd, momentum": functools.partial(rules.asgd, momentum=0.5),
+    "nag_asgd": functools.partial(rules.nag_asgd, momentum=0.5, weight_decay=0.01),
+    "staleness_aware": functools.partial(rules.staleness_aware, momentum=0.5),
+    "staleness_aware_gradient": functools.partial(rules.staleness_aware_gradient, momentum=0.5, weight_decay=0.01),
+    "gap_aware, parameter": functools.partial(rules.gap_aware, momentum=0.5),
+    "gap_aware, layer": functools.partial(rules.gap_aware, momentum=0.5, granularity="layer", weight_decay=0.01),
+    "gap_aware, global": functools.partial(rules.gap_aware, momentum=0.5, granularity="global", nesterov=False),
+    "dana": functools.partial(rules.dana, momentum=0.5, weight_decay=0.01, **DANA),
+    "dana_staleness_aware": functools.partial(rules.dana_staleness_aware, momentum=0.5, **DANA),
+    "dana_gap_aware": functools.partial(rules.dana_gap_aware, momentum=0.5, **DANA),
+    "dana_gap_aware, global": functools.partial(rules.dana_gap_aware, momentum=0.5, granularity="global", **DANA),
+    "adam": functools.partial(rules.adam),
+    "adam_staleness_aware": functools.partial(rules.adam_staleness_aware, weight_decay=0.01),
+    "adam_gap_aware, parameter": functools.partial(rules.adam_gap_aware),
+    "adam_gap_aware, layer": functools.partial(rules.adam_gap_aware, granularity="layer"),
+}
+each_rule = pytest.mark.parametrize("name", RULES)
+
+FLOAT32, BFLOAT16, FLOAT64 = (jnp.dtype(name) for name in ("float32", "bfloat16", "float64"))
+DTYPES = {
+    "float32": (FLOAT32, FLOAT32),
+    "bfloat16": (BFLOAT16, BFLOAT16),
+    "float64": (FLOAT64, FLOAT64),
+    "mixed": (FLOAT32, BFLOAT16),
+}
+RATES = {
+    "python float": lambda rate: rate,
+    "numpy float64": np.float64,
+    "float32 array": functools.partial(jnp.asarray, dtype=jnp.float32),
+    "float64 array": functools.partial(jnp.asarray, dtype=jnp.float64),
+    "schedule": lambda rate: optax.cosine_decay_schedule(rate, 1000),
+}
+
+
+def start(dtypes=(FLOAT64, FLOAT64)):
+    return {
+        "kernel": jnp.linspace(0.5, 1.5, 6).reshape(2, 3).astype(dtypes[0]),
+        "nested": (jnp.asarray(-0.75, dtypes[1]), jnp.linspace(-1.0, -0.25, 3).astype(dtypes[1])),
+    }
+
+
+def with_rate(name, rate):
+    """The rule `name`; a schedule needs the largest rate where there is a gap."""
+    maximum = {"max_learning_rate": 0.05} if callable(rate) and "gap_aware" in name else {}
+    return RULES[name](learning_rate=rate, **maximum)
+
+
+def walk(rule, params, state, *, steps=6, **unknown):
+    """Some updates of stale gradients of |params|^2 / 2: of what was sent one update ago. Returns params and state."""
+
+    def update(carry, step):
+        params, state, read = carry
+        facts = {"worker": step % WORKERS, "delay": 1 + step % 3} | unknown
+        message = rule.receive(read, state, params, read_params=read, **facts)
+        read = rule.send(params, state)
+        updates, state = rule.update(message, state, params, num_gradients=1, **facts)
+        return (optax.apply_updates(params, updates), state, read), None
+
+    carry, _ = jax.lax.scan(update, (params, state, rule.send(params, state)), jnp.arange(steps, dtype=jnp.int32))
+    return carry[:2]
+
+
+def walked(rule, params, state=None, **rest):
+    """`walk`, compiled with the rule as a constant: any rule will do, and its numbers are concrete."""
+    run = jax.jit(lambda p, s: walk(rule, p, rule.init(p) if s is None else s, **rest))
+    return run(params, state)
+
+
+def assert_equal(given, expected):
+    jax.tree.map(np.testing.assert_array_equal, given, expected)
+
+
+def assert_close(given, expected, **tolerance):
+    jax.tree.map(functools.partial(np.testing.assert_allclose, **({"rtol": 1e-12} | tolerance)), given, expected)
+
+
+def assert_same_types(given, expected):
+    assert jax.tree.structure(given) == jax.tree.structure(expected)
+    for a, b in zip(jax.tree.leaves(given), jax.tree.leaves(expected), strict=True):
+        assert (a.shape, a.dtype) == (b.shape, b.dtype)
+
+
+@each_rule
+def test_ignores_unknown_arguments(name):
+    rule, params = with_rate(name, 0.05), start()
+    assert_equal(walked(rule, params, colour="blue", seconds=1.5), walked(rule, params))
+
+
+@each_rule
+@pytest.mark.parametrize("dtypes", DTYPES)
+@pytest.mark.parametrize("rate", RATES)
+def test_keeps_dtypes(name, dtypes, rate):
+    """Gradients, parameters and state, whatever the type of the learning rate; nothing is computed here."""
+    rule, params = with_rate(name, RATES[rate](0.05)), start(DTYPES[dtypes])
+
+    def once(params):
+        state = rule.init(params)
+        facts = {"worker": jnp.asarray(1, jnp.int32), "delay": jnp.asarray(2.0, jnp.float64)}
+        message = rule.receive(params, state, params, read_params=params, **facts)
+        updates, new_state = rule.update(message, state, params, num_gradients=jnp.asarray(1), **facts)
+        return message, updates, state, new_state, rule.send(params, new_state)
+
+    message, updates, state, new_state, sent = jax.eval_shape(once, params)
+    for part in message if isinstance(message, tuple) else (message,):
+        assert_same_types(part, params)
+    assert_same_types(updates, params)
+    assert_same_types(sent, params)
+    assert_same_types(new_state, state)
+    assert {leaf.dtype for leaf in jax.tree.leaves(state)} <= {*DTYPES[dtypes], jnp.dtype("int32")}
+    # A scan refuses a carry whose types change.
+    jax.eval_shape(lambda params: walk(rule, params, rule.init(params), steps=2), params)
+
+
+@each_rule
+@pytest.mark.parametrize("dtypes", DTYPES)
+def test_narrow_dtypes_give_the_same_method(name, dtypes):
+    """In any precision the parameters go where they go in float64: a few bits of a step of 0.05 to 1 may be lost."""
+    rule, exact = with_rate(name, 0.05), start()
+    given, _ = walked(rule, start(DTYPES[dtypes]), steps=12)
+    expected, _ = walked(rule, exact, steps=12)
+    assert_close(jax.tree.map(lambda leaf: leaf.astype(jnp.float64), given), expected, rtol=0, atol=0.03)
+    assert (
+        max(float(jnp.abs(a - b).max()) for a, b in zip(*map(jax.tree.leaves, (expected, exact)), strict=True)) > 0.06
+    )
+
+
+@each_rule
+def test_a_compiled_function_takes_the_rule_as_an_argument_and_never_compiles_for_another_rate(name):
+    traces = []
+
+    @jax.jit
+    def compiled(rule, params):
+        traces.append(name)
+        return walk(rule, params, rule.init(params))
+
+    params, ends = start(), []
+    for rate in (0.05, 0.02):
+        rule = with_rate(name, rate)
+        ends.append(compiled(rule, params)[0])
+        assert_close(ends[-1], walked(rule, params)[0])
+    assert traces == [name]
+    assert not np.allclose(ends[0]["kernel"], ends[1]["kernel"])
+
+
+@each_rule
+def test_compiled_or_not_is_the_same(name):
+    rule, params = with_rate(name, 0.05), start()
+    state, facts = rule.init(params), {"worker": 1, "delay": 2}
+    message = rule.receive(params, state, params, read_params=params, **facts)
+    updates, state = rule.update(message, state, params, num_gradients=1, **facts)
+    by_transform = jax.jit(rules.as_transform(rule).update)(params, rule.init(params), params, **facts)
+    assert_close((updates, state), by_transform)
+
+
+@each_rule
+def test_vmap_over_learning_rates_is_the_loop(name):
+    params, rates = start(), np.array([0.01, 0.05, 0.2])
+
+    @jax.jit
+    @jax.vmap
+    def mapped(rate):
+        rule = with_rate(name, rate)
+        return walk(rule, params, rule.init(params))
+
+    expected = [walked(with_rate(name, rate), params) for rate in rates.tolist()]
+    assert_close(mapped(rates), jax.tree.map(lambda *leaves: np.stack(leaves), *expected))
+
+
+@each_rule
+def test_vmap_over_a_rule_whose_learning_rate_is_an_array(name):
+    """The rule itself is mapped: a hyperparameter of shape [3] is a leaf of it."""
+    params, rates = start(), jnp.array([0.01, 0.05, 0.2])
+    stacked = with_rate(name, rates)
+    axes = jax.tree.map(lambda leaf: 0 if getattr(leaf, "ndim", 0) else None, stacked)
+    mapped = jax.jit(jax.vmap(lambda rule, p: walk(rule, p, rule.init(p)), in_axes=(axes, None)))
+    expected = [walked(with_rate(name, rate), params) for rate in rates.tolist()]
+    assert_close(mapped(stacked, params), jax.tree.map(lambda *leaves: np.stack(leaves), *expected))
+
+
+@each_rule
+def test_injected_hyperparameters_are_the_plain_rule_and_can_be_changed(name):
+    params = start()
+    plain, slow = with_rate(name, 0.05), with_rate(name, 0.01)
+    rule = rules.inject_hyperparams(RULES[name])(learning_rate=0.05)
+    assert rule.num_workers == plain.num_workers
+    state = rule.init(params)
+    assert float(state.hyperparams["learning_rate"]) == 0.05
+    middle, state = walked(rule, params, state)
+    assert_close((middle, state.inner), walked(plain, params))
+    state.hyperparams["learning_rate"] = jnp.asarray(0.01)
+    changed = walked(rule, middle, state)[0]
+    assert_close(changed, walked(slow, middle, state.inner)[0])
+    assert not np.allclose(changed["kernel"], walked(plain, middle, state.inner)[0]["kernel"])
+
+
+@each_rule
+@pytest.mark.parametrize("dtypes", DTYPES)
+def test_injected_hyperparameters_keep_dtypes(name, dtypes):
+    rule, params = rules.inject_hyperparams(RULES[name])(learning_rate=0.05), start(DTYPES[dtypes])
+    state = rule.init(params)
+    shapes = jax.eval_shape(functools.partial(walk, rule, steps=2), params, state)
+    assert_same_types(shapes, (params, state))
+
+
+@each_rule
+@pytest.mark.parametrize("dtypes", ["float32", "bfloat16", "mixed"])
+def test_injected_hyperparameters_are_the_plain_rule_in_narrow_dtypes(name, dtypes):
+    rule, plain = (wrap(RULES[name])(learning_rate=0.05) for wrap in (rules.inject_hyperparams, lambda same: same))
+    given, expected = (walked(r, start(DTYPES[dtypes]))[0] for r in (rule, plain))
+    as_float64 = functools.partial(jax.tree.map, lambda leaf: leaf.astype(jnp.float64))
+    assert_close(as_float64(given), as_float64(expected), rtol=0, atol=1e-6 if dtypes == "float32" else 0.03)
+
+
+@each_rule
+def test_lives_inside_optax_inject_hyperparams(name):
+    params = start()
+    factory = lambda learning_rate: rules.as_transform(with_rate(name, learning_rate))
+    injected, plain = optax.inject_hyperparams(factory)(learning_rate=0.05), factory(0.05)
+
+    def end(tx, state):
+        def update(carry, step):
+            params, state, read = carry
+            facts = {"worker": step % WORKERS, "delay": 1 + step % 3, "read_params": read}
+            updates, state = tx.update(read, state, params, **facts)
+            return (optax.apply_updates(params, updates), state, params), None
+
+        return jax.jit(lambda s: jax.lax.scan(update, (params, s, params), jnp.arange(6))[0][:2])(state)
+
+    given, state = end(injected, injected.init(params))
+    expected, plain_state = end(plain, plain.init(params))
+    assert_close((given, state.inner_state), (expected, plain_state))
+    state.hyperparams["learning_rate"] = jnp.asarray(0.0125)
+    assert_close(end(injected, state)[0], end(factory(0.0125), plain_state)[0])
+
+
+CURVATURE = {"kernel": np.linspace(0.5, 1.0, 6).reshape(2, 3), "nested": (np.array(0.8), np.array([1.0, 0.7, 0.6]))}
+GRADIENTS = 256
+
+
+def quadratic(params, batch):
+    del batch
+    loss = lambda p: sum(jax.tree.leaves(jax.tree.map(lambda x, h: jnp.sum(h * x**2) / 2, p, CURVATURE)))
+    return jax.grad(loss)(params), {"loss": loss(params)}
+
+
+def batch_fn(row):
+    return row
+
+
+def asynchronous(seed):
+    runtimes = sgdlab.cluster.gamma(num_workers=WORKERS, num_gradients=GRADIENTS, heterogeneous=False, seed=seed)
+    return sgdlab.protocols.asynchronous(runtimes, num_gradients=GRADIENTS)
+
+
+@each_rule
+def test_converges_asynchronously(name):
+    result = replay.run(asynchronous(0), with_rate(name, 0.05), quadratic, start(), batch_fn)
+    losses = result.history.aux["loss"]
+    assert result.history.delay.max() > 2
+    assert float(quadratic(result.params, 0)[1]["loss"]) < 0.01 * losses[0]
+    assert losses[-32:].max() < 0.05 * losses[0]
+
+
+@contextlib.contextmanager
+def compilations():
+    """A list that grows by one for each program that XLA compiles."""
+    seen = []
+
+    def listen(event, seconds, **facts):
+        if event == "/jax/core/compile/backend_compile_duration":
+            seen.append(seconds)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        yield seen
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+
+
+def test_compilations_are_seen():
+    with compilations() as seen:
+        jax.jit(lambda x: x + 1)(1.0)
+    assert len(seen) == 1
+    jax.jit(lambda x: x + 2)(1.0)
+    assert len(seen) == 1
+
+
+@each_rule
+def test_another_seed_and_another_rate_compile_nothing(name):
+    first = replay.run(asynchronous(0), with_rate(name, 0.05), quadratic, start(), batch_fn)
+    with compilations() as seen:
+        second = replay.run(asynchronous(1), with_rate(name, 0.02), quadratic, start(), batch_fn)
+    assert not seen
+    assert not np.allclose(first.history.aux["loss"], second.history.aux["loss"], rtol=0.01)

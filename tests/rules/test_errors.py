@@ -1,0 +1,162 @@
+"""Hyperparameters out of their range are refused at once, by a ValueError that names the argument and its value."""
+
+import functools
+import math
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from sgdlab import protocols, replay, rules
+
+ON_MOMENTUM = {
+    "asgd": rules.asgd,
+    "nag_asgd": rules.nag_asgd,
+    "staleness_aware": rules.staleness_aware,
+    "staleness_aware_gradient": rules.staleness_aware_gradient,
+    "gap_aware": rules.gap_aware,
+    "dana": functools.partial(rules.dana, num_workers=2),
+    "dana_staleness_aware": functools.partial(rules.dana_staleness_aware, num_workers=2),
+    "dana_gap_aware": functools.partial(rules.dana_gap_aware, num_workers=2),
+}
+ADAMS = {
+    "adam": rules.adam,
+    "adam_staleness_aware": rules.adam_staleness_aware,
+    "adam_gap_aware": rules.adam_gap_aware,
+}
+ALL = ON_MOMENTUM | ADAMS
+GAPS = {name: factory for name, factory in ALL.items() if "gap" in name}
+DANAS = {"dana": rules.dana, "dana_staleness_aware": rules.dana_staleness_aware, "dana_gap_aware": rules.dana_gap_aware}
+
+NAN, INFINITE = math.nan, math.inf
+CASES = [
+    *((ALL, "learning_rate", value) for value in (NAN, INFINITE, -INFINITE, -0.1, -1)),
+    *((ALL, "weight_decay", value) for value in (NAN, INFINITE, -1e-6)),
+    *((ON_MOMENTUM, "momentum", value) for value in (NAN, INFINITE, 1.0, 1, -1.0, 1.5, -2.0)),
+    *((ADAMS, name, value) for name in ("b1", "b2") for value in (NAN, INFINITE, 1.0, 1, 1.5, -0.1)),
+    *((ADAMS, "eps", value) for value in (NAN, INFINITE, -1e-8)),
+    *((GAPS, "max_learning_rate", value) for value in (NAN, INFINITE, 0.0, 0, -0.1)),
+]
+
+
+def shown(value):
+    """The value as the message must echo it: whole numbers and floats alike."""
+    return re.escape(str(value))
+
+
+@pytest.mark.parametrize(
+    ("factory", "argument", "value"),
+    [
+        pytest.param(factory, argument, value, id=f"{name}-{argument}={value}")
+        for table, argument, value in CASES
+        for name, factory in table.items()
+    ],
+)
+def test_bad_numbers(factory, argument, value):
+    with pytest.raises(ValueError, match=rf"^{argument}={shown(value)} must be "):
+        factory(**({"learning_rate": 0.1} | {argument: value}))
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.asarray, jnp.asarray])
+@pytest.mark.parametrize(
+    ("factory", "argument", "value"),
+    [
+        (rules.asgd, "learning_rate", -0.5),
+        (rules.staleness_aware, "momentum", 1.0),
+        (rules.gap_aware, "weight_decay", NAN),
+        (rules.gap_aware, "max_learning_rate", 0.0),
+        (rules.adam, "b1", 1.0),
+    ],
+)
+def test_bad_numbers_in_arrays(factory, argument, value, kind):
+    with pytest.raises(ValueError, match=f"^{argument}="):
+        factory(**({"learning_rate": 0.1} | {argument: kind(value)}))
+
+
+@pytest.mark.parametrize("value", ["0.1", None, True, [0.1], 1j])
+@pytest.mark.parametrize(
+    ("factory", "argument"),
+    [(rules.asgd, "learning_rate"), (rules.asgd, "momentum"), (rules.adam, "b2"), (rules.gap_aware, "weight_decay")],
+)
+def test_what_is_no_number(factory, argument, value):
+    with pytest.raises(ValueError, match=rf"^{argument}={re.escape(repr(value))} must be a number"):
+        factory(**({"learning_rate": 0.1} | {argument: value}))
+
+
+@pytest.mark.parametrize("factory", DANAS.values(), ids=DANAS)
+@pytest.mark.parametrize("value", [0, -1, 2.0, 1.5, "4", None])
+def test_bad_numbers_of_workers(factory, value):
+    with pytest.raises(ValueError, match=rf"^num_workers={re.escape(repr(value))} must be a whole number"):
+        factory(learning_rate=0.1, num_workers=value)
+
+
+@pytest.mark.parametrize("factory", GAPS.values(), ids=GAPS)
+@pytest.mark.parametrize("value", ["x", "Layer", "", None])
+def test_bad_granularity(factory, value):
+    with pytest.raises(
+        ValueError, match=rf"^granularity={re.escape(repr(value))} must be one of parameter, layer, global"
+    ):
+        factory(learning_rate=0.1, granularity=value)
+
+
+@pytest.mark.parametrize("factory", GAPS.values(), ids=GAPS)
+def test_a_schedule_needs_the_largest_learning_rate(factory):
+    schedule = optax.constant_schedule(0.1)
+    with pytest.raises(ValueError, match=r"^max_learning_rate=None must be given where learning_rate is a schedule"):
+        factory(learning_rate=schedule)
+    factory(learning_rate=schedule, max_learning_rate=0.1)
+
+
+@pytest.mark.parametrize("factory", GAPS.values(), ids=GAPS)
+def test_a_learning_rate_of_zero_cannot_measure_the_gap(factory):
+    with pytest.raises(ValueError, match=r"^max_learning_rate=0\.0 must be positive"):
+        factory(learning_rate=0.0)
+    factory(learning_rate=0.0, max_learning_rate=0.1)
+
+
+@pytest.mark.parametrize("factory", ALL.values(), ids=ALL)
+def test_the_ends_of_the_ranges_are_allowed(factory):
+    maximum = {"max_learning_rate": 1e-9} if factory in GAPS.values() else {}
+    factory(learning_rate=0.0, weight_decay=0.0, **maximum)
+    factory(learning_rate=0, weight_decay=0, **maximum)
+    if factory in ADAMS.values():
+        factory(learning_rate=0.1, b1=0.0, b2=0.0, eps=0.0)
+    else:
+        factory(learning_rate=0.1, momentum=-0.9)
+
+
+@pytest.mark.parametrize("factory", ALL.values(), ids=ALL)
+def test_injected_hyperparameters_are_refused_at_once_too(factory):
+    with pytest.raises(ValueError, match=r"^learning_rate=-0\.1 must be"):
+        rules.inject_hyperparams(factory)(learning_rate=-0.1)
+
+
+@pytest.mark.parametrize("factory", ALL.values(), ids=ALL)
+def test_traced_hyperparameters_pass_unseen(factory):
+    """No value is known while a function is being compiled."""
+
+    @jax.jit
+    def end(rate):
+        transform, params = rules.as_transform(factory(learning_rate=rate)), jnp.ones(2)
+        return transform.update(params, transform.init(params), params)[0]
+
+    np.testing.assert_array_equal(np.isfinite(end(0.1)), [True, True])
+
+
+@pytest.mark.parametrize("factory", DANAS.values(), ids=DANAS)
+def test_dana_refuses_more_workers_than_it_has_velocities(factory):
+    """JAX would clamp the index and share a velocity in silence."""
+    rule = factory(learning_rate=0.1, num_workers=2)
+    schedule = protocols.asynchronous(np.ones((2, 3)))
+    with pytest.raises(ValueError, match="num_workers=2, but schedule has 3 workers"):
+        replay.run(schedule, rule, lambda params, batch: (params, {}), jnp.ones(2), lambda row: row)
+
+
+def test_positional_arguments_are_refused():
+    """0.1 could be any of the numbers."""
+    for factory in ALL.values():
+        with pytest.raises(TypeError):
+            factory(0.1)

@@ -1,0 +1,94 @@
+"""Files are whole or not there: whatever goes wrong, the old file stays, and nothing else is left behind."""
+
+import os
+import stat
+
+import pytest
+
+from sgdlab import files
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "note.txt"
+    path.write_bytes(b"old")
+    return path
+
+
+@pytest.fixture(params=[0o022, 0o077, 0o027, 0o000])
+def umask(request):
+    before = os.umask(request.param)
+    yield request.param
+    os.umask(before)
+
+
+def test_new_file_appears_at_the_end(path):
+    with files.replacing(path) as file:
+        file.write(b"new")
+        file.flush()
+        assert path.read_bytes() == b"old"
+    assert path.read_bytes() == b"new"
+    assert os.listdir(path.parent) == [path.name]
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, SystemExit])
+def test_error_in_the_block_leaves_the_old_file(path, error):
+    with pytest.raises(error), files.replacing(path) as file:  # noqa: PT012
+        file.write(b"half of")
+        raise error
+    assert path.read_bytes() == b"old"
+    assert os.listdir(path.parent) == [path.name]
+
+
+def test_error_in_the_block_leaves_no_file_where_there_was_none(tmp_path):
+    with pytest.raises(RuntimeError), files.replacing(tmp_path / "note.txt"):
+        raise RuntimeError
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("call", ["replace", "fsync"])
+def test_error_of_the_disk_leaves_the_old_file(path, monkeypatch, call):
+    def fail(*args):
+        raise OSError("disk")
+
+    monkeypatch.setattr(os, call, fail)
+    with pytest.raises(OSError, match="disk"), files.replacing(path) as file:
+        file.write(b"new")
+    monkeypatch.undo()
+    assert path.read_bytes() == b"old"
+    assert os.listdir(path.parent) == [path.name]
+
+
+def test_contents_are_on_the_disk_before_the_name(path, monkeypatch):
+    order = []
+    fsync, replace = os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda handle: order.append("contents") or fsync(handle))
+    monkeypatch.setattr(os, "replace", lambda old, new: order.append("name") or replace(old, new))
+    with files.replacing(path) as file:
+        file.write(b"new")
+    assert order == ["contents", "name"]
+
+
+def test_permissions_are_those_of_any_new_file(tmp_path, umask):
+    with files.replacing(tmp_path / "note.txt"):
+        pass
+    (tmp_path / "plain.txt").touch()
+    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("note.txt", "plain.txt")]
+    assert modes == [0o666 & ~umask] * 2
+
+
+def test_umask_is_left_as_it_was(tmp_path, umask):
+    with files.replacing(tmp_path / "note.txt"):
+        pass
+    now = os.umask(umask)
+    assert now == umask
+
+
+def test_folders_are_made(tmp_path):
+    files.write_text(str(tmp_path / "a" / "b" / "note.txt"), "whole")
+    assert (tmp_path / "a" / "b" / "note.txt").read_text() == "whole"
+
+
+def test_text_is_utf_8(tmp_path):
+    files.write_text(tmp_path / "note.txt", "θ ← θ − η v")
+    assert (tmp_path / "note.txt").read_bytes() == "θ ← θ − η v".encode()
