@@ -19,7 +19,7 @@ DEFAULT_CONFIG = "configs/digits.py"
 
 def define_config() -> flags.FlagHolder:
     """Defines --config, a file whose entries can be set by flags: --config.cluster.num_workers=16."""
-    return config_flags.DEFINE_config_file("config", DEFAULT_CONFIG, "Configuration file (see configs/).")
+    return config_flags.DEFINE_config_file("config", None, "Configuration file; its entries are flags too.")
 
 
 def run(main: Callable[[Sequence[str]], None], usage: str) -> None:
@@ -49,10 +49,19 @@ def _guarded(main: Callable[[Sequence[str]], None], argv: Sequence[str]) -> None
 
 def _parsed(argv: list[str], usage: str) -> list[str]:
     asks = {"--help", "-help", "-h", "--helpfull", "--helpshort"}
+    given = [arg for arg in argv if arg not in asks]
+    if not any(arg.lstrip("-").split("=")[0] == "config" for arg in given[1:]):
+        given.insert(1, f"--config={DEFAULT_CONFIG}")
     try:
-        remaining = flags.FLAGS([arg for arg in argv if arg not in asks])
-    except (flags.Error, AttributeError, KeyError, TypeError, ValueError, OSError) as error:
+        remaining = flags.FLAGS(given)
+    except (AttributeError, KeyError) as error:
+        _fail(f"the configuration has no entry {' '.join(str(error.args[0]).split())}")
+    except (flags.Error, TypeError, ValueError, OSError) as error:
         _fail(" ".join(str(error).split()))
+    try:
+        flags.FLAGS.config.items()
+    except OSError:  # ml_collections reports a file that it could not load at its first use
+        _fail(f"--config={config_flags.get_config_filename(flags.FLAGS['config'])} must be a configuration file")
     if asks & set(argv):
         _help(usage)
         sys.exit(0)
@@ -66,8 +75,9 @@ def _fail(message: str) -> None:
 
 def _help(usage: str) -> None:
     print(f"{usage.strip()}\n\nFlags:")
-    for flag in sorted(flags.FLAGS.get_flags_for_module(sys.argv[0]) or _own_flags(), key=lambda flag: flag.name):
+    for flag in sorted(_own_flags(), key=lambda flag: flag.name):
         default = f" (default: {flag.default_as_str})" if flag.default is not None else ""
+        default = f" (default: {DEFAULT_CONFIG})" if flag.name == "config" else default
         print(f"  --{flag.name}: {flag.help}{default}")
     print("\nEntries of the configuration, each a flag:")
     for name, value in _entries(flags.FLAGS.config):
@@ -78,8 +88,10 @@ def _help(usage: str) -> None:
 
 
 def _own_flags() -> list[flags.Flag]:
+    """Flags that this project defines, less one for each entry of the configuration."""
     by_module = flags.FLAGS.flags_by_module_dict()
-    return [flag for module, found in by_module.items() if module.startswith("experiments") for flag in found]
+    ours = [flag for module, found in by_module.items() if "experiments" in module for flag in found]
+    return [flag for flag in ours if not flag.name.startswith("config.")]
 
 
 def _entries(config: ConfigDict, prefix: str = "") -> list[tuple[str, object]]:

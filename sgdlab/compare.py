@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
+from absl import logging
 from ml_collections import ConfigDict
 from tqdm import tqdm
 
@@ -94,7 +95,7 @@ def run_all(config: ConfigDict, cells: Sequence[Cell], directory: RunDirectory, 
     if processes is None:
         processes = len(_cores()) if jax.default_backend() == "cpu" else 1
     with _Progress(len(missing), len(cells) - len(missing), _total_gradients(config, missing)) as progress:
-        if processes == 1 or len(by_method) == 1:
+        if processes == 1 or len(by_method) <= 1:
             for group in by_method.values():
                 _run_group(config, group, directory, progress.take)
         else:
@@ -184,6 +185,7 @@ _messages: Any = None
 
 def _start_process(parent: int, slots: Any, messages: Any) -> None:
     """Puts a process on a core of its own, before its first use of JAX, and ends it when its parent is gone."""
+    logging.set_verbosity(logging.ERROR)
     global _messages  # noqa: PLW0603 (set once per process)
     _messages = messages
     if hasattr(os, "sched_setaffinity"):

@@ -90,5 +90,5 @@ def test_folders_are_made(tmp_path):
 
 
 def test_text_is_utf_8(tmp_path):
-    files.write_text(tmp_path / "note.txt", "θ ← θ − η v")
-    assert (tmp_path / "note.txt").read_bytes() == "θ ← θ − η v".encode()
+    files.write_text(tmp_path / "note.txt", "θ ← θ + v")
+    assert (tmp_path / "note.txt").read_bytes() == "θ ← θ + v".encode()

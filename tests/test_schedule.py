@@ -106,8 +106,8 @@ class TestValidation:
     @pytest.mark.parametrize(
         ("name", "shape", "message"),
         [
-            ("worker", (8, 1), "worker must have shape [G] and applied [U, S]; they have (8, 1), (3, 1)"),
-            ("applied", (3,), "worker must have shape [G] and applied [U, S]; they have (8,), (3,)"),
+            ("worker", (8, 1), "worker must have shape [G] and applied [U, S]; they have (8, 1) and (3, 1)"),
+            ("applied", (3,), "worker must have shape [G] and applied [U, S]; they have (8,) and (3,)"),
             ("applied", (3, 0), "applied of shape (3, 0) has no block; S must be at least 1"),
             *[(name, shape, f"{name} has shape {shape}; worker and applied call for (8, 1)")
               for name in ("read", "update", "arrived") for shape in ((8,), (7, 1), (8, 2))],

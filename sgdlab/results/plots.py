@@ -69,9 +69,9 @@ def accuracy_by_workers(groups: Sequence[Group]) -> Figure:
     with mpl.rc_context(STYLE):
         figure = _figure(ours)
         for axes, methods in _panels(figure, ours):
-            for method in methods:
+            for place, method in enumerate(methods):
                 found = sorted((g for g in ours if g.method == method), key=lambda g: g.num_workers)
-                _accuracy_line(axes, found, bottom)
+                _accuracy_line(axes, found, bottom, shift=1 + 0.05 * place)
             _baseline(axes, groups, methods)
             axes.set_xscale("log", base=2)
             axes.set_xticks(counts, [str(count) for count in counts])
@@ -151,7 +151,8 @@ def _legend(axes: Axes) -> None:
     axes.legend(loc="upper left", bbox_to_anchor=(0, -0.2), ncols=2, borderaxespad=0)
 
 
-def _accuracy_line(axes: Axes, found: list[Group], bottom: float) -> None:
+def _accuracy_line(axes: Axes, found: list[Group], bottom: float, *, shift: float) -> None:
+    """One method; its crosses are shifted sideways, so that several methods' stand side by side."""
     colour = _COLOURS[found[0].method]
     good = [group for group in found if not group.num_diverged]
     workers = [group.num_workers for group in good]
@@ -160,7 +161,7 @@ def _accuracy_line(axes: Axes, found: list[Group], bottom: float) -> None:
     axes.plot(workers, mean, color=colour, marker=_MARKERS[found[0].method], markersize=5, label=found[0].title)
     if good:
         axes.fill_between(workers, mean - std, mean + std, color=colour, alpha=0.15, linewidth=0)
-    lost = [group.num_workers for group in found if group.num_diverged]
+    lost = [shift * group.num_workers for group in found if group.num_diverged]
     if lost:
         axes.plot(lost, [bottom] * len(lost), color=colour, marker="x", linestyle="none", markersize=8)
 

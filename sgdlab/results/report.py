@@ -17,7 +17,7 @@ from sgdlab.results.summary import Group
 CAPTIONS = {
     "accuracy": "Final test accuracy against the number of workers. The dashed line is a single worker; bands are "
     "one standard deviation over the seeds; an x at the foot marks a number of workers at which some seed diverged.",
-    "loss": "Training loss against virtual time at the largest number of workers: what a person at the clock would see.",
+    "loss": "Training loss against virtual time at the largest number of workers: what a person at the clock sees.",
     "staleness": "Dotted: the mean delay (staleness + 1) of asynchronous gradients. Lines: the mean gap, the distance "
     "between the server's parameters and those the gradient was computed on, in average steps, plus 1. Where the gap "
     "lies below the delay, updates partly cancelled, and dividing by the delay punishes too much.",
@@ -84,7 +84,7 @@ def reading(groups: Sequence[Group], config: Mapping[str, Any]) -> list[str]:
             f"Without waiting, {most} workers deliver {min(speeds):.1f} times the gradients per second of synchronous "
             "SGD."
         )
-    quickest = [g for g in crowd if g.spread("seconds_to_target")]
+    quickest = [g for g in crowd if g.spread("seconds_to_target") and not g.num_diverged]
     if quickest:
         first = min(quickest, key=lambda g: g.spread("seconds_to_target").mean)
         sentences.append(
@@ -122,17 +122,20 @@ def _facts(config: Mapping[str, Any], groups: Sequence[Group], seeds: int) -> li
     shape = f"conv net, 3x3, {widths} channels{norm}" if network["kind"] == "conv" else f"perceptron, widths {widths}"
     cluster = config["cluster"]
     spread = "machines of unequal speed" if cluster["heterogeneous"] else "machines of equal speed"
+    rate = (
+        f"{optimizer['learning_rate']:g}, Adam {optimizer['adam_learning_rate']:g}; tuned for no number of workers; "
+        f"warm-up {schedule['warmup_epochs']:g} epochs, {schedule['decay']} decay; times the number of gradients where "
+        "an update averages several"
+    )
     return [
         ("data", f"{config['dataset']}, batches of {config['batch_size']}"),
         ("network", shape),
         ("length", f"{groups[0].summaries[0]['epochs']:.0f} epochs of used gradients, {seeds} seeds"),
         ("cluster", f"gamma-distributed run-times, {spread} (Barkai et al. 2020, C.3)"),
-        ("backup workers", f"{cluster['backups']} of them not waited for"),
-        ("learning rate", f"{optimizer['learning_rate']:g}, Adam {optimizer['adam_learning_rate']:g}; tuned for no number "
-         f"of workers; warm-up {schedule['warmup_epochs']:g} epochs, {schedule['decay']} decay; times the gradients "
-         "averaged where updates average several"),
+        ("backup workers", f"{cluster['backups']} of the workers not waited for"),
+        ("learning rate", rate),
         ("momentum", f"{optimizer['momentum']:g} (Nesterov); none for ASGD"),
-    ]  # fmt: skip
+    ]
 
 
 def _first_of_count(groups: Sequence[Group]) -> list[bool]:

@@ -10,12 +10,12 @@ from sgdlab.results.summary import Group
 COLUMNS = (
     "method",
     "workers",
-    "test accuracy %",
-    "train accuracy %",
-    "virtual time s",
+    "test %",
+    "train %",
+    "time s",
     "speed-up",
-    "time to target s",
-    "epochs to target",
+    "target at s",
+    "target at epoch",
     "staleness",
     "gap",
 )
@@ -52,8 +52,8 @@ def rows(groups: list[Group]) -> list[list[str]]:
             _plain(group, "speedup", 2),
             _reached(group, "seconds_to_target", 0),
             _reached(group, "epochs_to_target", 1),
-            _plain(group, "staleness", 1),
-            _plain(group, "gap", 2),
+            _mean(group, "staleness", 1),
+            _mean(group, "gap", 2),
         ]
         for group in groups
     ]
@@ -101,6 +101,11 @@ def _accuracy(group: Group, name: str) -> str:
 def _plain(group: Group, name: str, digits: int) -> str:
     spread = group.spread(name)
     return "-" if spread is None else f"{spread.mean:,.{digits}f} ± {spread.std:,.{digits}f}"
+
+
+def _mean(group: Group, name: str, digits: int) -> str:
+    spread = group.spread(name)
+    return "-" if spread is None else f"{spread.mean:.{digits}f}"
 
 
 def _reached(group: Group, name: str, digits: int) -> str:

@@ -1,0 +1,76 @@
+"""The digits are real, read without TensorFlow, and come in batches that depend on the seed alone."""
+
+import sys
+
+import jax
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from sgdlab import data
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    return tmp_path_factory.mktemp("tfds")
+
+
+def test_digits_are_scikit_learns_split_in_two(directory):
+    train, test = data.load("digits", "train", directory), data.load("digits", "test", directory)
+    assert train.images.shape == (1437, 8, 8, 1)
+    assert test.images.shape == (360, 8, 8, 1)
+    assert train.images.min() == 0
+    assert train.images.max() == 1
+    both = np.concatenate([train.images, test.images]).reshape(1797, 64) * 16
+    labels = np.concatenate([train.labels, test.labels])
+    ours = sorted(zip(both.astype(int).tolist(), labels.tolist(), strict=True))
+    theirs = load_digits()
+    assert ours == sorted(zip(theirs.data.astype(int).tolist(), theirs.target.tolist(), strict=True))
+    assert "tensorflow" not in sys.modules
+
+
+def test_digits_are_stored_as_array_record(directory):
+    builder = data.prepare("digits", directory)
+    assert builder.info.file_format.value == "array_record"
+    assert builder.info.features["image"].np_dtype == np.uint8
+    assert {name: split.num_examples for name, split in builder.info.splits.items()} == {"train": 1437, "test": 360}
+
+
+def test_unknown_data_set_is_refused():
+    with pytest.raises(ValueError, match="dataset='mnist' must be one of digits"):
+        data.load("mnist", "train")
+
+
+def test_every_epoch_is_a_fresh_permutation():
+    batches = data.order(10, batch_size=3, num_batches=9, seed=1)
+    epochs = batches.reshape(3, 9)  # 3 whole batches an epoch; one example is left out
+    for epoch in epochs:
+        assert len(set(epoch.tolist())) == 9
+    assert len({tuple(epoch) for epoch in epochs.tolist()}) == 3
+
+
+def test_order_depends_on_the_seed_alone():
+    whole = data.order(10, batch_size=3, num_batches=9, seed=1)
+    np.testing.assert_array_equal(data.order(10, batch_size=3, num_batches=4, seed=1), whole[:4])
+    assert (data.order(10, batch_size=3, num_batches=9, seed=2) != whole).any()
+
+
+def test_replacement_draws_an_example_twice():
+    batches = data.order(4, batch_size=4, num_batches=50, seed=0, replacement=True)
+    assert any(len(set(batch)) < 4 for batch in batches.tolist())
+    assert set(batches.ravel().tolist()) == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize(("batch_size", "num_batches"), [(0, 1), (11, 1), (2, 0), (2.0, 1)])
+def test_impossible_batches_are_refused(batch_size, num_batches):
+    with pytest.raises(ValueError, match="must be a whole number"):
+        data.order(10, batch_size=batch_size, num_batches=num_batches, seed=0)
+
+
+def test_batch_fn_indexes_the_data_and_can_be_traced():
+    images = np.random.default_rng(0).random((6, 8, 8, 1))
+    source = data.Images(images, np.arange(6, dtype=np.int32))
+    indices = data.order(6, batch_size=2, num_batches=3, seed=0)
+    batch = jax.jit(lambda f, g: f(g))(data.batch_fn(source, indices), 1)
+    np.testing.assert_array_equal(batch.images, images[indices[1]])
+    np.testing.assert_array_equal(batch.labels, indices[1])

@@ -1,0 +1,121 @@
+"""The command lines: help, whole runs, continuing after a kill, and mistakes in one line with exit code 2."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+TINY = (
+    "--config.epochs=1.0",
+    "--config.evaluations=2",
+    "--config.network.kind=mlp",
+    "--config.network.widths=(8,)",
+    "--config.target_accuracy=0.2",
+)
+
+
+def command(module, *args):
+    return [sys.executable, "-m", f"experiments.{module}", *args]
+
+
+def call(module, *args):
+    return subprocess.run(command(module, *args), cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+
+
+def one_line(answer):
+    assert answer.returncode == 2, answer.stderr
+    (line,) = answer.stderr.strip().splitlines()
+    return line
+
+
+@pytest.mark.parametrize("module", ["main", "compare"])
+def test_help_helps(module):
+    answer = call(module, "--help")
+    assert answer.returncode == 0
+    assert f"python -m experiments.{module}" in answer.stdout
+    assert "--config.cluster.num_workers=8" in answer.stdout
+    assert "dana_gap_aware" in answer.stdout
+    assert "--workdir" in answer.stdout
+
+
+@pytest.mark.parametrize(
+    ("module", "flag", "words"),
+    [
+        ("main", "--config.method=sgd", "--config.method=sgd must be one of synchronous"),
+        ("main", "--config.cluster.num_workers=0", "--config.cluster.num_workers=0 must be"),
+        ("main", "--config.optimizer.learning_rate=nan", "--config.optimizer.learning_rate=nan must be"),
+        ("main", "--config.batch_size=5000", "--config.batch_size=5000 must be at most 1437"),
+        ("main", "--config.clutser.num_workers=3", "clutser"),
+        ("main", "--config.batch_size=many", "batch_size"),
+        ("main", "--config=configs/nothing.py", "configs/nothing.py"),
+        ("compare", "--methods=gap_aware,sgd", "--methods=sgd must be one of"),
+        ("compare", "--num_workers=4,none", "--num_workers=none must be"),
+        ("compare", "--seeds=0", "--seeds=0 must be"),
+        ("compare", "--config.cluster.backups=4", "--config.cluster.backups=4 must be below"),
+        ("compare", "--sedes=3", "sedes"),
+    ],
+)
+def test_mistakes_are_one_line_and_leave_nothing(module, flag, words, tmp_path):
+    line = one_line(call(module, flag, f"--workdir={tmp_path / 'run'}"))
+    assert words in line
+    assert not (tmp_path / "run").exists()
+
+
+def test_one_run_and_the_same_again(tmp_path):
+    where = f"--workdir={tmp_path / 'one'}"
+    first = call("main", *TINY, where)
+    assert first.returncode == 0, first.stderr
+    assert "Gap-Aware, 8 workers: test accuracy" in first.stdout
+    for name in ("config.json", "metrics/run.jsonl", "parameters.npz", "schedule.npz", "plots/training.png"):
+        assert (tmp_path / "one" / name).stat().st_size > 0
+    written = (tmp_path / "one/metrics/run.jsonl").read_text()
+    again = call("main", *TINY, where)
+    assert "holds this run already" in again.stdout
+    other = one_line(call("main", *TINY, where, "--config.seed=1"))
+    assert "config.seed=0, not 1" in other
+    assert (tmp_path / "one/metrics/run.jsonl").read_text() == written
+
+
+def test_a_killed_comparison_continues_where_it_stopped(tmp_path):
+    runs = tmp_path / "runs"
+    arguments = (*TINY, "--methods=asgd,gap_aware", "--num_workers=2,4", "--seeds=2", f"--workdir={runs}")
+    process = subprocess.Popen(
+        command("compare", *arguments), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    deadline = time.monotonic() + 200
+    while len(list(runs.glob("metrics/*.jsonl"))) < 2 and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    time.sleep(1.5)  # its helpers notice within a second
+    before = {path: path.stat().st_mtime_ns for path in runs.glob("metrics/*.jsonl")}
+    assert before
+    (runs / "metrics/gap_aware-n4-seed1.jsonl").unlink(missing_ok=True)
+    (runs / "metrics/gap_aware-n4-seed1.jsonl").write_text('{"kind": "run"}\n')
+    answer = call("compare", *arguments)
+    assert answer.returncode == 0, answer.stderr
+    total = 2 + 2 * 2 * 2  # two single workers
+    assert len(list(runs.glob("metrics/*.jsonl"))) == total
+    for path, modified in before.items():
+        if path.name != "gap_aware-n4-seed1.jsonl":
+            assert path.stat().st_mtime_ns == modified
+    assert "finished runs found" in answer.stdout
+    for name in ("table.md", "table.csv", "report.html"):
+        assert (runs / name).stat().st_size > 0
+    for name in ("accuracy", "loss", "staleness", "timeline"):
+        for kind in ("png", "svg"):
+            assert (runs / f"plots/{name}.{kind}").stat().st_size > 0
+    page = (runs / "report.html").read_text()
+    assert "Gap-Aware" in page
+    assert "http://" not in page.replace("http://www.w3.org", "")
+    assert 'src="data:image/svg+xml' in page
+    assert "Single worker (NAG)" in answer.stdout
+    config = json.loads((runs / "config.json").read_text())
+    assert "method" not in config
+    assert os.listdir(runs).count("config.json") == 1

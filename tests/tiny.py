@@ -1,0 +1,20 @@
+"""The smallest configuration that still trains: for tests of whole runs."""
+
+from configs import digits
+
+
+def config(**changes):
+    """The digits configuration, shortened; `changes` set entries, dots written as double underscores."""
+    tiny = digits.get_config()
+    tiny.epochs, tiny.evaluations, tiny.schedule.warmup_epochs = 1.0, 3, 0.5
+    tiny.network.kind, tiny.network.widths = "mlp", (8,)
+    tiny.cluster.num_workers = 4
+    tiny.target_accuracy = 0.2
+    for name, value in changes.items():
+        entry = tiny
+        *parents, last = name.split("__")
+        for parent in parents:
+            entry = entry[parent]
+        with entry.unlocked():
+            entry[last] = value
+    return tiny
