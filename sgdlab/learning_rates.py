@@ -18,8 +18,8 @@ def rates(config: ConfigDict, *, peak: float, num_workers: int, epochs: float, u
     Args:
       config: the `schedule` entry of a configuration:
         `warmup_epochs`: e_warm; 0 for none.
-        `decay`: "constant"; "step": times `factor` from each of the epochs `steps` on; "linear" or "cosine": to 0 at the
-        end of the run; "exponential": times `factor` every `period` epochs.
+        `decay`: "constant"; "step": times `factor` from each of the epochs `steps` on; "linear" or "cosine": to 0 at
+        the end of the run; "exponential": times `factor` every `period` epochs.
       peak: the rate after warm-up.
       num_workers: N.
       epochs: length of the run.

@@ -5,9 +5,11 @@ has to say, and all that a runner has to know.
 """
 
 import dataclasses
+import operator
 import os
 import pathlib
 import zipfile
+import zlib
 
 import numpy as np
 
@@ -27,6 +29,9 @@ _DTYPES = {
     "arrived": np.float64,
     "applied": np.float64,
 }
+
+_DAMAGE = (KeyError, TypeError, AttributeError, NotImplementedError, OSError, EOFError, zipfile.BadZipFile, zlib.error)
+"""What NumPy raises on files that are not, or not wholly, archives of arrays."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -70,10 +75,8 @@ class Schedule:
 
     def __post_init__(self) -> None:
         for name, dtype in _DTYPES.items():
-            array = np.ascontiguousarray(getattr(self, name), dtype)
-            array.flags.writeable = False
-            object.__setattr__(self, name, array)
-        object.__setattr__(self, "num_workers", int(self.num_workers))
+            object.__setattr__(self, name, _frozen_copy(name, getattr(self, name), dtype))
+        object.__setattr__(self, "num_workers", operator.index(self.num_workers))
         _check_shapes(self)
         _check_order(self)
 
@@ -156,12 +159,13 @@ class Schedule:
           ValueError: where the file is not such a schedule.
         """
         try:
-            with np.load(pathlib.Path(path), allow_pickle=False) as stored:
-                fields = {name: stored[name] for name in _DTYPES}
-                num_workers = int(stored["num_workers"])
-        except (KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as error:
+            with pathlib.Path(path).open("rb") as file, np.load(file, allow_pickle=False) as stored:
+                fields = {name: stored[name] for name in (*_DTYPES, "num_workers")}
+                return cls(**fields)
+        except FileNotFoundError:
+            raise
+        except (*_DAMAGE, ValueError) as error:
             raise ValueError(f"path={str(path)!r} is not a schedule written by Schedule.save: {error}") from error
-        return cls(**fields, num_workers=num_workers)
 
     def __str__(self) -> str:
         used, staleness = self.used().any(axis=1).sum(), self.staleness()
@@ -172,6 +176,16 @@ class Schedule:
             f"({self.dropped().all(axis=1).sum()} dropped, {self.pending().all(axis=1).sum()} pending) "
             f"in {self.wall_clock():.6g} s, mean staleness {mean}"
         )
+
+
+def _frozen_copy(name: str, values: np.ndarray, dtype: type[np.generic]) -> np.ndarray:
+    given = np.asarray(values)
+    with np.errstate(invalid="ignore"):
+        array = np.array(given, dtype, order="C")
+    if np.issubdtype(dtype, np.integer) and (array != given).any():
+        raise ValueError(f"{name} of dtype {given.dtype} must hold whole numbers of {np.dtype(dtype)}")
+    array.flags.writeable = False
+    return array
 
 
 def _per_second(count: int, seconds: float) -> float:
@@ -209,18 +223,20 @@ def _check_order(schedule: Schedule) -> None:
         ~np.isfinite(schedule.started) | (schedule.started < 0), "started", schedule.started, "finite, not negative"
     )
     _refuse(
-        ~(schedule.arrived > schedule.started[:, None]),
+        ~(np.isfinite(schedule.arrived) & (schedule.arrived > schedule.started[:, None])),
         "arrived",
         schedule.arrived,
-        "later than started (run-times must be long enough to move the clock)",
+        "finite and later than started (run-times must be long enough to move the clock)",
     )
     for block in range(schedule.num_blocks):
         rows = np.flatnonzero(used[:, block])
         entered = update[rows, block]
         steps = np.diff(entered, prepend=-1)
         _refuse((steps < 0) | (steps > 1), "update", entered, "non-decreasing from 0 without a gap", rows)
-        if entered.size and np.isnan(schedule.applied[: entered[-1] + 1, block]).any():
-            raise ValueError(f"applied is NaN for an update of block {block} that gradients entered")
+        count = int(entered[-1]) + 1 if entered.size else 0
+        _check_applied(schedule.applied[:, block], count, block)
+        early = schedule.applied[entered, block] < schedule.arrived[rows, block]
+        _refuse(early, "applied", schedule.applied[entered, block], "no earlier than its gradients arrived", rows)
         # Version v exists once the last row of update v - 1 has come: count the updates complete before each row.
         last = np.flatnonzero(np.diff(entered, append=schedule.num_updates))
         made = np.zeros(schedule.num_gradients, np.int32)
@@ -228,6 +244,14 @@ def _check_order(schedule: Schedule) -> None:
         exists = np.cumsum(made, dtype=np.int32) - made
         read = schedule.read[:, block]
         _refuse((read < 0) | (read > exists), "read", read, "0 or a version that earlier rows have formed")
+
+
+def _check_applied(applied: np.ndarray, count: int, block: int) -> None:
+    made = applied[:count]
+    if not (np.isfinite(made).all() and (np.diff(made) >= 0).all() and np.isnan(applied[count:]).all()):
+        raise ValueError(
+            f"applied must rise over the {count} updates of block {block} that gradients entered, and be NaN past them"
+        )
 
 
 def _refuse(bad: np.ndarray, name: str, values: np.ndarray, right: str, rows: np.ndarray | None = None) -> None:

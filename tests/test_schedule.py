@@ -129,9 +129,9 @@ class TestValidation:
             (put("started", 5, -1), "started=-1.0 in row 5 must be finite, not negative"),
             (put("started", 5, np.nan), "started=nan in row 5 must be finite, not negative"),
             (put("started", 5, np.inf), "started=inf in row 5 must be finite, not negative"),
-            (put("arrived", 5, 4), "arrived=4.0 in row 5 must be later than started"),
-            (put("arrived", 4, 1), "arrived=1.0 in row 4 must be later than started"),
-            (put("arrived", 7, np.nan), "arrived=nan in row 7 must be later than started"),
+            (put("arrived", 5, 4), "arrived=4.0 in row 5 must be finite and later than started"),
+            (put("arrived", 4, 1), "arrived=1.0 in row 4 must be finite and later than started"),
+            (put("arrived", 7, np.nan), "arrived=nan in row 7 must be finite and later than started"),
             (put("update", 3, 0), "update=0 in row 3 must be non-decreasing from 0 without a gap"),
             (put("update", slice(2, 4), 2), "update=2 in row 2 must be non-decreasing from 0 without a gap"),
             (put("update", slice(0, 2), 1), "update=1 in row 0 must be non-decreasing from 0 without a gap"),
@@ -141,7 +141,7 @@ class TestValidation:
             # What nobody used was computed on something all the same.
             (put("read", 4, 3), "read=3 in row 4 must be 0 or a version that earlier rows have formed"),
             (put("read", 7, 4), "read=4 in row 7 must be 0 or a version that earlier rows have formed"),
-            (put("applied", 1, np.nan), "applied is NaN for an update of block 0 that gradients entered"),
+            (put("applied", 1, np.nan), "applied must rise over the 3 updates of block 0"),
         ],
     )
     def test_rows_that_contradict_each_other(self, changed, message):
@@ -154,7 +154,6 @@ class TestValidation:
         with pytest.raises(ValueError, match="read=2 in row 3"):
             Schedule(**fields() | put("read", 3, 2))
 
-    @pytest.mark.xfail(reason="an update at the end that no gradient entered is accepted")
     def test_every_update_has_a_gradient(self):
         with pytest.raises(ValueError, match="update"):
             Schedule(**fields() | {"applied": np.array([[2.0], [4.0], [END], [8.0]])})
@@ -164,7 +163,7 @@ class TestValidation:
         [
             ({"read": [[0, 0], [0, 1], [1, 0]]}, "read=1 in row 1"),
             ({"update": [[0, DROPPED], [1, 1], [2, PENDING]]}, "update=1 in row 1"),
-            ({"applied": [[1, np.nan], [3, np.nan], [4, np.nan]]}, "applied is NaN for an update of block 1"),
+            ({"applied": [[1, np.nan], [3, np.nan], [4, np.nan]]}, "applied must rise over the 1 updates of block 1"),
             ({"arrived": [[1, 2], [3, 3], [4, 1]]}, "arrived=1.0 in row 2"),
         ],
     )
@@ -248,7 +247,6 @@ class TestFrozen:
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(small(), name, 1)
 
-    @pytest.mark.xfail(reason="where the dtype is right already, the caller's own array is kept and made read-only")
     def test_leaves_the_callers_arrays_alone(self):
         given = {name: array.astype(ARRAYS[name]) for name, array in fields().items() if name in ARRAYS}
         schedule = Schedule(**given, num_workers=3)
@@ -335,9 +333,6 @@ class TestFile:
         with pytest.raises(ValueError, match=r"path='.*schedule.npz' is not a schedule .*read"):
             Schedule.load(tmp_path / "schedule.npz")
 
-    @pytest.mark.xfail(
-        reason="np.load forgets a file that begins like an archive and is none: load must open it itself"
-    )
     def test_half_a_file_is_closed(self, tmp_path):
         self.write_half(tmp_path / "schedule.npz")
         with warnings.catch_warnings(record=True, action="always") as caught:
@@ -346,7 +341,6 @@ class TestFile:
             gc.collect()
         assert [str(warning.message) for warning in caught] == []
 
-    @pytest.mark.xfail(reason="zlib.error and NotImplementedError of a damaged archive pass through load")
     def test_damaged_file_is_a_value_error_or_harmless(self, tmp_path):
         path = tmp_path / "schedule.npz"
         small().save(path)
@@ -364,3 +358,8 @@ class TestFile:
     def test_no_file(self, tmp_path):
         with pytest.raises(FileNotFoundError):
             Schedule.load(tmp_path / "schedule.npz")
+
+
+def test_fractions_are_no_versions():
+    with pytest.raises(ValueError, match="read of dtype float64 must hold whole numbers"):
+        Schedule(**fields() | {"read": np.asarray(fields()["read"]) + 0.5})

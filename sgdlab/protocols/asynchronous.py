@@ -37,15 +37,15 @@ def asynchronous(runtimes: np.ndarray, *, num_gradients: int | None = None) -> S
     if num_gradients is not None and (not isinstance(num_gradients, numbers.Integral) or num_gradients < 1):
         raise ValueError(f"num_gradients={num_gradients!r} must be a whole number of at least 1")
     rows, workers = runtimes.shape
-    finished = np.cumsum(runtimes, axis=0).T.copy()  # [N, T]: worker-major, so that a stable sort breaks ties by worker
+    finished = _accumulated(runtimes)  # [T, N]
     # Past the moment when the first worker has no rows left, the order of arrival is unknown.
-    exhausted = int(finished[:, -1].argmin())
-    horizon = finished[exhausted, -1]
-    counts = np.array([np.searchsorted(times, horizon, side="right") for times in finished])
-    # At the horizon itself, workers up to the exhausted one count; a later one arrives behind it.
-    later = np.arange(workers) > exhausted
-    counts -= later & (finished[np.arange(workers), counts - 1] == horizon)
-    known = int(counts.sum())
+    exhausted = int(finished[-1].argmin())
+    horizon = finished[-1, exhausted]
+    in_order = finished <= horizon
+    # At that very moment workers up to the exhausted one count; a later one arrives behind it.
+    in_order[:, exhausted + 1 :] &= finished[:, exhausted + 1 :] != horizon
+    chosen = np.flatnonzero(in_order)
+    known = chosen.size
     if num_gradients is None:
         num_gradients = known
     elif num_gradients > known:
@@ -56,25 +56,23 @@ def asynchronous(runtimes: np.ndarray, *, num_gradients: int | None = None) -> S
             needed,
         )
 
-    times = np.concatenate([finished[i, :count] for i, count in enumerate(counts)])
-    owner = np.repeat(np.arange(workers, dtype=np.int32), counts)
+    # Worker by worker, so that a stable sort by time leaves equal times in the order of the workers.
+    chosen = chosen[np.argsort((chosen % workers).astype(_smallest_integer(workers)), kind="stable")]
+    times, owner = finished.ravel()[chosen], (chosen % workers).astype(np.int32)
     order = _first_in_order(times, num_gradients)
     worker, arrived = owner[order], times[order]
     # Entry j of `times` follows entry j - 1 of the same worker; `place` says where each came in the order of arrival.
-    place = np.full(times.size + 1, -1, np.int64)
+    place = np.full(known + 1, -1, np.int64)
     place[order] = np.arange(num_gradients)
-    first = np.zeros(times.size + 1, bool)
-    first[np.cumsum(counts) - counts] = True
-    fresh = first[order]
+    fresh = np.diff(owner, prepend=-1)[order] != 0
     read = np.where(fresh, 0, place[order - 1] + 1)
     started = np.where(fresh, 0.0, times[order - 1])
 
     done = np.bincount(worker, minlength=workers)
     end = arrived[-1]
-    began = np.where(done > 0, finished[np.arange(workers), done - 1], 0.0)
+    began = np.where(done > 0, finished[done - 1, np.arange(workers)], 0.0)
     busy = np.flatnonzero(began < end)
-    due = finished[busy, done[busy]]
-    busy = busy[np.argsort(due, kind="stable")]
+    busy = busy[np.argsort(finished[done[busy], busy], kind="stable")]
     last = np.zeros(workers, np.int64)
     last[worker] = np.arange(1, num_gradients + 1)
 
@@ -83,10 +81,19 @@ def asynchronous(runtimes: np.ndarray, *, num_gradients: int | None = None) -> S
         read=np.concatenate([read, last[busy]])[:, None],
         update=np.concatenate([np.arange(num_gradients), np.full(busy.size, PENDING)])[:, None],
         started=np.concatenate([started, began[busy]]),
-        arrived=np.concatenate([arrived, finished[busy, done[busy]]])[:, None],
+        arrived=np.concatenate([arrived, finished[done[busy], busy]])[:, None],
         applied=arrived[:, None],
         num_workers=workers,
     )
+
+
+def _accumulated(runtimes: np.ndarray) -> np.ndarray:
+    """`np.cumsum(runtimes, axis=0)`, row by row: the same sums, many times faster where rows are long."""
+    finished = np.empty_like(runtimes)
+    finished[0] = runtimes[0]
+    for before, row, after in zip(finished, runtimes[1:], finished[1:], strict=False):
+        np.add(before, row, out=after)
+    return finished
 
 
 def _first_in_order(times: np.ndarray, count: int) -> np.ndarray:
@@ -96,3 +103,8 @@ def _first_in_order(times: np.ndarray, count: int) -> np.ndarray:
         candidates = np.flatnonzero(times <= latest)
         return candidates[np.argsort(times[candidates], kind="stable")][:count]
     return np.argsort(times, kind="stable")
+
+
+def _smallest_integer(count: int) -> type[np.signedinteger]:
+    """NumPy sorts whole numbers of 16 bits by radix, several times faster than longer ones."""
+    return np.int16 if count <= np.iinfo(np.int16).max else np.int64

@@ -29,7 +29,9 @@ def checked(runtimes: np.ndarray) -> np.ndarray:
     if array.ndim != 2 or 0 in array.shape:
         raise ValueError(f"runtimes of shape {array.shape} must have shape [T, N], with T and N at least 1")
     # One sum and one minimum are much faster than two masks, and NaN passes through both.
-    if not (array.min() > 0 and np.isfinite(array.sum())):
+    with np.errstate(over="ignore"):
+        total = array.sum()
+    if not (array.min() > 0 and np.isfinite(total)):
         bad = np.argwhere(~(np.isfinite(array) & (array > 0)))
         if bad.size == 0:
             raise ValueError("runtimes add up to more seconds than a float64 can hold")

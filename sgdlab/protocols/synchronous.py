@@ -71,6 +71,12 @@ def backup_workers(runtimes: np.ndarray, *, backups: int) -> Schedule:
     for update in range(updates):
         starts = np.maximum(free, now)
         ends = starts + runtimes[begun, every]
+        if not (ends > starts).all():
+            stuck = int(np.argmin(ends > starts))
+            raise ValueError(
+                f"runtimes[{begun[stuck]}, {stuck}]={runtimes[begun[stuck], stuck]} does not advance the clock at "
+                f"{starts[stuck]:g} s; run-times must be long enough to move the clock"
+            )
         order = np.argsort(ends, kind="stable")
         last = order[needed - 1]
         # A straggler still busy when the update closes never gets to begin a gradient on this version.
@@ -88,6 +94,7 @@ def backup_workers(runtimes: np.ndarray, *, backups: int) -> Schedule:
     after = (arrived > applied[-1]) | ((arrived == applied[-1]) & (worker > closed_by[-1]))
     kind = np.where(used, version, np.where(after, PENDING, DROPPED))
     order = np.lexsort((worker, arrived, kind == PENDING))
+    order = order[(kind[order] != PENDING) | (started[order] < applied[-1])]  # begun at the very end: not begun
     return Schedule(
         worker=worker[order],
         read=version[order, None],

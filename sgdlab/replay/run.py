@@ -140,6 +140,8 @@ def run(
       (1.25, array([0.5  , 0.5  , 0.125], dtype=float32))
     """
     watch = watch or Watch()
+    if isinstance(schedule, Program) and watch.every is not None:
+        raise ValueError(f"every={watch.every} comes too late for a lowered program: lower(schedule, every=...)")
     layout = Layout(mesh)
     waves = _waves(mode, mesh)
     program = schedule if isinstance(schedule, Program) else lower(schedule, every=watch.every)

@@ -101,10 +101,12 @@ class TestHomogeneous:
 
 
 class TestHeterogeneous:
-    def test_mean(self):
-        times = gamma(num_workers=20_000, num_gradients=1, heterogeneous=True, seed=0)
+    def test_mean_and_variance(self):
+        times = gamma(num_workers=400_000, num_gradients=1, heterogeneous=True, seed=0)
         variance = B**2 * (V_MACH_HETEROGENEOUS**2 + (1 + V_MACH_HETEROGENEOUS**2) * V_TASK**2)
         assert abs(times.mean() - B) < STANDARD_ERRORS * np.sqrt(variance / times.size)
+        squares = (times - B) ** 2
+        assert abs(squares.mean() - variance) < STANDARD_ERRORS * squares.std() / np.sqrt(times.size)
 
     def test_each_machine_has_a_mean_of_its_own(self):
         rows, workers = 400, 4000

@@ -92,7 +92,7 @@ def simulate_backup_workers(runtimes: np.ndarray, backups: int) -> dict[str, lis
             for worker in waiting:
                 clock.begin(worker, len(applied), work.arrived)
             waiting, came = [], 0
-    return _fields(done + clock.pending(), applied)
+    return _fields(done + [work for work in clock.pending() if work.started < applied[-1]], applied)
 
 
 def _fields(works: list[Work], applied: list[float]) -> dict[str, list]:

@@ -41,9 +41,8 @@ def anything(draw_integer, num_gradients: int, num_workers: int, *, most: int = 
     while (used := sum(row[2] >= 0 for row in rows)) < num_gradients:
         size = draw_integer(1, min(most, num_gradients - used))
         for kind in [len(applied)] * size:
-            for _ in range(draw_integer(0, 1)):
-                rows.append((draw_integer(0, num_workers - 1), draw_integer(0, len(applied)), DROPPED))
-            rows.append((draw_integer(0, num_workers - 1), draw_integer(0, len(applied)), kind))
+            for became in [DROPPED] * draw_integer(0, 1) + [kind]:
+                rows += [(draw_integer(0, num_workers - 1), draw_integer(0, len(applied)), became)]
         applied.append(len(rows))
     rows += [(0, draw_integer(0, len(applied)), PENDING)] * draw_integer(0, 1)
     worker, read, update = np.array(rows).T

@@ -15,7 +15,7 @@ from replay_cases import schedules, with_backups
 from sgdlab import Schedule, protocols
 from sgdlab.replay import Capacity, Program, lower
 
-check = settings(derandomize=True, deadline=None, max_examples=250, database=None)
+check = settings(derandomize=True, deadline=None, max_examples=150, database=None)
 LIMITS = st.one_of(st.none(), st.integers(1, 7))
 
 

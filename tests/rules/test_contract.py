@@ -19,7 +19,6 @@ WORKERS = 4
 DANA = {"num_workers": WORKERS}
 RULES = {
     "asgd": functools.partial(rules.asgd),
-    "asgd, momentum": functools.partial(rules.asgd, momentum=0.5),
     "nag_asgd": functools.partial(rules.nag_asgd, momentum=0.5, weight_decay=0.01),
     "staleness_aware": functools.partial(rules.staleness_aware, momentum=0.5),
     "staleness_aware_gradient": functools.partial(rules.staleness_aware_gradient, momentum=0.5, weight_decay=0.01),
@@ -29,7 +28,6 @@ RULES = {
     "dana": functools.partial(rules.dana, momentum=0.5, weight_decay=0.01, **DANA),
     "dana_staleness_aware": functools.partial(rules.dana_staleness_aware, momentum=0.5, **DANA),
     "dana_gap_aware": functools.partial(rules.dana_gap_aware, momentum=0.5, **DANA),
-    "dana_gap_aware, global": functools.partial(rules.dana_gap_aware, momentum=0.5, granularity="global", **DANA),
     "adam": functools.partial(rules.adam),
     "adam_staleness_aware": functools.partial(rules.adam_staleness_aware, weight_decay=0.01),
     "adam_gap_aware, parameter": functools.partial(rules.adam_gap_aware),
@@ -56,7 +54,7 @@ RATES = {
 def start(dtypes=(FLOAT64, FLOAT64)):
     return {
         "kernel": jnp.linspace(0.5, 1.5, 6).reshape(2, 3).astype(dtypes[0]),
-        "nested": (jnp.asarray(-0.75, dtypes[1]), jnp.linspace(-1.0, -0.25, 3).astype(dtypes[1])),
+        "nested": (jnp.asarray(-0.75, dtypes[1]),),
     }
 
 
@@ -66,12 +64,12 @@ def with_rate(name, rate):
     return RULES[name](learning_rate=rate, **maximum)
 
 
-def walk(rule, params, state, *, steps=6, **unknown):
+def walk(rule, params, state, *, steps=12):
     """Some updates of stale gradients of |params|^2 / 2: of what was sent one update ago. Returns params and state."""
 
     def update(carry, step):
         params, state, read = carry
-        facts = {"worker": step % WORKERS, "delay": 1 + step % 3} | unknown
+        facts = {"worker": step % WORKERS, "delay": 1 + step % 3}
         message = rule.receive(read, state, params, read_params=read, **facts)
         read = rule.send(params, state)
         updates, state = rule.update(message, state, params, num_gradients=1, **facts)
@@ -81,14 +79,10 @@ def walk(rule, params, state, *, steps=6, **unknown):
     return carry[:2]
 
 
-def walked(rule, params, state=None, **rest):
-    """`walk`, compiled with the rule as a constant: any rule will do, and its numbers are concrete."""
-    run = jax.jit(lambda p, s: walk(rule, p, rule.init(p) if s is None else s, **rest))
-    return run(params, state)
-
-
-def assert_equal(given, expected):
-    jax.tree.map(np.testing.assert_array_equal, given, expected)
+@jax.jit
+def walked(rule, params):
+    """The rule is an argument: one program for all its learning rates."""
+    return walk(rule, params, rule.init(params))
 
 
 def assert_close(given, expected, **tolerance):
@@ -103,8 +97,27 @@ def assert_same_types(given, expected):
 
 @each_rule
 def test_ignores_unknown_arguments(name):
+    """They leave no trace in the program."""
     rule, params = with_rate(name, 0.05), start()
-    assert_equal(walked(rule, params, colour="blue", seconds=1.5), walked(rule, params))
+    state, facts = rule.init(params), {"worker": 1, "delay": 2}
+
+    def program(**unknown):
+        def once(params, state):
+            message = rule.receive(params, state, params, read_params=params, **facts, **unknown)
+            return rule.update(message, state, params, num_gradients=1, **facts, **unknown)
+
+        return str(jax.make_jaxpr(once)(params, state))
+
+    assert program(colour="blue", seconds=1.5) == program()
+    assert program() != str(jax.make_jaxpr(lambda params: params)(params))
+
+
+@each_rule
+def test_init_and_send_ignore_unknown_arguments(name):
+    rule, params = with_rate(name, 0.05), start()
+    state = rule.init(params, colour="blue")
+    assert_same_types(state, rule.init(params))
+    assert_close(rule.send(params, state, colour="blue"), rule.send(params, state))
 
 
 @each_rule
@@ -133,12 +146,12 @@ def test_keeps_dtypes(name, dtypes, rate):
 
 
 @each_rule
-@pytest.mark.parametrize("dtypes", DTYPES)
+@pytest.mark.parametrize("dtypes", ["bfloat16", "mixed"])
 def test_narrow_dtypes_give_the_same_method(name, dtypes):
     """In any precision the parameters go where they go in float64: a few bits of a step of 0.05 to 1 may be lost."""
     rule, exact = with_rate(name, 0.05), start()
-    given, _ = walked(rule, start(DTYPES[dtypes]), steps=12)
-    expected, _ = walked(rule, exact, steps=12)
+    given, _ = walked(rule, start(DTYPES[dtypes]))
+    expected, _ = walked(rule, exact)
     assert_close(jax.tree.map(lambda leaf: leaf.astype(jnp.float64), given), expected, rtol=0, atol=0.03)
     assert (
         max(float(jnp.abs(a - b).max()) for a, b in zip(*map(jax.tree.leaves, (expected, exact)), strict=True)) > 0.06
@@ -154,13 +167,12 @@ def test_a_compiled_function_takes_the_rule_as_an_argument_and_never_compiles_fo
         traces.append(name)
         return walk(rule, params, rule.init(params))
 
-    params, ends = start(), []
-    for rate in (0.05, 0.02):
-        rule = with_rate(name, rate)
-        ends.append(compiled(rule, params)[0])
-        assert_close(ends[-1], walked(rule, params)[0])
+    params = start()
+    fast, slow = (compiled(with_rate(name, rate), params) for rate in (0.05, 0.02))
     assert traces == [name]
-    assert not np.allclose(ends[0]["kernel"], ends[1]["kernel"])
+    assert not np.allclose(fast[0]["kernel"], slow[0]["kernel"])
+    constant = with_rate(name, 0.02)
+    assert_close(slow, jax.jit(lambda p: walk(constant, p, constant.init(p)))(params))
 
 
 @each_rule
@@ -183,19 +195,8 @@ def test_vmap_over_learning_rates_is_the_loop(name):
         rule = with_rate(name, rate)
         return walk(rule, params, rule.init(params))
 
-    expected = [walked(with_rate(name, rate), params) for rate in rates.tolist()]
+    expected = [walked(with_rate(name, rate), params) for rate in rates.tolist()]  # the loop
     assert_close(mapped(rates), jax.tree.map(lambda *leaves: np.stack(leaves), *expected))
-
-
-@each_rule
-def test_vmap_over_a_rule_whose_learning_rate_is_an_array(name):
-    """The rule itself is mapped: a hyperparameter of shape [3] is a leaf of it."""
-    params, rates = start(), jnp.array([0.01, 0.05, 0.2])
-    stacked = with_rate(name, rates)
-    axes = jax.tree.map(lambda leaf: 0 if getattr(leaf, "ndim", 0) else None, stacked)
-    mapped = jax.jit(jax.vmap(lambda rule, p: walk(rule, p, rule.init(p)), in_axes=(axes, None)))
-    expected = [walked(with_rate(name, rate), params) for rate in rates.tolist()]
-    assert_close(mapped(stacked, params), jax.tree.map(lambda *leaves: np.stack(leaves), *expected))
 
 
 @each_rule
@@ -204,14 +205,15 @@ def test_injected_hyperparameters_are_the_plain_rule_and_can_be_changed(name):
     plain, slow = with_rate(name, 0.05), with_rate(name, 0.01)
     rule = rules.inject_hyperparams(RULES[name])(learning_rate=0.05)
     assert rule.num_workers == plain.num_workers
-    state = rule.init(params)
+    run, state = jax.jit(functools.partial(walk, rule)), rule.init(params)
     assert float(state.hyperparams["learning_rate"]) == 0.05
-    middle, state = walked(rule, params, state)
-    assert_close((middle, state.inner), walked(plain, params))
+    given, end = run(params, state)
+    assert_close((given, end.inner), walked(plain, params))
     state.hyperparams["learning_rate"] = jnp.asarray(0.01)
-    changed = walked(rule, middle, state)[0]
-    assert_close(changed, walked(slow, middle, state.inner)[0])
-    assert not np.allclose(changed["kernel"], walked(plain, middle, state.inner)[0]["kernel"])
+    changed, end = run(params, state)
+    assert_close((changed, end.inner), walked(slow, params))
+    assert float(end.hyperparams["learning_rate"]) == 0.01
+    assert not np.allclose(changed["kernel"], given["kernel"])
 
 
 @each_rule
@@ -224,37 +226,40 @@ def test_injected_hyperparameters_keep_dtypes(name, dtypes):
 
 
 @each_rule
-@pytest.mark.parametrize("dtypes", ["float32", "bfloat16", "mixed"])
-def test_injected_hyperparameters_are_the_plain_rule_in_narrow_dtypes(name, dtypes):
-    rule, plain = (wrap(RULES[name])(learning_rate=0.05) for wrap in (rules.inject_hyperparams, lambda same: same))
-    given, expected = (walked(r, start(DTYPES[dtypes]))[0] for r in (rule, plain))
+def test_injected_hyperparameters_are_the_plain_rule_in_narrow_dtypes(name):
+    rule, params = rules.inject_hyperparams(RULES[name])(learning_rate=0.05), start(DTYPES["mixed"])
+    given, _ = jax.jit(lambda p: walk(rule, p, rule.init(p)))(params)
+    expected, _ = walked(with_rate(name, 0.05), params)
     as_float64 = functools.partial(jax.tree.map, lambda leaf: leaf.astype(jnp.float64))
-    assert_close(as_float64(given), as_float64(expected), rtol=0, atol=1e-6 if dtypes == "float32" else 0.03)
+    assert_close(as_float64(given), as_float64(expected), rtol=0, atol=0.03)
 
 
 @each_rule
 def test_lives_inside_optax_inject_hyperparams(name):
     params = start()
-    factory = lambda learning_rate: rules.as_transform(with_rate(name, learning_rate))
-    injected, plain = optax.inject_hyperparams(factory)(learning_rate=0.05), factory(0.05)
+    injected = optax.inject_hyperparams(lambda learning_rate: rules.as_transform(with_rate(name, learning_rate)))(
+        learning_rate=0.05
+    )
 
-    def end(tx, state):
+    def walk_of(tx, state):
         def update(carry, step):
             params, state, read = carry
             facts = {"worker": step % WORKERS, "delay": 1 + step % 3, "read_params": read}
             updates, state = tx.update(read, state, params, **facts)
             return (optax.apply_updates(params, updates), state, params), None
 
-        return jax.jit(lambda s: jax.lax.scan(update, (params, s, params), jnp.arange(6))[0][:2])(state)
+        return jax.lax.scan(update, (params, state, params), jnp.arange(6))[0][:2]
 
-    given, state = end(injected, injected.init(params))
-    expected, plain_state = end(plain, plain.init(params))
-    assert_close((given, state.inner_state), (expected, plain_state))
-    state.hyperparams["learning_rate"] = jnp.asarray(0.0125)
-    assert_close(end(injected, state)[0], end(factory(0.0125), plain_state)[0])
+    by_state = jax.jit(lambda state: walk_of(injected, state))
+    by_rule = jax.jit(lambda rule: walk_of(rules.as_transform(rule), rule.init(params)))
+    state = injected.init(params)
+    for rate in (0.05, 0.0125):
+        state.hyperparams["learning_rate"] = jnp.asarray(rate)
+        given, end = by_state(state)
+        assert_close((given, end.inner_state), by_rule(with_rate(name, rate)))
 
 
-CURVATURE = {"kernel": np.linspace(0.5, 1.0, 6).reshape(2, 3), "nested": (np.array(0.8), np.array([1.0, 0.7, 0.6]))}
+CURVATURE = {"kernel": np.linspace(0.5, 1.0, 6).reshape(2, 3), "nested": (np.array(0.8),)}
 GRADIENTS = 256
 
 

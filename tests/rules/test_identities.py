@@ -12,6 +12,7 @@ from sgdlab import protocols, replay, rules
 
 STEPS = 25
 RATE, GAMMA, DECAY = 0.07, 0.8, 0.02
+CAPACITY = replay.Capacity(rows=4 * STEPS, slots=4, width=4)  # all runs of a method share a program
 
 _random = np.random.default_rng(1)
 CURVATURE = _random.uniform(0.2, 1.0, (STEPS * 4, 5))
@@ -48,7 +49,8 @@ def stale():
 
 
 def replayed(rule, schedule):
-    result = replay.run(schedule, rule, grad_fn, start(), batch_fn, mode="event")
+    program = replay.lower(schedule, capacity=CAPACITY)
+    result = replay.run(program, rule, grad_fn, start(), batch_fn, mode="event")
     return result.params, result.history.aux["read"]
 
 
