@@ -145,7 +145,8 @@ class _PenalisedAdam(Settings):
     eps: Any
     weight_decay: Any
 
-    def init(self, params: Tree) -> PenalisedAdamState:
+    def init(self, params: Tree, **extra: Any) -> PenalisedAdamState:
+        del extra
         zeros = optax.tree.zeros_like
         return PenalisedAdamState(jnp.zeros([], jnp.int32), zeros(params), zeros(params), self._init_gap(params))
 
@@ -198,4 +199,4 @@ class _AdamGapAware(_PenalisedAdam):
 
 
 def _average(moment: Tree, value: Tree, decay: Any) -> Tree:
-    return jax.tree.map(lambda m, x: (1 - like(decay, x)) * x + like(decay, m) * m, moment, value)
+    return jax.tree.map(lambda m, x: like(1 - decay, x) * x + like(decay, m) * m, moment, value)

@@ -118,7 +118,8 @@ class _Dana(Settings):
     weight_decay: Any
     num_workers: int = dataclasses.field(metadata={"static": True})
 
-    def init(self, params: Tree) -> DanaState:
+    def init(self, params: Tree, **extra: Any) -> DanaState:
+        del extra
         velocity = jax.tree.map(lambda leaf: jnp.zeros((self.num_workers, *leaf.shape), leaf.dtype), params)
         return DanaState(jnp.zeros([], jnp.int32), velocity, optax.tree.zeros_like(params), self._init_gap(params))
 
@@ -145,7 +146,8 @@ class _Dana(Settings):
         )
         return scale(velocity, -rate_at(self.learning_rate, state.count)), new_state
 
-    def send(self, params: Tree, state: DanaState) -> Tree:
+    def send(self, params: Tree, state: DanaState, **extra: Any) -> Tree:
+        del extra
         # The rate of the update just made; before the first one the sum is zero and any rate will do.
         rate = rate_at(self.learning_rate, jnp.maximum(state.count - 1, 0))
         return jax.tree.map(lambda p, total: p - like(rate, p) * like(self.momentum, p) * total, params, state.total)

@@ -80,7 +80,7 @@ class Gap:
     def fold(self, state: GapState, velocity: Tree) -> GapState:
         """Takes in the velocity that an update has just formed."""
         moment = jax.tree.map(
-            lambda m, square: like(self.decay, m) * m + (1 - like(self.decay, m)) * square,
+            lambda m, square: like(self.decay, m) * m + like(1 - self.decay, m) * square,
             state.second_moment,
             self._squared(velocity),
         )

@@ -91,7 +91,8 @@ class _GapAware(Settings):
     gap: Gap
     nesterov: bool = static()
 
-    def init(self, params: Tree) -> GapAwareState:
+    def init(self, params: Tree, **extra: Any) -> GapAwareState:
+        del extra
         return GapAwareState(velocity=optax.tree.zeros_like(params), gap=self.gap.init(params))
 
     def receive(self, grads: Tree, state: GapAwareState, params: Tree, *, read_params: Tree, **extra: Any) -> Tree:

@@ -68,13 +68,14 @@ def _equals(value: Any, excluded: float) -> bool:
 
 def workers_argument(value: Any) -> int:
     """Checks a number of workers."""
-    if not isinstance(value, numbers.Integral) or value < 1:
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < 1:
         raise ValueError(f"num_workers={value!r} must be a whole number of at least 1")
     return int(value)
 
 
 def max_learning_rate_argument(max_learning_rate: Any, learning_rate: Rate) -> Any:
     """Checks eta_max of the gap: the learning rate by default, required where that is a schedule."""
+    learning_rate_argument(learning_rate)  # first, so that a bad one is refused by its own name
     if max_learning_rate is None:
         if callable(learning_rate):
             raise ValueError(

@@ -54,8 +54,10 @@ def inject_hyperparams(factory: Callable[..., ServerRule]) -> Callable[..., Serv
         def at(state: InjectedState) -> ServerRule:
             return factory(**others, **state.hyperparams)
 
-        def init(params: Tree) -> InjectedState:
-            dtype = optax.tree.dtype(params, "lowest")
+        def init(params: Tree, **extra: Any) -> InjectedState:
+            del extra
+            # In a narrow dtype 0.999 would be 1; the rules keep the dtypes of the parameters all the same.
+            dtype = jnp.promote_types(optax.tree.dtype(params, "highest"), jnp.float32)
             return InjectedState({k: jnp.asarray(v, dtype) for k, v in numeric.items()}, given.init(params))
 
         def receive(grads, state, params, **extra):
@@ -65,8 +67,8 @@ def inject_hyperparams(factory: Callable[..., ServerRule]) -> Callable[..., Serv
             updates, inner = at(state).update(message, state.inner, params, **extra)
             return updates, InjectedState(state.hyperparams, inner)
 
-        def send(params, state):
-            return at(state).send(params, state.inner)
+        def send(params, state, **extra):
+            return at(state).send(params, state.inner, **extra)
 
         return ServerRule(init, receive, update, send, given.num_workers)
 

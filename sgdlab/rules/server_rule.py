@@ -45,9 +45,9 @@ class Settings:
         del state, extra
         return decayed(grads, params, self.weight_decay)
 
-    def send(self, params: Tree, state: Tree) -> Tree:
+    def send(self, params: Tree, state: Tree, **extra: Any) -> Tree:
         """Workers read the parameters."""
-        del state
+        del state, extra
         return params
 
 
@@ -85,31 +85,34 @@ class _Lifted(Settings):
         transforms, options = static
         return cls(transforms, *children, options)
 
-    def _made(self, params: Tree) -> tuple[optax.GradientTransformation, optax.GradientTransformation]:
-        # An array (from vmap, or inject_hyperparams) must not promote parameters of a narrower dtype.
-        dtype = optax.tree.dtype(params, "lowest")
-        hyperparameters = {
-            name: jnp.asarray(value, dtype) if isinstance(value, jax.Array) and not value.weak_type else value
-            for name, value in self.hyperparameters.items()
-        }
-        return self.transforms(**hyperparameters, **dict(self.options))
+    def _made(self) -> tuple[optax.GradientTransformation, optax.GradientTransformation]:
+        return self.transforms(**self.hyperparameters, **dict(self.options))
 
-    def init(self, params: Tree) -> Tree:
-        receive, update = self._made(params)
+    def init(self, params: Tree, **extra: Any) -> Tree:
+        del extra
+        receive, update = self._made()
         if jax.tree.leaves(jax.eval_shape(receive.init, params)):
             raise ValueError("receive must be a stateless optax transform: an update can receive many gradients")
         return update.init(params)
 
     def receive(self, grads: Tree, state: Tree, params: Tree, **extra: Any) -> Tree:
         del state
-        transform = optax.with_extra_args_support(self._made(params)[0])
-        return transform.update(grads, transform.init(params), params, **extra)[0]
+        transform = optax.with_extra_args_support(self._made()[0])
+        return _like(grads, transform.update(grads, transform.init(params), params, **extra)[0])
 
     def update(self, message: Tree, state: Tree, params: Tree, *, num_gradients=1, delay=1, worker=None, **extra):
-        transform = optax.with_extra_args_support(self._made(params)[1])
-        return transform.update(
+        transform = optax.with_extra_args_support(self._made()[1])
+        updates, new_state = transform.update(
             message, state, params, num_gradients=num_gradients, delay=delay, worker=worker, **extra
         )
+        return _like(message, updates), _like(state, new_state)
+
+
+def _like(tree: Tree, values: Tree) -> Tree:
+    """`values` in the dtypes of `tree`: a hyperparameter that is an array must not promote narrower parameters."""
+    return jax.tree.map(
+        lambda leaf, value: value if value.dtype == leaf.dtype else value.astype(leaf.dtype), tree, values
+    )
 
 
 def lifted(transforms: _Transforms, **hyperparameters: Any) -> ServerRule:
