@@ -13,10 +13,13 @@ from collections.abc import Sequence
 from absl import flags
 
 from experiments import launch
+from sgdlab import compare, train
 from sgdlab.methods import METHODS
+from sgdlab.results import table
+from sgdlab.results.directory import RunDirectory
+from sgdlab.results.publish import publish
 
-_CONFIG = launch.define_config()
-_WORKDIR = flags.DEFINE_string("workdir", "runs/digits", "Where to leave the results.")
+DEFAULT_WORKDIR = "runs/digits"
 _METHODS = flags.DEFINE_list("methods", list(METHODS), "Methods to compare, separated by commas.")
 _NUM_WORKERS = flags.DEFINE_list("num_workers", ["4", "8", "16", "32"], "Numbers of workers, separated by commas.")
 _SEEDS = flags.DEFINE_integer("seeds", 3, "How many seeds: 0, 1, ...")
@@ -29,12 +32,7 @@ TIMELINE_WORKERS = 8
 def main(argv: Sequence[str]) -> None:
     """Runs what is missing, then reports."""
     del argv
-    from sgdlab import compare, train  # noqa: PLC0415 (so that --help need not wait for JAX)
-    from sgdlab.results import table  # noqa: PLC0415
-    from sgdlab.results.directory import RunDirectory  # noqa: PLC0415
-    from sgdlab.results.publish import publish  # noqa: PLC0415
-
-    config, workdir = _CONFIG.value, pathlib.Path(_WORKDIR.value)
+    config, workdir = launch.CONFIG.value, pathlib.Path(launch.WORKDIR.value or DEFAULT_WORKDIR)
     methods, num_workers = _checked_methods(_METHODS.value), _checked_counts(_NUM_WORKERS.value)
     _at_least_one("seeds", _SEEDS.value)
     if _PROCESSES.value is not None:

@@ -5,10 +5,7 @@ import pathlib
 import sys
 from collections.abc import Callable, Sequence
 
-# Before JAX is imported: compiled programs are kept between runs, and shared by the processes of one.
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(pathlib.Path.home() / ".cache" / "sgdlab" / "compiled"))
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.5")
-
+import jax
 from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
 
@@ -16,10 +13,13 @@ from sgdlab.methods import METHODS
 
 DEFAULT_CONFIG = "configs/digits.py"
 
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # compiled programs are kept between runs
+    jax.config.update("jax_compilation_cache_dir", str(pathlib.Path.home() / ".cache" / "sgdlab" / "compiled"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
-def define_config() -> flags.FlagHolder:
-    """Defines --config, a file whose entries can be set by flags: --config.cluster.num_workers=16."""
-    return config_flags.DEFINE_config_file("config", None, "Configuration file; its entries are flags too.")
+
+CONFIG = config_flags.DEFINE_config_file("config", None, "Configuration file; its entries are flags too.")
+WORKDIR = flags.DEFINE_string("workdir", None, "Where to leave the results; by default as above.")
 
 
 def run(main: Callable[[Sequence[str]], None], usage: str) -> None:

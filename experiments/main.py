@@ -12,28 +12,25 @@ from collections.abc import Sequence
 
 import jax
 import numpy as np
-from absl import flags
 
 from experiments import launch
+from sgdlab import files, train
+from sgdlab.results import plots
+from sgdlab.results.directory import RunDirectory
+from sgdlab.results.timeline import timeline
 
-_CONFIG = launch.define_config()
-_WORKDIR = flags.DEFINE_string("workdir", "runs/one", "Where to leave the results.")
+DEFAULT_WORKDIR = "runs/one"
 
 
 def main(argv: Sequence[str]) -> None:
     """Trains, or shows what is there."""
     del argv
-    from sgdlab import files, train  # noqa: PLC0415 (so that --help need not wait for JAX)
-    from sgdlab.results import plots  # noqa: PLC0415
-    from sgdlab.results.directory import RunDirectory  # noqa: PLC0415
-    from sgdlab.results.timeline import timeline  # noqa: PLC0415
-
-    config = _CONFIG.value
+    config, workdir = launch.CONFIG.value, pathlib.Path(launch.WORKDIR.value or DEFAULT_WORKDIR)
     plan = train.plan(config)
-    directory = RunDirectory(pathlib.Path(_WORKDIR.value), config.to_dict())
+    directory = RunDirectory(workdir, config.to_dict())
     finished = directory.read("run")
     if finished is not None:
-        print(f"{_WORKDIR.value} holds this run already.")
+        print(f"{workdir} holds this run already.")
         _show(finished[-1])
         return
     print(plan.schedule, flush=True)

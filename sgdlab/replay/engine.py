@@ -11,6 +11,7 @@ import optax
 
 from sgdlab.replay.program import Program
 from sgdlab.replay.sharding import Layout
+from sgdlab.row import row as row_of
 
 Tree = Any
 
@@ -70,14 +71,12 @@ class Mode:
 
     Attributes:
       single: every update has one gradient.
-      waves: wave mode.
-      width: gradients of a wave computed at once; 0 in event mode.
+      width: gradients of a wave computed at once; 0 is event mode.
       norms: note distances and steps.
       layout: how arrays are laid out over a mesh.
     """
 
     single: bool
-    waves: bool
     width: int
     norms: bool
     layout: Layout
@@ -138,17 +137,14 @@ def start(params: Tree, stats: Tree, init: Any, parts: Parts, *, rows: int, slot
 @functools.partial(jax.jit, static_argnames=("mode",), donate_argnames=("carry",))
 def advance(carry: Carry, rows: Rows, begin: jax.Array, end: jax.Array, parts: Parts, *, mode: Mode) -> Carry:
     """Executes gradients `begin` to `end` (event mode) or waves `begin` to `end` (wave mode)."""
-    body = _wave if mode.waves else _event
+    body = _wave if mode.width else _event
     return jax.lax.fori_loop(begin, end, lambda i, c: body(c, rows, i, parts, mode), carry)
 
 
 def _event(carry: Carry, rows: Rows, row: jax.Array, parts: Parts, mode: Mode) -> Carry:
     """One gradient: load, differentiate, apply."""
     slot = rows.load[row]
-    # A branch of its own keeps XLA from copying the whole buffer, where the loop body also writes to it.
-    read = jax.tree.map(
-        lambda buffer: jax.lax.cond(slot >= 0, lambda: buffer[slot], lambda: jnp.zeros_like(buffer[0])), carry.slots
-    )
+    read = jax.tree.map(lambda buffer: row_of(buffer, slot), carry.slots)
     grads, aux = parts.grad_fn(read, parts.batch_fn(rows.gradient[row]))
     return _apply(carry, rows, row, (read, grads, aux), parts, mode)
 

@@ -49,6 +49,7 @@ class Program:
       arrived: float64[R], seconds, when the server had it.
       applied: float64[R], seconds, when its update was applied.
       pauses: int32[P], numbers of gradients after which a runner may look at the parameters; the last one is R.
+      every: gradients between two pauses, as asked for.
       num_slots: slots that are used.
       num_workers: N of the schedule.
       capacity: what a compiled replay must hold; at least what this program uses.
@@ -69,6 +70,7 @@ class Program:
     arrived: np.ndarray
     applied: np.ndarray
     pauses: np.ndarray
+    every: int | None
     num_slots: int
     num_workers: int
     capacity: Capacity
@@ -153,6 +155,7 @@ def lower(
         arrived=schedule.arrived[gradient, 0],
         applied=schedule.applied[update, 0],
         pauses=pauses,
+        every=every,
         num_slots=num_slots,
         num_workers=schedule.num_workers,
         capacity=needed | capacity if capacity else needed,

@@ -140,8 +140,8 @@ def run(
       (1.25, array([0.5  , 0.5  , 0.125], dtype=float32))
     """
     watch = watch or Watch()
-    if isinstance(schedule, Program) and watch.every is not None:
-        raise ValueError(f"every={watch.every} comes too late for a lowered program: lower(schedule, every=...)")
+    if isinstance(schedule, Program) and watch.every not in (None, schedule.every):
+        raise ValueError(f"every={watch.every} comes too late for a program lowered with every={schedule.every}")
     layout = Layout(mesh)
     waves = _waves(mode, mesh)
     program = schedule if isinstance(schedule, Program) else lower(schedule, every=watch.every)
@@ -158,7 +158,7 @@ def run(
         *(_pytree(f) for f in (rule.receive, rule.update, rule.send, grad_fn, batch_fn, fold)), watch.average_decay
     )
     width = -(-program.capacity.width // layout.num_devices) * layout.num_devices if waves else 0
-    engine_mode = engine.Mode(program.single, waves, width, watch.norms, layout)
+    engine_mode = engine.Mode(program.single, width, watch.norms, layout)
     rows = engine.rows_of(program, width)
     carry = engine.start(
         params,

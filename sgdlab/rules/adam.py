@@ -14,6 +14,7 @@ from sgdlab.rules.hyperparameters import (
     learning_rate_argument,
     like,
     max_learning_rate_argument,
+    moving_average,
     number,
     rate_at,
     scale,
@@ -155,8 +156,8 @@ class _PenalisedAdam(Settings):
     ) -> tuple[Tree, PenalisedAdamState]:
         del params, extra
         count = optax.safe_increment(state.count)
-        mu = _average(state.mu, message.penalised, self.b1)
-        nu = _average(state.nu, jax.tree.map(jnp.square, message.raw), self.b2)
+        mu = moving_average(state.mu, message.penalised, self.b1)
+        nu = moving_average(state.nu, jax.tree.map(jnp.square, message.raw), self.b2)
         step = jax.tree.map(
             lambda m, v: m / (jnp.sqrt(v) + like(self.eps, v)),
             optax.tree.bias_correction(mu, self.b1, count),
@@ -196,7 +197,3 @@ class _AdamGapAware(_PenalisedAdam):
 
     def _fold_gap(self, state: GapState, step: Tree) -> GapState:
         return self.gap.fold(state, step)
-
-
-def _average(moment: Tree, value: Tree, decay: Any) -> Tree:
-    return jax.tree.map(lambda m, x: like(1 - decay, x) * x + like(decay, m) * m, moment, value)

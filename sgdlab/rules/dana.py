@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from sgdlab.row import row
 from sgdlab.rules.gap import Gap, GapState
 from sgdlab.rules.hyperparameters import (
     Rate,
@@ -132,7 +133,7 @@ class _Dana(Settings):
                 "worker=None: the DANA rules keep a velocity per worker and need schedules with one gradient per "
                 "update, such as protocols.asynchronous makes; this one averages several"
             )
-        old = jax.tree.map(lambda buffer: _row(buffer, worker), state.velocity)
+        old = jax.tree.map(lambda buffer: row(buffer, worker), state.velocity)
         velocity = optax.tree.add(message, scale(old, self.momentum))
         new_state = DanaState(
             count=optax.safe_increment(state.count),
@@ -192,12 +193,3 @@ def _rule(learning_rate, momentum, weight_decay, num_workers, kind: type[_Dana] 
         **rest,
     )
     return rule_of(settings, num_workers=settings.num_workers)
-
-
-def _row(buffer: jax.Array, worker: jax.Array) -> jax.Array:
-    """`buffer[worker]`, behind a condition that always holds.
-
-    A row that is read and written in one fused loop body makes XLA copy the whole buffer twice an iteration (at 128
-    workers a twentieth of the speed). Reading it in a branch of its own keeps the buffer in place.
-    """
-    return jax.lax.cond(worker >= 0, lambda: buffer[worker], lambda: jnp.zeros_like(buffer[0]))

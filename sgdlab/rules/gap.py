@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from sgdlab.rules.hyperparameters import like, static
+from sgdlab.rules.hyperparameters import like, moving_average, static
 
 GRANULARITIES = ("parameter", "layer", "global")
 
@@ -79,11 +79,7 @@ class Gap:
 
     def fold(self, state: GapState, velocity: Tree) -> GapState:
         """Takes in the velocity that an update has just formed."""
-        moment = jax.tree.map(
-            lambda m, square: like(self.decay, m) * m + like(1 - self.decay, m) * square,
-            state.second_moment,
-            self._squared(velocity),
-        )
+        moment = moving_average(state.second_moment, self._squared(velocity), self.decay)
         return GapState(optax.safe_increment(state.count), moment)
 
     def _squared(self, tree: Tree) -> Tree:

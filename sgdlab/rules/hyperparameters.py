@@ -94,6 +94,17 @@ def like(value: Any, leaf: jax.Array) -> jax.Array:
     return jnp.asarray(value, leaf.dtype)
 
 
+def moving_average(average: Any, value: Any, decay: Any) -> Any:
+    """decay average + (1 - decay) value, leaf by leaf, dtypes kept."""
+
+    def fold(old: jax.Array, new: jax.Array) -> jax.Array:
+        # In bfloat16 0.999 is 1, and 1 - 0.999 would be 0: take the difference in a dtype that holds both.
+        rest = 1 - jnp.asarray(decay, jnp.promote_types(old.dtype, jnp.float32))
+        return like(decay, old) * old + like(rest, new) * new
+
+    return jax.tree.map(fold, average, value)
+
+
 def scale(tree: Any, factor: Any) -> Any:
     """Every leaf times `factor`, dtypes kept."""
     return jax.tree.map(lambda leaf: leaf * like(factor, leaf), tree)

@@ -219,7 +219,7 @@ class TestWatch:
 class TestMode:
     def test_processor_replays_events(self, monkeypatch):
         seen, advance = [], engine.advance
-        monkeypatch.setattr(engine, "advance", lambda *a, mode: seen.append(mode.waves) or advance(*a, mode=mode))
+        monkeypatch.setattr(engine, "advance", lambda *a, mode: seen.append(mode.width > 0) or advance(*a, mode=mode))
         small(heterogeneous(20))
         small(heterogeneous(20), mode="wave")
         assert seen == [False, True]

@@ -1,0 +1,26 @@
+"""Reading one row of a buffer that the same loop also writes to."""
+
+import jax
+import jax.numpy as jnp
+
+
+def row(buffer: jax.Array, index: jax.Array) -> jax.Array:
+    """`buffer[index]`, for an index that is not negative.
+
+    Where a row is read and written in one fused loop body, XLA on CPU copies the whole buffer twice an iteration (at
+    128 workers a twentieth of the speed); read in a branch of its own, which is always taken, the buffer stays in
+    place. On other backends a branch would cost more than it saves.
+
+    Example:
+      >>> row(jnp.arange(6.0).reshape(3, 2), 1)
+      Array([2., 3.], dtype=float32)
+    """
+    return jax.lax.platform_dependent(buffer, jnp.asarray(index), cpu=_in_a_branch, default=_plain)
+
+
+def _in_a_branch(buffer: jax.Array, index: jax.Array) -> jax.Array:
+    return jax.lax.cond(index >= 0, lambda: _plain(buffer, index), lambda: jnp.zeros_like(buffer[0]))
+
+
+def _plain(buffer: jax.Array, index: jax.Array) -> jax.Array:
+    return jax.lax.dynamic_index_in_dim(buffer, index, keepdims=False)
