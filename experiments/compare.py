@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from absl import flags
 
 from experiments import launch
-from sgdlab import compare, train
+from sgdlab import compare, validate
 from sgdlab.methods import METHODS
+from sgdlab.plan import dataset, make_plan
 from sgdlab.results import table
 from sgdlab.results.directory import RunDirectory
 from sgdlab.results.publish import publish
@@ -39,15 +40,15 @@ def main(argv: Sequence[str]) -> None:
         _at_least_one("processes", _PROCESSES.value)
     cells = compare.grid(methods, num_workers, _SEEDS.value)
     for cell in cells:
-        train.validate.config(cell.configured(config))
-    train.validate.batch_size(config, len(train.dataset(config.dataset)[0]))
+        validate.config(cell.configured(config))
+    validate.batch_size(config, len(dataset(config.dataset)[0]))
     shared = compare.shared_config(config)
     directory = RunDirectory(workdir, shared)
     compare.run_all(config, cells, directory, processes=_PROCESSES.value)
     groups = compare.groups(cells, directory)
     shown = min(num_workers, key=lambda n: abs(n - TIMELINE_WORKERS))
     schedules = {
-        METHODS[method].title: train.plan(compare.Cell(method, shown, 0).configured(config)).schedule
+        METHODS[method].title: make_plan(compare.Cell(method, shown, 0).configured(config)).schedule
         for method in TIMELINE
         if method != "backup_workers" or config.cluster.backups < shown
     }

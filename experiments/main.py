@@ -15,6 +15,7 @@ import numpy as np
 
 from experiments import launch
 from sgdlab import files, train
+from sgdlab.plan import make_plan
 from sgdlab.results import plots
 from sgdlab.results.directory import RunDirectory
 from sgdlab.results.timeline import timeline
@@ -26,7 +27,7 @@ def main(argv: Sequence[str]) -> None:
     """Trains, or shows what is there."""
     del argv
     config, workdir = launch.CONFIG.value, pathlib.Path(launch.WORKDIR.value or DEFAULT_WORKDIR)
-    plan = train.plan(config)
+    plan = make_plan(config)
     directory = RunDirectory(workdir, config.to_dict())
     finished = directory.read("run")
     if finished is not None:

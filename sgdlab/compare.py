@@ -16,8 +16,9 @@ from absl import logging
 from ml_collections import ConfigDict
 from tqdm import tqdm
 
-from sgdlab import train
+from sgdlab import train, validate
 from sgdlab.methods import BASELINES, METHODS
+from sgdlab.plan import dataset, make_plan
 from sgdlab.results.directory import RunDirectory
 from sgdlab.results.summary import Group
 
@@ -86,8 +87,8 @@ def run_all(config: ConfigDict, cells: Sequence[Cell], directory: RunDirectory, 
       ConfigError: where a cell's configuration is impossible.
     """
     for cell in cells:
-        train.validate.config(cell.configured(config))
-    train.dataset(config.dataset)  # prepared once, before several processes look for it
+        validate.config(cell.configured(config))
+    dataset(config.dataset)  # prepared once, before several processes look for it
     missing = [cell for cell in cells if directory.read(cell.name) is None]
     by_method: dict[str, list[Cell]] = {}
     for cell in missing:
@@ -131,7 +132,7 @@ def _run_group(
     config: ConfigDict, cells: Sequence[Cell], directory: RunDirectory, tell: Callable[[Message], None]
 ) -> None:
     """Runs cells of one method one after the other; they share one compiled program."""
-    plans = [train.plan(cell.configured(config)) for cell in cells]
+    plans = [make_plan(cell.configured(config)) for cell in cells]
     capacity = functools.reduce(lambda a, b: a | b, (plan.program.capacity for plan in plans))
     for cell, plan in zip(cells, plans, strict=True):
         before = 0
@@ -210,7 +211,7 @@ def _run_in_process(config: ConfigDict, cells: Sequence[Cell], directory: RunDir
 
 
 def _total_gradients(config: ConfigDict, cells: Sequence[Cell]) -> int:
-    per_epoch = len(train.dataset(config.dataset)[0]) // config.batch_size
+    per_epoch = len(dataset(config.dataset)[0]) // config.batch_size
     return int(config.epochs * per_epoch) * len(cells)
 
 

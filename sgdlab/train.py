@@ -1,8 +1,6 @@
 """From a configuration to a run: the one place that puts the parts together."""
 
 import dataclasses
-import functools
-import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -13,14 +11,12 @@ import numpy as np
 from flax import nnx
 from ml_collections import ConfigDict
 
-from sgdlab import cluster, data, learning_rates, models, protocols, replay, validate
-from sgdlab.methods import METHODS, Method
+from sgdlab import data, models, replay
+from sgdlab.methods import METHODS
+from sgdlab.plan import Plan, dataset, seed_of
 from sgdlab.replay.run import Evaluation
 from sgdlab.results import metrics
 from sgdlab.schedule import Schedule
-
-STREAMS = {"parameters": 0, "batches": 1, "runtimes": 2}
-"""One seed drives three independent streams of random numbers."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,87 +34,13 @@ class Run:
     schedule: Schedule
 
 
-@dataclasses.dataclass(frozen=True)
-class Plan:
-    """All that a run needs before its first gradient; made on the host, in milliseconds.
-
-    Attributes:
-      config: the configuration.
-      schedule: who computes what, and when.
-      rates: float64[U], the learning rate of each update.
-      num_gradients: gradients to use.
-      batches_per_epoch: gradients that use one epoch of data.
-      speedup: used gradients per second, over those of synchronous SGD on the same cluster.
-    """
-
-    config: ConfigDict
-    schedule: Schedule
-    rates: np.ndarray
-    num_gradients: int
-    batches_per_epoch: int
-    speedup: float
-
-    @functools.cached_property
-    def program(self) -> replay.Program:
-        """The lowered schedule, with a pause for every look."""
-        return replay.lower(self.schedule, every=math.ceil(self.num_gradients / self.config.evaluations))
-
-
-@functools.cache
-def dataset(name: str) -> tuple[data.Images, data.Images]:
-    """Train and test split, read once per process."""
-    return data.load(name, "train"), data.load(name, "test")
-
-
-def plan(config: ConfigDict) -> Plan:
-    """Checks a configuration and makes its schedule and learning rates.
-
-    Raises:
-      ConfigError: where an entry is impossible; it names the flag.
-    """
-    validate.config(config)
-    train_set, _ = dataset(config.dataset)
-    validate.batch_size(config, len(train_set))
-    method, workers = METHODS[config.method], config.cluster.num_workers
-    per_epoch = len(train_set) // config.batch_size
-    num_gradients = math.ceil(config.epochs * per_epoch)
-    per_update = method.gradients_per_update(config)
-    schedule = _schedule(config, method, num_gradients)
-    optimizer = config.optimizer
-    rates = learning_rates.rates(
-        config.schedule,
-        peak=(optimizer.adam_learning_rate if method.is_adam else optimizer.learning_rate) * per_update,
-        num_workers=workers,
-        epochs=config.epochs,
-        updates_per_epoch=per_epoch / per_update,
-    )
-    synchronous = _schedule(config, METHODS["synchronous"], num_gradients)
-    speedup = schedule.gradients_per_second() / synchronous.gradients_per_second()
-    return Plan(config, schedule, rates, num_gradients, per_epoch, speedup)
-
-
-def _schedule(config: ConfigDict, method: Method, num_gradients: int) -> Schedule:
-    workers = config.cluster.num_workers
-    return protocols.with_enough_rows(
-        method.protocol(config, num_gradients),
-        lambda rows: cluster.gamma(
-            num_workers=workers,
-            num_gradients=rows,
-            heterogeneous=config.cluster.heterogeneous,
-            batch_size=config.batch_size,
-            seed=_seed(config, "runtimes"),
-        ),
-        rows=2 * num_gradients // workers + 2,
-    )
-
-
 def train(
     plan: Plan, *, capacity: replay.Capacity | None = None, report: Callable[[Evaluation], None] | None = None
 ) -> Run:
     """Executes a plan.
 
     Args:
-      plan: made by `plan`.
+      plan: made by `sgdlab.plan.make_plan`.
       capacity: shapes to make room for; runs of one method with one capacity share one compiled program.
       report: called with each evaluation as soon as it is there.
 
@@ -127,9 +49,10 @@ def train(
 
     Example:
       >>> from configs import digits
+      >>> from sgdlab.plan import make_plan
       >>> config = digits.get_config()
       >>> config.epochs, config.network.widths, config.schedule.warmup_epochs = 2.0, (4, 8), 1.0
-      >>> run = train(plan(config))
+      >>> run = train(make_plan(config))
       >>> run.records[-1]["gradients"]
       88
     """
@@ -163,14 +86,10 @@ def train(
 
 def classifier(config: ConfigDict) -> models.Classifier:
     """The configuration's network with its initial parameters, which depend on the seed alone."""
-    rngs, widths = nnx.Rngs(params=_seed(config, "parameters")), tuple(config.network.widths)
+    rngs, widths = nnx.Rngs(params=seed_of(config, "parameters")), tuple(config.network.widths)
     if config.network.kind == "mlp":
         return models.classifier(models.MLP((64, *widths, 10), rngs=rngs))
     return models.classifier(models.ConvNet(widths, batch_norm=config.network.batch_norm, rngs=rngs))
-
-
-def _seed(config: ConfigDict, stream: str) -> int:
-    return int(np.random.SeedSequence(config.seed, spawn_key=(STREAMS[stream],)).generate_state(1)[0])
 
 
 def _batches(plan: Plan, train_set: data.Images, capacity: replay.Capacity) -> Callable[[jax.Array], models.Batch]:
@@ -181,7 +100,7 @@ def _batches(plan: Plan, train_set: data.Images, capacity: replay.Capacity) -> C
         len(train_set),
         batch_size=config.batch_size,
         num_batches=rows,
-        seed=_seed(config, "batches"),
+        seed=seed_of(config, "batches"),
         replacement=config.replacement,
     )
     return data.batch_fn(train_set, indices)

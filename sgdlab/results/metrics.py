@@ -1,18 +1,16 @@
 """What is kept of a run: one record to say what it was, one for each look, and a summary; plain numbers."""
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from sgdlab.methods import METHODS
+from sgdlab.plan import Plan
 from sgdlab.replay.run import History, Result
 
-if TYPE_CHECKING:
-    from sgdlab.train import Plan
 
-
-def records(plan: "Plan", result: Result, final: dict[str, float], compute_seconds: float) -> list[dict[str, Any]]:
+def records(plan: Plan, result: Result, final: dict[str, float], compute_seconds: float) -> list[dict[str, Any]]:
     """Turns a run into the records of its metrics file.
 
     Args:
@@ -57,7 +55,7 @@ def records(plan: "Plan", result: Result, final: dict[str, float], compute_secon
     return [{**run, "config": config.to_dict()}, *looks, summary]
 
 
-def _summary(plan: "Plan", looks: list[dict[str, Any]], final: dict[str, float], gaps: np.ndarray) -> dict[str, Any]:
+def _summary(plan: Plan, looks: list[dict[str, Any]], final: dict[str, float], gaps: np.ndarray) -> dict[str, Any]:
     schedule, config, last = plan.schedule, plan.config, looks[-1]
     reached = next((look for look in looks if look["test_accuracy"] >= config.target_accuracy), None)
     return {

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from sgdlab.rules.gap import Gap, GapState
+from sgdlab.rules.gap import Gap
 from sgdlab.rules.hyperparameters import (
     Rate,
     decay_argument,
@@ -19,6 +19,7 @@ from sgdlab.rules.hyperparameters import (
     rate_at,
     scale,
 )
+from sgdlab.rules.penalty import DelayPenalty, Penalty
 from sgdlab.rules.server_rule import ServerRule, Settings, Tree, decayed, lifted, rule_of
 
 
@@ -35,7 +36,7 @@ class PenalisedAdamState(NamedTuple):
     count: jax.Array  # shape=(), dtype=int32: updates.
     mu: Tree  # first moment, like the parameters.
     nu: Tree  # second moment, like the parameters.
-    gap: GapState | None  # of `adam_gap_aware`.
+    penalty: Tree  # of `adam_gap_aware`: a GapState; else empty.
 
 
 def adam(
@@ -89,7 +90,7 @@ def adam_staleness_aware(
       >>> rule.update(message, state, params)[0]
       Array([-0.05], dtype=float32)
     """
-    return rule_of(_AdamStalenessAware(**_checked(learning_rate, b1, b2, eps, weight_decay)))
+    return rule_of(_PenalisedAdam(**_checked(learning_rate, b1, b2, eps, weight_decay), penalty=DelayPenalty()))
 
 
 def adam_gap_aware(
@@ -119,7 +120,7 @@ def adam_gap_aware(
       Array([-0.1], dtype=float32)
     """
     gap = Gap(max_learning_rate_argument(max_learning_rate, learning_rate), granularity=granularity)
-    return rule_of(_AdamGapAware(**_checked(learning_rate, b1, b2, eps, weight_decay), gap=gap))
+    return rule_of(_PenalisedAdam(**_checked(learning_rate, b1, b2, eps, weight_decay), penalty=gap))
 
 
 def _checked(learning_rate: Rate, b1: Any, b2: Any, eps: Any, weight_decay: Any) -> dict[str, Any]:
@@ -145,11 +146,20 @@ class _PenalisedAdam(Settings):
     b2: Any
     eps: Any
     weight_decay: Any
+    penalty: Penalty
 
     def init(self, params: Tree, **extra: Any) -> PenalisedAdamState:
         del extra
         zeros = optax.tree.zeros_like
-        return PenalisedAdamState(jnp.zeros([], jnp.int32), zeros(params), zeros(params), self._init_gap(params))
+        return PenalisedAdamState(jnp.zeros([], jnp.int32), zeros(params), zeros(params), self.penalty.init(params))
+
+    def receive(
+        self, grads: Tree, state: PenalisedAdamState, params: Tree, *, delay: Any, read_params: Tree, **extra: Any
+    ) -> PenalisedGradient:
+        del extra
+        raw = decayed(grads, params, self.weight_decay)
+        penalised = self.penalty.divide(raw, state.penalty, params, delay=delay, read_params=read_params)
+        return PenalisedGradient(penalised=penalised, raw=raw)
 
     def update(
         self, message: PenalisedGradient, state: PenalisedAdamState, params: Tree, **extra: Any
@@ -163,37 +173,5 @@ class _PenalisedAdam(Settings):
             optax.tree.bias_correction(mu, self.b1, count),
             optax.tree.bias_correction(nu, self.b2, count),
         )
-        new_state = PenalisedAdamState(count, mu, nu, self._fold_gap(state.gap, step))
+        new_state = PenalisedAdamState(count, mu, nu, self.penalty.fold(state.penalty, step))
         return scale(step, -rate_at(self.learning_rate, state.count)), new_state
-
-    def _init_gap(self, params: Tree) -> GapState | None:
-        del params
-
-    def _fold_gap(self, state: GapState | None, step: Tree) -> GapState | None:
-        del state, step
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class _AdamStalenessAware(_PenalisedAdam):
-    def receive(self, grads: Tree, state: PenalisedAdamState, params: Tree, *, delay: Any, **extra: Any):
-        del state, extra
-        raw = decayed(grads, params, self.weight_decay)
-        return PenalisedGradient(penalised=jax.tree.map(lambda g: g / like(delay, g), raw), raw=raw)
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class _AdamGapAware(_PenalisedAdam):
-    gap: Gap
-
-    def receive(self, grads: Tree, state: PenalisedAdamState, params: Tree, *, read_params: Tree, **extra: Any):
-        del extra
-        raw = decayed(grads, params, self.weight_decay)
-        return PenalisedGradient(penalised=self.gap.divide(raw, state.gap, params, read_params), raw=raw)
-
-    def _init_gap(self, params: Tree) -> GapState:
-        return self.gap.init(params)
-
-    def _fold_gap(self, state: GapState, step: Tree) -> GapState:
-        return self.gap.fold(state, step)

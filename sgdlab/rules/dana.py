@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 
 from sgdlab.row import row
-from sgdlab.rules.gap import Gap, GapState
+from sgdlab.rules.gap import Gap
 from sgdlab.rules.hyperparameters import (
     Rate,
     learning_rate_argument,
@@ -18,8 +18,10 @@ from sgdlab.rules.hyperparameters import (
     number,
     rate_at,
     scale,
+    static,
     workers_argument,
 )
+from sgdlab.rules.penalty import DelayPenalty, NoPenalty, Penalty
 from sgdlab.rules.server_rule import ServerRule, Settings, Tree, decayed, rule_of
 
 
@@ -29,7 +31,7 @@ class DanaState(NamedTuple):
     count: jax.Array  # shape=(), dtype=int32: updates.
     velocity: Tree  # [num_workers, *params_shape]: each worker's own.
     total: Tree  # like the parameters: the sum of the velocities, kept incrementally.
-    gap: GapState | None  # of `dana_gap_aware`.
+    penalty: Tree  # of `dana_gap_aware`: a GapState; else empty.
 
 
 def dana(*, learning_rate: Rate, momentum: float = 0.9, weight_decay: float = 0.0, num_workers: int) -> ServerRule:
@@ -62,7 +64,7 @@ def dana(*, learning_rate: Rate, momentum: float = 0.9, weight_decay: float = 0.
       >>> rule.send(params + updates, state)
       Array([-1.5], dtype=float32)
     """
-    return _rule(learning_rate, momentum, weight_decay, num_workers)
+    return _rule(learning_rate, momentum, weight_decay, num_workers, NoPenalty())
 
 
 def dana_staleness_aware(
@@ -80,7 +82,7 @@ def dana_staleness_aware(
       >>> rule.receive(jnp.ones(1), rule.init(params), params, worker=0, delay=4, read_params=params)
       Array([0.25], dtype=float32)
     """
-    return _rule(learning_rate, momentum, weight_decay, num_workers, _DanaStalenessAware)
+    return _rule(learning_rate, momentum, weight_decay, num_workers, DelayPenalty())
 
 
 def dana_gap_aware(
@@ -108,7 +110,7 @@ def dana_gap_aware(
       Array([0.5], dtype=float32)
     """
     gap = Gap(max_learning_rate_argument(max_learning_rate, learning_rate), granularity=granularity)
-    return _rule(learning_rate, momentum, weight_decay, num_workers, _DanaGapAware, gap=gap)
+    return _rule(learning_rate, momentum, weight_decay, num_workers, gap)
 
 
 @jax.tree_util.register_dataclass
@@ -117,12 +119,20 @@ class _Dana(Settings):
     learning_rate: Rate
     momentum: Any
     weight_decay: Any
-    num_workers: int = dataclasses.field(metadata={"static": True})
+    penalty: Penalty
+    num_workers: int = static()
 
     def init(self, params: Tree, **extra: Any) -> DanaState:
         del extra
         velocity = jax.tree.map(lambda leaf: jnp.zeros((self.num_workers, *leaf.shape), leaf.dtype), params)
-        return DanaState(jnp.zeros([], jnp.int32), velocity, optax.tree.zeros_like(params), self._init_gap(params))
+        return DanaState(jnp.zeros([], jnp.int32), velocity, optax.tree.zeros_like(params), self.penalty.init(params))
+
+    def receive(
+        self, grads: Tree, state: DanaState, params: Tree, *, delay: Any, read_params: Tree, **extra: Any
+    ) -> Tree:
+        del extra
+        raw = decayed(grads, params, self.weight_decay)
+        return self.penalty.divide(raw, state.penalty, params, delay=delay, read_params=read_params)
 
     def update(
         self, message: Tree, state: DanaState, params: Tree, *, worker: jax.Array | None = None, **extra: Any
@@ -143,7 +153,7 @@ class _Dana(Settings):
                 velocity,
             ),
             total=jax.tree.map(lambda total, new, before: total + (new - before), state.total, velocity, old),
-            gap=self._fold_gap(state.gap, velocity),
+            penalty=self.penalty.fold(state.penalty, velocity),
         )
         return scale(velocity, -rate_at(self.learning_rate, state.count)), new_state
 
@@ -153,43 +163,13 @@ class _Dana(Settings):
         rate = rate_at(self.learning_rate, jnp.maximum(state.count - 1, 0))
         return jax.tree.map(lambda p, total: p - like(rate, p) * like(self.momentum, p) * total, params, state.total)
 
-    def _init_gap(self, params: Tree) -> GapState | None:
-        del params
 
-    def _fold_gap(self, state: GapState | None, velocity: Tree) -> GapState | None:
-        del state, velocity
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class _DanaStalenessAware(_Dana):
-    def receive(self, grads: Tree, state: DanaState, params: Tree, *, delay: Any, **extra: Any) -> Tree:
-        del state, extra
-        return jax.tree.map(lambda g: g / like(delay, g), decayed(grads, params, self.weight_decay))
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class _DanaGapAware(_Dana):
-    gap: Gap
-
-    def receive(self, grads: Tree, state: DanaState, params: Tree, *, read_params: Tree, **extra: Any) -> Tree:
-        del extra
-        return self.gap.divide(decayed(grads, params, self.weight_decay), state.gap, params, read_params)
-
-    def _init_gap(self, params: Tree) -> GapState:
-        return self.gap.init(params)
-
-    def _fold_gap(self, state: GapState, velocity: Tree) -> GapState:
-        return self.gap.fold(state, velocity)
-
-
-def _rule(learning_rate, momentum, weight_decay, num_workers, kind: type[_Dana] = _Dana, **rest: Any) -> ServerRule:
-    settings = kind(
+def _rule(learning_rate: Rate, momentum: Any, weight_decay: Any, num_workers: int, penalty: Penalty) -> ServerRule:
+    settings = _Dana(
         learning_rate=learning_rate_argument(learning_rate),
         momentum=momentum_argument(momentum),
         weight_decay=number("weight_decay", weight_decay, lower=0.0),
+        penalty=penalty,
         num_workers=workers_argument(num_workers),
-        **rest,
     )
     return rule_of(settings, num_workers=settings.num_workers)

@@ -73,8 +73,9 @@ class Gap:
             return measured
         return jax.tree.map(lambda leaf: like(measured, leaf), params)
 
-    def divide(self, grads: Tree, state: GapState, params: Tree, read_params: Tree) -> Tree:
+    def divide(self, grads: Tree, state: GapState, params: Tree, *, delay: Any, read_params: Tree) -> Tree:
         """Gradients divided by their gap."""
+        del delay
         return jax.tree.map(lambda g, gap: g / gap, grads, self.penalty(state, params, read_params))
 
     def fold(self, state: GapState, velocity: Tree) -> GapState:

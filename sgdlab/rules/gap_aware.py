@@ -95,9 +95,12 @@ class _GapAware(Settings):
         del extra
         return GapAwareState(velocity=optax.tree.zeros_like(params), gap=self.gap.init(params))
 
-    def receive(self, grads: Tree, state: GapAwareState, params: Tree, *, read_params: Tree, **extra: Any) -> Tree:
+    def receive(
+        self, grads: Tree, state: GapAwareState, params: Tree, *, delay: Any, read_params: Tree, **extra: Any
+    ) -> Tree:
         del extra
-        return self.gap.divide(decayed(grads, params, self.weight_decay), state.gap, params, read_params)
+        raw = decayed(grads, params, self.weight_decay)
+        return self.gap.divide(raw, state.gap, params, delay=delay, read_params=read_params)
 
     def update(self, message: Tree, state: GapAwareState, params: Tree, **extra: Any) -> tuple[Tree, GapAwareState]:
         del params, extra

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-import jax
 import optax
 
-from sgdlab.rules.hyperparameters import Rate, learning_rate_argument, like, momentum_argument, number
+from sgdlab.rules.hyperparameters import Rate, learning_rate_argument, momentum_argument, number
+from sgdlab.rules.penalty import divide_by_delay
 from sgdlab.rules.server_rule import ServerRule, lifted
 
 
@@ -27,7 +27,7 @@ def scale_by_delay() -> optax.GradientTransformationExtraArgs:
 
     def update(updates, state, params=None, *, delay=1, **extra_args):
         del params, extra_args
-        return jax.tree.map(lambda leaf: leaf / like(delay, leaf), updates), state
+        return divide_by_delay(updates, delay), state
 
     return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
 

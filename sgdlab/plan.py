@@ -1,0 +1,94 @@
+"""From a configuration to what a run needs before its first gradient: a schedule and learning rates."""
+
+import dataclasses
+import functools
+import math
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from sgdlab import cluster, data, learning_rates, protocols, replay, validate
+from sgdlab.methods import METHODS, Method
+from sgdlab.schedule import Schedule
+
+STREAMS = {"parameters": 0, "batches": 1, "runtimes": 2}
+"""One seed drives three independent streams of random numbers."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """All that a run needs before its first gradient; made on the host, in milliseconds.
+
+    Attributes:
+      config: the configuration.
+      schedule: who computes what, and when.
+      rates: float64[U], the learning rate of each update.
+      num_gradients: gradients to use.
+      batches_per_epoch: gradients that use one epoch of data.
+      speedup: used gradients per second, over those of synchronous SGD on the same cluster.
+    """
+
+    config: ConfigDict
+    schedule: Schedule
+    rates: np.ndarray
+    num_gradients: int
+    batches_per_epoch: int
+    speedup: float
+
+    @functools.cached_property
+    def program(self) -> replay.Program:
+        """The lowered schedule, with a pause for every look."""
+        return replay.lower(self.schedule, every=math.ceil(self.num_gradients / self.config.evaluations))
+
+
+@functools.cache
+def dataset(name: str) -> tuple[data.Images, data.Images]:
+    """Train and test split, read once per process."""
+    return data.load(name, "train"), data.load(name, "test")
+
+
+def make_plan(config: ConfigDict) -> Plan:
+    """Checks a configuration and makes its schedule and learning rates.
+
+    Raises:
+      ConfigError: where an entry is impossible; it names the flag.
+    """
+    validate.config(config)
+    train_set, _ = dataset(config.dataset)
+    validate.batch_size(config, len(train_set))
+    method, workers = METHODS[config.method], config.cluster.num_workers
+    per_epoch = len(train_set) // config.batch_size
+    num_gradients = math.ceil(config.epochs * per_epoch)
+    per_update = method.gradients_per_update(config)
+    schedule = _schedule(config, method, num_gradients)
+    optimizer = config.optimizer
+    rates = learning_rates.rates(
+        config.schedule,
+        peak=(optimizer.adam_learning_rate if method.is_adam else optimizer.learning_rate) * per_update,
+        num_workers=workers,
+        epochs=config.epochs,
+        updates_per_epoch=per_epoch / per_update,
+    )
+    synchronous = _schedule(config, METHODS["synchronous"], num_gradients)
+    speedup = schedule.gradients_per_second() / synchronous.gradients_per_second()
+    return Plan(config, schedule, rates, num_gradients, per_epoch, speedup)
+
+
+def _schedule(config: ConfigDict, method: Method, num_gradients: int) -> Schedule:
+    workers = config.cluster.num_workers
+    return protocols.with_enough_rows(
+        method.protocol(config, num_gradients),
+        lambda rows: cluster.gamma(
+            num_workers=workers,
+            num_gradients=rows,
+            heterogeneous=config.cluster.heterogeneous,
+            batch_size=config.batch_size,
+            seed=seed_of(config, "runtimes"),
+        ),
+        rows=2 * num_gradients // workers + 2,
+    )
+
+
+def seed_of(config: ConfigDict, stream: str) -> int:
+    """The seed of one of `STREAMS`."""
+    return int(np.random.SeedSequence(config.seed, spawn_key=(STREAMS[stream],)).generate_state(1)[0])

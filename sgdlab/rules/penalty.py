@@ -1,0 +1,60 @@
+"""What a stale gradient is divided by: nothing, its delay, or (`sgdlab.rules.gap`) its gap."""
+
+import dataclasses
+from typing import Any, Protocol
+
+import jax
+
+from sgdlab.rules.hyperparameters import like
+
+Tree = Any
+
+
+class Penalty(Protocol):
+    """A penalty on stale gradients, with a state that follows the velocities of the server."""
+
+    def init(self, params: Tree) -> Tree:
+        """The state before the first update."""
+
+    def divide(self, grads: Tree, state: Tree, params: Tree, *, delay: Any, read_params: Tree) -> Tree:
+        """The gradients, computed on `read_params` and about to be applied to `params`, less the penalty."""
+
+    def fold(self, state: Tree, velocity: Tree) -> Tree:
+        """The state after an update that formed `velocity`."""
+
+
+class _Stateless:
+    def init(self, params: Tree) -> tuple[()]:
+        del params
+        return ()
+
+    def fold(self, state: tuple[()], velocity: Tree) -> tuple[()]:
+        del velocity
+        return state
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class NoPenalty(_Stateless):
+    """Every gradient counts as if it were fresh."""
+
+    def divide(self, grads: Tree, state: tuple[()], params: Tree, *, delay: Any, read_params: Tree) -> Tree:
+        """The gradients as they are."""
+        del state, params, delay, read_params
+        return grads
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class DelayPenalty(_Stateless):
+    """Gradients are divided by their delay (Zhang et al. 2015b)."""
+
+    def divide(self, grads: Tree, state: tuple[()], params: Tree, *, delay: Any, read_params: Tree) -> Tree:
+        """g / tau."""
+        del state, params, read_params
+        return divide_by_delay(grads, delay)
+
+
+def divide_by_delay(tree: Tree, delay: Any) -> Tree:
+    """Every leaf over the delay, dtypes kept."""
+    return jax.tree.map(lambda leaf: leaf / like(delay, leaf), tree)
