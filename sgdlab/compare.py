@@ -6,6 +6,7 @@ import functools
 import multiprocessing
 import os
 import queue
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -151,12 +152,11 @@ def _run_in_processes(
     config: ConfigDict, groups: list[list[Cell]], directory: RunDirectory, progress: "_Progress", processes: int
 ) -> None:
     context = multiprocessing.get_context("spawn")
-    messages = context.Queue()
-    slots = context.Queue()
+    messages, slots, stop = context.Queue(), context.Queue(), context.Event()
     for slot in range(processes):
         slots.put(slot)
     with concurrent.futures.ProcessPoolExecutor(
-        processes, mp_context=context, initializer=_start_process, initargs=(os.getpid(), slots, messages)
+        processes, mp_context=context, initializer=_start_process, initargs=(os.getpid(), slots, messages, stop)
     ) as pool:
         # The longest first, so that the last to end is a short one.
         pending = {pool.submit(_run_in_process, config, group, directory) for group in sorted(groups, key=len)[::-1]}
@@ -168,6 +168,7 @@ def _run_in_processes(
                 for future in done:
                     future.result()
         except BaseException:
+            stop.set()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 
@@ -180,15 +181,20 @@ def _drain(messages: Any) -> Iterator[Message]:
             return
 
 
-_messages: Any = None
-"""Of a process of the pool: where it reports."""
+class _Stopped(Exception):
+    """The job is over: another run failed, or a person interrupted it."""
 
 
-def _start_process(parent: int, slots: Any, messages: Any) -> None:
+_channels: tuple[Any, Any] = (None, None)
+"""Of a process of the pool: where it reports, and whether it is to stop."""
+
+
+def _start_process(parent: int, slots: Any, messages: Any, stop: Any) -> None:
     """Puts a process on a core of its own, before its first use of JAX, and ends it when its parent is gone."""
     logging.set_verbosity(logging.ERROR)
-    global _messages  # noqa: PLW0603 (set once per process)
-    _messages = messages
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted, and says stop
+    global _channels  # noqa: PLW0603 (set once per process)
+    _channels = messages, stop
     if hasattr(os, "sched_setaffinity"):
         cores = _cores()
         os.sched_setaffinity(0, {cores[slots.get() % len(cores)]})
@@ -207,7 +213,14 @@ def _cores() -> list[int]:
 
 
 def _run_in_process(config: ConfigDict, cells: Sequence[Cell], directory: RunDirectory) -> None:
-    _run_group(config, cells, directory, _messages.put)
+    messages, stop = _channels
+
+    def tell(message: Message) -> None:
+        if stop.is_set():
+            raise _Stopped
+        messages.put(message)
+
+    _run_group(config, cells, directory, tell)
 
 
 def _total_gradients(config: ConfigDict, cells: Sequence[Cell]) -> int:
