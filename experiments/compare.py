@@ -8,14 +8,16 @@ finished runs are never run again, and more methods, workers or seeds can be add
 """
 
 import pathlib
+import sys
 from collections.abc import Sequence
 
 from absl import flags
 
 from experiments import launch
-from sgdlab import compare, validate
+from sgdlab import compare
+from sgdlab.errors import UsageError
 from sgdlab.methods import METHODS
-from sgdlab.plan import dataset, make_plan
+from sgdlab.plan import check, make_plan
 from sgdlab.results import table
 from sgdlab.results.directory import RunDirectory
 from sgdlab.results.publish import publish
@@ -38,10 +40,12 @@ def main(argv: Sequence[str]) -> None:
     _at_least_one("seeds", _SEEDS.value)
     if _PROCESSES.value is not None:
         _at_least_one("processes", _PROCESSES.value)
+    _refuse_grid_flags()
     cells = compare.grid(methods, num_workers, _SEEDS.value)
+    if all(compare.is_baseline(cell.method, cell.num_workers) for cell in cells):
+        raise UsageError(f"--num_workers={num_workers[0]} must be more for {', '.join(methods)}: that is the baseline")
     for cell in cells:
-        validate.config(cell.configured(config))
-    validate.batch_size(config, len(dataset(config.dataset)[0]))
+        check(cell.configured(config))
     shared = compare.shared_config(config)
     directory = RunDirectory(workdir, shared)
     compare.run_all(config, cells, directory, processes=_PROCESSES.value)
@@ -56,27 +60,35 @@ def main(argv: Sequence[str]) -> None:
     print(f"\n{table.text(groups)}\n\nReport: {page}")
 
 
+def _refuse_grid_flags() -> None:
+    """What the grid varies is not set by the configuration's flags."""
+    for name, flag in zip(compare.GRID, ("methods", "seeds", "num_workers"), strict=True):
+        for argument in sys.argv[1:]:
+            if argument.lstrip("-").split("=")[0] == f"config.{name}":
+                raise UsageError(f"{argument} must be left out: compare sets it by --{flag}")
+
+
 def _checked_methods(names: Sequence[str]) -> list[str]:
     for name in names:
         if name not in METHODS:
-            raise ValueError(f"--methods={name} must be one of {', '.join(METHODS)}")
+            raise UsageError(f"--methods={name} must be one of {', '.join(METHODS)}")
     if not names:
-        raise ValueError(f"--methods= must name at least one of {', '.join(METHODS)}")
+        raise UsageError(f"--methods= must name at least one of {', '.join(METHODS)}")
     return list(dict.fromkeys(names))
 
 
 def _checked_counts(values: Sequence[str]) -> list[int]:
     for value in values:
-        if not value.strip().isdigit() or int(value) < 1:
-            raise ValueError(f"--num_workers={value} must be whole numbers of at least 1, separated by commas")
+        if not value.strip().isdecimal() or int(value) < 1:
+            raise UsageError(f"--num_workers={value} must be whole numbers of at least 1, separated by commas")
     if not values:
-        raise ValueError("--num_workers= must be at least one whole number")
+        raise UsageError("--num_workers= must be at least one whole number")
     return sorted({int(value) for value in values})
 
 
 def _at_least_one(flag: str, value: int) -> None:
     if value < 1:
-        raise ValueError(f"--{flag}={value} must be a whole number of at least 1")
+        raise UsageError(f"--{flag}={value} must be a whole number of at least 1")
 
 
 if __name__ == "__main__":

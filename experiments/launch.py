@@ -1,7 +1,9 @@
 """How the command lines start: a useful --help, one clear line for a mistake, exit code 2, and a compilation cache."""
 
+import concurrent.futures.process
 import os
 import pathlib
+import re
 import sys
 from collections.abc import Callable, Sequence
 
@@ -9,6 +11,7 @@ import jax
 from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
 
+from sgdlab.errors import UsageError
 from sgdlab.methods import METHODS
 
 DEFAULT_CONFIG = "configs/digits.py"
@@ -23,7 +26,7 @@ WORKDIR = flags.DEFINE_string("workdir", None, "Where to leave the results; by d
 
 
 def run(main: Callable[[Sequence[str]], None], usage: str) -> None:
-    """Parses flags and calls `main`; every ValueError is the user's, and said in one line.
+    """Parses flags and calls `main`; a UsageError is said in one line.
 
     Args:
       main: what to do.
@@ -38,10 +41,13 @@ def _guarded(main: Callable[[Sequence[str]], None], argv: Sequence[str]) -> None
         _fail(f"{argv[1]!r} is not a flag; flags begin with --")
     try:
         main(argv)
-    except ValueError as error:
-        if isinstance(error, UnicodeError):
-            raise
+    except UsageError as error:
         _fail(str(error))
+    except MemoryError as error:
+        _fail(f"out of memory; fewer epochs or workers need less ({error})")
+    except concurrent.futures.process.BrokenProcessPool:
+        print("error: a process was killed (out of memory?); the same command continues", file=sys.stderr)
+        sys.exit(1)
     except KeyboardInterrupt:
         print("\nInterrupted; the same command continues where it stopped.", file=sys.stderr)
         sys.exit(130)
@@ -55,9 +61,10 @@ def _parsed(argv: list[str], usage: str) -> list[str]:
     try:
         remaining = flags.FLAGS(given)
     except (AttributeError, KeyError) as error:
-        _fail(f"the configuration has no entry {' '.join(str(error.args[0]).split())}")
+        _fail(f"{_culprit(given, error)} must be an entry of the configuration; --help lists them")
     except (flags.Error, TypeError, ValueError, OSError) as error:
-        _fail(" ".join(str(error).split()))
+        message = re.sub(r"invalid literal for int\(\).*", "must be a whole number", " ".join(str(error).split()))
+        _fail(re.sub(r"could not convert string to float.*", "must be a number", message))
     try:
         flags.FLAGS.config.items()
     except OSError:  # ml_collections reports a file that it could not load at its first use
@@ -66,6 +73,13 @@ def _parsed(argv: list[str], usage: str) -> list[str]:
         _help(usage)
         sys.exit(0)
     return remaining
+
+
+def _culprit(given: list[str], error: Exception) -> str:
+    """The flag whose entry ml_collections did not find: the last whose name is quoted in its message."""
+    words = str(error.args[0])
+    named = [arg for arg in given if any(f"'{part}'" in words for part in re.split(r"[.=]", arg.lstrip("-")))]
+    return named[-1] if named else f"--config ({words})"
 
 
 def _fail(message: str) -> None:

@@ -17,9 +17,9 @@ from absl import logging
 from ml_collections import ConfigDict
 from tqdm import tqdm
 
-from sgdlab import train, validate
+from sgdlab import train
 from sgdlab.methods import BASELINES, METHODS
-from sgdlab.plan import dataset, make_plan
+from sgdlab.plan import check, dataset, make_plan
 from sgdlab.results.directory import RunDirectory
 from sgdlab.results.summary import Group
 
@@ -62,6 +62,11 @@ def grid(methods: Sequence[str], num_workers: Sequence[int], seeds: int) -> list
     return [Cell(*pair, seed) for pair in dict.fromkeys(pairs) for seed in range(seeds)]
 
 
+def is_baseline(method: str, num_workers: int) -> bool:
+    """Whether these are the single workers that the others are compared with."""
+    return num_workers == 1 and method in BASELINES
+
+
 def shared_config(config: ConfigDict) -> dict[str, Any]:
     """The configuration less what the grid varies."""
     shared = config.to_dict()
@@ -88,8 +93,7 @@ def run_all(config: ConfigDict, cells: Sequence[Cell], directory: RunDirectory, 
       ConfigError: where a cell's configuration is impossible.
     """
     for cell in cells:
-        validate.config(cell.configured(config))
-    dataset(config.dataset)  # prepared once, before several processes look for it
+        check(cell.configured(config))
     missing = [cell for cell in cells if directory.read(cell.name) is None]
     by_method: dict[str, list[Cell]] = {}
     for cell in missing:
@@ -115,9 +119,9 @@ def groups(cells: Sequence[Cell], directory: RunDirectory) -> list[Group]:
     found = [
         Group(
             method=method,
-            title=BASELINES[method] if workers == 1 and method in BASELINES else METHODS[method].title,
+            title=BASELINES[method] if is_baseline(method, workers) else METHODS[method].title,
             num_workers=workers,
-            baseline=workers == 1 and method in BASELINES,
+            baseline=is_baseline(method, workers),
             runs=tuple(records),
         )
         for (method, workers), records in runs.items()

@@ -40,6 +40,11 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         raise
 
 
+def is_unfinished(path: pathlib.Path) -> bool:
+    """Whether a file is what a killed `replacing` left behind."""
+    return path.name.startswith(".") and path.suffix == ".part"
+
+
 def write_text(path: str | os.PathLike[str], text: str) -> None:
     """Writes `text` to `path` in UTF-8, whole or not at all."""
     with replacing(path) as file:

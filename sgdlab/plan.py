@@ -47,17 +47,25 @@ def dataset(name: str) -> tuple[data.Images, data.Images]:
     return data.load(name, "train"), data.load(name, "test")
 
 
+def check(config: ConfigDict) -> None:
+    """Raises where a configuration cannot be run; prepares its data set where need be.
+
+    Raises:
+      ConfigError: it names the flag.
+    """
+    validate.config(config)
+    validate.batch_size(config, len(dataset(config.dataset)[0]))
+
+
 def make_plan(config: ConfigDict) -> Plan:
     """Checks a configuration and makes its schedule and learning rates.
 
     Raises:
       ConfigError: where an entry is impossible; it names the flag.
     """
-    validate.config(config)
-    train_set, _ = dataset(config.dataset)
-    validate.batch_size(config, len(train_set))
+    check(config)
     method, workers = METHODS[config.method], config.cluster.num_workers
-    per_epoch = len(train_set) // config.batch_size
+    per_epoch = len(dataset(config.dataset)[0]) // config.batch_size
     num_gradients = math.ceil(config.epochs * per_epoch)
     per_update = method.gradients_per_update(config)
     schedule = _schedule(config, method, num_gradients)

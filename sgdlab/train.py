@@ -93,16 +93,20 @@ def classifier(config: ConfigDict) -> models.Classifier:
 
 
 def _batches(plan: Plan, train_set: data.Images, capacity: replay.Capacity) -> Callable[[jax.Array], models.Batch]:
-    # Dropped gradients have a batch too, so there can be more rows than gradients used; round up as the program does.
-    rows = max(2 * capacity.rows, 1 << (plan.schedule.num_gradients - 1).bit_length())
+    """Batch k goes to the k-th gradient that is used, whatever was dropped before it: all methods see the same ones."""
     config = plan.config
-    indices = data.order(
+    order = data.order(
         len(train_set),
         batch_size=config.batch_size,
-        num_batches=rows,
+        num_batches=capacity.rows,
         seed=seed_of(config, "batches"),
         replacement=config.replacement,
     )
+    used = plan.schedule.used()[:, 0]
+    # One entry for each row of the schedule, the dropped ones among them; rounded up, so that shapes are shared.
+    size = max(2 * capacity.rows, 1 << (used.size - 1).bit_length())
+    indices = np.zeros((size, config.batch_size), np.int32)
+    indices[: used.size] = order[np.maximum(np.cumsum(used) - 1, 0)]
     return data.batch_fn(train_set, indices)
 
 

@@ -1,5 +1,6 @@
 """Checks a configuration before anything runs: every refusal names the flag, its value and what would be right."""
 
+import itertools
 import math
 import numbers
 from collections.abc import Iterable
@@ -8,6 +9,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from sgdlab.data import BUILDERS
+from sgdlab.errors import UsageError
 from sgdlab.learning_rates import DECAYS
 from sgdlab.methods import METHODS
 from sgdlab.rules.gap import GRANULARITIES
@@ -15,7 +17,7 @@ from sgdlab.rules.gap import GRANULARITIES
 NETWORKS = ("conv", "mlp")
 
 
-class ConfigError(ValueError):
+class ConfigError(UsageError):
     """A value of the configuration is impossible."""
 
 
@@ -43,6 +45,12 @@ def config(config: ConfigDict) -> None:
     _number(config, "schedule.warmup_epochs", least=0)
     _number(config, "schedule.factor", above=0)
     _number(config, "schedule.period", above=0)
+    steps = tuple(config.schedule.steps)
+    numeric = all(isinstance(step, numbers.Real) and math.isfinite(step) and step >= 0 for step in steps)
+    if not numeric or any(later <= earlier for earlier, later in itertools.pairwise(steps)):
+        _refuse("schedule.steps", steps, "rising epochs, finite and at least 0")
+    if config.network.batch_norm and config.network.kind != "conv":
+        _refuse("network.batch_norm", config.network.batch_norm, "False for a network without BatchNorm (mlp)")
     widths = config.network.widths
     if not widths or any(not isinstance(width, int) or width < 1 for width in widths):
         _refuse("network.widths", tuple(widths), "whole numbers of at least 1")

@@ -15,8 +15,11 @@ class NotEnoughRuntimes(ValueError):
     """
 
     def __init__(self, message: str, rows: int):
-        super().__init__(message)
+        super().__init__(message, rows)  # both, so that it survives the way from one process to another
         self.rows = rows
+
+    def __str__(self) -> str:
+        return self.args[0]
 
 
 def checked(runtimes: np.ndarray) -> np.ndarray:

@@ -106,7 +106,8 @@ def run(
     Event mode is the definition, one gradient after the other. Wave mode gives the same result: it computes at once
     the gradients that read only versions made before any of them, then applies them in order. Dropped work is never
     computed. Memory: one copy of the parameters for each version that some worker holds (at most one a worker; one in
-    all for synchronous schedules), and in wave mode two more for each gradient of the widest wave.
+    all for synchronous schedules), and in wave mode two more, and the activations, for each lane: the widest wave or
+    the number of workers, whichever is more, rounded up to a power of two. Shorter waves leave lanes unused.
 
     One program serves every schedule of the same shape and every value of the hyperparameters. Functions are part
     of the program by identity: pass the same function object again and nothing is compiled anew. A function's own

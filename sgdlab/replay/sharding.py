@@ -13,8 +13,9 @@ Tree = Any
 class Layout:
     """Sharding constraints for one mesh axis; without a mesh, none.
 
-    Server and slots are split along parameter axes, so that a version never has to fit on one device; a wave is split
-    along its lanes, so that each device computes its share of the gradients. XLA inserts the exchange between them.
+    Server and slots are split along parameter axes (arrays that the devices do not divide are on all of them); a wave
+    is split along its lanes, so that each device holds whole versions for its share of the gradients alone. XLA inserts
+    the exchange between the two.
     """
 
     mesh: Mesh | None = None

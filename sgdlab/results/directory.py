@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from sgdlab import files
+from sgdlab.errors import UsageError
 
 
-class OtherConfiguration(ValueError):
+class OtherConfiguration(UsageError):
     """A directory already holds runs of another configuration."""
 
 
@@ -41,9 +42,12 @@ class RunDirectory:
             return
         if self.path.exists() and not self.path.is_dir():
             raise OtherConfiguration(f"--workdir={path} is a file; name a directory")
-        if self.path.is_dir() and any(self.path.iterdir()):
+        if self.path.is_dir() and not all(files.is_unfinished(found) for found in self.path.iterdir()):
             raise OtherConfiguration(f"--workdir={path} holds files but no config.json; name a new or empty directory")
-        files.write_text(file, json.dumps(config, indent=2) + "\n")
+        try:
+            files.write_text(file, json.dumps(config, indent=2) + "\n")
+        except OSError as error:
+            raise OtherConfiguration(f"--workdir={path} must be a directory that can be written: {error}") from error
 
     def metrics_path(self, name: str) -> pathlib.Path:
         """Where the metrics of a run are."""
@@ -83,8 +87,10 @@ def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _refuse_other(path: pathlib.Path, stored: dict[str, Any], given: dict[str, Any]) -> None:
-    for name in sorted(stored.keys() | given.keys()):
-        old, new = stored.get(name, "not set"), given.get(name, "not set")
+    if stored.keys() != given.keys():
+        raise OtherConfiguration(f"--workdir={path} holds runs of another kind; name another directory")
+    for name, new in sorted(given.items()):
+        old = stored[name]
         if old != new:
             raise OtherConfiguration(
                 f"--workdir={path} holds runs with config.{name}={old}, not {new}; name another directory, or set "

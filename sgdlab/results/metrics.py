@@ -81,9 +81,17 @@ def _summary(plan: Plan, looks: list[dict[str, Any]], final: dict[str, float], g
 
 
 def diverged(looks: list[dict[str, Any]], num_classes: int = 10) -> bool:
-    """Whether a run ended worse than guessing: its last losses are not finite, or about log(classes) and more."""
-    guessing = 0.99 * math.log(num_classes)
-    return not looks[-1]["train_loss"] < guessing or not math.isfinite(looks[-1]["test_loss"])
+    """Whether a run was lost: its loss is not finite, or it ended no better than guessing after it had blown up.
+
+    A loss of log(classes) alone does not say so, since a run that has just begun has it too: the loss must once have
+    been clearly lower than in the end, or twice as high as at first.
+    """
+    # Nothing has been trained on at the first look, so it has no training loss.
+    losses = [look["test_loss"] for look in looks] + [look["train_loss"] for look in looks[1:]]
+    if not all(math.isfinite(loss) for loss in losses):
+        return True
+    first, last = looks[0]["test_loss"], looks[-1]["test_loss"]
+    return last >= 0.99 * math.log(num_classes) and (min(losses) < 0.95 * last or max(losses) > 2 * first)
 
 
 def gap(history: History, rates: np.ndarray) -> np.ndarray:

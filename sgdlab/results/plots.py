@@ -1,5 +1,6 @@
 """The pictures of a comparison: accuracy, loss, staleness and gap."""
 
+import itertools
 import pathlib
 from collections.abc import Iterator, Sequence
 
@@ -50,7 +51,9 @@ _COLOURS = {
     "adam_staleness_aware": "#2166ac",
     "adam_gap_aware": "#d95f02",
 }
-_MARKERS = dict(zip(METHODS, "sD^ov<P*X>ohp", strict=True))
+_MARKERS = dict(zip(METHODS, itertools.cycle("sD^ov<P*X>ohp"), strict=False))
+_OTHER = "#17806d"
+"""Of methods without a colour of their own."""
 
 
 def save(figure: Figure, path: pathlib.Path) -> None:
@@ -92,7 +95,7 @@ def loss_by_time(groups: Sequence[Group]) -> Figure:
         for axes, methods in _panels(figure, ours):
             for group in (g for m in methods for g in ours if g.method == m):
                 seconds, loss = group.curve("seconds", "train_loss")
-                axes.plot(seconds, loss, color=_COLOURS[group.method], label=_labelled(group))
+                axes.plot(seconds, loss, color=_COLOURS.get(group.method, _OTHER), label=_labelled(group))
             axes.set_yscale("log")
             axes.set_ylim(top=min(axes.get_ylim()[1], 10))  # a diverging run would flatten all others
             axes.set_xlabel("virtual time, s")
@@ -114,7 +117,11 @@ def staleness_and_gap(groups: Sequence[Group]) -> Figure:
                 epochs, staleness = asynchronous[0].curve("epoch", "staleness")
                 axes.plot(epochs, np.add(staleness, 1), color="black", linestyle=":", label="delay, asynchronous")
             for group in here:
-                axes.plot(*group.curve("epoch", "gap"), color=_COLOURS[group.method], label=f"gap, {_labelled(group)}")
+                axes.plot(
+                    *group.curve("epoch", "gap"),
+                    color=_COLOURS.get(group.method, _OTHER),
+                    label=f"gap, {_labelled(group)}",
+                )
             axes.set_yscale("log", base=2)
             axes.yaxis.set_major_formatter(mpl.ticker.StrMethodFormatter("{x:g}"))
             axes.set_xlabel("epoch of used gradients")
@@ -133,6 +140,7 @@ def _figure(groups: Sequence[Group]) -> Figure:
 def _families(groups: Sequence[Group]) -> dict[str, list[str]]:
     present = {group.method for group in groups}
     families = {title: [m for m in methods if m in present] for title, methods in FAMILIES.items()}
+    families["Others"] = sorted(present - {method for methods in FAMILIES.values() for method in methods})
     # A panel that only repeats NAG-ASGD says nothing.
     return {t: m for t, m in families.items() if m and (m != ["nag_asgd"] or t == "Whom to wait for")}
 
@@ -153,7 +161,7 @@ def _legend(axes: Axes) -> None:
 
 def _accuracy_line(axes: Axes, found: list[Group], bottom: float, *, shift: float) -> None:
     """One method; its crosses are shifted sideways, so that several methods' stand side by side."""
-    colour = _COLOURS[found[0].method]
+    colour = _COLOURS.get(found[0].method, _OTHER)
     good = [group for group in found if not group.num_diverged]
     workers = [group.num_workers for group in good]
     spreads = [group.spread("test_accuracy") for group in good]

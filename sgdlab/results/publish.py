@@ -28,8 +28,8 @@ def publish(
     seeds = max(len(group.runs) for group in groups)
     target = f"{100 * config['target_accuracy']:g}"
     caption = (
-        f"Mean ± standard deviation over {seeds} seeds at equal numbers of used gradients. Accuracies in %; time in "
-        f"virtual seconds; target: {target} % test accuracy."
+        f"Mean ± standard deviation over {seeds} seed{'s' * (seeds > 1)} at equal numbers of used gradients. "
+        f"Accuracies in %; time in virtual seconds; target: {target} % test accuracy."
     )
     files.write_text(path / "table.md", table.markdown(list(groups), caption))
     files.write_text(path / "table.csv", table.comma_separated(list(groups)))

@@ -99,6 +99,9 @@ def _about_gap(crowd: Sequence[Group]) -> list[str]:
     if not gapped:
         return []
     delay = gapped[0].spread("staleness").mean + 1
+    gapped = [g for g in gapped if g.spread("gap").mean < delay]
+    if not gapped:
+        return []
     gaps = _listed([f"{g.spread('gap').mean:.1f} under {g.title}" for g in gapped])
     return [
         f"There the mean delay is {delay:.1f} updates, but the mean gap only {gaps}: a penalty by the gap spares the "
@@ -130,7 +133,7 @@ def _facts(config: Mapping[str, Any], groups: Sequence[Group], seeds: int) -> li
     return [
         ("data", f"{config['dataset']}, batches of {config['batch_size']}"),
         ("network", shape),
-        ("length", f"{groups[0].summaries[0]['epochs']:.0f} epochs of used gradients, {seeds} seeds"),
+        ("length", f"{groups[0].summaries[0]['epochs']:.3g} epochs of used gradients, {seeds} seed{'s' * (seeds > 1)}"),
         ("cluster", f"gamma-distributed run-times, {spread} (Barkai et al. 2020, C.3)"),
         ("backup workers", f"{cluster['backups']} of the workers not waited for"),
         ("learning rate", rate),

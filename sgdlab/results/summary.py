@@ -51,7 +51,7 @@ class Group:
         return sum(summary[name] is not None for summary in self.summaries)
 
     def curve(self, x: str, y: str) -> tuple[list[float], list[float]]:
-        """Means over seeds of two entries of the evaluations, look by look, up to the first look without them."""
+        """Means over seeds of two entries of the evaluations, look by look, less the looks without them."""
         points: tuple[list[float], list[float]] = ([], [])
         for looks in zip(*(records[1:-1] for records in self.runs), strict=False):
             here = [spread(look[name] for look in looks) for name in (x, y)]

@@ -41,12 +41,21 @@ class Gap:
       decay: b of the moving average.
       epsilon: added to the root.
       granularity: "parameter", "layer" or "global".
+
+    Raises:
+      ValueError: where the granularity is not one of them.
+
+    Example:
+      >>> gap, start = Gap(max_learning_rate=0.5), jnp.zeros(1)
+      >>> state = gap.fold(gap.init(start), jnp.ones(1))  # an update with velocity 1, so a step of 0.5
+      >>> gap.penalty(state, start - 1.0, start)  # two such steps away
+      Array([3.], dtype=float32)
     """
 
     max_learning_rate: Any
     decay: Any = 0.999
     epsilon: Any = 1e-8
-    granularity: str = dataclasses.field(default="parameter", metadata=static().metadata)
+    granularity: str = static("parameter")
 
     def __post_init__(self) -> None:
         if self.granularity not in GRANULARITIES:

@@ -14,9 +14,9 @@ Rate = float | jax.Array | Callable[[jax.Array], jax.Array]
 """A learning rate, or an optax schedule: count of updates -> learning rate."""
 
 
-def static() -> Any:
+def static(default: Any = dataclasses.MISSING) -> Any:
     """A dataclass field that is part of the program rather than its data."""
-    return dataclasses.field(metadata={"static": True})
+    return dataclasses.field(default=default, metadata={"static": True})
 
 
 def learning_rate_argument(value: Rate, name: str = "learning_rate") -> Rate:

@@ -51,8 +51,12 @@ def test_help_helps(module):
         ("main", "--config.cluster.num_workers=0", "--config.cluster.num_workers=0 must be"),
         ("main", "--config.optimizer.learning_rate=nan", "--config.optimizer.learning_rate=nan must be"),
         ("main", "--config.batch_size=5000", "--config.batch_size=5000 must be at most 1437"),
-        ("main", "--config.clutser.num_workers=3", "clutser"),
-        ("main", "--config.batch_size=many", "batch_size"),
+        ("main", "--config.clutser.num_workers=3", "--config.clutser.num_workers=3 must be an entry"),
+        ("main", "--config.batch_size=many", "--config.batch_size=many: must be a whole number"),
+        ("main", "--config.schedule.steps=(3.0,1.0)", "--config.schedule.steps=(3.0, 1.0) must be rising"),
+        ("main", "--config.foo=1", "--config.foo=1 must be an entry of the configuration"),
+        ("compare", "--config.seed=3", "--config.seed=3 must be left out: compare sets it by --seeds"),
+        ("compare", "--seeds=x", "seeds"),
         ("main", "--config=configs/nothing.py", "configs/nothing.py"),
         ("compare", "--methods=gap_aware,sgd", "--methods=sgd must be one of"),
         ("compare", "--num_workers=4,none", "--num_workers=none must be"),
@@ -92,15 +96,15 @@ def test_a_killed_comparison_continues_where_it_stopped(tmp_path):
     while len(list(runs.glob("metrics/*.jsonl"))) < 2 and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
-    process.wait()
+    assert process.wait() == -signal.SIGKILL
     time.sleep(1.5)  # its helpers notice within a second
     before = {path: path.stat().st_mtime_ns for path in runs.glob("metrics/*.jsonl")}
-    assert before
+    total = 2 + 2 * 2 * 2  # two single workers
+    assert 0 < len(before) < total
     (runs / "metrics/gap_aware-n4-seed1.jsonl").unlink(missing_ok=True)
     (runs / "metrics/gap_aware-n4-seed1.jsonl").write_text('{"kind": "run"}\n')
     answer = call("compare", *arguments)
     assert answer.returncode == 0, answer.stderr
-    total = 2 + 2 * 2 * 2  # two single workers
     assert len(list(runs.glob("metrics/*.jsonl"))) == total
     for path, modified in before.items():
         if path.name != "gap_aware-n4-seed1.jsonl":
@@ -119,3 +123,34 @@ def test_a_killed_comparison_continues_where_it_stopped(tmp_path):
     config = json.loads((runs / "config.json").read_text())
     assert "method" not in config
     assert os.listdir(runs).count("config.json") == 1
+
+
+def test_an_interrupted_comparison_stops_and_says_so(tmp_path):
+    arguments = (*TINY[1:], "--config.epochs=200.0", "--methods=asgd,gap_aware", "--num_workers=2", "--seeds=1")
+    # Where the tests run in the background, the signal is ignored, and a new process would inherit that.
+    heed = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
+    process = subprocess.Popen(
+        [sys.executable, "-c", heed, *command("compare", *arguments, f"--workdir={tmp_path / 'runs'}")],
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    while not (tmp_path / "runs/config.json").exists() and process.poll() is None:
+        time.sleep(0.05)
+    time.sleep(1)
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130, errors
+    assert "the same command continues where it stopped" in errors
+
+
+def test_nothing_beside_the_baseline_is_refused(tmp_path):
+    line = one_line(call("compare", "--methods=nag_asgd", "--num_workers=1", f"--workdir={tmp_path / 'runs'}"))
+    assert line == "error: --num_workers=1 must be more for nag_asgd: that is the baseline"
+
+
+def test_a_directory_that_cannot_be_written_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    assert "must be a directory that can be written" in one_line(call("main", f"--workdir={tmp_path / 'file' / 'x'}"))
