@@ -4,12 +4,13 @@ One run, about 3 seconds on one core after compilation:
 
     python -m experiments.main --config=configs/digits.py --config.method=gap_aware --workdir=runs/one
 
-All methods at 4, 8, 16 and 32 workers, three seeds, under 4 minutes on two cores:
+All methods at 4, 8, 16 and 32 workers, three seeds, about 2 minutes on two cores:
 
     python -m experiments.compare --config=configs/digits.py --workdir=runs/digits
 
-Expected: the single worker reaches about 98 % test accuracy; so does every method at 4 workers but plain ASGD; at 32
-workers NAG-ASGD falls far behind or diverges, and the gap-aware methods and DANA stay close to the single worker.
+Expected: the single worker reaches 97.7 % test accuracy, and at 4 workers all methods come within 1.3 points of it. At
+32 workers Gap-Aware (96.9 %), Adam-GA (96.5 %) and DANA-GA (96.4 %) stay closest; DANA falls to 90 %, NAG-ASGD diverges
+for some seeds, and synchronous SGD with its rate times 32 diverges in the 28 updates that it is left with.
 
 How each method's learning rate is set. As in the paper, all methods share the hyperparameters of the single worker
 and none is tuned for a number of workers, so that what differs is the method:
