@@ -74,7 +74,7 @@ def accuracy_by_workers(groups: Sequence[Group]) -> Figure:
         for axes, methods in _panels(figure, ours):
             for place, method in enumerate(methods):
                 found = sorted((g for g in ours if g.method == method), key=lambda g: g.num_workers)
-                _accuracy_line(axes, found, bottom, shift=1 + 0.05 * place)
+                _accuracy_line(axes, found, bottom, shift=1 + 0.04 * place)
             _baseline(axes, groups, methods)
             axes.set_xscale("log", base=2)
             axes.set_xticks(counts, [str(count) for count in counts])

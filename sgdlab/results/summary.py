@@ -39,7 +39,7 @@ class Group:
 
     @property
     def num_diverged(self) -> int:
-        """Seeds that ended no better than guessing."""
+        """Seeds whose runs were lost (`sgdlab.results.metrics.diverged`)."""
         return sum(summary["diverged"] for summary in self.summaries)
 
     def spread(self, name: str) -> Spread | None:
