@@ -10,6 +10,7 @@ from flax import nnx
 
 import sgdlab
 from sgdlab import models
+from sgdlab.row import row
 
 EXAMPLES = 1437
 LEARNING_RATE, MOMENTUM = 0.01, 0.9
@@ -61,12 +62,41 @@ def serial(kind: str, batch_size: int, steps: int):
     @jax.jit
     def train(params, batch_fn):
         def step(carry, g):
-            params, velocity = carry
-            grads, aux = parts.grad_fn(params, batch_fn(g))
-            velocity = jax.tree.map(lambda v, g: MOMENTUM * v + g, velocity, grads)
-            params = jax.tree.map(lambda p, v: p - LEARNING_RATE * v, params, velocity)
-            return (params, velocity), aux["loss"]
+            grads, aux = parts.grad_fn(carry[0], batch_fn(g))
+            return _momentum_step(*carry, grads), aux["loss"]
 
         return jax.lax.scan(step, (params, jax.tree.map(jnp.zeros_like, params)), jnp.arange(steps))
 
     return lambda: train(parts.params, batch_fn)
+
+
+def serial_with_copies(kind: str, batch_size: int, program: sgdlab.replay.Program):
+    """The same loop with a copy of the parameters for each worker, read and written once a step, and nothing else.
+
+    It does the memory traffic that an asynchronous replay cannot avoid: what it loses to `serial` is the machine's, and
+    what replay loses to it is replay's own.
+    """
+    parts, batch_fn = network(kind), batches(batch_size)
+    instructions = tuple(jnp.asarray(array) for array in (program.gradient, program.load, program.store))
+
+    @jax.jit
+    def train(params, batch_fn, instructions):
+        def step(carry, instruction):
+            copies, *server = carry
+            g, load, store = instruction
+            grads, aux = parts.grad_fn(jax.tree.map(lambda buffer: row(buffer, load), copies), batch_fn(g))
+            server = _momentum_step(*server, grads)
+            copies = jax.tree.map(
+                lambda buffer, p: jax.lax.dynamic_update_index_in_dim(buffer, p, store, 0), copies, server[0]
+            )
+            return (copies, *server), aux["loss"]
+
+        copies = jax.tree.map(lambda p: jnp.broadcast_to(p, (program.capacity.slots, *p.shape)), params)
+        return jax.lax.scan(step, (copies, params, jax.tree.map(jnp.zeros_like, params)), instructions)
+
+    return lambda: train(parts.params, batch_fn, instructions)
+
+
+def _momentum_step(params, velocity, grads):
+    velocity = jax.tree.map(lambda v, g: MOMENTUM * v + g, velocity, grads)
+    return jax.tree.map(lambda p, v: p - LEARNING_RATE * v, params, velocity), velocity
