@@ -44,7 +44,14 @@ def prepare(name: str, data_dir: str | os.PathLike[str] | None = None) -> tfds.c
     if name not in BUILDERS:
         raise ValueError(f"dataset={name!r} must be one of {', '.join(sorted(BUILDERS))}")
     builder = BUILDERS[name](data_dir=data_dir, file_format="array_record")
-    builder.download_and_prepare()
+    tfds.disable_progress_bar()  # a second's work, and error output belongs to errors
+    try:
+        builder.download_and_prepare()
+    except OSError:
+        # TFDS renames a finished directory into place, which fails where another process was first.
+        builder = BUILDERS[name](data_dir=data_dir, file_format="array_record")
+        if not builder.is_prepared():
+            raise
     return builder
 
 
