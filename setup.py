@@ -31,6 +31,7 @@ setup(
         "optax>=0.2.8,<0.3",
         "pillow>=11,<14",
         "scikit-learn>=1.5,<2",
+        "scipy>=1.13,<2",
         "tabulate>=0.9,<0.11",
         "tensorflow-datasets>=4.9.10,<4.10",
         "tqdm>=4.66,<5",

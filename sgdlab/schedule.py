@@ -40,7 +40,8 @@ class Schedule:
 
     G gradients, U updates, S parameter blocks (one per server; 1 unless said otherwise), N workers. Version v of a
     block is the block after v updates. Rows stand in dependency order: a row reads only versions formed by earlier
-    rows (order of arrival where S = 1); within a block by (update, row). Equal times are ordered by worker number.
+    rows. Protocols order them by first arrival at any server, equal times by worker number; where S = 1 that is the
+    order in which they enter updates. Within a block, gradients enter by (update, row).
 
     Attributes:
       worker: int32[G], who computed gradient g.
@@ -230,6 +231,8 @@ def _check_order(schedule: Schedule) -> None:
     )
     for block in range(schedule.num_blocks):
         rows = np.flatnonzero(used[:, block])
+        if schedule.num_blocks > 1:  # two servers can meet the same two gradients in different orders
+            rows = rows[np.argsort(update[rows, block], kind="stable")]
         entered = update[rows, block]
         steps = np.diff(entered, prepend=-1)
         _refuse((steps < 0) | (steps > 1), "update", entered, "non-decreasing from 0 without a gap", rows)
@@ -237,10 +240,10 @@ def _check_order(schedule: Schedule) -> None:
         _check_applied(schedule.applied[:, block], count, block)
         early = schedule.applied[entered, block] < schedule.arrived[rows, block]
         _refuse(early, "applied", schedule.applied[entered, block], "no earlier than its gradients arrived", rows)
-        # Version v exists once the last row of update v - 1 has come: count the updates complete before each row.
-        last = np.flatnonzero(np.diff(entered, append=schedule.num_updates))
+        # Version v exists once all rows of the updates before v have come: count those complete before each row.
+        complete = np.maximum.accumulate(rows[np.diff(entered, append=schedule.num_updates) != 0])
         made = np.zeros(schedule.num_gradients, np.int32)
-        made[rows[last]] = 1
+        np.add.at(made, complete, 1)
         exists = np.cumsum(made, dtype=np.int32) - made
         read = schedule.read[:, block]
         _refuse((read < 0) | (read > exists), "read", read, "0 or a version that earlier rows have formed")

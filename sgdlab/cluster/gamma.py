@@ -1,8 +1,8 @@
 """Run-times from gamma distributions: homogeneous and heterogeneous clusters (Barkai et al. 2020, Appendix C.3)."""
 
-import numbers
-
 import numpy as np
+
+from sgdlab import arguments
 
 _TASK = 0.1
 """V_task: coefficient of variation between tasks."""
@@ -45,13 +45,10 @@ def gamma(
       >>> gamma(num_workers=3, num_gradients=2, seed=0).shape
       (2, 3)
     """
-    for name, value in (("num_workers", num_workers), ("num_gradients", num_gradients)):
-        if not isinstance(value, numbers.Integral) or value < 1:
-            raise ValueError(f"{name}={value!r} must be a whole number of at least 1")
-    if not (np.isfinite(batch_size) and batch_size > 0):
-        raise ValueError(f"batch_size={batch_size!r} must be positive and finite")
-    if not isinstance(seed, numbers.Integral) or seed < 0:
-        raise ValueError(f"seed={seed!r} must be a whole number of at least 0")
+    arguments.whole("num_workers", num_workers)
+    arguments.whole("num_gradients", num_gradients)
+    arguments.real("batch_size", batch_size, above=0)
+    arguments.whole("seed", seed, least=0)
     generator = np.random.default_rng(seed)
     machine = _MACHINE[bool(heterogeneous)]
     if heterogeneous:

@@ -1,7 +1,27 @@
 """Whom to wait for: protocols turn run-times [T, N] into a `Schedule`. No learning happens here."""
 
 from sgdlab.protocols.asynchronous import asynchronous
+from sgdlab.protocols.bounded_staleness import bounded_staleness
+from sgdlab.protocols.partial import blocks_behind, partial
+from sgdlab.protocols.ringmaster import rennala, ringmaster
 from sgdlab.protocols.runtimes import NotEnoughRuntimes, with_enough_rows
+from sgdlab.protocols.simulated_staleness import simulated_staleness
+from sgdlab.protocols.softsync import softsync
 from sgdlab.protocols.synchronous import backup_workers, synchronous
+from sgdlab.protocols.timeout import timeout
 
-__all__ = ["NotEnoughRuntimes", "asynchronous", "backup_workers", "synchronous", "with_enough_rows"]
+__all__ = [
+    "NotEnoughRuntimes",
+    "asynchronous",
+    "backup_workers",
+    "blocks_behind",
+    "bounded_staleness",
+    "partial",
+    "rennala",
+    "ringmaster",
+    "simulated_staleness",
+    "softsync",
+    "synchronous",
+    "timeout",
+    "with_enough_rows",
+]

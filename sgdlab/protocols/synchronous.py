@@ -1,11 +1,11 @@
 """Everybody waits for the first N of N + b workers (Chen et al. 2016, Algorithms 3 and 4); for all, where b is 0."""
 
-import numbers
-
 import numpy as np
 
+from sgdlab import arguments
+from sgdlab.protocols.rounds import rounds
 from sgdlab.protocols.runtimes import checked
-from sgdlab.schedule import DROPPED, PENDING, Schedule
+from sgdlab.schedule import Schedule
 
 
 def synchronous(runtimes: np.ndarray) -> Schedule:
@@ -52,55 +52,7 @@ def backup_workers(runtimes: np.ndarray, *, backups: int) -> Schedule:
       (array([0, 1, 0, 1, 2, 0, 1, 2], dtype=int32), array([ 0,  0,  1,  1, -1,  2,  2, -2], dtype=int32))
     """
     runtimes = checked(runtimes)
-    updates, workers = runtimes.shape
-    if not isinstance(backups, numbers.Integral) or not 0 <= backups < workers:
-        raise ValueError(
-            f"backups={backups!r} must be a whole number from 0 to {workers - 1}: runtimes has {workers} workers, "
-            "and an update needs at least one"
-        )
-    needed, every = workers - int(backups), np.arange(workers)
-
-    # One line of [U, N] arrays per update: the gradient that each worker computed on that version, if it began one.
-    began = np.full((updates, workers), np.nan)
-    ended = np.full((updates, workers), np.nan)
-    applied = np.empty(updates)
-    closed_by = np.empty(updates, np.int64)  # the worker whose gradient completed the update
-    now = 0.0
-    begun = np.zeros(workers, np.int64)  # rows of run-times that each worker has used
-    free = np.zeros(workers)  # when each worker can read again
-    for update in range(updates):
-        starts = np.maximum(free, now)
-        ends = starts + runtimes[begun, every]
-        if not (ends > starts).all():
-            stuck = int(np.argmin(ends > starts))
-            raise ValueError(
-                f"runtimes[{begun[stuck]}, {stuck}]={runtimes[begun[stuck], stuck]} does not advance the clock at "
-                f"{starts[stuck]:g} s; run-times must be long enough to move the clock"
-            )
-        order = np.argsort(ends, kind="stable")
-        last = order[needed - 1]
-        # A straggler still busy when the update closes never gets to begin a gradient on this version.
-        in_time = (free < ends[last]) | ((free == ends[last]) & (every < last))
-        began[update, in_time], ended[update, in_time] = starts[in_time], ends[in_time]
-        begun += in_time
-        free[in_time] = ends[in_time]
-        applied[update], closed_by[update] = ends[last], last
-        now = ends[last]
-
-    version, worker = np.nonzero(~np.isnan(began))
-    started, arrived = began[version, worker], ended[version, worker]
-    end, close = applied[version], closed_by[version]
-    used = (arrived < end) | ((arrived == end) & (worker <= close))
-    after = (arrived > applied[-1]) | ((arrived == applied[-1]) & (worker > closed_by[-1]))
-    kind = np.where(used, version, np.where(after, PENDING, DROPPED))
-    order = np.lexsort((worker, arrived, kind == PENDING))
-    order = order[(kind[order] != PENDING) | (started[order] < applied[-1])]  # begun at the very end: not begun
-    return Schedule(
-        worker=worker[order],
-        read=version[order, None],
-        update=kind[order, None],
-        started=started[order],
-        arrived=arrived[order, None],
-        applied=applied[:, None],
-        num_workers=workers,
-    )
+    workers = runtimes.shape[1]
+    why = f"runtimes has {workers} workers, and an update needs at least one"
+    backups = arguments.whole("backups", backups, least=0, most=workers - 1, why=why)
+    return rounds(runtimes, at_least=workers - backups, seconds=0.0, interrupt=False)

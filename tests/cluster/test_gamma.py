@@ -59,7 +59,7 @@ class TestTable:
         [
             *[(name, value, "a whole number of at least 1") for name in ("num_workers", "num_gradients")
               for value in (0, -1, 2.5, None)],
-            *[("batch_size", value, "positive and finite") for value in (0, -1.0, np.nan, np.inf)],
+            *[("batch_size", value, "a finite number above 0") for value in (0, -1.0, np.nan, np.inf)],
             *[("seed", value, "a whole number of at least 0") for value in (-1, 0.5, None)],
         ],
     )  # fmt: skip

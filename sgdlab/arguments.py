@@ -1,0 +1,76 @@
+"""Checks of arguments: an impossible value is refused by its name, and told what would be right."""
+
+import math
+import numbers
+from typing import Any
+
+
+def whole(name: str, value: Any, *, least: int = 1, most: int | None = None, why: str = "") -> int:
+    """Returns a whole number from `least` to `most`.
+
+    Raises:
+      ValueError: where it is not; `why` is said after the bounds.
+
+    Example:
+      >>> whole("num_workers", 3)
+      3
+    """
+    inside = isinstance(value, numbers.Integral) and not isinstance(value, bool) and value >= least
+    if not inside or (most is not None and value > most):
+        bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
+        raise ValueError(f"{name}={value!r} must be a whole number {bounds}{why and ': ' + why}")
+    return int(value)
+
+
+def real(name: str, value: Any, *, least: float = -math.inf, above: float = -math.inf, most: float = math.inf) -> float:
+    """Returns a finite number from `least`, or above `above`, to `most`.
+
+    Raises:
+      ValueError: where it is not.
+
+    Example:
+      >>> real("seconds", 0.5, least=0)
+      0.5
+    """
+    number = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+    if not number or not (least <= value <= most and value > above):
+        bounds = {"at least": least, "above": above, "at most": most}
+        words = " and ".join(f"{word} {bound:g}" for word, bound in bounds.items() if math.isfinite(bound))
+        raise ValueError(f"{name}={value!r} must be a finite number{words and ' ' + words}")
+    return float(value)
+
+
+def share(name: str, value: Any, total: int, what: str) -> int:
+    """How many of `total` a count (a whole number) or a share (a float above 0, at most 1) asks for, rounded up.
+
+    Raises:
+      ValueError: where it is neither.
+
+    Example:
+      >>> share("pull_at_least", 0.9, 32, "servers"), share("push_at_least", 28, 32, "workers")
+      (29, 28)
+    """
+    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
+        if 1 <= value <= total:
+            return int(value)
+    elif isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 < value <= 1:
+        return math.ceil(round(float(value) * total, 9))
+    raise ValueError(
+        f"{name}={value!r} must be a whole number from 1 to {total}, the number of {what}, or a share above 0.0 and at "
+        "most 1.0"
+    )
+
+
+def one_of(name: str, value: Any, known: tuple[str, ...]) -> str:
+    """Returns a value that is one of `known`.
+
+    Raises:
+      ValueError: where it is not.
+
+    Example:
+      >>> one_of("kind", "pull", ("pull", "push"))
+      'pull'
+    """
+    if value not in known:
+        raise ValueError(f"{name}={value!r} must be one of {', '.join(known)}")
+    return value

@@ -1,0 +1,107 @@
+"""The order in which gradients arrive where no worker ever waits: the ground of all asynchronous protocols."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from sgdlab import arguments
+from sgdlab.protocols.runtimes import NotEnoughRuntimes, checked
+
+
+class Arrivals(NamedTuple):
+    """Gradients in order of arrival, then those still under way at the last arrival, in the order they would have."""
+
+    worker: np.ndarray  # int32[G]
+    seen: np.ndarray  # int64[G], how many gradients had arrived when the worker began.
+    started: np.ndarray  # float64[G], seconds.
+    arrived: np.ndarray  # float64[G], seconds.
+    count: int  # how many have arrived; the others are under way.
+    num_workers: int
+
+
+def arrivals(runtimes: np.ndarray, num_gradients: int | None, *, multiple: int = 1) -> Arrivals:
+    """When every gradient arrives, if each worker begins again the moment it has finished.
+
+    Args:
+      runtimes: float64[T, N], seconds; row t holds each worker's t-th gradient.
+      num_gradients: how many are to arrive, rounded up to a multiple. None: as many as the run-times decide, that is
+        until the first worker has used up its rows, rounded down.
+      multiple: of what.
+
+    Raises:
+      ValueError: where run-times are not positive and finite, or `num_gradients` is below 1.
+      NotEnoughRuntimes: where a worker runs out of rows first.
+    """
+    runtimes = checked(runtimes)
+    if num_gradients is not None:
+        num_gradients = -(-arguments.whole("num_gradients", num_gradients) // multiple) * multiple
+    rows, workers = runtimes.shape
+    finished = accumulated(runtimes)  # [T, N]
+    # Past the moment when the first worker has no rows left, the order of arrival is unknown.
+    exhausted = int(finished[-1].argmin())
+    horizon = finished[-1, exhausted]
+    in_order = finished <= horizon
+    # At that very moment workers up to the exhausted one count; a later one arrives behind it.
+    in_order[:, exhausted + 1 :] &= finished[:, exhausted + 1 :] != horizon
+    chosen = np.flatnonzero(in_order)
+    known = chosen.size
+    if num_gradients is None:
+        num_gradients = max(known // multiple, 1) * multiple
+    if num_gradients > known:
+        needed = max(rows + 1, math.ceil(1.1 * rows * num_gradients / known))
+        raise NotEnoughRuntimes(
+            f"num_gradients={num_gradients} needs more than the {rows} rows of runtimes: worker {exhausted} runs out "
+            f"after {known} gradients have arrived; about {needed} rows would be enough",
+            needed,
+        )
+
+    # Worker by worker, so that a stable sort by time leaves equal times in the order of the workers.
+    chosen = chosen[np.argsort((chosen % workers).astype(_smallest_integer(workers)), kind="stable")]
+    times, owner = finished.ravel()[chosen], (chosen % workers).astype(np.int32)
+    order = _first_in_order(times, num_gradients)
+    worker, arrived = owner[order], times[order]
+    # Entry j of `times` follows entry j - 1 of the same worker; `place` says where each came in the order of arrival.
+    place = np.full(known + 1, -1, np.int64)
+    place[order] = np.arange(num_gradients)
+    fresh = np.diff(owner, prepend=-1)[order] != 0
+    seen = np.where(fresh, 0, place[order - 1] + 1)
+    started = np.where(fresh, 0.0, times[order - 1])
+
+    done = np.bincount(worker, minlength=workers)
+    began = np.where(done > 0, finished[done - 1, np.arange(workers)], 0.0)
+    busy = np.flatnonzero(began < arrived[-1])
+    busy = busy[np.argsort(finished[done[busy], busy], kind="stable")]
+    last = np.zeros(workers, np.int64)
+    last[worker] = np.arange(1, num_gradients + 1)
+    return Arrivals(
+        worker=np.concatenate([worker, busy.astype(np.int32)]),
+        seen=np.concatenate([seen, last[busy]]),
+        started=np.concatenate([started, began[busy]]),
+        arrived=np.concatenate([arrived, finished[done[busy], busy]]),
+        count=num_gradients,
+        num_workers=workers,
+    )
+
+
+def accumulated(runtimes: np.ndarray) -> np.ndarray:
+    """`np.cumsum(runtimes, axis=0)`, row by row: the same sums, many times faster where rows are long."""
+    finished = np.empty_like(runtimes)
+    finished[0] = runtimes[0]
+    for before, row, after in zip(finished, runtimes[1:], finished[1:], strict=False):
+        np.add(before, row, out=after)
+    return finished
+
+
+def _first_in_order(times: np.ndarray, count: int) -> np.ndarray:
+    """Indices of the `count` earliest times, in order, equal times by index."""
+    if count < times.size:
+        latest = np.partition(times, count - 1)[count - 1]
+        candidates = np.flatnonzero(times <= latest)
+        return candidates[np.argsort(times[candidates], kind="stable")][:count]
+    return np.argsort(times, kind="stable")
+
+
+def _smallest_integer(count: int) -> type[np.signedinteger]:
+    """NumPy sorts whole numbers of 16 bits by radix, several times faster than longer ones."""
+    return np.int16 if count <= np.iinfo(np.int16).max else np.int64

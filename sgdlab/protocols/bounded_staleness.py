@@ -1,0 +1,83 @@
+"""Stale Synchronous Parallel: nobody runs further ahead of the slowest worker than a bound (Ho et al. 2013)."""
+
+import numpy as np
+
+from sgdlab import arguments
+from sgdlab.protocols.runtimes import NotEnoughRuntimes, checked
+from sgdlab.schedule import PENDING, Schedule
+
+
+def bounded_staleness(runtimes: np.ndarray, *, bound: int, num_gradients: int | None = None) -> Schedule:
+    r"""Every gradient is an update of its own, but a worker waits while it is more than `bound` steps ahead.
+
+    A worker that has done k gradients begins its next one once every worker has done at least k - bound:
+
+    .. math:: s_{k,i} = \max(f_{k-1,i},\; \max_j f_{k-bound-1,j})
+
+    with s and f the beginning and the end of a worker's k-th gradient. With a bound of 0 every gradient reads what
+    `synchronous` would read, all gradients of the round before; with a large one it is `asynchronous`.
+
+    Args:
+      runtimes: float64[T, N], seconds; row t holds each worker's t-th gradient.
+      bound: how many gradients a worker may have done more than the slowest when it begins another.
+      num_gradients: how many gradients to apply. None: all T N.
+
+    Returns:
+      A `Schedule`, one gradient an update, in order of arrival, then the pending ones.
+
+    Raises:
+      ValueError: where run-times are not positive and finite, or `bound` is below 0.
+      NotEnoughRuntimes: (a ValueError) where run-times end first; it says how many rows would be enough.
+
+    Example:
+      >>> import numpy as np
+      >>> schedule = bounded_staleness(np.array([[1.0, 3.0], [1.0, 3.0]]), bound=0)
+      >>> schedule.started, schedule.read[:, 0]
+      (array([0., 0., 3., 3.]), array([0, 0, 2, 2], dtype=int32))
+    """
+    runtimes = checked(runtimes)
+    bound = arguments.whole("bound", bound, least=0)
+    rows, workers = runtimes.shape
+    if num_gradients is None:
+        num_gradients = rows * workers
+    if arguments.whole("num_gradients", num_gradients) > rows * workers:
+        needed = -(-num_gradients // workers)
+        raise NotEnoughRuntimes(
+            f"num_gradients={num_gradients} is more than the {rows * workers} of runtimes; {needed} rows are the least "
+            "that can be enough",
+            needed,
+        )
+    started, finished = np.empty_like(runtimes), np.empty_like(runtimes)
+    released_by = np.empty(runtimes.shape, np.int64)  # the row-major number of the gradient whose end begins this one
+    every, slowest = np.arange(workers), np.zeros(rows, np.int64)
+    for k in range(rows):
+        own = (k - 1) * workers + every
+        started[k], released_by[k] = (finished[k - 1], own) if k else (0.0, -1)
+        if k > bound:
+            # Of several slowest workers the last by number releases the others.
+            row = k - bound - 1
+            slowest[row] = workers - 1 - np.argmax(finished[row, ::-1])
+            latest = finished[row, slowest[row]]
+            waits = (latest > started[k]) | ((latest == started[k]) & (slowest[row] > every))
+            started[k, waits], released_by[k, waits] = latest, row * workers + slowest[row]
+        finished[k] = started[k] + runtimes[k]
+
+    order = np.argsort(finished.ravel(), kind="stable")
+    # Row-major order is by gradient, then by worker; equal times are to be ordered by worker.
+    order = order[np.lexsort((order % workers, finished.ravel()[order]))]
+    place = np.empty(order.size + 1, np.int64)
+    place[order], place[-1] = np.arange(order.size), -1
+    end = finished.ravel()[order[num_gradients - 1]]
+    used = order[:num_gradients]
+    rest = order[num_gradients:]
+    pending = rest[(place[released_by.ravel()[rest]] < num_gradients) & (started.ravel()[rest] < end)]
+    rows_of = np.concatenate([used, pending])
+    return Schedule(
+        worker=rows_of % workers,
+        read=place[released_by.ravel()[rows_of]][:, None] + 1,
+        update=np.concatenate([np.arange(num_gradients), np.full(pending.size, PENDING)])[:, None],
+        started=started.ravel()[rows_of],
+        arrived=finished.ravel()[rows_of][:, None],
+        applied=finished.ravel()[used][:, None],
+        num_workers=workers,
+    )

@@ -1,0 +1,81 @@
+"""Rounds: all workers compute on the newest version, and an update closes before the last of them need have come."""
+
+import numpy as np
+
+from sgdlab.protocols.runtimes import checked
+from sgdlab.schedule import DROPPED, PENDING, Schedule
+
+_TIMER = -1
+"""In the place of the worker whose gradient closes an update: the clock did, before messages of the same instant."""
+
+
+def rounds(runtimes: np.ndarray, *, at_least: int, seconds: float, interrupt: bool) -> Schedule:
+    """Every update waits for `at_least` gradients on the newest version, then `seconds` more or until all have come.
+
+    Args:
+      runtimes: float64[T, N], seconds.
+      at_least: c, from 1 to N.
+      seconds: how long to wait after the c-th gradient.
+      interrupt: a late worker gives its gradient up at the update and begins afresh; else it finishes, its gradient is
+        dropped, and it reads the newest version (it can miss several updates).
+
+    Returns:
+      A `Schedule` of T updates. A worker begins at most one gradient per update, so T rows always suffice.
+    """
+    runtimes = checked(runtimes)
+    updates, workers = runtimes.shape
+    every = np.arange(workers)
+    # One line of [U, N] arrays per update: the gradient that each worker computed on that version, if it began one.
+    began, ended = (np.full((updates, workers), np.nan) for _ in range(2))
+    used = np.zeros((updates, workers), bool)
+    applied = np.empty(updates)
+    now, closed_by = 0.0, _TIMER
+    begun = np.zeros(workers, np.int64)  # rows of run-times that each worker has used
+    free = np.zeros(workers)  # when each worker can read again
+    for update in range(updates):
+        starts = np.maximum(free, now)
+        ends = starts + runtimes[begun, every]
+        if not (ends > starts).all():
+            stuck = int(np.argmin(ends > starts))
+            raise ValueError(
+                f"runtimes[{begun[stuck]}, {stuck}]={runtimes[begun[stuck], stuck]} does not advance the clock at "
+                f"{starts[stuck]:g} s; run-times must be long enough to move the clock"
+            )
+        taken, now, closed_by = _closing(ends, at_least, seconds)
+        # A straggler still busy when the update closes never gets to begin a gradient on this version.
+        in_time = (free < now) | ((free == now) & (every < closed_by))
+        began[update, in_time] = starts[in_time]
+        ended[update, in_time] = np.where(interrupt & ~taken, now, ends)[in_time]
+        used[update], applied[update] = taken, now
+        begun += in_time
+        free = np.full(workers, now) if interrupt else np.where(in_time, ends, free)
+
+    version, worker = np.nonzero(~np.isnan(began))
+    started, arrived = began[version, worker], ended[version, worker]
+    after = (arrived > applied[-1]) | ((arrived == applied[-1]) & (worker > closed_by) & ~np.bool_(interrupt))
+    kind = np.where(used[version, worker], version, np.where(after, PENDING, DROPPED))
+    order = np.lexsort((worker, arrived, kind == PENDING))
+    order = order[(kind[order] != PENDING) | (started[order] < applied[-1])]  # begun at the very end: not begun
+    return Schedule(
+        worker=worker[order],
+        read=version[order, None],
+        update=kind[order, None],
+        started=started[order],
+        arrived=arrived[order, None],
+        applied=applied[:, None],
+        num_workers=workers,
+    )
+
+
+def _closing(ends: np.ndarray, at_least: int, seconds: float) -> tuple[np.ndarray, float, int]:
+    """Who is in time, when the update closes, and by whose gradient (equal times are ordered by worker number)."""
+    order = np.argsort(ends, kind="stable")
+    enough = ends[order[at_least - 1]]
+    deadline = enough + seconds
+    count, closed_by = at_least, int(order[at_least - 1])
+    if deadline > enough:
+        count = max(at_least, int(np.count_nonzero(ends < deadline)))
+        closed_by = int(order[-1]) if count == ends.size else _TIMER
+    taken = np.zeros(ends.size, bool)
+    taken[order[:count]] = True
+    return taken, float(deadline if closed_by == _TIMER else ends[closed_by]), closed_by

@@ -1,0 +1,58 @@
+"""Staleness without a cluster: one worker whose gradients are computed on old parameters (Chen et al. 2016)."""
+
+import numpy as np
+
+from sgdlab import arguments
+from sgdlab.schedule import Schedule
+
+
+def simulated_staleness(
+    num_gradients: int, *, average: float, ramp_epochs: float = 0.0, gradients_per_epoch: float | None = None
+) -> Schedule:
+    r"""Gradient k enters update k, computed on parameters that are on average so many updates old.
+
+    .. math:: s_k = \min(k,\; \lfloor a_k k' + u \rfloor ...), \qquad a_k = a \min(1, k / (ramp \cdot epoch))
+
+    The staleness is the whole number below or above the average, in turns, so that its mean over any stretch after the
+    ramp is the average; it rises evenly over the first epochs, which keeps training from blowing up where it is large.
+
+    Args:
+      num_gradients: G, gradients and updates.
+      average: a, mean staleness after the ramp, in updates; 0 is serial SGD.
+      ramp_epochs: epochs over which the staleness rises from 0.
+      gradients_per_epoch: gradients that use one epoch of data; required where there is a ramp.
+
+    Returns:
+      A `Schedule` of one worker that takes a second for each gradient.
+
+    Raises:
+      ValueError: where a number is out of its range, or a ramp has no length.
+
+    Source: Chen et al. 2016, section 2.1 and Figure 2.
+
+    Example:
+      >>> simulated_staleness(8, average=2, ramp_epochs=1, gradients_per_epoch=4).staleness().compressed()
+      array([0, 0, 1, 2, 2, 2, 2, 2], dtype=int32)
+    """
+    count = arguments.whole("num_gradients", num_gradients)
+    average = arguments.real("average", average, least=0)
+    ramp = arguments.real("ramp_epochs", ramp_epochs, least=0)
+    if ramp and gradients_per_epoch is None:
+        raise ValueError(
+            f"gradients_per_epoch=None must be given where ramp_epochs={ramp:g}: how many gradients an epoch has"
+        )
+    length = ramp * arguments.real("gradients_per_epoch", gradients_per_epoch, above=0) if ramp else 0.0
+    step = np.arange(count)
+    wanted = average * np.minimum(1.0, step / length) if length else np.full(count, average)
+    # What rounding has cost so far is made up for in the next step: the mean is kept exactly.
+    total = np.floor(np.cumsum(wanted) + 1e-9)
+    staleness = np.minimum(np.diff(total, prepend=0.0).astype(np.int64), step)
+    return Schedule(
+        worker=np.zeros(count, np.int32),
+        read=(step - staleness)[:, None],
+        update=step[:, None],
+        started=step.astype(float),
+        arrived=step[:, None] + 1.0,
+        applied=step[:, None] + 1.0,
+        num_workers=1,
+    )

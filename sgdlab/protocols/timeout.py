@@ -1,0 +1,44 @@
+"""Wait for some, then a while longer: time-outs in the place of backup workers."""
+
+import numpy as np
+
+from sgdlab import arguments
+from sgdlab.protocols.rounds import rounds
+from sgdlab.protocols.runtimes import checked
+from sgdlab.schedule import Schedule
+
+
+def timeout(runtimes: np.ndarray, *, at_least: int | float, seconds: float, interrupt: bool = False) -> Schedule:
+    """Every update waits for c gradients on the newest version, then `seconds` more, or until all workers have come.
+
+    With 0 seconds it takes the first c, as `backup_workers` does; with very many it is `synchronous`. An update has d
+    gradients, c <= d <= N: `rules.scale_by_num_gradients` makes the step grow with d.
+
+    Args:
+      runtimes: float64[T, N], seconds; row t holds each worker's t-th gradient.
+      at_least: c, as a whole number from 1 to N or a share of N above 0.0 and at most 1.0.
+      seconds: how long an update waits after its c-th gradient. One that arrives at the very deadline is late.
+      interrupt: a late worker gives its gradient up at the update and begins afresh; else it finishes, its gradient is
+        dropped, and it reads the newest version (it can miss several updates).
+
+    Returns:
+      A `Schedule` of T updates. A worker begins at most one gradient per update, so T rows always suffice.
+
+    Raises:
+      ValueError: where run-times are not positive and finite, or another argument is out of its range.
+
+    Source: Chen et al. 2016, section 6; Algorithm 1 of the weak-synchronization paper, with one server.
+
+    Example:
+      >>> import numpy as np
+      >>> schedule = timeout(np.array([[1.0, 1.5, 9.0], [1.0, 1.5, 1.0]]), at_least=1, seconds=1.0)
+      >>> schedule.applied[:, 0], schedule.update[:, 0]
+      (array([2., 4.]), array([ 0,  0,  1,  1, -2], dtype=int32))
+    """
+    runtimes = checked(runtimes)
+    return rounds(
+        runtimes,
+        at_least=arguments.share("at_least", at_least, runtimes.shape[1], "workers"),
+        seconds=arguments.real("seconds", seconds, least=0),
+        interrupt=bool(interrupt),
+    )
