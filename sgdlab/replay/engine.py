@@ -10,22 +10,11 @@ import numpy as np
 import optax
 
 from sgdlab.replay.program import Program
+from sgdlab.replay.server import Instruction, Parts, Server, start_server, take
 from sgdlab.replay.sharding import Layout
 from sgdlab.row import row as row_of
 
 Tree = Any
-
-
-class Parts(NamedTuple):
-    """The functions of a run, as pytrees: their code is the program, their leaves are its data."""
-
-    receive: Any
-    update: Any
-    send: Any
-    grad_fn: Any
-    batch_fn: Any
-    fold: Any  # None: no statistics.
-    average_decay: Any  # None: no Polyak average.
 
 
 @jax.tree_util.register_dataclass
@@ -56,12 +45,8 @@ class Records(NamedTuple):
 class Carry(NamedTuple):
     """What the loop carries from one gradient to the next."""
 
-    params: Tree
-    state: Tree  # of the rule.
-    slots: Tree  # [slots, *params_shape]: the versions that workers hold.
-    message: Tree  # mean of the messages of the update under way; None where updates have one gradient each.
+    server: Server
     stats: Tree  # running statistics, such as BatchNorm's.
-    average: Tree  # Polyak average; None where it is not kept.
     records: Records
 
 
@@ -98,40 +83,25 @@ def rows_of(program: Program, width: int) -> Rows:
 
 @functools.partial(jax.jit, static_argnames=("rows", "slots", "mode"))
 def start(params: Tree, stats: Tree, init: Any, parts: Parts, *, rows: int, slots: int, mode: Mode) -> Carry:
-    """The carry before the first gradient: every slot holds what the server sends at first."""
-    state = init(params)
-    sent = parts.send(params, state)
-    batch = jax.eval_shape(parts.batch_fn, jnp.zeros([], jnp.int32))
-    grads, aux = jax.eval_shape(parts.grad_fn, params, batch)
-    message = None
-    if not mode.single:
-        shape = jax.eval_shape(
-            functools.partial(parts.receive, worker=jnp.zeros([], jnp.int32), delay=jnp.zeros([]), read_params=params),
-            grads,
-            state,
-            params,
-        )
-        message = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
-    number = functools.partial(jnp.zeros, (rows,), optax.tree.dtype(params, "highest"))
-    records = Records(
-        aux=jax.tree.map(lambda leaf: jnp.zeros((rows,), leaf.dtype) if leaf.shape == () else None, aux),
-        distance=number() if mode.norms else None,
-        step=number() if mode.norms else None,
-    )
-    # Copies, since the loop takes over its carry's memory and the caller keeps the parameters.
-    params, stats, average = (
-        jax.tree.map(jnp.copy, tree) for tree in (params, stats, params if parts.average_decay is not None else None)
-    )
+    """The carry before the first gradient."""
     carry = Carry(
-        params=params,
-        state=state,
-        slots=jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (slots, *leaf.shape)), sent),
-        message=message,
-        stats=stats,
-        average=average,
-        records=records,
+        server=start_server(params, init, parts, slots=slots, single=mode.single),
+        stats=jax.tree.map(jnp.copy, stats),
+        records=empty_records(params, parts, rows, mode.norms),
     )
-    return mode.layout.by_parameter(carry._replace(records=None))._replace(records=records)
+    return mode.layout.by_parameter(carry._replace(records=None))._replace(records=carry.records)
+
+
+def empty_records(params: Tree, parts: Parts, rows: int, norms: bool, columns: tuple[int, ...] = ()) -> Records:
+    """Room for notes on so many gradients."""
+    batch = jax.eval_shape(parts.batch_fn, jnp.zeros([], jnp.int32))
+    _, aux = jax.eval_shape(parts.grad_fn, params, batch)
+    number = functools.partial(jnp.zeros, (rows, *columns), optax.tree.dtype(params, "highest"))
+    return Records(
+        aux=jax.tree.map(lambda leaf: jnp.zeros((rows,), leaf.dtype) if leaf.shape == () else None, aux),
+        distance=number() if norms else None,
+        step=number() if norms else None,
+    )
 
 
 @functools.partial(jax.jit, static_argnames=("mode",), donate_argnames=("carry",))
@@ -144,7 +114,7 @@ def advance(carry: Carry, rows: Rows, begin: jax.Array, end: jax.Array, parts: P
 def _event(carry: Carry, rows: Rows, row: jax.Array, parts: Parts, mode: Mode) -> Carry:
     """One gradient: load, differentiate, apply."""
     slot = rows.load[row]
-    read = jax.tree.map(lambda buffer: row_of(buffer, slot), carry.slots)
+    read = jax.tree.map(lambda buffer: row_of(buffer, slot), carry.server.slots)
     grads, aux = parts.grad_fn(read, parts.batch_fn(rows.gradient[row]))
     return _apply(carry, rows, row, (read, grads, aux), parts, mode)
 
@@ -153,7 +123,7 @@ def _wave(carry: Carry, rows: Rows, wave: jax.Array, parts: Parts, mode: Mode) -
     """All gradients of a wave at once, each on its own version; then applied in order."""
     begin, end = rows.waves[wave], rows.waves[wave + 1]
     lanes = lambda array: jax.lax.dynamic_slice_in_dim(array, begin, mode.width)
-    reads = mode.layout.by_lane(jax.tree.map(lambda buffer: buffer[lanes(rows.load)], carry.slots))
+    reads = mode.layout.by_lane(jax.tree.map(lambda buffer: buffer[lanes(rows.load)], carry.server.slots))
     batches = jax.vmap(parts.batch_fn)(lanes(rows.gradient))
     computed = mode.layout.by_lane(jax.vmap(parts.grad_fn)(reads, batches))
     computed = mode.layout.by_parameter((reads, *computed), lanes=True)
@@ -168,54 +138,26 @@ def _wave(carry: Carry, rows: Rows, wave: jax.Array, parts: Parts, mode: Mode) -
 def _apply(
     carry: Carry, rows: Rows, row: jax.Array, computed: tuple[Tree, Tree, Tree], parts: Parts, mode: Mode
 ) -> Carry:
-    """The server receives one gradient, and updates where it is its update's last: the same in both modes."""
+    """The server receives one gradient: the same in both modes."""
     # Without the barrier XLA fuses the update into the gradient, differently in the two modes, and rounds differently.
     read, grads, aux = jax.lax.optimization_barrier(computed)
-    worker, delay = rows.worker[row], rows.delay[row]
-    message = parts.receive(grads, carry.state, carry.params, worker=worker, delay=delay, read_params=read)
-    records = _note(carry.records, row, aux, carry.params, read)
-    if parts.fold is not None:
-        carry = carry._replace(stats=parts.fold(carry.stats, aux))
-    if mode.single:
-        return _update(carry._replace(records=records), message, rows, row, parts, worker)
-    share = lambda total, leaf: jnp.where(rows.first[row], 0, total) + leaf / rows.count[row].astype(leaf.dtype)
-    message = jax.tree.map(share, carry.message, message)
-    carry = carry._replace(message=message, records=records)
-    return jax.lax.cond(rows.last[row], lambda c: _update(c, c.message, rows, row, parts, None), lambda c: c, carry)
+    records = carry.records._replace(aux=note_aux(carry.records.aux, row, aux))
+    if mode.norms:
+        far = optax.tree.norm(optax.tree.sub(carry.server.params, read))
+        records = records._replace(distance=records.distance.at[row].set(far))
+    stats = carry.stats if parts.fold is None else parts.fold(carry.stats, aux)
+    todo = Instruction(*(getattr(rows, name)[row] for name in Instruction._fields))
+    server, step = take(carry.server, grads, read, todo, parts, single=mode.single, norms=mode.norms)
+    if mode.norms:
+        records = records._replace(step=records.step.at[row].set(step))
+    return Carry(server, stats, records)
 
 
-def _update(carry: Carry, message: Tree, rows: Rows, row: jax.Array, parts: Parts, worker: jax.Array | None) -> Carry:
-    """One update of the server, and the new version stored for those who will read it."""
-    updates, state = parts.update(
-        message,
-        carry.state,
-        carry.params,
-        num_gradients=rows.count[row],
-        delay=rows.mean_delay[row],
-        worker=worker,
-    )
-    params = optax.apply_updates(carry.params, updates)
-    sent = parts.send(params, state)
-    slots = jax.tree.map(
-        lambda buffer, leaf: jax.lax.dynamic_update_index_in_dim(buffer, leaf, rows.store[row], 0), carry.slots, sent
-    )
-    records = carry.records
-    if records.step is not None:
-        records = records._replace(step=records.step.at[row].set(optax.tree.norm(updates)))
-    average = carry.average
-    if average is not None:
-        average = optax.incremental_update(params, average, 1 - parts.average_decay)
-    return carry._replace(params=params, state=state, slots=slots, average=average, records=records)
-
-
-def _note(records: Records, row: jax.Array, aux: Tree, params: Tree, read: Tree) -> Records:
-    scalars = jax.tree.map(
+def note_aux(records: Tree, row: jax.Array, aux: Tree) -> Tree:
+    """Writes the scalars of a gradient's aux down."""
+    return jax.tree.map(
         lambda leaf, record: None if record is None else record.at[row].set(leaf),
         aux,
-        records.aux,
+        records,
         is_leaf=lambda leaf: leaf is None,
     )
-    distance = records.distance
-    if distance is not None:
-        distance = distance.at[row].set(optax.tree.norm(optax.tree.sub(params, read)))
-    return records._replace(aux=scalars, distance=distance)

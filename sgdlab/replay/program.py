@@ -1,32 +1,13 @@
 """A schedule lowered to a program for one compiled loop: parameter slots given out like registers, and waves."""
 
 import dataclasses
-import heapq
 
 import numpy as np
 
+from sgdlab.replay.block_program import BlockProgram, lower_blocks
+from sgdlab.replay.capacity import Capacity, power_of_two
+from sgdlab.replay.registers import assign
 from sgdlab.schedule import Schedule
-
-
-@dataclasses.dataclass(frozen=True)
-class Capacity:
-    """Shapes of a compiled replay. Programs of one capacity share one compilation.
-
-    Attributes:
-      rows: gradients that fit.
-      slots: versions of the parameters that fit; the only memory that grows with the number of workers.
-      width: gradients of a wave that are computed at once.
-    """
-
-    rows: int
-    slots: int
-    width: int
-
-    def __or__(self, other: "Capacity") -> "Capacity":
-        """The capacity that fits both."""
-        return Capacity(
-            *(max(a, b) for a, b in zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True))
-        )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -92,24 +73,24 @@ class Program:
 
 def lower(
     schedule: Schedule, *, capacity: Capacity | None = None, every: int | None = None, width: int | None = None
-) -> Program:
-    """Lowers a schedule of one parameter block.
+) -> Program | BlockProgram:
+    """Lowers a schedule to a program.
 
     Only gradients that enter an update are kept. Slots are given out like registers: a version lives from the
     gradient that completes it to the last one computed on it; so synchronous runs need one slot and asynchronous
     ones at most N. A wave is a maximal run of gradients that read only versions made before it.
 
     Args:
-      schedule: with S = 1.
+      schedule: of any number of blocks.
       capacity: shapes to make room for at least; so that several programs share one compilation.
       every: pause at the first complete update after each `every` gradients. None: only at the end.
       width: longest wave. None: no limit.
 
     Returns:
-      The `Program`, whose capacity is rounded up to powers of two.
+      A `Program` where the schedule has one block, else a `BlockProgram`; its capacity is rounded up to powers of two.
 
     Raises:
-      ValueError: where the schedule has several blocks, no gradient enters an update, or `every` or `width` is below 1.
+      ValueError: where no gradient enters an update, or `every` or `width` is below 1.
 
     Example:
       >>> import numpy as np
@@ -118,11 +99,11 @@ def lower(
       >>> program.load, program.store, program.waves
       (array([0, 0, 1, 0], dtype=int32), array([1, 0, 0, 0], dtype=int32), array([0, 2, 3, 4], dtype=int32))
     """
-    if schedule.num_blocks != 1:
-        raise ValueError(f"schedule has {schedule.num_blocks} parameter blocks; replay executes schedules of 1")
     for name, value in (("every", every), ("width", width)):
         if value is not None and value < 1:
             raise ValueError(f"{name}={value} must be at least 1")
+    if schedule.num_blocks > 1:
+        return lower_blocks(schedule, capacity=capacity, every=every, width=width)
     gradient = np.flatnonzero(schedule.update[:, 0] >= 0).astype(np.int32)
     if gradient.size == 0:
         raise ValueError("schedule has no gradient that enters an update: there is nothing to replay")
@@ -132,13 +113,13 @@ def lower(
     count = np.bincount(update)
     delay = (update - read + 1).astype(np.float64)
     mean_delay = np.bincount(update, weights=delay) / count
-    load, store, num_slots = _slots(read, update, last)
+    load, _, store, num_slots = assign(read, last, read, np.arange(read.size))
     pauses = _pauses(last, every)
     waves = _waves(read, update, last, set(pauses.tolist()), width)
     widest = int(np.diff(waves).max())
     # With room for one gradient of every worker, another seed's widest wave needs no other program.
     lanes = max(widest, min(schedule.num_workers, width or schedule.num_workers))
-    needed = Capacity(*(_power_of_two(size) for size in (gradient.size, num_slots, lanes)))
+    needed = Capacity(*(power_of_two(size) for size in (gradient.size, num_slots, lanes)))
     return Program(
         gradient=gradient,
         worker=schedule.worker[gradient],
@@ -162,33 +143,6 @@ def lower(
     )
 
 
-def _slots(read: np.ndarray, update: np.ndarray, last: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
-    """Gives slots to versions; returns what each row loads, what it stores, and how many slots there are."""
-    rows = np.arange(read.size)
-    versions = int(update[-1]) + 2
-    until = np.full(versions, -1)
-    until[update[last] + 1] = rows[last]
-    np.maximum.at(until, read, rows)
-
-    load, store = np.zeros(read.size, np.int32), np.zeros(read.size, np.int32)
-    slot = np.full(versions, -1)
-    slot[0], size, free = 0, 1, []
-    for row, (version, made, complete) in enumerate(
-        zip(read.tolist(), (update + 1).tolist(), last.tolist(), strict=True)
-    ):
-        load[row] = slot[version]
-        if until[version] == row:
-            heapq.heappush(free, slot[version])
-        if complete:
-            if not free:
-                free.append(size)
-                size += 1
-            slot[made] = store[row] = heapq.heappop(free)
-            if until[made] == row:  # nobody reads it
-                heapq.heappush(free, slot[made])
-    return load, store, size
-
-
 def _pauses(last: np.ndarray, every: int | None) -> np.ndarray:
     """Numbers of gradients after which to pause: ends of updates."""
     ends = np.flatnonzero(last) + 1
@@ -206,7 +160,3 @@ def _waves(read: np.ndarray, update: np.ndarray, last: np.ndarray, pauses: set[i
             starts.append(row)
             start = row
     return np.array([*starts, read.size], np.int32)
-
-
-def _power_of_two(size: int) -> int:
-    return 1 << (max(size, 1) - 1).bit_length()

@@ -8,8 +8,11 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from sgdlab.replay import engine
+from sgdlab.replay import block_engine, engine
+from sgdlab.replay.block_program import BlockProgram
+from sgdlab.replay.blocks import partition
 from sgdlab.replay.program import Program, lower
+from sgdlab.replay.server import Parts, Server
 from sgdlab.replay.sharding import Layout
 from sgdlab.rules.server_rule import ServerRule
 from sgdlab.schedule import Schedule
@@ -44,16 +47,19 @@ class Watch:
 class History:
     """What happened to the gradients that entered an update, in order; arrays of length R.
 
+    Where the schedule has several blocks, whatever is marked [, S] has a column for each block, which holds NaN, or a
+    negative update, where the gradient entered no update of that block.
+
     Attributes:
       gradient: int32[R], the gradient's row in the schedule.
       worker: int32[R], who computed it.
-      update: int32[R], the update it entered.
-      delay: float64[R], staleness + 1.
-      arrived: float64[R], seconds, when the server had it.
-      applied: float64[R], seconds, when its update was applied.
+      update: int32[R[, S]], the update it entered.
+      delay: float64[R[, S]], staleness + 1.
+      arrived: float64[R[, S]], seconds, when the server had it.
+      applied: float64[R[, S]], seconds, when its update was applied.
       aux: the scalar leaves of the gradient function's aux, as arrays [R]; other leaves are None.
-      distance: float[R], norm of the server's parameters less those it was computed on; None unless watched.
-      step: float[R], norm of the update that it completed, 0 where it completed none; None unless watched.
+      distance: float[R[, S]], norm of the server's parameters less those it was computed on; None unless watched.
+      step: float[R[, S]], norm of the update that it completed, 0 where it completed none; None unless watched.
       evaluations: one dict for each look: `gradients`, `updates`, `seconds`, and what `evaluate` gave.
     """
 
@@ -75,7 +81,7 @@ class Result:
 
     Attributes:
       params: the server's parameters.
-      state: the rule's state.
+      state: the rule's state; a tuple with that of every block where there are several.
       stats: running statistics, as given to `run` and folded.
       average: the Polyak average; None where it was not kept.
       history: see `History`.
@@ -89,7 +95,7 @@ class Result:
 
 
 def run(
-    schedule: Schedule | Program,
+    schedule: Schedule | Program | BlockProgram,
     rule: ServerRule,
     grad_fn: Callable[[Tree, Tree], tuple[Tree, Tree]],
     params: Tree,
@@ -141,11 +147,11 @@ def run(
       (1.25, array([0.5  , 0.5  , 0.125], dtype=float32))
     """
     watch = watch or Watch()
-    if isinstance(schedule, Program) and watch.every not in (None, schedule.every):
+    if isinstance(schedule, Program | BlockProgram) and watch.every not in (None, schedule.every):
         raise ValueError(f"every={watch.every} comes too late for a program lowered with every={schedule.every}")
     layout = Layout(mesh)
     waves = _waves(mode, mesh)
-    program = schedule if isinstance(schedule, Program) else lower(schedule, every=watch.every)
+    program = schedule if isinstance(schedule, Program | BlockProgram) else lower(schedule, every=watch.every)
     if rule.num_workers is not None and rule.num_workers < program.num_workers:
         raise ValueError(
             f"rule keeps state for num_workers={rule.num_workers}, but schedule has {program.num_workers} workers"
@@ -155,26 +161,18 @@ def run(
     if watch.average_decay is not None and not 0 <= watch.average_decay < 1:
         raise ValueError(f"average_decay={watch.average_decay} must be at least 0 and below 1")
 
-    parts = engine.Parts(
+    parts = Parts(
         *(_pytree(f) for f in (rule.receive, rule.update, rule.send, grad_fn, batch_fn, fold)), watch.average_decay
     )
     width = -(-program.capacity.width // layout.num_devices) * layout.num_devices if waves else 0
-    engine_mode = engine.Mode(program.single, width, watch.norms, layout)
-    rows = engine.rows_of(program, width)
-    carry = engine.start(
-        params,
-        stats,
-        _pytree(rule.init),
-        parts,
-        rows=program.capacity.rows,
-        slots=program.capacity.slots,
-        mode=engine_mode,
-    )
+    loop = _Loop(program, width, watch.norms, layout, params)
+    carry = loop.start(params, stats, _pytree(rule.init), parts)
     evaluations: list[Evaluation] = []
 
     def look(gradients: int) -> None:
         if watch.evaluate is not None:
-            evaluations.append(_evaluated(watch, carry, program, gradients))
+            server = loop.server(carry)
+            evaluations.append(_evaluated(watch, server, carry.stats, program, gradients))
             if watch.report is not None:
                 watch.report(evaluations[-1])
 
@@ -182,10 +180,42 @@ def run(
     ends = np.searchsorted(program.waves, program.pauses) if waves else program.pauses
     begin = 0
     for end, gradients in zip(ends.tolist(), program.pauses.tolist(), strict=True):
-        carry = engine.advance(carry, rows, np.int32(begin), np.int32(end), parts, mode=engine_mode)
+        carry = loop.advance(carry, begin, end, parts)
         look(gradients)
         begin = end
-    return Result(carry.params, carry.state, carry.stats, carry.average, _history(program, carry.records, evaluations))
+    server = loop.server(carry)
+    history = _history(program, carry.records, evaluations)
+    return Result(server.params, server.state, carry.stats, server.average, history)
+
+
+class _Loop:
+    """The compiled loop of a program: that of one block, or that of several."""
+
+    def __init__(self, program: Program | BlockProgram, width: int, norms: bool, layout: Layout, params: Tree):
+        capacity = program.capacity
+        self.room = {"rows": capacity.rows, "slots": capacity.slots}
+        self.engine, self.partition = engine, None
+        if isinstance(program, BlockProgram):
+            self.engine, self.partition = block_engine, partition(params, program.num_blocks)
+            self.room["kept"] = capacity.kept
+            self.mode = block_engine.BlockMode(program.single, program.aligned, width, norms, layout, self.partition)
+        else:
+            self.mode = engine.Mode(program.single, width, norms, layout)
+        self.rows = self.engine.rows_of(program, width)
+
+    def start(self, params: Tree, stats: Tree, init: Any, parts: Parts) -> Any:
+        return self.engine.start(params, stats, init, parts, **self.room, mode=self.mode)
+
+    def advance(self, carry: Any, begin: int, end: int, parts: Parts) -> Any:
+        return self.engine.advance(carry, self.rows, np.int32(begin), np.int32(end), parts, mode=self.mode)
+
+    def server(self, carry: Any) -> Server:
+        """The server, or all servers as one: parameters joined, and a tuple of their states."""
+        if self.partition is None:
+            return carry.server
+        params, state, _, _, average = zip(*carry.servers, strict=True)
+        joined = None if average[0] is None else self.partition.join(average)
+        return Server(self.partition.join(params), state, None, None, joined)
 
 
 def _pytree(function: Callable | None) -> Callable | None:
@@ -202,20 +232,23 @@ def _waves(mode: str | None, mesh: Mesh | None) -> bool:
     return mode == "wave" or (mode is None and (mesh is not None or jax.default_backend() != "cpu"))
 
 
-def _evaluated(watch: Watch, carry: engine.Carry, program: Program, gradients: int) -> Evaluation:
-    values = dict(watch.evaluate(carry.params, carry.stats))
-    if carry.average is not None:
-        values |= {f"average_{k}": v for k, v in watch.evaluate(carry.average, carry.stats).items()}
-    last = gradients - 1
+def _evaluated(
+    watch: Watch, server: Server, stats: Tree, program: Program | BlockProgram, gradients: int
+) -> Evaluation:
+    values = dict(watch.evaluate(server.params, stats))
+    if server.average is not None:
+        values |= {f"average_{k}": v for k, v in watch.evaluate(server.average, stats).items()}
     return {
         "gradients": gradients,
-        "updates": int(program.update[last]) + 1 if gradients else 0,
-        "seconds": float(program.applied[last]) if gradients else 0.0,
+        "updates": int(program.update[:gradients].max()) + 1 if gradients else 0,
+        "seconds": float(np.nanmax(program.applied[:gradients])) if gradients else 0.0,
         **{name: float(value) for name, value in jax.device_get(values).items()},
     }
 
 
-def _history(program: Program, records: engine.Records, evaluations: list[Evaluation]) -> History:
+def _history(program: Program | BlockProgram, records: engine.Records, evaluations: list[Evaluation]) -> History:
     records = jax.tree.map(lambda array: np.asarray(array)[: program.num_rows], records)
-    names = ("gradient", "worker", "update", "delay", "arrived", "applied")
-    return History(**{name: getattr(program, name) for name in names}, **records._asdict(), evaluations=evaluations)
+    names = ("gradient", "worker", "update", "arrived", "applied")
+    delay = np.where(program.update >= 0, program.update - program.read + 1.0, np.nan)
+    fields = {name: getattr(program, name) for name in names} | {"delay": delay}
+    return History(**fields, **records._asdict(), evaluations=evaluations)
