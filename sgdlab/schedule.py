@@ -7,13 +7,10 @@ has to say, and all that a runner has to know.
 import dataclasses
 import operator
 import os
-import pathlib
-import zipfile
-import zlib
 
 import numpy as np
 
-from sgdlab import files
+from sgdlab import arrays
 
 DROPPED = -1
 """`Schedule.update` of a gradient that arrived too late and was thrown away."""
@@ -29,9 +26,6 @@ _DTYPES = {
     "arrived": np.float64,
     "applied": np.float64,
 }
-
-_DAMAGE = (KeyError, TypeError, AttributeError, NotImplementedError, OSError, EOFError, zipfile.BadZipFile, zlib.error)
-"""What NumPy raises on files that are not, or not wholly, archives of arrays."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -76,7 +70,7 @@ class Schedule:
 
     def __post_init__(self) -> None:
         for name, dtype in _DTYPES.items():
-            object.__setattr__(self, name, _frozen_copy(name, getattr(self, name), dtype))
+            object.__setattr__(self, name, arrays.frozen_copy(name, getattr(self, name), dtype))
         object.__setattr__(self, "num_workers", operator.index(self.num_workers))
         _check_shapes(self)
         _check_order(self)
@@ -149,8 +143,7 @@ class Schedule:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the schedule to one `.npz` file, through a temporary name, so that a crash leaves no half of it."""
-        with files.replacing(path) as file:
-            np.savez_compressed(file, num_workers=self.num_workers, **{name: getattr(self, name) for name in _DTYPES})
+        arrays.save(path, {name: getattr(self, name) for name in (*_DTYPES, "num_workers")})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Schedule":
@@ -159,14 +152,7 @@ class Schedule:
         Raises:
           ValueError: where the file is not such a schedule.
         """
-        try:
-            with pathlib.Path(path).open("rb") as file, np.load(file, allow_pickle=False) as stored:
-                fields = {name: stored[name] for name in (*_DTYPES, "num_workers")}
-                return cls(**fields)
-        except FileNotFoundError:
-            raise
-        except (*_DAMAGE, ValueError) as error:
-            raise ValueError(f"path={str(path)!r} is not a schedule written by Schedule.save: {error}") from error
+        return arrays.load(path, (*_DTYPES, "num_workers"), cls)
 
     def __str__(self) -> str:
         used, staleness = self.used().any(axis=1).sum(), self.staleness()
@@ -177,16 +163,6 @@ class Schedule:
             f"({self.dropped().all(axis=1).sum()} dropped, {self.pending().all(axis=1).sum()} pending) "
             f"in {self.wall_clock():.6g} s, mean staleness {mean}"
         )
-
-
-def _frozen_copy(name: str, values: np.ndarray, dtype: type[np.generic]) -> np.ndarray:
-    given = np.asarray(values)
-    with np.errstate(invalid="ignore"):
-        array = np.array(given, dtype, order="C")
-    if np.issubdtype(dtype, np.integer) and (array != given).any():
-        raise ValueError(f"{name} of dtype {given.dtype} must hold whole numbers of {np.dtype(dtype)}")
-    array.flags.writeable = False
-    return array
 
 
 def _per_second(count: int, seconds: float) -> float:
@@ -213,17 +189,17 @@ def _check_shapes(schedule: Schedule) -> None:
 def _check_order(schedule: Schedule) -> None:
     """Raises where a row contradicts the rows before it."""
     worker, update, used = schedule.worker, schedule.update, schedule.used()
-    _refuse((worker < 0) | (worker >= schedule.num_workers), "worker", worker, f"0 to {schedule.num_workers - 1}")
-    _refuse(
+    arrays.refuse((worker < 0) | (worker >= schedule.num_workers), "worker", worker, f"0 to {schedule.num_workers - 1}")
+    arrays.refuse(
         (update < PENDING) | (update >= schedule.num_updates),
         "update",
         update,
         f"{PENDING} (pending), {DROPPED} (dropped) or 0 to {schedule.num_updates - 1}",
     )
-    _refuse(
+    arrays.refuse(
         ~np.isfinite(schedule.started) | (schedule.started < 0), "started", schedule.started, "finite, not negative"
     )
-    _refuse(
+    arrays.refuse(
         ~(np.isfinite(schedule.arrived) & (schedule.arrived > schedule.started[:, None])),
         "arrived",
         schedule.arrived,
@@ -235,18 +211,18 @@ def _check_order(schedule: Schedule) -> None:
             rows = rows[np.argsort(update[rows, block], kind="stable")]
         entered = update[rows, block]
         steps = np.diff(entered, prepend=-1)
-        _refuse((steps < 0) | (steps > 1), "update", entered, "non-decreasing from 0 without a gap", rows)
+        arrays.refuse((steps < 0) | (steps > 1), "update", entered, "non-decreasing from 0 without a gap", rows)
         count = int(entered[-1]) + 1 if entered.size else 0
         _check_applied(schedule.applied[:, block], count, block)
         early = schedule.applied[entered, block] < schedule.arrived[rows, block]
-        _refuse(early, "applied", schedule.applied[entered, block], "no earlier than its gradients arrived", rows)
+        arrays.refuse(early, "applied", schedule.applied[entered, block], "no earlier than its gradients arrived", rows)
         # Version v exists once all rows of the updates before v have come: count those complete before each row.
         complete = np.maximum.accumulate(rows[np.diff(entered, append=schedule.num_updates) != 0])
         made = np.zeros(schedule.num_gradients, np.int32)
         np.add.at(made, complete, 1)
         exists = np.cumsum(made, dtype=np.int32) - made
         read = schedule.read[:, block]
-        _refuse((read < 0) | (read > exists), "read", read, "0 or a version that earlier rows have formed")
+        arrays.refuse((read < 0) | (read > exists), "read", read, "0 or a version that earlier rows have formed")
 
 
 def _check_applied(applied: np.ndarray, count: int, block: int) -> None:
@@ -255,11 +231,3 @@ def _check_applied(applied: np.ndarray, count: int, block: int) -> None:
         raise ValueError(
             f"applied must rise over the {count} updates of block {block} that gradients entered, and be NaN past them"
         )
-
-
-def _refuse(bad: np.ndarray, name: str, values: np.ndarray, right: str, rows: np.ndarray | None = None) -> None:
-    if not bad.any():
-        return
-    first = tuple(int(i) for i in np.argwhere(bad)[0])
-    row = int(rows[first[0]]) if rows is not None else first[0]
-    raise ValueError(f"{name}={values[first]} in row {row} must be {right}")

@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 from sgdlab import data, models, replay
 from sgdlab.methods import METHODS
 from sgdlab.plan import Plan, dataset, seed_of
-from sgdlab.replay.run import Evaluation
+from sgdlab.replay.watch import Evaluation
 from sgdlab.results import metrics
 from sgdlab.schedule import Schedule
 

@@ -1,8 +1,9 @@
-"""Whom to wait for: protocols turn run-times [T, N] into a `Schedule`. No learning happens here."""
+"""Whom to wait for: protocols turn run-times [T, N] into a `Schedule` or a `PeerSchedule`. Nothing is learned here."""
 
 from sgdlab.protocols.asynchronous import asynchronous
 from sgdlab.protocols.bounded_staleness import bounded_staleness
 from sgdlab.protocols.partial import blocks_behind, partial
+from sgdlab.protocols.peers import all_reduce, elastic_averaging, gossip
 from sgdlab.protocols.ringmaster import rennala, ringmaster
 from sgdlab.protocols.runtimes import NotEnoughRuntimes, with_enough_rows
 from sgdlab.protocols.simulated_staleness import simulated_staleness
@@ -12,10 +13,13 @@ from sgdlab.protocols.timeout import timeout
 
 __all__ = [
     "NotEnoughRuntimes",
+    "all_reduce",
     "asynchronous",
     "backup_workers",
     "blocks_behind",
     "bounded_staleness",
+    "elastic_averaging",
+    "gossip",
     "partial",
     "rennala",
     "ringmaster",

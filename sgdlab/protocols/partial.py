@@ -40,8 +40,8 @@ def partial(
 
     Timers go off before messages of the same instant, gradients of one instant are taken by worker number, and a
     worker reads all blocks that have come by the instant at which it starts. With c = N, b = 100 %, one server and no
-    delays it is `synchronous`; with a smaller c `backup_workers`, but for ties: there a worker that ends a late gradient
-    at the instant of an update reads in the order of the workers' numbers.
+    delays it is `synchronous`; with a smaller c `backup_workers`, but for ties: there a worker that ends a late
+    gradient at the instant of an update reads in the order of the workers' numbers.
 
     Args:
       runtimes: float64[T, N], seconds; row t holds each worker's t-th gradient.
@@ -103,8 +103,8 @@ def _drawn(name: str, delays: Delays, shape: tuple[int, ...], generator: np.rand
     array = delays.draw(shape, generator) if isinstance(delays, MessageDelays) else np.asarray(delays, np.float64)
     if array.shape not in ((), shape):
         raise ValueError(
-            f"{name} of shape {array.shape} must have shape [T, N, S] = {shape}, that of runtimes and num_servers, or be "
-            "one number"
+            f"{name} of shape {array.shape} must have shape [T, N, S] = {shape}, that of runtimes and num_servers, or "
+            "be one number"
         )
     if not (np.isfinite(array).all() and (array >= 0).all()):
         place = tuple(np.argwhere(~(np.isfinite(array) & (array >= 0)))[0].tolist())

@@ -146,8 +146,9 @@ class _Collector:
                     if self.used == num_gradients:
                         return True
                     restart += self._interrupted(now)
-            if not all([self._begin(idle, now) for idle in sorted(restart)]):
-                return False
+            for idle in sorted(restart):
+                if not self._begin(idle, now):
+                    return False
 
     def _begin(self, worker: int, now: float) -> bool:
         row, times = self.begun[worker], self.columns[worker]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import heapq
+import itertools
 
 import numpy as np
 
@@ -102,7 +103,7 @@ class BlockProgram:
         until: dict[int, list[int]] = {}
         place, size, free = np.zeros(self.num_rows, np.int32), 0, []
         starts = self.waves if by_wave else np.arange(self.num_rows + 1)
-        for begin, end in zip(starts, starts[1:], strict=False):
+        for begin, end in itertools.pairwise(starts.tolist()):
             for row in range(begin, end):
                 if not free:
                     free.append(size)

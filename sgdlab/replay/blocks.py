@@ -1,6 +1,7 @@
 """Parameters in blocks, one for each server: split by whole leaves where they fit, by rows of a leaf where not."""
 
 import dataclasses
+import itertools
 import math
 from typing import Any
 
@@ -80,12 +81,12 @@ def partition(params: Tree, num_blocks: int) -> Partition:
         size = math.prod(shape)
         count = min(shape[0], math.ceil(size * num_blocks / total)) if shape and total else 1
         rows = np.linspace(0, shape[0], count + 1).round().astype(int).tolist() if count > 1 else [None, None]
-        pieces += [(leaf, first, past) for first, past in zip(rows, rows[1:], strict=False)]
+        pieces += [(leaf, first, past) for first, past in itertools.pairwise(rows)]
         sizes += [size if first is None else size // shape[0] * (past - first) for _, first, past in pieces[-count:]]
     if num_blocks > len(pieces):
         raise ValueError(
-            f"num_blocks={num_blocks} must be at most {len(pieces)}: the {total} parameters in {len(leaves)} arrays can "
-            "be cut, along first axes, into no more pieces"
+            f"num_blocks={num_blocks} must be at most {len(pieces)}: the {total} parameters in {len(leaves)} arrays "
+            "can be cut, along first axes, into no more pieces"
         )
     # Each cut lies where the sizes so far are nearest to its share, and leaves every block at least one piece.
     so_far = np.cumsum(sizes)
@@ -94,4 +95,4 @@ def partition(params: Tree, num_blocks: int) -> Partition:
         nearest = int(np.abs(so_far - total * block / num_blocks).argmin()) + 1
         cuts.append(min(max(nearest, cuts[-1] + 1), len(pieces) - (num_blocks - block)))
     cuts.append(len(pieces))
-    return Partition(structure, tuple(tuple(pieces[a:b]) for a, b in zip(cuts, cuts[1:], strict=False)))
+    return Partition(structure, tuple(tuple(pieces[a:b]) for a, b in itertools.pairwise(cuts)))

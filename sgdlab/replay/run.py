@@ -14,33 +14,11 @@ from sgdlab.replay.blocks import partition
 from sgdlab.replay.program import Program, lower
 from sgdlab.replay.server import Parts, Server
 from sgdlab.replay.sharding import Layout
+from sgdlab.replay.watch import Evaluation, Watch, as_pytree, uses_waves
 from sgdlab.rules.server_rule import ServerRule
 from sgdlab.schedule import Schedule
 
 Tree = Any
-Evaluation = dict[str, float]
-
-
-@dataclasses.dataclass(frozen=True)
-class Watch:
-    """What is looked at during a run; none of it changes the run.
-
-    Attributes:
-      every: gradients between two looks, each at the end of an update. None: only at the end.
-      evaluate: `(params, stats) -> {name: scalar}`.
-      report: called with each evaluation as soon as it is there.
-      average_decay: alpha of the Polyak average, average <- alpha average + (1 - alpha) params after each update,
-        from the initial parameters (Chen et al. 2016, Algorithm 2). It is evaluated too, as `average_<name>`.
-        None: not kept.
-      norms: note the distance between the server's parameters and those each gradient was computed on, and the
-        length of each update; it costs about one more pass over the parameters per gradient.
-    """
-
-    every: int | None = None
-    evaluate: Callable[[Tree, Tree], dict[str, Any]] | None = None
-    report: Callable[[Evaluation], None] | None = None
-    average_decay: float | None = None
-    norms: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,7 +128,7 @@ def run(
     if isinstance(schedule, Program | BlockProgram) and watch.every not in (None, schedule.every):
         raise ValueError(f"every={watch.every} comes too late for a program lowered with every={schedule.every}")
     layout = Layout(mesh)
-    waves = _waves(mode, mesh)
+    waves = uses_waves(mode, mesh)
     program = schedule if isinstance(schedule, Program | BlockProgram) else lower(schedule, every=watch.every)
     if rule.num_workers is not None and rule.num_workers < program.num_workers:
         raise ValueError(
@@ -162,11 +140,11 @@ def run(
         raise ValueError(f"average_decay={watch.average_decay} must be at least 0 and below 1")
 
     parts = Parts(
-        *(_pytree(f) for f in (rule.receive, rule.update, rule.send, grad_fn, batch_fn, fold)), watch.average_decay
+        *(as_pytree(f) for f in (rule.receive, rule.update, rule.send, grad_fn, batch_fn, fold)), watch.average_decay
     )
     width = -(-program.capacity.width // layout.num_devices) * layout.num_devices if waves else 0
     loop = _Loop(program, width, watch.norms, layout, params)
-    carry = loop.start(params, stats, _pytree(rule.init), parts)
+    carry = loop.start(params, stats, as_pytree(rule.init), parts)
     evaluations: list[Evaluation] = []
 
     def look(gradients: int) -> None:
@@ -216,20 +194,6 @@ class _Loop:
         params, state, _, _, average = zip(*carry.servers, strict=True)
         joined = None if average[0] is None else self.partition.join(average)
         return Server(self.partition.join(params), state, None, None, joined)
-
-
-def _pytree(function: Callable | None) -> Callable | None:
-    if function is None or isinstance(function, jax.tree_util.Partial):
-        return function
-    return jax.tree_util.Partial(function)
-
-
-def _waves(mode: str | None, mesh: Mesh | None) -> bool:
-    if mode not in (None, "event", "wave"):
-        raise ValueError(f"mode={mode!r} must be 'event', 'wave' or None")
-    if mode == "event" and mesh is not None:
-        raise ValueError("mode='event' computes one gradient at a time; a mesh shards waves: use mode='wave'")
-    return mode == "wave" or (mode is None and (mesh is not None or jax.default_backend() != "cpu"))
 
 
 def _evaluated(

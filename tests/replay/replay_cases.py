@@ -60,8 +60,125 @@ def anything(draw_integer, num_gradients: int, num_workers: int, *, most: int = 
 
 def softsync(num_gradients: int, *, num_workers: int = 5, seed: int = 0) -> Schedule:
     """One schedule of `anything`: stale reads, several gradients an update, drops."""
+    return anything(seeded(seed), num_gradients, num_workers)
+
+
+def any_blocks(
+    draw_integer, num_gradients: int, num_workers: int, num_blocks: int, *, most: int = 3, window: int = 6
+) -> Schedule:
+    """A schedule of several blocks that no protocol makes: each uses what it likes, in an order of its own.
+
+    Args:
+      draw_integer: (low, high) -> a number from low to high.
+      num_gradients: rows, at least 1.
+      num_workers: N.
+      num_blocks: S.
+      most: gradients of one update.
+      window: a block uses a gradient at most so many rows late; of those equally late, every other block uses the last
+        first.
+    """
+    shape = num_gradients, num_blocks
+    update, arrived = np.empty(shape, int), np.empty(shape)
+    applied = np.full(shape, np.nan)
+    for block in range(num_blocks):
+        late = {}
+        for row in range(num_gradients):
+            update[row, block] = draw_integer(PENDING, 4) if row or block else 0
+            arrived[row, block] = row + 1
+            if update[row, block] >= 0:
+                late[row] = row + draw_integer(0, window)
+        order = sorted(late, key=lambda row: (late[row], row * (-1) ** block))
+        number = place = 0
+        while place < len(order):
+            size = draw_integer(1, most)
+            for row in order[place : place + size]:
+                place += 1
+                update[row, block], arrived[row, block] = number, late[row] + 1
+            applied[number, block] = late[order[place - 1]] + 1
+            number += 1
+    return with_any_reads(draw_integer, update, arrived, applied, num_workers)
+
+
+def opposite(num_gradients: int, num_blocks: int, *, size: int = 4, num_workers: int = 5, seed: int = 0) -> Schedule:
+    """Of every `size` gradients, each an update, every other block uses the last first."""
+    forth = np.arange(num_gradients)
+    back = np.concatenate([part[::-1] for part in np.split(forth, range(size, num_gradients, size))])
+    update = np.stack([back if block % 2 else forth for block in range(num_blocks)], axis=1)
+    there = np.repeat(forth[size - 1 :: size] + 1.0, size)[:num_gradients]
+    there = np.pad(there, (0, num_gradients - there.size), constant_values=num_gradients)[:, None]
+    there = np.broadcast_to(there, update.shape)
+    return with_any_reads(seeded(seed), update, there, there, num_workers)
+
+
+def with_any_reads(draw_integer, update: np.ndarray, arrived, applied, num_workers: int) -> Schedule:
+    """A schedule of these updates, whose gradients read any versions that there are."""
+    read = np.zeros(update.shape, int)
+    for block, column in enumerate(update.T):
+        made = 0
+        for row in range(column.size):
+            while (column == made).any() and (np.flatnonzero(column == made) < row).all():
+                made += 1
+            read[row, block] = draw_integer(0, made)
+    return Schedule(
+        worker=[draw_integer(0, num_workers - 1) for _ in update],
+        read=read,
+        update=update,
+        started=np.zeros(len(update)),
+        arrived=arrived,
+        applied=np.asarray(applied)[: update.max() + 1],
+        num_workers=num_workers,
+    )
+
+
+def seeded(seed: int):
+    """`draw_integer` from a seed."""
     generator = np.random.default_rng(seed)
-    return anything(lambda low, high: int(generator.integers(low, high + 1)), num_gradients, num_workers)
+    return lambda low, high: int(generator.integers(low, high + 1))
+
+
+def partly(num_updates: int, *, num_servers: int = 3, num_workers: int = 4, seed: int = 0, **options) -> Schedule:
+    """A schedule of `protocols.partial` with random delays of all messages."""
+    generator = np.random.default_rng(seed)
+    runtimes = generator.uniform(1, 4, (num_updates, num_workers))
+    delays = lambda: generator.uniform(0, 3, (num_updates, num_workers, num_servers))
+    given = {"pull_delays": delays(), "push_delays": delays(), "push_at_least": 2, "pull_at_least": 0.5}
+    return protocols.partial(runtimes, num_servers=num_servers, **(given | options))
+
+
+def layers(
+    num_gradients: int, reads: str, pushes: str, *, num_blocks: int = 3, num_workers: int = 5, seed: int = 0
+) -> Schedule:
+    """An asynchronous schedule of several blocks."""
+    runtimes = np.random.default_rng(seed).uniform(1, 4, (num_gradients, num_workers))
+    return protocols.asynchronous(
+        runtimes, num_gradients=num_gradients, num_blocks=num_blocks, reads=reads, pushes=pushes
+    )
+
+
+@st.composite
+def block_schedules(draw, num_blocks: int | None = None) -> tuple[str, Schedule]:
+    """(kind, schedule) of several blocks, from every protocol that makes them, and from none."""
+    kind = draw(st.sampled_from(["partial", "layers", "anything", "anything", "opposite"]))
+    blocks, workers = num_blocks or draw(st.integers(2, 4)), draw(st.integers(1, 5))
+    seed, size = draw(st.integers(0, 2**16)), draw(st.integers(1, 10))
+    if kind == "anything":
+        integer = lambda low, high: draw(st.integers(low, high))
+        most, window = draw(st.integers(1, 3)), draw(st.integers(0, 6))
+        return kind, any_blocks(integer, size, workers, blocks, most=most, window=window)
+    if kind == "opposite":
+        return kind, opposite(size, blocks, size=draw(st.integers(1, 5)), num_workers=workers, seed=seed)
+    if kind == "layers":
+        reads, pushes = draw(st.sampled_from(["start", "forward"])), draw(st.sampled_from(["end", "backward"]))
+        return kind, layers(size, reads, pushes, num_blocks=blocks, num_workers=workers, seed=seed)
+    timeouts = st.sampled_from([0.0, 0.5])
+    options = {
+        "push_at_least": draw(st.integers(1, workers)),
+        "pull_at_least": draw(st.integers(1, blocks)),
+        "push_timeout": draw(timeouts),
+        "pull_timeout": draw(timeouts),
+        "keep_newer": draw(st.booleans()),
+    }
+    return kind, partly(min(size, 5), num_servers=blocks, num_workers=workers, seed=seed, **options)
 
 
 @st.composite

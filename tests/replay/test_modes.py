@@ -8,10 +8,23 @@ import functools
 import jax
 import numpy as np
 import pytest
-from replay_cases import assert_close, batches, examples, heterogeneous, network, softsync, with_backups
+from replay_cases import (
+    any_blocks,
+    assert_close,
+    batches,
+    examples,
+    heterogeneous,
+    layers,
+    network,
+    opposite,
+    partly,
+    seeded,
+    softsync,
+    with_backups,
+)
 
 from sgdlab import protocols, rules
-from sgdlab.replay import Capacity, Result, Watch, engine, lower, run
+from sgdlab.replay import Capacity, Result, Watch, block_engine, engine, lower, run
 
 WORKERS = 5
 RULES = {
@@ -24,12 +37,22 @@ RULES = {
 }
 # One compilation for all schedules of several gradients an update.
 ROOM = Capacity(rows=256, slots=8, width=8)
+BLOCK_ROOM = Capacity(rows=128, slots=16, width=16, kept=16)
+SEVERAL_BLOCKS = {
+    "anything": lambda: any_blocks(seeded(0), 60, WORKERS, 3),
+    "opposite": lambda: opposite(60, 3),
+    "partial": lambda: partly(15, push_at_least=3, pull_timeout=0.5),
+    "layers, end": lambda: layers(60, "forward", "end"),
+    "layers, backward": lambda: layers(60, "forward", "backward"),
+}
 
 
 def replayed(name: str, rule: str, schedule, **options) -> Result:
     net = network(name)
     watch = Watch(every=50, evaluate=functools.partial(net.evaluate, batch=examples(1)), average_decay=0.95, norms=True)
-    program = lower(schedule, every=watch.every, capacity=ROOM)
+    room = ROOM if schedule.num_blocks == 1 else BLOCK_ROOM
+    program = lower(schedule, every=watch.every, capacity=room)
+    assert program.capacity == room
     assert program.mean_wave_length() > 1.5  # else there is nothing to compare
     return run(
         program,
@@ -50,7 +73,8 @@ def assert_same(left: Result, right: Result, tolerance: float, *, looks: int = 3
         "state": result.state,
         "stats": result.stats,
         "average": result.average,
-        **{name: getattr(result.history, name) for name in ("aux", "distance", "step")},
+        "aux": result.history.aux,
+        **{name: np.nan_to_num(getattr(result.history, name)) for name in ("distance", "step")},
         "evaluations": {
             f"{look}": {name: np.float64(value) for name, value in values.items()}
             for look, values in enumerate(result.history.evaluations)
@@ -66,18 +90,23 @@ def assert_same(left: Result, right: Result, tolerance: float, *, looks: int = 3
 @pytest.fixture
 def same_rounding(monkeypatch):
     """XLA's YNN fusions round a product by what it is fused with; without them both modes round alike."""
-    advance = jax.jit(
-        engine.advance.__wrapped__,
-        static_argnames=("mode",),
-        compiler_options={"xla_cpu_experimental_ynn_fusion_type": ""},
-    )
     calls = []
 
-    def counted(*args, mode):
-        calls.append(mode.width > 0)
-        return advance(*args, mode=mode)
+    def replace(module):
+        advance = jax.jit(
+            module.advance.__wrapped__,
+            static_argnames=("mode",),
+            compiler_options={"xla_cpu_experimental_ynn_fusion_type": ""},
+        )
 
-    monkeypatch.setattr(engine, "advance", counted)
+        def counted(*args, mode):
+            calls.append(mode.width > 0)
+            return advance(*args, mode=mode)
+
+        monkeypatch.setattr(module, "advance", counted)
+
+    replace(engine)
+    replace(block_engine)
     return calls
 
 
@@ -88,6 +117,30 @@ def test_bit_for_bit(same_rounding, name, rule):
     event, wave = (replayed(name, rule, schedule, mode=mode) for mode in ("event", "wave"))
     assert set(same_rounding) == {False, True}  # `run` went through the replaced function, in both modes
     assert_same(wave, event, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "rule", "name"),
+    [
+        ("anything", "asgd", "mlp"),
+        ("opposite", "nag", "mlp"),
+        ("partial", "asgd", "conv"),
+        ("layers, end", "asgd", "mlp"),
+        ("layers, backward", "nag", "mlp"),
+    ],
+)
+def test_several_blocks_bit_for_bit(same_rounding, kind, rule, name):
+    schedule = SEVERAL_BLOCKS[kind]()
+    event, wave = (replayed(name, rule, schedule, mode=mode) for mode in ("event", "wave"))
+    assert set(same_rounding) == {False, True}
+    assert_same(wave, event, 0.0, looks=2)
+
+
+@pytest.mark.parametrize(("kind", "rule"), [("partial", "staleness_aware"), ("layers, backward", "dana")])
+def test_several_blocks(kind, rule):
+    schedule = SEVERAL_BLOCKS[kind]()
+    event, wave = (replayed("mlp", rule, schedule, mode=mode) for mode in ("event", "wave"))
+    assert_same(wave, event, 1e-12, looks=2)
 
 
 @pytest.mark.parametrize(
@@ -136,3 +189,13 @@ def test_sharded_updates_of_several_gradients():
         replayed("mlp", "asgd", softsync(60), **options) for options in ({"mesh": mesh}, {"mode": "wave"})
     )
     assert_same(sharded, whole, 1e-12)
+
+
+@pytest.mark.parametrize(("kind", "rule"), [("anything", "asgd"), ("layers, end", "dana")])
+def test_sharded_several_blocks(kind, rule):
+    mesh = jax.make_mesh((4,), ("lane",), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:4])
+    schedule = SEVERAL_BLOCKS[kind]()
+    sharded, whole = (replayed("mlp", rule, schedule, **options) for options in ({"mesh": mesh}, {"mode": "wave"}))
+    assert all(len(leaf.sharding.device_set) == 4 for leaf in jax.tree.leaves(sharded.state))
+    assert not all(leaf.sharding.is_fully_replicated for leaf in jax.tree.leaves(sharded.state))
+    assert_same(sharded, whole, 1e-12, looks=2)

@@ -160,11 +160,11 @@ class TestCapacity:
         program = lower(case[1], width=width)
         widest, workers = np.diff(program.waves).max(), case[1].num_workers
         lanes = max(widest, min(workers, width or workers))
-        for size, needed in zip(
-            dataclasses.astuple(program.capacity), (program.num_rows, program.num_slots, lanes), strict=True
-        ):
+        *sizes, kept = dataclasses.astuple(program.capacity)
+        for size, needed in zip(sizes, (program.num_rows, program.num_slots, lanes), strict=True):
             assert size & (size - 1) == 0
             assert needed <= size < 2 * needed
+        assert kept == 0  # one block uses every gradient at once
 
     def test_makes_room_for_others(self):
         small, large = (lower(with_backups(updates, num_workers=workers)) for updates, workers in ((3, 4), (40, 9)))
@@ -173,7 +173,8 @@ class TestCapacity:
         assert lower(with_backups(40, num_workers=9), capacity=small.capacity).capacity == large.capacity
 
     def test_union(self):
-        assert Capacity(8, 1, 4) | Capacity(2, 4, 4) == Capacity(8, 4, 4)
+        assert Capacity(8, 1, 4) | Capacity(2, 4, 4) == Capacity(8, 4, 4, 0)
+        assert Capacity(8, 1, 4, 2) | Capacity(2, 4, 4) == Capacity(8, 4, 4, 2)
 
 
 class TestErrors:
@@ -183,13 +184,10 @@ class TestErrors:
         with pytest.raises(ValueError, match=f"{name}={value} must be at least 1"):
             lower(protocols.synchronous(np.ones((2, 2))), **{name: value})
 
-    def test_several_blocks(self):
-        two = Schedule([0], [[0, 0]], [[0, 0]], [0], [[1, 1]], [[1, 1]], num_workers=1)
-        with pytest.raises(ValueError, match="2 parameter blocks; replay executes schedules of 1"):
-            lower(two)
-
+    @pytest.mark.parametrize("blocks", [1, 2])
     @pytest.mark.parametrize("update", [-1, -2])
-    def test_nothing_to_replay(self, update):
-        nothing = Schedule([0], [[0]], [[update]], [0], [[1]], np.zeros((0, 1)), num_workers=1)
+    def test_nothing_to_replay(self, update, blocks):
+        each = lambda value: [[value] * blocks]
+        nothing = Schedule([0], each(0), each(update), [0], each(1), np.zeros((0, blocks)), num_workers=1)
         with pytest.raises(ValueError, match="no gradient that enters an update"):
             lower(nothing)

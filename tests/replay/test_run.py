@@ -297,11 +297,6 @@ class TestErrors:
         with pytest.raises(ValueError, match="schedules with one gradient per update"):
             small(softsync(20), rule=rule)
 
-    def test_several_blocks(self):
-        two = Schedule([0], [[0, 0]], [[0, 0]], [0], [[1, 1]], [[1, 1]], num_workers=1)
-        with pytest.raises(ValueError, match="2 parameter blocks"):
-            small(two)
-
     def test_nothing_to_replay(self):
         nothing = Schedule([0], [[0]], [[-1]], [0], [[1]], np.zeros((0, 1)), num_workers=1)
         with pytest.raises(ValueError, match="no gradient that enters an update"):

@@ -1,0 +1,67 @@
+"""Records of arrays: checked copies that cannot be written to, one file for all, nothing pickled."""
+
+import os
+import pathlib
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+
+from sgdlab import files
+
+Record = TypeVar("Record")
+
+_DAMAGE = (KeyError, TypeError, AttributeError, NotImplementedError, OSError, EOFError, zipfile.BadZipFile, zlib.error)
+"""What NumPy raises on files that are not, or not wholly, archives of arrays."""
+
+
+def frozen_copy(name: str, values: np.ndarray, dtype: type[np.generic]) -> np.ndarray:
+    """A read-only copy in a dtype; refuses numbers that a whole-number dtype cannot hold."""
+    given = np.asarray(values)
+    with np.errstate(invalid="ignore"):
+        array = np.array(given, dtype, order="C")
+    if np.issubdtype(dtype, np.integer) and (array != given).any():
+        raise ValueError(f"{name} of dtype {given.dtype} must hold whole numbers of {np.dtype(dtype)}")
+    array.flags.writeable = False
+    return array
+
+
+def refuse(bad: np.ndarray, name: str, values: np.ndarray, right: str, rows: np.ndarray | None = None) -> None:
+    """Raises a `ValueError` that names the first bad value, if there is one.
+
+    Args:
+      bad: bool, like `values`.
+      name: of the field.
+      values: the field.
+      right: what would be right.
+      rows: the row of each value, where it is not its place.
+    """
+    if not bad.any():
+        return
+    first = tuple(int(i) for i in np.argwhere(bad)[0])
+    row = int(rows[first[0]]) if rows is not None else first[0]
+    raise ValueError(f"{name}={values[first]} in row {row} must be {right}")
+
+
+def save(path: str | os.PathLike[str], fields: Mapping[str, Any]) -> None:
+    """Writes arrays to one `.npz` file, whole or not at all."""
+    with files.replacing(path) as file:
+        np.savez_compressed(file, **fields)
+
+
+def load(path: str | os.PathLike[str], names: Iterable[str], make: Callable[..., Record]) -> Record:
+    """Makes a record of the arrays of a file; nothing is unpickled.
+
+    Raises:
+      ValueError: where the file is not such a record.
+    """
+    kind = make.__name__
+    try:
+        with pathlib.Path(path).open("rb") as file, np.load(file, allow_pickle=False) as stored:
+            return make(**{name: stored[name] for name in names})
+    except FileNotFoundError:
+        raise
+    except (*_DAMAGE, ValueError) as error:
+        raise ValueError(f"path={str(path)!r} is not a schedule written by {kind}.save: {error}") from error

@@ -1,0 +1,162 @@
+"""The PeerSchedule: which node averages whose parameters, and when. For methods without a parameter server."""
+
+import dataclasses
+import os
+
+import numpy as np
+
+from sgdlab import arrays
+
+_DTYPES = {
+    "node": np.int32,
+    "started": np.float64,
+    "finished": np.float64,
+    "event": np.int32,
+    "source": np.int32,
+    "source_version": np.int32,
+    "weight": np.float64,
+}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PeerSchedule:
+    """Which node averages whose parameters before each of its gradients, and when.
+
+    E events, M edges, N nodes, and perhaps a center, which has the number N. An event of a node averages parameters,
+    along its edges, then takes a gradient and a step of the node's own optimiser; an event of the center only averages.
+    Events stand in dependency order. The k-th event of a node, counted from 0, makes two versions of its parameters:
+    2 k + 1, what it has averaged, and 2 k + 2, what its step has made of that; version 0 is the initial parameters. A
+    node that asks another for its parameters while that one computes gets what it has averaged.
+
+    Attributes:
+      node: int32[E], whose event it is; N is the center.
+      started: float64[E], seconds: when it averages, and begins its gradient.
+      finished: float64[E], seconds: when its step is done.
+      event: int32[M], edges: the event that averages, in order.
+      source: int32[M], whose parameters.
+      source_version: int32[M], of which version.
+      weight: float64[M]; those of an event add up to 1.
+      num_nodes: N.
+      fresh: the gradient is taken at what has been averaged; else at the node's own parameters before that.
+
+    Raises:
+      ValueError: from the constructor, where the arrays contradict each other; it names the first place that does.
+
+    Example:
+      >>> import numpy as np
+      >>> from sgdlab import protocols
+      >>> print(protocols.gossip(np.array([[1.0, 2.0], [1.0, 2.0]]), kind="pull", seed=0))
+      PeerSchedule: 2 nodes, 3 gradients and 4 edges in 2 s
+    """
+
+    node: np.ndarray
+    started: np.ndarray
+    finished: np.ndarray
+    event: np.ndarray
+    source: np.ndarray
+    source_version: np.ndarray
+    weight: np.ndarray
+    num_nodes: int
+    fresh: bool = True
+
+    def __post_init__(self) -> None:
+        for name, dtype in _DTYPES.items():
+            object.__setattr__(self, name, arrays.frozen_copy(name, getattr(self, name), dtype))
+        object.__setattr__(self, "num_nodes", int(self.num_nodes))
+        object.__setattr__(self, "fresh", bool(self.fresh))
+        _check(self)
+
+    @property
+    def num_workers(self) -> int:
+        """N, as a `Schedule` calls its workers."""
+        return self.num_nodes
+
+    @property
+    def has_center(self) -> bool:
+        """Whether some event is the center's."""
+        return bool((self.node == self.num_nodes).any())
+
+    @property
+    def num_gradients(self) -> int:
+        """Events of nodes; those of the center take no gradient."""
+        return int(np.count_nonzero(self.node < self.num_nodes))
+
+    def number(self) -> np.ndarray:
+        """int64[E]: the how-manieth event of its node it is, counted from 0."""
+        order = np.argsort(self.node, kind="stable")
+        counts = np.bincount(self.node, minlength=self.num_nodes + 1)
+        number = np.empty(order.size, np.int64)
+        number[order] = np.arange(order.size) - np.repeat(np.cumsum(counts) - counts, counts)
+        return number
+
+    def wall_clock(self) -> float:
+        """Seconds from the start until the last step is done."""
+        return float(self.finished.max()) if self.finished.size else 0.0
+
+    def gradients_per_second(self) -> float:
+        """Gradients per second of virtual time."""
+        return self.num_gradients / self.wall_clock() if self.finished.size else 0.0
+
+    def busy_share(self) -> np.ndarray:
+        """float64[N]: share of the wall clock that each node spent on gradients."""
+        ours = self.node < self.num_nodes
+        seconds = (self.finished - self.started)[ours]
+        return np.bincount(self.node[ours], weights=seconds, minlength=self.num_nodes) / (self.wall_clock() or 1.0)
+
+    def idle_share(self) -> np.ndarray:
+        """float64[N]: share of the wall clock that each node spent waiting, or after its last event."""
+        return np.clip(1.0 - self.busy_share(), 0.0, 1.0)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the schedule to one `.npz` file, through a temporary name, so that a crash leaves no half of it."""
+        arrays.save(path, {name: getattr(self, name) for name in (*_DTYPES, "num_nodes", "fresh")})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "PeerSchedule":
+        """Reads and validates a schedule that `save` wrote; nothing is unpickled.
+
+        Raises:
+          ValueError: where the file is not such a schedule.
+        """
+        return arrays.load(path, (*_DTYPES, "num_nodes", "fresh"), cls)
+
+    def __str__(self) -> str:
+        center = " and a center" if self.has_center else ""
+        return (
+            f"PeerSchedule: {self.num_nodes} nodes{center}, {self.num_gradients} gradients and {self.event.size} edges "
+            f"in {self.wall_clock():.6g} s"
+        )
+
+
+def _check(schedule: PeerSchedule) -> None:
+    if schedule.num_nodes < 1:
+        raise ValueError(f"num_nodes={schedule.num_nodes} must be at least 1")
+    for names in (("node", "started", "finished"), ("event", "source", "source_version", "weight")):
+        shapes = {name: getattr(schedule, name).shape for name in names}
+        if len(set(shapes.values())) != 1 or len(shapes[names[0]]) != 1:
+            raise ValueError(f"{', '.join(names)} must have one shape, [events] or [edges]; they have {shapes}")
+    events, nodes = schedule.node.size, schedule.num_nodes
+    refuse, center = arrays.refuse, schedule.node == nodes
+    refuse((schedule.node < 0) | (schedule.node > nodes), "node", schedule.node, f"0 to {nodes}")
+    started, finished = schedule.started, schedule.finished
+    refuse(~np.isfinite(started) | (started < 0), "started", started, "finite, not negative")
+    late = np.where(center, finished >= started, finished > started) & np.isfinite(finished)
+    refuse(~late, "finished", finished, "finite and later than started (run-times must move the clock)")
+    event, source, version = schedule.event, schedule.source, schedule.source_version
+    steps = np.diff(event, prepend=-1)
+    refuse((steps < 0) | (steps > 1) | (event >= events), "event", event, "0 to E - 1 in order, none left out")
+    if events and (not event.size or event[-1] != events - 1):
+        raise ValueError(f"event must name all {events} events: every one averages at least its own parameters")
+    refuse((source < 0) | (source > nodes), "source", source, f"0 to {nodes}")
+    refuse(~np.isfinite(schedule.weight), "weight", schedule.weight, "finite")
+    total = np.bincount(event, weights=schedule.weight, minlength=events)
+    refuse(np.abs(total - 1) > 1e-9, "weight", total, "such that those of an event add up to 1")
+    # Version v > 0 of a node is made by its event (v - 1) // 2, which must come before the one that reads it.
+    order = np.argsort(schedule.node, kind="stable")
+    counts = np.bincount(schedule.node, minlength=nodes + 1)
+    first = np.cumsum(counts) - counts
+    number = (version + 1) // 2 - 1
+    known = (number < counts[source]) & (version >= 0)
+    maker = order[np.where(known & (version > 0), first[source] + number, 0)] if events else number
+    bad = ~known | ((version > 0) & (maker >= event))
+    refuse(bad, "source_version", version, "0 or a version that earlier events have made")

@@ -1,0 +1,171 @@
+"""Replays a schedule of peers: every node averages with others and takes steps of its own, exactly."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+
+from sgdlab.peer_schedule import PeerSchedule
+from sgdlab.replay import peer_engine
+from sgdlab.replay.peer_program import PeerProgram, lower_peers
+from sgdlab.replay.watch import Evaluation, Watch, as_pytree, uses_waves
+from sgdlab.rules.mixing import consensus_distance, mean_of_nodes
+from sgdlab.rules.server_rule import ServerRule, server_rule
+
+Tree = Any
+
+
+@dataclasses.dataclass(frozen=True)
+class PeerHistory:
+    """What happened to the gradients, in order; arrays of length R.
+
+    Attributes:
+      node: int32[R], whose gradient it is.
+      started: float64[R], seconds.
+      finished: float64[R], seconds.
+      aux: the scalar leaves of the gradient function's aux, as arrays [R]; other leaves are None.
+      evaluations: one dict for each look: `gradients`, `updates` (steps of the node that has made most), `seconds`,
+        `consensus` (`sgdlab.rules.mixing.consensus_distance`), what `evaluate` gave for the nodes' average, and, under
+        names that begin with `node_mean_`, `node_lowest_`, `node_highest_` and `center_`, for the nodes and the center.
+    """
+
+    node: np.ndarray
+    started: np.ndarray
+    finished: np.ndarray
+    aux: Tree
+    evaluations: list[Evaluation]
+
+
+@dataclasses.dataclass(frozen=True)
+class PeerResult:
+    """What a run of peers leaves.
+
+    Attributes:
+      params: the nodes' average.
+      nodes: [N, *shape], every node's parameters.
+      center: the center's parameters; None where there is none.
+      state: [N, ...], the state of every node's optimiser.
+      stats: the mean of the nodes' running statistics.
+      history: see `PeerHistory`.
+    """
+
+    params: Tree
+    nodes: Tree
+    center: Tree
+    state: Tree
+    stats: Tree
+    history: PeerHistory
+
+
+def run_peers(
+    schedule: PeerSchedule | PeerProgram,
+    optimizer: ServerRule | optax.GradientTransformation,
+    grad_fn: Callable[[Tree, Tree], tuple[Tree, Tree]],
+    params: Tree,
+    batch_fn: Callable[[jax.Array], Tree],
+    *,
+    mode: str | None = None,
+    stats: Tree = None,
+    fold: Callable[[Tree, Tree], Tree] | None = None,
+    watch: Watch | None = None,
+) -> PeerResult:
+    """Executes a schedule of peers: all nodes begin with the same parameters, and each has an optimiser of its own.
+
+    Event mode is the definition, one gradient after the other. Wave mode gives the same result: it averages in order,
+    then computes at once the gradients that need no step made among them. Memory: a copy of the parameters for each
+    node and for each version that others will still read, and the optimisers' states; in wave mode three copies more
+    for each lane.
+
+    Args:
+      schedule: what `protocols.gossip` or `protocols.elastic_averaging` made, or its lowered program.
+      optimizer: the local one: a rule of `sgdlab.rules`, whose hyperparameters are data of the compiled program, or any
+        optax transform. Every gradient is fresh: its delay is 1.
+      grad_fn: `(params, batch) -> (grads, aux)`; scalar leaves of aux are recorded.
+      params: initial parameters, a pytree of arrays.
+      batch_fn: `(g) -> batch` for the g-th gradient of the schedule; traced.
+      mode: "event", "wave", or None: event on CPU, wave elsewhere.
+      stats: initial running statistics; each node has its own.
+      fold: `(stats, aux) -> stats`, once per gradient of the node.
+      watch: what to look at on the way; `norms` and `average_decay` do not apply.
+
+    Returns:
+      A `PeerResult`.
+
+    Raises:
+      ValueError: where arguments do not fit each other.
+
+    Example:
+      >>> import jax.numpy as jnp, numpy as np
+      >>> from sgdlab import protocols, rules
+      >>> schedule = protocols.gossip(np.ones((2, 2)), synchronous=True, seed=0)
+      >>> grad_fn = lambda params, batch: (params - batch, {})
+      >>> result = run_peers(schedule, rules.asgd(learning_rate=0.5), grad_fn, jnp.zeros([]), lambda g: g % 2)
+      >>> result.nodes
+      Array([0.125, 0.625], dtype=float32)
+    """
+    watch = watch or Watch()
+    lowered = isinstance(schedule, PeerProgram)
+    if lowered and watch.every not in (None, schedule.every):
+        raise ValueError(f"every={watch.every} comes too late for a program lowered with every={schedule.every}")
+    if watch.norms or watch.average_decay is not None:
+        raise ValueError("watch: norms and average_decay are the server's; peers have none")
+    if (stats is None) != (fold is None):
+        raise ValueError("stats and fold must be given together: fold(stats, aux) -> stats")
+    rule = optimizer if isinstance(optimizer, ServerRule) else server_rule(optimizer)
+    waves = uses_waves(mode, None)
+    program = schedule if lowered else lower_peers(schedule, every=watch.every)
+    if rule.num_workers is not None and rule.num_workers < program.num_nodes:
+        raise ValueError(
+            f"optimizer keeps state for num_workers={rule.num_workers}, but schedule has {program.num_nodes} nodes"
+        )
+    room = program.capacity
+    width = room.width if waves else 0
+    parts = peer_engine.PeerParts(*(as_pytree(f) for f in (rule.receive, rule.update, grad_fn, batch_fn, fold)))
+    engine_mode = peer_engine.PeerMode(width, program.fresh, program.publishes)
+    rows = peer_engine.rows_of(program, width)
+    carry = peer_engine.start(
+        params, stats, as_pytree(rule.init), parts, nodes=program.num_nodes, rows=room.rows, slots=room.slots
+    )
+    evaluations: list[Evaluation] = []
+
+    def look(place: int, gradients: int) -> None:
+        if watch.evaluate is not None:
+            steps = int(np.bincount(program.node[:gradients]).max()) if gradients else 0
+            seconds = float(program.finished[:gradients].max()) if gradients else 0.0
+            seen = _evaluated(watch, *_parameters(carry, program, place), mean_of_nodes(carry.stats))
+            evaluations.append({"gradients": gradients, "updates": steps, "seconds": seconds, **seen})
+            if watch.report is not None:
+                watch.report(evaluations[-1])
+
+    look(0, 0)
+    ends = np.searchsorted(program.waves, program.pauses) if waves else program.pauses
+    begin = 0
+    for place, (end, gradients) in enumerate(zip(ends.tolist(), program.pauses.tolist(), strict=True), start=1):
+        carry = peer_engine.advance(carry, rows, np.int32(begin), np.int32(end), parts, mode=engine_mode)
+        look(place, gradients)
+        begin = end
+    nodes, center = _parameters(carry, program, len(program.pauses))
+    aux = jax.tree.map(lambda array: np.asarray(array)[: program.num_rows], carry.aux)
+    history = PeerHistory(program.node, program.started, program.finished, aux, evaluations)
+    return PeerResult(mean_of_nodes(nodes), nodes, center, carry.state, mean_of_nodes(carry.stats), history)
+
+
+def _parameters(carry: peer_engine.PeerCarry, program: PeerProgram, place: int) -> tuple[Tree, Tree]:
+    """Every node's parameters, and the center's, at the start or a pause."""
+    where = program.newest[place]
+    nodes = jax.tree.map(lambda buffer: buffer[where[: program.num_nodes]], carry.slots)
+    center = jax.tree.map(lambda buffer: buffer[where[-1]], carry.slots) if program.has_center else None
+    return nodes, center
+
+
+def _evaluated(watch: Watch, nodes: Tree, center: Tree, stats: Tree) -> Evaluation:
+    values = dict(watch.evaluate(mean_of_nodes(nodes), stats)) | {"consensus": consensus_distance(nodes)}
+    each = jax.vmap(watch.evaluate, in_axes=(0, None))(nodes, stats)
+    for kind, summary in (("mean", np.mean), ("lowest", np.min), ("highest", np.max)):
+        values |= {f"node_{kind}_{name}": summary(value) for name, value in jax.device_get(each).items()}
+    if center is not None:
+        values |= {f"center_{name}": value for name, value in watch.evaluate(center, stats).items()}
+    return {name: float(value) for name, value in jax.device_get(values).items()}

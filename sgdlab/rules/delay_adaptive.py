@@ -1,0 +1,83 @@
+"""Delay-adaptive step sizes: only gradients later than N updates are scaled down (Mishchenko et al. 2022)."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from sgdlab.rules.hyperparameters import Rate, learning_rate_argument, like, momentum_argument, number, workers_argument
+from sgdlab.rules.server_rule import ServerRule, lifted
+
+
+def scale_by_excess_delay(num_workers: int) -> optax.GradientTransformationExtraArgs:
+    r"""Multiplies what passes through by :math:`N / \max(N, \tau)`, with tau = staleness + 1 the extra `delay`.
+
+    Returns:
+      A stateless optax transform; without a `delay` it changes nothing.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> transform = scale_by_excess_delay(4)
+      >>> [transform.update(jnp.ones(()), transform.init(jnp.ones(())), delay=d)[0].item() for d in (1, 4, 8)]
+      [1.0, 1.0, 0.5]
+    """
+
+    def update(updates, state, params=None, *, delay=1, **extra_args):
+        del params, extra_args
+        factor = num_workers / jnp.maximum(num_workers, delay)
+        return jax.tree.map(lambda leaf: leaf * like(factor, leaf), updates), state
+
+    return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
+
+
+def delay_adaptive(
+    *,
+    learning_rate: Rate,
+    momentum: float = 0.0,
+    nesterov: bool = False,
+    weight_decay: float = 0.0,
+    num_workers: int,
+) -> ServerRule:
+    r"""Asynchronous SGD whose step is cut where a gradient is later than the number of workers explains.
+
+    .. math:: v_{k+1} = \gamma v_k + g_k + \lambda \theta_k, \qquad
+        \theta_{k+1} = \theta_k - \eta_k \frac{N}{\max(N, \tau_k)} v_{k+1}
+
+    The mean delay of N workers that never wait is N, so that only stragglers are scaled down; where no delay is above N
+    it is `asgd`.
+
+    Args:
+      learning_rate: eta, or an optax schedule counted in updates.
+      momentum: gamma in (-1, 1); the paper has none.
+      nesterov: whether the step looks ahead.
+      weight_decay: lambda, added to the gradient at the server's parameters.
+      num_workers: N.
+
+    Returns:
+      A `ServerRule`: `optax.chain(optax.trace, scale_by_excess_delay, optax.scale_by_learning_rate)`.
+
+    Raises:
+      ValueError: where a hyperparameter is not finite or out of its range.
+
+    Source: Mishchenko, Bach, Even and Woodworth 2022, Asynchronous SGD Beats Minibatch SGD Under Arbitrary Delays.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> rule, params = delay_adaptive(learning_rate=1.0, num_workers=4), jnp.ones(1)
+      >>> rule.update(jnp.ones(1), rule.init(params), params, delay=8)[0]
+      Array([-0.5], dtype=float32)
+    """
+    return lifted(
+        _scaled,
+        nesterov=bool(nesterov),
+        learning_rate=learning_rate_argument(learning_rate),
+        momentum=momentum_argument(momentum),
+        weight_decay=number("weight_decay", weight_decay, lower=0.0),
+        num_workers=workers_argument(num_workers),
+    )
+
+
+def _scaled(*, learning_rate: Rate, momentum: Any, weight_decay: Any, num_workers: Any, nesterov: bool):
+    scaling = scale_by_excess_delay(num_workers), optax.scale_by_learning_rate(learning_rate)
+    return optax.add_decayed_weights(weight_decay), optax.chain(optax.trace(momentum, nesterov), *scaling)

@@ -1,0 +1,143 @@
+"""DC-ASGD: a stale gradient is corrected towards the one at today's parameters (Zheng et al. 2017)."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from sgdlab.rules.hyperparameters import (
+    Rate,
+    decay_argument,
+    learning_rate_argument,
+    like,
+    momentum_argument,
+    moving_average,
+    number,
+    rate_at,
+    scale,
+    static,
+)
+from sgdlab.rules.server_rule import ServerRule, Settings, Tree, decayed, rule_of
+
+EPSILON = 1e-7
+"""Added to the mean square below the root; Zheng et al., section 6."""
+
+
+class Compensated(NamedTuple):
+    """The message of a gradient."""
+
+    gradient: Tree  # compensated.
+    square: Tree  # of the raw gradient; empty where the variance control does not adapt.
+
+
+class DelayCompensatedState(NamedTuple):
+    """State of `delay_compensated`."""
+
+    count: jax.Array  # shape=(), dtype=int32: updates.
+    velocity: Tree  # like the parameters.
+    mean_square: Tree  # like the parameters; empty where the variance control does not adapt.
+
+
+def delay_compensated(
+    *,
+    learning_rate: Rate,
+    variance_control: float = 0.04,
+    adaptive: bool = False,
+    mean_square_decay: float = 0.95,
+    momentum: float = 0.0,
+    nesterov: bool = False,
+    weight_decay: float = 0.0,
+) -> ServerRule:
+    r"""Delay-compensated ASGD: the first-order term of the gradient's change since it was computed.
+
+    .. math:: \tilde g_k = g_k + \lambda_k\, g_k \odot g_k \odot (\theta_k - \theta_{read}), \qquad
+        v_{k+1} = \gamma v_k + \tilde g_k, \qquad \theta_{k+1} = \theta_k - \eta_k v_{k+1}
+
+    The diagonal of the outer product of gradients stands for the Hessian's. :math:`\lambda_k = \lambda_0` is DC-ASGD-c;
+    `adaptive` is DC-ASGD-a:
+
+    .. math:: \lambda_k = \lambda_0 / \sqrt{s_k + \epsilon}, \qquad s_k = m s_{k-1} + (1 - m) g_k^2
+
+    A fresh gradient is taken as it is, so that with one worker it is plain SGD.
+
+    Args:
+      learning_rate: eta, or an optax schedule counted in updates.
+      variance_control: lambda_0; the paper uses 0.04 for DC-ASGD-c, 2 for DC-ASGD-a.
+      adaptive: whether lambda is divided by the root of the mean square.
+      mean_square_decay: m.
+      momentum: gamma in (-1, 1); the paper's algorithm has none.
+      nesterov: whether the step looks ahead.
+      weight_decay: added to the gradient, at the server's parameters, before it is compensated.
+
+    Returns:
+      A `ServerRule` with one velocity as state, and `adaptive` one mean square.
+
+    Raises:
+      ValueError: where a hyperparameter is not finite or out of its range.
+
+    Source: Zheng et al. 2017, Asynchronous SGD with Delay Compensation, Algorithm 2 and equation 10.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> rule, params = delay_compensated(learning_rate=1.0, variance_control=0.5), jnp.ones(1)
+      >>> rule.receive(2 * params, rule.init(params), params, worker=0, delay=2, read_params=0 * params).gradient
+      Array([4.], dtype=float32)
+    """
+    return rule_of(
+        _DelayCompensated(
+            learning_rate=learning_rate_argument(learning_rate),
+            variance_control=number("variance_control", variance_control, lower=0.0),
+            mean_square_decay=decay_argument("mean_square_decay", mean_square_decay),
+            momentum=momentum_argument(momentum),
+            weight_decay=number("weight_decay", weight_decay, lower=0.0),
+            adaptive=bool(adaptive),
+            nesterov=bool(nesterov),
+        )
+    )
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class _DelayCompensated(Settings):
+    learning_rate: Rate
+    variance_control: Any
+    mean_square_decay: Any
+    momentum: Any
+    weight_decay: Any
+    adaptive: bool = static()
+    nesterov: bool = static()
+
+    def init(self, params: Tree, **extra: Any) -> DelayCompensatedState:
+        del extra
+        zeros = optax.tree.zeros_like(params)
+        return DelayCompensatedState(jnp.zeros([], jnp.int32), zeros, zeros if self.adaptive else ())
+
+    def receive(
+        self, grads: Tree, state: DelayCompensatedState, params: Tree, *, read_params: Tree, **extra: Any
+    ) -> Compensated:
+        del extra
+        raw = decayed(grads, params, self.weight_decay)
+        square = jax.tree.map(jnp.square, raw)
+        control = jax.tree.map(lambda g: like(self.variance_control, g), raw)
+        if self.adaptive:
+            mean = moving_average(state.mean_square, square, self.mean_square_decay)
+            control = jax.tree.map(lambda c, s: c / jnp.sqrt(s + like(EPSILON, s)), control, mean)
+        gradient = jax.tree.map(
+            lambda g, c, s, now, then: g + c * s * (now - then), raw, control, square, params, read_params
+        )
+        return Compensated(gradient, square if self.adaptive else ())
+
+    def update(
+        self, message: Compensated, state: DelayCompensatedState, params: Tree, **extra: Any
+    ) -> tuple[Tree, DelayCompensatedState]:
+        del params, extra
+        velocity = optax.tree.add(message.gradient, scale(state.velocity, self.momentum))
+        step = optax.tree.add(message.gradient, scale(velocity, self.momentum)) if self.nesterov else velocity
+        new_state = DelayCompensatedState(
+            count=optax.safe_increment(state.count),
+            velocity=velocity,
+            mean_square=moving_average(state.mean_square, message.square, self.mean_square_decay),
+        )
+        return scale(step, -rate_at(self.learning_rate, state.count)), new_state

@@ -1,0 +1,85 @@
+"""An exponential penalty on staleness (Chan and Lane 2014)."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from sgdlab.rules.hyperparameters import Rate, learning_rate_argument, like, momentum_argument, number
+from sgdlab.rules.server_rule import ServerRule, lifted
+
+
+def scale_by_exponential_delay(penalty: float) -> optax.GradientTransformationExtraArgs:
+    r"""Multiplies what passes through by :math:`e^{-\beta (\tau - 1)}`, with tau = staleness + 1 the extra `delay`.
+
+    Returns:
+      A stateless optax transform; without a `delay` it changes nothing.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> transform = scale_by_exponential_delay(jnp.log(2.0))
+      >>> transform.update(jnp.ones(1), transform.init(jnp.ones(1)), delay=3)[0]
+      Array([0.25], dtype=float32)
+    """
+
+    def update(updates, state, params=None, *, delay=1, **extra_args):
+        del params, extra_args
+        factor = jnp.exp(-penalty * (jnp.asarray(delay) - 1))
+        return jax.tree.map(lambda leaf: leaf * like(factor, leaf), updates), state
+
+    return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
+
+
+def exponential_penalty(
+    *,
+    learning_rate: Rate,
+    penalty: float = 0.1,
+    momentum: float = 0.9,
+    nesterov: bool = True,
+    weight_decay: float = 0.0,
+) -> ServerRule:
+    r"""Stale gradients count exponentially less.
+
+    .. math:: v_{k+1} = \gamma v_k + e^{-\beta (\tau_k - 1)} (g_k + \lambda \theta_k), \qquad
+        \theta_{k+1} = \theta_k - \eta_k v_{k+1}
+
+    With `nesterov`, :math:`v_{k+1}` in the step is :math:`\gamma v_{k+1}` plus the penalised gradient. A penalty of 0,
+    or no staleness, makes it NAG. Beyond some ten workers the factor all but stops the training, which is what
+    Zhang et al. 2015b divide by the delay for.
+
+    Args:
+      learning_rate: eta, or an optax schedule counted in updates.
+      penalty: beta, per update of staleness.
+      momentum: gamma in (-1, 1).
+      nesterov: whether the step looks ahead.
+      weight_decay: lambda, added to the gradient before the penalty.
+
+    Returns:
+      A `ServerRule`: `scale_by_exponential_delay` for each gradient, then NAG.
+
+    Raises:
+      ValueError: where a hyperparameter is not finite or out of its range.
+
+    Source: Chan and Lane 2014, Distributed Asynchronous Optimization of Convolutional Neural Networks; cited by Barkai
+    et al. 2020 and by Zhang et al. 2015b.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> rule, params = exponential_penalty(learning_rate=1.0, penalty=jnp.log(2.0)), jnp.ones(1)
+      >>> rule.receive(jnp.ones(1), rule.init(params), params, worker=0, delay=3, read_params=params)
+      Array([0.25], dtype=float32)
+    """
+    return lifted(
+        _penalised,
+        nesterov=bool(nesterov),
+        learning_rate=learning_rate_argument(learning_rate),
+        momentum=momentum_argument(momentum),
+        weight_decay=number("weight_decay", weight_decay, lower=0.0),
+        penalty=number("penalty", penalty, lower=0.0),
+    )
+
+
+def _penalised(*, learning_rate: Rate, momentum: Any, weight_decay: Any, penalty: Any, nesterov: bool):
+    receive = optax.chain(optax.add_decayed_weights(weight_decay), scale_by_exponential_delay(penalty))
+    return receive, optax.chain(optax.trace(momentum, nesterov), optax.scale_by_learning_rate(learning_rate))
