@@ -46,19 +46,7 @@ def get_config() -> ConfigDict:
     config.network.widths = (32, 64)  # channels of the convolutions, or hidden layers of the perceptron
     config.network.batch_norm = False  # of the conv net
 
-    config.cluster = ConfigDict()
-    config.cluster.num_workers = 8
-    config.cluster.heterogeneous = True  # machines of unequal speed
-    config.cluster.backups = 1  # of backup_workers: workers that an update does not wait for
-
-    config.optimizer = ConfigDict()
-    config.optimizer.learning_rate = 0.05
-    config.optimizer.momentum = 0.9  # of all methods on NAG or DANA; asgd has none
-    config.optimizer.adam_learning_rate = 0.003
-    config.optimizer.b1 = 0.9
-    config.optimizer.b2 = 0.999
-    config.optimizer.weight_decay = 0.0005
-    config.optimizer.granularity = "parameter"  # of the gap: or "layer", "global"
+    config.cluster, config.protocol, config.optimizer = _cluster(), _protocol(), _optimizer()
 
     config.schedule = ConfigDict()
     config.schedule.warmup_epochs = 5.0
@@ -67,3 +55,58 @@ def get_config() -> ConfigDict:
     config.schedule.factor = 0.1  # step and exponential: what the rate is multiplied by
     config.schedule.period = 10.0  # exponential: epochs for one factor
     return config
+
+
+def _cluster() -> ConfigDict:
+    """The machines and the messages between them."""
+    cluster = ConfigDict()
+    cluster.num_workers = 8
+    cluster.heterogeneous = True  # machines of unequal speed
+    cluster.backups = 1  # of backup_workers: workers that an update does not wait for
+
+    cluster.delays = ConfigDict()  # of servers' responses, for partial
+    cluster.delays.base_seconds = 0.2  # the mean run-time is batch_size seconds
+    cluster.delays.base_shape = 2.0
+    cluster.delays.late_share = 0.0016
+    cluster.delays.late_seconds = 16.0
+    return cluster
+
+
+def _protocol() -> ConfigDict:
+    """Whom the methods wait for; sgdlab/waiting.py says which of them takes what."""
+    protocol = ConfigDict()
+    protocol.push_at_least = 0.75  # timeout, partial: of the workers, a share (or how many: 3)
+    protocol.push_timeout = 4.0  # timeout, partial: seconds that an update waits longer
+    protocol.interrupt = False  # timeout, ringmaster: late workers give their gradient up
+    protocol.num_blocks = 4  # partial: servers; layerwise: layers
+    protocol.pull_at_least = 0.75  # partial: of the blocks that a worker waits for
+    protocol.pull_timeout = 0.0
+    protocol.keep_newer = False
+    protocol.reads = "start"  # layerwise: or "forward"
+    protocol.pushes = "backward"  # layerwise: or "end"
+    protocol.backward_share = 2 / 3
+    protocol.gradients_per_update = 4  # softsync, rennala
+    protocol.bound = 2  # bounded_staleness
+    protocol.max_delay = config_dict.placeholder(int)  # ringmaster; by default the number of workers
+    protocol.average_staleness = config_dict.placeholder(float)  # simulated_staleness; by default workers - 1
+    protocol.ramp_epochs = 3.0
+    protocol.period = 1  # peers: gradients from one averaging to the next
+    protocol.rounds = False  # peers: synchronous rounds instead of a clock for each node
+    protocol.beta = config_dict.placeholder(float)  # elastic_averaging; by default 0.8 / workers
+    return protocol
+
+
+def _optimizer() -> ConfigDict:
+    """What the rules do; sgdlab/methods.py says which of them takes what."""
+    optimizer = ConfigDict()
+    optimizer.learning_rate = 0.05
+    optimizer.momentum = 0.9  # of all methods on NAG or DANA; asgd has none
+    optimizer.adam_learning_rate = 0.003
+    optimizer.b1 = 0.9
+    optimizer.b2 = 0.999
+    optimizer.weight_decay = 0.0005
+    optimizer.penalty = 0.1  # exponential_penalty: per update of staleness
+    optimizer.variance_control = 0.04  # delay_compensated; 2.0 where adaptive
+    optimizer.adaptive = False
+    optimizer.granularity = "parameter"  # of the gap: or "layer", "global"
+    return optimizer

@@ -25,14 +25,15 @@ CONFIG = config_flags.DEFINE_config_file("config", None, "Configuration file; it
 WORKDIR = flags.DEFINE_string("workdir", None, "Where to leave the results; by default as above.")
 
 
-def run(main: Callable[[Sequence[str]], None], usage: str) -> None:
+def run(main: Callable[[Sequence[str]], None], usage: str, *, configured: bool = True) -> None:
     """Parses flags and calls `main`; a UsageError is said in one line.
 
     Args:
       main: what to do.
       usage: the module's docstring, which --help begins with.
+      configured: the command takes a configuration; those that draw a paper's figure have their own.
     """
-    app.run(lambda argv: _guarded(main, argv), flags_parser=lambda argv: _parsed(list(argv), usage))
+    app.run(lambda argv: _guarded(main, argv), flags_parser=lambda argv: _parsed(list(argv), usage, configured))
 
 
 def _guarded(main: Callable[[Sequence[str]], None], argv: Sequence[str]) -> None:
@@ -53,10 +54,13 @@ def _guarded(main: Callable[[Sequence[str]], None], argv: Sequence[str]) -> None
         sys.exit(130)
 
 
-def _parsed(argv: list[str], usage: str) -> list[str]:
+def _parsed(argv: list[str], usage: str, configured: bool) -> list[str]:
     asks = {"--help", "-help", "-h", "--helpfull", "--helpshort"}
     given = [arg for arg in argv if arg not in asks]
-    if not any(arg.lstrip("-").split("=")[0] == "config" for arg in given[1:]):
+    with_config = [arg for arg in given[1:] if re.split(r"[.=]", arg.lstrip("-"))[0] == "config"]
+    if with_config and not configured:
+        _fail(f"{with_config[0]} is not a flag of this command: it has its own configuration; --help lists its flags")
+    if configured and not any(arg.lstrip("-").split("=")[0] == "config" for arg in given[1:]):
         given.insert(1, f"--config={DEFAULT_CONFIG}")
     try:
         remaining = flags.FLAGS(given)
@@ -66,11 +70,12 @@ def _parsed(argv: list[str], usage: str) -> list[str]:
         message = re.sub(r"invalid literal for int\(\).*", "must be a whole number", " ".join(str(error).split()))
         _fail(re.sub(r"could not convert string to float.*", "must be a number", message))
     try:
-        flags.FLAGS.config.items()
+        if configured:
+            flags.FLAGS.config.items()
     except OSError:  # ml_collections reports a file that it could not load at its first use
         _fail(f"--config={config_flags.get_config_filename(flags.FLAGS['config'])} must be a configuration file")
     if asks & set(argv):
-        _help(usage)
+        _help(usage, configured)
         sys.exit(0)
     return remaining
 
@@ -87,12 +92,16 @@ def _fail(message: str) -> None:
     sys.exit(2)
 
 
-def _help(usage: str) -> None:
+def _help(usage: str, configured: bool) -> None:
     print(f"{usage.strip()}\n\nFlags:")
     for flag in sorted(_own_flags(), key=lambda flag: flag.name):
+        if flag.name == "config" and not configured:
+            continue
         default = f" (default: {flag.default_as_str})" if flag.default is not None else ""
         default = f" (default: {DEFAULT_CONFIG})" if flag.name == "config" else default
         print(f"  --{flag.name}: {flag.help}{default}")
+    if not configured:
+        return
     print("\nEntries of the configuration, each a flag:")
     for name, value in _entries(flags.FLAGS.config):
         print(f"  --config.{name}={value}")

@@ -9,7 +9,8 @@ from ml_collections import ConfigDict
 
 from sgdlab import cluster, data, learning_rates, protocols, replay, validate
 from sgdlab.methods import METHODS, Method
-from sgdlab.schedule import Schedule
+from sgdlab.peer_schedule import PeerSchedule
+from sgdlab.waiting import AnySchedule
 
 STREAMS = {"parameters": 0, "batches": 1, "runtimes": 2}
 """One seed drives three independent streams of random numbers."""
@@ -22,23 +23,24 @@ class Plan:
     Attributes:
       config: the configuration.
       schedule: who computes what, and when.
-      rates: float64[U], the learning rate of each update.
+      rates: float64[U], the learning rate of each update (of each node's own steps, where there is no server).
       num_gradients: gradients to use.
       batches_per_epoch: gradients that use one epoch of data.
       speedup: used gradients per second, over those of synchronous SGD on the same cluster.
     """
 
     config: ConfigDict
-    schedule: Schedule
+    schedule: AnySchedule
     rates: np.ndarray
     num_gradients: int
     batches_per_epoch: int
     speedup: float
 
     @functools.cached_property
-    def program(self) -> replay.Program:
+    def program(self) -> replay.Program | replay.BlockProgram | replay.PeerProgram:
         """The lowered schedule, with a pause for every look."""
-        return replay.lower(self.schedule, every=math.ceil(self.num_gradients / self.config.evaluations))
+        lower = replay.lower_peers if isinstance(self.schedule, PeerSchedule) else replay.lower
+        return lower(self.schedule, every=math.ceil(self.num_gradients / self.config.evaluations))
 
 
 @functools.cache
@@ -67,12 +69,17 @@ def make_plan(config: ConfigDict) -> Plan:
     method, workers = METHODS[config.method], config.cluster.num_workers
     per_epoch = len(dataset(config.dataset)[0]) // config.batch_size
     num_gradients = math.ceil(config.epochs * per_epoch)
-    per_update = method.gradients_per_update(config)
-    schedule = _schedule(config, method, num_gradients)
-    optimizer = config.optimizer
+    try:
+        schedule = _schedule(config, method, num_gradients)
+    except protocols.NotEnoughRuntimes:
+        raise
+    except ValueError as error:
+        raise validate.ConfigError(f"--config.protocol: {error}") from error
+    optimizer, per_update = config.optimizer, gradients_per_update(schedule)
     rates = learning_rates.rates(
         config.schedule,
-        peak=(optimizer.adam_learning_rate if method.is_adam else optimizer.learning_rate) * per_update,
+        peak=(optimizer.adam_learning_rate if method.is_adam else optimizer.learning_rate)
+        * (per_update if method.averages else 1),
         num_workers=workers,
         epochs=config.epochs,
         updates_per_epoch=per_epoch / per_update,
@@ -82,7 +89,14 @@ def make_plan(config: ConfigDict) -> Plan:
     return Plan(config, schedule, rates, num_gradients, per_epoch, speedup)
 
 
-def _schedule(config: ConfigDict, method: Method, num_gradients: int) -> Schedule:
+def gradients_per_update(schedule: AnySchedule) -> float:
+    """How many gradients are used for one update of a block, or for one step of each node."""
+    if isinstance(schedule, PeerSchedule):
+        return schedule.num_nodes
+    return float(schedule.used().sum(axis=0).mean()) / max(schedule.num_updates, 1)
+
+
+def _schedule(config: ConfigDict, method: Method, num_gradients: int) -> AnySchedule:
     workers = config.cluster.num_workers
     return protocols.with_enough_rows(
         method.protocol(config, num_gradients),

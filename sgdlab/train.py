@@ -13,10 +13,11 @@ from ml_collections import ConfigDict
 
 from sgdlab import data, models, replay
 from sgdlab.methods import METHODS
+from sgdlab.peer_schedule import PeerSchedule
 from sgdlab.plan import Plan, dataset, seed_of
 from sgdlab.replay.watch import Evaluation
 from sgdlab.results import metrics
-from sgdlab.schedule import Schedule
+from sgdlab.waiting import AnySchedule
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,12 +31,15 @@ class Run:
     """
 
     records: list[dict[str, Any]]
-    result: replay.Result
-    schedule: Schedule
+    result: replay.Result | replay.PeerResult
+    schedule: AnySchedule
 
 
 def train(
-    plan: Plan, *, capacity: replay.Capacity | None = None, report: Callable[[Evaluation], None] | None = None
+    plan: Plan,
+    *,
+    capacity: replay.Capacity | replay.PeerCapacity | None = None,
+    report: Callable[[Evaluation], None] | None = None,
 ) -> Run:
     """Executes a plan.
 
@@ -63,9 +67,11 @@ def train(
     network = classifier(config)
     test = _on_device(test_set)
     begun = time.perf_counter()
-    result = replay.run(
+    peers = METHODS[config.method].peers
+    execute = replay.run_peers if peers else replay.run
+    result = execute(
         program,
-        METHODS[config.method].make_rule(config, _padded(plan.rates, capacity.rows), _bucket(capacity, program)),
+        METHODS[config.method].make_rule(config, _padded(plan.rates, capacity.rows), _bucket(capacity, plan.schedule)),
         network.grad_fn,
         network.params,
         _batches(plan, train_set, capacity),
@@ -75,8 +81,8 @@ def train(
         watch=replay.Watch(
             evaluate=lambda params, stats: network.evaluate(params, stats, test),
             report=report,
-            average_decay=config.average_decay,
-            norms=True,
+            average_decay=None if peers else config.average_decay,
+            norms=not peers,
         ),
     )
     final = {name: float(v) for name, v in network.evaluate(result.params, result.stats, _on_device(train_set)).items()}
@@ -92,7 +98,9 @@ def classifier(config: ConfigDict) -> models.Classifier:
     return models.classifier(models.ConvNet(widths, batch_norm=config.network.batch_norm, rngs=rngs))
 
 
-def _batches(plan: Plan, train_set: data.Images, capacity: replay.Capacity) -> Callable[[jax.Array], models.Batch]:
+def _batches(
+    plan: Plan, train_set: data.Images, capacity: replay.Capacity | replay.PeerCapacity
+) -> Callable[[jax.Array], models.Batch]:
     """Batch k goes to the k-th gradient that is used, whatever was dropped before it: all methods see the same ones."""
     config = plan.config
     order = data.order(
@@ -102,7 +110,9 @@ def _batches(plan: Plan, train_set: data.Images, capacity: replay.Capacity) -> C
         seed=seed_of(config, "batches"),
         replacement=config.replacement,
     )
-    used = plan.schedule.used()[:, 0]
+    if isinstance(plan.schedule, PeerSchedule):  # replay asks for the batches of gradients, which are all used
+        return data.batch_fn(train_set, order)
+    used = plan.schedule.used().any(axis=1)
     # One entry for each row of the schedule, the dropped ones among them; rounded up, so that shapes are shared.
     size = max(2 * capacity.rows, 1 << (used.size - 1).bit_length())
     indices = np.zeros((size, config.batch_size), np.int32)
@@ -114,9 +124,9 @@ def _padded(rates: np.ndarray, size: int) -> np.ndarray:
     return np.concatenate([rates, np.full(max(size - rates.size, 0), rates[-1])])
 
 
-def _bucket(capacity: replay.Capacity, program: replay.Program) -> int:
+def _bucket(capacity: replay.Capacity | replay.PeerCapacity, schedule: AnySchedule) -> int:
     """Workers to keep state for: the slots that programs of this capacity share, or this schedule's workers."""
-    return max(capacity.slots, program.num_workers)
+    return max(capacity.slots, schedule.num_workers)
 
 
 def _on_device(images: data.Images) -> models.Batch:

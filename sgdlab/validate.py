@@ -8,6 +8,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from sgdlab import waiting
 from sgdlab.data import BUILDERS
 from sgdlab.errors import UsageError
 from sgdlab.learning_rates import DECAYS
@@ -33,6 +34,7 @@ def config(config: ConfigDict) -> None:
     for name, least in (("seed", 0), ("batch_size", 1), ("evaluations", 1), ("cluster.num_workers", 1)):
         _whole(config, name, least)
     _backups(config)
+    _protocol(config)
     _number(config, "epochs", above=0)
     _number(config, "target_accuracy", above=0, most=1)
     _number(config, "average_decay", least=0, below=1)
@@ -41,7 +43,8 @@ def config(config: ConfigDict) -> None:
     _number(config, "optimizer.momentum", above=-1, below=1)
     for name in ("b1", "b2"):
         _number(config, f"optimizer.{name}", least=0, below=1)
-    _number(config, "optimizer.weight_decay", least=0)
+    for name in ("weight_decay", "penalty", "variance_control"):
+        _number(config, f"optimizer.{name}", least=0)
     _number(config, "schedule.warmup_epochs", least=0)
     _number(config, "schedule.factor", above=0)
     _number(config, "schedule.period", above=0)
@@ -67,8 +70,34 @@ def batch_size(config: ConfigDict, num_examples: int) -> None:
 def _backups(config: ConfigDict) -> None:
     _whole(config, "cluster.backups", 0)
     backups, workers = config.cluster.backups, config.cluster.num_workers
-    if METHODS[config.method].backups and backups >= workers:
+    if METHODS[config.method].protocol is waiting.backup_workers and backups >= workers:
         _refuse("cluster.backups", backups, f"below cluster.num_workers={workers}: an update needs a gradient")
+
+
+def _protocol(config: ConfigDict) -> None:
+    """What a protocol can only refuse when it knows the workers, it refuses itself."""
+    for name in ("push_at_least", "pull_at_least"):
+        value = _value(config, f"protocol.{name}")
+        number = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+        if not number or not (0 < value <= 1 or (value > 1 and value == int(value))):
+            _refuse(f"protocol.{name}", value, "a whole number of at least 1, or a share above 0.0 and at most 1.0")
+    for name in ("num_blocks", "gradients_per_update", "period"):
+        _whole(config, f"protocol.{name}", 1)
+    _whole(config, "protocol.bound", 0)
+    if config.protocol.max_delay is not None:
+        _whole(config, "protocol.max_delay", 1)
+    for name in ("push_timeout", "pull_timeout", "ramp_epochs"):
+        _number(config, f"protocol.{name}", least=0)
+    for name in ("average_staleness", "beta"):
+        if _value(config, f"protocol.{name}") is not None:
+            _number(config, f"protocol.{name}", least=0)
+    _one_of(config, "protocol.reads", ("start", "forward"))
+    _one_of(config, "protocol.pushes", ("end", "backward"))
+    _number(config, "protocol.backward_share", above=0, most=1)
+    for name in ("base_seconds", "late_seconds"):
+        _number(config, f"cluster.delays.{name}", least=0)
+    _number(config, "cluster.delays.base_shape", above=0)
+    _number(config, "cluster.delays.late_share", least=0, most=1)
 
 
 def _value(config: ConfigDict, name: str) -> Any:

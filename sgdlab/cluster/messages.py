@@ -43,6 +43,7 @@ class MessageDelays:
         arguments.real("late_seconds", self.late_seconds, least=0)
 
     def draw(self, shape: tuple[int, ...], generator: np.random.Generator) -> np.ndarray:
-        """float64[shape], seconds."""
-        base = generator.gamma(self.base_shape, self.base_seconds / self.base_shape, shape)
-        return base + self.late_seconds * (generator.random(shape) < self.late_share)
+        """float64[shape], seconds; more rows, along the first axis, change nothing of the earlier ones."""
+        small, late = generator.spawn(2)
+        base = small.gamma(self.base_shape, self.base_seconds / self.base_shape, shape)
+        return base + self.late_seconds * (late.random(shape) < self.late_share)

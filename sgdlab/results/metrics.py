@@ -6,11 +6,15 @@ from typing import Any
 import numpy as np
 
 from sgdlab.methods import METHODS
+from sgdlab.peer_schedule import PeerSchedule
 from sgdlab.plan import Plan
-from sgdlab.replay.run import History, Result
+from sgdlab.replay import History, PeerResult, Result
+from sgdlab.waiting import AnySchedule
 
 
-def records(plan: Plan, result: Result, final: dict[str, float], compute_seconds: float) -> list[dict[str, Any]]:
+def records(
+    plan: Plan, result: Result | PeerResult, final: dict[str, float], compute_seconds: float
+) -> list[dict[str, Any]]:
     """Turns a run into the records of its metrics file.
 
     Args:
@@ -24,7 +28,10 @@ def records(plan: Plan, result: Result, final: dict[str, float], compute_seconds
       looks, `train_loss`, `staleness` and `gap` are means over the gradients.
     """
     config, history = plan.config, result.history
-    gaps = gap(history, plan.rates)
+    if isinstance(result, PeerResult):
+        gaps = staleness = np.empty(0)
+    else:
+        gaps, staleness = gap(history, plan.rates), history.delay - 1
     looks, before = [], 0
     for evaluation in history.evaluations:
         now = evaluation["gradients"]
@@ -37,9 +44,11 @@ def records(plan: Plan, result: Result, final: dict[str, float], compute_seconds
                 "seconds": evaluation["seconds"],
                 "test_loss": evaluation["loss"],
                 "test_accuracy": evaluation["accuracy"],
-                "average_accuracy": evaluation["average_accuracy"],
+                "average_accuracy": evaluation.get("average_accuracy"),
+                "worst_accuracy": evaluation.get("node_lowest_accuracy"),
+                "consensus": evaluation.get("consensus"),
                 "train_loss": _mean(history.aux["loss"][before:now]),
-                "staleness": _mean(history.delay[before:now] - 1),
+                "staleness": _mean(staleness[before:now]),
                 "gap": _mean(gaps[before:now]),
             }
         )
@@ -63,19 +72,30 @@ def _summary(plan: Plan, looks: list[dict[str, Any]], final: dict[str, float], g
         "test_accuracy": last["test_accuracy"],
         "train_accuracy": final["accuracy"],
         "average_accuracy": last["average_accuracy"],
+        "worst_accuracy": last["worst_accuracy"],
+        "consensus": last["consensus"],
         "test_loss": last["test_loss"],
         "train_loss": final["loss"],
         "gradients": last["gradients"],
         "updates": last["updates"],
-        "dropped": int(schedule.dropped().all(axis=1).sum()),
         "epochs": last["epoch"],
         "seconds": last["seconds"],
         "speedup": plan.speedup,
         "seconds_to_target": reached["seconds"] if reached else None,
         "epochs_to_target": reached["epoch"] if reached else None,
-        "staleness": float(schedule.staleness().mean()),
         "gap": _mean(gaps),
         "idle_share": float(schedule.idle_share().mean()),
+        **_of_a_server(schedule),
+    }
+
+
+def _of_a_server(schedule: AnySchedule) -> dict[str, Any]:
+    """What peers do not know: they use every gradient at once."""
+    if isinstance(schedule, PeerSchedule):
+        return {"dropped": 0, "staleness": None, "wasted_share": 0.0}
+    return {
+        "dropped": int(schedule.dropped().all(axis=1).sum()),
+        "staleness": float(schedule.staleness().mean()),
         "wasted_share": float(schedule.wasted_share().mean()),
     }
 
@@ -101,21 +121,34 @@ def gap(history: History, rates: np.ndarray) -> np.ndarray:
         C = \eta_{max} \sqrt{\operatorname{mean}_{j < k} (\|\theta_{j+1} - \theta_j\| / \eta_j)^2}
 
     Args:
-      history: with distances and steps (`Watch.norms`).
+      history: with distances and steps (`Watch.norms`). Of several blocks, each counts from its own updates, and the
+        squares of distances and of steps add up over those that used the gradient.
       rates: float64[U], the learning rate of each update.
 
     Returns:
       float64[R]; 1 before the first update.
     """
-    ends = np.flatnonzero(np.diff(history.update, append=-1))
-    rate = rates[np.minimum(history.update[ends], rates.size - 1)]
+    columns = history.update.shape[1] if history.update.ndim > 1 else 1
+    used, update = (array.reshape(-1, columns) for array in (history.update >= 0, history.update))
+    distance, step = (array.reshape(-1, columns).astype(float) for array in (history.distance, history.step))
+    far, reach = np.zeros(len(update)), np.zeros(len(update))
     with np.errstate(all="ignore"):  # a diverged run has infinite steps; a rate can have decayed to 0
-        squares = np.where(rate > 0, (history.step[ends].astype(float) / rate) ** 2, 0.0)
-        mean = np.cumsum(squares) / np.maximum(np.cumsum(rate > 0), 1)
-        reach = rates.max() * np.sqrt(np.concatenate([[np.nan], mean]))[history.update]
-        gaps = history.distance.astype(float) / reach + 1
-    return np.where(history.update == 0, 1.0, gaps)
+        for block in range(columns):
+            rows = np.flatnonzero(used[:, block])
+            rows = rows[np.argsort(update[rows, block], kind="stable")]
+            entered = update[rows, block]
+            ends = np.flatnonzero(np.diff(entered, append=-1))
+            rate = rates[np.minimum(entered[ends], rates.size - 1)]
+            squares = np.where(rate > 0, (step[rows[ends], block] / rate) ** 2, 0.0)
+            mean = np.cumsum(squares) / np.maximum(np.cumsum(rate > 0), 1)
+            reach[rows] += np.concatenate([[0.0], mean])[entered]
+            far[rows] += distance[rows, block] ** 2
+        gaps = np.sqrt(far) / (rates.max() * np.sqrt(reach)) + 1
+    return np.where(np.where(used, update, 0).max(axis=1) == 0, 1.0, gaps)
 
 
 def _mean(values: np.ndarray) -> float:
+    """The mean; NaN entries of a column each are of blocks that did not use the gradient."""
+    if values.ndim > 1:
+        values = values[~np.isnan(values)]
     return float(np.mean(values, dtype=float)) if values.size else math.nan

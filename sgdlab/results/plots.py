@@ -112,7 +112,7 @@ def staleness_and_gap(groups: Sequence[Group]) -> Figure:
         figure = _figure(ours)
         for axes, methods in _panels(figure, ours):
             here = [g for m in methods for g in ours if g.method == m]
-            asynchronous = [g for g in here if not METHODS[g.method].synchronous]
+            asynchronous = [g for g in here if METHODS[g.method].never_waits]
             if asynchronous:
                 epochs, staleness = asynchronous[0].curve("epoch", "staleness")
                 axes.plot(epochs, np.add(staleness, 1), color="black", linestyle=":", label="delay, asynchronous")

@@ -78,7 +78,7 @@ def reading(groups: Sequence[Group], config: Mapping[str, Any]) -> list[str]:
             sentences.append(f"Of the methods that did not diverge there, {worst.title} is lowest ({_percent(worst)}).")
     lost = [f"{g.title} at {g.num_workers} ({g.num_diverged} of {len(g.runs)} seeds)" for g in ours if g.num_diverged]
     sentences.append(f"Diverged: {_listed(lost)}." if lost else "No run diverged.")
-    speeds = [g.spread("speedup").mean for g in crowd if not METHODS[g.method].synchronous]
+    speeds = [g.spread("speedup").mean for g in crowd if METHODS[g.method].never_waits]
     if speeds:
         sentences.append(
             f"Without waiting, {most} workers deliver {min(speeds):.1f} times the gradients per second of synchronous "

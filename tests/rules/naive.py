@@ -1,6 +1,7 @@
 """A second parameter server, in plain NumPy: slow, obvious, and written from the papers rather than from sgdlab.
 
-Barkai et al. 2020, Algorithms 1 to 11 and 14, with what the design settles. Parameters are flat dicts of float64
+Barkai et al. 2020, Algorithms 1 to 11 and 14, with what the design settles; further linear scaling (PSP-SGD, Algorithm
+1, line 13), Zheng et al. 2017 (DC-ASGD), Mishchenko et al. 2022 and Chan and Lane 2014. Parameters are flat dicts of float64
 arrays; every version that anybody could have read is kept in a list; nothing is in place, padded or compiled.
 """
 
@@ -87,6 +88,76 @@ class StalenessAwareGradient(Asgd):
 
     def penalised(self, g, read, delay):
         return tree(lambda g: g / delay, g)
+
+
+class LinearScaling(Asgd):
+    """PSP-SGD, Algorithm 1, line 13: theta <- theta - d eta U(mean of d gradients)."""
+
+    d = 0
+
+    def receive(self, g, read, delay):
+        self.d += 1
+        return super().receive(g, read, delay)
+
+    def step_size(self, delay):
+        return self.d * self.eta(self.k)
+
+    def apply(self, g, *, delay, worker):
+        super().apply(g, delay=delay, worker=worker)
+        self.d = 0
+
+
+class DelayAdaptive(Asgd):
+    """Mishchenko et al.: a step is cut where its gradient is later than N updates."""
+
+    def __init__(self, theta, *, num_workers, **rest):
+        super().__init__(theta, **rest)
+        self.num_workers = num_workers
+
+    def step_size(self, delay):
+        return self.eta(self.k) * (self.num_workers / delay if delay > self.num_workers else 1.0)
+
+
+class ExponentialPenalty(Asgd):
+    """Chan and Lane: a gradient counts e^-penalty less for each update that it missed."""
+
+    def __init__(self, theta, *, penalty, **rest):
+        super().__init__(theta, **rest)
+        self.penalty = penalty
+
+    def penalised(self, g, read, delay):
+        missed = delay - 1
+        return tree(lambda g: g / np.exp(self.penalty) ** missed, g)
+
+
+class DelayCompensated(Asgd):
+    """DC-ASGD, Zheng et al. 2017, Algorithm 2; adaptive: equation 10 with the mean square of section 6.
+
+    Of several gradients, each is corrected with the mean square that it would make alone, and then their mean
+    counts.
+    """
+
+    def __init__(self, theta, *, control, adaptive=False, m=0.95, **rest):
+        super().__init__(theta, **rest)
+        self.control, self.adaptive, self.m = control, adaptive, m
+        self.mean_square = self.zeros()
+
+    def folded(self, square):
+        return tree(lambda old, new: self.m * old + (1 - self.m) * new, self.mean_square, square)
+
+    def receive(self, g, read, delay):
+        g = self.decayed(g)
+        square = tree(lambda g: g * g, g)
+        strength = tree(lambda _: self.control, g)
+        if self.adaptive:
+            strength = tree(lambda s: self.control / np.sqrt(s + 1e-7), self.folded(square))
+        hessian = tree(lambda strength, square: strength * square, strength, square)
+        moved = tree(lambda now, then: now - then, self.theta, read)
+        return tree(lambda g, h, moved: g + h * moved, g, hessian, moved), square
+
+    def apply(self, g, square, *, delay, worker):
+        super().apply(g, delay=delay, worker=worker)
+        self.mean_square = self.folded(square)
 
 
 class Measure:

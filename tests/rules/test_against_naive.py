@@ -127,6 +127,56 @@ for _granularity in ("parameter", "layer", "global"):
         ),
         f"adam_gap_aware, {_granularity}": (rules.adam_gap_aware, naive.AdamGapAware, False, _option, _option),
     }
+for _nesterov in (True, False):
+    _name, _option = ("", {}) if _nesterov else (", no nesterov", {"nesterov": False})
+    METHODS |= {
+        f"linear_scaling{_name}": (rules.linear_scaling, naive.LinearScaling, True, _option, {"nesterov": _nesterov}),
+        f"exponential_penalty{_name}": (
+            rules.exponential_penalty,
+            naive.ExponentialPenalty,
+            True,
+            _option | {"penalty": 0.3},
+            {"nesterov": _nesterov, "penalty": 0.3},
+        ),
+        # Few enough workers for half of the delays to be above their number.
+        f"delay_adaptive{', nesterov' if _nesterov else ''}": (
+            rules.delay_adaptive,
+            naive.DelayAdaptive,
+            True,
+            {"nesterov": _nesterov, "num_workers": 2},
+            {"nesterov": _nesterov, "num_workers": 2},
+        ),
+    }
+METHODS |= {
+    "delay_compensated": (
+        rules.delay_compensated,
+        naive.DelayCompensated,
+        True,
+        {"variance_control": 0.1},
+        {"control": 0.1},
+    ),
+    "delay_compensated, nesterov": (
+        rules.delay_compensated,
+        naive.DelayCompensated,
+        True,
+        {"variance_control": 0.04, "nesterov": True},
+        {"control": 0.04, "nesterov": True},
+    ),
+    "delay_compensated, adaptive": (
+        rules.delay_compensated,
+        naive.DelayCompensated,
+        True,
+        {"variance_control": 1.0, "adaptive": True},
+        {"control": 1.0, "adaptive": True},
+    ),
+    "delay_compensated, adaptive, fast": (
+        rules.delay_compensated,
+        naive.DelayCompensated,
+        True,
+        {"variance_control": 0.5, "adaptive": True, "mean_square_decay": 0.3},
+        {"control": 0.5, "adaptive": True, "m": 0.3},
+    ),
+}
 METHODS["gap_aware, no nesterov"] = (rules.gap_aware, naive.GapAware, True, {"nesterov": False}, {})
 
 each_method = pytest.mark.parametrize("method", METHODS)

@@ -21,6 +21,10 @@ ON_MOMENTUM = {
     "dana": functools.partial(rules.dana, num_workers=2),
     "dana_staleness_aware": functools.partial(rules.dana_staleness_aware, num_workers=2),
     "dana_gap_aware": functools.partial(rules.dana_gap_aware, num_workers=2),
+    "linear_scaling": rules.linear_scaling,
+    "delay_adaptive": functools.partial(rules.delay_adaptive, num_workers=2),
+    "delay_compensated": rules.delay_compensated,
+    "exponential_penalty": rules.exponential_penalty,
 }
 ADAMS = {
     "adam": rules.adam,
@@ -30,6 +34,12 @@ ADAMS = {
 ALL = ON_MOMENTUM | ADAMS
 GAPS = {name: factory for name, factory in ALL.items() if "gap" in name}
 DANAS = {"dana": rules.dana, "dana_staleness_aware": rules.dana_staleness_aware, "dana_gap_aware": rules.dana_gap_aware}
+COUNTS_WORKERS = DANAS | {"delay_adaptive": rules.delay_adaptive}
+COMPENSATED = {
+    "delay_compensated": rules.delay_compensated,
+    "delay_compensated, adaptive": functools.partial(rules.delay_compensated, adaptive=True),
+}
+EXPONENTIAL = {"exponential_penalty": rules.exponential_penalty}
 
 NAN, INFINITE = math.nan, math.inf
 CASES = [
@@ -38,6 +48,9 @@ CASES = [
     *((ON_MOMENTUM, "momentum", value) for value in (NAN, INFINITE, 1.0, 1, -1.0, 1.5, -2.0)),
     *((ADAMS, name, value) for name in ("b1", "b2") for value in (NAN, INFINITE, 1.0, 1, 1.5, -0.1)),
     *((ADAMS, "eps", value) for value in (NAN, INFINITE, -1e-8)),
+    *((COMPENSATED, "variance_control", value) for value in (NAN, INFINITE, -INFINITE, -0.04, -1)),
+    *((COMPENSATED, "mean_square_decay", value) for value in (NAN, INFINITE, 1.0, 1, 1.5, -0.1)),
+    *((EXPONENTIAL, "penalty", value) for value in (NAN, INFINITE, -0.1, -1)),
     *((GAPS, "max_learning_rate", value) for value in (NAN, INFINITE, 0.0, 0, -0.1)),
 ]
 
@@ -69,6 +82,10 @@ def test_bad_numbers(factory, argument, value):
         (rules.gap_aware, "weight_decay", NAN),
         (rules.gap_aware, "max_learning_rate", 0.0),
         (rules.adam, "b1", 1.0),
+        (rules.linear_scaling, "momentum", -1.0),
+        (rules.delay_compensated, "variance_control", -0.5),
+        (rules.delay_compensated, "mean_square_decay", 1.0),
+        (rules.exponential_penalty, "penalty", NAN),
     ],
 )
 def test_bad_numbers_in_arrays(factory, argument, value, kind):
@@ -79,15 +96,24 @@ def test_bad_numbers_in_arrays(factory, argument, value, kind):
 @pytest.mark.parametrize("value", ["0.1", None, True, [0.1], 1j])
 @pytest.mark.parametrize(
     ("factory", "argument"),
-    [(rules.asgd, "learning_rate"), (rules.asgd, "momentum"), (rules.adam, "b2"), (rules.gap_aware, "weight_decay")],
+    [
+        (rules.asgd, "learning_rate"),
+        (rules.asgd, "momentum"),
+        (rules.adam, "b2"),
+        (rules.gap_aware, "weight_decay"),
+        (rules.linear_scaling, "learning_rate"),
+        (rules.delay_compensated, "variance_control"),
+        (rules.delay_compensated, "mean_square_decay"),
+        (rules.exponential_penalty, "penalty"),
+    ],
 )
 def test_what_is_no_number(factory, argument, value):
     with pytest.raises(ValueError, match=rf"^{argument}={re.escape(repr(value))} must be a number"):
         factory(**({"learning_rate": 0.1} | {argument: value}))
 
 
-@pytest.mark.parametrize("factory", DANAS.values(), ids=DANAS)
-@pytest.mark.parametrize("value", [0, -1, 2.0, 1.5, "4", None])
+@pytest.mark.parametrize("factory", COUNTS_WORKERS.values(), ids=COUNTS_WORKERS)
+@pytest.mark.parametrize("value", [0, -1, 2.0, 1.5, "4", None, True])
 def test_bad_numbers_of_workers(factory, value):
     with pytest.raises(ValueError, match=rf"^num_workers={re.escape(repr(value))} must be a whole number"):
         factory(learning_rate=0.1, num_workers=value)
@@ -160,3 +186,17 @@ def test_positional_arguments_are_refused():
     for factory in ALL.values():
         with pytest.raises(TypeError):
             factory(0.1)
+
+
+def test_the_ends_of_the_other_ranges_are_allowed():
+    rules.delay_compensated(learning_rate=0.1, variance_control=0.0, mean_square_decay=0.0, adaptive=True)
+    rules.exponential_penalty(learning_rate=0.1, penalty=0)
+    rules.delay_adaptive(learning_rate=0.1, num_workers=1)
+
+
+def test_delay_adaptive_keeps_nothing_per_worker():
+    """num_workers is a number of its formula, and fits any schedule."""
+    rule = rules.delay_adaptive(learning_rate=0.1, num_workers=2)
+    assert rule.num_workers is None
+    schedule = protocols.asynchronous(np.ones((2, 3)))
+    replay.run(schedule, rule, lambda params, batch: (params, {}), jnp.ones(2), lambda row: row)

@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from sgdlab import protocols, replay, rules
+from sgdlab import Schedule, protocols, replay, rules
 
 STEPS = 25
 RATE, GAMMA, DECAY = 0.07, 0.8, 0.02
@@ -104,6 +104,19 @@ SERIAL = [
     (rules.adam, MOMENTS, ADAM),
     (rules.adam_staleness_aware, MOMENTS, ADAM),
     *((factory, MOMENTS, ADAM) for factory in granularities(rules.adam_gap_aware)),
+    (rules.linear_scaling, WITH_MOMENTUM, NAG),
+    (rules.linear_scaling, WITH_MOMENTUM | {"nesterov": False}, MOMENTUM),
+    (rules.exponential_penalty, WITH_MOMENTUM, NAG),
+    (rules.exponential_penalty, WITH_MOMENTUM | {"nesterov": False}, MOMENTUM),
+    *(
+        (functools.partial(factory, **options), more, tx)
+        for factory, options in (
+            (rules.delay_adaptive, {"num_workers": 1}),
+            (rules.delay_compensated, {"variance_control": 0.7}),
+            (rules.delay_compensated, {"variance_control": 0.7, "adaptive": True}),
+        )
+        for more, tx in (({}, SGD), (WITH_MOMENTUM, MOMENTUM), (WITH_MOMENTUM | {"nesterov": True}, NAG))
+    ),
 ]
 
 
@@ -129,8 +142,16 @@ def test_penalties_on_adam_are_adam_in_synchronous_runs(factory):
     assert_same_path(replayed(rule, schedule), replayed(rules.adam(learning_rate=RATE), schedule))
 
 
+LATER_ON_NAG = [
+    rules.exponential_penalty,
+    functools.partial(rules.delay_adaptive, num_workers=2, nesterov=True),
+    functools.partial(rules.delay_compensated, variance_control=0.5, nesterov=True),
+    functools.partial(rules.delay_compensated, variance_control=0.5, adaptive=True, nesterov=True),
+]
+
+
 def test_all_methods_differ_where_gradients_are_stale():
-    on_nag = [factory(learning_rate=RATE, momentum=GAMMA) for factory in (rules.nag_asgd, *ON_NAG)]
+    on_nag = [factory(learning_rate=RATE, momentum=GAMMA) for factory in (rules.nag_asgd, *ON_NAG, *LATER_ON_NAG)]
     adams = [rules.adam, rules.adam_staleness_aware, *granularities(rules.adam_gap_aware)]
     danas = [rules.dana, rules.dana_staleness_aware, *granularities(rules.dana_gap_aware)]
     paths = [
@@ -214,6 +235,11 @@ def test_dana_without_momentum_is_asgd():
         rules.adam,
         rules.adam_staleness_aware,
         *granularities(rules.adam_gap_aware),
+        rules.linear_scaling,
+        functools.partial(rules.delay_adaptive, num_workers=2),
+        rules.delay_compensated,
+        functools.partial(rules.delay_compensated, adaptive=True),
+        rules.exponential_penalty,
     ],
 )
 def test_weight_decay_meets_the_gradient_before_any_penalty(factory):
@@ -296,6 +322,11 @@ AS_TRANSFORMS = [
     (rules.adam, {}),
     (rules.adam_staleness_aware, {}),
     (rules.adam_gap_aware, {}),
+    (rules.linear_scaling, {}),
+    (rules.delay_adaptive, {"num_workers": 2}),
+    (rules.delay_compensated, {"variance_control": 0.5}),
+    (rules.delay_compensated, {"variance_control": 0.5, "adaptive": True}),
+    (rules.exponential_penalty, {"penalty": 0.4}),
 ]
 
 
@@ -399,3 +430,169 @@ def test_update_learns_how_many_gradients_came_and_how_late():
     rule = rules.server_rule(tx)
     rule.update(start(), rule.init(start()), start(), num_gradients=3, delay=2.5, worker=None, colour="blue")
     assert seen == [(3, 2.5, None, {"colour": "blue"})]
+
+
+def several(size=4):
+    """Updates of several gradients, whose delays differ."""
+    runtimes = np.random.default_rng(2).gamma(4.0, size=(STEPS, 4))
+    base = protocols.asynchronous(runtimes, num_gradients=(STEPS // size) * size)
+    count = base.num_updates
+    return Schedule(
+        worker=base.worker[:count],
+        read=base.read[:count] // size,
+        update=base.update[:count] // size,
+        started=base.started[:count],
+        arrived=base.arrived[:count],
+        applied=base.arrived[size - 1 : count : size],
+        num_workers=base.num_workers,
+    )
+
+
+MOMENTA = [{}, WITH_MOMENTUM, WITH_MOMENTUM | {"nesterov": True}]
+PLAIN = {"momentum": 0.0, "nesterov": False}  # what `asgd` has by default
+
+
+class TestDelayAdaptive:
+    @pytest.mark.parametrize("options", MOMENTA)
+    @pytest.mark.parametrize("schedule", [stale, several])
+    def test_is_asgd_where_no_delay_is_above_the_number_of_workers(self, options, schedule):
+        made = schedule()
+        most = int(made.delay().max())
+        assert most > 1
+        enough, less = (
+            replayed(rules.delay_adaptive(learning_rate=RATE, num_workers=n, **options), made) for n in (most, 1)
+        )
+        expected = replayed(rules.asgd(learning_rate=RATE, **options), made)
+        assert_same_path(enough, expected, rtol=0)
+        assert_different_path(less, expected)
+
+    @pytest.mark.parametrize("options", MOMENTA)
+    def test_of_one_worker_divides_the_step_by_the_delay(self, options):
+        given = replayed(rules.delay_adaptive(learning_rate=RATE, num_workers=1, **options), stale())
+        assert_same_path(given, replayed(rules.staleness_aware(learning_rate=RATE, **PLAIN | options), stale()))
+
+
+class TestExponentialPenalty:
+    @pytest.mark.parametrize("nesterov", [True, False])
+    @pytest.mark.parametrize("schedule", [stale, several])
+    def test_of_nothing_is_momentum_sgd(self, nesterov, schedule):
+        options = {"learning_rate": RATE, "momentum": GAMMA, "nesterov": nesterov}
+        given = replayed(rules.exponential_penalty(penalty=0.0, **options), schedule())
+        assert_same_path(given, replayed(rules.asgd(**options), schedule()), rtol=1e-14)
+
+    def test_is_nag_in_synchronous_runs(self):
+        schedule = protocols.synchronous(np.ones((STEPS, 4)))
+        given = replayed(rules.exponential_penalty(learning_rate=RATE, momentum=GAMMA), schedule)
+        assert_same_path(given, replayed(rules.nag_asgd(learning_rate=RATE, momentum=GAMMA), schedule))
+
+    def test_weight_decay_is_penalised_too(self):
+        message, theta = first_message(rules.exponential_penalty, delay=4, penalty=0.5)
+        jax.tree.map(lambda m, p: np.testing.assert_allclose(m, DECAY * p * np.exp(-1.5), rtol=1e-14), message, theta)
+
+
+class TestDelayCompensated:
+    @pytest.mark.parametrize("options", MOMENTA)
+    @pytest.mark.parametrize("adaptive", [False, True])
+    @pytest.mark.parametrize("schedule", [stale, several])
+    def test_without_variance_control_is_asgd(self, options, adaptive, schedule):
+        rule = rules.delay_compensated(learning_rate=RATE, variance_control=0.0, adaptive=adaptive, **options)
+        expected = replayed(rules.asgd(learning_rate=RATE, **options), schedule())
+        assert_same_path(replayed(rule, schedule()), expected, rtol=1e-14)
+
+    @pytest.mark.parametrize("adaptive", [False, True])
+    def test_is_asgd_in_synchronous_runs(self, adaptive):
+        schedule = protocols.synchronous(np.ones((STEPS, 4)))
+        rule = rules.delay_compensated(learning_rate=RATE, variance_control=0.7, adaptive=adaptive)
+        assert_same_path(replayed(rule, schedule), replayed(rules.asgd(learning_rate=RATE), schedule))
+
+    def test_corrects_to_first_order_where_the_square_is_the_curvature(self):
+        """f(x) = -log x has f'' = (f')^2: with variance control 1 the gradient errs by the square of the distance."""
+        rule, then = rules.delay_compensated(learning_rate=RATE, variance_control=1.0), jnp.asarray([0.7, 1.9])
+        errors = []
+        for moved in (1e-3, 5e-4):
+            now = then + moved
+            message = rule.receive(-1 / then, rule.init(now), now, worker=0, delay=2, read_params=then)
+            errors.append(np.abs(message.gradient + 1 / now))
+        np.testing.assert_allclose(errors[0] / errors[1], 4.0, rtol=2e-3)
+
+    def test_adaptive_compensation_counts_squares_by_their_own_root(self):
+        """Without memory s = g^2, and far above epsilon the correction is variance control times abs(g) (now - then)."""
+        rule = rules.delay_compensated(learning_rate=RATE, variance_control=0.3, adaptive=True, mean_square_decay=0.0)
+        g, now, then = (jnp.asarray(v) for v in ([30.0, -50.0], [1.0, 2.0], [0.5, 4.0]))
+        message = rule.receive(g, rule.init(now), now, worker=0, delay=2, read_params=then)
+        np.testing.assert_allclose(message.gradient, g + 0.3 * np.abs(g) * (now - then), rtol=1e-9)
+
+    def test_keeps_a_mean_square_only_where_it_adapts(self):
+        plain, adaptive = (rules.delay_compensated(learning_rate=RATE, adaptive=a).init(start()) for a in (False, True))
+        assert len(jax.tree.leaves(adaptive)) - len(jax.tree.leaves(plain)) == len(jax.tree.leaves(start()))
+
+
+class TestLinearScaling:
+    @pytest.mark.parametrize("nesterov", [True, False])
+    def test_of_updates_with_one_gradient_is_asgd(self, nesterov):
+        options = {"learning_rate": RATE, "momentum": GAMMA, "nesterov": nesterov}
+        given = replayed(rules.linear_scaling(**options), stale())
+        assert_same_path(given, replayed(rules.asgd(**options), stale()), rtol=1e-14)
+
+    @pytest.mark.parametrize("nesterov", [True, False])
+    @pytest.mark.parametrize("size", [2, 5])
+    def test_is_asgd_with_the_rate_times_the_number_of_gradients(self, nesterov, size):
+        schedule = several(size)
+        assert set(np.bincount(schedule.update[:, 0])) == {size}
+        options = {"momentum": GAMMA, "nesterov": nesterov, "weight_decay": DECAY}
+        given = replayed(rules.linear_scaling(learning_rate=RATE / 5, **options), schedule)
+        assert_same_path(given, replayed(rules.asgd(learning_rate=size * RATE / 5, **options), schedule))
+
+    def test_follows_a_number_that_changes(self):
+        """Four workers that do not all arrive: d differs from update to update, and the velocity holds means."""
+        rule, theta = rules.linear_scaling(learning_rate=RATE, momentum=GAMMA, nesterov=False), jnp.ones(1)
+        state, velocity = rule.init(theta), 0.0
+        for number in (4, 1, 3):
+            updates, state = rule.update(theta, state, theta, num_gradients=number, delay=1, worker=None)
+            velocity = GAMMA * velocity + 1.0
+            np.testing.assert_allclose(updates, [-number * RATE * velocity], rtol=1e-14)
+
+
+DELAYED = rules.scale_by_excess_delay(2)
+PENALISED = rules.scale_by_exponential_delay(0.4)
+SCALED = rules.scale_by_num_gradients()
+DESCEND = optax.scale_by_learning_rate(RATE)
+
+
+@pytest.mark.parametrize("schedule", [stale, several])
+@pytest.mark.parametrize("nesterov", [True, False])
+def test_the_rules_are_chains(nesterov, schedule):
+    """The parts in chains of one's own, lifted by `server_rule`, are the rules; their place in the chain matters."""
+    made, trace, options = schedule(), optax.trace(GAMMA, nesterov), {"momentum": GAMMA, "nesterov": nesterov}
+    options["learning_rate"] = RATE
+    chained = lambda *parts, **more: replayed(rules.server_rule(optax.chain(*parts), **more), made)
+    adaptive = replayed(rules.delay_adaptive(num_workers=2, **options), made)
+    assert_same_path(chained(trace, DELAYED, DESCEND), adaptive, rtol=1e-14)
+    assert_different_path(chained(DELAYED, trace, DESCEND), adaptive)
+    scaled = replayed(rules.linear_scaling(**options), made)
+    assert_same_path(chained(trace, SCALED, DESCEND), scaled, rtol=1e-14)
+    penalised = replayed(rules.exponential_penalty(penalty=0.4, **options), made)
+    assert_same_path(chained(trace, DESCEND, receive=PENALISED), penalised, rtol=1e-14)
+    assert_different_path(chained(trace, PENALISED, DESCEND), penalised)
+    if schedule is stale:  # the penalty of the mean delay is not the mean of the penalised gradients
+        assert_same_path(chained(PENALISED, trace, DESCEND), penalised, rtol=1e-14)
+    else:
+        assert_different_path(chained(PENALISED, trace, DESCEND), penalised)
+
+
+@pytest.mark.parametrize(
+    ("transform", "name", "factor"),
+    [
+        (SCALED, "num_gradients", lambda d: d),
+        (DELAYED, "delay", lambda tau: 2 / tau if tau > 2 else 1.0),
+        (PENALISED, "delay", lambda tau: np.exp(-0.4) ** (tau - 1)),
+    ],
+)
+def test_the_parts_scale(transform, name, factor):
+    tree = start()
+    state = transform.init(tree)
+    assert jax.tree.leaves(state) == []
+    for value in (1, 2, 2.5, 7, 28):
+        scaled, _ = transform.update(tree, state, **{name: value}, worker=0, colour="blue")
+        jax.tree.map(lambda s, t, v=value: np.testing.assert_allclose(s, factor(v) * t, rtol=1e-14), scaled, tree)
+    jax.tree.map(np.testing.assert_array_equal, transform.update(tree, state)[0], tree)
