@@ -1,4 +1,4 @@
-"""What the commands that draw a paper's table or figure share: where results go, and the paper's numbers beside ours."""
+"""What the commands that draw a table or figure of a paper share: where results go, its numbers beside ours."""
 
 import csv
 import io

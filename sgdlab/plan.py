@@ -23,7 +23,7 @@ class Plan:
     Attributes:
       config: the configuration.
       schedule: who computes what, and when.
-      rates: float64[U], the learning rate of each update (of each node's own steps, where there is no server).
+      rates: float64[U], the learning rate of each update; of each gradient, where there is no server.
       num_gradients: gradients to use.
       batches_per_epoch: gradients that use one epoch of data.
       speedup: used gradients per second, over those of synchronous SGD on the same cluster.
@@ -90,9 +90,9 @@ def make_plan(config: ConfigDict) -> Plan:
 
 
 def gradients_per_update(schedule: AnySchedule) -> float:
-    """How many gradients are used for one update of a block, or for one step of each node."""
+    """How many gradients are used for one update of a block; peers make a step of each."""
     if isinstance(schedule, PeerSchedule):
-        return schedule.num_nodes
+        return 1.0
     return float(schedule.used().sum(axis=0).mean()) / max(schedule.num_updates, 1)
 
 

@@ -1,6 +1,7 @@
 """From a configuration to a run: the one place that puts the parts together."""
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable
 from typing import Any
@@ -67,11 +68,17 @@ def train(
     network = classifier(config)
     test = _on_device(test_set)
     begun = time.perf_counter()
-    peers = METHODS[config.method].peers
-    execute = replay.run_peers if peers else replay.run
+    method, peers = METHODS[config.method], METHODS[config.method].peers
+    if peers:  # the rate follows the gradients of all nodes, not each node's own steps
+        rates = np.ones(1)
+        execute = functools.partial(
+            replay.run_peers, step_scale=_padded(plan.rates, program.num_rows)[: program.num_rows]
+        )
+    else:
+        rates, execute = _padded(plan.rates, capacity.rows), replay.run
     result = execute(
         program,
-        METHODS[config.method].make_rule(config, _padded(plan.rates, capacity.rows), _bucket(capacity, plan.schedule)),
+        method.make_rule(config, rates, _bucket(capacity, plan.schedule)),
         network.grad_fn,
         network.params,
         _batches(plan, train_set, capacity),

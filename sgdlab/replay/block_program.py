@@ -85,6 +85,17 @@ class BlockProgram:
         """Whether every block uses every gradient as soon as it is there: none has to be kept."""
         return bool((np.diff(self.ends, axis=0) == 1).all() and (self.row == np.arange(len(self.row))[:, None]).all())
 
+    def made(self, gradients: int) -> tuple[int, float]:
+        """Updates of the block with most after so many gradients, and when the last of all was, in seconds."""
+        updates, seconds = 0, 0.0
+        for block, end in enumerate(self.ends[gradients].tolist()):
+            complete = np.flatnonzero(self.last[:end, block])
+            if complete.size:
+                row = self.row[complete[-1], block]
+                updates = max(updates, int(self.update[row, block]) + 1)
+                seconds = max(seconds, float(self.applied[row, block]))
+        return updates, seconds
+
     def mean_wave_length(self) -> float:
         """Gradients per wave: how much of the work can be done at once."""
         return self.num_rows / (self.waves.shape[0] - 1)

@@ -53,7 +53,8 @@ class Partition:
 def partition(params: Tree, num_blocks: int) -> Partition:
     """Splits a parameter tree into blocks of nearly equal size, in the order of its leaves.
 
-    A leaf that is larger than an equal share is cut along its first axis into pieces that are not.
+    A leaf that is larger than an equal share is cut along its first axis, into pieces that are not, as far as whole
+    rows allow.
 
     Args:
       params: arrays, or anything with shapes.
@@ -74,15 +75,8 @@ def partition(params: Tree, num_blocks: int) -> Partition:
     leaves, structure = jax.tree.flatten(params)
     shapes = [np.shape(leaf) for leaf in leaves]
     total = sum(math.prod(shape) for shape in shapes)
-    arguments.whole("num_blocks", num_blocks)
-    pieces: list[tuple[int, int | None, int | None]] = []
-    sizes: list[int] = []
-    for leaf, shape in enumerate(shapes):
-        size = math.prod(shape)
-        count = min(shape[0], math.ceil(size * num_blocks / total)) if shape and total else 1
-        rows = np.linspace(0, shape[0], count + 1).round().astype(int).tolist() if count > 1 else [None, None]
-        pieces += [(leaf, first, past) for first, past in itertools.pairwise(rows)]
-        sizes += [size if first is None else size // shape[0] * (past - first) for _, first, past in pieces[-count:]]
+    pieces = _cut(shapes, arguments.whole("num_blocks", num_blocks))
+    sizes = [math.prod(shapes[leaf]) // (shapes[leaf][0] if cut else 1) * (cut or 1) for leaf, cut in _lengths(pieces)]
     if num_blocks > len(pieces):
         raise ValueError(
             f"num_blocks={num_blocks} must be at most {len(pieces)}: the {total} parameters in {len(leaves)} arrays "
@@ -96,3 +90,25 @@ def partition(params: Tree, num_blocks: int) -> Partition:
         cuts.append(min(max(nearest, cuts[-1] + 1), len(pieces) - (num_blocks - block)))
     cuts.append(len(pieces))
     return Partition(structure, tuple(tuple(pieces[a:b]) for a, b in itertools.pairwise(cuts)))
+
+
+def _cut(shapes: list[tuple[int, ...]], num_blocks: int) -> list[tuple[int, int | None, int | None]]:
+    """Pieces no larger than an equal share, or than a row; smaller ones where that is too few for the blocks."""
+    total, shares = sum(math.prod(shape) for shape in shapes), num_blocks
+    while True:
+        pieces: list[tuple[int, int | None, int | None]] = []
+        whole = 0  # leaves that could be cut further
+        for leaf, shape in enumerate(shapes):
+            size = math.prod(shape)
+            count = min(shape[0], math.ceil(size * shares / total)) if shape and size else 1
+            rows = np.linspace(0, shape[0], count + 1).round().astype(int).tolist() if count > 1 else [None, None]
+            pieces += [(leaf, first, past) for first, past in itertools.pairwise(rows)]
+            whole += bool(shape and size and count < shape[0])
+        if len(pieces) >= num_blocks or not whole:
+            return pieces
+        shares *= 2
+
+
+def _lengths(pieces: list[tuple[int, int | None, int | None]]) -> list[tuple[int, int | None]]:
+    """(leaf, rows) of each piece; None for a whole leaf."""
+    return [(leaf, None if first is None else past - first) for leaf, first, past in pieces]

@@ -41,6 +41,7 @@ class PeerRows:
     source: jax.Array
     weight: jax.Array
     waves: jax.Array
+    scale: jax.Array  # float[R], what each step is multiplied by.
 
 
 class PeerCarry(NamedTuple):
@@ -67,7 +68,7 @@ class PeerMode:
     publishes: bool
 
 
-def rows_of(program: PeerProgram, width: int) -> PeerRows:
+def rows_of(program: PeerProgram, width: int, scale: np.ndarray) -> PeerRows:
     """Puts a program on the device, with `width` rows to spare: a wave always reads its full width."""
     room = program.capacity
 
@@ -79,6 +80,7 @@ def rows_of(program: PeerProgram, width: int) -> PeerRows:
     return jax.device_put(
         PeerRows(
             **{name: padded(getattr(program, name), room.rows + width) for name in ("node", "own", "store")},
+            scale=padded(scale, room.rows + width),
             event=padded(program.event, room.rows + width + 1, "edge"),
             publish=padded(publish, room.events),
             edges=padded(program.edges, room.events + 1, "edge"),
@@ -119,7 +121,7 @@ def _event(carry: PeerCarry, rows: PeerRows, row: jax.Array, parts: PeerParts, m
     grads, aux = parts.grad_fn(at, parts.batch_fn(row))
     averaged, grads, aux = jax.lax.optimization_barrier((averaged, grads, aux))
     mine = jax.tree.map(lambda buffer: row_of(buffer, node), (carry.state, carry.stats))
-    stepped, *mine = _step(averaged, grads, aux, mine, node, parts)
+    stepped, *mine = _step(averaged, grads, aux, mine, node, rows.scale[row], parts)
     write = lambda place: lambda buffer, leaf: jax.lax.dynamic_update_index_in_dim(buffer, leaf, place, 0)
     return PeerCarry(
         slots=jax.tree.map(write(rows.store[row]), slots, stepped),
@@ -149,7 +151,8 @@ def _wave(carry: PeerCarry, rows: PeerRows, wave: jax.Array, parts: PeerParts, m
     node = jax.lax.dynamic_slice_in_dim(rows.node, begin, mode.width)
     mine = jax.tree.map(lambda buffer: buffer[node], (carry.state, carry.stats))
     step = functools.partial(_step, parts=parts)
-    stepped, *mine = jax.vmap(step)(averaged, grads, aux, mine, node)
+    scale = jax.lax.dynamic_slice_in_dim(rows.scale, begin, mode.width)
+    stepped, *mine = jax.vmap(step)(averaged, grads, aux, mine, node, scale)
 
     def write(places: jax.Array):
         return lambda buffer, leaf: buffer.at[jnp.where(inside, places, buffer.shape[0])].set(leaf, mode="drop")
@@ -193,11 +196,18 @@ def _write(slots: Tree, place: jax.Array, values: Tree) -> Tree:
 
 
 def _step(
-    averaged: Tree, grads: Tree, aux: Tree, mine: tuple[Tree, Tree], node: jax.Array, parts: PeerParts
+    averaged: Tree,
+    grads: Tree,
+    aux: Tree,
+    mine: tuple[Tree, Tree],
+    node: jax.Array,
+    scale: jax.Array,
+    parts: PeerParts,
 ) -> tuple[Tree, Tree, Tree]:
     """The node's own optimiser: momentum, Nesterov, or any other."""
     state, stats = mine
     message = parts.receive(grads, state, averaged, worker=node, delay=jnp.ones([]), read_params=averaged)
     updates, state = parts.update(message, state, averaged, num_gradients=1, delay=jnp.ones([]), worker=node)
     stats = stats if parts.fold is None else parts.fold(stats, aux)
+    updates = jax.tree.map(lambda leaf: leaf * scale.astype(leaf.dtype), updates)
     return optax.apply_updates(averaged, updates), state, stats

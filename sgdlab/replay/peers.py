@@ -68,6 +68,7 @@ def run_peers(
     batch_fn: Callable[[jax.Array], Tree],
     *,
     mode: str | None = None,
+    step_scale: np.ndarray | None = None,
     stats: Tree = None,
     fold: Callable[[Tree, Tree], Tree] | None = None,
     watch: Watch | None = None,
@@ -87,6 +88,8 @@ def run_peers(
       params: initial parameters, a pytree of arrays.
       batch_fn: `(g) -> batch` for the g-th gradient of the schedule; traced.
       mode: "event", "wave", or None: event on CPU, wave elsewhere.
+      step_scale: float[R], what the step of each gradient is multiplied by: a learning rate that follows the gradients
+        of all nodes, where `optimizer` could only count each node's own steps. None: 1.
       stats: initial running statistics; each node has its own.
       fold: `(stats, aux) -> stats`, once per gradient of the node.
       watch: what to look at on the way; `norms` and `average_decay` do not apply.
@@ -125,7 +128,12 @@ def run_peers(
     width = room.width if waves else 0
     parts = peer_engine.PeerParts(*(as_pytree(f) for f in (rule.receive, rule.update, grad_fn, batch_fn, fold)))
     engine_mode = peer_engine.PeerMode(width, program.fresh, program.publishes)
-    rows = peer_engine.rows_of(program, width)
+    scale = np.ones(program.num_rows) if step_scale is None else np.asarray(step_scale, float)
+    if scale.shape != (program.num_rows,) or not np.isfinite(scale).all():
+        raise ValueError(
+            f"step_scale of shape {scale.shape} must be finite numbers, one for each of {program.num_rows} gradients"
+        )
+    rows = peer_engine.rows_of(program, width, scale)
     carry = peer_engine.start(
         params, stats, as_pytree(rule.init), parts, nodes=program.num_nodes, rows=room.rows, slots=room.slots
     )

@@ -66,6 +66,11 @@ class Program:
         """Whether every update has exactly one gradient."""
         return bool(self.first.all())
 
+    def made(self, gradients: int) -> tuple[int, float]:
+        """Updates made after so many gradients, and when the last of them was, in seconds."""
+        complete = np.flatnonzero(self.last[:gradients])
+        return (int(self.update[complete[-1]]) + 1, float(self.applied[complete[-1]])) if complete.size else (0, 0.0)
+
     def mean_wave_length(self) -> float:
         """Gradients per wave: how much of the work can be done at once."""
         return self.num_rows / (self.waves.shape[0] - 1)
@@ -83,7 +88,8 @@ def lower(
     Args:
       schedule: of any number of blocks.
       capacity: shapes to make room for at least; so that several programs share one compilation.
-      every: pause at the first complete update after each `every` gradients. None: only at the end.
+      every: pause at the first complete update after each `every` gradients; of several blocks, at the gradient itself.
+        None: only at the end.
       width: longest wave. None: no limit.
 
     Returns:

@@ -202,10 +202,11 @@ def _evaluated(
     values = dict(watch.evaluate(server.params, stats))
     if server.average is not None:
         values |= {f"average_{k}": v for k, v in watch.evaluate(server.average, stats).items()}
+    updates, seconds = program.made(gradients)
     return {
         "gradients": gradients,
-        "updates": int(program.update[:gradients].max()) + 1 if gradients else 0,
-        "seconds": float(np.nanmax(program.applied[:gradients])) if gradients else 0.0,
+        "updates": updates,
+        "seconds": seconds,
         **{name: float(value) for name, value in jax.device_get(values).items()},
     }
 
@@ -215,4 +216,9 @@ def _history(program: Program | BlockProgram, records: engine.Records, evaluatio
     names = ("gradient", "worker", "update", "arrived", "applied")
     delay = np.where(program.update >= 0, program.update - program.read + 1.0, np.nan)
     fields = {name: getattr(program, name) for name in names} | {"delay": delay}
+    if records.distance is not None:
+        unused = program.update < 0
+        records = records._replace(
+            distance=np.where(unused, np.nan, records.distance), step=np.where(unused, np.nan, records.step)
+        )
     return History(**fields, **records._asdict(), evaluations=evaluations)

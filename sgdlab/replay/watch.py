@@ -16,7 +16,8 @@ class Watch:
     """What is looked at during a run; none of it changes the run.
 
     Attributes:
-      every: gradients between two looks, each at the end of an update. None: only at the end.
+      every: gradients between two looks, each at the end of an update; of several blocks, at the gradient itself, when
+        some may be amid an update. None: only at the end.
       evaluate: `(params, stats) -> {name: scalar}`.
       report: called with each evaluation as soon as it is there.
       average_decay: alpha of the Polyak average, average <- alpha average + (1 - alpha) params after each update,

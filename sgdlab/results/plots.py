@@ -29,16 +29,37 @@ STYLE = {
 }
 
 FAMILIES = {
-    "Whom to wait for": ("synchronous", "backup_workers", "asgd", "nag_asgd"),
-    "Penalties on momentum SGD": ("nag_asgd", "staleness_aware", "staleness_aware_gradient", "gap_aware"),
+    "Rounds: fresh gradients": ("synchronous", "backup_workers", "timeout", "partial", "rennala"),
+    "Staleness, limited or not": ("asgd", "nag_asgd", "softsync", "bounded_staleness", "ringmaster"),
+    "Where staleness comes from": ("asgd", "layerwise", "simulated_staleness"),
+    "Penalties on momentum SGD": (
+        "nag_asgd", "staleness_aware", "staleness_aware_gradient", "gap_aware", "exponential_penalty"
+    ),
+    "Corrections of plain SGD": ("asgd", "delay_adaptive", "delay_compensated"),
     "Look-ahead: DANA": ("nag_asgd", "dana", "dana_staleness_aware", "dana_gap_aware"),
     "Adam": ("adam", "adam_staleness_aware", "adam_gap_aware"),
-}
-"""Methods that belong side by side; NAG-ASGD, which does nothing about staleness, stands in three panels."""
+    "No server": ("all_reduce", "pull_gossip", "push_gossip", "elastic_averaging"),
+}  # fmt: skip
+"""Methods that belong side by side; those that do nothing about staleness stand in several panels."""
 
 _COLOURS = {
     "synchronous": "#1b7837",
     "backup_workers": "#a6761d",
+    "timeout": "#d95f02",
+    "partial": "#7570b3",
+    "rennala": "#2166ac",
+    "softsync": "#1b7837",
+    "bounded_staleness": "#a6761d",
+    "ringmaster": "#2166ac",
+    "layerwise": "#d95f02",
+    "simulated_staleness": "#7570b3",
+    "exponential_penalty": "#1b7837",
+    "delay_adaptive": "#2166ac",
+    "delay_compensated": "#d95f02",
+    "all_reduce": "#1b7837",
+    "pull_gossip": "#2166ac",
+    "push_gossip": "#67a9cf",
+    "elastic_averaging": "#d95f02",
     "asgd": "#7a7a7a",
     "nag_asgd": "#c51b1b",
     "staleness_aware": "#2166ac",
@@ -141,8 +162,14 @@ def _families(groups: Sequence[Group]) -> dict[str, list[str]]:
     present = {group.method for group in groups}
     families = {title: [m for m in methods if m in present] for title, methods in FAMILIES.items()}
     families["Others"] = sorted(present - {method for methods in FAMILIES.values() for method in methods})
-    # A panel that only repeats NAG-ASGD says nothing.
-    return {t: m for t, m in families.items() if m and (m != ["nag_asgd"] or t == "Whom to wait for")}
+    # A panel that only repeats what stands in others says nothing.
+    shown: set[str] = set()
+    told = {}
+    for title, methods in families.items():
+        if not set(methods) <= shown:
+            told[title] = methods
+            shown |= set(methods)
+    return told
 
 
 def _panels(figure: Figure, groups: Sequence[Group]) -> Iterator[tuple[Axes, list[str]]]:

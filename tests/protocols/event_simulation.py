@@ -66,7 +66,7 @@ def simulate_asynchronous(runtimes: np.ndarray, num_gradients: int | None) -> di
             break
         clock.begin(work.worker, len(done), work.arrived)
     end = done[-1].arrived
-    return _fields(done + [work for work in clock.pending() if work.started < end], [work.arrived for work in done])
+    return fields_of(done + [work for work in clock.pending() if work.started < end], [work.arrived for work in done])
 
 
 def simulate_backup_workers(runtimes: np.ndarray, backups: int) -> dict[str, list]:
@@ -92,10 +92,10 @@ def simulate_backup_workers(runtimes: np.ndarray, backups: int) -> dict[str, lis
             for worker in waiting:
                 clock.begin(worker, len(applied), work.arrived)
             waiting, came = [], 0
-    return _fields(done + [work for work in clock.pending() if work.started < applied[-1]], applied)
+    return fields_of(done + [work for work in clock.pending() if work.started < applied[-1]], applied)
 
 
-def _fields(works: list[Work], applied: list[float]) -> dict[str, list]:
+def fields_of(works: list[Work], applied: list[float]) -> dict[str, list]:
     return {
         "worker": [work.worker for work in works],
         "read": [[work.read] for work in works],

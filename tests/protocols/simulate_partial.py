@@ -2,7 +2,8 @@
 
 Written from Algorithm 1 of the weak-synchronization paper and the docstring of `protocols.partial`, without a look at
 the vectorised code. At one instant, in this order: workers finish, timers go off, pushes come (by worker, then by the
-worker's earlier gradient) and servers update, pulls come, workers start (by number).
+worker's earlier gradient) and servers update, pulls come, workers start (by number). A gradient that came by the end of
+the run and entered no update is dropped, one that had not come is pending.
 """
 
 import dataclasses
@@ -42,8 +43,10 @@ class Server:
             self.world.at(now + delay, PULL, worker.number, worker.pulled, self.number, self.count)
 
     def pushed(self, now: float, gradient: Gradient) -> None:
+        gradient.update[self.number] = DROPPED  # if nothing comes of it
+        if (now, gradient.worker) != self.world.last_update:
+            self.world.since.append((gradient, self.number))
         if gradient.stamp < self.count:
-            gradient.update[self.number] = DROPPED
             return
         self.taken.append(gradient)
         responded = {taken.worker for taken in self.taken}
@@ -52,13 +55,15 @@ class Server:
         if len(self.taken) >= self.world.push_at_least and (
             not self.world.push_timeout or len(responded) == len(self.world.workers)
         ):
-            self.update(now)
+            self.update(now, gradient.worker)
 
     def timer(self, now: float, count: int) -> None:
         if count == self.count:
-            self.update(now)
+            self.update(now, None)
 
-    def update(self, now: float) -> None:
+    def update(self, now: float, closed_by: int | None) -> None:
+        self.world.last_update = now, closed_by
+        self.world.since = []
         for gradient in self.taken:
             gradient.update[self.number] = self.count
             assert gradient.stamp >= self.count
@@ -135,6 +140,9 @@ class World:
         self.keep_newer = keep_newer
         self.heap, self.entered = [], 0
         self.gradients: list[Gradient] = []
+        # The run ends with the last update of all, and what its worker sends at that instant: later pushes are pending.
+        self.last_update: tuple[float, int | None] | None = None
+        self.since: list[tuple[Gradient, int]] = []
         self.servers = [Server(number, self) for number in range(pull_delays.shape[2])]
         self.workers = [Worker(number, self) for number in range(runtimes.shape[1])]
 
@@ -145,9 +153,11 @@ class World:
     def run(self) -> None:
         for server in self.servers:
             server.broadcast(0.0)
-        while self.heap and any(server.count < self.updates for server in self.servers):
+        while self.heap:
             now, *_, action, arguments = heapq.heappop(self.heap)
             action(now, *arguments)
+        for gradient, server in self.since:
+            gradient.update[server] = PENDING
 
 
 def simulate_partial(

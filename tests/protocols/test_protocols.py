@@ -5,45 +5,14 @@ Further: no gradient is lost or used twice, synchronous is backup_workers withou
 
 import functools
 
-import hypothesis.extra.numpy as hnp
 import numpy as np
 import pytest
+from comparison import RUNTIMES, assert_equal, assert_schedule_is, check
 from event_simulation import RanOut, simulate_asynchronous, simulate_backup_workers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sgdlab import DROPPED, PENDING, Schedule, cluster, protocols
-
-FIELDS = {
-    "worker": np.int32,
-    "read": np.int32,
-    "update": np.int32,
-    "started": np.float64,
-    "arrived": np.float64,
-    "applied": np.float64,
-}
-SHAPES = st.tuples(st.integers(1, 8), st.integers(1, 6))
-WHOLE = st.integers(1, 3).map(float)  # ties everywhere, late arrivals at the very instant of an update among them
-ANY = st.one_of(WHOLE, st.floats(0.01, 9.0))
-# `fill=nothing()`: every number is drawn, none stands for the rest.
-RUNTIMES = SHAPES.flatmap(
-    lambda shape: st.sampled_from([WHOLE, st.sampled_from([1.0, 2.0, 7.0]), ANY]).flatmap(
-        lambda elements: hnp.arrays(np.float64, shape, elements=elements, fill=st.nothing())
-    )
-)
-check = settings(derandomize=True, deadline=None, max_examples=200, database=None)
-
-
-def assert_schedule_is(schedule: Schedule, expected: dict[str, list], num_workers: int) -> None:
-    assert schedule.num_workers == num_workers
-    for name, dtype in FIELDS.items():
-        array = getattr(schedule, name)
-        assert array.dtype == dtype, name
-        np.testing.assert_array_equal(array, np.array(expected[name], dtype), err_msg=name, strict=True)
-
-
-def assert_equal(left: Schedule, right: Schedule) -> None:
-    assert_schedule_is(left, {name: getattr(right, name) for name in FIELDS}, right.num_workers)
 
 
 class TestAsynchronous:

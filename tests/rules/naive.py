@@ -1,8 +1,8 @@
 """A second parameter server, in plain NumPy: slow, obvious, and written from the papers rather than from sgdlab.
 
-Barkai et al. 2020, Algorithms 1 to 11 and 14, with what the design settles; further linear scaling (PSP-SGD, Algorithm
-1, line 13), Zheng et al. 2017 (DC-ASGD), Mishchenko et al. 2022 and Chan and Lane 2014. Parameters are flat dicts of float64
-arrays; every version that anybody could have read is kept in a list; nothing is in place, padded or compiled.
+Barkai et al. 2020, Algorithms 1 to 11 and 14, with what the design settles; PSP-SGD's Algorithm 1, line 13; Zheng et
+al. 2017 (DC-ASGD); Mishchenko et al. 2022; Chan and Lane 2014. Parameters are flat dicts of float64 arrays; every
+version that anybody could have read is kept in a list; nothing is in place, padded or compiled.
 """
 
 import numpy as np

@@ -1,0 +1,1 @@
+"""Gossiping SGD (Jin et al. 2016): its bounds held against simulation, and its comparison with elastic averaging."""

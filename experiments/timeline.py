@@ -1,0 +1,69 @@
+"""Draws a schedule: who computes, waits and is dropped, and which version each gradient read. No training.
+
+    python -m experiments.timeline --config=configs/digits.py --config.method=partial --workdir=runs/timeline
+
+Leaves in the work directory: timeline.png and .svg, the schedule (schedule.npz), and trace.json in the Chrome trace
+format: open it at https://ui.perfetto.dev (or chrome://tracing), where every gradient shows what it read and entered.
+"""
+
+import pathlib
+from collections.abc import Sequence
+
+import numpy as np
+from absl import flags
+
+from experiments import launch
+from sgdlab.errors import UsageError
+from sgdlab.methods import METHODS
+from sgdlab.peer_schedule import PeerSchedule
+from sgdlab.plan import make_plan
+from sgdlab.results import plots
+from sgdlab.results.timeline import timeline
+from sgdlab.results.trace import write_trace
+from sgdlab.schedule import Schedule
+
+DEFAULT_WORKDIR = "runs/timeline"
+_SCHEDULE = flags.DEFINE_string("schedule", None, "A schedule.npz to draw, instead of the configuration's.")
+_SECONDS = flags.DEFINE_float("seconds", None, "How much of it to draw. By default three times the slowest worker.")
+
+
+def main(argv: Sequence[str]) -> None:
+    """Draws, and exports."""
+    del argv
+    if _SECONDS.value is not None and not 0 < _SECONDS.value < np.inf:
+        raise UsageError(f"--seconds={_SECONDS.value} must be a finite number above 0")
+    workdir = pathlib.Path(launch.WORKDIR.value or DEFAULT_WORKDIR)
+    if _SCHEDULE.value is None:
+        config = launch.CONFIG.value
+        title, schedule = METHODS[config.method].title, make_plan(config).schedule
+    else:
+        title, schedule = pathlib.Path(_SCHEDULE.value).stem, _loaded(_SCHEDULE.value)
+    print(schedule)
+    idle = schedule.idle_share()
+    print(f"idle: mean {100 * idle.mean():.1f} %, from {100 * idle.min():.1f} % to {100 * idle.max():.1f} % by worker")
+    if isinstance(schedule, Schedule) and schedule.num_blocks > 1:
+        for block in range(schedule.num_blocks):
+            print(f"block {block}: mean staleness {schedule.staleness()[:, block].mean():.3g}")
+    try:
+        plots.save(timeline({title: schedule}, seconds=_SECONDS.value), workdir / "timeline")
+        schedule.save(workdir / "schedule.npz")
+        write_trace(workdir / "trace.json", schedule)
+    except OSError as error:
+        raise UsageError(f"--workdir={workdir} must be a directory that can be written: {error}") from error
+    print(f"Written: {workdir / 'timeline'}.png, .svg, {workdir / 'schedule.npz'}, {workdir / 'trace.json'}")
+
+
+def _loaded(path: str) -> Schedule | PeerSchedule:
+    try:
+        return Schedule.load(path)
+    except FileNotFoundError:
+        raise UsageError(f"--schedule={path} must be a file") from None
+    except ValueError as error:
+        try:
+            return PeerSchedule.load(path)
+        except ValueError:
+            raise UsageError(f"--schedule={path} must be a schedule: {error}") from None
+
+
+if __name__ == "__main__":
+    launch.run(main, __doc__)

@@ -1,0 +1,139 @@
+"""The simulated runs replayed on digits: the same schedules, with gradients."""
+
+import dataclasses
+import math
+import pathlib
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+from absl import flags
+from ml_collections import ConfigDict
+
+from configs import digits
+from experiments.weak_sync import kept, simulation
+from experiments.weak_sync.simulation import Case, Cluster
+from sgdlab import learning_rates, plan, protocols, replay, train
+from sgdlab.results.directory import RunDirectory
+from sgdlab.results.summary import Group
+
+LEARNING_RATE = flags.DEFINE_float(
+    "learning_rate", 0.02, "Of an update of all workers' gradients; one of d has d / workers of it (paper: 0.02)."
+)
+BATCH_SIZE = 4
+"""Per worker: minibatches of 128 digits use 1437 of them 80 times in 900 iterations, the paper's 5120 CIFAR-10 90."""
+
+
+def configuration(cluster: Cluster, case: Case, learning_rate: float) -> ConfigDict:
+    """The configuration of a run: digits, a small perceptron, and the paper's optimiser.
+
+    Every setting makes as many iterations: with c of 32 gradients each they use c / 32 of the data. Epochs are of used
+    gradients, so a smaller c has fewer, and its steps of the learning rate, after each third as in the paper, come
+    earlier.
+    """
+    config, setting = digits.get_config(), case.setting
+    config.method, config.seed, config.batch_size = "partial", case.seed, BATCH_SIZE
+    config.network.kind, config.network.widths = "mlp", (64,)
+    config.cluster.num_workers, config.cluster.heterogeneous = cluster.num_workers, False
+    delays = cluster.delays(case.late)
+    for name, value in dataclasses.asdict(delays).items():
+        config.cluster.delays[name] = value
+    protocol = config.protocol
+    protocol.num_blocks = case.num_servers
+    protocol.push_at_least, protocol.pull_at_least = float(setting.push_at_least), setting.pull_at_least
+    protocol.push_timeout, protocol.pull_timeout, protocol.keep_newer = 0.0, 0.0, case.keep_newer
+    config.optimizer.learning_rate = learning_rate / cluster.num_workers
+    config.optimizer.weight_decay = 0.0001
+    schedule, per_epoch = config.schedule, len(plan.dataset(config.dataset)[0]) // BATCH_SIZE
+    config.epochs = cluster.iterations * setting.push_at_least / per_epoch
+    schedule.warmup_epochs, schedule.decay = 0.0, "step"
+    schedule.steps, schedule.factor = (config.epochs / 3, 2 * config.epochs / 3), 0.1
+    return config
+
+
+def make_plan(cluster: Cluster, case: Case, learning_rate: float) -> plan.Plan:
+    """As `sgdlab.plan.make_plan`, with the schedule of the simulated cluster in the place of the configuration's own."""
+    config = configuration(cluster, case, learning_rate)
+    plan.check(config)
+    schedule, synchronous = cluster.schedule(case), protocols.synchronous(cluster.runtimes(case.seed))
+    per_epoch = len(plan.dataset(config.dataset)[0]) // config.batch_size
+    rates = learning_rates.rates(
+        config.schedule,
+        peak=config.optimizer.learning_rate,
+        num_workers=cluster.num_workers,
+        epochs=config.epochs,
+        updates_per_epoch=per_epoch / plan.gradients_per_update(schedule),
+    )
+    return plan.Plan(
+        config=config,
+        schedule=schedule,
+        rates=rates,
+        num_gradients=int(schedule.used().any(axis=1).sum()),
+        batches_per_epoch=per_epoch,
+        speedup=schedule.gradients_per_second() / synchronous.gradients_per_second(),
+    )
+
+
+def most_blocks(cluster: Cluster, case: Case, most: int = 32) -> int:
+    """As many servers as the network's parameters can be split among, up to `most`."""
+    params = train.classifier(configuration(cluster, case, 1.0)).params
+    for blocks in range(most, 1, -1):
+        try:
+            replay.partition(params, blocks)
+        except ValueError:
+            continue
+        return blocks
+    return 1
+
+
+def train_all(
+    cluster: Cluster, cases: Iterable[Case], path: pathlib.Path, *, learning_rate: float, processes: int | None = None
+) -> list[Group]:
+    """Trains what `path` does not hold yet.
+
+    Args:
+      cluster: the model.
+      cases: all seeds of one setting after the other.
+      path: the directory of all results; the runs of each model and rate have one of their own in it.
+      learning_rate: of an update of all workers' gradients.
+      processes: how many runs at once; None: one for each core, or one on a GPU.
+
+    Returns:
+      The runs of each setting, in the order of the cases.
+    """
+    cases = tuple(cases)
+    name = f"digits-{cluster.mean_seconds:g}s-{cluster.variation:g}-rate{learning_rate:g}"
+    directory = RunDirectory(path / name, {**dataclasses.asdict(cluster), "learning_rate": learning_rate})
+    if processes is None and jax.default_backend() != "cpu":
+        processes = 1
+    jobs = {case.name: (cluster, case, learning_rate) for case in cases}
+    found = kept.run_missing(jobs, _trained, directory, processes=processes, what="trainings on digits")
+    by_setting: dict[Case, list[list[dict[str, Any]]]] = {}
+    for case in cases:
+        by_setting.setdefault(dataclasses.replace(case, seed=0), []).append(found[case.name])
+    return [
+        Group("partial", str(case.setting), cluster.num_workers, baseline=False, runs=tuple(runs))
+        for case, runs in by_setting.items()
+    ]
+
+
+def _trained(job: tuple[Cluster, Case, float]) -> list[dict[str, Any]]:
+    return train.train(make_plan(*job)).records
+
+
+def rate_of_flags() -> float:
+    """--learning_rate.
+
+    Raises:
+      UsageError: where it is impossible.
+    """
+    simulation.positive("learning_rate", LEARNING_RATE.value)
+    return LEARNING_RATE.value
+
+
+def final_error(group: Group) -> tuple[float, float]:
+    """Mean and deviation of the test error at the end, over the seeds; a run that diverged counts as it ended."""
+    found = group.spread("test_accuracy")
+    if found is None:
+        return math.nan, math.nan
+    return 1 - found.mean, found.std

@@ -1,0 +1,132 @@
+"""A schedule in the Chrome trace format, which Perfetto (ui.perfetto.dev) and chrome://tracing open."""
+
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from sgdlab import files
+from sgdlab.peer_schedule import PeerSchedule
+from sgdlab.schedule import DROPPED, PENDING, Schedule
+
+_WORKERS, _SERVERS = 1, 2
+_KINDS = {DROPPED: ("dropped", "terrible"), PENDING: ("pending", "grey")}
+
+
+def write_trace(path: str | os.PathLike[str], schedule: Schedule | PeerSchedule) -> None:
+    """Writes a schedule as JSON, whole or not at all.
+
+    Every worker is a thread whose slices are its gradients, with the versions they read and the updates they entered as
+    arguments; every server is a thread whose slices last from the first gradient of an update to the update; arrows go
+    from gradients to updates. Of peers, arrows go from the node whose parameters are averaged to the one that averages.
+    A second of virtual time is a second of the trace.
+
+    Example:
+      >>> import json, pathlib, tempfile
+      >>> import numpy as np
+      >>> from sgdlab import protocols
+      >>> path = pathlib.Path(tempfile.mkdtemp()) / "trace.json"
+      >>> write_trace(path, protocols.asynchronous(np.ones((2, 2))))
+      >>> [event["name"] for event in json.loads(path.read_text())["traceEvents"] if event["ph"] == "X"][:2]
+      ['gradient 0', 'gradient 1']
+    """
+    events = _of_peers(schedule) if isinstance(schedule, PeerSchedule) else _of_servers(schedule)
+    with files.replacing(path) as file:
+        file.write(b'{"displayTimeUnit": "ms", "traceEvents": [\n')
+        for number, event in enumerate(events):
+            file.write((b",\n" if number else b"") + json.dumps(event).encode())
+        file.write(b"\n]}\n")
+
+
+def _of_servers(schedule: Schedule) -> Iterator[dict[str, Any]]:
+    yield from _names(_WORKERS, "workers", [f"worker {n}" for n in range(schedule.num_workers)])
+    yield from _names(_SERVERS, "servers", [f"block {s}" for s in range(schedule.num_blocks)])
+    end = schedule.wall_clock()
+    ended = np.where(schedule.pending().all(axis=1), np.minimum(schedule.arrived.max(axis=1), end), np.nan)
+    ended = np.where(np.isnan(ended), schedule.arrived.max(axis=1), ended)
+    for row in range(schedule.num_gradients):
+        read, update = schedule.read[row].tolist(), schedule.update[row].tolist()
+        kind, colour = _KINDS.get(max(update), ("used", "good"))
+        worker, started = int(schedule.worker[row]), schedule.started[row]
+        stale = [u - r if u >= 0 else None for u, r in zip(update, read, strict=True)]
+        arguments = {"read": read, "update": update, "staleness": stale}
+        yield _slice(_WORKERS, worker, f"gradient {row}", kind, colour, (started, ended[row]), arguments)
+        for block, entered in enumerate(update):
+            if entered >= 0:
+                arrived, applied = schedule.arrived[row, block], schedule.applied[entered, block]
+                name = f"{row}.{block}"
+                yield _flow("s", _WORKERS, worker, min(arrived, ended[row]), name)
+                yield _flow("f", _SERVERS, block, applied, name)
+    for block in range(schedule.num_blocks):
+        for update, (first, applied, count) in enumerate(_collected(schedule, block)):
+            arguments = {"gradients": count, "version made": update + 1}
+            yield _slice(
+                _SERVERS, block, f"update {update}", "update", "thread_state_running", (first, applied), arguments
+            )
+
+
+def _collected(schedule: Schedule, block: int) -> Iterator[tuple[float, float, int]]:
+    rows = np.flatnonzero(schedule.used()[:, block])
+    entered = schedule.update[rows, block]
+    counts = np.bincount(entered) if rows.size else np.empty(0, int)
+    first = np.full(counts.size, np.inf)
+    np.minimum.at(first, entered, schedule.arrived[rows, block])
+    yield from zip(first.tolist(), schedule.applied[: counts.size, block].tolist(), counts.tolist(), strict=True)
+
+
+def _of_peers(schedule: PeerSchedule) -> Iterator[dict[str, Any]]:
+    center = ["center"] if schedule.has_center else []
+    yield from _names(_WORKERS, "nodes", [f"node {n}" for n in range(schedule.num_nodes)] + center)
+    number = schedule.number()
+    edges = np.searchsorted(schedule.event, np.arange(schedule.node.size + 1))
+    for event, node in enumerate(schedule.node.tolist()):
+        mine = slice(edges[event], edges[event + 1])
+        sources = [f"node {s}" if s < schedule.num_nodes else "center" for s in schedule.source[mine].tolist()]
+        weights = dict(zip(sources, schedule.weight[mine].tolist(), strict=True))
+        span = schedule.started[event], schedule.finished[event]
+        name = f"gradient {number[event]}" if node < schedule.num_nodes else f"move {number[event]}"
+        yield _slice(_WORKERS, node, name, "used", "good", span, {"averaged": weights})
+        for edge in range(edges[event], edges[event + 1]):
+            source = int(schedule.source[edge])
+            if source != node:
+                yield _flow("s", _WORKERS, source, schedule.started[event], f"e{edge}")
+                yield _flow("f", _WORKERS, node, schedule.started[event], f"e{edge}")
+
+
+def _names(process: int, title: str, threads: list[str]) -> Iterator[dict[str, Any]]:
+    yield {"ph": "M", "name": "process_name", "pid": process, "args": {"name": title}}
+    yield {"ph": "M", "name": "process_sort_index", "pid": process, "args": {"sort_index": process}}
+    for thread, name in enumerate(threads):
+        yield {"ph": "M", "name": "thread_name", "pid": process, "tid": thread, "args": {"name": name}}
+        yield {"ph": "M", "name": "thread_sort_index", "pid": process, "tid": thread, "args": {"sort_index": thread}}
+
+
+def _slice(
+    process: int,
+    thread: int,
+    name: str,
+    kind: str,
+    colour: str,
+    span: tuple[float, float],
+    arguments: dict[str, Any],
+) -> dict[str, Any]:
+    begin, end = span
+    return {
+        "ph": "X",
+        "pid": process,
+        "tid": thread,
+        "name": name,
+        "cat": kind,
+        "cname": colour,
+        "ts": 1e6 * begin,
+        "dur": 1e6 * (end - begin),
+        "args": {"became": kind, **arguments},
+    }
+
+
+def _flow(phase: str, process: int, thread: int, seconds: float, name: str) -> dict[str, Any]:
+    enclosing = {"bp": "e"} if phase == "f" else {}
+    where = {"pid": process, "tid": thread, "ts": 1e6 * seconds, **enclosing}
+    return {"ph": phase, "name": "enters", "cat": "flow", "id": name, **where}

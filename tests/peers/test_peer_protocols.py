@@ -1,0 +1,367 @@
+"""Gossip and elastic averaging: every field equals a message-level event simulation, in which ties abound.
+
+Further: what the matrices of the averagings keep, that a longer table changes nothing, and errors that name the place.
+"""
+
+import functools
+
+import hypothesis.extra.numpy as hnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from peer_simulation import Elastic, Pull, Push, RanOut, partners_of
+
+from sgdlab import PeerSchedule, cluster, protocols
+
+FIELDS = {
+    "node": np.int32,
+    "started": np.float64,
+    "finished": np.float64,
+    "event": np.int32,
+    "source": np.int32,
+    "source_version": np.int32,
+    "weight": np.float64,
+}
+SHAPES = st.tuples(st.integers(1, 9), st.integers(1, 6))
+WHOLE = st.integers(1, 3).map(float)  # ties everywhere
+ANY = st.one_of(WHOLE, st.floats(0.01, 9.0))
+RUNTIMES = SHAPES.flatmap(
+    lambda shape: st.sampled_from([WHOLE, st.sampled_from([1.0, 2.0, 7.0]), ANY]).flatmap(
+        lambda elements: hnp.arrays(np.float64, shape, elements=elements, fill=st.nothing())
+    )
+)
+PERIODS = st.integers(1, 4)
+NUMBERS = st.one_of(st.none(), st.integers(1, 60))
+SEEDS = st.integers(0, 2**32 - 1)
+check = settings(derandomize=True, deadline=None, max_examples=120, database=None)
+in_rounds = pytest.mark.parametrize("synchronous", [False, True])
+
+
+def assert_schedule_is(schedule: PeerSchedule, expected: dict, num_nodes: int) -> None:
+    assert schedule.num_nodes == num_nodes
+    for name, dtype in FIELDS.items():
+        array = getattr(schedule, name)
+        assert array.dtype == dtype, name
+        np.testing.assert_array_equal(array, np.array(expected[name], dtype), err_msg=name, strict=True)
+
+
+def assert_equal(left: PeerSchedule, right: PeerSchedule) -> None:
+    assert left.fresh == right.fresh
+    assert_schedule_is(left, {name: getattr(right, name) for name in FIELDS}, right.num_nodes)
+
+
+def assert_simulated(make, simulation) -> PeerSchedule | None:
+    """The protocol does what the simulation does, or both run out of run-times."""
+    try:
+        expected = simulation.run()
+    except RanOut:
+        with pytest.raises(protocols.NotEnoughRuntimes):
+            make()
+        return None
+    schedule = make()
+    assert_schedule_is(schedule, expected, simulation.nodes)
+    return schedule
+
+
+class TestGossip:
+    @in_rounds
+    @pytest.mark.parametrize("kind", ["pull", "push"])
+    @check
+    @given(runtimes=RUNTIMES, period=PERIODS, number=NUMBERS, include_self=st.booleans(), seed=SEEDS)
+    def test_equals_messages(self, kind, synchronous, runtimes, period, number, include_self, seed):
+        make = functools.partial(
+            protocols.gossip, runtimes, kind=kind, period=period, synchronous=synchronous,
+            include_self=include_self, num_gradients=number, seed=seed,
+        )  # fmt: skip
+        partners = partners_of(*runtimes.shape, include_self, seed)
+        simulation = {"pull": Pull, "push": Push}[kind](
+            runtimes, partners, period=period, rounds=synchronous, num_gradients=number
+        )
+        schedule = assert_simulated(make, simulation)
+        if schedule is not None:
+            assert schedule.fresh
+            assert not schedule.has_center
+            assert_equal(make(fresh=False), PeerSchedule(**fields_of(schedule), fresh=False))
+
+    @in_rounds
+    @pytest.mark.parametrize("kind", ["pull", "push"])
+    @check
+    @given(runtimes=RUNTIMES, period=PERIODS)
+    def test_equal_weights_of_oneself_and_others(self, kind, synchronous, runtimes, period):
+        schedule = protocols.gossip(runtimes, kind=kind, period=period, synchronous=synchronous, seed=0)
+        number = schedule.number()
+        for event, node in enumerate(schedule.node):
+            edges = schedule.event == event
+            sources, count = schedule.source[edges], edges.sum()
+            np.testing.assert_array_equal(schedule.weight[edges], np.full(count, 1 / count))
+            assert (sources[0], schedule.source_version[edges][0]) == (node, 2 * number[event])
+            assert (sources[1:] != node).all()
+            averages = number[event] > 0 and number[event] % period == 0 and runtimes.shape[1] > 1
+            if kind == "pull":
+                assert count == (2 if averages else 1)
+            elif not averages:
+                assert count == 1
+            else:  # what has been sent is as even as what was sent by each
+                assert (schedule.source_version[edges] % 2 == 0).all()
+
+    def test_who_ticks_at_the_same_moment(self):
+        """At 1, node 0 begins anew before node 1 does: 1 pulls what 0 has just averaged, 0 what 1 had before."""
+        schedule = protocols.gossip(np.ones((3, 2)), seed=0)
+        edges = schedule.source != schedule.node[schedule.event]
+        np.testing.assert_array_equal(schedule.node[schedule.event[edges]], [0, 1, 0, 1])
+        np.testing.assert_array_equal(schedule.source_version[edges], [1, 3, 3, 5])
+
+    def test_a_push_at_the_same_moment_reaches_larger_numbers_at_once(self):
+        """Node 0 sends version 2 at 1 to node 1, which averages then; what 1 sends then, 0 has at 2."""
+        schedule = protocols.gossip(np.ones((3, 2)), kind="push", seed=0)
+        edges = schedule.source != schedule.node[schedule.event]
+        np.testing.assert_array_equal(schedule.node[schedule.event[edges]], [1, 0, 1])
+        np.testing.assert_array_equal(schedule.started[schedule.event[edges]], [1, 2, 2])
+        np.testing.assert_array_equal(schedule.source_version[edges], [2, 2, 4])
+
+    @in_rounds
+    @pytest.mark.parametrize("include_self", [False, True])
+    def test_partners_are_uniform(self, synchronous, include_self):
+        """Of 3000 pulls of each node, partners are within five standard deviations of even."""
+        nodes, rounds = 4, 3001
+        runtimes = cluster.exponential(num_workers=nodes, num_gradients=rounds, seed=3)
+        schedule = protocols.gossip(runtimes, synchronous=synchronous, include_self=include_self, seed=5)
+        node = schedule.node[schedule.event]
+        others = schedule.source != node
+        counts = np.zeros((nodes, nodes))
+        np.add.at(counts, (node[others], schedule.source[others]), 1)
+        total = np.bincount(schedule.node[schedule.number() > 0], minlength=nodes)
+        counts[np.diag_indices(nodes)] = total - counts.sum(axis=1)  # averaged with nobody: itself
+        share = np.full((nodes, nodes), 1 / nodes) if include_self else (1 - np.eye(nodes)) / (nodes - 1)
+        spread = np.sqrt(total[:, None] * share * (1 - share))
+        assert (np.abs(counts - total[:, None] * share) <= 5 * spread).all()
+
+    def test_another_seed_other_partners_same_clock(self):
+        runtimes = cluster.exponential(num_workers=5, num_gradients=20, seed=0)
+        one, same, other = (protocols.gossip(runtimes, seed=seed) for seed in (1, 1, 2))
+        assert_equal(one, same)
+        np.testing.assert_array_equal(one.started, other.started)
+        assert (one.source != other.source).any()
+
+
+class TestElasticAveraging:
+    @in_rounds
+    @check
+    @given(runtimes=RUNTIMES, period=PERIODS, number=NUMBERS, share=st.sampled_from([None, 0, 0.25, 0.5, 1]))
+    def test_equals_messages(self, synchronous, runtimes, period, number, share):
+        nodes = runtimes.shape[1]
+        beta = None if share is None else share / nodes if synchronous else float(share)
+        make = functools.partial(
+            protocols.elastic_averaging, runtimes, period=period, beta=beta, synchronous=synchronous,
+            num_gradients=number,
+        )  # fmt: skip
+        given_beta = 0.8 / nodes if beta is None else beta
+        simulation = Elastic(runtimes, given_beta, period=period, rounds=synchronous, num_gradients=number)
+        schedule = assert_simulated(make, simulation)
+        if schedule is not None:
+            assert schedule.fresh
+            assert schedule.has_center == (simulation.center > 0)
+
+    @pytest.mark.parametrize("beta", [-0.1, 1.1, np.nan, np.inf, "0.5", True])
+    def test_beta_out_of_range(self, beta):
+        with pytest.raises(ValueError, match=rf"beta={beta!r} must be a finite number at least 0 and at most 1"):
+            protocols.elastic_averaging(np.ones((2, 4)), beta=beta)
+
+    def test_beta_in_rounds_leaves_the_center_some_weight_of_its_own(self):
+        protocols.elastic_averaging(np.ones((2, 4)), beta=0.25, synchronous=True)
+        with pytest.raises(ValueError, match=r"beta=0\.3 must be a finite number at least 0 and at most 0\.25"):
+            protocols.elastic_averaging(np.ones((2, 4)), beta=0.3, synchronous=True)
+
+
+def fields_of(schedule: PeerSchedule) -> dict:
+    return {name: getattr(schedule, name) for name in (*FIELDS, "num_nodes")}
+
+
+def number_of_meetings(schedule: PeerSchedule, period: int) -> int:
+    number = schedule.number()
+    return int(((schedule.node < schedule.num_nodes) & (number > 0) & (number % period == 0)).sum())
+
+
+def moves(schedule: PeerSchedule, number: int) -> np.ndarray:
+    """float64[N or N + 1, N or N + 1]: the weights of everybody's averaging in round `number`."""
+    size = schedule.num_nodes + schedule.has_center
+    matrix = np.zeros((size, size))
+    in_round = (schedule.number() == number) & (schedule.node < schedule.num_nodes)
+    if schedule.has_center:
+        in_round |= (schedule.node == schedule.num_nodes) & (schedule.number() == number - 1)
+    edges = in_round[schedule.event]
+    np.add.at(matrix, (schedule.node[schedule.event[edges]], schedule.source[edges]), schedule.weight[edges])
+    return matrix
+
+
+class TestMatrices:
+    """What averaging alone does to the sum over the nodes: 1^T W."""
+
+    @pytest.mark.parametrize("kind", ["pull", "push"])
+    @pytest.mark.parametrize("include_self", [False, True])
+    @pytest.mark.parametrize("nodes", [2, 5])
+    def test_gossip_keeps_the_mean_in_expectation(self, kind, include_self, nodes):
+        rounds = 2000
+        schedule = protocols.gossip(
+            np.ones((rounds, nodes)), kind=kind, synchronous=True, include_self=include_self, seed=1
+        )
+        matrices = np.array([moves(schedule, number) for number in range(1, rounds)])
+        np.testing.assert_allclose(matrices.sum(axis=2), 1.0, rtol=1e-15)  # rows
+        columns = matrices.sum(axis=1)
+        error = columns.std(axis=0, ddof=1) / np.sqrt(len(columns))
+        if nodes > 2 or include_self:
+            assert (error > 0).all()  # only in expectation
+        assert (np.abs(columns.mean(axis=0) - 1) <= 4 * error + 1e-15).all()
+
+    def test_pull_keeps_the_mean_in_expectation_by_local_clocks_too(self):
+        """Every average is half a partner drawn uniformly: a column loses 1/2 when its node pulls, and gains as much."""
+        nodes, gradients = 5, 20000
+        runtimes = cluster.exponential(num_workers=nodes, num_gradients=gradients // nodes, seed=2)
+        schedule = protocols.gossip(runtimes, seed=3)
+        edges = schedule.source != schedule.node[schedule.event]
+        ticks = schedule.event[edges]
+        change = np.zeros((ticks.size, nodes))
+        change[np.arange(ticks.size), schedule.node[ticks]] -= 0.5
+        change[np.arange(ticks.size), schedule.source[edges]] += 0.5
+        error = change.std(axis=0, ddof=1) / np.sqrt(ticks.size)
+        assert (np.abs(change.mean(axis=0)) <= 4 * error).all()
+
+    @pytest.mark.parametrize("nodes", [4, 7])
+    def test_consensus_contracts_as_the_appendix_of_jin_et_al_derives(self, nodes):
+        """E[D^T D - D^T 1 1^T D / p] has eigenvalue lambda = 1 - 2b(1-b)/p - 2 b^2/p^2 with b = 1/2, and 0 on 1.
+
+        The theorem prints 2 b^2/p in the last term.
+        """
+        runtimes = cluster.exponential(num_workers=nodes, num_gradients=40000 // nodes, seed=4)
+        schedule = protocols.gossip(runtimes, include_self=True, seed=5)
+        ticks = np.flatnonzero(schedule.number() > 0)
+        partner = schedule.node.copy()
+        edges = schedule.source != schedule.node[schedule.event]
+        partner[schedule.event[edges]] = schedule.source[edges]
+        direction = np.zeros(nodes)
+        direction[:2] = np.sqrt(0.5), -np.sqrt(0.5)  # of length 1, and sum 0
+        after = np.tile(direction, (ticks.size, 1))
+        i = np.arange(ticks.size)
+        after[i, schedule.node[ticks]] = (direction[schedule.node[ticks]] + direction[partner[ticks]]) / 2
+        left = np.sum((after - after.mean(axis=1, keepdims=True)) ** 2, axis=1)
+        error = left.std(ddof=1) / np.sqrt(left.size)
+        derived = 1 - 2 / 4 / nodes - 2 / 4 / nodes**2
+        assert abs(left.mean() - derived) <= 4 * error
+        assert left.mean() > 1 - 2 / 4 / nodes - 2 / 4 / nodes + 8 * error  # as printed
+
+    @in_rounds
+    @pytest.mark.parametrize("period", [1, 3])
+    def test_elastic_averaging_keeps_the_sum(self, synchronous, period):
+        """Each meeting, by itself, has columns that add up to 1."""
+        runtimes = np.random.default_rng(0).uniform(1, 3, (10, 4))
+        schedule = protocols.elastic_averaging(runtimes, beta=0.2, synchronous=synchronous, period=period)
+        centers = np.flatnonzero(schedule.node == 4)
+        size = 4 if synchronous else 1
+        assert (
+            centers.size == (runtimes.size - 4 if period == 1 and synchronous else centers.size) // size or period > 1
+        )
+        for center in centers:
+            events = np.arange(center - size, center + 1)
+            columns = np.zeros(5)
+            for event in events:
+                edges = schedule.event == event
+                np.add.at(columns, schedule.source[edges], schedule.weight[edges])
+            members = [*schedule.node[events[:-1]], 4]
+            np.testing.assert_allclose(columns[members], 1.0, rtol=1e-15)
+            # All of them look at the same values.
+            seen = {}
+            for edge in np.flatnonzero(np.isin(schedule.event, events)):
+                source, version = int(schedule.source[edge]), int(schedule.source_version[edge])
+                assert seen.setdefault(source, version) == version
+
+
+@pytest.mark.parametrize("runtimes", [np.ones((3, 2)), np.random.default_rng(0).uniform(1, 5, (7, 4))])
+def test_all_reduce_is_synchronous(runtimes):
+    given, expected = protocols.all_reduce(runtimes), protocols.synchronous(runtimes)
+    for name in ("worker", "read", "update", "started", "arrived", "applied"):
+        np.testing.assert_array_equal(getattr(given, name), getattr(expected, name), strict=True)
+    assert given.num_workers == expected.num_workers
+    assert set(np.bincount(given.update[:, 0])) == {runtimes.shape[1]}
+
+
+PROTOCOLS = {
+    "gossip": functools.partial(protocols.gossip, seed=0),
+    "gossip, push": functools.partial(protocols.gossip, kind="push", seed=0),
+    "gossip, rounds": functools.partial(protocols.gossip, synchronous=True, seed=0),
+    "elastic_averaging": protocols.elastic_averaging,
+    "elastic_averaging, rounds": functools.partial(protocols.elastic_averaging, synchronous=True),
+}
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=PROTOCOLS)
+class TestArguments:
+    @pytest.mark.parametrize("value", [0.0, -1.0, np.nan, np.inf, -np.inf])
+    def test_bad_value_is_named_by_its_place(self, protocol, value):
+        runtimes = np.ones((4, 3))
+        runtimes[2, 1] = runtimes[3, 0] = value
+        with pytest.raises(ValueError, match=rf"runtimes\[2, 1\]={value} must be positive and finite"):
+            protocol(runtimes)
+
+    @pytest.mark.parametrize("shape", [(3,), (0, 3), (3, 0), (2, 3, 4), ()])
+    def test_bad_shape_is_named(self, protocol, shape):
+        with pytest.raises(ValueError, match=r"runtimes of shape \(.*\) must have shape \[T, N\]"):
+            protocol(np.ones(shape))
+
+    def test_run_times_too_short_to_move_the_clock(self, protocol):
+        with pytest.raises(ValueError, match=r"runtimes\[1, 0\]=1e-20 does not advance the clock at 1 s"):
+            protocol(np.array([[1.0, 1.0], [1e-20, 1e-20], [1.0, 1.0]]))
+
+    @pytest.mark.parametrize("period", [0, -1, 1.0, "2", None, True])
+    def test_period(self, protocol, period):
+        with pytest.raises(ValueError, match=rf"period={period!r} must be a whole number of at least 1"):
+            protocol(np.ones((2, 2)), period=period)
+
+    @pytest.mark.parametrize("number", [0, -1, 2.0, "3", False])
+    def test_number_of_gradients(self, protocol, number):
+        with pytest.raises(ValueError, match=rf"num_gradients={number!r} must be a whole number of at least 1"):
+            protocol(np.ones((2, 2)), num_gradients=number)
+
+    def test_not_enough_rows_says_how_many_would_do(self, protocol):
+        with pytest.raises(protocols.NotEnoughRuntimes, match=r"num_gradients=9 needs more than the 3 rows") as caught:
+            protocol(np.ones((3, 2)), num_gradients=9)
+        assert caught.value.rows > 3
+        assert f"about {caught.value.rows} rows" in str(caught.value)
+
+    @settings(check, max_examples=25)
+    @given(nodes=st.integers(1, 5), number=st.integers(1, 50), rows=st.integers(1, 4), seed=st.integers(0, 99))
+    def test_longer_table_changes_nothing(self, protocol, nodes, number, rows, seed):
+        """The first rows of run-times and partners are the same, however many are asked for."""
+        draw = lambda rows: np.ceil(3 * cluster.exponential(num_workers=nodes, num_gradients=rows, seed=seed))
+        wanted = functools.partial(protocol, num_gradients=number, period=2)
+        schedule = protocols.with_enough_rows(wanted, draw, rows=rows)
+        assert_equal(schedule, wanted(draw(number + 5)))
+        assert number <= schedule.num_gradients < number + nodes
+
+    def test_leaves_its_argument_alone(self, protocol):
+        runtimes = np.arange(1.0, 13.0).reshape(4, 3)
+        protocol(runtimes)
+        np.testing.assert_array_equal(runtimes, np.arange(1.0, 13.0).reshape(4, 3))
+        assert runtimes.flags.writeable
+
+
+@pytest.mark.parametrize("kind", ["pul", "", "Push", None, 1])
+def test_kind(kind):
+    with pytest.raises(ValueError, match=rf"kind={kind!r} must be one of pull, push"):
+        protocols.gossip(np.ones((2, 2)), kind=kind, seed=0)
+
+
+@pytest.mark.parametrize("seed", [-1, 1.0, None, "0"])
+def test_seed(seed):
+    with pytest.raises(ValueError, match=rf"seed={seed!r} must be a whole number of at least 0"):
+        protocols.gossip(np.ones((2, 2)), seed=seed)
+
+
+def test_shares_and_rounds_by_hand():
+    """Node 0 takes 1 s, node 1 takes 3 s; in rounds of two gradients, both average at 6, 12 ..."""
+    schedule = protocols.elastic_averaging(np.array([[1.0, 3.0]] * 4), synchronous=True, period=2)
+    assert schedule.wall_clock() == 12
+    np.testing.assert_array_equal(schedule.busy_share(), [4 / 12, 1])
+    mixes = np.bincount(schedule.event) > 1
+    np.testing.assert_array_equal(schedule.started[mixes], [6, 6, 6])
+    np.testing.assert_array_equal(schedule.node[mixes], [0, 1, 2])

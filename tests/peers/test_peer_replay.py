@@ -1,0 +1,274 @@
+"""`run_peers` is a loop that keeps every version of everybody's parameters, in both modes, for every schedule of peers.
+
+Further: each node has an optimiser, statistics and a count of steps of its own; looks; errors name the argument; a
+second run of the same shape compiles nothing.
+"""
+
+import contextlib
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from naive_peers import Replayed
+from replay_cases import assert_close, batches, network
+
+from sgdlab import cluster, protocols, rules
+from sgdlab.replay import PeerCapacity, Watch, lower_peers, run_peers
+
+NODES = 4
+ROOM = PeerCapacity(rows=32, events=64, edges=128, slots=16, width=4)
+RUNTIMES = np.random.default_rng(0).uniform(1, 3, (6, NODES))
+UNEVEN = RUNTIMES * np.array([0.4, 1.0, 1.0, 2.0])  # some nodes make many more steps than others
+both_modes = pytest.mark.parametrize("mode", ["event", "wave"])
+
+SCHEDULES = {
+    f"{name}{', rounds' if synchronous else ''}{f', period {period}' if period > 1 else ''}": functools.partial(
+        protocol, RUNTIMES, synchronous=synchronous, period=period, **options
+    )
+    for name, protocol, options in (
+        ("pull", protocols.gossip, {"seed": 1}),
+        ("push", protocols.gossip, {"kind": "push", "seed": 1}),
+        ("pull, not fresh", protocols.gossip, {"fresh": False, "include_self": True, "seed": 3}),
+        ("push, not fresh", protocols.gossip, {"kind": "push", "fresh": False, "seed": 3}),
+        ("elastic", protocols.elastic_averaging, {}),
+    )
+    for synchronous in (False, True)
+    for period in (1, 3)
+} | {"ties": lambda: protocols.gossip(np.ones((5, NODES)), seed=2)}
+OPTIMIZERS = {
+    "sgd": optax.sgd(0.05),
+    "momentum": optax.sgd(0.05, momentum=0.9),
+    "nesterov": optax.sgd(0.05, momentum=0.9, nesterov=True),
+    "adam": optax.adam(0.01),
+    "rule": rules.asgd(learning_rate=0.05, momentum=0.5, weight_decay=0.01),
+    "staleness_aware": rules.staleness_aware(learning_rate=0.05),
+}
+
+
+def assert_replayed(schedule, optimizer, net, mode, *, tolerance=1e-12, **options):
+    expected = Replayed(schedule, optimizer, net.grad_fn, net.params, batches(), **options)
+    program = lower_peers(schedule, capacity=ROOM)
+    result = run_peers(program, optimizer, net.grad_fn, net.params, batches(), mode=mode, **options)
+    nodes, center, stats = expected.after(len(expected.order))
+    close = functools.partial(assert_close, tolerance=tolerance)
+    close(result.nodes, expected.stacked(nodes))
+    close(result.params, jax.tree.map(lambda *leaves: sum(leaves) / len(leaves), *nodes))
+    close(result.state, expected.stacked(expected.state))
+    if schedule.has_center:
+        close(result.center, center)
+    else:
+        assert result.center is None
+    if stats[0] is not None:
+        close(result.stats, jax.tree.map(lambda *leaves: sum(leaves) / len(leaves), *stats))
+    assert not np.allclose(*(jax.tree.leaves(tree)[0] for tree in nodes[:2]))
+    np.testing.assert_array_equal(result.history.node, expected.order)
+    ours = schedule.node < schedule.num_nodes
+    for name in ("node", "started", "finished"):
+        np.testing.assert_array_equal(getattr(result.history, name), getattr(schedule, name)[ours])
+    losses = np.array([aux["loss"] for aux in expected.aux])
+    np.testing.assert_allclose(result.history.aux["loss"], losses, rtol=tolerance)
+
+
+@both_modes
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_every_schedule_is_the_naive_loop(name, mode):
+    assert_replayed(SCHEDULES[name](), OPTIMIZERS["nesterov"], network("mlp"), mode)
+
+
+@both_modes
+@pytest.mark.parametrize("name", [name for name in OPTIMIZERS if name != "nesterov"])
+def test_every_optimizer_is_the_naive_loop(name, mode):
+    """Adam divides by the root of squares that are all but zero at first, which amplifies rounding."""
+    tolerance = 1e-10 if name == "adam" else 1e-12
+    assert_replayed(SCHEDULES["elastic"](), OPTIMIZERS[name], network("mlp"), mode, tolerance=tolerance)
+
+
+@both_modes
+@pytest.mark.parametrize("name", ["pull", "elastic, rounds, period 3"])
+def test_every_node_has_statistics_of_its_own(name, mode):
+    net = network("batch_norm")
+    assert_replayed(SCHEDULES[name](), OPTIMIZERS["momentum"], net, mode, stats=net.stats, fold=net.fold)
+
+
+@both_modes
+def test_a_schedule_of_rates_counts_the_steps_of_the_node(mode):
+    """With the parameters at eta(0) + eta(1) + ... of its own steps, and averages that a beta of 0 leaves alone."""
+    schedule = protocols.elastic_averaging(UNEVEN, beta=0.0)
+    steps = np.bincount(schedule.node, minlength=NODES + 1)[:NODES]
+    assert np.unique(steps).size > 2
+    rates = 1.0 / (1 + np.arange(8))
+    for optimizer in (optax.sgd(rules.tabulated(rates)), rules.asgd(learning_rate=rules.tabulated(rates))):
+        result = run_peers(
+            schedule, optimizer, lambda p, b: (jnp.ones_like(p), {}), jnp.zeros([]), lambda g: g, mode=mode
+        )
+        np.testing.assert_allclose(result.nodes, [-rates[:count].sum() for count in steps], rtol=1e-14)
+
+
+# A parabola with a minimum of its own for each gradient.
+def parabola(params, target):
+    return params - target, {"loss": 0.5 * jnp.sum((params - target) ** 2), "residual": params - target}
+
+
+def target(number):
+    return jnp.arange(3.0) + number
+
+
+def look(params, stats):
+    total = 0.0 if stats is None else stats.sum()
+    return {"sum": params.sum() + total, "largest": jnp.max(params**2)}
+
+
+def summed(params, stats):
+    return {name: float(value) for name, value in look(jnp.asarray(params), stats).items()}
+
+
+SGD = rules.asgd(learning_rate=0.25, momentum=0.5)
+
+
+def small(schedule, *, optimizer=SGD, params=None, **options):
+    return run_peers(schedule, optimizer, parabola, jnp.ones(3) if params is None else params, target, **options)
+
+
+class TestWatch:
+    @both_modes
+    @pytest.mark.parametrize("every", [None, 1, 5, 1000])
+    @pytest.mark.parametrize("name", ["pull", "push, rounds", "elastic", "elastic, rounds, period 3"])
+    @pytest.mark.parametrize("with_stats", [False, True])
+    def test_looks(self, name, every, mode, with_stats):
+        schedule, reported = SCHEDULES[name](), []
+        options = {"stats": jnp.zeros(3), "fold": lambda s, a: 0.5 * s + a["residual"]} if with_stats else {}
+        expected = Replayed(schedule, SGD, parabola, jnp.ones(3), target, **options)
+        watch = Watch(every=every, evaluate=look, report=reported.append)
+        evaluations = small(schedule, mode=mode, watch=watch, **options).history.evaluations
+        assert reported == evaluations
+        assert all(a is b for a, b in zip(reported, evaluations, strict=True))
+        rows = schedule.num_gradients
+        wanted = [0, *range(every or rows, rows, every or rows), rows]
+        assert [values["gradients"] for values in evaluations] == wanted
+        finished = schedule.finished[schedule.node < NODES]
+        for values in evaluations:
+            made = values["gradients"]
+            nodes, center, stats = expected.after(made)
+            mean = sum(nodes) / NODES
+            seen = sum(stats) / NODES if with_stats else None
+            each = [summed(node, seen) for node in nodes]
+            distance = np.sqrt(sum(float(((node - mean) ** 2).sum()) for node in nodes) / NODES)
+            hand = summed(mean, seen) | {"consensus": distance}
+            hand |= {"gradients": made, "seconds": max(finished[:made], default=0.0)}
+            hand |= {"updates": max(expected.order[:made].count(node) for node in range(NODES))}
+            for key in ("sum", "largest"):
+                column = [values[key] for values in each]
+                hand[f"node_mean_{key}"] = sum(column) / NODES
+                hand[f"node_lowest_{key}"], hand[f"node_highest_{key}"] = min(column), max(column)
+                if schedule.has_center:
+                    hand[f"center_{key}"] = summed(center, seen)[key]
+            assert set(values) == set(hand)
+            for key, value in hand.items():
+                assert values[key] == pytest.approx(value, rel=1e-12, abs=1e-12), key
+                assert isinstance(values[key], int | float)
+
+    def test_report_comes_during_the_run(self):
+        seen = []
+
+        def report(values):
+            seen.append(values["gradients"])
+            if values["gradients"] >= 8:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            small(SCHEDULES["pull"](), watch=Watch(every=4, evaluate=look, report=report))
+        assert seen == [0, 4, 8]
+
+    @both_modes
+    def test_changes_nothing(self, mode):
+        plain, watched = (
+            small(SCHEDULES["elastic"](), mode=mode, watch=watch) for watch in (None, Watch(every=3, evaluate=look))
+        )
+        assert_close(watched.nodes, plain.nodes, 1e-14)
+        assert plain.history.evaluations == []
+        assert plain.history.aux["residual"] is None  # only scalars are recorded
+
+
+@both_modes
+def test_callers_arrays_are_still_there(mode):
+    params, stats = jnp.ones(3), jnp.zeros(3)
+    options = {"params": params, "mode": mode, "stats": stats, "fold": lambda s, a: s + a["residual"]}
+    first, second = (small(SCHEDULES["elastic"](), **options) for _ in range(2))
+    np.testing.assert_array_equal(params, np.ones(3))
+    np.testing.assert_array_equal(stats, np.zeros(3))
+    assert_close(first.nodes, second.nodes, 0.0)
+    assert_close(small(SCHEDULES["elastic"](), mode=mode, params=np.ones(3)).nodes, first.nodes, 0.0)
+
+
+class TestErrors:
+    @pytest.mark.parametrize("mode", ["events", "", 1])
+    def test_mode(self, mode):
+        with pytest.raises(ValueError, match=rf"mode={mode!r} must be 'event', 'wave' or None"):
+            small(SCHEDULES["pull"](), mode=mode)
+
+    @pytest.mark.parametrize("options", [{"stats": jnp.zeros(3)}, {"fold": lambda stats, aux: stats}])
+    def test_stats_and_fold_belong_together(self, options):
+        with pytest.raises(ValueError, match="stats and fold must be given together"):
+            small(SCHEDULES["pull"](), **options)
+
+    @pytest.mark.parametrize("watch", [Watch(norms=True), Watch(average_decay=0.5), Watch(average_decay=0.0)])
+    def test_what_only_a_server_has(self, watch):
+        with pytest.raises(ValueError, match="norms and average_decay are the server's; peers have none"):
+            small(SCHEDULES["pull"](), watch=watch)
+
+    def test_looks_of_a_lowered_program(self):
+        program = lower_peers(SCHEDULES["pull"](), every=4)
+        small(program, watch=Watch(every=4, evaluate=look))
+        small(program, watch=Watch(evaluate=look))
+        with pytest.raises(ValueError, match="every=5 comes too late for a program lowered with every=4"):
+            small(program, watch=Watch(every=5, evaluate=look))
+
+    def test_an_optimizer_with_too_few_rows(self):
+        dana = rules.dana(learning_rate=0.1, num_workers=NODES - 1)
+        with pytest.raises(ValueError, match="num_workers=3, but schedule has 4 nodes"):
+            small(SCHEDULES["pull"](), optimizer=dana)
+
+
+@contextlib.contextmanager
+def compilations():
+    """A list that grows by one for each program that XLA compiles."""
+    seen = []
+
+    def listen(event, seconds, **facts):
+        if event == "/jax/core/compile/backend_compile_duration":
+            seen.append(seconds)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        yield seen
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+
+
+MAKERS = {
+    "pull": lambda times, seed: protocols.gossip(times, seed=seed),
+    "push, rounds": lambda times, seed: protocols.gossip(times, kind="push", synchronous=True, seed=seed),
+    "elastic": lambda times, seed: protocols.elastic_averaging(times, beta=0.1 + seed / 10),
+}
+
+
+@both_modes
+@pytest.mark.parametrize("name", MAKERS)
+def test_another_seed_and_another_rate_compile_nothing(name, mode):
+    draw = lambda seed: cluster.exponential(num_workers=NODES, num_gradients=8, seed=seed)
+    room = PeerCapacity(rows=64, events=128, edges=256, slots=32, width=8)
+    first, second = (lower_peers(MAKERS[name](draw(seed), seed), capacity=room, every=4) for seed in (0, 1))
+    assert first.capacity == second.capacity == room
+    assert (first.waves.size, first.num_slots) != (second.waves.size, second.num_slots) or name != "pull"
+    watch = Watch(evaluate=look)
+    one = small(first, optimizer=rules.asgd(learning_rate=0.1), mode=mode, watch=watch)
+    with compilations() as seen:
+        two = small(second, optimizer=rules.asgd(learning_rate=0.2), mode=mode, watch=watch)
+    assert not seen
+    assert not np.allclose(one.nodes, two.nodes)
+    with compilations() as seen:  # a program of another size: compilations are seen
+        small(second, params=jnp.ones((1, 3)), mode=mode)
+    assert seen
