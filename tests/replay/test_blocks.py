@@ -88,7 +88,8 @@ class TestPartition:
         share = sum(leaf.size for leaf in leaves) / num_blocks
         pieces = [piece for block in parts.pieces for piece in block]
         # Cut into shares alone, the leaves can make too few pieces: then smaller ones are cut too.
-        enough = sum(min(leaf.shape[0], -(-leaf.size // share)) for leaf in leaves) >= num_blocks
+        count = lambda leaf: min(leaf.shape[0], -(-leaf.size // share)) if leaf.ndim and leaf.size else 1
+        enough = sum(count(leaf) for leaf in leaves) >= num_blocks
         for number, leaf in enumerate(leaves):
             mine = [(first, past) for index, first, past in pieces if index == number]
             if leaf.size <= share and enough:
