@@ -7,11 +7,13 @@ pictures (plots/) and report.html, one page that says it all. A job that was kil
 finished runs are never run again, and more methods, workers or seeds can be added later.
 """
 
+import contextlib
 import pathlib
 import sys
 from collections.abc import Sequence
 
 from absl import flags
+from ml_collections import ConfigDict
 
 from experiments import launch
 from sgdlab import compare
@@ -21,6 +23,8 @@ from sgdlab.plan import check, make_plan
 from sgdlab.results import table
 from sgdlab.results.directory import RunDirectory
 from sgdlab.results.publish import publish
+from sgdlab.validate import ConfigError
+from sgdlab.waiting import AnySchedule
 
 DEFAULT_WORKDIR = "runs/digits"
 _METHODS = flags.DEFINE_list("methods", list(METHODS), "Methods to compare, separated by commas.")
@@ -28,7 +32,7 @@ _NUM_WORKERS = flags.DEFINE_list("num_workers", ["4", "8", "16", "32"], "Numbers
 _SEEDS = flags.DEFINE_integer("seeds", 3, "How many seeds: 0, 1, ...")
 _PROCESSES = flags.DEFINE_integer("processes", None, "Runs at once. By default one for each core, or one on a GPU.")
 
-TIMELINE = ("synchronous", "backup_workers", "asgd")
+TIMELINE = ("synchronous", "backup_workers", "partial", "asgd", "pull_gossip")
 TIMELINE_WORKERS = 8
 
 
@@ -51,13 +55,18 @@ def main(argv: Sequence[str]) -> None:
     compare.run_all(config, cells, directory, processes=_PROCESSES.value)
     groups = compare.groups(cells, directory)
     shown = min(num_workers, key=lambda n: abs(n - TIMELINE_WORKERS))
-    schedules = {
-        METHODS[method].title: make_plan(compare.Cell(method, shown, 0).configured(config)).schedule
-        for method in TIMELINE
-        if method != "backup_workers" or config.cluster.backups < shown
-    }
-    page = publish(workdir, groups, shared, schedules)
+    page = publish(workdir, groups, shared, _schedules(config, shown))
     print(f"\n{table.text(groups)}\n\nReport: {page}")
+
+
+def _schedules(config: ConfigDict, num_workers: int) -> dict[str, AnySchedule]:
+    """Title -> schedule, for the time-lines; less those that so few workers cannot have."""
+    schedules = {}
+    for method in TIMELINE:
+        with contextlib.suppress(ConfigError):
+            plan = make_plan(compare.Cell(method, num_workers, 0).configured(config))
+            schedules[METHODS[method].title] = plan.schedule
+    return schedules
 
 
 def _refuse_grid_flags() -> None:

@@ -8,11 +8,11 @@ from sgdlab import files
 from sgdlab.results import plots, report, table
 from sgdlab.results.summary import Group
 from sgdlab.results.timeline import timeline
-from sgdlab.schedule import Schedule
+from sgdlab.waiting import AnySchedule
 
 
 def publish(
-    path: pathlib.Path, groups: Sequence[Group], config: Mapping[str, Any], schedules: Mapping[str, Schedule]
+    path: pathlib.Path, groups: Sequence[Group], config: Mapping[str, Any], schedules: Mapping[str, AnySchedule]
 ) -> pathlib.Path:
     """Writes `table.md`, `table.csv`, `plots/*.png`, `plots/*.svg` and `report.html` below `path`.
 

@@ -1,0 +1,40 @@
+"""Replay of gossip and elastic averaging against a hand-written serial loop."""
+
+import statistics
+from collections.abc import Callable, Iterator
+
+import sgdlab
+from experiments.benchmarks import setup
+from experiments.benchmarks.timing import Figure, interleaved, ratio
+
+NODES, GRADIENTS, GOAL = 16, 1000, 0.9
+
+
+def figures() -> Iterator[Figure]:
+    """Gradients per second of peers, each with an optimiser of its own, over serial SGD's."""
+    runtimes = sgdlab.cluster.gamma(num_workers=NODES, num_gradients=90, seed=0)
+    schedules = {
+        "pull gossip": sgdlab.protocols.gossip(runtimes, num_gradients=GRADIENTS, seed=0),
+        "push gossip": sgdlab.protocols.gossip(runtimes, kind="push", num_gradients=GRADIENTS, seed=0),
+        "pull gossip in rounds": sgdlab.protocols.gossip(runtimes, synchronous=True, num_gradients=GRADIENTS, seed=0),
+        "elastic averaging": sgdlab.protocols.elastic_averaging(runtimes, num_gradients=GRADIENTS),
+    }
+    functions = {"serial": setup.serial("conv", 32, GRADIENTS)}
+    for name, schedule in schedules.items():
+        functions[name] = _replayed(sgdlab.replay.lower_peers(schedule))
+    functions["pull gossip, wave"] = _replayed(sgdlab.replay.lower_peers(schedules["pull gossip"]), "wave")
+    seconds = interleaved(functions)
+    for name in list(functions)[1:]:
+        share = ratio(seconds["serial"], seconds[name])
+        asked = "wave" not in name
+        speeds = ", ".join(f"{n} {GRADIENTS / statistics.median(seconds[n]):,.0f}/s" for n in ("serial", name))
+        goal = f">= {GOAL}" if asked else ""
+        yield Figure(
+            f"{name} over serial SGD, conv, B=32, p={NODES}", share, "x", goal, share >= GOAL if asked else None, speeds
+        )
+
+
+def _replayed(program: sgdlab.replay.PeerProgram, mode: str = "event") -> Callable[[], object]:
+    parts, rule = setup.network("conv"), sgdlab.rules.nag_asgd(learning_rate=setup.LEARNING_RATE)
+    batches = setup.batches(32)
+    return lambda: sgdlab.replay.run_peers(program, rule, parts.grad_fn, parts.params, batches, mode=mode).params

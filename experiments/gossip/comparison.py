@@ -1,0 +1,320 @@
+"""All-reduce, elastic averaging and gossip by virtual time and by epochs: the experiment of Jin et al. 2016, small.
+
+    python -m experiments.gossip.comparison --workdir=runs/gossip
+
+About five minutes on one core: p = 8 and 16 nodes, seven methods, three seeds. Leaves comparison/comparison.md (table,
+.csv), a picture for each number of nodes, and one metrics file a run: a job that was killed continues. --heterogeneous
+puts the same on machines of unequal speed, in a directory of its own.
+
+As in the paper the aggregate minibatch is fixed (128: 16 examples a node at p = 8, 8 at p = 16), so that one iteration
+of all nodes uses as many examples whatever p is; Nesterov momentum 0.9; the rate begins at 0.1 and is multiplied by
+0.1 twice, after each third of the run; no warm-up; beta = 0.8 / p. Differences: UCI digits and a small conv net for
+ImageNet and ResNet-18, and about 11 x --epochs iterations for 450,000; run-times are drawn from gamma distributions (10
+% scatter, mean as many virtual seconds as a node's batch has examples) and communication is free, so that all-reduce
+waits for stragglers but no message takes time.
+
+Learning rates. The paper's 0.1 is the rate of a node's own step, and of all-reduce's step along the averaged gradient.
+`sgdlab.methods` multiplies the rate of methods that average n gradients by n, so all-reduce is configured with 0.1 / p:
+its step is 0.1 times the mean, as the paper's. Peers take 0.1 as it is.
+
+Expected at p = 8: all methods but elastic averaging with period 10 end within a point of test accuracy of each other,
+and gossip is ahead by virtual time by what all-reduce waits. Where the paper is contradicted, the table says so.
+"""
+
+import dataclasses
+import functools
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from absl import flags
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from ml_collections import ConfigDict
+
+from configs import digits
+from experiments import figure, launch
+from experiments.gossip import store
+from sgdlab import train
+from sgdlab.errors import UsageError
+from sgdlab.methods import METHODS
+from sgdlab.plan import make_plan
+from sgdlab.results.directory import RunDirectory
+from sgdlab.results.plots import STYLE
+from sgdlab.results.summary import spread
+
+DEFAULT_WORKDIR = "runs/gossip"
+AGGREGATE = 128
+"""Examples of one iteration of all nodes."""
+RATE = 0.1
+TARGET_LOSS = 0.25
+"""Of the test set; reached by the nodes' average while the rate is at its first value."""
+METHODS_AND_PERIODS = (
+    ("all_reduce", 1),
+    ("elastic_averaging", 1),
+    ("elastic_averaging", 10),
+    ("push_gossip", 1),
+    ("push_gossip", 10),
+    ("pull_gossip", 1),
+    ("pull_gossip", 10),
+)
+COLOURS = {
+    "all_reduce": "black",
+    "elastic_averaging": "#d95f02",
+    "push_gossip": "#2166ac",
+    "pull_gossip": "#1b7837",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """One line of the table.
+
+    Attributes:
+      method: its name.
+      period: gradients of a node from one averaging to the next.
+      num_nodes: p.
+    """
+
+    method: str
+    period: int
+    num_nodes: int
+
+    @property
+    def title(self) -> str:
+        """In words."""
+        return METHODS[self.method].title + ("" if self.method == "all_reduce" else f", period {self.period}")
+
+    def name(self, seed: int) -> str:
+        """Of the metrics file of one run."""
+        return f"{self.method}-period{self.period}-p{self.num_nodes}-seed{seed}"
+
+    def configured(self, shared: ConfigDict, seed: int) -> ConfigDict:
+        """The configuration of one run."""
+        config = shared.copy_and_resolve_references()
+        config.method, config.seed = self.method, seed
+        config.cluster.num_workers, config.batch_size = self.num_nodes, AGGREGATE // self.num_nodes
+        config.protocol.period = self.period
+        config.optimizer.learning_rate = RATE / self.num_nodes if METHODS[self.method].averages else RATE
+        return config
+
+
+def shared_config(epochs: float, *, heterogeneous: bool) -> ConfigDict:
+    """What all runs share."""
+    config = digits.get_config()
+    config.epochs, config.evaluations = epochs, 36
+    config.network.widths = (8, 16)
+    config.cluster.heterogeneous = heterogeneous
+    config.optimizer.momentum, config.optimizer.weight_decay = 0.9, 1e-4
+    config.schedule.warmup_epochs, config.schedule.decay, config.schedule.factor = 0.0, "step", 0.1
+    config.schedule.steps = (epochs / 3, 2 * epochs / 3)
+    return config
+
+
+def settings(num_nodes: Sequence[int]) -> list[Setting]:
+    """All lines of the table."""
+    return [Setting(method, period, p) for p in num_nodes for method, period in METHODS_AND_PERIODS]
+
+
+def main(argv: Sequence[str]) -> None:
+    """Trains what is missing, then reports."""
+    del argv
+    seeds, num_nodes = store.whole("seeds", flags.FLAGS.seeds), store.node_counts(flags.FLAGS.num_nodes)
+    epochs, heterogeneous = flags.FLAGS.epochs, flags.FLAGS.heterogeneous
+    if not 1 <= epochs < float("inf"):
+        raise UsageError(f"--epochs={epochs} must be a finite number of at least 1")
+    for p in num_nodes:
+        if AGGREGATE % p:
+            raise UsageError(f"--num_nodes={p} must divide the aggregate minibatch of {AGGREGATE}")
+    path = figure.directory(DEFAULT_WORKDIR) / ("comparison" + "-heterogeneous" * heterogeneous)
+    config = shared_config(epochs, heterogeneous=heterogeneous)
+    directory = store.finished_parts(path, {"aggregate": AGGREGATE, "rate": RATE, **config.to_dict()})
+    lines = settings(num_nodes)
+    train_all(config, lines, seeds, directory)
+    runs = {line: [directory.read(line.name(seed)) for seed in range(seeds)] for line in lines}
+    machines = "machines of unequal speed" if heterogeneous else "equal machines with stragglers"
+    figure.publish(
+        path,
+        "comparison",
+        [row(line, runs[line]) for line in lines],
+        title=f"Peers on UCI digits, aggregate minibatch {AGGREGATE}, {epochs:g} epochs, {machines}, {seeds} seeds",
+        reading=reading(runs),
+        figure=draw(runs, machines),
+    )
+
+
+def train_all(config: ConfigDict, lines: Sequence[Setting], seeds: int, directory: RunDirectory) -> None:
+    """Runs that have not finished yet, one after the other; those of one line share one compiled program."""
+    missing = {line: [s for s in range(seeds) if directory.read(line.name(s)) is None] for line in lines}
+    total = sum(map(len, missing.values()))
+    if total < len(lines) * seeds:
+        print(f"{len(lines) * seeds - total} finished runs found, {total} to do", flush=True)
+    done, begun = 0, time.monotonic()
+    for line, wanted in missing.items():
+        plans = [make_plan(line.configured(config, seed)) for seed in wanted]
+        capacity = functools.reduce(lambda a, b: a | b, (plan.program.capacity for plan in plans)) if plans else None
+        for seed, plan in zip(wanted, plans, strict=True):
+            directory.write(line.name(seed), records(train.train(plan, capacity=capacity)))
+            done += 1
+            left = (time.monotonic() - begun) / done * (total - done)
+            print(f"[{done}/{total}] {line.title}, {line.num_nodes} nodes, seed {seed}: {left:.0f} s to go", flush=True)
+
+
+def records(run: train.Run) -> list[dict[str, Any]]:
+    """The records of a run with, at each look, the mean node's accuracy and the center's; None where there are none."""
+    first, *looks, summary = run.records
+    seen = run.result.history.evaluations
+    more = [
+        {"mean_node_accuracy": look.get("node_mean_accuracy"), "center_accuracy": look.get("center_accuracy")}
+        for look in seen
+    ]
+    return [first, *(look | extra for look, extra in zip(looks, more, strict=True)), summary | more[-1]]
+
+
+def row(line: Setting, runs: Sequence[list[dict[str, Any]]]) -> figure.Row:
+    """A line of the table: means over seeds, and one standard deviation."""
+    last = [records[-1] for records in runs]
+    percent = lambda name: _words([summary[name] for summary in last], "{:.1f}", scale=100)
+    reached = [seconds_to(records, TARGET_LOSS) for records in runs]
+    return {
+        "p": line.num_nodes,
+        "method": line.title,
+        "idle, %": _words([summary["idle_share"] for summary in last], "{:.1f}", scale=100),
+        f"s to test loss {TARGET_LOSS}": _words(reached, "{:.0f}"),
+        "s in all": _words([summary["seconds"] for summary in last], "{:.0f}"),
+        "loss, rate 0.1": _words([before_annealing(records)["test_loss"] for records in runs], "{:.3f}"),
+        "loss, end": _words([summary["test_loss"] for summary in last], "{:.3f}"),
+        "training loss, end": _words([summary["train_loss"] for summary in last], "{:.4f}"),
+        "average, %": percent("test_accuracy"),
+        "mean node, %": percent("mean_node_accuracy"),
+        "worst node, %": percent("worst_accuracy"),
+        "center, %": percent("center_accuracy"),
+        "consensus": _words([summary["consensus"] for summary in last], "{:.2g}"),
+        "diverged": sum(summary["diverged"] for summary in last),
+    }
+
+
+def _words(values: Sequence[float | None], form: str, *, scale: float = 1.0) -> str:
+    """Mean and deviation; empty where a run has none."""
+    found = spread(None if value is None else scale * value for value in values)
+    if found is None:
+        return ""
+    return form.format(found.mean) + (f" ± {form.format(found.std)}" if len(values) > 1 else "")
+
+
+def seconds_to(records: Sequence[dict[str, Any]], loss: float) -> float | None:
+    """When the test loss of the nodes' average was first that low: between two looks, on the line between them."""
+    looks = [look for look in records[1:-1] if look["test_loss"] is not None]
+    for before, after in zip(looks, looks[1:], strict=False):
+        if after["test_loss"] <= loss:
+            share = (before["test_loss"] - loss) / (before["test_loss"] - after["test_loss"])
+            return before["seconds"] + max(share, 0.0) * (after["seconds"] - before["seconds"])
+    return None
+
+
+def before_annealing(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The last look at the first rate."""
+    first = records[0]["config"]["schedule"]["steps"][0]
+    return [look for look in records[1:-1] if look["epoch"] <= first * (1 + 1e-9)][-1]
+
+
+def reading(runs: dict[Setting, list[list[dict[str, Any]]]]) -> list[str]:
+    """What the paper says beside what is found here."""
+    said = [
+        "Losses and accuracies are those of the nodes' average on the test set, unless said otherwise; ± is one "
+        "standard deviation over seeds; consensus is sqrt(mean over nodes of |theta_i - mean|^2). All nodes of "
+        "all-reduce are one.",
+        "The paper at p = 8: elastic averaging with period 10 is ahead of the others, all-reduce is as fast as gossip, "
+        "all converge to roughly the same loss.",
+        "The paper at p = 16: gossip is faster than elastic averaging with period 10, both are ahead of all-reduce; "
+        "elastic averaging has trouble to reach the others' loss once the rate is annealed.",
+    ]
+    for p in sorted({line.num_nodes for line in runs}):
+        ours = {line: runs[line] for line in runs if line.num_nodes == p}
+        by_time = _ranked({line: _mean([seconds_to(r, TARGET_LOSS) for r in found]) for line, found in ours.items()})
+        by_loss = _ranked({line: _mean([r[-1]["test_loss"] for r in found]) for line, found in ours.items()})
+        said.append(f"Here at p = {p}, seconds to a test loss of {TARGET_LOSS}: {by_time}.")
+        said.append(f"Here at p = {p}, test loss at the end: {by_loss}.")
+    return said
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    found = spread(values)
+    return found.mean if found else None
+
+
+def _ranked(values: dict[Setting, float | None]) -> str:
+    found = sorted((value, line.title) for line, value in values.items() if value is not None)
+    never = [line.title for line, value in values.items() if value is None]
+    words = [f"{title} {value:.3g}" for value, title in found]
+    return "; ".join(words + [f"{title} not in all seeds" for title in never])
+
+
+def draw(runs: dict[Setting, list[list[dict[str, Any]]]], machines: str) -> Figure:
+    """A row for each number of nodes: losses by time and by epochs, and consensus."""
+    counts = sorted({line.num_nodes for line in runs})
+    with mpl.rc_context(STYLE):
+        drawing = mpl.figure.Figure(figsize=(17.0, 4.2 * len(counts) + 0.7))
+        panels = drawing.subplots(len(counts), 4, squeeze=False)
+        for place, p in enumerate(counts):
+            ours = {line: found for line, found in runs.items() if line.num_nodes == p}
+            for axes, x, y in zip(
+                panels[place],
+                ("seconds", "epoch", "seconds", "seconds"),
+                ("test_loss", "test_loss", "train_loss", "consensus"),
+                strict=True,
+            ):
+                _panel(axes, ours, x, y)
+                axes.set_title(f"p = {p}")
+        handles, labels = panels[0, 0].get_legend_handles_labels()
+        drawing.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+        drawing.suptitle(
+            f"Peers on UCI digits, {machines}; means over seeds, bands: one standard deviation; "
+            "dotted: the rate is annealed"
+        )
+    return drawing
+
+
+def _panel(axes: Axes, runs: dict[Setting, list[list[dict[str, Any]]]], x: str, y: str) -> None:
+    names = {
+        "seconds": "virtual time, s",
+        "epoch": "epoch",
+        "test_loss": "test loss of the nodes' average",
+        "train_loss": "training loss at the nodes, between looks",
+        "consensus": "consensus distance",
+    }
+    for line, found in runs.items():
+        across, mean, deviation = curve(found, x, y)
+        if not across.size:
+            continue
+        colour, style = COLOURS[line.method], "--" if line.period > 1 else "-"
+        axes.plot(across, mean, color=colour, linestyle=style, label=line.title)
+        low = np.maximum(mean - deviation, mean / 10)  # a logarithmic axis has no zero
+        axes.fill_between(across, low, mean + deviation, color=colour, alpha=0.12, linewidth=0)
+    schedule = next(iter(runs.values()))[0][0]["config"]["schedule"]
+    if x == "epoch":
+        for epoch in schedule["steps"]:
+            axes.axvline(epoch, color="#7a7a7a", linestyle=":", linewidth=1)
+    axes.set_yscale("log")
+    axes.set_xlabel(names[x])
+    axes.set_ylabel(names[y])
+
+
+def curve(runs: Sequence[list[dict[str, Any]]], x: str, y: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Look by look: the mean over seeds of x, and mean and deviation of y; looks without them are left out."""
+    columns = []
+    for here in zip(*(records[1:-1] for records in runs), strict=True):
+        across, up = (spread(look[name] for look in here) for name in (x, y))
+        if across is not None and up is not None and up.mean > 0:
+            columns.append((across.mean, up.mean, up.std))
+    return tuple(np.array(columns).reshape(-1, 3).T)
+
+
+if __name__ == "__main__":
+    flags.DEFINE_integer("seeds", 3, "How many seeds: 0, 1, ...")
+    flags.DEFINE_list("num_nodes", ["8", "16"], "Numbers of nodes, separated by commas; divisors of 128.")
+    flags.DEFINE_float("epochs", 60.0, "Of used gradients.")
+    flags.DEFINE_bool("heterogeneous", False, "Machines of unequal speed.")
+    launch.run(main, __doc__, configured=False)

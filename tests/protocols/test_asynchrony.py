@@ -1,0 +1,218 @@
+"""Softsync, bounded staleness, Ringmaster and Rennala: every field equals an event simulation in which ties abound.
+
+Further: special cases that are `asynchronous` or read what `synchronous` reads, limits on age and on lead, and longer
+tables of run-times, which change nothing.
+"""
+
+import functools
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from comparison import RUNTIMES, assert_equal, assert_schedule_is, check
+from event_simulation import RanOut
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from simulate_asynchrony import simulate_bounded_staleness, simulate_collecting, simulate_softsync
+
+from sgdlab import DROPPED, PENDING, Schedule, cluster, protocols
+
+NUM_GRADIENTS = st.one_of(st.none(), st.integers(1, 40))
+SIZE = st.integers(1, 6)
+
+
+def assert_both(protocol: Callable[[], Schedule], simulation: Callable[[], dict[str, list]], workers: int) -> None:
+    try:
+        expected = simulation()
+    except RanOut:
+        with pytest.raises(protocols.NotEnoughRuntimes):
+            protocol()
+    else:
+        assert_schedule_is(protocol(), expected, workers)
+
+
+class TestSoftsync:
+    @check
+    @given(runtimes=RUNTIMES, size=SIZE, num_gradients=NUM_GRADIENTS)
+    def test_equals_events(self, runtimes, size, num_gradients):
+        assert_both(
+            lambda: protocols.softsync(runtimes, gradients_per_update=size, num_gradients=num_gradients),
+            lambda: simulate_softsync(runtimes, size, num_gradients),
+            runtimes.shape[1],
+        )
+
+    @check
+    @given(runtimes=RUNTIMES)
+    def test_of_one_is_asynchronous(self, runtimes):
+        assert_equal(protocols.softsync(runtimes, gradients_per_update=1), protocols.asynchronous(runtimes))
+
+    @settings(check, max_examples=50)
+    @given(workers=st.integers(1, 6), size=st.integers(1, 6), rows=st.integers(2, 6))
+    def test_equal_workers_in_lockstep(self, workers, size, rows):
+        # Gradient g begins when g - N + 1 have come and enters update g // n: staleness N / n where n divides N.
+        schedule = protocols.softsync(np.ones((size * rows, workers)), gradients_per_update=size)
+        g = np.arange(schedule.used().sum())
+        np.testing.assert_array_equal(schedule.update[: g.size, 0], g // size)
+        np.testing.assert_array_equal(schedule.read[: g.size, 0], np.maximum(g - workers + 1, 0) // size)
+
+
+class TestRennala:
+    @check
+    @given(runtimes=RUNTIMES, batch=SIZE, num_gradients=NUM_GRADIENTS)
+    def test_equals_events(self, runtimes, batch, num_gradients):
+        assert_both(
+            lambda: protocols.rennala(runtimes, batch=batch, num_gradients=num_gradients),
+            lambda: simulate_collecting(runtimes, batch, 1, False, num_gradients),
+            runtimes.shape[1],
+        )
+
+    @check
+    @given(runtimes=RUNTIMES, batch=st.integers(1, 3))
+    def test_uses_only_fresh_gradients_in_whole_batches(self, runtimes, batch):
+        try:
+            schedule = protocols.rennala(runtimes, batch=batch)
+        except protocols.NotEnoughRuntimes:
+            assert runtimes.shape[0] < batch
+            return
+        used = schedule.used()[:, 0]
+        assert (schedule.staleness().compressed() == 0).all()
+        np.testing.assert_array_equal(np.bincount(schedule.update[used, 0]), np.full(schedule.num_updates, batch))
+
+    def test_of_one_is_ringmaster_of_one(self):
+        runtimes = cluster.gamma(num_workers=5, num_gradients=30, heterogeneous=True, seed=0)
+        assert_equal(protocols.rennala(runtimes, batch=1), protocols.ringmaster(runtimes, max_delay=1))
+
+
+class TestRingmaster:
+    @check
+    @given(runtimes=RUNTIMES, limit=st.integers(1, 5), num_gradients=NUM_GRADIENTS)
+    def test_equals_events(self, runtimes, limit, num_gradients):
+        assert_both(
+            lambda: protocols.ringmaster(runtimes, max_delay=limit, num_gradients=num_gradients),
+            lambda: simulate_collecting(runtimes, 1, limit, False, num_gradients),
+            runtimes.shape[1],
+        )
+
+    @check
+    @given(runtimes=RUNTIMES, limit=st.integers(1, 5), num_gradients=NUM_GRADIENTS)
+    def test_equals_events_with_interruptions(self, runtimes, limit, num_gradients):
+        # Rows in order of arrival, equal times by worker: so `Schedule` says of all protocols.
+        assert_both(
+            lambda: protocols.ringmaster(runtimes, max_delay=limit, interrupt=True, num_gradients=num_gradients),
+            lambda: simulate_collecting(runtimes, 1, limit, True, num_gradients),
+            runtimes.shape[1],
+        )
+
+    @pytest.mark.parametrize("interrupt", [False, True])
+    @check
+    @given(runtimes=RUNTIMES, limit=st.integers(1, 5))
+    def test_delays_never_exceed_the_limit(self, interrupt, runtimes, limit):
+        schedule = protocols.ringmaster(runtimes, max_delay=limit, interrupt=interrupt)
+        assert schedule.delay().compressed().max() <= limit
+        np.testing.assert_array_equal(schedule.update[schedule.used()], np.arange(schedule.num_updates))
+        # What was ignored came after (without interruptions), or at, the update that made it too old.
+        dropped = np.flatnonzero(schedule.dropped()[:, 0])
+        too_old = schedule.applied[schedule.read[dropped, 0] + limit - 1, 0]
+        assert (schedule.arrived[dropped, 0] >= too_old).all()
+        if interrupt:
+            np.testing.assert_array_equal(schedule.arrived[dropped, 0], too_old)
+
+    @pytest.mark.parametrize("interrupt", [False, True])
+    @check
+    @given(runtimes=RUNTIMES)
+    def test_without_a_limit_is_asynchronous(self, interrupt, runtimes):
+        schedule = protocols.ringmaster(runtimes, max_delay=runtimes.size, interrupt=interrupt)
+        assert_equal(schedule, protocols.asynchronous(runtimes))
+
+    def test_interrupted_worker_begins_on_the_newest_version(self):
+        # Worker 1 would need 9 s; the updates at 1 and 2 make its version 0 two updates old.
+        schedule = protocols.ringmaster(np.array([[1.0, 9.0]] * 3), max_delay=2, interrupt=True, num_gradients=3)
+        assert_schedule_is(
+            schedule,
+            {
+                "worker": [0, 0, 1, 0, 1],
+                "read": [[0], [1], [0], [2], [2]],
+                "update": [[0], [1], [DROPPED], [2], [PENDING]],
+                "started": [0, 1, 0, 2, 2],
+                "arrived": [[1], [2], [2], [3], [11]],
+                "applied": [[1], [2], [3]],
+            },
+            2,
+        )
+
+
+class TestBoundedStaleness:
+    @check
+    @given(data=st.data(), runtimes=RUNTIMES, bound=st.integers(0, 5))
+    def test_equals_events(self, data, runtimes, bound):
+        num_gradients = data.draw(st.one_of(st.none(), st.integers(1, runtimes.size)))
+        schedule = protocols.bounded_staleness(runtimes, bound=bound, num_gradients=num_gradients)
+        expected = simulate_bounded_staleness(runtimes, bound, num_gradients or runtimes.size)
+        assert_schedule_is(schedule, expected, runtimes.shape[1])
+
+    @check
+    @given(runtimes=RUNTIMES, bound=st.integers(0, 5))
+    def test_nobody_begins_further_ahead_than_the_bound(self, runtimes, bound):
+        schedule = protocols.bounded_staleness(runtimes, bound=bound)
+        assert schedule.used().all()
+        for worker, read in zip(schedule.worker, schedule.read[:, 0], strict=True):
+            # Version v is what the first v rows made: they are all that had come when the gradient was begun.
+            done = np.bincount(schedule.worker[:read], minlength=schedule.num_workers)
+            assert done[worker] - done.min() <= bound
+
+    @check
+    @given(runtimes=RUNTIMES)
+    def test_bound_of_0_reads_what_synchronous_reads(self, runtimes):
+        workers = runtimes.shape[1]
+        schedule, rounds = protocols.bounded_staleness(runtimes, bound=0), protocols.synchronous(runtimes)
+        order, others = (np.lexsort((found.started, found.worker)) for found in (schedule, rounds))
+        np.testing.assert_array_equal(schedule.worker[order], rounds.worker[others])
+        np.testing.assert_array_equal(schedule.started[order], rounds.started[others])
+        np.testing.assert_array_equal(schedule.arrived[order], rounds.arrived[others])
+        np.testing.assert_array_equal(schedule.read[order], rounds.read[others] * workers)
+
+    @check
+    @given(runtimes=RUNTIMES)
+    def test_large_bound_is_asynchronous(self, runtimes):
+        free = protocols.asynchronous(runtimes)
+        schedule = protocols.bounded_staleness(runtimes, bound=len(runtimes), num_gradients=free.num_updates)
+        assert_equal(schedule, free)
+
+    def test_more_gradients_than_run_times(self):
+        with pytest.raises(
+            protocols.NotEnoughRuntimes, match="num_gradients=7 is more than the 6 of runtimes"
+        ) as error:
+            protocols.bounded_staleness(np.ones((2, 3)), bound=1, num_gradients=7)
+        assert error.value.rows == -(-7 // 3)
+
+
+LONGER = {
+    "softsync": functools.partial(protocols.softsync, gradients_per_update=3),
+    "rennala": functools.partial(protocols.rennala, batch=3),
+    "ringmaster": functools.partial(protocols.ringmaster, max_delay=2),
+    "interrupting ringmaster": functools.partial(protocols.ringmaster, max_delay=2, interrupt=True),
+    "bounded_staleness": functools.partial(protocols.bounded_staleness, bound=2),
+    "layers": functools.partial(protocols.asynchronous, num_blocks=3, reads="forward", pushes="backward"),
+}
+
+
+@pytest.mark.parametrize("protocol", LONGER.values(), ids=LONGER)
+class TestEnoughRows:
+    @settings(check, max_examples=40)
+    @given(workers=st.integers(1, 5), seed=st.integers(0, 99), num_gradients=st.integers(1, 40), whole=st.booleans())
+    def test_longer_table_changes_nothing(self, protocol, workers, seed, num_gradients, whole):
+        def draw(rows):
+            times = cluster.gamma(num_workers=workers, num_gradients=rows, heterogeneous=True, batch_size=3, seed=seed)
+            return np.ceil(times) if whole else times
+
+        protocol = functools.partial(protocol, num_gradients=num_gradients)
+        schedule = protocols.with_enough_rows(protocol, draw, rows=1)
+        assert_equal(schedule, protocol(draw(20 * num_gradients + 20)))
+        assert schedule.used().any(axis=1).sum() >= num_gradients
+
+
+@pytest.mark.parametrize("protocol", LONGER.values(), ids=LONGER)
+@pytest.mark.parametrize("num_gradients", [0, -1, 2.0, "3"])
+def test_number_of_gradients_out_of_range(protocol, num_gradients):
+    with pytest.raises(ValueError, match=rf"num_gradients={num_gradients!r} must be a whole number of at least 1"):
+        protocol(np.ones((4, 2)), num_gradients=num_gradients)

@@ -1,0 +1,112 @@
+"""Time-outs: every field equals an event simulation, ties with the deadline included, and what a round is can be seen.
+
+Further: with 0 seconds it is `backup_workers`, with very many `synchronous`; deadlines by hand.
+"""
+
+import numpy as np
+import pytest
+from comparison import RUNTIMES, assert_equal, assert_schedule_is, check
+from hypothesis import given
+from hypothesis import strategies as st
+from simulate_timeout import simulate_timeout
+
+from sgdlab import DROPPED, PENDING, protocols
+
+SECONDS = st.sampled_from([0.0, 1.0, 2.0, 0.5, 3.0])  # deadlines at the instants of arrivals
+
+
+@pytest.mark.parametrize("interrupt", [False, True])
+class TestEvents:
+    @check
+    @given(data=st.data(), runtimes=RUNTIMES, seconds=st.one_of(SECONDS, st.floats(0, 9)))
+    def test_equals_events(self, interrupt, data, runtimes, seconds):
+        at_least = data.draw(st.integers(1, runtimes.shape[1]))
+        schedule = protocols.timeout(runtimes, at_least=at_least, seconds=seconds, interrupt=interrupt)
+        expected = simulate_timeout(runtimes, at_least, seconds, interrupt)
+        assert_schedule_is(schedule, expected, runtimes.shape[1])
+
+    @check
+    @given(data=st.data(), runtimes=RUNTIMES, seconds=SECONDS)
+    def test_updates_take_from_c_to_n_fresh_gradients(self, interrupt, data, runtimes, seconds):
+        updates, workers = runtimes.shape
+        at_least = data.draw(st.integers(1, workers))
+        schedule = protocols.timeout(runtimes, at_least=at_least, seconds=seconds, interrupt=interrupt)
+        used = schedule.used()[:, 0]
+        sizes = np.bincount(schedule.update[used, 0])
+        assert sizes.size == updates
+        assert ((sizes >= at_least) & (sizes <= workers)).all()
+        assert (schedule.staleness().compressed() == 0).all()
+        if interrupt:  # everybody begins every round, and nothing outlives it
+            np.testing.assert_array_equal(schedule.read[:, 0], np.repeat(np.arange(updates), workers))
+            assert not schedule.pending().any()
+
+    @check
+    @given(runtimes=RUNTIMES, data=st.data())
+    def test_very_many_seconds_are_synchronous(self, interrupt, runtimes, data):
+        at_least = data.draw(st.integers(1, runtimes.shape[1]))
+        schedule = protocols.timeout(runtimes, at_least=at_least, seconds=1e9, interrupt=interrupt)
+        assert_equal(schedule, protocols.synchronous(runtimes))
+
+    @check
+    @given(runtimes=RUNTIMES, seconds=SECONDS)
+    def test_waiting_for_all_needs_no_timer(self, interrupt, runtimes, seconds):
+        schedule = protocols.timeout(runtimes, at_least=1.0, seconds=seconds, interrupt=interrupt)
+        assert_equal(schedule, protocols.synchronous(runtimes))
+
+
+@check
+@given(data=st.data(), runtimes=RUNTIMES)
+def test_no_seconds_are_backup_workers(data, runtimes):
+    workers = runtimes.shape[1]
+    backups = data.draw(st.integers(0, workers - 1))
+    schedule = protocols.timeout(runtimes, at_least=workers - backups, seconds=0)
+    assert_equal(schedule, protocols.backup_workers(runtimes, backups=backups))
+
+
+class TestByHand:
+    def test_the_very_deadline_is_late(self):
+        # Worker 0 comes at 1; the deadline is 3, when worker 1 comes; it is dropped, and reads version 1 at 3.
+        schedule = protocols.timeout(np.array([[1.0, 3.0], [1.0, 1.0]]), at_least=1, seconds=2.0)
+        assert_schedule_is(
+            schedule,
+            {
+                "worker": [0, 1, 0, 1],
+                "read": [[0], [0], [1], [1]],
+                "update": [[0], [DROPPED], [1], [1]],
+                "started": [0, 0, 3, 3],
+                "arrived": [[1], [3], [4], [4]],
+                "applied": [[3], [4]],
+            },
+            2,
+        )
+
+    def test_interrupted_work_ends_at_the_update(self):
+        schedule = protocols.timeout(np.array([[1.0, 9.0], [1.0, 9.0]]), at_least=1, seconds=1.0, interrupt=True)
+        assert_schedule_is(
+            schedule,
+            {
+                "worker": [0, 1, 0, 1],
+                "read": [[0], [0], [1], [1]],
+                "update": [[0], [DROPPED], [1], [DROPPED]],
+                "started": [0, 0, 2, 2],
+                "arrived": [[1], [2], [3], [4]],
+                "applied": [[2], [4]],
+            },
+            2,
+        )
+
+    def test_uninterrupted_work_outlives_several_updates(self):
+        # Worker 1 ends its first gradient at 5, when update 2 is 1 second old, and has not ended its second at 6.
+        schedule = protocols.timeout(np.array([[1.0, 5.0]] * 3), at_least=1, seconds=1.0)
+        rows = schedule.worker == 1
+        np.testing.assert_array_equal(schedule.applied[:, 0], [2, 4, 6])
+        np.testing.assert_array_equal(schedule.read[rows, 0], [0, 2])
+        np.testing.assert_array_equal(schedule.update[rows, 0], [DROPPED, PENDING])
+        np.testing.assert_array_equal(schedule.started[rows], [0, 5])
+
+    def test_a_share_of_the_workers_is_rounded_up(self):
+        runtimes = np.arange(1.0, 31.0).reshape(1, 30)
+        by_share = {share: protocols.timeout(runtimes, at_least=share, seconds=0).used().sum() for share in (0.1, 0.11)}
+        assert by_share == {0.1: 3, 0.11: 4}
+        assert protocols.timeout(runtimes, at_least=1, seconds=0).used().sum() == 1
+        assert protocols.timeout(runtimes, at_least=1.0, seconds=0).used().sum() == 30
