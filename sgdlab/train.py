@@ -18,6 +18,7 @@ from sgdlab.peer_schedule import PeerSchedule
 from sgdlab.plan import Plan, dataset, seed_of
 from sgdlab.replay.watch import Evaluation
 from sgdlab.results import metrics
+from sgdlab.validate import ConfigError
 from sgdlab.waiting import AnySchedule
 
 
@@ -52,6 +53,9 @@ def train(
     Returns:
       The finished `Run`.
 
+    Raises:
+      ConfigError: where the network has too few parameters for so many servers.
+
     Example:
       >>> from configs import digits
       >>> from sgdlab.plan import make_plan
@@ -67,6 +71,11 @@ def train(
     program = dataclasses.replace(program, capacity=capacity)
     network = classifier(config)
     test = _on_device(test_set)
+    if isinstance(program, replay.BlockProgram):
+        try:
+            replay.partition(network.params, program.num_blocks)
+        except ValueError as error:
+            raise ConfigError(f"--config.protocol.num_blocks: {error}") from error
     begun = time.perf_counter()
     method, peers = METHODS[config.method], METHODS[config.method].peers
     if peers:  # the rate follows the gradients of all nodes, not each node's own steps

@@ -172,6 +172,71 @@ class TestValidation:
             two_blocks(**changed)
 
 
+class TestServersThatDisagree:
+    """Two servers meet gradients 0 and 1 in opposite orders: block 1 takes gradient 1 first."""
+
+    def opposite(self, **changed) -> Schedule:
+        made = {
+            "worker": [0, 1, 0, 1],
+            "read": [[0, 0], [0, 0], [1, 2], [2, 2]],
+            "update": [[0, 1], [1, 0], [2, 2], [3, 3]],
+            "started": [0, 0, 4, 4],
+            "arrived": [[1, 4], [2, 3], [5, 5], [6, 6]],
+            "applied": [[1, 3], [2, 4], [5, 5], [6, 6]],
+            "num_workers": 2,
+        }
+        return Schedule(**made | changed)
+
+    def test_is_a_schedule(self):
+        np.testing.assert_array_equal(self.opposite().staleness(), [[0, 1], [1, 0], [1, 0], [1, 1]])
+
+    def test_round_trip(self, tmp_path):
+        self.opposite().save(tmp_path / "schedule.npz")
+        assert_equal(Schedule.load(tmp_path / "schedule.npz"), self.opposite())
+
+    @pytest.mark.parametrize(
+        ("read", "message"),
+        [
+            # Row 1 forms version 1 of block 1, row 0 its version 2, which exists as soon as both have come.
+            ([[0, 0], [0, 1], [1, 2], [2, 2]], "read=1 in row 1"),
+            ([[0, 1], [0, 0], [1, 2], [2, 2]], "read=1 in row 0"),
+            ([[0, 0], [0, 0], [1, 3], [2, 2]], "read=3 in row 2"),
+            ([[0, 0], [2, 0], [1, 2], [2, 2]], "read=2 in row 1"),
+        ],
+    )
+    def test_a_version_that_a_later_row_completes_is_refused(self, read, message):
+        right = "must be 0 or a version that earlier rows have formed"
+        with pytest.raises(ValueError, match=re.escape(f"{message} {right}")):
+            self.opposite(read=read)
+
+    def test_a_version_waits_for_the_last_of_its_rows(self):
+        # Block 1 makes its first update of rows 0 and 2: no row up to 2 can read version 1 of it, row 3 can.
+        halves = {
+            "update": [[0, 0], [1, 1], [2, 0], [3, 1]],
+            "read": [[0, 0], [0, 0], [1, 0], [2, 1]],
+            "arrived": [[1, 4], [2, 6], [5, 5], [6, 6]],
+            "applied": [[1, 5], [2, 6], [5, np.nan], [6, np.nan]],
+        }
+        self.opposite(**halves)
+        with pytest.raises(ValueError, match="read=1 in row 2"):
+            self.opposite(**halves | {"read": [[0, 0], [0, 0], [1, 1], [2, 1]]})
+        with pytest.raises(ValueError, match="read=2 in row 3"):
+            self.opposite(**halves | {"read": [[0, 0], [0, 0], [1, 0], [2, 2]]})
+
+    @pytest.mark.parametrize(
+        ("changed", "message"),
+        [
+            ({"update": [[0, 1], [1, 2], [2, 3], [3, 3]]}, "update=1 in row 0 must be non-decreasing from 0"),
+            ({"update": [[0, 1], [1, 0], [2, 3], [3, 3]]}, "update=3 in row 2 must be non-decreasing from 0"),
+            ({"applied": [[1, 3], [2, 3.5], [5, 5], [6, 6]]}, "applied=3.5 in row 0 must be no earlier than"),
+            ({"applied": [[1, 4], [2, 3], [5, 5], [6, 6]]}, "applied must rise over the 4 updates of block 1"),
+        ],
+    )
+    def test_gaps_and_times_are_named_by_row(self, changed, message):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            self.opposite(**changed)
+
+
 class TestCounted:
     def test_masks(self):
         schedule = small()

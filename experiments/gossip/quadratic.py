@@ -7,6 +7,7 @@ gradients come with Gaussian noise of total variance sigma^2. Who averages with 
 
 import dataclasses
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -108,7 +109,14 @@ def partner_of(schedule: PeerSchedule) -> np.ndarray:
 
 
 def tick(
-    theta: np.ndarray, node: np.ndarray, partner: np.ndarray, noise: np.ndarray, problem: Quadratic, alpha: float
+    theta: np.ndarray,
+    node: np.ndarray,
+    partner: np.ndarray,
+    noise: np.ndarray,
+    problem: Quadratic,
+    alpha: float,
+    *,
+    averages_first: bool = False,
 ) -> np.ndarray:
     """One tick in each run, in place: the node ends its step, then averages with what its partner has in memory.
 
@@ -119,14 +127,18 @@ def tick(
       noise: float64[S, d], of the gradients.
       problem: see `Quadratic`.
       alpha: step size.
+      averages_first: the other order: the node averages, then takes a whole step in the same instant.
 
     Returns:
       float64[S], the squared norm of the noise-free gradient of each step.
     """
     run = np.arange(len(theta))
+    if averages_first:
+        theta[run, node] += BETA * (theta[run, partner] - theta[run, node])
     gradient = problem.curvature * theta[run, node]
     theta[run, node] -= alpha * (gradient + noise)
-    theta[run, node] += BETA * (theta[run, partner] - theta[run, node])
+    if not averages_first:
+        theta[run, node] += BETA * (theta[run, partner] - theta[run, node])
     return np.square(gradient).sum(axis=-1)
 
 
@@ -174,7 +186,15 @@ class Measured:
 
 
 def measure(
-    drawn: Partners, problem: Quadratic, *, start: np.ndarray, alpha: float, steps: int, looks: Sequence[int], seed: int
+    drawn: Partners,
+    problem: Quadratic,
+    *,
+    start: np.ndarray,
+    alpha: float,
+    steps: int,
+    looks: Sequence[int],
+    seed: int,
+    averages_first: bool = False,
 ) -> Measured:
     """Runs the process and measures what the theorem bounds.
 
@@ -186,6 +206,7 @@ def measure(
       steps: how many ticks or rounds.
       looks: after how many of them to measure.
       seed: of the noise.
+      averages_first: see `tick`.
     """
     runs, shape = len(drawn.partner), start.shape
     generator = np.random.default_rng(seed)
@@ -202,7 +223,8 @@ def measure(
             theta, norm = round_(theta, drawn.partner[:, step], noise, problem, alpha)
         else:
             noise = scale * generator.standard_normal((runs, shape[1]))
-            norm = tick(theta, drawn.node[:, step], drawn.partner[:, step], noise, problem, alpha)
+            pair = drawn.node[:, step], drawn.partner[:, step]
+            norm = tick(theta, *pair, noise, problem, alpha, averages_first=averages_first)
         norms.append(norm.mean())
     return Measured(*(np.array(column) for column in zip(*seen, strict=True)), float(np.mean(norms)))
 
@@ -213,6 +235,52 @@ def _measured(theta: np.ndarray, problem: Quadratic) -> tuple[float, ...]:
     error = lambda values: values.std(ddof=1) / np.sqrt(values.size) if values.size > 1 else 0.0
     gradient = np.square(problem.curvature * theta).sum(axis=2).mean()
     return distance.mean(), error(distance), consensus.mean(), error(consensus), gradient
+
+
+class Expected(NamedTuple):
+    """Without sampling; float64[K]."""
+
+    distance: np.ndarray
+    consensus: np.ndarray
+    gradient: np.ndarray
+
+
+def expected(problem: Quadratic, *, start: np.ndarray, alpha: float, looks: Sequence[int]) -> Expected:
+    r"""The exact expectations of asynchronous ticks: on a quadratic, second moments follow a linear recursion.
+
+    For each coordinate, of :math:`A = E \sum_i \theta_i^2` and :math:`B = E (\sum_i \theta_i)^2`, over the p^2 equally
+    likely pairs of a node and its partner.
+
+    Args:
+      problem: see `Quadratic`.
+      start: float64[p, d].
+      alpha: step size.
+      looks: rising numbers of ticks.
+
+    Example:
+      >>> import numpy as np
+      >>> start = np.array([[1.0], [-1.0]])
+      >>> expected(Quadratic(np.ones(1), 0.0), start=start, alpha=0.0, looks=[0, 1]).consensus
+      array([2.  , 1.25])
+    """
+    p, shrink = len(start), alpha * problem.curvature
+    noise = alpha**2 * problem.variance / problem.curvature.size
+    squares, whole = np.square(start).sum(axis=0), np.square(start.sum(axis=0))
+    own, pulled = (1.0 - BETA) * (1.0 - shrink), BETA
+    moved = own - 1.0
+    wanted, found = set(looks), []
+    for step in range(max(looks) + 1):
+        if step in wanted:
+            found.append((squares.sum(), (squares - whole / p).sum(), (problem.curvature**2 * squares).sum() / p))
+        cross = whole - squares  # of two different nodes
+        others = own**2 * (p - 1) * squares + p * (p - 1) * (1.0 - BETA) ** 2 * noise
+        others = others + pulled**2 * (p - 1) * squares + 2.0 * own * pulled * cross
+        itself = (1.0 - shrink) ** 2 * squares + p * noise
+        move = moved**2 * (p - 1) * squares + p * (p - 1) * (1.0 - BETA) ** 2 * noise
+        move = move + pulled**2 * (p - 1) * squares + 2.0 * moved * pulled * cross + shrink**2 * squares + p * noise
+        drift = -shrink * whole * ((p - 1) * (1.0 - BETA) + 1.0)
+        squares, whole = (1.0 - 1.0 / p) * squares + (others + itself) / p**2, whole + (2.0 * drift + move) / p**2
+    return Expected(*(np.array(column) for column in zip(*found, strict=True)))
 
 
 def contraction(num_nodes: int, *, printed: bool) -> float:
@@ -251,6 +319,38 @@ def distance_bound(
     each = 1 if synchronous else num_nodes
     rate = 1.0 - 2.0 * alpha / each * problem.harmonic
     return rate**step * first + num_nodes * alpha * problem.variance / (2.0 * problem.harmonic)
+
+
+def slower_distance_bound(
+    problem: Quadratic, *, step: np.ndarray, first: float, alpha: float, num_nodes: int
+) -> np.ndarray:
+    r"""What ticks that step, then average, can be held to.
+
+    .. math:: \left(1 - \frac{2 \alpha r}{p} \frac{m L}{m + L}\right)^t D_0 +
+        \frac{s}{r} p \alpha \sigma^2 \frac{m + L}{2 m L}, \qquad
+        r = 1 - \beta + \frac{\beta}{p}, \quad s = (1 - \beta)^2 \left(1 - \frac1p\right) + \frac1p
+
+    The paper's proof bounds :math:`E |D (\theta - \alpha g)|^2` by :math:`E |\theta - \alpha g|^2`, as if the averaging
+    D and the gradient g were independent; but both belong to the node that ticks, and averaging takes the share beta of
+    its step back. With the node fixed, convexity gives for a partner that is another node
+
+    .. math:: E |(1 - \beta)(\theta_i - \alpha g_i) + \beta \theta_j|^2 \le
+        (1 - \beta) \left(1 - 2 \alpha \frac{m L}{m + L}\right) |\theta_i|^2 + \beta |\theta_j|^2
+        + (1 - \beta)^2 \alpha^2 \sigma^2
+
+    and for the node itself the usual step; their mean over all pairs is the recursion above.
+
+    Args:
+      problem: see `Quadratic`.
+      step: int64[K], t.
+      first: D_0.
+      alpha: step size.
+      num_nodes: p.
+    """
+    p = num_nodes
+    slower, noisier = 1.0 - BETA + BETA / p, (1.0 - BETA) ** 2 * (1.0 - 1.0 / p) + 1.0 / p
+    rate = 1.0 - 2.0 * alpha * slower / p * problem.harmonic
+    return rate**step * first + noisier / slower * p * alpha * problem.variance / (2.0 * problem.harmonic)
 
 
 def consensus_bound(

@@ -18,7 +18,7 @@ from sgdlab.results.directory import RunDirectory
 from sgdlab.results.summary import Group
 
 LEARNING_RATE = flags.DEFINE_float(
-    "learning_rate", 0.02, "Of an update of all workers' gradients; one of d has d / workers of it (paper: 0.02)."
+    "learning_rate", 0.1, "Of an update of all 32 workers' gradients; one of d gradients has d / 32 of it."
 )
 BATCH_SIZE = 4
 """Per worker: minibatches of 128 digits use 1437 of them 80 times in 900 iterations, the paper's 5120 CIFAR-10 90."""
@@ -52,7 +52,7 @@ def configuration(cluster: Cluster, case: Case, learning_rate: float) -> ConfigD
 
 
 def make_plan(cluster: Cluster, case: Case, learning_rate: float) -> plan.Plan:
-    """As `sgdlab.plan.make_plan`, with the schedule of the simulated cluster in the place of the configuration's own."""
+    """As `sgdlab.plan.make_plan`, with the simulated cluster's schedule in the place of the configuration's own."""
     config = configuration(cluster, case, learning_rate)
     plan.check(config)
     schedule, synchronous = cluster.schedule(case), protocols.synchronous(cluster.runtimes(case.seed))
@@ -88,18 +88,18 @@ def most_blocks(cluster: Cluster, case: Case, most: int = 32) -> int:
 
 def train_all(
     cluster: Cluster, cases: Iterable[Case], path: pathlib.Path, *, learning_rate: float, processes: int | None = None
-) -> list[Group]:
+) -> dict[Case, Group]:
     """Trains what `path` does not hold yet.
 
     Args:
       cluster: the model.
-      cases: all seeds of one setting after the other.
+      cases: what to train.
       path: the directory of all results; the runs of each model and rate have one of their own in it.
       learning_rate: of an update of all workers' gradients.
       processes: how many runs at once; None: one for each core, or one on a GPU.
 
     Returns:
-      The runs of each setting, in the order of the cases.
+      All seeds of each case, by the case of seed 0.
     """
     cases = tuple(cases)
     name = f"digits-{cluster.mean_seconds:g}s-{cluster.variation:g}-rate{learning_rate:g}"
@@ -108,13 +108,13 @@ def train_all(
         processes = 1
     jobs = {case.name: (cluster, case, learning_rate) for case in cases}
     found = kept.run_missing(jobs, _trained, directory, processes=processes, what="trainings on digits")
-    by_setting: dict[Case, list[list[dict[str, Any]]]] = {}
+    runs: dict[Case, list[list[dict[str, Any]]]] = {}
     for case in cases:
-        by_setting.setdefault(dataclasses.replace(case, seed=0), []).append(found[case.name])
-    return [
-        Group("partial", str(case.setting), cluster.num_workers, baseline=False, runs=tuple(runs))
-        for case, runs in by_setting.items()
-    ]
+        runs.setdefault(dataclasses.replace(case, seed=0), []).append(found[case.name])
+    return {
+        case: Group("partial", str(case.setting), cluster.num_workers, baseline=False, runs=tuple(seeds))
+        for case, seeds in runs.items()
+    }
 
 
 def _trained(job: tuple[Cluster, Case, float]) -> list[dict[str, Any]]:

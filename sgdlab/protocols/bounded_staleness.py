@@ -20,7 +20,7 @@ def bounded_staleness(runtimes: np.ndarray, *, bound: int, num_gradients: int | 
     Args:
       runtimes: float64[T, N], seconds; row t holds each worker's t-th gradient.
       bound: how many gradients a worker may have done more than the slowest when it begins another.
-      num_gradients: how many gradients to apply. None: all T N.
+      num_gradients: how many gradients to apply. None: all T N, each worker's T.
 
     Returns:
       A `Schedule`, one gradient an update, in order of arrival, then the pending ones.
@@ -38,15 +38,10 @@ def bounded_staleness(runtimes: np.ndarray, *, bound: int, num_gradients: int | 
     runtimes = checked(runtimes)
     bound = arguments.whole("bound", bound, least=0)
     rows, workers = runtimes.shape
-    if num_gradients is None:
-        num_gradients = rows * workers
-    if arguments.whole("num_gradients", num_gradients) > rows * workers:
-        needed = -(-num_gradients // workers)
-        raise NotEnoughRuntimes(
-            f"num_gradients={num_gradients} is more than the {rows * workers} of runtimes; {needed} rows are the least "
-            "that can be enough",
-            needed,
-        )
+    limited = num_gradients is not None
+    if limited and arguments.whole("num_gradients", num_gradients) > rows * workers:
+        raise _not_enough(num_gradients, rows, rows * workers, workers)
+    num_gradients = num_gradients or rows * workers
     started, finished = np.empty_like(runtimes), np.empty_like(runtimes)
     released_by = np.empty(runtimes.shape, np.int64)  # the row-major number of the gradient whose end begins this one
     every, slowest = np.arange(workers), np.zeros(rows, np.int64)
@@ -67,6 +62,9 @@ def bounded_staleness(runtimes: np.ndarray, *, bound: int, num_gradients: int | 
     order = order[np.lexsort((order % workers, finished.ravel()[order]))]
     place = np.empty(order.size + 1, np.int64)
     place[order], place[-1] = np.arange(order.size), -1
+    known = int(place[rows * workers - workers : rows * workers].min()) + 1
+    if limited and num_gradients > known:  # a worker has used its rows, and would have begun another gradient
+        raise _not_enough(num_gradients, rows, known, workers)
     end = finished.ravel()[order[num_gradients - 1]]
     used = order[:num_gradients]
     rest = order[num_gradients:]
@@ -80,4 +78,13 @@ def bounded_staleness(runtimes: np.ndarray, *, bound: int, num_gradients: int | 
         arrived=finished.ravel()[rows_of][:, None],
         applied=finished.ravel()[used][:, None],
         num_workers=workers,
+    )
+
+
+def _not_enough(num_gradients: int, rows: int, known: int, workers: int) -> NotEnoughRuntimes:
+    needed = max(rows + 1, -(-num_gradients // workers) + 1, -(-11 * rows * num_gradients // (10 * known)))
+    return NotEnoughRuntimes(
+        f"num_gradients={num_gradients} needs more than the {rows} rows of runtimes: a worker runs out after {known} "
+        f"gradients have arrived; about {needed} rows would be enough",
+        needed,
     )

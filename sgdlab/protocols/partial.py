@@ -117,7 +117,8 @@ class _Simulation:
 
     All messages that an agent will get from decisions made so far are known, with the time at which they come; so the
     earliest decision that they allow is one that no later message can forestall. Messages are handled in arrays, all
-    those of one decision at once.
+    those of one decision at once; and when an agent decides is only worked out anew, for all that have got messages,
+    once the earliest of these could matter.
     """
 
     def __init__(
@@ -141,6 +142,8 @@ class _Simulation:
         self.closes = np.full(self.servers, _NEVER)  # when the next update is due, by what is known
         self.enough = np.full(self.servers, _NEVER)  # when its c-th gradient comes
         self.waiting = np.zeros(self.servers, np.int64)  # gradients known that can count
+        self.first_push = np.full(self.servers, _NEVER)  # when the first of them comes
+        self.stale_servers = np.zeros(self.servers, bool)  # their `closes` can be too late
         self.pulled = np.full((self.updates, *every), _NEVER)
         self.applied = np.full((self.updates, self.servers), np.nan)
         self.closed_by = np.full(self.servers, _TIMER)
@@ -152,7 +155,10 @@ class _Simulation:
         self.newest = np.full(every, -1)  # the newest stamp it has seen of each block
         self.held = np.zeros(every, np.int64)  # the version it computes on
         self.comes = np.full(every, _NEVER)  # when the first block comes that is stamped later than its own count
+        self.have = np.zeros(self.workers, np.int64)  # blocks for which that is known
         self.starts = np.full(self.workers, _NEVER)  # when it can start, by what is known
+        self.stale_workers = np.zeros(self.workers, bool)  # their `starts` can be too late
+        self.first_pull = _NEVER  # when the first block comes that made one of them so
 
         # Gradients, one line each; `status` is an update, DROPPED, or _OPEN: not yet decided.
         most = self.updates * self.workers
@@ -168,13 +174,25 @@ class _Simulation:
         for server in range(self.servers):
             self._send(server, 0.0)
         while (self.count < self.updates).any():
-            server, worker = int(self.closes.argmin()), int(self.starts.argmin())
+            server, worker = self._next()
             if self.closes[server] <= self.starts[worker]:
                 if self.closes[server] == _NEVER:
                     return
                 self._update(server)
             else:
                 self._start(worker)
+
+    def _next(self) -> tuple[int, int]:
+        """The server that updates first and the worker that starts first, one of which is the next decision."""
+        while True:
+            server, worker = int(self.closes.argmin()), int(self.starts.argmin())
+            due = min(self.closes[server], self.starts[worker])
+            if (self.first_push[self.stale_servers] <= due).any():
+                self._set_closes(np.flatnonzero(self.stale_servers))
+            elif self.first_pull < due or self.first_pull == due < self.closes[server]:
+                self._set_starts(np.flatnonzero(self.stale_workers))
+            else:
+                return server, worker
 
     def _send(self, server: int, now: float) -> None:
         """A new version goes to all workers, and may let some of them start."""
@@ -183,17 +201,21 @@ class _Simulation:
         self.pulled[version, :, server] = comes
         earlier = (version > self.own) & (comes < self.comes[:, server])
         if earlier.any():
+            self.have[earlier & np.isinf(self.comes[:, server])] += 1
             self.comes[earlier, server] = comes[earlier]
-            self._set_starts(np.flatnonzero(earlier))
+            ready = earlier & (self.have >= self.pull_at_least)
+            if ready.any():
+                self.stale_workers |= ready
+                self.first_pull = min(self.first_pull, now)
 
-    def _set_starts(self, workers: np.ndarray) -> None:
-        needed, all_of_them = self.pull_at_least, self.servers
-        ready = workers[np.isfinite(self.comes[workers]).sum(axis=1) >= needed]
-        if ready.size:
-            times = np.partition(self.comes[ready], sorted({needed - 1, all_of_them - 1}), axis=1)
-            start = np.minimum(times[:, needed - 1] + self.pull_timeout, times[:, -1])
-            # Where the time-out is 0, the last block need not have come.
-            self.starts[ready] = np.maximum(np.maximum(start, times[:, needed - 1]), self.free[ready])
+    def _set_starts(self, ready: np.ndarray) -> None:
+        """When these workers start, by the blocks that are known to come."""
+        self.stale_workers[:] = False
+        self.first_pull = _NEVER
+        needed = self.pull_at_least - 1
+        times = np.partition(self.comes[ready], sorted({needed, self.servers - 1}), axis=1)
+        start = np.minimum(times[:, needed] + self.pull_timeout, times[:, -1])
+        self.starts[ready] = np.maximum(start, self.free[ready])
 
     def _start(self, worker: int) -> None:
         """A worker reads what has come, and computes; when its gradient will come to each server is known at once."""
@@ -223,7 +245,8 @@ class _Simulation:
         if counts.any():
             self.open = np.append(self.open, line)
             self.waiting += counts
-            self._set_closes(np.flatnonzero(counts & (self.waiting >= self.push_at_least) & self._matters(arrives)))
+            self.first_push[counts] = np.minimum(self.first_push[counts], arrives[counts])
+            self.stale_servers |= counts & (self.waiting >= self.push_at_least) & self._matters(arrives)
         self._wait(worker)
 
     def _matters(self, arrives: np.ndarray) -> np.ndarray:
@@ -245,16 +268,15 @@ class _Simulation:
         first, sent = self.own[worker] + 1, np.minimum(self.count, self.updates - 1)
         last = int(sent.max())
         self.starts[worker] = _NEVER
-        if first > last:
-            self.comes[worker] = _NEVER
-            return
-        self.comes[worker] = self.pulled[first : last + 1, worker].min(axis=0)
-        self._set_starts(np.array([worker]))
+        self.comes[worker] = self.pulled[first : last + 1, worker].min(axis=0) if first <= last else _NEVER
+        self.have[worker] = np.isfinite(self.comes[worker]).sum()
+        self.stale_workers[worker] = self.have[worker] >= self.pull_at_least
+        if self.stale_workers[worker]:
+            self.first_pull = min(self.first_pull, self.free[worker])
 
     def _set_closes(self, servers: np.ndarray) -> None:
         """When these servers update, by the gradients that are known to come."""
-        if servers.size == 0:
-            return
+        self.stale_servers[servers] = False
         times = np.where(
             self.status[self.open[:, None], servers] == _OPEN, self.arrived[self.open[:, None], servers], _NEVER
         )
@@ -282,23 +304,22 @@ class _Simulation:
         old = self.stamp[rest] <= update
         self.status[rest[old], server] = DROPPED
         self.waiting[server] = np.count_nonzero(~old)
+        self.first_push[server] = self.arrived[rest[~old], server].min(initial=_NEVER)
         if server == self.servers - 1 or self.open.size > 4 * self.workers:
             self.open = self.open[(self.status[self.open] == _OPEN).any(axis=1)]
         self.closes[server] = self.enough[server] = _NEVER
         if self.count[server] < self.updates:
-            if self.waiting[server] >= self.push_at_least:
-                self._set_closes(np.array([server]))
-                self.closes[server] = max(self.closes[server], now)
+            self.stale_servers[server] = self.waiting[server] >= self.push_at_least
             self._send(server, now)
         else:
             self.status[rest[~old], server] = DROPPED
 
     def _taken(self, times: np.ndarray, workers: np.ndarray, now: float) -> tuple[int, int]:
         """How many gradients, in order of arrival, an update at `now` takes, and whose was the last (or the timer)."""
-        at_least = self.push_at_least
-        if now == times[at_least - 1]:
-            return at_least, int(workers[at_least - 1])
-        if now == times[at_least - 1] + self.push_timeout:
+        enough = times[self.push_at_least - 1]
+        if enough + self.push_timeout == enough:
+            return self.push_at_least, int(workers[self.push_at_least - 1])
+        if now == enough + self.push_timeout:
             return int(np.searchsorted(times, now, side="left")), _TIMER
         # All workers have responded: the update takes what has come up to the last worker's first gradient.
         _, first = np.unique(workers, return_index=True)

@@ -188,8 +188,9 @@ class _Collector:
         """What has happened; what is under way is pending."""
         end = self.applied[-1]
         busy = [(w, work.version, PENDING, work.started, work.arrives) for w, work in self.current.items()]
-        pending = sorted((row for row in busy if row[3] < end), key=lambda row: (row[4], row[0]))
-        worker, read, update, started, arrived = (np.array(c) for c in zip(*(self.rows + pending), strict=True))
+        by_arrival = lambda row: (row[4], row[0])
+        rows = sorted(self.rows, key=by_arrival) + sorted((row for row in busy if row[3] < end), key=by_arrival)
+        worker, read, update, started, arrived = (np.array(column) for column in zip(*rows, strict=True))
         return Schedule(
             worker=worker,
             read=read[:, None],

@@ -215,7 +215,7 @@ class TestMatrices:
         assert (np.abs(columns.mean(axis=0) - 1) <= 4 * error + 1e-15).all()
 
     def test_pull_keeps_the_mean_in_expectation_by_local_clocks_too(self):
-        """Every average is half a partner drawn uniformly: a column loses 1/2 when its node pulls, and gains as much."""
+        """Every average is half a partner drawn uniformly: a column loses 1/2 as its node pulls, and gains as much."""
         nodes, gradients = 5, 20000
         runtimes = cluster.exponential(num_workers=nodes, num_gradients=gradients // nodes, seed=2)
         schedule = protocols.gossip(runtimes, seed=3)

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from comparison import FIELDS, FEW, SHAPES, WHOLE, arrays, assert_schedule_is, check, without_ties
+from comparison import FEW, FIELDS, SHAPES, WHOLE, arrays, assert_schedule_is, check, without_ties
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulate_layers import RanOut, simulate_layers

@@ -140,6 +140,13 @@ PROTOCOLS = {
     "asynchronous": protocols.asynchronous,
     "synchronous": protocols.synchronous,
     "backup_workers": functools.partial(protocols.backup_workers, backups=1),
+    "timeout": functools.partial(protocols.timeout, at_least=2, seconds=1.0),
+    "softsync": functools.partial(protocols.softsync, gradients_per_update=2),
+    "bounded_staleness": functools.partial(protocols.bounded_staleness, bound=1),
+    "layers": functools.partial(protocols.asynchronous, num_blocks=3, reads="forward", pushes="backward"),
+    "ringmaster": functools.partial(protocols.ringmaster, max_delay=2),
+    "rennala": functools.partial(protocols.rennala, batch=2),
+    "partial": functools.partial(protocols.partial, num_servers=2, push_at_least=2),
 }
 
 

@@ -1,0 +1,290 @@
+"""Figures 5 and 6 of Chen et al. 2016: how many gradients to wait for, out of 100 machines.
+
+    python -m experiments.backup_workers.figures5_6 --workdir=runs/backup_workers
+
+75 runs in about 2 minutes on two cores; a command that was killed continues where it stopped.
+
+Figure 5: updates to converge where each averages N gradients. The paper's text prints two of its numbers, 137.5e3 at
+N = 50 and 76.2e3 at N = 100; between them a + b/N is drawn, a serial part and one that more gradients shorten. Ours are
+measured: a perceptron on the digits, 2 examples a gradient, momentum 0.9, a learning rate of r N that falls by 0.94
+every 2 epochs (Appendix A.2 has 0.045 N and the same decay), counted until the test accuracy is first 95 %; the test
+set is looked at after every update. No rate was tuned for one N; three r are shown because the answer depends on it.
+
+Figure 6: estimated time to converge with N of 100 machines: those updates, interpolated linearly between the measured N
+as in the paper, times the mean time to collect N of 100 gradients (sgdlab.cluster.long_tailed, see figures3_4).
+
+Expect 1.5 to 1.8 times as many updates at N = 50 as at N = 100 (paper: 1.80) and the shortest time with some 5 backup
+workers (paper: N = 96, b = 4), within 1 % over several N; waiting for all 100 takes several times as long.
+
+Leaves figures5_6.md, .csv, .png and .svg, and the runs in figures5_6/.
+"""
+
+import math
+import pathlib
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from absl import flags
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from ml_collections import ConfigDict
+
+from configs import digits
+from experiments import figure, launch
+from experiments.backup_workers import gathering, options, trained
+from sgdlab.compare import Cell
+from sgdlab.errors import UsageError
+from sgdlab.plan import dataset
+from sgdlab.results.plots import STYLE
+
+DEFAULT_WORKDIR = "runs/backup_workers"
+
+PAPER_ITERATIONS = {50: 137.5e3, 100: 76.2e3}
+"""N -> iterations to converge (section 3.1)."""
+PAPER_BEST = 96
+"""N that converges fastest out of 100."""
+CLOSE = 0.01
+"""Share of the shortest time that counts as no difference."""
+PAPER = "paper's updates"
+
+Updates = Mapping[int, Sequence[int | None]]
+"""N -> for each seed the updates to the target, None where it was not reached."""
+
+
+def main(argv: Sequence[str]) -> None:
+    """Trains what is missing and draws both figures with the flags' numbers."""
+    del argv
+    given = flags.FLAGS
+    gradients = options.wholes("gradients", given.gradients)
+    if len(gradients) < 2 or gradients[-1] > gathering.MACHINES:
+        raise UsageError(
+            f"--gradients={','.join(given.gradients)} must be at least two whole numbers of at most {gathering.MACHINES}"
+        )
+    make(
+        figure.directory(DEFAULT_WORKDIR),
+        gradients=gradients,
+        rates=options.rates("rates", given.rates),
+        seeds=options.whole("seeds", given.seeds),
+        epochs=options.positive("epochs", given.epochs),
+        target=options.positive("target", given.target, most=1.0),
+        num_iterations=options.whole("iterations", given.iterations),
+    )
+
+
+def make(
+    path: pathlib.Path,
+    *,
+    gradients: Sequence[int],
+    rates: Sequence[float],
+    seeds: int,
+    epochs: float,
+    target: float,
+    num_iterations: int,
+) -> list[figure.Row]:
+    """Trains what is missing and publishes; returns the table's rows."""
+    cells = [Cell("synchronous", n, seed) for n in gradients for seed in range(seeds)]
+    measured: dict[float, Updates] = {}
+    for rate in rates:
+        print(f"Learning rate {rate:g} N", flush=True)
+        runs = trained.finished(
+            config(rate, epochs, target, min(gradients)), cells, path / "figures5_6" / f"rate-{rate:g}"
+        )
+        measured[rate] = {
+            n: [updates_to(target, records) for records in runs if records[-1]["num_workers"] == n] for n in gradients
+        }
+    counts = np.arange(min(gradients), max(gradients) + 1)
+    curves = {PAPER: paper_iterations(counts)}
+    for rate, updates in measured.items():
+        means = {n: _mean(updates[n]) for n in gradients}
+        reached = [n for n in gradients if means[n] is not None]
+        if len(reached) > 1:
+            curves[f"r = {rate:g}"] = np.interp(
+                counts, reached, [means[n] for n in reached], left=math.nan, right=math.nan
+            )
+    seconds = gathering.collected(num_iterations, seed=0).mean(axis=0)[counts - 1]
+    rows = _rows(counts, seconds, curves, measured)
+    figure.publish(
+        path,
+        "figures5_6",
+        rows,
+        title=f"Figures 5 and 6: updates and time to converge with N of {gathering.MACHINES} machines; paper's updates "
+        f"in thousands, ours to {100 * target:g} % test accuracy on the digits, {seeds} seeds",
+        reading=_reading(counts, seconds, curves, measured, epochs),
+        figure=_draw(counts, seconds, curves, measured),
+    )
+    return rows
+
+
+def config(rate: float, epochs: float, target: float, least: int) -> ConfigDict:
+    """The runs' configuration: small gradients, of which N make a learning rate of r N.
+
+    Args:
+      rate: r.
+      epochs: length of the runs.
+      target: test accuracy.
+      least: the smallest N; the test set is looked at so often that no update is missed.
+    """
+    config = digits.get_config()
+    config.epochs, config.batch_size, config.target_accuracy = epochs, 2, target
+    config.network.kind, config.network.widths = "mlp", (64,)
+    config.optimizer.learning_rate, config.optimizer.momentum = rate, 0.9
+    config.schedule.warmup_epochs, config.schedule.decay = 0.0, "exponential"
+    config.schedule.factor, config.schedule.period = 0.94, 2.0
+    num_gradients = math.ceil(epochs * (len(dataset(config.dataset)[0]) // config.batch_size))
+    config.evaluations = math.ceil(num_gradients / least)
+    return config
+
+
+def updates_to(target: float, records: Sequence[Mapping[str, Any]]) -> int | None:
+    """After how many updates a run's test accuracy was first at least `target`."""
+    looks = (record for record in records if record["kind"] == "evaluation")
+    return next((look["updates"] for look in looks if look["test_accuracy"] >= target), None)
+
+
+def paper_iterations(counts: np.ndarray) -> np.ndarray:
+    r"""The paper's iterations at any N: :math:`a + b / N` through the two that it prints.
+
+    Args:
+      counts: N.
+    """
+    (low, at_low), (high, at_high) = sorted(PAPER_ITERATIONS.items())
+    slope = (at_low - at_high) / (1 / low - 1 / high)
+    return at_high + slope * (1 / np.asarray(counts, float) - 1 / high)
+
+
+def fastest(counts: np.ndarray, seconds: np.ndarray) -> tuple[int, int, int]:
+    """The N with the least time, and the first and last N whose time is within `CLOSE` of it."""
+    close = counts[seconds <= (1 + CLOSE) * np.nanmin(seconds)]
+    return int(counts[np.nanargmin(seconds)]), int(close.min()), int(close.max())
+
+
+def _mean(updates: Sequence[int | None]) -> float | None:
+    """Over the seeds; None where one never reached the target."""
+    return None if None in updates else statistics.fmean(updates)
+
+
+def _rows(
+    counts: np.ndarray, seconds: np.ndarray, curves: Mapping[str, np.ndarray], measured: Mapping[float, Updates]
+) -> list[figure.Row]:
+    trained_at = next(iter(measured.values()))
+    shown = [n for n in counts.tolist() if n in trained_at or n >= min(90, counts.max()) or n in PAPER_ITERATIONS]
+    rows: list[figure.Row] = []
+    for n in shown:
+        at = int(n - counts[0])
+        row: dict[str, object] = {"N": n, "b": gathering.MACHINES - n, "s per update": float(seconds[at])}
+        row["paper's updates, 1e3"] = float(curves[PAPER][at] / 1e3)
+        row["time, h"] = float(curves[PAPER][at] * seconds[at] / 3600)
+        for rate, updates in measured.items():
+            name = f"r = {rate:g}"
+            here = updates.get(n)
+            row[f"{name}: updates"] = float(curves[name][at]) if here and name in curves else ""
+            row[f"{name}: time, s"] = float(curves[name][at] * seconds[at]) if name in curves else ""
+        rows.append(row)
+    return rows
+
+
+def _reading(
+    counts: np.ndarray,
+    seconds: np.ndarray,
+    curves: Mapping[str, np.ndarray],
+    measured: Mapping[float, Updates],
+    epochs: float,
+) -> list[str]:
+    at_low, at_high = (PAPER_ITERATIONS[n] for n in sorted(PAPER_ITERATIONS))
+    sentences = [
+        f"Of the paper's updates only two are printed: {at_low:g} at N = 50 and {at_high:g} at N = 100 "
+        f"({at_low / at_high:.2f} times as many); the others here are a + b/N through these two, a guess. The paper "
+        f"interpolates linearly between N = 50, 70, 80, 90, 100; ours are, too (a blank: not measured at this N).",
+    ]
+    for name, updates in curves.items():
+        best, first, last = fastest(counts, updates * seconds)
+        wait = updates[-1] * seconds[-1] / np.nanmin(updates * seconds)
+        sentences.append(
+            f"{name}: {updates[0] / updates[-1]:.2f} times as many updates at N = {counts[0]} as at N = {counts[-1]}; "
+            f"fastest with N = {best}, b = {gathering.MACHINES - best} (paper: N = {PAPER_BEST}, b = "
+            f"{gathering.MACHINES - PAPER_BEST}), N = {first} to {last} within {100 * CLOSE:g} %; N = {counts[-1]} "
+            f"takes {wait:.2f} times as long."
+        )
+    for rate, updates in measured.items():
+        missed = {n: sum(u is None for u in here) for n, here in updates.items()}
+        if any(missed.values()):
+            told = ", ".join(f"{count} at N = {n}" for n, count in missed.items() if count)
+            sentences.append(f"r = {rate:g}: runs that did not reach the target in {epochs:g} epochs: {told}; left out.")
+    sentences.append(
+        "Times are virtual, of the cluster of figures3_4. Our updates are some dozens, so that one more or less is a "
+        "per cent or two; with a larger r the noise matters less and the number of updates falls less with N."
+    )
+    return sentences
+
+
+def _draw(
+    counts: np.ndarray, seconds: np.ndarray, curves: Mapping[str, np.ndarray], measured: Mapping[float, Updates]
+) -> Figure:
+    colours = dict(zip(curves, ("black", "#c51b1b", "#d95f02", "#2166ac", "#1b7837", "#7570b3") * 9, strict=False))
+    with mpl.rc_context(STYLE):
+        drawn = mpl.figure.Figure(figsize=(10.4, 4.6))
+        iterations, time = drawn.subplots(1, 2)
+        iterations.plot(counts, counts[-1] / counts, color="#999999", linestyle=":", label=f"{counts[-1]}/N")
+        for name, updates in curves.items():
+            ours = name != PAPER
+            label = f"digits, {name}" if ours else "paper, a + b/N through two points"
+            iterations.plot(counts, updates / updates[-1], color=colours[name], linestyle="-" if ours else "--", label=label)
+        _draw_measured(iterations, curves, measured, colours)
+        iterations.set_xlabel("N, gradients an update")
+        iterations.set_ylabel(f"updates to converge, relative to N = {counts[-1]}")
+        iterations.set_title("Figure 5")
+        for name, updates in curves.items():
+            relative = updates * seconds / np.nanmin(updates * seconds)
+            best, _, _ = fastest(counts, relative)
+            ours = name != PAPER
+            label = f"digits, {name}" if ours else "paper's updates"
+            label += f": N = {best}, b = {gathering.MACHINES - best}"
+            time.plot(counts, relative, color=colours[name], linestyle="-" if ours else "--", label=label)
+            time.plot([best], [1], color=colours[name], marker="o", markersize=6, zorder=3)
+        time.axvline(PAPER_BEST, color="#999999", linestyle=":", label=f"paper's best, N = {PAPER_BEST}, b = 4")
+        time.set_ylim(0.97, 1.75)
+        time.set_xlabel(f"N, gradients an update, of {gathering.MACHINES} machines")
+        time.set_ylabel("time to converge, relative to the shortest")
+        time.set_title(f"Figure 6 (N = {counts[-1]} is off the scale: see the table)")
+        for axes in (iterations, time):
+            axes.legend(loc="upper left", bbox_to_anchor=(0, -0.16), ncols=2, borderaxespad=0)
+    return drawn
+
+
+def _draw_measured(
+    axes: Axes, curves: Mapping[str, np.ndarray], measured: Mapping[float, Updates], colours: Mapping[str, str]
+) -> None:
+    """Means of the measured N with standard errors, and the paper's two points."""
+    low, high = sorted(PAPER_ITERATIONS)
+    scale = curves[PAPER][-1]
+    axes.plot([low, high], [PAPER_ITERATIONS[n] / scale for n in (low, high)], "ks", markersize=6, zorder=3)
+    for rate, updates in measured.items():
+        name = f"r = {rate:g}"
+        kept = {n: here for n, here in updates.items() if name in curves and None not in here}
+        axes.errorbar(
+            list(kept),
+            [statistics.fmean(here) / curves[name][-1] for here in kept.values()],
+            yerr=[_standard_error(here) / curves[name][-1] for here in kept.values()],
+            color=colours.get(name),
+            marker="o",
+            markersize=4,
+            capsize=2,
+            linestyle="none",
+        )
+
+
+def _standard_error(values: Sequence[int]) -> float:
+    return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+
+
+if __name__ == "__main__":
+    flags.DEFINE_list("gradients", ["50", "70", "80", "90", "100"], "N to train with, whole numbers of at most 100.")
+    flags.DEFINE_list("rates", ["0.0004", "0.0008", "0.0016"], "Learning rates of one gradient, r; an update has r N.")
+    flags.DEFINE_integer("seeds", 5, "How many seeds: 0, 1, ...")
+    flags.DEFINE_float("epochs", 25.0, "Epochs of each run, reached target or not.")
+    flags.DEFINE_float("target", 0.95, "Test accuracy at which a run has converged.")
+    flags.DEFINE_integer("iterations", 20000, "Iterations to draw for the mean time to collect N gradients.")
+    launch.run(main, __doc__, configured=False)

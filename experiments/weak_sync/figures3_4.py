@@ -1,0 +1,109 @@
+"""Figures 3 and 4 of the weak-synchronization paper: error against time, without and with injected delays.
+
+    python -m experiments.weak_sync.figures3_4 --workdir=runs/weak_sync
+
+The trainings on digits of table1, replays of the simulated cluster's schedules (32 workers, 900 iterations): test error
+against the cluster's virtual time, means over the seeds. It shares its runs with table1; alone @ALONE@ on two
+cores.
+
+Expected: without injected delays (Figure 3) all four end within @SPREAD3@ minutes of each other; with them (Figure 4)
+@EXPECTED4@
+"""
+
+from collections.abc import Sequence
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+
+from experiments import figure, launch
+from experiments.weak_sync import digits_runs, simulation, table1
+from experiments.weak_sync.blocks_behind import COLOURS, MARKERS
+from experiments.weak_sync.simulation import SETTINGS
+from sgdlab.results import plots
+from sgdlab.results.summary import Group
+
+TARGET = 0.05
+"""The error, to which each setting's time is given."""
+
+
+def curve(group: Group) -> tuple[np.ndarray, np.ndarray]:
+    """Minutes and test error at each look, means over the seeds."""
+    seconds, accuracy = group.curve("seconds", "test_accuracy")
+    return np.array(seconds) / 60, 1 - np.array(accuracy)
+
+
+def draw(groups: Sequence[Group], title: str) -> Figure:
+    """Error against time, a line for each setting."""
+    with mpl.rc_context(plots.STYLE):
+        result = mpl.figure.Figure(figsize=(7.2, 4.6))
+        axes = result.subplots()
+        for group, setting in zip(groups, SETTINGS, strict=True):
+            minutes, error = curve(group)
+            axes.plot(
+                minutes,
+                100 * error,
+                color=COLOURS[setting],
+                marker=MARKERS[setting],
+                markersize=3.5,
+                label=str(setting),
+            )
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(mpl.ticker.StrMethodFormatter("{x:g}"))
+        axes.yaxis.set_minor_formatter(mpl.ticker.NullFormatter())
+        axes.set_yticks([2, 5, 10, 20, 50, 100])
+        axes.set_xlim(left=0)
+        axes.set_xlabel("virtual time, minutes")
+        axes.set_ylabel("test error on digits, %")
+        axes.set_title(title)
+        axes.legend(loc="upper right")
+    return result
+
+
+def rows(groups: Sequence[Group]) -> list[dict[str, object]]:
+    """Where each line ends, and when it first reached the target."""
+    found = []
+    for group, setting in zip(groups, SETTINGS, strict=True):
+        minutes, error = curve(group)
+        there = np.flatnonzero(error <= TARGET)
+        mean, std = digits_runs.final_error(group)
+        found.append(
+            {
+                "(c, b)": str(setting),
+                f"minutes to {100 * TARGET:g} % error": f"{minutes[there[0]]:.1f}" if there.size else "not reached",
+                "minutes in all": f"{minutes[-1]:.1f}",
+                "final error, %": f"{100 * mean:.2f} ± {100 * std:.2f}",
+            }
+        )
+    return found
+
+
+def main(argv: Sequence[str]) -> None:
+    """Runs what is missing, then draws both figures."""
+    del argv
+    cluster, seeds, rate = simulation.cluster_of_flags(), simulation.SEEDS.value, digits_runs.rate_of_flags()
+    path = figure.directory(simulation.DEFAULT_WORKDIR)
+    trained = table1.trained(cluster, path, seeds=seeds, learning_rate=rate, processes=simulation.PROCESSES.value)
+    for late, number, title in (
+        (False, 3, "Figure 3: error against time, no injected delays"),
+        (True, 4, "Figure 4: error against time, 0.16 % of the responses come 4 s later"),
+    ):
+        groups = trained[late]
+        first, *others = (curve(group)[0][-1] for group in groups)
+        less = ", ".join(f"{100 * (end / first - 1):.1f}" for end in others)
+        figure.publish(
+            path,
+            f"figure{number}",
+            rows(groups),
+            title=f"{title}; {seeds} seeds",
+            reading=[
+                f"{cluster.iterations} iterations each; the time of the last one is {less} % off that of (32, 100 %).",
+                "The paper's curves are of ResNet-50 on CIFAR-10; ours are digits and a perceptron, so the order in "
+                "time can be compared, the errors cannot.",
+            ],
+            figure=draw(groups, title),
+        )
+
+
+if __name__ == "__main__":
+    launch.run(main, __doc__)
