@@ -88,8 +88,9 @@ def lateness(k: int, share: float) -> float:
 
 def iterations_until(seconds: float) -> float:
     """After how many iterations the longest gradient of the default cluster is, in the median, so long."""
-    beyond = gathering.CLUSTER["tail_share"] * (gathering.CLUSTER["tail_start"] / seconds) ** (
-        gathering.CLUSTER["tail_index"]
+    beyond = (
+        gathering.CLUSTER["tail_share"]
+        * (gathering.CLUSTER["tail_start"] / seconds) ** (gathering.CLUSTER["tail_index"])
     )
     return math.log(2) / (gathering.MACHINES * beyond)
 
@@ -128,7 +129,12 @@ def _draw(times: np.ndarray) -> Figure:
             seconds = np.sort(times[:, k - 1])
             shares.step(np.r_[0, seconds, 1e9], np.r_[0, level, 100], where="post", color=colour, label=f"k = {k}")
         shares.plot(
-            [LIMIT] * len(PAPER_UNDER), PAPER_UNDER.values(), "ks", markersize=5, zorder=3, label="paper, k = 98 and 100"
+            [LIMIT] * len(PAPER_UNDER),
+            PAPER_UNDER.values(),
+            "ks",
+            markersize=5,
+            zorder=3,
+            label="paper, k = 98 and 100",
         )
         shares.set_xlim(0, 6)
         shares.set_ylim(0, 102)

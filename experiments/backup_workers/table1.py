@@ -41,7 +41,11 @@ BACKWARD_SHARE = 2 / 3
 SETTLING = 50
 """Gradients of each worker before counting begins: all start at once, and need a while to get out of step."""
 
-MAIN, FORWARD, CLIPPED = "read at the start, pushed backward", "read forward, pushed backward", "pushed at the end (clipping)"
+MAIN, FORWARD, CLIPPED = (
+    "read at the start, pushed backward",
+    "read forward, pushed backward",
+    "pushed at the end (clipping)",
+)
 READINGS = {
     MAIN: {"reads": "start", "pushes": "backward"},
     FORWARD: {"reads": "forward", "pushes": "backward"},
@@ -140,8 +144,9 @@ def _reading(main: np.ndarray, forward: np.ndarray) -> list[str]:
     sentences = [
         f"`ours` is the reading that reproduces both ends: {MAIN}, with the backward pass 2/3 of a gradient's time; "
         "`formula` is its mean, (N - 1)(1 - 2/3 l/L).",
-        "The paper's layer 12 fits no timing in which layers are pushed from the top down: its mean, 11.35, is below "
-        "that of layer 18 above it (14.54) and of layer 11 below it (19.8). It has 44478 gradients where layer 0 has "
+        "The paper's layer 12 fits no timing in which layers are read from the bottom up and pushed from the top "
+        "down, as staleness then never rises with the layer: its mean, 11.35, is below that of layer 11 below it (19.8), "
+        "but also below that of layer 18 above it (14.54). It has 44478 gradients where layer 0 has "
         "178, so several parameters may have been counted together there.",
         "Ours falls evenly from layer to layer because every layer takes the same time here; Inception's do not, so "
         "the paper's layer 11 (19.8) is fresher than ours.",
@@ -152,7 +157,8 @@ def _reading(main: np.ndarray, forward: np.ndarray) -> list[str]:
         sentences.insert(
             1,
             f"Figure 1's text says that layers are read in the forward pass; the top layer would then be only "
-            f"{forward[:, -1].mean():.2f} updates stale on average. The bottom layer is the same in all readings. "
+            f"{forward[:, -1].mean():.2f} updates stale on average, though layers 11 and 12 would lie nearer to the "
+            "paper's. The bottom layer is the same in all readings. "
             "Where clipping forces all layers to be pushed together at the end, all are as stale as the bottom one.",
         )
     return sentences
@@ -161,7 +167,7 @@ def _reading(main: np.ndarray, forward: np.ndarray) -> list[str]:
 def _draw(found: Mapping[str, np.ndarray], num_workers: int) -> Figure:
     colours = {MAIN: "#2166ac", FORWARD: "#d95f02", CLIPPED: "#7a7a7a"}
     with mpl.rc_context(STYLE):
-        drawn = mpl.figure.Figure(figsize=(10.4, 4.4))
+        drawn = mpl.figure.Figure(figsize=(10.4, 4.6))
         means, histograms = drawn.subplots(1, 2)
         for name, values in found.items():
             layers, mean, std = np.arange(values.shape[1]), values.mean(axis=0), values.std(axis=0)
@@ -179,12 +185,12 @@ def _draw(found: Mapping[str, np.ndarray], num_workers: int) -> Figure:
             zorder=3,
             label="paper, Table 1",
         )
-        means.set_ylim(0, 1.45 * num_workers)
+        means.set_ylim(0, 1.2 * num_workers)
         means.xaxis.set_major_locator(mpl.ticker.MaxNLocator(integer=True))
         means.set_xlabel("layer, from bottom (0) to top")
         means.set_ylabel("staleness, updates")
         means.set_title("Mean by layer; bands and bars are one standard deviation")
-        means.legend(loc="upper right", ncols=2)
+        means.legend(loc="upper left", bbox_to_anchor=(0, -0.16), ncols=2, borderaxespad=0)
         _draw_histograms(histograms, found[MAIN], shown)
     return drawn
 
@@ -192,9 +198,7 @@ def _draw(found: Mapping[str, np.ndarray], num_workers: int) -> Figure:
 def _draw_histograms(axes: mpl.axes.Axes, values: np.ndarray, layers: Sequence[int]) -> None:
     for layer, colour in zip(layers, ("#7570b3", "#d95f02", "#1b7837", "#2166ac"), strict=False):
         counts = np.bincount(values[:, layer])
-        axes.stairs(
-            100 * counts / counts.sum(), np.arange(counts.size + 1) - 0.5, color=colour, label=f"layer {layer}"
-        )
+        axes.stairs(100 * counts / counts.sum(), np.arange(counts.size + 1) - 0.5, color=colour, label=f"layer {layer}")
         axes.axvline(PAPER[layer]["mean"], color=colour, linestyle=":", linewidth=1.4)
     axes.plot([], [], color="black", linestyle=":", label="paper's means")
     axes.set_xlabel("staleness, updates")

@@ -23,7 +23,7 @@ def finished_parts(path: pathlib.Path, config: Mapping[str, Any]) -> RunDirector
     except OtherConfiguration as error:
         if (path / "config.json").is_file():
             raise UsageError(f"{path} holds results of other settings; name another --workdir") from error
-        raise UsageError(f"--workdir={path.parent}: {error}") from error
+        raise
 
 
 def whole(flag: str, value: int, *, least: int = 1) -> int:

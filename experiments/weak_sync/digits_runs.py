@@ -44,6 +44,7 @@ def configuration(cluster: Cluster, case: Case, learning_rate: float) -> ConfigD
     protocol.push_timeout, protocol.pull_timeout, protocol.keep_newer = 0.0, 0.0, case.keep_newer
     config.optimizer.learning_rate = learning_rate / cluster.num_workers
     config.optimizer.weight_decay = 0.0001
+    config.evaluations = 90
     schedule, per_epoch = config.schedule, len(plan.dataset(config.dataset)[0]) // BATCH_SIZE
     config.epochs = cluster.iterations * setting.push_at_least / per_epoch
     schedule.warmup_epochs, schedule.decay = 0.0, "step"

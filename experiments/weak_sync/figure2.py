@@ -6,7 +6,7 @@ The model's delays in the normal scenario (gamma, mean 0.05 s, shape 2) and with
 the responses come 4 s later): the density, and the histogram of all responses of one run of 900 iterations of 32
 servers and 32 workers. A few seconds.
 
-Expected: both agree up to about 0.7 s; with injected delays a second bump, 4 s later and 1 / 625 as high. The paper's
+Expected: both agree up to 0.5 s; with injected delays a second bump, 4 s later and 1 / 625 as high. The paper's
 figure is of measured delays, whose numbers our copy does not show, so the base delay is an assumption.
 """
 

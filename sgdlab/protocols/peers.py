@@ -42,6 +42,7 @@ def gossip(
     synchronous: bool = False,
     include_self: bool = False,
     fresh: bool = True,
+    instantaneous: bool = False,
     num_gradients: int | None = None,
     seed: int,
 ) -> PeerSchedule:
@@ -56,9 +57,11 @@ def gossip(
     and the gradient is taken at the result. Nodes tick by their own clocks: one that pulls gets what its partner has in
     memory at that instant, the parameters that the partner is computing on; what is pushed waits until its receiver
     averages again. In synchronous rounds all nodes wait for each other before they average, and everybody's
-    parameters are those at the end of the round before. With exponential run-times (`sgdlab.cluster.exponential`) and
-    `include_self`, asynchronous pull gossip is the process that Jin et al. analyse: at every tick one node ends a step
-    and averages with another.
+    parameters are those at the end of the round before.
+
+    The process that Jin et al. analyse is `instantaneous`, with exponential run-times (`sgdlab.cluster.exponential`)
+    and `include_self`: a node rests until its clock ticks, then averages with what its partner has made by then, takes
+    its gradient and steps, all at once. `experiments.gossip.bounds` shows what it takes for their bounds to hold.
 
     Args:
       runtimes: float64[T, p], seconds; row t holds each node's t-th gradient.
@@ -68,7 +71,9 @@ def gossip(
       include_self: partners are drawn from all nodes, the node itself among them, as the proofs do.
       fresh: the gradient is taken at the averaged parameters; else at the node's own before averaging, the appendix's
         variant in which gossip and gradient use the same parameters.
-      num_gradients: how many gradients, in order of their beginning (in rounds: rounded up to whole rounds). None: as
+      instantaneous: an event averages at the end of its run-time rather than at its beginning, and its gradient takes
+        no time; not in rounds.
+      num_gradients: how many gradients, in order of their averaging (in rounds: rounded up to whole rounds). None: as
         many as the run-times decide, that is until the first node has used up its rows.
       seed: of the partners.
 
@@ -88,7 +93,9 @@ def gossip(
       (6, [1.0, 1.0, 1.0, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5])
     """
     arguments.one_of("kind", kind, ("pull", "push"))
-    clock = _clock(runtimes, period, bool(synchronous), num_gradients)
+    if synchronous and instantaneous:
+        raise ValueError("instantaneous=True must be left out where synchronous=True: in rounds it is the same")
+    clock = _clock(runtimes, period, bool(synchronous), num_gradients, instantaneous=bool(instantaneous))
     generator = np.random.default_rng(arguments.whole("seed", seed, least=0))
     partner = _partners(clock, bool(include_self), generator)
     edges = _pulls(clock, partner) if kind == "pull" else _pushes(clock, partner)
@@ -167,7 +174,7 @@ def elastic_averaging(
 
 
 class _Clock(NamedTuple):
-    """Events in order of their beginning, those of one instant by node."""
+    """Events in order of their averaging, those of one instant by node."""
 
     node: np.ndarray  # int64[E].
     number: np.ndarray  # int64[E], which gradient of the node.
@@ -175,6 +182,7 @@ class _Clock(NamedTuple):
     finished: np.ndarray  # float64[E].
     mixes: np.ndarray  # bool[E], whether the node averages before it.
     num_nodes: int
+    stepped: bool  # what others find of a node at an averaging is what its last step has made.
     synchronous: bool
 
 
@@ -186,7 +194,9 @@ class _Edges(NamedTuple):
     version: np.ndarray
 
 
-def _clock(runtimes: np.ndarray, period: int, synchronous: bool, num_gradients: int | None) -> _Clock:
+def _clock(
+    runtimes: np.ndarray, period: int, synchronous: bool, num_gradients: int | None, *, instantaneous: bool = False
+) -> _Clock:
     runtimes = checked(runtimes)
     period = arguments.whole("period", period)
     rows, nodes = runtimes.shape
@@ -206,8 +216,9 @@ def _clock(runtimes: np.ndarray, period: int, synchronous: bool, num_gradients: 
         started = np.concatenate([np.zeros((1, nodes)), finished[:-1]])
         # When the first node has no row left, it is not known what those that begin after it would find.
         first = int(finished[-1].argmin())
-        known = started < finished[-1, first]
-        known[:, :first] |= started[:, :first] == finished[-1, first]
+        when = finished if instantaneous else started
+        known = when < finished[-1, first]
+        known[:, : first + instantaneous] |= when[:, : first + instantaneous] == finished[-1, first]
         chosen = np.flatnonzero(known)
         wanted = chosen.size if num_gradients is None else num_gradients
     if not (finished > started).all():
@@ -225,11 +236,12 @@ def _clock(runtimes: np.ndarray, period: int, synchronous: bool, num_gradients: 
         )
     # Node by node, so that a stable sort by time leaves equal times in the order of the nodes.
     chosen = chosen[np.argsort(chosen % nodes, kind="stable")]
-    order = chosen[np.argsort(started.ravel()[chosen], kind="stable")]
+    order = chosen[np.argsort((finished if instantaneous else started).ravel()[chosen], kind="stable")]
     order = order if synchronous else order[:wanted]
     number = order // nodes
-    mixes = (number % period == 0) & (number > 0)
-    return _Clock(order % nodes, number, started.ravel()[order], finished.ravel()[order], mixes, nodes, synchronous)
+    mixes = (number % period == 0) & ((number > 0) | instantaneous)
+    times = started.ravel()[order], finished.ravel()[order]
+    return _Clock(order % nodes, number, *times, mixes, nodes, synchronous or instantaneous, synchronous)
 
 
 def _partners(clock: _Clock, include_self: bool, generator: np.random.Generator) -> np.ndarray:
@@ -248,8 +260,9 @@ def _pulls(clock: _Clock, partner: np.ndarray) -> _Edges:
     source = partner[event]
     if clock.synchronous:
         return _Edges(event, source, 2 * clock.number[event])
-    # What the partner has averaged before the latest gradient that it has begun.
-    return _Edges(event, source, 2 * _begun(clock, source, event, np.ones(clock.node.size, bool))[1] - 1)
+    # What the partner has averaged before the latest gradient that it has begun, or stepped to since.
+    seen = _begun(clock, source, event, np.ones(clock.node.size, bool))[1]
+    return _Edges(event, source, 2 * seen - (not clock.stepped))
 
 
 def _pushes(clock: _Clock, partner: np.ndarray) -> _Edges:

@@ -34,7 +34,7 @@ def one_line(answer):
     return line
 
 
-@pytest.mark.parametrize("module", ["main", "compare"])
+@pytest.mark.parametrize("module", ["main", "compare", "timeline"])
 def test_help_helps(module):
     answer = call(module, "--help")
     assert answer.returncode == 0
@@ -63,12 +63,31 @@ def test_help_helps(module):
         ("compare", "--seeds=0", "--seeds=0 must be"),
         ("compare", "--config.cluster.backups=4", "--config.cluster.backups=4 must be below"),
         ("compare", "--sedes=3", "sedes"),
+        ("main", "--config.protocol.bound=-1", "--config.protocol.bound=-1 must be"),
+        ("compare", "--config.protocol.pull_at_least=1.1", "--config.protocol.pull_at_least=1.1 must be"),
+        ("timeline", "--seconds=-1", "--seconds=-1.0 must be a finite number above 0"),
+        ("timeline", "--schedule=nothing.npz", "--schedule=nothing.npz must be a file"),
+        ("timeline", "--schedule=README.md", "--schedule=README.md must be a schedule"),
     ],
 )
 def test_mistakes_are_one_line_and_leave_nothing(module, flag, words, tmp_path):
     line = one_line(call(module, flag, f"--workdir={tmp_path / 'run'}"))
     assert words in line
     assert not (tmp_path / "run").exists()
+
+
+def test_a_schedule_is_drawn_exported_and_drawn_again(tmp_path):
+    for method, kind in (("partial", "Schedule: 8 workers"), ("push_gossip", "PeerSchedule: 8 nodes")):
+        where = tmp_path / method
+        drawn = call("timeline", *TINY, f"--config.method={method}", f"--workdir={where}")
+        assert drawn.returncode == 0, drawn.stderr
+        assert kind in drawn.stdout
+        for name in ("timeline.png", "timeline.svg", "schedule.npz"):
+            assert (where / name).stat().st_size > 0
+        assert json.loads((where / "trace.json").read_text())["traceEvents"]
+        again = call("timeline", f"--schedule={where / 'schedule.npz'}", f"--workdir={where / 'again'}")
+        assert again.stdout.splitlines()[0] == drawn.stdout.splitlines()[0]
+        assert (where / "again/trace.json").read_text() == (where / "trace.json").read_text()
 
 
 def test_one_run_and_the_same_again(tmp_path):

@@ -1,7 +1,5 @@
 """What the tests of protocols share: run-times in which ties abound, and a comparison of every field."""
 
-import dataclasses
-
 import hypothesis.extra.numpy as hnp
 import numpy as np
 from hypothesis import settings
@@ -52,10 +50,3 @@ def assert_schedule_is(schedule: Schedule, expected: dict[str, list], num_worker
 
 def assert_equal(left: Schedule, right: Schedule) -> None:
     assert_schedule_is(left, {name: getattr(right, name) for name in FIELDS}, right.num_workers)
-
-
-def rows_by_arrival(schedule: Schedule) -> Schedule:
-    """The same rows, by first arrival, equal times by worker number."""
-    order = np.lexsort((schedule.worker, schedule.arrived.min(axis=1)))
-    rows = {name: getattr(schedule, name)[order] for name in FIELDS if name != "applied"}
-    return dataclasses.replace(schedule, **rows)

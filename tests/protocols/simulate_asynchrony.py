@@ -105,10 +105,10 @@ class _Server:
         return fields_of(self.done + _pending(self.busy, end), self.applied)
 
 
-def simulate_bounded_staleness(runtimes: np.ndarray, bound: int, num_gradients: int) -> dict[str, list]:
+def simulate_bounded_staleness(runtimes: np.ndarray, bound: int, num_gradients: int | None) -> dict[str, list]:
     """Every arrival is an update; a worker begins its next gradient while it is at most `bound` ahead of the slowest.
 
-    A worker that has done all rows of run-times has done its work, and waits for no one any more.
+    Without `num_gradients`, a worker that has done all its rows of run-times has done its work; else it would go on.
     """
     rows, workers = runtimes.shape
     heap: list[tuple[float, int]] = []
@@ -119,10 +119,15 @@ def simulate_bounded_staleness(runtimes: np.ndarray, bound: int, num_gradients: 
     def begin_who_can(now: float) -> None:
         for worker in range(workers):
             ahead = finished[worker] - min(finished)
-            if worker not in busy and finished[worker] < rows and ahead <= bound:
-                arrived = now + float(runtimes[finished[worker], worker])
-                busy[worker] = Work(worker, len(done), now, arrived)
-                heapq.heappush(heap, (arrived, worker))
+            if worker in busy or ahead > bound:
+                continue
+            if finished[worker] == rows:
+                if num_gradients is not None:
+                    raise RanOut
+                continue
+            arrived = now + float(runtimes[finished[worker], worker])
+            busy[worker] = Work(worker, len(done), now, arrived)
+            heapq.heappush(heap, (arrived, worker))
 
     begin_who_can(0.0)
     while True:
@@ -131,7 +136,7 @@ def simulate_bounded_staleness(runtimes: np.ndarray, bound: int, num_gradients: 
         work.update = len(done)
         done.append(work)
         finished[worker] += 1
-        if len(done) == num_gradients:
+        if len(done) == (num_gradients or runtimes.size):
             break
         begin_who_can(now)
     return fields_of(done + _pending(busy, now), [work.arrived for work in done])

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from comparison import RUNTIMES, assert_equal, assert_schedule_is, check, rows_by_arrival
+from comparison import RUNTIMES, assert_equal, assert_schedule_is, check
 from event_simulation import RanOut
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -96,11 +96,8 @@ class TestRingmaster:
     @check
     @given(runtimes=RUNTIMES, limit=st.integers(1, 5), num_gradients=NUM_GRADIENTS)
     def test_equals_events_with_interruptions(self, runtimes, limit, num_gradients):
-        # The order of rows is a test of its own, `test_order_of_rows.py`.
         assert_both(
-            lambda: rows_by_arrival(
-                protocols.ringmaster(runtimes, max_delay=limit, interrupt=True, num_gradients=num_gradients)
-            ),
+            lambda: protocols.ringmaster(runtimes, max_delay=limit, interrupt=True, num_gradients=num_gradients),
             lambda: simulate_collecting(runtimes, 1, limit, True, num_gradients),
             runtimes.shape[1],
         )
@@ -145,12 +142,27 @@ class TestRingmaster:
 
 class TestBoundedStaleness:
     @check
+    @given(runtimes=RUNTIMES, bound=st.integers(0, 5))
+    def test_equals_events_until_all_rows_are_used(self, runtimes, bound):
+        schedule = protocols.bounded_staleness(runtimes, bound=bound)
+        assert_schedule_is(schedule, simulate_bounded_staleness(runtimes, bound, None), runtimes.shape[1])
+
+    @check
     @given(data=st.data(), runtimes=RUNTIMES, bound=st.integers(0, 5))
-    def test_equals_events(self, data, runtimes, bound):
-        num_gradients = data.draw(st.one_of(st.none(), st.integers(1, runtimes.size)))
-        schedule = protocols.bounded_staleness(runtimes, bound=bound, num_gradients=num_gradients)
-        expected = simulate_bounded_staleness(runtimes, bound, num_gradients or runtimes.size)
-        assert_schedule_is(schedule, expected, runtimes.shape[1])
+    def test_equals_events_for_a_number_of_gradients(self, data, runtimes, bound):
+        num_gradients = data.draw(st.integers(1, runtimes.size))
+        assert_both(
+            lambda: protocols.bounded_staleness(runtimes, bound=bound, num_gradients=num_gradients),
+            lambda: simulate_bounded_staleness(runtimes, bound, num_gradients),
+            runtimes.shape[1],
+        )
+
+    @pytest.mark.parametrize("rows", [1, 4])
+    def test_bound_of_0_can_apply_all_gradients_of_its_run_times(self, rows):
+        # Nobody could begin another gradient before the last of the last round has come.
+        runtimes = np.arange(1.0, 3 * rows + 1).reshape(rows, 3)
+        asked = protocols.bounded_staleness(runtimes, bound=0, num_gradients=runtimes.size)
+        assert_equal(asked, protocols.bounded_staleness(runtimes, bound=0))
 
     @check
     @given(runtimes=RUNTIMES, bound=st.integers(0, 5))
@@ -180,12 +192,11 @@ class TestBoundedStaleness:
         schedule = protocols.bounded_staleness(runtimes, bound=len(runtimes), num_gradients=free.num_updates)
         assert_equal(schedule, free)
 
-    def test_more_gradients_than_run_times(self):
-        with pytest.raises(
-            protocols.NotEnoughRuntimes, match="num_gradients=7 is more than the 6 of runtimes"
-        ) as error:
-            protocols.bounded_staleness(np.ones((2, 3)), bound=1, num_gradients=7)
-        assert error.value.rows == -(-7 // 3)
+    @pytest.mark.parametrize("bound", [0, 1, 5])
+    def test_more_gradients_than_run_times(self, bound):
+        with pytest.raises(protocols.NotEnoughRuntimes, match="num_gradients=7 ") as caught:
+            protocols.bounded_staleness(np.ones((2, 3)), bound=bound, num_gradients=7)
+        assert caught.value.rows > 2
 
 
 LONGER = {

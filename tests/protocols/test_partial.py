@@ -204,9 +204,9 @@ class TestByHand:
         np.testing.assert_array_equal(schedule.read[second], [[2, version]])
 
     def test_server_that_took_gradients_ahead_of_its_count_ends_with_fewer_updates(self):
-        # c = 2, b = 1. Worker 1's gradients reach server 0 at once, and server 1 after 50 seconds. Server 0 updates at 1
-        # and 2, and lets both workers go on; server 1 takes worker 0's two gradients for its first update, at 2. Worker
-        # 1's are stamped 0 and 1: at 51 the first is too old, at 52 the second is alone, and nothing more can come.
+        # c = 2, b = 1. Worker 1's gradients reach server 0 at once, and server 1 after 50 seconds. Server 0 updates at
+        # 1 and 2, and lets both workers go on; server 1 takes worker 0's two gradients for its first update, at 2. Of
+        # worker 1's, the first is too old at 51, the second is alone at 52, and nothing more can come.
         pushes = np.zeros((2, 2, 2))
         pushes[:, 1, 1] = 50
         schedule = protocols.partial(
@@ -264,8 +264,8 @@ class TestDelays:
 
 class TestBlocksBehind:
     def test_by_hand(self):
-        # Behind the newest: row 0 (0, 0, 0); row 1 (0, 1, 0); row 2, which only one block uses, (0, 2, 1). No block uses
-        # rows 3 and 4.
+        # Behind the newest: row 0 (0, 0, 0); row 1 (0, 1, 0); row 2, which only one block uses, (0, 2, 1). No block
+        # uses rows 3 and 4.
         schedule = Schedule(
             worker=[0, 0, 0, 0, 0],
             read=[[0, 0, 0], [1, 0, 1], [2, 0, 1], [3, 0, 0], [3, 0, 0]],
