@@ -145,9 +145,9 @@ def _reading(main: np.ndarray, forward: np.ndarray) -> list[str]:
         f"`ours` is the reading that reproduces both ends: {MAIN}, with the backward pass 2/3 of a gradient's time; "
         "`formula` is its mean, (N - 1)(1 - 2/3 l/L).",
         "The paper's layer 12 fits no timing in which layers are read from the bottom up and pushed from the top "
-        "down, as staleness then never rises with the layer: its mean, 11.35, is below that of layer 11 below it (19.8), "
-        "but also below that of layer 18 above it (14.54). It has 44478 gradients where layer 0 has "
-        "178, so several parameters may have been counted together there.",
+        "down, as staleness then never rises with the layer: its mean, 11.35, is below that of layer 18 above it "
+        "(14.54). It has 44478 gradients where layer 0 has 178, so several parameters may have been counted together "
+        "there.",
         "Ours falls evenly from layer to layer because every layer takes the same time here; Inception's do not, so "
         "the paper's layer 11 (19.8) is fresher than ours.",
         "Ours are spread a little less, as the gamma cluster's workers vary by 10 %. Minimum and maximum depend on the "

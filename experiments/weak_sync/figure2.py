@@ -111,4 +111,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    launch.run(main, __doc__)
+    launch.run(main, __doc__, configured=False)

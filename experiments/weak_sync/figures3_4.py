@@ -3,8 +3,8 @@
     python -m experiments.weak_sync.figures3_4 --workdir=runs/weak_sync
 
 The trainings on digits of table1, replays of the simulated cluster's schedules (32 workers, 900 iterations): test error
-against the cluster's virtual time, means over the seeds. It shares its runs with table1; alone about a minute and a half
-on two cores.
+against the cluster's virtual time, means over the seeds. It shares its runs with table1; alone about two minutes on two
+cores.
 
 Expected: without injected delays (Figure 3) all four end within 7 minutes of each other, after 138 to 144; with
 them (Figure 4) the synchronous run takes 187, (28, 100 %) 153, and the two with partial pulls are no later than before.
@@ -111,4 +111,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    launch.run(main, __doc__)
+    launch.run(main, __doc__, configured=False)

@@ -30,5 +30,5 @@ def exponential(*, num_workers: int, num_gradients: int, mean: float = 1.0, seed
     shape = (arguments.whole("num_gradients", num_gradients), arguments.whole("num_workers", num_workers))
     arguments.real("mean", mean, above=0)
     generator = np.random.default_rng(arguments.whole("seed", seed, least=0))
-    # 1 - u instead of u: an exponential variate of exactly 0 would not move the clock.
+    # A variate of exactly 0 would not move the clock.
     return np.maximum(mean * generator.standard_exponential(shape), np.finfo(float).tiny)

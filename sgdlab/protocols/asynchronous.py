@@ -28,7 +28,8 @@ def asynchronous(
     .. math:: s + (1 - \beta) d \frac{l}{L} \;\text{("forward"; else s)}, \qquad
         s + d - \beta d \frac{l}{L} \;\text{("backward"; else s + d)}
 
-    so lower layers are staler. Clipping by the global norm forces `pushes="end"`.
+    so lower layers are staler. Clipping by the global norm forces `pushes="end"`. What is pushed and read at one
+    instant is ordered by worker, a worker's own push before its read.
 
     Args:
       runtimes: float64[T, N], seconds; row t holds each worker's t-th gradient.

@@ -62,8 +62,13 @@ def bounded_staleness(runtimes: np.ndarray, *, bound: int, num_gradients: int | 
     order = order[np.lexsort((order % workers, finished.ravel()[order]))]
     place = np.empty(order.size + 1, np.int64)
     place[order], place[-1] = np.arange(order.size), -1
-    known = int(place[rows * workers - workers : rows * workers].min()) + 1
-    if limited and num_gradients > known:  # a worker has used its rows, and would have begun another gradient
+    # What would let each worker begin a gradient for which there is no row: its own last one, or the slowest worker's.
+    again = place[(rows - 1) * workers + every]
+    if rows > bound:
+        row = rows - bound - 1
+        again = np.maximum(again, place[row * workers + workers - 1 - int(np.argmax(finished[row, ::-1]))])
+    known = int(again.min()) + 1
+    if limited and num_gradients > known:
         raise _not_enough(num_gradients, rows, known, workers)
     end = finished.ravel()[order[num_gradients - 1]]
     used = order[:num_gradients]

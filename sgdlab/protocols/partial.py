@@ -29,11 +29,12 @@ def partial(
     """PSP-SGD: every server updates its block after c gradients, every worker starts once b of the blocks have come.
 
     A server sends each version of its block to all workers, with the number of its update as a stamp. It takes every
-    gradient that is stamped no earlier than its own count, also of workers that run ahead, until c have come and the
-    time-out is over (or all workers have responded), then updates; gradients stamped earlier are dropped.
+    gradient that is stamped no earlier than its own count, also of workers that run ahead, until c have come (two of
+    one worker are two) and the time-out is over, or all workers have responded; then it updates. Gradients stamped
+    earlier are dropped.
 
     A worker that has finished starts again once b of the blocks have come with a later stamp than its last gradient's,
-    and the time-out is over (or all servers have responded). Its own count is the newest that b blocks have reached,
+    and the time-out since the b-th is over (or all servers have responded). Its own count is the newest that b blocks have reached,
     so one that was late skips what it has missed. It computes on what has come stamped no earlier than that count; of
     a slower server it keeps the block that it had, which can fall many versions behind (line 10 of the algorithm).
     Before the first blocks have come it has the initial parameters.
@@ -59,7 +60,8 @@ def partial(
 
     Returns:
       A `Schedule` of T updates a block. Where servers differ, one of them can end with fewer: a server that has taken
-      gradients ahead of its count lacks them at the end. T rows always suffice.
+      gradients ahead of its count lacks them at the end, and those that it had collected by then are dropped. What
+      comes after the last update of all is pending. T rows always suffice.
 
     Raises:
       ValueError: where run-times are not positive and finite, delays are negative or of another shape, or another

@@ -11,10 +11,12 @@ def simulated_staleness(
 ) -> Schedule:
     r"""Gradient k enters update k, computed on parameters that are on average so many updates old.
 
-    .. math:: s_k = \min(k,\; \lfloor a_k k' + u \rfloor ...), \qquad a_k = a \min(1, k / (ramp \cdot epoch))
+    .. math:: s_k = \min(k,\; \lfloor A_k \rfloor - \lfloor A_{k-1} \rfloor), \qquad
+        A_k = \sum_{i \le k} a \min(1, i / (ramp \cdot epoch))
 
-    The staleness is the whole number below or above the average, in turns, so that its mean over any stretch after the
-    ramp is the average; it rises evenly over the first epochs, which keeps training from blowing up where it is large.
+    The staleness is the whole number below or above the average, in turns, so that its sum over any stretch after the
+    ramp is within 1 of the average's; it rises evenly over the first epochs, which keeps training from blowing up where
+    it is large.
 
     Args:
       num_gradients: G, gradients and updates.

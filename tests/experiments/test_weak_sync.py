@@ -5,6 +5,7 @@ import json
 import pathlib
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from experiments import figure
 from experiments.weak_sync import blocks_behind, digits_runs, figure2, figures3_4, kept, simulation, table1
 from experiments.weak_sync.simulation import SETTINGS, Case, Cluster, Setting
+from sgdlab.errors import UsageError
 from sgdlab.results.directory import RunDirectory
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -137,11 +139,31 @@ def test_taking_late_blocks_leaves_fewer_behind(tmp_path):
     assert json.loads(json.dumps(run)) == run
 
 
+@pytest.mark.parametrize("module", [table1, figure2, figures3_4, blocks_behind])
+def test_the_commands_say_what_they_show(module):
+    name = module.__name__.rsplit(".", 1)[1]
+    assert f"python -m experiments.weak_sync.{name} --workdir=runs/weak_sync" in module.__doc__
+    assert "Expected" in module.__doc__
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "words"),
+    [("seeds", 0, "--seeds=0 must be"), ("variation", 0.0, "--variation=0 must be"), ("variation", 2.0, "at most 1")],
+)
+def test_impossible_flags_are_refused(flag, value, words, monkeypatch):
+    for each in (simulation.SEEDS, simulation.PROCESSES, simulation.MEAN_SECONDS, simulation.VARIATION):
+        given = value if each.name == flag else each.default
+        monkeypatch.setattr(simulation, each.name.upper(), types.SimpleNamespace(name=each.name, value=given))
+    with pytest.raises(UsageError, match=words):
+        simulation.cluster_of_flags()
+
+
 def test_a_mistake_is_one_line(tmp_path):
     answer = subprocess.run(
-        [sys.executable, "-m", "experiments.weak_sync.table1", "--seeds=0", f"--workdir={tmp_path / 'runs'}"],
+        [sys.executable, "-m", "experiments.weak_sync.table1", "--config.seed=1", f"--workdir={tmp_path / 'runs'}"],
         cwd=ROOT, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert answer.returncode == 2
-    assert answer.stderr.strip() == "error: --seeds=0 must be a whole number of at least 1"
+    assert answer.stderr.startswith("error: --config.seed=1 is not a flag of this command")
+    assert answer.stderr.count("\n") == 1
     assert not (tmp_path / "runs").exists()
