@@ -6,7 +6,7 @@ Takes 5 seconds. Nothing is trained: run-times come from sgdlab.cluster.long_tai
 log-normal body with a Pareto tail, which stand for the paper's 100 GPUs. All machines begin together; the k-th gradient
 to arrive ends the wait for k.
 
-Expect about 85 % of the 98th gradients and 26 % of the last in under 2 s (paper: 80 % and 30 %, which no independent
+Expect about 85 % of the 98th gradients and 25 % of the last in under 2 s (paper: 80 % and 30 %, which no independent
 machines reach together), means of 1.4 to 1.8 s for most k, and a steep rise over the last few.
 
 Leaves figures3_4.md, .csv, .png and .svg in the work directory.

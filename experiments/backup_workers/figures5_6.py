@@ -13,9 +13,9 @@ set is looked at after every update. No rate was tuned for one N; three r are sh
 Figure 6: estimated time to converge with N of 100 machines: those updates, interpolated linearly between the measured N
 as in the paper, times the mean time to collect N of 100 gradients (sgdlab.cluster.long_tailed, see figures3_4).
 
-Expect 1.5 to 1.8 times as many updates at N = 50 as at N = 100 (paper: 1.80) and the shortest time at N = 92 to 95,
-with 5 to 8 backup workers (paper: N = 96, b = 4). The optimum is flat: N = 96 is within about 1 % of it, so that the
-seeds decide where it is. Waiting for all 100 takes 3.5 times as long.
+Expect 1.5 to 1.8 times as many updates at N = 50 as at N = 100 (paper: 1.80) and the shortest time at N = 95 or 96
+(paper: N = 96, b = 4). The optimum is flat, N = 94 to 96 are within 1 %: other seeds can move it. Waiting for all 100
+takes 3.6 times as long.
 
 Leaves figures5_6.md, .csv, .png and .svg, and the runs in figures5_6/.
 """

@@ -34,10 +34,10 @@ def partial(
     earlier are dropped.
 
     A worker that has finished starts again once b of the blocks have come with a later stamp than its last gradient's,
-    and the time-out since the b-th is over (or all servers have responded). Its own count is the newest that b blocks have reached,
-    so one that was late skips what it has missed. It computes on what has come stamped no earlier than that count; of
-    a slower server it keeps the block that it had, which can fall many versions behind (line 10 of the algorithm).
-    Before the first blocks have come it has the initial parameters.
+    and the time-out since the b-th is over (or all servers have responded). Its own count is the newest that b blocks
+    have reached, so one that was late skips what it has missed. It computes on what has come stamped no earlier than
+    that count; of a slower server it keeps the block that it had, which can fall many versions behind (line 10 of the
+    algorithm). Before the first blocks have come it has the initial parameters.
 
     Timers go off before messages of the same instant, gradients of one instant are taken by worker number, and a
     worker reads all blocks that have come by the instant at which it starts. With c = N, b = 100 %, one server and no

@@ -22,7 +22,8 @@ def timeout(runtimes: np.ndarray, *, at_least: int | float, seconds: float, inte
         dropped, and it reads the newest version (it can miss several updates).
 
     Returns:
-      A `Schedule` of T updates; interrupted work ends, dropped, at the update. A worker begins at most one gradient per update, so T rows always suffice.
+      A `Schedule` of T updates; interrupted work ends, dropped, at the update. A worker begins at most one gradient per
+      update, so T rows always suffice.
 
     Raises:
       ValueError: where run-times are not positive and finite, or another argument is out of its range.

@@ -12,7 +12,7 @@ from scipy import stats
 from sgdlab.cluster import long_tailed
 
 STANDARD_ERRORS = 5
-DEFAULTS = {"median": 1.5, "spread": 0.08, "tail_share": 0.015, "tail_start": 1.85, "tail_index": 1.6}
+DEFAULTS = {"median": 1.55, "spread": 0.03, "tail_share": 0.0135, "tail_start": 2.0, "tail_index": 1.6}
 
 
 def beyond(x: float | np.ndarray, *, median, spread, tail_share, tail_start, tail_index) -> float | np.ndarray:
