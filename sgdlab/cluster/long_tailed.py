@@ -24,8 +24,8 @@ def long_tailed(
 
     The defaults are like the cluster that Chen et al. 2016 describe in section 3.1 and Figures 3 and 4: 100 workers
     whose k-th gradient comes after 1.4 to 1.8 s for most k, and single ones after minutes; 85 % of the 98th come under
-    2 s and 25 % of the last (theirs: 80 and 30 %, which no independent run-times can have both). More rows can be asked for later:
-    the same seed gives the same first rows.
+    2 s and 25 % of the last (theirs: 80 and 30 %, which no independent run-times can have both). More rows can
+    be asked for later: the same seed gives the same first rows.
 
     Args:
       num_workers: N.

@@ -1,10 +1,31 @@
 """A schedule of peers, replayed by its definition: every version of everybody's parameters is kept in a dict."""
 
+import functools
+
 import jax
 import numpy as np
 import optax
 
 from sgdlab import rules
+
+
+@functools.cache
+def compiled(function):
+    """One compilation for all replays."""
+    return jax.jit(function)
+
+
+@jax.jit
+def batch_of(batch_fn, number):
+    return batch_fn(number)
+
+
+@jax.jit
+def step_of(rule, grads, state, mean, node):
+    """(parameters, state) after a step; the rule is data."""
+    message = rule.receive(grads, state, mean, worker=node, delay=1.0, read_params=mean)
+    step, state = rule.update(message, state, mean, num_gradients=1, delay=1.0, worker=node)
+    return optax.apply_updates(mean, step), state
 
 
 class Replayed:
@@ -18,7 +39,8 @@ class Replayed:
 
     def __init__(self, schedule, optimizer, grad_fn, params, batch_fn, *, stats=None, fold=None):
         rule = optimizer if isinstance(optimizer, rules.ServerRule) else rules.server_rule(optimizer)
-        grad_fn, batch_fn, receive, update = (jax.jit(f) for f in (grad_fn, batch_fn, rule.receive, rule.update))
+        grad_fn = compiled(grad_fn)
+        batch_fn = batch_fn if isinstance(batch_fn, jax.tree_util.Partial) else jax.tree_util.Partial(batch_fn)
         self.schedule, nodes = schedule, schedule.num_nodes
         self.versions = {(node, 0): params for node in range(nodes + 1)}
         self.counts = [0] * (nodes + 1)  # events of each node
@@ -36,15 +58,13 @@ class Replayed:
             if node < nodes:
                 self.made.append((list(self.counts), list(self.stats)))
                 at = mean if schedule.fresh else self.versions[node, 2 * number]
-                grads, aux = grad_fn(at, batch_fn(len(self.aux)))
+                grads, aux = grad_fn(at, batch_of(batch_fn, len(self.aux)))
                 self.aux.append(aux)
                 self.order.append(node)
-                facts = {"worker": node, "delay": 1.0}
-                message = receive(grads, self.state[node], mean, read_params=mean, **facts)
-                step, self.state[node] = update(message, self.state[node], mean, num_gradients=1, **facts)
-                self.versions[node, 2 * number + 2] = optax.apply_updates(mean, step)
+                stepped, self.state[node] = step_of(rule, grads, self.state[node], mean, node)
+                self.versions[node, 2 * number + 2] = stepped
                 if fold is not None:
-                    self.stats[node] = fold(self.stats[node], aux)
+                    self.stats[node] = compiled(fold)(self.stats[node], aux)
             self.counts[node] += 1
         self.made.append((list(self.counts), list(self.stats)))
 

@@ -6,10 +6,9 @@ f(x) = sum_i h_i x_i^2 / 2 with h from m to L, and Gaussian noise of variance si
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
-from sgdlab import cluster, protocols
+from sgdlab import cluster, protocols, rules
 from sgdlab.replay import PeerCapacity, lower_peers, run_peers
 
 M, L, SIGMA = 1.0, 4.0, 2.0
@@ -38,7 +37,7 @@ def distances(schedule, alpha: float, seed: int) -> np.ndarray:
     start = jnp.full((COPIES, CURVATURE.size), START)
     batch_fn = jax.tree_util.Partial(key_of, jnp.asarray(seed))
     program = lower_peers(schedule, capacity=room)
-    result = run_peers(program, optax.sgd(alpha), noisy, start, batch_fn, mode="event")
+    result = run_peers(program, rules.asgd(learning_rate=alpha), noisy, start, batch_fn, mode="event")
     memory, totals = np.full(nodes, np.nan), []
     for node, distance in zip(result.history.node, result.history.aux["distance"], strict=True):
         memory[node] = distance
