@@ -89,8 +89,9 @@ class Cluster:
     taken from its two settings that hardly ever wait for a late response: 139.95 and 136.54 minutes for 900 iterations
     are 9.3 and 9.1 s each, message delays and the wait for the 28th or the 20th of 32 workers among them; so 9.0 s. Of
     the coefficient of variation they say little: the distance from the 28th to the 20th worker, 2.5 % of the time,
-    would be 3.5 %, the reductions that a simulation was expected to give fit 2 % best. From 2 to 3.5 % no reduction moves by more
-    than 0.7 points (two seeds); 2.5 % is within 1 % of both running times. The base delay is `MessageDelays`' own.
+    would be 3.5 %, the reductions that a simulation was expected to give fit 2 % best. From 2 to 3.5 % no reduction
+    moves by more than 0.7 points (two seeds); 2.5 % is within 1 % of both running times. The base delay is
+    `MessageDelays`' own.
 
     Attributes:
       num_workers: N.

@@ -66,7 +66,7 @@ def test_running_times_beside_the_paper(tmp_path):
     runs = simulation.simulate(dataclasses.replace(TOY, iterations=2), cases, tmp_path, processes=2)
     rows = table1.times(runs, 1)
     assert [row["paper, %"] for row in rows[:4]] == ["0.0", "-17.5", "-30.0", "-31.7"]
-    assert [(row["servers"], row["design, %"]) for row in rows[4:]] == [
+    assert [(row["servers"], row["expected, %"]) for row in rows[4:]] == [
         (64, "0.0"), (64, "-15.0"), (64, "-28.8"), (64, "-29.5"),
     ]  # fmt: skip
     assert rows[0]["reduction, %"] == "0.0"

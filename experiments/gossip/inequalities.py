@@ -1,0 +1,104 @@
+r"""What Jin et al. 2016 promise of pull gossip on a strongly convex objective, and what run-times can be held to."""
+
+import numpy as np
+
+from experiments.gossip.quadratic import BETA, Quadratic
+
+
+def contraction(num_nodes: int, *, printed: bool) -> float:
+    r"""The factor by which averaging alone shrinks the nodes' disagreement in one tick, in expectation.
+
+    .. math:: \lambda = 1 - \frac{2 \beta (1 - \beta)}{p} - \frac{2 \beta^2}{p^2}
+
+    That is the form that the appendix derives; the theorem, in the paper and where the appendix repeats it, prints
+    :math:`2 \beta^2 / p` at the end.
+
+    Example:
+      >>> contraction(4, printed=False), contraction(4, printed=True)
+      (0.84375, 0.75)
+    """
+    power = 1 if printed else 2
+    return 1.0 - 2.0 * BETA * (1.0 - BETA) / num_nodes - 2.0 * BETA**2 / num_nodes**power
+
+
+def distance_bound(
+    problem: Quadratic, *, step: np.ndarray, first: float, alpha: float, num_nodes: int, synchronous: bool
+) -> np.ndarray:
+    r"""What the theorem allows for the sum over nodes of the squared distance from the minimum.
+
+    .. math:: \left(1 - \frac{2 \alpha}{p} \frac{m L}{m + L}\right)^t D_0 + p \alpha \sigma^2 \frac{m + L}{2 m L}
+
+    In rounds the p in the first term is 1.
+
+    Args:
+      problem: the objective and its noise.
+      step: int64[K], t.
+      first: D_0.
+      alpha: step size.
+      num_nodes: p.
+      synchronous: in rounds.
+    """
+    each = 1 if synchronous else num_nodes
+    rate = 1.0 - 2.0 * alpha / each * problem.harmonic
+    return rate**step * first + num_nodes * alpha * problem.variance / (2.0 * problem.harmonic)
+
+
+def corrected_distance_bound(
+    problem: Quadratic, *, step: np.ndarray, first: float, alpha: float, num_nodes: int
+) -> np.ndarray:
+    r"""What nodes with run-times can be held to: they step, then average.
+
+    .. math:: \left(1 - \frac{2 \alpha r}{p} \frac{m L}{m + L}\right)^t D_0 +
+        \frac{s}{r} p \alpha \sigma^2 \frac{m + L}{2 m L}, \qquad
+        r = 1 - \beta + \frac{\beta}{p}, \quad s = (1 - \beta)^2 \left(1 - \frac1p\right) + \frac1p
+
+    The appendix bounds :math:`E |D (\theta - \alpha g)|^2` by :math:`E |\theta - \alpha g|^2`, as if the averaging
+    D and the gradient g were independent; but both belong to the node that ticks, and averaging takes the share beta of
+    its step back. With the node fixed, convexity gives for a partner that is another node
+
+    .. math:: E |(1 - \beta)(\theta_i - \alpha g_i) + \beta \theta_j|^2 \le
+        (1 - \beta) \left(1 - 2 \alpha \frac{m L}{m + L}\right) |\theta_i|^2 + \beta |\theta_j|^2
+        + (1 - \beta)^2 \alpha^2 \sigma^2
+
+    and for the node itself the usual step; their mean over all pairs is the recursion above.
+
+    Args:
+      problem: the objective and its noise.
+      step: int64[K], t.
+      first: D_0.
+      alpha: step size.
+      num_nodes: p.
+    """
+    p = num_nodes
+    slower, noisier = 1.0 - BETA + BETA / p, (1.0 - BETA) ** 2 * (1.0 - 1.0 / p) + 1.0 / p
+    rate = 1.0 - 2.0 * alpha * slower / p * problem.harmonic
+    return rate**step * first + noisier / slower * p * alpha * problem.variance / (2.0 * problem.harmonic)
+
+
+def consensus_bound(
+    problem: Quadratic,
+    *,
+    step: np.ndarray,
+    first: float,
+    alpha: float,
+    num_nodes: int,
+    gradient: float,
+    printed: bool = False,
+) -> np.ndarray:
+    r"""What the theorem allows for the sum over nodes of the squared distance from their average, in ticks.
+
+    .. math:: \left(\lambda \left(1 - \frac{\alpha m}{p}\right)\right)^t C_0 +
+        \frac{\lambda \alpha^2 (c^2 + \sigma^2)}{1 - \lambda (1 - \alpha m / p)}
+
+    Args:
+      problem: the objective and its noise.
+      step: int64[K], t.
+      first: C_0.
+      alpha: step size.
+      num_nodes: p.
+      gradient: c^2.
+      printed: with the lambda that the theorem prints, not the appendix's.
+    """
+    factor = contraction(num_nodes, printed=printed)
+    rate = factor * (1.0 - alpha * problem.m / num_nodes)
+    return rate**step * first + factor * alpha**2 * (gradient + problem.variance) / (1.0 - rate)
