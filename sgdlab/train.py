@@ -95,7 +95,7 @@ def train(
         stats=network.stats,
         fold=network.fold,
         watch=replay.Watch(
-            evaluate=lambda params, stats: network.evaluate(params, stats, test),
+            evaluate=jax.tree_util.Partial(_evaluated, network.evaluate, test),
             report=report,
             average_decay=None if peers else config.average_decay,
             norms=not peers,
@@ -104,6 +104,10 @@ def train(
     final = {name: float(v) for name, v in network.evaluate(result.params, result.stats, _on_device(train_set)).items()}
     seconds = time.perf_counter() - begun
     return Run(metrics.records(plan, result, final, seconds), result, plan.schedule)
+
+
+def _evaluated(evaluate: Any, test: models.Batch, params: Any, stats: Any) -> dict[str, jax.Array]:
+    return evaluate(params, stats, test)
 
 
 def classifier(config: ConfigDict) -> models.Classifier:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 
@@ -92,7 +93,7 @@ def run_peers(
         of all nodes, where `optimizer` could only count each node's own steps. None: 1.
       stats: initial running statistics; each node has its own.
       fold: `(stats, aux) -> stats`, once per gradient of the node.
-      watch: what to look at on the way; `norms` and `average_decay` do not apply.
+      watch: what to look at on the way; its `evaluate` is traced; `norms` and `average_decay` do not apply.
 
     Returns:
       A `PeerResult`.
@@ -138,13 +139,15 @@ def run_peers(
         params, stats, as_pytree(rule.init), parts, nodes=program.num_nodes, rows=room.rows, slots=room.slots
     )
     evaluations: list[Evaluation] = []
+    evaluate = as_pytree(watch.evaluate)
 
     def look(place: int, gradients: int) -> None:
         if watch.evaluate is not None:
             steps = int(np.bincount(program.node[:gradients]).max()) if gradients else 0
             seconds = float(program.finished[:gradients].max()) if gradients else 0.0
-            seen = _evaluated(watch, *_parameters(carry, program, place), mean_of_nodes(carry.stats))
-            evaluations.append({"gradients": gradients, "updates": steps, "seconds": seconds, **seen})
+            seen = jax.device_get(_evaluated(evaluate, *_parameters(carry, program, place), carry.stats))
+            numbers = {name: float(value) for name, value in seen.items()}
+            evaluations.append({"gradients": gradients, "updates": steps, "seconds": seconds, **numbers})
             if watch.report is not None:
                 watch.report(evaluations[-1])
 
@@ -169,11 +172,13 @@ def _parameters(carry: peer_engine.PeerCarry, program: PeerProgram, place: int) 
     return nodes, center
 
 
-def _evaluated(watch: Watch, nodes: Tree, center: Tree, stats: Tree) -> Evaluation:
-    values = dict(watch.evaluate(mean_of_nodes(nodes), stats)) | {"consensus": consensus_distance(nodes)}
-    each = jax.vmap(watch.evaluate, in_axes=(0, None))(nodes, stats)
-    for kind, summary in (("mean", np.mean), ("lowest", np.min), ("highest", np.max)):
-        values |= {f"node_{kind}_{name}": summary(value) for name, value in jax.device_get(each).items()}
+@jax.jit
+def _evaluated(evaluate: Any, nodes: Tree, center: Tree, stats: Tree) -> dict[str, jax.Array]:
+    stats = mean_of_nodes(stats)
+    values = dict(evaluate(mean_of_nodes(nodes), stats)) | {"consensus": consensus_distance(nodes)}
+    each = jax.lax.map(lambda params: evaluate(params, stats), nodes)
+    for kind, summary in (("mean", jnp.mean), ("lowest", jnp.min), ("highest", jnp.max)):
+        values |= {f"node_{kind}_{name}": summary(value) for name, value in each.items()}
     if center is not None:
-        values |= {f"center_{name}": value for name, value in watch.evaluate(center, stats).items()}
-    return {name: float(value) for name, value in jax.device_get(values).items()}
+        values |= {f"center_{name}": value for name, value in evaluate(center, stats).items()}
+    return values

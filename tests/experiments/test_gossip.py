@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.gossip import bounds, comparison, quadratic, store
+from experiments.gossip import bounds, cases, comparison, drawing, inequalities, margins, quadratic, store
+from experiments.gossip.quadratic import ROUNDS, RUN_TIMES, TICKS
 from sgdlab import protocols, rules
 from sgdlab.errors import UsageError
 from sgdlab.replay import run_peers
@@ -17,10 +18,11 @@ ROOT = pathlib.Path(__file__).parents[2]
 PROBLEM = quadratic.Quadratic(np.array([1.0, 4.0]), variance=1.0)
 
 
-def schedule_of(num_nodes, num_steps, *, synchronous=False):
+def schedule_of(mode, num_nodes, num_steps):
     runtimes = np.random.default_rng(3).exponential(size=(6 * num_steps, num_nodes)) + 1e-9
-    gradients = num_nodes * (num_steps + 1) if synchronous else num_nodes + num_steps
-    return protocols.gossip(runtimes, include_self=True, synchronous=synchronous, num_gradients=gradients, seed=4)
+    modes = {"synchronous": mode == ROUNDS, "instantaneous": mode == TICKS}
+    gradients = quadratic.first_tick(mode, num_nodes) + num_steps * (num_nodes if mode == ROUNDS else 1)
+    return protocols.gossip(runtimes, include_self=True, num_gradients=gradients, seed=4, **modes)
 
 
 def by_engine(schedule, noise, alpha, start):
@@ -30,9 +32,20 @@ def by_engine(schedule, noise, alpha, start):
     return np.asarray(run_peers(schedule, rule, grad_fn, jnp.asarray(start), lambda g: jnp.asarray(noise)[g]).nodes)
 
 
-def test_memory_between_ticks_is_what_the_engine_computes_on():
+def test_ticks_are_what_the_engine_computes():
     nodes, steps, alpha = 4, 60, 0.2
-    schedule = schedule_of(nodes, steps)
+    schedule = schedule_of(TICKS, nodes, steps)
+    noise = np.random.default_rng(5).standard_normal((steps, 2))
+    partner, theta = quadratic.partner_of(schedule), np.ones((1, nodes, 2))
+    for event in range(steps):
+        pair = schedule.node[event : event + 1], partner[event : event + 1]
+        quadratic.tick(theta, *pair, noise[event][None], PROBLEM, alpha, instantaneous=True)
+    np.testing.assert_allclose(by_engine(schedule, noise, alpha, np.ones(2)), theta[0], rtol=0, atol=1e-13)
+
+
+def test_memory_with_run_times_is_what_the_engine_computes_on():
+    nodes, steps, alpha = 4, 60, 0.2
+    schedule = schedule_of(RUN_TIMES, nodes, steps)
     noise = np.random.default_rng(5).standard_normal((nodes + steps, 2))
     partner, theta = quadratic.partner_of(schedule), np.ones((1, nodes, 2))
     computing = {int(node): event for event, node in enumerate(schedule.node[:nodes])}
@@ -40,7 +53,7 @@ def test_memory_between_ticks_is_what_the_engine_computes_on():
         node = int(schedule.node[event])
         # The tick ends the gradient that the node has begun before, whose noise it is.
         pair = np.array([node]), partner[event : event + 1]
-        quadratic.tick(theta, *pair, noise[computing[node]][None], PROBLEM, alpha)
+        quadratic.tick(theta, *pair, noise[computing[node]][None], PROBLEM, alpha, instantaneous=False)
         computing[node] = event
     last = np.array([noise[computing[node]] for node in range(nodes)])
     after = theta[0] - alpha * (PROBLEM.curvature * theta[0] + last)
@@ -49,7 +62,7 @@ def test_memory_between_ticks_is_what_the_engine_computes_on():
 
 def test_rounds_are_what_the_engine_computes():
     nodes, steps, alpha = 3, 20, 0.2
-    schedule = schedule_of(nodes, steps, synchronous=True)
+    schedule = schedule_of(ROUNDS, nodes, steps)
     noise = np.random.default_rng(6).standard_normal((steps + 1, nodes, 2))
     assert schedule.node.reshape(-1, nodes).tolist() == [[0, 1, 2]] * (steps + 1)
     theta = np.ones((1, nodes, 2))
@@ -61,19 +74,21 @@ def test_rounds_are_what_the_engine_computes():
     np.testing.assert_allclose(found, theta[0], rtol=0, atol=1e-13)
 
 
-def test_ticks_and_partners_are_uniform():
-    drawn = quadratic.partners(num_nodes=4, num_steps=200, runs=50, synchronous=False, seed=0)
+@pytest.mark.parametrize("mode", [TICKS, RUN_TIMES])
+def test_ticks_and_partners_are_uniform(mode):
+    drawn = quadratic.partners(mode, num_nodes=4, num_steps=200, runs=50, seed=0)
     pairs = np.bincount((4 * drawn.node + drawn.partner).ravel(), minlength=16) / drawn.node.size
     assert np.abs(pairs - 1 / 16).max() < 5 * np.sqrt(1 / 16 / drawn.node.size)
 
 
+@pytest.mark.parametrize("mode", [TICKS, RUN_TIMES])
 @pytest.mark.parametrize("alpha", [0.0, 0.1, 0.4])
-def test_simulation_agrees_with_the_exact_expectation(alpha):
-    drawn = quadratic.partners(num_nodes=3, num_steps=12, runs=2000, synchronous=False, seed=1)
+def test_simulation_agrees_with_the_exact_expectation(alpha, mode):
+    drawn = quadratic.partners(mode, num_nodes=3, num_steps=12, runs=2000, seed=1)
     start = np.array([[1.0, 2.0], [-1.0, 0.0], [3.0, 1.0]])
-    looks = [0, 1, 2, 5, 12]
-    measured = quadratic.measure(drawn, PROBLEM, start=start, alpha=alpha, steps=12, looks=looks, seed=2)
-    exact = quadratic.expected(PROBLEM, start=start, alpha=alpha, looks=looks)
+    shared = {"start": start, "alpha": alpha, "looks": [0, 1, 2, 5, 12], "instantaneous": mode == TICKS}
+    measured = quadratic.measure(drawn, PROBLEM, steps=12, seed=2, **shared)
+    exact = quadratic.expected(PROBLEM, **shared)
     for name in ("distance", "consensus"):
         difference = np.abs(getattr(measured, name) - getattr(exact, name))
         assert (difference <= 4 * getattr(measured, f"{name}_error") + 1e-12).all()
@@ -81,21 +96,30 @@ def test_simulation_agrees_with_the_exact_expectation(alpha):
 
 
 @pytest.mark.parametrize("p", [2, 4, 64])
-def test_averaging_alone_contracts_by_the_lambda_of_the_proof(p):
+def test_averaging_alone_contracts_by_the_lambda_of_the_appendix(p):
     start = np.random.default_rng(0).standard_normal((p, 2))
     exact = quadratic.expected(PROBLEM, start=start, alpha=0.0, looks=[0, 1, 7]).consensus
-    proved = quadratic.contraction(p, printed=False)
+    proved = inequalities.contraction(p, printed=False)
     np.testing.assert_allclose(exact, exact[0] * proved ** np.array([0, 1, 7]), rtol=1e-12)
-    assert quadratic.contraction(p, printed=True) < proved
+    assert inequalities.contraction(p, printed=True) < proved
 
 
 @pytest.mark.parametrize("alpha", [0.01, 0.1, 0.4])
 @pytest.mark.parametrize("p", [2, 16])
-def test_the_corrected_distance_bound_holds(p, alpha):
+def test_bounds_hold_in_exact_expectation(p, alpha):
     ticks = np.arange(0, int(4 * p / alpha), p)
-    exact = quadratic.expected(PROBLEM, start=np.ones((p, 2)), alpha=alpha, looks=ticks.tolist()).distance
-    corrected = quadratic.slower_distance_bound(PROBLEM, step=ticks, first=exact[0], alpha=alpha, num_nodes=p)
-    assert (exact <= corrected).all()
+    start = np.ones((p, 2)) + np.random.default_rng(0).standard_normal((p, 2))
+    shared = {"start": start, "alpha": alpha, "looks": ticks.tolist()}
+    exact, delayed = (quadratic.expected(PROBLEM, **shared, instantaneous=instantly) for instantly in (True, False))
+    shared = {"step": ticks, "alpha": alpha, "num_nodes": p}
+    printed = inequalities.distance_bound(PROBLEM, **shared, first=exact.distance[0], synchronous=False)
+    assert (exact.distance <= printed).all()
+    assert (
+        exact.consensus
+        <= inequalities.consensus_bound(PROBLEM, **shared, first=exact.consensus[0], gradient=exact.gradient.max())
+    ).all()
+    corrected = inequalities.corrected_distance_bound(PROBLEM, **shared, first=delayed.distance[0])
+    assert (delayed.distance <= corrected).all()
 
 
 @pytest.mark.parametrize("p", [2, 16])
@@ -103,41 +127,48 @@ def test_the_printed_distance_bound_fails_where_averaging_takes_half_of_a_step_b
     alpha, problem = 0.01, quadratic.Quadratic(np.array([1.0, 100.0]), variance=0.0)
     ticks = np.arange(0, int(4 * p / alpha), p)
     start = np.tile([1.0, 0.0], (p, 1))  # along m
-    exact = quadratic.expected(problem, start=start, alpha=alpha, looks=ticks.tolist()).distance
-    arguments = {"step": ticks, "first": exact[0], "alpha": alpha, "num_nodes": p}
-    assert (exact <= quadratic.slower_distance_bound(problem, **arguments)).all()
-    assert exact[-1] > 2 * quadratic.distance_bound(problem, **arguments, synchronous=False)[-1]
-
-
-def test_the_consensus_bound_fails_by_a_little_where_all_assumptions_hold():
-    ratio, tick = bounds.strict_excess(16)
-    assert 1.01 < ratio < 1.1
-    assert tick > 0
+    shared = {"start": start, "alpha": alpha, "looks": ticks.tolist()}
+    exact, delayed = (quadratic.expected(problem, **shared, instantaneous=instantly) for instantly in (True, False))
+    shared = {"step": ticks, "first": exact.distance[0], "alpha": alpha, "num_nodes": p}
+    printed = inequalities.distance_bound(problem, **shared, synchronous=False)
+    assert (exact.distance <= printed).all()
+    assert delayed.distance[-1] > 2 * printed[-1]
+    assert (delayed.distance <= inequalities.corrected_distance_bound(problem, **shared)).all()
 
 
 def test_bounds_command_reports_and_continues(tmp_path, capsys):
     directory = store.finished_parts(tmp_path / "bounds", {"runs": 8})
-    tests = [case for case in bounds.bound_cases([4], 8) if case.fraction == 1.0]
-    contractions = bounds.contraction_cases([4], 8)
-    measured = bounds.simulate([*tests, *contractions], directory)
-    assert "[1/8]" in capsys.readouterr().out
-    again = bounds.simulate([*tests, *contractions], directory)
-    assert "8 finished cases found, 0 to do" in capsys.readouterr().out
+    tests = [case for case in cases.bound_cases([4], 8) if case.fraction == 1.0]
+    contractions = cases.contraction_cases([4], 8)
+    measured = cases.simulate([*tests, *contractions], directory)
+    assert "[1/9]" in capsys.readouterr().out
+    again = cases.simulate([*tests, *contractions], directory)
+    assert "9 finished cases found, 0 to do" in capsys.readouterr().out
     for case in tests:
         np.testing.assert_array_equal(again[case].distance, measured[case].distance)
-        assert set(bounds.bound_row(case, measured[case])) >= {"mode", "p", "alpha", "distance"}
-    assert len(bounds.bound_reading(tests, measured)) == 4
+    delayed, rest = ([case for case in tests if (case.mode == RUN_TIMES) == wanted] for wanted in (True, False))
+    for case in rest:
+        row = bounds.bound_row(case, measured[case])
+        assert (row["mode"], row["p"], bool(row["consensus"])) == (case.mode, 4, case.mode == TICKS)
+    assert "the printed distance bound" in bounds.bound_reading([*rest, *contractions], measured)[0]
     rows = [bounds.contraction_row(case, measured[case]) for case in contractions]
-    assert rows[0][bounds.PROVED] == "0.84375"
-    assert "FAILS" not in rows[0]["proof's bound / measured"]
+    assert rows[0][bounds.APPENDIX] == "0.84375"
+    assert rows[0]["/ expected"] == "1.000"
     assert bounds.contraction_reading(contractions, measured)
-    assert len(bounds.draw_contraction(contractions, measured).axes) == 3
+    (row,) = bounds.run_times_rows(delayed, measured)
+    assert row.keys() >= {"printed, together", "corrected, together", "printed, apart", "corrected, apart"}
+    assert len(bounds.run_times_reading(delayed, measured)) == 2
+    assert len(drawing.draw_bounds(rest, measured).axes) == 6
+    assert len(drawing.draw_contraction(contractions, measured).axes) == 3
+    assert len(drawing.draw_run_times(delayed, measured).axes) == 2
 
 
 def test_margins_say_when_and_whether_sampling_explains_them():
-    margin = bounds.smallest(np.array([0, 5, 9]), np.array([1.0, 1.0, 1.0]), np.array([0.0, 2.0, 0.5]), np.full(3, 0.1))
+    margin = margins.smallest(
+        np.array([0, 5, 9]), np.array([1.0, 1.0, 1.0]), np.array([0.0, 2.0, 0.5]), np.full(3, 0.1)
+    )
     assert (margin.value, margin.step, margin.errors, margin.fails) == (0.5, 5, pytest.approx(10.0), True)
-    assert not bounds.smallest(np.array([0]), np.array([1.0]), np.array([1.1]), np.array([0.1])).fails
+    assert not margins.smallest(np.array([0]), np.array([1.0]), np.array([1.1]), np.array([0.1])).fails
 
 
 def test_comparison_takes_the_rate_of_the_paper():

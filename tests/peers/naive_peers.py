@@ -4,7 +4,6 @@ import functools
 
 import jax
 import numpy as np
-import optax
 
 from sgdlab import rules
 
@@ -21,11 +20,11 @@ def batch_of(batch_fn, number):
 
 
 @jax.jit
-def step_of(rule, grads, state, mean, node):
+def step_of(rule, grads, state, mean, node, scale):
     """(parameters, state) after a step; the rule is data."""
     message = rule.receive(grads, state, mean, worker=node, delay=1.0, read_params=mean)
     step, state = rule.update(message, state, mean, num_gradients=1, delay=1.0, worker=node)
-    return optax.apply_updates(mean, step), state
+    return jax.tree.map(lambda p, s: p + scale * s, mean, step), state
 
 
 class Replayed:
@@ -37,7 +36,7 @@ class Replayed:
       aux: of each gradient, in order.
     """
 
-    def __init__(self, schedule, optimizer, grad_fn, params, batch_fn, *, stats=None, fold=None):
+    def __init__(self, schedule, optimizer, grad_fn, params, batch_fn, *, stats=None, fold=None, step_scale=None):
         rule = optimizer if isinstance(optimizer, rules.ServerRule) else rules.server_rule(optimizer)
         grad_fn = compiled(grad_fn)
         batch_fn = batch_fn if isinstance(batch_fn, jax.tree_util.Partial) else jax.tree_util.Partial(batch_fn)
@@ -59,9 +58,10 @@ class Replayed:
                 self.made.append((list(self.counts), list(self.stats)))
                 at = mean if schedule.fresh else self.versions[node, 2 * number]
                 grads, aux = grad_fn(at, batch_of(batch_fn, len(self.aux)))
+                scale = 1.0 if step_scale is None else float(step_scale[len(self.aux)])
                 self.aux.append(aux)
                 self.order.append(node)
-                stepped, self.state[node] = step_of(rule, grads, self.state[node], mean, node)
+                stepped, self.state[node] = step_of(rule, grads, self.state[node], mean, node, scale)
                 self.versions[node, 2 * number + 2] = stepped
                 if fold is not None:
                     self.stats[node] = compiled(fold)(self.stats[node], aux)

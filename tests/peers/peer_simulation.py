@@ -31,10 +31,11 @@ class Peers:
       runtimes: float64[T, p].
       period: gradients from one averaging to the next.
       rounds: whether all nodes wait for each other before they average.
+      instant: nodes rest until their clocks tick, and then do everything at once.
       num_gradients: to begin; in rounds rounded up to whole rows. None: until a node has no row left.
     """
 
-    def __init__(self, runtimes, *, period=1, rounds=False, num_gradients=None):
+    def __init__(self, runtimes, *, period=1, rounds=False, instant=False, num_gradients=None):
         self.runtimes, self.period, self.rounds = runtimes, period, rounds
         self.rows, self.nodes = runtimes.shape
         self.wanted = num_gradients
@@ -42,6 +43,7 @@ class Peers:
             self.wanted = (
                 self.rows * self.nodes if num_gradients is None else -(-num_gradients // self.nodes) * self.nodes
             )
+        self.instant = instant
         self.begun, self.gradients = [0] * self.nodes, 0  # gradients begun
         self.memory = [0] * self.nodes  # which version of its own parameters each node is computing on
         self.center = 0  # the version that the center has
@@ -50,6 +52,8 @@ class Peers:
 
     def run(self):
         """Until so many gradients have begun; in order of their beginning."""
+        if self.instant:
+            return self.run_ticks()
         for node in range(self.nodes):
             self.begin([node], 0.0)
         while self.queue and (self.wanted is None or self.gradients < self.wanted):
@@ -69,6 +73,25 @@ class Peers:
                 if len(self.waiting) == self.nodes:
                     together, self.waiting = sorted(self.waiting), []
                     self.begin(together, now)
+        return self.fields()
+
+    def run_ticks(self):
+        """Until so many ticks; the last one of the first node that has no more is one of them."""
+        self.queue = [(first, node, 0.0) for node, first in enumerate(self.runtimes[0])]
+        heapq.heapify(self.queue)
+        while self.wanted is None or self.gradients < self.wanted:
+            now, node, before = heapq.heappop(self.queue)
+            averages = self.begun[node] % self.period == 0
+            self.edges.append(self.averaged([node])[node] if averages else [(node, self.memory[node], 1.0)])
+            self.events.append((node, before, now))
+            self.memory[node] += 2  # averaged, and stepped
+            self.begun[node] += 1
+            self.gradients += 1
+            if self.begun[node] == self.rows:
+                if self.wanted is not None and self.gradients < self.wanted:
+                    raise RanOut
+                break
+            heapq.heappush(self.queue, (now + self.runtimes[self.begun[node], node], node, now))
         return self.fields()
 
     def begin(self, together, now):

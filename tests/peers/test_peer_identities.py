@@ -204,7 +204,7 @@ def renumbered(schedule: PeerSchedule, new: np.ndarray) -> tuple[PeerSchedule, n
     names = np.append(new, schedule.num_nodes)
     node, source = names[schedule.node], names[schedule.source]
     center = schedule.node == schedule.num_nodes
-    order = np.lexsort((node, center, schedule.number() - center * -1))  # by round, then node, the center last
+    order = np.lexsort((node, center, schedule.number() + center))  # by round, then node, the center last
     place = np.empty(order.size, int)
     place[order] = np.arange(order.size)
     edges = np.argsort(place[schedule.event], kind="stable")  # those of an event keep their order

@@ -27,6 +27,8 @@ def schedules(draw) -> PeerSchedule:
     options = {"period": draw(st.integers(1, 4)), "synchronous": draw(st.booleans())}
     if draw(st.sampled_from([False, False, True])):
         return protocols.elastic_averaging(runtimes, **options)
+    if not options["synchronous"]:
+        options["instantaneous"] = draw(st.booleans())
     return protocols.gossip(
         runtimes, kind=draw(st.sampled_from(["pull", "push"])), include_self=draw(st.booleans()),
         fresh=draw(st.booleans()), seed=draw(st.integers(0, 99)), **options,
@@ -228,3 +230,38 @@ class TestPrograms:
     def test_nothing_to_replay(self):
         with pytest.raises(ValueError, match="schedule has no gradient"):
             lower_peers(PeerSchedule([], [], [], [], [], [], [], num_nodes=2))
+
+
+def hand_made(rows, **options) -> PeerSchedule:
+    """A schedule of (node, [(source, version, weight), ...]), one second each."""
+    node = [row[0] for row in rows]
+    flat = [(event, *edge) for event, row in enumerate(rows) for edge in row[1]]
+    event, source, version, weight = zip(*flat, strict=True)
+    started = np.arange(len(rows), dtype=float)
+    return PeerSchedule(node, started, started + 1, event, source, version, weight, **{"num_nodes": 2} | options)
+
+
+SELF = [(0, [(0, 0, 1.0)]), (1, [(1, 0, 1.0)])]  # both nodes take a gradient of their own
+UNUSUAL = {
+    # A node takes over the other's average and uses nothing of its own: its own step came first all the same.
+    "another's average alone": hand_made([SELF[0], (1, [(1, 0, 0.5), (0, 0, 0.5)]), (0, [(1, 1, 1.0)])]),
+    "another's average alone, not fresh": hand_made(
+        [SELF[0], (1, [(1, 0, 0.5), (0, 0, 0.5)]), (0, [(1, 1, 1.0)])], fresh=False
+    ),
+    # A node goes back to older parameters of its own, and the other reads what that has given.
+    "own older version": hand_made([*SELF, (0, [(0, 0, 1.0)]), (1, [(0, 3, 1.0)])]),
+    # The center, number 2, moves right behind a step, to what the step has made.
+    "center after the step": hand_made([SELF[0], (2, [(2, 0, 0.5), (0, 2, 0.5)]), (1, [(1, 0, 0.5), (2, 2, 0.5)])]),
+}
+
+
+@pytest.mark.xfail(reason="PeerSchedule allows them, lower_peers takes for granted what protocols make", strict=True)
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_schedules_that_no_protocol_makes_are_lowered_right_or_refused(name):
+    schedule = UNUSUAL[name]
+    try:
+        program = lower_peers(schedule)
+    except ValueError:
+        return
+    in_event_order(schedule, program)
+    in_wave_order(schedule, program)

@@ -105,6 +105,27 @@ class TestGossip:
             else:  # what has been sent is as even as what was sent by each
                 assert (schedule.source_version[edges] % 2 == 0).all()
 
+    @pytest.mark.parametrize("kind", ["pull", "push"])
+    @check
+    @given(runtimes=RUNTIMES, period=PERIODS, number=NUMBERS, include_self=st.booleans(), seed=SEEDS)
+    def test_instantaneous_equals_messages(self, kind, runtimes, period, number, include_self, seed):
+        """Nodes rest until their clocks tick; others find what the last tick has made, versions 2 k."""
+        make = functools.partial(
+            protocols.gossip, runtimes, kind=kind, period=period, include_self=include_self,
+            instantaneous=True, num_gradients=number, seed=seed,
+        )  # fmt: skip
+        partners = partners_of(*runtimes.shape, include_self, seed)
+        simulation = {"pull": Pull, "push": Push}[kind](
+            runtimes, partners, period=period, instant=True, num_gradients=number
+        )
+        schedule = assert_simulated(make, simulation)
+        if schedule is not None:
+            assert (schedule.source_version % 2 == 0).all()
+
+    def test_rounds_are_instantaneous_already(self):
+        with pytest.raises(ValueError, match="instantaneous=True must be left out where synchronous=True"):
+            protocols.gossip(np.ones((2, 2)), synchronous=True, instantaneous=True, seed=0)
+
     def test_who_ticks_at_the_same_moment(self):
         """At 1, node 0 begins anew before node 1 does: 1 pulls what 0 has just averaged, 0 what 1 had before."""
         schedule = protocols.gossip(np.ones((3, 2)), seed=0)
@@ -289,6 +310,7 @@ PROTOCOLS = {
     "gossip": functools.partial(protocols.gossip, seed=0),
     "gossip, push": functools.partial(protocols.gossip, kind="push", seed=0),
     "gossip, rounds": functools.partial(protocols.gossip, synchronous=True, seed=0),
+    "gossip, instantaneous": functools.partial(protocols.gossip, instantaneous=True, seed=0),
     "elastic_averaging": protocols.elastic_averaging,
     "elastic_averaging, rounds": functools.partial(protocols.elastic_averaging, synchronous=True),
 }

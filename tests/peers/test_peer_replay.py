@@ -37,7 +37,11 @@ SCHEDULES = {
     )
     for synchronous in (False, True)
     for period in (1, 3)
-} | {"ties": lambda: protocols.gossip(np.ones((5, NODES)), seed=2)}
+} | {
+    "ties": lambda: protocols.gossip(np.ones((5, NODES)), seed=2),
+    "pull, instantaneous": lambda: protocols.gossip(RUNTIMES, instantaneous=True, seed=4),
+    "push, instantaneous": lambda: protocols.gossip(RUNTIMES, kind="push", instantaneous=True, period=2, seed=4),
+}
 OPTIMIZERS = {
     "sgd": optax.sgd(0.05),
     "momentum": optax.sgd(0.05, momentum=0.9),
@@ -92,6 +96,15 @@ def test_every_optimizer_is_the_naive_loop(name, mode):
 def test_every_node_has_statistics_of_its_own(name, mode):
     net = network("batch_norm")
     assert_replayed(SCHEDULES[name](), OPTIMIZERS["asgd"], net, mode, stats=net.stats, fold=net.fold)
+
+
+@both_modes
+@pytest.mark.parametrize("name", ["pull", "elastic", "push, rounds"])
+def test_every_step_is_scaled_by_its_own_number(name, mode):
+    """The step, not the gradient: momentum does not see it."""
+    schedule = SCHEDULES[name]()
+    scale = np.random.default_rng(5).uniform(0, 2, schedule.num_gradients)
+    assert_replayed(schedule, OPTIMIZERS["nag_asgd"], network("mlp"), mode, step_scale=scale)
 
 
 @both_modes
@@ -229,6 +242,15 @@ class TestErrors:
         small(program, watch=Watch(evaluate=look))
         with pytest.raises(ValueError, match="every=5 comes too late for a program lowered with every=4"):
             small(program, watch=Watch(every=5, evaluate=look))
+
+    @pytest.mark.parametrize(
+        "scale", [np.ones(3), np.ones((24, 1)), np.full(24, np.nan), np.full(24, np.inf), np.float64(1.0)]
+    )
+    def test_scale_of_steps(self, scale):
+        schedule = SCHEDULES["pull, rounds"]()
+        assert schedule.num_gradients == 24
+        with pytest.raises(ValueError, match=r"step_scale of shape .* one for each of 24 gradients"):
+            small(schedule, step_scale=scale)
 
     def test_an_optimizer_with_too_few_rows(self):
         dana = rules.dana(learning_rate=0.1, num_workers=NODES - 1)

@@ -1,0 +1,353 @@
+"""The PeerSchedule refuses whatever contradicts itself, and says of a small run what can be counted by hand.
+
+The run (2 nodes and a center, 5 seconds; in brackets what a gradient is taken at):
+
+    second      0   1   2   3   4   5
+    node 0      [ 0 ][   3   ][ ]           3 = 3/4 of its own 2 and 1/4 of the center's 0
+    node 1      [   0   ]   [   3   ]       3 = half of its own 2, 1/4 of node 0's 3 and 1/4 of the center's 2
+    center          2                       2 = 3/4 of its own 0 and 1/4 of node 0's 2
+"""
+
+import contextlib
+import dataclasses
+import gc
+import os
+import pickle
+import re
+import warnings
+
+import numpy as np
+import pytest
+
+from sgdlab import PeerSchedule, Schedule
+
+ARRAYS = {
+    "node": np.int32,
+    "started": np.float64,
+    "finished": np.float64,
+    "event": np.int32,
+    "source": np.int32,
+    "source_version": np.int32,
+    "weight": np.float64,
+}
+EVENTS = ("node", "started", "finished")
+EDGES = ("event", "source", "source_version", "weight")
+END = 5
+
+
+def fields() -> dict:
+    events = [(0, 0, 1), (1, 0, 2), (0, 1, 3), (2, 1, 1), (1, 3, END), (0, 3, 3.5)]
+    edges = [
+        (0, 0, 0, 1),
+        (1, 1, 0, 1),
+        (2, 0, 2, 0.75),
+        (2, 2, 0, 0.25),
+        (3, 2, 0, 0.75),
+        (3, 0, 2, 0.25),
+        (4, 1, 2, 0.5),
+        (4, 0, 3, 0.25),
+        (4, 2, 2, 0.25),
+        (5, 0, 4, 1),
+    ]
+    columns = dict(zip(EVENTS, zip(*events, strict=True), strict=True))
+    columns |= dict(zip(EDGES, zip(*edges, strict=True), strict=True))
+    return {name: np.array(column, float) for name, column in columns.items()} | {"num_nodes": 2}
+
+
+def small(**changed) -> PeerSchedule:
+    return PeerSchedule(**fields() | changed)
+
+
+def not_fresh() -> PeerSchedule:
+    return small(fresh=False)
+
+
+def no_center() -> PeerSchedule:
+    return PeerSchedule([0, 1], [0, 0], [1, 2], [0, 1, 1], [0, 1, 0], [0, 0, 1], [1, 0.5, 0.5], num_nodes=2)
+
+
+def empty() -> PeerSchedule:
+    return PeerSchedule([], [], [], [], [], [], [], num_nodes=3)
+
+
+def assert_equal(left: PeerSchedule, right: PeerSchedule) -> None:
+    assert (left.num_nodes, left.fresh) == (right.num_nodes, right.fresh)
+    assert (type(left.num_nodes), type(left.fresh)) == (int, bool)
+    for name in ARRAYS:
+        np.testing.assert_array_equal(getattr(left, name), getattr(right, name), strict=True)
+
+
+def put(name: str, row, value: float) -> dict:
+    array = fields()[name].copy()
+    array[row] = value
+    return {name: array}
+
+
+VERSIONS = "0 or a version that earlier events have made"
+LATER = "finite and later than started"
+IN_ORDER = "0 to E - 1 in order, none left out"
+
+
+class TestValidation:
+    def test_accepts_the_example(self):
+        schedule = small()
+        assert (schedule.num_nodes, schedule.num_workers, schedule.num_gradients) == (2, 2, 5)
+        assert schedule.fresh
+        assert schedule.has_center
+
+    @pytest.mark.parametrize("num_nodes", [0, -1])
+    def test_number_of_nodes(self, num_nodes):
+        with pytest.raises(ValueError, match=rf"num_nodes={num_nodes} must be at least 1"):
+            small(num_nodes=num_nodes)
+
+    @pytest.mark.parametrize("names", [EVENTS, EDGES])
+    @pytest.mark.parametrize("shape", [(5,), (11,), (6, 1), (10, 1), ()])
+    def test_shapes(self, names, shape):
+        for name in names:
+            with pytest.raises(
+                ValueError, match=rf"{', '.join(names)} must have one shape.*{name}.*{re.escape(str(shape))}"
+            ):
+                small(**{name: np.zeros(shape)})
+
+    @pytest.mark.parametrize("names", [EVENTS, EDGES])
+    def test_tables(self, names):
+        with pytest.raises(ValueError, match="must have one shape, \\[events\\] or \\[edges\\]"):
+            small(**{name: fields()[name][:, None] for name in names})
+
+    @pytest.mark.parametrize(
+        ("changed", "message"),
+        [
+            (put("node", 4, -1), "node=-1 in row 4 must be 0 to 2"),
+            (put("node", 4, 3), "node=3 in row 4 must be 0 to 2"),
+            *[(put("started", 2, value), f"started={value} in row 2 must be finite, not negative")
+              for value in (-1.0, np.nan, np.inf)],
+            (put("finished", 2, 1), f"finished=1.0 in row 2 must be {LATER}"),
+            (put("finished", 2, 0.5), f"finished=0.5 in row 2 must be {LATER}"),
+            (put("finished", 2, np.nan), f"finished=nan in row 2 must be {LATER}"),
+            (put("finished", 2, np.inf), f"finished=inf in row 2 must be {LATER}"),
+            (put("finished", 3, 0.5), f"finished=0.5 in row 3 must be {LATER}"),  # of the center
+            (put("event", 0, 1), f"event=1 in row 0 must be {IN_ORDER}"),
+            (put("event", 0, -2), f"event=-2 in row 0 must be {IN_ORDER}"),
+            (put("event", 3, 4), f"event=4 in row 3 must be {IN_ORDER}"),
+            (put("event", 9, 3), f"event=3 in row 9 must be {IN_ORDER}"),
+            (put("event", 9, 6), f"event=6 in row 9 must be {IN_ORDER}"),
+            ({name: fields()[name][:5] for name in EVENTS}, f"event=5 in row 9 must be {IN_ORDER}"),
+            ({name: fields()[name][:9] for name in EDGES}, "event must name all 6 events"),
+            ({name: [] for name in EDGES}, "event must name all 6 events"),
+            (put("source", 7, -1), "source=-1 in row 7 must be 0 to 2"),
+            (put("source", 7, 3), "source=3 in row 7 must be 0 to 2"),
+            (put("weight", 7, np.nan), "weight=nan in row 7 must be finite"),
+            (put("weight", 7, np.inf), "weight=inf in row 7 must be finite"),
+            (put("weight", 2, 0.5), "weight=0.75 in row 2 must be such that those of an event add up to 1"),
+            (put("weight", 9, 1 + 1e-8), "in row 5 must be such that those of an event add up to 1"),
+            (put("source_version", 9, -1), f"source_version=-1 in row 9 must be {VERSIONS}"),
+            # An event does not read what it makes itself.
+            (put("source_version", 0, 1), f"source_version=1 in row 0 must be {VERSIONS}"),
+            (put("source_version", 2, 3), f"source_version=3 in row 2 must be {VERSIONS}"),
+            (put("source_version", 2, 4), f"source_version=4 in row 2 must be {VERSIONS}"),
+            # Nor what later ones make, nor what nobody makes.
+            (put("source_version", 7, 5), f"source_version=5 in row 7 must be {VERSIONS}"),
+            (put("source_version", 7, 7), f"source_version=7 in row 7 must be {VERSIONS}"),
+            (put("source_version", 3, 2), f"source_version=2 in row 3 must be {VERSIONS}"),
+            (put("source_version", 8, 3), f"source_version=3 in row 8 must be {VERSIONS}"),
+        ],
+    )  # fmt: skip
+    def test_rows_that_contradict_each_other(self, changed, message):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            small(**changed)
+
+    @pytest.mark.parametrize(
+        "changed",
+        [
+            put("finished", 3, 1.5),  # the center may take its time
+            put("source_version", 7, 4),  # the newest that there is
+            put("source_version", 7, 0),
+            put("source_version", 8, 1),
+            put("weight", [2, 3], [1.5, -0.5]),
+            put("weight", 9, 1 + 1e-12),
+        ],
+    )
+    def test_rows_that_do_not(self, changed):
+        small(**changed)
+
+    def test_a_version_exists_from_the_event_after_the_one_that_makes_it(self):
+        make = lambda version: PeerSchedule(
+            [0, 1], [0, 0], [1, 1], [0, 1, 1], [0, 1, 0], [0, 0, version], [1, 0.5, 0.5], 2
+        )
+        for version in (0, 1, 2):
+            make(version)
+        with pytest.raises(ValueError, match="source_version=3 in row 2"):
+            make(3)
+
+    @pytest.mark.parametrize("name", ["node", "event", "source", "source_version"])
+    @pytest.mark.parametrize("value", [0.5, 2.0**40, np.nan])
+    def test_what_is_no_whole_number(self, name, value):
+        with pytest.raises(ValueError, match=f"{name} of dtype float64 must hold whole numbers of int32"):
+            small(**put(name, 3, value))
+
+
+class TestCounted:
+    def test_number_of_each_nodes_events(self):
+        np.testing.assert_array_equal(small().number(), [0, 0, 1, 0, 1, 2])
+        random = np.random.default_rng(0).integers(0, 4, 50)
+        event = np.arange(50)
+        schedule = PeerSchedule(random, event, event + 1.0, event, random, 0 * event, np.ones(50), num_nodes=4)
+        expected = [int((random[:place] == node).sum()) for place, node in enumerate(random)]
+        np.testing.assert_array_equal(schedule.number(), expected)
+
+    def test_clock_and_throughput(self):
+        assert small().wall_clock() == END
+        assert small().gradients_per_second() == 5 / END
+        assert (no_center().wall_clock(), no_center().gradients_per_second()) == (2, 1)
+
+    def test_shares_of_the_wall_clock(self):
+        """The center takes no time of anybody's."""
+        np.testing.assert_allclose(small().busy_share(), [3.5 / END, 4 / END], rtol=1e-15)
+        np.testing.assert_allclose(small().idle_share(), [1.5 / END, 1 / END], rtol=1e-14)
+
+    def test_a_node_without_events_is_idle(self):
+        schedule = dataclasses.replace(no_center(), num_nodes=3)
+        np.testing.assert_array_equal(schedule.busy_share(), [1 / 2, 1, 0])
+        np.testing.assert_array_equal(schedule.idle_share(), [1 / 2, 0, 1])
+
+    def test_nothing_happened(self):
+        schedule = empty()
+        assert schedule.wall_clock() == schedule.gradients_per_second() == schedule.num_gradients == 0
+        assert not schedule.has_center
+        np.testing.assert_array_equal(schedule.busy_share(), [0, 0, 0])
+        assert schedule.number().size == 0
+
+    def test_prints_itself_in_one_line(self):
+        assert str(small()) == "PeerSchedule: 2 nodes and a center, 5 gradients and 10 edges in 5 s"
+        assert str(no_center()) == "PeerSchedule: 2 nodes, 2 gradients and 3 edges in 2 s"
+        assert str(empty()) == "PeerSchedule: 3 nodes, 0 gradients and 0 edges in 0 s"
+
+
+class TestFrozen:
+    @pytest.mark.parametrize("name", ARRAYS)
+    def test_arrays_cannot_be_written(self, name):
+        array = getattr(small(), name)
+        assert array.dtype == ARRAYS[name]
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 0
+
+    @pytest.mark.parametrize("name", [*ARRAYS, "num_nodes", "fresh"])
+    def test_fields_cannot_be_replaced(self, name):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(small(), name, 1)
+
+    def test_leaves_the_callers_arrays_alone(self):
+        given = {name: fields()[name].astype(dtype) for name, dtype in ARRAYS.items()}
+        schedule = PeerSchedule(**given, num_nodes=2)
+        assert all(array.flags.writeable for array in given.values())
+        given["node"][0] = 1
+        assert schedule.node[0] == 0
+
+
+class TestFile:
+    @pytest.mark.parametrize("make", [small, not_fresh, no_center, empty])
+    def test_round_trip(self, tmp_path, make):
+        path = tmp_path / "runs" / "peers.npz"
+        make().save(path)
+        assert_equal(PeerSchedule.load(path), make())
+        assert_equal(PeerSchedule.load(str(path)), make())
+        assert os.listdir(path.parent) == ["peers.npz"]
+
+    def test_replaces_an_older_one(self, tmp_path):
+        small().save(tmp_path / "peers.npz")
+        no_center().save(tmp_path / "peers.npz")
+        assert_equal(PeerSchedule.load(tmp_path / "peers.npz"), no_center())
+
+    def write_text(self, path):
+        path.write_text("whom should I average with?")
+
+    def write_nothing(self, path):
+        path.touch()
+
+    def write_half(self, path):
+        small().save(path)
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+    def write_pickle(self, path):
+        path.write_bytes(pickle.dumps(fields()))
+
+    def write_array(self, path):
+        with path.open("wb") as file:
+            np.save(file, np.ones(3))
+
+    def write_less(self, path):
+        with path.open("wb") as file:
+            np.savez(file, **{name: array for name, array in fields().items() if name != "weight"}, fresh=True)
+
+    def write_nodes_as_array(self, path):
+        with path.open("wb") as file:
+            np.savez(file, **fields() | {"num_nodes": np.arange(3), "fresh": True})
+
+    def write_objects(self, path):
+        with path.open("wb") as file:
+            np.savez(file, **fields() | {"node": np.array([{}], object), "fresh": True})
+
+    def write_contradiction(self, path):
+        with path.open("wb") as file:
+            np.savez(file, **fields() | put("node", 3, 9), fresh=True)
+
+    def write_the_other_kind(self, path):
+        zero = np.zeros((1, 1))
+        Schedule([0], zero, zero, [0.0], zero + 1, zero + 1, num_workers=1).save(path)
+
+    @pytest.mark.parametrize(
+        "write",
+        [
+            write_text,
+            write_nothing,
+            write_half,
+            write_pickle,
+            write_array,
+            write_less,
+            write_nodes_as_array,
+            write_objects,
+            write_contradiction,
+            write_the_other_kind,
+        ],
+    )
+    def test_what_is_not_a_schedule_is_a_value_error(self, tmp_path, write):
+        path = tmp_path / "peers.npz"
+        write(self, path)
+        with pytest.raises(ValueError, match=r"path='.*peers\.npz' is not a schedule written by PeerSchedule\.save: ."):
+            PeerSchedule.load(path)
+
+    def test_missing_entry_is_named(self, tmp_path):
+        self.write_less(tmp_path / "peers.npz")
+        with pytest.raises(ValueError, match="weight"):
+            PeerSchedule.load(tmp_path / "peers.npz")
+
+    def test_contradiction_is_named(self, tmp_path):
+        self.write_contradiction(tmp_path / "peers.npz")
+        with pytest.raises(ValueError, match="node=9 in row 3 must be 0 to 2"):
+            PeerSchedule.load(tmp_path / "peers.npz")
+
+    def test_half_a_file_is_closed(self, tmp_path):
+        self.write_half(tmp_path / "peers.npz")
+        with warnings.catch_warnings(record=True, action="always") as caught:
+            with contextlib.suppress(ValueError):
+                PeerSchedule.load(tmp_path / "peers.npz")
+            gc.collect()
+        assert [str(warning.message) for warning in caught] == []
+
+    def test_damaged_file_is_a_value_error_or_harmless(self, tmp_path):
+        path = tmp_path / "peers.npz"
+        small().save(path)
+        whole = path.read_bytes()
+        for place in range(0, len(whole), 7):
+            damaged = bytearray(whole)
+            damaged[place] ^= 0xFF
+            path.write_bytes(damaged)
+            try:
+                schedule = PeerSchedule.load(path)
+            except ValueError:
+                continue
+            assert_equal(schedule, small())
+
+    def test_no_file(self, tmp_path):
+        with pytest.raises(FileNotFoundError):
+            PeerSchedule.load(tmp_path / "peers.npz")
