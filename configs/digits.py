@@ -21,7 +21,8 @@ and none is tuned for a number of workers, so that what differs is the method:
   `optimizer.adam_learning_rate` for the three on Adam.
 * The methods that average n gradients per update (`synchronous`, `all_reduce`, `backup_workers`, `softsync`, `rennala`;
   and `timeout` and `partial`, whose n varies) multiply the rate by n (Chen et al. 2016; Goyal et al. 2017): n gradients
-  then move the parameters as far as n single steps do.
+  then move the parameters as far as n single steps do. Not so the nodes of gossip and elastic averaging: each takes the
+  rate of one gradient for its own steps, which move the nodes' average by the N-th part.
 * Every run warms up from the N-th part of its rate over `schedule.warmup_epochs`, then decays by `schedule.decay`;
   epochs are epochs of used gradients for all, so that equal work is compared.
 * The gap is measured in steps of the largest rate, the one after warm-up.
@@ -78,11 +79,11 @@ def _cluster() -> ConfigDict:
 def _protocol() -> ConfigDict:
     """Whom the methods wait for; sgdlab/waiting.py says which of them takes what."""
     protocol = ConfigDict()
-    protocol.push_at_least = 0.75  # timeout, partial: of the workers, a share (or how many: 3)
+    protocol.push_at_least = 0.75  # timeout, partial: of the workers, a share up to 1 (or how many, from 2 on)
     protocol.push_timeout = 4.0  # timeout, partial: seconds that an update waits longer
     protocol.interrupt = False  # timeout, ringmaster: late workers give their gradient up
     protocol.num_blocks = 4  # partial: servers; layerwise: layers
-    protocol.pull_at_least = 0.75  # partial: of the blocks that a worker waits for
+    protocol.pull_at_least = 0.75  # partial: of the blocks that a worker waits for, likewise
     protocol.pull_timeout = 0.0
     protocol.keep_newer = False
     protocol.reads = "start"  # layerwise: or "forward"

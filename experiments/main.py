@@ -38,7 +38,7 @@ def main(argv: Sequence[str]) -> None:
 
     def report(look: dict[str, float]) -> None:
         print(
-            f"{look['gradients']:>7} of {plan.num_gradients} gradients, {look['seconds']:>9,.0f} s of virtual time: "
+            f"{look['gradients']:>7} of {plan.program.num_rows} gradients, {look['seconds']:>9,.0f} s of virtual time: "
             f"test loss {look['loss']:.4f}, test accuracy {100 * look['accuracy']:.1f} %",
             flush=True,
         )

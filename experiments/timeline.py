@@ -58,10 +58,11 @@ def _loaded(path: str) -> Schedule | PeerSchedule:
         return Schedule.load(path)
     except FileNotFoundError:
         raise UsageError(f"--schedule={path} must be a file") from None
-    except ValueError as error:
+    except ValueError as server:
         try:
             return PeerSchedule.load(path)
-        except ValueError:
+        except ValueError as peers:
+            error = peers if "worker" in str(server) else server  # which of the two the file was to be
             raise UsageError(f"--schedule={path} must be a schedule: {error}") from None
 
 

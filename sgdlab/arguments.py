@@ -32,12 +32,19 @@ def real(name: str, value: Any, *, least: float = -math.inf, above: float = -mat
       >>> real("seconds", 0.5, least=0)
       0.5
     """
-    number = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+    number = isinstance(value, numbers.Real) and not isinstance(value, bool) and _is_finite(value)
     if not number or not (least <= value <= most and value > above):
         bounds = {"at least": least, "above": above, "at most": most}
         words = " and ".join(f"{word} {bound:g}" for word, bound in bounds.items() if math.isfinite(bound))
         raise ValueError(f"{name}={value!r} must be a finite number{words and ' ' + words}")
     return float(value)
+
+
+def _is_finite(value: numbers.Real) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number that no float can hold
+        return False
 
 
 def share(name: str, value: Any, total: int, what: str) -> int:
@@ -54,7 +61,7 @@ def share(name: str, value: Any, total: int, what: str) -> int:
         if 1 <= value <= total:
             return int(value)
     elif isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 < value <= 1:
-        return math.ceil(round(float(value) * total, 9))
+        return max(math.ceil(round(float(value) * total, 9)), 1)
     raise ValueError(
         f"{name}={value!r} must be a whole number from 1 to {total}, the number of {what}, or a share above 0.0 and at "
         "most 1.0"

@@ -22,7 +22,8 @@ class Method:
       hyperparameters: what the rule takes besides rate and weight decay: entries of `config.optimizer`, or
         "num_workers".
       protocol: one of `sgdlab.waiting`.
-      averages: updates average gradients, so that the rate grows with their number.
+      averages: updates average gradients, so that the rate grows with their number. It is that of one gradient for all
+        others; peers take it for each node's own steps, which move the nodes' average by the N-th part.
       per_worker: the rule keeps state for each worker.
       peers: there is no server; the rule is each node's own optimiser.
     """
@@ -133,12 +134,6 @@ METHODS = {
     ),
 }
 """Every method that configurations can name."""
-
-PAPER = (
-    "synchronous", "backup_workers", "asgd", "nag_asgd", "staleness_aware", "staleness_aware_gradient", "gap_aware",
-    "dana", "dana_staleness_aware", "dana_gap_aware", "adam", "adam_staleness_aware", "adam_gap_aware",
-)  # fmt: skip
-"""The methods that Barkai et al. 2020 compare, and the synchronous ones."""
 
 BASELINES = {"nag_asgd": "Single worker (NAG)", "adam": "Single worker (Adam)"}
 """The methods that, at one worker, are the serial runs the others are compared with."""

@@ -1,6 +1,7 @@
 """The PeerSchedule: which node averages whose parameters, and when. For methods without a parameter server."""
 
 import dataclasses
+import operator
 import os
 
 import numpy as np
@@ -62,7 +63,7 @@ class PeerSchedule:
     def __post_init__(self) -> None:
         for name, dtype in _DTYPES.items():
             object.__setattr__(self, name, arrays.frozen_copy(name, getattr(self, name), dtype))
-        object.__setattr__(self, "num_nodes", int(self.num_nodes))
+        object.__setattr__(self, "num_nodes", operator.index(self.num_nodes))
         object.__setattr__(self, "fresh", bool(self.fresh))
         _check(self)
 

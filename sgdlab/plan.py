@@ -10,10 +10,8 @@ from ml_collections import ConfigDict
 from sgdlab import cluster, data, learning_rates, protocols, replay, validate
 from sgdlab.methods import METHODS, Method
 from sgdlab.peer_schedule import PeerSchedule
+from sgdlab.seeds import seed_of
 from sgdlab.waiting import AnySchedule
-
-STREAMS = {"parameters": 0, "batches": 1, "runtimes": 2}
-"""One seed drives three independent streams of random numbers."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,8 +107,3 @@ def _schedule(config: ConfigDict, method: Method, num_gradients: int) -> AnySche
         ),
         rows=2 * num_gradients // workers + 2,
     )
-
-
-def seed_of(config: ConfigDict, stream: str) -> int:
-    """The seed of one of `STREAMS`."""
-    return int(np.random.SeedSequence(config.seed, spawn_key=(STREAMS[stream],)).generate_state(1)[0])

@@ -122,8 +122,22 @@ class Schedule:
         """Updates of the block that has most, per second of virtual time."""
         return _per_second(self.num_updates, self.wall_clock())
 
+    def ended(self) -> np.ndarray:
+        """float64[G], seconds: when the worker was done with it: when its last server had it, or the next was begun.
+
+        A message can still be under way when its worker begins again.
+        """
+        order = np.lexsort((self.started, self.worker))
+        following = np.full(self.num_gradients, np.inf)
+        same = np.diff(self.worker[order]) == 0
+        following[order[:-1][same]] = self.started[order[1:][same]]
+        return np.minimum(self.arrived.max(axis=1), following)
+
     def busy_share(self) -> np.ndarray:
-        """float64[N]: share of the wall clock that each worker spent on gradients, whatever became of them."""
+        """float64[N]: share of the wall clock that each worker spent on gradients, until their last server had them.
+
+        Where messages take time, a worker can have begun another by then, and both count.
+        """
         return self._share(np.ones(self.num_gradients, bool))
 
     def idle_share(self) -> np.ndarray:

@@ -15,9 +15,10 @@ from ml_collections import ConfigDict
 from sgdlab import data, models, replay
 from sgdlab.methods import METHODS
 from sgdlab.peer_schedule import PeerSchedule
-from sgdlab.plan import Plan, dataset, seed_of
+from sgdlab.plan import Plan, dataset
 from sgdlab.replay.watch import Evaluation
 from sgdlab.results import metrics
+from sgdlab.seeds import seed_of
 from sgdlab.validate import ConfigError
 from sgdlab.waiting import AnySchedule
 

@@ -81,6 +81,14 @@ def _protocol(config: ConfigDict) -> None:
         number = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
         if not number or not (0 < value <= 1 or (value > 1 and value == int(value))):
             _refuse(f"protocol.{name}", value, "a whole number of at least 1, or a share above 0.0 and at most 1.0")
+    workers, blocks = config.cluster.num_workers, config.protocol.num_blocks
+    protocol = METHODS[config.method].protocol
+    if protocol in (waiting.timeout, waiting.partial) and config.protocol.push_at_least > max(workers, 1):
+        _refuse("protocol.push_at_least", config.protocol.push_at_least, f"at most cluster.num_workers={workers}")
+    if protocol is waiting.partial and config.protocol.pull_at_least > max(blocks, 1):
+        _refuse("protocol.pull_at_least", config.protocol.pull_at_least, f"at most protocol.num_blocks={blocks}")
+    if protocol is waiting.elastic_averaging and config.protocol.beta is not None:
+        _number(config, "protocol.beta", least=0, most=1 / workers if config.protocol.rounds else 1)
     for name in ("num_blocks", "gradients_per_update", "period"):
         _whole(config, f"protocol.{name}", 1)
     _whole(config, "protocol.bound", 0)

@@ -1,5 +1,6 @@
 """The protocols as a configuration sets them: whom to wait for until enough gradients have been used."""
 
+import dataclasses
 import functools
 from collections.abc import Callable
 
@@ -9,6 +10,7 @@ from ml_collections import ConfigDict
 from sgdlab import cluster, protocols
 from sgdlab.peer_schedule import PeerSchedule
 from sgdlab.schedule import Schedule
+from sgdlab.seeds import seed_of
 
 AnySchedule = Schedule | PeerSchedule
 Protocol = Callable[[np.ndarray], AnySchedule]
@@ -58,7 +60,6 @@ def partial(config: ConfigDict, num_gradients: int) -> Protocol:
     """Servers wait for some workers, workers for some servers."""
     wait, delays = config.protocol, config.cluster.delays
     model = cluster.MessageDelays(delays.base_seconds, delays.base_shape, delays.late_share, delays.late_seconds)
-    # A server or a worker that has run ahead must not change what the others draw: the seed is the run's.
     protocol = functools.partial(
         protocols.partial,
         num_servers=wait.num_blocks,
@@ -68,7 +69,7 @@ def partial(config: ConfigDict, num_gradients: int) -> Protocol:
         pull_timeout=wait.pull_timeout,
         pull_delays=model,
         keep_newer=wait.keep_newer,
-        seed=config.seed,
+        seed=seed_of(config, "delays"),
     )
     return _rounds(protocol, num_gradients)
 
@@ -98,7 +99,7 @@ def rennala(config: ConfigDict, num_gradients: int) -> Protocol:
 
 
 def simulated_staleness(config: ConfigDict, num_gradients: int) -> Protocol:
-    """One worker whose gradients are late; by default as late as those of the number of workers."""
+    """The first worker alone, whose gradients are late; by default as late as those of the number of workers."""
     wait = config.protocol
     average = config.cluster.num_workers - 1.0 if wait.average_staleness is None else wait.average_staleness
     schedule = protocols.simulated_staleness(
@@ -107,7 +108,15 @@ def simulated_staleness(config: ConfigDict, num_gradients: int) -> Protocol:
         ramp_epochs=wait.ramp_epochs,
         gradients_per_epoch=num_gradients / config.epochs,
     )
-    return lambda runtimes: schedule
+
+    def on_clock(runtimes: np.ndarray) -> Schedule:
+        if runtimes.shape[0] < num_gradients:
+            raise protocols.NotEnoughRuntimes(f"{num_gradients} gradients need as many rows", num_gradients)
+        ends = np.cumsum(runtimes[:num_gradients, 0])
+        started = np.concatenate([[0.0], ends[:-1]])
+        return dataclasses.replace(schedule, started=started, arrived=ends[:, None], applied=ends[:, None])
+
+    return on_clock
 
 
 def gossip(config: ConfigDict, num_gradients: int, *, kind: str) -> Protocol:
@@ -119,7 +128,7 @@ def gossip(config: ConfigDict, num_gradients: int, *, kind: str) -> Protocol:
         period=wait.period,
         synchronous=wait.rounds,
         num_gradients=num_gradients,
-        seed=config.seed,
+        seed=seed_of(config, "partners"),
     )
 
 

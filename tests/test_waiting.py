@@ -58,7 +58,7 @@ def test_more_servers_than_parameters_can_be_cut_into_are_refused():
     [
         ("protocol__push_at_least", 1.5, "a whole number of at least 1, or a share"),
         ("protocol__pull_at_least", 0.0, "a whole number of at least 1, or a share"),
-        ("protocol__push_at_least", 5, "from 1 to 4, the number of workers"),
+        ("protocol__push_at_least", 5.0, "at most cluster.num_workers=4"),
         ("protocol__bound", -1, "a whole number of at least 0"),
         ("protocol__num_blocks", 0, "a whole number of at least 1"),
         ("protocol__max_delay", 0, "a whole number of at least 1"),

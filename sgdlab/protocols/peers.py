@@ -66,9 +66,10 @@ def gossip(
     Args:
       runtimes: float64[T, p], seconds; row t holds each node's t-th gradient.
       kind: "pull" or "push".
-      period: gradients from one averaging to the next; the first one is not preceded by any.
+      period: gradients from one averaging to the next; the first one is not preceded by any, unless `instantaneous`.
       synchronous: in rounds.
-      include_self: partners are drawn from all nodes, the node itself among them, as the proofs do.
+      include_self: partners are drawn from all nodes, the node itself among them, as the proofs do. What a node pushes
+        to itself it averages with the other messages: in the same round, or at its next averaging.
       fresh: the gradient is taken at the averaged parameters; else at the node's own before averaging, the appendix's
         variant in which gossip and gradient use the same parameters.
       instantaneous: an event averages at the end of its run-time rather than at its beginning, and its gradient takes
@@ -128,7 +129,7 @@ def elastic_averaging(
       num_gradients: as in `gossip`.
 
     Returns:
-      A `PeerSchedule` with a center.
+      A `PeerSchedule`, with a center where nodes have met it.
 
     Raises:
       ValueError: where run-times are not positive and finite, or another argument is out of its range.
@@ -200,6 +201,7 @@ def _clock(
     runtimes = checked(runtimes)
     period = arguments.whole("period", period)
     rows, nodes = runtimes.shape
+    period = min(period, rows)
     if num_gradients is not None:
         arguments.whole("num_gradients", num_gradients)
     if synchronous:

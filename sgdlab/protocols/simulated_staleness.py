@@ -48,7 +48,7 @@ def simulated_staleness(
     wanted = average * np.minimum(1.0, step / length) if length else np.full(count, average)
     # What rounding has cost so far is made up for in the next step: the mean is kept exactly.
     total = np.floor(np.cumsum(wanted) + 1e-9)
-    staleness = np.minimum(np.diff(total, prepend=0.0).astype(np.int64), step)
+    staleness = np.minimum(np.diff(total, prepend=0.0), step).astype(np.int64)
     return Schedule(
         worker=np.zeros(count, np.int32),
         read=(step - staleness)[:, None],

@@ -113,7 +113,8 @@ def lower_peers(
       The `PeerProgram`, whose capacity is rounded up to powers of two.
 
     Raises:
-      ValueError: where the schedule has no gradient, or `every` or `width` is below 1.
+      ValueError: where the schedule has no gradient, an event does not begin from its node's newest parameters, or
+        `every` or `width` is below 1.
 
     Example:
       >>> import numpy as np
@@ -128,6 +129,7 @@ def lower_peers(
     event = np.flatnonzero(schedule.node < nodes)
     if event.size == 0:
         raise ValueError("schedule has no gradient: there is nothing to replay")
+    _check_own(schedule)
     rows = event.size
     pauses = np.unique([*range(every or rows, rows, every or rows), rows]).astype(np.int32)
     slots = _Slots(schedule)
@@ -161,6 +163,30 @@ def lower_peers(
         num_slots=slots.size,
         capacity=needed | capacity if capacity else needed,
     )
+
+
+def _check_own(schedule: PeerSchedule) -> None:
+    """Refuses what no protocol makes, and the compiled loop does not do."""
+    number, nodes = schedule.number(), schedule.num_nodes
+    own = (schedule.source == schedule.node[schedule.event]) & (schedule.source_version == 2 * number[schedule.event])
+    has_own = np.zeros(schedule.node.size, bool)
+    has_own[schedule.event[own]] = True
+    if not has_own.all():
+        event = int(np.argmin(has_own))
+        raise ValueError(
+            f"event {event} of node {schedule.node[event]} must average the node's newest parameters too, version "
+            f"{2 * number[event]}"
+        )
+    # A move of the center is made with the gradient that it follows, before that one's step.
+    moves = schedule.node[schedule.event] == nodes
+    of_node = np.flatnonzero(schedule.node < nodes)
+    behind = of_node[np.searchsorted(of_node, schedule.event, side="left") - 1]
+    stepped = 2 * number[behind] + 2
+    late = moves & (schedule.source == schedule.node[behind]) & (schedule.source_version >= stepped)
+    if late.any():
+        raise ValueError(
+            f"event {schedule.event[np.argmax(late)]} of the center must not read the step of the event before it"
+        )
 
 
 class _Slots:

@@ -11,10 +11,13 @@ import optax
 
 from sgdlab.peer_schedule import PeerSchedule
 from sgdlab.replay import peer_engine
+from sgdlab.replay.block_program import BlockProgram
 from sgdlab.replay.peer_program import PeerProgram, lower_peers
+from sgdlab.replay.program import Program
 from sgdlab.replay.watch import Evaluation, Watch, as_pytree, uses_waves
 from sgdlab.rules.mixing import consensus_distance, mean_of_nodes
 from sgdlab.rules.server_rule import ServerRule, server_rule
+from sgdlab.schedule import Schedule
 
 Tree = Any
 
@@ -28,7 +31,8 @@ class PeerHistory:
       started: float64[R], seconds.
       finished: float64[R], seconds.
       aux: the scalar leaves of the gradient function's aux, as arrays [R]; other leaves are None.
-      evaluations: one dict for each look: `gradients`, `updates` (steps of the node that has made most), `seconds`,
+      evaluations: one dict for each look, where nodes are looked at with their own running statistics and the average
+        and the center with the mean of all: `gradients`, `updates` (steps of the node that has made most), `seconds`,
         `consensus` (`sgdlab.rules.mixing.consensus_distance`), what `evaluate` gave for the nodes' average, and, under
         names that begin with `node_mean_`, `node_lowest_`, `node_highest_` and `center_`, for the nodes and the center.
     """
@@ -114,6 +118,8 @@ def run_peers(
     lowered = isinstance(schedule, PeerProgram)
     if lowered and watch.every not in (None, schedule.every):
         raise ValueError(f"every={watch.every} comes too late for a program lowered with every={schedule.every}")
+    if isinstance(schedule, Schedule | Program | BlockProgram):
+        raise ValueError("schedule is a parameter server's: replay.run executes it")
     if watch.norms or watch.average_decay is not None:
         raise ValueError("watch: norms and average_decay are the server's; peers have none")
     if (stats is None) != (fold is None):
@@ -121,9 +127,10 @@ def run_peers(
     rule = optimizer if isinstance(optimizer, ServerRule) else server_rule(optimizer)
     waves = uses_waves(mode, None)
     program = schedule if lowered else lower_peers(schedule, every=watch.every)
-    if rule.num_workers is not None and rule.num_workers < program.num_nodes:
+    if rule.num_workers is not None:
         raise ValueError(
-            f"optimizer keeps state for num_workers={rule.num_workers}, but schedule has {program.num_nodes} nodes"
+            f"optimizer keeps state for num_workers={rule.num_workers} workers of a server; each node has its own "
+            "optimiser, one without workers"
         )
     room = program.capacity
     width = room.width if waves else 0
@@ -174,9 +181,9 @@ def _parameters(carry: peer_engine.PeerCarry, program: PeerProgram, place: int) 
 
 @jax.jit
 def _evaluated(evaluate: Any, nodes: Tree, center: Tree, stats: Tree) -> dict[str, jax.Array]:
-    stats = mean_of_nodes(stats)
+    own, stats = stats, mean_of_nodes(stats)
     values = dict(evaluate(mean_of_nodes(nodes), stats)) | {"consensus": consensus_distance(nodes)}
-    each = jax.lax.map(lambda params: evaluate(params, stats), nodes)
+    each = jax.lax.map(lambda node: evaluate(*node), (nodes, own))
     for kind, summary in (("mean", jnp.mean), ("lowest", jnp.min), ("highest", jnp.max)):
         values |= {f"node_{kind}_{name}": summary(value) for name, value in each.items()}
     if center is not None:

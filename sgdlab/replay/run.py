@@ -8,9 +8,11 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from sgdlab.peer_schedule import PeerSchedule
 from sgdlab.replay import block_engine, engine
 from sgdlab.replay.block_program import BlockProgram
 from sgdlab.replay.blocks import partition
+from sgdlab.replay.peer_program import PeerProgram
 from sgdlab.replay.program import Program, lower
 from sgdlab.replay.server import Parts, Server
 from sgdlab.replay.sharding import Layout
@@ -125,6 +127,8 @@ def run(
       (1.25, array([0.5  , 0.5  , 0.125], dtype=float32))
     """
     watch = watch or Watch()
+    if isinstance(schedule, PeerSchedule | PeerProgram):
+        raise ValueError("schedule is one of peers, without a server: replay.run_peers executes it")
     if isinstance(schedule, Program | BlockProgram) and watch.every not in (None, schedule.every):
         raise ValueError(f"every={watch.every} comes too late for a program lowered with every={schedule.every}")
     layout = Layout(mesh)

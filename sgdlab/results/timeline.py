@@ -77,7 +77,7 @@ def _work(schedule: Schedule | PeerSchedule) -> _Work:
     return _Work(
         worker=schedule.worker,
         started=schedule.started,
-        ended=schedule.arrived.max(axis=1),
+        ended=schedule.ended(),
         colour=np.select([used, dropped], [0, 1], 2),
         label=[str(a) if a == b else f"{a}-{b}" for a, b in zip(oldest, newest, strict=True)],
         ticks=np.unique(schedule.applied[np.isfinite(schedule.applied)]),

@@ -44,27 +44,25 @@ def _of_servers(schedule: Schedule) -> Iterator[dict[str, Any]]:
     yield from _names(_WORKERS, "workers", [f"worker {n}" for n in range(schedule.num_workers)])
     yield from _names(_SERVERS, "servers", [f"block {s}" for s in range(schedule.num_blocks)])
     end = schedule.wall_clock()
-    ended = np.where(schedule.pending().all(axis=1), np.minimum(schedule.arrived.max(axis=1), end), np.nan)
-    ended = np.where(np.isnan(ended), schedule.arrived.max(axis=1), ended)
+    ended = np.where(schedule.pending().all(axis=1), np.minimum(schedule.ended(), end), schedule.ended())
     for row in range(schedule.num_gradients):
         read, update = schedule.read[row].tolist(), schedule.update[row].tolist()
         kind, colour = _KINDS.get(max(update), ("used", "good"))
-        worker, started = int(schedule.worker[row]), schedule.started[row]
         stale = [u - r if u >= 0 else None for u, r in zip(update, read, strict=True)]
         arguments = {"read": read, "update": update, "staleness": stale}
-        yield _slice(_WORKERS, worker, f"gradient {row}", kind, colour, (started, ended[row]), arguments)
-        for block, entered in enumerate(update):
-            if entered >= 0:
-                arrived, applied = schedule.arrived[row, block], schedule.applied[entered, block]
-                name = f"{row}.{block}"
-                yield _flow("s", _WORKERS, worker, min(arrived, ended[row]), name)
-                yield _flow("f", _SERVERS, block, applied, name)
+        span = schedule.started[row], ended[row]
+        yield _slice(_WORKERS, int(schedule.worker[row]), f"gradient {row}", kind, colour, span, arguments)
     for block in range(schedule.num_blocks):
         for update, (first, applied, count) in enumerate(_collected(schedule, block)):
             arguments = {"gradients": count, "version made": update + 1}
-            yield _slice(
-                _SERVERS, block, f"update {update}", "update", "thread_state_running", (first, applied), arguments
-            )
+            # An arrow ends in a slice, so that one that lasts no time is drawn as a microsecond.
+            span = min(first, applied - 1e-6), applied
+            yield _slice(_SERVERS, block, f"update {update}", "update", "thread_state_running", span, arguments)
+    for row, block in np.argwhere(schedule.used()).tolist():  # behind the slices that they bind to
+        applied = schedule.applied[schedule.update[row, block], block]
+        left = min(schedule.arrived[row, block], ended[row])
+        yield _flow("s", _WORKERS, int(schedule.worker[row]), left, f"{row}.{block}")
+        yield _flow("f", _SERVERS, block, applied, f"{row}.{block}")
 
 
 def _collected(schedule: Schedule, block: int) -> Iterator[tuple[float, float, int]]:
@@ -84,10 +82,11 @@ def _of_peers(schedule: PeerSchedule) -> Iterator[dict[str, Any]]:
     for event, node in enumerate(schedule.node.tolist()):
         mine = slice(edges[event], edges[event + 1])
         sources = [f"node {s}" if s < schedule.num_nodes else "center" for s in schedule.source[mine].tolist()]
-        weights = dict(zip(sources, schedule.weight[mine].tolist(), strict=True))
+        parts = zip(sources, schedule.source_version[mine].tolist(), schedule.weight[mine].tolist(), strict=True)
+        averaged = [{"of": source, "version": version, "weight": weight} for source, version, weight in parts]
         span = schedule.started[event], schedule.finished[event]
         name = f"gradient {number[event]}" if node < schedule.num_nodes else f"move {number[event]}"
-        yield _slice(_WORKERS, node, name, "used", "good", span, {"averaged": weights})
+        yield _slice(_WORKERS, node, name, "used", "good", span, {"averaged": averaged})
         for edge in range(edges[event], edges[event + 1]):
             source = int(schedule.source[edge])
             if source != node:

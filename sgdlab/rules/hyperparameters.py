@@ -15,7 +15,11 @@ Rate = float | jax.Array | Callable[[jax.Array], jax.Array]
 
 
 def static(default: Any = dataclasses.MISSING) -> Any:
-    """A dataclass field that is part of the program rather than its data."""
+    """A dataclass field that is part of the program rather than its data.
+
+    Two registered dataclasses without any field need one each: jaxlib 0.10 compares such structures by their fields and
+    not by their class, and a compiled function could be taken for that of the other.
+    """
     return dataclasses.field(default=default, metadata={"static": True})
 
 

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 import jax
 
-from sgdlab.rules.hyperparameters import like
+from sgdlab.rules.hyperparameters import like, static
 
 Tree = Any
 
@@ -38,6 +38,8 @@ class _Stateless:
 class NoPenalty(_Stateless):
     """Every gradient counts as if it were fresh."""
 
+    kind: str = static("none")  # see `static`: the structures of two penalties must differ
+
     def divide(self, grads: Tree, state: tuple[()], params: Tree, *, delay: Any, read_params: Tree) -> Tree:
         """The gradients as they are."""
         del state, params, delay, read_params
@@ -48,6 +50,8 @@ class NoPenalty(_Stateless):
 @dataclasses.dataclass(frozen=True)
 class DelayPenalty(_Stateless):
     """Gradients are divided by their delay (Zhang et al. 2015b)."""
+
+    kind: str = static("delay")
 
     def divide(self, grads: Tree, state: tuple[()], params: Tree, *, delay: Any, read_params: Tree) -> Tree:
         """g / tau."""

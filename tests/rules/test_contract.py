@@ -5,6 +5,7 @@ One table of rules, one test per promise (after optax's contrib/_common_test.py)
 
 import contextlib
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -180,6 +181,12 @@ def test_a_compiled_function_takes_the_rule_as_an_argument_and_never_compiles_fo
     assert not np.allclose(fast[0]["kernel"], slow[0]["kernel"])
     constant = with_rate(name, 0.02)
     assert_close(slow, jax.jit(lambda p: walk(constant, p, constant.init(p)))(params))
+
+
+def test_no_two_rules_have_equal_structures():
+    """A compiled function is looked up by the structure of its arguments."""
+    made = {name: jax.tree.structure(with_rate(name, 0.05)) for name in RULES}
+    assert [(one, other) for one, other in itertools.combinations(made, 2) if made[one] == made[other]] == []
 
 
 @each_rule

@@ -1,0 +1,17 @@
+"""One seed drives independent streams of random numbers, so that a change of one leaves the others as they are."""
+
+import numpy as np
+from ml_collections import ConfigDict
+
+STREAMS = {"parameters": 0, "batches": 1, "runtimes": 2, "delays": 3, "partners": 4}
+"""What is random of a run: its network, the order of examples, machines, messages, and who averages with whom."""
+
+
+def seed_of(config: ConfigDict, stream: str) -> int:
+    """The seed of one of `STREAMS`.
+
+    Example:
+      >>> seed_of(ConfigDict({"seed": 0}), "delays") == seed_of(ConfigDict({"seed": 0}), "partners")
+      False
+    """
+    return int(np.random.SeedSequence(config.seed, spawn_key=(STREAMS[stream],)).generate_state(1)[0])
