@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 
 from sgdlab.replay.block_program import BlockProgram
 from sgdlab.replay.blocks import Partition
 from sgdlab.replay.engine import Records, empty_records, note_aux
+from sgdlab.replay.lowering import padded
 from sgdlab.replay.server import Instruction, Parts, Server, start_server, take
 from sgdlab.replay.sharding import Layout
 from sgdlab.row import row as row_of
@@ -73,12 +73,6 @@ class BlockMode:
 def rows_of(program: BlockProgram, width: int) -> BlockRows:
     """Puts a program on the device, with `width` rows to spare: a wave always reads its full width."""
     length = program.capacity.rows
-
-    def padded(array: np.ndarray, size: int, mode: str = "constant") -> np.ndarray:
-        dtype = jax.dtypes.canonicalize_dtype(array.dtype)
-        pads = [(0, size - array.shape[0])] + [(0, 0)] * (array.ndim - 1)
-        return np.pad(array, pads, mode=mode).astype(dtype)
-
     by_gradient = {name: getattr(program, name) for name in ("gradient", "worker", "load")}
     by_gradient["kept"] = program.kept(by_wave=width > 0)[0]
     by_use = ("row", "reload", "store", "first", "last", "delay", "mean_delay", "count")

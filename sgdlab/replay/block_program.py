@@ -6,13 +6,14 @@ import itertools
 
 import numpy as np
 
-from sgdlab.replay.capacity import Capacity, power_of_two
+from sgdlab.replay.capacity import Capacity
+from sgdlab.replay.lowering import Waved, cut_waves, even_pauses, num_lanes, power_of_two
 from sgdlab.replay.registers import assign
 from sgdlab.schedule import Schedule
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class BlockProgram:
+class BlockProgram(Waved):
     """Instructions for the gradients that enter an update of some block, and for the blocks that use them.
 
     R gradients, S blocks. A block uses its gradients in the order of its own updates, which can differ from that of the
@@ -65,11 +66,6 @@ class BlockProgram:
     capacity: Capacity
 
     @property
-    def num_rows(self) -> int:
-        """R: gradients to compute."""
-        return self.gradient.shape[0]
-
-    @property
     def num_blocks(self) -> int:
         """S."""
         return self.load.shape[1]
@@ -95,10 +91,6 @@ class BlockProgram:
                 updates = max(updates, int(self.update[row, block]) + 1)
                 seconds = max(seconds, float(self.applied[row, block]))
         return updates, seconds
-
-    def mean_wave_length(self) -> float:
-        """Gradients per wave: how much of the work can be done at once."""
-        return self.num_rows / (self.waves.shape[0] - 1)
 
     def kept(self, *, by_wave: bool) -> tuple[np.ndarray, int]:
         """Gives gradients places to be kept in: int32[R], and how many places there are.
@@ -171,9 +163,9 @@ def lower_blocks(
         for name, values in columns.items():
             uses[name][:size, block] = values
         made_by.append(maker)
-    pauses = np.unique([*range(every or rows, rows, every or rows), rows]).astype(np.int32)
-    waves = _waves(read, made_by, ends, set(pauses.tolist()), width)
-    lanes = max(int(np.diff(waves).max()), min(schedule.num_workers, width or schedule.num_workers))
+    pauses = even_pauses(rows, every)
+    waves = cut_waves(_needs(read, made_by, ends), pauses, width)
+    lanes = num_lanes(waves, schedule.num_workers, width)
     applied = np.where(used, np.take_along_axis(schedule.applied, np.maximum(update, 0), axis=0), np.nan)
     program = BlockProgram(
         gradient=gradient,
@@ -195,18 +187,10 @@ def lower_blocks(
     return dataclasses.replace(program, capacity=needed | capacity if capacity else needed)
 
 
-def _waves(
-    read: np.ndarray, made_by: list[np.ndarray], ends: np.ndarray, pauses: set[int], width: int | None
-) -> np.ndarray:
-    """Cuts the rows before the first one that reads a version of some block made inside its wave."""
-    # The first row that has each version behind it: the use that makes it takes place before that row.
-    there = np.zeros(read.shape, np.int64)
+def _needs(read: np.ndarray, made_by: list[np.ndarray], ends: np.ndarray) -> np.ndarray:
+    """int64[R]: the last row whose uses make a version, of any block, that a row's gradient is computed on."""
+    makers = np.empty(read.shape, np.int64)
     for block, maker in enumerate(made_by):
-        there[:, block] = np.searchsorted(ends[:, block], maker[read[:, block]] + 1, side="left")
-    needs = there.max(axis=1).tolist()
-    starts, start = [0], 0
-    for row, needed in enumerate(needs):
-        if row > start and (needed > start or row in pauses or row - start == width):
-            starts.append(row)
-            start = row
-    return np.array([*starts, read.shape[0]], np.int32)
+        # A use takes place behind the first row that has it behind itself.
+        makers[:, block] = np.searchsorted(ends[:, block], maker[read[:, block]] + 1, side="left") - 1
+    return makers.max(axis=1)

@@ -2,9 +2,11 @@
 
 import dataclasses
 
+from sgdlab.replay.lowering import Room
+
 
 @dataclasses.dataclass(frozen=True)
-class Capacity:
+class Capacity(Room):
     """What a compiled replay has room for. Programs of one capacity share one compilation.
 
     Attributes:
@@ -22,14 +24,3 @@ class Capacity:
     slots: int
     width: int
     kept: int = 0
-
-    def __or__(self, other: "Capacity") -> "Capacity":
-        """The capacity that fits both."""
-        return Capacity(
-            *(max(a, b) for a, b in zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True))
-        )
-
-
-def power_of_two(size: int) -> int:
-    """The smallest power of two that is no less."""
-    return 1 << (max(size, 1) - 1).bit_length()

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 
+from sgdlab.replay.lowering import padded
 from sgdlab.replay.program import Program
 from sgdlab.replay.server import Instruction, Parts, Server, start_server, take
 from sgdlab.replay.sharding import Layout
@@ -70,11 +70,6 @@ class Mode:
 def rows_of(program: Program, width: int) -> Rows:
     """Puts a program on the device, with `width` rows to spare: a wave always reads its full width."""
     length = program.capacity.rows + width
-
-    def padded(array: np.ndarray, size: int) -> np.ndarray:
-        dtype = jax.dtypes.canonicalize_dtype(array.dtype)
-        return np.concatenate([array, np.zeros(size - array.shape[0], array.dtype)]).astype(dtype)
-
     fields = {field.name: getattr(program, field.name) for field in dataclasses.fields(Rows)}
     starts = fields.pop("waves")
     arrays = {name: padded(array, length) for name, array in fields.items()}

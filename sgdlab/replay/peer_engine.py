@@ -10,6 +10,7 @@ import numpy as np
 import optax
 
 from sgdlab.replay.engine import note_aux
+from sgdlab.replay.lowering import padded
 from sgdlab.replay.peer_program import PeerProgram
 from sgdlab.row import row as row_of
 from sgdlab.rules.mixing import mixed
@@ -71,11 +72,6 @@ class PeerMode:
 def rows_of(program: PeerProgram, width: int, scale: np.ndarray) -> PeerRows:
     """Puts a program on the device, with `width` rows to spare: a wave always reads its full width."""
     room = program.capacity
-
-    def padded(array: np.ndarray, size: int, mode: str = "constant") -> np.ndarray:
-        dtype = jax.dtypes.canonicalize_dtype(array.dtype)
-        return np.pad(array, (0, size - array.shape[0]), mode=mode).astype(dtype)
-
     publish = np.where(program.publish == program.num_slots, room.slots, program.publish)
     return jax.device_put(
         PeerRows(

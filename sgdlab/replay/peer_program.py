@@ -6,11 +6,11 @@ import heapq
 import numpy as np
 
 from sgdlab.peer_schedule import PeerSchedule
-from sgdlab.replay.capacity import power_of_two
+from sgdlab.replay.lowering import Room, Waved, check_limits, cut_waves, even_pauses, num_lanes, power_of_two
 
 
 @dataclasses.dataclass(frozen=True)
-class PeerCapacity:
+class PeerCapacity(Room):
     """What a compiled replay of peers has room for. Programs of one capacity share one compilation.
 
     Attributes:
@@ -31,14 +31,9 @@ class PeerCapacity:
     slots: int
     width: int
 
-    def __or__(self, other: "PeerCapacity") -> "PeerCapacity":
-        """The capacity that fits both."""
-        pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)
-        return PeerCapacity(*(max(pair) for pair in pairs))
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class PeerProgram:
+class PeerProgram(Waved):
     """Instructions for E events of which R take gradients, with M edges.
 
     A row is a gradient; the center's moves stand behind the gradient that they follow. Averaging is done in order, so
@@ -88,15 +83,6 @@ class PeerProgram:
     num_slots: int
     capacity: PeerCapacity
 
-    @property
-    def num_rows(self) -> int:
-        """R: gradients to compute."""
-        return self.node.shape[0]
-
-    def mean_wave_length(self) -> float:
-        """Gradients per wave: how much of the work can be done at once."""
-        return self.num_rows / (self.waves.shape[0] - 1)
-
 
 def lower_peers(
     schedule: PeerSchedule, *, capacity: PeerCapacity | None = None, every: int | None = None, width: int | None = None
@@ -122,20 +108,18 @@ def lower_peers(
       >>> lower_peers(protocols.gossip(np.ones((3, 4)), synchronous=True, seed=0)).waves
       array([ 0,  4,  8, 12], dtype=int32)
     """
-    for name, value in (("every", every), ("width", width)):
-        if value is not None and value < 1:
-            raise ValueError(f"{name}={value} must be at least 1")
+    check_limits(every, width)
     nodes = schedule.num_nodes
     event = np.flatnonzero(schedule.node < nodes)
     if event.size == 0:
         raise ValueError("schedule has no gradient: there is nothing to replay")
     _check_own(schedule)
     rows = event.size
-    pauses = np.unique([*range(every or rows, rows, every or rows), rows]).astype(np.int32)
+    pauses = even_pauses(rows, every)
     slots = _Slots(schedule)
     slots.assign()
-    waves = _waves(schedule, slots, event, set(pauses.tolist()), width)
-    lanes = max(int(np.diff(waves).max()), min(nodes, width or nodes))
+    waves = cut_waves(_needs(schedule, slots, event), pauses, width)
+    lanes = num_lanes(waves, nodes, width)
     needed = PeerCapacity(
         *(power_of_two(size) for size in (rows, schedule.node.size, schedule.event.size, slots.size, lanes))
     )
@@ -281,16 +265,10 @@ class _Slots:
         return np.array(found)
 
 
-def _waves(schedule: PeerSchedule, slots: _Slots, event: np.ndarray, pauses: set[int], width: int | None) -> np.ndarray:
-    """Cuts the rows before the first one that reads what a step inside its wave has made."""
-    # Only even versions of nodes come from steps; the row whose step it was.
+def _needs(schedule: PeerSchedule, slots: _Slots, event: np.ndarray) -> np.ndarray:
+    """int64[R]: the last row whose step makes a version that a row averages; -1 for none."""
+    # Only even versions of nodes come from steps.
     stepped = (slots.version % 2 == 0) & (slots.maker >= 0) & (schedule.source < schedule.num_nodes)
-    row = np.searchsorted(event, slots.maker)
     needs = np.full(schedule.node.size, -1)
-    np.maximum.at(needs, schedule.event[stepped], row[stepped])
-    starts, start = [0], 0
-    for here, needed in enumerate(needs[event].tolist()):
-        if here > start and (needed >= start or here in pauses or here - start == width):
-            starts.append(here)
-            start = here
-    return np.array([*starts, event.size], np.int32)
+    np.maximum.at(needs, schedule.event[stepped], np.searchsorted(event, slots.maker)[stepped])
+    return needs[event]

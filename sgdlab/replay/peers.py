@@ -14,7 +14,7 @@ from sgdlab.replay import peer_engine
 from sgdlab.replay.block_program import BlockProgram
 from sgdlab.replay.peer_program import PeerProgram, lower_peers
 from sgdlab.replay.program import Program
-from sgdlab.replay.watch import Evaluation, Watch, as_pytree, uses_waves
+from sgdlab.replay.watch import Evaluation, Watch, as_pytree, check, uses_waves
 from sgdlab.rules.mixing import consensus_distance, mean_of_nodes
 from sgdlab.rules.server_rule import ServerRule, server_rule
 from sgdlab.schedule import Schedule
@@ -115,15 +115,12 @@ def run_peers(
       Array([0.125, 0.625], dtype=float32)
     """
     watch = watch or Watch()
-    lowered = isinstance(schedule, PeerProgram)
-    if lowered and watch.every not in (None, schedule.every):
-        raise ValueError(f"every={watch.every} comes too late for a program lowered with every={schedule.every}")
     if isinstance(schedule, Schedule | Program | BlockProgram):
         raise ValueError("schedule is a parameter server's: replay.run executes it")
+    lowered = isinstance(schedule, PeerProgram)
+    check(watch, schedule if lowered else None, stats, fold)
     if watch.norms or watch.average_decay is not None:
         raise ValueError("watch: norms and average_decay are the server's; peers have none")
-    if (stats is None) != (fold is None):
-        raise ValueError("stats and fold must be given together: fold(stats, aux) -> stats")
     rule = optimizer if isinstance(optimizer, ServerRule) else server_rule(optimizer)
     waves = uses_waves(mode, None)
     program = schedule if lowered else lower_peers(schedule, every=watch.every)

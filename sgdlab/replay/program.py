@@ -5,13 +5,14 @@ import dataclasses
 import numpy as np
 
 from sgdlab.replay.block_program import BlockProgram, lower_blocks
-from sgdlab.replay.capacity import Capacity, power_of_two
+from sgdlab.replay.capacity import Capacity
+from sgdlab.replay.lowering import Waved, check_limits, cut_waves, num_lanes, power_of_two
 from sgdlab.replay.registers import assign
 from sgdlab.schedule import Schedule
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Program:
+class Program(Waved):
     """Instructions for the gradients that enter an update, in order; arrays of length R, one entry a gradient.
 
     Attributes:
@@ -57,11 +58,6 @@ class Program:
     capacity: Capacity
 
     @property
-    def num_rows(self) -> int:
-        """R: gradients to compute."""
-        return self.gradient.shape[0]
-
-    @property
     def single(self) -> bool:
         """Whether every update has exactly one gradient."""
         return bool(self.first.all())
@@ -70,10 +66,6 @@ class Program:
         """Updates made after so many gradients, and when the last of them was, in seconds."""
         complete = np.flatnonzero(self.last[:gradients])
         return (int(self.update[complete[-1]]) + 1, float(self.applied[complete[-1]])) if complete.size else (0, 0.0)
-
-    def mean_wave_length(self) -> float:
-        """Gradients per wave: how much of the work can be done at once."""
-        return self.num_rows / (self.waves.shape[0] - 1)
 
 
 def lower(
@@ -105,9 +97,7 @@ def lower(
       >>> program.load, program.store, program.waves
       (array([0, 0, 1, 0], dtype=int32), array([1, 0, 0, 0], dtype=int32), array([0, 2, 3, 4], dtype=int32))
     """
-    for name, value in (("every", every), ("width", width)):
-        if value is not None and value < 1:
-            raise ValueError(f"{name}={value} must be at least 1")
+    check_limits(every, width)
     if schedule.num_blocks > 1:
         return lower_blocks(schedule, capacity=capacity, every=every, width=width)
     gradient = np.flatnonzero(schedule.update[:, 0] >= 0).astype(np.int32)
@@ -121,10 +111,9 @@ def lower(
     mean_delay = np.bincount(update, weights=delay) / count
     load, _, store, num_slots = assign(read, last, read, np.arange(read.size))
     pauses = _pauses(last, every)
-    waves = _waves(read, update, last, set(pauses.tolist()), width)
-    widest = int(np.diff(waves).max())
-    # With room for one gradient of every worker, another seed's widest wave needs no other program.
-    lanes = max(widest, min(schedule.num_workers, width or schedule.num_workers))
+    maker = np.concatenate([[-1], np.flatnonzero(last)])  # the row that makes each version
+    waves = cut_waves(maker[read], pauses, width)
+    lanes = num_lanes(waves, schedule.num_workers, width)
     needed = Capacity(*(power_of_two(size) for size in (gradient.size, num_slots, lanes)))
     return Program(
         gradient=gradient,
@@ -154,15 +143,3 @@ def _pauses(last: np.ndarray, every: int | None) -> np.ndarray:
     ends = np.flatnonzero(last) + 1
     wanted = np.arange(every, ends[-1], every) if every else np.empty(0, int)
     return np.unique([*ends[np.searchsorted(ends, wanted)], ends[-1]]).astype(np.int32)
-
-
-def _waves(read: np.ndarray, update: np.ndarray, last: np.ndarray, pauses: set[int], width: int | None) -> np.ndarray:
-    """Cuts the rows before the first one that reads a version made inside its wave."""
-    maker = np.full(int(update[-1]) + 2, -1)
-    maker[update[last] + 1] = np.flatnonzero(last)
-    starts, start = [0], 0
-    for row, made_in in enumerate(maker[read].tolist()):
-        if row > start and (made_in >= start or row in pauses or row - start == width):
-            starts.append(row)
-            start = row
-    return np.array([*starts, read.size], np.int32)

@@ -16,7 +16,7 @@ from sgdlab.replay.peer_program import PeerProgram
 from sgdlab.replay.program import Program, lower
 from sgdlab.replay.server import Parts, Server
 from sgdlab.replay.sharding import Layout
-from sgdlab.replay.watch import Evaluation, Watch, as_pytree, uses_waves
+from sgdlab.replay.watch import Evaluation, Watch, as_pytree, check, uses_waves
 from sgdlab.rules.server_rule import ServerRule
 from sgdlab.schedule import Schedule
 
@@ -129,17 +129,15 @@ def run(
     watch = watch or Watch()
     if isinstance(schedule, PeerSchedule | PeerProgram):
         raise ValueError("schedule is one of peers, without a server: replay.run_peers executes it")
-    if isinstance(schedule, Program | BlockProgram) and watch.every not in (None, schedule.every):
-        raise ValueError(f"every={watch.every} comes too late for a program lowered with every={schedule.every}")
+    lowered = isinstance(schedule, Program | BlockProgram)
+    check(watch, schedule if lowered else None, stats, fold)
     layout = Layout(mesh)
     waves = uses_waves(mode, mesh)
-    program = schedule if isinstance(schedule, Program | BlockProgram) else lower(schedule, every=watch.every)
+    program = schedule if lowered else lower(schedule, every=watch.every)
     if rule.num_workers is not None and rule.num_workers < program.num_workers:
         raise ValueError(
             f"rule keeps state for num_workers={rule.num_workers}, but schedule has {program.num_workers} workers"
         )
-    if (stats is None) != (fold is None):
-        raise ValueError("stats and fold must be given together: fold(stats, aux) -> stats")
     if watch.average_decay is not None and not 0 <= watch.average_decay < 1:
         raise ValueError(f"average_decay={watch.average_decay} must be at least 0 and below 1")
 

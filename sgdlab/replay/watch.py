@@ -34,6 +34,21 @@ class Watch:
     norms: bool = False
 
 
+def check(watch: Watch, program: Any, stats: Tree, fold: Any) -> None:
+    """Raises a `ValueError` where what every replay takes does not fit together.
+
+    Args:
+      watch: what to look at.
+      program: a lowered program; None where it is still to be lowered.
+      stats: initial running statistics.
+      fold: `(stats, aux) -> stats`.
+    """
+    if program is not None and watch.every not in (None, program.every):
+        raise ValueError(f"every={watch.every} comes too late for a program lowered with every={program.every}")
+    if (stats is None) != (fold is None):
+        raise ValueError("stats and fold must be given together: fold(stats, aux) -> stats")
+
+
 def as_pytree(function: Callable | None) -> Callable | None:
     """A function as an argument of compiled code: its code is the program, a Partial's arguments are data."""
     if function is None or isinstance(function, jax.tree_util.Partial):
