@@ -4,5 +4,20 @@ from sgdlab.cluster.exponential import exponential
 from sgdlab.cluster.gamma import gamma
 from sgdlab.cluster.long_tailed import long_tailed
 from sgdlab.cluster.messages import MessageDelays
+from sgdlab.cluster.recorded import Recording, from_schedule, recorded
+from sgdlab.cluster.regimes import Contention, Drift, RegimeCluster, RegimeRun, regimes
 
-__all__ = ["MessageDelays", "exponential", "gamma", "long_tailed"]
+__all__ = [
+    "Contention",
+    "Drift",
+    "MessageDelays",
+    "Recording",
+    "RegimeCluster",
+    "RegimeRun",
+    "exponential",
+    "from_schedule",
+    "gamma",
+    "long_tailed",
+    "recorded",
+    "regimes",
+]

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sgdlab import arguments
-from sgdlab.protocols.runtimes import NotEnoughRuntimes, checked
+from sgdlab.runtimes import NotEnoughRuntimes, checked
 
 
 class Arrivals(NamedTuple):

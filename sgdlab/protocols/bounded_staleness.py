@@ -3,7 +3,7 @@
 import numpy as np
 
 from sgdlab import arguments
-from sgdlab.protocols.runtimes import NotEnoughRuntimes, checked
+from sgdlab.runtimes import NotEnoughRuntimes, checked
 from sgdlab.schedule import PENDING, Schedule
 
 

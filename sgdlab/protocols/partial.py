@@ -4,7 +4,7 @@ import numpy as np
 
 from sgdlab import arguments
 from sgdlab.cluster.messages import MessageDelays
-from sgdlab.protocols.runtimes import checked
+from sgdlab.runtimes import checked
 from sgdlab.schedule import DROPPED, PENDING, Schedule
 
 Delays = float | np.ndarray | MessageDelays | None

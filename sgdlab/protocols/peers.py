@@ -7,8 +7,8 @@ import numpy as np
 from sgdlab import arguments
 from sgdlab.peer_schedule import PeerSchedule
 from sgdlab.protocols.arrivals import accumulated
-from sgdlab.protocols.runtimes import NotEnoughRuntimes, checked
 from sgdlab.protocols.synchronous import synchronous
+from sgdlab.runtimes import NotEnoughRuntimes, checked
 from sgdlab.schedule import Schedule
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sgdlab import arguments
-from sgdlab.protocols.runtimes import NotEnoughRuntimes, checked
+from sgdlab.runtimes import NotEnoughRuntimes, checked
 from sgdlab.schedule import DROPPED, PENDING, Schedule
 
 

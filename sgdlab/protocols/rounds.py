@@ -2,19 +2,19 @@
 
 import numpy as np
 
-from sgdlab.protocols.runtimes import checked
+from sgdlab.runtimes import checked
 from sgdlab.schedule import DROPPED, PENDING, Schedule
 
 _TIMER = -1
 """In the place of the worker whose gradient closes an update: the clock did, before messages of the same instant."""
 
 
-def rounds(runtimes: np.ndarray, *, at_least: int, seconds: float, interrupt: bool) -> Schedule:
+def rounds(runtimes: np.ndarray, *, at_least: int | np.ndarray, seconds: float, interrupt: bool) -> Schedule:
     """Every update waits for `at_least` gradients on the newest version, then `seconds` more or until all have come.
 
     Args:
       runtimes: float64[T, N], seconds.
-      at_least: c, from 1 to N.
+      at_least: c, from 1 to N, or int[T], one for each update.
       seconds: how long to wait after the c-th gradient.
       interrupt: a late worker gives its gradient up at the update and begins afresh; else it finishes, its gradient is
         dropped, and it reads the newest version (it can miss several updates).
@@ -25,6 +25,7 @@ def rounds(runtimes: np.ndarray, *, at_least: int, seconds: float, interrupt: bo
     runtimes = checked(runtimes)
     updates, workers = runtimes.shape
     every = np.arange(workers)
+    least = np.broadcast_to(at_least, updates)
     # One line of [U, N] arrays per update: the gradient that each worker computed on that version, if it began one.
     began, ended = (np.full((updates, workers), np.nan) for _ in range(2))
     used = np.zeros((updates, workers), bool)
@@ -41,7 +42,7 @@ def rounds(runtimes: np.ndarray, *, at_least: int, seconds: float, interrupt: bo
                 f"runtimes[{begun[stuck]}, {stuck}]={runtimes[begun[stuck], stuck]} does not advance the clock at "
                 f"{starts[stuck]:g} s; run-times must be long enough to move the clock"
             )
-        taken, now, closed_by = _closing(ends, at_least, seconds)
+        taken, now, closed_by = _closing(ends, int(least[update]), seconds)
         # A straggler still busy when the update closes never gets to begin a gradient on this version.
         in_time = (free < now) | ((free == now) & (every < closed_by))
         began[update, in_time] = starts[in_time]

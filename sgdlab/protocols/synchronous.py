@@ -4,7 +4,7 @@ import numpy as np
 
 from sgdlab import arguments
 from sgdlab.protocols.rounds import rounds
-from sgdlab.protocols.runtimes import checked
+from sgdlab.runtimes import checked
 from sgdlab.schedule import Schedule
 
 

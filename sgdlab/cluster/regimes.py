@@ -1,0 +1,316 @@
+"""Workers that live on nodes: a node falls into a slow regime, stays there for a while, and its workers with it."""
+
+import dataclasses
+import math
+
+import numpy as np
+import scipy.special
+
+from sgdlab import arguments
+
+_DRAWN_ONCE = 2
+"""Numbers that a run draws before its first step: where the periods of contention and of drift begin."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Contention:
+    """Some nodes are slow at regular intervals, as where another job writes its checkpoints.
+
+    Attributes:
+      period: steps from one beginning to the next; 0 for none.
+      steps: how many of them are contended.
+      factor: what run-times are multiplied by.
+      nodes: how many nodes, counted from the last.
+    """
+
+    period: int = 0
+    steps: int = 0
+    factor: float = 1.0
+    nodes: int = 1
+
+    def __post_init__(self) -> None:
+        arguments.whole("contention.period", self.period, least=0)
+        arguments.whole("contention.steps", self.steps, least=0, most=self.period)
+        arguments.real("contention.factor", self.factor, above=0)
+        arguments.whole("contention.nodes", self.nodes, least=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Drift:
+    """Some workers become slower little by little, until they are restarted.
+
+    Attributes:
+      period: steps from one restart to the next; 0 for none.
+      factor: what run-times have been multiplied by at its end.
+      workers: how many, one a node, the first of each.
+    """
+
+    period: int = 0
+    factor: float = 1.0
+    workers: int = 1
+
+    def __post_init__(self) -> None:
+        arguments.whole("drift.period", self.period, least=0)
+        arguments.real("drift.factor", self.factor, above=0)
+        arguments.whole("drift.workers", self.workers, least=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class RegimeRun:
+    """Run-times, and the hidden state that they were drawn from.
+
+    Attributes:
+      runtimes: float64[T, N], seconds.
+      states: int32[T, num_nodes]; 0 is the ordinary regime, 1 to W the steps of its warning, W + 1 the slow one.
+      offsets: where in the periods of contention and of drift the run begins.
+    """
+
+    runtimes: np.ndarray
+    states: np.ndarray
+    offsets: tuple[int, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class RegimeCluster:
+    r"""The law of a cluster of nodes with two regimes.
+
+    .. math:: x_{ti} = \max(x_{min},\; m\, \ell_{ti}\, (1 + \sigma \varepsilon_{ti})), \qquad
+        \varepsilon_{ti} = \sqrt{\rho}\, a_{t,node(i)} + \sqrt{1 - \rho}\, b_{ti}
+
+    :math:`\ell` is the product of the node's regime (1, or `slow_factor`), contention and drift; a is the noise that a
+    node's workers share, an AR(1) process of unit variance, b is white. m and :math:`\sigma` follow from `mean` and
+    `std`, which are those of all run-times together over a long run (before clipping at the minimum), as a recorder of
+    the cluster would report them.
+
+    Attributes:
+      num_workers: N; worker i lives on node i num_nodes // N, so that nodes have nearly equally many.
+      num_nodes: how many.
+      mean: of all run-times, seconds.
+      std: of all run-times, seconds.
+      slow_factor: what a slow node's run-times are multiplied by.
+      slow_share: of time that a node is slow.
+      slow_steps: how long it stays slow on average; the time is geometric.
+      warning_steps: W, for so many steps a node announces that it will be slow.
+      warning_rise: share of the rise to `slow_factor` that it reaches in them, step by step.
+      slow_until: the first node is slow before this step, and leaves the slow regime there.
+      node_share: rho, of the noise's variance.
+      node_memory: the AR(1) coefficient of the nodes' noise.
+      contention: of some nodes, periodically.
+      drift: of some workers.
+      minimum: seconds.
+
+    Raises:
+      ValueError: where a number is out of its range, or `std` is less than the regimes alone bring about.
+
+    Example:
+      >>> law = RegimeCluster(num_workers=158, num_nodes=4, mean=1.057, std=0.393)
+      >>> law.draw(100, seed=0).runtimes.shape
+      (100, 158)
+    """
+
+    num_workers: int
+    num_nodes: int
+    mean: float
+    std: float
+    slow_factor: float = 2.0
+    slow_share: float = 0.1
+    slow_steps: float = 40.0
+    warning_steps: int = 0
+    warning_rise: float = 0.2
+    slow_until: int = 0
+    node_share: float = 0.1
+    node_memory: float = 0.5
+    contention: Contention = Contention()
+    drift: Drift = Drift()
+    minimum: float = 0.05
+
+    def __post_init__(self) -> None:
+        arguments.whole("num_workers", self.num_workers)
+        arguments.whole("num_nodes", self.num_nodes, most=self.num_workers, why="every node has a worker")
+        for name in ("mean", "std", "minimum", "slow_factor"):
+            arguments.real(name, getattr(self, name), above=0)
+        arguments.real("slow_steps", self.slow_steps, least=1)
+        arguments.real("slow_share", self.slow_share, least=0, most=1)
+        arguments.whole("warning_steps", self.warning_steps, least=0)
+        arguments.whole("slow_until", self.slow_until, least=0)
+        for name in ("warning_rise", "node_share"):
+            arguments.real(name, getattr(self, name), least=0, most=1)
+        arguments.real("node_memory", self.node_memory, least=0, most=1 - 1e-9)
+        if self.slow_share > 0 and self._ordinary_steps() < 1:
+            most = self.slow_steps / (self.slow_steps + self.warning_steps + 1)
+            raise ValueError(
+                f"slow_share={self.slow_share} must be at most {most:.4g} with slow_steps={self.slow_steps} and "
+                f"warning_steps={self.warning_steps}: a node is in the ordinary regime for a step at least"
+            )
+        if self._noise_variance() < 0:
+            first, second = self._moments()
+            least = self.mean * math.sqrt(second / first**2 - 1)
+            raise ValueError(
+                f"std={self.std} must be at least {least:.4g}, which regimes, contention and drift alone bring about"
+            )
+
+    @property
+    def node(self) -> np.ndarray:
+        """int[N], the node of each worker."""
+        return np.arange(self.num_workers) * self.num_nodes // self.num_workers
+
+    @property
+    def ordinary_mean(self) -> float:
+        """m, seconds: the mean run-time where nothing slows the worker down."""
+        return self.mean / self._moments()[0]
+
+    @property
+    def noise(self) -> float:
+        """sigma, relative to the mean of the moment."""
+        return math.sqrt(self._noise_variance())
+
+    def draw(self, num_steps: int, *, seed: int) -> RegimeRun:
+        """A run of the cluster; more steps change nothing of the earlier ones.
+
+        Args:
+          num_steps: T.
+          seed: of the random numbers.
+        """
+        arguments.whole("num_steps", num_steps)
+        generator = np.random.default_rng(arguments.whole("seed", seed, least=0))
+        once = generator.random(_DRAWN_ONCE)
+        first = generator.standard_normal(2 * self.num_nodes)  # what each node's chain and noise begin with
+        # All of a step's numbers together, so that more steps change nothing of the earlier ones.
+        numbers = generator.standard_normal((num_steps, 2 * self.num_nodes + self.num_workers))
+        uniform = scipy.special.ndtr(numbers[:, : self.num_nodes])
+        states = np.empty((num_steps, self.num_nodes), np.int32)
+        shared = np.empty((num_steps, self.num_nodes))
+        state = self._stationary(scipy.special.ndtr(first[: self.num_nodes]))
+        noise = first[self.num_nodes :]
+        fresh = math.sqrt(1 - self.node_memory**2)
+        for step in range(num_steps):
+            state = self._next(state, uniform[step])
+            if step < self.slow_until:
+                state[0] = self.warning_steps + 1
+            elif step == self.slow_until > 0:
+                state[0] = 0
+            noise = self.node_memory * noise + fresh * numbers[step, self.num_nodes : 2 * self.num_nodes]
+            states[step], shared[step] = state, noise
+        offsets = (int(once[0] * max(self.contention.period, 1)), int(once[1] * max(self.drift.period, 1)))
+        level = self._levels(states, np.arange(num_steps), offsets)
+        runtimes = self._runtimes(level, shared, numbers[:, 2 * self.num_nodes :])
+        return RegimeRun(runtimes, states, offsets)
+
+    def draw_next(self, run: RegimeRun, step: int, *, num_samples: int, generator: np.random.Generator) -> np.ndarray:
+        """Run-times of a step for one who knows the law, and the state of the step before.
+
+        Args:
+          run: of this cluster.
+          step: from 1 to T.
+          num_samples: K.
+          generator: of the random numbers.
+
+        Returns:
+          float64[K, N], seconds: independent draws; the nodes' noise is that of a long run.
+        """
+        nodes, workers = self.num_nodes, self.num_workers
+        states = self._next(
+            np.broadcast_to(run.states[step - 1], (num_samples, nodes)), generator.random((num_samples, nodes))
+        )
+        level = self._levels(states, np.full(num_samples, step), run.offsets)
+        shared = generator.standard_normal((num_samples, nodes))
+        return self._runtimes(level, shared, generator.standard_normal((num_samples, workers)))
+
+    def _runtimes(self, level: np.ndarray, shared: np.ndarray, own: np.ndarray) -> np.ndarray:
+        noise = math.sqrt(self.node_share) * shared[:, self.node] + math.sqrt(1 - self.node_share) * own
+        return np.maximum(self.minimum, self.ordinary_mean * level * (1 + self.noise * noise))
+
+    def _next(self, state: np.ndarray, uniform: np.ndarray) -> np.ndarray:
+        """One transition of every node's chain: ordinary -> warnings -> slow -> ordinary."""
+        slow = self.warning_steps + 1
+        falls = uniform < (1 / self._ordinary_steps() if self.slow_share > 0 else 0.0)
+        stays = uniform >= 1 / self.slow_steps
+        return np.where(state == 0, falls.astype(int), np.where(state < slow, state + 1, np.where(stays, slow, 0)))
+
+    def _stationary(self, uniform: np.ndarray) -> np.ndarray:
+        warned = self.slow_share / self.slow_steps
+        slow_from = self.warning_steps * warned
+        state = np.where(uniform < slow_from + self.slow_share, self.warning_steps + 1, 0)
+        warning = uniform < slow_from
+        return np.where(warning, 1 + (uniform / max(warned, 1e-300)).astype(int) if warning.any() else 0, state)
+
+    def _ordinary_steps(self) -> float:
+        """How long a node stays in the ordinary regime on average."""
+        return self.slow_steps * (1 / self.slow_share - 1) - self.warning_steps
+
+    def _rises(self) -> np.ndarray:
+        """What run-times are multiplied by in each state."""
+        warnings = self.warning_rise * np.arange(1, self.warning_steps + 1) / max(self.warning_steps, 1)
+        return 1 + (self.slow_factor - 1) * np.concatenate([[0.0], warnings, [1.0]])
+
+    def _levels(self, states: np.ndarray, steps: np.ndarray, offsets: tuple[int, int]) -> np.ndarray:
+        """float64[rows, N]: the product of regime, contention and drift."""
+        level = self._rises()[states][:, self.node]
+        if self.contention.period:
+            contended = (steps + offsets[0]) % self.contention.period < self.contention.steps
+            level *= np.where(contended[:, None] & self._contended(), self.contention.factor, 1.0)
+        if self.drift.period:
+            phase = (steps + offsets[1]) % self.drift.period / self.drift.period
+            level *= np.where(self._drifting(), 1 + (self.drift.factor - 1) * phase[:, None], 1.0)
+        return level
+
+    def _contended(self) -> np.ndarray:
+        return self.node >= self.num_nodes - self.contention.nodes
+
+    def _drifting(self) -> np.ndarray:
+        leaders = np.searchsorted(self.node, np.arange(min(self.drift.workers, self.num_nodes)))
+        return np.isin(np.arange(self.num_workers), leaders)
+
+    def _moments(self) -> tuple[float, float]:
+        """Mean and mean square of the level, over workers and a long run."""
+        warned = self.slow_share / self.slow_steps
+        shares = np.concatenate([[0.0], np.full(self.warning_steps, warned), [self.slow_share]])
+        shares[0] = 1 - shares.sum()
+        moments = []
+        for power in (1, 2):
+            level = np.full(self.num_workers, shares @ self._rises() ** power)
+            if self.contention.period:
+                busy = self.contention.steps / self.contention.period
+                level *= np.where(self._contended(), 1 + busy * (self.contention.factor**power - 1), 1.0)
+            if self.drift.period:
+                phase = np.arange(self.drift.period) / self.drift.period
+                level *= np.where(self._drifting(), ((1 + (self.drift.factor - 1) * phase) ** power).mean(), 1.0)
+            moments.append(float(level.mean()))
+        return moments[0], moments[1]
+
+    def _noise_variance(self) -> float:
+        first, second = self._moments()
+        variance = ((self.std / self.mean) ** 2 * first**2 - (second - first**2)) / second
+        return 0.0 if abs(variance) < 1e-12 else variance
+
+
+def regimes(
+    *, num_workers: int, num_nodes: int, num_steps: int, mean: float, std: float, seed: int, **law: float
+) -> np.ndarray:
+    """Draws run-times of workers on nodes that fall into a slow regime and stay in it for a while.
+
+    Args:
+      num_workers: N.
+      num_nodes: how many nodes they live on.
+      num_steps: T, rows.
+      mean: of all run-times, seconds.
+      std: of all run-times, seconds.
+      seed: of the random numbers.
+      **law: what else `RegimeCluster` takes: `slow_factor`, `slow_share`, `slow_steps`, `warning_steps`, ...
+
+    Returns:
+      float64[T, N], seconds.
+
+    Raises:
+      ValueError: where a number is out of its range; `RegimeCluster` says which.
+
+    Example:
+      >>> regimes(num_workers=158, num_nodes=4, num_steps=200, mean=1.057, std=0.393, slow_factor=2.0, seed=0).shape
+      (200, 158)
+    """
+    known = {field.name for field in dataclasses.fields(RegimeCluster)}
+    for name, value in law.items():
+        if name not in known:
+            raise ValueError(f"{name}={value!r} must be one of {', '.join(sorted(known))}")
+    cluster = RegimeCluster(num_workers=num_workers, num_nodes=num_nodes, mean=mean, std=std, **law)
+    return cluster.draw(num_steps, seed=seed).runtimes

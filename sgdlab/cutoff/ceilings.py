@@ -1,0 +1,75 @@
+"""Predictors that nobody can deploy, to measure the others by: one knows the future, one the true law."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from sgdlab.cutoff import order_statistics
+from sgdlab.cutoff.predictor import Prediction
+from sgdlab.runtimes import checked
+
+
+class Oracle:
+    """Knows the run-times of every iteration beforehand.
+
+    Args:
+      runtimes: float64[T, N], seconds, those of the iterations that it predicts, in their order.
+
+    Example:
+      >>> predictor = Oracle(np.array([[1.0, 1.1, 9.0]]))
+      >>> predictor.predict(predictor.start(np.ones((20, 3)), seed=0)).cutoff
+      2
+    """
+
+    title = "oracle"
+
+    def __init__(self, runtimes: np.ndarray):
+        self._ordered = np.sort(checked(runtimes), axis=1)
+
+    def start(self, window: np.ndarray, *, seed: int) -> int:
+        """Which iteration comes next."""
+        del window, seed
+        return 0
+
+    def predict(self, state: int, *, rate: float | None = None) -> Prediction:
+        """What will be."""
+        return Prediction.of(self._ordered[state], np.zeros(self._ordered.shape[1]), rate)
+
+    def observe(self, state: int, runtimes: np.ndarray, cut_at: float) -> int:
+        """The next iteration."""
+        del runtimes, cut_at
+        return state + 1
+
+
+class Informed:
+    """Knows the true law of the cluster, and its hidden state as it was in the iteration before.
+
+    Args:
+      draw: (iteration, generator) -> float64[K, N], run-times of an iteration as the law has them, given the state
+        of the one before; `RegimeCluster.draw_next` makes them.
+
+    Example:
+      >>> predictor = Informed(lambda step, generator: np.array([[1.0, 1.1, 9.0]]))
+      >>> predictor.predict(predictor.start(np.ones((20, 3)), seed=0)).cutoff
+      2
+    """
+
+    title = "true law, regime one late"
+
+    def __init__(self, draw: Callable[[int, np.random.Generator], np.ndarray]):
+        self._draw = draw
+
+    def start(self, window: np.ndarray, *, seed: int) -> tuple[int, int]:
+        """Seed, and which iteration comes next."""
+        del window
+        return seed, 0
+
+    def predict(self, state: tuple[int, int], *, rate: float | None = None) -> Prediction:
+        """What is expected of the next iteration."""
+        samples = self._draw(state[1], np.random.default_rng(state))
+        return Prediction.of(*order_statistics.monte_carlo(samples), rate)
+
+    def observe(self, state: tuple[int, int], runtimes: np.ndarray, cut_at: float) -> tuple[int, int]:
+        """The next iteration."""
+        del runtimes, cut_at
+        return state[0], state[1] + 1

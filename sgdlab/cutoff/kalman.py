@@ -1,0 +1,161 @@
+"""A Kalman filter for each worker: its run-time is a level that comes back to its mean, and noise."""
+
+import dataclasses
+
+import numpy as np
+
+from sgdlab import arguments
+from sgdlab.cutoff import censoring, order_statistics
+from sgdlab.cutoff.predictor import Prediction
+from sgdlab.runtimes import checked
+
+_MEMORIES = (0.3, 0.6, 0.8, 0.9, 0.95, 0.98, 0.99)
+_SHARES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.98)
+
+
+@dataclasses.dataclass(frozen=True)
+class Law:
+    r"""What a Kalman filter knows of each worker.
+
+    .. math:: \ell_t = \phi \ell_{t-1} + \sqrt{s (1 - \phi^2)}\, \sigma\, u_t, \qquad
+        x_t = \mu + \ell_t + \sqrt{1 - s}\, \sigma\, v_t
+
+    Attributes:
+      mean: float64[N], seconds, mu.
+      std: float64[N], seconds, sigma.
+      memory: float64[N], phi.
+      share: float64[N], s, of the variance that is the level's.
+    """
+
+    mean: np.ndarray
+    std: np.ndarray
+    memory: np.ndarray
+    share: np.ndarray
+
+
+def fit(runtimes: np.ndarray) -> Law:
+    """Each worker's mean and deviation, and the memory and share of greatest likelihood on a grid.
+
+    Args:
+      runtimes: float64[T, N], seconds, complete.
+
+    Raises:
+      ValueError: where run-times are not positive and finite.
+
+    Example:
+      >>> from sgdlab import cluster
+      >>> fit(cluster.gamma(num_workers=3, num_gradients=50, seed=0)).memory.shape
+      (3,)
+    """
+    runtimes = checked(runtimes)
+    mean = runtimes.mean(axis=0)
+    std = np.maximum(runtimes.std(axis=0), 1e-3 * mean)
+    best = np.full(mean.size, -np.inf)
+    memory, share = np.zeros(mean.size), np.zeros(mean.size)
+    for phi in _MEMORIES:
+        for level in _SHARES:
+            law = Law(mean, std, np.full(mean.size, phi), np.full(mean.size, level))
+            likelihood = log_density(law, runtimes).sum(axis=0)
+            better = likelihood > best
+            best, memory, share = (
+                np.where(better, likelihood, best),
+                np.where(better, phi, memory),
+                np.where(better, level, share),
+            )
+    return Law(mean, std, memory, share)
+
+
+def log_density(law: Law, runtimes: np.ndarray) -> np.ndarray:
+    """One-step predictive log densities, float64[T, N], of complete run-times."""
+    state = _stationary(law)
+    densities = np.empty(runtimes.shape)
+    for step, row in enumerate(runtimes):
+        mean, variance = _predicted(law, state)
+        densities[step] = -((row - mean) ** 2) / (2 * variance) - np.log(2 * np.pi * variance) / 2
+        state = _after(law, state, row)
+    return densities
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Level:
+    """Expected level of the next step and its variance, float64[N] each."""
+
+    mean: np.ndarray
+    variance: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _State:
+    level: _Level
+    seed: int
+    step: int
+
+
+class Kalman:
+    """Predicts each worker by a Kalman filter of its own; order statistics are drawn from independent workers.
+
+    A worker that was cut off gets a run-time drawn from its own predicted distribution, truncated below.
+
+    Args:
+      law: of each worker, as `fit` makes it.
+      samples: K, draws for the order statistics.
+
+    Raises:
+      ValueError: at the start, where the law is of another number of workers.
+
+    Example:
+      >>> from sgdlab import cluster
+      >>> runtimes = cluster.gamma(num_workers=3, num_gradients=50, seed=0)
+      >>> predictor = Kalman(fit(runtimes))
+      >>> predictor.predict(predictor.start(runtimes[:20], seed=0)).mean.shape
+      (3,)
+    """
+
+    title = "Kalman"
+
+    def __init__(self, law: Law, *, samples: int = 64):
+        self._law = law
+        count = arguments.whole("samples", samples)
+        # The same draws for every prediction: what changes from one to the next is what was learned.
+        self._draws = np.random.default_rng(0).standard_normal((count, law.mean.size))
+
+    def start(self, window: np.ndarray, *, seed: int) -> _State:
+        """The state after a first window."""
+        workers = self._law.mean.size
+        if np.ndim(window) != 2 or np.shape(window)[1] != workers:
+            raise ValueError(f"window of shape {np.shape(window)} must have {workers} columns, the law's workers")
+        level = _stationary(self._law)
+        for row in window:
+            level = _after(self._law, level, row)
+        return _State(level, seed, 0)
+
+    def predict(self, state: _State, *, rate: float | None = None) -> Prediction:
+        """What is expected of the next iteration."""
+        mean, variance = _predicted(self._law, state.level)
+        draws = mean + np.sqrt(variance) * self._draws
+        return Prediction.of(*order_statistics.monte_carlo(np.maximum(draws, 0.01 * self._law.mean)), rate)
+
+    def observe(self, state: _State, runtimes: np.ndarray, cut_at: float) -> _State:
+        """The state after one more iteration."""
+        missing = np.isnan(runtimes)
+        mean, variance = _predicted(self._law, state.level)
+        filled = np.array(runtimes, float)
+        generator = np.random.default_rng((state.seed, state.step))
+        filled[missing] = censoring.truncated_normal(generator, mean[missing], np.sqrt(variance[missing]), cut_at)
+        return _State(_after(self._law, state.level, filled), state.seed, state.step + 1)
+
+
+def _stationary(law: Law) -> _Level:
+    return _Level(np.zeros_like(law.mean), law.share * law.std**2)
+
+
+def _predicted(law: Law, level: _Level) -> tuple[np.ndarray, np.ndarray]:
+    return law.mean + level.mean, level.variance + (1 - law.share) * law.std**2
+
+
+def _after(law: Law, level: _Level, runtimes: np.ndarray) -> _Level:
+    mean, variance = _predicted(law, level)
+    gain = level.variance / variance
+    updated = level.mean + gain * (runtimes - mean)
+    drift = law.share * (1 - law.memory**2) * law.std**2
+    return _Level(law.memory * updated, law.memory**2 * (1 - gain) * level.variance + drift)
