@@ -30,6 +30,8 @@ and none is tuned for a number of workers, so that what differs is the method:
 
 from ml_collections import ConfigDict, config_dict
 
+from sgdlab import machines
+
 
 def get_config() -> ConfigDict:
     """Returns the configuration; every entry can be set by a flag, as in --config.cluster.num_workers=16."""
@@ -65,7 +67,12 @@ def _cluster() -> ConfigDict:
     """The machines and the messages between them."""
     cluster = ConfigDict()
     cluster.num_workers = 8
-    cluster.heterogeneous = True  # machines of unequal speed
+    cluster.kind = "gamma"  # or regimes (below), or recorded (a trace)
+    cluster.trace = ""  # recorded: a file of steps x workers; sgdlab/cluster/recorded.py says in which forms
+    cluster.regimes = machines.regime_entries(
+        num_nodes=4, mean=1.057, std=0.393
+    )  # cluster/regimes.py says what each is
+    cluster.heterogeneous = True  # gamma: machines of unequal speed
     cluster.backups = 1  # of backup_workers: workers that an update does not wait for
 
     cluster.delays = ConfigDict()  # of servers' responses, for partial
@@ -91,6 +98,13 @@ def _protocol() -> ConfigDict:
     protocol.backward_share = 2 / 3
     protocol.gradients_per_update = 4  # softsync, rennala
     protocol.bound = 2  # bounded_staleness
+    protocol.predictor = "running_mean"  # cutoff: or elfving, deadline, static, deep_markov, oracle
+    protocol.predictor_window = 5  # running_mean, elfving, deadline: iterations that they look at
+    protocol.deviations = 2.0  # deadline: median absolute deviations above the median
+    protocol.cutoff = config_dict.placeholder(int)  # static: how many workers to wait for
+    protocol.model = ""  # deep_markov: a directory that experiments.cutoff.train has left
+    protocol.warm_up = 5  # cutoff: first updates, which wait for all; deep_markov needs its lag, 20
+    protocol.objective = "throughput"  # cutoff: of the iteration; or "rate", of the run
     protocol.max_delay = config_dict.placeholder(int)  # ringmaster; by default the number of workers
     protocol.average_staleness = config_dict.placeholder(float)  # simulated_staleness; by default workers - 1
     protocol.ramp_epochs = 3.0

@@ -25,13 +25,14 @@ CONFIG = config_flags.DEFINE_config_file("config", None, "Configuration file; it
 WORKDIR = flags.DEFINE_string("workdir", None, "Where to leave the results; by default as above.")
 
 
-def run(main: Callable[[Sequence[str]], None], usage: str, *, configured: bool = True) -> None:
+def run(main: Callable[[Sequence[str]], None], usage: str, *, configured: bool | str = True) -> None:
     """Parses flags and calls `main`; a UsageError is said in one line.
 
     Args:
       main: what to do.
       usage: the module's docstring, which --help begins with.
-      configured: the command takes a configuration; those that draw a paper's figure have their own.
+      configured: the command takes a configuration, by default this file, or configs/digits.py; those that draw a
+        paper's figure have their own.
     """
     app.run(lambda argv: _guarded(main, argv), flags_parser=lambda argv: _parsed(list(argv), usage, configured))
 
@@ -54,14 +55,15 @@ def _guarded(main: Callable[[Sequence[str]], None], argv: Sequence[str]) -> None
         sys.exit(130)
 
 
-def _parsed(argv: list[str], usage: str, configured: bool) -> list[str]:
+def _parsed(argv: list[str], usage: str, configured: bool | str) -> list[str]:
+    default = DEFAULT_CONFIG if configured is True else configured
     asks = {"--help", "-help", "-h", "--helpfull", "--helpshort"}
     given = [arg for arg in argv if arg not in asks]
     with_config = [arg for arg in given[1:] if re.split(r"[.=]", arg.lstrip("-"))[0] == "config"]
     if with_config and not configured:
         _fail(f"{with_config[0]} is not a flag of this command: it has its own configuration; --help lists its flags")
     if configured and not any(arg.lstrip("-").split("=")[0] == "config" for arg in given[1:]):
-        given.insert(1, f"--config={DEFAULT_CONFIG}")
+        given.insert(1, f"--config={default}")
     try:
         remaining = flags.FLAGS(given)
     except (AttributeError, KeyError) as error:
@@ -75,7 +77,7 @@ def _parsed(argv: list[str], usage: str, configured: bool) -> list[str]:
     except OSError:  # ml_collections reports a file that it could not load at its first use
         _fail(f"--config={config_flags.get_config_filename(flags.FLAGS['config'])} must be a configuration file")
     if asks & set(argv):
-        _help(usage, configured)
+        _help(usage, default)
         sys.exit(0)
     return remaining
 
@@ -92,19 +94,21 @@ def _fail(message: str) -> None:
     sys.exit(2)
 
 
-def _help(usage: str, configured: bool) -> None:
+def _help(usage: str, default_config: str | bool) -> None:
     print(f"{usage.strip()}\n\nFlags:")
     for flag in sorted(_own_flags(), key=lambda flag: flag.name):
-        if flag.name == "config" and not configured:
+        if flag.name == "config" and not default_config:
             continue
         default = f" (default: {flag.default_as_str})" if flag.default is not None else ""
-        default = f" (default: {DEFAULT_CONFIG})" if flag.name == "config" else default
+        default = f" (default: {default_config})" if flag.name == "config" else default
         print(f"  --{flag.name}: {flag.help}{default}")
-    if not configured:
+    if not default_config:
         return
     print("\nEntries of the configuration, each a flag:")
     for name, value in _entries(flags.FLAGS.config):
         print(f"  --config.{name}={value}")
+    if "method" not in flags.FLAGS.config:
+        return
     print("\nMethods:")
     for name, method in METHODS.items():
         print(f"  {name:<26} {method.title} ({method.source})")

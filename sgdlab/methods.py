@@ -81,6 +81,9 @@ METHODS = {
         "Backup workers", f"{_CHEN}, Alg. 3-4", rules.nag_asgd, protocol=waiting.backup_workers, averages=True
     ),
     "timeout": Method("Time-out", f"{_CHEN}, section 6", rules.linear_scaling, protocol=waiting.timeout),
+    "cutoff": Method(
+        "Cutoff SGD", "Teng and Wood 2018, Alg. 1", rules.nag_asgd, protocol=waiting.cutoff, averages=True
+    ),
     "partial": Method("PSP-SGD", "Weak synchronization, Alg. 1", rules.linear_scaling, protocol=waiting.partial),
     "rennala": Method(
         "Rennala SGD", "Tyurin and Richtarik 2023", rules.nag_asgd, protocol=waiting.rennala, averages=True

@@ -7,10 +7,11 @@ import math
 import numpy as np
 from ml_collections import ConfigDict
 
-from sgdlab import cluster, data, learning_rates, protocols, replay, validate
+from sgdlab import data, learning_rates, protocols, replay, validate
+from sgdlab.errors import UsageError
+from sgdlab.machines import MACHINES
 from sgdlab.methods import METHODS, Method
 from sgdlab.peer_schedule import PeerSchedule
-from sgdlab.seeds import seed_of
 from sgdlab.waiting import AnySchedule
 
 
@@ -69,7 +70,7 @@ def make_plan(config: ConfigDict) -> Plan:
     num_gradients = math.ceil(config.epochs * per_epoch)
     try:
         schedule = _schedule(config, method, num_gradients)
-    except protocols.NotEnoughRuntimes:
+    except (protocols.NotEnoughRuntimes, UsageError):
         raise
     except ValueError as error:
         raise validate.ConfigError(f"--config.protocol: {error}") from error
@@ -95,15 +96,8 @@ def gradients_per_update(schedule: AnySchedule) -> float:
 
 
 def _schedule(config: ConfigDict, method: Method, num_gradients: int) -> AnySchedule:
-    workers = config.cluster.num_workers
     return protocols.with_enough_rows(
         method.protocol(config, num_gradients),
-        lambda rows: cluster.gamma(
-            num_workers=workers,
-            num_gradients=rows,
-            heterogeneous=config.cluster.heterogeneous,
-            batch_size=config.batch_size,
-            seed=seed_of(config, "runtimes"),
-        ),
-        rows=2 * num_gradients // workers + 2,
+        lambda rows: MACHINES[config.cluster.kind](config, rows),
+        rows=2 * num_gradients // config.cluster.num_workers + 2,
     )

@@ -22,7 +22,7 @@ class NotEnoughRuntimes(ValueError):
         return self.args[0]
 
 
-def checked(runtimes: np.ndarray) -> np.ndarray:
+def checked(runtimes: np.ndarray, name: str = "runtimes") -> np.ndarray:
     """Returns run-times as float64[T, N].
 
     Raises:
@@ -30,16 +30,16 @@ def checked(runtimes: np.ndarray) -> np.ndarray:
     """
     array = np.asarray(runtimes, np.float64)
     if array.ndim != 2 or 0 in array.shape:
-        raise ValueError(f"runtimes of shape {array.shape} must have shape [T, N], with T and N at least 1")
+        raise ValueError(f"{name} of shape {array.shape} must have shape [T, N], with T and N at least 1")
     # One sum and one minimum are much faster than two masks, and NaN passes through both.
     with np.errstate(over="ignore"):
         total = array.sum()
     if not (array.min() > 0 and np.isfinite(total)):
         bad = np.argwhere(~(np.isfinite(array) & (array > 0)))
         if bad.size == 0:
-            raise ValueError("runtimes add up to more seconds than a float64 can hold")
+            raise ValueError(f"{name} add up to more seconds than a float64 can hold")
         row, worker = bad[0]
-        raise ValueError(f"runtimes[{row}, {worker}]={array[row, worker]} must be positive and finite")
+        raise ValueError(f"{name}[{row}, {worker}]={array[row, worker]} must be positive and finite")
     return array
 
 

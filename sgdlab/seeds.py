@@ -3,8 +3,8 @@
 import numpy as np
 from ml_collections import ConfigDict
 
-STREAMS = {"parameters": 0, "batches": 1, "runtimes": 2, "delays": 3, "partners": 4}
-"""What is random of a run: its network, the order of examples, machines, messages, and who averages with whom."""
+STREAMS = {"parameters": 0, "batches": 1, "runtimes": 2, "delays": 3, "partners": 4, "predictions": 5}
+"""What is random of a run: its network, the order of examples, machines, messages, partners and predictions."""
 
 
 def seed_of(config: ConfigDict, stream: str) -> int:

@@ -8,7 +8,8 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from sgdlab import waiting
+from sgdlab import machines, waiting
+from sgdlab.cutoff import OBJECTIVES
 from sgdlab.data import BUILDERS
 from sgdlab.errors import UsageError
 from sgdlab.learning_rates import DECAYS
@@ -33,8 +34,14 @@ def config(config: ConfigDict) -> None:
         _one_of(config, "mode", ("event", "wave"))
     for name, least in (("seed", 0), ("batch_size", 1), ("evaluations", 1), ("cluster.num_workers", 1)):
         _whole(config, name, least)
+    _one_of(config, "cluster.kind", machines.MACHINES)
+    if config.cluster.kind == "regimes":
+        machines.law(config.cluster)
+    if config.cluster.kind == "recorded" and not config.cluster.trace:
+        _refuse("cluster.trace", config.cluster.trace, "a recorded trace, where cluster.kind is recorded")
     _backups(config)
     _protocol(config)
+    _cutoff(config)
     _number(config, "epochs", above=0)
     _number(config, "target_accuracy", above=0, most=1)
     _number(config, "average_decay", least=0, below=1)
@@ -106,6 +113,26 @@ def _protocol(config: ConfigDict) -> None:
         _number(config, f"cluster.delays.{name}", least=0)
     _number(config, "cluster.delays.base_shape", above=0)
     _number(config, "cluster.delays.late_share", least=0, most=1)
+
+
+def _cutoff(config: ConfigDict) -> None:
+    workers = config.cluster.num_workers
+    _one_of(config, "protocol.predictor", waiting.PREDICTORS)
+    _one_of(config, "protocol.objective", OBJECTIVES)
+    _whole(config, "protocol.warm_up", 1)
+    _whole(config, "protocol.predictor_window", 1)
+    _number(config, "protocol.deviations")
+    if METHODS[config.method].protocol is not waiting.cutoff:
+        return
+    if config.protocol.predictor == "deep_markov" and not config.protocol.model:
+        _refuse(
+            "protocol.model",
+            config.protocol.model,
+            "a directory with a trained model; experiments.cutoff.train makes one",
+        )
+    given = config.protocol.cutoff
+    if config.protocol.predictor == "static" and (given is None or not 1 <= given <= workers):
+        _refuse("protocol.cutoff", given, f"from 1 to cluster.num_workers={workers}")
 
 
 def _value(config: ConfigDict, name: str) -> Any:

@@ -8,6 +8,8 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from sgdlab import cluster, protocols
+from sgdlab.cutoff import Deadline, DeepMarkov, Elfving, Oracle, Predictor, RunningMean, Static, TrainedModel
+from sgdlab.errors import UsageError
 from sgdlab.peer_schedule import PeerSchedule
 from sgdlab.schedule import Schedule
 from sgdlab.seeds import seed_of
@@ -117,6 +119,46 @@ def simulated_staleness(config: ConfigDict, num_gradients: int) -> Protocol:
         return dataclasses.replace(schedule, started=started, arrived=ends[:, None], applied=ends[:, None])
 
     return on_clock
+
+
+def cutoff(config: ConfigDict, num_gradients: int) -> Protocol:
+    """Some are not waited for: as many as a predictor says, update by update."""
+    wait = config.protocol
+
+    def protocol(runtimes: np.ndarray) -> Schedule:
+        predictor = PREDICTORS[wait.predictor](config, runtimes)
+        schedule, _ = protocols.cutoff(
+            runtimes, predictor, window=wait.warm_up, objective=wait.objective, seed=seed_of(config, "predictions")
+        )
+        return schedule
+
+    return _rounds(protocol, num_gradients)
+
+
+def _deep_markov(config: ConfigDict, runtimes: np.ndarray) -> Predictor:
+    del runtimes
+    try:
+        return _trained(config.protocol.model)
+    except ValueError as error:
+        raise UsageError(f"--config.protocol.model: {error}") from error
+
+
+@functools.cache
+def _trained(path: str) -> DeepMarkov:
+    return DeepMarkov(TrainedModel.load(path))
+
+
+PREDICTORS: dict[str, Callable[[ConfigDict, np.ndarray], Predictor]] = {
+    "running_mean": lambda config, runtimes: RunningMean(window=config.protocol.predictor_window),
+    "elfving": lambda config, runtimes: Elfving(window=config.protocol.predictor_window),
+    "deadline": lambda config, runtimes: Deadline(
+        deviations=config.protocol.deviations, window=config.protocol.predictor_window
+    ),
+    "static": lambda config, runtimes: Static(config.protocol.cutoff),
+    "deep_markov": _deep_markov,
+    "oracle": lambda config, runtimes: Oracle(np.concatenate([runtimes[config.protocol.warm_up :], runtimes[-1:]])),
+}
+"""Predictors of the cutoff by name: configuration and run-times (which only the oracle looks at) -> predictor."""
 
 
 def gossip(config: ConfigDict, num_gradients: int, *, kind: str) -> Protocol:

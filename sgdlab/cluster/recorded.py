@@ -1,5 +1,6 @@
 """Run-times that were recorded on a real cluster, or by a schedule of the lab: read, checked, written."""
 
+import csv
 import dataclasses
 import itertools
 import os
@@ -9,7 +10,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
@@ -23,6 +23,9 @@ OPERATIONS = ("dp_rank", "stage", "step", "optype", "duration")
 """Columns of a table of operations."""
 
 _COMPUTE = "-compute"
+_MISSING = ("", "na", "nan", "null", "none")
+_MOST_WHOLE = 2.0**53
+"""Larger whole numbers are not all floats."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -63,17 +66,17 @@ class Recording:
         return Recording(self.runtimes[whole], self.steps[whole], self.workers)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes a long table, Parquet or CSV by the ending of the path; missing run-times have no row.
+        """Writes a long table, Parquet or CSV by the ending of the path; missing run-times have a row without duration.
 
         Raises:
           ValueError: where the ending is neither.
         """
-        row, worker = np.nonzero(~np.isnan(self.runtimes))
+        steps, workers = self.runtimes.shape
         table = pa.table(
             {
-                "worker": pa.array(np.array(self.workers, object)[worker], pa.string()),
-                "step": self.steps[row],
-                "duration": self.runtimes[row, worker],
+                "worker": pa.array(list(self.workers) * steps, pa.string()),
+                "step": np.repeat(self.steps, workers),
+                "duration": pa.array(self.runtimes.ravel(), from_pandas=True),  # NaN becomes null, an empty cell
             }
         )
         _write(table, pathlib.Path(path))
@@ -123,10 +126,11 @@ def recorded(path: str | os.PathLike[str]) -> Recording:
       language-model jobs. A data-parallel worker's run-time is the sum of its `*-compute` operations in a stage, the
       largest over the stages.
     * A wide CSV, one row a step and one column a worker; a column `step` numbers the steps. Its first line names the
-      workers, unless all of it are numbers with a fraction or an exponent.
+      workers, unless one of them is a number with a fraction or an exponent.
     * `.npy`: an array of steps x workers.
 
-    An empty cell or NaN is a run-time that is missing. Nothing is unpickled.
+    An empty cell, NaN or NA is a run-time that is missing. Nothing is unpickled. Errors name rows by the line of a CSV
+    file, from 1 in Parquet, from 0 in an array.
 
     Args:
       path: of the file; its ending says the format.
@@ -151,14 +155,15 @@ def recorded(path: str | os.PathLike[str]) -> Recording:
     if not path.is_file():
         raise FileNotFoundError(f"path={str(path)!r} must be a file")
     readers = {".parquet": _parquet, ".csv": _csv, ".npy": _npy}
-    if path.suffix not in readers:
+    ending = path.suffix.lower()
+    if ending not in readers:
         raise ValueError(f"path={str(path)!r} must end in {', '.join(readers)}")
     try:
-        return readers[path.suffix](path)
+        return readers[ending](path)
     except _BadTrace as error:
         raise ValueError(f"path={str(path)!r}: {error}") from None
-    except (pa.ArrowException, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"path={str(path)!r} cannot be read as {path.suffix}: {error}") from error
+    except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError, zipfile.BadZipFile) as error:
+        raise ValueError(f"path={str(path)!r} cannot be read as {ending}: {error}") from error
 
 
 class _BadTrace(ValueError):
@@ -173,153 +178,202 @@ def _npy(path: pathlib.Path) -> Recording:
     if not isinstance(array, np.ndarray) or array.ndim != 2 or 0 in array.shape or array.dtype.kind not in "fiu":
         shape = getattr(array, "shape", None)
         raise _BadTrace(f"an array of shape {shape} must be numbers of shape [steps, workers]")
-    return _wide(array.astype(np.float64), np.arange(len(array)), [str(i) for i in range(array.shape[1])])
+    rows = np.arange(len(array))
+    return _wide(array.astype(np.float64), rows, [str(i) for i in range(array.shape[1])], rows)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Table:
+    """Columns by name, as numbers or as text, and what users call each row: a line of the file, or a row's number."""
+
+    columns: dict[str, np.ndarray | list[str | None]]
+    rows: np.ndarray
+
+    def find(self, names: Sequence[str]) -> dict[str, str]:
+        """The columns that have these names, in capitals or not."""
+        known = {column.lower(): column for column in self.columns}
+        return {name: known[name] for name in names if name in known}
+
+    def numbers(self, name: str) -> np.ndarray:
+        """A column as float64; what is empty is NaN."""
+        column = self.columns[name]
+        if isinstance(column, np.ndarray):
+            return column
+        values = np.full(len(column), np.nan)
+        for place, cell in enumerate(column):
+            if cell is None or cell.strip().lower() in _MISSING:
+                continue
+            if not _is_number(cell):
+                raise _BadTrace(f"row {self.rows[place]}, column {name!r} is {cell!r}; it must be a number")
+            values[place] = float(cell)
+        return values
+
+    def wholes(self, name: str) -> np.ndarray:
+        """A column as int64."""
+        values = self.numbers(name)
+        bad = np.flatnonzero(~(np.isfinite(values) & (values == np.floor(values)) & (np.abs(values) < _MOST_WHOLE)))
+        if bad.size:
+            where = f"row {self.rows[bad[0]]}, column {name!r}"
+            raise _BadTrace(f"{where} is {values[bad[0]]:g}; it must be a whole number below 2^53")
+        return values.astype(np.int64)
+
+    def texts(self, name: str) -> list[str]:
+        """A column of names."""
+        column = self.columns[name]
+        if isinstance(column, np.ndarray):
+            column = [f"{value:g}" if not np.isnan(value) else None for value in column]
+        for place, cell in enumerate(column):
+            if cell is None or not cell.strip():
+                raise _BadTrace(f"row {self.rows[place]}, column {name!r} is empty; it must be a name")
+        return [cell.strip() for cell in column]
 
 
 def _csv(path: pathlib.Path) -> Recording:
-    with path.open(encoding="utf-8-sig", errors="replace") as file:
-        header = next(file, "").rstrip("\r\n").split(",")
-    headless = all(_is_number(cell) and not cell.strip().isdecimal() for cell in header)
-    names = [str(i) for i in range(len(header))] if headless else None
-    if names is None and (repeated := {cell for cell in header if header.count(cell) > 1}):
-        raise _BadTrace(f"column {sorted(repeated)[0]!r} must not stand twice")
-    table = pa.csv.read_csv(
-        path,
-        read_options=pa.csv.ReadOptions(column_names=names),
-        # As text: what is no number is then refused by its row and column, in our words.
-        convert_options=pa.csv.ConvertOptions(
-            column_types=dict.fromkeys(names or [cell.strip('"') for cell in header], pa.string())
-        ),
-    )
-    return _table(table, first_line=1 if headless else 2)
+    rows: list[int] = []
+    cells: list[list[str]] = []
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.reader(file)
+        try:
+            header = [cell.strip() for cell in next((line for line in reader if any(line)), [])]
+            for line in reader:
+                rows.append(reader.line_num)
+                cells.append(line)
+        except csv.Error as error:
+            raise _BadTrace(f"row {reader.line_num} cannot be read: {error}") from error
+    if any(_is_number(cell) and not cell.isdecimal() for cell in header):  # run-times, not names
+        rows, cells = [1, *rows], [header, *cells]
+        header = [str(i) for i in range(len(header))]
+    rows, cells = _without_blanks(rows, cells, len(header))
+    for row, line in zip(rows, cells, strict=True):
+        if len(line) != len(header):
+            raise _BadTrace(f"row {row} has {len(line)} columns; it must have {len(header)}, as the first line")
+    if header and not header[-1] and all(not line[-1].strip() for line in cells):  # every line ends in a comma
+        header, cells = header[:-1], [line[:-1] for line in cells]
+    for place, name in enumerate(header):
+        if not name:
+            raise _BadTrace(f"column {place + 1} must have a name in the first line")
+        if header.count(name) > 1:
+            raise _BadTrace(f"column {name!r} must not stand twice")
+    columns = [list(column) for column in zip(*cells, strict=True)] or [[] for _ in header]
+    return _by_columns(_Table(dict(zip(header, columns, strict=True)), np.array(rows, int)))
+
+
+def _without_blanks(rows: list[int], cells: list[list[str]], width: int) -> tuple[list[int], list[list[str]]]:
+    """Blank lines say nothing; but of a single worker one between others is a run-time that is missing."""
+    while cells and not any(cell.strip() for cell in cells[-1]):
+        rows, cells = rows[:-1], cells[:-1]
+    if width == 1:
+        return rows, [line or [""] for line in cells]
+    kept = [place for place, line in enumerate(cells) if line]
+    return [rows[place] for place in kept], [cells[place] for place in kept]
 
 
 def _parquet(path: pathlib.Path) -> Recording:
-    return _table(pa.parquet.read_table(path), first_line=1)
+    table = pa.parquet.read_table(path)
+    columns: dict[str, np.ndarray | list[str | None]] = {}
+    for name in table.column_names:
+        column = table[name].combine_chunks()
+        kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+        if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+            columns[name] = column.cast(pa.string()).to_pylist()
+        elif pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind):
+            columns[name] = np.asarray(column.cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
+        elif name.lower() in {*LONG, *OPERATIONS}:
+            raise _BadTrace(f"row 1, column {name!r} of type {column.type} must be numbers")
+    if not columns:
+        raise _BadTrace("must have columns of numbers")
+    return _by_columns(_Table(columns, np.arange(1, table.num_rows + 1)))
 
 
-def _table(table: pa.Table, first_line: int) -> Recording:
-    """By its columns. `first_line` is what users call the first row: a line of the file, or a row of the table."""
-    if table.num_rows == 0:
+def _by_columns(table: _Table) -> Recording:
+    if table.rows.size == 0:
         raise _BadTrace("must have rows below its header")
-    columns = set(table.column_names)
-    if set(OPERATIONS) <= columns:
-        return _operations(table, first_line)
-    if set(LONG) <= columns:
-        return _long(table, first_line)
-    if part := sorted(columns & {*LONG, *OPERATIONS} - {"step"}):
-        missing = [name for name in LONG if name not in columns]
+    if len(operations := table.find(OPERATIONS)) == len(OPERATIONS):
+        return _operations(table, operations)
+    if len(long := table.find(LONG)) == len(LONG):
+        return _long(table, long)
+    if part := sorted(table.find([name for name in {*LONG, *OPERATIONS} if name != "step"])):
+        missing = [name for name in LONG if name not in long]
         raise _BadTrace(f"column {part[0]!r} must come with {', '.join(missing)}: {', '.join(LONG)} make a long table")
-    steps = np.arange(table.num_rows)
-    if "step" in columns:
-        steps = _whole(table, "step", first_line)
+    steps = np.arange(table.rows.size)
+    if step := table.find(["step"]).get("step"):
+        steps = table.wholes(step)
         if repeated := [i for i, (a, b) in enumerate(itertools.pairwise(steps), 1) if b <= a]:
-            raise _BadTrace(f"row {first_line + repeated[0]}, column 'step' must rise, not be {steps[repeated[0]]}")
-    names = [name for name in table.column_names if name != "step"]
+            raise _BadTrace(f"row {table.rows[repeated[0]]}, column 'step' must rise, not be {steps[repeated[0]]}")
+    names = [name for name in table.columns if name != step]
     if not names:
         raise _BadTrace("must have a column for each worker")
-    values = np.stack([_numbers(table, name, first_line) for name in names], axis=1)
-    return _wide(values, steps, names, first_line)
+    return _wide(np.stack([table.numbers(name) for name in names], axis=1), steps, names, table.rows)
 
 
-def _wide(values: np.ndarray, steps: np.ndarray, names: Sequence[str], first_line: int = 0) -> Recording:
+def _wide(values: np.ndarray, steps: np.ndarray, names: Sequence[str], rows: np.ndarray) -> Recording:
     bad = np.argwhere(~np.isnan(values) & ~((values > 0) & np.isfinite(values)))
     if bad.size:
         row, column = bad[0]
-        where = f"row {first_line + row}, column {names[column]!r}"
+        where = f"row {rows[row]}, column {names[column]!r}"
         raise _BadTrace(f"{where} is {values[row, column]:g}; a run-time must be positive and finite")
     if np.isnan(values).all():
         raise _BadTrace("must have run-times; all are missing")
     return Recording(values, steps, tuple(names))
 
 
-def _long(table: pa.Table, first_line: int) -> Recording:
-    duration = _numbers(table, "duration", first_line)
-    _check_durations(duration, first_line)
-    workers, worker = _names(table, "worker", first_line)
-    steps, step = np.unique(_whole(table, "step", first_line), return_inverse=True)
-    phases, phase = (
-        _names(table, "phase", first_line) if "phase" in table.column_names else (("",), np.zeros_like(step))
-    )
-    cell = (step * len(workers) + worker) * len(phases) + phase
-    _, first, count = np.unique(cell, return_index=True, return_counts=True)
+def _long(table: _Table, columns: dict[str, str]) -> Recording:
+    duration = table.numbers(columns["duration"])
+    _check_durations(duration, table.rows)
+    workers, worker = _ordered(table.texts(columns["worker"]))
+    steps, step = np.unique(table.wholes(columns["step"]), return_inverse=True)
+    phase_column = table.find(["phase"]).get("phase")
+    phases, phase = _ordered(table.texts(phase_column)) if phase_column else (("",), np.zeros_like(step))
+    part = (step * len(workers) + worker) * len(phases) + phase
+    _, first, count = np.unique(part, return_index=True, return_counts=True)
     if (count > 1).any():
-        again = int(np.flatnonzero(cell == cell[first[count > 1][0]])[1])
+        again = int(np.flatnonzero(part == part[first[count > 1][0]])[1])
         raise _BadTrace(
-            f"row {first_line + again}, column 'worker': worker {workers[worker[again]]!r} already has a run-time in "
+            f"row {table.rows[again]}, column 'worker': worker {workers[worker[again]]!r} already has a run-time in "
             f"step {steps[step[again]]}; a column `phase` tells its parts apart"
         )
     runtimes = np.zeros((steps.size, len(workers)))
     seen = np.zeros(runtimes.shape, bool)
-    np.add.at(runtimes, (step, worker), duration)  # NaN stays NaN: a step with an unknown phase is unknown
+    with np.errstate(over="ignore"):
+        np.add.at(runtimes, (step, worker), duration)  # NaN stays NaN: a step with an unknown phase is unknown
     seen[step, worker] = True
-    return _wide(np.where(seen, runtimes, np.nan), steps, workers, first_line)
+    bad = np.flatnonzero(~(np.isnan(runtimes) | (np.isfinite(runtimes) & (runtimes > 0)))[step, worker])
+    if bad.size:
+        total = runtimes[step[bad[0]], worker[bad[0]]]
+        told = f"adds up to {total:g}" if phase_column else f"is {total:g}"
+        raise _BadTrace(f"row {table.rows[bad[0]]}, column 'duration' {told}; a run-time must be positive and finite")
+    return _wide(np.where(seen, runtimes, np.nan), steps, workers, steps)
 
 
-def _operations(table: pa.Table, first_line: int) -> Recording:
-    kind = table["optype"].cast(pa.string())
-    rows = np.flatnonzero(pc.fill_null(pc.ends_with(kind, _COMPUTE), False).to_numpy(zero_copy_only=False))
+def _operations(table: _Table, columns: dict[str, str]) -> Recording:
+    kinds = table.columns[columns["optype"]]
+    rows = np.flatnonzero([isinstance(kind, str) and kind.strip().endswith(_COMPUTE) for kind in kinds])
     if rows.size == 0:
         raise _BadTrace(f"column 'optype' must have operations that end in {_COMPUTE!r}")
-    duration = _numbers(table, "duration", first_line)[rows]
-    _check_durations(duration, first_line, rows)
-    indices = {}
-    for name in ("dp_rank", "stage", "step"):
-        indices[name] = np.unique(_whole(table, name, first_line)[rows], return_inverse=True)
-    shape = tuple(indices[name][0].size for name in ("step", "dp_rank", "stage"))
-    busy = np.zeros(shape)
-    np.add.at(busy, tuple(indices[name][1] for name in ("step", "dp_rank", "stage")), duration)
-    slowest = busy.max(axis=2)
-    workers = [str(rank) for rank in indices["dp_rank"][0]]
-    return _wide(np.where(slowest > 0, slowest, np.nan), indices["step"][0], workers, first_line)
+    duration = table.numbers(columns["duration"])[rows]
+    _check_durations(duration, table.rows[rows])
+    found = {
+        name: np.unique(table.wholes(columns[name])[rows], return_inverse=True) for name in ("step", "dp_rank", "stage")
+    }
+    busy = np.zeros([names.size for names, _ in found.values()])
+    np.add.at(busy, tuple(index for _, index in found.values()), duration)
+    slowest = busy.max(axis=2)  # a NaN among a stage's operations makes the step unknown
+    steps, workers = found["step"][0], [str(rank) for rank in found["dp_rank"][0]]
+    return _wide(np.where(slowest == 0, np.nan, slowest), steps, workers, steps)
 
 
-def _check_durations(duration: np.ndarray, first_line: int, rows: np.ndarray | None = None) -> None:
+def _check_durations(duration: np.ndarray, rows: np.ndarray) -> None:
     bad = np.flatnonzero(~np.isnan(duration) & ~((duration >= 0) & np.isfinite(duration)))
     if bad.size:
-        row = first_line + (bad[0] if rows is None else rows[bad[0]])
-        raise _BadTrace(f"row {row}, column 'duration' is {duration[bad[0]]:g}; a run-time must be positive and finite")
+        where = f"row {rows[bad[0]]}, column 'duration'"
+        raise _BadTrace(f"{where} is {duration[bad[0]]:g}; a run-time must be positive and finite")
 
 
-def _numbers(table: pa.Table, name: str, first_line: int) -> np.ndarray:
-    """A column as float64; what is empty is NaN."""
-    column = table[name].combine_chunks()
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        values = np.full(len(column), np.nan)
-        for row, cell in enumerate(column.to_pylist()):
-            if cell is None or not cell.strip():
-                continue
-            if not _is_number(cell):
-                raise _BadTrace(f"row {first_line + row}, column {name!r} is {cell!r}; it must be a number")
-            values[row] = float(cell)
-        return values
-    if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
-        raise _BadTrace(f"row {first_line}, column {name!r} of type {column.type} must be numbers")
-    return np.asarray(column.cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
-
-
-def _whole(table: pa.Table, name: str, first_line: int) -> np.ndarray:
-    values = _numbers(table, name, first_line)
-    bad = np.flatnonzero(~(np.isfinite(values) & (values == np.floor(values)) & (np.abs(values) < 2.0**53)))
-    if bad.size:
-        raise _BadTrace(f"row {first_line + bad[0]}, column {name!r} is {values[bad[0]]:g}; it must be a whole number")
-    return values.astype(np.int64)
-
-
-def _names(table: pa.Table, name: str, first_line: int) -> tuple[tuple[str, ...], np.ndarray]:
-    """Names in their order (numbers by their size), and the index of each row's."""
-    column = table[name].combine_chunks().cast(pa.string())
-    cells = column.to_pylist()
-    for row, cell in enumerate(cells):
-        if cell is None or not cell.strip():
-            raise _BadTrace(f"row {first_line + row}, column {name!r} is empty; it must be a name")
-    names, index = np.unique(np.array(cells), return_inverse=True)
-    order = sorted(
-        range(names.size), key=lambda i: (0, int(names[i]), "") if names[i].isdecimal() else (1, 0, names[i])
-    )
-    place = np.empty(names.size, int)
-    place[order] = np.arange(names.size)
-    return tuple(str(names[i]) for i in order), place[index]
+def _ordered(cells: Sequence[str]) -> tuple[tuple[str, ...], np.ndarray]:
+    """The names among cells in their order (numbers by their size), and each cell's place in it."""
+    names = sorted(set(cells), key=lambda name: (not name.isdecimal(), len(name) if name.isdecimal() else 0, name))
+    place = {name: i for i, name in enumerate(names)}
+    return tuple(names), np.array([place[cell] for cell in cells])
 
 
 def _is_number(cell: str) -> bool:

@@ -125,6 +125,9 @@ class RegimeCluster:
     minimum: float = 0.05
 
     def __post_init__(self) -> None:
+        for name, kind in (("contention", Contention), ("drift", Drift)):
+            if not isinstance(getattr(self, name), kind):
+                raise ValueError(f"{name}={getattr(self, name)!r} must be a {kind.__name__}")
         arguments.whole("num_workers", self.num_workers)
         arguments.whole("num_nodes", self.num_nodes, most=self.num_workers, why="every node has a worker")
         for name in ("mean", "std", "minimum", "slow_factor"):
@@ -133,6 +136,8 @@ class RegimeCluster:
         arguments.real("slow_share", self.slow_share, least=0, most=1)
         arguments.whole("warning_steps", self.warning_steps, least=0)
         arguments.whole("slow_until", self.slow_until, least=0)
+        arguments.whole("contention.nodes", self.contention.nodes, least=0, most=max(self.num_nodes, 1))
+        arguments.whole("drift.workers", self.drift.workers, least=0, most=self.num_nodes, why="one a node")
         for name in ("warning_rise", "node_share"):
             arguments.real(name, getattr(self, name), least=0, most=1)
         arguments.real("node_memory", self.node_memory, least=0, most=1 - 1e-9)
@@ -208,10 +213,14 @@ class RegimeCluster:
         Returns:
           float64[K, N], seconds: independent draws; the nodes' noise is that of a long run.
         """
+        arguments.whole("step", step, most=len(run.states))
+        arguments.whole("num_samples", num_samples)
         nodes, workers = self.num_nodes, self.num_workers
         states = self._next(
             np.broadcast_to(run.states[step - 1], (num_samples, nodes)), generator.random((num_samples, nodes))
         )
+        if step <= self.slow_until:
+            states[:, 0] = self.warning_steps + 1 if step < self.slow_until else 0
         level = self._levels(states, np.full(num_samples, step), run.offsets)
         shared = generator.standard_normal((num_samples, nodes))
         return self._runtimes(level, shared, generator.standard_normal((num_samples, workers)))

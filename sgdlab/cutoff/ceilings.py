@@ -27,8 +27,15 @@ class Oracle:
         self._ordered = np.sort(checked(runtimes), axis=1)
 
     def start(self, window: np.ndarray, *, seed: int) -> int:
-        """Which iteration comes next."""
-        del window, seed
+        """Which iteration comes next.
+
+        Raises:
+          ValueError: where the window is of another number of workers.
+        """
+        del seed
+        workers = self._ordered.shape[1]
+        if np.ndim(window) != 2 or np.shape(window)[1] != workers:
+            raise ValueError(f"window of shape {np.shape(window)} must have {workers} columns, as runtimes has")
         return 0
 
     def predict(self, state: int, *, rate: float | None = None) -> Prediction:
@@ -36,8 +43,19 @@ class Oracle:
         return Prediction.of(self._ordered[state], np.zeros(self._ordered.shape[1]), rate)
 
     def observe(self, state: int, runtimes: np.ndarray, cut_at: float) -> int:
-        """The next iteration."""
-        del runtimes, cut_at
+        """The next iteration.
+
+        Raises:
+          ValueError: where the run-times are not those that were foreseen, as where the oracle was given the first
+            window too.
+        """
+        del cut_at
+        came = np.sort(runtimes[~np.isnan(runtimes)])
+        if not np.array_equal(came, self._ordered[state, : came.size]):
+            raise ValueError(
+                f"runtimes of the oracle's iteration {state} must be those that came: give it the iterations after the "
+                "first window"
+            )
         return state + 1
 
 

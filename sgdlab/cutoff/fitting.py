@@ -2,9 +2,9 @@
 
 import dataclasses
 import functools
+import hashlib
 import math
 import os
-import pathlib
 from collections.abc import Callable
 from typing import Any
 
@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from numpyro.infer import SVI, Trace_ELBO
-from orbax.checkpoint import v1 as ocp
 
 from sgdlab import arguments
+from sgdlab.cutoff.checkpoints import Checkpoints
 from sgdlab.cutoff.model import Architecture, WindowModel
 from sgdlab.cutoff.trained import TrainedModel
 from sgdlab.runtimes import checked
@@ -90,7 +90,8 @@ def fit(
       The trained model.
 
     Raises:
-      ValueError: where there are too few steps, or run-times are not positive and finite.
+      ValueError: where there are too few steps, run-times are not positive and finite, or checkpoints are of another
+        training.
 
     Source: Teng and Wood 2018, section 3.1.3.
 
@@ -104,16 +105,19 @@ def fit(
     train, validation, divisor = _split(runtimes, widths.lag, fitting.validation_share)
     model = WindowModel(train.shape[1], widths, seed=seed)
     training = _Training(model, fitting, widths.lag, jnp.asarray(train, float), jnp.asarray(validation, float), seed)
-    progress = training.begin()
-    keeper = ocp.training.Checkpointer(pathlib.Path(checkpoints).absolute()) if checkpoints else None
-    if keeper is not None and keeper.latest is not None:
-        progress = keeper.load(keeper.latest, progress)
-    while not training.is_done(progress):
-        progress = training.advance(progress)
-        if keeper is not None:
+    settings = {
+        "widths": dataclasses.asdict(widths),
+        "fitting": dataclasses.asdict(fitting),
+        "seed": seed,
+        "runtimes": hashlib.sha256(np.ascontiguousarray(runtimes, np.float64).tobytes()).hexdigest(),
+    }
+    with Checkpoints(checkpoints, settings) as keeper:
+        progress = keeper.latest(training.begin())
+        while not training.is_done(progress):
+            progress = training.advance(progress)
             keeper.save(int(progress["step"]), progress)
-        if report is not None:
-            report(training.history(progress)[-1])
+            if report is not None:
+                report(training.history(progress)[-1])
     parameters = jax.tree.map(np.asarray, progress["best"])
     return TrainedModel(widths, train.shape[1], divisor, parameters, training.history(progress))
 
@@ -135,8 +139,10 @@ class _Training:
         self._fitting, self._lag, self._train = fitting, lag, train
         self._key = jax.random.key(seed)
         rate = optax.cosine_decay_schedule(fitting.learning_rate, fitting.steps, alpha=0.05)
-        optimizer = optax.chain(optax.clip_by_global_norm(fitting.clip), optax.adam(rate))
         self._per_value = lag * train.shape[1]
+        # SVI's loss is a sum; what is clipped is the gradient per value, so that only outliers are.
+        per_value = optax.scale(1 / (fitting.batch * self._per_value))
+        optimizer = optax.chain(per_value, optax.clip_by_global_norm(fitting.clip), optax.adam(rate))
         self._svi = SVI(model.model, model.guide, optimizer, Trace_ELBO())
         last = validation.shape[0] - lag
         starts = jnp.asarray(np.unique(np.linspace(0, last, min(last + 1, _MOST_WINDOWS)).astype(int)))
@@ -146,7 +152,7 @@ class _Training:
         state = self._svi.init(self._key, self._validation)
         looks = -(-self._fitting.steps // self._fitting.every)
         return {
-            "step": np.int64(0),
+            "step": np.asarray(0),
             "optimizer": state.optim_state,
             "best": self._svi.get_params(state)["parameters"],
             "looks": np.full((looks, len(_LOOK)), np.nan),
@@ -155,7 +161,7 @@ class _Training:
     def advance(self, progress: dict[str, Any]) -> dict[str, Any]:
         """So many steps as there are from one look to the next, and the look."""
         state, elbo, validation_elbo = self._advance(progress["optimizer"], progress["step"])
-        step = progress["step"] + self._fitting.every
+        step = np.asarray(progress["step"] + self._fitting.every)
         looks = np.array(progress["looks"])
         at = int(step) // self._fitting.every - 1
         looks[at] = step, elbo, validation_elbo

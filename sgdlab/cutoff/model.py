@@ -14,6 +14,11 @@ from sgdlab import arguments
 
 MeanAndStd = tuple[jax.Array, jax.Array]
 
+_CENTER = 0.5
+"""Normalised run-times are about a half. Layers that read all of them read the difference, which their biases could
+learn too: else one step of Adam, which moves every weight alike, moves a sum over all workers so far that rectified
+units of a whole layer are pushed below zero, and never come back."""
+
 _LEAST_STD = 1e-3
 """Of normalised run-times and of states: densities stay finite where a worker's times never vary."""
 
@@ -63,9 +68,9 @@ class Transition(nnx.Module):
     def __init__(self, widths: Architecture, *, rngs: nnx.Rngs):
         # Both perceptrons read z: their hidden layers are one.
         self.hidden = nnx.Linear(widths.state, 2 * widths.gate, rngs=rngs)
-        self.gate = nnx.Linear(widths.gate, widths.state, rngs=rngs)
         self.proposed = nnx.Linear(widths.gate, widths.state, rngs=rngs)
-        # What is there stays: a cluster is most often as it was.
+        # At first nearly all of a state stays: a cluster is most often as it was.
+        self.gate = nnx.Linear(widths.gate, widths.state, bias_init=nnx.initializers.constant(-2.0), rngs=rngs)
         self.linear = nnx.Linear(widths.state, widths.state, kernel_init=_identity, rngs=rngs)
         self.std = nnx.Linear(widths.state, widths.state, bias_init=nnx.initializers.constant(-1.0), rngs=rngs)
 
@@ -84,8 +89,7 @@ class Emission(nnx.Module):
     """
 
     def __init__(self, num_workers: int, widths: Architecture, *, rngs: nnx.Rngs):
-        # Normalised run-times are about a half.
-        half, fifth = nnx.initializers.constant(0.5), nnx.initializers.constant(-1.5)
+        half, fifth = nnx.initializers.constant(_CENTER), nnx.initializers.constant(-1.5)
         self.inner = nnx.Linear(widths.state, widths.emission, rngs=rngs)
         self.mean = nnx.Linear(widths.emission, num_workers, bias_init=half, rngs=rngs)
         self.hidden = nnx.Linear(num_workers, widths.scale, rngs=rngs)
@@ -94,7 +98,7 @@ class Emission(nnx.Module):
     def __call__(self, z: jax.Array) -> MeanAndStd:
         """float[..., Z] -> mean and standard deviation of normalised run-times, float[..., N]."""
         mean = self.mean(self.inner(z))
-        return mean, _std(self.std(jax.nn.relu(self.hidden(mean))))
+        return mean, _std(self.std(jax.nn.relu(self.hidden(mean - _CENTER))))
 
 
 class Guide(nnx.Module):
@@ -124,7 +128,7 @@ class Guide(nnx.Module):
           float[..., L, R]: at step t, the left network's memory of x up to t (literal: up to t - 1) plus the right
           network's of x from the last back to t + 1.
         """
-        left, right = jnp.split(self.inputs(windows), 2, axis=-1)
+        left, right = jnp.split(self.inputs(windows - _CENTER), 2, axis=-1)
         # One scan for both: the right one reads the window from its end.
         steps = jnp.moveaxis(jnp.stack([left, jnp.flip(right, axis=-2)]), -2, 0)
 

@@ -86,12 +86,13 @@ def run_online(
     """
     runtimes = checked(runtimes)
     arguments.one_of("objective", objective, OBJECTIVES)
+    arguments.whole("seed", seed, least=0)
     steps, workers = runtimes.shape
     if history is None:
         warm_up = min(arguments.whole("window", window), steps)
         history = runtimes[:warm_up]
     else:
-        warm_up, history = 0, checked(history)
+        warm_up, history = 0, checked(history, name="history")
         if history.shape[1] != workers:
             raise ValueError(f"history of shape {history.shape} must have {workers} columns, as runtimes has")
     observed = np.sort(runtimes, axis=1)
@@ -103,6 +104,7 @@ def run_online(
     for step in range(warm_up, steps):
         rate = used / seconds if objective == "rate" else None
         prediction = predictor.predict(state, rate=rate)
+        arguments.whole("cutoff", prediction.cutoff, most=workers, why=f"predicted by {predictor.title}")
         cutoff[step], mean[step], std[step] = prediction.cutoff, prediction.mean, prediction.std
         closes = observed[step, prediction.cutoff - 1]
         used, seconds = used + prediction.cutoff, seconds + closes

@@ -123,7 +123,7 @@ def best_cutoff(expected: np.ndarray, *, rate: float | None = None) -> int:
       c, from 1 to N; the smallest where several are best.
 
     Raises:
-      ValueError: where the expected order statistics have another shape.
+      ValueError: where expected order statistics have another shape, are not finite, or (for the first) not positive.
 
     Source: Teng and Wood 2018, section 3.
 
@@ -134,6 +134,11 @@ def best_cutoff(expected: np.ndarray, *, rate: float | None = None) -> int:
     expected = np.asarray(expected, np.float64)
     if expected.ndim != 1 or expected.size == 0:
         raise ValueError(f"expected of shape {expected.shape} must have shape [N], with N at least 1")
+    bad = ~np.isfinite(expected) | ((expected <= 0) & (rate is None))
+    if bad.any():
+        place = int(np.argmax(bad))
+        right = "finite" if rate is not None else "positive and finite"
+        raise ValueError(f"expected[{place}]={expected[place]} must be {right}")
     count = np.arange(1, expected.size + 1)
     return 1 + int(np.argmax(count / expected if rate is None else count - rate * expected))
 

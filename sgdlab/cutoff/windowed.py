@@ -11,6 +11,9 @@ from sgdlab import arguments
 from sgdlab.cutoff import censoring, order_statistics
 from sgdlab.cutoff.predictor import Prediction
 
+_ROUNDING = 1e-9
+"""Means of equal run-times differ from them by their rounding: who is in time to the digit is in time."""
+
 IMPUTATION = 20
 """Iterations from which a missing run-time is filled in, whatever window a predictor has."""
 
@@ -32,7 +35,7 @@ class _Windowed:
 
     def start(self, window: np.ndarray, *, seed: int) -> _State:
         """The state after a first window."""
-        return _State(np.asarray(window, np.float64)[-max(self._size, IMPUTATION) :], seed, 0)
+        return _State(np.array(window, np.float64)[-max(self._size, IMPUTATION) :], seed, 0)
 
     def observe(self, state: _State, runtimes: np.ndarray, cut_at: float) -> _State:
         """The state after one more iteration; those that were cut off are filled in."""
@@ -120,7 +123,7 @@ class Deadline(_Windowed):
         deadline = median + self._deviations * np.median(np.abs(seen - median))
         ordered = np.sort(seen, axis=1)
         mean = ordered.mean(axis=0)
-        return Prediction(max(1, int(np.count_nonzero(mean <= deadline))), mean, ordered.std(axis=0))
+        return Prediction(max(1, int(np.count_nonzero(mean <= (1 + _ROUNDING) * deadline))), mean, ordered.std(axis=0))
 
 
 class Static:

@@ -42,7 +42,9 @@ def rounds(runtimes: np.ndarray, *, at_least: int | np.ndarray, seconds: float, 
                 f"runtimes[{begun[stuck]}, {stuck}]={runtimes[begun[stuck], stuck]} does not advance the clock at "
                 f"{starts[stuck]:g} s; run-times must be long enough to move the clock"
             )
-        taken, now, closed_by = _closing(ends, int(least[update]), seconds)
+        # Where all begin together, run-times that differ by less than the clock can tell still have an order.
+        ranks = runtimes[begun, every] if interrupt else ends
+        taken, now, closed_by = _closing(ends, ranks, int(least[update]), seconds)
         # A straggler still busy when the update closes never gets to begin a gradient on this version.
         in_time = (free < now) | ((free == now) & (every < closed_by))
         began[update, in_time] = starts[in_time]
@@ -68,9 +70,9 @@ def rounds(runtimes: np.ndarray, *, at_least: int | np.ndarray, seconds: float, 
     )
 
 
-def _closing(ends: np.ndarray, at_least: int, seconds: float) -> tuple[np.ndarray, float, int]:
+def _closing(ends: np.ndarray, ranks: np.ndarray, at_least: int, seconds: float) -> tuple[np.ndarray, float, int]:
     """Who is in time, when the update closes, and by whose gradient (equal times are ordered by worker number)."""
-    order = np.argsort(ends, kind="stable")
+    order = np.argsort(ranks, kind="stable")
     enough = ends[order[at_least - 1]]
     deadline = enough + seconds
     count, closed_by = at_least, int(order[at_least - 1])

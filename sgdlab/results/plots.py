@@ -29,7 +29,7 @@ STYLE = {
 }
 
 FAMILIES = {
-    "Rounds: fresh gradients": ("synchronous", "backup_workers", "timeout", "partial", "rennala"),
+    "Rounds: fresh gradients": ("synchronous", "backup_workers", "timeout", "cutoff", "partial", "rennala"),
     "Staleness, limited or not": ("asgd", "nag_asgd", "softsync", "bounded_staleness", "ringmaster"),
     "Where staleness comes from": ("asgd", "layerwise", "simulated_staleness"),
     "Penalties on momentum SGD": (
@@ -46,6 +46,7 @@ _COLOURS = {
     "synchronous": "#1b7837",
     "backup_workers": "#a6761d",
     "timeout": "#d95f02",
+    "cutoff": "#e7298a",
     "partial": "#7570b3",
     "rennala": "#2166ac",
     "softsync": "#1b7837",

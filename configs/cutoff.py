@@ -1,0 +1,106 @@
+"""The clusters on which predictors of the cutoff are compared, and the deep Markov model of each.
+
+    python -m experiments.cutoff.throughput --clusters=two_state,memory,large,identical,recorded
+    python -m experiments.cutoff.train --config=configs/cutoff.py:two_state --workdir=runs/two_state
+
+Of simulated clusters a model is trained on one run (`cluster.train_steps` iterations, in full synchrony, as a recorder
+would see it), and predictors are compared on others that were never seen. All that a cluster depends on stands here.
+"""
+
+from ml_collections import ConfigDict, config_dict
+
+from sgdlab import machines
+
+CLUSTERS = ("two_state", "memory", "large", "identical", "recorded")
+
+
+def get_config(name: str = "two_state") -> ConfigDict:
+    """Returns the configuration of one of `CLUSTERS`; every entry can be set by a flag."""
+    if name not in CLUSTERS:
+        raise ValueError(f"--config=configs/cutoff.py:{name} must name one of {', '.join(CLUSTERS)}")
+    config = ConfigDict()
+    config.name = name
+    config.seed = 0  # of the model's initial parameters, its batches and draws
+    config.cluster = ConfigDict()
+    config.cluster.kind = "regimes"  # or recorded
+    config.cluster.trace = ""  # recorded: the file
+    config.cluster.num_workers = 158
+    config.cluster.train_steps = 4000  # iterations that the model is trained on; about 1.5 hours of the real cluster
+    config.cluster.train_seed = 1000
+    config.cluster.test_steps = 1000  # of each run that predictors are compared on; their seeds are 0, 1, ...
+    config.cluster.regimes = machines.regime_entries(
+        num_nodes=4, mean=1.057, std=0.393, slow_factor=1.8, slow_share=0.15, slow_steps=20.0
+    )
+
+    config.widths = ConfigDict()  # of the networks: sgdlab/cutoff/model.py
+    config.widths.lag = 20
+    config.widths.state = 16
+    config.widths.gate = 32
+    config.widths.emission = 32
+    config.widths.scale = 32
+    config.widths.recurrent = 64
+    config.widths.literal = False  # the guide as it is printed
+
+    config.fitting = ConfigDict()  # of the model: sgdlab/cutoff/fitting.py
+    config.fitting.steps = 5000
+    config.fitting.batch = 32
+    config.fitting.learning_rate = 6e-3
+    config.fitting.clip = 1.0
+    config.fitting.annealing = 500
+    config.fitting.blind_share = 0.5
+    config.fitting.validation_share = 0.15
+    config.fitting.every = 250
+    config.fitting.patience = 8
+    config.samples = 64  # of the posterior, for one prediction
+    {
+        "two_state": _two_state,
+        "memory": _memory,
+        "large": _large,
+        "identical": _identical,
+        "recorded": _recorded,
+    }[name](config)
+    return config
+
+
+def _two_state(config: ConfigDict) -> None:
+    """158 workers on 4 nodes; each node is slow for 15 % of the time, 20 iterations at a time."""
+
+
+def _memory(config: ConfigDict) -> None:
+    """The same, with memory: a node warns for 5 iterations; one node is contended periodically; a worker drifts."""
+    config.cluster.train_steps = 8000
+    regimes = config.cluster.regimes
+    regimes.slow_share, regimes.slow_steps = 0.12, 15.0
+    regimes.warning_steps, regimes.warning_rise = 5, 0.3
+    regimes.contention = ConfigDict({"period": 6, "steps": 2, "factor": 1.6, "nodes": 1})
+    regimes.drift = ConfigDict({"period": 200, "factor": 1.8, "workers": 1})
+    regimes.node_share = 0.05
+    config.widths.state = 24
+    config.fitting.steps = 8000
+
+
+def _large(config: ConfigDict) -> None:
+    """2175 workers on 32 nodes."""
+    config.cluster.num_workers = 2175
+    config.cluster.regimes.num_nodes = 32
+    config.cluster.test_steps = 400
+    config.widths.state = 48
+    config.widths.emission = 64
+
+
+def _identical(config: ConfigDict) -> None:
+    """158 independent, identical normal workers, clipped at 0.05 s."""
+    regimes = config.cluster.regimes
+    regimes.num_nodes, regimes.slow_share, regimes.node_share = 1, 0.0, 0.0
+    regimes.minimum = 0.05
+    config.widths.state = 4
+
+
+def _recorded(config: ConfigDict) -> None:
+    """A real job of 4 data-parallel workers: trained on the first half, compared on the second."""
+    config.cluster.kind = "recorded"
+    config.cluster.trace = "../shared/traces/trace-AR.parquet"
+    config.cluster.num_workers = 4
+    config.cluster.train_steps = config_dict.placeholder(int)  # the first half
+    config.widths.state, config.widths.emission, config.widths.scale, config.widths.recurrent = 4, 8, 8, 16
+    config.fitting.validation_share, config.fitting.steps = 0.0, 1000

@@ -1,0 +1,46 @@
+"""The deep Markov model of a configuration: trained once, kept, and found again."""
+
+import pathlib
+import time
+
+from ml_collections import ConfigDict
+
+from experiments.cutoff.cases import training_run
+from sgdlab.cutoff import Architecture, Fitting, TrainedModel, fit
+from sgdlab.errors import UsageError
+
+
+def trained(config: ConfigDict, path: pathlib.Path) -> TrainedModel:
+    """The trained model; a training that was killed continues where it last looked.
+
+    Args:
+      config: of configs/cutoff.py.
+      path: a directory of the configuration's own: the model goes to `model`, checkpoints to `checkpoints`.
+
+    Raises:
+      UsageError: where the model cannot be trained as it is configured.
+    """
+    if (path / "model").is_dir():
+        return TrainedModel.load(path / "model")
+    begun = time.perf_counter()
+
+    def report(look: dict[str, float]) -> None:
+        print(
+            f"  step {look['step']:>6.0f} of {config.fitting.steps}, {time.perf_counter() - begun:>4.0f} s: ELBO "
+            f"{look['elbo']:.4f}, validation {look['validation_elbo']:.4f} nats per value",
+            flush=True,
+        )
+
+    try:
+        model = fit(
+            training_run(config),
+            Architecture(**config.widths),
+            Fitting(**config.fitting),
+            seed=config.seed,
+            report=report,
+            checkpoints=path / "checkpoints",
+        )
+    except ValueError as error:
+        raise UsageError(f"--config: {error}") from error
+    model.save(path / "model")
+    return model

@@ -1,0 +1,63 @@
+"""Trains the deep Markov model of a cluster, from a recorded trace or a simulated run.
+
+    python -m experiments.cutoff.train --config=configs/cutoff.py:two_state --workdir=runs/two_state
+    python -m experiments.cutoff.train --config=configs/cutoff.py:recorded --config.cluster.trace=mine.parquet \
+        --config.cluster.train_steps=2000 --config.fitting.validation_share=0.15 --workdir=runs/mine
+
+About a minute on two cores for 158 workers. Leaves in the work directory: the configuration, Orbax checkpoints, from
+which the same command continues if it was killed, a picture of the training, and `model`, which `Cutoff SGD` trains
+with:
+
+    python -m experiments.main --config.method=cutoff --config.protocol.predictor=deep_markov \
+        --config.protocol.model=runs/mine/model --config.protocol.warm_up=20 --config.cluster.kind=recorded \
+        --config.cluster.trace=mine.parquet --config.cluster.num_workers=4
+"""
+
+import pathlib
+from collections.abc import Sequence
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+from experiments import launch
+from experiments.cutoff.models import trained
+from sgdlab.cutoff import TrainedModel
+from sgdlab.results import plots
+from sgdlab.results.directory import RunDirectory
+
+DEFAULT_CONFIG, DEFAULT_WORKDIR = "configs/cutoff.py:two_state", "runs/cutoff_model"
+
+
+def main(argv: Sequence[str]) -> None:
+    """Trains, or shows what is there."""
+    del argv
+    config, path = launch.CONFIG.value, pathlib.Path(launch.WORKDIR.value or DEFAULT_WORKDIR)
+    RunDirectory(path, config.to_dict())
+    model = trained(config, path)
+    plots.save(draw(model), path / "training")
+    best = max(model.history, key=lambda look: look["validation_elbo"])
+    print(
+        f"{path / 'model'}: {model.num_workers} workers, run-times divided by {model.divisor:.4g} s, best validation "
+        f"ELBO {best['validation_elbo']:.4f} nats per value at step {best['step']:.0f}"
+    )
+
+
+def draw(model: TrainedModel) -> Figure:
+    """The ELBO of a training, of the batches and of the validation windows."""
+    with mpl.rc_context(plots.STYLE):
+        drawn = mpl.figure.Figure(figsize=(6, 3.6))
+        axes = drawn.subplots()
+        steps = [look["step"] for look in model.history]
+        axes.plot(steps, [look["elbo"] for look in model.history], label="training", color="#7a7a7a")
+        axes.plot(steps, [look["validation_elbo"] for look in model.history], label="validation", color="#2166ac")
+        levels = sorted(look["validation_elbo"] for look in model.history)
+        spread = levels[-1] - levels[len(levels) // 4] + 0.01
+        axes.set_ylim(levels[-1] - 6 * spread, levels[-1] + 3 * spread)  # the first looks are far below
+        axes.set_xlabel("step")
+        axes.set_ylabel("ELBO, nats per value")
+        axes.legend()
+    return drawn
+
+
+if __name__ == "__main__":
+    launch.run(main, __doc__, configured=DEFAULT_CONFIG)

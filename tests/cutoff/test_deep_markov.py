@@ -1,0 +1,280 @@
+"""The deep Markov predictor: its forecast is the second implementation's, and states, windows and errors are in order."""
+
+import contextlib
+import functools
+import math
+import re
+
+import jax
+import jax.numpy as jnp
+import naive_model as naive
+import numpy as np
+import pytest
+from naive_model import LAG, WIDTHS, WORKERS
+
+from sgdlab.cutoff import DeepMarkov, TrainedModel, best_cutoff
+from sgdlab.cutoff.deep_markov import _sorted
+from sgdlab.cutoff.model import WindowModel
+
+SAMPLES, DIVISOR = 5, 2.5
+RATES = [None, 0.5, 1.3, 20.0]
+
+
+@functools.cache
+def trained(literal=False) -> TrainedModel:
+    """Random parameters in float64; of the mean run-times, about a half and apart from one another."""
+    widths = naive.small(literal=literal)
+    parameters = naive.parameters_of(WindowModel(WORKERS, widths, seed=0), seed=5)
+    parameters["emission"]["mean"]["bias"] = np.array([0.4, 0.9, 0.5])
+    parameters["emission"]["mean"]["kernel"] *= 0.2
+    parameters["emission"]["std"]["bias"] -= 2.0
+    return TrainedModel(widths, WORKERS, DIVISOR, parameters)
+
+
+@functools.cache
+def predictor(*, literal_scale=False) -> DeepMarkov:
+    return DeepMarkov(trained(), samples=SAMPLES, literal_scale=literal_scale)
+
+
+def runtimes(rows=LAG, *, seed=0) -> np.ndarray:
+    return np.random.default_rng(seed).uniform(0.5, 2.5, (rows, WORKERS))
+
+
+def cut(row, at):
+    """The row as it is seen when workers are cut off."""
+    return np.where(row > at, np.nan, row)
+
+
+def states(count=6):
+    """States of a run in which some are cut off."""
+    state = predictor().start(runtimes(LAG + 3), seed=1)
+    for row in runtimes(count, seed=2):
+        yield state
+        state = predictor().observe(state, cut(row, 1.5), 1.5)
+
+
+class TestForecast:
+    @pytest.mark.parametrize("seed", [0, 1])
+    @pytest.mark.parametrize("literal", [False, True], ids=["default", "literal"])
+    def test_is_the_second_implementation_s_on_the_same_random_numbers(self, seed, literal):
+        model, window = trained(literal), runtimes(seed=seed)
+        key = jax.random.key(seed)
+        for_state, for_next, for_runtimes = jax.random.split(key, 3)
+        draws = naive.forecast(
+            model.parameters,
+            window / DIVISOR,
+            jax.random.normal(for_state, (LAG, SAMPLES, WIDTHS["state"])),
+            jax.random.normal(for_next, (SAMPLES, WIDTHS["state"])),
+            jax.random.normal(for_runtimes, (SAMPLES, WORKERS)),
+            literal=literal,
+        )
+        samples, mean, std = (np.asarray(values) * DIVISOR for values in draws)
+        forecast = DeepMarkov(model, samples=SAMPLES).compiled(model.parameters, window, DIVISOR, key, np.nan)
+        ordered = np.sort(samples, axis=1)
+        np.testing.assert_allclose(forecast.mean, ordered.mean(axis=0), rtol=1e-12)
+        np.testing.assert_allclose(forecast.std, ordered.std(axis=0), rtol=1e-10)
+        np.testing.assert_allclose(forecast.worker_mean, mean, rtol=1e-12)
+        np.testing.assert_allclose(forecast.worker_std, std, rtol=1e-12)
+        assert forecast.cutoff == best_cutoff(ordered.mean(axis=0))
+
+    def test_a_state_is_forecast_by_all_its_samples(self):
+        """The forecast of a state has the moments of the second implementation's draws."""
+        many, window, count = DeepMarkov(trained(), samples=4000), runtimes(), 400
+        prediction = many.predict(many.start(window, seed=0))
+        generator = np.random.default_rng(0)
+        numbers = ((LAG, count, WIDTHS["state"]), (count, WIDTHS["state"]), (count, WORKERS))
+        samples, _, _ = naive.forecast(
+            trained().parameters, window / DIVISOR, *map(generator.normal, (0,) * 3, (1,) * 3, numbers)
+        )
+        ordered = np.sort(samples * DIVISOR, axis=1)
+        error = prediction.std / math.sqrt(count)
+        assert (abs(prediction.mean - ordered.mean(axis=0)) < 5 * error).all()
+
+    @pytest.mark.parametrize("rate", RATES)
+    def test_order_statistics_rise_and_the_cutoff_is_their_best(self, rate):
+        for state in states():
+            prediction = predictor().predict(state, rate=rate)
+            assert prediction.mean.shape == prediction.std.shape == (WORKERS,)
+            assert prediction.mean.dtype == prediction.std.dtype == np.float64
+            assert (np.diff(prediction.mean) >= 0).all()
+            assert (prediction.std >= 0).all()
+            assert isinstance(prediction.cutoff, int)
+            assert prediction.cutoff == best_cutoff(prediction.mean, rate=rate)
+
+    def test_rates_matter(self):
+        """Seconds that cost nothing are waited for, and those that cost much are not."""
+        state = next(states())
+        assert predictor().predict(state, rate=1e-6).cutoff == WORKERS
+        assert predictor().predict(state, rate=1e6).cutoff == 1
+
+    def test_the_same_state_gives_the_same_answer(self):
+        for state in states():
+            first = predictor().predict(state)
+            predictor().predict(state, rate=2.0)
+            for again in (predictor().predict(state), DeepMarkov(trained(), samples=SAMPLES).predict(state)):
+                assert first.cutoff == again.cutoff
+                np.testing.assert_array_equal(first.mean, again.mean)
+                np.testing.assert_array_equal(first.std, again.std)
+
+    def test_another_seed_and_another_step_draw_other_numbers(self):
+        window = runtimes()
+        first, other = (predictor().start(window, seed=seed) for seed in (0, 1))
+        again = first
+        for row in window:  # after a whole lag of the same rows, the window is what it was
+            again = predictor().observe(again, row, math.inf)
+        means = [predictor().predict(state).mean for state in (first, other, again)]
+        np.testing.assert_array_equal(again.window, first.window)
+        assert (means[0] != means[1]).all()
+        assert (means[0] != means[2]).all()
+
+    def test_sees_no_more_than_the_last_lag_of_the_first_window(self):
+        window = runtimes(LAG + 4)
+        long, short = (predictor().start(rows, seed=0) for rows in (window, window[-LAG:]))
+        np.testing.assert_array_equal(predictor().predict(long).mean, predictor().predict(short).mean)
+
+
+class TestObserving:
+    def test_the_window_moves_by_one_and_stays_complete(self):
+        window = runtimes()
+        state = predictor().start(window, seed=0)
+        for row in runtimes(2 * LAG, seed=3):
+            before, state = state.window, predictor().observe(state, cut(row, 1.2), 1.2)
+            assert state.window.shape == (LAG, WORKERS)
+            assert np.isfinite(state.window).all()
+            np.testing.assert_array_equal(state.window[:-1], before[1:])
+
+    @pytest.mark.parametrize("predicts", [True, False])
+    @pytest.mark.parametrize("at", [0.6, 1.2, 40.0])
+    def test_who_finished_is_as_seen_and_who_did_not_took_longer(self, at, predicts):
+        state = predictor().start(runtimes(), seed=0)
+        row = np.array([0.5, np.nan, np.nan])
+        if predicts:
+            predictor().predict(state, rate=1.0)
+        newest = predictor().observe(state, row, at).window[-1]
+        assert newest[0] == row[0]
+        assert (newest[1:] >= at).all()
+        assert newest[1] != newest[2]
+        np.testing.assert_array_equal(row, [0.5, np.nan, np.nan])
+
+    def test_does_not_depend_on_what_was_asked_before(self):
+        row = np.array([0.5, np.nan, np.nan])
+        after = []
+        for rates in ((), (None,), (3.0,), (3.0, None)):
+            state = predictor().start(runtimes(), seed=0)
+            for rate in rates:
+                predictor().predict(state, rate=rate)
+            after.append(predictor().observe(state, row, 1.0).window)
+        for window in after[1:]:
+            np.testing.assert_array_equal(window, after[0])
+
+    def test_missing_runtimes_are_drawn_from_what_was_expected_of_the_worker(self):
+        """Cut off at once, so that nothing is truncated: draws have the mixture's mean and deviation."""
+        filled = []
+        for seed in range(300):
+            state = predictor().start(runtimes(), seed=seed)
+            filled.append(predictor().observe(state, np.full(WORKERS, np.nan), -1e6).window[-1])
+        many = DeepMarkov(trained(), samples=4000)
+        forecast = many.compiled(trained().parameters, runtimes(), DIVISOR, jax.random.key(0), np.nan)
+        mean = np.mean(forecast.worker_mean, axis=0)
+        variance = np.mean(np.square(forecast.worker_std) + np.square(forecast.worker_mean), axis=0) - mean**2
+        assert (abs(np.mean(filled, axis=0) - mean) < 5 * np.sqrt(variance / 300)).all()
+        assert (abs(np.var(filled, axis=0) / variance - 1) < 0.5).all()
+
+    def test_a_state_is_not_changed(self):
+        window = runtimes()
+        state = predictor().start(window, seed=0)
+        predictor().observe(state, np.array([0.5, np.nan, 2.0]), 1.0)
+        np.testing.assert_array_equal(state.window, runtimes())
+        np.testing.assert_array_equal(window, runtimes())
+
+
+class TestScale:
+    def predictions(self, factor, *, literal_scale):
+        chosen = predictor(literal_scale=literal_scale)
+        state = chosen.start(factor * runtimes(LAG + 2), seed=0)
+        for row in runtimes(3, seed=2):
+            yield chosen.predict(state)
+            state = chosen.observe(state, factor * cut(row, 1.5), factor * 1.5)
+
+    def test_with_the_run_s_own_scale_thrice_the_runtimes_are_thrice_the_prediction(self):
+        for one, three in zip(*(self.predictions(factor, literal_scale=True) for factor in (1, 3)), strict=True):
+            assert one.cutoff == three.cutoff
+            np.testing.assert_allclose(three.mean, 3 * one.mean, rtol=1e-9)
+            np.testing.assert_allclose(three.std, 3 * one.std, rtol=1e-9)
+
+    def test_the_run_s_own_scale_is_twice_the_mean_of_its_first_window(self):
+        window = runtimes(LAG + 2)
+        own = predictor(literal_scale=True)
+        expected = DeepMarkov(
+            TrainedModel(trained().widths, WORKERS, 2 * window.mean(), trained().parameters), samples=SAMPLES
+        )
+        found, wanted = (chosen.predict(chosen.start(window, seed=0)) for chosen in (own, expected))
+        np.testing.assert_allclose(found.mean, wanted.mean, rtol=1e-12)
+
+    def test_by_default_the_scale_is_that_of_the_training(self):
+        one, three = (next(self.predictions(factor, literal_scale=False)) for factor in (1, 3))
+        assert not np.allclose(three.mean, 3 * one.mean, rtol=0.01)
+
+
+@contextlib.contextmanager
+def compilations():
+    """A list that grows by one for each program that XLA compiles."""
+    seen = []
+
+    def listen(event, seconds, **facts):
+        if event == "/jax/core/compile/backend_compile_duration":
+            seen.append(seconds)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        yield seen
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+
+
+def test_nothing_is_compiled_after_the_first_prediction():
+    chosen = DeepMarkov(trained(), samples=SAMPLES + 1)
+    state = chosen.start(runtimes(), seed=0)
+    with compilations() as seen:
+        chosen.predict(state)
+    assert seen
+    with compilations() as seen:
+        for rate in (None, 1.0, np.float64(2.0), 3):
+            chosen.predict(state, rate=rate)
+            state = chosen.observe(state, np.array([0.5, np.nan, 2.0]), np.float64(1.0))
+            chosen.predict(chosen.start(3 * runtimes(LAG + 3), seed=7), rate=rate)
+    assert not seen
+
+
+class TestErrors:
+    @pytest.mark.parametrize("workers", [WORKERS - 1, WORKERS + 1])
+    def test_another_number_of_workers(self, workers):
+        expected = re.escape(f"window of shape {(LAG, workers)} must have {WORKERS} columns")
+        with pytest.raises(ValueError, match=f"^{expected}"):
+            predictor().start(np.ones((LAG, workers)), seed=0)
+
+    @pytest.mark.parametrize("rows", [0, LAG - 1])
+    def test_a_window_shorter_than_the_lag(self, rows):
+        with pytest.raises(ValueError, match=f"^window of {rows} iterations must have at least {LAG}"):
+            predictor().start(np.ones((rows, WORKERS)), seed=0)
+
+    @pytest.mark.parametrize("samples", [0, -1, 2.0, None])
+    def test_a_number_of_samples_that_is_none(self, samples):
+        with pytest.raises(ValueError, match=f"^samples={samples} must be a whole number"):
+            DeepMarkov(trained(), samples=samples)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+class TestSorted:
+    def test_random_numbers_of_both_signs_and_all_sizes(self, dtype):
+        generator = np.random.default_rng(0)
+        values = (generator.normal(size=(20, 33)) * 10.0 ** generator.integers(-30, 30, (20, 33))).astype(dtype)
+        found = np.asarray(_sorted(jnp.asarray(values)))
+        assert found.dtype == dtype
+        np.testing.assert_array_equal(found, np.sort(values, axis=1))
+
+    def test_zeros_infinities_and_equal_numbers(self, dtype):
+        tiny, huge = np.finfo(dtype).smallest_subnormal, np.finfo(dtype).max
+        row = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, tiny, -tiny, huge, -huge, 1.0, 0.0, -1.0]
+        values = np.array([row, row[::-1]], dtype)
+        np.testing.assert_array_equal(_sorted(jnp.asarray(values)), np.sort(values, axis=1))

@@ -1,0 +1,167 @@
+"""A trained model on disk: it comes back as it was, and what is no such model, or another one, is refused by name."""
+
+import dataclasses
+import functools
+import json
+import math
+import re
+import shutil
+
+import jax
+import naive_model as naive
+import numpy as np
+import pytest
+from naive_model import LAG, WORKERS
+
+from sgdlab.cutoff import DeepMarkov, TrainedModel
+from sgdlab.cutoff.model import WindowModel
+
+HISTORY = (
+    {"step": 10.0, "elbo": 0.1 + 0.2, "validation_elbo": -1 / 3},
+    {"step": 20.0, "elbo": 1.0, "validation_elbo": 0.5},
+)
+BOTH = pytest.mark.parametrize("literal", [False, True], ids=["default", "literal"])
+
+
+@functools.cache
+def trained(literal=False) -> TrainedModel:
+    """A model as training leaves it: each parameter in its own precision."""
+    widths = naive.small(literal=literal)
+    initial = WindowModel(WORKERS, widths, seed=3).initial
+    return TrainedModel(widths, WORKERS, 2.1, jax.tree.map(np.asarray, initial), HISTORY)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    trained().save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+class TestRoundTrip:
+    @BOTH
+    def test_everything_comes_back_as_it_was(self, literal, tmp_path):
+        model = trained(literal)
+        model.save(tmp_path)
+        loaded = TrainedModel.load(tmp_path)
+        for name in ("widths", "num_workers", "divisor", "history"):
+            assert getattr(loaded, name) == getattr(model, name), name
+        assert jax.tree.structure(loaded.parameters) == jax.tree.structure(model.parameters)
+        for before, after in zip(*map(jax.tree.leaves, (model.parameters, loaded.parameters)), strict=True):
+            assert isinstance(after, np.ndarray)
+            assert after.dtype == before.dtype
+            np.testing.assert_array_equal(after, before)
+
+    def test_predicts_the_same(self, saved):
+        window = np.random.default_rng(0).uniform(0.5, 2.0, (LAG, WORKERS))
+        predictors = (DeepMarkov(model, samples=8) for model in (trained(), TrainedModel.load(saved)))
+        first, second = (predictor.predict(predictor.start(window, seed=0)) for predictor in predictors)
+        assert first.cutoff == second.cutoff
+        np.testing.assert_array_equal(first.mean, second.mean)
+        np.testing.assert_array_equal(first.std, second.std)
+
+    def test_the_description_can_be_read(self, saved):
+        description = json.loads((saved / "model.json").read_text(encoding="utf-8"))
+        assert description["widths"] == dataclasses.asdict(trained().widths)
+        assert description["num_workers"] == WORKERS
+
+    def test_a_later_model_replaces_an_earlier_one(self, saved):
+        parameters = jax.tree.map(lambda leaf: leaf + 1, trained().parameters)
+        dataclasses.replace(trained(), parameters=parameters, divisor=7.0).save(saved)
+        loaded = TrainedModel.load(saved)
+        assert loaded.divisor == 7.0
+        jax.tree.map(np.testing.assert_array_equal, loaded.parameters, parameters)
+
+    def test_may_be_moved(self, saved, tmp_path):
+        shutil.move(saved, tmp_path / "elsewhere")
+        assert TrainedModel.load(tmp_path / "elsewhere").divisor == trained().divisor
+
+
+def change(saved, **entries):
+    """Other entries in the description."""
+    path = saved / "model.json"
+    description = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(description | entries), encoding="utf-8")
+
+
+class TestRefused:
+    def refuses(self, path, *words):
+        with pytest.raises(ValueError, match="^" + re.escape(f"path={str(path)!r} ") + ".*".join(words)) as caught:
+            TrainedModel.load(path)
+        assert type(caught.value) is ValueError
+
+    def test_nothing_there(self, tmp_path):
+        self.refuses(tmp_path / "nowhere", "must be a directory written by TrainedModel.save")
+
+    def test_a_file(self, tmp_path):
+        (tmp_path / "file").write_text("{}")
+        self.refuses(tmp_path / "file", "must be a directory written by TrainedModel.save")
+
+    def test_no_description(self, saved):
+        (saved / "model.json").unlink()
+        self.refuses(saved, "must be a directory written by TrainedModel.save")
+
+    @pytest.mark.parametrize("content", ["", "{", "[]", "null", "7", "{}", '{"widths": {}}'])
+    def test_a_damaged_description(self, saved, content):
+        (saved / "model.json").write_text(content, encoding="utf-8")
+        self.refuses(saved, "must be a directory written by TrainedModel.save")
+
+    def test_a_description_that_is_no_text(self, saved):
+        (saved / "model.json").write_bytes(b"\xff\xfe\x00")
+        self.refuses(saved, "must be a directory written by TrainedModel.save")
+
+    @pytest.mark.parametrize("name", ["widths", "num_workers", "divisor", "history"])
+    def test_an_entry_that_is_missing(self, saved, name):
+        path = saved / "model.json"
+        description = json.loads(path.read_text(encoding="utf-8"))
+        del description[name]
+        path.write_text(json.dumps(description), encoding="utf-8")
+        self.refuses(saved, "must be a directory written by TrainedModel.save", name)
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            *(("num_workers", value) for value in (0, -1, 2.5, "three", None)),
+            *(("divisor", value) for value in (0.0, -1.0, math.nan, math.inf, "one", None)),
+            *(("history", value) for value in (7, None)),
+            *(("widths", value) for value in ({}, [], {"lag": 0}, {"depth": 3}, None)),
+        ],
+    )
+    def test_an_entry_that_makes_no_sense(self, saved, name, value):
+        if name == "widths" and isinstance(value, dict) and value:
+            value = dataclasses.asdict(trained().widths) | value
+        change(saved, **{name: value})
+        self.refuses(saved, "")
+
+    @pytest.mark.parametrize("width", ["gate", "recurrent"])
+    def test_parameters_of_other_widths(self, saved, width):
+        widths = dataclasses.asdict(trained().widths)
+        change(saved, widths=widths | {width: widths[width] + 1})
+        self.refuses(saved, "holds parameters that are not this model's")
+
+    def test_parameters_of_another_number_of_workers(self, saved):
+        change(saved, num_workers=WORKERS - 1)
+        self.refuses(saved, "holds parameters that are not this model's")
+
+    def test_no_parameters(self, saved):
+        shutil.rmtree(saved / "parameters")
+        self.refuses(saved, "holds parameters that are not this model's")
+
+    def test_damaged_parameters(self, saved):
+        for path in (saved / "parameters").rglob("*"):
+            if path.is_file():
+                path.write_bytes(b"")
+        self.refuses(saved, "holds parameters that are not this model's")
+
+
+class TestCheck:
+    def test_returns_runtimes_of_its_workers(self):
+        rows = [[1, 2, 3], [4, 5, 6]]
+        array = trained().check(rows)
+        assert array.dtype == np.float64
+        np.testing.assert_array_equal(array, rows)
+
+    @pytest.mark.parametrize("shape", [(5, WORKERS + 1), (5, WORKERS - 1), (WORKERS,), (5, WORKERS, 1), (WORKERS, 5)])
+    def test_refuses_another_number_of_workers_by_name(self, shape):
+        expected = f"history of shape {shape} must have {WORKERS} columns: the model was trained on {WORKERS} workers"
+        with pytest.raises(ValueError, match="^" + re.escape(expected)):
+            trained().check(np.ones(shape), "history")
