@@ -4,5 +4,5 @@ from sgdlab import cluster, cutoff, protocols, replay, rules
 from sgdlab.peer_schedule import PeerSchedule
 from sgdlab.schedule import DROPPED, PENDING, Schedule
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 __all__ = ["DROPPED", "PENDING", "PeerSchedule", "Schedule", "cluster", "cutoff", "protocols", "replay", "rules"]

@@ -16,9 +16,9 @@ is cut off where the model says, and what comes later is not seen but filled in.
 The oracle knows each iteration's run-times and takes the best c / x_(c); no predictor can, since run-times are noisy.
 Throughput in the table is gradients used over seconds, of all runs together; the picture shows the first run.
 
-Expected: full synchrony uses 60 gradients per second until iteration 61 and 99 after it, the cutoff 89 and 113, 97.5 and
-98.5 % of the oracle. In the first iteration after the change the cutoff still leaves out the node that was slow, and
-reaches 92 %; from the second on it is within 2 % of the oracle. The paper's takes until iteration 85.
+Expected: full synchrony uses 60 gradients per second until iteration 61 and 99 after it; the cutoff 89 and 113, which
+are 97.5 and 98.5 % of the oracle. In the first iteration after the change the cutoff still leaves out the node that was
+slow, and reaches 92 %; from the second on it is within 2 % of the oracle. The paper's takes until iteration 85.
 
 Leaves figure2.md, .csv, .png and .svg.
 """
@@ -121,8 +121,8 @@ def make(
         path,
         "figure2",
         rows,
-        title=f"Figure 2: throughput of {workers} workers on {config.cluster.regimes.num_nodes} nodes, one of them slow "
-        f"until iteration {CHANGE}; gradients per second, {runs} run{'s' * (runs > 1)} of {iterations} iterations",
+        title=f"Figure 2: throughput of {workers} workers on {config.cluster.regimes.num_nodes} nodes, one of them "
+        f"slow until iteration {CHANGE}; gradients per second, {runs} run{'s' * (runs > 1)} of {iterations} iterations",
         reading=[*recovery(lines), *idleness(config)],
         figure=draw(lines, shown[0].runtimes, shown_law(config).node),
     )

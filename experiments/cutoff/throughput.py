@@ -58,7 +58,9 @@ def main(argv: Sequence[str]) -> None:
         raise UsageError(f"--seeds={given.seeds} must be at least 2, for a confidence interval")
     path = figure.directory(DEFAULT_WORKDIR)
     for name in given.clusters:
-        compare(configurations.get_config(name), path / name, seeds=given.seeds)
+        config = configurations.get_config(name)
+        config.widths.literal = given.literal
+        compare(config, path / (f"{name}-literal" if given.literal else name), seeds=given.seeds)
 
 
 def compare(config: ConfigDict, path: pathlib.Path, *, seeds: int) -> list[figure.Row]:
@@ -86,12 +88,20 @@ def compare(config: ConfigDict, path: pathlib.Path, *, seeds: int) -> list[figur
         path,
         "throughput",
         rows,
-        title=f"{config.name}: throughput as a share of the oracle's, {len(case.tests)} runs of "
-        f"{case.tests[0].runtimes.shape[0]} iterations, {case.train.shape[1]} workers; 95 % confidence",
+        title=_title(config, case),
         reading=reading(config.name, measured),
         figure=draw(measured),
     )
     return rows
+
+
+def _title(config: ConfigDict, case: cases.Case) -> str:
+    guide = ", guide as printed" if config.widths.literal else ""
+    steps, workers = case.tests[0].runtimes.shape
+    runs = f"{len(case.tests)} runs of" if len(case.tests) > 1 else "one run of"
+    confidence = "; +- 95 % confidence" if len(case.tests) > 1 else ""
+    title = f"{config.name}{guide}: throughput as a share of the oracle's"
+    return f"{title}, {runs} {steps} iterations, {workers} workers{confidence}"
 
 
 def _measure(make: contenders.Contender, test: cases.Test, seed: int, lag: int) -> dict[str, float]:
@@ -221,4 +231,5 @@ def _mean(values: Sequence[Mapping[str, float]], way: str) -> float:
 if __name__ == "__main__":
     flags.DEFINE_list("clusters", list(configurations.CLUSTERS), "Clusters of configs/cutoff.py.")
     flags.DEFINE_integer("seeds", 5, "Test runs of each simulated cluster.")
+    flags.DEFINE_bool("literal", False, "Train the guide as it is printed, which at step t does not see x_t.")
     launch.run(main, __doc__, configured=False)

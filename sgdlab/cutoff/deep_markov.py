@@ -126,10 +126,12 @@ class DeepMarkov:
         mean, std = networks.transition(last)
         state = mean + std * jax.random.normal(for_next, mean.shape, mean.dtype)
         mean, std = networks.emission(state)
-        runtimes = _sorted(mean + std * jax.random.normal(for_runtimes, mean.shape, mean.dtype)) * divisor
+        runtimes = mean + std * jax.random.normal(for_runtimes, mean.shape, mean.dtype)
+        # Normal run-times can be near zero, or below, and c / x has no bound there: no sooner than the fastest seen.
+        runtimes = _sorted(jnp.maximum(runtimes, window.min())) * divisor
         expected, spread = runtimes.mean(axis=0), runtimes.std(axis=0)
         count = jnp.arange(1, expected.size + 1)
-        gain = jnp.where(jnp.isnan(rate), count / jnp.maximum(expected, 1e-6), count - rate * expected)
+        gain = jnp.where(jnp.isnan(rate), count / expected, count - rate * expected)
         return Forecast(jnp.argmax(gain) + 1, expected, spread, mean * divisor, std * divisor)
 
 

@@ -57,7 +57,7 @@ class TrainedModel:
         path = pathlib.Path(path).absolute()
         (path / _DESCRIPTION).unlink(missing_ok=True)
         path.mkdir(parents=True, exist_ok=True)
-        ocp.save_pytree(path / _PARAMETERS, jax.tree.map(np.asarray, self.parameters), overwrite=True)
+        ocp.save(path / _PARAMETERS, jax.tree.map(np.asarray, self.parameters), overwrite=True)
         description = {
             "widths": dataclasses.asdict(self.widths),
             "num_workers": self.num_workers,
@@ -84,7 +84,7 @@ class TrainedModel:
         # As NumPy arrays: a checkpoint is then read wherever it was written, whatever devices there are.
         expected = jax.tree.map(np.asarray, WindowModel(num_workers, widths, seed=0).initial)
         try:
-            parameters = ocp.load_pytree(path / _PARAMETERS, expected)
+            parameters = ocp.load(path / _PARAMETERS, expected)
         except (OSError, ValueError, KeyError) as error:
             raise ValueError(f"path={str(path)!r} holds parameters that are not this model's: {error}") from error
         return cls(widths, num_workers, divisor, jax.tree.map(np.asarray, parameters), history)

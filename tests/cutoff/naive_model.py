@@ -13,6 +13,7 @@ WORKERS, LAG = 3, 4
 WIDTHS = {"lag": LAG, "state": 2, "gate": 3, "emission": 4, "scale": 5, "recurrent": 6}
 
 LEAST_STD = 1e-3
+CENTER = 0.5  # networks read run-times less this
 
 
 def small(*, literal=False) -> Architecture:
@@ -72,7 +73,7 @@ def transition(parameters, z):
 def emission(parameters, z):
     part = parameters["emission"]
     mean = dense(part["mean"], dense(part["inner"], z))
-    return mean, softplus(dense(part["std"], relu(dense(part["hidden"], mean)))) + LEAST_STD
+    return mean, softplus(dense(part["std"], relu(dense(part["hidden"], mean - CENTER)))) + LEAST_STD
 
 
 def memories(parameters, window, *, literal, foresight=1.0):
@@ -84,12 +85,12 @@ def memories(parameters, window, *, literal, foresight=1.0):
     memory = np.zeros(len(recurrent_left))
     for t in range(steps):
         before = memory
-        memory = relu(split(part["inputs"], window[t])[0] + memory @ recurrent_left)
+        memory = relu(split(part["inputs"], window[t] - CENTER)[0] + memory @ recurrent_left)
         left.append(before if literal else memory)
     memory = np.zeros(len(recurrent_right))
     for t in reversed(range(steps)):
         after = memory
-        memory = relu(split(part["inputs"], window[t])[1] + foresight * memory @ recurrent_right)
+        memory = relu(split(part["inputs"], window[t] - CENTER)[1] + foresight * memory @ recurrent_right)
         right[t] = after if literal else memory
     return left, right
 

@@ -53,11 +53,13 @@ class TestRoundTrip:
 
     def test_predicts_the_same(self, saved):
         window = np.random.default_rng(0).uniform(0.5, 2.0, (LAG, WORKERS))
-        predictors = (DeepMarkov(model, samples=8) for model in (trained(), TrainedModel.load(saved)))
-        first, second = (predictor.predict(predictor.start(window, seed=0)) for predictor in predictors)
-        assert first.cutoff == second.cutoff
-        np.testing.assert_array_equal(first.mean, second.mean)
-        np.testing.assert_array_equal(first.std, second.std)
+        predictor = DeepMarkov(TrainedModel.load(saved), samples=8)
+        loaded = predictor.predict(predictor.start(window, seed=0))
+        key = jax.random.fold_in(jax.random.key(0), 0)  # of the first step
+        before = predictor.compiled(trained().parameters, window, trained().divisor, key, np.nan)
+        assert loaded.cutoff == before.cutoff
+        np.testing.assert_array_equal(loaded.mean, before.mean)
+        np.testing.assert_array_equal(loaded.std, before.std)
 
     def test_the_description_can_be_read(self, saved):
         description = json.loads((saved / "model.json").read_text(encoding="utf-8"))
@@ -123,11 +125,11 @@ class TestRefused:
             *(("num_workers", value) for value in (0, -1, 2.5, "three", None)),
             *(("divisor", value) for value in (0.0, -1.0, math.nan, math.inf, "one", None)),
             *(("history", value) for value in (7, None)),
-            *(("widths", value) for value in ({}, [], {"lag": 0}, {"depth": 3}, None)),
+            *(("widths", value) for value in ([], {"lag": 0}, {"depth": 3}, None)),
         ],
     )
     def test_an_entry_that_makes_no_sense(self, saved, name, value):
-        if name == "widths" and isinstance(value, dict) and value:
+        if isinstance(value, dict):
             value = dataclasses.asdict(trained().widths) | value
         change(saved, **{name: value})
         self.refuses(saved, "")
