@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 from sgdlab import cluster, machines
 from sgdlab.errors import UsageError
 
-INFORMED_SAMPLES = 256
+INFORMED_SAMPLES = 128
 """Draws from the true law for one prediction."""
 
 

@@ -31,6 +31,8 @@ Contender = Callable[[Test], Predictor]
 
 ORACLE, INFORMED, DEEP_MARKOV, SYNCHRONOUS = "oracle", "true law, regime one late", "deep Markov", "full synchrony"
 NOT_DEPLOYABLE = (ORACLE, INFORMED)
+LEARN_NOTHING = (Oracle, Informed, Static)
+"""Predictors to which nothing is new that they see."""
 
 
 def contenders(train: np.ndarray, model: TrainedModel, *, lag: int, samples: int) -> dict[str, Contender]:

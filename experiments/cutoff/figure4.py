@@ -2,7 +2,7 @@
 
     python -m experiments.cutoff.figure4 --workdir=runs/cutoff
 
-About four minutes on two cores, and a minute more where throughput or another figure has not left the trained model in
+About two minutes on two cores, and a minute more where throughput or another figure has not left the trained model in
 runs/cutoff/two_state yet. Finished runs are kept, a command that was killed continues where it stopped.
 
 Four methods train a small conv net on the digits, on 158 workers whose run-times have the regimes of
@@ -28,7 +28,10 @@ paper's figure ("finishes faster than all other synchronous-family methods too")
 update make more updates of them. The validation loss is that of the 360 test images; there is no other held-out set,
 and the rate is chosen on it too.
 
-Expected: TODO
+Expected: cutoff uses 97 gradients per second, order 93, sync 77 and wild 151. To a loss of 0.15 cutoff takes 137 s, 54
+less than sync and 40 more than wild; order takes 4 more, which is within its confidence interval of 6. Unlike in the
+paper all four end at the same loss, 0.114, within confidence intervals of 0.002 and, of wild, 0.005: after 66 epochs it
+hardly falls any more, and that wild's gradients are 157 updates late does it no harm, each update being so small.
 
 Leaves figure4.md, .csv, .png and .svg, and the runs in figure4/.
 """
@@ -63,11 +66,12 @@ from sgdlab.results.summary import spread
 
 BATCH_SIZE = 2
 """Examples of one gradient."""
+NETWORK = ("conv", (8, 16))
 TUNING_SEEDS = 3
 LOOKS = 120
 LAST = 0.1
 """Share of the looks, the last ones, whose mean is the final loss: single ones jump."""
-TARGETS = (0.5, 0.3, 0.2, 0.15)
+TARGETS = (0.3, 0.2, 0.15, 0.13)
 """Validation losses to which times are given."""
 
 
@@ -154,11 +158,11 @@ def main(argv: Sequence[str]) -> None:
     given = flags.FLAGS
     rates = options.rates("rates", given.rates)
     updates, seeds = options.whole("updates", given.updates), options.whole("seeds", given.seeds)
-    path = figure.directory(figure2.DEFAULT_WORKDIR)
     config = configurations.get_config(figure2.CLUSTER)
     least = config.widths.lag + 1
     if updates < least:
         raise UsageError(f"--updates={updates} must be at least {least}: the first {least - 1} wait for all")
+    path = figure.directory(figure2.DEFAULT_WORKDIR)
     figure2.kept_model(config, path / figure2.CLUSTER)
     model = str(path / figure2.CLUSTER / "model")
     make(path, Experiment(config.cluster, model, config.widths.lag, updates), rates=rates, seeds=seeds)
@@ -217,7 +221,7 @@ def configuration(job: Job) -> ConfigDict:
     per_epoch = len(plan.dataset(config.dataset)[0]) // BATCH_SIZE
     config.epochs = (experiment.num_gradients - 0.5) / per_epoch  # rounded up to as many gradients
     config.evaluations = LOOKS
-    config.network.widths = (8, 16)
+    config.network.kind, config.network.widths = NETWORK
     config.cluster.kind, config.cluster.num_workers = "regimes", experiment.machines.num_workers
     config.cluster.regimes = experiment.machines.regimes
     protocol = config.protocol
@@ -318,13 +322,15 @@ def tuned(losses: Mapping[float, float]) -> str:
 
 def reading(runs: Runs) -> list[str]:
     """The paper's claims beside what is found."""
-    seeds = len(runs[CUTOFF])
     return [
+        f"Differences to cutoff are taken seed by seed, over {len(runs[CUTOFF])} seeds, with 95 % confidence "
+        "intervals. All but wild begin with the same window of synchronous updates.",
         "The paper: of the synchronous family, cutoff converges fastest and to the lowest loss, and finishes first. "
-        f"Here (differences on the same {seeds} seeds, 95 % confidence), {against(runs, SYNC)} "
-        f"{against(runs, ORDER).capitalize()}",
-        "The paper: Hogwild is ahead of cutoff in wall-clock time, but converges to a higher loss. Here, "
-        f"{against(runs, WILD)}",
+        "Here:",
+        against(runs, SYNC),
+        against(runs, ORDER),
+        "The paper: Hogwild is ahead of cutoff in wall-clock time, but converges to a higher loss. Here:",
+        against(runs, WILD),
     ]
 
 
@@ -336,7 +342,7 @@ def against(runs: Runs, way: Way) -> str:
     ]
     finish = _difference(runs, way, lambda records: records[-1]["seconds"], ".0f", " s")
     final = _difference(runs, way, final_loss, ".4f", "")
-    told = f"{way.title} against cutoff: {', '.join(times)}; {finish} at the finish; final loss {final}."
+    told = f"{way.title} minus cutoff: {', '.join(times)}; {finish} to the finish; final loss {final}."
     return f"{told} {verdict(runs, way)}"
 
 
@@ -379,14 +385,12 @@ def draw(runs: Runs) -> Figure:
             axes.set_xlabel(words)
             axes.set_xlim(left=0)
             axes.set_yscale("log")
-        ticks = [0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2]
+        ticks = [0.1, 0.15, 0.2, 0.3, 0.5, 1, 2]
         time.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
         time.minorticks_off()
         time.set_ylabel("validation loss")
         time.legend(loc="upper right")
-        drawn.suptitle(
-            "Figure 4: means over seeds, bands one standard deviation; lines end where the first seed is done"
-        )
+        drawn.suptitle("Figure 4: medians over seeds, bands between quartiles; lines end where the first seed is done")
     return drawn
 
 
@@ -395,10 +399,10 @@ def _draw_line(axes: Axes, way: Way, runs: Sequence[Records], across: str) -> No
     end = min(records[-1][across] for records in runs)
     grid = np.linspace(0, end, 200)
     curves = np.array([curve(records, across, grid) for records in runs])
-    mean, std = curves.mean(axis=0), curves.std(axis=0, ddof=1) if len(runs) > 1 else np.zeros(grid.size)
-    axes.plot(grid, mean, color=way.colour, label=way.title)
-    axes.plot(grid[-1:], mean[-1:], color=way.colour, marker="o", markersize=4)
-    axes.fill_between(grid, np.maximum(mean - std, mean / 2), mean + std, color=way.colour, alpha=0.15, linewidth=0)
+    low, middle, high = np.quantile(curves, [0.25, 0.5, 0.75], axis=0)
+    axes.plot(grid, middle, color=way.colour, label=way.title)
+    axes.plot(grid[-1:], middle[-1:], color=way.colour, marker="o", markersize=4)
+    axes.fill_between(grid, low, high, color=way.colour, alpha=0.15, linewidth=0)
 
 
 def curve(records: Records, across: str, grid: np.ndarray) -> np.ndarray:

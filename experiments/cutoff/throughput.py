@@ -110,13 +110,16 @@ def _measure(make: contenders.Contender, test: cases.Test, seed: int, lag: int) 
     def run(**ways: object) -> object:
         return run_online(test.runtimes, make(test), window=lag, history=test.history, seed=seed, **ways)
 
-    censored = run()
+    censored, rate = run(), run(objective="rate")
+    learns = not isinstance(make(test), contenders.LEARN_NOTHING)  # else what it sees changes nothing
+    uncensored = run(censored=False) if learns else censored
+    rate_uncensored = run(objective="rate", censored=False) if learns else rate
     return {
         "censored": censored.gradients_per_second(),
         "with warm-up": censored.gradients_per_second(warm_up=True),
-        "uncensored": run(censored=False).gradients_per_second(),
-        "rate": run(objective="rate").gradients_per_second(),
-        "rate, uncensored": run(objective="rate", censored=False).gradients_per_second(),
+        "uncensored": uncensored.gradients_per_second(),
+        "rate": rate.gradients_per_second(),
+        "rate, uncensored": rate_uncensored.gradients_per_second(),
         "waited for": float(censored.cutoff[censored.warm_up :].mean()),
     }
 

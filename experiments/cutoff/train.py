@@ -1,8 +1,8 @@
 """Trains the deep Markov model of a cluster, from a recorded trace or a simulated run.
 
     python -m experiments.cutoff.train --config=configs/cutoff.py:two_state --workdir=runs/two_state
-    python -m experiments.cutoff.train --config=configs/cutoff.py:recorded --config.cluster.trace=mine.parquet \
-        --config.cluster.train_steps=2000 --config.fitting.validation_share=0.15 --workdir=runs/mine
+    python -m experiments.cutoff.train --config=configs/cutoff.py:two_state --config.cluster.kind=recorded \
+        --config.cluster.trace=mine.parquet --config.cluster.train_steps=2000 --workdir=runs/mine
 
 About a minute on two cores for 158 workers. Leaves in the work directory: the configuration, Orbax checkpoints, from
 which the same command continues if it was killed, a picture of the training, and `model`, which `Cutoff SGD` trains

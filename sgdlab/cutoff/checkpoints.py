@@ -40,7 +40,10 @@ class Checkpoints:
         path = pathlib.Path(path).absolute()
         given, file = json.loads(json.dumps(settings)), path / _SETTINGS
         if file.exists():
-            stored = json.loads(file.read_text(encoding="utf-8"))
+            try:
+                stored = dict(json.loads(file.read_text(encoding="utf-8")))
+            except (ValueError, TypeError) as error:
+                raise ValueError(f"checkpoints={str(path)!r} holds a damaged {_SETTINGS}: {error}") from error
             for name in sorted(stored.keys() | given.keys()):
                 if stored.get(name) != given.get(name):
                     raise ValueError(

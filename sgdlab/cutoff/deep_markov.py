@@ -101,7 +101,7 @@ class DeepMarkov:
     def _forecast(self, state: _State, rate: float | None) -> Forecast:
         if rate not in state.made:
             key = jax.random.fold_in(jax.random.key(state.seed), state.step)
-            asked = np.nan if rate is None else rate
+            asked = np.float64(np.nan if rate is None else rate)  # another type would be another program
             state.made[rate] = self.compiled(self._parameters, state.window, state.divisor, key, asked)
         return state.made[rate]
 

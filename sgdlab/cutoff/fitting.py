@@ -3,10 +3,11 @@
 import dataclasses
 import functools
 import hashlib
+import itertools
 import math
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +29,7 @@ class Fitting:
     """How the model is trained.
 
     Attributes:
-      steps: of the optimiser, at most.
+      steps: of the optimiser, at most; rounded up to a multiple of `every`.
       batch: windows in a step.
       learning_rate: Adam's, falling to a twentieth by a cosine.
       clip: the largest norm of a gradient (of the negative ELBO per value).
@@ -55,13 +56,16 @@ class Fitting:
     patience: int = 8
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch", "every", "patience"):
-            arguments.whole(name, getattr(self, name))
-        arguments.whole("annealing", self.annealing, least=0)
+        checked_values: dict[str, float] = {
+            name: arguments.whole(name, getattr(self, name)) for name in ("steps", "batch", "every", "patience")
+        }
+        checked_values["annealing"] = arguments.whole("annealing", self.annealing, least=0)
         for name in ("learning_rate", "clip"):
-            arguments.real(name, getattr(self, name), above=0)
-        arguments.real("validation_share", self.validation_share, least=0, most=0.9)
-        arguments.real("blind_share", self.blind_share, least=0, most=1)
+            checked_values[name] = arguments.real(name, getattr(self, name), above=0)
+        for name, most in (("validation_share", 0.9), ("blind_share", 1)):
+            checked_values[name] = arguments.real(name, getattr(self, name), least=0, most=most)
+        for name, value in checked_values.items():  # plain numbers, whatever kind was given: JSON knows no others
+            object.__setattr__(self, name, value)
 
 
 def fit(
@@ -103,8 +107,7 @@ def fit(
       (2, 3)
     """
     train, validation, divisor = _split(runtimes, widths.lag, fitting.validation_share)
-    model = WindowModel(train.shape[1], widths, seed=seed)
-    training = _Training(model, fitting, widths.lag, jnp.asarray(train, float), jnp.asarray(validation, float), seed)
+    training = _Training(widths, fitting, train, validation, seed)
     settings = {
         "widths": dataclasses.asdict(widths),
         "fitting": dataclasses.asdict(fitting),
@@ -130,81 +133,109 @@ def windows_of(runtimes: jax.Array, starts: jax.Array, lag: int) -> jax.Array:
 _LOOK = ("step", "elbo", "validation_elbo")
 
 
+class _Data(NamedTuple):
+    """What a training looks at: the normalised run, the validation windows, and what its draws begin with."""
+
+    train: jax.Array  # float[T, N]
+    validation: jax.Array  # float[B, lag, N]
+    key: jax.Array
+
+
 class _Training:
     """One training. What changes in it is its progress, a pytree that Orbax can keep."""
 
-    def __init__(
-        self, model: WindowModel, fitting: Fitting, lag: int, train: jax.Array, validation: jax.Array, seed: int
-    ):
-        self._fitting, self._lag, self._train = fitting, lag, train
-        self._key = jax.random.key(seed)
-        rate = optax.cosine_decay_schedule(fitting.learning_rate, fitting.steps, alpha=0.05)
-        self._per_value = lag * train.shape[1]
-        # SVI's loss is a sum; what is clipped is the gradient per value, so that only outliers are.
-        per_value = optax.scale(1 / (fitting.batch * self._per_value))
-        optimizer = optax.chain(per_value, optax.clip_by_global_norm(fitting.clip), optax.adam(rate))
-        self._svi = SVI(model.model, model.guide, optimizer, Trace_ELBO())
-        last = validation.shape[0] - lag
-        starts = jnp.asarray(np.unique(np.linspace(0, last, min(last + 1, _MOST_WINDOWS)).astype(int)))
-        self._validation = windows_of(validation, starts, lag)
+    def __init__(self, widths: Architecture, fitting: Fitting, train: np.ndarray, validation: np.ndarray, seed: int):
+        self._settings = (train.shape[1], widths, fitting)
+        self._fitting, self._seed = fitting, seed
+        last = validation.shape[0] - widths.lag
+        starts = np.unique(np.linspace(0, last, min(last + 1, _MOST_WINDOWS)).astype(int))
+        windows = windows_of(jnp.asarray(validation, float), jnp.asarray(starts), widths.lag)
+        self._data = _Data(jnp.asarray(train, float), windows, jax.random.key(seed))
 
     def begin(self) -> dict[str, Any]:
-        state = self._svi.init(self._key, self._validation)
+        """The progress of a training that has not begun."""
+        inference = _inference(*self._settings, seed=self._seed)
+        state = inference.init(self._data.key, self._data.validation)
         looks = -(-self._fitting.steps // self._fitting.every)
         return {
             "step": np.asarray(0),
             "optimizer": state.optim_state,
-            "best": self._svi.get_params(state)["parameters"],
+            "best": inference.get_params(state)["parameters"],
             "looks": np.full((looks, len(_LOOK)), np.nan),
         }
 
     def advance(self, progress: dict[str, Any]) -> dict[str, Any]:
         """So many steps as there are from one look to the next, and the look."""
-        state, elbo, validation_elbo = self._advance(progress["optimizer"], progress["step"])
-        step = np.asarray(progress["step"] + self._fitting.every)
-        looks = np.array(progress["looks"])
-        at = int(step) // self._fitting.every - 1
-        looks[at] = step, elbo, validation_elbo
-        # While the states' weight still rises, the training is not what it will be.
-        better = step <= self._fitting.annealing or at == np.nanargmax(
-            np.where(self._settled(looks), looks[:, 2], np.nan)
+        optimizer, parameters, elbo, validation_elbo = _advance(
+            *self._settings, self._data, progress["optimizer"], progress["step"]
         )
-        best = self._svi.get_params(state)["parameters"] if better else progress["best"]
-        return {"step": step, "optimizer": state.optim_state, "best": best, "looks": looks}
+        step = np.asarray(progress["step"] + self._fitting.every)
+        if not np.isfinite(validation_elbo):
+            raise ValueError(
+                f"learning_rate={self._fitting.learning_rate} must be lower: the training diverged before step {step}"
+            )
+        looks = np.array(progress["looks"])
+        looks[self._made(progress)] = step, elbo, validation_elbo
+        later = {"step": step, "optimizer": optimizer, "best": parameters, "looks": looks}
+        if self._best_look(later) not in (None, self._made(later) - 1):
+            later["best"] = progress["best"]
+        return later
 
     def is_done(self, progress: dict[str, Any]) -> bool:
-        at = int(progress["step"]) // self._fitting.every
-        if progress["step"] >= self._fitting.steps:
-            return True
-        settled = self._settled(progress["looks"])
-        if not settled[:at].any():
-            return False
-        return at - 1 - int(np.nanargmax(np.where(settled, progress["looks"][:, 2], np.nan))) >= self._fitting.patience
+        """Whether all steps are made, or the last looks have brought nothing."""
+        best = self._best_look(progress)
+        patient = best is None or self._made(progress) - 1 - best < self._fitting.patience
+        return progress["step"] >= self._fitting.steps or not patient
 
     def history(self, progress: dict[str, Any]) -> tuple[dict[str, float], ...]:
-        done = progress["looks"][: int(progress["step"]) // self._fitting.every]
-        return tuple(dict(zip(_LOOK, map(float, look), strict=True)) for look in done)
+        """All looks so far."""
+        return tuple(
+            dict(zip(_LOOK, map(float, look), strict=True)) for look in progress["looks"][: self._made(progress)]
+        )
 
-    def _settled(self, looks: np.ndarray) -> np.ndarray:
-        return looks[:, 0] > self._fitting.annealing
+    def _made(self, progress: dict[str, Any]) -> int:
+        return int(progress["step"]) // self._fitting.every
 
-    @functools.partial(jax.jit, static_argnums=0)
-    def _advance(self, optimizer: Any, step: jax.Array) -> tuple[Any, jax.Array, jax.Array]:
-        fitting, last = self._fitting, self._train.shape[0] - self._lag
-        key = jax.random.fold_in(self._key, step)
+    def _best_look(self, progress: dict[str, Any]) -> int | None:
+        """None while the states' weight still rises: the training is then not what it will be."""
+        looks = progress["looks"]
+        settled = looks[:, 0] > self._fitting.annealing  # NaN, a look to come, is not
+        return int(np.argmax(np.where(settled, looks[:, 2], -np.inf))) if settled.any() else None
 
-        def one(state: Any, index: jax.Array) -> tuple[Any, jax.Array]:
-            starts = jax.random.randint(jax.random.fold_in(key, index), (fitting.batch,), 0, last + 1)
-            windows = windows_of(self._train, starts, self._lag)
-            weight = jnp.minimum(1.0, (step + index + 1) / max(fitting.annealing, 1))
-            foresight = (jnp.arange(fitting.batch) >= fitting.blind_share * fitting.batch).astype(float)
-            state, loss = self._svi.update(state, windows, weight, foresight)
-            return state, -loss / (fitting.batch * self._per_value)
 
-        state = self._svi.init(key, self._validation)._replace(optim_state=optimizer)
-        state, elbos = jax.lax.scan(one, state, jnp.arange(fitting.every))
-        loss = self._svi.evaluate(state._replace(rng_key=self._key), self._validation)
-        return state, elbos.mean(), -loss / (self._validation.shape[0] * self._per_value)
+def _inference(num_workers: int, widths: Architecture, fitting: Fitting, *, seed: int = 0) -> SVI:
+    model = WindowModel(num_workers, widths, seed=seed)
+    rate = optax.cosine_decay_schedule(fitting.learning_rate, fitting.steps, alpha=0.05)
+    # SVI's loss is a sum; what is clipped is the gradient per value, so that only outliers are.
+    per_value = optax.scale(1 / (fitting.batch * widths.lag * num_workers))
+    optimizer = optax.chain(per_value, optax.clip_by_global_norm(fitting.clip), optax.adam(rate))
+    return SVI(model.model, model.guide, optimizer, Trace_ELBO())
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _advance(
+    num_workers: int, widths: Architecture, fitting: Fitting, data: _Data, optimizer: Any, step: jax.Array
+) -> tuple[Any, Any, jax.Array, jax.Array]:
+    """The steps up to the next look. Run-times and seed are data: another training of this shape compiles nothing."""
+    inference = _inference(num_workers, widths, fitting)
+    per_value = widths.lag * num_workers
+    last = data.train.shape[0] - widths.lag
+    key = jax.random.fold_in(data.key, step)
+
+    def one(state: Any, index: jax.Array) -> tuple[Any, jax.Array]:
+        starts = jax.random.randint(jax.random.fold_in(key, index), (fitting.batch,), 0, last + 1)
+        windows = windows_of(data.train, starts, widths.lag)
+        weight = jnp.minimum(1.0, (step + index + 1) / max(fitting.annealing, 1))
+        foresight = (jnp.arange(fitting.batch) >= fitting.blind_share * fitting.batch).astype(float)
+        state, loss = inference.update(state, windows, weight, foresight)
+        return state, -loss / (fitting.batch * per_value)
+
+    # SVI knows its parameters only once it is initialised; the values are those that the training has reached.
+    state = inference.init(key, data.validation)._replace(optim_state=optimizer)
+    state, elbos = jax.lax.scan(one, state, jnp.arange(fitting.every))
+    loss = inference.evaluate(state._replace(rng_key=data.key), data.validation)
+    parameters = inference.get_params(state)["parameters"]
+    return state.optim_state, parameters, elbos.mean(), -loss / (data.validation.shape[0] * per_value)
 
 
 _MOST_WINDOWS = 128
@@ -217,7 +248,8 @@ def _split(runtimes: np.ndarray, lag: int, validation_share: float) -> tuple[np.
     steps = runtimes.shape[0]
     held_out = math.ceil(validation_share * steps)
     if steps - held_out < lag or 0 < held_out < lag:
-        least = lag if validation_share == 0 else math.ceil(lag / min(validation_share, 1 - validation_share)) + 1
+        shares = ((rows, math.ceil(validation_share * rows)) for rows in itertools.count(lag))
+        least = next(rows for rows, held in shares if rows - held >= lag and (held >= lag or held == 0))
         raise ValueError(
             f"runtimes of {steps} steps must have at least {least}, for a window of {lag} to train on and one to "
             f"validate with (validation_share={validation_share})"

@@ -51,7 +51,7 @@ class Architecture:
 
     def __post_init__(self) -> None:
         for name in ("lag", "state", "gate", "emission", "scale", "recurrent"):
-            arguments.whole(name, getattr(self, name))
+            object.__setattr__(self, name, arguments.whole(name, getattr(self, name)))  # a plain number, for JSON
 
 
 def _std(values: jax.Array) -> jax.Array:
@@ -125,8 +125,8 @@ class Guide(nnx.Module):
           foresight: float[...], 1 where the right network remembers what comes after, 0 where it sees each step alone.
 
         Returns:
-          float[..., L, R]: at step t, the left network's memory of x up to t (literal: up to t - 1) plus the right
-          network's of x from the last back to t + 1.
+          float[..., L, R]: at step t, the left network's memory of x up to t plus the right network's of x from the
+          last back to t; literal: up to t - 1, and back to t + 1.
         """
         left, right = jnp.split(self.inputs(windows - _CENTER), 2, axis=-1)
         # One scan for both: the right one reads the window from its end.
@@ -143,7 +143,7 @@ class Guide(nnx.Module):
         nothing = jnp.zeros_like(steps[0])
         _, memories = jax.lax.scan(read, nothing, steps)
         if self.literal:  # shifted by one: the step itself is not seen
-            memories = jnp.concatenate([nothing[None], memories[:-1]])
+            memories = remembered * jnp.concatenate([nothing[None], memories[:-1]])
         return jnp.moveaxis(memories[:, 0] + jnp.flip(memories[:, 1], axis=0), 0, -2)
 
     def __call__(self, z: jax.Array, summary: jax.Array) -> MeanAndStd:

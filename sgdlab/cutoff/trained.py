@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from orbax.checkpoint import v1 as ocp
 
-from sgdlab import files
+from sgdlab import arguments, files
 from sgdlab.cutoff.model import Architecture, WindowModel
 
 _DESCRIPTION = "model.json"
@@ -77,14 +77,18 @@ class TrainedModel:
         try:
             description = json.loads((path / _DESCRIPTION).read_text(encoding="utf-8"))
             widths = Architecture(**description["widths"])
-            num_workers, divisor = int(description["num_workers"]), float(description["divisor"])
+            num_workers = arguments.whole("num_workers", description["num_workers"])
+            divisor = arguments.real("divisor", description["divisor"], above=0)
             history = tuple(description["history"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ValueError(f"path={str(path)!r} must be a directory written by TrainedModel.save: {error}") from error
+        shapes = jax.eval_shape(lambda: WindowModel(num_workers, widths, seed=0).initial)
         # As NumPy arrays: a checkpoint is then read wherever it was written, whatever devices there are.
-        expected = jax.tree.map(np.asarray, WindowModel(num_workers, widths, seed=0).initial)
+        expected = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
         try:
             parameters = ocp.load(path / _PARAMETERS, expected)
+            if [leaf.shape for leaf in jax.tree.leaves(parameters)] != [leaf.shape for leaf in jax.tree.leaves(shapes)]:
+                raise ValueError("their shapes are others")
         except (OSError, ValueError, KeyError) as error:
             raise ValueError(f"path={str(path)!r} holds parameters that are not this model's: {error}") from error
         return cls(widths, num_workers, divisor, jax.tree.map(np.asarray, parameters), history)

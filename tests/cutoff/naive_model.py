@@ -91,7 +91,7 @@ def memories(parameters, window, *, literal, foresight=1.0):
     for t in reversed(range(steps)):
         after = memory
         memory = relu(split(part["inputs"], window[t] - CENTER)[1] + foresight * memory @ recurrent_right)
-        right[t] = after if literal else memory
+        right[t] = foresight * after if literal else memory
     return left, right
 
 

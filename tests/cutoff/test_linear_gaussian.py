@@ -21,9 +21,9 @@ DECAY = np.array([0.95, 0.98])
 INNOVATION = np.sqrt(1 - DECAY**2)  # so that every hidden number has variance 1
 LOADINGS = 0.1 * np.random.default_rng(0).normal(size=(WORKERS, LATENT))  # seconds
 MEAN, NOISE = 1.0, 0.05  # seconds
-WIDTHS = Architecture(lag=10, state=6, gate=8, emission=8, scale=8, recurrent=32)
+WIDTHS = Architecture(lag=6, state=6, gate=8, emission=8, scale=8, recurrent=32)
 FITTING = Fitting(steps=2500, batch=32, learning_rate=1e-2, annealing=200, every=500)
-SAMPLES = 1000
+SAMPLES = 500
 
 
 def draw(steps, *, seed) -> np.ndarray:
@@ -72,7 +72,7 @@ def per_value(densities) -> float:
 @functools.cache
 def found():
     """What each gives for a run never seen in training."""
-    train, test = draw(2000, seed=1), draw(400, seed=2)
+    train, test = draw(2000, seed=1), draw(300, seed=2)
     trained = fit(train, WIDTHS, FITTING, seed=0)
     scored = test[WIDTHS.lag :]
     mean, covariance = train.mean(axis=0), np.cov(train.T)
