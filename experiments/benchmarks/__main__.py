@@ -1,6 +1,6 @@
 """The measured figures, each beside the one it is compared to: median of 9 interleaved rounds of one run.
 
-    python -m experiments.benchmarks [schedule|compilation|replay|blocks|peers|wave ...]
+    python -m experiments.benchmarks [schedule|compilation|replay|blocks|peers|wave|cutoff ...]
 
 Ratios are of speeds: 0.9 means nine tenths of the gradients per second of what is compared to.
 """
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import jax
 
-from experiments.benchmarks import blocks, compilation, peers, replay, schedule, wave
+from experiments.benchmarks import blocks, compilation, cutoff, peers, replay, schedule, wave
 from experiments.benchmarks.timing import Figure
 
 SUITES: dict[str, Callable[[], Iterator[Figure]]] = {
@@ -21,6 +21,7 @@ SUITES: dict[str, Callable[[], Iterator[Figure]]] = {
     "blocks": blocks.figures,
     "peers": peers.figures,
     "wave": wave.figures,
+    "cutoff": cutoff.figures,
 }
 
 

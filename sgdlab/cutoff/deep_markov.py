@@ -10,7 +10,7 @@ import numpy as np
 
 from sgdlab import arguments
 from sgdlab.cutoff import censoring
-from sgdlab.cutoff.model import WindowModel
+from sgdlab.cutoff.model import Architecture, WindowModel
 from sgdlab.cutoff.predictor import Prediction
 from sgdlab.cutoff.trained import TrainedModel
 
@@ -69,7 +69,6 @@ class DeepMarkov:
         self.trained = trained
         self._literal_scale = literal_scale
         self._samples = arguments.whole("samples", samples)
-        self._model = WindowModel(trained.num_workers, trained.widths, seed=0)
         self._parameters = jax.tree.map(jnp.asarray, trained.parameters)
 
     def start(self, window: np.ndarray, *, seed: int) -> _State:
@@ -105,34 +104,49 @@ class DeepMarkov:
             state.made[rate] = self.compiled(self._parameters, state.window, state.divisor, key, asked)
         return state.made[rate]
 
-    @functools.partial(jax.jit, static_argnums=0)
     def compiled(
         self, parameters: dict, window: jax.Array, divisor: jax.Array, key: jax.Array, rate: jax.Array
     ) -> Forecast:
         """From float[lag, N] seconds to the forecast; `rate` is NaN for the paper's objective."""
-        networks = self._model.networks(parameters)
-        for_state, for_next, for_runtimes = jax.random.split(key, 3)
-        window = window.astype(networks.before[...].dtype) / divisor
-        summaries = networks.guide.summaries(window)
-        shape = (window.shape[0], self._samples, self.trained.widths.state)
-        noise = jax.random.normal(for_state, shape, window.dtype)
+        trained = self.trained
+        return _compiled(trained.num_workers, trained.widths, self._samples, parameters, window, divisor, key, rate)
 
-        def step(z: jax.Array, given: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
-            mean, std = networks.guide(z, given[0])
-            return mean + std * given[1], None
 
-        before = jnp.broadcast_to(networks.guide_before[...], noise.shape[1:])
-        last, _ = jax.lax.scan(step, before, (summaries, noise))
-        mean, std = networks.transition(last)
-        state = mean + std * jax.random.normal(for_next, mean.shape, mean.dtype)
-        mean, std = networks.emission(state)
-        runtimes = mean + std * jax.random.normal(for_runtimes, mean.shape, mean.dtype)
-        # Normal run-times can be near zero, or below, and c / x has no bound there: no sooner than the fastest seen.
-        runtimes = _sorted(jnp.maximum(runtimes, window.min())) * divisor
-        expected, spread = runtimes.mean(axis=0), runtimes.std(axis=0)
-        count = jnp.arange(1, expected.size + 1)
-        gain = jnp.where(jnp.isnan(rate), count / expected, count - rate * expected)
-        return Forecast(jnp.argmax(gain) + 1, expected, spread, mean * divisor, std * divisor)
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _compiled(
+    num_workers: int,
+    widths: Architecture,
+    samples: int,
+    parameters: dict,
+    window: jax.Array,
+    divisor: jax.Array,
+    key: jax.Array,
+    rate: jax.Array,
+) -> Forecast:
+    """One program for all models of a shape: parameters are data."""
+    networks = WindowModel(num_workers, widths, seed=0).networks(parameters)
+    for_state, for_next, for_runtimes = jax.random.split(key, 3)
+    window = window.astype(networks.before[...].dtype) / divisor
+    summaries = networks.guide.summaries(window)
+    shape = (window.shape[0], samples, widths.state)
+    noise = jax.random.normal(for_state, shape, window.dtype)
+
+    def step(z: jax.Array, given: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
+        mean, std = networks.guide(z, given[0])
+        return mean + std * given[1], None
+
+    before = jnp.broadcast_to(networks.guide_before[...], noise.shape[1:])
+    last, _ = jax.lax.scan(step, before, (summaries, noise))
+    mean, std = networks.transition(last)
+    state = mean + std * jax.random.normal(for_next, mean.shape, mean.dtype)
+    mean, std = networks.emission(state)
+    runtimes = mean + std * jax.random.normal(for_runtimes, mean.shape, mean.dtype)
+    # Normal run-times can be near zero, or below, and c / x has no bound there: no sooner than the fastest seen.
+    runtimes = _sorted(jnp.maximum(runtimes, window.min())) * divisor
+    expected, spread = runtimes.mean(axis=0), runtimes.std(axis=0)
+    count = jnp.arange(1, expected.size + 1)
+    gain = jnp.where(jnp.isnan(rate), count / expected, count - rate * expected)
+    return Forecast(jnp.argmax(gain) + 1, expected, spread, mean * divisor, std * divisor)
 
 
 def _sorted(values: jax.Array) -> jax.Array:
