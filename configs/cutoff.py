@@ -80,12 +80,15 @@ def _memory(config: ConfigDict) -> None:
 
 
 def _large(config: ConfigDict) -> None:
-    """2175 workers on 32 nodes."""
+    """2175 workers on 32 nodes, of which some three are slow at any time, more than twice as slow as the others."""
     config.cluster.num_workers = 2175
-    config.cluster.regimes.num_nodes = 32
     config.cluster.test_steps = 400
-    config.widths.state = 48
-    config.widths.emission = 64
+    regimes = config.cluster.regimes
+    regimes.num_nodes = 32
+    regimes.slow_factor, regimes.slow_share = 2.2, 0.1
+    config.widths.state = 64
+    config.widths.gate = config.widths.emission = config.widths.scale = 64
+    config.widths.recurrent = 128
 
 
 def _identical(config: ConfigDict) -> None:

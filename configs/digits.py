@@ -20,9 +20,9 @@ and none is tuned for a number of workers, so that what differs is the method:
 * `optimizer.learning_rate` is the rate of one gradient for all methods on SGD and NAG, and
   `optimizer.adam_learning_rate` for the three on Adam.
 * The methods that average n gradients per update (`synchronous`, `all_reduce`, `backup_workers`, `softsync`, `rennala`;
-  and `cutoff`, `timeout` and `partial`, whose n varies) multiply the rate by n (Chen et al. 2016; Goyal et al. 2017): n gradients
-  then move the parameters as far as n single steps do. Not so the nodes of gossip and elastic averaging: each takes the
-  rate of one gradient for its own steps, which move the nodes' average by the N-th part.
+  and `cutoff`, `timeout` and `partial`, whose n varies) multiply the rate by n (Chen et al. 2016; Goyal et al. 2017):
+  n gradients then move the parameters as far as n single steps do. Not so the nodes of gossip and elastic averaging:
+  each takes the rate of one gradient for its own steps, which move the nodes' average by the N-th part.
 * Every run warms up from the N-th part of its rate over `schedule.warmup_epochs`, then decays by `schedule.decay`;
   epochs are epochs of used gradients for all, so that equal work is compared.
 * The gap is measured in steps of the largest rate, the one after warm-up.

@@ -99,9 +99,10 @@ class DeepMarkov:
 
     def _forecast(self, state: _State, rate: float | None) -> Forecast:
         if rate not in state.made:
-            key = jax.random.fold_in(jax.random.key(state.seed), state.step)
             asked = np.float64(np.nan if rate is None else rate)  # another type would be another program
-            state.made[rate] = self.compiled(self._parameters, state.window, state.divisor, key, asked)
+            shape = (self.trained.num_workers, self.trained.widths, self._samples)
+            place = (np.uint32(state.seed % 2**32), np.uint32(state.step))
+            state.made[rate] = _at_step(*shape, self._parameters, state.window, state.divisor, place, asked)
         return state.made[rate]
 
     def compiled(
@@ -124,6 +125,35 @@ def _compiled(
     rate: jax.Array,
 ) -> Forecast:
     """One program for all models of a shape: parameters are data."""
+    return _predicted(num_workers, widths, samples, parameters, window, divisor, key, rate)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _at_step(
+    num_workers: int,
+    widths: Architecture,
+    samples: int,
+    parameters: dict,
+    window: jax.Array,
+    divisor: jax.Array,
+    place: tuple[jax.Array, jax.Array],
+    rate: jax.Array,
+) -> Forecast:
+    """The same for a seed and a step of its run; making the key outside would take longer than all networks."""
+    key = jax.random.fold_in(jax.random.key(place[0]), place[1])
+    return _predicted(num_workers, widths, samples, parameters, window, divisor, key, rate)
+
+
+def _predicted(
+    num_workers: int,
+    widths: Architecture,
+    samples: int,
+    parameters: dict,
+    window: jax.Array,
+    divisor: jax.Array,
+    key: jax.Array,
+    rate: jax.Array,
+) -> Forecast:
     networks = WindowModel(num_workers, widths, seed=0).networks(parameters)
     for_state, for_next, for_runtimes = jax.random.split(key, 3)
     window = window.astype(networks.before[...].dtype) / divisor

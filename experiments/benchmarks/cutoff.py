@@ -1,0 +1,187 @@
+"""The deep Markov predictor: a prediction, a step of its training beside Pyro's, and the whole training.
+
+The comparison with Pyro needs `pip install torch pyro-ppl`; without them it is left out.
+"""
+
+import contextlib
+import importlib.util
+import math
+import statistics
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from experiments.benchmarks.compilation import compilations
+from experiments.benchmarks.timing import ROUNDS, Figure, ratio
+from sgdlab import cutoff
+from sgdlab.cluster.regimes import RegimeCluster
+from sgdlab.cutoff.model import WindowModel
+
+SMALL = RegimeCluster(num_workers=158, num_nodes=4, mean=1.057, std=0.393)
+LARGE = RegimeCluster(num_workers=2175, num_nodes=32, mean=1.057, std=0.393)
+RUN = 4000  # iterations, as recorded for training
+SAMPLES, ITERATIONS, WARM_UP = 64, 300, 20
+EVERY = 50  # steps of training in one turn
+
+_NARROW = -2.5  # before the softplus: run-times that vary by about a sixth, as the noise of the clusters does
+
+
+def figures() -> Iterator[Figure]:
+    """Training of 158 workers and what comes of it; predictions of 158 and 2175; steps of training over Pyro's."""
+    begin = time.perf_counter()
+    small = cutoff.fit(SMALL.draw(RUN, seed=0).runtimes, cutoff.Architecture(), cutoff.Fitting(), seed=0)
+    seconds = time.perf_counter() - begin
+    yield Figure(
+        f"training to early stopping, {SMALL.num_workers} workers, {RUN} iterations",
+        seconds,
+        "s",
+        "<= 300",
+        seconds <= 300,
+        f"{small.history[-1]['step']:.0f} steps, {max(look['validation_elbo'] for look in small.history):.3f} nats per "
+        f"value; {_share_of_oracle(small):.1%} of the oracle",
+    )
+    yield from _predictions(SMALL, small, goal=2)
+    yield from _predictions(LARGE, _untrained(LARGE), goal=15)
+    yield from _steps()
+
+
+def _share_of_oracle(trained: cutoff.TrainedModel) -> float:
+    """Of the oracle's throughput, on a run that was not seen in training."""
+    runtimes = SMALL.draw(ITERATIONS, seed=1).runtimes
+    predictors = cutoff.DeepMarkov(trained), cutoff.Oracle(runtimes[WARM_UP:])
+    ours, best = (cutoff.run_online(runtimes, p, window=WARM_UP).gradients_per_second() for p in predictors)
+    return ours / best
+
+
+def _untrained(law: RegimeCluster) -> cutoff.TrainedModel:
+    """A model that takes as long to predict with as one that was trained for minutes, and waits for as many."""
+    widths = cutoff.Architecture()
+    parameters = WindowModel(law.num_workers, widths, seed=0).initial
+    emission = parameters["emission"]
+    emission["mean"]["kernel"] = np.asarray(emission["mean"]["kernel"]) / 10  # states make little of a difference
+    emission["std"]["bias"] = np.full_like(emission["std"]["bias"], _NARROW)
+    return cutoff.TrainedModel(widths, law.num_workers, 2 * law.mean, parameters)
+
+
+class _Timed:
+    """A predictor, and the seconds of each of its calls."""
+
+    def __init__(self, predictor: cutoff.Predictor):
+        self.title, self.start = predictor.title, predictor.start
+        self._predictor = predictor
+        self.seconds: dict[str, list[float]] = {"predict": [], "observe": []}
+
+    def predict(self, state: Any, *, rate: float | None = None) -> cutoff.Prediction:
+        begin = time.perf_counter()
+        prediction = self._predictor.predict(state, rate=rate)
+        self.seconds["predict"].append(time.perf_counter() - begin)
+        return prediction
+
+    def observe(self, state: Any, runtimes: np.ndarray, cut_at: float) -> Any:
+        begin = time.perf_counter()
+        state = self._predictor.observe(state, runtimes, cut_at)
+        self.seconds["observe"].append(time.perf_counter() - begin)
+        return state
+
+
+def _predictions(law: RegimeCluster, trained: cutoff.TrainedModel, goal: float) -> Iterator[Figure]:
+    """Along a censored run; a first, short one beforehand, for compilation."""
+    predictor = cutoff.DeepMarkov(trained, samples=SAMPLES)
+    runtimes = law.draw(ITERATIONS + WARM_UP, seed=2).runtimes
+    begin = time.perf_counter()
+    cutoff.run_online(runtimes[: WARM_UP + 2], predictor)
+    first = time.perf_counter() - begin
+    timed = _Timed(predictor)
+    with compilations() as anew:
+        record = cutoff.run_online(runtimes, timed)
+        cutoff.run_online(runtimes, predictor, objective="rate")
+    shared = f"{law.num_workers} workers, {SAMPLES} samples"
+    for name, seconds in timed.seconds.items():
+        milliseconds = 1e3 * statistics.median(seconds)
+        asked = name == "predict"
+        tenth = 1e3 * statistics.quantiles(seconds, n=10)[-1]
+        detail = f"one in ten takes {tenth:.2f} or longer; waits for {record.cutoff[WARM_UP:].mean():.0f} workers"
+        yield Figure(
+            f"one {'prediction' if asked else 'observation'}, {shared}",
+            milliseconds,
+            "ms",
+            f"<= {goal:g}" if asked else "",
+            milliseconds <= goal if asked else None,
+            detail,
+        )
+    calls = 2 * len(timed.seconds["predict"])
+    detail = f"{calls} predictions, both objectives; the first call took {first:.1f} s"
+    yield Figure(
+        f"new compilations between predictions, {law.num_workers} workers", len(anew), "", "0", not anew, detail
+    )
+
+
+class _Enough(Exception):
+    """Ends a training."""
+
+
+def _steps() -> Iterator[Figure]:
+    """Steps per second of `fit` between two looks at the validation windows, one look among them.
+
+    sgdlab and Pyro take turns, with the same initial parameters and run-times. Their objective is the plain evidence
+    lower bound, so that both minimise the same: no blind windows, no annealing.
+    """
+    widths = cutoff.Architecture()
+    fitting = cutoff.Fitting(every=EVERY, blind_share=0.0, annealing=0, validation_share=0.0)
+    runtimes = SMALL.draw(RUN, seed=0).runtimes
+    initial = WindowModel(SMALL.num_workers, widths, seed=0).initial
+    pyro = _pyro(widths, fitting, initial, runtimes)
+    seconds: dict[str, list[float]] = {"sgdlab": [], "Pyro": []}
+    elbos: dict[str, float] = {}
+    begun = [time.perf_counter()]
+
+    def take_turns(look: dict[str, float]) -> None:
+        seconds["sgdlab"].append(time.perf_counter() - begun[-1])
+        elbos["sgdlab"] = look["elbo"]
+        if pyro is not None:
+            begin = time.perf_counter()
+            elbos["Pyro"] = pyro.advance(EVERY)
+            seconds["Pyro"].append(time.perf_counter() - begin)
+        if len(seconds["sgdlab"]) > ROUNDS:
+            raise _Enough
+        begun.append(time.perf_counter())
+
+    with contextlib.suppress(_Enough):
+        cutoff.fit(runtimes, widths, fitting, seed=0, report=take_turns)
+    rates = {name: EVERY / statistics.median(turns[1:]) for name, turns in seconds.items() if turns}
+    shared = f"{SMALL.num_workers} workers, B={fitting.batch}, lag {widths.lag}"
+    yield Figure(
+        f"SVI steps a second, {shared}", rates["sgdlab"], "/s", detail=f"compiled in {seconds['sgdlab'][0]:.0f} s"
+    )
+    name = f"SVI steps a second over Pyro's, {shared}"
+    if pyro is None:
+        yield Figure(name, math.nan, "x", detail="not measured: pip install torch pyro-ppl")
+        return
+    gain = ratio(seconds["Pyro"][1:], seconds["sgdlab"][1:])
+    speeds = ", ".join(f"{who} {rate:,.0f}/s" for who, rate in rates.items())
+    nats = ", ".join(f"{who} {elbo:.3f}" for who, elbo in elbos.items())
+    count, after = pyro.networks.num_parameters(), EVERY * len(seconds["Pyro"])
+    detail = f"{speeds}; {count:,} parameters each; ELBO per value after {after} steps: {nats}"
+    yield Figure(name, gain, "x", ">= 5", gain >= 5, detail)
+
+
+def _pyro(
+    widths: cutoff.Architecture, fitting: cutoff.Fitting, initial: dict[str, Any], runtimes: np.ndarray
+) -> Any | None:
+    """The training in Pyro; None where it is not installed."""
+    if any(importlib.util.find_spec(package) is None for package in ("torch", "pyro")):
+        return None
+    from experiments.benchmarks.pyro_model import PyroTraining  # noqa: PLC0415
+
+    return PyroTraining(
+        runtimes.shape[1],
+        widths,
+        initial,
+        runtimes / (2 * runtimes[: widths.lag].mean()),
+        batch=fitting.batch,
+        learning_rate=fitting.learning_rate,
+        clip=fitting.clip,
+        seed=0,
+    )
