@@ -5,6 +5,7 @@ import dataclasses
 import itertools
 import os
 import pathlib
+import re
 import zipfile
 from collections.abc import Sequence
 
@@ -370,8 +371,14 @@ def _check_durations(duration: np.ndarray, rows: np.ndarray) -> None:
 
 
 def _ordered(cells: Sequence[str]) -> tuple[tuple[str, ...], np.ndarray]:
-    """The names among cells in their order (numbers by their size), and each cell's place in it."""
-    names = sorted(set(cells), key=lambda name: (not name.isdecimal(), len(name) if name.isdecimal() else 0, name))
+    """The names among cells in their order, numbers in them by their size, and each cell's place in it."""
+    # Every second part is digits, which are ordered by their size: w2 before w10.
+    parts = {name: re.split(r"([0-9]+)", name) for name in set(cells)}
+    size = {
+        name: [(len(part.lstrip("0")) if place % 2 else 0, part) for place, part in enumerate(split)]
+        for name, split in parts.items()
+    }
+    names = sorted(size, key=size.__getitem__)
     place = {name: i for i, name in enumerate(names)}
     return tuple(names), np.array([place[cell] for cell in cells])
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from typing import NamedTuple
 
 import jax
@@ -11,8 +12,13 @@ import numpy as np
 from sgdlab import arguments
 from sgdlab.cutoff import censoring
 from sgdlab.cutoff.model import Architecture, WindowModel
+from sgdlab.cutoff.order_statistics import best_cutoff
 from sgdlab.cutoff.predictor import Prediction
 from sgdlab.cutoff.trained import TrainedModel
+
+_MOST = 2.0
+"""A run-time that was not seen is taken to be at most so many times the longest that was: draws from a model that is
+fed its own draws could otherwise grow without bound."""
 
 
 class Forecast(NamedTuple):
@@ -39,6 +45,7 @@ class _State:
     seed: int
     step: int
     divisor: float
+    longest: float  # seconds, of all run-times that were seen
     made: dict[float | None, Forecast] = dataclasses.field(default_factory=dict)  # by the rate that was asked for
 
 
@@ -53,22 +60,26 @@ class DeepMarkov:
     Args:
       trained: the model.
       samples: K.
+      at_least: share of the workers that every iteration waits for. What is not seen is filled in from the model's own
+        prediction: one that sees little of the truth can confirm its own error for ever, as in a regime that it was
+        not trained on.
       literal_scale: divide run-times by twice the mean of the run's own first window, as in the paper, so that the
         model serves networks and batch sizes that take longer; by default by what they were divided by in training,
         which is right where they take as long, whatever regime the run begins in.
 
     Raises:
-      ValueError: where `samples` is not at least 1.
+      ValueError: where `samples` is not at least 1, or `at_least` not from 0 to 1.
 
     Source: Teng and Wood 2018, equation 5 and section 4.2.
     """
 
     title = "deep Markov"
 
-    def __init__(self, trained: TrainedModel, *, samples: int = 64, literal_scale: bool = False):
+    def __init__(self, trained: TrainedModel, *, samples: int = 64, at_least: float = 0.5, literal_scale: bool = False):
         self.trained = trained
         self._literal_scale = literal_scale
         self._samples = arguments.whole("samples", samples)
+        self._least = math.ceil(arguments.real("at_least", at_least, least=0, most=1) * trained.num_workers)
         self._parameters = jax.tree.map(jnp.asarray, trained.parameters)
 
     def start(self, window: np.ndarray, *, seed: int) -> _State:
@@ -78,12 +89,15 @@ class DeepMarkov:
         if window.shape[0] < lag:
             raise ValueError(f"window of {window.shape[0]} iterations must have at least {lag}, the model's lag")
         divisor = 2 * float(window.mean()) if self._literal_scale else self.trained.divisor
-        return _State(window[-lag:], seed, 0, divisor)
+        return _State(window[-lag:], seed, 0, divisor, float(window.max()))
 
     def predict(self, state: _State, *, rate: float | None = None) -> Prediction:
         """What is expected of the next iteration."""
         forecast = self._forecast(state, rate)
-        return Prediction(int(forecast.cutoff), np.asarray(forecast.mean, float), np.asarray(forecast.std, float))
+        cutoff, mean = int(forecast.cutoff), np.asarray(forecast.mean, float)
+        if cutoff < self._least:
+            cutoff = best_cutoff(mean, rate=rate, at_least=self._least)
+        return Prediction(cutoff, mean, np.asarray(forecast.std, float))
 
     def observe(self, state: _State, runtimes: np.ndarray, cut_at: float) -> _State:
         """The state after one more iteration; the window stays full."""
@@ -93,9 +107,11 @@ class DeepMarkov:
             forecast = next(iter(state.made.values()), None) or self._forecast(state, None)
             mean, std = (np.asarray(v, float)[:, missing] for v in (forecast.worker_mean, forecast.worker_std))
             generator = np.random.default_rng((state.seed, state.step))
-            filled[missing] = censoring.truncated_mixture(generator, mean, std, cut_at)
+            drawn = censoring.truncated_mixture(generator, mean, std, cut_at)
+            filled[missing] = np.minimum(drawn, max(_MOST * state.longest, cut_at))
         window = np.concatenate([state.window[1:], filled[None]])
-        return _State(window, state.seed, state.step + 1, state.divisor)
+        longest = float(np.fmax.reduce(runtimes, initial=state.longest))  # of what was seen, NaN left out
+        return _State(window, state.seed, state.step + 1, state.divisor, longest)
 
     def _forecast(self, state: _State, rate: float | None) -> Forecast:
         if rate not in state.made:

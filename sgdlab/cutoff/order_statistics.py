@@ -105,7 +105,7 @@ def monte_carlo(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return ordered.mean(axis=0), ordered.std(axis=0)
 
 
-def best_cutoff(expected: np.ndarray, *, rate: float | None = None) -> int:
+def best_cutoff(expected: np.ndarray, *, rate: float | None = None, at_least: int = 1) -> int:
     r"""How many workers to wait for.
 
     .. math:: c = \arg\max_c \frac{c}{E[x_{(c)}]}, \qquad \text{or} \qquad
@@ -119,8 +119,10 @@ def best_cutoff(expected: np.ndarray, *, rate: float | None = None) -> int:
       expected: float64[N], seconds, the expected order statistics.
       rate: lambda, gradients per second; the paper's objective where it is None.
 
+      at_least: the smallest c that is allowed.
+
     Returns:
-      c, from 1 to N; the smallest where several are best.
+      c, from `at_least` to N; the smallest where several are best.
 
     Raises:
       ValueError: where expected order statistics have another shape, are not finite, or (for the first) not positive.
@@ -140,7 +142,9 @@ def best_cutoff(expected: np.ndarray, *, rate: float | None = None) -> int:
         right = "finite" if rate is not None else "positive and finite"
         raise ValueError(f"expected[{place}]={expected[place]} must be {right}")
     count = np.arange(1, expected.size + 1)
-    return 1 + int(np.argmax(count / expected if rate is None else count - rate * expected))
+    arguments.whole("at_least", at_least, most=expected.size)
+    gain = count / expected if rate is None else count - rate * expected
+    return at_least + int(np.argmax(gain[at_least - 1 :]))
 
 
 def _check_moments(mean: float, std: float) -> None:

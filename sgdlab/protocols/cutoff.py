@@ -9,7 +9,13 @@ from sgdlab.schedule import Schedule
 
 
 def cutoff(
-    runtimes: np.ndarray, predictor: Predictor, *, window: int = 20, objective: str = "throughput", seed: int = 0
+    runtimes: np.ndarray,
+    predictor: Predictor,
+    *,
+    window: int = 20,
+    objective: str = "throughput",
+    history: np.ndarray | None = None,
+    seed: int = 0,
 ) -> tuple[Schedule, CutoffRecord]:
     """Every update takes the first c gradients, with c predicted before the iteration; late workers are interrupted.
 
@@ -21,6 +27,7 @@ def cutoff(
       predictor: one of `sgdlab.cutoff`, or anything with its `start`, `predict` and `observe`.
       window: first updates, which wait for everybody.
       objective: "throughput", the paper's, or "rate", the best for the run as a whole.
+      history: float64[W, N], complete iterations from before; then there is no first window.
       seed: of the predictor's random numbers.
 
     Returns:
@@ -39,5 +46,5 @@ def cutoff(
       >>> record.cutoff, schedule.applied[:, 0]
       (array([3, 3, 2, 2]), array([ 9., 18., 19., 20.]))
     """
-    record = run_online(runtimes, predictor, window=window, objective=objective, seed=seed)
+    record = run_online(runtimes, predictor, window=window, objective=objective, history=history, seed=seed)
     return rounds(runtimes, at_least=record.cutoff, seconds=0.0, interrupt=True), record

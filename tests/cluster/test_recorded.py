@@ -93,7 +93,7 @@ class TestLong:
     def test_numbers_come_by_their_size_and_before_names(self, write):
         names = ["10", "b", "9", "a10", "100", "a9"]
         text = "worker,step,duration\n" + "".join(f"{name},0,{1 + i}\n" for i, name in enumerate(names))
-        assert_is(recorded(write(text)), [[3, 1, 5, 4, 6, 2]], workers=["9", "10", "100", "a10", "a9", "b"])
+        assert_is(recorded(write(text)), [[3, 1, 5, 6, 4, 2]], workers=["9", "10", "100", "a9", "a10", "b"])
         columns = {"worker": [10, 9, 100], "step": [0, 0, 0], "duration": [1.0, 2.0, 3.0]}
         assert_is(recorded(write(columns)), [[2, 1, 3]], workers=["9", "10", "100"])
 

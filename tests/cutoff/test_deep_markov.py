@@ -33,7 +33,7 @@ def trained(literal) -> TrainedModel:
 
 @functools.cache
 def made(literal, literal_scale) -> DeepMarkov:
-    return DeepMarkov(trained(literal), samples=SAMPLES, literal_scale=literal_scale)
+    return DeepMarkov(trained(literal), samples=SAMPLES, at_least=0.0, literal_scale=literal_scale)
 
 
 def predictor(*, literal=False, literal_scale=False) -> DeepMarkov:
@@ -142,7 +142,7 @@ class TestObserving:
             np.testing.assert_array_equal(state.window[:-1], before[1:])
 
     @pytest.mark.parametrize("predicts", [True, False])
-    @pytest.mark.parametrize("at", [0.6, 1.2, 40.0])
+    @pytest.mark.parametrize("at", [0.6, 1.2, 3.0])
     def test_who_finished_is_as_seen_and_who_did_not_took_longer(self, at, predicts):
         state = predictor().start(runtimes(), seed=0)
         row = np.array([0.5, np.nan, np.nan])
@@ -153,6 +153,17 @@ class TestObserving:
         assert (newest[1:] >= at).all()
         assert newest[1] != newest[2]
         np.testing.assert_array_equal(row, [0.5, np.nan, np.nan])
+
+    def test_nobody_is_taken_to_be_more_than_twice_as_slow_as_the_slowest_that_was_seen(self):
+        window = runtimes()
+        state = predictor().start(window, seed=0)
+        newest = predictor().observe(state, np.array([0.5, np.nan, np.nan]), 40.0).window[-1]
+        assert (newest[1:] == 40.0).all()  # cut off so late that only the cutoff itself is known
+        for seed in range(50):
+            state = predictor().start(window, seed=seed)
+            state = predictor().observe(state, np.array([2.6, np.nan, np.nan]), 1.0)
+            assert (state.window[-1] <= 2 * max(window.max(), 2.6)).all()
+            assert state.longest == max(window.max(), 2.6)
 
     def test_does_not_depend_on_what_was_asked_before(self):
         row = np.array([0.5, np.nan, np.nan])
@@ -278,3 +289,15 @@ class TestSorted:
         row = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, tiny, -tiny, huge, -huge, 1.0, 0.0, -1.0]
         values = np.array([row, row[::-1]], dtype)
         np.testing.assert_array_equal(_sorted(jnp.asarray(values)), np.sort(values, axis=1))
+
+
+def test_at_least_so_many_are_waited_for():
+    """The best of those that are allowed, where the best of all is not."""
+    state = predictor().start(runtimes(), seed=0)
+    free = predictor().predict(state, rate=1e6)
+    held = DeepMarkov(trained(False), samples=SAMPLES, at_least=0.5)
+    prediction = held.predict(held.start(runtimes(), seed=0), rate=1e6)
+    assert free.cutoff == 1
+    assert prediction.cutoff == 2 == best_cutoff(free.mean, rate=1e6, at_least=2)
+    with pytest.raises(ValueError, match=r"at_least=1\.5 must be a finite number at least 0 and at most 1"):
+        DeepMarkov(trained(False), at_least=1.5)

@@ -1,0 +1,216 @@
+"""The pictures of an answer: run-times, protocols, numbers of backup workers, idle time, predictions."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from experiments.advice import measured
+from experiments.advice.comparison import CEILING, FINISHING, HINDSIGHT, INTERRUPTED, STALE, Comparison, Sweep
+from experiments.advice.recording import Parts
+from experiments.advice.stragglers import Stragglers
+from experiments.advice.table import Table
+from experiments.advice.verdict import Verdict
+from sgdlab.cutoff import CutoffRecord
+from sgdlab.results.plots import STYLE
+
+BLUE, ORANGE, GREEN, GREY, RED = "#2166ac", "#d95f02", "#1b7837", "#7a7a7a", "#c51b1b"
+SWEEP_COLOURS = {INTERRUPTED: BLUE, FINISHING: ORANGE}
+LABELLED = 40
+"""Workers or steps that have a label each; of more, some."""
+
+ITERATIONS = 3
+"""Whose predictions are drawn."""
+
+
+def heat_map(parts: Parts) -> Figure:
+    """Run-times of all recorded steps and workers; what is missing is grey."""
+    recording = parts.recording
+    steps, workers = recording.runtimes.shape
+    times = recording.runtimes[~np.isnan(recording.runtimes)]
+    colours = mpl.colormaps["viridis"].with_extremes(bad="#bbbbbb")
+    with mpl.rc_context(STYLE):
+        figure = mpl.figure.Figure(figsize=(8.4, 1.6 + min(0.2 * workers, 4.6)))
+        axes = figure.add_subplot()
+        image = axes.imshow(
+            recording.runtimes.T,
+            aspect="auto",
+            interpolation="nearest",
+            cmap=colours,
+            vmin=times.min(),
+            vmax=np.quantile(times, 0.995),
+        )
+        axes.grid(False)
+        _label(axes.set_xticks, np.arange(steps), [str(step) for step in recording.steps], most=14)
+        _label(axes.set_yticks, np.arange(workers), recording.workers, most=24)
+        gaps = np.flatnonzero(np.diff(recording.steps) > 1)
+        said = "recorded step"
+        if 0 < gaps.size <= LABELLED:
+            axes.vlines(gaps + 0.5, -0.5, workers - 0.5, color="white", linewidth=0.8)
+            said += " (white lines: steps between were not recorded)"
+        split = int(np.searchsorted(recording.steps, parts.complete.steps[len(parts.train)]))
+        axes.axvline(split - 0.5, color="white", linewidth=5)
+        axes.axvline(split - 0.5, color=RED, linewidth=2)
+        axes.set_xlabel(said)
+        axes.set_ylabel("worker")
+        axes.set_title("Run-times; left of the red line to tune and train on, right of it to answer on", loc="left")
+        figure.colorbar(image, ax=axes, label="seconds", extend="max", pad=0.015)
+    return figure
+
+
+def protocols(table: Table, verdict: Verdict) -> Figure:
+    """Gradients per second of every protocol relative to full synchrony, with intervals."""
+    shown = list(table.comparison.protocols)
+    with mpl.rc_context(STYLE):
+        figure = mpl.figure.Figure(figsize=(8.4, 1.3 + 0.36 * len(shown)))
+        axes = figure.add_subplot()
+        for place, protocol in enumerate(shown):
+            line = table.line(protocol, "throughput")
+            colour = {HINDSIGHT: GREY, STALE: GREY, CEILING: "black"}.get(protocol.role, BLUE)
+            colour = GREEN if verdict.is_of(protocol) else colour
+            axes.plot(
+                [line.low, line.high], [place, place], color=colour, linewidth=5, alpha=0.35, solid_capstyle="butt"
+            )
+            axes.plot(line.relative, place, "o", color=colour, markersize=6)
+            if protocol.has_objective:
+                by_rate = table.line(protocol, "rate").relative
+                axes.plot(by_rate, place, "D", color=colour, markerfacecolor="none", markersize=8)
+            axes.annotate(
+                f"{line.relative:.3f}",
+                (max(line.high, line.relative), place),
+                xytext=(7, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize="small",
+                bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
+            )
+        ceiling = table.line(table.comparison.by_role(CEILING)[0], "throughput").relative
+        axes.axvline(ceiling, color="black", linestyle="--", linewidth=1, zorder=0.9)
+        axes.axvline(1, color=GREY, linewidth=1, zorder=0.9)
+        axes.set_yticks(np.arange(len(shown)), [_named(p.title, p.setting, verdict.is_of(p)) for p in shown])
+        axes.invert_yaxis()
+        axes.grid(axis="y", visible=False)
+        left, right = axes.get_xlim()
+        axes.set_xlim(left, right + 0.09 * (right - left))
+        axes.set_xlabel("gradients per second, times full synchrony")
+        said = "Bars: 90 % intervals; diamonds: the run's rate as the objective; dashed: the oracle"
+        figure.suptitle(said, fontsize="medium")
+    return figure
+
+
+def numbers_waited_for(table: Table, verdict: Verdict) -> Figure:
+    """Gradients per second against the number of workers that an update waits for."""
+    comparison = table.comparison
+    workers = max(comparison.sweeps[0].test) + 1
+    with mpl.rc_context(STYLE):
+        figure = mpl.figure.Figure(figsize=(8.4, 4.6))
+        axes = figure.add_subplot()
+        for sweep in comparison.sweeps:
+            _sweep(axes, sweep, workers, comparison)
+        ceiling = comparison.by_role(CEILING)[0].paper
+        axes.axhline(ceiling.gradients_per_second, color="black", linestyle="--", linewidth=1, label="oracle")
+        chosen = verdict.chosen.paper
+        axes.plot(
+            chosen.waited_for,
+            chosen.gradients_per_second,
+            "o",
+            color=GREEN,
+            markersize=11,
+            markerfacecolor="none",
+            markeredgewidth=2,
+            label="recommended",
+        )
+        axes.set_xlabel(f"workers that an update waits for, of {workers}")
+        axes.set_ylabel("gradients per second")
+        axes.set_ylim(bottom=0)
+        if workers <= LABELLED:
+            axes.xaxis.set_major_locator(mpl.ticker.MaxNLocator(integer=True))
+        figure.legend(loc="outside lower center", ncols=3)
+    return figure
+
+
+def idle(parts: Parts, stragglers: Stragglers) -> Figure:
+    """What each worker does under full synchrony: computing, or waiting for the last."""
+    runtimes = parts.complete.runtimes
+    workers = runtimes.shape[1]
+    busy = 100 * runtimes.sum(axis=0) / runtimes.max(axis=1).sum()
+    with mpl.rc_context(STYLE):
+        figure = mpl.figure.Figure(figsize=(8.4, 3.4))
+        axes = figure.add_subplot()
+        places = np.arange(workers)
+        colours = np.where(np.isin(places, stragglers.persistent), RED, BLUE)
+        axes.bar(places, busy, color=colours, width=0.85 if workers <= LABELLED else 1.0)
+        axes.bar(places, 100 - busy, bottom=busy, color="#e4dfd3", width=0.85 if workers <= LABELLED else 1.0)
+        _label(axes.set_xticks, places, parts.workers, most=LABELLED if workers <= LABELLED else 16)
+        axes.grid(axis="x", visible=False)
+        axes.set_ylim(0, 100)
+        axes.set_axisbelow(True)
+        axes.set_xlabel("worker")
+        axes.set_ylabel("share of the time, %")
+        share = 100 * measured.interrupted(runtimes, workers).idle
+        slow = "; red: persistently slow" if stragglers.persistent.size else ""
+        axes.set_title(
+            f"Under full synchrony: computing (dark), waiting (light, {share:.1f} % of all){slow}", loc="left"
+        )
+    return figure
+
+
+def predictions(record: CutoffRecord, steps: Sequence[int]) -> Figure:
+    """Sorted run-times of some iterations, as the deep Markov model had predicted them and as they came."""
+    workers = record.observed.shape[1]
+    shown = np.unique(np.linspace(0, len(record.cutoff) - 1, ITERATIONS).astype(int))
+    count = np.arange(1, workers + 1)
+    with mpl.rc_context(STYLE):
+        figure = mpl.figure.Figure(figsize=(8.4, 3.6))
+        panels = figure.subplots(1, shown.size, sharey=True, squeeze=False)[0]
+        for axes, row in zip(panels, shown, strict=True):
+            mean, std = record.mean[row], record.std[row]
+            axes.fill_between(count, mean - 2 * std, mean + 2 * std, color=BLUE, alpha=0.2, linewidth=0)
+            axes.plot(count, mean, color=BLUE, label="predicted, ± 2 std")
+            marker = "o" if workers <= LABELLED else ""
+            axes.plot(count, record.observed[row], color="black", marker=marker, markersize=3.5, label="came")
+            axes.axvline(record.cutoff[row], color=RED, linestyle="--", linewidth=1.2, label="cut off after")
+            axes.set_title(f"step {steps[row]}: wait for {record.cutoff[row]}", loc="left")
+            axes.set_xlabel("place in the order of arrival")
+            axes.xaxis.set_major_locator(mpl.ticker.MaxNLocator(5, integer=True))
+        panels[0].set_ylabel("seconds")
+        handles, labels = panels[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=3)
+    return figure
+
+
+def _sweep(axes: Axes, sweep: Sweep, workers: int, comparison: Comparison) -> None:
+    colour = SWEEP_COLOURS[sweep.title]
+    waited, rates = _curve(sweep.test, workers)
+    marker = "." if workers <= LABELLED else ""
+    axes.plot(waited, rates, color=colour, marker=marker, label=f"{sweep.title}, second part")
+    axes.plot(
+        *_curve(sweep.train, workers), color=colour, linewidth=1, linestyle=":", label=f"{sweep.title}, first part"
+    )
+    tuned = sweep.test[sweep.tuned]
+    axes.plot(
+        workers - sweep.tuned,
+        tuned.gradients_per_second,
+        "s",
+        color=colour,
+        markersize=6,
+        label=f"b = {sweep.tuned}, tuned",
+    )
+
+
+def _curve(found: Mapping[int, measured.Measured], workers: int) -> tuple[list[int], list[float]]:
+    numbers = sorted(found, reverse=True)
+    return [workers - b for b in numbers], [found[b].gradients_per_second for b in numbers]
+
+
+def _named(title: str, setting: str, recommended: bool) -> str:
+    name = f"{title} ({setting})" if setting else title
+    return f"recommended: {name}" if recommended else name
+
+
+def _label(set_ticks: Callable[..., object], places: np.ndarray, names: Sequence[str], *, most: int) -> None:
+    """Names at some places, evenly, so that they do not touch."""
+    every = -(-places.size // most)
+    set_ticks(places[::every], list(names)[::every], fontsize="small")

@@ -1,0 +1,178 @@
+"""The answers as tables: for the terminal, as Markdown, for the page, and all of them as CSV."""
+
+import csv
+import dataclasses
+import io
+from collections.abc import Sequence
+
+from tabulate import tabulate
+
+from experiments.advice.comparison import CEILING, HINDSIGHT, Comparison, Protocol, Sweep
+from experiments.advice.measured import Measured
+from experiments.advice.uncertainty import Resamples
+from experiments.advice.words import figure, interval
+from sgdlab.cutoff import OBJECTIVES
+
+COLUMNS = {
+    "protocol": "whom an update waits for",
+    "chosen": "what was tuned for it on the first part",
+    "x full synchrony": "gradients per second relative to full synchrony, with a 90 % interval",
+    "gradients/s": "used gradients per second of the whole cluster",
+    "of oracle": "gradients per second, as a share of the oracle's, which knows the future (best c / x_(c) each time)",
+    "iteration, s": "mean seconds from one update to the next",
+    "waited for": "mean number of gradients in an update",
+    "lost": "share of the computed worker-seconds that was thrown away",
+    "idle": "share of all worker-seconds in which a worker waits",
+    "stale": "mean number of updates between reading the parameters and using the gradient",
+    "rate: gradients/s": "with the run's rate as the objective (c - lambda x_(c)) instead of the iteration's own",
+}
+
+SWEEP_COLUMNS = ("backups b", "waits for", "interrupted: x full synchrony", "finishing: x full synchrony", "tuned")
+SHOWN_BACKUPS = 5
+"""Of the numbers of backup workers: the best, the tuned ones and full synchrony besides."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """One protocol by one objective, as it stands in the CSV."""
+
+    protocol: str
+    setting: str
+    role: str
+    objective: str
+    backups: int | None
+    gradients_per_second: float
+    relative: float
+    low: float
+    high: float
+    share_of_oracle: float
+    iteration_seconds: float
+    waited_for: float
+    lost_work: float
+    idle: float
+    staleness: float
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Table:
+    """What was measured, and how sure it is.
+
+    Attributes:
+      comparison: what was measured.
+      resamples: of the iterations.
+    """
+
+    comparison: Comparison
+    resamples: Resamples
+
+    def line(self, protocol: Protocol, objective: str) -> Line:
+        """One protocol by one objective."""
+        found = protocol.measured[objective]
+        ceiling = self.comparison.by_role(CEILING)[0].measured[objective]
+        return Line(
+            protocol.title,
+            protocol.setting,
+            protocol.role,
+            objective,
+            protocol.backups,
+            found.gradients_per_second,
+            *self.relative(found),
+            found.gradients_per_second / ceiling.gradients_per_second,
+            found.iteration_seconds,
+            found.waited_for,
+            found.lost,
+            found.idle,
+            found.staleness,
+        )
+
+    def relative(self, found: Measured) -> tuple[float, float, float]:
+        """Gradients per second relative to full synchrony, and the ends of the interval."""
+        base = self.comparison.synchrony
+        return found.gradients_per_second / base.gradients_per_second, *self.resamples.interval(found, base)
+
+    def lines(self) -> list[Line]:
+        """Every protocol by both objectives, then every number of backup workers that is not among them."""
+        protocols = self.comparison.protocols
+        lines = [self.line(protocol, objective) for protocol in protocols for objective in OBJECTIVES]
+        told = {(protocol.title, protocol.backups) for protocol in protocols}
+        for sweep in self.comparison.sweeps:
+            others = {b: found for b, found in sweep.test.items() if b and (sweep.title, b) not in told}
+            rows = (Protocol.fixed(sweep.title, f"b = {b}", HINDSIGHT, found, b) for b, found in others.items())
+            lines += [self.line(protocol, objective) for protocol in rows for objective in OBJECTIVES]
+        return lines
+
+    def rows(self) -> list[list[str]]:
+        """The table of protocols, in the order of `COLUMNS`."""
+        return [self._row(protocol) for protocol in self.comparison.protocols]
+
+    def sweep_rows(self) -> list[list[str]]:
+        """The best numbers of backup workers, in the order of `SWEEP_COLUMNS`."""
+        sweeps = self.comparison.sweeps
+        workers = max(sweeps[0].test) + 1
+        return [
+            [str(b), f"{workers - b} of {workers}", *(self._swept(sweep, b) for sweep in sweeps), _marks(sweeps, b)]
+            for b in shown_backups(sweeps)
+        ]
+
+    def _row(self, protocol: Protocol) -> list[str]:
+        line, rate = (self.line(protocol, objective) for objective in OBJECTIVES)
+        return [
+            line.protocol,
+            line.setting,
+            "1" if protocol.backups == 0 else interval(line.relative, line.low, line.high),
+            figure(line.gradients_per_second),
+            f"{100 * line.share_of_oracle:.1f} %",
+            figure(line.iteration_seconds),
+            figure(line.waited_for),
+            f"{100 * line.lost_work:.1f} %",
+            f"{100 * line.idle:.1f} %",
+            f"{line.staleness:.1f}" if line.staleness else "0",
+            figure(rate.gradients_per_second) if protocol.has_objective else "same",
+        ]
+
+    def _swept(self, sweep: Sweep, b: int) -> str:
+        if b not in sweep.test:
+            return "not simulated"
+        return "1" if b == 0 else interval(*self.relative(sweep.test[b]))
+
+
+def shown_backups(sweeps: Sequence[Sweep]) -> list[int]:
+    """Numbers of backup workers for the small table: full synchrony, the best, and the tuned ones."""
+    numbers = [b for b in sweeps[-1].test if b]  # of very many workers, those that were simulated
+    best = sorted(numbers, key=lambda b: -max(sweep.test[b].gradients_per_second for sweep in sweeps))
+    return sorted({0, *best[:SHOWN_BACKUPS], *(sweep.tuned for sweep in sweeps)})
+
+
+def _marks(sweeps: Sequence[Sweep], b: int) -> str:
+    names = ("interrupted", "finishing")
+    tuned = [name for name, sweep in zip(names, sweeps, strict=True) if sweep.tuned == b]
+    return " and ".join(tuned)
+
+
+def text(table: Table) -> str:
+    """For the terminal."""
+    return tabulate(
+        table.rows(),
+        headers=[column.replace(" ", "\n") for column in COLUMNS],
+        tablefmt="simple",
+        disable_numparse=True,
+    )
+
+
+def sweep_text(table: Table) -> str:
+    """The numbers of backup workers, for the terminal."""
+    return tabulate(table.sweep_rows(), headers=SWEEP_COLUMNS, tablefmt="simple", disable_numparse=True)
+
+
+def markdown(rows: list[list[str]], columns: Sequence[str]) -> str:
+    """As GitHub has tables."""
+    return tabulate(rows, headers=list(columns), tablefmt="github", disable_numparse=True)
+
+
+def comma_separated(lines: Sequence[Line]) -> str:
+    """All lines, numbers in full."""
+    output = io.StringIO()
+    writer = csv.DictWriter(output, [field.name for field in dataclasses.fields(Line)], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(dataclasses.asdict(line) for line in lines)
+    return output.getvalue()

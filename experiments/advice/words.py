@@ -1,0 +1,49 @@
+"""Numbers and names as sentences have them."""
+
+from collections.abc import Sequence
+
+_NAMED = 6
+"""Things that are called by name; of more, the first."""
+
+
+def some(words: Sequence[str]) -> str:
+    """A list in a sentence; of many, the first.
+
+    Example:
+      >>> some(["a", "b", "c"]), some(list("abcdefgh"))
+      ('a, b and c', 'a, b, c, d, e, f and 2 more')
+    """
+    if len(words) > _NAMED:
+        return f"{', '.join(words[:_NAMED])} and {len(words) - _NAMED} more"
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things.
+
+    Example:
+      >>> counted(1, "worker"), counted(2, "worker")
+      ('1 worker', '2 workers')
+    """
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def interval(value: float, low: float, high: float) -> str:
+    """A ratio and its interval, with as many digits as tell its ends apart.
+
+    Example:
+      >>> interval(1.6804, 1.6776, 1.6831), interval(1.5, 1.2, 1.9)
+      ('1.680 (1.678-1.683)', '1.50 (1.20-1.90)')
+    """
+    digits = 2 if high - low >= 0.1 else 3
+    return f"{value:.{digits}f} ({low:.{digits}f}-{high:.{digits}f})"
+
+
+def figure(value: float, digits: int = 4) -> str:
+    """A number with so many digits, and as many as it has before its point.
+
+    Example:
+      >>> figure(0.0881312), figure(32.0), figure(2175.0), figure(1449.9, 3)
+      ('0.08813', '32.00', '2175', '1450')
+    """
+    return f"{value:.0f}" if abs(value) >= 10 ** (digits - 1) else f"{value:#.{digits}g}"
