@@ -5,8 +5,18 @@ import os
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=4"
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
+import gc
+
 import jax
 import pytest
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_programs_left():
+    """Compiled programs go with their module: thousands in one process need more memory maps than Linux gives."""
+    yield
+    jax.clear_caches()
+    gc.collect()
 
 
 @pytest.fixture(autouse=True)
