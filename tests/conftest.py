@@ -7,6 +7,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import gc
 
+import compiling
 import jax
 import pytest
 
@@ -25,3 +26,10 @@ def x64():
     jax.config.update("jax_enable_x64", True)
     yield
     jax.config.update("jax_enable_x64", False)
+
+
+@pytest.fixture(name="compilations")
+def compilations_since():
+    """What the backend has compiled since."""
+    with compiling.compilations() as seen:
+        yield seen

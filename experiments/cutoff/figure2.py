@@ -40,7 +40,6 @@ from experiments.cutoff import cases, models
 from sgdlab import cluster, machines
 from sgdlab.cutoff import DeepMarkov, TrainedModel, elfving, run_online
 from sgdlab.errors import UsageError
-from sgdlab.results.directory import OtherConfiguration, RunDirectory
 from sgdlab.results.plots import STYLE
 
 DEFAULT_WORKDIR = "runs/cutoff"
@@ -97,7 +96,7 @@ def main(argv: Sequence[str]) -> None:
         raise UsageError(f"--runs={given.runs} must be at least 1")
     path = figure.directory(DEFAULT_WORKDIR)
     config = configurations.get_config(CLUSTER)
-    make(path, config, kept_model(config, path / CLUSTER), iterations=given.iterations, runs=given.runs)
+    make(path, config, models.kept(config, path / CLUSTER), iterations=given.iterations, runs=given.runs)
 
 
 def make(
@@ -127,21 +126,6 @@ def make(
         figure=draw(lines, shown[0].runtimes, shown_law(config).node),
     )
     return rows
-
-
-def kept_model(config: ConfigDict, path: pathlib.Path) -> TrainedModel:
-    """The model of a configuration in a directory that throughput and the figures share, trained where it is missing.
-
-    Raises:
-      UsageError: where the directory holds that of another configuration.
-    """
-    try:
-        RunDirectory(path, config.to_dict())
-    except OtherConfiguration as error:
-        raise UsageError(f"{str(error).split(';')[0]}; name another --workdir") from error
-    if not (path / "model").is_dir():
-        print(f"Training the model of {config.cluster.num_workers} workers in {path}", flush=True)
-    return models.trained(config, path)
 
 
 def shown_law(config: ConfigDict) -> cluster.RegimeCluster:

@@ -37,7 +37,7 @@ from ml_collections import ConfigDict
 
 from configs import cutoff as configurations
 from experiments import figure, launch
-from experiments.cutoff import cases, figure2
+from experiments.cutoff import cases, figure2, models
 from sgdlab import machines
 from sgdlab.cutoff import CutoffRecord, DeepMarkov, Informed, Predictor, TrainedModel, best_cutoff, run_online
 from sgdlab.errors import UsageError
@@ -86,7 +86,7 @@ def main(argv: Sequence[str]) -> None:
         raise UsageError(f"--clusters={','.join(names)} must be one or both of {', '.join(CLUSTERS)}")
     path = figure.directory(figure2.DEFAULT_WORKDIR)
     configs = {name: configurations.get_config(name) for name in names}
-    make(path, {name: (config, figure2.kept_model(config, path / name)) for name, config in configs.items()})
+    make(path, {name: (config, models.kept(config, path / name)) for name, config in configs.items()})
 
 
 def make(path: pathlib.Path, trained: Mapping[str, tuple[ConfigDict, TrainedModel]]) -> list[figure.Row]:

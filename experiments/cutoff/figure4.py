@@ -54,7 +54,7 @@ from configs import cutoff as configurations
 from configs import digits
 from experiments import figure, launch
 from experiments.backup_workers import options
-from experiments.cutoff import figure2
+from experiments.cutoff import figure2, models
 from experiments.cutoff.throughput import Interval, interval
 from experiments.weak_sync import kept
 from sgdlab import plan, train
@@ -163,7 +163,7 @@ def main(argv: Sequence[str]) -> None:
     if updates < least:
         raise UsageError(f"--updates={updates} must be at least {least}: the first {least - 1} wait for all")
     path = figure.directory(figure2.DEFAULT_WORKDIR)
-    figure2.kept_model(config, path / figure2.CLUSTER)
+    models.kept(config, path / figure2.CLUSTER)
     model = str(path / figure2.CLUSTER / "model")
     make(path, Experiment(config.cluster, model, config.widths.lag, updates), rates=rates, seeds=seeds)
 

@@ -8,6 +8,7 @@ from ml_collections import ConfigDict
 from experiments.cutoff.cases import training_run
 from sgdlab.cutoff import Architecture, Fitting, TrainedModel, fit
 from sgdlab.errors import UsageError
+from sgdlab.results.directory import OtherConfiguration, RunDirectory
 
 
 def trained(config: ConfigDict, path: pathlib.Path) -> TrainedModel:
@@ -44,3 +45,18 @@ def trained(config: ConfigDict, path: pathlib.Path) -> TrainedModel:
         raise UsageError(f"--config: {error}") from error
     model.save(path / "model")
     return model
+
+
+def kept(config: ConfigDict, path: pathlib.Path) -> TrainedModel:
+    """The model of a configuration in a directory that throughput and the figures share, trained where it is missing.
+
+    Raises:
+      UsageError: where the directory holds that of another configuration.
+    """
+    try:
+        RunDirectory(path, config.to_dict())
+    except OtherConfiguration as error:
+        raise UsageError(f"{str(error).split(';')[0]}; name another --workdir") from error
+    if not (path / "model").is_dir():
+        print(f"Training the model of {config.cluster.num_workers} workers in {path}", flush=True)
+    return trained(config, path)

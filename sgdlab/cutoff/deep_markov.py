@@ -116,17 +116,29 @@ class DeepMarkov:
     def _forecast(self, state: _State, rate: float | None) -> Forecast:
         if rate not in state.made:
             asked = np.float64(np.nan if rate is None else rate)  # another type would be another program
-            shape = (self.trained.num_workers, self.trained.widths, self._samples)
             place = (np.uint32(state.seed % 2**32), np.uint32(state.step))
-            state.made[rate] = _at_step(*shape, self._parameters, state.window, state.divisor, place, asked)
+            state.made[rate] = self.compiled(self._parameters, state.window, state.divisor, place, asked)
         return state.made[rate]
 
     def compiled(
-        self, parameters: dict, window: jax.Array, divisor: jax.Array, key: jax.Array, rate: jax.Array
+        self,
+        parameters: dict,
+        window: jax.Array,
+        divisor: jax.Array,
+        place: tuple[jax.Array, jax.Array],
+        rate: jax.Array,
     ) -> Forecast:
-        """From float[lag, N] seconds to the forecast; `rate` is NaN for the paper's objective."""
+        """From float[lag, N] seconds to the forecast.
+
+        Args:
+          parameters: of the networks.
+          window: seconds.
+          divisor: seconds.
+          place: seed and step, uint32, that the random numbers follow from.
+          rate: NaN for the paper's objective.
+        """
         trained = self.trained
-        return _compiled(trained.num_workers, trained.widths, self._samples, parameters, window, divisor, key, rate)
+        return _compiled(trained.num_workers, trained.widths, self._samples, parameters, window, divisor, place, rate)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
@@ -137,39 +149,12 @@ def _compiled(
     parameters: dict,
     window: jax.Array,
     divisor: jax.Array,
-    key: jax.Array,
-    rate: jax.Array,
-) -> Forecast:
-    """One program for all models of a shape: parameters are data."""
-    return _predicted(num_workers, widths, samples, parameters, window, divisor, key, rate)
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _at_step(
-    num_workers: int,
-    widths: Architecture,
-    samples: int,
-    parameters: dict,
-    window: jax.Array,
-    divisor: jax.Array,
     place: tuple[jax.Array, jax.Array],
     rate: jax.Array,
 ) -> Forecast:
-    """The same for a seed and a step of its run; making the key outside would take longer than all networks."""
+    """One program for all models of a shape: parameters are data."""
+    # Made in here: outside of the program a key takes longer than all networks.
     key = jax.random.fold_in(jax.random.key(place[0]), place[1])
-    return _predicted(num_workers, widths, samples, parameters, window, divisor, key, rate)
-
-
-def _predicted(
-    num_workers: int,
-    widths: Architecture,
-    samples: int,
-    parameters: dict,
-    window: jax.Array,
-    divisor: jax.Array,
-    key: jax.Array,
-    rate: jax.Array,
-) -> Forecast:
     networks = WindowModel(num_workers, widths, seed=0).networks(parameters)
     for_state, for_next, for_runtimes = jax.random.split(key, 3)
     window = window.astype(networks.before[...].dtype) / divisor

@@ -1,6 +1,5 @@
 """The deep Markov predictor: its forecast is the second implementation's, and its window is always full."""
 
-import contextlib
 import functools
 import math
 import re
@@ -10,6 +9,7 @@ import jax.numpy as jnp
 import naive_model as naive
 import numpy as np
 import pytest
+from compiling import compilations
 from naive_model import LAG, WIDTHS, WORKERS
 
 from sgdlab.cutoff import DeepMarkov, TrainedModel, best_cutoff
@@ -63,7 +63,7 @@ class TestForecast:
     @pytest.mark.parametrize("literal", [False, True], ids=["default", "literal"])
     def test_is_the_second_implementation_s_on_the_same_random_numbers(self, seed, literal):
         model, window = trained(literal), runtimes(seed=seed)
-        key = jax.random.key(seed)
+        key = jax.random.fold_in(jax.random.key(seed), 3)
         for_state, for_next, for_runtimes = jax.random.split(key, 3)
         draws = naive.forecast(
             model.parameters,
@@ -74,7 +74,7 @@ class TestForecast:
             literal=literal,
         )
         samples, mean, std = (np.asarray(values) * DIVISOR for values in draws)
-        forecast = predictor(literal=literal).compiled(model.parameters, window, DIVISOR, key, np.nan)
+        forecast = predictor(literal=literal).compiled(model.parameters, window, DIVISOR, (seed, 3), np.nan)
         ordered = np.sort(np.maximum(samples, window.min()), axis=1)  # none is expected sooner than the fastest seen
         np.testing.assert_allclose(forecast.mean, ordered.mean(axis=0), rtol=1e-12)
         np.testing.assert_allclose(forecast.std, ordered.std(axis=0), rtol=1e-10)
@@ -182,8 +182,7 @@ class TestObserving:
         for seed in range(300):
             state = predictor().start(runtimes(), seed=seed)
             filled.append(predictor().observe(state, np.full(WORKERS, np.nan), -1e6).window[-1])
-            key = jax.random.key(1000 + seed)
-            forecast = predictor().compiled(trained(False).parameters, runtimes(), DIVISOR, key, np.nan)
+            forecast = predictor().compiled(trained(False).parameters, runtimes(), DIVISOR, (1000 + seed, 0), np.nan)
             means.append(np.mean(forecast.worker_mean, axis=0))
             squares.append(np.mean(np.square(forecast.worker_mean) + np.square(forecast.worker_std), axis=0))
         mean = np.mean(means, axis=0)
@@ -224,22 +223,6 @@ class TestScale:
     def test_by_default_the_scale_is_that_of_the_training(self):
         one, three = (next(self.predictions(factor, literal_scale=False)) for factor in (1, 3))
         assert not np.allclose(three.mean, 3 * one.mean, rtol=0.01)
-
-
-@contextlib.contextmanager
-def compilations():
-    """A list that grows by one for each program that XLA compiles."""
-    seen = []
-
-    def listen(event, seconds, **facts):
-        if event == "/jax/core/compile/backend_compile_duration":
-            seen.append(seconds)
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    try:
-        yield seen
-    finally:
-        jax.monitoring.unregister_event_duration_listener(listen)
 
 
 def test_nothing_is_compiled_after_the_first_prediction():

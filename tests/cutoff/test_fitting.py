@@ -8,11 +8,11 @@ import functools
 import math
 import re
 
+import compiling
 import jax
 import naive_model as naive
 import numpy as np
 import pytest
-from jax.experimental.compilation_cache import compilation_cache
 from naive_model import LAG, WORKERS
 
 from sgdlab import cluster
@@ -29,21 +29,8 @@ VALIDATION = slice(ROWS - LAG, None)
 @pytest.fixture(scope="module", autouse=True)
 def compiled_once(tmp_path_factory):
     """Compiling takes longer than all else here: it is kept short, and what was compiled is kept."""
-    settings = {
-        "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("xla")),
-        "jax_persistent_cache_min_compile_time_secs": 0.0,
-    }
-    before = {name: getattr(jax.config, name) for name in settings}
-
-    def apply(values, *, optimized):
-        for name, value in values.items():
-            jax.config.update(name, value)
-        jax.config.update("jax_disable_most_optimizations", not optimized)
-        compilation_cache.reset_cache()  # it looks at these once
-
-    apply(settings, optimized=False)
-    yield
-    apply(before, optimized=True)
+    with compiling.kept_in(tmp_path_factory.mktemp("xla")):
+        yield
 
 
 @functools.cache

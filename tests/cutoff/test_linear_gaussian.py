@@ -56,13 +56,13 @@ def deep_markov(trained, runtimes) -> np.ndarray:
     predictor, lag = DeepMarkov(trained, samples=SAMPLES), trained.widths.lag
 
     @jax.jit
-    def density(window, row, key):
-        forecast = predictor.compiled(trained.parameters, window, trained.divisor, key, np.nan)
+    def density(window, row, step):
+        forecast = predictor.compiled(trained.parameters, window, trained.divisor, (0, step), np.nan)
         by_sample = jax.scipy.stats.norm.logpdf(row, forecast.worker_mean, forecast.worker_std).sum(axis=1)
         return jax.scipy.special.logsumexp(by_sample) - jnp.log(SAMPLES)
 
     at = range(lag, len(runtimes))
-    return np.array([density(runtimes[t - lag : t], runtimes[t], jax.random.key(t)) for t in at])
+    return np.array([density(runtimes[t - lag : t], runtimes[t], t) for t in at])
 
 
 def per_value(densities) -> float:

@@ -55,8 +55,7 @@ class TestRoundTrip:
         window = np.random.default_rng(0).uniform(0.5, 2.0, (LAG, WORKERS))
         predictor = DeepMarkov(TrainedModel.load(saved), samples=8)
         loaded = predictor.predict(predictor.start(window, seed=0))
-        key = jax.random.fold_in(jax.random.key(0), 0)  # of the first step
-        before = predictor.compiled(trained().parameters, window, trained().divisor, key, np.nan)
+        before = predictor.compiled(trained().parameters, window, trained().divisor, (0, 0), np.nan)
         assert loaded.cutoff == before.cutoff
         np.testing.assert_array_equal(loaded.mean, before.mean)
         np.testing.assert_array_equal(loaded.std, before.std)

@@ -8,10 +8,10 @@ import subprocess
 import sys
 import types
 
+import compiling
 import jax
 import numpy as np
 import pytest
-from jax.experimental.compilation_cache import compilation_cache
 
 from configs import cutoff as configurations
 from experiments import launch
@@ -28,21 +28,8 @@ WORKERS, LAG = 8, 5
 @pytest.fixture(scope="module", autouse=True)
 def compiled_once(tmp_path_factory):
     """Every predictor compiles its own program: it is kept short, and found again where it is the same."""
-    settings = {
-        "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("xla")),
-        "jax_persistent_cache_min_compile_time_secs": 0.0,
-    }
-    before = {name: getattr(jax.config, name) for name in settings}
-
-    def apply(values, *, optimized):
-        for name, value in values.items():
-            jax.config.update(name, value)
-        jax.config.update("jax_disable_most_optimizations", not optimized)
-        compilation_cache.reset_cache()  # it looks at these once
-
-    apply(settings, optimized=False)
-    yield
-    apply(before, optimized=True)
+    with compiling.kept_in(tmp_path_factory.mktemp("xla")):
+        yield
 
 
 @functools.cache
@@ -154,15 +141,15 @@ def test_a_kept_model_is_found_again_and_others_are_refused(tmp_path, monkeypatc
     config, model = toy()
     config = config.copy_and_resolve_references()
     monkeypatch.setattr(models, "fit", lambda *args, **settings: model)
-    figure2.kept_model(config, tmp_path / "toy")
+    models.kept(config, tmp_path / "toy")
     assert "Training the model of 8 workers" in capsys.readouterr().out
     monkeypatch.setattr(models, "fit", lambda *args, **settings: pytest.fail("it is there"))
-    again = figure2.kept_model(config, tmp_path / "toy")
+    again = models.kept(config, tmp_path / "toy")
     assert capsys.readouterr().out == ""
     assert again.divisor == model.divisor
     config.widths.state = 5
     with pytest.raises(UsageError, match=r"config.widths.state=4, not 5; name another --workdir$"):
-        figure2.kept_model(config, tmp_path / "toy")
+        models.kept(config, tmp_path / "toy")
 
 
 def test_errors_of_predicted_order_statistics():

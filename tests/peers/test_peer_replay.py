@@ -4,7 +4,6 @@ Further: each node has an optimiser, statistics and a count of steps of its own;
 second run of the same shape compiles nothing.
 """
 
-import contextlib
 import functools
 
 import jax
@@ -12,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from compiling import compilations
 from naive_peers import Replayed
 from replay_cases import assert_close, batches, network
 
@@ -257,22 +257,6 @@ class TestErrors:
         dana = rules.dana(learning_rate=0.1, num_workers=NODES - 1)
         with pytest.raises(ValueError, match="num_workers=3 workers of a server"):
             small(SCHEDULES["pull"](), optimizer=dana)
-
-
-@contextlib.contextmanager
-def compilations():
-    """A list that grows by one for each program that XLA compiles."""
-    seen = []
-
-    def listen(event, seconds, **facts):
-        if event == "/jax/core/compile/backend_compile_duration":
-            seen.append(seconds)
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    try:
-        yield seen
-    finally:
-        jax.monitoring.unregister_event_duration_listener(listen)
 
 
 def test_compilations_are_seen():

@@ -398,19 +398,6 @@ class TestEqualColumns:
             near(whole, getattr(single.history, name), 1e-11)
 
 
-COMPILED = "/jax/core/compile/backend_compile_duration"
-
-
-@pytest.fixture
-def compilations():
-    """What the backend has compiled since."""
-    seen = []
-    listener = lambda event, seconds, **extra: seen.append(extra) if event == COMPILED else None
-    jax.monitoring.register_event_duration_secs_listener(listener)
-    yield seen
-    jax.monitoring.unregister_event_duration_listener(listener)
-
-
 @both_modes
 class TestCompilesOnce:
     def run(self, schedule, mode, rate, capacity):

@@ -307,19 +307,6 @@ def another_function(number):
     return batches()(number)
 
 
-COMPILED = "/jax/core/compile/backend_compile_duration"
-
-
-@pytest.fixture
-def compilations():
-    """What the backend has compiled since."""
-    seen = []
-    listener = lambda event, seconds, **extra: seen.append(extra) if event == COMPILED else None
-    jax.monitoring.register_event_duration_secs_listener(listener)
-    yield seen
-    jax.monitoring.unregister_event_duration_listener(listener)
-
-
 @pytest.mark.parametrize("mode", ["event", "wave"])
 class TestCompilesOnce:
     def rule(self, rate):

@@ -3,7 +3,6 @@
 One table of rules, one test per promise (after optax's contrib/_common_test.py).
 """
 
-import contextlib
 import functools
 import itertools
 
@@ -12,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from compiling import compilations
 
 import sgdlab
 from sgdlab import replay, rules
@@ -299,22 +299,6 @@ def test_converges_asynchronously(name):
     assert result.history.delay.max() > 2
     assert float(quadratic(result.params, 0)[1]["loss"]) < 0.01 * losses[0]
     assert losses[-32:].max() < 0.05 * losses[0]
-
-
-@contextlib.contextmanager
-def compilations():
-    """A list that grows by one for each program that XLA compiles."""
-    seen = []
-
-    def listen(event, seconds, **facts):
-        if event == "/jax/core/compile/backend_compile_duration":
-            seen.append(seconds)
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    try:
-        yield seen
-    finally:
-        jax.monitoring.unregister_event_duration_listener(listen)
 
 
 def test_compilations_are_seen():
