@@ -22,8 +22,16 @@ def whole(name: str, value: Any, *, least: int = 1, most: int | None = None, why
     return int(value)
 
 
-def real(name: str, value: Any, *, least: float = -math.inf, above: float = -math.inf, most: float = math.inf) -> float:
-    """Returns a finite number from `least`, or above `above`, to `most`.
+def real(
+    name: str,
+    value: Any,
+    *,
+    least: float = -math.inf,
+    above: float = -math.inf,
+    most: float = math.inf,
+    below: float = math.inf,
+) -> float:
+    """Returns a finite number from `least`, or above `above`, to `most`, or below `below`.
 
     Raises:
       ValueError: where it is not.
@@ -33,8 +41,8 @@ def real(name: str, value: Any, *, least: float = -math.inf, above: float = -mat
       0.5
     """
     number = isinstance(value, numbers.Real) and not isinstance(value, bool) and _is_finite(value)
-    if not number or not (least <= value <= most and value > above):
-        bounds = {"at least": least, "above": above, "at most": most}
+    if not number or not (least <= value <= most and above < value < below):
+        bounds = {"at least": least, "above": above, "at most": most, "below": below}
         words = " and ".join(f"{word} {bound:g}" for word, bound in bounds.items() if math.isfinite(bound))
         raise ValueError(f"{name}={value!r} must be a finite number{words and ' ' + words}")
     return float(value)
@@ -50,6 +58,8 @@ def _is_finite(value: numbers.Real) -> bool:
 def share(name: str, value: Any, total: int, what: str) -> int:
     """How many of `total` a count (a whole number) or a share (a float above 0, at most 1) asks for, rounded up.
 
+    1.0 is all of them; floats from 2.0 on count as whole numbers do, since configurations hold both as floats.
+
     Raises:
       ValueError: where it is neither.
 
@@ -57,11 +67,12 @@ def share(name: str, value: Any, total: int, what: str) -> int:
       >>> share("pull_at_least", 0.9, 32, "servers"), share("push_at_least", 28, 32, "workers")
       (29, 28)
     """
-    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
-        if 1 <= value <= total:
-            return int(value)
-    elif isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 < value <= 1:
-        return max(math.ceil(round(float(value) * total, 9)), 1)
+    if isinstance(value, numbers.Real) and not isinstance(value, bool):
+        if isinstance(value, numbers.Integral) or value > 1:
+            if 1 <= value <= total and value == int(value):
+                return int(value)
+        elif value > 0:
+            return max(math.ceil(round(float(value) * total, 9)), 1)
     raise ValueError(
         f"{name}={value!r} must be a whole number from 1 to {total}, the number of {what}, or a share above 0.0 and at "
         "most 1.0"

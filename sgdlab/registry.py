@@ -1,0 +1,288 @@
+"""Parts declare themselves: what a part takes by keyword, with its defaults, is its configuration.
+
+A protocol, rule, cluster, predictor, network or data set is a function (or a class) that registers itself where it is
+defined. A run gives some of its arguments (run-times, the number of workers, a seed: each registry says which); all
+others are entries of the configuration, `config.<family>.<part>.<entry>`, and flags of the command line. The part
+checks its arguments itself: its `ValueError` is what a person reads, with the flag's name in front.
+"""
+
+import dataclasses
+import inspect
+import re
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from ml_collections import ConfigDict, config_dict
+
+from sgdlab.errors import UsageError
+from sgdlab.runtimes import NotEnoughRuntimes
+
+_KINDS = (bool, int, float, str, tuple)
+_NAMED = re.compile(r"([A-Za-z_][\w.]*)(\[.*?\])?=")
+_SECTION = re.compile(r"^ *(?:Args|Attributes):\n((?:(?: .*)?\n)+?)(?=\n *\w+:|\n *$|\Z)", re.MULTILINE)
+_ARGUMENT = re.compile(r"(\w+): (.*)")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Part:
+    """A registered function, and what is known of it.
+
+    Attributes:
+      name: what `config.<family>.kind` calls it.
+      make: the function or class.
+      title: the field's name for it.
+      source: where it is described.
+      facts: whatever else its registry's users ask of parts.
+      defaults: its entries and their defaults; a dataclass is a group of entries.
+      given: the arguments that a run gives it.
+    """
+
+    name: str
+    make: Callable[..., Any]
+    title: str
+    source: str
+    facts: Mapping[str, Any]
+    defaults: Mapping[str, Any]
+    given: frozenset[str]
+
+    def entries(self, **changed: Any) -> ConfigDict:
+        """Its entries as a configuration: the defaults, but for what is given.
+
+        Raises:
+          ValueError: where `changed` names an entry that it does not have.
+        """
+        return _entries(self.make, self.defaults, changed, self.name)
+
+    def help(self) -> dict[str, str]:
+        """What its docstring says of each argument, in one line."""
+        found, last = {}, None
+        section = _SECTION.search((inspect.getdoc(self.make) or "") + "\n\n")
+        for line in section.group(1).splitlines() if section else ():
+            named = _ARGUMENT.fullmatch(line.strip()) if len(line) - len(line.lstrip()) <= 2 else None
+            if named:
+                last = named.group(1)
+                found[last] = named.group(2)
+            elif last and line.strip():
+                found[last] += " " + line.strip()
+        return found
+
+
+class Registry(Mapping[str, Part]):
+    """The parts of one family by name.
+
+    Args:
+      family: what configurations call it.
+      given: arguments that a run gives, and the entry of the configuration that each follows from ("" for none).
+
+    Example:
+      >>> shapes = Registry("shape", given={"seed": "seed"})
+      >>> @shapes.register(title="A box")
+      ... def box(*, side: float = 1.0, lid: bool = False, seed: int) -> float:
+      ...     if side <= 0:
+      ...         raise ValueError(f"side={side} must be above 0")
+      ...     return side**3
+      >>> shapes.entries("box", box={"side": 2.0}).box.to_dict()
+      {'lid': False, 'side': 2.0}
+      >>> shapes.make("box", {"side": 2.0}, seed=0, weight="given to parts that name it")
+      8.0
+      >>> shapes.make("box", {"side": -1.0}, seed=0)
+      Traceback (most recent call last):
+      ...
+      sgdlab.errors.UsageError: --config.shape.box.side=-1.0 must be above 0
+    """
+
+    def __init__(self, family: str, *, given: Mapping[str, str]):
+        self.family = family
+        self._given = dict(given)
+        self._parts: dict[str, Part] = {}
+
+    def __getitem__(self, name: str) -> Part:
+        return self._parts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parts)
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def register(self, name: str | None = None, *, title: str, source: str = "", **facts: Any) -> Callable:
+        """Decorates a function or class: it becomes a part, and stays what it is.
+
+        Args:
+          name: what configurations call it; by default its own name.
+          title: the field's name for it.
+          source: where it is described.
+          **facts: what else is known of it.
+
+        Raises:
+          ValueError: where the name is taken by another function, or an argument is neither given by runs nor has a
+            default that a configuration can hold.
+        """
+
+        def decorate(make: Callable) -> Callable:
+            called = name or make.__name__
+            known = self._parts.get(called)
+            # The same cell of a notebook, or the same module, may be run again.
+            if known and (known.make.__module__, known.make.__qualname__) != (make.__module__, make.__qualname__):
+                raise ValueError(f"name={called!r} must be another: {known.make.__module__} has that {self.family}")
+            parameters = list(inspect.signature(_called(make)).parameters.values())[isinstance(make, type) :]
+            plain = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+            defaults = {}
+            for parameter in plain:
+                if parameter.name not in self._given:
+                    _check_default(f"{called}({parameter.name}=...)", parameter.default)
+                    defaults[parameter.name] = parameter.default
+            given = frozenset(p.name for p in plain if p.name in self._given)
+            self._parts[called] = Part(called, make, title, source, facts, defaults, given)
+            return make
+
+        return decorate
+
+    def entries(self, kind: str | None = None, /, **changed: Mapping[str, Any]) -> ConfigDict:
+        """The family's entries of a configuration: `kind`, and a group for each part.
+
+        Args:
+          kind: the part that runs use; None leaves it open.
+          **changed: for a part, entries that differ from its defaults.
+
+        Raises:
+          ValueError: where a part or an entry is not known.
+        """
+        for name in (*changed, *([kind] if kind else ())):
+            self.check(name)
+        config = ConfigDict({"kind": kind or config_dict.placeholder(str)})
+        for name, part in self._parts.items():
+            config[name] = part.entries(**changed.get(name, {}))
+        return config
+
+    def check(self, name: str, flag: str | None = None) -> Part:
+        """The part of that name.
+
+        Raises:
+          UsageError: where there is none.
+        """
+        if name not in self._parts:
+            flag = flag or f"--config.{self.family}.kind"
+            raise UsageError(f"{flag}={name} must be one of {', '.join(self._parts)}")
+        return self._parts[name]
+
+    def make(self, name: str, entries: Mapping[str, Any], /, **given: Any) -> Any:
+        """Calls a part with its entries, and with those of the given arguments that it names.
+
+        Args:
+          name: of the part.
+          entries: its group of the configuration, or only what differs from its defaults.
+          **given: what the run knows.
+
+        Raises:
+          UsageError: where the part refuses an argument; it names the flag.
+          NotEnoughRuntimes: as the part raised it.
+        """
+        part = self.check(name)
+        known = {key: value for key, value in given.items() if key in part.given}
+        try:
+            return part.make(**_arguments(part.defaults, entries), **known)
+        except (UsageError, NotEnoughRuntimes):
+            raise
+        except ValueError as error:
+            raise UsageError(self._by_flag(part, str(error))) from error
+
+    def _by_flag(self, part: Part, message: str) -> str:
+        named = _NAMED.match(message)
+        argument = named.group(1) if named else ""
+        if argument.split(".")[0] in part.defaults:
+            return f"--config.{self.family}.{part.name}.{message}"
+        if self._given.get(argument):
+            return f"--config.{self._given[argument]}{message.removeprefix(argument)}"
+        return f"--config.{self.family}.kind={part.name}: {message}"
+
+
+def _called(make: Callable) -> Callable:
+    """What takes the arguments: of a class its constructor, whatever its metaclass says of itself."""
+    return make.__init__ if isinstance(make, type) else make
+
+
+def _check_default(where: str, value: Any) -> None:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            _check_default(f"{where}.{field.name}", getattr(value, field.name))
+    elif value is not None and not isinstance(value, _KINDS):
+        raise ValueError(
+            f"{where} must be given by runs, or have a default that a configuration can hold: a number, a text, a "
+            "tuple, None, or a dataclass of these"
+        )
+
+
+def _entries(make: Callable, defaults: Mapping[str, Any], changed: Mapping[str, Any], where: str) -> ConfigDict:
+    for name in changed:
+        if name not in defaults:
+            raise ValueError(f"{where}.{name}={changed[name]!r} must be one of {', '.join(defaults) or 'no entries'}")
+    hints, config = typing.get_type_hints(_called(make)), ConfigDict()
+    for name, default in defaults.items():
+        value = changed.get(name, default)
+        if dataclasses.is_dataclass(default):
+            fields = {field.name: getattr(default, field.name) for field in dataclasses.fields(default)}
+            config[name] = _entries(type(default), fields, dict(value) if name in changed else {}, f"{where}.{name}")
+            continue
+        kinds = typing.get_args(hints.get(name)) or (hints.get(name),)
+        kind = next((kind for kind in (float, int, bool, str) if kind in kinds), type(default))
+        if value is None:
+            value = config_dict.placeholder(tuple if any(typing.get_origin(k) is tuple for k in kinds) else kind)
+        elif kind is float and isinstance(value, int) and not isinstance(value, bool):
+            value = float(value)  # so that a flag may set it to a fraction
+        config[name] = value
+    return config
+
+
+def _arguments(defaults: Mapping[str, Any], entries: Mapping[str, Any]) -> dict[str, Any]:
+    """Entries as arguments: groups become the dataclasses that they stand for."""
+    arguments = {}
+    for name, value in entries.items():
+        default = defaults.get(name)
+        if dataclasses.is_dataclass(default) and isinstance(value, Mapping | ConfigDict):
+            fields = {field.name: getattr(default, field.name) for field in dataclasses.fields(default)}
+            try:
+                value = dataclasses.replace(default, **_arguments(fields, value))  # noqa: PLW2901
+            except ValueError as error:
+                raise ValueError(f"{name}.{str(error).removeprefix(f'{name}.')}") from error
+        arguments[name] = value
+    return arguments
+
+
+PROTOCOLS = Registry(
+    "protocol",
+    given={
+        "runtimes": "",
+        "num_gradients": "epochs",
+        "gradients_per_epoch": "",
+        "predictor": "predictor.kind",
+        "seed": "seed",
+    },
+)
+"""Whom to wait for: `(runtimes, *, num_gradients=None, **own) -> Schedule | PeerSchedule`."""
+
+RULES = Registry(
+    "rule",
+    given={
+        "learning_rate": "optimizer.learning_rate",
+        "max_learning_rate": "",
+        "num_workers": "cluster.num_workers",
+        "momentum": "optimizer.momentum",
+        "nesterov": "optimizer.nesterov",
+        "weight_decay": "optimizer.weight_decay",
+    },
+)
+"""What the server does with a gradient: `(*, learning_rate, **own) -> ServerRule`."""
+
+CLUSTERS = Registry("cluster", given={"num_workers": "cluster.num_workers", "batch_size": "batch_size"})
+"""How long gradients take: laws, with `draw(rows, *, seed) -> float64[T, N]` seconds."""
+
+PREDICTORS = Registry("predictor", given={"runtimes": ""})
+"""How many workers to wait for, predicted step by step: see `sgdlab.predictors`."""
+
+NETWORKS = Registry("network", given={"image_shape": "data.kind", "num_classes": "data.kind", "rngs": ""})
+"""Flax networks: `(*, image_shape, num_classes, rngs, **own) -> nnx.Module`."""
+
+DATASETS = Registry("data", given={})
+"""Data sets: `(**own) -> Dataset`."""

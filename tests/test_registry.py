@@ -1,0 +1,155 @@
+"""Parts declare themselves: entries from the signature, calls with what a run gives, refusals with the flag's name."""
+
+import dataclasses
+
+import pytest
+from ml_collections import ConfigDict
+
+from sgdlab.errors import UsageError
+from sgdlab.registry import Registry
+from sgdlab.runtimes import NotEnoughRuntimes
+
+
+@dataclasses.dataclass(frozen=True)
+class Delay:
+    """A group of entries."""
+
+    seconds: float = 0.0
+    share: float = 0.5
+
+    def __post_init__(self):
+        if self.share > 1:
+            raise ValueError(f"share={self.share} must be at most 1")
+
+
+@pytest.fixture(name="shapes")
+def shapes_registry():
+    shapes = Registry("shape", given={"seed": "seed", "size": ""})
+
+    @shapes.register(title="A box", source="Euclid", corners=8)
+    def box(
+        size, *, side: float = 1, lid: bool = False, limit: int | None = None, sides: tuple[int, ...] = (1, 2),
+        delay: Delay = Delay(), seed: int = 0,
+    ):  # fmt: skip
+        """A box.
+
+        Args:
+          size: how large it is.
+          side: of each
+            side, metres.
+          lid: whether it has one.
+
+        Returns:
+          What it was given.
+        """
+        if side < 0:
+            raise ValueError(f"side={side} must not be negative")
+        if seed < 0:
+            raise ValueError(f"seed={seed} must not be negative")
+        if size < 0:
+            raise ValueError("a box has a size")
+        return size, side, lid, limit, sides, delay, seed
+
+    shapes.register("ball", title="A ball")(Delay)
+    return shapes
+
+
+def test_entries_are_the_signature_and_what_is_changed(shapes):
+    config = shapes.entries("box", box={"side": 2.0, "delay": {"seconds": 3.0}})
+    assert config.kind == "box"
+    assert config.box.to_dict() == {
+        "side": 2.0, "lid": False, "limit": None, "sides": (1, 2), "delay": {"seconds": 3.0, "share": 0.5}
+    }  # fmt: skip
+    assert config.ball.to_dict() == {"seconds": 0.0, "share": 0.5}
+    assert shapes.entries().kind is None
+
+
+def test_entries_hold_their_types_so_that_flags_can_set_them(shapes):
+    config = shapes.entries("box")
+    config.box.side, config.box.limit, config.box.sides, config.kind = 0.5, 7, (3,), "ball"  # side: a float, though 1
+    assert config.box.side == 0.5
+    with pytest.raises(TypeError):
+        config.box.limit = "many"
+
+
+@pytest.mark.parametrize(
+    ("kind", "changed", "words"),
+    [
+        ("cone", {}, "--config.shape.kind=cone must be one of box, ball"),
+        ("box", {"cone": {}}, "--config.shape.kind=cone must be one of box, ball"),
+        ("box", {"box": {"sied": 1}}, r"box.sied=1 must be one of side, lid"),
+        ("box", {"box": {"delay": {"minutes": 1}}}, r"box.delay.minutes=1 must be one of seconds, share"),
+    ],
+)
+def test_unknown_parts_and_entries_are_refused(shapes, kind, changed, words):
+    with pytest.raises(ValueError, match=words):
+        shapes.entries(kind, **changed)
+
+
+def test_a_part_is_called_with_its_entries_and_what_it_names_of_what_is_given(shapes):
+    entries = shapes.entries("box", box={"delay": {"seconds": 3.0}}).box
+    made = shapes.make("box", entries, size=4, seed=5, other="ignored")
+    assert made == (4, 1.0, False, None, (1, 2), Delay(3.0, 0.5), 5)
+    assert shapes.make("ball", {"share": 0.25}, size=4) == Delay(share=0.25)
+
+
+@pytest.mark.parametrize(
+    ("entries", "given", "words"),
+    [
+        ({"side": -1.0}, {"size": 1}, "--config.shape.box.side=-1.0 must not be negative"),
+        ({}, {"size": 1, "seed": -2}, "--config.seed=-2 must not be negative"),
+        ({}, {"size": -1}, "--config.shape.kind=box: a box has a size"),
+        ({"delay": ConfigDict({"share": 2.0})}, {"size": 1}, "--config.shape.box.delay.share=2.0 must be at most 1"),
+    ],
+)
+def test_what_a_part_refuses_is_said_of_the_flag(shapes, entries, given, words):
+    with pytest.raises(UsageError) as error:
+        shapes.make("box", entries, **given)
+    assert str(error.value) == words
+
+
+def test_other_errors_pass_as_they_are(shapes):
+    @shapes.register(title="Short")
+    def short(size):
+        raise NotEnoughRuntimes("more", size)
+
+    with pytest.raises(NotEnoughRuntimes) as error:
+        shapes.make("short", {}, size=9)
+    assert error.value.rows == 9
+
+
+def test_facts_and_help_come_from_the_registration_and_the_docstring(shapes):
+    box = shapes["box"]
+    assert (box.title, box.source, box.facts["corners"]) == ("A box", "Euclid", 8)
+    assert box.help() == {
+        "size": "how large it is.", "side": "of each side, metres.", "lid": "whether it has one."
+    }  # fmt: skip
+    assert box.given == {"size", "seed"}
+
+
+def test_a_name_is_taken_once_but_a_cell_may_be_run_again(shapes):
+    with pytest.raises(ValueError, match="name='box' must be another"):
+        shapes.register("box", title="Another")(lambda: None)
+
+    def cell():
+        @shapes.register(title="Again")
+        def again(*, turns: int = 1):
+            return turns
+
+    cell()
+    cell()
+    assert shapes.make("again", {"turns": 2}) == 2
+
+
+def test_what_no_configuration_can_hold_must_be_given_by_runs(shapes):
+    with pytest.raises(ValueError, match=r"needy\(weight=\.\.\.\) must be given by runs, or have a default"):
+
+        @shapes.register(title="Needy")
+        def needy(*, weight: float):
+            return weight
+
+    with pytest.raises(ValueError, match=r"listing\(items=\.\.\.\)"):
+
+        @shapes.register(title="Listing")
+        def listing(*, items: list = []):  # noqa: B006
+            return items
