@@ -1,16 +1,26 @@
-"""How long workers and messages take. Run-times are float64[T, N] seconds, row t each worker's t-th gradient."""
+"""How long workers and messages take. Clusters are laws: `draw(rows, seed=...)` gives run-times, float64[T, N] seconds.
 
-from sgdlab.cluster.exponential import exponential
-from sgdlab.cluster.gamma import gamma
-from sgdlab.cluster.long_tailed import long_tailed
+Row t holds each worker's t-th gradient.
+"""
+
+from sgdlab.cluster.exponential import Exponential, exponential
+from sgdlab.cluster.gamma import Gamma, gamma
+from sgdlab.cluster.law import Law
+from sgdlab.cluster.long_tailed import LongTailed, long_tailed
 from sgdlab.cluster.messages import MessageDelays
-from sgdlab.cluster.recorded import Recording, from_schedule, recorded
+from sgdlab.cluster.recorded import Recorded, recorded
+from sgdlab.cluster.recording import Recording, from_schedule
 from sgdlab.cluster.regimes import Contention, Drift, RegimeCluster, RegimeRun, regimes
 
 __all__ = [
     "Contention",
     "Drift",
+    "Exponential",
+    "Gamma",
+    "Law",
+    "LongTailed",
     "MessageDelays",
+    "Recorded",
     "Recording",
     "RegimeCluster",
     "RegimeRun",

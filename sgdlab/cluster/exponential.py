@@ -1,15 +1,54 @@
 """Run-times without memory: every worker's clock ticks as a Poisson process."""
 
+import dataclasses
+
 import numpy as np
 
 from sgdlab import arguments
+from sgdlab.registry import CLUSTERS
+
+
+@CLUSTERS.register("exponential", title="exponential run-times", source="Jin et al. 2016, section 6.2")
+@dataclasses.dataclass(frozen=True)
+class Exponential:
+    r"""Independent exponential run-times, :math:`t_{kj} \sim \operatorname{Exp}(1 / mean)`.
+
+    Beginnings and ends of gradients are then the ticks of Poisson clocks, as the analysis of gossip assumes.
+
+    Attributes:
+      num_workers: N.
+      mean: seconds.
+
+    Raises:
+      ValueError: where a number is out of its range.
+
+    Source: Jin et al. 2016, section 6.2.
+
+    Example:
+      >>> Exponential(num_workers=3).draw(2, seed=0).shape
+      (2, 3)
+    """
+
+    num_workers: int
+    mean: float = 1.0
+
+    def __post_init__(self) -> None:
+        arguments.whole("num_workers", self.num_workers)
+        arguments.real("mean", self.mean, above=0)
+
+    def draw(self, rows: int, *, seed: int) -> np.ndarray:
+        """float64[rows, N], seconds; more rows change nothing of the earlier ones."""
+        arguments.whole("rows", rows)
+        generator = np.random.default_rng(arguments.whole("seed", seed, least=0))
+        # A variate of exactly 0 would not move the clock.
+        return np.maximum(self.mean * generator.standard_exponential((rows, self.num_workers)), np.finfo(float).tiny)
+
+    def __str__(self) -> str:
+        return f"exponential run-times (Jin et al. 2016, section 6.2), mean {self.mean:.4g} s"
 
 
 def exponential(*, num_workers: int, num_gradients: int, mean: float = 1.0, seed: int) -> np.ndarray:
-    r"""Draws independent exponential run-times, :math:`t_{kj} \sim \operatorname{Exp}(1 / mean)`.
-
-    Beginnings and ends of gradients are then the ticks of Poisson clocks, as the analysis of gossip assumes (Jin et
-    al. 2016, section 6.2). More rows can be asked for later: the same seed gives the same first rows.
+    """Draws from `Exponential`.
 
     Args:
       num_workers: N.
@@ -18,7 +57,7 @@ def exponential(*, num_workers: int, num_gradients: int, mean: float = 1.0, seed
       seed: of the random numbers.
 
     Returns:
-      float64[T, N], seconds.
+      float64[T, N], seconds; row t holds each worker's t-th gradient.
 
     Raises:
       ValueError: where a number is out of its range.
@@ -27,8 +66,4 @@ def exponential(*, num_workers: int, num_gradients: int, mean: float = 1.0, seed
       >>> exponential(num_workers=3, num_gradients=2, seed=0).shape
       (2, 3)
     """
-    shape = (arguments.whole("num_gradients", num_gradients), arguments.whole("num_workers", num_workers))
-    arguments.real("mean", mean, above=0)
-    generator = np.random.default_rng(arguments.whole("seed", seed, least=0))
-    # A variate of exactly 0 would not move the clock.
-    return np.maximum(mean * generator.standard_exponential(shape), np.finfo(float).tiny)
+    return Exponential(num_workers, mean).draw(arguments.whole("num_gradients", num_gradients), seed=seed)

@@ -7,6 +7,7 @@ import numpy as np
 import scipy.special
 
 from sgdlab import arguments
+from sgdlab.registry import CLUSTERS
 
 _DRAWN_ONCE = 2
 """Numbers that a run draws before its first step: where the periods of contention and of drift begin."""
@@ -70,6 +71,7 @@ class RegimeRun:
     offsets: tuple[int, int]
 
 
+@CLUSTERS.register("regimes", title="workers on nodes with two regimes", source="after Teng and Wood 2018, section 4.1")
 @dataclasses.dataclass(frozen=True)
 class RegimeCluster:
     r"""The law of a cluster of nodes with two regimes.
@@ -80,11 +82,12 @@ class RegimeCluster:
     :math:`\ell` is the product of the node's regime (1, or `slow_factor`), contention and drift; a is the noise that a
     node's workers share, an AR(1) process of unit variance, b is white. m and :math:`\sigma` follow from `mean` and
     `std`, which are those of all run-times together over a long run (before clipping at the minimum), as a recorder of
-    the cluster would report them.
+    the cluster would report them. The defaults of `num_nodes`, `mean` and `std` are those of Teng and Wood's first
+    cluster (section 4.1), which has 158 workers; they do not say how its regimes come and go.
 
     Attributes:
       num_workers: N; worker i lives on node i num_nodes // N, so that nodes have nearly equally many.
-      num_nodes: how many.
+      num_nodes: nodes that the workers live on.
       mean: of all run-times, seconds.
       std: of all run-times, seconds.
       slow_factor: what a slow node's run-times are multiplied by.
@@ -95,23 +98,25 @@ class RegimeCluster:
       slow_until: the first node is slow before this step, and leaves the slow regime there.
       node_share: rho, of the noise's variance.
       node_memory: the AR(1) coefficient of the nodes' noise.
-      contention: of some nodes, periodically.
-      drift: of some workers.
+      contention: some nodes are slow at regular intervals.
+      drift: some workers become slower little by little.
       minimum: seconds.
 
     Raises:
       ValueError: where a number is out of its range, or `std` is less than the regimes alone bring about.
 
+    Source: after the clusters of Teng and Wood 2018, section 4.1.
+
     Example:
-      >>> law = RegimeCluster(num_workers=158, num_nodes=4, mean=1.057, std=0.393)
-      >>> law.draw(100, seed=0).runtimes.shape
-      (100, 158)
+      >>> law = RegimeCluster(num_workers=158)
+      >>> law.draw(100, seed=0).shape, law.run(100, seed=0).states.shape
+      ((100, 158), (100, 4))
     """
 
     num_workers: int
-    num_nodes: int
-    mean: float
-    std: float
+    num_nodes: int = 4
+    mean: float = 1.057
+    std: float = 0.393
     slow_factor: float = 2.0
     slow_share: float = 0.1
     slow_steps: float = 40.0
@@ -140,7 +145,7 @@ class RegimeCluster:
         arguments.whole("drift.workers", self.drift.workers, least=0, most=self.num_nodes, why="one a node")
         for name in ("warning_rise", "node_share"):
             arguments.real(name, getattr(self, name), least=0, most=1)
-        arguments.real("node_memory", self.node_memory, least=0, most=1 - 1e-9)
+        arguments.real("node_memory", self.node_memory, least=0, below=1)
         if self.slow_share > 0 and self._ordinary_steps() < 1:
             most = self.slow_steps / (self.slow_steps + self.warning_steps + 1)
             raise ValueError(
@@ -169,12 +174,19 @@ class RegimeCluster:
         """sigma, relative to the mean of the moment."""
         return math.sqrt(self._noise_variance())
 
-    def draw(self, num_steps: int, *, seed: int) -> RegimeRun:
-        """A run of the cluster; more steps change nothing of the earlier ones.
+    def draw(self, rows: int, *, seed: int) -> np.ndarray:
+        """float64[rows, N], seconds: the run-times of `run`; more rows change nothing of the earlier ones."""
+        return self.run(arguments.whole("rows", rows), seed=seed).runtimes
+
+    def run(self, num_steps: int, *, seed: int) -> RegimeRun:
+        """A run of the cluster with its hidden states; more steps change nothing of the earlier ones.
 
         Args:
           num_steps: T.
           seed: of the random numbers.
+
+        Raises:
+          ValueError: where a number is out of its range.
         """
         arguments.whole("num_steps", num_steps)
         generator = np.random.default_rng(arguments.whole("seed", seed, least=0))
@@ -224,6 +236,14 @@ class RegimeCluster:
         level = self._levels(states, np.full(num_samples, step), run.offsets)
         shared = generator.standard_normal((num_samples, nodes))
         return self._runtimes(level, shared, generator.standard_normal((num_samples, workers)))
+
+    def __str__(self) -> str:
+        extras = " and contention" * bool(self.contention.period) + " and drift" * bool(self.drift.period)
+        return (
+            f"workers on {self.num_nodes} nodes that are slow together {100 * self.slow_share:.3g} % of the time, by a "
+            f"factor of {self.slow_factor:g}, for {self.slow_steps:g} steps on average{extras}, "
+            f"mean {self.mean:.4g} s, standard deviation {self.std:.4g} s"
+        )
 
     def _runtimes(self, level: np.ndarray, shared: np.ndarray, own: np.ndarray) -> np.ndarray:
         noise = math.sqrt(self.node_share) * shared[:, self.node] + math.sqrt(1 - self.node_share) * own
@@ -322,4 +342,4 @@ def regimes(
         if name not in known:
             raise ValueError(f"{name}={value!r} must be one of {', '.join(sorted(known))}")
     cluster = RegimeCluster(num_workers=num_workers, num_nodes=num_nodes, mean=mean, std=std, **law)
-    return cluster.draw(num_steps, seed=seed).runtimes
+    return cluster.draw(arguments.whole("num_steps", num_steps), seed=seed)

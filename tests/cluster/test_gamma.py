@@ -3,11 +3,13 @@
 The probabilities are formulas: survival functions of the gamma distribution, integrated over the machines' means.
 """
 
+import dataclasses
+
 import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from sgdlab.cluster import gamma
+from sgdlab.cluster import Gamma, gamma
 
 B = 128.0
 V_TASK = V_MACH = 0.1
@@ -125,3 +127,52 @@ class TestHeterogeneous:
         times = gamma(num_workers=workers, num_gradients=20, heterogeneous=True, seed=0)
         shares = (times > FAR * B).mean(axis=0)  # run-times of one machine are alike: machines are the sample
         assert abs(shares.mean() - exact) < STANDARD_ERRORS * shares.std(ddof=1) / np.sqrt(workers)
+
+
+class TestParameters:
+    @pytest.mark.parametrize("heterogeneous", [False, True])
+    def test_defaults_are_the_papers(self, heterogeneous):
+        variation = V_MACH_HETEROGENEOUS if heterogeneous else V_MACH
+        spelled = Gamma(4, 7.0, heterogeneous, mean=32.0, task_variation=V_TASK, machine_variation=variation)
+        np.testing.assert_array_equal(spelled.draw(6, seed=0), Gamma(4, 32.0, heterogeneous).draw(6, seed=0))
+
+    @pytest.mark.parametrize("heterogeneous", [False, True])
+    def test_variation_of_a_machine_and_between_means(self, heterogeneous):
+        task, machine, rows, count = 0.3, 0.8, 300, 2000
+        law = Gamma(1, mean=2.0, heterogeneous=heterogeneous, task_variation=task, machine_variation=machine)
+        if heterogeneous:  # machines have means of their own, runs have not
+            times = dataclasses.replace(law, num_workers=count).draw(rows, seed=0)
+            between, within = machine, task
+        else:
+            times = np.concatenate([law.draw(rows, seed=seed) for seed in range(count)], axis=1)
+            between, within = task, machine
+        means = times.mean(axis=0)
+        assert abs(means.mean() - 2.0) < STANDARD_ERRORS * means.std(ddof=1) / np.sqrt(count)
+        # The variance of a mean over the rows: that of the machine, and E[p^2] V^2 / rows of its tasks.
+        squares = (means - 2.0) ** 2
+        exact = 2.0**2 * (between**2 + (1 + between**2) * within**2 / rows)
+        assert abs(squares.mean() - exact) < STANDARD_ERRORS * squares.std(ddof=1) / np.sqrt(count)
+        relative = (times / means) ** 2  # given its mean p: t = p g with E[g^2] = 1 + V^2
+        scattered = relative.mean(axis=0)
+        error = scattered.std(ddof=1) / np.sqrt(count) + 5 * within**2 / rows  # the mean was itself estimated
+        assert abs(scattered.mean() - (1 + within**2)) < STANDARD_ERRORS * error
+
+    @pytest.mark.parametrize("variation", [1e-6, 1.0, 100.0])
+    def test_run_times_are_positive_whatever_the_variation(self, variation):
+        law = Gamma(50, mean=2.0, heterogeneous=True, task_variation=variation, machine_variation=variation)
+        times = law.draw(200, seed=0)
+        assert (times > 0).all()
+        assert np.isfinite(times).all()
+        if variation < 1e-3:
+            np.testing.assert_allclose(times, 2.0, rtol=20 * variation)
+
+    @pytest.mark.parametrize(
+        ("argument", "value"),
+        [
+            *[("mean", value) for value in (0, -1.0, np.nan, np.inf)],
+            *[(name, value) for name in ("task_variation", "machine_variation") for value in (0, -0.1, 101, np.nan)],
+        ],
+    )
+    def test_errors_name_the_argument_and_its_value(self, argument, value):
+        with pytest.raises(ValueError, match=rf"^{argument}={value!r} must be a finite number"):
+            Gamma(2, **{argument: value})

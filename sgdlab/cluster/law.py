@@ -1,0 +1,34 @@
+"""What every cluster is: a law that run-times are drawn from."""
+
+from typing import Protocol
+
+import numpy as np
+
+
+class Law(Protocol):
+    """A frozen dataclass: its fields are its parameters, its text says what it is in one line.
+
+    Example:
+      >>> from sgdlab import cluster
+      >>> law: Law = cluster.Exponential(num_workers=3, mean=2.0)
+      >>> print(law)
+      exponential run-times (Jin et al. 2016, section 6.2), mean 2 s
+    """
+
+    @property
+    def num_workers(self) -> int:
+        """N."""
+
+    def draw(self, rows: int, *, seed: int) -> np.ndarray:
+        """Run-times; more rows change nothing of the earlier ones.
+
+        Args:
+          rows: T, gradients of each worker.
+          seed: of the random numbers.
+
+        Returns:
+          float64[T, N], seconds; row t holds each worker's t-th gradient.
+
+        Raises:
+          ValueError: where `rows` or `seed` is out of its range, or the law has not that many rows.
+        """

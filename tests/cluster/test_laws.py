@@ -1,0 +1,163 @@
+"""What all clusters promise: one table of laws, made as runs make them, and drawn from."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from sgdlab import cluster
+from sgdlab.errors import UsageError
+from sgdlab.registry import CLUSTERS
+
+WORKERS, STEPS, SEED = 4, 30, 3
+LAWS = {
+    "gamma": {"heterogeneous": True, "mean": 3.0, "task_variation": 0.2, "machine_variation": 0.4},
+    "exponential": {"mean": 3.0},
+    "long_tailed": {"median": 3.0, "tail_share": 0.4},
+    "regimes": {"num_nodes": 2, "mean": 3.0, "std": 1.5, "contention": {"period": 5, "steps": 2, "factor": 1.5}},
+    "recorded": {"extend": "bootstrap", "block": 4},
+}
+CLASSES = {
+    "gamma": cluster.Gamma,
+    "exponential": cluster.Exponential,
+    "long_tailed": cluster.LongTailed,
+    "regimes": cluster.RegimeCluster,
+    "recorded": cluster.Recorded,
+}
+
+
+@pytest.fixture
+def make(tmp_path):
+    """(kind, **entries) -> the law, as a run makes it: a group of a configuration."""
+    np.save(tmp_path / "trace.npy", np.random.default_rng(0).uniform(1.0, 2.0, (9, WORKERS)))
+
+    def of_configuration(kind, given=None, **entries):
+        if kind == "recorded":
+            entries = {"trace": str(tmp_path / "trace.npy")} | entries
+        group = CLUSTERS.entries(kind, **{kind: entries})[kind]
+        return CLUSTERS.make(kind, group, **{"num_workers": WORKERS, "batch_size": 32} | (given or {}))
+
+    return of_configuration
+
+
+def test_the_table_has_every_cluster():
+    assert set(LAWS) == set(CLASSES) == set(CLUSTERS)
+
+
+@pytest.mark.parametrize("kind", LAWS)
+class TestLaw:
+    def test_is_a_frozen_dataclass_with_its_entries_as_fields(self, kind, make):
+        law = make(kind, **LAWS[kind])
+        assert type(law) is CLASSES[kind]
+        assert law.num_workers == WORKERS
+        fields = dataclasses.asdict(law)
+        for name, value in LAWS[kind].items():
+            assert fields[name] == (fields[name] | value if isinstance(value, dict) else value)
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            law.num_workers = 1
+        assert law == dataclasses.replace(law)
+        assert hash(law) == hash(dataclasses.replace(law))
+
+    def test_shape_and_dtype(self, kind, make):
+        runtimes = make(kind, **LAWS[kind]).draw(STEPS, seed=SEED)
+        assert runtimes.shape == (STEPS, WORKERS)
+        assert runtimes.dtype == np.float64
+        assert (runtimes > 0).all()
+
+    @pytest.mark.parametrize("rows", [1, 7, 9, 10, 13])
+    def test_more_rows_do_not_change_earlier_ones(self, kind, make, rows):
+        law = make(kind, **LAWS[kind])
+        np.testing.assert_array_equal(law.draw(rows, seed=SEED), law.draw(STEPS, seed=SEED)[:rows])
+
+    def test_the_seed_decides(self, kind, make):
+        law = make(kind, **LAWS[kind])
+        np.testing.assert_array_equal(law.draw(STEPS, seed=0), make(kind, **LAWS[kind]).draw(STEPS, seed=0))
+        assert (law.draw(STEPS, seed=0) != law.draw(STEPS, seed=1)).any()
+
+    def test_what_was_drawn_is_the_callers_own(self, kind, make):
+        law = make(kind, **LAWS[kind])
+        drawn = law.draw(5, seed=SEED)
+        drawn[:] = 0.0
+        assert (law.draw(5, seed=SEED) > 0).all()
+
+    def test_its_text_is_one_line(self, kind, make):
+        text = str(make(kind, **LAWS[kind]))
+        assert text
+        assert "\n" not in text
+
+    @pytest.mark.parametrize("rows", [0, -1, 2.5, None])
+    def test_impossible_rows_are_refused(self, kind, make, rows):
+        with pytest.raises(ValueError, match=rf"^rows={rows} must be a whole number of at least 1"):
+            make(kind, **LAWS[kind]).draw(rows, seed=0)
+
+    @pytest.mark.parametrize("seed", [-1, 0.5, None])
+    def test_impossible_seeds_are_refused(self, kind, make, seed):
+        with pytest.raises(ValueError, match=rf"^seed={seed} must be a whole number of at least 0"):
+            make(kind, **LAWS[kind]).draw(2, seed=seed)
+
+    def test_every_argument_has_a_line_of_help(self, kind, make):
+        part = CLUSTERS[kind]
+        assert set(part.help()) == {*part.defaults, *part.given}
+        assert part.title
+
+
+@pytest.mark.parametrize(
+    ("kind", "entries", "given", "flag"),
+    [
+        ("gamma", {"mean": -1.0}, {}, "--config.cluster.gamma.mean=-1.0 must be"),
+        ("gamma", {"task_variation": 0.0}, {}, "--config.cluster.gamma.task_variation=0.0 must be"),
+        ("gamma", {"machine_variation": 1e9}, {}, "--config.cluster.gamma.machine_variation=1000000000.0 must be"),
+        ("gamma", {}, {"batch_size": 0}, "--config.batch_size=0 must be"),
+        ("gamma", {}, {"num_workers": 0}, "--config.cluster.num_workers=0 must be"),
+        ("exponential", {"mean": 0.0}, {}, "--config.cluster.exponential.mean=0.0 must be"),
+        ("exponential", {}, {"num_workers": 0}, "--config.cluster.num_workers=0 must be"),
+        ("long_tailed", {"tail_share": 1.5}, {}, "--config.cluster.long_tailed.tail_share=1.5 must be"),
+        ("long_tailed", {}, {"num_workers": 0}, "--config.cluster.num_workers=0 must be"),
+        ("regimes", {"num_nodes": 5}, {}, "--config.cluster.regimes.num_nodes=5 must be"),
+        ("regimes", {"drift": {"period": -1}}, {}, "--config.cluster.regimes.drift.period=-1 must be"),
+        ("regimes", {}, {"num_workers": 0}, "--config.cluster.num_workers=0 must be"),
+        ("recorded", {"trace": ""}, {}, "--config.cluster.recorded.trace='' must be a file"),
+        ("recorded", {"trace": "none.csv"}, {}, "--config.cluster.recorded.trace='none.csv' must be a file"),
+        ("recorded", {"extend": "twice"}, {}, "--config.cluster.recorded.extend='twice' must be"),
+        ("recorded", {"block": 0}, {}, "--config.cluster.recorded.block=0 must be"),
+        ("recorded", {"extend": "bootstrap"}, {}, "--config.cluster.recorded.block=10 must be"),
+        ("recorded", {}, {"num_workers": 8}, "--config.cluster.num_workers=8 must be 4"),
+    ],
+)
+def test_errors_name_the_flag(make, kind, entries, given, flag):
+    with pytest.raises(UsageError) as error:
+        make(kind, given, **entries)
+    assert str(error.value).startswith(flag)
+
+
+@pytest.mark.parametrize(
+    ("law", "drawn"),
+    [
+        *[
+            (
+                cluster.Gamma(5, batch_size=32, heterogeneous=heterogeneous),
+                cluster.gamma(
+                    num_workers=5, num_gradients=STEPS, batch_size=32, heterogeneous=heterogeneous, seed=SEED
+                ),
+            )
+            for heterogeneous in (False, True)
+        ],
+        (
+            cluster.Exponential(5, mean=2.0),
+            cluster.exponential(num_workers=5, num_gradients=STEPS, mean=2.0, seed=SEED),
+        ),
+        (
+            cluster.LongTailed(5, tail_share=0.3),
+            cluster.long_tailed(num_workers=5, num_gradients=STEPS, tail_share=0.3, seed=SEED),
+        ),
+        (
+            cluster.RegimeCluster(5, slow_steps=8.0),
+            cluster.regimes(
+                num_workers=5, num_nodes=4, num_steps=STEPS, mean=1.057, std=0.393, slow_steps=8.0, seed=SEED
+            ),
+        ),
+    ],
+    ids=["gamma, equal", "gamma, unequal", "exponential", "long_tailed", "regimes"],
+)
+def test_functions_draw_from_the_laws(law, drawn):
+    np.testing.assert_array_equal(law.draw(STEPS, seed=SEED), drawn)
