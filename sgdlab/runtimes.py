@@ -21,6 +21,27 @@ class NotEnoughRuntimes(ValueError):
     def __str__(self) -> str:
         return self.args[0]
 
+    @classmethod
+    def after(
+        cls, num_gradients: int, *, rows: int, done: int, who: str = "a worker", spare: bool = False
+    ) -> "NotEnoughRuntimes":
+        """What a protocol raises where run-times end before enough gradients are done.
+
+        Args:
+          num_gradients: how many were asked for.
+          rows: T, of the run-times.
+          done: gradients that they sufficed for.
+          who: runs out of rows.
+          spare: ask for a tenth more than in proportion, where workers use up their rows at unequal speeds.
+        """
+        proportional = -(-(11 if spare else 10) * rows * num_gradients // (10 * max(done, 1)))
+        needed = max(rows + 1, proportional)
+        return cls(
+            f"num_gradients={num_gradients} needs more than the {rows} rows of runtimes: {who} runs out after {done} "
+            f"gradients; about {needed} rows would be enough",
+            needed,
+        )
+
 
 def checked(runtimes: np.ndarray, name: str = "runtimes") -> np.ndarray:
     """Returns run-times as float64[T, N].

@@ -1,15 +1,21 @@
-"""Whom to wait for: protocols turn run-times [T, N] into a `Schedule` or a `PeerSchedule`. Nothing is learned here."""
+"""Whom to wait for: protocols turn run-times [T, N] into a `Schedule` or a `PeerSchedule`. Nothing is learned here.
 
-from sgdlab.protocols.asynchronous import asynchronous
-from sgdlab.protocols.bounded_staleness import bounded_staleness
-from sgdlab.protocols.cutoff import cutoff
-from sgdlab.protocols.partial import blocks_behind, partial
-from sgdlab.protocols.peers import all_reduce, elastic_averaging, gossip
-from sgdlab.protocols.ringmaster import rennala, ringmaster
-from sgdlab.protocols.simulated_staleness import simulated_staleness
-from sgdlab.protocols.softsync import softsync
+`protocol(runtimes, *, num_gradients=None, **own)`: all of a protocol's own arguments have defaults.
+"""
+
+# ruff: isort: skip_file
+# In the order in which tables and pictures show them: a protocol registers itself when its module is imported.
 from sgdlab.protocols.synchronous import backup_workers, synchronous
 from sgdlab.protocols.timeout import timeout
+from sgdlab.protocols.cutoff import cutoff, cutoff_with_record
+from sgdlab.protocols.partial import blocks_behind, partial
+from sgdlab.protocols.rennala import rennala
+from sgdlab.protocols.softsync import softsync
+from sgdlab.protocols.bounded_staleness import bounded_staleness
+from sgdlab.protocols.ringmaster import ringmaster
+from sgdlab.protocols.asynchronous import asynchronous, layerwise
+from sgdlab.protocols.simulated_staleness import simulated_staleness
+from sgdlab.protocols.peers import all_reduce, elastic_averaging, gossip
 from sgdlab.runtimes import NotEnoughRuntimes, with_enough_rows
 
 __all__ = [
@@ -20,8 +26,10 @@ __all__ = [
     "blocks_behind",
     "bounded_staleness",
     "cutoff",
+    "cutoff_with_record",
     "elastic_averaging",
     "gossip",
+    "layerwise",
     "partial",
     "rennala",
     "ringmaster",

@@ -1,6 +1,5 @@
 """The order in which gradients arrive where no worker ever waits: the ground of all asynchronous protocols."""
 
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +9,7 @@ from sgdlab.runtimes import NotEnoughRuntimes, checked
 
 
 class Arrivals(NamedTuple):
-    """Gradients in order of arrival, then those still under way at the last arrival, in the order they would have."""
+    """Gradients in order of arrival, then those still in flight at the last one, ordered by when they would arrive."""
 
     worker: np.ndarray  # int32[G]
     seen: np.ndarray  # int64[G], how many gradients had arrived when the worker began.
@@ -25,8 +24,8 @@ def arrivals(runtimes: np.ndarray, num_gradients: int | None, *, multiple: int =
 
     Args:
       runtimes: float64[T, N], seconds; row t holds each worker's t-th gradient.
-      num_gradients: how many are to arrive, rounded up to a multiple. None: as many as the run-times decide, that is
-        until the first worker has used up its rows, rounded down.
+      num_gradients: how many are to arrive, rounded up to a multiple. None: until the first worker runs out of
+        run-times, rounded down.
       multiple: of what.
 
     Raises:
@@ -49,12 +48,7 @@ def arrivals(runtimes: np.ndarray, num_gradients: int | None, *, multiple: int =
     if num_gradients is None:
         num_gradients = max(known // multiple, 1) * multiple
     if num_gradients > known:
-        needed = max(rows + 1, math.ceil(1.1 * rows * num_gradients / known))
-        raise NotEnoughRuntimes(
-            f"num_gradients={num_gradients} needs more than the {rows} rows of runtimes: worker {exhausted} runs out "
-            f"after {known} gradients have arrived; about {needed} rows would be enough",
-            needed,
-        )
+        raise NotEnoughRuntimes.after(num_gradients, rows=rows, done=known, who=f"worker {exhausted}", spare=True)
 
     # Worker by worker, so that a stable sort by time leaves equal times in the order of the workers.
     chosen = chosen[np.argsort((chosen % workers).astype(_smallest_integer(workers)), kind="stable")]

@@ -4,6 +4,7 @@ import numpy as np
 
 from sgdlab import arguments
 from sgdlab.protocols.arrivals import Arrivals, arrivals
+from sgdlab.registry import PROTOCOLS
 from sgdlab.schedule import PENDING, Schedule
 
 
@@ -33,8 +34,7 @@ def asynchronous(
 
     Args:
       runtimes: float64[T, N], seconds; row t holds each worker's t-th gradient.
-      num_gradients: how many gradients to apply whole. None: as many as the run-times decide, that is until the first
-        worker has used up its rows.
+      num_gradients: how many gradients to apply whole. None: until the first worker runs out of run-times.
       num_blocks: L, parameter blocks (layers, from bottom to top).
       reads: "start", all layers when the gradient is begun, or "forward", one by one.
       pushes: "end", all layers together, or "backward", one by one.
@@ -67,6 +67,61 @@ def asynchronous(
     if blocks == 1:
         return _one_block(found)
     return _layers(found, blocks, reads == "forward", pushes == "backward", float(backward_share))
+
+
+@PROTOCOLS.register(
+    title="ASGD by layers", source="Chen et al. 2016, section 2", families=("Where staleness comes from",), rule="asgd"
+)
+def layerwise(
+    runtimes: np.ndarray,
+    *,
+    num_gradients: int | None = None,
+    num_blocks: int = 4,
+    reads: str = "start",
+    pushes: str = "backward",
+    backward_share: float = 2 / 3,
+) -> Schedule:
+    """`asynchronous` with layers that are pushed one by one as the backward pass leaves them.
+
+    Args:
+      runtimes: float64[T, N], seconds; row t holds each worker's t-th gradient.
+      num_gradients: as in `asynchronous`.
+      num_blocks: L, layers from bottom to top.
+      reads: "start", all layers when the gradient is begun, or "forward", one by one.
+      pushes: "end", all layers together, or "backward", one by one.
+      backward_share: beta, what the backward pass takes of a gradient's time.
+
+    Returns:
+      The `Schedule` of `asynchronous`.
+
+    Raises:
+      ValueError: as `asynchronous` does.
+      NotEnoughRuntimes: (a ValueError) where a worker runs out of rows first; it says how many would be enough.
+
+    Source: Chen et al. 2016, section 2 and Table 1.
+
+    Example:
+      >>> import numpy as np
+      >>> schedule = layerwise(np.random.default_rng(0).uniform(1, 2, (50, 40)), num_blocks=2)
+      >>> schedule.staleness().mean(axis=0).round().data
+      array([39., 26.])
+    """
+    return asynchronous(
+        runtimes,
+        num_gradients=num_gradients,
+        num_blocks=num_blocks,
+        reads=reads,
+        pushes=pushes,
+        backward_share=backward_share,
+    )
+
+
+@PROTOCOLS.register(
+    "asynchronous", title="Asynchronous SGD", source="Dean et al. 2012", families=(), rule=None, never_waits=True
+)
+def _of_one_block(runtimes: np.ndarray, *, num_gradients: int | None = None) -> Schedule:
+    """`asynchronous` as a configuration has it: by layers it is `layerwise` there."""
+    return asynchronous(runtimes, num_gradients=num_gradients)
 
 
 def _one_block(found: Arrivals) -> Schedule:

@@ -3,11 +3,15 @@
 import numpy as np
 
 from sgdlab import arguments
+from sgdlab.registry import PROTOCOLS
 from sgdlab.runtimes import NotEnoughRuntimes, checked
 from sgdlab.schedule import PENDING, Schedule
 
 
-def bounded_staleness(runtimes: np.ndarray, *, bound: int, num_gradients: int | None = None) -> Schedule:
+@PROTOCOLS.register(
+    title="Bounded staleness", source="Ho et al. 2013", families=("Staleness, limited or not",), rule="nag_asgd"
+)
+def bounded_staleness(runtimes: np.ndarray, *, bound: int = 2, num_gradients: int | None = None) -> Schedule:
     r"""Every gradient is an update of its own, but a worker waits while it is more than `bound` steps ahead.
 
     A worker that has done k gradients begins its next one once every worker has done at least k - bound:
@@ -40,7 +44,7 @@ def bounded_staleness(runtimes: np.ndarray, *, bound: int, num_gradients: int | 
     rows, workers = runtimes.shape
     limited = num_gradients is not None
     if limited and arguments.whole("num_gradients", num_gradients) > rows * workers:
-        raise _not_enough(num_gradients, rows, rows * workers, workers)
+        raise NotEnoughRuntimes.after(num_gradients, rows=rows, done=rows * workers, spare=True)
     num_gradients = num_gradients or rows * workers
     started, finished = np.empty_like(runtimes), np.empty_like(runtimes)
     released_by = np.empty(runtimes.shape, np.int64)  # the row-major number of the gradient whose end begins this one
@@ -69,7 +73,7 @@ def bounded_staleness(runtimes: np.ndarray, *, bound: int, num_gradients: int | 
         again = np.maximum(again, place[row * workers + workers - 1 - int(np.argmax(finished[row, ::-1]))])
     known = int(again.min()) + 1
     if limited and num_gradients > known:
-        raise _not_enough(num_gradients, rows, known, workers)
+        raise NotEnoughRuntimes.after(num_gradients, rows=rows, done=known, spare=True)
     end = finished.ravel()[order[num_gradients - 1]]
     used = order[:num_gradients]
     rest = order[num_gradients:]
@@ -83,13 +87,4 @@ def bounded_staleness(runtimes: np.ndarray, *, bound: int, num_gradients: int | 
         arrived=finished.ravel()[rows_of][:, None],
         applied=finished.ravel()[used][:, None],
         num_workers=workers,
-    )
-
-
-def _not_enough(num_gradients: int, rows: int, known: int, workers: int) -> NotEnoughRuntimes:
-    needed = max(rows + 1, -(-num_gradients // workers) + 1, -(-11 * rows * num_gradients // (10 * known)))
-    return NotEnoughRuntimes(
-        f"num_gradients={num_gradients} needs more than the {rows} rows of runtimes: a worker runs out after {known} "
-        f"gradients have arrived; about {needed} rows would be enough",
-        needed,
     )

@@ -1,29 +1,40 @@
 """Partially synchronous parallelism: servers wait for some workers, workers for some servers (PSP-SGD, Algorithm 1)."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from sgdlab import arguments
 from sgdlab.cluster.messages import MessageDelays
-from sgdlab.runtimes import checked
+from sgdlab.registry import PROTOCOLS
+from sgdlab.runtimes import NotEnoughRuntimes, checked
 from sgdlab.schedule import DROPPED, PENDING, Schedule
 
 Delays = float | np.ndarray | MessageDelays | None
 
+_AT_ONCE = MessageDelays(base_seconds=0.0, late_share=0.0)
 _NEVER = np.inf
 _OPEN, _TIMER = -3, -1
 
 
-def partial(
+@PROTOCOLS.register(
+    title="PSP-SGD",
+    source="Weak synchronization, Alg. 1",
+    families=("Rounds: fresh gradients",),
+    rule="linear_scaling",
+)
+def partial(  # noqa: PLR0913 (its entries are those of the method: what servers wait for, and what workers do)
     runtimes: np.ndarray,
     *,
-    num_servers: int,
+    num_servers: int = 4,
     push_at_least: int | float = 1.0,
     push_timeout: float = 0.0,
     pull_at_least: int | float = 1.0,
     pull_timeout: float = 0.0,
-    pull_delays: Delays = None,
-    push_delays: Delays = None,
+    pull_delays: Delays = _AT_ONCE,
+    push_delays: Delays = _AT_ONCE,
     keep_newer: bool = False,
+    num_gradients: int | None = None,
     seed: int = 0,
 ) -> Schedule:
     """PSP-SGD: every server updates its block after c gradients, every worker starts once b of the blocks have come.
@@ -53,19 +64,23 @@ def partial(
       pull_at_least: b, blocks that a worker waits for: a whole number from 1 to S, or a share of S.
       pull_timeout: seconds that a worker waits longer.
       pull_delays: float64[T, N, S], seconds that version t of a server's block is under way to a worker; one number
-        for all; or a model to draw them from. None: 0.
+        for all; or a model to draw them from. None: 0, as the default.
       push_delays: float64[T, N, S], seconds that a worker's t-th gradient is under way to a server; or as above.
       keep_newer: a worker takes every block that is newer than the one it has, however it is stamped.
+      num_gradients: how many gradients to use: the run has as many updates as the block needs that has them last. None:
+        T updates.
       seed: of delays that are drawn.
 
     Returns:
-      A `Schedule` of T updates a block. Where servers differ, one of them can end with fewer: a server that has taken
-      gradients ahead of its count lacks them at the end, and those that it had collected by then are dropped. What
-      comes after the last update of all is pending. T rows always suffice.
+      A `Schedule` of as many updates a block. Where servers differ, one of them can end with fewer: a server that has
+      taken gradients ahead of its count lacks them at the end, and those that it had collected by then are dropped.
+      What comes after the last update of all is pending. T rows suffice for T updates.
 
     Raises:
       ValueError: where run-times are not positive and finite, delays are negative or of another shape, or another
         argument is out of its range.
+      NotEnoughRuntimes: (a ValueError) where T updates of some block use fewer gradients; it says how many rows would
+        be enough.
 
     Example:
       >>> import numpy as np
@@ -81,26 +96,35 @@ def partial(
     servers = arguments.whole("num_servers", num_servers)
     generators = np.random.default_rng(arguments.whole("seed", seed, least=0)).spawn(2)
     shape = (*runtimes.shape, servers)
-    simulation = _Simulation(
-        runtimes,
-        _drawn("pull_delays", pull_delays, shape, generators[0]),
-        _drawn("push_delays", push_delays, shape, generators[1]),
-        push=(
-            arguments.share("push_at_least", push_at_least, runtimes.shape[1], "workers"),
-            arguments.real("push_timeout", push_timeout, least=0),
-        ),
-        pull=(
-            arguments.share("pull_at_least", pull_at_least, servers, "servers"),
-            arguments.real("pull_timeout", pull_timeout, least=0),
-        ),
-        keep_newer=bool(keep_newer),
+    pulls = _drawn("pull_delays", pull_delays, shape, generators[0])
+    pushes = _drawn("push_delays", push_delays, shape, generators[1])
+    push = (
+        arguments.share("push_at_least", push_at_least, runtimes.shape[1], "workers"),
+        arguments.real("push_timeout", push_timeout, least=0),
     )
-    simulation.run()
-    return simulation.schedule()
+    pull = (
+        arguments.share("pull_at_least", pull_at_least, servers, "servers"),
+        arguments.real("pull_timeout", pull_timeout, least=0),
+    )
+
+    def simulation(updates: int) -> _Simulation:
+        return _Simulation(
+            runtimes[:updates], pulls[:updates], pushes[:updates], push=push, pull=pull, keep_newer=bool(keep_newer)
+        )
+
+    updates = runtimes.shape[0]
+    if num_gradients is not None:
+        # A server drops what it has at its last update: which one that is has to be known beforehand.
+        updates = simulation(updates).updates_that_use(arguments.whole("num_gradients", num_gradients))
+    run = simulation(updates)
+    run.to_the_end()
+    return run.schedule()
 
 
 def _drawn(name: str, delays: Delays, shape: tuple[int, ...], generator: np.random.Generator) -> np.ndarray:
-    if delays is None:
+    if delays is None or (
+        isinstance(delays, MessageDelays) and delays.base_seconds == 0 and delays.late_share * delays.late_seconds == 0
+    ):
         delays = 0.0
     array = delays.draw(shape, generator) if isinstance(delays, MessageDelays) else np.asarray(delays, np.float64)
     if array.shape not in ((), shape):
@@ -149,6 +173,7 @@ class _Simulation:
         self.pulled = np.full((self.updates, *every), _NEVER)
         self.applied = np.full((self.updates, self.servers), np.nan)
         self.closed_by = np.full(self.servers, _TIMER)
+        self.used = np.zeros(self.servers, np.int64)  # gradients in its updates
 
         # Workers.
         self.begun = np.zeros(self.workers, np.int64)  # gradients
@@ -171,8 +196,23 @@ class _Simulation:
         self.size = 0
         self.open = np.empty(0, np.int64)  # lines that some server has not decided yet
 
-    def run(self) -> None:
+    def to_the_end(self) -> None:
         """Goes from decision to decision until all servers have made their updates, or nothing more can come."""
+        for _ in self._decisions():
+            pass
+
+    def updates_that_use(self, num_gradients: int) -> int:
+        """How many updates use so many gradients, at the server that needs most; goes on until they have."""
+        needed = np.zeros(self.servers, np.int64)
+        for server in self._decisions():
+            if needed[server] == 0 and self.used[server] >= num_gradients:
+                needed[server] = self.count[server]
+                if needed.all():
+                    return int(needed.max())
+        raise NotEnoughRuntimes.after(num_gradients, rows=self.updates, done=int(self.used.min()))
+
+    def _decisions(self) -> Iterator[int]:
+        """The servers that update, one after the other, each when it has."""
         for server in range(self.servers):
             self._send(server, 0.0)
         while (self.count < self.updates).any():
@@ -181,6 +221,7 @@ class _Simulation:
                 if self.closes[server] == _NEVER:
                     return
                 self._update(server)
+                yield server
             else:
                 self._start(worker)
 
@@ -300,6 +341,7 @@ class _Simulation:
         update = self.count[server]
         self.status[lines[order[:taken]], server] = update
         self.applied[update, server] = now
+        self.used[server] += taken
         self.count[server] += 1
         # The rest can count for a later update, unless it is stamped too early for that.
         rest = lines[order[taken:]]

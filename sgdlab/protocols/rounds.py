@@ -1,15 +1,23 @@
-"""Rounds: all workers compute on the newest version, and an update closes before the last of them need have come."""
+"""Synchronous rounds in which an update does not have to wait for every worker."""
 
 import numpy as np
 
-from sgdlab.runtimes import checked
+from sgdlab import arguments
+from sgdlab.runtimes import NotEnoughRuntimes, checked
 from sgdlab.schedule import DROPPED, PENDING, Schedule
 
 _TIMER = -1
 """In the place of the worker whose gradient closes an update: the clock did, before messages of the same instant."""
 
 
-def rounds(runtimes: np.ndarray, *, at_least: int | np.ndarray, seconds: float, interrupt: bool) -> Schedule:
+def rounds(
+    runtimes: np.ndarray,
+    *,
+    at_least: int | np.ndarray,
+    seconds: float,
+    interrupt: bool,
+    num_gradients: int | None = None,
+) -> Schedule:
     """Every update waits for `at_least` gradients on the newest version, then `seconds` more or until all have come.
 
     Args:
@@ -18,22 +26,29 @@ def rounds(runtimes: np.ndarray, *, at_least: int | np.ndarray, seconds: float, 
       seconds: how long to wait after the c-th gradient.
       interrupt: a late worker gives its gradient up at the update and begins afresh; else it finishes, its gradient is
         dropped, and it reads the newest version (it can miss several updates).
+      num_gradients: the run ends with the update that brings the gradients used to as many. None: with the T-th.
 
     Returns:
-      A `Schedule` of T updates. A worker begins at most one gradient per update, so T rows always suffice.
+      A `Schedule`. A worker begins at most one gradient per update, so T rows suffice for T updates.
+
+    Raises:
+      ValueError: where run-times are not positive and finite, or `num_gradients` is below 1.
+      NotEnoughRuntimes: where T updates use fewer gradients; it says how many rows would be enough.
     """
     runtimes = checked(runtimes)
-    updates, workers = runtimes.shape
+    rows, workers = runtimes.shape
+    wanted = rows * workers if num_gradients is None else arguments.whole("num_gradients", num_gradients)
     every = np.arange(workers)
-    least = np.broadcast_to(at_least, updates)
+    least = np.broadcast_to(at_least, rows)
     # One line of [U, N] arrays per update: the gradient that each worker computed on that version, if it began one.
-    began, ended = (np.full((updates, workers), np.nan) for _ in range(2))
-    used = np.zeros((updates, workers), bool)
-    applied = np.empty(updates)
+    began, ended = (np.full((rows, workers), np.nan) for _ in range(2))
+    used = np.zeros((rows, workers), bool)
+    applied = np.empty(rows)
+    update, done = 0, 0  # updates made, gradients that they have used
     now, closed_by = 0.0, _TIMER
     begun = np.zeros(workers, np.int64)  # rows of run-times that each worker has used
     free = np.zeros(workers)  # when each worker can read again
-    for update in range(updates):
+    while update < rows and done < wanted:
         starts = np.maximum(free, now)
         ends = starts + runtimes[begun, every]
         if not (ends > starts).all():
@@ -52,7 +67,11 @@ def rounds(runtimes: np.ndarray, *, at_least: int | np.ndarray, seconds: float, 
         used[update], applied[update] = taken, now
         begun += in_time
         free = np.full(workers, now) if interrupt else np.where(in_time, ends, free)
+        update, done = update + 1, done + np.count_nonzero(taken)
+    if num_gradients is not None and done < num_gradients:
+        raise NotEnoughRuntimes.after(num_gradients, rows=rows, done=done)
 
+    began, ended, used, applied = began[:update], ended[:update], used[:update], applied[:update]
     version, worker = np.nonzero(~np.isnan(began))
     started, arrived = began[version, worker], ended[version, worker]
     after = (arrived > applied[-1]) | ((arrived == applied[-1]) & (worker > closed_by) & ~np.bool_(interrupt))

@@ -3,11 +3,24 @@
 import numpy as np
 
 from sgdlab import arguments
+from sgdlab.registry import PROTOCOLS
+from sgdlab.runtimes import NotEnoughRuntimes, checked
 from sgdlab.schedule import Schedule
 
 
+@PROTOCOLS.register(
+    title="Simulated staleness",
+    source="Chen et al. 2016, section 2.1",
+    families=("Where staleness comes from",),
+    rule="asgd",
+)
 def simulated_staleness(
-    num_gradients: int, *, average: float, ramp_epochs: float = 0.0, gradients_per_epoch: float | None = None
+    runtimes: np.ndarray,
+    *,
+    num_gradients: int | None = None,
+    average: float | None = None,
+    ramp_epochs: float = 3.0,
+    gradients_per_epoch: float | None = None,
 ) -> Schedule:
     r"""Gradient k enters update k, computed on parameters that are on average so many updates old.
 
@@ -19,42 +32,50 @@ def simulated_staleness(
     it is large.
 
     Args:
-      num_gradients: G, gradients and updates.
-      average: a, mean staleness after the ramp, in updates; 0 is serial SGD.
+      runtimes: float64[T, N], seconds; those of the first worker are the time that each gradient takes.
+      num_gradients: G, gradients and updates. None: T.
+      average: a, mean staleness after the ramp, in updates; 0 is serial SGD. None: N - 1, that of N equal workers.
       ramp_epochs: epochs over which the staleness rises from 0.
       gradients_per_epoch: gradients that use one epoch of data; required where there is a ramp.
 
     Returns:
-      A `Schedule` of one worker that takes a second for each gradient.
+      A `Schedule` of one worker.
 
     Raises:
-      ValueError: where a number is out of its range, or a ramp has no length.
+      ValueError: where run-times are not positive and finite, a number is out of its range, or a ramp has no length.
+      NotEnoughRuntimes: (a ValueError) where run-times end first; it says how many rows would be enough.
 
     Source: Chen et al. 2016, section 2.1 and Figure 2.
 
     Example:
-      >>> simulated_staleness(8, average=2, ramp_epochs=1, gradients_per_epoch=4).staleness().compressed()
+      >>> schedule = simulated_staleness(np.ones((8, 3)), ramp_epochs=1, gradients_per_epoch=4)
+      >>> schedule.staleness().compressed()
       array([0, 0, 1, 2, 2, 2, 2, 2], dtype=int32)
     """
-    count = arguments.whole("num_gradients", num_gradients)
-    average = arguments.real("average", average, least=0)
+    runtimes = checked(runtimes)
+    rows, workers = runtimes.shape
+    count = rows if num_gradients is None else arguments.whole("num_gradients", num_gradients)
+    average = workers - 1.0 if average is None else arguments.real("average", average, least=0)
     ramp = arguments.real("ramp_epochs", ramp_epochs, least=0)
     if ramp and gradients_per_epoch is None:
         raise ValueError(
             f"gradients_per_epoch=None must be given where ramp_epochs={ramp:g}: how many gradients an epoch has"
         )
     length = ramp * arguments.real("gradients_per_epoch", gradients_per_epoch, above=0) if ramp else 0.0
+    if count > rows:
+        raise NotEnoughRuntimes.after(count, rows=rows, done=rows)
     step = np.arange(count)
     wanted = average * np.minimum(1.0, step / length) if length else np.full(count, average)
     # What rounding has cost so far is made up for in the next step: the mean is kept exactly.
     total = np.floor(np.cumsum(wanted) + 1e-9)
     staleness = np.minimum(np.diff(total, prepend=0.0), step).astype(np.int64)
+    ends = np.cumsum(runtimes[:count, 0])
     return Schedule(
         worker=np.zeros(count, np.int32),
         read=(step - staleness)[:, None],
         update=step[:, None],
-        started=step.astype(float),
-        arrived=step[:, None] + 1.0,
-        applied=step[:, None] + 1.0,
+        started=np.concatenate([[0.0], ends[:-1]]),
+        arrived=ends[:, None],
+        applied=ends[:, None],
         num_workers=1,
     )

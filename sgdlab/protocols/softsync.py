@@ -4,10 +4,14 @@ import numpy as np
 
 from sgdlab import arguments
 from sgdlab.protocols.arrivals import arrivals
+from sgdlab.registry import PROTOCOLS
 from sgdlab.schedule import PENDING, Schedule
 
 
-def softsync(runtimes: np.ndarray, *, gradients_per_update: int, num_gradients: int | None = None) -> Schedule:
+@PROTOCOLS.register(
+    title="Softsync", source="Zhang et al. 2015b", families=("Staleness, limited or not",), rule="nag_asgd"
+)
+def softsync(runtimes: np.ndarray, *, gradients_per_update: int = 4, num_gradients: int | None = None) -> Schedule:
     """Every n gradients that arrive make an update; their workers read what the server has, and begin again at once.
 
     With n = 1 it is `asynchronous`. With N workers the mean staleness is about N / n, counted in updates.
@@ -16,7 +20,7 @@ def softsync(runtimes: np.ndarray, *, gradients_per_update: int, num_gradients: 
       runtimes: float64[T, N], seconds; row t holds each worker's t-th gradient.
       gradients_per_update: n.
       num_gradients: how many gradients to use, rounded up to whole updates. None: whole updates, until the first
-        worker has used up its rows.
+        worker runs out of run-times.
 
     Returns:
       A `Schedule` of updates with n gradients each, then the pending ones.

@@ -4,11 +4,25 @@ import numpy as np
 
 from sgdlab import arguments
 from sgdlab.protocols.rounds import rounds
+from sgdlab.registry import PROTOCOLS
 from sgdlab.runtimes import checked
 from sgdlab.schedule import Schedule
 
 
-def timeout(runtimes: np.ndarray, *, at_least: int | float, seconds: float, interrupt: bool = False) -> Schedule:
+@PROTOCOLS.register(
+    title="Time-out",
+    source="Chen et al. 2016, section 6",
+    families=("Rounds: fresh gradients",),
+    rule="linear_scaling",
+)
+def timeout(
+    runtimes: np.ndarray,
+    *,
+    at_least: int | float = 0.75,
+    seconds: float = 4.0,
+    interrupt: bool = False,
+    num_gradients: int | None = None,
+) -> Schedule:
     """Every update waits for c gradients on the newest version, then `seconds` more, or until all workers have come.
 
     With 0 seconds it takes the first c, as `backup_workers` does; with very many it is `synchronous`. An update has d
@@ -20,13 +34,15 @@ def timeout(runtimes: np.ndarray, *, at_least: int | float, seconds: float, inte
       seconds: how long an update waits after its c-th gradient. One that arrives at the very deadline is late.
       interrupt: a late worker gives its gradient up at the update and begins afresh; else it finishes, its gradient is
         dropped, and it reads the newest version (it can miss several updates).
+      num_gradients: how many gradients to use: the last update is the one that brings them to as many. None: those of
+        T updates; a worker begins at most one gradient per update.
 
     Returns:
-      A `Schedule` of T updates; interrupted work ends, dropped, at the update. A worker begins at most one gradient per
-      update, so T rows always suffice.
+      A `Schedule`; interrupted work ends, dropped, at the update.
 
     Raises:
       ValueError: where run-times are not positive and finite, or another argument is out of its range.
+      NotEnoughRuntimes: (a ValueError) where run-times end first; it says how many rows would be enough.
 
     Source: Chen et al. 2016, section 6; Algorithm 1 of the weak-synchronization paper, with one server.
 
@@ -42,4 +58,5 @@ def timeout(runtimes: np.ndarray, *, at_least: int | float, seconds: float, inte
         at_least=arguments.share("at_least", at_least, runtimes.shape[1], "workers"),
         seconds=arguments.real("seconds", seconds, least=0),
         interrupt=bool(interrupt),
+        num_gradients=num_gradients,
     )

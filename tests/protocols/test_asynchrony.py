@@ -61,7 +61,7 @@ class TestRennala:
     @given(runtimes=RUNTIMES, batch=SIZE, num_gradients=NUM_GRADIENTS)
     def test_equals_events(self, runtimes, batch, num_gradients):
         assert_both(
-            lambda: protocols.rennala(runtimes, batch=batch, num_gradients=num_gradients),
+            lambda: protocols.rennala(runtimes, gradients_per_update=batch, num_gradients=num_gradients),
             lambda: simulate_collecting(runtimes, batch, 1, False, num_gradients),
             runtimes.shape[1],
         )
@@ -70,7 +70,7 @@ class TestRennala:
     @given(runtimes=RUNTIMES, batch=st.integers(1, 3))
     def test_uses_only_fresh_gradients_in_whole_batches(self, runtimes, batch):
         try:
-            schedule = protocols.rennala(runtimes, batch=batch)
+            schedule = protocols.rennala(runtimes, gradients_per_update=batch)
         except protocols.NotEnoughRuntimes:
             assert runtimes.shape[0] < batch
             return
@@ -80,7 +80,7 @@ class TestRennala:
 
     def test_of_one_is_ringmaster_of_one(self):
         runtimes = cluster.gamma(num_workers=5, num_gradients=30, heterogeneous=True, seed=0)
-        assert_equal(protocols.rennala(runtimes, batch=1), protocols.ringmaster(runtimes, max_delay=1))
+        assert_equal(protocols.rennala(runtimes, gradients_per_update=1), protocols.ringmaster(runtimes, max_delay=1))
 
 
 class TestRingmaster:
@@ -201,7 +201,7 @@ class TestBoundedStaleness:
 
 LONGER = {
     "softsync": functools.partial(protocols.softsync, gradients_per_update=3),
-    "rennala": functools.partial(protocols.rennala, batch=3),
+    "rennala": functools.partial(protocols.rennala, gradients_per_update=3),
     "ringmaster": functools.partial(protocols.ringmaster, max_delay=2),
     "interrupting ringmaster": functools.partial(protocols.ringmaster, max_delay=2, interrupt=True),
     "bounded_staleness": functools.partial(protocols.bounded_staleness, bound=2),

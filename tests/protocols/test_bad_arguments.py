@@ -23,7 +23,7 @@ def not_whole(least: int) -> tuple:
 
 
 def not_shares(total: int) -> tuple:
-    return (0, -1, total + 1, 0.0, -0.5, 1.01, 2.0, math.nan, math.inf, "1", None, True)
+    return (0, -1, total + 1, float(total + 1), 0.0, -0.5, 1.01, total - 0.5, math.nan, math.inf, "1", None, True)
 
 
 def wholes(protocol, name: str, least: int) -> list:
@@ -43,8 +43,8 @@ def shares(protocol, name: str, total: int, what: str) -> list:
     ("protocol", "name", "value", "right"),
     [
         *wholes(protocols.softsync, "gradients_per_update", 1),
-        *wholes(protocols.rennala, "batch", 1),
-        *wholes(protocols.ringmaster, "max_delay", 1),
+        *wholes(protocols.rennala, "gradients_per_update", 1),
+        *[case for case in wholes(protocols.ringmaster, "max_delay", 1) if case[2] is not None],  # None: N
         *wholes(protocols.bounded_staleness, "bound", 0),
         *wholes(ASYNCHRONOUS, "num_blocks", 1),
         *reals(ASYNCHRONOUS, "backward_share", "above 0 and at most 1", (0, 0.0, -0.5, 1.01)),

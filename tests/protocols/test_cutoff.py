@@ -13,8 +13,9 @@ from comparison import RUNTIMES, assert_equal, assert_schedule_is, check
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sgdlab import DROPPED, cluster, cutoff, protocols, replay, rules
-from sgdlab.cutoff import Prediction
+from sgdlab import DROPPED, cluster, predictors, protocols, replay, rules
+from sgdlab.predictors import Prediction
+from sgdlab.protocols import cutoff_with_record
 
 
 class Scripted:
@@ -87,7 +88,7 @@ class TestSchedule:
     @given(runs())
     def test_equals_messages(self, run):
         runtimes, window, script, every = run
-        schedule, record = protocols.cutoff(runtimes, Scripted(script), window=window)
+        schedule, record = cutoff_with_record(runtimes, predictor=Scripted(script), window=window)
         assert_schedule_is(schedule, simulate(runtimes, every), runtimes.shape[1])
         np.testing.assert_array_equal(record.cutoff, every)
 
@@ -95,7 +96,7 @@ class TestSchedule:
     @given(runs())
     def test_record_is_of_the_same_run(self, run):
         runtimes, window, script, every = run
-        schedule, record = protocols.cutoff(runtimes, Scripted(script), window=window)
+        schedule, record = cutoff_with_record(runtimes, predictor=Scripted(script), window=window)
         np.testing.assert_allclose(np.diff(schedule.applied[:, 0], prepend=0), record.seconds, rtol=1e-12, atol=1e-13)
         np.testing.assert_array_equal(np.bincount(schedule.update[schedule.used()]), record.cutoff)
         assert schedule.dropped().sum() == runtimes.size - sum(every)
@@ -107,7 +108,7 @@ class TestSchedule:
     @given(runs())
     def test_dropped_work_was_interrupted_at_its_update(self, run):
         runtimes, window, script, _ = run
-        schedule, _ = protocols.cutoff(runtimes, Scripted(script), window=window)
+        schedule = protocols.cutoff(runtimes, predictor=Scripted(script), window=window)
         dropped = schedule.dropped()[:, 0]
         np.testing.assert_array_equal(schedule.arrived[dropped, 0], schedule.applied[schedule.read[dropped, 0], 0])
         begins = np.concatenate([[0.0], schedule.applied[:-1, 0]])
@@ -120,7 +121,7 @@ class TestSchedule:
         count = data.draw(st.integers(1, runtimes.shape[1]))
         # A first update that all workers end together takes no longer, however many it waits for.
         runtimes = np.concatenate([np.ones_like(runtimes[:1]), runtimes])
-        schedule, _ = protocols.cutoff(runtimes, cutoff.Static(count), window=1)
+        schedule = protocols.cutoff(runtimes, predictor=predictors.Static(count), window=1)
         expected = protocols.timeout(runtimes, at_least=count, seconds=0, interrupt=True)
         later = schedule.read[:, 0] > 0
         for name in ("worker", "read", "update", "started", "arrived"):
@@ -130,21 +131,21 @@ class TestSchedule:
     @check
     @given(RUNTIMES)
     def test_waiting_for_all_is_synchronous(self, runtimes):
-        for predictor in (cutoff.Static(None), cutoff.Static(runtimes.shape[1])):
-            schedule, _ = protocols.cutoff(runtimes, predictor, window=1)
+        for predictor in (predictors.Static(None), predictors.Static(runtimes.shape[1])):
+            schedule = protocols.cutoff(runtimes, predictor=predictor, window=1)
             assert_equal(schedule, protocols.synchronous(runtimes))
 
     @check
     @given(RUNTIMES)
     def test_a_window_as_long_as_the_run_is_synchronous(self, runtimes):
-        schedule, record = protocols.cutoff(runtimes, cutoff.Static(1), window=len(runtimes))
+        schedule, record = cutoff_with_record(runtimes, predictor=predictors.Static(1), window=len(runtimes))
         assert_equal(schedule, protocols.synchronous(runtimes))
         assert record.warm_up == len(runtimes)
 
     def test_by_hand(self):
         # Worker 2 is stopped at 2; at 4 workers 0 and 1 come together, and the lower number counts.
         runtimes = np.array([[1.0, 1.0, 1.0], [2.0, 1.0, 5.0], [2.0, 2.0, 3.0]])
-        schedule, record = protocols.cutoff(runtimes, Scripted([2, 1]), window=1)
+        schedule, record = cutoff_with_record(runtimes, predictor=Scripted([2, 1]), window=1)
         assert_schedule_is(
             schedule,
             {
@@ -161,13 +162,14 @@ class TestSchedule:
 
     def test_a_real_predictor_sees_only_what_came_in_time(self):
         runtimes = cluster.gamma(num_workers=8, num_gradients=40, heterogeneous=True, seed=0)
-        schedule, record = protocols.cutoff(runtimes, cutoff.RunningMean(window=10), objective="rate", seed=2)
-        same = cutoff.run_online(runtimes, cutoff.RunningMean(window=10), objective="rate", censored=True, seed=2)
+        given = {"predictor": predictors.RunningMean(window=10), "objective": "rate", "seed": 2}
+        schedule, record = cutoff_with_record(runtimes, **given)
+        same = predictors.run_online(runtimes, censored=True, **given)
         np.testing.assert_array_equal(record.cutoff, same.cutoff)
         np.testing.assert_array_equal(record.mean, same.mean)
         hidden = np.where(np.arange(8) < record.cutoff[:, None], 1.0, 1.5) * np.sort(runtimes, axis=1)
         changed = np.take_along_axis(hidden, np.argsort(np.argsort(runtimes, axis=1), axis=1), axis=1)
-        again, _ = protocols.cutoff(changed, cutoff.RunningMean(window=10), objective="rate", seed=2)
+        again = protocols.cutoff(changed, **given)
         assert (changed != runtimes).any()
         assert_equal(again, schedule)
 
@@ -178,12 +180,12 @@ class TestSchedule:
         ({"runtimes": np.array([[1.0, -1.0]])}, r"^runtimes\[0, 1\]=-1\.0 must be positive and finite"),
         ({"window": 0}, "^window=0 must be a whole number of at least 1"),
         ({"objective": "speed"}, "^objective='speed' must be one of throughput, rate"),
-        ({"predictor": cutoff.Static(3)}, "^cutoff=3 must be a whole number from 1 to 2: there are 2 workers"),
+        ({"predictor": predictors.Static(3)}, "^cutoff=3 must be a whole number from 1 to 2: there are 2 workers"),
     ],
 )
 def test_errors_name_the_argument_and_its_value(changed, message):
     with pytest.raises(ValueError, match=message):
-        protocols.cutoff(**{"runtimes": np.ones((3, 2)), "predictor": cutoff.Static(None)} | changed)
+        protocols.cutoff(**{"runtimes": np.ones((3, 2)), "predictor": predictors.Static(None)} | changed)
 
 
 # A parabola with a minimum of its own for each gradient.
@@ -205,7 +207,7 @@ def trained(schedule) -> np.ndarray:
 class TestReplay:
     def test_an_update_averages_the_gradients_that_came(self):
         runtimes = np.random.default_rng(0).uniform(0.5, 2.0, (6, 4))
-        schedule, _ = protocols.cutoff(runtimes, Scripted([3, 1, 2, 4]), window=2)
+        schedule = protocols.cutoff(runtimes, predictor=Scripted([3, 1, 2, 4]), window=2)
         params = np.ones(3)
         for update in range(6):
             rows = np.flatnonzero(schedule.update[:, 0] == update)
@@ -215,11 +217,11 @@ class TestReplay:
 
     def test_waiting_for_all_is_synchronous_sgd(self):
         runtimes = np.random.default_rng(1).uniform(0.5, 2.0, (6, 4))
-        schedule, _ = protocols.cutoff(runtimes, cutoff.Static(4), window=2)
+        schedule = protocols.cutoff(runtimes, predictor=predictors.Static(4), window=2)
         np.testing.assert_array_equal(trained(schedule), trained(protocols.synchronous(runtimes)))
 
     def test_one_worker_is_plain_sgd(self):
-        schedule, _ = protocols.cutoff(np.full((6, 1), 2.0), cutoff.RunningMean(window=3), window=2)
+        schedule = protocols.cutoff(np.full((6, 1), 2.0), predictor=predictors.RunningMean(window=3), window=2)
         params = np.ones(3)
         for step in range(6):
             params = params - 0.25 * (params - (np.arange(3.0) + step))

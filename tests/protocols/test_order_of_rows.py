@@ -20,7 +20,7 @@ PROTOCOLS = {
     "timeout": functools.partial(protocols.timeout, at_least=0.5, seconds=1.0),
     "interrupting timeout": functools.partial(protocols.timeout, at_least=0.5, seconds=1.0, interrupt=True),
     "softsync": functools.partial(protocols.softsync, gradients_per_update=1),
-    "rennala": functools.partial(protocols.rennala, batch=1),
+    "rennala": functools.partial(protocols.rennala, gradients_per_update=1),
     "ringmaster": functools.partial(protocols.ringmaster, max_delay=2),
     "interrupting ringmaster": functools.partial(protocols.ringmaster, max_delay=2, interrupt=True),
     "bounded_staleness": functools.partial(protocols.bounded_staleness, bound=1),
@@ -49,10 +49,8 @@ class TestEveryProtocol:
 
 
 @pytest.mark.parametrize("size", [2, 3])
-@pytest.mark.parametrize(
-    ("protocol", "name"), [(protocols.softsync, "gradients_per_update"), (protocols.rennala, "batch")]
-)
-def test_one_worker_fills_every_batch_by_itself(protocol, name, size):
-    schedule = protocol(np.arange(1.0, 3 * size + 1)[:, None], **{name: size})
+@pytest.mark.parametrize("protocol", [protocols.softsync, protocols.rennala])
+def test_one_worker_fills_every_update_by_itself(protocol, size):
+    schedule = protocol(np.arange(1.0, 3 * size + 1)[:, None], gradients_per_update=size)
     np.testing.assert_array_equal(schedule.update[:, 0], np.repeat(np.arange(3), size))
     assert (schedule.staleness() == 0).all()

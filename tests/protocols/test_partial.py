@@ -246,6 +246,15 @@ class TestDelays:
         full = np.full((12, 4, 3), 0.5)
         assert_equal(draw(pull_delays=0.5, push_delays=0.5), draw(pull_delays=full, push_delays=full))
         assert_equal(draw(), draw(pull_delays=0, push_delays=0.0))
+        assert_equal(draw(), draw(pull_delays=None, push_delays=None))
+
+    @pytest.mark.parametrize("late", [{"late_share": 0.0}, {"late_seconds": 0.0}])
+    def test_a_model_of_no_delay_is_not_drawn_from(self, late, monkeypatch):
+        none = cluster.MessageDelays(base_seconds=0.0, **late)
+        assert (none.draw((4, 3, 2), np.random.default_rng(0)) == 0).all()
+        monkeypatch.setattr(cluster.MessageDelays, "draw", None)
+        expected = protocols.partial(self.runtimes, num_servers=3, pull_delays=0.0)
+        assert_equal(protocols.partial(self.runtimes, num_servers=3, pull_delays=none), expected)
 
     def test_drawn_delays_are_a_matter_of_the_seed(self):
         model = cluster.MessageDelays(base_seconds=0.2, late_share=0.2)

@@ -145,7 +145,7 @@ PROTOCOLS = {
     "bounded_staleness": functools.partial(protocols.bounded_staleness, bound=1),
     "layers": functools.partial(protocols.asynchronous, num_blocks=3, reads="forward", pushes="backward"),
     "ringmaster": functools.partial(protocols.ringmaster, max_delay=2),
-    "rennala": functools.partial(protocols.rennala, batch=2),
+    "rennala": functools.partial(protocols.rennala, gradients_per_update=2),
     "partial": functools.partial(protocols.partial, num_servers=2, push_at_least=2),
 }
 

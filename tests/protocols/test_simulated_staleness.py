@@ -1,14 +1,20 @@
-"""Staleness without a cluster: the mean that was asked for, an even ramp, and one second for each gradient."""
+"""Staleness without a cluster: the mean that was asked for, an even ramp, and the first worker's clock."""
 
 import math
 
 import numpy as np
 import pytest
-from comparison import assert_equal, check
+from comparison import RUNTIMES, assert_equal, check
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sgdlab import protocols
+from sgdlab import Schedule, protocols
+
+
+def simulated(count: int, *, ramp_epochs: float = 0.0, **options) -> Schedule:
+    """Of a worker that takes a second for each gradient."""
+    return protocols.simulated_staleness(np.ones((count, 1)), ramp_epochs=ramp_epochs, **options)
+
 
 AVERAGES = st.one_of(st.integers(0, 40), st.fractions(0, 20, max_denominator=8).map(float), st.floats(0, 30))
 
@@ -16,7 +22,7 @@ AVERAGES = st.one_of(st.integers(0, 40), st.fractions(0, 20, max_denominator=8).
 @check
 @given(count=st.integers(1, 300), average=AVERAGES)
 def test_mean_over_every_stretch_is_the_average(count, average):
-    staleness = protocols.simulated_staleness(count, average=average).staleness()[:, 0].data
+    staleness = simulated(count, average=average).staleness()[:, 0].data
     after = staleness[math.ceil(average) :]  # the first gradients cannot be staler than there are updates
     for length in (1, 7, after.size):
         sums = np.convolve(after, np.ones(length), "valid") if after.size >= length > 0 else np.zeros(0)
@@ -25,14 +31,14 @@ def test_mean_over_every_stretch_is_the_average(count, average):
 
 @pytest.mark.parametrize(("average", "period"), [(0, 1), (3, 1), (2.5, 2), (0.25, 4), (1.75, 4), (0.1, 10), (7 / 3, 3)])
 def test_mean_is_exact_over_whole_periods(average, period):
-    staleness = protocols.simulated_staleness(1000 * period + 10, average=average).staleness()[:, 0].data[10:]
+    staleness = simulated(1000 * period + 10, average=average).staleness()[:, 0].data[10:]
     np.testing.assert_array_equal(staleness.reshape(1000, period).sum(axis=1), np.full(1000, round(average * period)))
 
 
 @check
 @given(count=st.integers(1, 300), average=AVERAGES, ramp=st.sampled_from([0.5, 1.0, 2.0]), epoch=st.integers(4, 60))
 def test_ramp_rises_evenly(count, average, ramp, epoch):
-    schedule = protocols.simulated_staleness(count, average=average, ramp_epochs=ramp, gradients_per_epoch=epoch)
+    schedule = simulated(count, average=average, ramp_epochs=ramp, gradients_per_epoch=epoch)
     staleness, step = schedule.staleness()[:, 0].data, np.arange(count)
     wanted = average * np.minimum(1, step / (ramp * epoch))
     low, high = np.floor(wanted - 1e-6), np.ceil(wanted + 1e-6)
@@ -45,19 +51,19 @@ def test_ramp_rises_evenly(count, average, ramp, epoch):
 
 def test_whole_ramp_by_hand():
     # a = 4 over 8 gradients: wanted 0, 1/2, 1, 3/2, 2, 5/2, 3, 7/2, 4; sums 0, .5, 1.5, 3, 5, 7.5, 10.5, 14, 18.
-    schedule = protocols.simulated_staleness(10, average=4, ramp_epochs=2, gradients_per_epoch=4)
+    schedule = simulated(10, average=4, ramp_epochs=2, gradients_per_epoch=4)
     np.testing.assert_array_equal(schedule.staleness()[:, 0], [0, 0, 1, 2, 2, 2, 3, 4, 4, 4])
 
 
 @pytest.mark.parametrize("count", [1, 2, 20])
 def test_no_staleness_is_serial(count):
-    assert_equal(protocols.simulated_staleness(count, average=0), protocols.synchronous(np.ones((count, 1))))
+    assert_equal(simulated(count, average=0), protocols.synchronous(np.ones((count, 1))))
 
 
 @check
 @given(count=st.integers(1, 100), average=AVERAGES)
 def test_one_worker_one_second_one_update(count, average):
-    schedule = protocols.simulated_staleness(count, average=average)
+    schedule = simulated(count, average=average)
     step = np.arange(count)
     assert schedule.num_workers == 1
     np.testing.assert_array_equal(schedule.update[:, 0], step)
@@ -71,9 +77,9 @@ def test_one_worker_one_second_one_update(count, average):
     ("changed", "message"),
     [
         *[({"num_gradients": value}, f"num_gradients={value!r} must be a whole number of at least 1")
-          for value in (0, -1, 2.0, None)],
+          for value in (0, -1, 2.0)],
         *[({"average": value}, f"average={value!r} must be a finite number at least 0")
-          for value in (-0.5, math.nan, math.inf, "2", None)],
+          for value in (-0.5, math.nan, math.inf, "2")],
         *[({"ramp_epochs": value}, f"ramp_epochs={value!r} must be a finite number at least 0")
           for value in (-1, math.nan, math.inf, None)],
         *[({"ramp_epochs": 1, "gradients_per_epoch": value},
@@ -83,4 +89,24 @@ def test_one_worker_one_second_one_update(count, average):
 )  # fmt: skip
 def test_errors_name_the_argument_and_its_value(changed, message):
     with pytest.raises(ValueError, match=f"^{message}"):
-        protocols.simulated_staleness(**{"num_gradients": 8, "average": 2} | changed)
+        protocols.simulated_staleness(np.ones((8, 1)), **{"average": 2, "ramp_epochs": 0} | changed)
+
+
+@check
+@given(RUNTIMES, st.data())
+def test_the_clock_is_the_first_workers(runtimes, data):
+    count = data.draw(st.none() | st.integers(1, len(runtimes)))
+    schedule = protocols.simulated_staleness(runtimes, num_gradients=count, ramp_epochs=0)
+    alone = protocols.synchronous(runtimes[:count, :1])
+    for name in ("worker", "update", "started", "arrived", "applied"):
+        np.testing.assert_array_equal(getattr(schedule, name), getattr(alone, name))
+    # By default as late as the gradients of that many equal workers.
+    expected = protocols.asynchronous(np.ones((len(schedule.worker), runtimes.shape[1])))
+    rows = slice(runtimes.shape[1], len(schedule.worker))
+    np.testing.assert_array_equal(schedule.staleness()[rows], expected.staleness()[rows])
+
+
+def test_too_few_rows_are_told():
+    with pytest.raises(protocols.NotEnoughRuntimes, match="num_gradients=9 needs more than the 5 rows") as caught:
+        protocols.simulated_staleness(np.ones((5, 3)), num_gradients=9, ramp_epochs=0)
+    assert caught.value.rows == 9

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sgdlab import cluster, cutoff
-from sgdlab.cutoff import Prediction, run_online
+from sgdlab import cluster, predictors
+from sgdlab.predictors import Prediction, run_online
+from sgdlab.runtimes import NotEnoughRuntimes
 
 check = settings(derandomize=True, deadline=None, max_examples=100, database=None)
 RUNTIMES = np.random.default_rng(0).uniform(0.5, 2.0, (30, 6))
@@ -120,15 +121,33 @@ def test_rate_is_that_of_the_run_so_far(run):
 
 
 def test_the_first_window_waits_for_everybody():
-    record = run_online(RUNTIMES, cutoff.Static(2), window=7)
+    record = run_online(RUNTIMES, predictors.Static(2), window=7)
     assert record.cutoff.tolist() == [6] * 7 + [2] * 23
     np.testing.assert_array_equal(record.seconds[:7], RUNTIMES[:7].max(axis=1))
-    assert run_online(RUNTIMES, cutoff.Static(2)).warm_up == 20
+    assert run_online(RUNTIMES, predictors.Static(2)).warm_up == 20
+
+
+@pytest.mark.parametrize("objective", predictors.OBJECTIVES)
+@pytest.mark.parametrize("history", [None, RUNTIMES[:4]])
+@pytest.mark.parametrize("num_gradients", [1, 6, 7, 18, 19, 60, 100])
+def test_a_run_that_has_enough_gradients_is_the_beginning_of_a_longer_one(num_gradients, history, objective):
+    given = {"predictor": predictors.RunningMean(window=3), "window": 3, "history": history, "objective": objective}
+    whole, short = (run_online(RUNTIMES, num_gradients=number, **given) for number in (None, num_gradients))
+    steps = 1 + int(np.searchsorted(np.cumsum(whole.cutoff), num_gradients))
+    for name in ("cutoff", "mean", "std", "observed", "seconds"):
+        np.testing.assert_array_equal(getattr(short, name), getattr(whole, name)[:steps])
+    assert short.warm_up == min(whole.warm_up, steps)
+
+
+def test_a_run_that_is_too_short_says_how_many_iterations_are_enough():
+    with pytest.raises(NotEnoughRuntimes, match="num_gradients=100 needs more than the 30 rows") as caught:
+        run_online(RUNTIMES, predictors.Static(2), window=5, num_gradients=100)
+    assert caught.value.rows == 38  # 80 gradients of 30 iterations
 
 
 @pytest.mark.parametrize("window", [30, 31, 1000])
 def test_a_run_no_longer_than_its_window_is_synchronous(window):
-    record = run_online(RUNTIMES, cutoff.Static(2), window=window)
+    record = run_online(RUNTIMES, predictors.Static(2), window=window)
     assert (record.cutoff == 6).all()
     assert record.warm_up == 30
 
@@ -162,18 +181,18 @@ class TestObjectives:
     def test_nobody_is_above_the_oracle_in_any_iteration(self):
         runtimes = two_regimes(0)
         per_second = lambda record: record.cutoff[20:] / record.seconds[20:]
-        oracle = per_second(run_online(runtimes, cutoff.Oracle(runtimes[20:])))
+        oracle = per_second(run_online(runtimes, predictors.Oracle(runtimes[20:])))
         best = np.max(np.arange(1, 31) / np.sort(runtimes[20:], axis=1), axis=1)
         np.testing.assert_allclose(oracle, best, rtol=1e-14)
-        for predictor in (cutoff.RunningMean(window=5), cutoff.Elfving(window=20), cutoff.Static(27),
-                          cutoff.Deadline(deviations=2.0, window=5)):  # fmt: skip
+        for predictor in (predictors.RunningMean(window=5), predictors.Elfving(window=20), predictors.Static(27),
+                          predictors.Deadline(deviations=2.0, window=5)):  # fmt: skip
             assert (per_second(run_online(runtimes, predictor)) <= oracle).all()
 
     @pytest.mark.parametrize("seed", range(3))
     def test_the_rate_makes_the_oracle_the_best_of_the_run(self, seed):
         runtimes = two_regimes(seed)
-        found = {name: run_online(runtimes, cutoff.Oracle(runtimes[20:]), objective=name).gradients_per_second()
-                 for name in cutoff.OBJECTIVES}  # fmt: skip
+        found = {name: run_online(runtimes, predictors.Oracle(runtimes[20:]), objective=name).gradients_per_second()
+                 for name in predictors.OBJECTIVES}  # fmt: skip
         ordered, ceiling = np.sort(runtimes[20:], axis=1), 0.0
         for _ in range(30):  # Dinkelbach: the best of all runs
             counts = np.argmax(np.arange(1, 31) - ceiling * ordered, axis=1)
@@ -192,12 +211,12 @@ class TestObjectives:
         ({"runtimes": np.ones(3)}, r"^runtimes of shape \(3,\) must have shape \[T, N\]"),
         ({"runtimes": np.array([[1.0, np.nan]])}, r"^runtimes\[0, 1\]=nan must be positive and finite"),
         ({"history": np.ones((20, 5))}, r"^history of shape \(20, 5\) must have 6 columns, as runtimes has"),
-        ({"predictor": cutoff.Static(7)}, "^cutoff=7 must be a whole number from 1 to 6: there are 6 workers"),
+        ({"predictor": predictors.Static(7)}, "^cutoff=7 must be a whole number from 1 to 6: there are 6 workers"),
     ],
 )
 def test_errors_name_the_argument_and_its_value(changed, message):
     with pytest.raises(ValueError, match=message):
-        run_online(**{"runtimes": RUNTIMES, "predictor": cutoff.RunningMean(window=3)} | changed)
+        run_online(**{"runtimes": RUNTIMES, "predictor": predictors.RunningMean(window=3)} | changed)
 
 
 @pytest.mark.parametrize(
@@ -211,9 +230,9 @@ def test_errors_name_the_argument_and_its_value(changed, message):
         ({"predictor": Spy([7] * 10)}, "cutoff=7 must be a whole number from 1 to 6"),
         ({"predictor": Spy([2.5] * 10)}, r"cutoff=2\.5 must be a whole number from 1 to 6"),
         # Another run's oracle, or this one's with its first window: no ceiling, and nobody would know.
-        ({"predictor": cutoff.Oracle(RUNTIMES)}, "oracle|Oracle|runtimes"),
+        ({"predictor": predictors.Oracle(RUNTIMES)}, "oracle|Oracle|runtimes"),
     ],
 )
 def test_errors_that_are_not_yet_named(changed, message):
     with pytest.raises(ValueError, match=message):
-        run_online(**{"runtimes": RUNTIMES, "predictor": cutoff.RunningMean(window=3)} | changed)
+        run_online(**{"runtimes": RUNTIMES, "predictor": predictors.RunningMean(window=3)} | changed)

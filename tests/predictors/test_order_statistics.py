@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, special
 
-from sgdlab import cutoff
+from sgdlab import predictors
 
 check = settings(derandomize=True, deadline=None, max_examples=200, database=None)
 
@@ -27,44 +27,44 @@ class TestNormal:
             return ways * z * special.ndtr(z) ** (j - 1) * special.ndtr(-z) ** (n - j) * density
 
         expected = [integrate.quad(integrand, -12, 12, args=(j,), limit=200)[0] for j in range(1, n + 1)]
-        np.testing.assert_allclose(cutoff.normal(n), expected, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(predictors.normal(n), expected, rtol=0, atol=1e-9)
 
     def test_closed_forms(self):
-        np.testing.assert_array_equal(cutoff.normal(1), [0])
-        np.testing.assert_allclose(cutoff.normal(2)[-1], 1 / math.sqrt(math.pi), rtol=1e-12)
-        np.testing.assert_allclose(cutoff.normal(3)[-1], 3 / (2 * math.sqrt(math.pi)), rtol=1e-12)
+        np.testing.assert_array_equal(predictors.normal(1), [0])
+        np.testing.assert_allclose(predictors.normal(2)[-1], 1 / math.sqrt(math.pi), rtol=1e-12)
+        np.testing.assert_allclose(predictors.normal(3)[-1], 3 / (2 * math.sqrt(math.pi)), rtol=1e-12)
         angle, root = math.asin(1 / 3) / math.pi, math.sqrt(math.pi)
-        np.testing.assert_allclose(cutoff.normal(4)[-1], 3 / root * (1 / 2 + angle), rtol=1e-12)
-        np.testing.assert_allclose(cutoff.normal(5)[-1], 5 / (4 * root) * (1 + 6 * angle), rtol=1e-12)
+        np.testing.assert_allclose(predictors.normal(4)[-1], 3 / root * (1 / 2 + angle), rtol=1e-12)
+        np.testing.assert_allclose(predictors.normal(5)[-1], 5 / (4 * root) * (1 + 6 * angle), rtol=1e-12)
 
     @pytest.mark.parametrize("n", [2, 7, 158, 700])
     def test_rises_symmetrically_about_the_mean(self, n):
-        expected = cutoff.normal(n, mean=3.0, std=0.5)
+        expected = predictors.normal(n, mean=3.0, std=0.5)
         assert (np.diff(expected) > 0).all()
         np.testing.assert_allclose(expected + expected[::-1], 2 * 3.0, rtol=1e-13)
-        np.testing.assert_allclose(expected, 3.0 + 0.5 * cutoff.normal(n), rtol=1e-14)
+        np.testing.assert_allclose(expected, 3.0 + 0.5 * predictors.normal(n), rtol=1e-14)
 
     @pytest.mark.parametrize("n", [2, 3, 158, 2175])
     def test_recurrence_of_any_distribution(self, n):
         # One of n taken away at random: (n - j) E[x_(j)] + j E[x_(j+1)] of n is n E[x_(j)] of n - 1.
-        j, fewer, more = np.arange(1, n), cutoff.normal(n - 1), cutoff.normal(n)
+        j, fewer, more = np.arange(1, n), predictors.normal(n - 1), predictors.normal(n)
         np.testing.assert_allclose(((n - j) * more[:-1] + j * more[1:]) / n, fewer, rtol=0, atol=1e-10)
 
     def test_monte_carlo(self):
         samples = np.random.default_rng(0).normal(2.0, 0.3, (20_000, 12))
-        mean, std = cutoff.monte_carlo(samples)
+        mean, std = predictors.monte_carlo(samples)
         ordered = np.sort(samples, axis=1)
         np.testing.assert_array_equal(std, ordered.std(axis=0))
-        assert (np.abs(mean - cutoff.normal(12, mean=2.0, std=0.3)) < 5 * std / math.sqrt(20_000)).all()
+        assert (np.abs(mean - predictors.normal(12, mean=2.0, std=0.3)) < 5 * std / math.sqrt(20_000)).all()
 
     def test_without_deviation_all_come_at_the_mean(self):
-        for of in (cutoff.normal, cutoff.elfving):
+        for of in (predictors.normal, predictors.elfving):
             np.testing.assert_array_equal(of(5, mean=2.0, std=0.0), np.full(5, 2.0))
 
 
 class TestElfving:
     def test_maximum_of_the_papers_cluster(self):
-        largest = cutoff.elfving(158, mean=1.057, std=0.393)[-1]
+        largest = predictors.elfving(158, mean=1.057, std=0.393)[-1]
         assert round(float(largest), 3) == 2.105
         assert abs(largest - 2.1063) < 2e-3  # as printed
         fraction = (158 - math.pi / 8) / (158 - math.pi / 4 + 1)
@@ -72,20 +72,20 @@ class TestElfving:
 
     @pytest.mark.parametrize(("n", "distance"), [(1, 1e-15), (2, 0.04), (10, 0.03), (158, 0.02), (2175, 0.02)])
     def test_is_close_to_the_exact(self, n, distance):
-        approximate = cutoff.elfving(n)
+        approximate = predictors.elfving(n)
         np.testing.assert_allclose(approximate, -approximate[::-1], atol=1e-12)
-        assert np.abs(approximate - cutoff.normal(n)).max() < distance
+        assert np.abs(approximate - predictors.normal(n)).max() < distance
 
 
 class TestMonteCarlo:
     def test_by_hand(self):
-        mean, std = cutoff.monte_carlo([[3, 1, 2], [5, 4, 9]])
+        mean, std = predictors.monte_carlo([[3, 1, 2], [5, 4, 9]])
         np.testing.assert_array_equal(mean, [2.5, 3.5, 6])
         np.testing.assert_array_equal(std, [1.5, 1.5, 3])
 
     def test_samples_stay_as_they_are(self):
         samples = np.array([[3.0, 1.0]])
-        cutoff.monte_carlo(samples)
+        predictors.monte_carlo(samples)
         np.testing.assert_array_equal(samples, [[3.0, 1.0]])
 
 
@@ -98,22 +98,22 @@ class TestBestCutoff:
     @given(EXPECTED)
     def test_gradients_per_second_of_one_iteration(self, expected):
         ratios = [(j + 1) / seconds for j, seconds in enumerate(expected)]
-        assert cutoff.best_cutoff(np.array(expected)) == 1 + ratios.index(max(ratios))
+        assert predictors.best_cutoff(np.array(expected)) == 1 + ratios.index(max(ratios))
 
     @check
     @given(EXPECTED, st.sampled_from([0.0, 0.5, 1.0, 3.7]))
     def test_gradients_less_the_worth_of_the_time(self, expected, rate):
         values = [j + 1 - rate * seconds for j, seconds in enumerate(expected)]
-        assert cutoff.best_cutoff(np.array(expected), rate=rate) == 1 + values.index(max(values))
+        assert predictors.best_cutoff(np.array(expected), rate=rate) == 1 + values.index(max(values))
 
     def test_of_equals_the_smallest(self):
-        assert cutoff.best_cutoff([1.0, 2.0, 3.0]) == 1
-        assert cutoff.best_cutoff([2.0, 2.0, 3.0, 4.0]) == 2
-        assert cutoff.best_cutoff([1.0, 2.0, 3.0], rate=1.0) == 1
-        assert cutoff.best_cutoff([1.0, 1.0, 1.0]) == 3
+        assert predictors.best_cutoff([1.0, 2.0, 3.0]) == 1
+        assert predictors.best_cutoff([2.0, 2.0, 3.0, 4.0]) == 2
+        assert predictors.best_cutoff([1.0, 2.0, 3.0], rate=1.0) == 1
+        assert predictors.best_cutoff([1.0, 1.0, 1.0]) == 3
 
     def test_without_a_worth_of_time_all_are_waited_for(self):
-        assert cutoff.best_cutoff([1.0, 2.0, 99.0], rate=0.0) == 3
+        assert predictors.best_cutoff([1.0, 2.0, 99.0], rate=0.0) == 3
 
     def test_dinkelbach_finds_the_best_run(self):
         differs = 0
@@ -122,10 +122,10 @@ class TestBestCutoff:
             best = max(itertools.product([1, 2, 3], repeat=5), key=functools.partial(per_second, runtimes))
             rate = 0.0
             for _ in range(10):
-                counts = tuple(cutoff.best_cutoff(row, rate=rate) for row in runtimes)
+                counts = tuple(predictors.best_cutoff(row, rate=rate) for row in runtimes)
                 rate = per_second(runtimes, counts)
             assert counts == best
-            differs += best != tuple(cutoff.best_cutoff(row) for row in runtimes)
+            differs += best != tuple(predictors.best_cutoff(row) for row in runtimes)
         assert differs > 10  # the paper's objective is another
 
 
@@ -134,7 +134,7 @@ def per_second(ordered: np.ndarray, counts: tuple[int, ...]) -> float:
     return sum(counts) / sum(row[count - 1] for row, count in zip(ordered, counts, strict=True))
 
 
-@pytest.mark.parametrize("of", [cutoff.normal, cutoff.elfving])
+@pytest.mark.parametrize("of", [predictors.normal, predictors.elfving])
 @pytest.mark.parametrize(
     ("argument", "value", "right"),
     [
@@ -151,16 +151,16 @@ def test_errors_name_the_argument_and_its_value(of, argument, value, right):
 @pytest.mark.parametrize("shape", [(), (0,), (2, 2)])
 def test_errors_of_expected(shape):
     with pytest.raises(ValueError, match=r"^expected of shape \(.*\) must have shape \[N\]"):
-        cutoff.best_cutoff(np.ones(shape))
+        predictors.best_cutoff(np.ones(shape))
 
 
 @pytest.mark.parametrize("shape", [(), (3,), (0, 3), (3, 0), (2, 2, 2)])
 def test_errors_of_samples(shape):
     with pytest.raises(ValueError, match=r"^samples of shape \(.*\) must have shape \[K, N\]"):
-        cutoff.monte_carlo(np.ones(shape))
+        predictors.monte_carlo(np.ones(shape))
 
 
 @pytest.mark.parametrize("expected", [[-1.0, 0.1, 2.0], [0.0, 1.0], [math.nan, 1.0], [1.0, math.inf]])
 def test_a_time_that_is_none_has_no_best_cutoff(expected):
     with pytest.raises(ValueError, match="expected"):
-        cutoff.best_cutoff(expected)
+        predictors.best_cutoff(expected)

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from sgdlab import arguments
-from sgdlab.cutoff import censoring
-from sgdlab.cutoff.model import Architecture, WindowModel
-from sgdlab.cutoff.order_statistics import best_cutoff
-from sgdlab.cutoff.predictor import Prediction
-from sgdlab.cutoff.trained import TrainedModel
+from sgdlab.deep_markov.model import Architecture, WindowModel
+from sgdlab.deep_markov.trained import TrainedModel
+from sgdlab.predictors import censoring
+from sgdlab.predictors.order_statistics import best_cutoff
+from sgdlab.predictors.predictor import Prediction
 
 _MOST = 2.0
 """A run-time that was not seen is taken to be at most so many times the longest that was: draws from a model that is
@@ -183,7 +183,7 @@ def _compiled(
 def _sorted(values: jax.Array) -> jax.Array:
     """Rows of a matrix of floats in rising order.
 
-    Floats are sorted by their bits as whole numbers, with the bits of negative ones turned round: XLA's own order of
+    Floats are sorted by their bits as whole numbers, with the bits of negative numbers inverted: XLA's own order of
     floats takes 3.6 times as long on a CPU.
     """
     whole = jnp.int64 if values.dtype == jnp.float64 else jnp.int32

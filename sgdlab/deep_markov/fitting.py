@@ -16,9 +16,9 @@ import optax
 from numpyro.infer import SVI, Trace_ELBO
 
 from sgdlab import arguments
-from sgdlab.cutoff.checkpoints import Checkpoints
-from sgdlab.cutoff.model import Architecture, WindowModel
-from sgdlab.cutoff.trained import TrainedModel
+from sgdlab.checkpoints import Checkpoints
+from sgdlab.deep_markov.model import Architecture, WindowModel
+from sgdlab.deep_markov.trained import TrainedModel
 from sgdlab.runtimes import checked
 
 Report = Callable[[dict[str, float]], None]
@@ -33,13 +33,13 @@ class Fitting:
       batch: windows in a step.
       learning_rate: Adam's, falling to a twentieth by a cosine.
       clip: the largest norm of a gradient (of the negative ELBO per value).
-      blind_share: of a batch's windows, in which the guide's right network sees each step alone, as it does at the last
-        step of every window, from which everything is predicted. Both bounds are evidence lower bounds; without the
-        second, the guide is good inside a window and poor at its end.
+      blind_share: share of a batch's windows in which the guide's backward network gets no later steps, as at the last
+        step of every window, from which everything is predicted. Either way the objective is an evidence lower bound;
+        with a share of 0 the guide is good inside a window and poor at its end.
       annealing: steps over which the weight of the states' terms rises from 0 to 1.
       validation_share: of the run, its end, that is not trained on.
-      every: steps from one look at the validation windows to the next.
-      patience: looks without a better validation ELBO, after which training stops.
+      every: steps from one evaluation of the validation windows to the next.
+      patience: evaluations without a better validation ELBO, after which training stops.
 
     Raises:
       ValueError: where a number is out of its range.
@@ -87,8 +87,8 @@ def fit(
       widths: of the networks, and the lag.
       fitting: how to train.
       seed: of the initial parameters, of batches and of draws.
-      report: called at every look, with `step`, `elbo` and `validation_elbo`, both in nats per value.
-      checkpoints: a directory for Orbax checkpoints, one at each look; training that was killed continues there.
+      report: called at every evaluation, with `step`, `elbo` and `validation_elbo`, both in nats per value.
+      checkpoints: a directory for Orbax checkpoints, one at each evaluation; training that was killed continues there.
 
     Returns:
       The trained model.
@@ -134,7 +134,7 @@ _LOOK = ("step", "elbo", "validation_elbo")
 
 
 class _Data(NamedTuple):
-    """What a training looks at: the normalised run, the validation windows, and what its draws begin with."""
+    """The data of a training: the normalised run, the validation windows, and what its draws begin with."""
 
     train: jax.Array  # float[T, N]
     validation: jax.Array  # float[B, lag, N]
@@ -165,7 +165,7 @@ class _Training:
         }
 
     def advance(self, progress: dict[str, Any]) -> dict[str, Any]:
-        """So many steps as there are from one look to the next, and the look."""
+        """The steps up to the next evaluation, and the evaluation."""
         optimizer, parameters, elbo, validation_elbo = _advance(
             *self._settings, self._data, progress["optimizer"], progress["step"]
         )
@@ -182,13 +182,13 @@ class _Training:
         return later
 
     def is_done(self, progress: dict[str, Any]) -> bool:
-        """Whether all steps are made, or the last looks have brought nothing."""
+        """Whether all steps are made, or the last evaluations brought nothing better."""
         best = self._best_look(progress)
         patient = best is None or self._made(progress) - 1 - best < self._fitting.patience
         return progress["step"] >= self._fitting.steps or not patient
 
     def history(self, progress: dict[str, Any]) -> tuple[dict[str, float], ...]:
-        """All looks so far."""
+        """All evaluations so far."""
         return tuple(
             dict(zip(_LOOK, map(float, look), strict=True)) for look in progress["looks"][: self._made(progress)]
         )
@@ -216,7 +216,7 @@ def _inference(num_workers: int, widths: Architecture, fitting: Fitting, *, seed
 def _advance(
     num_workers: int, widths: Architecture, fitting: Fitting, data: _Data, optimizer: Any, step: jax.Array
 ) -> tuple[Any, Any, jax.Array, jax.Array]:
-    """The steps up to the next look. Run-times and seed are data: another training of this shape compiles nothing."""
+    """The steps up to the next evaluation. Run-times and seed are data: trainings of one shape share the program."""
     inference = _inference(num_workers, widths, fitting)
     per_value = widths.lag * num_workers
     last = data.train.shape[0] - widths.lag

@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 
 from sgdlab import arguments
-from sgdlab.cutoff.predictor import Predictor
-from sgdlab.runtimes import checked
+from sgdlab.predictors.predictor import Predictor
+from sgdlab.runtimes import NotEnoughRuntimes, checked
 
 OBJECTIVES = ("throughput", "rate")
 """What the cutoff maximises: the iteration's own gradients per second, or those of the run."""
@@ -14,7 +14,7 @@ OBJECTIVES = ("throughput", "rate")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class CutoffRecord:
-    """What was predicted, and what came.
+    """What was predicted, and what came, in T iterations.
 
     Attributes:
       cutoff: int64[T], how many workers each iteration waited for; all of them in the first window.
@@ -55,6 +55,7 @@ def run_online(
     objective: str = "throughput",
     censored: bool = True,
     history: np.ndarray | None = None,
+    num_gradients: int | None = None,
     seed: int = 0,
 ) -> CutoffRecord:
     """Cuts every iteration off where a predictor says.
@@ -67,6 +68,7 @@ def run_online(
         so far.
       censored: the predictor does not see run-times past the cutoff, as in production.
       history: float64[W, N], complete iterations from before; then there is no first window.
+      num_gradients: the run ends with the iteration that brings the gradients used to as many. None: all T iterations.
       seed: of the predictor's random numbers.
 
     Returns:
@@ -74,11 +76,12 @@ def run_online(
 
     Raises:
       ValueError: where an argument is out of its range.
+      NotEnoughRuntimes: (a ValueError) where run-times end first; it says how many rows would be enough.
 
     Source: Teng and Wood 2018, Algorithm 1.
 
     Example:
-      >>> from sgdlab.cutoff.windowed import RunningMean
+      >>> from sgdlab.predictors.windowed import RunningMean
       >>> runtimes = np.array([[1.0, 1.1, 9.0]] * 25)
       >>> record = run_online(runtimes, RunningMean(window=5))
       >>> record.cutoff[[0, 19, 20, 24]], round(record.gradients_per_second(), 3)
@@ -87,22 +90,25 @@ def run_online(
     runtimes = checked(runtimes)
     arguments.one_of("objective", objective, OBJECTIVES)
     arguments.whole("seed", seed, least=0)
-    steps, workers = runtimes.shape
+    rows, workers = runtimes.shape
+    wanted = rows * workers if num_gradients is None else arguments.whole("num_gradients", num_gradients)
     if history is None:
-        warm_up = min(arguments.whole("window", window), steps)
+        # The window itself can bring gradients enough.
+        warm_up = min(arguments.whole("window", window), rows, -(-wanted // workers))
         history = runtimes[:warm_up]
     else:
         warm_up, history = 0, checked(history, name="history")
         if history.shape[1] != workers:
             raise ValueError(f"history of shape {history.shape} must have {workers} columns, as runtimes has")
     observed = np.sort(runtimes, axis=1)
-    cutoff = np.full(steps, workers)
+    cutoff = np.full(rows, workers)
     mean, std = (np.full(runtimes.shape, np.nan) for _ in range(2))
-    # What has been used, and in how long; the history counts as it was, synchronous.
-    used, seconds = history.size, float(history.max(axis=1).sum())
+    step, used = warm_up, warm_up * workers
+    # The history counts for the rate as it was, synchronous.
+    earlier, seconds = history.size - used, float(history.max(axis=1).sum())
     state = predictor.start(history, seed=seed)
-    for step in range(warm_up, steps):
-        rate = used / seconds if objective == "rate" else None
+    while step < rows and used < wanted:
+        rate = (earlier + used) / seconds if objective == "rate" else None
         prediction = predictor.predict(state, rate=rate)
         arguments.whole("cutoff", prediction.cutoff, most=workers, why=f"predicted by {predictor.title}")
         cutoff[step], mean[step], std[step] = prediction.cutoff, prediction.mean, prediction.std
@@ -112,4 +118,7 @@ def run_online(
         if censored:
             seen[np.argsort(seen, kind="stable")[prediction.cutoff :]] = np.nan
         state = predictor.observe(state, seen, closes)
-    return CutoffRecord(cutoff, mean, std, observed, warm_up)
+        step += 1
+    if num_gradients is not None and used < num_gradients:
+        raise NotEnoughRuntimes.after(num_gradients, rows=rows, done=used)
+    return CutoffRecord(cutoff[:step], mean[:step], std[:step], observed[:step], warm_up)

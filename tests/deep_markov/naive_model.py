@@ -6,8 +6,8 @@ Parameters are the nested dictionaries of `WindowModel.initial`. States and run-
 import numpy as np
 from scipy.stats import norm
 
-from sgdlab.cutoff import Architecture
-from sgdlab.cutoff.model import WindowModel
+from sgdlab.deep_markov import Architecture
+from sgdlab.deep_markov.model import WindowModel
 
 WORKERS, LAG = 3, 4
 WIDTHS = {"lag": LAG, "state": 2, "gate": 3, "emission": 4, "scale": 5, "recurrent": 6}

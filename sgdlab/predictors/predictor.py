@@ -4,7 +4,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from sgdlab.cutoff.order_statistics import best_cutoff
+from sgdlab.predictors.order_statistics import best_cutoff
 
 
 class Prediction(NamedTuple):

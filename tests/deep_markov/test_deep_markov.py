@@ -12,9 +12,10 @@ import pytest
 from compiling import compilations
 from naive_model import LAG, WIDTHS, WORKERS
 
-from sgdlab.cutoff import DeepMarkov, TrainedModel, best_cutoff
-from sgdlab.cutoff.deep_markov import _sorted
-from sgdlab.cutoff.model import WindowModel
+from sgdlab.deep_markov import DeepMarkov, TrainedModel
+from sgdlab.deep_markov.model import WindowModel
+from sgdlab.deep_markov.predictor import _sorted
+from sgdlab.predictors import best_cutoff
 
 SAMPLES, DIVISOR = 5, 2.5
 RATES = [None, 0.5, 1.3, 20.0]

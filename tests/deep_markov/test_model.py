@@ -12,8 +12,8 @@ from numpyro import handlers
 from numpyro.infer import Trace_ELBO
 from scipy.stats import norm
 
-from sgdlab.cutoff import Architecture
-from sgdlab.cutoff.model import StateSequence, WindowModel
+from sgdlab.deep_markov import Architecture
+from sgdlab.deep_markov.model import StateSequence, WindowModel
 
 BATCH = 3
 BOTH = pytest.mark.parametrize("literal", [False, True], ids=["default", "literal"])

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import json
 import math
+import pathlib
 import re
 import shutil
 
@@ -12,9 +13,11 @@ import naive_model as naive
 import numpy as np
 import pytest
 from naive_model import LAG, WORKERS
+from orbax.checkpoint import v1 as ocp
 
-from sgdlab.cutoff import DeepMarkov, TrainedModel
-from sgdlab.cutoff.model import WindowModel
+from sgdlab import files
+from sgdlab.deep_markov import DeepMarkov, TrainedModel
+from sgdlab.deep_markov.model import WindowModel
 
 HISTORY = (
     {"step": 10.0, "elbo": 0.1 + 0.2, "validation_elbo": -1 / 3},
@@ -72,9 +75,45 @@ class TestRoundTrip:
         assert loaded.divisor == 7.0
         jax.tree.map(np.testing.assert_array_equal, loaded.parameters, parameters)
 
+    @pytest.mark.parametrize("before", [False, True])
+    @pytest.mark.parametrize("moment", ["parameters", "description", "rename"])
+    def test_a_save_that_is_killed_leaves_no_half_of_a_model(self, before, moment, tmp_path, monkeypatch):
+        """What stood there stays, and the next save does not mind what the killed one has left."""
+        path = tmp_path / "model"
+        if before:
+            trained().save(path)
+        names = {"parameters": (ocp, "save"), "description": (files, "write_text"), "rename": (pathlib.Path, "rename")}
+        with monkeypatch.context() as patched:
+            patched.setattr(*names[moment], killed)
+            with pytest.raises(KeyboardInterrupt):
+                dataclasses.replace(trained(), divisor=7.0).save(path)
+        assert TrainedModel.exists(path) == before
+        if before:
+            assert TrainedModel.load(path).divisor == trained().divisor
+        dataclasses.replace(trained(), divisor=7.0).save(path)
+        assert TrainedModel.load(path).divisor == 7.0
+        assert [entry.name for entry in tmp_path.iterdir()] == ["model"]
+
+    def test_a_half_saved_directory_is_no_model_and_is_replaced(self, saved):
+        (saved / "model.json").unlink()
+        assert not TrainedModel.exists(saved)
+        trained().save(saved)
+        assert TrainedModel.exists(saved)
+        assert TrainedModel.load(saved).divisor == trained().divisor
+
+    def test_what_is_no_model_is_not_replaced(self, tmp_path):
+        (tmp_path / "thesis.tex").write_text("chapter 1")
+        with pytest.raises(ValueError, match=r"must be a directory of the model's own; it holds thesis\.tex"):
+            trained().save(tmp_path)
+        assert [entry.name for entry in tmp_path.iterdir()] == ["thesis.tex"]
+
     def test_may_be_moved(self, saved, tmp_path):
         shutil.move(saved, tmp_path / "elsewhere")
         assert TrainedModel.load(tmp_path / "elsewhere").divisor == trained().divisor
+
+
+def killed(*arguments, **options):
+    raise KeyboardInterrupt
 
 
 def change(saved, **entries):

@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from sgdlab.cutoff import order_statistics
-from sgdlab.cutoff.predictor import Prediction
+from sgdlab.predictors import order_statistics
+from sgdlab.predictors.predictor import Prediction
+from sgdlab.registry import PREDICTORS
 from sgdlab.runtimes import checked
 
 
@@ -14,6 +15,7 @@ class Oracle:
 
     Args:
       runtimes: float64[T, N], seconds, those of the iterations that it predicts, in their order.
+      whole: the first window is among them, so that it begins behind it.
 
     Example:
       >>> predictor = Oracle(np.array([[1.0, 1.1, 9.0]]))
@@ -23,8 +25,9 @@ class Oracle:
 
     title = "oracle"
 
-    def __init__(self, runtimes: np.ndarray):
+    def __init__(self, runtimes: np.ndarray, *, whole: bool = False):
         self._ordered = np.sort(checked(runtimes), axis=1)
+        self._whole = whole
 
     def start(self, window: np.ndarray, *, seed: int) -> int:
         """Which iteration comes next.
@@ -36,7 +39,7 @@ class Oracle:
         workers = self._ordered.shape[1]
         if np.ndim(window) != 2 or np.shape(window)[1] != workers:
             raise ValueError(f"window of shape {np.shape(window)} must have {workers} columns, as runtimes has")
-        return 0
+        return len(window) if self._whole else 0
 
     def predict(self, state: int, *, rate: float | None = None) -> Prediction:
         """What will be."""
@@ -53,10 +56,31 @@ class Oracle:
         came = np.sort(runtimes[~np.isnan(runtimes)])
         if not np.array_equal(came, self._ordered[state, : came.size]):
             raise ValueError(
-                f"runtimes of the oracle's iteration {state} must be those that came: give it the iterations after the "
-                "first window"
+                f"runtimes of the oracle's iteration {state} must be those that came: without whole=True it takes "
+                "those after the first window"
             )
         return state + 1
+
+
+@PREDICTORS.register(title="oracle")
+def oracle(*, runtimes: np.ndarray) -> Oracle:
+    """Knows the run-times of the whole run.
+
+    Args:
+      runtimes: float64[T, N], seconds, of all iterations, the first window among them.
+
+    Returns:
+      The predictor.
+
+    Raises:
+      ValueError: where run-times are not positive and finite.
+
+    Example:
+      >>> predictor = oracle(runtimes=np.array([[1.0, 1.0, 1.0], [1.0, 1.1, 9.0]]))
+      >>> predictor.predict(predictor.start(np.ones((1, 3)), seed=0)).cutoff
+      2
+    """
+    return Oracle(runtimes, whole=True)
 
 
 class Informed:

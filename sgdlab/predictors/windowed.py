@@ -8,8 +8,9 @@ import dataclasses
 import numpy as np
 
 from sgdlab import arguments
-from sgdlab.cutoff import censoring, order_statistics
-from sgdlab.cutoff.predictor import Prediction
+from sgdlab.predictors import censoring, order_statistics
+from sgdlab.predictors.predictor import Prediction
+from sgdlab.registry import PREDICTORS
 
 _ROUNDING = 1e-9
 """Means of equal run-times differ from them by their rounding: who is in time to the digit is in time."""
@@ -30,7 +31,7 @@ class _Windowed:
 
     title: str
 
-    def __init__(self, window: int):
+    def __init__(self, window: int = 5):
         self._size = arguments.whole("window", window)
 
     def start(self, window: np.ndarray, *, seed: int) -> _State:
@@ -48,6 +49,7 @@ class _Windowed:
         return state.window[-self._size :]
 
 
+@PREDICTORS.register("running_mean", title="running mean")
 class RunningMean(_Windowed):
     """The next order statistics are the mean of the last ones: identities of workers do not count.
 
@@ -68,6 +70,7 @@ class RunningMean(_Windowed):
         return Prediction.of(ordered.mean(axis=0), ordered.std(axis=0), rate)
 
 
+@PREDICTORS.register("elfving", title="Elfving", source="Teng and Wood 2018, equation 3")
 class Elfving(_Windowed):
     """Independent, identical normal workers with the window's mean and deviation (`order` in the paper).
 
@@ -92,6 +95,7 @@ class Elfving(_Windowed):
         return Prediction.of(np.maximum(mean, seen.min()), np.full(seen.shape[1], np.nan), rate)
 
 
+@PREDICTORS.register("deadline", title="median + k MAD")
 class Deadline(_Windowed):
     r"""Waits for as many as were done by a deadline: the median of the last run-times plus k deviations.
 
@@ -111,7 +115,7 @@ class Deadline(_Windowed):
 
     title = "median + k MAD"
 
-    def __init__(self, *, deviations: float, window: int):
+    def __init__(self, *, deviations: float = 2.0, window: int = 5):
         super().__init__(window)
         self._deviations = arguments.real("deviations", deviations)
 
@@ -162,3 +166,25 @@ class Static:
         """Nothing is learned."""
         del runtimes, cut_at
         return state
+
+
+@PREDICTORS.register(title="static cutoff")
+def static(*, cutoff: int | None = None, runtimes: np.ndarray) -> Static:
+    """The same number of workers in every iteration; a run has to say how many.
+
+    Args:
+      cutoff: c, from 1 to the number of workers.
+      runtimes: float64[T, N], seconds, of the run; only the number of workers is looked at.
+
+    Returns:
+      The predictor.
+
+    Raises:
+      ValueError: where `cutoff` is not such a number.
+
+    Example:
+      >>> static(cutoff=3, runtimes=np.ones((20, 4))).title
+      'static cutoff'
+    """
+    workers = np.shape(runtimes)[1]
+    return Static(arguments.whole("cutoff", cutoff, most=workers, why=f"there are {workers} workers"))

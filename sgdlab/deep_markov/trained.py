@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import shutil
 from typing import Any
 
 import jax
@@ -11,7 +12,7 @@ import numpy as np
 from orbax.checkpoint import v1 as ocp
 
 from sgdlab import arguments, files
-from sgdlab.cutoff.model import Architecture, WindowModel
+from sgdlab.deep_markov.model import Architecture, WindowModel
 
 _DESCRIPTION = "model.json"
 _PARAMETERS = "parameters"
@@ -26,7 +27,7 @@ class TrainedModel:
       num_workers: N, the cluster that it was trained on.
       divisor: seconds; twice the mean of the first window that it was trained on. Run-times are divided by it.
       parameters: of the networks, nested dictionaries of arrays.
-      history: of the training: one mapping for each look at the validation windows.
+      history: of the training: one mapping for each evaluation of the validation windows.
     """
 
     widths: Architecture
@@ -50,21 +51,46 @@ class TrainedModel:
         return array
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes a directory: a description to read, and the parameters as an Orbax checkpoint.
+        """Writes a directory, whole or not at all: a description to read, and the parameters as an Orbax checkpoint.
 
-        The description comes last: a directory without it is not a model.
+        It is written beside and renamed; a model that stood there is replaced, as is what a killed `save` has left.
+
+        Args:
+          path: the directory; made where it is missing.
+
+        Raises:
+          ValueError: where it holds anything that is no part of a model.
         """
         path = pathlib.Path(path).absolute()
-        (path / _DESCRIPTION).unlink(missing_ok=True)
-        path.mkdir(parents=True, exist_ok=True)
-        ocp.save(path / _PARAMETERS, jax.tree.map(np.asarray, self.parameters), overwrite=True)
+        for name in sorted(_names(path)):
+            if not name.lstrip(".").startswith((_DESCRIPTION, _PARAMETERS)):
+                raise ValueError(f"path={str(path)!r} must be a directory of the model's own; it holds {name}")
+        beside, before = (path.with_name(f".{path.name}.{kind}") for kind in ("new", "old"))
+        for left in (beside, before):
+            shutil.rmtree(left, ignore_errors=True)
+        beside.mkdir(parents=True)
+        ocp.save(beside / _PARAMETERS, jax.tree.map(np.asarray, self.parameters))
         description = {
             "widths": dataclasses.asdict(self.widths),
             "num_workers": self.num_workers,
             "divisor": self.divisor,
             "history": self.history,
         }
-        files.write_text(path / _DESCRIPTION, json.dumps(description, indent=2) + "\n")
+        files.write_text(beside / _DESCRIPTION, json.dumps(description, indent=2) + "\n")
+        if path.is_dir():
+            path.rename(before)
+        beside.rename(path)
+        shutil.rmtree(before, ignore_errors=True)
+
+    @staticmethod
+    def exists(path: str | os.PathLike[str]) -> bool:
+        """Whether a directory holds a whole model, rather than nothing or what a killed `save` has left.
+
+        Example:
+          >>> TrainedModel.exists("nowhere")
+          False
+        """
+        return _names(pathlib.Path(path)) >= {_DESCRIPTION, _PARAMETERS}
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "TrainedModel":
@@ -92,3 +118,7 @@ class TrainedModel:
         except (OSError, ValueError, KeyError) as error:
             raise ValueError(f"path={str(path)!r} holds parameters that are not this model's: {error}") from error
         return cls(widths, num_workers, divisor, jax.tree.map(np.asarray, parameters), history)
+
+
+def _names(path: pathlib.Path) -> set[str]:
+    return {entry.name for entry in path.iterdir()} if path.is_dir() else set()

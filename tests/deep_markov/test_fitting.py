@@ -16,7 +16,7 @@ import pytest
 from naive_model import LAG, WORKERS
 
 from sgdlab import cluster
-from sgdlab.cutoff import Architecture, Fitting, TrainedModel, fit
+from sgdlab.deep_markov import Architecture, Fitting, TrainedModel, fit
 
 FITTING = Fitting(
     steps=100, batch=4, learning_rate=0.03, annealing=20, validation_share=0.06, every=10, patience=100, clip=10.0

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from sgdlab import cutoff
-from sgdlab.cutoff import censoring
+from sgdlab import predictors
+from sgdlab.predictors import censoring
 
 DRAWS = 4000
 BOUNDS = [-40.0, -5.0, -1.0, 0.0, 0.5, 3.0, 8.0, 20.0, 40.0]  # standard deviations above the mean
@@ -14,7 +14,7 @@ MEAN, STD = 2.0, 0.3
 
 def normals(bound: float, *, mean=MEAN, std=STD, seed=0) -> np.ndarray:
     below = mean + bound * std
-    return cutoff.truncated_normal(np.random.default_rng(seed), np.full(DRAWS, mean), np.full(DRAWS, std), below)
+    return predictors.truncated_normal(np.random.default_rng(seed), np.full(DRAWS, mean), np.full(DRAWS, std), below)
 
 
 class TestTruncatedNormal:
@@ -43,7 +43,7 @@ class TestTruncatedNormal:
     def test_each_has_its_own_law_and_bound(self):
         mean, std, below = np.array([[0.0], [5.0]]), np.array([1.0, 2.0, 3.0]), np.array([0.0, 9.0, -50.0])
         draws = np.stack(
-            [cutoff.truncated_normal(np.random.default_rng(seed), mean, std, below) for seed in range(500)]
+            [predictors.truncated_normal(np.random.default_rng(seed), mean, std, below) for seed in range(500)]
         )
         assert draws.shape == (500, 2, 3)
         for i, j in np.ndindex(2, 3):
@@ -52,7 +52,7 @@ class TestTruncatedNormal:
         assert np.abs(np.corrcoef(draws.reshape(500, 6).T) - np.eye(6)).max() < 5 / np.sqrt(500)
 
     def test_nobody_to_draw_for(self):
-        assert cutoff.truncated_normal(np.random.default_rng(0), np.ones(0), np.ones(0), 1.0).shape == (0,)
+        assert predictors.truncated_normal(np.random.default_rng(0), np.ones(0), np.ones(0), 1.0).shape == (0,)
 
 
 # Three components of very different tails, for two workers.
@@ -63,7 +63,7 @@ STDS = np.array([[0.5, 0.1], [0.25, 2.0], [2.0, 0.5]])
 class TestTruncatedMixture:
     def draws(self, below: np.ndarray) -> np.ndarray:
         wide = lambda array: np.repeat(array, DRAWS, axis=1)
-        drawn = cutoff.truncated_mixture(np.random.default_rng(0), wide(MEANS), wide(STDS), np.repeat(below, DRAWS))
+        drawn = predictors.truncated_mixture(np.random.default_rng(0), wide(MEANS), wide(STDS), np.repeat(below, DRAWS))
         return drawn.reshape(2, DRAWS)
 
     @pytest.mark.parametrize("bound", [-9.0, 0.0, 2.2, 5.0, 30.0])
@@ -84,7 +84,7 @@ class TestTruncatedMixture:
             assert stats.ks_2samp(drawn, every[every > below]).pvalue > 1e-3
 
     def test_of_one_component_is_its_truncated_normal(self):
-        drawn = cutoff.truncated_mixture(
+        drawn = predictors.truncated_mixture(
             np.random.default_rng(0), np.full((1, DRAWS), MEAN), np.full((1, DRAWS), STD), 2.5
         )
         assert stats.kstest(drawn, stats.truncnorm((2.5 - MEAN) / STD, np.inf, MEAN, STD).cdf).pvalue > 1e-3

@@ -1,4 +1,4 @@
-"""What a training has reached, kept by Orbax, so that one that was killed goes on where it last looked."""
+"""Checkpoints of a training, kept by Orbax: one that was killed continues from the last of them."""
 
 import json
 import os

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.stats import multivariate_normal
 
-from sgdlab.cutoff import Architecture, DeepMarkov, Fitting, fit
+from sgdlab.deep_markov import Architecture, DeepMarkov, Fitting, fit
 
 LATENT, WORKERS = 2, 12
 DECAY = np.array([0.95, 0.98])

@@ -5,8 +5,9 @@ import dataclasses
 import numpy as np
 
 from sgdlab import arguments
-from sgdlab.cutoff import censoring, order_statistics
-from sgdlab.cutoff.predictor import Prediction
+from sgdlab.predictors import censoring, order_statistics
+from sgdlab.predictors.predictor import Prediction
+from sgdlab.registry import PREDICTORS
 from sgdlab.runtimes import checked
 
 _MEMORIES = (0.3, 0.6, 0.8, 0.9, 0.95, 0.98, 0.99)
@@ -86,7 +87,9 @@ class _Level:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _State:
+    law: Law
     level: _Level
+    draws: np.ndarray  # float64[K, N], standard normal, the same for every prediction
     seed: int
     step: int
 
@@ -97,7 +100,7 @@ class Kalman:
     A worker that was cut off gets a run-time drawn from its own predicted distribution, truncated below.
 
     Args:
-      law: of each worker, as `fit` makes it.
+      law: of each worker, as `fit` makes it; None fits one on the first window of every run.
       samples: K, draws for the order statistics.
 
     Raises:
@@ -113,36 +116,59 @@ class Kalman:
 
     title = "Kalman"
 
-    def __init__(self, law: Law, *, samples: int = 64):
+    def __init__(self, law: Law | None = None, *, samples: int = 64):
         self._law = law
-        count = arguments.whole("samples", samples)
-        # The same draws for every prediction: what changes from one to the next is what was learned.
-        self._draws = np.random.default_rng(0).standard_normal((count, law.mean.size))
+        self._samples = arguments.whole("samples", samples)
 
     def start(self, window: np.ndarray, *, seed: int) -> _State:
         """The state after a first window."""
-        workers = self._law.mean.size
+        law = fit(window) if self._law is None else self._law
+        workers = law.mean.size
         if np.ndim(window) != 2 or np.shape(window)[1] != workers:
             raise ValueError(f"window of shape {np.shape(window)} must have {workers} columns, the law's workers")
-        level = _stationary(self._law)
+        level = _stationary(law)
         for row in window:
-            level = _after(self._law, level, row)
-        return _State(level, seed, 0)
+            level = _after(law, level, row)
+        # The same draws for every prediction: what changes from one to the next is what was learned.
+        draws = np.random.default_rng(0).standard_normal((self._samples, workers))
+        return _State(law, level, draws, seed, 0)
 
     def predict(self, state: _State, *, rate: float | None = None) -> Prediction:
         """What is expected of the next iteration."""
-        mean, variance = _predicted(self._law, state.level)
-        draws = mean + np.sqrt(variance) * self._draws
-        return Prediction.of(*order_statistics.monte_carlo(np.maximum(draws, 0.01 * self._law.mean)), rate)
+        mean, variance = _predicted(state.law, state.level)
+        draws = mean + np.sqrt(variance) * state.draws
+        return Prediction.of(*order_statistics.monte_carlo(np.maximum(draws, 0.01 * state.law.mean)), rate)
 
     def observe(self, state: _State, runtimes: np.ndarray, cut_at: float) -> _State:
         """The state after one more iteration."""
         missing = np.isnan(runtimes)
-        mean, variance = _predicted(self._law, state.level)
+        mean, variance = _predicted(state.law, state.level)
         filled = np.array(runtimes, float)
         generator = np.random.default_rng((state.seed, state.step))
         filled[missing] = censoring.truncated_normal(generator, mean[missing], np.sqrt(variance[missing]), cut_at)
-        return _State(_after(self._law, state.level, filled), state.seed, state.step + 1)
+        level = _after(state.law, state.level, filled)
+        return dataclasses.replace(state, level=level, step=state.step + 1)
+
+
+@PREDICTORS.register("kalman", title="Kalman")
+def from_window(*, samples: int = 64) -> Kalman:
+    """Kalman filters that are fitted on the first window of the run: the longer it is, the more they know.
+
+    Args:
+      samples: K, draws for the order statistics.
+
+    Returns:
+      The predictor.
+
+    Raises:
+      ValueError: where `samples` is below 1.
+
+    Example:
+      >>> predictor = from_window()
+      >>> predictor.predict(predictor.start(np.ones((5, 3)), seed=0)).cutoff
+      3
+    """
+    return Kalman(samples=samples)
 
 
 def _stationary(law: Law) -> _Level:

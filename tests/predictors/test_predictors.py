@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from sgdlab import cutoff
-from sgdlab.cutoff import kalman
+from sgdlab import predictors
+from sgdlab.predictors import kalman
 
 WINDOW, STEPS = 20, 12
 SHAPES = {"five workers": 5, "one worker": 1}
@@ -24,20 +24,20 @@ def runtimes_of(workers: int, *, seed: int = 0) -> np.ndarray:
     return level * np.linspace(1, 4, workers) * generator.gamma(25.0, 1 / 25, (WINDOW + STEPS, workers))
 
 
-def _informed(runtimes: np.ndarray) -> cutoff.Informed:
-    return cutoff.Informed(lambda step, generator: runtimes[WINDOW + step] * generator.uniform(0.9, 1.1, (8, 1)))
+def _informed(runtimes: np.ndarray) -> predictors.Informed:
+    return predictors.Informed(lambda step, generator: runtimes[WINDOW + step] * generator.uniform(0.9, 1.1, (8, 1)))
 
 
 # Whole run -> predictor.
 PREDICTORS = {
-    "running mean": lambda runtimes: cutoff.RunningMean(window=4),
-    "running mean of very many": lambda runtimes: cutoff.RunningMean(window=30),
-    "Elfving": lambda runtimes: cutoff.Elfving(window=10),
-    "deadline": lambda runtimes: cutoff.Deadline(deviations=1.0, window=3),
-    "static": lambda runtimes: cutoff.Static(min(3, runtimes.shape[1])),
-    "full synchrony": lambda runtimes: cutoff.Static(None),
-    "Kalman": lambda runtimes: cutoff.Kalman(kalman.fit(runtimes[:WINDOW])),
-    "oracle": lambda runtimes: cutoff.Oracle(runtimes[WINDOW:]),
+    "running mean": lambda runtimes: predictors.RunningMean(window=4),
+    "running mean of very many": lambda runtimes: predictors.RunningMean(window=30),
+    "Elfving": lambda runtimes: predictors.Elfving(window=10),
+    "deadline": lambda runtimes: predictors.Deadline(deviations=1.0, window=3),
+    "static": lambda runtimes: predictors.Static(min(3, runtimes.shape[1])),
+    "full synchrony": lambda runtimes: predictors.Static(None),
+    "Kalman": lambda runtimes: predictors.Kalman(kalman.fit(runtimes[:WINDOW])),
+    "oracle": lambda runtimes: predictors.Oracle(runtimes[WINDOW:]),
     "informed": _informed,
 }
 WITHOUT_OPINION = ("static", "full synchrony")
@@ -83,7 +83,7 @@ class TestContract:
             assert len({prediction.cutoff for prediction in found.values()}) == 1
         else:
             for rate, prediction in found.items():
-                assert prediction.cutoff == cutoff.best_cutoff(prediction.mean, rate=rate)
+                assert prediction.cutoff == predictors.best_cutoff(prediction.mean, rate=rate)
             assert found[0.0].cutoff == workers  # time is worth nothing
             assert found[99.0].cutoff == 1  # time is worth everything
 
@@ -114,7 +114,7 @@ class TestContract:
 
     def test_the_same_seed_gives_the_same_run(self, name, workers):
         runtimes = runtimes_of(workers)
-        runs = [cutoff.run_online(runtimes, PREDICTORS[name](runtimes), seed=seed) for seed in (3, 3, 4)]
+        runs = [predictors.run_online(runtimes, PREDICTORS[name](runtimes), seed=seed) for seed in (3, 3, 4)]
         np.testing.assert_array_equal(runs[0].cutoff, runs[1].cutoff)
         np.testing.assert_array_equal(runs[0].mean, runs[1].mean)
         draws = name not in ("oracle", *WITHOUT_OPINION) and (workers > 1 or name == "informed")
@@ -123,19 +123,19 @@ class TestContract:
     def test_one_predictor_serves_several_runs(self, name, workers):
         runtimes = runtimes_of(workers)
         predictor = PREDICTORS[name](runtimes)
-        first, second = (cutoff.run_online(runtimes, predictor) for _ in range(2))
+        first, second = (predictors.run_online(runtimes, predictor) for _ in range(2))
         np.testing.assert_array_equal(first.mean, second.mean)
         np.testing.assert_array_equal(first.cutoff, second.cutoff)
 
     @pytest.mark.parametrize("seconds", [0.1, 0.7, 1.0, 3.3])
     def test_equal_workers_are_all_waited_for(self, name, workers, seconds):
         runtimes = np.full((WINDOW + STEPS, workers), seconds)
-        predictor = cutoff.Deadline(deviations=1.0, window=20) if name == "deadline" else PREDICTORS[name](runtimes)
-        record = cutoff.run_online(runtimes, predictor)
+        predictor = predictors.Deadline(deviations=1.0, window=20) if name == "deadline" else PREDICTORS[name](runtimes)
+        record = predictors.run_online(runtimes, predictor)
         assert (record.cutoff[WINDOW:] == (min(3, workers) if name == "static" else workers)).all()
 
 
-def assert_same(left: cutoff.Prediction, right: cutoff.Prediction) -> None:
+def assert_same(left: predictors.Prediction, right: predictors.Prediction) -> None:
     assert left.cutoff == right.cutoff
     np.testing.assert_array_equal(left.mean, right.mean)
     np.testing.assert_array_equal(left.std, right.std)
@@ -145,7 +145,7 @@ def assert_same(left: cutoff.Prediction, right: cutoff.Prediction) -> None:
 def test_names_of_workers_do_not_count(name):
     runtimes, order = runtimes_of(5), np.array([3, 0, 4, 2, 1])
     records = [
-        cutoff.run_online(each, PREDICTORS[name](each), censored=False) for each in (runtimes, runtimes[:, order])
+        predictors.run_online(each, PREDICTORS[name](each), censored=False) for each in (runtimes, runtimes[:, order])
     ]
     np.testing.assert_array_equal(records[0].cutoff, records[1].cutoff)
     np.testing.assert_allclose(records[0].mean, records[1].mean, rtol=1e-14)
@@ -165,15 +165,15 @@ def test_another_number_of_workers_is_refused(name):
     ("make", "message"),
     [
         *[(lambda of=of, value=value: of(window=value), f"^window={value} must be a whole number of at least 1")
-          for of in (cutoff.RunningMean, cutoff.Elfving) for value in (0, 2.5)],
-        (lambda: cutoff.Deadline(deviations=1.0, window=0), "^window=0 must be a whole number of at least 1"),
-        (lambda: cutoff.Deadline(deviations=math.nan, window=1), "^deviations=nan must be a finite number"),
-        (lambda: cutoff.Static(0), "^cutoff=0 must be a whole number of at least 1"),
-        (lambda: cutoff.Static(2.0), r"^cutoff=2\.0 must be a whole number of at least 1"),
-        (lambda: cutoff.Static(4).start(np.ones((20, 3)), seed=0), "^cutoff=4 must be a whole number from 1 to 3: "),
-        (lambda: cutoff.Kalman(law(), samples=0), "^samples=0 must be a whole number of at least 1"),
-        (lambda: cutoff.Kalman(law()).start(np.ones((20, 4)), seed=0), r"^window of shape \(20, 4\) must have 3 colu"),
-        (lambda: cutoff.Oracle(np.array([[1.0, 0.0]])), r"^runtimes\[0, 1\]=0\.0 must be positive and finite"),
+          for of in (predictors.RunningMean, predictors.Elfving) for value in (0, 2.5)],
+        (lambda: predictors.Deadline(deviations=1.0, window=0), "^window=0 must be a whole number of at least 1"),
+        (lambda: predictors.Deadline(deviations=math.nan, window=1), "^deviations=nan must be a finite number"),
+        (lambda: predictors.Static(0), "^cutoff=0 must be a whole number of at least 1"),
+        (lambda: predictors.Static(2.0), r"^cutoff=2\.0 must be a whole number of at least 1"),
+        (lambda: predictors.Static(4).start(np.ones((20, 3)), seed=0), "^cutoff=4 must be a whole number from 1 to 3"),
+        (lambda: predictors.Kalman(law(), samples=0), "^samples=0 must be a whole number of at least 1"),
+        (lambda: predictors.Kalman(law()).start(np.ones((20, 4)), seed=0), r"^window of shape \(20, 4\) must have 3 "),
+        (lambda: predictors.Oracle(np.array([[1.0, 0.0]])), r"^runtimes\[0, 1\]=0\.0 must be positive and finite"),
         (lambda: kalman.fit(np.array([[1.0, -1.0]])), r"^runtimes\[0, 1\]=-1\.0 must be positive and finite"),
     ],
 )  # fmt: skip
@@ -185,7 +185,7 @@ def test_errors(make, message):
 class TestByHand:
     RUN = runtimes_of(4)
 
-    def predictions(self, predictor, steps: int) -> list[cutoff.Prediction]:
+    def predictions(self, predictor, steps: int) -> list[predictors.Prediction]:
         """After the first window and after each of some complete iterations."""
         state, found = predictor.start(self.RUN[:WINDOW], seed=0), []
         for row in self.RUN[WINDOW : WINDOW + steps]:
@@ -195,7 +195,7 @@ class TestByHand:
 
     @pytest.mark.parametrize("window", [1, 3, 20, 25])
     def test_running_mean(self, window):
-        for step, found in enumerate(self.predictions(cutoff.RunningMean(window=window), 6)):
+        for step, found in enumerate(self.predictions(predictors.RunningMean(window=window), 6)):
             seen = [sorted(row) for row in self.RUN[max(0, WINDOW + step - window) : WINDOW + step].tolist()]
             mean = [sum(column) / len(seen) for column in zip(*seen, strict=True)]
             square = [sum(x * x for x in column) / len(seen) for column in zip(*seen, strict=True)]
@@ -204,7 +204,7 @@ class TestByHand:
 
     @pytest.mark.parametrize("window", [1, 7, 20])
     def test_elfving(self, window):
-        for step, found in enumerate(self.predictions(cutoff.Elfving(window=window), 6)):
+        for step, found in enumerate(self.predictions(predictors.Elfving(window=window), 6)):
             seen = self.RUN[WINDOW + step - window : WINDOW + step].ravel().tolist()
             mean = sum(seen) / len(seen)
             std = math.sqrt(sum((x - mean) ** 2 for x in seen) / len(seen))
@@ -216,14 +216,14 @@ class TestByHand:
     def test_elfving_never_expects_what_is_sooner_than_what_was_seen(self):
         # mean 4, deviation about 7: the first of four would come at a negative time.
         window = np.array([[1.0, 1.0, 1.0, 13.0]] * 20)
-        predictor = cutoff.Elfving(window=20)
+        predictor = predictors.Elfving(window=20)
         found = predictor.predict(predictor.start(window, seed=0))
-        assert cutoff.elfving(4, mean=4.0, std=float(window.std()))[0] < 0
+        assert predictors.elfving(4, mean=4.0, std=float(window.std()))[0] < 0
         assert found.mean[0] == 1.0
 
     @pytest.mark.parametrize(("window", "deviations"), [(1, 1.0), (3, 2.0), (20, 0.0), (5, -1.0), (4, -9.0), (4, 50.0)])
     def test_deadline(self, window, deviations):
-        for step, found in enumerate(self.predictions(cutoff.Deadline(deviations=deviations, window=window), 6)):
+        for step, found in enumerate(self.predictions(predictors.Deadline(deviations=deviations, window=window), 6)):
             seen = self.RUN[WINDOW + step - window : WINDOW + step]
             median = np.quantile(seen, 0.5)
             deadline = median + deviations * np.quantile(np.abs(seen - median), 0.5)
@@ -231,11 +231,13 @@ class TestByHand:
             assert found.cutoff == max(in_time, 1)
 
     def test_static(self):
-        assert {found.cutoff for found in self.predictions(cutoff.Static(2), 6)} == {2}
-        assert {found.cutoff for found in self.predictions(cutoff.Static(None), 6)} == {4}
+        assert {found.cutoff for found in self.predictions(predictors.Static(2), 6)} == {2}
+        assert {found.cutoff for found in self.predictions(predictors.Static(None), 6)} == {4}
 
     def test_oracle(self):
-        for row, found in zip(self.RUN[WINDOW:], self.predictions(cutoff.Oracle(self.RUN[WINDOW:]), 6), strict=False):
+        for row, found in zip(
+            self.RUN[WINDOW:], self.predictions(predictors.Oracle(self.RUN[WINDOW:]), 6), strict=False
+        ):
             np.testing.assert_array_equal(found.mean, np.sort(row))
             np.testing.assert_array_equal(found.std, 0)
 
@@ -246,7 +248,7 @@ class TestByHand:
             asked.append(step)
             return generator.exponential(1.0, (500, 4))
 
-        found = self.predictions(cutoff.Informed(draw), 6)
+        found = self.predictions(predictors.Informed(draw), 6)
         assert asked == list(range(6))
         # E[x_(j)] of four exponential times: 1/4 + ... + 1/(4 - j + 1).
         expected = np.cumsum(1 / np.arange(4, 0, -1))
@@ -259,7 +261,7 @@ class TestByHand:
         """Whatever window a predictor has: worker 1, always by far the slowest, is cut off; what was it filled with?"""
         generator = np.random.default_rng(0)
         runtimes = generator.normal([1.0, 50.0], [0.01, 2.0], (45, 2))
-        predictor, row = cutoff.RunningMean(window=window), np.array([1.0, np.nan])
+        predictor, row = predictors.RunningMean(window=window), np.array([1.0, np.nan])
         filled = []
         for seed in range(400):
             state = predictor.start(runtimes[:20], seed=seed)
@@ -331,7 +333,7 @@ class TestKalman:
 
     def test_predictions_are_a_textbook_filters(self):
         runtimes, samples = series(law(), 32, seed=1), 4000
-        predictor = cutoff.Kalman(law(), samples=samples)
+        predictor = predictors.Kalman(law(), samples=samples)
         state = predictor.start(runtimes[:20], seed=0)
         for step in range(20, 32):
             prediction = predictor.predict(state)
@@ -343,16 +345,16 @@ class TestKalman:
 
     def test_order_statistics_are_of_independent_workers(self):
         same = kalman.Law(np.full(9, 5.0), np.ones(9), np.full(9, 0.5), np.full(9, 0.5))
-        predictor = cutoff.Kalman(same, samples=4000)
+        predictor = predictors.Kalman(same, samples=4000)
         state = predictor.start(np.full((1, 9), 5.0), seed=0)
         _, variance = textbook([5.0], mean=5.0, std=1.0, memory=0.5, share=0.5)[-1]
-        expected = cutoff.normal(9, mean=5.0, std=math.sqrt(variance))
+        expected = predictors.normal(9, mean=5.0, std=math.sqrt(variance))
         found = predictor.predict(state)
         assert (np.abs(found.mean - expected) < 5 * found.std / math.sqrt(4000)).all()
 
     def test_a_worker_cut_off_is_drawn_from_its_own_prediction(self):
         runtimes, cut_at = series(law(), 20), 104.0
-        predictor = cutoff.Kalman(law(), samples=1)
+        predictor = predictors.Kalman(law(), samples=1)
         # What is predicted is linear in what worker 2 was seen to take: two complete iterations give the slope.
         expected_after = lambda row, seed=0: predictor.predict(
             predictor.observe(predictor.start(runtimes, seed=seed), np.array(row), cut_at)
@@ -366,7 +368,7 @@ class TestKalman:
 
     def test_nobody_is_expected_at_once(self):
         wild = kalman.Law(np.ones(2), np.full(2, 5.0), np.full(2, 0.5), np.full(2, 0.5))
-        predictor = cutoff.Kalman(wild)
+        predictor = predictors.Kalman(wild)
         assert (predictor.predict(predictor.start(np.ones((1, 2)), seed=0)).mean > 0).all()
 
     def test_fit_takes_moments_and_the_greatest_likelihood(self):

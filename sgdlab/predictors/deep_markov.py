@@ -1,0 +1,54 @@
+"""The deep Markov model as a part of a configuration: NumPyro and Flax are imported where one is asked for."""
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from sgdlab.predictors.predictor import Predictor
+from sgdlab.registry import PREDICTORS
+
+
+@PREDICTORS.register(title="deep Markov", source="Teng and Wood 2018, section 3.1.3")
+def deep_markov(*, model: str = "", samples: int = 64, at_least: float = 0.5, runtimes: np.ndarray) -> Predictor:
+    """A trained deep Markov model, `sgdlab.deep_markov.DeepMarkov`, read from a directory once per process.
+
+    Args:
+      model: a directory that `TrainedModel.save` has written, as experiments.cutoff.train does.
+      samples: draws for the order statistics.
+      at_least: share of the workers that every iteration waits for.
+      runtimes: float64[T, N], seconds, of the run; only the number of workers is looked at.
+
+    Returns:
+      The predictor.
+
+    Raises:
+      ValueError: where the directory holds no model, or one of another number of workers, or a number is out of its
+        range.
+
+    Example:
+      >>> deep_markov(model="", runtimes=np.ones((30, 4)))
+      Traceback (most recent call last):
+      ...
+      ValueError: model='' must be a directory with a trained model; experiments.cutoff.train makes one
+    """
+    if not model:
+        raise ValueError(f"{model=} must be a directory with a trained model; experiments.cutoff.train makes one")
+    try:
+        trained = _trained(model)
+    except ValueError as error:
+        raise ValueError(f"{model=} must be a directory with a trained model: {error}") from error
+    workers = np.shape(runtimes)[1]
+    if trained.num_workers != workers:
+        raise ValueError(f"{model=} must be a model of {workers} workers: it was trained on {trained.num_workers}")
+    # Not at the top: NumPyro, Flax and Orbax take seconds to import, and no other predictor needs them.
+    from sgdlab.deep_markov import DeepMarkov  # noqa: PLC0415
+
+    return DeepMarkov(trained, samples=samples, at_least=at_least)
+
+
+@functools.cache
+def _trained(model: str) -> Any:
+    from sgdlab.deep_markov import TrainedModel  # noqa: PLC0415
+
+    return TrainedModel.load(model)

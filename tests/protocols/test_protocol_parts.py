@@ -1,0 +1,101 @@
+"""Every protocol is a part: it runs as it stands in the registry, and all that it takes by keyword has a default."""
+
+import inspect
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from sgdlab import PeerSchedule, Schedule, predictors, protocols
+from sgdlab.errors import UsageError
+from sgdlab.registry import PROTOCOLS
+
+RUNTIMES = np.random.default_rng(0).uniform(1, 3, (60, 6))
+GIVEN = {
+    "runtimes": RUNTIMES,
+    "num_gradients": 40,
+    "gradients_per_epoch": 10.0,
+    "predictor": predictors.RunningMean(),
+    "seed": 0,
+}
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+class TestContract:
+    def test_runs_with_the_entries_that_it_declares(self, name):
+        schedule = PROTOCOLS.make(name, PROTOCOLS[name].entries(), **GIVEN)
+        assert isinstance(schedule, PeerSchedule if name in ("gossip", "elastic_averaging") else Schedule)
+
+    def test_its_entries_are_the_defaults_of_its_signature(self, name):
+        own = {
+            parameter.name: parameter.default
+            for parameter in inspect.signature(getattr(protocols, name)).parameters.values()
+            if parameter.name not in GIVEN
+        }
+        if name == "asynchronous":  # its blocks are another part's, layerwise
+            own = {}
+        assert dict(PROTOCOLS[name].defaults) == own
+
+    def test_uses_enough_gradients_and_not_an_update_more(self, name):
+        schedule = PROTOCOLS.make(name, {}, **GIVEN)
+        if isinstance(schedule, PeerSchedule):
+            assert np.count_nonzero(schedule.node < schedule.num_nodes) == GIVEN["num_gradients"]
+            return
+        used = schedule.used().sum(axis=0)
+        fewest = schedule.update[:, used.argmin()]
+        assert used.min() >= GIVEN["num_gradients"] > used.min() - np.count_nonzero(fewest == fewest.max())
+
+    def test_says_what_tables_need(self, name):
+        part = PROTOCOLS[name]
+        assert part.title
+        assert part.source
+        assert isinstance(part.facts["families"], tuple)
+        assert part.facts["rule"] in ("nag_asgd", "asgd", "linear_scaling", None)
+
+
+@pytest.mark.parametrize(
+    ("name", "entries", "message"),
+    [
+        ("timeout", {"at_least": 1.5}, "--config.protocol.timeout.at_least=1.5 must be"),
+        ("timeout", {"at_least": 7.0}, "--config.protocol.timeout.at_least=7.0 must be"),
+        ("backup_workers", {"backups": 6}, "--config.protocol.backup_workers.backups=6 must be"),
+        ("partial", {"pull_delays": {"late_share": 2.0}}, "--config.protocol.partial.pull_delays.late_share=2.0 must"),
+        ("partial", {"num_servers": 0}, "--config.protocol.partial.num_servers=0 must be"),
+        ("layerwise", {"backward_share": 1.5}, "--config.protocol.layerwise.backward_share=1.5 must be"),
+        ("gossip", {"clock": "instantaneous"}, "--config.protocol.gossip.clock='instantaneous' must be one of own, r"),
+        ("elastic_averaging", {"clock": "poisson"}, "--config.protocol.elastic_averaging.clock='poisson' must be one"),
+        ("cutoff", {"objective": "speed"}, "--config.protocol.cutoff.objective='speed' must be one of"),
+    ],
+)
+def test_impossible_entries_are_refused_by_flag_and_value(name, entries, message):
+    with pytest.raises(UsageError, match=f"^{message}"):
+        PROTOCOLS.make(name, entries, **GIVEN)
+
+
+def test_a_share_and_a_number_of_workers_are_told_apart():
+    for at_least, expected in ((0.5, 3), (1.0, 6), (4.0, 4), (4, 4), (1, 1)):
+        schedule = protocols.timeout(RUNTIMES, at_least=at_least, seconds=0.0)
+        assert set(np.bincount(schedule.update[schedule.used()])) == {expected}
+
+
+def test_layers_are_those_of_asynchronous():
+    one = protocols.layerwise(RUNTIMES, reads="forward", num_blocks=3)
+    same = protocols.asynchronous(RUNTIMES, num_blocks=3, reads="forward", pushes="backward")
+    np.testing.assert_array_equal(one.update, same.update)
+    np.testing.assert_array_equal(one.read, same.read)
+
+
+def test_by_default_a_gradient_may_be_as_old_as_there_are_workers():
+    default, explicit = (protocols.ringmaster(RUNTIMES, **given) for given in ({}, {"max_delay": 6}))
+    np.testing.assert_array_equal(default.update, explicit.update)
+
+
+@pytest.mark.parametrize("module", ["protocols", "predictors", "cutoff"])
+def test_nothing_heavy_is_imported(module):
+    program = (
+        f"import sys, sgdlab.{module}\n"
+        "print(*sorted({'jax', 'flax', 'numpyro', 'orbax', 'optax', 'pyarrow'} & sys.modules.keys()))"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == []
