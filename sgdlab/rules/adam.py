@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from sgdlab.registry import RULES
+from sgdlab.rules import accumulators
 from sgdlab.rules.gap import Gap
 from sgdlab.rules.hyperparameters import (
     Rate,
@@ -14,31 +16,24 @@ from sgdlab.rules.hyperparameters import (
     learning_rate_argument,
     like,
     max_learning_rate_argument,
-    moving_average,
     number,
-    rate_at,
-    scale,
 )
-from sgdlab.rules.penalty import DelayPenalty, Penalty
+from sgdlab.rules.penalty import DelayPenalty, PenalisedGradient, Penalty
 from sgdlab.rules.server_rule import ServerRule, Settings, Tree, decayed, lifted, rule_of
 
 
-class PenalisedGradient(NamedTuple):
-    """The message of Adam-SA and Adam-GA."""
-
-    penalised: Tree  # for the first moment.
-    raw: Tree  # for the second moment.
-
-
 class PenalisedAdamState(NamedTuple):
-    """State of Adam-SA and Adam-GA."""
+    """State of Adam-SA and Adam-GA; the moments in float32 at least."""
 
     count: jax.Array  # shape=(), dtype=int32: updates.
-    mu: Tree  # first moment, like the parameters.
-    nu: Tree  # second moment, like the parameters.
+    mu: Tree  # *params_shape: first moment, of the penalised gradients.
+    nu: Tree  # *params_shape: second moment, of the raw gradients.
     penalty: Tree  # of `adam_gap_aware`: a GapState; else empty.
 
 
+@RULES.register(
+    title="Adam", source="Barkai et al. 2020, Alg. 9", families=("Adam",), rate="adam_learning_rate", baseline="adam"
+)
 def adam(
     *, learning_rate: Rate, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8, weight_decay: float = 0.0
 ) -> ServerRule:
@@ -60,7 +55,7 @@ def adam(
     Raises:
       ValueError: where a hyperparameter is not finite or out of its range.
 
-    Source: Kingma and Ba 2015; Barkai et al. 2020, Algorithm 9 (whose bias correction lags by a step in print).
+    Source: Kingma and Ba 2015; Barkai et al. 2020, Algorithm 9.
 
     Example:
       >>> import jax.numpy as jnp
@@ -72,6 +67,13 @@ def adam(
     return lifted(_adam, **_checked(learning_rate, b1, b2, eps, weight_decay))
 
 
+@RULES.register(
+    title="Adam-SA",
+    source="Barkai et al. 2020, Alg. 10",
+    families=("Adam",),
+    rate="adam_learning_rate",
+    baseline="adam",
+)
 def adam_staleness_aware(
     *, learning_rate: Rate, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8, weight_decay: float = 0.0
 ) -> ServerRule:
@@ -79,7 +81,21 @@ def adam_staleness_aware(
 
     .. math:: m \leftarrow b_1 m + (1 - b_1) \frac{g}{\tau}, \qquad v \leftarrow b_2 v + (1 - b_2) g^2
 
-    Divided in both, the delay would cancel. With a delay of 1 it is Adam. Arguments and errors as in `adam`.
+    Divided in both, the delay would cancel. With a delay of 1 it is Adam.
+
+    Args:
+      learning_rate: eta, or an optax schedule counted in updates.
+      b1: decay of the first moment, in [0, 1).
+      b2: decay of the second moment, in [0, 1).
+      eps: added to the root.
+      weight_decay: lambda, added to the gradient before the delay divides it.
+
+    Returns:
+      A `ServerRule`; its state holds two moments.
+
+    Raises:
+      ValueError: where a hyperparameter is not finite or out of its range.
+
     Source: Barkai et al. 2020, Algorithm 10.
 
     Example:
@@ -93,6 +109,14 @@ def adam_staleness_aware(
     return rule_of(_PenalisedAdam(**_checked(learning_rate, b1, b2, eps, weight_decay), penalty=DelayPenalty()))
 
 
+@RULES.register(
+    title="Adam-GA",
+    source="Barkai et al. 2020, Alg. 11",
+    families=("Adam",),
+    rate="adam_learning_rate",
+    baseline="adam",
+    measures_gap=True,
+)
 def adam_gap_aware(
     *,
     learning_rate: Rate,
@@ -108,7 +132,22 @@ def adam_gap_aware(
     .. math:: m \leftarrow b_1 m + (1 - b_1) \frac{g}{G}, \qquad v \leftarrow b_2 v + (1 - b_2) g^2
 
     The gap's C is averaged over Adam's step :math:`\hat m / (\sqrt{\hat v} + \epsilon)` (`sgdlab.rules.gap`).
-    Arguments and errors as in `adam`; `max_learning_rate` and `granularity` as in `gap_aware`.
+
+    Args:
+      learning_rate: eta, or an optax schedule counted in updates.
+      b1: decay of the first moment, in [0, 1).
+      b2: decay of the second moment, in [0, 1).
+      eps: added to the root.
+      weight_decay: lambda, added to the gradient before the gap divides it.
+      max_learning_rate: eta_max of the gap; the learning rate by default, required where that is a schedule.
+      granularity: "parameter", "layer" or "global", as in `gap_aware`.
+
+    Returns:
+      A `ServerRule`; its state holds two moments and that of the gap.
+
+    Raises:
+      ValueError: where a hyperparameter is not finite or out of its range.
+
     Source: Barkai et al. 2020, Algorithm 11.
 
     Example:
@@ -128,13 +167,15 @@ def _checked(learning_rate: Rate, b1: Any, b2: Any, eps: Any, weight_decay: Any)
         "learning_rate": learning_rate_argument(learning_rate),
         "b1": decay_argument("b1", b1),
         "b2": decay_argument("b2", b2),
-        "eps": number("eps", eps, lower=0.0),
-        "weight_decay": number("weight_decay", weight_decay, lower=0.0),
+        "eps": number("eps", eps, least=0),
+        "weight_decay": number("weight_decay", weight_decay, least=0),
     }
 
 
 def _adam(*, learning_rate: Rate, b1: Any, b2: Any, eps: Any, weight_decay: Any):
-    update = optax.chain(optax.scale_by_adam(b1, b2, eps), optax.scale_by_learning_rate(learning_rate))
+    update = optax.chain(
+        accumulators.in_float32(optax.scale_by_adam(b1, b2, eps)), optax.scale_by_learning_rate(learning_rate)
+    )
     return optax.add_decayed_weights(weight_decay), update
 
 
@@ -150,8 +191,8 @@ class _PenalisedAdam(Settings):
 
     def init(self, params: Tree, **extra: Any) -> PenalisedAdamState:
         del extra
-        zeros = optax.tree.zeros_like
-        return PenalisedAdamState(jnp.zeros([], jnp.int32), zeros(params), zeros(params), self.penalty.init(params))
+        zeros = accumulators.zeros(params)
+        return PenalisedAdamState(jnp.zeros([], jnp.int32), zeros, zeros, self.penalty.init(params))
 
     def receive(
         self, grads: Tree, state: PenalisedAdamState, params: Tree, *, delay: Any, read_params: Tree, **extra: Any
@@ -164,14 +205,15 @@ class _PenalisedAdam(Settings):
     def update(
         self, message: PenalisedGradient, state: PenalisedAdamState, params: Tree, **extra: Any
     ) -> tuple[Tree, PenalisedAdamState]:
-        del params, extra
+        del extra
         count = optax.safe_increment(state.count)
-        mu = moving_average(state.mu, message.penalised, self.b1)
-        nu = moving_average(state.nu, jax.tree.map(jnp.square, message.raw), self.b2)
+        squared = jax.tree.map(jnp.square, accumulators.wide(message.raw))
+        mu = accumulators.moving_average(state.mu, message.penalised, self.b1)
+        nu = accumulators.moving_average(state.nu, squared, self.b2)
         step = jax.tree.map(
             lambda m, v: m / (jnp.sqrt(v) + like(self.eps, v)),
             optax.tree.bias_correction(mu, self.b1, count),
             optax.tree.bias_correction(nu, self.b2, count),
         )
         new_state = PenalisedAdamState(count, mu, nu, self.penalty.fold(state.penalty, step))
-        return scale(step, -rate_at(self.learning_rate, state.count)), new_state
+        return accumulators.descent(step, self.learning_rate, state.count, params), new_state

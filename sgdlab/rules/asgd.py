@@ -4,10 +4,17 @@ from typing import Any
 
 import optax
 
+from sgdlab.registry import RULES
+from sgdlab.rules.accumulators import in_float32
 from sgdlab.rules.hyperparameters import Rate, learning_rate_argument, momentum_argument, number
 from sgdlab.rules.server_rule import ServerRule, lifted
 
 
+@RULES.register(
+    title="ASGD",
+    source="Barkai et al. 2020, Alg. 2",
+    families=("Staleness, limited or not", "Where staleness comes from", "Corrections of plain SGD"),
+)
 def asgd(
     *, learning_rate: Rate, momentum: float = 0.0, nesterov: bool = False, weight_decay: float = 0.0
 ) -> ServerRule:
@@ -41,11 +48,18 @@ def asgd(
         nesterov=bool(nesterov),
         learning_rate=learning_rate_argument(learning_rate),
         momentum=momentum_argument(momentum),
-        weight_decay=number("weight_decay", weight_decay, lower=0.0),
+        weight_decay=number("weight_decay", weight_decay, least=0),
     )
 
 
-def nag_asgd(*, learning_rate: Rate, momentum: float = 0.9, weight_decay: float = 0.0) -> ServerRule:
+@RULES.register(
+    title="NAG-ASGD",
+    source="Barkai et al. 2020, Alg. 2",
+    families=("Staleness, limited or not", "Penalties on momentum SGD", "Look-ahead: DANA"),
+)
+def nag_asgd(
+    *, learning_rate: Rate, momentum: float = 0.9, nesterov: bool = True, weight_decay: float = 0.0
+) -> ServerRule:
     """`asgd` with Nesterov's accelerated gradient: Barkai et al.'s NAG-ASGD. Arguments as there.
 
     Example:
@@ -54,9 +68,9 @@ def nag_asgd(*, learning_rate: Rate, momentum: float = 0.9, weight_decay: float 
       >>> rule.update(jnp.ones(1), rule.init(params), params)[0]
       Array([-1.5], dtype=float32)
     """
-    return asgd(learning_rate=learning_rate, momentum=momentum, nesterov=True, weight_decay=weight_decay)
+    return asgd(learning_rate=learning_rate, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay)
 
 
 def _momentum_sgd(*, learning_rate: Rate, momentum: Any, weight_decay: Any, nesterov: bool):
-    update = optax.chain(optax.trace(momentum, nesterov), optax.scale_by_learning_rate(learning_rate))
+    update = optax.chain(in_float32(optax.trace(momentum, nesterov)), optax.scale_by_learning_rate(learning_rate))
     return optax.add_decayed_weights(weight_decay), update

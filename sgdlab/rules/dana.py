@@ -7,8 +7,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from sgdlab.row import row
-from sgdlab.rules.gap import Gap
+from sgdlab import arguments
+from sgdlab.registry import RULES
+from sgdlab.rules import accumulators
+from sgdlab.rules.gap import COEFFICIENTS, Gap
 from sgdlab.rules.hyperparameters import (
     Rate,
     learning_rate_argument,
@@ -17,23 +19,23 @@ from sgdlab.rules.hyperparameters import (
     momentum_argument,
     number,
     rate_at,
-    scale,
     static,
-    workers_argument,
 )
-from sgdlab.rules.penalty import DelayPenalty, NoPenalty, Penalty
+from sgdlab.rules.penalty import DelayPenalty, NoPenalty, PenalisedGradient, Penalty
 from sgdlab.rules.server_rule import ServerRule, Settings, Tree, decayed, rule_of
+from sgdlab.xla import read_row as row
 
 
 class DanaState(NamedTuple):
-    """State of the DANA rules."""
+    """State of the DANA rules; velocities and their sum in float32 at least."""
 
     count: jax.Array  # shape=(), dtype=int32: updates.
     velocity: Tree  # [num_workers, *params_shape]: each worker's own.
-    total: Tree  # like the parameters: the sum of the velocities, kept incrementally.
+    total: Tree  # *params_shape: the sum of the velocities, kept incrementally.
     penalty: Tree  # of `dana_gap_aware`: a GapState; else empty.
 
 
+@RULES.register(title="DANA", source="Barkai et al. 2020, Alg. 6", families=("Look-ahead: DANA",))
 def dana(*, learning_rate: Rate, momentum: float = 0.9, weight_decay: float = 0.0, num_workers: int) -> ServerRule:
     r"""DANA: each worker's gradients feed a velocity of their own, and it reads an estimate of the future parameters.
 
@@ -67,6 +69,7 @@ def dana(*, learning_rate: Rate, momentum: float = 0.9, weight_decay: float = 0.
     return _rule(learning_rate, momentum, weight_decay, num_workers, NoPenalty())
 
 
+@RULES.register(title="DANA-SA", source="Barkai et al. 2020, Alg. 7", families=("Look-ahead: DANA",))
 def dana_staleness_aware(
     *, learning_rate: Rate, momentum: float = 0.9, weight_decay: float = 0.0, num_workers: int
 ) -> ServerRule:
@@ -85,6 +88,7 @@ def dana_staleness_aware(
     return _rule(learning_rate, momentum, weight_decay, num_workers, DelayPenalty())
 
 
+@RULES.register(title="DANA-GA", source="Barkai et al. 2020, Alg. 8", families=("Look-ahead: DANA",), measures_gap=True)
 def dana_gap_aware(
     *,
     learning_rate: Rate,
@@ -92,6 +96,7 @@ def dana_gap_aware(
     weight_decay: float = 0.0,
     max_learning_rate: float | None = None,
     granularity: str = "parameter",
+    coefficient: str = "settled",
     num_workers: int,
 ) -> ServerRule:
     r"""DANA-GA: `dana` whose gradients are divided by their gap, measured from the estimate that was sent.
@@ -99,8 +104,25 @@ def dana_gap_aware(
     .. math:: G_k = \frac{|\theta_k - \hat\theta_i|}{C_k} + 1, \qquad
         v_i \leftarrow \gamma v_i + \frac{g_k + \lambda \theta_k}{G_k}
 
-    C is averaged over the :math:`v_i` that were just formed (`sgdlab.rules.gap`). The rest is as in `dana`;
-    `max_learning_rate` and `granularity` as in `gap_aware`. Source: Barkai et al. 2020, Algorithm 8.
+    C is averaged over the :math:`v_i` that were just formed; as printed, over :math:`\gamma v_i + g_k`, that of the
+    gradient about to be measured included (`sgdlab.rules.gap`). The rest is as in `dana`.
+
+    Args:
+      learning_rate: eta, or an optax schedule counted in updates.
+      momentum: gamma in (-1, 1).
+      weight_decay: lambda, added to the gradient before the gap divides it.
+      max_learning_rate: eta_max of the gap; the learning rate by default, required where that is a schedule.
+      granularity: "parameter", "layer" or "global", as in `gap_aware`.
+      coefficient: "settled" or "printed", as in `gap_aware`.
+      num_workers: N, velocities to keep; more than the schedule has changes nothing but memory.
+
+    Returns:
+      A `ServerRule` for schedules with one gradient per update; its state holds N velocities and that of the gap.
+
+    Raises:
+      ValueError: as in `dana`.
+
+    Source: Barkai et al. 2020, Algorithm 8; Algorithm 14 for C.
 
     Example:
       >>> import jax.numpy as jnp
@@ -110,7 +132,8 @@ def dana_gap_aware(
       Array([0.5], dtype=float32)
     """
     gap = Gap(max_learning_rate_argument(max_learning_rate, learning_rate), granularity=granularity)
-    return _rule(learning_rate, momentum, weight_decay, num_workers, gap)
+    printed = arguments.one_of("coefficient", coefficient, COEFFICIENTS) == "printed"
+    return _rule(learning_rate, momentum, weight_decay, num_workers, gap, _PrintedDana if printed else _Dana)
 
 
 @jax.tree_util.register_dataclass
@@ -124,8 +147,9 @@ class _Dana(Settings):
 
     def init(self, params: Tree, **extra: Any) -> DanaState:
         del extra
-        velocity = jax.tree.map(lambda leaf: jnp.zeros((self.num_workers, *leaf.shape), leaf.dtype), params)
-        return DanaState(jnp.zeros([], jnp.int32), velocity, optax.tree.zeros_like(params), self.penalty.init(params))
+        total = accumulators.zeros(params)
+        velocity = jax.tree.map(lambda leaf: jnp.zeros((self.num_workers, *leaf.shape), leaf.dtype), total)
+        return DanaState(jnp.zeros([], jnp.int32), velocity, total, self.penalty.init(params))
 
     def receive(
         self, grads: Tree, state: DanaState, params: Tree, *, delay: Any, read_params: Tree, **extra: Any
@@ -137,39 +161,82 @@ class _Dana(Settings):
     def update(
         self, message: Tree, state: DanaState, params: Tree, *, worker: jax.Array | None = None, **extra: Any
     ) -> tuple[Tree, DanaState]:
-        del params, extra
+        del extra
         if worker is None:
             raise ValueError(
                 "worker=None: the DANA rules keep a velocity per worker and need schedules with one gradient per "
                 "update, such as protocols.asynchronous makes; this one averages several"
             )
-        old = jax.tree.map(lambda buffer: row(buffer, worker), state.velocity)
-        velocity = optax.tree.add(message, scale(old, self.momentum))
+        old, velocity = self._velocity(message, state, worker)
         new_state = DanaState(
             count=optax.safe_increment(state.count),
             velocity=jax.tree.map(
-                lambda buffer, row: jax.lax.dynamic_update_index_in_dim(buffer, row, worker, 0),
+                lambda buffer, new: jax.lax.dynamic_update_index_in_dim(buffer, new, worker, 0),
                 state.velocity,
                 velocity,
             ),
             total=jax.tree.map(lambda total, new, before: total + (new - before), state.total, velocity, old),
             penalty=self.penalty.fold(state.penalty, velocity),
         )
-        return scale(velocity, -rate_at(self.learning_rate, state.count)), new_state
+        return accumulators.descent(velocity, self.learning_rate, state.count, params), new_state
 
     def send(self, params: Tree, state: DanaState, **extra: Any) -> Tree:
         del extra
         # The rate of the update just made; before the first one the sum is zero and any rate will do.
         rate = rate_at(self.learning_rate, jnp.maximum(state.count - 1, 0))
-        return jax.tree.map(lambda p, total: p - like(rate, p) * like(self.momentum, p) * total, params, state.total)
+        return jax.tree.map(
+            lambda p, total: like(p - like(rate, total) * like(self.momentum, total) * total, p), params, state.total
+        )
+
+    def _velocity(self, message: Tree, state: DanaState, worker: jax.Array) -> tuple[Tree, Tree]:
+        """The worker's velocity, before and after its message."""
+        old = jax.tree.map(lambda buffer: row(buffer, worker), state.velocity)
+        return old, accumulators.momentum_step(message, old, self.momentum)[0]
 
 
-def _rule(learning_rate: Rate, momentum: Any, weight_decay: Any, num_workers: int, penalty: Penalty) -> ServerRule:
-    settings = _Dana(
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class _PrintedDana(_Dana):
+    """With the gap's coefficient of Algorithm 14 as printed."""
+
+    def receive(
+        self, grads: Tree, state: DanaState, params: Tree, *, worker: jax.Array, delay: Any, read_params: Tree, **extra
+    ) -> PenalisedGradient:
+        del extra
+        raw = decayed(grads, params, self.weight_decay)
+        gap = self._folded(state, raw, worker)
+        return PenalisedGradient(self.penalty.divide(raw, gap, params, delay=delay, read_params=read_params), raw)
+
+    def update(
+        self,
+        message: PenalisedGradient,
+        state: DanaState,
+        params: Tree,
+        *,
+        worker: jax.Array | None = None,
+        **extra: Any,
+    ) -> tuple[Tree, DanaState]:
+        updates, new_state = super().update(message.penalised, state, params, worker=worker, **extra)
+        return updates, new_state._replace(penalty=self._folded(state, message.raw, worker))
+
+    def _folded(self, state: DanaState, raw: Tree, worker: jax.Array) -> Tree:
+        """Takes in the velocity that an unpenalised gradient would form."""
+        return self.penalty.fold(state.penalty, self._velocity(raw, state, worker)[1])
+
+
+def _rule(
+    learning_rate: Rate,
+    momentum: Any,
+    weight_decay: Any,
+    num_workers: int,
+    penalty: Penalty,
+    settings_of: type[_Dana] = _Dana,
+) -> ServerRule:
+    settings = settings_of(
         learning_rate=learning_rate_argument(learning_rate),
         momentum=momentum_argument(momentum),
-        weight_decay=number("weight_decay", weight_decay, lower=0.0),
+        weight_decay=number("weight_decay", weight_decay, least=0),
         penalty=penalty,
-        num_workers=workers_argument(num_workers),
+        num_workers=arguments.whole("num_workers", num_workers),
     )
     return rule_of(settings, num_workers=settings.num_workers)

@@ -6,7 +6,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from sgdlab.rules.hyperparameters import Rate, learning_rate_argument, like, momentum_argument, number, workers_argument
+from sgdlab import arguments
+from sgdlab.registry import RULES
+from sgdlab.rules.accumulators import in_float32
+from sgdlab.rules.hyperparameters import Rate, learning_rate_argument, like, momentum_argument, number
 from sgdlab.rules.server_rule import ServerRule, lifted
 
 
@@ -31,6 +34,7 @@ def scale_by_excess_delay(num_workers: int) -> optax.GradientTransformationExtra
     return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
 
 
+@RULES.register(title="Delay-adaptive", source="Mishchenko et al. 2022", families=("Corrections of plain SGD",))
 def delay_adaptive(
     *,
     learning_rate: Rate,
@@ -73,11 +77,11 @@ def delay_adaptive(
         nesterov=bool(nesterov),
         learning_rate=learning_rate_argument(learning_rate),
         momentum=momentum_argument(momentum),
-        weight_decay=number("weight_decay", weight_decay, lower=0.0),
-        num_workers=workers_argument(num_workers),
+        weight_decay=number("weight_decay", weight_decay, least=0),
+        num_workers=arguments.whole("num_workers", num_workers),
     )
 
 
 def _scaled(*, learning_rate: Rate, momentum: Any, weight_decay: Any, num_workers: Any, nesterov: bool):
     scaling = scale_by_excess_delay(num_workers), optax.scale_by_learning_rate(learning_rate)
-    return optax.add_decayed_weights(weight_decay), optax.chain(optax.trace(momentum, nesterov), *scaling)
+    return optax.add_decayed_weights(weight_decay), optax.chain(in_float32(optax.trace(momentum, nesterov)), *scaling)

@@ -7,16 +7,15 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from sgdlab.registry import RULES
+from sgdlab.rules import accumulators
 from sgdlab.rules.hyperparameters import (
     Rate,
     decay_argument,
     learning_rate_argument,
     like,
     momentum_argument,
-    moving_average,
     number,
-    rate_at,
-    scale,
     static,
 )
 from sgdlab.rules.server_rule import ServerRule, Settings, Tree, decayed, rule_of
@@ -29,17 +28,18 @@ class Compensated(NamedTuple):
     """The message of a gradient."""
 
     gradient: Tree  # compensated.
-    square: Tree  # of the raw gradient; empty where the variance control does not adapt.
+    square: Tree  # of the raw gradient, in float32 at least; empty where the variance control does not adapt.
 
 
 class DelayCompensatedState(NamedTuple):
-    """State of `delay_compensated`."""
+    """State of `delay_compensated`; velocity and mean square in float32 at least."""
 
     count: jax.Array  # shape=(), dtype=int32: updates.
-    velocity: Tree  # like the parameters.
-    mean_square: Tree  # like the parameters; empty where the variance control does not adapt.
+    velocity: Tree  # *params_shape.
+    mean_square: Tree  # *params_shape; empty where the variance control does not adapt.
 
 
+@RULES.register(title="DC-ASGD", source="Zheng et al. 2017", families=("Corrections of plain SGD",))
 def delay_compensated(
     *,
     learning_rate: Rate,
@@ -66,7 +66,7 @@ def delay_compensated(
       learning_rate: eta, or an optax schedule counted in updates.
       variance_control: lambda_0; the paper uses 0.04 for DC-ASGD-c, 2 for DC-ASGD-a.
       adaptive: whether lambda is divided by the root of the mean square.
-      mean_square_decay: m.
+      mean_square_decay: m, of the mean square of `adaptive`.
       momentum: gamma in (-1, 1); the paper's algorithm has none.
       nesterov: whether the step looks ahead.
       weight_decay: added to the gradient, at the server's parameters, before it is compensated.
@@ -88,10 +88,10 @@ def delay_compensated(
     return rule_of(
         _DelayCompensated(
             learning_rate=learning_rate_argument(learning_rate),
-            variance_control=number("variance_control", variance_control, lower=0.0),
+            variance_control=number("variance_control", variance_control, least=0),
             mean_square_decay=decay_argument("mean_square_decay", mean_square_decay),
             momentum=momentum_argument(momentum),
-            weight_decay=number("weight_decay", weight_decay, lower=0.0),
+            weight_decay=number("weight_decay", weight_decay, least=0),
             adaptive=bool(adaptive),
             nesterov=bool(nesterov),
         )
@@ -111,7 +111,7 @@ class _DelayCompensated(Settings):
 
     def init(self, params: Tree, **extra: Any) -> DelayCompensatedState:
         del extra
-        zeros = optax.tree.zeros_like(params)
+        zeros = accumulators.zeros(params)
         return DelayCompensatedState(jnp.zeros([], jnp.int32), zeros, zeros if self.adaptive else ())
 
     def receive(
@@ -119,25 +119,26 @@ class _DelayCompensated(Settings):
     ) -> Compensated:
         del extra
         raw = decayed(grads, params, self.weight_decay)
-        square = jax.tree.map(jnp.square, raw)
-        control = jax.tree.map(lambda g: like(self.variance_control, g), raw)
+        square = jax.tree.map(jnp.square, accumulators.wide(raw))
+        control = jax.tree.map(lambda s: like(self.variance_control, s), square)
         if self.adaptive:
-            mean = moving_average(state.mean_square, square, self.mean_square_decay)
+            mean = accumulators.moving_average(state.mean_square, square, self.mean_square_decay)
             control = jax.tree.map(lambda c, s: c / jnp.sqrt(s + like(EPSILON, s)), control, mean)
         gradient = jax.tree.map(
             lambda g, c, s, now, then: g + c * s * (now - then), raw, control, square, params, read_params
         )
-        return Compensated(gradient, square if self.adaptive else ())
+        return Compensated(accumulators.narrow(gradient, raw), square if self.adaptive else ())
 
     def update(
         self, message: Compensated, state: DelayCompensatedState, params: Tree, **extra: Any
     ) -> tuple[Tree, DelayCompensatedState]:
-        del params, extra
-        velocity = optax.tree.add(message.gradient, scale(state.velocity, self.momentum))
-        step = optax.tree.add(message.gradient, scale(velocity, self.momentum)) if self.nesterov else velocity
+        del extra
+        velocity, step = accumulators.momentum_step(
+            message.gradient, state.velocity, self.momentum, nesterov=self.nesterov
+        )
         new_state = DelayCompensatedState(
             count=optax.safe_increment(state.count),
             velocity=velocity,
-            mean_square=moving_average(state.mean_square, message.square, self.mean_square_decay),
+            mean_square=accumulators.moving_average(state.mean_square, message.square, self.mean_square_decay),
         )
-        return scale(step, -rate_at(self.learning_rate, state.count)), new_state
+        return accumulators.descent(step, self.learning_rate, state.count, params), new_state

@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from sgdlab.registry import RULES
+from sgdlab.rules.accumulators import in_float32
 from sgdlab.rules.hyperparameters import Rate, learning_rate_argument, like, momentum_argument, number
 from sgdlab.rules.server_rule import ServerRule, lifted
 
@@ -31,6 +33,7 @@ def scale_by_exponential_delay(penalty: float) -> optax.GradientTransformationEx
     return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
 
 
+@RULES.register(title="Exponential penalty", source="Chan and Lane 2014", families=("Penalties on momentum SGD",))
 def exponential_penalty(
     *,
     learning_rate: Rate,
@@ -45,8 +48,8 @@ def exponential_penalty(
         \theta_{k+1} = \theta_k - \eta_k v_{k+1}
 
     With `nesterov`, :math:`v_{k+1}` in the step is :math:`\gamma v_{k+1}` plus the penalised gradient. A penalty of 0,
-    or no staleness, makes it NAG. Beyond some ten workers the factor all but stops the training, which is what
-    Zhang et al. 2015b divide by the delay for.
+    or no staleness, makes it NAG. With more than about ten workers the factor nearly stops training; Zhang et al. 2015b
+    divide by the delay for this reason.
 
     Args:
       learning_rate: eta, or an optax schedule counted in updates.
@@ -75,11 +78,13 @@ def exponential_penalty(
         nesterov=bool(nesterov),
         learning_rate=learning_rate_argument(learning_rate),
         momentum=momentum_argument(momentum),
-        weight_decay=number("weight_decay", weight_decay, lower=0.0),
-        penalty=number("penalty", penalty, lower=0.0),
+        weight_decay=number("weight_decay", weight_decay, least=0),
+        penalty=number("penalty", penalty, least=0),
     )
 
 
 def _penalised(*, learning_rate: Rate, momentum: Any, weight_decay: Any, penalty: Any, nesterov: bool):
     receive = optax.chain(optax.add_decayed_weights(weight_decay), scale_by_exponential_delay(penalty))
-    return receive, optax.chain(optax.trace(momentum, nesterov), optax.scale_by_learning_rate(learning_rate))
+    return receive, optax.chain(
+        in_float32(optax.trace(momentum, nesterov)), optax.scale_by_learning_rate(learning_rate)
+    )

@@ -1,13 +1,26 @@
 r"""The gap: how many average updates lie between the server's parameters and those a gradient was computed on.
 
-Barkai et al. 2020, Definition 1, equations 12 and 13, Algorithm 14:
+Barkai et al. 2020, Definition 1, equations 12 and 13:
 
-.. math:: G = \frac{|\theta_k - \theta_{read}|}{C} + 1, \qquad
-    C = \eta_{max} \left( \sqrt{\frac{m_k}{1 - b^k}} + \epsilon \right), \qquad m_k = b m_{k-1} + (1 - b) v_k^2
+.. math:: G_k = \frac{|\theta_k - \theta_{read}|}{C_k} + 1, \qquad
+    C_k = \eta_{max} \left( \sqrt{\frac{m_k}{1 - b^n}} + \epsilon \right), \qquad m \leftarrow b m + (1 - b) v^2
 
-where v_k is the velocity that update k formed. The averages hold updates 1 to k before gradient k + 1 is measured;
-before the first update every worker has the initial parameters and G = 1. What is squared and measured depends on
-the granularity: each parameter by itself, the norm of each leaf of the parameter tree ("layer"), or the norm of all.
+where n velocities v have been averaged. Before the first update every worker has the initial parameters, and G = 1.
+What is squared and measured depends on the granularity: each parameter by itself, the norm of each leaf of the
+parameter tree ("layer"), or the norm of all.
+
+Which velocities C holds when gradient k is measured is the rule's choice, its `coefficient`:
+
+* "settled", the default: those that earlier updates formed, from penalised gradients. Algorithm 14 is printed
+  otherwise.
+* "printed": as Algorithm 14 has it, the step that gradient k itself would make unpenalised, :math:`\gamma v_k + g_k`,
+  is folded in before G_k is measured; earlier steps, too, count as they would have been unpenalised. v is the
+  server's velocity (Algorithm 4), whose gradients are penalised. Where gradients are stale, these steps tend to be
+  longer: C is larger, and the penalty weaker.
+
+For layers and the whole, C is the root mean square of velocity norms, as the parameter-wise Algorithm 14 suggests;
+Definition 1 and equation 12 have the mean norm of the gradients, for which no algorithm is printed. Whether epsilon
+stands beside the root or below it cannot be known from the text; here it stands beside it, as in Adam.
 """
 
 import dataclasses
@@ -17,18 +30,21 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from sgdlab.rules.hyperparameters import like, moving_average, static
+from sgdlab import arguments
+from sgdlab.rules import accumulators
+from sgdlab.rules.hyperparameters import like, static
 
 GRANULARITIES = ("parameter", "layer", "global")
+COEFFICIENTS = ("settled", "printed")
 
 Tree = Any
 
 
 class GapState(NamedTuple):
-    """State of a `Gap`."""
+    """State of a `Gap`; the second moment in float32 at least, so that no dtype of the parameters makes it vanish."""
 
-    count: jax.Array  # shape=(), dtype=int32: updates folded in.
-    second_moment: Tree  # per parameter: like the parameters; per layer: a scalar for each leaf; global: one scalar.
+    count: jax.Array  # shape=(), dtype=int32: velocities folded in.
+    second_moment: Tree  # per parameter: *params_shape; per layer: a scalar for each leaf; global: one scalar.
 
 
 @jax.tree_util.register_dataclass
@@ -58,8 +74,7 @@ class Gap:
     granularity: str = static("parameter")
 
     def __post_init__(self) -> None:
-        if self.granularity not in GRANULARITIES:
-            raise ValueError(f"granularity={self.granularity!r} must be one of {', '.join(GRANULARITIES)}")
+        arguments.one_of("granularity", self.granularity, GRANULARITIES)
 
     def init(self, params: Tree) -> GapState:
         """No update seen yet."""
@@ -68,7 +83,7 @@ class Gap:
 
     def penalty(self, state: GapState, params: Tree, read_params: Tree) -> Tree:
         """G for a gradient computed on `read_params` and applied to `params`: a tree whose leaves divide gradients."""
-        difference = optax.tree.sub(params, read_params)
+        difference = optax.tree.sub(accumulators.wide(params), accumulators.wide(read_params))
         moment = optax.tree.bias_correction(state.second_moment, self.decay, jnp.maximum(state.count, 1))
 
         def gap(distance, moment):
@@ -80,20 +95,21 @@ class Gap:
         measured = jax.tree.map(lambda s, m: gap(jnp.sqrt(s), m), self._squared(difference), moment)
         if self.granularity == "layer":
             return measured
-        return jax.tree.map(lambda leaf: like(measured, leaf), params)
+        return jax.tree.map(lambda leaf: like(measured, leaf), difference)
 
     def divide(self, grads: Tree, state: GapState, params: Tree, *, delay: Any, read_params: Tree) -> Tree:
         """Gradients divided by their gap."""
         del delay
-        return jax.tree.map(lambda g, gap: g / gap, grads, self.penalty(state, params, read_params))
+        return jax.tree.map(lambda g, gap: like(g / gap, g), grads, self.penalty(state, params, read_params))
 
     def fold(self, state: GapState, velocity: Tree) -> GapState:
-        """Takes in the velocity that an update has just formed."""
-        moment = moving_average(state.second_moment, self._squared(velocity), self.decay)
+        """Takes in a velocity: of the update just made, or (printed) of the gradient about to be measured."""
+        moment = accumulators.moving_average(state.second_moment, self._squared(velocity), self.decay)
         return GapState(optax.safe_increment(state.count), moment)
 
     def _squared(self, tree: Tree) -> Tree:
-        """Squares, or squared norms, by granularity."""
+        """Squares, or squared norms, by granularity, in float32 at least."""
+        tree = accumulators.wide(tree)
         if self.granularity == "parameter":
             return jax.tree.map(jnp.square, tree)
         if self.granularity == "layer":

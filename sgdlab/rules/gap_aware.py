@@ -4,29 +4,33 @@ import dataclasses
 from typing import Any, NamedTuple
 
 import jax
-import optax
 
-from sgdlab.rules.gap import Gap, GapState
+from sgdlab import arguments
+from sgdlab.registry import RULES
+from sgdlab.rules import accumulators
+from sgdlab.rules.gap import COEFFICIENTS, Gap, GapState
 from sgdlab.rules.hyperparameters import (
     Rate,
     learning_rate_argument,
     max_learning_rate_argument,
     momentum_argument,
     number,
-    rate_at,
-    scale,
     static,
 )
+from sgdlab.rules.penalty import PenalisedGradient
 from sgdlab.rules.server_rule import ServerRule, Settings, Tree, decayed, rule_of
 
 
 class GapAwareState(NamedTuple):
     """State of `gap_aware`."""
 
-    velocity: Tree  # like the parameters.
+    velocity: Tree  # *params_shape, in float32 at least.
     gap: GapState
 
 
+@RULES.register(
+    title="Gap-Aware", source="Barkai et al. 2020, Alg. 4", families=("Penalties on momentum SGD",), measures_gap=True
+)
 def gap_aware(
     *,
     learning_rate: Rate,
@@ -35,6 +39,7 @@ def gap_aware(
     weight_decay: float = 0.0,
     max_learning_rate: float | None = None,
     granularity: str = "parameter",
+    coefficient: str = "settled",
 ) -> ServerRule:
     r"""Gap-Aware (GA): a gradient counts the less, the further the server has moved since it was computed.
 
@@ -54,6 +59,9 @@ def gap_aware(
       max_learning_rate: eta_max; the learning rate by default, required where that is a schedule.
       granularity: "parameter" (equation 13, the paper's choice), "layer" (equation 12; a layer is a leaf of the
         parameter tree, kernel and bias apart) or "global" (Definition 1).
+      coefficient: "settled" (C holds the velocities of earlier updates) or "printed" (as in Algorithm 14, C holds the
+        steps that gradients would make unpenalised, that of the measured gradient included). Where an update averages
+        several gradients, each is measured as if it came alone, and the step of their mean is kept.
 
     Returns:
       A `ServerRule`; its state holds one velocity and, per parameter, layer or once, the second moment.
@@ -61,7 +69,7 @@ def gap_aware(
     Raises:
       ValueError: where a hyperparameter is not finite or out of its range.
 
-    Source: Barkai et al. 2020, Algorithms 4 and 14.
+    Source: Barkai et al. 2020, Algorithm 4; Algorithm 14 for C, from which the default departs (`sgdlab.rules.gap`).
 
     Example:
       >>> import jax.numpy as jnp
@@ -71,11 +79,13 @@ def gap_aware(
       >>> rule.receive(jnp.ones(1), state, params_after, worker=0, delay=2, read_params=params)
       Array([0.5], dtype=float32)
     """
+    printed = arguments.one_of("coefficient", coefficient, COEFFICIENTS) == "printed"
+    settings = _PrintedGapAware if printed else _GapAware
     return rule_of(
-        _GapAware(
+        settings(
             learning_rate=learning_rate_argument(learning_rate),
             momentum=momentum_argument(momentum),
-            weight_decay=number("weight_decay", weight_decay, lower=0.0),
+            weight_decay=number("weight_decay", weight_decay, least=0),
             gap=Gap(max_learning_rate_argument(max_learning_rate, learning_rate), granularity=granularity),
             nesterov=bool(nesterov),
         )
@@ -93,7 +103,7 @@ class _GapAware(Settings):
 
     def init(self, params: Tree, **extra: Any) -> GapAwareState:
         del extra
-        return GapAwareState(velocity=optax.tree.zeros_like(params), gap=self.gap.init(params))
+        return GapAwareState(velocity=accumulators.zeros(params), gap=self.gap.init(params))
 
     def receive(
         self, grads: Tree, state: GapAwareState, params: Tree, *, delay: Any, read_params: Tree, **extra: Any
@@ -103,8 +113,32 @@ class _GapAware(Settings):
         return self.gap.divide(raw, state.gap, params, delay=delay, read_params=read_params)
 
     def update(self, message: Tree, state: GapAwareState, params: Tree, **extra: Any) -> tuple[Tree, GapAwareState]:
-        del params, extra
-        velocity = optax.tree.add(message, scale(state.velocity, self.momentum))
-        step = optax.tree.add(message, scale(velocity, self.momentum)) if self.nesterov else velocity
-        rate = rate_at(self.learning_rate, state.gap.count)
-        return scale(step, -rate), GapAwareState(velocity=velocity, gap=self.gap.fold(state.gap, velocity))
+        del extra
+        velocity, step = accumulators.momentum_step(message, state.velocity, self.momentum, nesterov=self.nesterov)
+        updates = accumulators.descent(step, self.learning_rate, state.gap.count, params)
+        return updates, GapAwareState(velocity=velocity, gap=self.gap.fold(state.gap, velocity))
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class _PrintedGapAware(_GapAware):
+    """With the coefficient of Algorithm 14 as printed."""
+
+    def receive(
+        self, grads: Tree, state: GapAwareState, params: Tree, *, delay: Any, read_params: Tree, **extra: Any
+    ) -> PenalisedGradient:
+        del extra
+        raw = decayed(grads, params, self.weight_decay)
+        gap = self._folded(state, raw)
+        return PenalisedGradient(self.gap.divide(raw, gap, params, delay=delay, read_params=read_params), raw)
+
+    def update(
+        self, message: PenalisedGradient, state: GapAwareState, params: Tree, **extra: Any
+    ) -> tuple[Tree, GapAwareState]:
+        updates, new_state = super().update(message.penalised, state, params, **extra)
+        return updates, new_state._replace(gap=self._folded(state, message.raw))
+
+    def _folded(self, state: GapAwareState, raw: Tree) -> GapState:
+        """Takes in the velocity that an unpenalised gradient would form."""
+        velocity, _ = accumulators.momentum_step(raw, state.velocity, self.momentum)
+        return self.gap.fold(state.gap, velocity)

@@ -23,8 +23,8 @@ class InjectedState(NamedTuple):
 def inject_hyperparams(factory: Callable[..., ServerRule]) -> Callable[..., ServerRule]:
     """Makes the float hyperparameters of a rule part of its state.
 
-    `state.hyperparams["learning_rate"]` can then be read, and replaced between two segments of a run. Whole numbers,
-    text, True, False and schedules stay as they are.
+    A schedule knows the count of updates alone; what is in the state can follow what a run observes, inside compiled
+    loops too, and is kept with its checkpoints. Whole numbers, text, True, False and schedules stay as they are.
 
     Args:
       factory: one of this package's rules, or any function that returns a `ServerRule`.
@@ -33,13 +33,19 @@ def inject_hyperparams(factory: Callable[..., ServerRule]) -> Callable[..., Serv
       A factory with the same arguments.
 
     Example:
+      The rate is halved wherever the loss x^2 stops falling (at first every step leads from x to -x).
+
       >>> import jax.numpy as jnp
       >>> from sgdlab import rules
-      >>> rule, params = rules.inject_hyperparams(rules.asgd)(learning_rate=0.1), jnp.zeros(1)
-      >>> state = rule.init(params)
-      >>> state.hyperparams["learning_rate"] = jnp.asarray(0.5)
-      >>> rule.update(jnp.ones(1), state, params)[0]
-      Array([-0.5], dtype=float32)
+      >>> rule, params = rules.inject_hyperparams(rules.asgd)(learning_rate=1.0), jnp.ones(1)
+      >>> state, loss = rule.init(params), jnp.sum(params**2)
+      >>> for _ in range(2):
+      ...     updates, state = rule.update(2 * params, state, params)
+      ...     params, before = params + updates, loss
+      ...     loss = jnp.sum(params**2)
+      ...     state.hyperparams["learning_rate"] *= jnp.where(loss < before, 1.0, 0.5)
+      >>> params, state.hyperparams["learning_rate"].item()
+      (Array([0.], dtype=float32), 0.5)
     """
     signature = inspect.signature(factory)
 

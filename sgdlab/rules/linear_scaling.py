@@ -5,6 +5,8 @@ from typing import Any
 import jax
 import optax
 
+from sgdlab.registry import RULES
+from sgdlab.rules.accumulators import in_float32
 from sgdlab.rules.hyperparameters import Rate, learning_rate_argument, like, momentum_argument, number
 from sgdlab.rules.server_rule import ServerRule, lifted
 
@@ -31,6 +33,9 @@ def scale_by_num_gradients() -> optax.GradientTransformationExtraArgs:
     return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
 
 
+@RULES.register(
+    title="Linear scaling", source="Goyal et al. 2017", families=(), method=False, scales_by_num_gradients=True
+)
 def linear_scaling(
     *, learning_rate: Rate, momentum: float = 0.9, nesterov: bool = True, weight_decay: float = 0.0
 ) -> ServerRule:
@@ -67,10 +72,14 @@ def linear_scaling(
         nesterov=bool(nesterov),
         learning_rate=learning_rate_argument(learning_rate),
         momentum=momentum_argument(momentum),
-        weight_decay=number("weight_decay", weight_decay, lower=0.0),
+        weight_decay=number("weight_decay", weight_decay, least=0),
     )
 
 
 def _scaled(*, learning_rate: Rate, momentum: Any, weight_decay: Any, nesterov: bool):
-    steps = (optax.trace(momentum, nesterov), scale_by_num_gradients(), optax.scale_by_learning_rate(learning_rate))
+    steps = (
+        in_float32(optax.trace(momentum, nesterov)),
+        scale_by_num_gradients(),
+        optax.scale_by_learning_rate(learning_rate),
+    )
     return optax.add_decayed_weights(weight_decay), optax.chain(*steps)

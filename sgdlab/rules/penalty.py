@@ -1,13 +1,20 @@
 """What a stale gradient is divided by: nothing, its delay, or (`sgdlab.rules.gap`) its gap."""
 
 import dataclasses
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 
 from sgdlab.rules.hyperparameters import like, static
 
 Tree = Any
+
+
+class PenalisedGradient(NamedTuple):
+    """A message of rules that need the gradient both ways."""
+
+    penalised: Tree
+    raw: Tree  # with its weight decay.
 
 
 class Penalty(Protocol):

@@ -2,6 +2,12 @@
 
 A rule is data: its functions are `jax.tree_util.Partial` objects whose leaves are the hyperparameters. It can be an
 argument of a compiled function, so another learning rate is another argument and never another program.
+
+A rule is written in one of two ways. Where it is a chain of optax transforms, one stateless per gradient and any per
+update, write a function that makes the two and pass it to `lifted` (`asgd`, `staleness_aware`). Where `receive` reads
+the state, or a message is more than a gradient, no chain will do: write a frozen dataclass of hyperparameters, a
+`Settings` with `init`, `receive`, `update` and perhaps `send` as methods, and bind it with `rule_of` (`gap_aware`,
+`dana`).
 """
 
 from collections.abc import Callable

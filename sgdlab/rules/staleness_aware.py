@@ -4,6 +4,8 @@ from typing import Any
 
 import optax
 
+from sgdlab.registry import RULES
+from sgdlab.rules.accumulators import in_float32
 from sgdlab.rules.hyperparameters import Rate, learning_rate_argument, momentum_argument, number
 from sgdlab.rules.penalty import divide_by_delay
 from sgdlab.rules.server_rule import ServerRule, lifted
@@ -32,6 +34,7 @@ def scale_by_delay() -> optax.GradientTransformationExtraArgs:
     return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
 
 
+@RULES.register(title="Staleness-Aware", source="Barkai et al. 2020, Alg. 3", families=("Penalties on momentum SGD",))
 def staleness_aware(
     *, learning_rate: Rate, momentum: float = 0.9, nesterov: bool = True, weight_decay: float = 0.0
 ) -> ServerRule:
@@ -65,6 +68,7 @@ def staleness_aware(
     return lifted(_penalised_step, nesterov=bool(nesterov), **_checked(learning_rate, momentum, weight_decay))
 
 
+@RULES.register(title="SA-Gradient", source="Barkai et al. 2020, Alg. 5", families=("Penalties on momentum SGD",))
 def staleness_aware_gradient(
     *, learning_rate: Rate, momentum: float = 0.9, nesterov: bool = True, weight_decay: float = 0.0
 ) -> ServerRule:
@@ -91,15 +95,19 @@ def _checked(learning_rate: Rate, momentum: Any, weight_decay: Any) -> dict[str,
     return {
         "learning_rate": learning_rate_argument(learning_rate),
         "momentum": momentum_argument(momentum),
-        "weight_decay": number("weight_decay", weight_decay, lower=0.0),
+        "weight_decay": number("weight_decay", weight_decay, least=0),
     }
 
 
 def _penalised_step(*, learning_rate: Rate, momentum: Any, weight_decay: Any, nesterov: bool):
-    update = optax.chain(optax.trace(momentum, nesterov), scale_by_delay(), optax.scale_by_learning_rate(learning_rate))
+    update = optax.chain(
+        in_float32(optax.trace(momentum, nesterov)), scale_by_delay(), optax.scale_by_learning_rate(learning_rate)
+    )
     return optax.add_decayed_weights(weight_decay), update
 
 
 def _penalised_gradient(*, learning_rate: Rate, momentum: Any, weight_decay: Any, nesterov: bool):
     receive = optax.chain(optax.add_decayed_weights(weight_decay), scale_by_delay())
-    return receive, optax.chain(optax.trace(momentum, nesterov), optax.scale_by_learning_rate(learning_rate))
+    return receive, optax.chain(
+        in_float32(optax.trace(momentum, nesterov)), optax.scale_by_learning_rate(learning_rate)
+    )

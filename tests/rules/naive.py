@@ -5,6 +5,8 @@ al. 2017 (DC-ASGD); Mishchenko et al. 2022; Chan and Lane 2014. Parameters are f
 version that anybody could have read is kept in a list; nothing is in place, padded or compiled.
 """
 
+import copy
+
 import numpy as np
 
 DECAY, EPSILON = 0.999, 1e-8  # of the gap's moving average, Algorithm 14
@@ -30,6 +32,7 @@ def replay(schedule, server, gradient):
     for place, row in enumerate(used):
         update, read = int(schedule.update[row, 0]), sent[schedule.read[row, 0]]
         delay = update - int(schedule.read[row, 0]) + 1
+        server.sender = int(schedule.worker[row])
         messages.append(server.receive(gradient(read, row), read, delay))
         delays.append(delay)
         if place + 1 == len(used) or schedule.update[used[place + 1], 0] != update:
@@ -205,6 +208,30 @@ class GapAware(Asgd):
         self.gap.fold(self.v)
 
 
+class PrintedGapAware(GapAware):
+    """Algorithm 14 as printed: gradient k's own step, unpenalised, enters C before G_k is measured.
+
+    Of several gradients, each is measured as if it were alone, and the step of their mean is kept.
+    """
+
+    def folded(self, raw):
+        gap = copy.deepcopy(self.gap)
+        gap.fold(tree(lambda v, g: self.gamma * v + g, self.velocity_of(self.sender), raw))
+        return gap
+
+    def velocity_of(self, worker):
+        return self.v
+
+    def receive(self, g, read, delay):
+        g = self.decayed(g)
+        return tree(lambda g, gap: g / gap, g, self.folded(g).of(self.theta, read)), g
+
+    def apply(self, penalised, raw, *, delay, worker):
+        gap = self.folded(raw)
+        super().apply(penalised, delay=delay, worker=worker)
+        self.gap = gap
+
+
 class Dana(Asgd):
     """Algorithm 6: a velocity for each worker, and an estimate of the future parameters is sent."""
 
@@ -242,6 +269,13 @@ class DanaGapAware(Dana):
     def apply(self, g, *, delay, worker):
         super().apply(g, delay=delay, worker=worker)
         self.gap.fold(self.velocities[worker])
+
+
+class PrintedDanaGapAware(PrintedGapAware, DanaGapAware):
+    """Algorithm 8 with Algorithm 14 as printed: the step is that of the sender's velocity."""
+
+    def velocity_of(self, worker):
+        return self.velocities[worker]
 
 
 class Adam(Asgd):

@@ -118,6 +118,20 @@ for _granularity in ("parameter", "layer", "global"):
     _option = {"granularity": _granularity}
     METHODS |= {
         f"gap_aware, {_granularity}": (rules.gap_aware, naive.GapAware, True, _option, _option | {"nesterov": True}),
+        f"gap_aware, printed, {_granularity}": (
+            rules.gap_aware,
+            naive.PrintedGapAware,
+            True,
+            _option | {"coefficient": "printed"},
+            _option | {"nesterov": True},
+        ),
+        f"dana_gap_aware, printed, {_granularity}": (
+            rules.dana_gap_aware,
+            naive.PrintedDanaGapAware,
+            True,
+            _option | DANA | {"coefficient": "printed"},
+            _option | DANA,
+        ),
         f"dana_gap_aware, {_granularity}": (
             rules.dana_gap_aware,
             naive.DanaGapAware,

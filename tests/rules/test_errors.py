@@ -11,6 +11,8 @@ import optax
 import pytest
 
 from sgdlab import protocols, replay, rules
+from sgdlab.errors import UsageError
+from sgdlab.registry import RULES
 
 ON_MOMENTUM = {
     "asgd": rules.asgd,
@@ -108,7 +110,7 @@ def test_bad_numbers_in_arrays(factory, argument, value, kind):
     ],
 )
 def test_what_is_no_number(factory, argument, value):
-    with pytest.raises(ValueError, match=rf"^{argument}={re.escape(repr(value))} must be a number"):
+    with pytest.raises(ValueError, match=rf"^{argument}={re.escape(repr(value))} must be a finite number"):
         factory(**({"learning_rate": 0.1} | {argument: value}))
 
 
@@ -128,6 +130,13 @@ def test_bad_granularity(factory, value):
         factory(learning_rate=0.1, granularity=value)
 
 
+@pytest.mark.parametrize("factory", [rules.gap_aware, functools.partial(rules.dana_gap_aware, num_workers=2)])
+@pytest.mark.parametrize("value", ["x", "Printed", "", None])
+def test_bad_coefficient(factory, value):
+    with pytest.raises(ValueError, match=rf"^coefficient={re.escape(repr(value))} must be one of settled, printed"):
+        factory(learning_rate=0.1, coefficient=value)
+
+
 @pytest.mark.parametrize("factory", GAPS.values(), ids=GAPS)
 def test_a_schedule_needs_the_largest_learning_rate(factory):
     schedule = optax.constant_schedule(0.1)
@@ -138,7 +147,7 @@ def test_a_schedule_needs_the_largest_learning_rate(factory):
 
 @pytest.mark.parametrize("factory", GAPS.values(), ids=GAPS)
 def test_a_learning_rate_of_zero_cannot_measure_the_gap(factory):
-    with pytest.raises(ValueError, match=r"^max_learning_rate=0\.0 must be positive"):
+    with pytest.raises(ValueError, match=r"^max_learning_rate=0\.0 must be a finite number above 0"):
         factory(learning_rate=0.0)
     factory(learning_rate=0.0, max_learning_rate=0.1)
 
@@ -179,6 +188,30 @@ def test_dana_refuses_more_workers_than_it_has_velocities(factory):
     schedule = protocols.asynchronous(np.ones((2, 3)))
     with pytest.raises(ValueError, match="num_workers=2, but schedule has 3 workers"):
         replay.run(schedule, rule, lambda params, batch: (params, {}), jnp.ones(2), lambda row: row)
+
+
+def test_all_rules_are_tested():
+    assert set(ALL) == set(RULES)
+
+
+@pytest.mark.parametrize("name", GAPS)
+def test_a_bad_entry_is_named_as_its_flag(name):
+    with pytest.raises(UsageError, match=rf"^--config\.rule\.{name}\.granularity='tree' must be one of"):
+        RULES.make(name, {"granularity": "tree"}, learning_rate=0.1, num_workers=2)
+
+
+@pytest.mark.parametrize("name", ON_MOMENTUM)
+@pytest.mark.parametrize(
+    ("argument", "value", "flag"),
+    [
+        ("momentum", 1.0, "optimizer.momentum"),
+        ("weight_decay", -0.1, "optimizer.weight_decay"),
+        ("learning_rate", -0.1, "optimizer.learning_rate"),
+    ],
+)
+def test_what_runs_give_is_named_as_its_flag(name, argument, value, flag):
+    with pytest.raises(UsageError, match=rf"^--config\.{re.escape(flag)}={value} must be"):
+        RULES.make(name, {}, **{"learning_rate": 0.1, "num_workers": 2, argument: value})
 
 
 def test_positional_arguments_are_refused():

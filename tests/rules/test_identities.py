@@ -93,7 +93,14 @@ NAG = optax.sgd(RATE, GAMMA, nesterov=True)
 ADAM = optax.adam(RATE, 0.8, 0.9)
 WITH_MOMENTUM = {"momentum": GAMMA}
 MOMENTS = {"b1": 0.8, "b2": 0.9}
-ON_NAG = [rules.staleness_aware, rules.staleness_aware_gradient, *granularities(rules.gap_aware)]
+PRINTED = functools.partial(rules.gap_aware, coefficient="printed")
+PRINTED_DANA = functools.partial(rules.dana_gap_aware, coefficient="printed")
+ON_NAG = [
+    rules.staleness_aware,
+    rules.staleness_aware_gradient,
+    *granularities(rules.gap_aware),
+    *granularities(PRINTED),
+]
 SERIAL = [
     (rules.asgd, {}, SGD),
     (rules.asgd, WITH_MOMENTUM, MOMENTUM),
@@ -153,7 +160,8 @@ LATER_ON_NAG = [
 def test_all_methods_differ_where_gradients_are_stale():
     on_nag = [factory(learning_rate=RATE, momentum=GAMMA) for factory in (rules.nag_asgd, *ON_NAG, *LATER_ON_NAG)]
     adams = [rules.adam, rules.adam_staleness_aware, *granularities(rules.adam_gap_aware)]
-    danas = [rules.dana, rules.dana_staleness_aware, *granularities(rules.dana_gap_aware)]
+    gaps = [*granularities(rules.dana_gap_aware), *granularities(PRINTED_DANA)]
+    danas = [rules.dana, rules.dana_staleness_aware, *gaps]
     paths = [
         replayed(rule, stale())
         for rule in [
@@ -210,7 +218,9 @@ def test_dana_looks_ahead_with_the_rate_of_the_update_just_made():
     assert_same_path(replayed(rule, alone()), look_ahead_sgd(0.0, lambda step: RATE if step < 10 else 0.1 * RATE))
 
 
-@pytest.mark.parametrize("factory", [rules.dana, rules.dana_staleness_aware, *granularities(rules.dana_gap_aware)])
+@pytest.mark.parametrize(
+    "factory", [rules.dana, rules.dana_staleness_aware, *granularities(rules.dana_gap_aware), PRINTED_DANA]
+)
 def test_dana_with_more_workers_than_the_schedule_has_is_the_same(factory):
     four, nine = (replayed(factory(learning_rate=RATE, num_workers=n), stale()) for n in (4, 9))
     assert_same_path(four, nine, rtol=0)
@@ -232,6 +242,8 @@ def test_dana_without_momentum_is_asgd():
         functools.partial(rules.dana, num_workers=2),
         functools.partial(rules.dana_staleness_aware, num_workers=2),
         *granularities(functools.partial(rules.dana_gap_aware, num_workers=2)),
+        PRINTED,
+        functools.partial(PRINTED_DANA, num_workers=2),
         rules.adam,
         rules.adam_staleness_aware,
         *granularities(rules.adam_gap_aware),
@@ -303,6 +315,23 @@ def test_weight_decay_is_divided_by_the_gap(factory, options, granularity):
         jax.tree.map(lambda m, p: np.testing.assert_allclose(m, DECAY * p, rtol=1e-14), message.raw, theta)
 
 
+@pytest.mark.parametrize(("factory", "options"), [(PRINTED, {}), (PRINTED_DANA, {"num_workers": 2})])
+def test_the_printed_coefficient_holds_the_step_of_the_gradient_that_it_measures(factory, options):
+    """Algorithm 14 by hand: steps of 1 and gamma 1 + 3 are averaged before the second gradient is measured."""
+    rule, theta = factory(learning_rate=RATE, momentum=GAMMA, **options), jnp.zeros(1)
+    state, one, facts = rule.init(theta), jnp.ones(1), {"worker": 1, "delay": 2}
+    message = rule.receive(one, state, theta, read_params=theta, **facts)
+    np.testing.assert_array_equal(message.penalised, one)  # all have the initial parameters
+    _, state = rule.update(message, state, theta, worker=1)
+    message = rule.receive(3 * one, state, theta, read_params=theta + 0.5, **facts)
+    first, second = 1.0, GAMMA * 1.0 + 3.0
+    b = 0.999
+    mean_square = (b * (1 - b) * first**2 + (1 - b) * second**2) / (1 - b**2)
+    gap = 0.5 / (RATE * (np.sqrt(mean_square) + 1e-8)) + 1
+    np.testing.assert_allclose(message.penalised, 3 / gap, rtol=1e-12)
+    np.testing.assert_array_equal(message.raw, 3 * one)
+
+
 def test_staleness_aware_divides_the_decay_with_the_step():
     rule, theta = rules.staleness_aware(learning_rate=RATE, momentum=0.0, weight_decay=DECAY), start()
     state = rule.init(theta)
@@ -316,6 +345,8 @@ AS_TRANSFORMS = [
     (rules.staleness_aware, {}),
     (rules.staleness_aware_gradient, {}),
     (rules.gap_aware, {}),
+    (PRINTED, {}),
+    (PRINTED_DANA, {"num_workers": 3}),
     (rules.dana, {"num_workers": 3}),
     (rules.dana_staleness_aware, {"num_workers": 3}),
     (rules.dana_gap_aware, {"num_workers": 3}),
