@@ -1,26 +1,29 @@
 """Replay: executes a schedule on a virtual clock, exactly, as one compiled program."""
 
-from sgdlab.replay.block_program import BlockProgram
-from sgdlab.replay.blocks import Partition, partition
-from sgdlab.replay.capacity import Capacity
-from sgdlab.replay.peer_program import PeerCapacity, PeerProgram, lower_peers
-from sgdlab.replay.peers import PeerHistory, PeerResult, run_peers
-from sgdlab.replay.program import Program, lower
-from sgdlab.replay.run import History, Result, run
+from sgdlab.replay.blocks import MAX_BLOCKS, Partition, check_num_blocks, partition
+from sgdlab.replay.history import History, Result
+from sgdlab.replay.lowering import lower
+from sgdlab.replay.peer_program import PeerProgram
+from sgdlab.replay.program import Capacity, Program
+from sgdlab.replay.run import check_rule, run
+from sgdlab.replay.server_program import ServerProgram
 from sgdlab.replay.watch import Watch
 
+# Names from before schedules of servers and of peers shared one `lower` and one `run`.
+lower_peers, run_peers = lower, run
+
 __all__ = [
-    "BlockProgram",
+    "MAX_BLOCKS",
     "Capacity",
     "History",
     "Partition",
-    "PeerCapacity",
-    "PeerHistory",
     "PeerProgram",
-    "PeerResult",
     "Program",
     "Result",
+    "ServerProgram",
     "Watch",
+    "check_num_blocks",
+    "check_rule",
     "lower",
     "lower_peers",
     "partition",

@@ -9,23 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from sgdlab.replay.engine import note_aux
-from sgdlab.replay.lowering import padded
+from sgdlab.replay.mixing import consensus_distance, mean_of_nodes, mixed, weighted
 from sgdlab.replay.peer_program import PeerProgram
-from sgdlab.row import row as row_of
-from sgdlab.rules.mixing import mixed
+from sgdlab.replay.program import padded
+from sgdlab.replay.server import Parts
+from sgdlab.replay.server_engine import record_aux
+from sgdlab.replay.watch import Watch, as_pytree
+from sgdlab.xla import read_row
 
 Tree = Any
-
-
-class PeerParts(NamedTuple):
-    """The functions of a run, as pytrees: their code is the program, their leaves are its data."""
-
-    receive: Any
-    update: Any
-    grad_fn: Any
-    batch_fn: Any
-    fold: Any  # None: no statistics.
+NOWHERE = np.iinfo(np.int32).max
 
 
 @jax.tree_util.register_dataclass
@@ -34,7 +27,7 @@ class PeerRows:
     """A `PeerProgram` on the device, padded to its capacity (see there)."""
 
     event: jax.Array
-    node: jax.Array
+    worker: jax.Array
     own: jax.Array
     store: jax.Array
     publish: jax.Array
@@ -56,7 +49,7 @@ class PeerCarry(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class PeerMode:
-    """What makes another program.
+    """Static settings: a new value compiles a new program.
 
     Attributes:
       width: gradients of a wave computed at once; 0 is event mode.
@@ -69,33 +62,93 @@ class PeerMode:
     publishes: bool
 
 
-def rows_of(program: PeerProgram, width: int, scale: np.ndarray) -> PeerRows:
-    """Puts a program on the device, with `width` rows to spare: a wave always reads its full width."""
-    room = program.capacity
-    publish = np.where(program.publish == program.num_slots, room.slots, program.publish)
+class PeerEngine:
+    """A program of peers on the device; each node has an optimiser and statistics of its own.
+
+    Args:
+      program: what to execute.
+      parts: the functions of the run.
+      watch: what to evaluate; its `evaluate` is traced.
+      waves: whether to run in wave mode.
+      scale: float[R], what each step is multiplied by.
+    """
+
+    def __init__(self, program: PeerProgram, parts: Parts, watch: Watch, *, waves: bool, scale: np.ndarray):
+        self.program, self.parts, self.evaluate = program, parts, as_pytree(watch.evaluate)
+        self.mode = PeerMode(program.capacity.width if waves else 0, program.fresh, program.publishes)
+        self.rows = on_device(program, scale)
+
+    def start(self, params: Tree, stats: Tree) -> PeerCarry:
+        """The carry before the first gradient."""
+        capacity = self.program.capacity
+        sizes = {"rows": capacity.rows, "slots": capacity.slots}
+        return start(params, stats, self.parts, nodes=self.program.num_nodes, **sizes)
+
+    def advance(self, carry: PeerCarry, begin: int, end: int) -> PeerCarry:
+        """Executes gradients, or waves, `begin` to `end`."""
+        return advance(carry, self.rows, np.int32(begin), np.int32(end), self.parts, mode=self.mode)
+
+    def evaluated(self, carry: PeerCarry, pause: int) -> dict[str, jax.Array]:
+        """What `watch.evaluate` gives for the nodes' average, the nodes and the center, at a pause."""
+        return _evaluated(self.evaluate, *self._parameters(carry, pause), carry.stats)
+
+    def outcome(self, carry: PeerCarry) -> dict[str, Tree]:
+        """The fields of `Result`."""
+        nodes, center = self._parameters(carry, len(self.program.pauses))
+        found = {"params": mean_of_nodes(nodes), "stats": mean_of_nodes(carry.stats)}
+        return found | {"state": carry.state, "nodes": nodes, "center": center}
+
+    def records(self, carry: PeerCarry) -> dict[str, Tree]:
+        """The fields of `History` that the run has recorded."""
+        return {"aux": jax.tree.map(lambda array: np.asarray(array)[: self.program.num_rows], carry.aux)}
+
+    def _parameters(self, carry: PeerCarry, pause: int) -> tuple[Tree, Tree]:
+        """Every node's parameters, and the center's, at the start or a pause."""
+        where = self.program.newest[pause]
+        nodes = jax.tree.map(lambda buffer: buffer[where[: self.program.num_nodes]], carry.slots)
+        center = jax.tree.map(lambda buffer: buffer[where[-1]], carry.slots) if self.program.has_center else None
+        return nodes, center
+
+
+def on_device(program: PeerProgram, scale: np.ndarray) -> PeerRows:
+    """Puts a program on the device, padded to its capacity."""
+    capacity = program.capacity
+    publish = np.where(program.publish == program.num_slots, capacity.slots, program.publish)
     return jax.device_put(
         PeerRows(
-            **{name: padded(getattr(program, name), room.rows + width) for name in ("node", "own", "store")},
-            scale=padded(scale, room.rows + width),
-            event=padded(program.event, room.rows + width + 1, "edge"),
-            publish=padded(publish, room.events),
-            edges=padded(program.edges, room.events + 1, "edge"),
-            source=padded(program.source, room.edges),
-            weight=padded(program.weight, room.edges),
-            waves=padded(program.waves, room.rows + 1, "edge"),
+            **{name: padded(getattr(program, name), capacity.rows) for name in ("worker", "own", "store")},
+            scale=padded(scale, capacity.rows),
+            event=padded(program.event, capacity.rows + 1, "edge"),
+            publish=padded(publish, capacity.events),
+            edges=padded(program.edges, capacity.events + 1, "edge"),
+            source=padded(program.source, capacity.edges),
+            weight=padded(program.weight, capacity.edges),
+            waves=padded(program.waves, capacity.rows + 1, "edge"),
         )
     )
 
 
+@jax.jit
+def _evaluated(evaluate: Any, nodes: Tree, center: Tree, stats: Tree) -> dict[str, jax.Array]:
+    own, stats = stats, mean_of_nodes(stats)
+    values = dict(evaluate(mean_of_nodes(nodes), stats)) | {"consensus": consensus_distance(nodes)}
+    each = jax.lax.map(lambda node: evaluate(*node), (nodes, own))
+    for kind, summary in (("mean", jnp.mean), ("lowest", jnp.min), ("highest", jnp.max)):
+        values |= {f"node_{kind}_{name}": summary(value) for name, value in each.items()}
+    if center is not None:
+        values |= {f"center_{name}": value for name, value in evaluate(center, stats).items()}
+    return values
+
+
 @functools.partial(jax.jit, static_argnames=("nodes", "rows", "slots"))
-def start(params: Tree, stats: Tree, init: Any, parts: PeerParts, *, nodes: int, rows: int, slots: int) -> PeerCarry:
+def start(params: Tree, stats: Tree, parts: Parts, *, nodes: int, rows: int, slots: int) -> PeerCarry:
     """The carry before the first gradient: all nodes have the same parameters."""
     batch = jax.eval_shape(parts.batch_fn, jnp.zeros([], jnp.int32))
     _, aux = jax.eval_shape(parts.grad_fn, params, batch)
     many = lambda tree, count: jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *jnp.shape(leaf))).copy(), tree)
     return PeerCarry(
         slots=many(params, slots + 1),
-        state=many(init(params), nodes),
+        state=many(parts.init(params), nodes),
         stats=many(stats, nodes),
         aux=jax.tree.map(lambda leaf: jnp.zeros((rows,), leaf.dtype) if leaf.shape == () else None, aux),
     )
@@ -103,34 +156,36 @@ def start(params: Tree, stats: Tree, init: Any, parts: PeerParts, *, nodes: int,
 
 @functools.partial(jax.jit, static_argnames=("mode",), donate_argnames=("carry",))
 def advance(
-    carry: PeerCarry, rows: PeerRows, begin: jax.Array, end: jax.Array, parts: PeerParts, *, mode: PeerMode
+    carry: PeerCarry, rows: PeerRows, begin: jax.Array, end: jax.Array, parts: Parts, *, mode: PeerMode
 ) -> PeerCarry:
     """Executes gradients `begin` to `end` (event mode) or waves `begin` to `end` (wave mode)."""
     body = _wave if mode.width else _event
     return jax.lax.fori_loop(begin, end, lambda i, c: body(c, rows, i, parts, mode), carry)
 
 
-def _event(carry: PeerCarry, rows: PeerRows, row: jax.Array, parts: PeerParts, mode: PeerMode) -> PeerCarry:
+def _event(carry: PeerCarry, rows: PeerRows, row: jax.Array, parts: Parts, mode: PeerMode) -> PeerCarry:
     """One node averages, takes a gradient and a step."""
-    node = rows.node[row]
+    node = rows.worker[row]
     slots, averaged, at = _averaged(carry.slots, rows, row, mode)
     grads, aux = parts.grad_fn(at, parts.batch_fn(row))
     averaged, grads, aux = jax.lax.optimization_barrier((averaged, grads, aux))
-    mine = jax.tree.map(lambda buffer: row_of(buffer, node), (carry.state, carry.stats))
+    mine = jax.tree.map(lambda buffer: read_row(buffer, node), (carry.state, carry.stats))
     stepped, *mine = _step(averaged, grads, aux, mine, node, rows.scale[row], parts)
     write = lambda place: lambda buffer, leaf: jax.lax.dynamic_update_index_in_dim(buffer, leaf, place, 0)
     return PeerCarry(
         slots=jax.tree.map(write(rows.store[row]), slots, stepped),
         state=jax.tree.map(write(node), carry.state, mine[0]),
         stats=jax.tree.map(write(node), carry.stats, mine[1]),
-        aux=note_aux(carry.aux, row, aux),
+        aux=record_aux(carry.aux, row, aux),
     )
 
 
-def _wave(carry: PeerCarry, rows: PeerRows, wave: jax.Array, parts: PeerParts, mode: PeerMode) -> PeerCarry:
+def _wave(carry: PeerCarry, rows: PeerRows, wave: jax.Array, parts: Parts, mode: PeerMode) -> PeerCarry:
     """Averages in order, then all gradients and steps of the wave at once: each is another node's."""
     begin, end = rows.waves[wave], rows.waves[wave + 1]
-    lanes = begin + jnp.arange(mode.width)
+    lanes = jnp.minimum(
+        begin + jnp.arange(mode.width, dtype=begin.dtype), end - 1
+    )  # those past the wave's end are never looked at
     empty = jax.tree.map(lambda leaf: jnp.zeros((mode.width, *leaf.shape[1:]), leaf.dtype), carry.slots)
 
     def average(row: jax.Array, state: tuple[Tree, Tree, Tree]) -> tuple[Tree, Tree, Tree]:
@@ -142,34 +197,26 @@ def _wave(carry: PeerCarry, rows: PeerRows, wave: jax.Array, parts: PeerParts, m
     slots, averaged, at = jax.lax.fori_loop(begin, end, average, (carry.slots, empty, empty))
     grads, aux = jax.vmap(parts.grad_fn)(at, jax.vmap(parts.batch_fn)(lanes))
     averaged, grads, aux = jax.lax.optimization_barrier((averaged, grads, aux))
-    # Lanes past the wave's end write out of bounds, that is nowhere.
-    inside = lanes < end
-    node = jax.lax.dynamic_slice_in_dim(rows.node, begin, mode.width)
+    node = rows.worker[lanes]
     mine = jax.tree.map(lambda buffer: buffer[node], (carry.state, carry.stats))
     step = functools.partial(_step, parts=parts)
-    scale = jax.lax.dynamic_slice_in_dim(rows.scale, begin, mode.width)
-    stepped, *mine = jax.vmap(step)(averaged, grads, aux, mine, node, scale)
-
-    def write(places: jax.Array):
-        return lambda buffer, leaf: buffer.at[jnp.where(inside, places, buffer.shape[0])].set(leaf, mode="drop")
-
+    stepped, *mine = jax.vmap(step)(averaged, grads, aux, mine, node, rows.scale[lanes])
+    # Lanes past the wave's end write out of bounds, that is nowhere.
+    inside = begin + jnp.arange(mode.width, dtype=begin.dtype) < end
+    store, node, row = (jnp.where(inside, where, NOWHERE) for where in (rows.store[lanes], node, lanes))
+    write = lambda places: lambda buffer, leaf: buffer.at[places].set(leaf, mode="drop")
     return PeerCarry(
-        slots=jax.tree.map(write(jax.lax.dynamic_slice_in_dim(rows.store, begin, mode.width)), slots, stepped),
+        slots=jax.tree.map(write(store), slots, stepped),
         state=jax.tree.map(write(node), carry.state, mine[0]),
         stats=jax.tree.map(write(node), carry.stats, mine[1]),
-        aux=jax.tree.map(
-            lambda leaf, record: None if record is None else write(lanes)(record, leaf),
-            aux,
-            carry.aux,
-            is_leaf=lambda leaf: leaf is None,
-        ),
+        aux=record_aux(carry.aux, row, aux),
     )
 
 
 def _averaged(slots: Tree, rows: PeerRows, row: jax.Array, mode: PeerMode) -> tuple[Tree, Tree, Tree]:
     """What a node has averaged, where its gradient is taken; and the center moves, where it does."""
     event = rows.event[row]
-    own = jax.tree.map(lambda buffer: row_of(buffer, rows.own[row]), slots)
+    own = jax.tree.map(lambda buffer: read_row(buffer, rows.own[row]), slots)
     averaged = _sum(slots, rows, event)
     if mode.publishes:
         slots = _write(slots, rows.publish[event], averaged)
@@ -181,10 +228,10 @@ def _averaged(slots: Tree, rows: PeerRows, row: jax.Array, mode: PeerMode) -> tu
 def _sum(slots: Tree, rows: PeerRows, event: jax.Array) -> Tree:
     """The weighted mean that an event's edges make. The first edge is not added to zero: alone, it is exact."""
     first = rows.edges[event]
-    read = lambda edge: jax.tree.map(lambda buffer: row_of(buffer, rows.source[edge]), slots)
-    start = jax.tree.map(lambda leaf: leaf * rows.weight[first].astype(leaf.dtype), read(first))
+    read = lambda edge: jax.tree.map(lambda buffer: read_row(buffer, rows.source[edge]), slots)
     more = lambda edge, total: mixed(total, rows.weight[edge], read(edge))
-    return jax.lax.fori_loop(first + 1, rows.edges[event + 1], more, start)
+    total = jax.lax.fori_loop(first + 1, rows.edges[event + 1], more, weighted(rows.weight[first], read(first)))
+    return jax.tree.map(lambda leaf, buffer: leaf.astype(buffer.dtype), total, slots)
 
 
 def _write(slots: Tree, place: jax.Array, values: Tree) -> Tree:
@@ -198,7 +245,7 @@ def _step(
     mine: tuple[Tree, Tree],
     node: jax.Array,
     scale: jax.Array,
-    parts: PeerParts,
+    parts: Parts,
 ) -> tuple[Tree, Tree, Tree]:
     """The node's own optimiser: momentum, Nesterov, or any other."""
     state, stats = mine

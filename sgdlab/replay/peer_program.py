@@ -1,39 +1,16 @@
 """A schedule of peers lowered to a program: versions of the nodes' parameters in slots, and waves of gradients."""
 
 import dataclasses
-import heapq
 
 import numpy as np
 
 from sgdlab.peer_schedule import PeerSchedule
-from sgdlab.replay.lowering import Room, Waved, check_limits, cut_waves, even_pauses, num_lanes, power_of_two
+from sgdlab.replay.program import Capacity, Program, pauses_after, power_of_two, waves_and_width
+from sgdlab.replay.registers import allocate
 
 
-@dataclasses.dataclass(frozen=True)
-class PeerCapacity(Room):
-    """What a compiled replay of peers has room for. Programs of one capacity share one compilation.
-
-    Attributes:
-      rows: gradients that fit.
-      events: gradients and moves of the center.
-      edges: of all events.
-      slots: versions of parameters.
-      width: gradients of a wave that are computed at once.
-
-    Example:
-      >>> PeerCapacity(4, 4, 8, 4, 2) | PeerCapacity(2, 8, 8, 2, 4)
-      PeerCapacity(rows=4, events=8, edges=8, slots=4, width=4)
-    """
-
-    rows: int
-    events: int
-    edges: int
-    slots: int
-    width: int
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class PeerProgram(Waved):
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class PeerProgram(Program):
     """Instructions for E events of which R take gradients, with M edges.
 
     A row is a gradient; the center's moves stand behind the gradient that they follow. Averaging is done in order, so
@@ -41,117 +18,113 @@ class PeerProgram(Waved):
 
     Attributes:
       event: int32[R + 1], the event of each row, and E.
-      node: int32[R], whose gradient it is.
       own: int32[R], the slot of the node's parameters before it averages.
       store: int32[R], the slot for the version that its step makes.
-      publish: int32[E], the slot for what an event has averaged, `slots` where nobody reads it.
+      publish: int32[E], the slot for what an event has averaged, `num_slots` where nobody reads it.
       edges: int32[E + 1], the first edge of each event, and M.
       source: int32[M], the slot that an edge reads.
       weight: float64[M].
-      waves: int32[W + 1], where each wave begins, and R.
-      started, finished: float64[R], seconds.
+      number: int32[R], index of each gradient among those of its node.
+      finished: float64[R], seconds, when its step is done.
       newest: int32[P + 1, N or N + 1], the slot of every node's (and the center's) parameters at the start and at each
         pause.
-      pauses: int32[P], numbers of gradients after which a runner may look at the parameters; the last one is R.
-      publishes: some event's average is read by others, or is the center's.
-      every: gradients between two pauses, as asked for.
-      num_nodes: N.
+      publishes: whether some event's average is read by others, or is the center's.
       has_center: whether there is one.
       fresh: whether gradients are taken at what has been averaged.
-      num_slots: slots that are used.
-      capacity: what a compiled replay must hold; at least what this program uses.
     """
 
     event: np.ndarray
-    node: np.ndarray
     own: np.ndarray
     store: np.ndarray
     publish: np.ndarray
     edges: np.ndarray
     source: np.ndarray
     weight: np.ndarray
-    waves: np.ndarray
-    started: np.ndarray
+    number: np.ndarray
     finished: np.ndarray
     newest: np.ndarray
-    pauses: np.ndarray
     publishes: bool
-    every: int | None
-    num_nodes: int
     has_center: bool
     fresh: bool
-    num_slots: int
-    capacity: PeerCapacity
+
+    @property
+    def num_nodes(self) -> int:
+        """N, as a `PeerSchedule` calls it."""
+        return self.num_workers
+
+    @property
+    def single(self) -> bool:
+        """True: every gradient is a step of its node."""
+        return True
+
+    def made(self, gradients: int) -> tuple[int, float]:
+        """Steps of the node that has made most after so many gradients, and when the last of all was done."""
+        if gradients == 0:
+            return 0, 0.0
+        return int(self.number[:gradients].max()) + 1, float(self.finished[:gradients].max())
+
+    def record(self) -> dict[str, np.ndarray]:
+        """What the schedule says of each gradient: it is applied as soon as it is there, and is never stale."""
+        return {
+            "gradient": self.gradient,
+            "worker": self.worker,
+            "update": self.number,
+            "delay": np.ones(self.num_rows),
+            "arrived": self.finished,
+            "applied": self.finished,
+        }
 
 
 def lower_peers(
-    schedule: PeerSchedule, *, capacity: PeerCapacity | None = None, every: int | None = None, width: int | None = None
+    schedule: PeerSchedule, *, capacity: Capacity | None, every: int | None, width: int | None
 ) -> PeerProgram:
-    """Lowers a schedule of peers.
-
-    Args:
-      schedule: of peers.
-      capacity: shapes to make room for at least; so that several programs share one compilation.
-      every: pause after each `every` gradients. None: only at the end.
-      width: longest wave. None: no limit.
-
-    Returns:
-      The `PeerProgram`, whose capacity is rounded up to powers of two.
-
-    Raises:
-      ValueError: where the schedule has no gradient, an event does not begin from its node's newest parameters, or
-        `every` or `width` is below 1.
-
-    Example:
-      >>> import numpy as np
-      >>> from sgdlab import protocols
-      >>> lower_peers(protocols.gossip(np.ones((3, 4)), synchronous=True, seed=0)).waves
-      array([ 0,  4,  8, 12], dtype=int32)
-    """
-    check_limits(every, width)
-    nodes = schedule.num_nodes
-    event = np.flatnonzero(schedule.node < nodes)
+    """Lowers a schedule of peers; see `sgdlab.replay.lowering.lower`."""
+    nodes, number = schedule.num_nodes, schedule.number()
+    event = np.flatnonzero(schedule.node < nodes).astype(np.int32)
     if event.size == 0:
         raise ValueError("schedule has no gradient: there is nothing to replay")
-    _check_own(schedule)
-    rows = event.size
-    pauses = even_pauses(rows, every)
-    slots = _Slots(schedule)
-    slots.assign()
-    waves = cut_waves(_needs(schedule, slots, event), pauses, width)
-    lanes = num_lanes(waves, nodes, width)
-    needed = PeerCapacity(
-        *(power_of_two(size) for size in (rows, schedule.node.size, schedule.event.size, slots.size, lanes))
+    _check_own(schedule, number)
+    versions = _versions(schedule, number)
+    ends = np.append(event, schedule.node.size).astype(np.int32)
+    pauses = pauses_after(np.arange(event.size) + 1, every)
+    waves, lanes = waves_and_width(_needs(schedule, versions, event), pauses, nodes, width)
+    needed = Capacity(
+        rows=power_of_two(event.size),
+        slots=power_of_two(versions.num_slots),
+        width=lanes,
+        workers=power_of_two(nodes),
+        events=power_of_two(schedule.node.size),
+        edges=power_of_two(schedule.event.size),
     )
-    center = schedule.has_center
-    ends = np.append(event, schedule.node.size)
     return PeerProgram(
-        event=ends.astype(np.int32),
-        node=schedule.node[event],
-        own=slots.own[event],
-        store=slots.store[event],
-        publish=np.where(slots.publish < 0, slots.size, slots.publish).astype(np.int32),
-        edges=np.searchsorted(schedule.event, np.arange(schedule.node.size + 1)).astype(np.int32),
-        source=slots.source,
-        weight=schedule.weight,
+        gradient=event,
+        worker=schedule.node[event],
         waves=waves,
-        started=schedule.started[event],
-        finished=schedule.finished[event],
-        newest=slots.newest([0, *ends[pauses].tolist()])[:, : nodes + center],
+        uniform=False,
         pauses=pauses,
-        publishes=bool((slots.publish >= 0).any()),
         every=every,
-        num_nodes=nodes,
-        has_center=center,
-        fresh=schedule.fresh,
-        num_slots=slots.size,
+        num_workers=nodes,
+        num_slots=versions.num_slots,
         capacity=needed | capacity if capacity else needed,
+        event=ends,
+        own=versions.own[event],
+        store=versions.store[event],
+        publish=versions.publish,
+        edges=np.searchsorted(schedule.event, np.arange(schedule.node.size + 1)).astype(np.int32),
+        source=versions.source,
+        weight=schedule.weight,
+        number=number[event].astype(np.int32),
+        finished=schedule.finished[event],
+        newest=_newest(schedule, versions, [0, *ends[pauses].tolist()]),
+        publishes=bool((versions.publish < versions.num_slots).any()),
+        has_center=schedule.has_center,
+        fresh=schedule.fresh,
     )
 
 
-def _check_own(schedule: PeerSchedule) -> None:
+def _check_own(schedule: PeerSchedule, number: np.ndarray) -> None:
     """Refuses what no protocol makes, and the compiled loop does not do."""
-    number, nodes = schedule.number(), schedule.num_nodes
+    nodes = schedule.num_nodes
     own = (schedule.source == schedule.node[schedule.event]) & (schedule.source_version == 2 * number[schedule.event])
     has_own = np.zeros(schedule.node.size, bool)
     has_own[schedule.event[own]] = True
@@ -173,102 +146,81 @@ def _check_own(schedule: PeerSchedule) -> None:
         )
 
 
-class _Slots:
-    """Versions in slots, given out like registers: a version lives from its making to its last reader."""
+@dataclasses.dataclass(frozen=True)
+class _Versions:
+    """Versions of the parameters, and their slots.
 
-    def __init__(self, schedule: PeerSchedule):
-        self.schedule = schedule
-        events, nodes = schedule.node.size, schedule.num_nodes
-        self.number = schedule.number()
-        degree = np.bincount(schedule.event, minlength=events)
-        alone = np.zeros(events, bool)
-        single = np.flatnonzero((degree == 1)[schedule.event])
-        alone[schedule.event[single]] = schedule.source[single] == schedule.node[schedule.event[single]]
-        # The event that makes each version: of node n, its k-th event is at `of_node[first[n] + k]`.
-        of_node = np.argsort(schedule.node, kind="stable")
-        counts = np.bincount(schedule.node, minlength=nodes + 1)
-        first = np.cumsum(counts) - counts
-        version = schedule.source_version.astype(np.int64)
-        maker = np.full(version.size, -1)
-        made = version > 0
-        maker[made] = of_node[first[schedule.source[made]] + (version[made] - 1) // 2]
-        # An event that averages nothing leaves what was there: who reads its average reads the version before.
-        odd = version % 2 == 1
-        idle = odd & made & alone[maker]
-        version = np.where(idle, version - 1, version)
-        back = np.flatnonzero(idle)
-        place = (version[back] - 1) // 2
-        maker[back] = np.where(version[back] > 0, of_node[first[schedule.source[back]] + np.maximum(place, 0)], -1)
-        self.version, self.maker = version, maker
+    Attributes:
+      version: int64[M], of each edge's source; one number for all versions that are equal.
+      maker: int64[M], the event that makes it; -1 for the initial parameters.
+      own, store, publish: int32[E], slots, as in the program.
+      source: int32[M], slots, as in the program.
+      num_slots: slots that are used.
+    """
 
-        self.own, self.store, self.publish = (np.full(events, -1, np.int32) for _ in range(3))
-        self.source = np.empty(version.size, np.int32)
-        self.size = 0
-
-    def assign(self) -> None:
-        """Goes through the events in order."""
-        schedule, nodes = self.schedule, self.schedule.num_nodes
-        source, version = schedule.source.tolist(), self.version.tolist()
-        until: dict[tuple[int, int], int] = {}
-        for edge, event in enumerate(schedule.event.tolist()):
-            until[source[edge], version[edge]] = event  # the last one stays
-        own = list(zip(schedule.node.tolist(), (2 * self.number).tolist(), strict=True))
-        for event, key in enumerate(own):
-            until[key] = max(until.get(key, -1), event)
-        counts = np.bincount(schedule.node, minlength=nodes + 1).tolist()
-        last = {(node, 2 * count) for node, count in enumerate(counts)}
-
-        slot = {(node, 0): node for node in range(nodes + schedule.has_center)}
-        free: list[int] = []
-        self.size = len(slot)
-
-        def give(key: tuple[int, int]) -> int:
-            if not free:
-                free.append(self.size)
-                self.size += 1
-            slot[key] = heapq.heappop(free)
-            return slot[key]
-
-        edges = np.searchsorted(schedule.event, np.arange(schedule.node.size + 1)).tolist()
-        for event, key in enumerate(own):
-            node, before = key
-            self.own[event] = slot[key]
-            keys = {key}
-            for edge in range(edges[event], edges[event + 1]):
-                read = source[edge], version[edge]
-                self.source[edge] = slot[read]
-                keys.add(read)
-            for read in keys:
-                if until[read] == event and read not in last:
-                    heapq.heappush(free, slot.pop(read))
-            averaged, stepped = (node, before + 1), (node, before + 2)
-            if node == nodes:  # the center takes no step
-                self.publish[event] = give(stepped)
-            else:
-                if averaged in until:
-                    self.publish[event] = give(averaged)
-                self.store[event] = give(stepped)
-            if stepped not in last and stepped not in until:
-                heapq.heappush(free, slot.pop(stepped))
-
-    def newest(self, events: list[int]) -> np.ndarray:
-        """int32[., N + 1]: where every node's parameters are before each of these events."""
-        nodes = self.schedule.num_nodes
-        now = np.arange(nodes + 1, dtype=np.int32)
-        found, begin = [], 0
-        for end in events:
-            made = np.where(self.schedule.node == nodes, self.publish, self.store)[begin:end]
-            now = now.copy()
-            now[self.schedule.node[begin:end]] = made  # of several, the last one stays
-            found.append(now)
-            begin = end
-        return np.array(found)
+    version: np.ndarray
+    maker: np.ndarray
+    own: np.ndarray
+    store: np.ndarray
+    publish: np.ndarray
+    source: np.ndarray
+    num_slots: int
 
 
-def _needs(schedule: PeerSchedule, slots: _Slots, event: np.ndarray) -> np.ndarray:
+def _versions(schedule: PeerSchedule, number: np.ndarray) -> _Versions:
+    """Gives slots to versions: event e averages at time 3 e, publishes that at 3 e + 1, stores its step at 3 e + 2."""
+    nodes, events = schedule.num_nodes, schedule.node.size
+    of_node = np.argsort(schedule.node, kind="stable")
+    first = np.searchsorted(schedule.node[of_node], np.arange(nodes + 2))
+    event_of = lambda node, number: of_node[np.minimum(first[node] + number, events - 1)]
+    version, source = schedule.source_version.astype(np.int64), schedule.source
+    # An event that averages nothing leaves what was there: who reads its average reads the version before.
+    maker = event_of(source, np.maximum(version - 1, 0) // 2)
+    alone = np.bincount(schedule.event, minlength=events) == 1
+    version = np.where((version % 2 == 1) & alone[maker] & (source < nodes), version - 1, version)
+    maker = np.where(version > 0, event_of(source, np.maximum(version - 1, 0) // 2), -1)
+
+    # What is kept: initial parameters, what events average, what their steps make; the center's moves are both.
+    center, time = schedule.node == nodes, 3 * np.arange(events)
+    initial, averaged = np.arange(nodes + 1), nodes + 1 + np.arange(events)
+    stepped = np.where(center, averaged, averaged + events)
+    read = np.where(version == 0, initial[source], np.where(version % 2 == 1, averaged[maker], stepped[maker]))
+    before = event_of(schedule.node, np.maximum(number - 1, 0))
+    own = np.where(number == 0, initial[schedule.node], stepped[before])
+    counts = np.diff(first)
+    newest = np.where(counts == 0, initial, stepped[event_of(initial, np.maximum(counts - 1, 0))])
+
+    born = np.concatenate([np.full(nodes + 1, -1), time + 1, time + 2])
+    last_use = np.full(born.size, -2)
+    np.maximum.at(last_use, read, time[schedule.event])
+    np.maximum.at(last_use, own, time)
+    last_use[newest] = 3 * events
+    lives = last_use >= 0
+    lives[nodes] &= schedule.has_center
+    slot = np.zeros(born.size, np.int32)
+    slot[lives], num_slots = allocate(born[lives], last_use[lives])
+    slot[~lives] = num_slots
+    return _Versions(version, maker, slot[own], slot[stepped], slot[averaged], slot[read], num_slots)
+
+
+def _newest(schedule: PeerSchedule, versions: _Versions, events: list[int]) -> np.ndarray:
+    """int32[., N or N + 1]: the slot of everybody's parameters before each of these events."""
+    nodes = schedule.num_nodes
+    made = np.where(schedule.node == nodes, versions.publish, versions.store)
+    now = np.arange(nodes + schedule.has_center, dtype=np.int32)
+    found, begin = [], 0
+    for end in events:
+        now = now.copy()
+        now[schedule.node[begin:end]] = made[begin:end]  # of several, the last one stays
+        found.append(now)
+        begin = end
+    return np.array(found)
+
+
+def _needs(schedule: PeerSchedule, versions: _Versions, event: np.ndarray) -> np.ndarray:
     """int64[R]: the last row whose step makes a version that a row averages; -1 for none."""
     # Only even versions of nodes come from steps.
-    stepped = (slots.version % 2 == 0) & (slots.maker >= 0) & (schedule.source < schedule.num_nodes)
+    stepped = (versions.version % 2 == 0) & (versions.maker >= 0) & (schedule.source < schedule.num_nodes)
     needs = np.full(schedule.node.size, -1)
-    np.maximum.at(needs, schedule.event[stepped], np.searchsorted(event, slots.maker)[stepped])
+    np.maximum.at(needs, schedule.event[stepped], np.searchsorted(event, versions.maker)[stepped])
     return needs[event]

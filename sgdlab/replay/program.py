@@ -1,145 +1,184 @@
-"""A schedule lowered to a program for one compiled loop: parameter slots given out like registers, and waves."""
+"""What the lowered programs of servers and of peers share: rows, waves, pauses, and the sizes of a compiled replay."""
 
+import abc
 import dataclasses
 
+import jax
 import numpy as np
 
-from sgdlab.replay.block_program import BlockProgram, lower_blocks
-from sgdlab.replay.capacity import Capacity
-from sgdlab.replay.lowering import Waved, check_limits, cut_waves, num_lanes, power_of_two
-from sgdlab.replay.registers import assign
-from sgdlab.schedule import Schedule
+from sgdlab import arguments
+
+MOST_LANES_PER_GRADIENT = 1.5
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Program(Waved):
-    """Instructions for the gradients that enter an update, in order; arrays of length R, one entry a gradient.
+@dataclasses.dataclass(frozen=True)
+class Capacity:
+    """Sizes of the arrays of a compiled replay. Programs of one capacity share one compilation.
 
     Attributes:
-      gradient: int32[R], the gradient's row in the schedule.
-      worker: int32[R], who computed it.
-      load: int32[R], the slot that holds the version it was computed on.
-      store: int32[R], where it completes an update: the slot for the new version.
-      first: bool[R], it is the first gradient of its update.
-      last: bool[R], it completes its update.
-      delay: float64[R], its staleness + 1.
-      mean_delay: float64[R], the mean delay of its update's gradients.
-      count: int32[R], how many gradients its update has.
-      waves: int32[W + 1], where each wave begins, and R.
-      read: int32[R], the version it was computed on.
-      update: int32[R], the update it enters.
-      arrived: float64[R], seconds, when the server had it.
-      applied: float64[R], seconds, when its update was applied.
-      pauses: int32[P], numbers of gradients after which a runner may look at the parameters; the last one is R.
+      rows: gradients.
+      slots: versions of the parameters; the only memory that grows with the number of workers.
+      width: lanes, that is gradients of a wave that are computed at once.
+      workers: per-worker states to allocate, such as DANA's velocities.
+      kept: most gradients that wait at one time for the last of several blocks.
+      events: of peers, gradients and moves of the center.
+      edges: of peers, of all events.
+
+    Example:
+      >>> Capacity(rows=64, slots=4, width=2, workers=4) | Capacity(rows=32, slots=8, width=8, workers=4)
+      Capacity(rows=64, slots=8, width=2, workers=4, kept=0, events=0, edges=0)
+    """
+
+    rows: int
+    slots: int
+    width: int
+    workers: int = 1
+    kept: int = 0
+    events: int = 0
+    edges: int = 0
+
+    def __or__(self, other: "Capacity") -> "Capacity":
+        """The larger of every size but the width, which stays: lanes that others need would be wasted here."""
+        pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)
+        return dataclasses.replace(Capacity(*(max(pair) for pair in pairs)), width=self.width)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Program(abc.ABC):
+    """Instructions for R gradients, in order.
+
+    Attributes:
+      gradient: int32[R], the gradient's row in the schedule; of peers, its event.
+      worker: int32[R], who computes it.
+      waves: int32[W + 1], the rows at which waves begin, and R. The gradients of a wave can be computed at once.
+      uniform: whether all gradients of each wave are computed on one version of the parameters.
+      pauses: int32[P], numbers of gradients after which a runner may evaluate; the last one is R.
       every: gradients between two pauses, as asked for.
-      num_slots: slots that are used.
       num_workers: N of the schedule.
-      capacity: what a compiled replay must hold; at least what this program uses.
+      num_slots: slots that are used.
+      capacity: sizes of the compiled replay; at least what this program uses.
     """
 
     gradient: np.ndarray
     worker: np.ndarray
-    load: np.ndarray
-    store: np.ndarray
-    first: np.ndarray
-    last: np.ndarray
-    delay: np.ndarray
-    mean_delay: np.ndarray
-    count: np.ndarray
     waves: np.ndarray
-    read: np.ndarray
-    update: np.ndarray
-    arrived: np.ndarray
-    applied: np.ndarray
+    uniform: bool
     pauses: np.ndarray
     every: int | None
-    num_slots: int
     num_workers: int
+    num_slots: int
     capacity: Capacity
 
     @property
+    def num_rows(self) -> int:
+        """R: gradients to compute."""
+        return self.gradient.size
+
+    @property
+    @abc.abstractmethod
     def single(self) -> bool:
         """Whether every update has exactly one gradient."""
-        return bool(self.first.all())
 
+    @abc.abstractmethod
     def made(self, gradients: int) -> tuple[int, float]:
         """Updates made after so many gradients, and when the last of them was, in seconds."""
-        complete = np.flatnonzero(self.last[:gradients])
-        return (int(self.update[complete[-1]]) + 1, float(self.applied[complete[-1]])) if complete.size else (0, 0.0)
+
+    @abc.abstractmethod
+    def record(self) -> dict[str, np.ndarray]:
+        """What the schedule says of each gradient: the fields of `History` that no run is needed for."""
+
+    def mean_wave_length(self) -> float:
+        """Gradients per wave: how much of the work can be done at once."""
+        return self.num_rows / (self.waves.size - 1)
+
+    def lanes_per_gradient(self) -> float:
+        """Gradients that wave mode computes over those that are needed: what a wave leaves of its lanes is lost."""
+        return (self.waves.size - 1) * self.capacity.width / self.num_rows
 
 
-def lower(
-    schedule: Schedule, *, capacity: Capacity | None = None, every: int | None = None, width: int | None = None
-) -> Program | BlockProgram:
-    """Lowers a schedule to a program.
+def checked_limits(every: int | None, width: int | None) -> None:
+    """Raises a `ValueError` where `every` or `width` is not a whole number of at least 1."""
+    for name, value in (("every", every), ("width", width)):
+        if value is not None:
+            arguments.whole(name, value)
 
-    Only gradients that enter an update are kept. Slots are given out like registers: a version lives from the
-    gradient that completes it to the last one computed on it; so synchronous runs need one slot and asynchronous
-    ones at most N. A wave is a maximal run of gradients that read only versions made before it.
+
+def pauses_after(ends: np.ndarray, every: int | None) -> np.ndarray:
+    """Numbers of gradients after which to pause: the first of `ends` after each multiple of `every`, and the last one.
 
     Args:
-      schedule: of any number of blocks.
-      capacity: shapes to make room for at least; so that several programs share one compilation.
-      every: pause at the first complete update after each `every` gradients; of several blocks, at the gradient itself.
-        None: only at the end.
-      width: longest wave. None: no limit.
-
-    Returns:
-      A `Program` where the schedule has one block, else a `BlockProgram`; its capacity is rounded up to powers of two.
-
-    Raises:
-      ValueError: where no gradient enters an update, or `every` or `width` is below 1.
+      ends: int[.], ascending: numbers of gradients after which a pause is allowed.
+      every: gradients between two pauses. None: only at the end.
 
     Example:
-      >>> import numpy as np
-      >>> from sgdlab import protocols
-      >>> program = lower(protocols.asynchronous(np.array([[2.0, 3.0], [2.0, 3.0], [2.0, 3.0]])))
-      >>> program.load, program.store, program.waves
-      (array([0, 0, 1, 0], dtype=int32), array([1, 0, 0, 0], dtype=int32), array([0, 2, 3, 4], dtype=int32))
+      >>> pauses_after(np.array([2, 4, 5, 8]), 3)
+      array([4, 8], dtype=int32)
     """
-    check_limits(every, width)
-    if schedule.num_blocks > 1:
-        return lower_blocks(schedule, capacity=capacity, every=every, width=width)
-    gradient = np.flatnonzero(schedule.update[:, 0] >= 0).astype(np.int32)
-    if gradient.size == 0:
-        raise ValueError("schedule has no gradient that enters an update: there is nothing to replay")
-    read, update = schedule.read[gradient, 0], schedule.update[gradient, 0]
-    first = np.diff(update, prepend=-1) != 0
-    last = np.diff(update, append=-1) != 0
-    count = np.bincount(update)
-    delay = (update - read + 1).astype(np.float64)
-    mean_delay = np.bincount(update, weights=delay) / count
-    load, _, store, num_slots = assign(read, last, read, np.arange(read.size))
-    pauses = _pauses(last, every)
-    maker = np.concatenate([[-1], np.flatnonzero(last)])  # the row that makes each version
-    waves = cut_waves(maker[read], pauses, width)
-    lanes = num_lanes(waves, schedule.num_workers, width)
-    needed = Capacity(*(power_of_two(size) for size in (gradient.size, num_slots, lanes)))
-    return Program(
-        gradient=gradient,
-        worker=schedule.worker[gradient],
-        load=load,
-        store=store,
-        first=first,
-        last=last,
-        delay=delay,
-        mean_delay=mean_delay[update],
-        count=count[update].astype(np.int32),
-        waves=waves,
-        read=read,
-        update=update,
-        arrived=schedule.arrived[gradient, 0],
-        applied=schedule.applied[update, 0],
-        pauses=pauses,
-        every=every,
-        num_slots=num_slots,
-        num_workers=schedule.num_workers,
-        capacity=needed | capacity if capacity else needed,
-    )
-
-
-def _pauses(last: np.ndarray, every: int | None) -> np.ndarray:
-    """Numbers of gradients after which to pause: ends of updates."""
-    ends = np.flatnonzero(last) + 1
     wanted = np.arange(every, ends[-1], every) if every else np.empty(0, int)
     return np.unique([*ends[np.searchsorted(ends, wanted)], ends[-1]]).astype(np.int32)
+
+
+def cut_waves(needs: np.ndarray, pauses: np.ndarray, width: int) -> np.ndarray:
+    """Cuts the rows before the first one that needs a row of its own wave, at pauses, and where a wave is full.
+
+    Args:
+      needs: int[R], the last row that has to be done before each row's gradient is computed; -1 for none.
+      pauses: numbers of rows after which a wave must end.
+      width: longest wave.
+
+    Returns:
+      int32[W + 1], where each wave begins, and R.
+
+    Example:
+      >>> cut_waves(np.array([-1, -1, 0, 2]), np.array([4]), 8)
+      array([0, 2, 3, 4], dtype=int32)
+    """
+    ends = set(pauses.tolist())
+    starts, start = [0], 0
+    for row, needed in enumerate(needs.tolist()):
+        if row > start and (needed >= start or row in ends or row - start == width):
+            starts.append(row)
+            start = row
+    return np.array([*starts, needs.size], np.int32)
+
+
+def waves_and_width(
+    needs: np.ndarray, pauses: np.ndarray, num_workers: int, width: int | None
+) -> tuple[np.ndarray, int]:
+    """Waves, and the number of lanes that computes them.
+
+    Every wave is computed at one width, since a branch for each of several compiles each of them. Waves are therefore
+    cut at the widest power of two, up to the number of workers rounded up, that computes at most half as many gradients
+    again as are needed. Waves that are all of one length, such as synchronous ones, are computed at that length.
+
+    Args:
+      needs: int[R], as for `cut_waves`.
+      pauses: as for `cut_waves`.
+      num_workers: N.
+      width: the number of lanes. None: as above.
+
+    Example:
+      >>> waves_and_width(np.array([-1, -1, 0, 1, 2, 3]), np.array([6]), 4, None)
+      (array([0, 2, 4, 6], dtype=int32), 2)
+    """
+    lanes = width or power_of_two(num_workers)
+    whole = np.diff(cut_waves(needs, pauses, lanes))
+    if width is None and (whole == whole[0]).all():
+        lanes = int(whole[0])
+    waves = cut_waves(needs, pauses, lanes)
+    while width is None and lanes * (waves.size - 1) > MOST_LANES_PER_GRADIENT * needs.size:
+        lanes //= 2
+        waves = cut_waves(needs, pauses, lanes)
+    return waves, lanes
+
+
+def padded(array: np.ndarray, size: int, mode: str = "constant") -> np.ndarray:
+    """An array with `size` rows, in its dtype on the device; the rest is 0, or repeats the last row ("edge")."""
+    dtype = jax.dtypes.canonicalize_dtype(array.dtype)
+    pads = [(0, size - array.shape[0])] + [(0, 0)] * (array.ndim - 1)
+    return np.pad(array, pads, mode=mode).astype(dtype)
+
+
+def power_of_two(size: int) -> int:
+    """The smallest power of two that is no less."""
+    return 1 << (max(size, 1) - 1).bit_length()

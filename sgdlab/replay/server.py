@@ -7,12 +7,15 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from sgdlab.rules import accumulators
+
 Tree = Any
 
 
 class Parts(NamedTuple):
     """The functions of a run, as pytrees: their code is the program, their leaves are its data."""
 
+    init: Any
     receive: Any
     update: Any
     send: Any
@@ -44,15 +47,15 @@ class Instruction(NamedTuple):
     store: jax.Array  # where it does: the slot for the new version.
 
 
-def start_server(params: Tree, init: Any, parts: Parts, *, slots: int, single: bool) -> Server:
+def start_server(params: Tree, parts: Parts, *, slots: int, single: bool) -> Server:
     """The server before the first gradient: every slot holds what it sends at first."""
-    state = init(params)
+    state = parts.init(params)
     message = None
     if not single:
         number = jnp.zeros([], jnp.int32)
         receive = functools.partial(parts.receive, worker=number, delay=jnp.zeros([]), read_params=params)
         shape = jax.eval_shape(receive, params, state, params)
-        message = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
+        message = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, accumulators.wide_dtype(leaf)), shape)
     # Copies, since the loop takes over its carry's memory and the caller keeps the parameters.
     copied = jax.tree.map(jnp.copy, params)
     return Server(
@@ -60,7 +63,7 @@ def start_server(params: Tree, init: Any, parts: Parts, *, slots: int, single: b
         state=state,
         slots=jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (slots, *jnp.shape(leaf))), parts.send(params, state)),
         message=message,
-        average=jax.tree.map(jnp.copy, params) if parts.average_decay is not None else None,
+        average=jax.tree.map(jnp.copy, accumulators.wide(params)) if parts.average_decay is not None else None,
     )
 
 
@@ -75,12 +78,14 @@ def take(
     message = parts.receive(grads, server.state, server.params, worker=todo.worker, delay=todo.delay, read_params=read)
     if single:
         return _update(server, message, todo, parts, todo.worker, norms)
-    share = lambda total, leaf: jnp.where(todo.first, 0, total) + leaf / todo.count.astype(leaf.dtype)
+
+    def share(total: jax.Array, leaf: jax.Array) -> jax.Array:
+        return jnp.where(todo.first, 0, total) + leaf.astype(total.dtype) / todo.count.astype(total.dtype)
+
     server = server._replace(message=jax.tree.map(share, server.message, message))
-    zero = jnp.zeros([], optax.tree.dtype(server.params, "highest")) if norms else None
-    return jax.lax.cond(
-        todo.last, lambda s: _update(s, s.message, todo, parts, None, norms), lambda s: (s, zero), server
-    )
+    mean = accumulators.narrow(server.message, message)
+    zero = jnp.zeros([], norm_dtype(server.params)) if norms else None
+    return jax.lax.cond(todo.last, lambda s: _update(s, mean, todo, parts, None, norms), lambda s: (s, zero), server)
 
 
 def _update(
@@ -98,6 +103,22 @@ def _update(
     )
     average = server.average
     if average is not None:
-        average = optax.incremental_update(params, average, 1 - parts.average_decay)
-    step = optax.tree.norm(updates) if norms else None
+        average = accumulators.moving_average(average, params, parts.average_decay)
+    step = norm(updates) if norms else None
     return Server(params, state, slots, server.message, average), step
+
+
+def norm_dtype(tree: Tree) -> jnp.dtype:
+    """The dtype of norms of a tree."""
+    return jnp.promote_types(optax.tree.dtype(tree, "highest"), jnp.float32)
+
+
+def norm(tree: Tree) -> jax.Array:
+    """Euclidean norm of all entries together, in at least float32.
+
+    Example:
+      >>> norm({"a": jnp.array([3.0]), "b": jnp.array([[4.0]])})
+      Array(5., dtype=float32)
+    """
+    dtype = norm_dtype(tree)
+    return jnp.sqrt(sum(jnp.sum(jnp.square(leaf.astype(dtype))) for leaf in jax.tree.leaves(tree)))

@@ -33,6 +33,10 @@ class Layout:
         """Splits each array along its last axis that the devices divide (`lanes`: the first axis never)."""
         return self._constrained(tree, lambda shape: self._last_divisible(shape, 1 if lanes else 0))
 
+    def replicated(self, tree: Tree) -> Tree:
+        """Keeps whole arrays on every device."""
+        return self._constrained(tree, lambda shape: None)
+
     def by_lane(self, tree: Tree) -> Tree:
         """Splits each array along its first axis, the lanes of a wave."""
         return self._constrained(tree, lambda shape: 0)

@@ -4,7 +4,6 @@ import hypothesis.extra.numpy as hnp
 import jax.numpy as jnp
 import numpy as np
 import optax
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,9 +18,7 @@ RUNTIMES = SHAPES.flatmap(lambda s: hnp.arrays(np.float64, s, elements=st.intege
 @check
 @given(runtimes=RUNTIMES, kind=st.sampled_from(["pull", "push"]), period=st.integers(1, 3), include_self=st.booleans())
 def test_every_tick_finds_what_the_ticks_before_have_made(runtimes, kind, period, include_self):
-    schedule = protocols.gossip(
-        runtimes, kind=kind, period=period, include_self=include_self, instantaneous=True, seed=1
-    )
+    schedule = protocols.gossip(runtimes, kind=kind, period=period, include_self=include_self, clock="poisson", seed=1)
     ticks = sorted((time, node) for node, column in enumerate(np.cumsum(runtimes, axis=0).T) for time in column)
     rows = {node: np.cumsum(runtimes[:, node])[-1] for node in range(runtimes.shape[1])}
     first = min(rows, key=lambda node: (rows[node], node))
@@ -49,7 +46,7 @@ def test_every_tick_finds_what_the_ticks_before_have_made(runtimes, kind, period
 
 def test_replay_is_a_loop_of_ticks():
     runtimes = cluster.exponential(num_workers=4, num_gradients=12, seed=0)
-    schedule = protocols.gossip(runtimes, include_self=True, instantaneous=True, seed=3)
+    schedule = protocols.gossip(runtimes, include_self=True, clock="poisson", seed=3)
     grad_fn = lambda params, batch: (params - batch, {})
     nodes = np.zeros((4, 2))
     for event, node in enumerate(schedule.node.tolist()):
@@ -57,10 +54,5 @@ def test_replay_is_a_loop_of_ticks():
         averaged = schedule.weight[mine] @ nodes[schedule.source[mine]]
         nodes[node] = averaged - 0.3 * (averaged - event)
     for mode in ("event", "wave"):
-        result = replay.run_peers(schedule, optax.sgd(0.3), grad_fn, jnp.zeros(2), lambda g: g.astype(float), mode=mode)
+        result = replay.run(schedule, optax.sgd(0.3), grad_fn, jnp.zeros(2), lambda g: g.astype(float), mode=mode)
         np.testing.assert_allclose(result.nodes, nodes, rtol=1e-13)
-
-
-def test_rounds_are_refused():
-    with pytest.raises(ValueError, match="instantaneous=True must be left out"):
-        protocols.gossip(np.ones((2, 2)), synchronous=True, instantaneous=True, seed=0)

@@ -12,10 +12,10 @@ from replay_cases import assert_close, batches, network
 
 from sgdlab import PeerSchedule, cluster, protocols, rules
 from sgdlab.models import Batch
-from sgdlab.replay import PeerCapacity, Watch, lower_peers, run, run_peers
+from sgdlab.replay import Capacity, Watch, lower, run
 
 both_modes = pytest.mark.parametrize("mode", ["event", "wave"])
-in_rounds = pytest.mark.parametrize("synchronous", [False, True])
+in_rounds = pytest.mark.parametrize("clock", ["own", "rounds"])
 TX = optax.sgd(0.05, momentum=0.9, nesterov=True)
 NODES = 4
 RUNTIMES = np.random.default_rng(0).uniform(1, 3, (6, NODES))
@@ -50,39 +50,37 @@ def serial(numbers, *, tx=TX, start=None):
 
 
 def replayed(schedule, *, mode=None, tx=TX, batch_fn=batch_fn, **options):
-    return run_peers(schedule, tx, grad_fn, jnp.linspace(-1.0, 1.0, 5), batch_fn, mode=mode, **options)
+    return run(schedule, tx, grad_fn, jnp.linspace(-1.0, 1.0, 5), batch_fn, mode=mode, **options)
 
 
 @both_modes
 @in_rounds
 @pytest.mark.parametrize("kind", ["pull", "push"])
 @pytest.mark.parametrize("include_self", [False, True])
-def test_gossip_of_one_node_is_serial(kind, include_self, synchronous, mode):
-    schedule = protocols.gossip(
-        np.ones((20, 1)), kind=kind, include_self=include_self, synchronous=synchronous, period=2, seed=0
-    )
+def test_gossip_of_one_node_is_serial(kind, include_self, clock, mode):
+    schedule = protocols.gossip(np.ones((20, 1)), kind=kind, include_self=include_self, clock=clock, period=2, seed=0)
     assert schedule.event.size == 20
     assert_close(replayed(schedule, mode=mode).params, serial(range(20)), 1e-15)
 
 
 @both_modes
 @in_rounds
-def test_elastic_averaging_without_moves_is_independent_nodes(synchronous, mode):
-    schedule = protocols.elastic_averaging(RUNTIMES, beta=0.0, synchronous=synchronous, period=2)
+def test_elastic_averaging_without_moves_is_independent_nodes(clock, mode):
+    schedule = protocols.elastic_averaging(RUNTIMES, beta=0.0, clock=clock, period=2)
     result = replayed(schedule, mode=mode)
     for node in range(NODES):
-        assert_close(result.nodes[node], serial(np.flatnonzero(result.history.node == node)), 1e-15)
+        assert_close(result.nodes[node], serial(np.flatnonzero(result.history.worker == node)), 1e-15)
     assert_close(result.center, jnp.linspace(-1.0, 1.0, 5), 0.0)
 
 
 def test_longer_periods_than_the_run_are_independent_nodes():
     for schedule in (
         protocols.gossip(RUNTIMES, period=6, seed=0),
-        protocols.gossip(RUNTIMES, kind="push", period=6, synchronous=True, seed=0),
+        protocols.gossip(RUNTIMES, kind="push", period=6, clock="rounds", seed=0),
     ):
         result = replayed(schedule)
         for node in range(NODES):
-            assert_close(result.nodes[node], serial(np.flatnonzero(result.history.node == node)), 1e-15)
+            assert_close(result.nodes[node], serial(np.flatnonzero(result.history.worker == node)), 1e-15)
 
 
 def test_all_reduce_is_minibatch_sgd():
@@ -99,15 +97,15 @@ def test_all_reduce_is_minibatch_sgd():
 
 @both_modes
 @in_rounds
-def test_elastic_averaging_with_the_center_of_two_nodes_by_hand(synchronous, mode):
+def test_elastic_averaging_with_the_center_of_two_nodes_by_hand(clock, mode):
     """One gradient each, then one meeting; x = -eta g after the first step, and no gradient after that."""
-    schedule = protocols.elastic_averaging(np.array([[1.0, 2.0]] * 2), beta=0.25, synchronous=synchronous)
+    schedule = protocols.elastic_averaging(np.array([[1.0, 2.0]] * 2), beta=0.25, clock=clock)
     rates = rules.tabulated([1.0, 0.0])
     gradient = lambda params, batch: (-batch, {})
-    result = run_peers(
+    result = run(
         schedule, optax.sgd(rates), gradient, jnp.zeros([]), lambda g: jnp.asarray([8.0, 16.0, 0.0, 0.0])[g], mode=mode
     )
-    if synchronous:
+    if clock == "rounds":
         center = 0.25 * 8 + 0.25 * 16
         nodes = [0.75 * 8, 0.75 * 16]
     else:  # node 0 meets the center at 1; node 1 at 2 meets it moved, if it has rows to begin anew
@@ -123,10 +121,10 @@ def test_elastic_averaging_with_the_center_of_two_nodes_by_hand(synchronous, mod
 @both_modes
 @in_rounds
 @pytest.mark.parametrize("period", [1, 3])
-def test_elastic_averaging_keeps_the_sum_where_there_are_no_gradients(synchronous, period, mode):
+def test_elastic_averaging_keeps_the_sum_where_there_are_no_gradients(clock, period, mode):
     """Every node takes one step away from the others; from then on the sum of nodes and center stays."""
     runtimes = np.random.default_rng(0).uniform(1, 2, (10, NODES))
-    schedule = protocols.elastic_averaging(runtimes, synchronous=synchronous, period=period)
+    schedule = protocols.elastic_averaging(runtimes, clock=clock, period=period)
     rate = rules.tabulated([0.3, 0.0])
     watch = Watch(every=1, evaluate=lambda params, stats: {str(i): params[i] for i in range(5)})
     looks = replayed(schedule, tx=optax.sgd(rate), mode=mode, watch=watch).history.evaluations
@@ -135,7 +133,7 @@ def test_elastic_averaging_keeps_the_sum_where_there_are_no_gradients(synchronou
     assert len(looks) > all_began + 10
     column = lambda look: np.array([NODES * look[f"{i}"] + look[f"center_{i}"] for i in range(5)])
     # In rounds the center moves when all have met it.
-    sums = np.array([column(look) for look in looks[all_began :: NODES if synchronous else 1]])
+    sums = np.array([column(look) for look in looks[all_began :: NODES if clock == "rounds" else 1]])
     assert len(sums) > 5
     np.testing.assert_allclose(sums[1:], np.tile(sums[0], (len(sums) - 1, 1)), rtol=0, atol=1e-14 * np.abs(sums).max())
     before = NODES * looks[0]["0"] + looks[0]["center_0"]
@@ -154,28 +152,28 @@ def _given(params, batch):
     return batch + 0 * params, {"read": params}
 
 
-@pytest.mark.parametrize(("kind", "synchronous"), [("pull", True), ("push", True), ("pull", False)])
-def test_gossip_without_gradients_keeps_the_mean_in_expectation(kind, synchronous):
+@pytest.mark.parametrize(("kind", "clock"), [("pull", "rounds"), ("push", "rounds"), ("pull", "own")])
+def test_gossip_without_gradients_keeps_the_mean_in_expectation(kind, clock):
     """Every node takes one step, to a height of its own; from then on they only average.
 
     Over seeds, what they have in memory (what gradients are taken at) keeps its mean.
     """
     seeds, rows, rule = 150, 48, rules.asgd(learning_rate=rules.tabulated([1.0, 0.0]))
-    room = PeerCapacity(rows=64, events=64, edges=128, slots=16, width=4)
+    room = Capacity(rows=64, slots=16, width=4, events=64, edges=128)
     moved, spreads = [], []
     for seed in range(seeds):
         runtimes = cluster.exponential(num_workers=NODES, num_gradients=rows, seed=1000 + seed)
-        schedule = protocols.gossip(runtimes, kind=kind, synchronous=synchronous, num_gradients=rows, seed=seed)
+        schedule = protocols.gossip(runtimes, kind=kind, clock=clock, num_gradients=rows, seed=seed)
         pushed = jax.tree_util.Partial(_pushed_apart, jnp.asarray(schedule.node))
-        program = lower_peers(schedule, capacity=room)
-        reads = run_peers(program, rule, _given, jnp.zeros([]), pushed, mode="event").history.aux["read"]
+        program = lower(schedule, capacity=room)
+        reads = run(program, rule, _given, jnp.zeros([]), pushed, mode="event").history.aux["read"]
         memory, number, rows_of_memory = np.zeros(NODES), schedule.number(), []
         for event, node in enumerate(schedule.node):
             memory[node] = reads[event]
             rows_of_memory.append(memory.copy())
         ready = max(int(np.flatnonzero((schedule.node == node) & (number == 1))[0]) for node in range(NODES))
         # In rounds the first averaging of all is counted too: it begins with the heights themselves.
-        first = HEIGHTS if synchronous else rows_of_memory[ready]
+        first = HEIGHTS if clock == "rounds" else rows_of_memory[ready]
         then = rows_of_memory[ready + 8]
         moved.append(then.mean() - first.mean())
         spreads.append((then.std(), first.std()))
@@ -187,7 +185,7 @@ def test_gossip_without_gradients_keeps_the_mean_in_expectation(kind, synchronou
 
 
 def test_weights_of_a_push_add_up_over_senders_not_over_receivers():
-    schedule = protocols.gossip(np.ones((30, 5)), kind="push", synchronous=True, seed=0)
+    schedule = protocols.gossip(np.ones((30, 5)), kind="push", clock="rounds", seed=0)
     rows = np.bincount(schedule.event, weights=schedule.weight)
     np.testing.assert_allclose(rows, 1.0, rtol=1e-15)
     round_of = schedule.number()[schedule.event]
@@ -233,7 +231,7 @@ def renumbered(schedule: PeerSchedule, new: np.ndarray) -> tuple[PeerSchedule, n
     ],
 )
 def test_rounds_do_not_depend_on_the_numbers_of_nodes(make, mode):
-    schedule = make(RUNTIMES, synchronous=True)
+    schedule = make(RUNTIMES, clock="rounds")
     new = np.array([2, 0, 3, 1])
     other, old = renumbered(schedule, new)
     assert sorted(old) == list(range(RUNTIMES.size))

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sgdlab import PeerSchedule, protocols
-from sgdlab.replay import PeerCapacity, PeerProgram, lower_peers
+from sgdlab.replay import Capacity, PeerProgram, lower
 
 check = settings(derandomize=True, deadline=None, max_examples=120, database=None)
 LIMITS = st.one_of(st.none(), st.integers(1, 7))
@@ -24,15 +24,18 @@ def schedules(draw) -> PeerSchedule:
     shape = draw(st.tuples(st.integers(1, 9), st.integers(1, 6)))
     elements = draw(st.sampled_from([st.integers(1, 3).map(float), st.floats(0.1, 9.0)]))
     runtimes = draw(hnp.arrays(np.float64, shape, elements=elements, fill=st.nothing()))
-    options = {"period": draw(st.integers(1, 4)), "synchronous": draw(st.booleans())}
+    period = draw(st.integers(1, 4))
     if draw(st.sampled_from([False, False, True])):
-        return protocols.elastic_averaging(runtimes, **options)
-    if not options["synchronous"]:
-        options["instantaneous"] = draw(st.booleans())
+        return protocols.elastic_averaging(runtimes, clock=draw(st.sampled_from(["own", "rounds"])), period=period)
     return protocols.gossip(
-        runtimes, kind=draw(st.sampled_from(["pull", "push"])), include_self=draw(st.booleans()),
-        fresh=draw(st.booleans()), seed=draw(st.integers(0, 99)), **options,
-    )  # fmt: skip
+        runtimes,
+        kind=draw(st.sampled_from(["pull", "push"])),
+        clock=draw(st.sampled_from(["own", "rounds", "poisson"])),
+        period=period,
+        include_self=draw(st.booleans()),
+        fresh=draw(st.booleans()),
+        seed=draw(st.integers(0, 99)),
+    )
 
 
 def meaning(schedule: PeerSchedule):
@@ -63,7 +66,7 @@ class Machine:
         """The averaging of a row, and the moves of the center behind it."""
         program, schedule = self.program, self.schedule
         first, end = program.event[row], program.event[row + 1]
-        node = int(program.node[row])
+        node = int(program.worker[row])
         assert node == schedule.node[first]
         if row == 0:
             assert first == 0
@@ -83,7 +86,7 @@ class Machine:
     def step(self, row: int) -> None:
         event = self.program.event[row]
         assert self.program.store[row] < self.program.num_slots
-        self.slots[self.program.store[row]] = (int(self.program.node[row]), int(2 * self.number[event]) + 2)
+        self.slots[self.program.store[row]] = (int(self.program.worker[row]), int(2 * self.number[event]) + 2)
 
     def look(self, place: int) -> None:
         """Everybody's newest parameters are where they are said to be."""
@@ -110,7 +113,7 @@ def in_wave_order(schedule, program):
     machine = Machine(schedule, program)
     machine.look(0)
     for begin, end in zip(program.waves[:-1].tolist(), program.waves[1:].tolist(), strict=True):
-        nodes = program.node[begin:end]
+        nodes = program.worker[begin:end]
         assert np.unique(nodes).size == nodes.size  # one optimiser does not take two steps at once
         for row in range(begin, end):
             machine.average(row)
@@ -125,7 +128,7 @@ class TestSlots:
     @check
     @given(schedule=schedules(), every=LIMITS, width=LIMITS)
     def test_every_read_finds_what_was_meant(self, schedule, every, width):
-        program = lower_peers(schedule, every=every, width=width)
+        program = lower(schedule, every=every, width=width)
         in_event_order(schedule, program)
         in_wave_order(schedule, program)
 
@@ -133,7 +136,7 @@ class TestSlots:
         """The check can fail: what is kept elsewhere, or too short, is not found."""
         runtimes = np.random.default_rng(0).uniform(1, 4, (5, 4))
         for schedule in (protocols.gossip(runtimes, seed=0), protocols.elastic_averaging(runtimes)):
-            program = lower_peers(schedule)
+            program = lower(schedule)
             for name in ("store", "publish"):
                 for place, slot in enumerate(getattr(program, name)):
                     changed = getattr(program, name).copy()
@@ -161,7 +164,7 @@ class TestSlots:
             if version not in made:  # an average that somebody reads
                 made[version] = next(e for e, n in enumerate(number) if (schedule.node[e], 2 * n + 1) == version)
         alive = lambda event: sum(m <= event and (until.get(v, np.inf) > event or m == event) for v, m in made.items())
-        assert lower_peers(schedule).num_slots == max(alive(event) for event in range(-1, schedule.node.size))
+        assert lower(schedule).num_slots == max(alive(event) for event in range(-1, schedule.node.size))
 
 
 class TestWaves:
@@ -169,27 +172,28 @@ class TestWaves:
     @given(schedule=schedules(), every=LIMITS, width=LIMITS)
     def test_are_as_long_as_can_be(self, schedule, every, width):
         """A wave ends where the next gradient reads what a step inside it has made, or at a pause, or is full."""
-        program, means = lower_peers(schedule, every=every, width=width), meaning(schedule)
+        program, means = lower(schedule, every=every, width=width), meaning(schedule)
         starts = program.waves[:-1].tolist()
         assert (program.waves[0], program.waves[-1]) == (0, program.num_rows)
         number = schedule.number()
         row_of = {(int(schedule.node[e]), int(2 * number[e]) + 2): row for row, e in enumerate(program.event[:-1])}
         for begin, end in zip(starts, program.waves[1:].tolist(), strict=True):
-            assert width is None or end - begin <= width
+            limit = width or program.capacity.width
+            assert end - begin <= limit
             if end == program.num_rows:
                 continue
             edges = range(program.edges[program.event[end]], program.edges[program.event[end] + 1])
             read = [means(int(schedule.source[e]), int(schedule.source_version[e])) for e in edges]
             needed = max(row_of.get(version, -1) for version in read)
-            assert needed >= begin or end in program.pauses or end - begin == width
+            assert needed >= begin or end in program.pauses or end - begin == limit
 
     @pytest.mark.parametrize("kind", ["pull", "push"])
     def test_of_rounds_are_the_rounds(self, kind):
         runtimes = np.random.default_rng(0).uniform(1, 2, (6, 5))
-        program = lower_peers(protocols.gossip(runtimes, kind=kind, synchronous=True, seed=0))
+        program = lower(protocols.gossip(runtimes, kind=kind, clock="rounds", seed=0), width=8)
         np.testing.assert_array_equal(program.waves, np.arange(0, 31, 5))
         assert program.mean_wave_length() == 5
-        program = lower_peers(protocols.elastic_averaging(runtimes, synchronous=True))
+        program = lower(protocols.elastic_averaging(runtimes, clock="rounds"), width=8)
         np.testing.assert_array_equal(program.waves, np.arange(0, 31, 5))
 
 
@@ -197,10 +201,17 @@ class TestPrograms:
     @check
     @given(schedule=schedules(), every=LIMITS)
     def test_say_what_the_schedule_says(self, schedule, every):
-        program = lower_peers(schedule, every=every)
+        program = lower(schedule, every=every)
         ours = schedule.node < schedule.num_nodes
-        for name in ("node", "started", "finished"):
-            np.testing.assert_array_equal(getattr(program, name), getattr(schedule, name)[ours])
+        np.testing.assert_array_equal(program.gradient, np.flatnonzero(ours))
+        for name, values in {
+            "worker": schedule.node,
+            "finished": schedule.finished,
+            "number": schedule.number(),
+        }.items():
+            np.testing.assert_array_equal(getattr(program, name), values[ours])
+        assert program.single
+        assert not program.uniform
         rows = int(ours.sum())
         assert program.pauses.tolist() == sorted({*range(every or rows, rows, every or rows), rows})
         assert (program.num_nodes, program.has_center, program.fresh) == (
@@ -209,27 +220,29 @@ class TestPrograms:
         room = program.capacity
         for size, least in (
             (room.rows, rows), (room.events, ours.size), (room.edges, schedule.event.size),
-            (room.slots, program.num_slots), (room.width, int(np.diff(program.waves).max())),
+            (room.slots, program.num_slots), (room.workers, schedule.num_nodes),
         ):  # fmt: skip
-            assert size >= least
+            assert least <= size < 2 * least
             assert size & (size - 1) == 0
+        assert np.diff(program.waves).max() <= room.width <= room.workers
+        assert program.lanes_per_gradient() == room.width * (program.waves.size - 1) / rows <= 1.5
 
     def test_capacity_is_at_least_what_is_asked_for(self):
         schedule = protocols.gossip(np.ones((3, 4)), seed=0)
-        asked = PeerCapacity(64, 2, 128, 1, 16)
-        room = lower_peers(schedule, capacity=asked).capacity
-        assert room == lower_peers(schedule).capacity | asked
-        assert (room.rows, room.edges, room.width) == (64, 128, 16)
+        asked = Capacity(64, 2, 16, edges=128)
+        room = lower(schedule, capacity=asked, width=8).capacity
+        assert room == lower(schedule, width=8).capacity | asked
+        assert (room.rows, room.edges, room.width) == (64, 128, 8)
 
     @pytest.mark.parametrize("name", ["every", "width"])
     @pytest.mark.parametrize("value", [0, -3])
     def test_limits(self, name, value):
-        with pytest.raises(ValueError, match=f"{name}={value} must be at least 1"):
-            lower_peers(protocols.gossip(np.ones((3, 4)), seed=0), **{name: value})
+        with pytest.raises(ValueError, match=f"{name}={value} must be a whole number of at least 1"):
+            lower(protocols.gossip(np.ones((3, 4)), seed=0), **{name: value})
 
     def test_nothing_to_replay(self):
         with pytest.raises(ValueError, match="schedule has no gradient"):
-            lower_peers(PeerSchedule([], [], [], [], [], [], [], num_nodes=2))
+            lower(PeerSchedule([], [], [], [], [], [], [], num_nodes=2))
 
 
 def hand_made(rows, **options) -> PeerSchedule:
@@ -258,4 +271,4 @@ UNUSUAL = {
 @pytest.mark.parametrize("name", UNUSUAL)
 def test_schedules_that_no_protocol_makes_are_refused(name):
     with pytest.raises(ValueError, match=r"must average the node's newest|must not read the step"):
-        lower_peers(UNUSUAL[name])
+        lower(UNUSUAL[name])

@@ -35,7 +35,7 @@ PERIODS = st.integers(1, 4)
 NUMBERS = st.one_of(st.none(), st.integers(1, 60))
 SEEDS = st.integers(0, 2**32 - 1)
 check = settings(derandomize=True, deadline=None, max_examples=120, database=None)
-in_rounds = pytest.mark.parametrize("synchronous", [False, True])
+in_rounds = pytest.mark.parametrize("clock", ["own", "rounds"])
 
 
 def assert_schedule_is(schedule: PeerSchedule, expected: dict, num_nodes: int) -> None:
@@ -69,14 +69,14 @@ class TestGossip:
     @pytest.mark.parametrize("kind", ["pull", "push"])
     @check
     @given(runtimes=RUNTIMES, period=PERIODS, number=NUMBERS, include_self=st.booleans(), seed=SEEDS)
-    def test_equals_messages(self, kind, synchronous, runtimes, period, number, include_self, seed):
+    def test_equals_messages(self, kind, clock, runtimes, period, number, include_self, seed):
         make = functools.partial(
-            protocols.gossip, runtimes, kind=kind, period=period, synchronous=synchronous,
+            protocols.gossip, runtimes, kind=kind, period=period, clock=clock,
             include_self=include_self, num_gradients=number, seed=seed,
         )  # fmt: skip
         partners = partners_of(*runtimes.shape, include_self, seed)
         simulation = {"pull": Pull, "push": Push}[kind](
-            runtimes, partners, period=period, rounds=synchronous, num_gradients=number
+            runtimes, partners, period=period, rounds=clock == "rounds", num_gradients=number
         )
         schedule = assert_simulated(make, simulation)
         if schedule is not None:
@@ -88,8 +88,8 @@ class TestGossip:
     @pytest.mark.parametrize("kind", ["pull", "push"])
     @check
     @given(runtimes=RUNTIMES, period=PERIODS)
-    def test_equal_weights_of_oneself_and_others(self, kind, synchronous, runtimes, period):
-        schedule = protocols.gossip(runtimes, kind=kind, period=period, synchronous=synchronous, seed=0)
+    def test_equal_weights_of_oneself_and_others(self, kind, clock, runtimes, period):
+        schedule = protocols.gossip(runtimes, kind=kind, period=period, clock=clock, seed=0)
         number = schedule.number()
         for event, node in enumerate(schedule.node):
             edges = schedule.event == event
@@ -108,11 +108,11 @@ class TestGossip:
     @pytest.mark.parametrize("kind", ["pull", "push"])
     @check
     @given(runtimes=RUNTIMES, period=PERIODS, number=NUMBERS, include_self=st.booleans(), seed=SEEDS)
-    def test_instantaneous_equals_messages(self, kind, runtimes, period, number, include_self, seed):
+    def test_poisson_clocks_equal_messages(self, kind, runtimes, period, number, include_self, seed):
         """Nodes rest until their clocks tick; others find what the last tick has made, versions 2 k."""
         make = functools.partial(
             protocols.gossip, runtimes, kind=kind, period=period, include_self=include_self,
-            instantaneous=True, num_gradients=number, seed=seed,
+            clock="poisson", num_gradients=number, seed=seed,
         )  # fmt: skip
         partners = partners_of(*runtimes.shape, include_self, seed)
         simulation = {"pull": Pull, "push": Push}[kind](
@@ -121,10 +121,6 @@ class TestGossip:
         schedule = assert_simulated(make, simulation)
         if schedule is not None:
             assert (schedule.source_version % 2 == 0).all()
-
-    def test_rounds_are_instantaneous_already(self):
-        with pytest.raises(ValueError, match="instantaneous=True must be left out where synchronous=True"):
-            protocols.gossip(np.ones((2, 2)), synchronous=True, instantaneous=True, seed=0)
 
     def test_who_ticks_at_the_same_moment(self):
         """At 1, node 0 begins anew before node 1 does: 1 pulls what 0 has just averaged, 0 what 1 had before."""
@@ -143,11 +139,11 @@ class TestGossip:
 
     @in_rounds
     @pytest.mark.parametrize("include_self", [False, True])
-    def test_partners_are_uniform(self, synchronous, include_self):
+    def test_partners_are_uniform(self, clock, include_self):
         """Of 3000 pulls of each node, partners are within five standard deviations of even."""
         nodes, rounds = 4, 3001
         runtimes = cluster.exponential(num_workers=nodes, num_gradients=rounds, seed=3)
-        schedule = protocols.gossip(runtimes, synchronous=synchronous, include_self=include_self, seed=5)
+        schedule = protocols.gossip(runtimes, clock=clock, include_self=include_self, seed=5)
         node = schedule.node[schedule.event]
         others = schedule.source != node
         counts = np.zeros((nodes, nodes))
@@ -170,15 +166,15 @@ class TestElasticAveraging:
     @in_rounds
     @check
     @given(runtimes=RUNTIMES, period=PERIODS, number=NUMBERS, share=st.sampled_from([None, 0, 0.25, 0.5, 1]))
-    def test_equals_messages(self, synchronous, runtimes, period, number, share):
+    def test_equals_messages(self, clock, runtimes, period, number, share):
         nodes = runtimes.shape[1]
-        beta = None if share is None else share / nodes if synchronous else float(share)
+        beta = None if share is None else share / nodes if clock == "rounds" else float(share)
         make = functools.partial(
-            protocols.elastic_averaging, runtimes, period=period, beta=beta, synchronous=synchronous,
+            protocols.elastic_averaging, runtimes, period=period, beta=beta, clock=clock,
             num_gradients=number,
         )  # fmt: skip
         given_beta = 0.8 / nodes if beta is None else beta
-        simulation = Elastic(runtimes, given_beta, period=period, rounds=synchronous, num_gradients=number)
+        simulation = Elastic(runtimes, given_beta, period=period, rounds=clock == "rounds", num_gradients=number)
         schedule = assert_simulated(make, simulation)
         if schedule is not None:
             assert schedule.fresh
@@ -190,9 +186,9 @@ class TestElasticAveraging:
             protocols.elastic_averaging(np.ones((2, 4)), beta=beta)
 
     def test_beta_in_rounds_leaves_the_center_some_weight_of_its_own(self):
-        protocols.elastic_averaging(np.ones((2, 4)), beta=0.25, synchronous=True)
+        protocols.elastic_averaging(np.ones((2, 4)), beta=0.25, clock="rounds")
         with pytest.raises(ValueError, match=r"beta=0\.3 must be a finite number at least 0 and at most 0\.25"):
-            protocols.elastic_averaging(np.ones((2, 4)), beta=0.3, synchronous=True)
+            protocols.elastic_averaging(np.ones((2, 4)), beta=0.3, clock="rounds")
 
 
 def fields_of(schedule: PeerSchedule) -> dict:
@@ -225,7 +221,7 @@ class TestMatrices:
     def test_gossip_keeps_the_mean_in_expectation(self, kind, include_self, nodes):
         rounds = 2000
         schedule = protocols.gossip(
-            np.ones((rounds, nodes)), kind=kind, synchronous=True, include_self=include_self, seed=1
+            np.ones((rounds, nodes)), kind=kind, clock="rounds", include_self=include_self, seed=1
         )
         matrices = np.array([moves(schedule, number) for number in range(1, rounds)])
         np.testing.assert_allclose(matrices.sum(axis=2), 1.0, rtol=1e-15)  # rows
@@ -273,14 +269,15 @@ class TestMatrices:
 
     @in_rounds
     @pytest.mark.parametrize("period", [1, 3])
-    def test_elastic_averaging_keeps_the_sum(self, synchronous, period):
+    def test_elastic_averaging_keeps_the_sum(self, clock, period):
         """Each meeting, by itself, has columns that add up to 1."""
         runtimes = np.random.default_rng(0).uniform(1, 3, (10, 4))
-        schedule = protocols.elastic_averaging(runtimes, beta=0.2, synchronous=synchronous, period=period)
+        schedule = protocols.elastic_averaging(runtimes, beta=0.2, clock=clock, period=period)
         centers = np.flatnonzero(schedule.node == 4)
-        size = 4 if synchronous else 1
+        size = 4 if clock == "rounds" else 1
         assert (
-            centers.size == (runtimes.size - 4 if period == 1 and synchronous else centers.size) // size or period > 1
+            centers.size == (runtimes.size - 4 if period == 1 and clock == "rounds" else centers.size) // size
+            or period > 1
         )
         for center in centers:
             events = np.arange(center - size, center + 1)
@@ -309,10 +306,10 @@ def test_all_reduce_is_synchronous(runtimes):
 PROTOCOLS = {
     "gossip": functools.partial(protocols.gossip, seed=0),
     "gossip, push": functools.partial(protocols.gossip, kind="push", seed=0),
-    "gossip, rounds": functools.partial(protocols.gossip, synchronous=True, seed=0),
-    "gossip, instantaneous": functools.partial(protocols.gossip, instantaneous=True, seed=0),
+    "gossip, rounds": functools.partial(protocols.gossip, clock="rounds", seed=0),
+    "gossip, poisson": functools.partial(protocols.gossip, clock="poisson", seed=0),
     "elastic_averaging": protocols.elastic_averaging,
-    "elastic_averaging, rounds": functools.partial(protocols.elastic_averaging, synchronous=True),
+    "elastic_averaging, rounds": functools.partial(protocols.elastic_averaging, clock="rounds"),
 }
 
 
@@ -373,6 +370,14 @@ def test_kind(kind):
         protocols.gossip(np.ones((2, 2)), kind=kind, seed=0)
 
 
+@pytest.mark.parametrize("clock", ["instantaneous", "", None, True])
+def test_clock(clock):
+    with pytest.raises(ValueError, match=f"^clock={clock!r} must be one of own, rounds, poisson"):
+        protocols.gossip(np.ones((2, 2)), clock=clock)
+    with pytest.raises(ValueError, match=f"^clock={clock!r} must be one of own, rounds$"):
+        protocols.elastic_averaging(np.ones((2, 2)), clock=clock)
+
+
 @pytest.mark.parametrize("seed", [-1, 1.0, None, "0"])
 def test_seed(seed):
     with pytest.raises(ValueError, match=rf"seed={seed!r} must be a whole number of at least 0"):
@@ -381,7 +386,7 @@ def test_seed(seed):
 
 def test_shares_and_rounds_by_hand():
     """Node 0 takes 1 s, node 1 takes 3 s; in rounds of two gradients, both average at 6, 12 ..."""
-    schedule = protocols.elastic_averaging(np.array([[1.0, 3.0]] * 4), synchronous=True, period=2)
+    schedule = protocols.elastic_averaging(np.array([[1.0, 3.0]] * 4), clock="rounds", period=2)
     assert schedule.wall_clock() == 12
     np.testing.assert_array_equal(schedule.busy_share(), [4 / 12, 1])
     mixes = np.bincount(schedule.event) > 1

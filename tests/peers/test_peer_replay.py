@@ -1,4 +1,4 @@
-"""`run_peers` is a loop that keeps every version of everybody's parameters, in both modes, for every schedule of peers.
+"""`run` of peers is a loop that keeps every version of everybody's parameters, in both modes, for every schedule.
 
 Further: each node has an optimiser, statistics and a count of steps of its own; looks; errors name the argument; a
 second run of the same shape compiles nothing.
@@ -16,17 +16,17 @@ from naive_peers import Replayed
 from replay_cases import assert_close, batches, network
 
 from sgdlab import cluster, protocols, rules
-from sgdlab.replay import PeerCapacity, Watch, lower_peers, run_peers
+from sgdlab.replay import Capacity, Watch, check_rule, lower, run
 
 NODES = 4
-ROOM = PeerCapacity(rows=32, events=64, edges=128, slots=16, width=4)
+ROOM = Capacity(rows=32, slots=16, width=NODES, events=64, edges=128)
 RUNTIMES = np.random.default_rng(0).uniform(1, 3, (6, NODES))
 UNEVEN = RUNTIMES * np.array([0.4, 1.0, 1.0, 2.0])  # some nodes make many more steps than others
 both_modes = pytest.mark.parametrize("mode", ["event", "wave"])
 
 SCHEDULES = {
-    f"{name}{', rounds' if synchronous else ''}{f', period {period}' if period > 1 else ''}": functools.partial(
-        protocol, RUNTIMES, synchronous=synchronous, period=period, **options
+    f"{name}{', rounds' if clock == 'rounds' else ''}{f', period {period}' if period > 1 else ''}": functools.partial(
+        protocol, RUNTIMES, clock=clock, period=period, **options
     )
     for name, protocol, options in (
         ("pull", protocols.gossip, {"seed": 1}),
@@ -35,12 +35,12 @@ SCHEDULES = {
         ("push, not fresh", protocols.gossip, {"kind": "push", "fresh": False, "seed": 3}),
         ("elastic", protocols.elastic_averaging, {}),
     )
-    for synchronous in (False, True)
+    for clock in ("own", "rounds")
     for period in (1, 3)
 } | {
     "ties": lambda: protocols.gossip(np.ones((5, NODES)), seed=2),
-    "pull, instantaneous": lambda: protocols.gossip(RUNTIMES, instantaneous=True, seed=4),
-    "push, instantaneous": lambda: protocols.gossip(RUNTIMES, kind="push", instantaneous=True, period=2, seed=4),
+    "pull, poisson": lambda: protocols.gossip(RUNTIMES, clock="poisson", seed=4),
+    "push, poisson": lambda: protocols.gossip(RUNTIMES, kind="push", clock="poisson", period=2, seed=4),
 }
 OPTIMIZERS = {
     "sgd": optax.sgd(0.05),
@@ -55,8 +55,8 @@ OPTIMIZERS = {
 
 def assert_replayed(schedule, optimizer, net, mode, *, tolerance=1e-12, **options):
     expected = Replayed(schedule, optimizer, net.grad_fn, net.params, batches(), **options)
-    program = lower_peers(schedule, capacity=ROOM)
-    result = run_peers(program, optimizer, net.grad_fn, net.params, batches(), mode=mode, **options)
+    program = lower(schedule, capacity=ROOM, width=NODES)
+    result = run(program, optimizer, net.grad_fn, net.params, batches(), mode=mode, **options)
     nodes, center, stats = expected.after(len(expected.order))
     close = functools.partial(assert_close, tolerance=tolerance)
     close(result.nodes, expected.stacked(nodes))
@@ -69,10 +69,19 @@ def assert_replayed(schedule, optimizer, net, mode, *, tolerance=1e-12, **option
     if stats[0] is not None:
         close(result.stats, jax.tree.map(lambda *leaves: sum(leaves) / len(leaves), *stats))
     assert not np.allclose(*(jax.tree.leaves(tree)[0] for tree in nodes[:2]))
-    np.testing.assert_array_equal(result.history.node, expected.order)
+    np.testing.assert_array_equal(result.history.worker, expected.order)
     ours = schedule.node < schedule.num_nodes
-    for name in ("node", "started", "finished"):
-        np.testing.assert_array_equal(getattr(result.history, name), getattr(schedule, name)[ours])
+    by_hand = {
+        "gradient": np.flatnonzero(ours),
+        "worker": schedule.node[ours],
+        "update": schedule.number()[ours],
+        "delay": np.ones(len(expected.order)),
+        "arrived": schedule.finished[ours],
+        "applied": schedule.finished[ours],
+    }
+    for name, values in by_hand.items():
+        np.testing.assert_array_equal(getattr(result.history, name), values, err_msg=name)
+    assert (result.average, result.average_stats, result.history.distance, result.history.norm) == (None,) * 4
     losses = np.array([aux["loss"] for aux in expected.aux])
     np.testing.assert_allclose(result.history.aux["loss"], losses, rtol=tolerance)
 
@@ -115,9 +124,7 @@ def test_a_schedule_of_rates_counts_the_steps_of_the_node(mode):
     assert np.unique(steps).size > 2
     rates = 1.0 / (1 + np.arange(8))
     for optimizer in (optax.sgd(rules.tabulated(rates)), rules.asgd(learning_rate=rules.tabulated(rates))):
-        result = run_peers(
-            schedule, optimizer, lambda p, b: (jnp.ones_like(p), {}), jnp.zeros([]), lambda g: g, mode=mode
-        )
+        result = run(schedule, optimizer, lambda p, b: (jnp.ones_like(p), {}), jnp.zeros([]), lambda g: g, mode=mode)
         np.testing.assert_allclose(result.nodes, [-rates[:count].sum() for count in steps], rtol=1e-14)
 
 
@@ -147,7 +154,7 @@ SGD = rules.asgd(learning_rate=0.25, momentum=0.5)
 
 
 def small(schedule, *, optimizer=SGD, params=None, **options):
-    return run_peers(schedule, optimizer, parabola, jnp.ones(3) if params is None else params, target, **options)
+    return run(schedule, optimizer, parabola, jnp.ones(3) if params is None else params, target, **options)
 
 
 class TestWatch:
@@ -238,10 +245,10 @@ class TestErrors:
             small(SCHEDULES["pull"](), watch=watch)
 
     def test_looks_of_a_lowered_program(self):
-        program = lower_peers(SCHEDULES["pull"](), every=4)
+        program = lower(SCHEDULES["pull"](), every=4)
         small(program, watch=Watch(every=4, evaluate=look))
         small(program, watch=Watch(evaluate=look))
-        with pytest.raises(ValueError, match="every=5 comes too late for a program lowered with every=4"):
+        with pytest.raises(ValueError, match="every=5 differs from the every=4 that the program was lowered with"):
             small(program, watch=Watch(every=5, evaluate=look))
 
     @pytest.mark.parametrize(
@@ -257,6 +264,16 @@ class TestErrors:
         dana = rules.dana(learning_rate=0.1, num_workers=NODES - 1)
         with pytest.raises(ValueError, match="num_workers=3 workers of a server"):
             small(SCHEDULES["pull"](), optimizer=dana)
+        for schedule in (SCHEDULES["pull"](), lower(SCHEDULES["pull"]())):
+            check_rule(schedule, SGD)
+            check_rule(schedule, optax.adam(0.1))
+            with pytest.raises(ValueError, match="num_workers=8 workers of a server"):
+                check_rule(schedule, rules.dana(learning_rate=0.1, num_workers=8))
+
+    def test_mesh(self):
+        mesh = jax.make_mesh((2,), ("lane",), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:2])
+        with pytest.raises(ValueError, match="mesh must be left out"):
+            small(SCHEDULES["pull"](), mesh=mesh)
 
 
 def test_compilations_are_seen():
@@ -267,7 +284,7 @@ def test_compilations_are_seen():
 
 MAKERS = {
     "pull": lambda times, seed: protocols.gossip(times, seed=seed),
-    "push, rounds": lambda times, seed: protocols.gossip(times, kind="push", synchronous=True, seed=seed),
+    "push, rounds": lambda times, seed: protocols.gossip(times, kind="push", clock="rounds", seed=seed),
     "elastic": lambda times, seed: protocols.elastic_averaging(times, beta=0.1 + seed / 10),
 }
 
@@ -276,8 +293,8 @@ MAKERS = {
 @pytest.mark.parametrize("name", MAKERS)
 def test_another_seed_and_another_rate_compile_nothing(name, mode):
     draw = lambda seed: cluster.exponential(num_workers=NODES, num_gradients=8, seed=seed)
-    room = PeerCapacity(rows=64, events=128, edges=256, slots=32, width=8)
-    first, second = (lower_peers(MAKERS[name](draw(seed), seed), capacity=room, every=4) for seed in (0, 1))
+    room = Capacity(rows=64, slots=32, width=2, workers=NODES, events=128, edges=256)
+    first, second = (lower(MAKERS[name](draw(seed), seed), capacity=room, every=4, width=2) for seed in (0, 1))
     assert first.capacity == second.capacity == room
     assert (first.waves.size, first.num_slots) != (second.waves.size, second.num_slots) or name != "pull"
     watch = Watch(evaluate=look)

@@ -26,7 +26,7 @@ class Blocks:
     Args:
       schedule: of S blocks.
       server: (dict of one vector) -> a server of `tests/rules/naive.py`.
-      gradient: (flat parameters, row) -> (flat gradient, aux).
+      gradient: (flat parameters, number among the used gradients) -> (flat gradient, aux).
       start: flat parameters.
       sizes: how many of them each block has.
       decay: of the Polyak average.
@@ -60,7 +60,8 @@ class Blocks:
         """The gradient in a row of the schedule, whole."""
         if row not in self.gradients:
             read = [self.made(s, v).sent[v] for s, v in enumerate(self.schedule.read[row])]
-            self.gradients[row], self.aux[row] = self.gradient_of(np.concatenate(read), int(row))
+            number = int(np.searchsorted(self.used, row))
+            self.gradients[row], self.aux[row] = self.gradient_of(np.concatenate(read), number)
         return self.gradients[row]
 
     def block(self, s, version):

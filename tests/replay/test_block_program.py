@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from replay_cases import any_blocks, block_schedules, layers, opposite, seeded
 
 from sgdlab import DROPPED, Schedule
-from sgdlab.replay import BlockProgram, Capacity, lower
+from sgdlab.replay import Capacity, ServerProgram, lower
 
 check = settings(derandomize=True, deadline=None, max_examples=120, database=None)
 LIMITS = st.one_of(st.none(), st.integers(1, 7))
@@ -28,7 +28,7 @@ def uses_of(schedule: Schedule, block: int) -> list[int]:
 
 
 class Walk:
-    """What is found by executing a program.
+    """What is found by executing a program: in event order, or in wave order, in which a wave loads before it is used.
 
     Attributes:
       loaded: [R, S], the version of each block that a gradient was computed on.
@@ -37,13 +37,12 @@ class Walk:
       made: [R + 1, S], versions that there were before each gradient of event order (wave order: before its wave).
     """
 
-    def __init__(self, program: BlockProgram, *, by_wave: bool):
-        rows, blocks, room = program.num_rows, program.num_blocks, program.capacity.kept
-        place, size = program.kept(by_wave=by_wave)
-        room += program.capacity.width if by_wave else 0
-        assert size <= room
-        assert place.max() < size
-        self.slots, self.places = np.zeros((program.capacity.slots, blocks), int), np.full(room, NOTHING)
+    def __init__(self, program: ServerProgram, *, by_wave: bool):
+        rows, blocks = program.num_rows, program.num_blocks
+        if not program.aligned:
+            assert program.kept.max() < program.capacity.kept
+        self.slots = np.zeros((program.capacity.slots, blocks), int)
+        self.places = np.full(program.kept.max() + 1, NOTHING)
         self.loaded, self.made = np.zeros((rows, blocks), int), np.zeros((rows + 1, blocks), int)
         self.reloaded, self.taken = (np.full(program.row.shape, NOTHING) for _ in range(2))
         versions = np.zeros(blocks, int)
@@ -53,18 +52,18 @@ class Walk:
                 self.made[row] = versions
                 self.loaded[row] = self.slots[program.load[row], range(blocks)]
             for row in range(begin, end):
-                self.places[place[row]] = row
-            for block in range(blocks):
-                for use in range(program.ends[begin, block], program.ends[end, block]):
-                    self.taken[use, block] = self.places[place[program.row[use, block]]]
-                    self.reloaded[use, block] = self.slots[program.reload[use, block], block]
-                    if program.last[use, block]:
-                        versions[block] += 1
-                        self.slots[program.store[use, block], block] = versions[block]
+                self.places[program.kept[row]] = row
+                for block in range(blocks):
+                    for use in range(program.ends[row, block], program.ends[row + 1, block]):
+                        self.taken[use, block] = self.places[program.kept[program.row[use, block]]]
+                        self.reloaded[use, block] = self.slots[program.reload[use, block], block]
+                        if program.last[use, block]:
+                            versions[block] += 1
+                            self.slots[program.store[use, block], block] = versions[block]
         self.made[rows] = versions
 
 
-def assert_right(program: BlockProgram, schedule: Schedule, *, by_wave: bool) -> None:
+def assert_right(program: ServerProgram, schedule: Schedule, *, by_wave: bool) -> None:
     walk = Walk(program, by_wave=by_wave)
     np.testing.assert_array_equal(walk.loaded, schedule.read[program.gradient])
     for block in range(schedule.num_blocks):
@@ -80,12 +79,12 @@ def assert_right(program: BlockProgram, schedule: Schedule, *, by_wave: bool) ->
 @pytest.mark.parametrize("by_wave", [False, True])
 def test_every_reader_finds_its_version_and_every_use_its_gradient(by_wave, case, every, width):
     program = lower(case[1], every=every, width=width)
-    assert isinstance(program, BlockProgram)
+    assert isinstance(program, ServerProgram)
     assert_right(program, case[1], by_wave=by_wave)
 
 
 @pytest.mark.parametrize("by_wave", [False, True])
-@pytest.mark.parametrize("name", ["load", "reload", "store", "row", "ends"])
+@pytest.mark.parametrize("name", ["load", "reload", "store", "row", "ends", "kept"])
 def test_corruption_is_noticed(name, by_wave):
     """The check can fail: one number that is off by one, in a place that matters, is noticed."""
     schedule = opposite(12, 2, seed=1)
@@ -95,7 +94,8 @@ def test_corruption_is_noticed(name, by_wave):
     noticed = 0
     for place in np.ndindex(array.shape):
         slip = array.copy()
-        slip[place] = (slip[place] + 1) % (len(array) if name in ("row", "ends") else program.capacity.slots)
+        sizes = {"row": len(array), "ends": len(array), "kept": program.capacity.kept}
+        slip[place] = (slip[place] + 1) % sizes.get(name, program.capacity.slots)
         try:
             assert_right(dataclasses.replace(program, **{name: slip}), schedule, by_wave=by_wave)
         except (AssertionError, IndexError):
@@ -185,7 +185,8 @@ class TestWaves:
         assert program.waves[0] == 0
         assert program.waves[-1] == program.num_rows
         assert (np.diff(program.waves) >= 1).all()
-        assert width is None or np.diff(program.waves).max() <= width
+        limit = width or program.capacity.width
+        assert np.diff(program.waves).max() <= limit
         assert program.mean_wave_length() == program.num_rows / (len(program.waves) - 1)
         # By event order, there is before a gradient what it needs; in a wave it has to be there before the wave.
         made = Walk(program, by_wave=False).made
@@ -193,7 +194,7 @@ class TestWaves:
             assert (program.read[begin:end] <= made[begin]).all()
             if end < program.num_rows:
                 needs_this_wave = (program.read[end] > made[begin]).any()
-                assert needs_this_wave or end in program.pauses or end - begin == width
+                assert needs_this_wave or end in program.pauses or end - begin == limit
         assert set(program.pauses[:-1].tolist()) <= set(program.waves.tolist())
 
     @check
@@ -201,7 +202,10 @@ class TestWaves:
     def test_pauses(self, case, every):
         program = lower(case[1], every=every)
         rows = program.num_rows
-        assert program.pauses.tolist() == [*(range(every, rows, every) if every else ()), rows]
+        # Where blocks use all gradients in one order, at the first end of an update of every block.
+        ends = [row + 1 for row in range(rows) if not program.aligned or program.last[row].all()]
+        wanted = [*(range(every, rows, every) if every else ()), rows]
+        assert program.pauses.tolist() == sorted({min(end for end in ends if end >= number) for number in wanted})
         assert program.every == every
 
 
@@ -217,32 +221,44 @@ class TestKept:
                 there = int(np.flatnonzero(program.ends[1:, block] > use)[0])
                 last_use[program.row[use, block]] = max(last_use[program.row[use, block]], there)
         needed = [sum(last_use[: row + 1] >= row) for row in range(program.num_rows)]
-        assert program.kept(by_wave=False)[1] == max(needed)
+        assert program.kept.max() + 1 == max(needed)
         if program.aligned:
             assert max(needed) == 1
 
     def test_opposite_orders_keep_all_between(self):
         program = lower(opposite(12, 2, size=4))
-        assert program.kept(by_wave=False)[1] == 4
+        assert program.kept.max() + 1 == 4
         assert not program.aligned
 
 
 class TestCapacity:
     @check
-    @given(case=block_schedules(), width=LIMITS)
-    def test_is_rounded_up_to_powers_of_two(self, case, width):
-        program = lower(case[1], width=width)
-        workers = case[1].num_workers
-        lanes = max(np.diff(program.waves).max(), min(workers, width or workers))
-        slots = max(program.load.max(), program.reload.max(), program.store.max()) + 1
-        needed = program.num_rows, slots, lanes, program.kept(by_wave=False)[1]
-        for size, least in zip(dataclasses.astuple(program.capacity), needed, strict=True):
+    @given(case=block_schedules())
+    def test_is_rounded_up_to_powers_of_two(self, case):
+        program = lower(case[1])
+        room, slots = program.capacity, max(program.load.max(), program.reload.max(), program.store.max()) + 1
+        assert slots == program.num_slots
+        needed = [(room.rows, program.num_rows), (room.slots, slots), (room.workers, case[1].num_workers)]
+        if program.aligned:
+            assert room.kept == 0
+        else:
+            needed.append((room.kept, program.kept.max() + 1))
+        for size, least in needed:
             assert size & (size - 1) == 0
             assert least <= size < 2 * least
 
     def test_makes_room_for_others(self):
         small, large = (any_blocks(seeded(0), size, 4, 3) for size in (6, 40))
-        roomy = lower(large).capacity
-        assert lower(small).capacity != roomy
-        assert lower(small, capacity=roomy).capacity == roomy
-        assert lower(small, capacity=Capacity(1, 1, 1, 64)).capacity.kept == 64
+        roomy = lower(large, width=2).capacity
+        assert lower(small, width=2).capacity != roomy
+        assert lower(small, width=2, capacity=roomy).capacity == roomy
+        assert lower(small, capacity=Capacity(1, 1, 1, kept=64)).capacity.kept == 64
+
+
+class TestUniform:
+    @check
+    @given(case=block_schedules(), width=LIMITS)
+    def test_is_where_every_wave_reads_one_version_of_each_block(self, case, width):
+        program = lower(case[1], width=width)
+        parts = np.split(program.read, program.waves[1:-1])
+        assert program.uniform == all((part == part[0]).all() for part in parts)

@@ -24,7 +24,7 @@ from replay_cases import (
 )
 
 from sgdlab import protocols, rules
-from sgdlab.replay import Capacity, Result, Watch, block_engine, engine, lower, run
+from sgdlab.replay import Capacity, Result, Watch, lower, run, server_engine
 
 WORKERS = 5
 RULES = {
@@ -36,8 +36,9 @@ RULES = {
     "gap_aware": lambda: rules.gap_aware(learning_rate=0.02),
 }
 # One compilation for all schedules of several gradients an update.
-ROOM = Capacity(rows=256, slots=8, width=8)
-BLOCK_ROOM = Capacity(rows=128, slots=32, width=16, kept=16)
+WIDTH = 4
+ROOM = Capacity(rows=256, slots=8, width=WIDTH)
+BLOCK_ROOM = Capacity(rows=128, slots=32, width=WIDTH, kept=16)
 SEVERAL_BLOCKS = {
     "anything": lambda: any_blocks(seeded(0), 60, WORKERS, 3),
     "opposite": lambda: opposite(60, 3),
@@ -51,8 +52,8 @@ def replayed(name: str, rule: str, schedule, **options) -> Result:
     net = network(name)
     watch = Watch(every=50, evaluate=functools.partial(net.evaluate, batch=examples(1)), average_decay=0.95, norms=True)
     room = ROOM if schedule.num_blocks == 1 else BLOCK_ROOM
-    program = lower(schedule, every=watch.every, capacity=room)
-    assert schedule.num_blocks == 1 or program.capacity == room
+    program = lower(schedule, every=watch.every, capacity=room, width=WIDTH)
+    assert schedule.num_blocks == 1 or (program.capacity.rows, program.capacity.slots) == (room.rows, room.slots)
     assert program.mean_wave_length() > 1.5  # else there is nothing to compare
     return run(
         program,
@@ -73,8 +74,9 @@ def assert_same(left: Result, right: Result, tolerance: float, *, looks: int = 3
         "state": result.state,
         "stats": result.stats,
         "average": result.average,
+        "average_stats": result.average_stats,
         "aux": result.history.aux,
-        **{name: np.nan_to_num(getattr(result.history, name)) for name in ("distance", "step")},
+        **{name: np.nan_to_num(getattr(result.history, name)) for name in ("distance", "step", "norm")},
         "evaluations": {
             f"{look}": {name: np.float64(value) for name, value in values.items()}
             for look, values in enumerate(result.history.evaluations)
@@ -91,22 +93,17 @@ def assert_same(left: Result, right: Result, tolerance: float, *, looks: int = 3
 def same_rounding(monkeypatch):
     """XLA's YNN fusions round a product by what it is fused with; without them both modes round alike."""
     calls = []
+    advance = jax.jit(
+        server_engine.advance.__wrapped__,
+        static_argnames=("mode",),
+        compiler_options={"xla_cpu_experimental_ynn_fusion_type": ""},
+    )
 
-    def replace(module):
-        advance = jax.jit(
-            module.advance.__wrapped__,
-            static_argnames=("mode",),
-            compiler_options={"xla_cpu_experimental_ynn_fusion_type": ""},
-        )
+    def counted(*args, mode):
+        calls.append(mode.width > 0)
+        return advance(*args, mode=mode)
 
-        def counted(*args, mode):
-            calls.append(mode.width > 0)
-            return advance(*args, mode=mode)
-
-        monkeypatch.setattr(module, "advance", counted)
-
-    replace(engine)
-    replace(block_engine)
+    monkeypatch.setattr(server_engine, "advance", counted)
     return calls
 
 
@@ -164,7 +161,9 @@ def test_gap_aware():
 
 def test_updates_of_several_gradients():
     runtimes = np.random.default_rng(0).uniform(1, 4, (40, WORKERS))
-    for schedule in (softsync(120), with_backups(40), protocols.synchronous(runtimes)):
+    uniform = with_backups(40), protocols.synchronous(runtimes)
+    assert all(lower(schedule, every=50, width=WIDTH).uniform for schedule in uniform)
+    for schedule in (softsync(120), *uniform):
         event, wave = (replayed("mlp", "staleness_aware", schedule, mode=mode) for mode in ("event", "wave"))
         assert (event.history.distance.max() > 0) == (schedule.staleness().max() > 0)
         assert_same(wave, event, 1e-12)

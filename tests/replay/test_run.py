@@ -15,9 +15,9 @@ from replay_cases import assert_close, batches, examples, heterogeneous, network
 
 from sgdlab import Schedule, protocols, rules
 from sgdlab.models import Batch
-from sgdlab.replay import Capacity, Result, Watch, engine, lower, run
+from sgdlab.replay import Capacity, Result, Watch, check_rule, lower, run, server_engine
 
-ROOM = Capacity(rows=128, slots=8, width=8)
+ROOM = Capacity(rows=128, slots=8, width=8, workers=8)
 
 
 def naive(schedule, rule, grad_fn, params, batch_fn, *, stats=None, fold=None, decay=0.5) -> dict:
@@ -25,14 +25,16 @@ def naive(schedule, rule, grad_fn, params, batch_fn, *, stats=None, fold=None, d
     state = rule.init(params)
     grad_fn, receive, apply = jax.jit(grad_fn), jax.jit(rule.receive), jax.jit(rule.update)
     server, averages, sent, inbox, losses, distances = [params], [params], [rule.send(params, state)], [], [], []
+    average_stats, norms = [stats], []
     single = schedule.used().sum() == schedule.num_updates
-    for row in np.flatnonzero(schedule.update[:, 0] >= 0):
+    for number, row in enumerate(np.flatnonzero(schedule.update[:, 0] >= 0)):
         version, update = int(schedule.read[row, 0]), int(schedule.update[row, 0])
         worker, delay = int(schedule.worker[row]), update - version + 1
-        grads, aux = grad_fn(sent[version], batch_fn(row))
+        grads, aux = grad_fn(sent[version], batch_fn(number))
         message = receive(grads, state, params, worker=worker, delay=delay, read_params=sent[version])
         inbox.append((message, delay))
         losses.append(aux["loss"])
+        norms.append(np.sqrt(sum(float(np.sum(np.square(leaf))) for leaf in jax.tree.leaves(grads))))
         distances.append(optax.tree.norm(optax.tree.sub(params, sent[version])))
         stats = fold(stats, aux) if fold else None
         if len(inbox) < (schedule.update == update).sum():
@@ -43,8 +45,12 @@ def naive(schedule, rule, grad_fn, params, batch_fn, *, stats=None, fold=None, d
         params, inbox = optax.apply_updates(params, updates), []
         server.append(params)
         sent.append(rule.send(params, state))
-        averages.append(jax.tree.map(lambda a, p: decay * a + (1 - decay) * p, averages[-1], params))
-    return {"versions": server, "averages": averages, "state": state, "stats": stats, "loss": losses, "gap": distances}
+        for kept, values in ((averages, params), (average_stats, stats)):
+            kept.append(jax.tree.map(lambda a, p: decay * a + (1 - decay) * p, kept[-1], values))
+    return {
+        "versions": server, "averages": averages, "average_stats": average_stats, "state": state, "stats": stats,
+        "loss": losses, "gap": distances, "norm": norms,
+    }  # fmt: skip
 
 
 def _by_everything(updates, state, params=None, *, num_gradients, delay, **extra):
@@ -79,6 +85,7 @@ SCHEDULES = {"asynchronous": heterogeneous, "backup_workers": lambda n: with_bac
         ("asynchronous", "custom", "mlp", 40),
         ("backup_workers", "custom", "mlp", 30),
         ("softsync", "staleness_aware", "mlp", 30),
+        ("softsync", "asgd", "batch_norm", 24),
         ("softsync", "gap_aware", "mlp", 15),
         ("softsync", "custom", "mlp", 30),
     ],
@@ -101,8 +108,10 @@ def test_event_mode_is_the_naive_loop(kind, rule, name, length):
     close(result.average, expected["averages"][-1])
     close(result.state, expected["state"])
     close(result.stats, expected["stats"])
+    close(result.average_stats, expected["average_stats"][-1])
     history, used = result.history, np.flatnonzero(schedule.used())
     np.testing.assert_allclose(history.aux["loss"], np.array(expected["loss"]), rtol=tolerance)
+    np.testing.assert_allclose(history.norm, expected["norm"], rtol=tolerance)
     largest = max(expected["gap"])
     np.testing.assert_allclose(history.distance, np.array(expected["gap"]), rtol=0, atol=tolerance * float(largest))
     steps = [optax.tree.norm(optax.tree.sub(b, a)) for a, b in zip(*_pairs(expected["versions"]), strict=True)]
@@ -117,6 +126,24 @@ def test_event_mode_is_the_naive_loop(kind, rule, name, length):
 
 def _pairs(values):
     return values[:-1], values[1:]
+
+
+def test_batches_are_asked_for_by_the_number_among_used_gradients():
+    schedule = with_backups(8)
+    assert schedule.dropped().any()
+    numbered = lambda params, number: (params, {"number": number})
+    for mode in ("event", "wave"):
+        history = run(schedule, SGD, numbered, jnp.ones(3), lambda number: number, mode=mode).history
+        np.testing.assert_array_equal(history.aux["number"], np.arange(schedule.used().sum()))
+        np.testing.assert_array_equal(history.gradient, np.flatnonzero(schedule.used()))
+        np.testing.assert_array_equal(history.gradient, lower(schedule).gradient)
+
+
+def test_any_optax_transform_is_a_rule():
+    lifted, plain = (
+        small(heterogeneous(20), rule=rule) for rule in (rules.server_rule(optax.adam(0.1)), optax.adam(0.1))
+    )
+    assert_close(lifted.params, plain.params, 0.0)
 
 
 def test_synchronous_is_large_batch_sgd():
@@ -196,7 +223,9 @@ class TestWatch:
 
     def test_nothing_is_kept_unasked(self):
         result = small(heterogeneous(20))
-        assert (result.average, result.stats, result.history.distance, result.history.step) == (None,) * 4
+        history = result.history
+        assert (result.average, result.average_stats, result.stats, result.nodes, result.center) == (None,) * 5
+        assert (history.distance, history.step, history.norm) == (None,) * 3
         assert result.history.evaluations == []
         assert result.history.aux["residual"] is None  # only scalars are recorded
 
@@ -206,6 +235,22 @@ class TestWatch:
         expected = naive(schedule, SGD, parabola, jnp.ones(3), target, decay=decay)["averages"][-1]
         result = small(schedule, watch=Watch(average_decay=decay))
         assert_close(result.average, expected, 1e-12)
+
+    @pytest.mark.parametrize("mode", ["event", "wave"])
+    @pytest.mark.parametrize("kind", ["asynchronous", "softsync"])
+    def test_average_is_evaluated_with_averaged_statistics(self, mode, kind):
+        schedule, decay = SCHEDULES[kind](20), 0.75
+        given = {"stats": jnp.ones(3), "fold": lambda stats, aux: 0.5 * stats + aux["residual"]}
+        expected = naive(schedule, SGD, parabola, jnp.ones(3), target, decay=decay, **given)
+        sums = lambda params, stats: {"params": params.sum(), "stats": stats.sum()}
+        watch = Watch(every=3, evaluate=sums, average_decay=decay)
+        result = small(schedule, mode=mode, watch=watch, **given)
+        assert len(result.history.evaluations) > 4
+        for values in result.history.evaluations:
+            updates = values["updates"]
+            for name, kept in (("average_params", "averages"), ("average_stats", "average_stats")):
+                assert values[name] == pytest.approx(float(expected[kept][updates].sum()), rel=1e-12)
+        assert_close(result.average_stats, expected["average_stats"][-1], 1e-12)
 
     def test_changes_nothing(self):
         plain, watched = (
@@ -218,8 +263,10 @@ class TestWatch:
 
 class TestMode:
     def test_processor_replays_events(self, monkeypatch):
-        seen, advance = [], engine.advance
-        monkeypatch.setattr(engine, "advance", lambda *a, mode: seen.append(mode.width > 0) or advance(*a, mode=mode))
+        seen, advance = [], server_engine.advance
+        monkeypatch.setattr(
+            server_engine, "advance", lambda *a, mode: seen.append(mode.width > 0) or advance(*a, mode=mode)
+        )
         small(heterogeneous(20))
         small(heterogeneous(20), mode="wave")
         assert seen == [False, True]
@@ -283,7 +330,7 @@ class TestErrors:
 
     @pytest.mark.parametrize("every", [0, -1])
     def test_every(self, every):
-        with pytest.raises(ValueError, match=rf"every={every} must be at least 1"):
+        with pytest.raises(ValueError, match=rf"every={every} must be a whole number of at least 1"):
             small(heterogeneous(20), watch=Watch(every=every))
 
     @pytest.mark.parametrize("lowered", [lambda schedule: schedule, lower])
@@ -296,6 +343,27 @@ class TestErrors:
         rule = rules.dana(learning_rate=0.1, num_workers=5)
         with pytest.raises(ValueError, match="schedules with one gradient per update"):
             small(softsync(20), rule=rule)
+
+    def test_check_rule(self):
+        """Before anything is compiled, of schedules and of programs; what fits is let through."""
+        several, one = softsync(20), heterogeneous(20)
+        dana = lambda workers: rules.dana(learning_rate=0.1, num_workers=workers)
+        for fits in (SGD, optax.adam(0.1)):
+            for schedule in (several, one):
+                check_rule(schedule, fits)
+                check_rule(lower(schedule), fits)
+        check_rule(one, dana(5))
+        check_rule(lower(one), dana(8))
+        for schedule in (several, lower(several)):
+            with pytest.raises(ValueError, match="schedules with one gradient per update"):
+                check_rule(schedule, dana(5))
+        for schedule in (one, lower(one)):
+            with pytest.raises(ValueError, match="num_workers=4, but schedule has 5 workers"):
+                check_rule(schedule, dana(4))
+
+    def test_scale_of_steps_is_for_peers(self):
+        with pytest.raises(ValueError, match="step_scale must be left out"):
+            small(heterogeneous(20), step_scale=np.ones(20))
 
     def test_nothing_to_replay(self):
         nothing = Schedule([0], [[0]], [[-1]], [0], [[1]], np.zeros((0, 1)), num_workers=1)
@@ -318,7 +386,7 @@ class TestCompilesOnce:
         return run(schedule, self.rule(rate), net.grad_fn, net.params, batches(order), mode=mode, watch=watch)
 
     def test_another_seed_rate_and_order(self, mode, compilations):
-        first, second = heterogeneous(50, seed=0), heterogeneous(64, seed=3)
+        first, second = heterogeneous(50, seed=0), heterogeneous(64, seed=4)
         assert lower(first).capacity == lower(second).capacity
         before = self.run(first, mode, 0.05, 0)
         assert len(compilations) > 0  # the counter counts
@@ -329,11 +397,11 @@ class TestCompilesOnce:
 
     def test_another_number_of_workers(self, mode, compilations):
         several, two = heterogeneous(64, num_workers=7), heterogeneous(40, num_workers=2)
-        capacity = lower(several).capacity
-        self.run(several, mode, 0.05, 0)
-        assert lower(two).capacity != capacity
+        program = lower(several, every=20)
+        self.run(program, mode, 0.05, 0)
+        assert lower(two).capacity != program.capacity
         compilations.clear()
-        self.run(lower(two, capacity=capacity, every=20), mode, 0.05, 0)
+        self.run(lower(two, capacity=program.capacity, every=20, width=program.capacity.width), mode, 0.05, 0)
         assert compilations == []
 
     def test_another_function_is_another_program(self, mode, compilations):

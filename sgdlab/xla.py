@@ -1,18 +1,25 @@
-"""Reading one row of a buffer that the same loop also writes to."""
+"""What XLA has to be told in a way of its own."""
 
 import jax
 import jax.numpy as jnp
 
 
-def row(buffer: jax.Array, index: jax.Array) -> jax.Array:
-    """`buffer[index]`, for an index that is not negative.
+def read_row(buffer: jax.Array, index: jax.Array) -> jax.Array:
+    """`buffer[index]`, for an index that is not negative, where the same loop also writes rows of the buffer.
 
     Where a row is read and written in one fused loop body, XLA on CPU copies the whole buffer twice an iteration (at
     128 workers a twentieth of the speed); read in a branch of its own, which is always taken, the buffer stays in
     place. On other backends a branch would cost more than it saves.
 
+    Args:
+      buffer: [n, ...].
+      index: int, from 0 to n - 1.
+
+    Returns:
+      [...], the row.
+
     Example:
-      >>> row(jnp.arange(6.0).reshape(3, 2), 1)
+      >>> read_row(jnp.arange(6.0).reshape(3, 2), 1)
       Array([2., 3.], dtype=float32)
     """
     return jax.lax.platform_dependent(buffer, jnp.asarray(index), cpu=_in_a_branch, default=_plain)

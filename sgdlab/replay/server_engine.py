@@ -1,0 +1,336 @@
+"""The compiled loop of replay for parameter servers, in event mode and in wave mode."""
+
+import dataclasses
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sgdlab.replay.blocks import Partition, partition
+from sgdlab.replay.program import padded
+from sgdlab.replay.server import (
+    Instruction,
+    Parts,
+    Server,
+    norm,
+    norm_dtype,
+    start_server,
+    take,
+)
+from sgdlab.replay.server_program import ServerProgram
+from sgdlab.replay.sharding import Layout
+from sgdlab.replay.watch import Watch
+from sgdlab.rules import accumulators
+from sgdlab.xla import read_row
+
+Tree = Any
+State = tuple[Server, "Records", Tree]
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """A `ServerProgram` on the device, padded to its capacity (see there)."""
+
+    worker: jax.Array
+    load: jax.Array
+    kept: jax.Array
+    waves: jax.Array
+    ends: jax.Array
+    row: jax.Array
+    reload: jax.Array
+    store: jax.Array
+    first: jax.Array
+    last: jax.Array
+    delay: jax.Array
+    mean_delay: jax.Array
+    count: jax.Array
+
+
+class Records(NamedTuple):
+    """What is recorded of each gradient; arrays of the program's capacity."""
+
+    aux: Tree  # [rows], scalar leaves of the gradient function's aux.
+    norm: jax.Array | None  # [rows], norm of the gradient; like the following, None unless watched.
+    distance: jax.Array | None  # [rows, S], norm of the server's parameters less those read.
+    step: jax.Array | None  # [rows, S], norm of the update that a gradient completes; 0 where it completes none.
+
+
+class Carry(NamedTuple):
+    """What the loop carries from one gradient to the next."""
+
+    servers: tuple[Server, ...]
+    kept: tuple[Tree, ...]  # of each block, [kept, *block_shape]: gradients that wait for their use.
+    stats: Tree  # running statistics, such as BatchNorm's.
+    average_stats: Tree  # their Polyak average; None where it is not kept.
+    records: Records
+
+
+class Computed(NamedTuple):
+    """A gradient and what came with it."""
+
+    grads: tuple[Tree, ...]  # of each block.
+    aux: Tree
+    norm: jax.Array | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Mode:
+    """Static settings: a new value compiles a new program.
+
+    Attributes:
+      single: every update has one gradient.
+      aligned: every block uses every gradient at once, so that none is kept.
+      width: gradients of a wave computed at once; 0 is event mode.
+      uniform: all gradients of a wave are computed on one version of the parameters.
+      norms: record norms.
+      layout: how arrays are laid out over a mesh.
+      partition: which parameters each block holds.
+    """
+
+    single: bool
+    aligned: bool
+    width: int
+    uniform: bool
+    norms: bool
+    layout: Layout
+    partition: Partition
+
+
+class ServerEngine:
+    """A program of parameter servers on the device.
+
+    Args:
+      program: what to execute.
+      params: initial parameters.
+      parts: the functions of the run.
+      watch: what to record.
+      waves: whether to run in wave mode.
+      layout: how arrays are laid out over a mesh.
+    """
+
+    def __init__(
+        self, program: ServerProgram, params: Tree, parts: Parts, watch: Watch, *, waves: bool, layout: Layout
+    ):
+        self.program, self.parts, self.watch = program, parts, watch
+        devices = layout.num_devices
+        self.mode = Mode(
+            single=program.single,
+            aligned=program.aligned,
+            width=-(-program.capacity.width // devices) * devices if waves else 0,
+            uniform=waves and program.uniform,
+            norms=watch.norms,
+            layout=layout,
+            partition=partition(params, program.num_blocks),
+        )
+        self.rows = on_device(program)
+
+    def start(self, params: Tree, stats: Tree) -> Carry:
+        """The carry before the first gradient."""
+        capacity = self.program.capacity
+        sizes = {"rows": capacity.rows, "slots": capacity.slots, "kept": capacity.kept}
+        return start(params, stats, self.parts, **sizes, mode=self.mode)
+
+    def advance(self, carry: Carry, begin: int, end: int) -> Carry:
+        """Executes gradients, or waves, `begin` to `end`."""
+        return advance(carry, self.rows, np.int32(begin), np.int32(end), self.parts, mode=self.mode)
+
+    def evaluated(self, carry: Carry, pause: int) -> dict[str, Any]:
+        """What `watch.evaluate` gives for the parameters, and for their Polyak average, at a pause."""
+        del pause  # the servers hold what is evaluated
+        found = self.outcome(carry)
+        values = dict(self.watch.evaluate(found["params"], found["stats"]))
+        if found["average"] is not None:
+            average = (
+                accumulators.narrow(found["average"], found["params"]),
+                accumulators.narrow(found["average_stats"], found["stats"]),
+            )
+            values |= {f"average_{name}": value for name, value in self.watch.evaluate(*average).items()}
+        return values
+
+    def outcome(self, carry: Carry) -> dict[str, Tree]:
+        """The fields of `Result`: all servers as one, but for their rules' states."""
+        join = self.mode.partition.join
+        params, state, _, _, average = zip(*carry.servers, strict=True)
+        return {
+            "params": join(params),
+            "state": state if len(state) > 1 else state[0],
+            "stats": carry.stats,
+            "average": None if self.watch.average_decay is None else join(average),
+            "average_stats": carry.average_stats,
+        }
+
+    def records(self, carry: Carry) -> dict[str, Tree]:
+        """The fields of `History` that the run has recorded."""
+        found = jax.tree.map(lambda array: np.asarray(array)[: self.program.num_rows], carry.records)._asdict()
+        if self.watch.norms:
+            unused = self.program.update < 0
+            for name in ("distance", "step"):
+                by_block = np.where(unused, np.nan, found[name])
+                found[name] = by_block if self.program.num_blocks > 1 else by_block[:, 0]
+        return found
+
+
+def on_device(program: ServerProgram) -> Rows:
+    """Puts a program on the device, padded to its capacity."""
+    rows = program.capacity.rows
+    sizes = {"ends": rows + 1, "waves": rows + 1}
+    arrays = {field.name: getattr(program, field.name) for field in dataclasses.fields(Rows)}
+    return jax.device_put(
+        Rows(**{name: padded(array, sizes.get(name, rows), "constant") for name, array in arrays.items()})
+    )
+
+
+@functools.partial(jax.jit, static_argnames=("rows", "slots", "kept", "mode"))
+def start(params: Tree, stats: Tree, parts: Parts, *, rows: int, slots: int, kept: int, mode: Mode) -> Carry:
+    """The carry before the first gradient."""
+    blocks = mode.partition.split(params)
+    batch = jax.eval_shape(parts.batch_fn, jnp.zeros([], jnp.int32))
+    _, aux = jax.eval_shape(parts.grad_fn, params, batch)
+    number = lambda *columns: jnp.zeros((rows, *columns), norm_dtype(params)) if mode.norms else None
+    carry = Carry(
+        servers=tuple(start_server(block, parts, slots=slots, single=mode.single) for block in blocks),
+        kept=() if mode.aligned else jax.tree.map(lambda leaf: jnp.zeros((kept, *leaf.shape), leaf.dtype), blocks),
+        stats=jax.tree.map(jnp.copy, stats),
+        average_stats=None if parts.average_decay is None else jax.tree.map(jnp.copy, accumulators.wide(stats)),
+        records=None,
+    )
+    aux = jax.tree.map(lambda leaf: jnp.zeros((rows,), leaf.dtype) if leaf.shape == () else None, aux)
+    records = Records(aux, norm=number(), distance=number(len(blocks)), step=number(len(blocks)))
+    return mode.layout.by_parameter(carry)._replace(records=records)
+
+
+@functools.partial(jax.jit, static_argnames=("mode",), donate_argnames=("carry",))
+def advance(carry: Carry, rows: Rows, begin: jax.Array, end: jax.Array, parts: Parts, *, mode: Mode) -> Carry:
+    """Executes gradients `begin` to `end` (event mode) or waves `begin` to `end` (wave mode)."""
+    body = _wave if mode.width else _event
+    return jax.lax.fori_loop(begin, end, lambda i, c: body(c, rows, i, parts, mode), carry)
+
+
+def _event(carry: Carry, rows: Rows, row: jax.Array, parts: Parts, mode: Mode) -> Carry:
+    """One gradient: load, differentiate, use."""
+    read = _loaded(carry, rows, row)
+    grads, aux = parts.grad_fn(mode.partition.join(read), parts.batch_fn(row))
+    grads = mode.partition.split(grads)
+    return _used(carry, rows, row, read, Computed(grads, aux, norm(grads) if mode.norms else None), parts, mode)
+
+
+def _wave(carry: Carry, rows: Rows, wave: jax.Array, parts: Parts, mode: Mode) -> Carry:
+    """All gradients of a wave at once, then used in order."""
+    begin, end = rows.waves[wave], rows.waves[wave + 1]
+    lanes = jnp.minimum(
+        begin + jnp.arange(mode.width, dtype=begin.dtype), end - 1
+    )  # those past the wave's end are never looked at
+    join, split, layout = mode.partition.join, mode.partition.split, mode.layout
+    if mode.uniform:
+        params, axis = layout.replicated(join(_loaded(carry, rows, begin))), None
+    else:
+        gather = lambda block, server: jax.tree.map(lambda buffer: buffer[rows.load[lanes, block]], server.slots)
+        params, axis = layout.by_lane(jax.vmap(join)(tuple(gather(*pair) for pair in enumerate(carry.servers)))), 0
+    batches = jax.vmap(parts.batch_fn)(lanes)
+    grads, aux = layout.by_lane(jax.vmap(parts.grad_fn, in_axes=(axis, 0))(params, batches))
+    grads, aux = layout.by_parameter((jax.vmap(split)(grads), aux), lanes=True)
+    computed = Computed(grads, aux, jax.vmap(norm)(grads) if mode.norms else None)
+
+    def use(row: jax.Array, carry: Carry) -> Carry:
+        lane = jax.tree.map(lambda leaf: leaf[row - begin], computed)
+        return _used(carry, rows, row, _loaded(carry, rows, row) if mode.aligned else None, lane, parts, mode)
+
+    return jax.lax.fori_loop(begin, end, use, carry)
+
+
+def _loaded(carry: Carry, rows: Rows, row: jax.Array) -> tuple[Tree, ...]:
+    """The versions that a gradient is computed on."""
+    return tuple(
+        jax.tree.map(lambda buffer, b=block: read_row(buffer, rows.load[row, b]), server.slots)
+        for block, server in enumerate(carry.servers)
+    )
+
+
+def _used(
+    carry: Carry,
+    rows: Rows,
+    row: jax.Array,
+    read: tuple[Tree, ...] | None,
+    computed: Computed,
+    parts: Parts,
+    mode: Mode,
+) -> Carry:
+    """What a gradient changes, the same in both modes: every block makes the uses that it allows.
+
+    `read`: what it was computed on; needed where the program is aligned.
+    """
+    # Without the barrier XLA fuses the update into the gradient, differently in the two modes, and rounds differently.
+    read, (grads, aux, length) = jax.lax.optimization_barrier((read, computed))
+    stats = carry.stats if parts.fold is None else parts.fold(carry.stats, aux)
+    records = carry.records._replace(aux=record_aux(carry.records.aux, row, aux))
+    if mode.norms:
+        records = records._replace(norm=records.norm.at[row].set(length))
+    carry = carry._replace(records=records)
+    servers, records, average_stats = list(carry.servers), carry.records, carry.average_stats
+    if mode.aligned:
+        for block, server in enumerate(servers):
+            state, mine = (server, records, average_stats), (read[block], grads[block])
+            servers[block], records, average_stats = _use(state, stats, rows, (row, row, block), mine, parts, mode)
+        return Carry(tuple(servers), (), stats, average_stats, records)
+    keep = lambda buffer, leaf: jax.lax.dynamic_update_index_in_dim(buffer, leaf, rows.kept[row], 0)
+    kept = jax.tree.map(keep, carry.kept, grads)
+    for block in range(len(servers)):
+
+        def use(k: jax.Array, state: State, block: int = block) -> State:
+            of = rows.row[k, block]
+            grads = jax.tree.map(lambda buffer: read_row(buffer, rows.kept[of]), kept[block])
+            read = jax.tree.map(lambda buffer: read_row(buffer, rows.reload[k, block]), state[0].slots)
+            return _use(state, stats, rows, (k, of, block), (read, grads), parts, mode)
+
+        span = rows.ends[row, block], rows.ends[row + 1, block]
+        state = jax.lax.fori_loop(*span, use, (servers[block], records, average_stats))
+        servers[block], records, average_stats = state
+    return Carry(tuple(servers), kept, stats, average_stats, records)
+
+
+def _use(
+    state: State,
+    stats: Tree,
+    rows: Rows,
+    place: tuple[jax.Array, jax.Array, int],
+    mine: tuple[Tree, Tree],
+    parts: Parts,
+    mode: Mode,
+) -> State:
+    """A block takes its part of a gradient.
+
+    Args:
+      state: the block's server, the records, the average of the statistics.
+      stats: running statistics.
+      rows: the program.
+      place: which use of which gradient and block.
+      mine: the version of the block that the gradient was computed on, and the block's part of the gradient.
+      parts: the functions of the run.
+      mode: static settings.
+    """
+    (server, records, average_stats), (k, row, block), (read, grads) = state, place, mine
+    by_use = {name: getattr(rows, name)[k, block] for name in Instruction._fields if name != "worker"}
+    todo = Instruction(worker=rows.worker[row], **by_use)
+    if mode.norms:
+        far = norm(jax.tree.map(jnp.subtract, server.params, read))
+        records = records._replace(distance=records.distance.at[row, block].set(far))
+    server, step = take(server, grads, read, todo, parts, single=mode.single, norms=mode.norms)
+    if mode.norms:
+        records = records._replace(step=records.step.at[row, block].set(step))
+    if average_stats is not None and block == 0:
+        moved = accumulators.moving_average(average_stats, stats, parts.average_decay)
+        average_stats = jax.tree.map(lambda new, old: jnp.where(todo.last, new, old), moved, average_stats)
+    return server, records, average_stats
+
+
+def record_aux(records: Tree, row: jax.Array, aux: Tree) -> Tree:
+    """Records the scalars of a gradient's aux; of several rows, where both are arrays."""
+    return jax.tree.map(
+        lambda leaf, record: None if record is None else record.at[row].set(leaf, mode="drop"),
+        aux,
+        records,
+        is_leaf=lambda leaf: leaf is None,
+    )

@@ -1,0 +1,201 @@
+"""A schedule of parameter servers lowered to a program: gradients in order, and for each block its own uses of them."""
+
+import dataclasses
+
+import numpy as np
+
+from sgdlab.replay.blocks import check_num_blocks
+from sgdlab.replay.program import Capacity, Program, pauses_after, power_of_two, waves_and_width
+from sgdlab.replay.registers import allocate
+from sgdlab.schedule import Schedule
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class ServerProgram(Program):
+    """Instructions for the gradients that enter an update of some block, and for the blocks that use them.
+
+    R gradients, S blocks. A block uses its gradients in the order of its own updates, which can differ from that of the
+    other blocks: a gradient is kept until the last block has used it. Block s makes its uses `ends[r, s]` to
+    `ends[r + 1, s]` (not included) as soon as gradient r is there. Where the program is `aligned`, as with one block,
+    every gradient is used at once: gradient r is use r of every block, and none is kept.
+
+    Attributes:
+      load: int32[R, S], the slot that holds the version of each block that a gradient is computed on.
+      kept: int32[R], where a gradient is kept until the last block has used it.
+      ends: int32[R + 1, S], uses of each block before each gradient, and all.
+      row: int32[K, S], which gradient a use is of; like all that follow, 0 past a block's last use.
+      reload: int32[K, S], the slot that holds the version that gradient was computed on.
+      store: int32[K, S], where a use completes an update: the slot for the new version.
+      first, last: bool[K, S], whether a use is the first, the last of its update.
+      delay: float64[K, S], staleness + 1.
+      mean_delay: float64[K, S], of the update's gradients.
+      count: int32[K, S], how many gradients the update has.
+      read: int32[R, S], the version that a gradient is computed on.
+      update: int32[R, S], the update that it enters; negative where it enters none.
+      arrived: float64[R, S], seconds.
+      applied: float64[R, S], seconds; NaN where it enters no update.
+    """
+
+    load: np.ndarray
+    kept: np.ndarray
+    ends: np.ndarray
+    row: np.ndarray
+    reload: np.ndarray
+    store: np.ndarray
+    first: np.ndarray
+    last: np.ndarray
+    delay: np.ndarray
+    mean_delay: np.ndarray
+    count: np.ndarray
+    read: np.ndarray
+    update: np.ndarray
+    arrived: np.ndarray
+    applied: np.ndarray
+
+    @property
+    def num_blocks(self) -> int:
+        """S."""
+        return self.load.shape[1]
+
+    @property
+    def single(self) -> bool:
+        """Whether every update of every block has exactly one gradient."""
+        return bool((self.count <= 1).all())
+
+    @property
+    def aligned(self) -> bool:
+        """Whether every block uses every gradient as soon as it is there: none has to be kept."""
+        return _aligned(self.ends, self.row)
+
+    def made(self, gradients: int) -> tuple[int, float]:
+        """Updates of the block with most after so many gradients, and when the last of all was, in seconds."""
+        updates, seconds = 0, 0.0
+        for block, end in enumerate(self.ends[gradients].tolist()):
+            complete = np.flatnonzero(self.last[:end, block])
+            if complete.size:
+                row = self.row[complete[-1], block]
+                updates = max(updates, int(self.update[row, block]) + 1)
+                seconds = max(seconds, float(self.applied[row, block]))
+        return updates, seconds
+
+    def record(self) -> dict[str, np.ndarray]:
+        """What the schedule says of each gradient."""
+        delay = np.where(self.update >= 0, self.update - self.read + 1.0, np.nan)
+        by_block = {"update": self.update, "delay": delay, "arrived": self.arrived, "applied": self.applied}
+        if self.num_blocks == 1:
+            by_block = {name: array[:, 0] for name, array in by_block.items()}
+        return {"gradient": self.gradient, "worker": self.worker, **by_block}
+
+
+def lower_servers(
+    schedule: Schedule, *, capacity: Capacity | None, every: int | None, width: int | None
+) -> ServerProgram:
+    """Lowers a schedule of parameter servers; see `sgdlab.replay.lowering.lower`."""
+    check_num_blocks(schedule.num_blocks)
+    used = schedule.used()
+    gradient = np.flatnonzero(used.any(axis=1)).astype(np.int32)
+    if gradient.size == 0:
+        raise ValueError("schedule has no gradient that enters an update: there is nothing to replay")
+    read, update, used = schedule.read[gradient], schedule.update[gradient], used[gradient]
+    (rows, blocks), longest = read.shape, int(used.sum(axis=0).max())
+    names = {"row": int, "reload": int, "store": int, "first": bool, "last": bool}
+    names |= {"delay": float, "mean_delay": float, "count": int}
+    uses = {name: np.zeros((longest, blocks), dtype) for name, dtype in names.items()}
+    load, ends = np.zeros((rows, blocks), np.int32), np.zeros((rows + 1, blocks), np.int32)
+    needs, last_use, num_slots = np.full(rows, -1), np.arange(rows), 0
+    for block in range(blocks):
+        order = np.flatnonzero(used[:, block])
+        order = order[np.argsort(update[order, block], kind="stable")]
+        # A use takes place as soon as all gradients up to it, in the order of use, are there.
+        there = np.maximum.accumulate(order)
+        ends[1:, block] = np.searchsorted(there, np.arange(rows), side="right")
+        np.maximum.at(last_use, order, there)
+        columns = _uses(order, read[order, block], update[order, block])
+        load[:, block], columns["reload"], columns["store"], size = _slots(
+            columns["last"], read[order, block], read[:, block], ends[:-1, block]
+        )
+        for name, values in columns.items():
+            uses[name][: order.size, block] = values
+        num_slots = max(num_slots, size)
+        maker = np.concatenate([[-1], there[columns["last"]]])  # the row behind which each version is there
+        needs = np.maximum(needs, maker[read[:, block]])
+    aligned = _aligned(ends, uses["row"])
+    complete = uses["last"].all(axis=1) if aligned else np.ones(rows, bool)
+    pauses = pauses_after(np.flatnonzero(complete) + 1, every)
+    waves, lanes = waves_and_width(needs, pauses, schedule.num_workers, width)
+    of_wave = np.repeat(waves[:-1], np.diff(waves))
+    kept, num_kept = allocate(np.arange(rows), last_use)
+    needed = Capacity(
+        rows=power_of_two(rows),
+        slots=power_of_two(num_slots),
+        width=lanes,
+        workers=power_of_two(schedule.num_workers),
+        kept=0 if aligned else power_of_two(num_kept),
+    )
+    return ServerProgram(
+        gradient=gradient,
+        worker=schedule.worker[gradient],
+        waves=waves,
+        uniform=bool((read == read[of_wave]).all()),
+        pauses=pauses,
+        every=every,
+        num_workers=schedule.num_workers,
+        num_slots=num_slots,
+        capacity=needed | capacity if capacity else needed,
+        load=load,
+        kept=kept,
+        ends=ends,
+        **{name: values.astype(np.int32) if values.dtype.kind == "i" else values for name, values in uses.items()},
+        read=read,
+        update=update,
+        arrived=schedule.arrived[gradient],
+        applied=np.where(used, np.take_along_axis(schedule.applied, np.maximum(update, 0), axis=0), np.nan),
+    )
+
+
+def _aligned(ends: np.ndarray, row: np.ndarray) -> bool:
+    return bool((np.diff(ends, axis=0) == 1).all() and (row == np.arange(len(row))[:, None]).all())
+
+
+def _uses(order: np.ndarray, read: np.ndarray, update: np.ndarray) -> dict[str, np.ndarray]:
+    """The columns of one block's uses, but for slots.
+
+    Args:
+      order: int[K], the gradients of the uses, in order.
+      read: int[K], the version that each was computed on.
+      update: int[K], the update that each enters.
+    """
+    delay, count = update - read + 1.0, np.bincount(update, minlength=1)
+    return {
+        "row": order,
+        "first": np.diff(update, prepend=-1) != 0,
+        "last": np.diff(update, append=-1) != 0,
+        "delay": delay,
+        "mean_delay": np.bincount(update, weights=delay, minlength=1)[update] / count[update],
+        "count": count[update],
+    }
+
+
+def _slots(
+    last: np.ndarray, read: np.ndarray, computed_on: np.ndarray, when: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+    """Slots for the versions of one block. Its use k reads at time 2 k, and stores at 2 k + 1.
+
+    Args:
+      last: bool[K], whether a use completes an update.
+      read: int[K], the version that the gradient of each use was computed on.
+      computed_on: int[R], the version that each gradient is computed on.
+      when: int[R], the number of uses that precede each computation.
+
+    Returns:
+      The slots that gradients load, that uses read, and that uses store to (0 where one completes no update); and how
+      many there are.
+    """
+    born = np.concatenate([[-1], 2 * np.flatnonzero(last) + 1])
+    last_use = born.copy()
+    np.maximum.at(last_use, read, 2 * np.arange(read.size))
+    np.maximum.at(last_use, computed_on, 2 * when)
+    slot, size = allocate(born, last_use)
+    store = np.zeros(read.size, int)
+    store[last] = slot[1:]
+    return slot[computed_on], slot[read], store, size
