@@ -1,13 +1,20 @@
-"""A directory of runs: its configuration and one metrics file per finished run. A file that is there is whole."""
+"""A directory of runs: what they share, and one metrics file per finished run. A file that is there is whole."""
 
 import json
 import math
+import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sgdlab import files
 from sgdlab.errors import UsageError
+
+Records = list[dict[str, Any]]
+"""The records of one run: what it was (`"kind": "run"`), its evaluations, and its summary."""
+
+_PROVENANCE = ("version", "commit")
+_ABSENT = object()
 
 
 class OtherConfiguration(UsageError):
@@ -15,89 +22,183 @@ class OtherConfiguration(UsageError):
 
 
 class RunDirectory:
-    """The metrics files of one configuration.
+    """The metrics files of runs that share a configuration.
+
+    The directory belongs to a configuration from its first finished run on: `config.json` holds
+    `{"config": ..., "made": ...}`, the entries that its runs have and what made the first of them. An entry that some
+    runs do not have belongs to a part that they do not use: it is added when a run that has it is written.
 
     Args:
-      path: the directory; made where it is missing.
-      config: what all its runs share.
+      path: the directory; made by the first `write`.
+      shared: configuration entries common to the runs, nested.
+      made: provenance: version, commit, jax and device.
 
     Raises:
-      OtherConfiguration: where the directory holds another configuration, or files that are not ours; it names the
-        first entry that differs.
+      OtherConfiguration: where the directory holds runs in which an entry has another value (it names the first one),
+        runs of an earlier version, or files that are not ours; or where it cannot be written.
 
     Example:
       >>> import tempfile
-      >>> directory = RunDirectory(tempfile.mkdtemp(), {"epochs": 2})
+      >>> directory = RunDirectory(tempfile.mkdtemp(), {"epochs": 2}, {"version": "0.4.0"})
       >>> directory.write("gap_aware-n8-seed0", [{"kind": "summary", "test_accuracy": 0.5}])
       >>> directory.read("gap_aware-n8-seed0")
       [{'kind': 'summary', 'test_accuracy': 0.5}]
     """
 
-    def __init__(self, path: str | pathlib.Path, config: Mapping[str, Any]):
+    def __init__(self, path: str | pathlib.Path, shared: Mapping[str, Any], made: Mapping[str, Any] | None = None):
         self.path = pathlib.Path(path)
-        config = json.loads(json.dumps(config))  # tuples become lists, as in the file
-        file = self.path / "config.json"
-        if file.exists():
-            _refuse_other(self.path, _flat(_stored(file)), _flat(config))
-            return
-        if self.path.exists() and not self.path.is_dir():
-            raise OtherConfiguration(f"--workdir={path} is a file; name a directory")
-        if self.path.is_dir() and not all(files.is_unfinished(found) for found in self.path.iterdir()):
+        self._shared, self._made = _as_stored(shared), _as_stored(made or {})
+        _check_writable(self.path)
+        stored = self._agreed()
+        if stored is None and self.path.is_dir() and not all(map(files.is_unfinished, self.path.iterdir())):
             raise OtherConfiguration(f"--workdir={path} holds files but no config.json; name a new or empty directory")
-        try:
-            files.write_text(file, json.dumps(config, indent=2) + "\n")
-        except OSError as error:
-            raise OtherConfiguration(f"--workdir={path} must be a directory that can be written: {error}") from error
+        self._first_made: dict[str, Any] | None = None if stored is None else stored["made"]
 
     def metrics_path(self, name: str) -> pathlib.Path:
         """Where the metrics of a run are."""
         return self.path / "metrics" / f"{name}.jsonl"
 
-    def write(self, name: str, records: list[dict[str, Any]]) -> None:
+    def claim(self) -> None:
+        """Makes the directory this configuration's, as `write` does; to be called before other files are put into it.
+
+        Raises:
+          OtherConfiguration: as the constructor, if another command has been there since.
+        """
+        stored = self._agreed()
+        before = {"config": {}, "made": self._made} if stored is None else stored
+        after = before | {"config": _merged(before["config"], self._shared)}
+        if after != stored:
+            try:
+                files.write_text(self.path / "config.json", json.dumps(after, indent=2) + "\n")
+            except OSError as error:
+                raise _not_writable(self.path, str(error)) from error
+
+    def write(self, name: str, records: Records) -> None:
         """Writes a finished run, one record a line, whole or not at all."""
-        lines = (json.dumps(_without_nan(record), allow_nan=False) for record in records)
+        lines = [json.dumps(_without_nan(record), allow_nan=False) for record in records]
+        self.claim()
         files.write_text(self.metrics_path(name), "\n".join(lines) + "\n")
 
-    def read(self, name: str) -> list[dict[str, Any]] | None:
-        """The records of a finished run; None where it has not finished."""
-        path = self.metrics_path(name)
-        if not path.exists():
+    def read(self, name: str, identity: Mapping[str, Any] | None = None) -> Records | None:
+        """The records of a finished run.
+
+        Args:
+          name: of the run.
+          identity: all configuration entries of the run, nested, as in the `config` of its first record. None: any.
+
+        Returns:
+          The records; None where the run has not finished.
+
+        Raises:
+          OtherConfiguration: where the run that is there has another configuration; it names the first entry that
+            differs, or that only one of the two has.
+        """
+        records = read_records(self.metrics_path(name))
+        if records is not None and identity is not None:
+            for entry, old, new in _differences(records[0].get("config", {}), _as_stored(identity)):
+                there = f"without config.{entry}" if old is _ABSENT else f"with config.{entry}={old}"
+                asked = "none" if new is _ABSENT else new
+                raise OtherConfiguration(
+                    f"--workdir={self.path} holds a run {name} {there}, not {asked}; name another directory"
+                )
+        return records
+
+    def changed_since(self) -> str | None:
+        """One line where the runs that are there were made by another version or commit than this one; else None."""
+        first, now = self._first_made, self._made
+        if first is None or not now or all(first.get(key) == now.get(key) for key in _PROVENANCE):
             return None
-        try:
-            records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        except ValueError:
+        return f"The first runs in {self.path} were made by {_maker(first)}; new ones are made by {_maker(now)}."
+
+    def _agreed(self) -> dict[str, Any] | None:
+        """What config.json holds, if that agrees with what is shared; None where there is none."""
+        file = self.path / "config.json"
+        if not file.exists():
             return None
-        return records if records and records[-1].get("kind") == "summary" else None
+        stored = _stored(file)
+        for name, old, new in _differences(stored["config"], self._shared):
+            if old is not _ABSENT and new is not _ABSENT:
+                raise OtherConfiguration(
+                    f"--workdir={self.path} holds runs with config.{name}={old}, not {new}; name another directory, "
+                    f"or set --config.{name}={old}"
+                )
+        return stored
+
+
+def read_records(file: pathlib.Path) -> Records | None:
+    """The records of a metrics file; None where it is missing, or does not end with a summary."""
+    try:
+        records = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    except (FileNotFoundError, ValueError):
+        return None
+    whole = all(isinstance(record, dict) for record in records) and records
+    return records if whole and records[-1].get("kind") == "summary" else None
+
+
+def _check_writable(path: pathlib.Path) -> None:
+    """Refuses a path that could not be written, without a trace: the first run may end hours from now."""
+    if path.exists() and not path.is_dir():
+        raise OtherConfiguration(f"--workdir={path} is a file; name a directory")
+    there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+    if not there.is_dir():
+        raise _not_writable(path, f"{there} is a file")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise _not_writable(path, f"no permission to write into {there}")
+
+
+def _not_writable(path: pathlib.Path, why: str) -> OtherConfiguration:
+    return OtherConfiguration(f"--workdir={path} must be a directory that can be written: {why}")
 
 
 def _stored(file: pathlib.Path) -> dict[str, Any]:
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
+        stored = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
         raise OtherConfiguration(
             f"--workdir={file.parent} holds a config.json that is not one of ours: {error}"
         ) from None
+    if not isinstance(stored, dict) or not all(isinstance(stored.get(name), dict) for name in ("config", "made")):
+        raise OtherConfiguration(
+            f"--workdir={file.parent} holds runs of an earlier version of sgdlab (config.json does not say what made "
+            "them); name another directory"
+        )
+    return stored
 
 
-def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in config.items():
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
-    return flat
+def _differences(old: Any, new: Any, name: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Dotted name, old and new value of each entry that differs; a side that lacks the entry has `_ABSENT`."""
+    groups = [isinstance(side, dict) for side in (old, new)]
+    if all(groups) or (any(groups) and _ABSENT in (old, new)):
+        old, new = ({} if side is _ABSENT else side for side in (old, new))
+        for key in sorted(old.keys() | new.keys()):
+            yield from _differences(old.get(key, _ABSENT), new.get(key, _ABSENT), f"{name}.{key}" if name else key)
+    elif old != new:
+        yield name, old, new
 
 
-def _refuse_other(path: pathlib.Path, stored: dict[str, Any], given: dict[str, Any]) -> None:
-    if stored.keys() != given.keys():
-        raise OtherConfiguration(f"--workdir={path} holds runs of another kind; name another directory")
-    for name, new in sorted(given.items()):
-        old = stored[name]
-        if old != new:
-            raise OtherConfiguration(
-                f"--workdir={path} holds runs with config.{name}={old}, not {new}; name another directory, or set "
-                f"--config.{name}={old}"
-            )
+def _merged(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    """The entries of both; those that both have are equal."""
+    both = {
+        key: _merged(first[key], second[key])
+        for key in first.keys() & second.keys()
+        if isinstance(first[key], dict) and isinstance(second[key], dict)
+    }
+    return first | second | both
 
 
-def _without_nan(record: dict[str, Any]) -> dict[str, Any]:
+def _maker(made: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key} {made.get(key) or 'unknown'}" for key in _PROVENANCE)
+
+
+def _as_stored(entries: Mapping[str, Any]) -> dict[str, Any]:
+    """As it is read back: tuples are lists, NaN and infinity are None."""
+    return json.loads(json.dumps(_without_nan(entries)))
+
+
+def _without_nan(value: Any) -> Any:
     """JSON has no NaN and no infinity: they become null."""
-    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in record.items()}
+    if isinstance(value, Mapping):
+        return {key: _without_nan(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

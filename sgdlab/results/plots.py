@@ -10,8 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from sgdlab import files
-from sgdlab.methods import METHODS
-from sgdlab.results.summary import Group
+from sgdlab.results.directory import Records
+from sgdlab.results.panels import Style, panels, styles
+from sgdlab.results.summary import Group, compared
 
 STYLE = {
     "figure.constrained_layout.use": True,
@@ -24,58 +25,16 @@ STYLE = {
     "legend.frameon": False,
     "legend.fontsize": "small",
     "lines.linewidth": 1.6,
+    "lines.markersize": 5,
     "svg.fonttype": "path",
     "svg.hashsalt": "sgdlab",
 }
 
-FAMILIES = {
-    "Rounds: fresh gradients": ("synchronous", "backup_workers", "timeout", "cutoff", "partial", "rennala"),
-    "Staleness, limited or not": ("asgd", "nag_asgd", "softsync", "bounded_staleness", "ringmaster"),
-    "Where staleness comes from": ("asgd", "layerwise", "simulated_staleness"),
-    "Penalties on momentum SGD": (
-        "nag_asgd", "staleness_aware", "staleness_aware_gradient", "gap_aware", "exponential_penalty"
-    ),
-    "Corrections of plain SGD": ("asgd", "delay_adaptive", "delay_compensated"),
-    "Look-ahead: DANA": ("nag_asgd", "dana", "dana_staleness_aware", "dana_gap_aware"),
-    "Adam": ("adam", "adam_staleness_aware", "adam_gap_aware"),
-    "No server": ("all_reduce", "pull_gossip", "push_gossip", "elastic_averaging"),
-}  # fmt: skip
-"""Methods that belong side by side; those that do nothing about staleness stand in several panels."""
+_DASHES = ("--", ":", "-.")
+"""Of the single workers of one panel."""
 
-_COLOURS = {
-    "synchronous": "#1b7837",
-    "backup_workers": "#a6761d",
-    "timeout": "#d95f02",
-    "cutoff": "#e7298a",
-    "partial": "#7570b3",
-    "rennala": "#2166ac",
-    "softsync": "#1b7837",
-    "bounded_staleness": "#a6761d",
-    "ringmaster": "#2166ac",
-    "layerwise": "#d95f02",
-    "simulated_staleness": "#7570b3",
-    "exponential_penalty": "#1b7837",
-    "delay_adaptive": "#2166ac",
-    "delay_compensated": "#d95f02",
-    "all_reduce": "#1b7837",
-    "pull_gossip": "#2166ac",
-    "push_gossip": "#67a9cf",
-    "elastic_averaging": "#d95f02",
-    "asgd": "#7a7a7a",
-    "nag_asgd": "#c51b1b",
-    "staleness_aware": "#2166ac",
-    "staleness_aware_gradient": "#67a9cf",
-    "gap_aware": "#d95f02",
-    "dana": "#7570b3",
-    "dana_staleness_aware": "#2166ac",
-    "dana_gap_aware": "#d95f02",
-    "adam": "#c51b1b",
-    "adam_staleness_aware": "#2166ac",
-    "adam_gap_aware": "#d95f02",
-}
-_MARKERS = dict(zip(METHODS, itertools.cycle("sD^ov<P*X>ohp"), strict=False))
-_OTHER = "#17806d"
-"""Of methods without a colour of their own."""
+_MARKED = 6
+"""Markers on a curve: enough to tell it by, not so many as to hide it."""
 
 
 def save(figure: Figure, path: pathlib.Path) -> None:
@@ -87,160 +46,164 @@ def save(figure: Figure, path: pathlib.Path) -> None:
 
 def accuracy_by_workers(groups: Sequence[Group]) -> Figure:
     """Final test accuracy against the number of workers; bands are one standard deviation over the seeds."""
-    ours = [group for group in groups if not group.baseline]
+    ours, style = compared(groups), styles(groups)
     counts = sorted({group.num_workers for group in ours})
     levels = [100 * group.spread("test_accuracy").mean for group in groups if not group.num_diverged]
     bottom = max(0.0, min(levels) - 2.0) if levels else 0.0
     with mpl.rc_context(STYLE):
-        figure = _figure(ours)
-        for axes, methods in _panels(figure, ours):
-            for place, method in enumerate(methods):
-                found = sorted((g for g in ours if g.method == method), key=lambda g: g.num_workers)
-                _accuracy_line(axes, found, bottom, shift=1 + 0.04 * place)
-            _baseline(axes, groups, methods)
-            axes.set_xscale("log", base=2)
-            axes.set_xticks(counts, [str(count) for count in counts])
-            axes.minorticks_off()
-            axes.set_ylim(bottom - 0.5, 100.5 if bottom > 60 else 102)
-            axes.set_xlabel("workers")
-            axes.set_ylabel("test accuracy, %")
-            _legend(axes)
-        figure.suptitle("Test accuracy at an equal number of used gradients (x at the foot: diverged)")
+        figure, drawn = _figure(ours)
+        for axes, here in drawn:
+            lines = [list(found) for _, found in itertools.groupby(here, key=lambda group: group.method)]
+            for place, found in enumerate(lines):
+                _accuracy_line(axes, found, style[found[0].method], bottom, shift=1 + 0.04 * place)
+            _single_workers(axes, groups, here)
+            _dress(axes, "workers", "test accuracy, %")
+        first = figure.axes[0]
+        first.set_xscale("log", base=2)
+        first.set_xticks(counts, [str(count) for count in counts])
+        first.xaxis.set_minor_locator(mpl.ticker.NullLocator())
+        first.set_ylim(bottom - 0.5, 100.5 if bottom > 60 else 102)
+        figure.suptitle("Test accuracy at an equal number of used gradients (x at the foot: some seed diverged)")
     return figure
 
 
 def loss_by_time(groups: Sequence[Group]) -> Figure:
     """Training loss against virtual time at the largest number of workers."""
-    ours = _largest(groups)
+    ours, style = _largest(groups), styles(groups)
     with mpl.rc_context(STYLE):
-        figure = _figure(ours)
-        for axes, methods in _panels(figure, ours):
-            for group in (g for m in methods for g in ours if g.method == m):
+        figure, drawn = _figure(ours)
+        for axes, here in drawn:
+            for group in here:
                 seconds, loss = group.curve("seconds", "train_loss")
-                axes.plot(seconds, loss, color=_COLOURS.get(group.method, _OTHER), label=_labelled(group))
-            axes.set_yscale("log")
-            axes.set_ylim(top=min(axes.get_ylim()[1], 10))  # a diverging run would flatten all others
-            axes.set_xlabel("virtual time, s")
-            axes.set_ylabel("training loss")
-            _legend(axes)
+                _curve(axes, seconds, loss, style[group.method], _labelled(group))
+            _dress(axes, "virtual time, s", "training loss")
+        first = figure.axes[0]
+        first.set_yscale("log")
+        first.set_ylim(top=min(first.get_ylim()[1], 10))  # a diverging run would flatten all others
+        bottom, top = first.get_ylim()
+        first.yaxis.set_major_locator(mpl.ticker.LogLocator(subs=(1,) if top > 100 * bottom else (1, 2, 5)))
+        first.yaxis.set_major_formatter(mpl.ticker.StrMethodFormatter("{x:g}"))
+        first.yaxis.set_minor_formatter(mpl.ticker.NullFormatter())
         figure.suptitle(f"Training loss over virtual time, {ours[0].num_workers} workers")
     return figure
 
 
-def staleness_and_gap(groups: Sequence[Group]) -> Figure:
-    """Mean delay and mean gap of the gradients over training, at the largest number of workers."""
-    ours = _largest(groups)
+def staleness_and_gap(groups: Sequence[Group]) -> Figure | None:
+    """Mean delay and mean gap of the gradients over training, at the largest number of workers.
+
+    Returns:
+      The figure; None where no method has a gap (methods without a server have none).
+    """
+    ours = [group for group in _largest(groups) if group.curve("epoch", "gap")[0]]
+    if not ours:
+        return None
+    style = styles(groups)
     with mpl.rc_context(STYLE):
-        figure = _figure(ours)
-        for axes, methods in _panels(figure, ours):
-            here = [g for m in methods for g in ours if g.method == m]
-            asynchronous = [g for g in here if METHODS[g.method].never_waits]
-            if asynchronous:
-                epochs, staleness = asynchronous[0].curve("epoch", "staleness")
-                axes.plot(epochs, np.add(staleness, 1), color="black", linestyle=":", label="delay, asynchronous")
+        figure, drawn = _figure(ours)
+        for axes, here in drawn:
+            delays = (group.curve("epoch", "staleness") for group in here if group.never_waits)
+            epochs, staleness = next((curve for curve in delays if curve[0]), ([], []))
+            if epochs:
+                axes.plot(epochs, np.add(staleness, 1), color="black", linestyle=":", label="delay without waiting")
             for group in here:
-                axes.plot(
-                    *group.curve("epoch", "gap"),
-                    color=_COLOURS.get(group.method, _OTHER),
-                    label=f"gap, {_labelled(group)}",
-                )
-            axes.set_yscale("log", base=2)
-            axes.yaxis.set_major_formatter(mpl.ticker.StrMethodFormatter("{x:g}"))
-            axes.set_xlabel("epoch of used gradients")
-            axes.set_ylabel("delay, gap")
-            _legend(axes)
-        figure.suptitle(f"How stale the gradients are, in updates and in average steps, {ours[0].num_workers} workers")
+                _curve(axes, *group.curve("epoch", "gap"), style[group.method], f"gap, {_labelled(group)}")
+            _dress(axes, "epoch of used gradients", "delay (updates), gap (steps)")
+        first = figure.axes[0]
+        first.set_yscale("log", base=2)
+        first.yaxis.set_major_formatter(mpl.ticker.StrMethodFormatter("{x:g}"))
+        first.set_ylim(0.9, max(first.get_ylim()[1], 2.2))  # neither is ever below 1
+        figure.suptitle(f"How stale the gradients are, {ours[0].num_workers} workers")
     return figure
 
 
-def _figure(groups: Sequence[Group]) -> Figure:
-    panels = len(_families(groups))
-    columns = min(panels, 2)
-    return mpl.figure.Figure(figsize=(5.2 * columns, 4.1 * -(-panels // columns) + 0.3))
+def _figure(groups: Sequence[Group]) -> tuple[Figure, Iterator[tuple[Axes, list[Group]]]]:
+    """A figure with a panel for each family, all to one scale, and its axes with the groups drawn there, in order."""
+    found = panels(groups)
+    columns = min(len(found), 2)
+    rows = -(-len(found) // columns)
+    figure = mpl.figure.Figure(figsize=(max(5.2 * columns, 7.0), 4.1 * rows + 0.3))
+
+    def axes() -> Iterator[tuple[Axes, list[Group]]]:
+        for place, panel in enumerate(found, start=1):
+            first = figure.axes[0] if figure.axes else None
+            made = figure.add_subplot(rows, columns, place, title=panel.title, sharex=first, sharey=first)
+            here = [group for group in groups if group.method in panel.methods]
+            yield made, sorted(here, key=lambda group: (panel.methods.index(group.method), group.num_workers))
+
+    return figure, axes()
 
 
-def _families(groups: Sequence[Group]) -> dict[str, list[str]]:
-    present = {group.method for group in groups}
-    families = {title: [m for m in methods if m in present] for title, methods in FAMILIES.items()}
-    families["Others"] = sorted(present - {method for methods in FAMILIES.values() for method in methods})
-    # A panel that only repeats what stands in others says nothing.
-    shown: set[str] = set()
-    told = {}
-    for title, methods in families.items():
-        if not set(methods) <= shown:
-            told[title] = methods
-            shown |= set(methods)
-    return told
-
-
-def _panels(figure: Figure, groups: Sequence[Group]) -> Iterator[tuple[Axes, list[str]]]:
-    families = _families(groups)
-    columns = min(len(families), 2)
-    for place, (title, methods) in enumerate(families.items(), start=1):
-        axes = figure.add_subplot(-(-len(families) // columns), columns, place)
-        axes.set_title(title)
-        yield axes, methods
-
-
-def _legend(axes: Axes) -> None:
-    """Below the panel, where it hides nothing."""
+def _dress(axes: Axes, across: str, up: str) -> None:
+    """Labels, and the legend below the panel, where it hides nothing."""
+    axes.set_xlabel(across)
+    axes.set_ylabel(up)
     axes.legend(loc="upper left", bbox_to_anchor=(0, -0.2), ncols=2, borderaxespad=0)
 
 
-def _accuracy_line(axes: Axes, found: list[Group], bottom: float, *, shift: float) -> None:
+def _accuracy_line(axes: Axes, found: list[Group], style: Style, bottom: float, *, shift: float) -> None:
     """One method; its crosses are shifted sideways, so that several methods' stand side by side."""
-    colour = _COLOURS.get(found[0].method, _OTHER)
-    good = [group for group in found if not group.num_diverged]
-    workers = [group.num_workers for group in good]
-    spreads = [group.spread("test_accuracy") for group in good]
-    mean, std = (100 * np.array([getattr(s, name) for s in spreads]) for name in ("mean", "std"))
-    axes.plot(workers, mean, color=colour, marker=_MARKERS[found[0].method], markersize=5, label=found[0].title)
-    if good:
-        axes.fill_between(workers, mean - std, mean + std, color=colour, alpha=0.15, linewidth=0)
+    workers = [group.num_workers for group in found]
+    # No line through a number of workers at which the method was lost.
+    spreads = [None if group.num_diverged else group.spread("test_accuracy") for group in found]
+    mean, std = (
+        np.array([np.nan if s is None else 100 * getattr(s, name) for s in spreads]) for name in ("mean", "std")
+    )
+    axes.plot(workers, mean, color=style.colour, marker=style.marker, label=found[0].title)
+    axes.fill_between(workers, mean - std, mean + std, color=style.colour, alpha=0.15, linewidth=0)
     lost = [shift * group.num_workers for group in found if group.num_diverged]
     if lost:
-        axes.plot(lost, [bottom] * len(lost), color=colour, marker="x", linestyle="none", markersize=8)
+        axes.plot(lost, [bottom] * len(lost), color=style.colour, marker="x", linestyle="none", markersize=8)
 
 
-def _baseline(axes: Axes, groups: Sequence[Group], methods: Sequence[str]) -> None:
-    adam = METHODS[methods[0]].is_adam
-    for group in groups:
-        if group.baseline and METHODS[group.method].is_adam == adam and not group.num_diverged:
-            level = 100 * group.spread("test_accuracy").mean
-            axes.axhline(level, color="black", linestyle="--", linewidth=1, label=group.title)
+def _single_workers(axes: Axes, groups: Sequence[Group], here: Sequence[Group]) -> None:
+    """A line for each single worker that methods of a panel are compared with."""
+    wanted = {group.baseline for group in here}
+    found = [g for g in groups if g.serial and g.method in wanted and not g.num_diverged]
+    for group, dash in zip(found, itertools.cycle(_DASHES), strict=False):
+        level = 100 * group.spread("test_accuracy").mean
+        axes.axhline(level, color="black", linestyle=dash, linewidth=1, label=group.title)
+
+
+def _curve(axes: Axes, x: Sequence[float], y: Sequence[float], style: Style, label: str) -> None:
+    every = max(len(x) // _MARKED, 1)
+    axes.plot(x, y, color=style.colour, marker=style.marker, markevery=(every // 2, every), label=label)
 
 
 def _largest(groups: Sequence[Group]) -> list[Group]:
-    ours = [group for group in groups if not group.baseline]
+    ours = compared(groups)
     most = max(group.num_workers for group in ours)
     return [group for group in ours if group.num_workers == most]
 
 
 def _labelled(group: Group) -> str:
-    return f"{group.title} (diverged)" if group.num_diverged else group.title
+    lost, seeds = group.num_diverged, len(group.runs)
+    several = f"{lost} of {seeds} " if lost < seeds else ""
+    return f"{group.title} ({several}diverged)" if lost else group.title
 
 
-def training(records: Sequence[dict]) -> Figure:
+def training(records: Records) -> Figure:
     """Loss and accuracy of one run over virtual time.
 
     Args:
       records: of its metrics file.
     """
-    looks = records[1:-1]
-    seconds = [look["seconds"] for look in looks]
+    evaluations = records[1:-1]
+    seconds = [evaluation["seconds"] for evaluation in evaluations]
     with mpl.rc_context(STYLE):
         figure = mpl.figure.Figure(figsize=(10.4, 3.6))
         losses, accuracies = figure.subplots(1, 2)
         for axes, unit, scale, curves in (
-            (losses, "loss", 1, {"train_loss": "training, between looks", "test_loss": "test"}),
+            (losses, "loss", 1, {"train_loss": "training, between evaluations", "test_loss": "test"}),
             (accuracies, "accuracy, %", 100, {"test_accuracy": "test", "average_accuracy": "test, Polyak average"}),
         ):
             for name, label in curves.items():
-                values = [np.nan if look[name] is None else scale * look[name] for look in looks]
-                axes.plot(seconds, values, label=label)
+                values = [np.nan if (value := e.get(name)) is None else scale * value for e in evaluations]
+                if not np.isnan(values).all():
+                    axes.plot(seconds, values, label=label)
             axes.set_xlabel("virtual time, s")
             axes.set_ylabel(unit)
             axes.legend()
         losses.set_yscale("log")
-        figure.suptitle(f"{records[0]['title']}, {records[0]['num_workers']} workers")
+        workers = records[0]["num_workers"]
+        figure.suptitle(f"{records[0]['title']}, {workers} worker{'s' * (workers > 1)}")
     return figure

@@ -1,9 +1,15 @@
-"""Seeds put together: the mean and spread of each method at each number of workers."""
+"""Seeds put together: the mean and spread of each method at each number of workers, from records alone."""
 
 import dataclasses
+import json
+import math
+import os
+import pathlib
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+from sgdlab.results.directory import Records, read_records
 
 
 @dataclasses.dataclass(frozen=True)
@@ -14,23 +20,58 @@ class Spread:
     std: float
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Group:
     """The runs of one method at one number of workers, one for each seed.
 
     Attributes:
       method: its name.
       title: the field's name for it.
+      protocol: name of the protocol, whom to wait for.
+      rule: name of the rule, what the server does with a gradient.
+      families: titles of the panels in which the method is drawn; its own first.
+      place: rank of the method among all methods.
+      baseline: name of the method that, run by a single worker, this one is compared with.
+      serial: whether this is such a single worker.
+      never_waits: whether no worker ever waits.
+      measures_gap: whether the rule itself measures the gap.
       num_workers: N.
-      baseline: a single worker, which the others are compared with.
+      about: label -> what was run, in words.
+      target: test accuracy of `seconds_to_target`.
       runs: the records of each run's metrics file.
     """
 
     method: str
     title: str
+    protocol: str
+    rule: str
+    families: tuple[str, ...]
+    place: int
+    baseline: str
+    serial: bool
+    never_waits: bool
+    measures_gap: bool
     num_workers: int
-    baseline: bool
-    runs: tuple[list[dict[str, Any]], ...]
+    about: Mapping[str, str]
+    target: float
+    runs: tuple[Records, ...]
+
+    @classmethod
+    def of(cls, runs: Sequence[Records]) -> "Group":
+        """The group of runs that differ in their seed alone, described as the first of them describes itself.
+
+        Raises:
+          ValueError: where there is no run, or its record lacks an entry.
+        """
+        if not runs:
+            raise ValueError("runs=[] must hold at least one run")
+        record = runs[0][0]
+        names = [field.name for field in dataclasses.fields(cls) if field.name != "runs"]
+        missing = [name for name in names if name not in record]
+        if missing:
+            raise ValueError(f"runs: a run record has no {', '.join(missing)}; it must say what was run")
+        facts = {name: record[name] for name in names} | {"families": tuple(record["families"])}
+        return cls(**facts, runs=tuple(runs))
 
     @property
     def summaries(self) -> list[dict[str, Any]]:
@@ -38,8 +79,13 @@ class Group:
         return [records[-1] for records in self.runs]
 
     @property
+    def configs(self) -> list[dict[str, Any]]:
+        """All configuration entries of each run."""
+        return [records[0].get("config", {}) for records in self.runs]
+
+    @property
     def num_diverged(self) -> int:
-        """Seeds whose runs were lost (`sgdlab.results.metrics.diverged`)."""
+        """Seeds whose runs were lost, as their summaries say."""
         return sum(summary["diverged"] for summary in self.summaries)
 
     def spread(self, name: str) -> Spread | None:
@@ -51,24 +97,94 @@ class Group:
         return sum(summary[name] is not None for summary in self.summaries)
 
     def curve(self, x: str, y: str) -> tuple[list[float], list[float]]:
-        """Means over seeds of two entries of the evaluations, look by look, less the looks without them."""
+        """Means over seeds of two entries, one point an evaluation, less the evaluations without them."""
         points: tuple[list[float], list[float]] = ([], [])
-        for looks in zip(*(records[1:-1] for records in self.runs), strict=False):
-            here = [spread(look[name] for look in looks) for name in (x, y)]
+        for evaluations in zip(*(records[1:-1] for records in self.runs), strict=False):
+            here = [spread(evaluation[name] for evaluation in evaluations) for name in (x, y)]
             if None not in here:
                 for values, value in zip(points, here, strict=True):
                     values.append(value.mean)
         return points
 
 
+def read(directory: str | os.PathLike[str]) -> list[Records]:
+    """The records of every finished run of a run directory, by name of the run.
+
+    Args:
+      directory: with `metrics/*.jsonl`.
+
+    Raises:
+      ValueError: where it has no such folder.
+    """
+    metrics = pathlib.Path(directory) / "metrics"
+    if not metrics.is_dir():
+        raise ValueError(f"directory={os.fspath(directory)!r} must be a directory of runs, with metrics/*.jsonl")
+    found = (read_records(file) for file in sorted(metrics.glob("*.jsonl")))
+    return [records for records in found if records is not None]
+
+
+def groups(runs: Iterable[Records]) -> list[Group]:
+    """Puts the seeds of each method and number of workers together.
+
+    Runs belong together where they are of the same method and all entries of their configurations but the seed agree.
+
+    Args:
+      runs: the records of each run, as `read` returns them.
+
+    Returns:
+      Single workers first, then by number of workers, then by the methods' order.
+
+    Raises:
+      ValueError: where a run does not say what it was, or the same seed of the same runs is there twice.
+
+    Example:
+      >>> run = {"method": "dana", "title": "DANA", "protocol": "asynchronous", "rule": "dana", "families": ["DANA"],
+      ...        "place": 3, "baseline": "nag_asgd", "serial": False, "never_waits": True, "measures_gap": False,
+      ...        "num_workers": 8, "about": {}, "target": 0.9, "config": {}}
+      >>> runs = [[run | {"seed": seed}, {"test_accuracy": 0.8 + 0.1 * seed}] for seed in range(2)]
+      >>> [group] = groups(runs)
+      >>> group.title, round(group.spread("test_accuracy").mean, 3)
+      ('DANA', 0.85)
+    """
+    together: dict[tuple[Any, ...], list[Records]] = {}
+    for records in runs:
+        record = records[0]
+        entries = {name: value for name, value in record.get("config", {}).items() if name != "seed"}
+        identity = [record.get(name) for name in ("method", "title", "protocol", "rule", "num_workers", "serial")]
+        together.setdefault((*identity, json.dumps(entries, sort_keys=True)), []).append(records)
+    found = []
+    for seeds in together.values():
+        seeds.sort(key=lambda records: records[0].get("seed", 0))
+        group = Group.of(seeds)
+        given = [records[0].get("seed") for records in seeds]
+        if len(set(given)) < len(given):
+            raise ValueError(
+                f"runs: {group.title} at {group.num_workers} workers must have each seed once, not {given}"
+            )
+        found.append(group)
+    return sorted(found, key=lambda group: (not group.serial, group.num_workers, group.place))
+
+
+def compared(groups: Iterable[Group]) -> list[Group]:
+    """The groups that are not single workers to compare with.
+
+    Raises:
+      ValueError: where there are none.
+    """
+    found = [group for group in groups if not group.serial]
+    if not found:
+        raise ValueError("groups must hold a method besides the single workers that methods are compared with")
+    return found
+
+
 def spread(values: Iterable[float | None]) -> Spread | None:
-    """Mean and sample standard deviation; None where a value is missing.
+    """Mean and sample standard deviation; None where a value is missing or not finite.
 
     Example:
       >>> spread([1.0, 3.0])
       Spread(mean=2.0, std=1.4142135623730951)
     """
     numbers = list(values)
-    if not numbers or None in numbers:
+    if not numbers or any(number is None or not math.isfinite(number) for number in numbers):
         return None
     return Spread(statistics.fmean(numbers), statistics.stdev(numbers) if len(numbers) > 1 else 0.0)

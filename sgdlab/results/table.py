@@ -2,9 +2,12 @@
 
 import csv
 import io
+import textwrap
+from collections.abc import Sequence
 
 from tabulate import tabulate
 
+from sgdlab.results import facts
 from sgdlab.results.summary import Group
 
 COLUMNS = (
@@ -19,6 +22,12 @@ COLUMNS = (
     "staleness",
     "gap",
 )
+
+GAP = (
+    "distance between the server's parameters and those the gradient was computed on, over the largest learning rate "
+    "times the mean gradient norm so far, plus 1 (Barkai et al. 2020, Definition 1)"
+)
+"""What the column of that name is."""
 
 CSV_FIELDS = (
     "test_accuracy",
@@ -44,13 +53,17 @@ CSV_FIELDS = (
 )
 
 
-def rows(groups: list[Group]) -> list[list[str]]:
-    """One row for each group, in the order of `COLUMNS`; a diverged group says so where its accuracy would stand."""
+def rows(groups: Sequence[Group]) -> list[list[str]]:
+    """One row for each group, in the order of `COLUMNS`.
+
+    Accuracies are means over all runs; how many of them diverged stands beside the first one. The time to the target is
+    a mean where all runs reached it, else how many did.
+    """
     return [
         [
             group.title,
             str(group.num_workers),
-            _accuracy(group, "test_accuracy"),
+            _accuracy(group, "test_accuracy") + _diverged(group),
             _accuracy(group, "train_accuracy"),
             _plain(group, "seconds", 0),
             _plain(group, "speedup", 2),
@@ -63,43 +76,61 @@ def rows(groups: list[Group]) -> list[list[str]]:
     ]
 
 
-def text(groups: list[Group]) -> str:
-    """The table for a terminal."""
-    return tabulate(rows(groups), headers=COLUMNS, tablefmt="simple", disable_numparse=True, colalign=_alignment())
+def caption(groups: Sequence[Group]) -> str:
+    """What the table shows: seeds, length, units, target and cluster."""
+    cluster = facts.about(groups).get("cluster")
+    sentences = [
+        f"Mean ± standard deviation over {facts.seeds(groups)}; {facts.gradients(groups)} a run.",
+        f"Accuracies in %, after the last gradient; time in virtual seconds; target: {facts.target(groups)} test "
+        "accuracy.",
+        f"Cluster: {cluster}." if cluster else "",
+        f"Gap: {GAP}.",
+    ]
+    return " ".join(sentence for sentence in sentences if sentence)
 
 
-def markdown(groups: list[Group], caption: str) -> str:
+def text(groups: Sequence[Group]) -> str:
+    """The table for a terminal, with what it shows above it."""
+    table = tabulate(rows(groups), headers=COLUMNS, tablefmt="simple", disable_numparse=True, colalign=_alignment())
+    return f"{textwrap.fill(caption(groups), 120)}\n\n{table}"
+
+
+def markdown(groups: Sequence[Group]) -> str:
     """The table as Markdown, with what it shows above it."""
     table = tabulate(rows(groups), headers=COLUMNS, tablefmt="github", disable_numparse=True, colalign=_alignment())
-    return f"{caption}\n\n{table}\n"
+    return f"{caption(groups)}\n\n{table}\n"
 
 
-def comma_separated(groups: list[Group]) -> str:
-    """Every number as CSV: mean and standard deviation over the seeds, empty where some seed has none."""
+def comma_separated(groups: Sequence[Group]) -> str:
+    """Every number as CSV: mean and standard deviation over all seeds, empty where some seed has none."""
     output = io.StringIO()
     writer = csv.writer(output, lineterminator="\n")
     columns = [f"{field}_{kind}" for field in CSV_FIELDS for kind in ("mean", "std")]
-    writer.writerow(["method", "baseline", "num_workers", "seeds", "diverged", *columns])
+    writer.writerow(["method", "protocol", "rule", "serial", "num_workers", "seeds", "diverged", *columns])
     for group in groups:
         values: list[object] = []
         for field in CSV_FIELDS:
             spread = group.spread(field)
             values += ["", ""] if spread is None else [repr(spread.mean), repr(spread.std)]
-        head = [group.method, int(group.baseline), group.num_workers, len(group.runs), group.num_diverged]
-        writer.writerow([*head, *values])
+        names = [group.method, group.protocol, group.rule, int(group.serial)]
+        writer.writerow([*names, group.num_workers, len(group.runs), group.num_diverged, *values])
     return output.getvalue()
 
 
 def _alignment() -> tuple[str, ...]:
-    return ("left", *["right"] * (len(COLUMNS) - 1))
+    """Numbers to the right, but where words follow them."""
+    return tuple("left" if column in ("method", "test %") else "right" for column in COLUMNS)
 
 
 def _accuracy(group: Group, name: str) -> str:
-    if group.num_diverged:
-        several = f" ({group.num_diverged} of {len(group.runs)})" if len(group.runs) > 1 else ""
-        return f"diverged{several}"
     spread = group.spread(name)
-    return f"{100 * spread.mean:.1f} ± {100 * spread.std:.1f}"
+    return "-" if spread is None else f"{100 * spread.mean:.1f} ± {100 * spread.std:.1f}"
+
+
+def _diverged(group: Group) -> str:
+    lost, seeds = group.num_diverged, len(group.runs)
+    several = f"{lost} of {seeds} " if lost < seeds else ""
+    return f", {several}diverged" if lost else ""
 
 
 def _plain(group: Group, name: str, digits: int) -> str:

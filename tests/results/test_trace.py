@@ -26,7 +26,7 @@ SERVERS = {
 }
 PEERS = {
     "pull": lambda: protocols.gossip(RUNTIMES, seed=0),
-    "push": lambda: protocols.gossip(RUNTIMES, kind="push", synchronous=True, seed=0),
+    "push": lambda: protocols.gossip(RUNTIMES, kind="push", clock="rounds", seed=0),
     "elastic": lambda: protocols.elastic_averaging(RUNTIMES),
 }
 

@@ -1,0 +1,161 @@
+"""What is true of all runs of a comparison, and what of some: said once, and of those alone."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sgdlab.results.summary import Group, compared
+
+_MOST_VARIANTS = 4
+"""More are not listed; the configuration has them."""
+
+_MOST_NAMED = 3
+"""More methods than these are not named where the rest can be."""
+
+_OTHERS = "all others"
+
+
+def about(groups: Sequence[Group]) -> dict[str, str]:
+    """What was run, in words: the entries of the methods' `about`, put together.
+
+    An entry is a list of clauses, set apart by semicolons. Clauses that all methods share stand first; the others
+    follow, behind the methods (or numbers of workers) that they are true of, unless there are too many to list.
+
+    Args:
+      groups: single workers are left out; they are what the others are compared with.
+
+    Returns:
+      Label -> text, in the order of the records.
+
+    Example:
+      >>> from sgdlab.results.summary import Group
+      >>> facts = {"protocol": "asynchronous", "families": ("Momentum",), "baseline": "nag", "serial": False,
+      ...          "place": 0, "never_waits": True, "measures_gap": False, "num_workers": 8, "target": 0.9, "runs": ()}
+      >>> nag = Group(method="nag", title="NAG", rule="nag", about={"rate": "0.05; cosine decay"}, **facts)
+      >>> adam = Group(method="adam", title="Adam", rule="adam", about={"rate": "0.003; cosine decay"}, **facts)
+      >>> about([nag, adam])
+      {'rate': 'cosine decay; NAG: 0.05; Adam: 0.003'}
+    """
+    ours = compared(groups)
+    labels = dict.fromkeys(label for group in ours for label in group.about)
+    return {label: text for label in labels if (text := _together(label, ours))}
+
+
+def shared(groups: Sequence[Group], label: str) -> str | None:
+    """The entry of `about` that all methods have alike; None where they differ."""
+    found = {group.about.get(label) for group in compared(groups)}
+    return found.pop() if len(found) == 1 else None
+
+
+def config(groups: Sequence[Group]) -> dict[str, Any]:
+    """The configuration entries that all runs have, with the values that they all have, nested."""
+    found = [config for group in groups for config in group.configs]
+    common = found[0] if found else {}
+    for other in found[1:]:
+        common = _common(common, other)
+    return common
+
+
+def made(groups: Sequence[Group]) -> list[str]:
+    """What made the runs: version, commit, libraries and device, once for each that differs."""
+    found = [records[0].get("made") for group in groups for records in group.runs]
+    texts = (", ".join(f"{key} {value}" for key, value in entries.items() if value) for entries in found if entries)
+    return list(dict.fromkeys(texts))
+
+
+def seeds(groups: Sequence[Group]) -> str:
+    """How many seeds each group has, as in "3 seeds"."""
+    return _range([len(group.runs) for group in groups], "seed")
+
+
+def gradients(groups: Sequence[Group]) -> str:
+    """How many gradients each run used, as in "880 used gradients"."""
+    return _range([summary["gradients"] for group in groups for summary in group.summaries], "used gradient")
+
+
+def target(groups: Sequence[Group]) -> str:
+    """The test accuracy of the time to target, as in "95 %"."""
+    return f"{' or '.join(f'{100 * accuracy:g}' for accuracy in sorted({group.target for group in groups}))} %"
+
+
+def listed(words: Sequence[str]) -> str:
+    """Words as a sentence has them.
+
+    Example:
+      >>> listed(["a", "b", "c"])
+      'a, b and c'
+    """
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _together(label: str, groups: Sequence[Group]) -> str:
+    texts = {(group.method, group.num_workers): group.about[label] for group in groups if label in group.about}
+    everywhere = all(label in group.about for group in groups)
+    variants = list(dict.fromkeys(texts.values()))
+    if len(variants) == 1 and everywhere:
+        return variants[0]
+    clauses = [_clauses(text) for text in variants]
+    common = [clause for clause in clauses[0] if everywhere and all(clause in others for others in clauses)]
+    if len(variants) > _MOST_VARIANTS:
+        return "; ".join([*common, "the rest differs"] if common else [])
+    rests = ["; ".join(clause for clause in found if clause not in common) for found in clauses]
+    owners = _owners(texts, variants, groups, everywhere)
+    named = sorted(zip(owners, rests, strict=True), key=lambda pair: pair[0] == _OTHERS)
+    return "; ".join([*common, *(f"{whose}: {rest}" for whose, rest in named if rest)])
+
+
+def _clauses(text: str) -> list[str]:
+    """Splits at semicolons, but not inside brackets.
+
+    Example:
+      >>> _clauses("conv net (channels 32; no bias); 10 classes")
+      ['conv net (channels 32; no bias)', '10 classes']
+    """
+    found, depth = [""], 0
+    for part in re.split(r"(; |[()])", text):
+        depth += (part == "(") - (part == ")")
+        if part == "; " and depth <= 0:
+            found.append("")
+        else:
+            found[-1] += part
+    return found
+
+
+def _owners(
+    texts: Mapping[tuple[str, int], str], variants: Sequence[str], groups: Sequence[Group], everywhere: bool
+) -> list[str]:
+    """Of whom each variant is true: methods or, where the same methods have several, numbers of workers."""
+    titles = {group.method: group.title for group in groups}
+    by_method = [list(dict.fromkeys(m for (m, _), text in texts.items() if text == variant)) for variant in variants]
+    by_count = [sorted({n for (_, n), text in texts.items() if text == variant}) for variant in variants]
+    if sum(map(len, by_method)) > len({method for method, _ in texts}):
+        if sum(map(len, by_count)) > len({count for _, count in texts}):
+            return ["some"] * len(variants)
+        return [f"at {listed([str(count) for count in counts])} workers" for counts in by_count]
+    named = [listed([titles[method] for method in methods]) for methods in by_method]
+    largest = max(range(len(variants)), key=lambda place: len(by_method[place]))
+    rest = [title for method, title in titles.items() if method not in by_method[largest]]
+    if len(by_method[largest]) > _MOST_NAMED:
+        if len(variants) > 1 and everywhere:
+            named[largest] = _OTHERS
+        elif len(rest) <= _MOST_NAMED:
+            named[largest] = f"all but {listed(rest)}"
+    return named
+
+
+def _common(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    found = {}
+    for name in first.keys() & second.keys():
+        one, other = first[name], second[name]
+        if isinstance(one, Mapping) and isinstance(other, Mapping):
+            if inner := _common(one, other):
+                found[name] = inner
+        elif json.dumps(one) == json.dumps(other):
+            found[name] = one
+    return {name: found[name] for name in first if name in found}
+
+
+def _range(counts: Sequence[int], noun: str) -> str:
+    least, most = min(counts), max(counts)
+    return f"{least:,}{f' to {most:,}' if most > least else ''} {noun}{'s' * (most != 1)}"

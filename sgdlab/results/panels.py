@@ -1,0 +1,91 @@
+"""Which methods share a panel, and the colour and marker of each, from what the runs say of themselves."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from sgdlab.results.summary import Group
+
+PALETTE = ("#0072b2", "#e69f00", "#35b779", "#663333", "#56b4e9", "#332288", "#00bfc4")
+"""Apart from one another, and from the two colours of references, also for red-green colour blind readers."""
+
+BASELINE, REFERENCE = "#c51b1b", "#7a7a7a"
+"""Of methods that others are compared with: those run by the single workers, and all others."""
+
+_MARKERS = "osD^vP*<>Xphd"
+
+
+class Panel(NamedTuple):
+    """Methods side by side: a family's title, and the methods' names in their order."""
+
+    title: str
+    methods: tuple[str, ...]
+
+
+class Style(NamedTuple):
+    """How a method is drawn, in every panel and picture."""
+
+    colour: str
+    marker: str
+
+
+def panels(groups: Iterable[Group]) -> list[Panel]:
+    """The panels in which methods are drawn: one for each family, in the order of the methods at home there.
+
+    A panel all of whose methods stand in other panels is left out.
+
+    Args:
+      groups: each method is drawn in all its `families`.
+
+    Example:
+      >>> from sgdlab.results.summary import Group
+      >>> facts = {"protocol": "asynchronous", "baseline": "sgd", "serial": False, "never_waits": True, "about": {},
+      ...          "measures_gap": False, "num_workers": 8, "target": 0.9, "runs": ()}
+      >>> sgd = Group(method="sgd", title="SGD", rule="sgd", families=("Plain", "Momentum"), place=0, **facts)
+      >>> heavy = Group(method="heavy", title="Heavy ball", rule="heavy", families=("Momentum",), place=1, **facts)
+      >>> panels([heavy, sgd])
+      [Panel(title='Momentum', methods=('sgd', 'heavy'))]
+    """
+    methods = {group.method: group for group in groups}
+    ordered = sorted(methods.values(), key=lambda group: group.place)
+    # Families follow one another as their own methods do; those without any of their own come after.
+    titles = list(dict.fromkeys([group.families[0] for group in ordered] + [t for g in ordered for t in g.families]))
+    members = {title: tuple(group.method for group in ordered if title in group.families) for title in titles}
+    for title in sorted(titles, key=lambda title: (len(members[title]), -titles.index(title))):
+        elsewhere = {method for other, found in members.items() if other != title for method in found}
+        if elsewhere.issuperset(members[title]):
+            del members[title]
+    return [Panel(title, found) for title, found in members.items()]
+
+
+def styles(groups: Sequence[Group]) -> dict[str, Style]:
+    """Colour and marker of each method, the same whatever it is compared with.
+
+    A method at home in one panel takes the colour of its place among all methods, so that methods that follow one
+    another differ; if an earlier one of its family has that colour, the next that is free. Methods that are drawn in
+    several panels, or are somebody's baseline, have the reserved colours. Where a family has more methods than the
+    palette has colours, markers differ.
+
+    Args:
+      groups: in any order, single workers included.
+
+    Returns:
+      Style by the method's name.
+    """
+    baselines = {group.baseline for group in groups}
+    methods = sorted({group.method: group for group in groups}.values(), key=lambda group: group.place)
+    taken: dict[str, set[str]] = {}
+    found = {}
+    for group in methods:
+        if group.method in baselines:
+            colour = BASELINE
+        elif len(group.families) > 1:
+            colour = REFERENCE
+        else:
+            used = taken.setdefault(group.families[0], set())
+            if len(used) == len(PALETTE):
+                used.clear()
+            choices = [PALETTE[(group.place + step) % len(PALETTE)] for step in range(len(PALETTE))]
+            colour = next(choice for choice in choices if choice not in used)
+            used.add(colour)
+        found[group.method] = Style(colour, _MARKERS[group.place % len(_MARKERS)])
+    return found

@@ -1,0 +1,185 @@
+"""Seeds put together, and tables and facts made from records alone."""
+
+import csv
+import io
+import math
+
+import made_up
+import pytest
+
+from sgdlab.results import facts, report, summary, table
+from sgdlab.results.directory import RunDirectory
+from sgdlab.results.summary import Group, Spread, spread
+
+
+def cells(*runs):
+    (row,) = table.rows(summary.groups(runs))
+    return dict(zip(table.COLUMNS, row, strict=True))
+
+
+class TestGroups:
+    def test_seeds_are_put_together_in_the_methods_order(self):
+        runs = made_up.comparison(["gap_aware", "synchronous"], counts=(8, 4), seeds=3)
+        found = summary.groups(reversed(runs))
+        assert [(group.method, group.num_workers) for group in found] == [
+            ("nag_asgd", 1), ("adam", 1), ("synchronous", 4), ("gap_aware", 4), ("synchronous", 8), ("gap_aware", 8)
+        ]  # fmt: skip
+        assert [group.serial for group in found] == [True, True, False, False, False, False]
+        for group in found:
+            assert [records[0]["seed"] for records in group.runs] == [0, 1, 2]
+
+    def test_runs_of_other_configurations_are_no_seeds_of_each_other(self):
+        runs = [made_up.run(seed=seed) for seed in range(2)]
+        runs[1][0]["config"]["epochs"] = 10.0
+        assert [len(group.runs) for group in summary.groups(runs)] == [1, 1]
+
+    def test_the_same_seed_twice_is_refused(self):
+        with pytest.raises(ValueError, match=r"\[0, 0\]"):
+            summary.groups([made_up.run(), made_up.run()])
+
+    def test_records_that_do_not_say_what_was_run_are_refused(self):
+        with pytest.raises(ValueError, match="families, place"):
+            summary.groups([[{"kind": "summary", "method": "dana", "title": "DANA", "protocol": "p", "rule": "r"}]])
+        with pytest.raises(ValueError, match="at least one run"):
+            Group.of([])
+
+    def test_single_workers_alone_are_no_comparison(self):
+        groups = summary.groups([made_up.run("nag_asgd", 1, serial=True)])
+        with pytest.raises(ValueError, match="groups must"):
+            summary.compared(groups)
+
+    def test_a_table_is_made_from_the_files_alone(self, tmp_path):
+        directory = RunDirectory(tmp_path, {"epochs": 20.0})
+        runs = made_up.comparison(["dana", "pull_gossip"], counts=(4, 32))
+        for number, records in enumerate(runs):
+            directory.write(f"run{number}", records)
+        assert table.rows(summary.groups(summary.read(tmp_path))) == table.rows(summary.groups(runs))
+
+
+class TestSpread:
+    def test_it_is_the_mean_and_sample_deviation(self):
+        assert spread([1.0, 2.0, 3.0]) == Spread(2.0, 1.0)
+        assert spread([4.0]) == Spread(4.0, 0.0)
+
+    @pytest.mark.parametrize("missing", [None, math.nan, math.inf])
+    def test_what_some_seed_lacks_has_none(self, missing):
+        assert spread([1.0, missing]) is None
+        assert spread([]) is None
+
+    def test_curves_are_means_without_the_evaluations_that_lack_the_entry(self):
+        runs = [
+            made_up.run(seed=seed, curve=[(0, {"gap": None}), (1, {"gap": 2.0 + seed}), (2, {"gap": 4.0 + seed})])
+            for seed in range(2)
+        ]
+        (group,) = summary.groups(runs)
+        assert group.curve("epoch", "gap") == ([1.0, 2.0], [2.5, 4.5])
+
+
+class TestTable:
+    def test_accuracies_are_mean_and_deviation(self):
+        found = cells(*(made_up.run(seed=s, summary={"test_accuracy": a}) for s, a in enumerate((0.9, 0.92))))
+        assert found["test %"] == f"{100 * 0.91:.1f} ± {100 * 0.02 / math.sqrt(2):.1f}"
+
+    def test_lost_runs_count_as_they_ended(self):
+        ends = (0.1, 0.1, 0.628)
+        mean = sum(ends) / 3
+        std = math.sqrt(sum((end - mean) ** 2 for end in ends) / 2)
+        lost = [made_up.run(seed=s, summary={"test_accuracy": a, "diverged": a == 0.1}) for s, a in enumerate(ends)]
+        assert cells(*lost)["test %"] == f"{100 * mean:.1f} ± {100 * std:.1f}, 2 of 3 diverged"
+        assert cells(*lost[:2])["test %"] == "10.0 ± 0.0, diverged"
+        assert cells(*lost[:2])["train %"] == "50.0 ± 0.0"
+
+    def test_the_target_is_a_mean_only_where_all_reach_it(self):
+        late, soon = ({"seconds_to_target": None}, {"seconds_to_target": 7.0})
+        assert cells(made_up.run(summary=late))["target at s"] == "never"
+        assert cells(made_up.run(summary=late), made_up.run(seed=1, summary=soon))["target at s"] == "1 of 2"
+        assert cells(made_up.run(summary=soon))["target at s"] == "7 ± 0"
+
+    def test_csv_holds_every_number(self):
+        runs = [made_up.run(seed=0, summary={"gap": 1.0}), made_up.run(seed=1, summary={"gap": 3.0})]
+        runs.append(made_up.run(num_workers=8, summary={"gap": None, "diverged": True}))
+        first, second = csv.DictReader(io.StringIO(table.comma_separated(summary.groups(runs))))
+        assert (float(first["gap_mean"]), float(first["gap_std"])) == (2.0, pytest.approx(math.sqrt(2)))
+        assert (first["seeds"], first["diverged"], first["serial"]) == ("2", "0", "0")
+        assert (second["gap_mean"], second["num_workers"], second["diverged"]) == ("", "8", "1")
+
+    def test_the_caption_says_the_cluster_and_what_the_gap_is(self):
+        law = "recorded run-times of trace.parquet (750 steps x 4 workers, extended by bootstrap)"
+        groups = summary.groups([made_up.run(about={"cluster": law})])
+        for text in (table.caption(groups), table.markdown(groups)):
+            assert law in text
+            assert table.GAP in text
+        assert "bootstrap" in table.text(groups)
+
+
+class TestFacts:
+    def groups(self, abouts, counts=(4,)):
+        return summary.groups(
+            [made_up.run(method, count, about=about) for method, about in abouts.items() for count in counts]
+        )
+
+    def test_what_all_have_alike_is_said_once(self):
+        groups = self.groups({"dana": {"data": "digits"}, "asgd": {"data": "digits"}})
+        assert facts.about(groups) == {"data": "digits"}
+        assert facts.shared(groups, "data") == "digits"
+
+    def test_what_differs_is_said_of_those_that_have_it(self):
+        groups = self.groups({"dana": {"rate": "0.1; cosine"}, "adam": {"rate": "0.2; cosine"}, "asgd": {}})
+        assert facts.about(groups) == {"rate": "DANA: 0.1; cosine; Adam: 0.2; cosine"}
+        assert facts.shared(groups, "rate") is None
+
+    def test_clauses_that_all_share_stand_first(self):
+        groups = self.groups({"dana": {"rate": "0.1; cosine"}, "adam": {"rate": "0.2; cosine"}})
+        assert facts.about(groups) == {"rate": "cosine; DANA: 0.1; Adam: 0.2"}
+
+    def test_many_with_one_text_are_not_listed(self):
+        many = ("asgd", "nag_asgd", "gap_aware", "staleness_aware")
+        groups = self.groups({method: {"rate": "0.1"} for method in many} | {"adam": {"rate": "0.2"}})
+        assert facts.about(groups) == {"rate": "Adam: 0.2; all others: 0.1"}
+        groups = self.groups({method: {"momentum": "0.9"} for method in many} | {"adam": {}})
+        assert facts.about(groups) == {"momentum": "all but Adam: 0.9"}
+
+    def test_what_is_of_every_method_its_own_is_left_out(self):
+        groups = self.groups({method: {"protocol": f"one; {method}", "rule": method} for method in made_up.METHODS})
+        assert facts.about(groups) == {"protocol": "one; the rest differs"}
+
+    def test_what_depends_on_the_number_of_workers_is_said_so(self):
+        runs = [made_up.run(m, n, about={"rate": f"{n / 10}"}) for m in ("dana", "asgd") for n in (4, 8)]
+        assert facts.about(summary.groups(runs)) == {"rate": "at 4 workers: 0.4; at 8 workers: 0.8"}
+
+    def test_single_workers_have_no_part_in_it(self):
+        runs = [made_up.run("nag_asgd", 1, serial=True, about={"cluster": "first of a"}), made_up.run(about={})]
+        assert facts.about(summary.groups(runs)) == {}
+
+    def test_the_configuration_is_what_all_runs_have(self):
+        runs = [made_up.run("dana", 4), made_up.run("dana", 8, 1), made_up.run("nag_asgd", 1, serial=True)]
+        runs[0][0]["config"]["rule"] = {"momentum": 0.9}
+        assert facts.config(summary.groups(runs)) == {"epochs": 20.0, "cluster": {"kind": "gamma"}}
+
+    def test_numbers_are_counted_from_the_records(self):
+        groups = summary.groups([made_up.run(), made_up.run(seed=1), made_up.run("dana", summary={"gradients": 896})])
+        assert facts.seeds(groups) == "1 to 2 seeds"
+        assert facts.gradients(groups) == "880 to 896 used gradients"
+        assert facts.target(groups) == "95 %"
+        assert len(facts.made(groups)) == 1
+
+
+class TestReading:
+    def reading(self, *runs):
+        return "\n".join(report.reading(summary.groups(runs)))
+
+    def test_it_is_made_from_the_numbers(self):
+        text = self.reading(
+            made_up.run("gap_aware", summary={"test_accuracy": 0.95, "seconds_to_target": 7.0, "gap": 2.0,
+                                              "staleness": 31.0, "speedup": 1.7}),
+            made_up.run("asgd", summary={"test_accuracy": 0.9, "seconds_to_target": 9.0, "speedup": 1.7}),
+            made_up.run("dana", summary={"diverged": True, "speedup": 1.7}),
+            made_up.run("adam", 1, serial=True, summary={"test_accuracy": 0.97}),
+        )  # fmt: skip
+        for number in ("95.0 ± 0.0 %", "97.0 ± 0.0 %", "1 of 1 seeds", "1.7 times", "after 7 s", "2.0 (delay 32.0)"):
+            assert number in text
+
+    def test_speed_is_of_methods_that_never_wait_and_gaps_are_of_rules_that_measure_them(self):
+        text = self.reading(made_up.run("synchronous", summary={"speedup": 1.0, "gap": 1.0, "staleness": 8.0}))
+        assert "times the gradients" not in text
+        assert "delay" not in text
