@@ -73,6 +73,11 @@ class PeerSchedule:
         return self.num_nodes
 
     @property
+    def has_server(self) -> bool:
+        """False: nodes average with each other, or with a center."""
+        return False
+
+    @property
     def has_center(self) -> bool:
         """Whether some event is the center's."""
         return bool((self.node == self.num_nodes).any())
@@ -82,8 +87,13 @@ class PeerSchedule:
         """Events of nodes; those of the center take no gradient."""
         return int(np.count_nonzero(self.node < self.num_nodes))
 
+    @property
+    def num_blocks(self) -> int:
+        """1: nodes average all parameters at once."""
+        return 1
+
     def number(self) -> np.ndarray:
-        """int64[E]: the how-manieth event of its node it is, counted from 0."""
+        """int64[E]: index of each event among the events of its node."""
         order = np.argsort(self.node, kind="stable")
         counts = np.bincount(self.node, minlength=self.num_nodes + 1)
         number = np.empty(order.size, np.int64)
@@ -97,6 +107,14 @@ class PeerSchedule:
     def gradients_per_second(self) -> float:
         """Gradients per second of virtual time."""
         return self.num_gradients / self.wall_clock() if self.finished.size else 0.0
+
+    def gradients_per_update(self) -> float:
+        """1: every gradient is a step of its node's own."""
+        return 1.0
+
+    def figures(self) -> dict[str, float | None]:
+        """As a `Schedule`'s; every gradient is used at once, so that there is no staleness to speak of."""
+        return {"dropped": 0, "staleness": None, "idle_share": float(self.idle_share().mean()), "wasted_share": 0.0}
 
     def busy_share(self) -> np.ndarray:
         """float64[N]: share of the wall clock that each node spent on gradients."""

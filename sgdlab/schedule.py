@@ -76,6 +76,11 @@ class Schedule:
         _check_order(self)
 
     @property
+    def has_server(self) -> bool:
+        """True: what its gradients enter are updates of a server's parameters."""
+        return True
+
+    @property
     def num_gradients(self) -> int:
         """G: rows, whatever became of them."""
         return self.worker.shape[0]
@@ -117,6 +122,20 @@ class Schedule:
     def gradients_per_second(self) -> float:
         """Gradients that entered an update (of any block) per second of virtual time."""
         return _per_second(self.used().any(axis=1).sum(), self.wall_clock())
+
+    def gradients_per_update(self) -> float:
+        """Gradients that are used for one update, on average over the updates of all blocks."""
+        return float(self.used().sum()) / max(int(np.isfinite(self.applied).sum()), 1)
+
+    def figures(self) -> dict[str, float | None]:
+        """What a table says of a schedule: `dropped` gradients, mean `staleness`, mean `idle_share`, `wasted_share`."""
+        used = self.used().any()
+        return {
+            "dropped": int(self.dropped().all(axis=1).sum()),
+            "staleness": float(self.staleness().mean()) if used else None,
+            "idle_share": float(self.idle_share().mean()),
+            "wasted_share": float(self.wasted_share().mean()),
+        }
 
     def updates_per_second(self) -> float:
         """Updates of the block that has most, per second of virtual time."""

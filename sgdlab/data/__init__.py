@@ -1,7 +1,7 @@
 """Data: TFDS builders of our own, sources without TensorFlow, and batches on the device."""
 
 from sgdlab.data.batches import batch_fn, order
-from sgdlab.data.digits import Digits
-from sgdlab.data.source import BUILDERS, Images, load, prepare
+from sgdlab.data.digits import Digits, digits
+from sgdlab.data.source import Dataset, Images, load, prepare
 
-__all__ = ["BUILDERS", "Digits", "Images", "batch_fn", "load", "order", "prepare"]
+__all__ = ["Dataset", "Digits", "Images", "batch_fn", "digits", "load", "order", "prepare"]

@@ -1,12 +1,12 @@
 """Which examples gradient g is computed on: a table on the device, indexed inside the compiled loop."""
 
-import numbers
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sgdlab import arguments
 from sgdlab.data.source import Images
 from sgdlab.models.classifier import Batch
 
@@ -34,10 +34,8 @@ def order(num_examples: int, *, batch_size: int, num_batches: int, seed: int, re
       >>> sorted(order(6, batch_size=3, num_batches=2, seed=0).ravel().tolist())
       [0, 1, 2, 3, 4, 5]
     """
-    for name, value, most in (("batch_size", batch_size, num_examples), ("num_batches", num_batches, None)):
-        if not isinstance(value, numbers.Integral) or value < 1 or (most is not None and value > most):
-            bounds = f"from 1 to {most}, the number of examples" if most is not None else "of at least 1"
-            raise ValueError(f"{name}={value!r} must be a whole number {bounds}")
+    arguments.whole("batch_size", batch_size, most=num_examples, why="the number of examples")
+    arguments.whole("num_batches", num_batches)
     if replacement:
         return np.random.default_rng(seed).integers(0, num_examples, (num_batches, batch_size), dtype=np.int32)
     per_epoch = num_examples // batch_size

@@ -1,5 +1,7 @@
 """The TFDS data set `digits`: the UCI handwritten digits that scikit-learn carries, real images without a download."""
 
+import functools
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,10 +11,32 @@ from PIL import Image
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
+from sgdlab.data.source import Dataset, load
+from sgdlab.registry import DATASETS
+
 NUM_TEST = 360
+_WHITE = 16
+"""The largest pixel value."""
 _CITATION = """@misc{alpaydin1998optical,
   title={Optical Recognition of Handwritten Digits}, author={Alpaydin, E. and Kaynak, C.},
   howpublished={UCI Machine Learning Repository}, year={1998}, doi={10.24432/C50P49}}"""
+
+
+@DATASETS.register(title="UCI digits", source="Alpaydin and Kaynak 1998")
+def digits() -> Dataset:
+    """UCI handwritten digits: 1437 images of 8x8 pixels to train on, 360 to test on, 10 classes."""
+    return read()
+
+
+@functools.cache
+def read(data_dir: str | os.PathLike[str] | None = None) -> Dataset:
+    """Reads both splits, once per process.
+
+    Args:
+      data_dir: the TFDS directory. None: `TFDS_DATA_DIR`, or `~/tensorflow_datasets`.
+    """
+    train, test = (load(Digits, split, white=_WHITE, data_dir=data_dir) for split in ("train", "test"))
+    return Dataset(train, test, num_classes=10)
 
 
 class Digits(tfds.core.GeneratorBasedBuilder):

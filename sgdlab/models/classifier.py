@@ -9,8 +9,6 @@ import jax.numpy as jnp
 import optax
 from flax import nnx
 
-from sgdlab.models.networks import BATCH_NORM_MOMENTUM
-
 Tree = Any
 
 
@@ -62,10 +60,13 @@ def classifier(network: nnx.Module) -> Classifier:
     arrival: differentiation runs on zeroed statistics, so that what comes back is (1 - m) batch.
 
     Args:
-      network: maps images [B, H, W, C] to logits [B, classes]; its BatchNorms have momentum `BATCH_NORM_MOMENTUM`.
+      network: maps images [B, H, W, C] to logits [B, classes]; each of its BatchNorms is folded with its own momentum.
 
     Returns:
       A `Classifier`; two networks of the same structure give functions of the same program.
+
+    Raises:
+      ValueError: where running statistics are not a BatchNorm's, so that how to fold them is not known.
 
     Example:
       >>> import jax.numpy as jnp
@@ -84,7 +85,7 @@ def classifier(network: nnx.Module) -> Classifier:
         params=params,
         stats=stats if normalised else None,
         grad_fn=jax.tree_util.Partial(_gradient, structure, jax.tree.map(jnp.zeros_like, stats)),
-        fold=jax.tree_util.Partial(_fold) if normalised else None,
+        fold=jax.tree_util.Partial(_fold, _momenta(network, stats)) if normalised else None,
         evaluate=jax.tree_util.Partial(_evaluate, structure),
     )
 
@@ -98,8 +99,21 @@ def _gradient(network: _Network, zero_stats: Tree, params: Tree, batch: Batch) -
     return jax.grad(loss_fn, has_aux=True)(params)
 
 
-def _fold(stats: Tree, aux: dict[str, Tree]) -> Tree:
-    return jax.tree.map(lambda old, new: BATCH_NORM_MOMENTUM * old + new, stats, aux["stats"])
+def _momenta(network: nnx.Module, stats: Tree) -> Tree:
+    """m of each running statistic, read off the BatchNorm that it belongs to."""
+    known = {path: module.momentum for path, module in nnx.iter_graph(network) if isinstance(module, nnx.BatchNorm)}
+
+    def momentum(path: tuple[Any, ...], leaf: jax.Array) -> jax.Array:
+        *module, name = (getattr(key, "key", getattr(key, "name", None)) for key in path)
+        if tuple(module) not in known:
+            raise ValueError(f"statistic {'.'.join(map(str, (*module, name)))} must be that of an nnx.BatchNorm")
+        return jnp.asarray(known[tuple(module)], leaf.dtype)
+
+    return jax.tree_util.tree_map_with_path(momentum, stats)
+
+
+def _fold(momenta: Tree, stats: Tree, aux: dict[str, Tree]) -> Tree:
+    return jax.tree.map(lambda m, old, new: m * old + new, momenta, stats, aux["stats"])
 
 
 @functools.partial(jax.jit, static_argnums=0)

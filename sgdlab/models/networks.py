@@ -1,16 +1,73 @@
-"""The small networks for 8x8 digits: a multilayer perceptron and a convolutional net, in Flax (nnx)."""
+"""The small networks: a multilayer perceptron and a convolutional net, in Flax (nnx)."""
 
 import itertools
+import math
 from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from sgdlab import arguments
 from sgdlab.models.convolution import MatmulConv
+from sgdlab.registry import NETWORKS
 
 BATCH_NORM_MOMENTUM = 0.9
 """m of the running statistics, stats = m stats + (1 - m) batch; short runs need a short memory."""
+
+
+@NETWORKS.register(title="convolutional net")
+def conv(
+    *,
+    channels: tuple[int, ...] = (32, 64),
+    batch_norm: bool = False,
+    image_shape: tuple[int, int, int],
+    num_classes: int,
+    rngs: nnx.Rngs,
+) -> "ConvNet":
+    """Two 3x3 convolutions and a linear layer: see `ConvNet`.
+
+    Args:
+      channels: of the two convolutions.
+      batch_norm: whether BatchNorm stands before each ReLU.
+      image_shape: height, width and channels.
+      num_classes: logits.
+      rngs: random streams; uses `params`.
+
+    Raises:
+      ValueError: where there are not two numbers of channels.
+    """
+    if len(channels) != 2:
+        raise ValueError(f"channels={tuple(channels)} must be two whole numbers, those of the two convolutions")
+    first, second = _widths("channels", channels)
+    return ConvNet(
+        (first, second), image_shape=image_shape, num_classes=num_classes, batch_norm=bool(batch_norm), rngs=rngs
+    )
+
+
+@NETWORKS.register(title="multilayer perceptron")
+def mlp(
+    *, widths: tuple[int, ...] = (32, 64), image_shape: tuple[int, int, int], num_classes: int, rngs: nnx.Rngs
+) -> "MLP":
+    """A perceptron on the pixels: see `MLP`.
+
+    Args:
+      widths: of the hidden layers.
+      image_shape: height, width and channels.
+      num_classes: logits.
+      rngs: random streams; uses `params`.
+
+    Raises:
+      ValueError: where a width is below 1.
+    """
+    return MLP((math.prod(image_shape), *_widths("widths", widths), num_classes), rngs=rngs)
+
+
+def _widths(name: str, values: Sequence[int]) -> list[int]:
+    try:
+        return [arguments.whole(name, value) for value in values]
+    except ValueError as error:
+        raise ValueError(f"{name}={tuple(values)} must be whole numbers of at least 1") from error
 
 
 class MLP(nnx.Module):
@@ -48,7 +105,7 @@ class ConvNet(nnx.Module):
 
     Args:
       channels: of the two convolutions.
-      image_size: height and width of the images.
+      image_shape: height, width and channels of the images.
       num_classes: logits.
       batch_norm: whether BatchNorm stands before each ReLU; each worker then normalises with its own batch.
       param_dtype: dtype of the parameters and of BatchNorm's statistics.
@@ -65,7 +122,7 @@ class ConvNet(nnx.Module):
         self,
         channels: tuple[int, int] = (32, 64),
         *,
-        image_size: int = 8,
+        image_shape: tuple[int, int, int] = (8, 8, 1),
         num_classes: int = 10,
         batch_norm: bool = False,
         param_dtype: jnp.dtype = jnp.float32,
@@ -73,13 +130,15 @@ class ConvNet(nnx.Module):
     ):
         first, second = channels
         options = {"use_bias": not batch_norm, "param_dtype": param_dtype, "rngs": rngs}
-        self.convolutions = nnx.List([MatmulConv(1, first, **options), MatmulConv(first, second, stride=2, **options)])
+        self.convolutions = nnx.List(
+            [MatmulConv(image_shape[2], first, **options), MatmulConv(first, second, stride=2, **options)]
+        )
         self.norms = nnx.List([_norm(width, param_dtype, rngs) if batch_norm else _identity for width in channels])
-        side = -(-image_size // 2)
-        self.head = nnx.Linear(side * side * second, num_classes, param_dtype=param_dtype, rngs=rngs)
+        places = -(-image_shape[0] // 2) * -(-image_shape[1] // 2)
+        self.head = nnx.Linear(places * second, num_classes, param_dtype=param_dtype, rngs=rngs)
 
     def __call__(self, images: jax.Array) -> jax.Array:
-        """Maps [B, H, W, 1] to logits [B, classes]."""
+        """Maps [B, H, W, C] to logits [B, classes]."""
         hidden = images
         for convolution, norm in zip(self.convolutions, self.norms, strict=True):
             hidden = nnx.relu(norm(convolution(hidden)))

@@ -16,7 +16,7 @@ def directory(tmp_path_factory):
 
 
 def test_digits_are_scikit_learns_split_in_two(directory):
-    train, test = data.load("digits", "train", directory), data.load("digits", "test", directory)
+    train, test = (data.load(data.Digits, split, white=16, data_dir=directory) for split in ("train", "test"))
     assert train.images.shape == (1437, 8, 8, 1)
     assert test.images.shape == (360, 8, 8, 1)
     assert train.images.min() == 0
@@ -30,15 +30,20 @@ def test_digits_are_scikit_learns_split_in_two(directory):
 
 
 def test_digits_are_stored_as_array_record(directory):
-    builder = data.prepare("digits", directory)
+    builder = data.prepare(data.Digits, directory)
     assert builder.info.file_format.value == "array_record"
     assert builder.info.features["image"].np_dtype == np.uint8
     assert {name: split.num_examples for name, split in builder.info.splits.items()} == {"train": 1437, "test": 360}
 
 
-def test_unknown_data_set_is_refused():
-    with pytest.raises(ValueError, match="dataset='mnist' must be one of digits"):
-        data.load("mnist", "train")
+def test_a_data_set_whose_parts_contradict_each_other_is_refused():
+    images = data.Images(np.zeros((2, 8, 8, 1), np.float32), np.array([0, 1], np.int32))
+    with pytest.raises(ValueError, match=r"train.labels must be from 0 to 0"):
+        data.Dataset(images, images, num_classes=1)
+    with pytest.raises(ValueError, match=r"test.images of shape \(2, 4, 4, 1\) must have those of train"):
+        data.Dataset(images, data.Images(np.zeros((2, 4, 4, 1)), images.labels), num_classes=2)
+    with pytest.raises(ValueError, match=r"test of shapes \(2, 8, 8\) and \(2,\) must be images"):
+        data.Dataset(images, data.Images(images.images[..., 0], images.labels), num_classes=2)
 
 
 def test_every_epoch_is_a_fresh_permutation():

@@ -225,7 +225,7 @@ class TestBatchNorm:
 
 def test_conv_net_without_batch_norm():
     options = {"param_dtype": jnp.float64, "rngs": nnx.Rngs(0)}
-    net = models.classifier(models.ConvNet((4, 8), image_size=7, num_classes=3, **options))
+    net = models.classifier(models.ConvNet((4, 8), image_shape=(7, 7, 1), num_classes=3, **options))
     params = shifted(net.params)
     generator = np.random.default_rng(0)
     data = models.Batch(jnp.asarray(generator.normal(size=(5, 7, 7, 1))), jnp.asarray(generator.integers(0, 3, 5)))
@@ -243,3 +243,31 @@ def test_conv_net_without_batch_norm():
     np.testing.assert_allclose(aux["loss"], expected, rtol=1e-12)
     assert_trees_close(grads, slope)
     assert (net.stats, net.fold) == (None, None)
+
+
+def test_running_statistics_are_folded_with_the_momentum_of_their_own_batch_norm():
+    class Two(nnx.Module):
+        def __init__(self):
+            self.slow = models.ConvNet((2, 2), batch_norm=True, param_dtype=jnp.float64, rngs=nnx.Rngs(0))
+            self.slow.norms[1].momentum = 0.99
+
+        def __call__(self, images):
+            return self.slow(images)
+
+    parts = models.classifier(Two())
+    ones = jax.tree.map(jnp.ones_like, parts.stats)
+    folded = parts.fold(ones, {"stats": jax.tree.map(jnp.zeros_like, parts.stats)})
+    assert sorted(float(leaf[0]) for leaf in jax.tree.leaves(folded)) == [0.9, 0.9, 0.99, 0.99]
+
+
+def test_statistics_of_unknown_layers_are_refused():
+    class Other(nnx.Module):
+        def __init__(self):
+            self.layer = nnx.Linear(64, 10, rngs=nnx.Rngs(0))
+            self.seen = nnx.BatchStat(jnp.zeros([]))
+
+        def __call__(self, images):
+            return self.layer(images.reshape(len(images), -1))
+
+    with pytest.raises(ValueError, match=r"statistic seen must be that of an nnx\.BatchNorm"):
+        models.classifier(Other())
