@@ -6,8 +6,8 @@ from configs import digits
 def config(**changes):
     """The digits configuration, shortened; `changes` set entries, dots written as double underscores."""
     tiny = digits.get_config()
-    tiny.epochs, tiny.evaluations, tiny.schedule.warmup_epochs = 1.0, 3, 0.5
-    tiny.network.kind, tiny.network.widths = "mlp", (8,)
+    tiny.epochs, tiny.evaluations, tiny.rate.warmup_epochs = 1.0, 3, 0.5
+    tiny.network.kind, tiny.network.mlp.widths = "mlp", (8,)
     tiny.cluster.num_workers = 4
     tiny.target_accuracy = 0.2
     for name, value in changes.items():
@@ -15,6 +15,6 @@ def config(**changes):
         *parents, last = name.split("__")
         for parent in parents:
             entry = entry[parent]
-        with entry.unlocked():
+        with entry.unlocked(), entry.ignore_type():
             entry[last] = value
     return tiny

@@ -10,8 +10,8 @@ import pytest
 import scipy.stats
 
 from experiments.backup_workers import figure2, figures3_4, figures5_6, gathering, options, table1, trained
-from sgdlab.compare import Cell
 from sgdlab.errors import UsageError
+from sgdlab.jobs.compare import Cell
 
 ROOT = pathlib.Path(__file__).parents[2]
 

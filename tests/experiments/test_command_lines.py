@@ -3,49 +3,72 @@
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
+from experiments import compare, launch, main, timeline
+
 ROOT = pathlib.Path(__file__).parents[2]
+# ml_collections loads a configuration's file by an importer's method that Python is about to drop.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:the load_module:DeprecationWarning", "ignore::DeprecationWarning:importlib"
+)
+MODULES = {"main": main, "compare": compare, "timeline": timeline}
 TINY = (
     "--config.epochs=1.0",
     "--config.evaluations=2",
     "--config.network.kind=mlp",
-    "--config.network.widths=(8,)",
+    "--config.network.mlp.widths=(8,)",
     "--config.target_accuracy=0.2",
 )
+
+
+@pytest.fixture(name="call")
+def call_in_process(capsys, monkeypatch):
+    """Runs a command here: (exit code, output, errors)."""
+    monkeypatch.chdir(ROOT)
+
+    def call(name, *arguments):
+        capsys.readouterr()
+        module = MODULES[name]
+        define = getattr(module, "define_flags", lambda: None)
+        code = launch.answer(module.main, module.__doc__, [name, *arguments], define=define)
+        seen = capsys.readouterr()
+        return code, seen.out, seen.err
+
+    return call
 
 
 def command(module, *args):
     return [sys.executable, "-m", f"experiments.{module}", *args]
 
 
-def call(module, *args):
-    return subprocess.run(command(module, *args), cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
-
-
 def one_line(answer):
-    assert answer.returncode == 2, answer.stderr
-    (line,) = answer.stderr.strip().splitlines()
+    code, _, errors = answer
+    assert code == 2, errors
+    (line,) = errors.strip().splitlines()
     return line
 
 
-@pytest.mark.parametrize("module", ["main", "compare", "timeline"])
-def test_help_helps(module):
-    answer = call(module, "--help")
-    assert answer.returncode == 0
-    assert f"python -m experiments.{module}" in answer.stdout
-    assert "--config.cluster.num_workers=8" in answer.stdout
-    assert "dana_gap_aware" in answer.stdout
-    assert "--workdir" in answer.stdout
+@pytest.mark.parametrize("name", MODULES)
+def test_help_helps(call, name):
+    code, output, _ = call(name, "--help")
+    assert code == 0
+    assert f"python -m experiments.{name}" in output
+    assert "--config.cluster.num_workers=8" in output
+    assert "dana_gap_aware" in output
+    assert "--workdir" in output
+    # What an entry means stands beside it, from its part's own docstring.
+    assert re.search(r"--config\.protocol\.bounded_staleness\.bound=2 +how many gradients", output)
+    assert re.search(r"--config\.rule\.kind= +one of .*gap_aware", output)
 
 
 @pytest.mark.parametrize(
-    ("module", "flag", "words"),
+    ("name", "flag", "words"),
     [
         ("main", "--config.method=sgd", "--config.method=sgd must be one of synchronous"),
         ("main", "--config.cluster.num_workers=0", "--config.cluster.num_workers=0 must be"),
@@ -53,7 +76,7 @@ def test_help_helps(module):
         ("main", "--config.batch_size=5000", "--config.batch_size=5000 must be at most 1437"),
         ("main", "--config.clutser.num_workers=3", "--config.clutser.num_workers=3 must be an entry"),
         ("main", "--config.batch_size=many", "--config.batch_size=many: must be a whole number"),
-        ("main", "--config.schedule.steps=(3.0,1.0)", "--config.schedule.steps=(3.0, 1.0) must be rising"),
+        ("main", "--config.rate.steps=(3.0,1.0)", "--config.rate.steps=(3.0, 1.0) must be rising"),
         ("main", "--config.foo=1", "--config.foo=1 must be an entry of the configuration"),
         ("compare", "--config.seed=3", "--config.seed=3 must be left out: compare sets it by --seeds"),
         ("compare", "--seeds=x", "seeds"),
@@ -61,74 +84,143 @@ def test_help_helps(module):
         ("compare", "--methods=gap_aware,sgd", "--methods=sgd must be one of"),
         ("compare", "--num_workers=4,none", "--num_workers=none must be"),
         ("compare", "--seeds=0", "--seeds=0 must be"),
-        ("compare", "--config.cluster.backups=4", "--config.cluster.backups=4 must be below"),
+        (
+            "compare",
+            "--config.protocol.backup_workers.backups=4",
+            "--config.protocol.backup_workers.backups=4 must be",
+        ),
         ("compare", "--sedes=3", "sedes"),
-        ("main", "--config.protocol.bound=-1", "--config.protocol.bound=-1 must be"),
-        ("compare", "--config.protocol.pull_at_least=1.1", "--config.protocol.pull_at_least=1.1 must be"),
+        ("main", "--config.rule.gap_aware.granularity=row", "--config.rule.gap_aware.granularity='row' must be"),
+        ("main", "--config.rule.kind=dana --config.protocol.kind=softsync", "--config.rule.kind=dana"),
+        ("main", "--config.cluster.num_workers=1000000000", "--config.cluster.num_workers=1000000000 with"),
+        ("main", "--config.method=partial --config.protocol.partial.num_servers=1000", "num_blocks=1000 must be"),
+        (
+            "compare",
+            "--config.protocol.partial.pull_at_least=1.1",
+            "--config.protocol.partial.pull_at_least=1.1 must be",
+        ),
+        ("compare", "--config.cluster.kind=recorded", "--config.cluster.recorded.trace="),
         ("timeline", "--seconds=-1", "--seconds=-1.0 must be a finite number above 0"),
         ("timeline", "--schedule=nothing.npz", "--schedule=nothing.npz must be a file"),
         ("timeline", "--schedule=README.md", "--schedule=README.md must be a schedule"),
     ],
 )
-def test_mistakes_are_one_line_and_leave_nothing(module, flag, words, tmp_path):
-    line = one_line(call(module, flag, f"--workdir={tmp_path / 'run'}"))
+def test_mistakes_are_one_line_and_leave_nothing(call, name, flag, words, tmp_path):
+    line = one_line(call(name, *flag.split(), f"--workdir={tmp_path / 'run'}"))
     assert words in line
     assert not (tmp_path / "run").exists()
 
 
-def test_a_schedule_is_drawn_exported_and_drawn_again(tmp_path):
+def test_a_mistake_is_one_line_in_a_process_of_its_own(tmp_path):
+    answer = subprocess.run(
+        command("main", "--config.epochs=0", f"--workdir={tmp_path / 'run'}"),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert answer.returncode == 2
+    assert answer.stderr == "error: --config.epochs=0.0 must be a finite number above 0\n"
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_refused_command_does_not_claim_its_directory(call, tmp_path):
+    where = f"--workdir={tmp_path / 'runs'}"
+    one_line(call("compare", *TINY, "--methods=softsync", "--num_workers=2", "--config.rule.kind=dana", where))
+    code, output, errors = call(
+        "compare", *TINY, "--methods=asgd", "--num_workers=2", "--seeds=1", "--processes=1", where
+    )
+    assert code == 0, errors
+    assert "ASGD" in output
+
+
+def test_a_schedule_is_drawn_exported_and_drawn_again(call, tmp_path):
     for method, kind in (("partial", "Schedule: 8 workers"), ("push_gossip", "PeerSchedule: 8 nodes")):
         where = tmp_path / method
-        drawn = call("timeline", *TINY, f"--config.method={method}", f"--workdir={where}")
-        assert drawn.returncode == 0, drawn.stderr
-        assert kind in drawn.stdout
+        code, drawn, errors = call("timeline", *TINY, f"--config.method={method}", f"--workdir={where}")
+        assert code == 0, errors
+        assert kind in drawn
         for name in ("timeline.png", "timeline.svg", "schedule.npz"):
             assert (where / name).stat().st_size > 0
         assert json.loads((where / "trace.json").read_text())["traceEvents"]
-        again = call("timeline", f"--schedule={where / 'schedule.npz'}", f"--workdir={where / 'again'}")
-        assert again.stdout.splitlines()[0] == drawn.stdout.splitlines()[0]
+        _, again, _ = call("timeline", f"--schedule={where / 'schedule.npz'}", f"--workdir={where / 'again'}")
+        assert again.splitlines()[0] == drawn.splitlines()[0]
         assert (where / "again/trace.json").read_text() == (where / "trace.json").read_text()
 
 
-def test_one_run_and_the_same_again(tmp_path):
+def test_one_run_and_the_same_again(call, tmp_path):
     where = f"--workdir={tmp_path / 'one'}"
-    first = call("main", *TINY, where)
-    assert first.returncode == 0, first.stderr
-    assert "Gap-Aware, 8 workers: test accuracy" in first.stdout
+    code, output, errors = call("main", *TINY, where)
+    assert code == 0, errors
+    assert "Gap-Aware, 8 workers: test accuracy" in output
     for name in ("config.json", "metrics/run.jsonl", "parameters.npz", "schedule.npz", "plots/training.png"):
         assert (tmp_path / "one" / name).stat().st_size > 0
+    stored = json.loads((tmp_path / "one/config.json").read_text())
+    assert stored["config"]["rule"]["kind"] == "gap_aware"
+    assert "timeout" not in stored["config"]["protocol"]
+    assert set(stored["made"]) == {"version", "jax", "device", "commit"}
     written = (tmp_path / "one/metrics/run.jsonl").read_text()
-    again = call("main", *TINY, where)
-    assert "holds this run already" in again.stdout
+    _, again, _ = call("main", *TINY, where, "--config.protocol.timeout.seconds=9.0")  # of a part that it does not use
+    assert "holds this run already" in again
     other = one_line(call("main", *TINY, where, "--config.seed=1"))
     assert "config.seed=0, not 1" in other
     assert (tmp_path / "one/metrics/run.jsonl").read_text() == written
 
 
-def test_a_killed_comparison_continues_where_it_stopped(tmp_path):
+def test_a_pair_of_a_protocol_and_a_rule_runs_and_is_named(call, tmp_path):
+    code, _, errors = call(
+        "compare", *TINY, "--methods=asgd", "--num_workers=4", "--seeds=1", "--processes=1",
+        "--config.protocol.kind=bounded_staleness", "--config.rule.kind=staleness_aware",
+        f"--workdir={tmp_path / 'runs'}",
+    )  # fmt: skip
+    assert code == 0, errors
+    assert "Staleness-Aware + Bounded staleness" in (tmp_path / "runs/table.md").read_text()
+    assert (tmp_path / "runs/metrics/bounded_staleness+staleness_aware-n4-seed0.jsonl").exists()
+
+
+@pytest.mark.parametrize("kind", ["exponential", "long_tailed", "regimes", "recorded"])
+def test_every_cluster_is_compared_with_one_worker_of_its_own(call, kind, tmp_path):
+    trace = tmp_path / "trace.csv"
+    trace.write_text("a,b,c,d\n" + "1.0,1.5,2.0,0.5\n1.5,1.0,1.0,2.5\n" * 8)
+    entries = [f"--config.cluster.recorded.{entry}" for entry in (f"trace={trace}", "extend=bootstrap", "block=4")]
+    code, output, errors = call(
+        "compare", *TINY, "--methods=synchronous,asgd", "--num_workers=4", "--seeds=1", "--processes=1",
+        f"--config.cluster.kind={kind}", *entries, f"--workdir={tmp_path / 'runs'}",
+    )  # fmt: skip
+    assert code == 0, errors
+    assert "Single worker (NAG-ASGD)" in output
+    (baseline,) = (tmp_path / "runs/metrics").glob("nag_asgd-n1-seed0.jsonl")
+    run = json.loads(baseline.read_text().splitlines()[0])
+    assert run["serial"]
+    assert run["config"]["cluster"]["first_workers"] == 1
+    if kind == "recorded":
+        assert "bootstrap" in (tmp_path / "runs/table.md").read_text()
+        assert "bootstrap" in (tmp_path / "runs/report.html").read_text()
+        assert "gamma" not in (tmp_path / "runs/table.md").read_text()
+
+
+def test_a_killed_comparison_continues_where_it_stopped(call, tmp_path):
+    """The kill comes from inside, behind the fifth finished run: no clock decides."""
     runs = tmp_path / "runs"
-    arguments = (*TINY, "--methods=asgd,gap_aware", "--num_workers=2,4", "--seeds=6", f"--workdir={runs}")
-    process = subprocess.Popen(
-        command("compare", *arguments), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    deadline = time.monotonic() + 200
-    while len(list(runs.glob("metrics/*.jsonl"))) < 2 and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
-    time.sleep(1.5)  # its helpers notice within a second
+    arguments = (*TINY, "--methods=asgd,gap_aware", "--num_workers=2,4", "--seeds=3", f"--workdir={runs}")
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED_BEHIND_THE_FIFTH, *arguments, "--processes=1"],
+        cwd=ROOT, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
     before = {path: path.stat().st_mtime_ns for path in runs.glob("metrics/*.jsonl")}
-    total = 6 + 2 * 2 * 6  # six single workers; more runs than its helpers finish before they notice
-    assert 0 < len(before) < total
-    (runs / "metrics/gap_aware-n4-seed1.jsonl").unlink(missing_ok=True)
-    (runs / "metrics/gap_aware-n4-seed1.jsonl").write_text('{"kind": "run"}\n')
-    answer = call("compare", *arguments)
+    assert len(before) == 5
+    total = 3 + 2 * 2 * 3
+    half = next(iter(before))
+    half.write_text('{"kind": "run"}\n')
+    answer = subprocess.run(
+        command("compare", *arguments), cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
+    )
     assert answer.returncode == 0, answer.stderr
+    assert f"4 finished runs found, {total - 4} to do" in answer.stdout
     assert len(list(runs.glob("metrics/*.jsonl"))) == total
-    for path, modified in before.items():
-        if path.name != "gap_aware-n4-seed1.jsonl":
-            assert path.stat().st_mtime_ns == modified
-    assert "finished runs found" in answer.stdout
+    assert all(path.stat().st_mtime_ns == at for path, at in before.items() if path != half)
     for name in ("table.md", "table.csv", "report.html"):
         assert (runs / name).stat().st_size > 0
     for name in ("accuracy", "loss", "staleness", "timeline"):
@@ -138,38 +230,52 @@ def test_a_killed_comparison_continues_where_it_stopped(tmp_path):
     assert "Gap-Aware" in page
     assert "http://" not in page.replace("http://www.w3.org", "")
     assert 'src="data:image/svg+xml' in page
-    assert "Single worker (NAG)" in answer.stdout
-    config = json.loads((runs / "config.json").read_text())
+    config = json.loads((runs / "config.json").read_text())["config"]
     assert "method" not in config
     assert os.listdir(runs).count("config.json") == 1
+    other = one_line(call("compare", *arguments, "--config.epochs=2.0"))
+    assert "config.epochs=1.0, not 2.0" in other
 
 
-def test_an_interrupted_comparison_stops_and_says_so(tmp_path):
-    arguments = (*TINY[1:], "--config.epochs=200.0", "--methods=asgd,gap_aware", "--num_workers=2", "--seeds=1")
-    # Where the tests run in the background, the signal is ignored, and a new process would inherit that.
-    heed = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
-    process = subprocess.Popen(
-        [sys.executable, "-c", heed, *command("compare", *arguments, f"--workdir={tmp_path / 'runs'}")],
-        cwd=ROOT,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
+KILLED_BEHIND_THE_FIFTH = """
+import os, signal, sys
+from experiments import compare, launch
+from sgdlab.results.directory import RunDirectory
+write, count = RunDirectory.write, 0
+def counted(self, *arguments):
+    global count
+    write(self, *arguments)
+    count += 1
+    if count == 5:
+        os.kill(os.getpid(), signal.SIGKILL)
+RunDirectory.write = counted
+sys.argv[0] = "compare"
+compare.define_flags()
+launch.run(compare.main, compare.__doc__)
+"""
+
+
+def test_an_interrupted_comparison_stops_and_says_so(call, tmp_path, monkeypatch):
+    """Ctrl-C, which Python turns into KeyboardInterrupt, in the middle of a run."""
+
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(compare.compare, "run_all", interrupted)
+    code, _, errors = call(
+        "compare", *TINY, "--methods=asgd", "--num_workers=2", "--seeds=1", f"--workdir={tmp_path / 'runs'}"
     )
-    while not (tmp_path / "runs/config.json").exists() and process.poll() is None:
-        time.sleep(0.05)
-    time.sleep(1)
-    os.killpg(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=120)
-    assert process.returncode == 130, errors
+    assert code == 130
     assert "the same command continues where it stopped" in errors
 
 
-def test_nothing_beside_the_baseline_is_refused(tmp_path):
+def test_nothing_beside_the_baseline_is_refused(call, tmp_path):
     line = one_line(call("compare", "--methods=nag_asgd", "--num_workers=1", f"--workdir={tmp_path / 'runs'}"))
     assert line == "error: --num_workers=1 must be more for nag_asgd: that is the baseline"
 
 
-def test_a_directory_that_cannot_be_written_is_one_line(tmp_path):
+def test_a_directory_that_cannot_be_written_is_one_line(call, tmp_path):
     (tmp_path / "file").write_text("")
-    assert "must be a directory that can be written" in one_line(call("main", f"--workdir={tmp_path / 'file' / 'x'}"))
+    assert "must be a directory that can be written" in one_line(
+        call("main", *TINY, f"--workdir={tmp_path / 'file' / 'x'}")
+    )

@@ -15,11 +15,12 @@ import pytest
 
 from configs import cutoff as configurations
 from experiments import launch
-from experiments.cutoff import figure2, figure3, figure4, models
+from experiments.cutoff import cases, figure2, figure3, figure4, models
 from experiments.cutoff.figure2 import CHANGE, CUTOFF, ORACLE, RECOVERED, SYNCHRONOUS, UNCENSORED, Line
-from sgdlab import cutoff, machines, plan
-from sgdlab.cutoff.model import WindowModel
+from sgdlab import cutoff
+from sgdlab.deep_markov import WindowModel
 from sgdlab.errors import UsageError
+from sgdlab.jobs import plan
 
 ROOT = pathlib.Path(__file__).parents[2]
 WORKERS, LAG = 8, 5
@@ -60,16 +61,16 @@ def assert_written(path, name):
 
 def test_the_shown_cluster_is_the_training_law_but_for_one_spell():
     config, _ = toy()
-    law, shown = machines.law(config.cluster), figure2.shown_law(config)
+    law, shown = cases.law_of(config.cluster), figure2.shown_law(config)
     assert shown.ordinary_mean == pytest.approx(law.ordinary_mean)
     assert shown.noise == pytest.approx(law.noise)
-    states = shown.draw(LAG + 200, seed=3).states
+    states = shown.run(LAG + 200, seed=3).states
     assert (states[: LAG + CHANGE, 0] == 1).all()
     assert not states[LAG + CHANGE :].any()
     assert not states[:, 1:].any()
     run = figure2.shown_run(config, 200, seed=3)
     assert run.history.shape == (LAG, WORKERS)
-    np.testing.assert_array_equal(np.concatenate([run.history, run.runtimes]), shown.draw(LAG + 200, seed=3).runtimes)
+    np.testing.assert_array_equal(np.concatenate([run.history, run.runtimes]), shown.draw(LAG + 200, seed=3))
 
 
 def test_the_papers_node_has_40_workers():
@@ -192,7 +193,7 @@ def experiment(tmp_path):
 @pytest.mark.parametrize("way", figure4.WAYS, ids=lambda way: way.title)
 def test_every_update_of_a_method_has_the_same_rate(way, tmp_path):
     shared = experiment(tmp_path)
-    made = figure4.planned(figure4.Job(shared, way, 0.5, 0))
+    made = plan.make_plan(figure4.configuration(figure4.Job(shared, way, 0.5, 0)))
     np.testing.assert_allclose(made.rates, 0.5 / WORKERS if way is figure4.WILD else 0.5)
     used = made.schedule.used()[:, 0]
     assert made.num_gradients == 12 * WORKERS

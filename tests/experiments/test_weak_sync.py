@@ -81,7 +81,7 @@ def test_every_setting_makes_as_many_updates_and_the_rate_is_linear_in_its_gradi
         assert plan.rates[0] == pytest.approx(0.1 / TOY.num_workers)
         assert plan.rates[-1] == pytest.approx(0.01 * plan.rates[0])
         assert plan.num_gradients >= TOY.iterations * setting.push_at_least
-        assert plan.config.protocol.push_at_least == setting.push_at_least
+        assert plan.config.protocol.partial.push_at_least == setting.push_at_least
 
 
 def test_the_perceptron_has_room_for_32_servers():

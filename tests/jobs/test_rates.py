@@ -6,9 +6,17 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
-from sgdlab import learning_rates, rules
+from sgdlab import rules
+from sgdlab.jobs import rates as learning_rates
 
-BASE = {"warmup_epochs": 0.0, "decay": "constant", "steps": (2.0, 3.0), "factor": 0.1, "period": 2.0}
+BASE = {
+    "warmup_epochs": 0.0,
+    "decay": "constant",
+    "steps": (2.0, 3.0),
+    "factor": 0.1,
+    "period": 2.0,
+    "last_epochs": 1.0,
+}
 EPOCHS, PER_EPOCH = 4, 5
 EPOCH = np.arange(EPOCHS * PER_EPOCH) / PER_EPOCH
 
@@ -23,6 +31,7 @@ def rates(num_workers=1, **changes):
     [
         ("constant", np.ones_like(EPOCH)),
         ("linear", 1 - EPOCH / EPOCHS),
+        ("hold_linear", np.minimum(1, EPOCHS - EPOCH)),
         ("cosine", 0.5 * (1 + np.cos(math.pi * EPOCH / EPOCHS))),
         ("exponential", 0.1 ** (EPOCH / 2.0)),
         ("step", 0.1 ** ((EPOCH >= 2.0).astype(int) + (EPOCH >= 3.0))),
@@ -46,6 +55,22 @@ def test_one_worker_has_no_warm_up():
 def test_unknown_decay_is_refused():
     with pytest.raises(ValueError, match="decay='sudden' must be one of"):
         rates(decay="sudden")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("warmup_epochs", -1.0),
+        ("factor", 0.0),
+        ("period", 0.0),
+        ("last_epochs", 0.0),
+        ("steps", (3.0, 1.0)),
+        ("of", "run"),
+    ],
+)
+def test_impossible_entries_are_refused_by_name(name, value):
+    with pytest.raises(ValueError, match=f"^{name}="):
+        rates(**{name: value})
 
 
 def test_a_table_is_a_schedule_that_keeps_its_last_value():

@@ -3,15 +3,15 @@
 import numpy as np
 from ml_collections import ConfigDict
 
-STREAMS = {"parameters": 0, "batches": 1, "runtimes": 2, "delays": 3, "partners": 4, "predictions": 5}
-"""What is random of a run: its network, the order of examples, machines, messages, partners and predictions."""
+STREAMS = {"parameters": 0, "batches": 1, "runtimes": 2, "protocol": 3}
+"""What is random of a run: its network, the order of examples, run-times, and what its protocol draws."""
 
 
 def seed_of(config: ConfigDict, stream: str) -> int:
     """The seed of one of `STREAMS`.
 
     Example:
-      >>> seed_of(ConfigDict({"seed": 0}), "delays") == seed_of(ConfigDict({"seed": 0}), "partners")
+      >>> seed_of(ConfigDict({"seed": 0}), "runtimes") == seed_of(ConfigDict({"seed": 0}), "protocol")
       False
     """
     return int(np.random.SeedSequence(config.seed, spawn_key=(STREAMS[stream],)).generate_state(1)[0])

@@ -1,0 +1,167 @@
+"""Compares methods over numbers of workers and seeds: a grid of runs that survives being killed."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+from ml_collections import ConfigDict
+
+from sgdlab.jobs import pool
+from sgdlab.jobs.configuration import common, identity
+from sgdlab.jobs.methods import baselines, methods
+from sgdlab.jobs.plan import dataset_of, make_plan, num_gradients
+from sgdlab.jobs.train import train
+from sgdlab.results import summary
+from sgdlab.results.directory import RunDirectory
+
+GRID = ("method", "seed", "cluster.num_workers")
+"""What differs between the runs of one directory, and is set by the grid."""
+
+_FOLLOWS = ("cluster.first_workers", "protocol.kind", "rule.kind")
+"""What differs with it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One run of the grid.
+
+    Attributes:
+      method: its name.
+      num_workers: N; 1 is the first worker of the cluster, alone.
+      seed: of everything.
+      serial: it is a single worker that the others are compared with: nobody else's protocol or rule is meant.
+      cluster_workers: of which the single worker is the first; None: the configuration's.
+    """
+
+    method: str
+    num_workers: int
+    seed: int
+    serial: bool = False
+    cluster_workers: int | None = None
+
+    @property
+    def group(self) -> str:
+        """Runs that share one compiled program."""
+        return self.method
+
+    def __str__(self) -> str:
+        return f"{self.method}, {self.num_workers} worker{'s' * (self.num_workers > 1)}, seed {self.seed}"
+
+    def configured(self, config: ConfigDict) -> ConfigDict:
+        """The configuration of this run."""
+        config = config.copy_and_resolve_references()
+        config.method, config.seed = self.method, self.seed
+        if self.num_workers == 1:
+            config.cluster.first_workers = 1
+            config.cluster.num_workers = self.cluster_workers or config.cluster.num_workers
+        else:
+            config.cluster.num_workers = self.num_workers
+        if self.serial:
+            config.protocol.kind = config.rule.kind = None
+        return config
+
+    def name(self, config: ConfigDict) -> str:
+        """The name of its metrics file."""
+        method = identity(self.configured(config))["method"]
+        return f"{method}-n{self.num_workers}-seed{self.seed}"
+
+
+def grid(names: Sequence[str], num_workers: Sequence[int], seeds: int) -> list[Cell]:
+    """All runs of a comparison: first the single workers, then method by method.
+
+    Example:
+      >>> [str(cell) for cell in grid(["dana"], [4], 2)]
+      ['nag_asgd, 1 worker, seed 0', 'nag_asgd, 1 worker, seed 1', 'dana, 4 workers, seed 0', 'dana, 4 workers, seed 1']
+    """
+    known, several = methods(), [n for n in num_workers if n > 1]
+    smallest = min(several) if several else None
+    alone = [name for name in baselines() if any(known[m].baseline == name for m in names)]
+    cells = [Cell(name, 1, seed, True, smallest) for name in alone for seed in range(seeds)]
+    return cells + [
+        Cell(name, n, seed, cluster_workers=smallest if n == 1 else None)
+        for name in names
+        for n in num_workers
+        if not (n == 1 and name in alone)
+        for seed in range(seeds)
+    ]
+
+
+def check(config: ConfigDict, cells: Sequence[Cell]) -> None:
+    """Plans one run of each method and number of workers, so that a comparison fails before it starts.
+
+    Raises:
+      UsageError: where a configuration is impossible; it names the flag.
+    """
+    for cell in {(cell.method, cell.num_workers, cell.serial): cell for cell in reversed(cells)}.values():
+        make_plan(cell.configured(config))
+
+
+def shared_config(config: ConfigDict, cells: Sequence[Cell]) -> dict[str, Any]:
+    """The entries that the runs depend on, less what the grid varies."""
+    kinds = {(cell.method, cell.num_workers): cell for cell in cells}.values()
+    return common((identity(cell.configured(config)) for cell in kinds), (*GRID, *_FOLLOWS))
+
+
+def read(config: ConfigDict, cell: Cell, directory: RunDirectory) -> list[Mapping[str, Any]] | None:
+    """The records of a finished run; None where it has not finished.
+
+    Raises:
+      OtherConfiguration: where the run that is there is of another configuration.
+    """
+    return directory.read(cell.name(config), identity=identity(cell.configured(config)))
+
+
+def run_all(config: ConfigDict, cells: Sequence[Cell], directory: RunDirectory, *, processes: int | None = None) -> int:
+    """Runs the cells that have not finished yet, each method's by one process, and shows progress.
+
+    Args:
+      config: of all cells, but for what a cell sets.
+      cells: the runs.
+      directory: finished runs are found and written there.
+      processes: how many at once. None: one for each core where the backend is the CPU (a small net is faster on one
+        core than on two), else one.
+
+    Returns:
+      How many runs it did.
+
+    Raises:
+      UsageError: where a cell's configuration is impossible.
+    """
+    missing = [cell for cell in cells if read(config, cell, directory) is None]
+    groups: dict[str, list[Cell]] = {}
+    for cell in missing:
+        groups.setdefault(cell.group, []).append(cell)
+    if processes is None:
+        processes = len(pool.cores()) if jax.default_backend() == "cpu" else 1
+    jobs = [functools.partial(_run_group, config, group, directory) for group in sorted(groups.values(), key=len)[::-1]]
+    gradients = num_gradients(config, dataset_of(config)) * len(missing)
+    with pool.Progress(len(missing), len(cells) - len(missing), gradients) as progress:
+        pool.run(jobs, progress, processes)
+    return len(missing)
+
+
+def groups(config: ConfigDict, cells: Sequence[Cell], directory: RunDirectory) -> list[summary.Group]:
+    """Finished cells, seeds put together: single workers first, then by number of workers."""
+    found = (read(config, cell, directory) for cell in cells)
+    return summary.groups([records for records in found if records is not None])
+
+
+def _run_group(
+    config: ConfigDict, cells: Sequence[Cell], directory: RunDirectory, tell: Callable[[pool.Message], None]
+) -> None:
+    """Runs cells of one method one after the other; they share one compiled program."""
+    plans = [make_plan(cell.configured(config)) for cell in cells]
+    capacity = functools.reduce(lambda a, b: a | b, (plan.program.capacity for plan in plans))
+    for cell, plan in zip(cells, plans, strict=True):
+        before = 0
+
+        def report(evaluation: dict[str, float], cell: Cell = cell) -> None:
+            nonlocal before
+            tell(("advanced", str(cell), int(evaluation["gradients"]) - before))
+            before = int(evaluation["gradients"])
+
+        run = train(plan, capacity=capacity, report=report)
+        directory.write(cell.name(config), run.records)
+        tell(("finished", str(cell), 0))

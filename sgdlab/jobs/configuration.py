@@ -1,0 +1,142 @@
+"""A configuration: its parts' entries, the checks of what belongs to no part, and the entries that a run depends on."""
+
+import functools
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from sgdlab import arguments, cluster, data, models, predictors  # noqa: F401 (the parts register themselves)
+from sgdlab.errors import said_of
+from sgdlab.jobs import rates
+from sgdlab.jobs.methods import chosen
+from sgdlab.registry import CLUSTERS, DATASETS, NETWORKS, PREDICTORS, PROTOCOLS, RULES
+
+FAMILIES = (PROTOCOLS, RULES, CLUSTERS, PREDICTORS, NETWORKS, DATASETS)
+MODES = ("event", "wave")
+_NOT_OF_THE_RESULT = ("memory",)
+
+
+def parts(kinds: Mapping[str, str], /, **changed: Mapping[str, Mapping[str, Any]]) -> ConfigDict:
+    """The entries of all registered parts, by family.
+
+    Args:
+      kinds: the part of each family that runs use; a family that is not named leaves it to `method`.
+      **changed: by family and part, entries that differ from the part's defaults.
+
+    Raises:
+      ValueError: where a family, a part or an entry is not known.
+
+    Example:
+      >>> config = parts({"network": "conv"}, network={"conv": {"channels": (8, 16)}})
+      >>> config.network.kind, config.network.conv.channels, config.rule.kind
+      ('conv', (8, 16), None)
+    """
+    for family in {*kinds, *changed} - {registry.family for registry in FAMILIES}:
+        raise ValueError(f"{family!r} must be one of {', '.join(registry.family for registry in FAMILIES)}")
+    found = {r.family: r.entries(kinds.get(r.family), **changed.get(r.family, {})) for r in FAMILIES}
+    return ConfigDict(found)
+
+
+def check(config: ConfigDict) -> None:
+    """Checks what belongs to no part; parts check themselves where they are made.
+
+    Raises:
+      UsageError: at the first entry that cannot be; it names the flag.
+    """
+    choice = chosen(config)
+    for registry in (CLUSTERS, NETWORKS, DATASETS):
+        registry.check(config[registry.family].kind)
+    if "predictor" in choice.protocol.given:
+        PREDICTORS.check(config.predictor.kind)
+    with said_of("--config."):
+        for name, least in (("seed", 0), ("batch_size", 1), ("evaluations", 1), ("cluster.num_workers", 1)):
+            arguments.whole(name, _value(config, name), least=least)
+        arguments.real("epochs", config.epochs, above=0)
+        arguments.real("target_accuracy", config.target_accuracy, above=0, most=1)
+        if config.average_decay is not None and not 0 <= arguments.real("average_decay", config.average_decay) < 1:
+            raise ValueError(f"average_decay={config.average_decay} must be at least 0 and below 1")
+        if config.mode is not None:
+            arguments.one_of("mode", config.mode, MODES)
+        if config.memory is not None:
+            arguments.real("memory", config.memory, above=0)
+        for name in ("learning_rate", "adam_learning_rate"):
+            arguments.real(f"optimizer.{name}", config.optimizer[name], above=0)
+        arguments.real("optimizer.weight_decay", config.optimizer.weight_decay, least=0)
+        if config.optimizer.clip_norm is not None:
+            arguments.real("optimizer.clip_norm", config.optimizer.clip_norm, above=0)
+        if config.cluster.first_workers is not None:
+            most = config.cluster.num_workers
+            arguments.whole("cluster.first_workers", config.cluster.first_workers, most=most, why="cluster.num_workers")
+    with said_of("--config.rate."):
+        rates.check(config.rate)
+
+
+def identity(config: ConfigDict) -> dict[str, Any]:
+    """The entries that a run depends on: those of the parts that it uses, and those that belong to no part.
+
+    So another part's new entry changes nothing of it.
+
+    Example:
+      >>> from configs import digits
+      >>> found = identity(digits.get_config())
+      >>> found["rule"], "timeout" in found["protocol"], found["cluster"]["num_workers"]
+      ({'gap_aware': {'granularity': 'parameter', 'coefficient': 'settled'}, 'kind': 'gap_aware'}, False, 8)
+    """
+    choice, entries = chosen(config), config.to_dict()
+    used = {
+        "protocol": (PROTOCOLS, choice.protocol.name),
+        "rule": (RULES, choice.rule.name),
+        "cluster": (CLUSTERS, config.cluster.kind),
+        "network": (NETWORKS, config.network.kind),
+        "data": (DATASETS, config.data.kind),
+        "predictor": (PREDICTORS, config.predictor.kind if "predictor" in choice.protocol.given else None),
+    }
+    for family, (registry, kind) in used.items():
+        own = {name: value for name, value in entries[family].items() if name not in registry}
+        entries[family] = {**own, "kind": kind} | ({kind: entries[family].get(kind, {})} if kind else {})
+    entries["protocol"][choice.protocol.name] |= _plain(choice.entries)
+    if used["predictor"][1] is None:
+        del entries["predictor"]
+    entries["method"] = choice.method.name
+    wanted = {choice.rule.facts.get("rate", "learning_rate"), *choice.rule.given, "clip_norm"}
+    entries["optimizer"] = {name: value for name, value in entries["optimizer"].items() if name in wanted}
+    return {name: value for name, value in entries.items() if name not in _NOT_OF_THE_RESULT}
+
+
+def common(identities: Iterable[Mapping[str, Any]], varied: Iterable[str]) -> dict[str, Any]:
+    """All entries of several runs together, less those that may differ between them.
+
+    Args:
+      identities: of each run.
+      varied: names of entries that may differ, such as "cluster.num_workers".
+    """
+    whole = functools.reduce(_merged, identities, {})
+    for name in varied:
+        *parents, last = name.split(".")
+        functools.reduce(dict.__getitem__, parents, whole).pop(last, None)
+    return whole
+
+
+def _merged(left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, Any]:
+    both = {
+        name: _merged(left[name], right[name]) for name in left.keys() & right.keys() if isinstance(left[name], dict)
+    }
+    return {**left, **right, **both}
+
+
+def _plain(entries: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value.to_dict() if isinstance(value, ConfigDict) else value for name, value in entries.items()}
+
+
+def _value(config: ConfigDict, name: str) -> Any:
+    return functools.reduce(lambda entry, part: entry[part], name.split("."), config)
+
+
+def flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every entry with its whole name, as in `cluster.num_workers`."""
+    for name, value in config.items():
+        if isinstance(value, Mapping | ConfigDict):
+            yield from flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value

@@ -1,0 +1,197 @@
+"""What is kept of a run: one record to say what it was, one for each evaluation, and a summary; plain numbers."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from sgdlab.jobs import provenance
+from sgdlab.jobs.configuration import identity
+from sgdlab.jobs.methods import baselines
+from sgdlab.jobs.plan import Plan
+from sgdlab.registry import DATASETS, NETWORKS
+from sgdlab.replay import History, Result
+
+
+def records(plan: Plan, result: Result, final: dict[str, float], compute_seconds: float) -> list[dict[str, Any]]:
+    """Turns a run into the records of its metrics file.
+
+    Args:
+      plan: what was to be done.
+      result: what came of it.
+      final: loss and accuracy on the training set, at the end.
+      compute_seconds: what it took on this machine, evaluations included.
+
+    Returns:
+      `{"kind": "run"}`, then one `{"kind": "evaluation"}` for each, then `{"kind": "summary"}`. Between two of them
+      `train_loss`, `staleness` and `gap` are means over the gradients.
+    """
+    history = result.history
+    served = history.distance is not None
+    gaps = gap(history, plan.rates) if served else np.empty(0)
+    staleness = history.delay - 1 if served else np.empty(0)
+    evaluations, before = [], 0
+    for evaluation in history.evaluations:
+        now = evaluation["gradients"]
+        evaluations.append(
+            {
+                "kind": "evaluation",
+                "gradients": now,
+                "updates": evaluation["updates"],
+                "epoch": now / plan.batches_per_epoch,
+                "seconds": evaluation["seconds"],
+                "test_loss": evaluation["loss"],
+                "test_accuracy": evaluation["accuracy"],
+                "average_accuracy": evaluation.get("average_accuracy"),
+                "node_accuracy": evaluation.get("node_mean_accuracy"),
+                "worst_accuracy": evaluation.get("node_lowest_accuracy"),
+                "center_accuracy": evaluation.get("center_accuracy"),
+                "consensus": evaluation.get("consensus"),
+                "train_loss": _mean(history.aux["loss"][before:now]),
+                "staleness": _mean(staleness[before:now]),
+                "gap": _mean(gaps[before:now]),
+            }
+        )
+        before = now
+    run = what(plan)
+    summary = {**run, "kind": "summary", **_summary(plan, evaluations, final, gaps)}
+    about = {"config": identity(plan.config), "about": about_run(plan), "made": provenance.made_with()}
+    return [{**run, **about}, *evaluations, {**summary, "compute_seconds": compute_seconds}]
+
+
+def what(plan: Plan) -> dict[str, Any]:
+    """What tables and pictures need to know of a run besides its numbers."""
+    config, method = plan.config, plan.choice.method
+    serial = plan.schedule.num_workers == 1 and method.name in baselines()
+    return {
+        "kind": "run",
+        "method": method.name,
+        "title": baselines()[method.name] if serial else method.title,
+        "protocol": plan.choice.protocol.name,
+        "rule": plan.choice.rule.name,
+        "families": list(method.families),
+        "place": plan.choice.place,
+        "baseline": method.baseline,
+        "serial": serial,
+        "never_waits": bool(plan.choice.protocol.facts.get("never_waits", False)),
+        "measures_gap": bool(plan.choice.rule.facts.get("measures_gap", False)),
+        "num_workers": config.cluster.first_workers or config.cluster.num_workers,
+        "seed": config.seed,
+        "target": config.target_accuracy,
+    }
+
+
+def about_run(plan: Plan) -> dict[str, str]:
+    """What was run, in words: label -> text."""
+    config, used, rate = plan.config, identity(plan.config), plan.config.rate
+    network, dataset = NETWORKS[config.network.kind], DATASETS[config.data.kind]
+    peak = config.optimizer[plan.choice.rule.facts.get("rate", "learning_rate")]
+    of = "times the gradients that an update averages" if rate.of == "gradient" else "of an update"
+    alone = "the first worker of " if config.cluster.first_workers == 1 else ""
+    return {
+        "data": f"{dataset.title}, {len(plan.dataset.train):,} examples, {config.batch_size} a gradient",
+        "network": f"{network.title} ({_words(used['network'][network.name])})",
+        "length": f"{config.epochs:g} epochs of used gradients",
+        "cluster": f"{alone}{plan.law}",
+        "learning rate": f"{peak:g}; {of}; warm-up {rate.warmup_epochs:g} epochs; {rate.decay.replace('_', ' ')} decay",
+        "rule": _words({**used["rule"][plan.choice.rule.name], **_set(used["optimizer"])}) or "as it is",
+        "protocol": _words(used["protocol"][plan.choice.protocol.name]) or "as it is",
+    }
+
+
+def _set(optimizer: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in optimizer.items() if value is not None and "learning_rate" not in name}
+
+
+def _words(entries: dict[str, Any]) -> str:
+    """Entries as a reader wants them.
+
+    Example:
+      >>> _words({"channels": (32, 64), "batch_norm": False})
+      'channels 32, 64; batch norm no'
+    """
+    words = []
+    for name, value in entries.items():
+        if isinstance(value, dict):
+            words.append(f"{name.replace('_', ' ')}: ({_words(value)})")
+            continue
+        shown = {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
+        shown = ", ".join(map(str, shown)) if isinstance(shown, tuple | list) else shown
+        shown = f"{shown:g}" if isinstance(shown, float) else shown
+        words.append(f"{name.replace('_', ' ')} {shown if shown is not None else 'by default'}")
+    return "; ".join(words)
+
+
+def _summary(
+    plan: Plan, evaluations: list[dict[str, Any]], final: dict[str, float], gaps: np.ndarray
+) -> dict[str, Any]:
+    last = evaluations[-1]
+    target = plan.config.target_accuracy
+    reached = next((found for found in evaluations if found["test_accuracy"] >= target), None)
+    return {
+        "diverged": diverged(evaluations, plan.dataset.num_classes),
+        "test_accuracy": last["test_accuracy"],
+        "train_accuracy": final["accuracy"],
+        "average_accuracy": last["average_accuracy"],
+        **{name: last[name] for name in ("node_accuracy", "worst_accuracy", "center_accuracy", "consensus")},
+        "test_loss": last["test_loss"],
+        "train_loss": final["loss"],
+        "gradients": last["gradients"],
+        "updates": last["updates"],
+        "epochs": last["epoch"],
+        "seconds": last["seconds"],
+        "speedup": plan.speedup,
+        "seconds_to_target": reached["seconds"] if reached else None,
+        "epochs_to_target": reached["epoch"] if reached else None,
+        "gap": _mean(gaps),
+        **plan.schedule.figures(),
+    }
+
+
+def diverged(evaluations: list[dict[str, Any]], num_classes: int) -> bool:
+    """Whether a run was lost: its loss is not finite, or it ended no better than guessing after it had blown up.
+
+    A loss of log(classes) alone does not say so, since a run that has just begun has it too: the loss must once have
+    been clearly lower than in the end, or twice as high as at first.
+    """
+    # Nothing has been trained on at the first evaluation, so it has no training loss.
+    losses = [found["test_loss"] for found in evaluations] + [found["train_loss"] for found in evaluations[1:]]
+    if not all(math.isfinite(loss) for loss in losses):
+        return True
+    first, last = evaluations[0]["test_loss"], evaluations[-1]["test_loss"]
+    return last >= 0.99 * math.log(num_classes) and (min(losses) < 0.95 * last or max(losses) > 2 * first)
+
+
+def gap(history: History, rates: np.ndarray) -> np.ndarray:
+    r"""The global gap of every gradient, measured alike for every method.
+
+    .. math:: G_k = \frac{\|\theta_k - \theta_{read}\|}{C_k} + 1, \qquad
+        C_k = \eta_{max} \operatorname{mean}_{j < k} \|g_j\|
+
+    C is how far the parameters can move in one update by the average gradient: what a method makes of the gradient, a
+    momentum or a penalty, does not change the measure.
+
+    Args:
+      history: with distances and norms (`Watch.norms`). Of several blocks, the squares of distances add up over those
+        that used the gradient.
+      rates: float64[U], the learning rate of each update.
+
+    Returns:
+      float64[R]; 1 for the first gradient.
+
+    Source: Barkai et al. 2020, Definition 1.
+    """
+    distance = np.asarray(history.distance, float).reshape(len(history.norm), -1)
+    norm = np.asarray(history.norm, float)
+    with np.errstate(all="ignore"):  # a diverged run has infinite gradients
+        far = np.sqrt(np.nansum(distance**2, axis=1))
+        mean = np.cumsum(norm[:-1]) / np.arange(1, norm.size)
+        gaps = far[1:] / (rates.max() * mean) + 1
+    return np.concatenate([[1.0], gaps])
+
+
+def _mean(values: np.ndarray) -> float:
+    """The mean; NaN entries of a column each are of blocks that did not use the gradient."""
+    if values.ndim > 1:
+        values = values[~np.isnan(values)]
+    return float(np.mean(values, dtype=float)) if values.size else math.nan

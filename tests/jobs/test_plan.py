@@ -1,0 +1,272 @@
+"""Plans: as many gradients as asked for, any protocol with any rule, and refusals that name the flag."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+import tiny
+
+from sgdlab import PeerSchedule, protocols
+from sgdlab.errors import UsageError
+from sgdlab.jobs import configuration, memory
+from sgdlab.jobs.configuration import identity
+from sgdlab.jobs.methods import baselines, chosen, methods
+from sgdlab.jobs.plan import make_plan
+from sgdlab.jobs.seeds import seed_of
+from sgdlab.registry import PROTOCOLS, RULES
+
+GRADIENTS = 1437 // 32  # of one epoch
+
+
+@pytest.mark.parametrize("method", methods())
+def test_enough_gradients_and_not_an_update_more(method):
+    plan = make_plan(tiny.config(method=method))
+    schedule = plan.schedule
+    assert plan.num_gradients == GRADIENTS
+    if not schedule.has_server:
+        assert schedule.num_gradients == GRADIENTS
+        return
+    used = schedule.used().sum(axis=0)
+    assert used.min() >= GRADIENTS
+    if method != "layerwise":  # its run ends when the last gradient has arrived whole
+        fewest = schedule.update[:, used.argmin()]
+        assert used.min() - np.count_nonzero(fewest == fewest.max()) < GRADIENTS
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_any_protocol_goes_with_any_rule_or_the_rule_says_why_not(protocol, rule):
+    config = tiny.config(protocol__kind=protocol, rule__kind=rule)
+    keeps_state_for_workers = rule.startswith("dana")
+    averages = make_plan(tiny.config(protocol__kind=protocol, rule__kind="asgd")).schedule.gradients_per_update() > 1
+    peers = protocol in ("gossip", "elastic_averaging")
+    if keeps_state_for_workers and (averages or peers):
+        with pytest.raises(UsageError, match=f"--config.rule.kind={rule} with protocol {protocol}: "):
+            make_plan(config)
+        return
+    plan = make_plan(config)
+    assert (plan.choice.protocol.name, plan.choice.rule.name) == (protocol, rule)
+
+
+def test_a_pair_of_ones_own_is_named_after_both():
+    choice = chosen(tiny.config(protocol__kind="bounded_staleness", rule__kind="staleness_aware"))
+    assert choice.method.title == "Staleness-Aware + Bounded staleness"
+    assert choice.method.name == "bounded_staleness+staleness_aware"
+    assert choice.place >= len(methods())
+    named = chosen(tiny.config(method="asgd", protocol__kind="timeout", rule__kind="linear_scaling"))
+    assert named.method.title == "Linear scaling + Time-out" or named.method.name == "timeout"
+
+
+def test_methods_are_parts_with_their_usual_partner_and_presets():
+    known = methods()
+    assert len(known) == 29
+    assert (known["timeout"].protocol, known["timeout"].rule) == ("timeout", "linear_scaling")
+    assert (known["dana"].protocol, known["dana"].rule) == ("asynchronous", "dana")
+    assert known["push_gossip"].entries == {"kind": "push"}
+    assert set(baselines()) == {"nag_asgd", "adam"}
+    assert {known[name].baseline for name in ("adam", "adam_gap_aware")} == {"adam"}
+
+
+def test_what_a_preset_means_cannot_be_contradicted():
+    assert make_plan(tiny.config(method="push_gossip")).choice.entries["kind"] == "push"
+    with pytest.raises(
+        UsageError, match=r"--config\.protocol\.gossip\.kind=push must be left out: pull_gossip is gossip"
+    ):
+        make_plan(tiny.config(method="pull_gossip", protocol__gossip__kind="push"))
+    assert (
+        make_plan(tiny.config(protocol__kind="gossip", protocol__gossip__kind="push")).choice.entries["kind"] == "push"
+    )
+
+
+def test_entries_reach_the_parts():
+    config = tiny.config(method="partial", protocol__partial__num_servers=2, protocol__partial__push_at_least=3.0)
+    config.protocol.partial.push_timeout = 0.0
+    schedule = make_plan(config).schedule
+    assert schedule.num_blocks == 2
+    assert set(np.bincount(schedule.update[schedule.used()[:, 0], 0])) == {3}
+    ramped = tiny.config(method="simulated_staleness", protocol__simulated_staleness__average=2.0)
+    ramped.protocol.simulated_staleness.ramp_epochs = 0.0
+    assert make_plan(ramped).schedule.staleness()[2:].mean() == 2
+    assert (
+        make_plan(tiny.config(method="ringmaster", protocol__ringmaster__max_delay=1)).schedule.staleness().max() == 0
+    )
+
+
+def test_momentum_is_the_rules_own_unless_it_is_set():
+    def momentum(method, **changes):
+        plan = make_plan(tiny.config(method=method, **changes))
+        rule, ones = plan.rule(1.0, 4), np.ones(1)
+        _, state = rule.update(ones, rule.init(ones), ones, num_gradients=1, delay=1, worker=0)
+        updates, _ = rule.update(0 * ones, state, ones, num_gradients=1, delay=1, worker=0)
+        return -float(updates[0])  # heavy ball: m; with look-ahead: m^2
+
+    np.testing.assert_allclose(momentum("asgd"), 0.0)
+    np.testing.assert_allclose(momentum("asgd", optimizer__momentum=0.5), 0.5)
+    np.testing.assert_allclose(momentum("nag_asgd"), 0.9**2)
+    np.testing.assert_allclose(momentum("nag_asgd", optimizer__nesterov=False), 0.9)
+
+
+def test_rates_are_of_one_gradient_or_of_an_update():
+    def peak(method, of):
+        plan = make_plan(tiny.config(method=method, rate__of=of, rate__decay="constant", rate__warmup_epochs=0.0))
+        return plan.rates.max() / plan.config.optimizer.learning_rate, plan.schedule.gradients_per_update()
+
+    assert peak("synchronous", "gradient") == (4.0, 4.0)
+    assert peak("synchronous", "update") == (1.0, 4.0)
+    assert peak("asgd", "gradient") == peak("asgd", "update") == (1.0, 1.0)
+    rate, mean = peak("timeout", "gradient")  # its rule multiplies by the number itself
+    assert rate == 1.0
+    np.testing.assert_allclose(peak("timeout", "update"), (1 / mean, mean))
+
+
+def test_identity_holds_the_entries_of_the_parts_that_are_used_alone():
+    config = tiny.config(method="gap_aware")
+    before = identity(config)
+    config.protocol.timeout.seconds, config.rule.adam.b1, config.cluster.regimes.std = 9.0, 0.5, 1.0
+    config.memory, config.optimizer.adam_learning_rate = 3.0, 1.0
+    assert identity(config) == before
+    config.rule.gap_aware.granularity = "layer"
+    assert identity(config) != before
+    cutoff = identity(tiny.config(method="cutoff"))
+    assert cutoff["predictor"] == {"kind": "running_mean", "running_mean": {"window": 5}}
+    assert "predictor" not in before
+
+
+def test_entries_of_several_runs_together():
+    one = {"a": 1, "protocol": {"kind": "x", "x": {"b": 2}}}
+    other = {"a": 1, "protocol": {"kind": "y", "y": {"c": 3}}}
+    assert configuration.common([one, other], ["protocol.kind"]) == {"a": 1, "protocol": {"x": {"b": 2}, "y": {"c": 3}}}
+
+
+def test_speedup_compares_gradients_per_second_on_one_cluster():
+    assert make_plan(tiny.config(method="synchronous")).speedup == 1
+    assert make_plan(tiny.config(method="asgd")).speedup > 1
+
+
+def test_a_given_schedule_is_planned_as_it_is():
+    runtimes = np.random.default_rng(0).uniform(1, 2, (20, 4))
+    schedule = protocols.asynchronous(runtimes, num_gradients=GRADIENTS)
+    plan = make_plan(tiny.config(method="asgd"), schedule=schedule)
+    assert plan.schedule is schedule
+    assert len(plan.rates) == GRADIENTS
+
+
+@pytest.mark.parametrize("kind", ["gamma", "exponential", "long_tailed", "regimes"])
+def test_every_kind_of_cluster_can_be_chosen_and_one_worker_of_it_is_the_baseline(kind):
+    config = tiny.config(method="nag_asgd", cluster__kind=kind, cluster__num_workers=6)
+    six = make_plan(config)
+    assert six.schedule.num_workers == 6
+    config.cluster.first_workers = 1
+    alone = make_plan(config)
+    first = six.law.draw(3, seed=seed_of(config, "runtimes"))[:, 0]
+    np.testing.assert_allclose(alone.schedule.arrived[:3, 0], np.cumsum(first), rtol=1e-12)
+
+
+def trace(tmp_path, steps):
+    path = tmp_path / "trace.npy"
+    np.save(path, np.random.default_rng(0).uniform(1, 2, (steps, 4)))
+    return str(path)
+
+
+def test_a_trace_that_is_just_long_enough_is_used_and_a_shorter_one_refused_or_extended(tmp_path):
+    rows = -(-GRADIENTS // 4)
+    config = tiny.config(method="synchronous", cluster__kind="recorded", cluster__recorded__trace=trace(tmp_path, rows))
+    assert make_plan(config).schedule.num_updates == rows
+    config.cluster.recorded.trace = trace(tmp_path, rows - 1)
+    with pytest.raises(UsageError, match=r"--config\.cluster\.recorded\.trace=.* must have at least"):
+        make_plan(config)
+    config.cluster.recorded.extend, config.cluster.recorded.block = "bootstrap", 3
+    plan = make_plan(config)
+    assert plan.schedule.num_updates == rows
+    assert "bootstrap" in str(plan.law)
+    config.cluster.num_workers = 5
+    with pytest.raises(UsageError, match=r"--config\.cluster\.num_workers=5 must be 4"):
+        make_plan(config)
+
+
+def test_what_a_run_would_take_is_said_before_it_is_made(monkeypatch):
+    with pytest.raises(UsageError, match=r"--config\.cluster\.num_workers=1000000000 with .* would take about .* GiB"):
+        make_plan(tiny.config(cluster__num_workers=10**9))
+    with pytest.raises(UsageError, match="would take about"):
+        make_plan(tiny.config(memory=1e-6))
+    make_plan(tiny.config(memory=1.0))
+
+
+@pytest.mark.parametrize("protocol", ["asynchronous", "synchronous", "bounded_staleness", "gossip", "ringmaster"])
+def test_the_estimate_bounds_what_making_a_schedule_takes(protocol):
+    """Against a count of what is allocated meanwhile."""
+    workers, gradients = 500, 8000
+    runtimes = np.random.default_rng(0).uniform(1, 2, (2 * gradients // workers + 2, workers))
+    tracemalloc.start()
+    PROTOCOLS.make(protocol, {}, runtimes=runtimes, num_gradients=gradients, seed=0)
+    peak = tracemalloc.get_traced_memory()[1] + runtimes.nbytes
+    tracemalloc.stop()
+    config = tiny.config(cluster__num_workers=workers, memory=peak / 2**30)
+    with pytest.raises(UsageError, match="would take about"):
+        memory.check_schedule(config, gradients)
+    config.memory = 6 * peak / 2**30
+    memory.check_schedule(config, gradients)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "method"),
+    [
+        ("method", "sgd", None),
+        ("data.kind", "mnist", None),
+        ("mode", "batch", None),
+        ("seed", -1, None),
+        ("batch_size", 0, None),
+        ("batch_size", 1438, None),
+        ("epochs", 0.0, None),
+        ("epochs", float("nan"), None),
+        ("evaluations", 0, None),
+        ("target_accuracy", 1.5, None),
+        ("average_decay", 1.0, None),
+        ("memory", 0.0, None),
+        ("cluster.num_workers", 0, None),
+        ("cluster.first_workers", 5, None),
+        ("cluster.kind", "cloud", None),
+        ("optimizer.learning_rate", float("nan"), None),
+        ("optimizer.adam_learning_rate", float("inf"), None),
+        ("optimizer.momentum", 1.0, None),
+        ("optimizer.weight_decay", -0.1, None),
+        ("optimizer.clip_norm", 0.0, None),
+        ("rule.kind", "sgd", None),
+        ("rule.gap_aware.granularity", "row", None),
+        ("network.kind", "transformer", None),
+        ("rate.decay", "sudden", None),
+        ("rate.of", "epoch", None),
+        ("rate.warmup_epochs", -1.0, None),
+        ("rate.factor", 0.0, None),
+        ("rate.period", 0.0, None),
+        ("protocol.kind", "nobody", None),
+        ("protocol.partial.push_at_least", 1.5, "partial"),
+        ("protocol.partial.pull_at_least", 0.0, "partial"),
+        ("protocol.partial.push_at_least", 5.0, "partial"),
+        ("protocol.partial.num_servers", 0, "partial"),
+        ("protocol.partial.push_timeout", -1.0, "partial"),
+        ("protocol.partial.pull_delays.late_share", 2.0, "partial"),
+        ("protocol.bounded_staleness.bound", -1, "bounded_staleness"),
+        ("protocol.ringmaster.max_delay", 0, "ringmaster"),
+        ("protocol.layerwise.reads", "end", "layerwise"),
+        ("protocol.layerwise.backward_share", 1.5, "layerwise"),
+        ("protocol.gossip.period", 0, "pull_gossip"),
+        ("protocol.elastic_averaging.beta", 2.0, "elastic_averaging"),
+        ("protocol.backup_workers.backups", 4, "backup_workers"),
+        ("predictor.kind", "crystal_ball", "cutoff"),
+    ],
+)
+def test_impossible_entries_are_refused_by_flag_and_value(name, value, method):
+    config = tiny.config(**({"method": method or "gap_aware"} | {name.replace(".", "__"): value}))
+    with pytest.raises(UsageError) as error:
+        make_plan(config)
+    text = str(error.value)
+    assert text.startswith(f"--config.{name}=")
+    assert str(value) in text
+    if method and name.startswith("protocol."):  # of another part it has no meaning
+        config.method = "asgd"
+        make_plan(config)
+
+
+def test_peers_are_schedules_of_their_own():
+    assert isinstance(make_plan(tiny.config(method="pull_gossip")).schedule, PeerSchedule)

@@ -1,0 +1,83 @@
+"""Imports run one way, and `import sgdlab` loads what an optax transform needs and no more."""
+
+import ast
+import graphlib
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+PACKAGE = pathlib.Path(__file__).parents[1] / "sgdlab"
+MODULES = {
+    ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in PACKAGE.rglob("*.py")
+}
+
+
+def imported(path):
+    """Modules of the package that a file imports when it is itself imported."""
+    found = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Import):
+            found |= {name.name for name in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for name in node.names:
+                longer = f"{node.module}.{name.name}"
+                found.add(longer if longer in MODULES else node.module)
+    return {name for name in found if name in MODULES}
+
+
+GRAPH = {name: imported(path) - {name} for name, path in MODULES.items()}
+
+
+def test_no_module_imports_itself_by_way_of_others():
+    # A package imports its own modules, which may name siblings but not the package.
+    graphlib.TopologicalSorter(GRAPH).prepare()
+
+
+@pytest.mark.parametrize(
+    ("below", "above"),
+    [
+        ("protocols", ("rules", "replay", "jobs", "results", "models", "deep_markov")),
+        ("cluster", ("protocols", "rules", "replay", "jobs", "results", "models")),
+        ("rules", ("protocols", "cluster", "replay", "jobs", "results", "models")),
+        ("predictors", ("protocols", "rules", "replay", "jobs", "results", "models")),
+        ("replay", ("protocols", "cluster", "jobs", "results", "models", "data")),
+        ("results", ("jobs", "protocols", "rules", "cluster", "replay", "models", "registry", "predictors")),
+        ("models", ("jobs", "results", "replay", "protocols", "rules")),
+        ("data", ("jobs", "results", "replay", "protocols", "rules")),
+    ],
+)
+def test_arrows_run_one_way(below, above):
+    for name, targets in GRAPH.items():
+        if name == f"sgdlab.{below}" or name.startswith(f"sgdlab.{below}."):
+            wrong = {target for target in targets if target.split(".")[1:2] and target.split(".")[1] in above}
+            assert not wrong, f"{name} imports {wrong}"
+
+
+@pytest.mark.parametrize(
+    ("statement", "left_out"),
+    [
+        ("import sgdlab", ("numpyro", "pyarrow", "orbax", "scipy", "tensorflow_datasets")),
+        ("import sgdlab; sgdlab.rules, sgdlab.replay", ("numpyro", "pyarrow", "orbax", "tensorflow_datasets")),
+        ("import sgdlab; sgdlab.protocols, sgdlab.cluster", ("numpyro", "pyarrow", "orbax", "flax", "jax")),
+        ("import sgdlab; sgdlab.predictors, sgdlab.cutoff.Static", ("numpyro", "pyarrow", "orbax", "flax", "jax")),
+    ],
+)
+def test_heavy_libraries_are_loaded_where_they_are_used(statement, left_out):
+    script = f"import sys; {statement}; print([name for name in {left_out!r} if name in sys.modules])"
+    answer = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True, cwd=PACKAGE.parent
+    )
+    assert answer.stdout == "[]\n"
+
+
+def test_names_are_found_at_their_first_use():
+    import sgdlab  # noqa: PLC0415
+
+    assert sgdlab.Schedule.__name__ == "Schedule"
+    assert sgdlab.DROPPED == -1
+    assert "cluster" in dir(sgdlab)
+    with pytest.raises(AttributeError, match="no attribute 'clsuter'"):
+        sgdlab.clsuter  # noqa: B018
