@@ -7,7 +7,6 @@ pictures (plots/) and report.html, one page that says it all. A job that was kil
 finished runs are never run again, and more methods, workers or seeds can be added later.
 """
 
-import contextlib
 import pathlib
 import sys
 from collections.abc import Sequence
@@ -16,57 +15,63 @@ from absl import flags
 from ml_collections import ConfigDict
 
 from experiments import launch
-from sgdlab import compare
 from sgdlab.errors import UsageError
-from sgdlab.methods import METHODS
-from sgdlab.plan import check, make_plan
+from sgdlab.jobs import compare, provenance
+from sgdlab.jobs.methods import methods
+from sgdlab.jobs.plan import AnySchedule, make_plan
 from sgdlab.results import table
 from sgdlab.results.directory import RunDirectory
 from sgdlab.results.publish import publish
-from sgdlab.validate import ConfigError
-from sgdlab.waiting import AnySchedule
 
 DEFAULT_WORKDIR = "runs/digits"
-_METHODS = flags.DEFINE_list("methods", list(METHODS), "Methods to compare, separated by commas.")
-_NUM_WORKERS = flags.DEFINE_list("num_workers", ["4", "8", "16", "32"], "Numbers of workers, separated by commas.")
-_SEEDS = flags.DEFINE_integer("seeds", 3, "How many seeds: 0, 1, ...")
-_PROCESSES = flags.DEFINE_integer("processes", None, "Runs at once. By default one for each core, or one on a GPU.")
 
-TIMELINE = ("synchronous", "backup_workers", "partial", "asgd", "pull_gossip")
+TIMELINES = 5
+"""So many schedules are drawn, of as many kinds as there are."""
 TIMELINE_WORKERS = 8
+
+
+def define_flags() -> None:
+    """Defines the flags of this command."""
+    flags.DEFINE_list("methods", None, "Methods to compare, separated by commas. By default all.")
+    flags.DEFINE_list("num_workers", ["4", "8", "16", "32"], "Numbers of workers, separated by commas.")
+    flags.DEFINE_integer("seeds", 3, "How many seeds: 0, 1, ...")
+    flags.DEFINE_integer("processes", None, "Runs at once. By default one for each core, or one on a GPU.")
 
 
 def main(argv: Sequence[str]) -> None:
     """Runs what is missing, then reports."""
     del argv
+    given = flags.FLAGS
     config, workdir = launch.CONFIG.value, pathlib.Path(launch.WORKDIR.value or DEFAULT_WORKDIR)
-    methods, num_workers = _checked_methods(_METHODS.value), _checked_counts(_NUM_WORKERS.value)
-    _at_least_one("seeds", _SEEDS.value)
-    if _PROCESSES.value is not None:
-        _at_least_one("processes", _PROCESSES.value)
+    names, num_workers = _checked_methods(given.methods), _checked_counts(given.num_workers)
+    _at_least_one("seeds", given.seeds)
+    if given.processes is not None:
+        _at_least_one("processes", given.processes)
     _refuse_grid_flags()
-    cells = compare.grid(methods, num_workers, _SEEDS.value)
-    if all(compare.is_baseline(cell.method, cell.num_workers) for cell in cells):
-        raise UsageError(f"--num_workers={num_workers[0]} must be more for {', '.join(methods)}: that is the baseline")
-    for cell in cells:
-        check(cell.configured(config))
-    shared = compare.shared_config(config)
-    directory = RunDirectory(workdir, shared)
-    compare.run_all(config, cells, directory, processes=_PROCESSES.value)
-    groups = compare.groups(cells, directory)
-    shown = min(num_workers, key=lambda n: abs(n - TIMELINE_WORKERS))
-    page = publish(workdir, groups, shared, _schedules(config, shown))
+    cells = compare.grid(names, num_workers, given.seeds)
+    if all(cell.serial for cell in cells):
+        raise UsageError(f"--num_workers={num_workers[0]} must be more for {', '.join(names)}: that is the baseline")
+    directory = RunDirectory(workdir, compare.shared_config(config, cells), made=provenance.made_with())
+    compare.check(config, cells)
+    if changed := directory.changed_since():
+        print(changed, flush=True)
+    compare.run_all(config, cells, directory, processes=given.processes)
+    groups = compare.groups(config, cells, directory)
+    page = publish(workdir, groups, _schedules(config, cells))
     print(f"\n{table.text(groups)}\n\nReport: {page}")
 
 
-def _schedules(config: ConfigDict, num_workers: int) -> dict[str, AnySchedule]:
-    """Title -> schedule, for the time-lines; less those that so few workers cannot have."""
-    schedules = {}
-    for method in TIMELINE:
-        with contextlib.suppress(ConfigError):
-            plan = make_plan(compare.Cell(method, num_workers, 0).configured(config))
-            schedules[METHODS[method].title] = plan.schedule
-    return schedules
+def _schedules(config: ConfigDict, cells: Sequence[compare.Cell]) -> dict[str, AnySchedule]:
+    """Title -> schedule, for the time-lines: the first method of each protocol, at one number of workers."""
+    several = [cell for cell in cells if not cell.serial and cell.seed == 0]
+    shown = min((cell.num_workers for cell in several), key=lambda n: abs(n - TIMELINE_WORKERS))
+    schedules: dict[str, tuple[str, AnySchedule]] = {}
+    for cell in several:
+        protocol = methods()[cell.method].protocol
+        if cell.num_workers == shown and protocol not in schedules and len(schedules) < TIMELINES:
+            plan = make_plan(cell.configured(config))
+            schedules[protocol] = plan.choice.method.title, plan.schedule
+    return dict(schedules.values())
 
 
 def _refuse_grid_flags() -> None:
@@ -77,13 +82,14 @@ def _refuse_grid_flags() -> None:
                 raise UsageError(f"{argument} must be left out: compare sets it by --{flag}")
 
 
-def _checked_methods(names: Sequence[str]) -> list[str]:
-    for name in names:
-        if name not in METHODS:
-            raise UsageError(f"--methods={name} must be one of {', '.join(METHODS)}")
-    if not names:
-        raise UsageError(f"--methods= must name at least one of {', '.join(METHODS)}")
-    return list(dict.fromkeys(names))
+def _checked_methods(names: Sequence[str] | None) -> list[str]:
+    known = methods()
+    for name in names or ():
+        if name not in known:
+            raise UsageError(f"--methods={name} must be one of {', '.join(known)}")
+    if names is not None and not names:
+        raise UsageError(f"--methods= must name at least one of {', '.join(known)}")
+    return list(dict.fromkeys(known if names is None else names))
 
 
 def _checked_counts(values: Sequence[str]) -> list[int]:
@@ -101,4 +107,5 @@ def _at_least_one(flag: str, value: int) -> None:
 
 
 if __name__ == "__main__":
+    define_flags()
     launch.run(main, __doc__)

@@ -9,20 +9,17 @@ from collections.abc import Callable, Sequence
 
 import jax
 from absl import app, flags, logging
-from ml_collections import ConfigDict, config_flags
+from absl.testing import flagsaver
+from ml_collections import config_flags
 
 from sgdlab.errors import UsageError
-from sgdlab.methods import METHODS
+from sgdlab.jobs import configuration
+from sgdlab.jobs.methods import methods
 
 DEFAULT_CONFIG = "configs/digits.py"
 
-if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # compiled programs are kept between runs
-    jax.config.update("jax_compilation_cache_dir", str(pathlib.Path.home() / ".cache" / "sgdlab" / "compiled"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
-
-
 CONFIG = config_flags.DEFINE_config_file("config", None, "Configuration file; its entries are flags too.")
-WORKDIR = flags.DEFINE_string("workdir", None, "Where to leave the results; by default as above.")
+WORKDIR = flags.DEFINE_string("workdir", None, "Directory for the results (default: see above).")
 
 
 def run(main: Callable[[Sequence[str]], None], usage: str, *, configured: bool | str = True) -> None:
@@ -34,7 +31,49 @@ def run(main: Callable[[Sequence[str]], None], usage: str, *, configured: bool |
       configured: the command takes a configuration, by default this file, or configs/digits.py; those that draw a
         paper's figure have their own.
     """
+    _keep_compiled_programs()
     app.run(lambda argv: _guarded(main, argv), flags_parser=lambda argv: _parsed(list(argv), usage, configured))
+
+
+def answer(
+    main: Callable[[Sequence[str]], None],
+    usage: str,
+    argv: Sequence[str],
+    *,
+    configured: bool | str = True,
+    define: Callable[[], None] = lambda: None,
+) -> int:
+    """Does in this process what a command line would, in a notebook or a test.
+
+    Args:
+      main: what to do.
+      usage: the module's docstring.
+      argv: the command line, its first word the command's name.
+      configured: as in `run`.
+      define: defines the command's own flags, which are forgotten afterwards.
+
+    Returns:
+      The exit code.
+    """
+    before, given = flagsaver.save_flag_values(), sys.argv
+    define()
+    sys.argv = list(argv)  # where the flags of a configuration's entries are looked for
+    flags.FLAGS.unparse_flags()
+    try:
+        _guarded(main, _parsed(list(argv), usage, configured))
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    finally:
+        sys.argv = given
+        flagsaver.restore_flag_values(before)
+    return 0
+
+
+def _keep_compiled_programs() -> None:
+    """Compiled programs are kept between runs."""
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        jax.config.update("jax_compilation_cache_dir", str(pathlib.Path.home() / ".cache" / "sgdlab" / "compiled"))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
 def _guarded(main: Callable[[Sequence[str]], None], argv: Sequence[str]) -> None:
@@ -105,13 +144,25 @@ def _help(usage: str, default_config: str | bool) -> None:
     if not default_config:
         return
     print("\nEntries of the configuration, each a flag:")
-    for name, value in _entries(flags.FLAGS.config):
-        print(f"  --config.{name}={value}")
+    words = _help_of_parts() if "method" in flags.FLAGS.config else {}
+    for name, value in configuration.flat(flags.FLAGS.config):
+        flag = f"--config.{name}={'' if value is None else value}"
+        print(f"  {flag:<60} {words[name]}" if name in words else f"  {flag}")
     if "method" not in flags.FLAGS.config:
         return
     print("\nMethods:")
-    for name, method in METHODS.items():
-        print(f"  {name:<26} {method.title} ({method.source})")
+    for name, method in methods().items():
+        print(f"  {name:<26} {method.title} ({method.source})" if method.source else f"  {name:<26} {method.title}")
+
+
+def _help_of_parts() -> dict[str, str]:
+    """What the docstrings of parts say of their entries; of kinds, which there are."""
+    words = {}
+    for registry in configuration.FAMILIES:
+        words[f"{registry.family}.kind"] = f"one of {', '.join(registry)}"
+        for part in registry.values():
+            words |= {f"{registry.family}.{part.name}.{name}": line for name, line in part.help().items()}
+    return words
 
 
 def _own_flags() -> list[flags.Flag]:
@@ -119,10 +170,3 @@ def _own_flags() -> list[flags.Flag]:
     by_module = flags.FLAGS.flags_by_module_dict()
     ours = [flag for module, found in by_module.items() if "experiments" in module for flag in found]
     return [flag for flag in ours if not flag.name.startswith("config.")]
-
-
-def _entries(config: ConfigDict, prefix: str = "") -> list[tuple[str, object]]:
-    entries: list[tuple[str, object]] = []
-    for name, value in config.items():
-        entries += _entries(value, f"{prefix}{name}.") if isinstance(value, ConfigDict) else [(prefix + name, value)]
-    return entries

@@ -14,8 +14,11 @@ import jax
 import numpy as np
 
 from experiments import launch
-from sgdlab import files, train
-from sgdlab.plan import make_plan
+from sgdlab import files
+from sgdlab.jobs import provenance
+from sgdlab.jobs.configuration import identity
+from sgdlab.jobs.plan import make_plan
+from sgdlab.jobs.train import train
 from sgdlab.results import plots
 from sgdlab.results.directory import RunDirectory
 from sgdlab.results.timeline import timeline
@@ -28,22 +31,24 @@ def main(argv: Sequence[str]) -> None:
     del argv
     config, workdir = launch.CONFIG.value, pathlib.Path(launch.WORKDIR.value or DEFAULT_WORKDIR)
     plan = make_plan(config)
-    directory = RunDirectory(workdir, config.to_dict())
-    finished = directory.read("run")
+    own = identity(config)
+    directory = RunDirectory(workdir, own, made=provenance.made_with())
+    finished = directory.read("run", identity=own)
     if finished is not None:
         print(f"{workdir} holds this run already.")
         _show(finished[-1])
         return
     print(plan.schedule, flush=True)
 
-    def report(look: dict[str, float]) -> None:
+    def report(found: dict[str, float]) -> None:
         print(
-            f"{look['gradients']:>7} of {plan.program.num_rows} gradients, {look['seconds']:>9,.0f} s of virtual time: "
-            f"test loss {look['loss']:.4f}, test accuracy {100 * look['accuracy']:.1f} %",
+            f"{found['gradients']:>7} of {plan.program.num_rows} gradients, {found['seconds']:>9,.0f} s of virtual "
+            f"time: test loss {found['loss']:.4f}, test accuracy {100 * found['accuracy']:.1f} %",
             flush=True,
         )
 
-    run = train.train(plan, report=report)
+    run = train(plan, report=report)
+    directory.claim()
     with files.replacing(directory.path / "parameters.npz") as file:
         leaves = jax.tree_util.tree_leaves_with_path(run.result.params)
         np.savez(file, **{jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves})

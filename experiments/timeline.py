@@ -14,38 +14,42 @@ from absl import flags
 
 from experiments import launch
 from sgdlab.errors import UsageError
-from sgdlab.methods import METHODS
+from sgdlab.jobs.plan import AnySchedule, make_plan
 from sgdlab.peer_schedule import PeerSchedule
-from sgdlab.plan import make_plan
 from sgdlab.results import plots
 from sgdlab.results.timeline import timeline
 from sgdlab.results.trace import write_trace
 from sgdlab.schedule import Schedule
 
 DEFAULT_WORKDIR = "runs/timeline"
-_SCHEDULE = flags.DEFINE_string("schedule", None, "A schedule.npz to draw, instead of the configuration's.")
-_SECONDS = flags.DEFINE_float("seconds", None, "How much of it to draw. By default three times the slowest worker.")
+
+
+def define_flags() -> None:
+    """Defines the flags of this command."""
+    flags.DEFINE_string("schedule", None, "A schedule.npz to draw, instead of the configuration's.")
+    flags.DEFINE_float("seconds", None, "How much of it to draw. By default three times the slowest worker.")
 
 
 def main(argv: Sequence[str]) -> None:
     """Draws, and exports."""
     del argv
-    if _SECONDS.value is not None and not 0 < _SECONDS.value < np.inf:
-        raise UsageError(f"--seconds={_SECONDS.value} must be a finite number above 0")
+    given = flags.FLAGS
+    if given.seconds is not None and not 0 < given.seconds < np.inf:
+        raise UsageError(f"--seconds={given.seconds} must be a finite number above 0")
     workdir = pathlib.Path(launch.WORKDIR.value or DEFAULT_WORKDIR)
-    if _SCHEDULE.value is None:
-        config = launch.CONFIG.value
-        title, schedule = METHODS[config.method].title, make_plan(config).schedule
+    if given.schedule is None:
+        plan = make_plan(launch.CONFIG.value)
+        title, schedule = plan.choice.method.title, plan.schedule
     else:
-        title, schedule = pathlib.Path(_SCHEDULE.value).stem, _loaded(_SCHEDULE.value)
+        title, schedule = pathlib.Path(given.schedule).stem, _loaded(given.schedule)
     print(schedule)
     idle = schedule.idle_share()
     print(f"idle: mean {100 * idle.mean():.1f} %, from {100 * idle.min():.1f} % to {100 * idle.max():.1f} % by worker")
-    if isinstance(schedule, Schedule) and schedule.num_blocks > 1:
+    if schedule.num_blocks > 1:
         for block in range(schedule.num_blocks):
             print(f"block {block}: mean staleness {schedule.staleness()[:, block].mean():.3g}")
     try:
-        plots.save(timeline({title: schedule}, seconds=_SECONDS.value), workdir / "timeline")
+        plots.save(timeline({title: schedule}, seconds=given.seconds), workdir / "timeline")
         schedule.save(workdir / "schedule.npz")
         write_trace(workdir / "trace.json", schedule)
     except OSError as error:
@@ -53,7 +57,7 @@ def main(argv: Sequence[str]) -> None:
     print(f"Written: {workdir / 'timeline'}.png, .svg, {workdir / 'schedule.npz'}, {workdir / 'trace.json'}")
 
 
-def _loaded(path: str) -> Schedule | PeerSchedule:
+def _loaded(path: str) -> AnySchedule:
     try:
         return Schedule.load(path)
     except FileNotFoundError:
@@ -67,4 +71,5 @@ def _loaded(path: str) -> Schedule | PeerSchedule:
 
 
 if __name__ == "__main__":
+    define_flags()
     launch.run(main, __doc__)

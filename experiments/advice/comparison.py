@@ -10,8 +10,8 @@ from experiments.advice import learned, measured, oracle, tuning
 from experiments.advice.measured import Measured
 from experiments.advice.recording import Parts
 from experiments.advice.tuning import Tuned
-from sgdlab import cutoff
-from sgdlab.cutoff import OBJECTIVES, CutoffRecord
+from sgdlab import predictors
+from sgdlab.predictors import OBJECTIVES, CutoffRecord
 
 DEPLOYABLE, HINDSIGHT, STALE, CEILING = "deployable", "hindsight", "asynchronous", "ceiling"
 """What a protocol is for: to use; chosen by knowing the second part; to use where staleness does no harm; a bound."""
@@ -186,12 +186,11 @@ def _of_sweep(sweep: Sweep) -> list[Protocol]:
 
 
 def _interrupting(cutoff: int) -> tuple[str, ...]:
-    entries = ("predictor=static", f"cutoff={cutoff}", "warm_up=1")
-    return ("--config.method=cutoff", *(f"--config.protocol.{entry}" for entry in entries))
+    return tuning.cutoff_flags("static", 1, f"cutoff={cutoff}")
 
 
 def _finishing(backups: int) -> tuple[str, ...]:
-    return ("--config.method=backup_workers", f"--config.cluster.backups={backups}")
+    return ("--config.method=backup_workers", f"--config.protocol.backup_workers.backups={backups}")
 
 
 def _tuned(parts: Parts, seed: int) -> list[Protocol]:
@@ -208,7 +207,7 @@ def _tuned(parts: Parts, seed: int) -> list[Protocol]:
 
 def _record(parts: Parts, tuned: Tuned, objective: str, seed: int) -> CutoffRecord:
     history = tuned.history(parts.train)
-    return cutoff.run_online(parts.test, tuned.predictor, objective=objective, history=history, seed=seed)
+    return predictors.run_online(parts.test, tuned.predictor, objective=objective, history=history, seed=seed)
 
 
 def _cut(parts: Parts, title: str, tuned: Mapping[str, Tuned], seed: int) -> tuple[Protocol, CutoffRecord]:
@@ -219,7 +218,7 @@ def _cut(parts: Parts, title: str, tuned: Mapping[str, Tuned], seed: int) -> tup
     if (records["throughput"].cutoff == records["rate"].cutoff).all():
         alike = Protocol.fixed(title, paper.setting, DEPLOYABLE, found["throughput"], flags=paper.flags)
         return alike, records["throughput"]
-    flags = (*rate.flags, "--config.protocol.objective=rate") if rate.flags else ()
+    flags = (*rate.flags, "--config.protocol.cutoff.objective=rate") if rate.flags else ()
     by_rate = Protocol.fixed(title, f"{rate.setting}, {BY_RATE}", DEPLOYABLE, found["rate"], flags=flags)
     return Protocol(title, paper.setting, DEPLOYABLE, found, None, paper.flags, by_rate), records["throughput"]
 

@@ -8,9 +8,9 @@ import shlex
 import numpy as np
 from tqdm import tqdm
 
-from experiments.advice.tuning import Tuned
-from sgdlab import cutoff
-from sgdlab.cutoff import Architecture, Fitting
+from experiments.advice.tuning import Tuned, cutoff_flags
+from sgdlab import deep_markov
+from sgdlab.deep_markov import Architecture, Fitting
 
 LAG = 20
 """The paper's, and its predictors', iterations in a window."""
@@ -77,9 +77,8 @@ def trained(train: np.ndarray, plan: Plan, *, seed: int, directory: pathlib.Path
             bar.update(min(int(look["step"]), plan.fitting.steps) - bar.n)
             bar.set_postfix_str(f"validation ELBO {look['validation_elbo']:.3f} nats per value")
 
-        model = cutoff.fit(train, plan.widths, plan.fitting, seed=seed, report=report)
+        model = deep_markov.fit(train, plan.widths, plan.fitting, seed=seed, report=report)
     model.save(directory)
     lag = plan.widths.lag
-    entries = ("predictor=deep_markov", f"warm_up={lag}", f"model={shlex.quote(str(directory))}")
-    flags = ("--config.method=cutoff", *(f"--config.protocol.{entry}" for entry in entries))
-    return Tuned(cutoff.DeepMarkov(model), f"lag {lag}", lag, flags)
+    flags = cutoff_flags("deep_markov", lag, f"model={shlex.quote(str(directory))}")
+    return Tuned(deep_markov.DeepMarkov(model), f"lag {lag}", lag, flags)

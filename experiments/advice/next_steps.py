@@ -31,7 +31,7 @@ def commands(parts: Parts, chosen: Protocol, trace: str, workdir: str) -> list[t
         entries = (
             *chosen.flags,
             "--config.cluster.kind=recorded",
-            f"--config.cluster.trace={shlex.quote(trace)}",
+            f"--config.cluster.recorded.trace={shlex.quote(trace)}",
             f"--config.cluster.num_workers={len(parts.workers)}",
             f"--config.epochs={epochs}",
         )

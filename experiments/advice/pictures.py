@@ -13,7 +13,7 @@ from experiments.advice.recording import Parts
 from experiments.advice.stragglers import Stragglers
 from experiments.advice.table import Table
 from experiments.advice.verdict import Verdict
-from sgdlab.cutoff import CutoffRecord
+from sgdlab.predictors import CutoffRecord
 from sgdlab.results.plots import STYLE
 
 BLUE, ORANGE, GREEN, GREY, RED = "#2166ac", "#d95f02", "#1b7837", "#7a7a7a", "#c51b1b"

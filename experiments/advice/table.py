@@ -11,7 +11,7 @@ from experiments.advice.comparison import CEILING, HINDSIGHT, Comparison, Protoc
 from experiments.advice.measured import Measured
 from experiments.advice.uncertainty import Resamples
 from experiments.advice.words import figure, interval
-from sgdlab.cutoff import OBJECTIVES
+from sgdlab.predictors import OBJECTIVES
 
 COLUMNS = {
     "protocol": "whom an update waits for",

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sgdlab import cutoff
-from sgdlab.cutoff import Predictor
+from sgdlab import predictors
+from sgdlab.predictors import Predictor
 
 WINDOWS = (1, 2, 5, 10, 20, 50)
 DEVIATIONS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 20.0)
@@ -45,7 +45,7 @@ def deadline(train: np.ndarray) -> Tuned:
     """Median + k MAD, k and the window tuned."""
     choices = [
         Tuned(
-            cutoff.Deadline(deviations=k, window=window),
+            predictors.Deadline(deviations=k, window=window),
             f"k = {k:g}, window {window}",
             window,
             _flags("deadline", window, f"deviations={k}"),
@@ -59,7 +59,7 @@ def deadline(train: np.ndarray) -> Tuned:
 def running_mean(train: np.ndarray, objective: str) -> Tuned:
     """The running mean of the sorted run-times, its window tuned."""
     choices = [
-        Tuned(cutoff.RunningMean(window), f"window {window}", window, _flags("running_mean", window))
+        Tuned(predictors.RunningMean(window), f"window {window}", window, _flags("running_mean", window))
         for window in _windows(train)
     ]
     return _best(choices, train, objective)
@@ -68,7 +68,7 @@ def running_mean(train: np.ndarray, objective: str) -> Tuned:
 def elfving(train: np.ndarray, objective: str) -> Tuned:
     """Elfving's formula on the moments of a window, which is tuned."""
     choices = [
-        Tuned(cutoff.Elfving(window), f"window {window}", window, _flags("elfving", window))
+        Tuned(predictors.Elfving(window), f"window {window}", window, _flags("elfving", window))
         for window in _windows(train)
     ]
     return _best(choices, train, objective)
@@ -76,7 +76,7 @@ def elfving(train: np.ndarray, objective: str) -> Tuned:
 
 def kalman(train: np.ndarray) -> Tuned:
     """A Kalman filter for each worker, its law fitted."""
-    return Tuned(cutoff.Kalman(cutoff.kalman.fit(train)), "fitted")
+    return Tuned(predictors.Kalman(predictors.kalman.fit(train)), "fitted")
 
 
 def _windows(train: np.ndarray) -> Sequence[int]:
@@ -84,8 +84,19 @@ def _windows(train: np.ndarray) -> Sequence[int]:
 
 
 def _flags(predictor: str, window: int, *others: str) -> tuple[str, ...]:
-    entries = (f"predictor={predictor}", f"predictor_window={window}", f"warm_up={max(5, window)}", *others)
-    return ("--config.method=cutoff", *(f"--config.protocol.{entry}" for entry in entries))
+    return cutoff_flags(predictor, max(5, window), f"window={window}", *others)
+
+
+def cutoff_flags(predictor: str, window: int, *entries: str) -> tuple[str, ...]:
+    """The flags that choose a predicted cutoff in the lab's commands.
+
+    Args:
+      predictor: its name.
+      window: first iterations, which wait for all.
+      *entries: of the predictor, as in "window=5".
+    """
+    chosen = (f"--config.predictor.kind={predictor}", f"--config.protocol.cutoff.window={window}")
+    return ("--config.method=cutoff", *chosen, *(f"--config.predictor.{predictor}.{entry}" for entry in entries))
 
 
 def _best(choices: Sequence[Tuned], train: np.ndarray, objective: str) -> Tuned:
@@ -97,7 +108,7 @@ def _best(choices: Sequence[Tuned], train: np.ndarray, objective: str) -> Tuned:
     warm_up = min(HISTORY, len(train) // 2)
     rates = np.array(
         [
-            cutoff.run_online(train, choice.predictor, window=warm_up, objective=objective).gradients_per_second()
+            predictors.run_online(train, choice.predictor, window=warm_up, objective=objective).gradients_per_second()
             for choice in choices
         ]
     )

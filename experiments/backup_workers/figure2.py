@@ -41,7 +41,7 @@ from ml_collections import ConfigDict
 from configs import digits
 from experiments import figure, launch
 from experiments.backup_workers import options, trained
-from sgdlab.compare import Cell
+from sgdlab.jobs.compare import Cell
 from sgdlab.results.plots import STYLE
 
 DEFAULT_WORKDIR = "runs/backup_workers"
@@ -133,8 +133,8 @@ def config(ramp_epochs: float, rate: float, epochs: float) -> ConfigDict:
     config = digits.get_config()
     config.epochs, config.batch_size, config.evaluations = epochs, 16, 10
     config.optimizer.learning_rate = rate
-    config.schedule.warmup_epochs, config.schedule.decay = 0.0, "linear"
-    config.protocol.ramp_epochs = ramp_epochs
+    config.rate.warmup_epochs, config.rate.decay = 0.0, "linear"
+    config.protocol.simulated_staleness.ramp_epochs = ramp_epochs
     return config
 
 

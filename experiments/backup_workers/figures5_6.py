@@ -36,9 +36,9 @@ from ml_collections import ConfigDict
 from configs import digits
 from experiments import figure, launch
 from experiments.backup_workers import gathering, options, trained
-from sgdlab.compare import Cell
 from sgdlab.errors import UsageError
-from sgdlab.plan import dataset
+from sgdlab.jobs.compare import Cell
+from sgdlab.jobs.plan import dataset_of, num_gradients
 from sgdlab.results.plots import STYLE
 
 DEFAULT_WORKDIR = "runs/backup_workers"
@@ -127,12 +127,11 @@ def config(rate: float, epochs: float, least: int) -> ConfigDict:
     """
     config = digits.get_config()
     config.epochs, config.batch_size = epochs, 2
-    config.network.kind, config.network.widths = "mlp", (64,)
+    config.network.kind, config.network.mlp.widths = "mlp", (64,)
     config.optimizer.learning_rate, config.optimizer.momentum = rate, 0.9
-    config.schedule.warmup_epochs, config.schedule.decay = 0.0, "exponential"
-    config.schedule.factor, config.schedule.period = 0.94, 2.0
-    num_gradients = math.ceil(epochs * (len(dataset(config.dataset)[0]) // config.batch_size))
-    config.evaluations = math.ceil(num_gradients / least)
+    config.rate.warmup_epochs, config.rate.decay = 0.0, "exponential"
+    config.rate.factor, config.rate.period = 0.94, 2.0
+    config.evaluations = math.ceil(num_gradients(config, dataset_of(config)) / least)
     return config
 
 

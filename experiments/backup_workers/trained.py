@@ -6,9 +6,8 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from sgdlab import compare
 from sgdlab.errors import UsageError
-from sgdlab.plan import check
+from sgdlab.jobs import compare, provenance
 from sgdlab.results.directory import OtherConfiguration, RunDirectory
 
 
@@ -26,12 +25,11 @@ def finished(config: ConfigDict, cells: Sequence[compare.Cell], path: pathlib.Pa
     Raises:
       UsageError: where the configuration is impossible, or the directory holds runs of another one.
     """
-    for cell in cells:
-        check(cell.configured(config))
+    compare.check(config, cells)
     try:
-        directory = RunDirectory(path, compare.shared_config(config))
+        directory = RunDirectory(path, compare.shared_config(config, cells), made=provenance.made_with())
+        compare.run_all(config, cells, directory)
     except OtherConfiguration as error:
         raise UsageError(f"{str(error).split(';')[0]}; name another --workdir") from error
-    compare.run_all(config, cells, directory)
-    records = [directory.read(cell.name) for cell in cells]
+    records = [compare.read(config, cell, directory) for cell in cells]
     return [found for found in records if found is not None]

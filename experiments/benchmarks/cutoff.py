@@ -17,7 +17,7 @@ from experiments.benchmarks.compilation import compilations
 from experiments.benchmarks.timing import ROUNDS, Figure, ratio
 from sgdlab import cutoff
 from sgdlab.cluster.regimes import RegimeCluster
-from sgdlab.cutoff.model import WindowModel
+from sgdlab.deep_markov import WindowModel
 
 SMALL = RegimeCluster(num_workers=158, num_nodes=4, mean=1.057, std=0.393)
 LARGE = RegimeCluster(num_workers=2175, num_nodes=32, mean=1.057, std=0.393)
@@ -31,7 +31,7 @@ _NARROW = -2.5  # before the softplus: run-times that vary by about a sixth, as 
 def figures() -> Iterator[Figure]:
     """Training of 158 workers and what comes of it; predictions of 158 and 2175; steps of training over Pyro's."""
     begin = time.perf_counter()
-    small = cutoff.fit(SMALL.draw(RUN, seed=0).runtimes, cutoff.Architecture(), cutoff.Fitting(), seed=0)
+    small = cutoff.fit(SMALL.draw(RUN, seed=0), cutoff.Architecture(), cutoff.Fitting(), seed=0)
     seconds = time.perf_counter() - begin
     yield Figure(
         f"training to early stopping, {SMALL.num_workers} workers, {RUN} iterations",
@@ -49,7 +49,7 @@ def figures() -> Iterator[Figure]:
 
 def _share_of_oracle(trained: cutoff.TrainedModel) -> float:
     """Of the oracle's throughput, on a run that was not seen in training."""
-    runtimes = SMALL.draw(ITERATIONS, seed=1).runtimes
+    runtimes = SMALL.draw(ITERATIONS, seed=1)
     predictors = cutoff.DeepMarkov(trained), cutoff.Oracle(runtimes[WARM_UP:])
     ours, best = (cutoff.run_online(runtimes, p, window=WARM_UP).gradients_per_second() for p in predictors)
     return ours / best
@@ -89,7 +89,7 @@ class _Timed:
 def _predictions(law: RegimeCluster, trained: cutoff.TrainedModel, goal: float) -> Iterator[Figure]:
     """Along a censored run; a first, short one beforehand, for compilation."""
     predictor = cutoff.DeepMarkov(trained, samples=SAMPLES)
-    runtimes = law.draw(ITERATIONS + WARM_UP, seed=2).runtimes
+    runtimes = law.draw(ITERATIONS + WARM_UP, seed=2)
     begin = time.perf_counter()
     cutoff.run_online(runtimes[: WARM_UP + 2], predictor)
     first = time.perf_counter() - begin
@@ -130,7 +130,7 @@ def _steps() -> Iterator[Figure]:
     """
     widths = cutoff.Architecture()
     fitting = cutoff.Fitting(every=EVERY, blind_share=0.0, annealing=0, validation_share=0.0)
-    runtimes = SMALL.draw(RUN, seed=0).runtimes
+    runtimes = SMALL.draw(RUN, seed=0)
     initial = WindowModel(SMALL.num_workers, widths, seed=0).initial
     pyro = _pyro(widths, fitting, initial, runtimes)
     seconds: dict[str, list[float]] = {"sgdlab": [], "Pyro": []}

@@ -16,13 +16,13 @@ def figures() -> Iterator[Figure]:
     schedules = {
         "pull gossip": sgdlab.protocols.gossip(runtimes, num_gradients=GRADIENTS, seed=0),
         "push gossip": sgdlab.protocols.gossip(runtimes, kind="push", num_gradients=GRADIENTS, seed=0),
-        "pull gossip in rounds": sgdlab.protocols.gossip(runtimes, synchronous=True, num_gradients=GRADIENTS, seed=0),
+        "pull gossip in rounds": sgdlab.protocols.gossip(runtimes, clock="rounds", num_gradients=GRADIENTS, seed=0),
         "elastic averaging": sgdlab.protocols.elastic_averaging(runtimes, num_gradients=GRADIENTS),
     }
     functions = {"serial": setup.serial("conv", 32, GRADIENTS)}
     for name, schedule in schedules.items():
-        functions[name] = _replayed(sgdlab.replay.lower_peers(schedule))
-    functions["pull gossip, wave"] = _replayed(sgdlab.replay.lower_peers(schedules["pull gossip"]), "wave")
+        functions[name] = _replayed(sgdlab.replay.lower(schedule))
+    functions["pull gossip, wave"] = _replayed(sgdlab.replay.lower(schedules["pull gossip"]), "wave")
     seconds = interleaved(functions)
     for name in list(functions)[1:]:
         share = ratio(seconds["serial"], seconds[name])
@@ -37,4 +37,4 @@ def figures() -> Iterator[Figure]:
 def _replayed(program: sgdlab.replay.PeerProgram, mode: str = "event") -> Callable[[], object]:
     parts, rule = setup.network("conv"), sgdlab.rules.nag_asgd(learning_rate=setup.LEARNING_RATE)
     batches = setup.batches(32)
-    return lambda: sgdlab.replay.run_peers(program, rule, parts.grad_fn, parts.params, batches, mode=mode).params
+    return lambda: sgdlab.replay.run(program, rule, parts.grad_fn, parts.params, batches, mode=mode).params

@@ -1,8 +1,9 @@
 """The deep Markov model and its guide as one writes them in Pyro: what sgdlab's training is compared to.
 
 After Pyro's own tutorial of the deep Markov model: modules of torch, a loop over the steps of a window, a sample
-statement for each, no compilation. It is the model of `sgdlab.cutoff.model` with the same parameters, so that one's can
-be given to the other. torch and pyro-ppl are no dependencies of sgdlab: import this module only where they are.
+statement for each, no compilation. It is the model of `sgdlab.deep_markov.model` with the same parameters, so that
+one's can be given to the other. torch and pyro-ppl are no dependencies of sgdlab: import this module only where they
+are.
 """
 
 import math
@@ -16,11 +17,11 @@ import torch
 from torch import nn
 from torch.nn.functional import softplus
 
-from sgdlab.cutoff import Architecture
+from sgdlab.deep_markov import Architecture
 
 MeanAndStd = tuple[torch.Tensor, torch.Tensor]
 
-_CENTER, _LEAST_STD = 0.5, 1e-3  # as in sgdlab.cutoff.model
+_CENTER, _LEAST_STD = 0.5, 1e-3  # as in sgdlab.deep_markov.model
 
 
 class GatedTransition(nn.Module):

@@ -59,7 +59,10 @@ def _gossip(nodes: int = 1000, steps: int = 1000) -> Iterator[Figure]:
     for kind in ("pull", "push"):
         for rounds in (False, True):
             seconds = _seconds(
-                lambda k=kind, r=rounds: sgdlab.protocols.gossip(runtimes, kind=k, synchronous=r, seed=0), rounds=3
+                lambda k=kind, r=rounds: sgdlab.protocols.gossip(
+                    runtimes, kind=k, clock="rounds" if r else "own", seed=0
+                ),
+                rounds=3,
             )
             name = f"{kind} gossip, {nodes} nodes, {steps} steps, {'rounds' if rounds else 'asynchronous'}"
             yield Figure(name, seconds, "s", "<= 1", seconds <= 1)

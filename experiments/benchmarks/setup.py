@@ -10,7 +10,7 @@ from flax import nnx
 
 import sgdlab
 from sgdlab import models
-from sgdlab.row import row
+from sgdlab.xla import read_row
 
 EXAMPLES = 1437
 LEARNING_RATE, MOMENTUM = 0.01, 0.9
@@ -70,21 +70,22 @@ def serial(kind: str, batch_size: int, steps: int):
     return lambda: train(parts.params, batch_fn)
 
 
-def serial_with_copies(kind: str, batch_size: int, program: sgdlab.replay.Program):
+def serial_with_copies(kind: str, batch_size: int, program: sgdlab.replay.ServerProgram):
     """The same loop with a copy of the parameters for each worker, read and written once a step, and nothing else.
 
     It does the memory traffic that an asynchronous replay cannot avoid: what it loses to `serial` is the machine's, and
     what replay loses to it is replay's own.
     """
     parts, batch_fn = network(kind), batches(batch_size)
-    instructions = tuple(jnp.asarray(array) for array in (program.gradient, program.load, program.store))
+    arrays = np.arange(program.num_rows), program.load[:, 0], program.store[:, 0]
+    instructions = tuple(jnp.asarray(array) for array in arrays)
 
     @jax.jit
     def train(params, batch_fn, instructions):
         def step(carry, instruction):
             copies, *server = carry
             g, load, store = instruction
-            grads, aux = parts.grad_fn(jax.tree.map(lambda buffer: row(buffer, load), copies), batch_fn(g))
+            grads, aux = parts.grad_fn(jax.tree.map(lambda buffer: read_row(buffer, load), copies), batch_fn(g))
             server = _momentum_step(*server, grads)
             copies = jax.tree.map(
                 lambda buffer, p: jax.lax.dynamic_update_index_in_dim(buffer, p, store, 0), copies, server[0]

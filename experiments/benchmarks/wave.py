@@ -7,29 +7,62 @@ import jax
 
 import sgdlab
 from experiments.benchmarks import setup
+from experiments.benchmarks.compilation import compilations
 from experiments.benchmarks.timing import Figure, interleaved, ratio
+
+RULE = sgdlab.rules.asgd(learning_rate=setup.LEARNING_RATE, momentum=setup.MOMENTUM)
 
 
 def figures() -> Iterator[Figure]:
-    """MLP and conv net, 32 and 128 workers, homogeneous and heterogeneous."""
+    """Lanes that waves waste, then MLP and conv net, 32 and 128 workers: homogeneous, heterogeneous, synchronous."""
+    yield from _lanes()
     accelerator = jax.default_backend() != "cpu"
-    rule = sgdlab.rules.asgd(learning_rate=setup.LEARNING_RATE, momentum=setup.MOMENTUM)
+    gradients = 2000 if accelerator else 300
     for kind in ("mlp", "conv"):
         for workers in (32, 128):
-            for heterogeneous in (False, True):
-                gradients = 2000 if accelerator else 300
-                program = sgdlab.replay.lower(setup.schedule(workers, gradients, heterogeneous=heterogeneous))
+            schedules = {
+                "homogeneous": setup.schedule(workers, gradients),
+                "heterogeneous": setup.schedule(workers, gradients, heterogeneous=True),
+                "synchronous": sgdlab.protocols.synchronous(
+                    sgdlab.cluster.gamma(num_workers=workers, num_gradients=-(-gradients // workers), seed=0)
+                ),
+            }
+            for name, schedule in schedules.items():
+                program = sgdlab.replay.lower(schedule)
                 seconds = interleaved(
-                    {mode: setup.replayed(kind, 32, program, rule, mode=mode) for mode in ("event", "wave")}
+                    {mode: setup.replayed(kind, 32, program, RULE, mode=mode) for mode in ("event", "wave")}
                 )
                 gain = ratio(seconds["event"], seconds["wave"])
-                asked = accelerator and not heterogeneous
-                speeds = ", ".join(f"{m} {gradients / statistics.median(s):,.0f}/s" for m, s in seconds.items())
+                asked = accelerator and name == "homogeneous"
+                speeds = ", ".join(f"{m} {program.num_rows / statistics.median(s):,.0f}/s" for m, s in seconds.items())
                 yield Figure(
-                    f"wave over event, {kind}, N={workers}, {'hetero' if heterogeneous else 'homo'}geneous",
+                    f"wave over event, {kind}, N={workers}, {name}",
                     gain,
                     "x",
                     ">= 4" if asked else "",
                     gain >= 4 if asked else None,
-                    f"mean wave {program.mean_wave_length():.1f}; {speeds}",
+                    f"mean wave {program.mean_wave_length():.1f} in {program.capacity.width} lanes; {speeds}",
                 )
+
+
+def _lanes() -> Iterator[Figure]:
+    """Gradients computed over gradients needed on heterogeneous clusters, and the seconds of compilation."""
+    parts = setup.network("conv")
+    for workers in (8, 32, 128):
+        schedule = setup.schedule(workers, 20 * workers, heterogeneous=True)
+        compiled = {}
+        programs = {"chosen": sgdlab.replay.lower(schedule), "all": sgdlab.replay.lower(schedule, width=workers)}
+        for name, program in programs.items():
+            with compilations() as seconds:
+                sgdlab.replay.run(program, RULE, parts.grad_fn, parts.params, setup.batches(32), mode="wave")
+            compiled[name] = sum(seconds)
+        wasted = programs["chosen"].lanes_per_gradient()
+        yield Figure(
+            f"lanes per gradient, heterogeneous, N={workers}, {programs['chosen'].capacity.width} lanes",
+            wasted,
+            "x",
+            "<= 1.5",
+            wasted <= 1.5,
+            f"compiled in {compiled['chosen']:.1f} s; with a lane for every worker "
+            f"{programs['all'].lanes_per_gradient():.2f}, {compiled['all']:.1f} s",
+        )

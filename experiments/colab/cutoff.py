@@ -122,7 +122,7 @@ def simulate():
         slow_share=0.15,  # of the time that a node is slow
         slow_steps=20.0,  # how long it stays slow, on average
     )
-    runtimes = law.draw(STEPS, seed=SEED).runtimes  # [steps, workers], seconds
+    runtimes = law.draw(STEPS, seed=SEED)  # [steps, workers], seconds
     names = tuple(str(worker) for worker in range(NUM_WORKERS))
     sgdlab.cluster.Recording(runtimes, np.arange(STEPS), names).save(trace)
 
@@ -393,7 +393,7 @@ plt.show()
 
 # %%
 run = runtimes[split - widths.lag : split + NETWORK_UPDATES]
-schedule, record = sgdlab.protocols.cutoff(run, predictor, window=widths.lag, seed=SEED)
+schedule, record = sgdlab.protocols.cutoff_with_record(run, predictor=predictor, window=widths.lag, seed=SEED)
 schedules = {"full synchrony": sgdlab.protocols.synchronous(run), "predicted cutoff": schedule}
 print(schedule)
 
@@ -495,7 +495,7 @@ except ValueError as error:
 #
 # # Train a model of a trace, with checkpoints; a command that was killed continues.
 # python -m experiments.cutoff.train --config=configs/cutoff.py:two_state --config.cluster.kind=recorded \
-#     --config.cluster.trace=mine.csv --config.cluster.train_steps=2000 --workdir=runs/mine
+#     --config.cluster.recorded.trace=mine.csv --config.cluster.train_steps=2000 --workdir=runs/mine
 #
 # # All predictors on five clusters, five paired runs each, with confidence intervals.
 # python -m experiments.cutoff.throughput
@@ -506,5 +506,5 @@ except ValueError as error:
 #     --num_workers=16 --workdir=runs/several
 # ```
 #
-# The parts used here: `sgdlab/cluster/` (run-times), `sgdlab/cutoff/` (models and predictors),
+# The parts used here: `sgdlab/cluster/` (run-times), `sgdlab/predictors/` and `sgdlab/deep_markov/` (predictors),
 # `sgdlab/protocols/cutoff.py` (the schedule), `sgdlab/replay/` (training).

@@ -6,8 +6,9 @@ from collections.abc import Callable
 import numpy as np
 from ml_collections import ConfigDict
 
-from sgdlab import cluster, machines
+from sgdlab import cluster
 from sgdlab.errors import UsageError
+from sgdlab.registry import CLUSTERS
 
 INFORMED_SAMPLES = 128
 """Draws from the true law for one prediction."""
@@ -54,7 +55,7 @@ def case(config: ConfigDict, seeds: int) -> Case:
     """
     if config.cluster.kind == "recorded":
         return _recorded(config)
-    law = machines.law(config.cluster)
+    law = law_of(config.cluster)
     tests = (_simulated(law, config, seed) for seed in range(seeds))
     return Case(training_run(config), tuple(tests))
 
@@ -63,12 +64,24 @@ def training_run(config: ConfigDict) -> np.ndarray:
     """float64[T, N], seconds: what a model of this cluster is trained on."""
     if config.cluster.kind == "recorded":
         return _recorded(config).train
-    law = machines.law(config.cluster)
-    return law.draw(config.cluster.train_steps, seed=config.cluster.train_seed).runtimes
+    law = law_of(config.cluster)
+    return law.draw(config.cluster.train_steps, seed=config.cluster.train_seed)
+
+
+def law_of(machines: ConfigDict) -> cluster.RegimeCluster:
+    """The cluster with regimes that a configuration describes.
+
+    Args:
+      machines: its `cluster`.
+
+    Raises:
+      UsageError: where it cannot be.
+    """
+    return CLUSTERS.make("regimes", machines.regimes, num_workers=machines.num_workers)
 
 
 def _simulated(law: cluster.RegimeCluster, config: ConfigDict, seed: int) -> Test:
-    run, lag = law.draw(config.cluster.test_steps, seed=seed), config.widths.lag
+    run, lag = law.run(config.cluster.test_steps, seed=seed), config.widths.lag
 
     def draw(iteration: int, generator: np.random.Generator) -> np.ndarray:
         return law.draw_next(run, lag + iteration, num_samples=INFORMED_SAMPLES, generator=generator)
@@ -78,9 +91,9 @@ def _simulated(law: cluster.RegimeCluster, config: ConfigDict, seed: int) -> Tes
 
 def _recorded(config: ConfigDict) -> Case:
     try:
-        runtimes = cluster.recorded(config.cluster.trace).complete().runtimes
+        runtimes = cluster.recorded(config.cluster.recorded.trace).complete().runtimes
     except (ValueError, OSError) as error:
-        raise UsageError(f"--config.cluster.trace: {error}") from error
+        raise UsageError(f"--config.cluster.recorded.trace: {error}") from error
     half = config.cluster.train_steps or len(runtimes) // 2
     if not config.widths.lag <= half < len(runtimes):
         raise UsageError(

@@ -6,9 +6,9 @@ from typing import TypeVar
 import numpy as np
 
 from experiments.cutoff.cases import Test
-from sgdlab.cutoff import (
+from sgdlab.deep_markov import DeepMarkov, TrainedModel
+from sgdlab.predictors import (
     Deadline,
-    DeepMarkov,
     Elfving,
     Informed,
     Kalman,
@@ -16,7 +16,6 @@ from sgdlab.cutoff import (
     Predictor,
     RunningMean,
     Static,
-    TrainedModel,
     kalman,
     run_online,
 )

@@ -37,9 +37,10 @@ from ml_collections import ConfigDict
 from configs import cutoff as configurations
 from experiments import figure, launch
 from experiments.cutoff import cases, models
-from sgdlab import cluster, machines
-from sgdlab.cutoff import DeepMarkov, TrainedModel, elfving, run_online
+from sgdlab import cluster
+from sgdlab.deep_markov import DeepMarkov, TrainedModel
 from sgdlab.errors import UsageError
+from sgdlab.predictors import elfving, run_online
 from sgdlab.results.plots import STYLE
 
 DEFAULT_WORKDIR = "runs/cutoff"
@@ -130,7 +131,7 @@ def make(
 
 def shown_law(config: ConfigDict) -> cluster.RegimeCluster:
     """The cluster of the figure: the first node slow until iteration `CHANGE`, ordinary run-times as in training."""
-    law = machines.law(config.cluster)
+    law = cases.law_of(config.cluster)
     return dataclasses.replace(
         law,
         slow_share=0.0,
@@ -143,7 +144,7 @@ def shown_law(config: ConfigDict) -> cluster.RegimeCluster:
 def shown_run(config: ConfigDict, iterations: int, seed: int) -> cases.Test:
     """A run of that cluster; its history is a window of the model's lag."""
     lag = config.widths.lag
-    runtimes = shown_law(config).draw(lag + iterations, seed=seed).runtimes
+    runtimes = shown_law(config).draw(lag + iterations, seed=seed)
     return cases.Test(runtimes[lag:], history=runtimes[:lag])
 
 

@@ -38,9 +38,9 @@ from ml_collections import ConfigDict
 from configs import cutoff as configurations
 from experiments import figure, launch
 from experiments.cutoff import cases, figure2, models
-from sgdlab import machines
-from sgdlab.cutoff import CutoffRecord, DeepMarkov, Informed, Predictor, TrainedModel, best_cutoff, run_online
+from sgdlab.deep_markov import DeepMarkov, TrainedModel
 from sgdlab.errors import UsageError
+from sgdlab.predictors import CutoffRecord, Informed, Predictor, best_cutoff, run_online
 from sgdlab.results.plots import STYLE
 
 CLUSTERS = ("two_state", "large")
@@ -161,8 +161,8 @@ def of_figure2(config: ConfigDict, deep: DeepMarkov) -> list[Panel]:
 
 def of_the_law(config: ConfigDict, record: CutoffRecord) -> list[Panel]:
     """Panels of the first test run of a cluster, chosen by its number of slow nodes."""
-    law = machines.law(config.cluster)
-    slow = (law.draw(config.cluster.test_steps, seed=0).states == law.warning_steps + 1).sum(axis=1)
+    law = cases.law_of(config.cluster)
+    slow = (law.run(config.cluster.test_steps, seed=0).states == law.warning_steps + 1).sum(axis=1)
     return [
         Panel.of(record, at, f"iteration {at + 1}: {slow[at]} of {law.num_nodes} nodes slow{words}")
         for at, words in chosen(slow, record.warm_up).items()

@@ -57,16 +57,16 @@ from experiments.backup_workers import options
 from experiments.cutoff import figure2, models
 from experiments.cutoff.throughput import Interval, interval
 from experiments.weak_sync import kept
-from sgdlab import plan, train
 from sgdlab.errors import UsageError
-from sgdlab.methods import METHODS
+from sgdlab.jobs import plan, provenance, train
+from sgdlab.jobs.configuration import identity
 from sgdlab.results.directory import OtherConfiguration, RunDirectory
 from sgdlab.results.plots import STYLE
 from sgdlab.results.summary import spread
 
 BATCH_SIZE = 2
 """Examples of one gradient."""
-NETWORK = ("conv", (8, 16))
+CHANNELS = (8, 16)
 TUNING_SEEDS = 3
 LOOKS = 120
 LAST = 0.1
@@ -126,8 +126,12 @@ class Experiment:
         return self.updates * self.machines.num_workers
 
     def settings(self) -> dict[str, Any]:
-        """What its directory of runs is of."""
-        return {"machines": self.machines.to_dict(), "lag": self.lag, "updates": self.updates, "batch": BATCH_SIZE}
+        """What its directory of runs is of: all that they depend on but their method, rate and seed."""
+        config = identity(configuration(Job(self, CUTOFF, 1.0, 0)))
+        for name in ("method", "seed", "protocol", "predictor"):
+            del config[name]
+        del config["optimizer"]["learning_rate"]
+        return {**config, "lag": self.lag, "updates": self.updates, "model": models.digest(self.model)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,7 +185,7 @@ def make(
       processes: how many runs at once; by default one for each core.
     """
     try:
-        directory = RunDirectory(path / "figure4", experiment.settings())
+        directory = RunDirectory(path / "figure4", experiment.settings(), made=provenance.made_with())
     except OtherConfiguration as error:
         raise UsageError(f"{str(error).split(';')[0]}; name another --workdir") from error
     tuning = {rate: [Job(experiment, SYNC, rate, seed) for seed in range(min(seeds, TUNING_SEEDS))] for rate in rates}
@@ -214,44 +218,33 @@ def all_runs(
 
 
 def configuration(job: Job) -> ConfigDict:
-    """The configuration of a run, its learning rate alpha still to be divided by the gradients of an update."""
+    """The configuration of a run: every update has the rate alpha, or alpha / N where it is of one gradient."""
     config, experiment = digits.get_config(), job.experiment
     config.method, config.seed = job.way.method, job.seed
     config.batch_size, config.replacement = BATCH_SIZE, True
-    per_epoch = len(plan.dataset(config.dataset)[0]) // BATCH_SIZE
+    per_epoch = plan.batches_per_epoch(config, plan.dataset_of(config))
     config.epochs = (experiment.num_gradients - 0.5) / per_epoch  # rounded up to as many gradients
     config.evaluations = LOOKS
-    config.network.kind, config.network.widths = NETWORK
+    config.network.conv.channels = CHANNELS
     config.cluster.kind, config.cluster.num_workers = "regimes", experiment.machines.num_workers
     config.cluster.regimes = experiment.machines.regimes
-    protocol = config.protocol
-    protocol.predictor, protocol.warm_up = job.way.predictor or protocol.predictor, experiment.lag
-    protocol.predictor_window, protocol.model = experiment.lag, experiment.model
-    config.optimizer.learning_rate, config.optimizer.momentum, config.optimizer.weight_decay = job.rate, 0.0, 0.0
-    config.schedule.warmup_epochs, config.schedule.decay = 0.0, "constant"
+    config.protocol.cutoff.window = experiment.lag
+    predictor = config.predictor
+    predictor.kind = job.way.predictor or predictor.kind
+    predictor.running_mean.window = predictor.elfving.window = experiment.lag
+    predictor.deep_markov.model = experiment.model
+    rate = job.rate / experiment.machines.num_workers if job.way == WILD else job.rate
+    config.optimizer.learning_rate, config.optimizer.momentum, config.optimizer.weight_decay = rate, 0.0, 0.0
+    config.rate.of, config.rate.warmup_epochs, config.rate.decay = "update", 0.0, "constant"
     return config
-
-
-def planned(job: Job) -> plan.Plan:
-    """The plan of a run whose every update has the rate alpha, or alpha / N where it is of one gradient.
-
-    A plan multiplies the configuration's rate by the mean number of gradients of an update, which is only known when
-    there is a schedule.
-    """
-    config = configuration(job)
-    made = plan.make_plan(config)
-    averages = METHODS[config.method].averages
-    divisor = plan.gradients_per_update(made.schedule) if averages else config.cluster.num_workers
-    config.optimizer.learning_rate = job.rate / divisor
-    return dataclasses.replace(made, config=config, rates=made.rates / divisor)
 
 
 def trained(job: Job) -> Records:
     """The records of a run, its summary with the rate of the first and the last update."""
-    made = planned(job)
+    made = plan.make_plan(configuration(job))
     *records, summary = train.train(made).records
     rates = {"first_rate": float(made.rates[0]), "last_rate": float(made.rates[-1])}
-    return [*records, summary | rates | {"gradients_per_update": plan.gradients_per_update(made.schedule)}]
+    return [*records, summary | rates | {"gradients_per_update": made.schedule.gradients_per_update()}]
 
 
 def final_loss(records: Records) -> float | None:

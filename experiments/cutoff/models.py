@@ -1,13 +1,17 @@
 """The deep Markov model of a configuration: trained once, kept, and found again."""
 
+import hashlib
 import pathlib
 import time
 
+import jax
+import numpy as np
 from ml_collections import ConfigDict
 
 from experiments.cutoff.cases import training_run
-from sgdlab.cutoff import Architecture, Fitting, TrainedModel, fit
+from sgdlab.deep_markov import Architecture, Fitting, TrainedModel, fit
 from sgdlab.errors import UsageError
+from sgdlab.jobs import provenance
 from sgdlab.results.directory import OtherConfiguration, RunDirectory
 
 
@@ -21,7 +25,7 @@ def trained(config: ConfigDict, path: pathlib.Path) -> TrainedModel:
     Raises:
       UsageError: where the model cannot be trained as it is configured.
     """
-    if (path / "model").is_dir():
+    if TrainedModel.exists(path / "model"):
         return TrainedModel.load(path / "model")
     begun = time.perf_counter()
 
@@ -47,6 +51,15 @@ def trained(config: ConfigDict, path: pathlib.Path) -> TrainedModel:
     return model
 
 
+def digest(path: str | pathlib.Path) -> str:
+    """What tells a trained model from another: a hash of its parameters."""
+    model = TrainedModel.load(path)
+    found = hashlib.sha256(repr((model.widths, model.num_workers, model.divisor)).encode())
+    for leaf in jax.tree.leaves(model.parameters):
+        found.update(np.ascontiguousarray(leaf).tobytes())
+    return found.hexdigest()[:16]
+
+
 def kept(config: ConfigDict, path: pathlib.Path) -> TrainedModel:
     """The model of a configuration in a directory that throughput and the figures share, trained where it is missing.
 
@@ -54,9 +67,9 @@ def kept(config: ConfigDict, path: pathlib.Path) -> TrainedModel:
       UsageError: where the directory holds that of another configuration.
     """
     try:
-        RunDirectory(path, config.to_dict())
+        RunDirectory(path, config.to_dict(), made=provenance.made_with()).claim()
     except OtherConfiguration as error:
         raise UsageError(f"{str(error).split(';')[0]}; name another --workdir") from error
-    if not (path / "model").is_dir():
+    if not TrainedModel.exists(path / "model"):
         print(f"Training the model of {config.cluster.num_workers} workers in {path}", flush=True)
     return trained(config, path)

@@ -14,6 +14,7 @@ is c - lambda x_(c) with lambda the run's own rate; the columns `rate` show pred
 
 import dataclasses
 import pathlib
+import re
 import statistics
 from collections.abc import Mapping, Sequence
 
@@ -28,8 +29,9 @@ from configs import cutoff as configurations
 from experiments import figure, launch
 from experiments.cutoff import cases, contenders, models
 from experiments.cutoff.contenders import DEEP_MARKOV, INFORMED, ORACLE
-from sgdlab.cutoff import run_online
 from sgdlab.errors import UsageError
+from sgdlab.jobs import provenance
+from sgdlab.predictors import run_online
 from sgdlab.results.directory import RunDirectory
 from sgdlab.results.plots import STYLE
 
@@ -66,17 +68,18 @@ def main(argv: Sequence[str]) -> None:
 def compare(config: ConfigDict, path: pathlib.Path, *, seeds: int) -> list[figure.Row]:
     """Trains and compares what is missing on one cluster, and publishes; returns the table's rows."""
     print(f"\n{config.name}", flush=True)
-    directory = RunDirectory(path, config.to_dict())
+    directory = RunDirectory(path, config.to_dict(), made=provenance.made_with())
+    directory.claim()
     model = models.trained(config, path)
     case = cases.case(config, seeds)
     makers = contenders.contenders(case.train, model, lag=config.widths.lag, samples=config.samples)
     if case.tests[0].draw is None:
         del makers[INFORMED]
     measured: dict[str, list[Mapping[str, float]]] = {}
-    for place, (name, make) in enumerate(makers.items()):
+    for name, make in makers.items():
         measured[name] = []
         for seed, test in enumerate(case.tests):
-            part = f"predictor{place}-seed{seed}"
+            part = f"{_file_name(name)}-seed{seed}"
             found = directory.read(part)
             if found is None:
                 found = [{"kind": "summary", **_measure(make, test, seed, config.widths.lag)}]
@@ -93,6 +96,11 @@ def compare(config: ConfigDict, path: pathlib.Path, *, seeds: int) -> list[figur
         figure=draw(measured),
     )
     return rows
+
+
+def _file_name(predictor: str) -> str:
+    """Its name, as a file may have it: the list of predictors can change, and finished numbers stay those of theirs."""
+    return re.sub(r"[^a-z0-9]+", "_", predictor.lower()).strip("_")
 
 
 def _title(config: ConfigDict, case: cases.Case) -> str:

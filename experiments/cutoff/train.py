@@ -2,15 +2,15 @@
 
     python -m experiments.cutoff.train --config=configs/cutoff.py:two_state --workdir=runs/two_state
     python -m experiments.cutoff.train --config=configs/cutoff.py:two_state --config.cluster.kind=recorded \
-        --config.cluster.trace=mine.parquet --config.cluster.train_steps=2000 --workdir=runs/mine
+        --config.cluster.recorded.trace=mine.parquet --config.cluster.train_steps=2000 --workdir=runs/mine
 
 About a minute on two cores for 158 workers. Leaves in the work directory: the configuration, Orbax checkpoints, from
 which the same command continues if it was killed, a picture of the training, and `model`, which `Cutoff SGD` trains
 with:
 
-    python -m experiments.main --config.method=cutoff --config.protocol.predictor=deep_markov \
-        --config.protocol.model=runs/mine/model --config.protocol.warm_up=20 --config.cluster.kind=recorded \
-        --config.cluster.trace=mine.parquet --config.cluster.num_workers=4
+    python -m experiments.main --config.method=cutoff --config.predictor.kind=deep_markov \
+        --config.predictor.deep_markov.model=runs/mine/model --config.protocol.cutoff.window=20 \
+        --config.cluster.kind=recorded --config.cluster.recorded.trace=mine.parquet --config.cluster.num_workers=4
 """
 
 import pathlib
@@ -21,7 +21,8 @@ from matplotlib.figure import Figure
 
 from experiments import launch
 from experiments.cutoff.models import trained
-from sgdlab.cutoff import TrainedModel
+from sgdlab.deep_markov import TrainedModel
+from sgdlab.jobs import provenance
 from sgdlab.results import plots
 from sgdlab.results.directory import RunDirectory
 
@@ -32,7 +33,7 @@ def main(argv: Sequence[str]) -> None:
     """Trains, or shows what is there."""
     del argv
     config, path = launch.CONFIG.value, pathlib.Path(launch.WORKDIR.value or DEFAULT_WORKDIR)
-    RunDirectory(path, config.to_dict())
+    RunDirectory(path, config.to_dict(), made=provenance.made_with()).claim()
     model = trained(config, path)
     plots.save(draw(model), path / "training")
     best = max(model.history, key=lambda look: look["validation_elbo"])

@@ -6,16 +6,16 @@ About three minutes on one core: p = 8 and 16 nodes, seven methods, three seeds.
 .csv, picture) and one metrics file a run: a job that was killed continues. --heterogeneous puts the same on machines of
 unequal speed, in a directory of its own.
 
-As in the paper the aggregate minibatch is fixed (128: 16 examples a node at p = 8, 8 at p = 16), so that one iteration
-of all nodes uses as many examples whatever p is; Nesterov momentum 0.9; the rate begins at 0.1 and is multiplied by
-0.1 twice, after each third of the run; no warm-up; beta = 0.8 / p. Differences: UCI digits and a small conv net for
-ImageNet and ResNet-18; about 220 and 440 iterations until the rate is annealed, the paper's 150,000 and 300,000 (by
---epochs); run-times are drawn from gamma distributions (10 % scatter, mean as many virtual seconds as a node's batch
-has examples) and communication is free, so that all-reduce waits for stragglers but no message takes time.
+As in the paper the aggregate minibatch is fixed, so that one iteration of all nodes uses as many examples whatever p
+is; Nesterov momentum 0.9; the rate begins at 0.1 and is multiplied by 0.1 twice, after each third of the run; no
+warm-up; beta = 0.8 / p. Differences: the aggregate minibatch is 128 (16 examples a node at p = 8, 8 at p = 16), the
+paper's 256; UCI digits and a small conv net for ImageNet and ResNet-18; about 220 and 440 iterations until the rate is
+annealed, the paper's 150,000 and 300,000 (by --epochs); run-times are drawn from gamma distributions (10 % scatter,
+mean as many virtual seconds as a node's batch has examples) and communication is free, so that all-reduce waits for
+stragglers but no message takes time.
 
-Learning rates. The paper's 0.1 is the rate of a node's own step, and of all-reduce's step along the averaged gradient.
-`sgdlab.methods` multiplies the rate of methods that average n gradients by n, so all-reduce is configured with 0.1 / p:
-its step is 0.1 times the mean, as the paper's. Peers take 0.1 as it is.
+Learning rates. The paper's 0.1 is the rate of a node's own step, and of all-reduce's step along the averaged gradient:
+`rate.of = "update"`.
 
 Expected: at p = 8 all methods end between 96.9 and 97.2 % test accuracy; at p = 16 elastic averaging with period 10
 falls to 94 %, all others are within a point of 97 %. Unlike in the paper, elastic averaging with period 10 is last at
@@ -41,10 +41,10 @@ from ml_collections import ConfigDict
 from configs import digits
 from experiments import figure, launch
 from experiments.gossip import store
-from sgdlab import train
 from sgdlab.errors import UsageError
-from sgdlab.methods import METHODS
-from sgdlab.plan import make_plan
+from sgdlab.jobs import train
+from sgdlab.jobs.methods import methods
+from sgdlab.jobs.plan import make_plan
 from sgdlab.results.directory import RunDirectory
 from sgdlab.results.plots import STYLE
 from sgdlab.results.summary import spread
@@ -89,7 +89,7 @@ class Setting:
     @property
     def title(self) -> str:
         """In words."""
-        return METHODS[self.method].title + ("" if self.method == "all_reduce" else f", period {self.period}")
+        return methods()[self.method].title + ("" if self.method == "all_reduce" else f", period {self.period}")
 
     def name(self, seed: int) -> str:
         """Of the metrics file of one run."""
@@ -100,8 +100,7 @@ class Setting:
         config = shared.copy_and_resolve_references()
         config.method, config.seed = self.method, seed
         config.cluster.num_workers, config.batch_size = self.num_nodes, AGGREGATE // self.num_nodes
-        config.protocol.period = self.period
-        config.optimizer.learning_rate = RATE / self.num_nodes if METHODS[self.method].averages else RATE
+        config.protocol.gossip.period = config.protocol.elastic_averaging.period = self.period
         return config
 
 
@@ -109,11 +108,11 @@ def shared_config(epochs: float, *, heterogeneous: bool) -> ConfigDict:
     """What all runs share."""
     config = digits.get_config()
     config.epochs, config.evaluations = epochs, 36
-    config.network.widths = (8, 16)
-    config.cluster.heterogeneous = heterogeneous
-    config.optimizer.momentum, config.optimizer.weight_decay = 0.9, 1e-4
-    config.schedule.warmup_epochs, config.schedule.decay, config.schedule.factor = 0.0, "step", 0.1
-    config.schedule.steps = (epochs / 3, 2 * epochs / 3)
+    config.network.conv.channels = (8, 16)
+    config.cluster.gamma.heterogeneous = heterogeneous
+    config.optimizer.learning_rate, config.optimizer.momentum, config.optimizer.weight_decay = RATE, 0.9, 1e-4
+    config.rate.of, config.rate.warmup_epochs, config.rate.decay, config.rate.factor = "update", 0.0, "step", 0.1
+    config.rate.steps = (epochs / 3, 2 * epochs / 3)
     return config
 
 
@@ -221,7 +220,7 @@ def seconds_to(records: Sequence[dict[str, Any]], loss: str) -> float | None:
 
 def before_annealing(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The last look at the first rate."""
-    first = records[0]["config"]["schedule"]["steps"][0]
+    first = records[0]["config"]["rate"]["steps"][0]
     return [look for look in records[1:-1] if look["epoch"] <= first * (1 + 1e-9)][-1]
 
 
@@ -365,7 +364,7 @@ def _panel(axes: Axes, runs: dict[Setting, list[list[dict[str, Any]]]], x: str, 
         axes.plot(across, mean, color=colour, linestyle=style, label=line.title)
         low = np.maximum(mean - deviation, mean / 10)  # a logarithmic axis has no zero
         axes.fill_between(across, low, mean + deviation, color=colour, alpha=0.12, linewidth=0)
-    schedule = next(iter(runs.values()))[0][0]["config"]["schedule"]
+    schedule = next(iter(runs.values()))[0][0]["config"]["rate"]
     if x == "epoch":
         for epoch in schedule["steps"]:
             axes.axvline(epoch, color="#7a7a7a", linestyle=":", linewidth=1)

@@ -20,6 +20,8 @@ BETA = 0.5
 TICKS, ROUNDS, RUN_TIMES = MODES = "ticks", "rounds", "run-times"
 """Instantaneous: at a tick a node averages and steps, all at once; synchronous; run-times: a tick ends a step, and then
 averages it with what the partner is computing on."""
+CLOCKS = {TICKS: "poisson", ROUNDS: "rounds", RUN_TIMES: "own"}
+"""What `protocols.gossip` calls them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,8 +107,7 @@ def _schedule(mode: str, num_nodes: int, num_steps: int, clock_seed: int, partne
             runtimes,
             kind="pull",
             include_self=True,
-            synchronous=mode == ROUNDS,
-            instantaneous=mode == TICKS,
+            clock=CLOCKS[mode],
             num_gradients=first_tick(mode, num_nodes) + ticks,
             seed=partner_seed,
         ),

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sgdlab.errors import UsageError
+from sgdlab.jobs import provenance
 from sgdlab.results.directory import OtherConfiguration, RunDirectory
 
 
@@ -19,7 +20,7 @@ def finished_parts(path: pathlib.Path, config: Mapping[str, Any]) -> RunDirector
       UsageError: where it holds results of other settings, or cannot be written.
     """
     try:
-        return RunDirectory(path, config)
+        return RunDirectory(path, config, made=provenance.made_with())
     except OtherConfiguration as error:
         if (path / "config.json").is_file():
             raise UsageError(f"{path} holds results of other settings; name another --workdir") from error

@@ -13,7 +13,8 @@ from ml_collections import ConfigDict
 from configs import digits
 from experiments.weak_sync import kept, simulation
 from experiments.weak_sync.simulation import Case, Cluster
-from sgdlab import learning_rates, plan, protocols, replay, train
+from sgdlab import protocols, replay
+from sgdlab.jobs import plan, provenance, train
 from sgdlab.results.directory import RunDirectory
 from sgdlab.results.summary import Group
 
@@ -33,51 +34,34 @@ def configuration(cluster: Cluster, case: Case, learning_rate: float) -> ConfigD
     """
     config, setting = digits.get_config(), case.setting
     config.method, config.seed, config.batch_size = "partial", case.seed, BATCH_SIZE
-    config.network.kind, config.network.widths = "mlp", (64,)
-    config.cluster.num_workers, config.cluster.heterogeneous = cluster.num_workers, False
-    delays = cluster.delays(case.late)
-    for name, value in dataclasses.asdict(delays).items():
-        config.cluster.delays[name] = value
-    protocol = config.protocol
-    protocol.num_blocks = case.num_servers
+    config.network.kind, config.network.mlp.widths = "mlp", (64,)
+    config.cluster.num_workers, config.cluster.gamma.heterogeneous = cluster.num_workers, False
+    protocol = config.protocol.partial
+    protocol.pull_delays = ConfigDict(dataclasses.asdict(cluster.delays(case.late)))
+    protocol.num_servers = case.num_servers
     protocol.push_at_least, protocol.pull_at_least = float(setting.push_at_least), setting.pull_at_least
     protocol.push_timeout, protocol.pull_timeout, protocol.keep_newer = 0.0, 0.0, case.keep_newer
     config.optimizer.learning_rate = learning_rate / cluster.num_workers
-    config.optimizer.weight_decay = 0.0001
+    config.optimizer.momentum, config.optimizer.nesterov, config.optimizer.weight_decay = 0.9, False, 0.0001
     config.evaluations = 90
-    schedule, per_epoch = config.schedule, len(plan.dataset(config.dataset)[0]) // BATCH_SIZE
+    rate, per_epoch = config.rate, plan.batches_per_epoch(config, plan.dataset_of(config))
     config.epochs = cluster.iterations * setting.push_at_least / per_epoch
-    schedule.warmup_epochs, schedule.decay = 0.0, "step"
-    schedule.steps, schedule.factor = (config.epochs / 3, 2 * config.epochs / 3), 0.1
+    rate.warmup_epochs, rate.decay = 0.0, "step"
+    rate.steps, rate.factor = (config.epochs / 3, 2 * config.epochs / 3), 0.1
     return config
 
 
 def make_plan(cluster: Cluster, case: Case, learning_rate: float) -> plan.Plan:
-    """As `sgdlab.plan.make_plan`, with the simulated cluster's schedule in the place of the configuration's own."""
-    config = configuration(cluster, case, learning_rate)
-    plan.check(config)
+    """The plan of a run whose schedule is that of the simulated cluster."""
     schedule, synchronous = cluster.schedule(case), protocols.synchronous(cluster.runtimes(case.seed))
-    per_epoch = len(plan.dataset(config.dataset)[0]) // config.batch_size
-    rates = learning_rates.rates(
-        config.schedule,
-        peak=config.optimizer.learning_rate,
-        num_workers=cluster.num_workers,
-        epochs=config.epochs,
-        updates_per_epoch=per_epoch / plan.gradients_per_update(schedule),
-    )
-    return plan.Plan(
-        config=config,
-        schedule=schedule,
-        rates=rates,
-        num_gradients=int(schedule.used().any(axis=1).sum()),
-        batches_per_epoch=per_epoch,
-        speedup=schedule.gradients_per_second() / synchronous.gradients_per_second(),
-    )
+    made = plan.make_plan(configuration(cluster, case, learning_rate), schedule=schedule)
+    return dataclasses.replace(made, speedup=schedule.gradients_per_second() / synchronous.gradients_per_second())
 
 
 def most_blocks(cluster: Cluster, case: Case, most: int = 32) -> int:
     """As many servers as the network's parameters can be split among, up to `most`."""
-    params = train.classifier(configuration(cluster, case, 1.0)).params
+    config = configuration(cluster, case, 1.0)
+    params = train.classifier(config, plan.dataset_of(config)).params
     for blocks in range(most, 1, -1):
         try:
             replay.partition(params, blocks)
@@ -104,7 +88,9 @@ def train_all(
     """
     cases = tuple(cases)
     name = f"digits-{cluster.mean_seconds:g}s-{cluster.variation:g}-rate{learning_rate:g}"
-    directory = RunDirectory(path / name, {**dataclasses.asdict(cluster), "learning_rate": learning_rate})
+    directory = RunDirectory(
+        path / name, {**dataclasses.asdict(cluster), "learning_rate": learning_rate}, made=provenance.made_with()
+    )
     if processes is None and jax.default_backend() != "cpu":
         processes = 1
     jobs = {case.name: (cluster, case, learning_rate) for case in cases}
@@ -112,10 +98,7 @@ def train_all(
     runs: dict[Case, list[list[dict[str, Any]]]] = {}
     for case in cases:
         runs.setdefault(dataclasses.replace(case, seed=0), []).append(found[case.name])
-    return {
-        case: Group("partial", str(case.setting), cluster.num_workers, baseline=False, runs=tuple(seeds))
-        for case, seeds in runs.items()
-    }
+    return {case: dataclasses.replace(Group.of(seeds), title=str(case.setting)) for case, seeds in runs.items()}
 
 
 def _trained(job: tuple[Cluster, Case, float]) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from absl import flags
 from experiments.weak_sync import kept
 from sgdlab.cluster import MessageDelays
 from sgdlab.errors import UsageError
+from sgdlab.jobs import provenance
 from sgdlab.protocols import blocks_behind, partial
 from sgdlab.results.directory import RunDirectory
 from sgdlab.results.summary import Spread, spread
@@ -179,9 +180,8 @@ def simulate(
       block that ended with fewest.
     """
     cases = tuple(cases)
-    directory = RunDirectory(
-        path / f"cluster-{cluster.mean_seconds:g}s-{cluster.variation:g}", dataclasses.asdict(cluster)
-    )
+    name = f"cluster-{cluster.mean_seconds:g}s-{cluster.variation:g}"
+    directory = RunDirectory(path / name, dataclasses.asdict(cluster), made=provenance.made_with())
     jobs = {case.name: (cluster, case) for case in cases}
     found = kept.run_missing(jobs, _simulated, directory, processes=processes, what="simulations of the cluster")
     return {case: found[case.name][-1] for case in cases}
