@@ -56,10 +56,10 @@ def answer(
       The exit code.
     """
     before, given = flagsaver.save_flag_values(), sys.argv
-    define()
     sys.argv = list(argv)  # where the flags of a configuration's entries are looked for
     flags.FLAGS.unparse_flags()
     try:
+        define()
         _guarded(main, _parsed(list(argv), usage, configured))
     except SystemExit as ended:
         return int(ended.code or 0)

@@ -130,7 +130,7 @@ class Experiment:
         config = identity(configuration(Job(self, CUTOFF, 1.0, 0)))
         for name in ("method", "seed", "protocol", "predictor"):
             del config[name]
-        del config["optimizer"]["learning_rate"]
+        del config["optimizer"]["learning_rate"], config["epochs"]  # follows from the updates
         return {**config, "lag": self.lag, "updates": self.updates, "model": models.digest(self.model)}
 
 

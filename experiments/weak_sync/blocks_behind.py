@@ -18,6 +18,7 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+from absl import flags
 from matplotlib.figure import Figure
 
 from experiments import figure, launch
@@ -125,19 +126,20 @@ def main(argv: Sequence[str]) -> None:
     """Runs what is missing, then counts."""
     del argv
     cluster, path = simulation.cluster_of_flags(), figure.directory(simulation.DEFAULT_WORKDIR)
-    wanted = cases(simulation.SEEDS.value)
-    runs = simulation.simulate(cluster, wanted, path, processes=simulation.PROCESSES.value)
+    wanted = cases(flags.FLAGS.seeds)
+    runs = simulation.simulate(cluster, wanted, path, processes=flags.FLAGS.processes)
     shares = histograms(runs)
     figure.publish(
         path,
         "blocks_behind",
         rows(shares),
         title=f"Versions that blocks lie behind at their worker; 32 servers, 32 workers, {cluster.iterations} "
-        f"iterations, {simulation.SEEDS.value} seeds",
+        f"iterations, {flags.FLAGS.seeds} seeds",
         reading=reading(shares),
         figure=draw(shares),
     )
 
 
 if __name__ == "__main__":
+    simulation.define_flags()
     launch.run(main, __doc__, configured=False)

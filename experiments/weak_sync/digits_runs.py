@@ -18,11 +18,16 @@ from sgdlab.jobs import plan, provenance, train
 from sgdlab.results.directory import RunDirectory
 from sgdlab.results.summary import Group
 
-LEARNING_RATE = flags.DEFINE_float(
-    "learning_rate", 0.1, "Of an update of all 32 workers' gradients; one of d gradients has d / 32 of it."
-)
 BATCH_SIZE = 4
 """Per worker: minibatches of 128 digits use 1437 of them 80 times in 900 iterations, the paper's 5120 CIFAR-10 90."""
+
+
+def define_flags() -> None:
+    """Defines the flags of the commands that train."""
+    simulation.define_flags()
+    flags.DEFINE_float(
+        "learning_rate", 0.1, "Of an update of all 32 workers' gradients; one of d gradients has d / 32 of it."
+    )
 
 
 def configuration(cluster: Cluster, case: Case, learning_rate: float) -> ConfigDict:
@@ -111,8 +116,8 @@ def rate_of_flags() -> float:
     Raises:
       UsageError: where it is impossible.
     """
-    simulation.positive("learning_rate", LEARNING_RATE.value)
-    return LEARNING_RATE.value
+    simulation.positive("learning_rate", flags.FLAGS.learning_rate)
+    return flags.FLAGS.learning_rate
 
 
 def final_error(group: Group) -> tuple[float, float]:

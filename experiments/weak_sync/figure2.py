@@ -111,4 +111,5 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
+    simulation.define_flags()
     launch.run(main, __doc__, configured=False)

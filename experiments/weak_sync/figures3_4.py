@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 import matplotlib as mpl
 import numpy as np
+from absl import flags
 from matplotlib.figure import Figure
 
 from experiments import figure, launch
@@ -86,9 +87,9 @@ def rows(groups: Sequence[Group]) -> list[dict[str, object]]:
 def main(argv: Sequence[str]) -> None:
     """Runs what is missing, then draws both figures."""
     del argv
-    cluster, seeds, rate = simulation.cluster_of_flags(), simulation.SEEDS.value, digits_runs.rate_of_flags()
+    cluster, seeds, rate = simulation.cluster_of_flags(), flags.FLAGS.seeds, digits_runs.rate_of_flags()
     path = figure.directory(simulation.DEFAULT_WORKDIR)
-    trained = table1.trained(cluster, path, seeds=seeds, learning_rate=rate, processes=simulation.PROCESSES.value)
+    trained = table1.trained(cluster, path, seeds=seeds, learning_rate=rate, processes=flags.FLAGS.processes)
     for late, number, title in (
         (False, 3, "Figure 3: error against time, no injected delays"),
         (True, 4, "Figure 4: error against time, 0.16 % of the responses come 4 s later"),
@@ -111,4 +112,5 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
+    digits_runs.define_flags()
     launch.run(main, __doc__, configured=False)

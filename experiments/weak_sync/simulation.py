@@ -18,10 +18,6 @@ from sgdlab.results.summary import Spread, spread
 from sgdlab.schedule import Schedule
 
 DEFAULT_WORKDIR = "runs/weak_sync"
-SEEDS = flags.DEFINE_integer("seeds", 3, "How many seeds: 0, 1, ... The paper's figures are means of 3 runs.")
-PROCESSES = flags.DEFINE_integer("processes", None, "Runs at once. By default one for each core.")
-MEAN_SECONDS = flags.DEFINE_float("mean_seconds", 9.0, "Seconds that a worker computes for a gradient, on average.")
-VARIATION = flags.DEFINE_float("variation", 0.025, "Their coefficient of variation.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,20 +138,29 @@ class Cluster:
         return 1 - (1 - self.late_share) ** (self.num_workers * num_servers)
 
 
+def define_flags() -> None:
+    """Defines the flags that the commands of this folder share."""
+    flags.DEFINE_integer("seeds", 3, "How many seeds: 0, 1, ... The paper's figures are means of 3 runs.")
+    flags.DEFINE_integer("processes", None, "Runs at once. By default one for each core.")
+    flags.DEFINE_float("mean_seconds", 9.0, "Seconds that a worker computes for a gradient, on average.")
+    flags.DEFINE_float("variation", 0.025, "Their coefficient of variation.")
+
+
 def cluster_of_flags() -> Cluster:
     """The cluster that the flags describe.
 
     Raises:
       UsageError: where a flag is impossible.
     """
-    for flag in (SEEDS, PROCESSES):
-        if flag.value is not None and flag.value < 1:
-            raise UsageError(f"--{flag.name}={flag.value} must be a whole number of at least 1")
-    for flag in (MEAN_SECONDS, VARIATION):
-        positive(flag.name, flag.value)
-    if VARIATION.value > 1:
-        raise UsageError(f"--variation={VARIATION.value:g} must be at most 1")
-    return Cluster(mean_seconds=MEAN_SECONDS.value, variation=VARIATION.value)
+    given = flags.FLAGS
+    for name in ("seeds", "processes"):
+        if given[name].value is not None and given[name].value < 1:
+            raise UsageError(f"--{name}={given[name].value} must be a whole number of at least 1")
+    for name in ("mean_seconds", "variation"):
+        positive(name, given[name].value)
+    if given.variation > 1:
+        raise UsageError(f"--variation={given.variation:g} must be at most 1")
+    return Cluster(mean_seconds=given.mean_seconds, variation=given.variation)
 
 
 def positive(flag: str, value: float) -> None:

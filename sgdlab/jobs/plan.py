@@ -92,7 +92,7 @@ def make_plan(config: ConfigDict, *, schedule: AnySchedule | None = None) -> Pla
     choice, dataset, law = chosen(config), dataset_of(config), _law(config)
     per_epoch = batches_per_epoch(config, dataset)
     gradients = num_gradients(config, dataset)
-    memory.check_schedule(config, gradients, num_blocks=choice.entries.get("num_blocks", 1))
+    memory.check_schedule(config, gradients, num_blocks=_num_blocks(choice))
     speedup = 1.0
     if schedule is None:
         schedule = _schedule(config, law, choice.protocol.name, choice.entries, gradients)
@@ -110,8 +110,6 @@ def make_plan(config: ConfigDict, *, schedule: AnySchedule | None = None) -> Pla
     rule = plan.rule(table, schedule.num_workers)
     with said_of(f"--config.rule.kind={choice.rule.name} with protocol {choice.protocol.name}: "):
         replay.check_rule(schedule, rule)
-    with said_of(f"--config.protocol.kind={choice.protocol.name}: "):
-        check_num_blocks(schedule.num_blocks)
     return plan
 
 
@@ -167,6 +165,15 @@ def _law(config: ConfigDict) -> Any:
 
 def _num_workers(config: ConfigDict) -> int:
     return config.cluster.first_workers or config.cluster.num_workers
+
+
+def _num_blocks(choice: Choice) -> int:
+    """Parameter blocks of the protocol's schedules, which a compiled replay must bear."""
+    name = choice.protocol.facts.get("blocks")
+    if name is None:
+        return 1
+    with said_of(f"--config.protocol.{choice.protocol.name}."):
+        return check_num_blocks(choice.entries[name], name)
 
 
 def _peak(config: ConfigDict, choice: Choice, per_update: float) -> float:

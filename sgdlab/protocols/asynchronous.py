@@ -70,7 +70,11 @@ def asynchronous(
 
 
 @PROTOCOLS.register(
-    title="ASGD by layers", source="Chen et al. 2016, section 2", families=("Where staleness comes from",), rule="asgd"
+    title="ASGD by layers",
+    source="Chen et al. 2016, section 2",
+    families=("Where staleness comes from",),
+    rule="asgd",
+    blocks="num_blocks",
 )
 def layerwise(
     runtimes: np.ndarray,

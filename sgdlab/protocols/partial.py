@@ -22,6 +22,7 @@ _OPEN, _TIMER = -3, -1
     source="Weak synchronization, Alg. 1",
     families=("Rounds: fresh gradients",),
     rule="linear_scaling",
+    blocks="num_servers",
 )
 def partial(  # noqa: PLR0913 (its entries are those of the method: what servers wait for, and what workers do)
     runtimes: np.ndarray,

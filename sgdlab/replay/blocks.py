@@ -18,14 +18,14 @@ Tree = Any
 MAX_BLOCKS = 64
 
 
-def check_num_blocks(num_blocks: int) -> int:
-    """Returns the number of blocks, where it can be compiled.
+def check_num_blocks(num_blocks: int, name: str = "num_blocks") -> int:
+    """Returns the number of blocks, where it can be compiled; `name` is what a caller knows it by.
 
     Raises:
       ValueError: where it is not a whole number from 1 to `MAX_BLOCKS`.
     """
     return arguments.whole(
-        "num_blocks", num_blocks, most=MAX_BLOCKS, why="each block is compiled apart, which takes a minute beyond"
+        name, num_blocks, most=MAX_BLOCKS, why="each block is compiled apart, which takes a minute beyond"
     )
 
 

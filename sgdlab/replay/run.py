@@ -165,9 +165,13 @@ def check_rule(schedule: Schedule | PeerSchedule | Program, rule: ServerRule | o
     if not _single(schedule):
         number = jax.ShapeDtypeStruct((), jnp.float32)
         params = jax.ShapeDtypeStruct((1,), jnp.float32)
-        state = jax.eval_shape(rule.init, params)
-        update = lambda count, delay, *trees: rule.update(*trees, num_gradients=count, delay=delay, worker=None)
-        jax.eval_shape(update, number, number, params, state, params)
+
+        def update(number: jax.Array, params: jax.Array) -> Tree:
+            state = rule.init(params)
+            message = rule.receive(params, state, params, worker=0, delay=number, read_params=params)
+            return rule.update(message, state, params, num_gradients=number, delay=number, worker=None)
+
+        jax.eval_shape(update, number, params)
 
 
 def _single(schedule: Schedule | Program) -> bool:

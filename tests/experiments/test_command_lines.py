@@ -93,7 +93,11 @@ def test_help_helps(call, name):
         ("main", "--config.rule.gap_aware.granularity=row", "--config.rule.gap_aware.granularity='row' must be"),
         ("main", "--config.rule.kind=dana --config.protocol.kind=softsync", "--config.rule.kind=dana"),
         ("main", "--config.cluster.num_workers=1000000000", "--config.cluster.num_workers=1000000000 with"),
-        ("main", "--config.method=partial --config.protocol.partial.num_servers=1000", "num_blocks=1000 must be"),
+        (
+            "main",
+            "--config.method=partial --config.protocol.partial.num_servers=1000",
+            "--config.protocol.partial.num_servers=1000 must be",
+        ),
         (
             "compare",
             "--config.protocol.partial.pull_at_least=1.1",

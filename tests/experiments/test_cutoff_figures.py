@@ -237,7 +237,7 @@ def test_a_curve_lies_between_two_looks():
 
 
 def test_figure4_continues(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(figure4, "NETWORK", ("mlp", (8,)))
+    monkeypatch.setattr(figure4, "CHANNELS", (2, 2))
     monkeypatch.setattr(figure4, "LOOKS", 4)
     shared = experiment(tmp_path)
     rows = figure4.make(tmp_path / "runs", shared, rates=[0.05, 0.2], seeds=2, processes=1)

@@ -5,10 +5,11 @@ import json
 import pathlib
 import subprocess
 import sys
-import types
 
 import numpy as np
 import pytest
+from absl import flags
+from absl.testing import flagsaver
 
 from experiments import figure
 from experiments.weak_sync import blocks_behind, digits_runs, figure2, figures3_4, kept, simulation, table1
@@ -150,12 +151,13 @@ def test_the_commands_say_what_they_show(module):
     ("flag", "value", "words"),
     [("seeds", 0, "--seeds=0 must be"), ("variation", 0.0, "--variation=0 must be"), ("variation", 2.0, "at most 1")],
 )
-def test_impossible_flags_are_refused(flag, value, words, monkeypatch):
-    for each in (simulation.SEEDS, simulation.PROCESSES, simulation.MEAN_SECONDS, simulation.VARIATION):
-        given = value if each.name == flag else each.default
-        monkeypatch.setattr(simulation, each.name.upper(), types.SimpleNamespace(name=each.name, value=given))
-    with pytest.raises(UsageError, match=words):
-        simulation.cluster_of_flags()
+def test_impossible_flags_are_refused(flag, value, words):
+    with flagsaver.flagsaver():
+        simulation.define_flags()
+        flags.FLAGS.mark_as_parsed()
+        setattr(flags.FLAGS, flag, value)
+        with pytest.raises(UsageError, match=words):
+            simulation.cluster_of_flags()
 
 
 def test_a_mistake_is_one_line(tmp_path):

@@ -24,7 +24,7 @@ def mean(dicts):
 def replay(schedule, server, gradient):
     """Walks the rows of a schedule in order and returns the server's parameters at the end.
 
-    `gradient(parameters read, row)` is that of the gradient in this row of the schedule.
+    `gradient(parameters read, number)` is that of the gradient with this number among those that enter an update.
     """
     sent = [server.send()]
     messages, delays = [], []
@@ -33,7 +33,7 @@ def replay(schedule, server, gradient):
         update, read = int(schedule.update[row, 0]), sent[schedule.read[row, 0]]
         delay = update - int(schedule.read[row, 0]) + 1
         server.sender = int(schedule.worker[row])
-        messages.append(server.receive(gradient(read, row), read, delay))
+        messages.append(server.receive(gradient(read, place), read, delay))
         delays.append(delay)
         if place + 1 == len(used) or schedule.update[used[place + 1], 0] != update:
             step = tuple(mean(parts) for parts in zip(*messages, strict=True))
