@@ -15,7 +15,7 @@ run: $(VENV)/installed
 	$(BIN)/python -m experiments.compare --config=configs/digits.py --workdir=runs/digits $(ARGS)
 
 test: $(VENV)/installed
-	$(BIN)/python -m pytest -n 2 $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .

@@ -32,6 +32,7 @@ setup(
         "optax>=0.2.8,<0.3",
         "orbax-checkpoint>=0.12,<0.13",
         "pillow>=11,<14",
+        "psutil>=6,<8",
         "pyarrow>=17,<27",
         "scikit-learn>=1.5,<2",
         "scipy>=1.13,<2",

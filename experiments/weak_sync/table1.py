@@ -174,9 +174,10 @@ def error_reading(groups: dict[bool, list[Group]], learning_rate: float) -> list
     return [
         f"UCI digits, a perceptron of one hidden layer of 64 in {blocks} blocks, 4 digits a gradient, "
         "momentum 0.9 (not Nesterov's, as in the paper), weight decay 0.0001. The rule is the paper's, linear in d: an "
-        f"update of d gradients has rate {learning_rate:g} x d / 32, a tenth of it after each third. The paper's number, 0.02 x d n over one that our "
-        "copy does not show, is for another network: by default ours is 0.1, the best of 0.02, 0.1, 0.5 and 0.8 for "
-        "(32, 100 %) in two seeds (4.0, 2.6, 3.2 and 4.4 % error with injected delays; at 1.2 it diverges).",
+        f"update of d gradients has rate {learning_rate:g} x d / 32, a tenth of it after each third. The paper's "
+        "number, 0.02 x d n over one that our copy does not show, is for another network: by default ours is 0.1, the "
+        "best of 0.02, 0.1, 0.5 and 0.8 for (32, 100 %) in two seeds (4.0, 2.6, 3.2 and 4.4 % error with injected "
+        "delays and Nesterov momentum; at 1.2 it diverges).",
         f"At c = 20, b = 75 % the error {rises}: {rise:+.1f} points, where the paper's goes up by 14.4. Digits do not "
         "show the paper's loss: blocks a quarter of a version old on average are no obstacle to so small a network. At "
         "rates of 0.02, 0.5 and 0.8 the difference was +0.7, +0.3 and -1.0 points in two seeds.",

@@ -205,24 +205,24 @@ def test_every_cluster_is_compared_with_one_worker_of_its_own(call, kind, tmp_pa
 
 
 def test_a_killed_comparison_continues_where_it_stopped(call, tmp_path):
-    """The kill comes from inside, behind the fifth finished run: no clock decides."""
+    """The kill comes from inside, behind the third finished run: no clock decides."""
     runs = tmp_path / "runs"
-    arguments = (*TINY, "--methods=asgd,gap_aware", "--num_workers=2,4", "--seeds=3", f"--workdir={runs}")
+    arguments = (*TINY, "--methods=asgd,gap_aware", "--num_workers=2", "--seeds=2", f"--workdir={runs}")
     killed = subprocess.run(
-        [sys.executable, "-c", KILLED_BEHIND_THE_FIFTH, *arguments, "--processes=1"],
+        [sys.executable, "-c", KILLED_BEHIND_THE_THIRD, *arguments, "--processes=1"],
         cwd=ROOT, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     before = {path: path.stat().st_mtime_ns for path in runs.glob("metrics/*.jsonl")}
-    assert len(before) == 5
-    total = 3 + 2 * 2 * 3
+    assert len(before) == 3
+    total = 2 + 2 * 2
     half = next(iter(before))
     half.write_text('{"kind": "run"}\n')
     answer = subprocess.run(
         command("compare", *arguments), cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
     )
     assert answer.returncode == 0, answer.stderr
-    assert f"4 finished runs found, {total - 4} to do" in answer.stdout
+    assert f"2 finished runs found, {total - 2} to do" in answer.stdout
     assert len(list(runs.glob("metrics/*.jsonl"))) == total
     assert all(path.stat().st_mtime_ns == at for path, at in before.items() if path != half)
     for name in ("table.md", "table.csv", "report.html"):
@@ -241,7 +241,7 @@ def test_a_killed_comparison_continues_where_it_stopped(call, tmp_path):
     assert "config.epochs=1.0, not 2.0" in other
 
 
-KILLED_BEHIND_THE_FIFTH = """
+KILLED_BEHIND_THE_THIRD = """
 import os, signal, sys
 from experiments import compare, launch
 from sgdlab.results.directory import RunDirectory
@@ -250,7 +250,7 @@ def counted(self, *arguments):
     global count
     write(self, *arguments)
     count += 1
-    if count == 5:
+    if count == 3:
         os.kill(os.getpid(), signal.SIGKILL)
 RunDirectory.write = counted
 sys.argv[0] = "compare"
