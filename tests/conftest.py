@@ -20,6 +20,20 @@ def no_programs_left():
     gc.collect()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def compiled_lightly(request):
+    """Programs are hardly optimised where they are not what is tested: compiling them is most of the suite's time.
+
+    Those of replay and of the networks, the examples in docstrings and the commands in processes of their own are
+    compiled as users' are; so are modules that are marked.
+    """
+    marked = request.node.get_closest_marker("fully_compiled")
+    lightly = request.path.parent.name in ("rules", "peers", "jobs", "experiments") and not marked
+    jax.config.update("jax_disable_most_optimizations", lightly)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
 @pytest.fixture(autouse=True)
 def x64():
     """Double precision: what is compared is the algorithm, not its rounding."""

@@ -143,7 +143,7 @@ def test_several_blocks(kind, rule):
     ("name", "rule"),
     [
         *[("mlp", rule) for rule in ("asgd", "staleness_aware", "dana", "adam")],
-        *[("conv", rule) for rule in ("asgd", "dana", "adam")],
+        *[("conv", rule) for rule in ("asgd", "dana")],
         ("batch_norm", "asgd"),
     ],
 )
