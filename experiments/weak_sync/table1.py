@@ -13,7 +13,7 @@ Expected, the reduction of running time against (32, 100 %) with injected delays
     32 servers  -18.4   -25.2   -26.5
     64 servers  -16.0   -28.8   -30.1
 
-and test errors on digits of 2.5, 2.5, 2.6 and 2.7 % for the four settings, with and without injected delays: that at
+and test errors on digits of 2.5, 2.6, 2.6 and 2.7 % for the four settings, with and without injected delays: that at
 (20, 75 %) does not rise as the paper's does, from 14.8 to 29.1 %.
 """
 
