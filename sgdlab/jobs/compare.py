@@ -41,11 +41,6 @@ class Cell:
     serial: bool = False
     cluster_workers: int | None = None
 
-    @property
-    def group(self) -> str:
-        """Runs that share one compiled program."""
-        return self.method
-
     def __str__(self) -> str:
         return f"{self.method}, {self.num_workers} worker{'s' * (self.num_workers > 1)}, seed {self.seed}"
 
@@ -132,7 +127,7 @@ def run_all(config: ConfigDict, cells: Sequence[Cell], directory: RunDirectory, 
     missing = [cell for cell in cells if read(config, cell, directory) is None]
     groups: dict[str, list[Cell]] = {}
     for cell in missing:
-        groups.setdefault(cell.group, []).append(cell)
+        groups.setdefault(cell.method, []).append(cell)
     if processes is None:
         processes = len(pool.cores()) if jax.default_backend() == "cpu" else 1
     jobs = [functools.partial(_run_group, config, group, directory) for group in sorted(groups.values(), key=len)[::-1]]

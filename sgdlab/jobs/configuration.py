@@ -11,6 +11,7 @@ from sgdlab.errors import said_of
 from sgdlab.jobs import rates
 from sgdlab.jobs.methods import chosen
 from sgdlab.registry import CLUSTERS, DATASETS, NETWORKS, PREDICTORS, PROTOCOLS, RULES
+from sgdlab.results.directory import merged
 
 FAMILIES = (PROTOCOLS, RULES, CLUSTERS, PREDICTORS, NETWORKS, DATASETS)
 MODES = ("event", "wave")
@@ -111,18 +112,11 @@ def common(identities: Iterable[Mapping[str, Any]], varied: Iterable[str]) -> di
       identities: of each run.
       varied: names of entries that may differ, such as "cluster.num_workers".
     """
-    whole = functools.reduce(_merged, identities, {})
+    whole = functools.reduce(merged, identities, {})
     for name in varied:
         *parents, last = name.split(".")
         functools.reduce(dict.__getitem__, parents, whole).pop(last, None)
     return whole
-
-
-def _merged(left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, Any]:
-    both = {
-        name: _merged(left[name], right[name]) for name in left.keys() & right.keys() if isinstance(left[name], dict)
-    }
-    return {**left, **right, **both}
 
 
 def _plain(entries: Mapping[str, Any]) -> dict[str, Any]:

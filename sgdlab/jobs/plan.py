@@ -68,7 +68,19 @@ class Plan:
         Raises:
           UsageError: where a hyperparameter cannot be, or the rule cannot be used with the schedule.
         """
-        return make_rule(self.config, self.choice, learning_rate, num_workers)
+        optimizer, table = self.config.optimizer, np.atleast_1d(np.asarray(learning_rate, float))
+        given = {
+            "learning_rate": rules.tabulated(table),
+            "max_learning_rate": float(table.max()),
+            "num_workers": num_workers,
+            "weight_decay": optimizer.weight_decay,
+            "momentum": optimizer.momentum,
+            "nesterov": optimizer.nesterov,
+        }
+        # What the configuration leaves open is as the rule has it: momentum 0.9, or none.
+        given = {name: value for name, value in given.items() if value is not None}
+        made = RULES.make(self.choice.rule.name, self.config.rule[self.choice.rule.name], **given)
+        return rules.server_rule(made) if isinstance(made, optax.GradientTransformation) else made
 
 
 def make_plan(config: ConfigDict, *, schedule: AnySchedule | None = None) -> Plan:
@@ -111,25 +123,6 @@ def make_plan(config: ConfigDict, *, schedule: AnySchedule | None = None) -> Pla
     with said_of(f"--config.rule.kind={choice.rule.name} with protocol {choice.protocol.name}: "):
         replay.check_rule(schedule, rule)
     return plan
-
-
-def make_rule(
-    config: ConfigDict, choice: Choice, learning_rate: np.ndarray | float, num_workers: int
-) -> rules.ServerRule:
-    """A rule with a configuration's hyperparameters; see `Plan.rule`."""
-    optimizer, table = config.optimizer, np.atleast_1d(np.asarray(learning_rate, float))
-    given = {
-        "learning_rate": rules.tabulated(table),
-        "max_learning_rate": float(table.max()),
-        "num_workers": num_workers,
-        "weight_decay": optimizer.weight_decay,
-        "momentum": optimizer.momentum,
-        "nesterov": optimizer.nesterov,
-    }
-    # What the configuration leaves open is as the rule has it: momentum 0.9, or none.
-    given = {name: value for name, value in given.items() if value is not None}
-    made = RULES.make(choice.rule.name, config.rule[choice.rule.name], **given)
-    return rules.server_rule(made) if isinstance(made, optax.GradientTransformation) else made
 
 
 def batches_per_epoch(config: ConfigDict, dataset: Dataset) -> int:

@@ -66,7 +66,7 @@ class RunDirectory:
         """
         stored = self._agreed()
         before = {"config": {}, "made": self._made} if stored is None else stored
-        after = before | {"config": _merged(before["config"], self._shared)}
+        after = before | {"config": merged(before["config"], self._shared)}
         if after != stored:
             try:
                 files.write_text(self.path / "config.json", json.dumps(after, indent=2) + "\n")
@@ -176,10 +176,10 @@ def _differences(old: Any, new: Any, name: str = "") -> Iterator[tuple[str, Any,
         yield name, old, new
 
 
-def _merged(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+def merged(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
     """The entries of both; those that both have are equal."""
     both = {
-        key: _merged(first[key], second[key])
+        key: merged(first[key], second[key])
         for key in first.keys() & second.keys()
         if isinstance(first[key], dict) and isinstance(second[key], dict)
     }
