@@ -16,7 +16,7 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     packages=find_packages(include=["sgdlab", "sgdlab.*"]),
-    package_data={"sgdlab.results": ["*.html"]},
+    package_data={"sgdlab.results": ["*.html"], "sgdlab.advice": ["*.html"]},
     python_requires=">=3.11",
     install_requires=[
         "absl-py>=2.1,<3",

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from matplotlib.figure import Figure
 from tabulate import tabulate
 
-from experiments import launch
 from sgdlab import files
+from sgdlab.commands import launch
 from sgdlab.results import plots
 
 Row = Mapping[str, object]

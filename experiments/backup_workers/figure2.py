@@ -39,8 +39,9 @@ from matplotlib.figure import Figure
 from ml_collections import ConfigDict
 
 from configs import digits
-from experiments import figure, launch
+from experiments import figure
 from experiments.backup_workers import options, trained
+from sgdlab.commands import launch
 from sgdlab.jobs.compare import Cell
 from sgdlab.results.plots import STYLE
 

@@ -22,8 +22,9 @@ import scipy.stats
 from absl import flags
 from matplotlib.figure import Figure
 
-from experiments import figure, launch
+from experiments import figure
 from experiments.backup_workers import gathering, options
+from sgdlab.commands import launch
 from sgdlab.results.plots import STYLE
 
 DEFAULT_WORKDIR = "runs/backup_workers"

@@ -34,8 +34,9 @@ from matplotlib.figure import Figure
 from ml_collections import ConfigDict
 
 from configs import digits
-from experiments import figure, launch
+from experiments import figure
 from experiments.backup_workers import gathering, options, trained
+from sgdlab.commands import launch
 from sgdlab.errors import UsageError
 from sgdlab.jobs.compare import Cell
 from sgdlab.jobs.plan import dataset_of, num_gradients

@@ -22,9 +22,10 @@ import numpy as np
 from absl import flags
 from matplotlib.figure import Figure
 
-from experiments import figure, launch
+from experiments import figure
 from experiments.backup_workers import options
 from sgdlab import cluster, protocols
+from sgdlab.commands import launch
 from sgdlab.results.plots import STYLE
 
 DEFAULT_WORKDIR = "runs/backup_workers"

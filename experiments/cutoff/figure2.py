@@ -35,9 +35,10 @@ from matplotlib.figure import Figure
 from ml_collections import ConfigDict
 
 from configs import cutoff as configurations
-from experiments import figure, launch
+from experiments import figure
 from experiments.cutoff import cases, models
 from sgdlab import cluster
+from sgdlab.commands import launch
 from sgdlab.deep_markov import DeepMarkov, TrainedModel
 from sgdlab.errors import UsageError
 from sgdlab.predictors import elfving, run_online

@@ -52,11 +52,12 @@ from ml_collections import ConfigDict
 
 from configs import cutoff as configurations
 from configs import digits
-from experiments import figure, launch
+from experiments import figure
 from experiments.backup_workers import options
 from experiments.cutoff import figure2, models
 from experiments.cutoff.throughput import Interval, interval
 from experiments.weak_sync import kept
+from sgdlab.commands import launch
 from sgdlab.errors import UsageError
 from sgdlab.jobs import plan, provenance, train
 from sgdlab.jobs.configuration import identity

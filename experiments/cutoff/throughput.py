@@ -26,9 +26,10 @@ from matplotlib.figure import Figure
 from ml_collections import ConfigDict
 
 from configs import cutoff as configurations
-from experiments import figure, launch
+from experiments import figure
 from experiments.cutoff import cases, contenders, models
 from experiments.cutoff.contenders import DEEP_MARKOV, INFORMED, ORACLE
+from sgdlab.commands import launch
 from sgdlab.errors import UsageError
 from sgdlab.jobs import provenance
 from sgdlab.predictors import run_online

@@ -19,8 +19,8 @@ from collections.abc import Sequence
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from experiments import launch
 from experiments.cutoff.models import trained
+from sgdlab.commands import launch
 from sgdlab.deep_markov import TrainedModel
 from sgdlab.jobs import provenance
 from sgdlab.results import plots

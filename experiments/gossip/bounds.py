@@ -38,11 +38,12 @@ from collections.abc import Sequence
 import numpy as np
 from absl import flags
 
-from experiments import figure, launch
+from experiments import figure
 from experiments.gossip import drawing, inequalities, quadratic, store
 from experiments.gossip.cases import PROBLEM, SHARED, Case, bound_cases, contraction_cases, simulate
 from experiments.gossip.margins import ERRORS, Margin, at_the_end, consensus_bound, margins, smallest
 from experiments.gossip.quadratic import ROUNDS, RUN_TIMES, TICKS
+from sgdlab.commands import launch
 
 DEFAULT_WORKDIR = "runs/gossip"
 APPENDIX, PRINTED = "appendix's lambda", "printed lambda"

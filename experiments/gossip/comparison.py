@@ -39,8 +39,9 @@ from matplotlib.figure import Figure
 from ml_collections import ConfigDict
 
 from configs import digits
-from experiments import figure, launch
+from experiments import figure
 from experiments.gossip import store
+from sgdlab.commands import launch
 from sgdlab.errors import UsageError
 from sgdlab.jobs import train
 from sgdlab.jobs.methods import methods

@@ -21,9 +21,10 @@ import numpy as np
 from absl import flags
 from matplotlib.figure import Figure
 
-from experiments import figure, launch
+from experiments import figure
 from experiments.weak_sync import simulation
 from experiments.weak_sync.simulation import SETTINGS, Case
+from sgdlab.commands import launch
 from sgdlab.results import plots
 
 MARKERS = dict(zip(SETTINGS, "sD^o", strict=True))

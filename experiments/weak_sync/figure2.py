@@ -17,10 +17,11 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments import figure, launch
+from experiments import figure
 from experiments.weak_sync import simulation
 from experiments.weak_sync.simulation import Cluster
 from sgdlab.cluster import MessageDelays
+from sgdlab.commands import launch
 from sgdlab.results import plots
 
 TITLES = {False: "normal scenario", True: "with injected delays"}

@@ -18,10 +18,11 @@ import numpy as np
 from absl import flags
 from matplotlib.figure import Figure
 
-from experiments import figure, launch
+from experiments import figure
 from experiments.weak_sync import digits_runs, simulation, table1
 from experiments.weak_sync.blocks_behind import COLOURS, MARKERS
 from experiments.weak_sync.simulation import SETTINGS
+from sgdlab.commands import launch
 from sgdlab.results import plots
 from sgdlab.results.summary import Group
 

@@ -23,9 +23,10 @@ from typing import Any
 
 from absl import flags
 
-from experiments import figure, launch
+from experiments import figure
 from experiments.weak_sync import digits_runs, simulation
 from experiments.weak_sync.simulation import SETTINGS, Case, Cluster
+from sgdlab.commands import launch
 from sgdlab.results.summary import Group
 
 EXPECTED = {32: (0.0, -17.8, -24.5, -26.0), 64: (0.0, -15.0, -28.8, -29.5)}

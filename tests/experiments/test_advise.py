@@ -11,8 +11,8 @@ import sys
 import numpy as np
 import pytest
 
-from experiments.advice import learned, measured, oracle, recording, stragglers, tuning, uncertainty
 from sgdlab import cluster, protocols
+from sgdlab.advice import learned, measured, oracle, recording, stragglers, tuning, uncertainty
 from sgdlab.errors import UsageError
 
 ROOT = pathlib.Path(__file__).parents[2]

@@ -10,14 +10,14 @@ import sys
 
 import pytest
 
-from experiments import compare, launch, main, timeline
+from sgdlab.commands import compare, launch, timeline, train
 
 ROOT = pathlib.Path(__file__).parents[2]
 # ml_collections loads a configuration's file by an importer's method that Python is about to drop.
 pytestmark = pytest.mark.filterwarnings(
     "ignore:the load_module:DeprecationWarning", "ignore::DeprecationWarning:importlib"
 )
-MODULES = {"main": main, "compare": compare, "timeline": timeline}
+MODULES = {"train": train, "compare": compare, "timeline": timeline}
 TINY = (
     "--config.epochs=1.0",
     "--config.evaluations=2",
@@ -58,7 +58,7 @@ def one_line(answer):
 def test_help_helps(call, name):
     code, output, _ = call(name, "--help")
     assert code == 0
-    assert f"python -m experiments.{name}" in output
+    assert f"sgdlab {name}" in output
     assert "--config.cluster.num_workers=8" in output
     assert "dana_gap_aware" in output
     assert "--workdir" in output
@@ -70,17 +70,17 @@ def test_help_helps(call, name):
 @pytest.mark.parametrize(
     ("name", "flag", "words"),
     [
-        ("main", "--config.method=sgd", "--config.method=sgd must be one of synchronous"),
-        ("main", "--config.cluster.num_workers=0", "--config.cluster.num_workers=0 must be"),
-        ("main", "--config.optimizer.learning_rate=nan", "--config.optimizer.learning_rate=nan must be"),
-        ("main", "--config.batch_size=5000", "--config.batch_size=5000 must be at most 1437"),
-        ("main", "--config.clutser.num_workers=3", "--config.clutser.num_workers=3 must be an entry"),
-        ("main", "--config.batch_size=many", "--config.batch_size=many: must be a whole number"),
-        ("main", "--config.rate.steps=(3.0,1.0)", "--config.rate.steps=(3.0, 1.0) must be rising"),
-        ("main", "--config.foo=1", "--config.foo=1 must be an entry of the configuration"),
+        ("train", "--config.method=sgd", "--config.method=sgd must be one of synchronous"),
+        ("train", "--config.cluster.num_workers=0", "--config.cluster.num_workers=0 must be"),
+        ("train", "--config.optimizer.learning_rate=nan", "--config.optimizer.learning_rate=nan must be"),
+        ("train", "--config.batch_size=5000", "--config.batch_size=5000 must be at most 1437"),
+        ("train", "--config.clutser.num_workers=3", "--config.clutser.num_workers=3 must be an entry"),
+        ("train", "--config.batch_size=many", "--config.batch_size=many: must be a whole number"),
+        ("train", "--config.rate.steps=(3.0,1.0)", "--config.rate.steps=(3.0, 1.0) must be rising"),
+        ("train", "--config.foo=1", "--config.foo=1 must be an entry of the configuration"),
         ("compare", "--config.seed=3", "--config.seed=3 must be left out: compare sets it by --seeds"),
         ("compare", "--seeds=x", "seeds"),
-        ("main", "--config=configs/nothing.py", "configs/nothing.py"),
+        ("train", "--config=configs/nothing.py", "configs/nothing.py"),
         ("compare", "--methods=gap_aware,sgd", "--methods=sgd must be one of"),
         ("compare", "--num_workers=4,none", "--num_workers=none must be"),
         ("compare", "--seeds=0", "--seeds=0 must be"),
@@ -90,11 +90,11 @@ def test_help_helps(call, name):
             "--config.protocol.backup_workers.backups=4 must be",
         ),
         ("compare", "--sedes=3", "sedes"),
-        ("main", "--config.rule.gap_aware.granularity=row", "--config.rule.gap_aware.granularity='row' must be"),
-        ("main", "--config.rule.kind=dana --config.protocol.kind=softsync", "--config.rule.kind=dana"),
-        ("main", "--config.cluster.num_workers=1000000000", "--config.cluster.num_workers=1000000000 with"),
+        ("train", "--config.rule.gap_aware.granularity=row", "--config.rule.gap_aware.granularity='row' must be"),
+        ("train", "--config.rule.kind=dana --config.protocol.kind=softsync", "--config.rule.kind=dana"),
+        ("train", "--config.cluster.num_workers=1000000000", "--config.cluster.num_workers=1000000000 with"),
         (
-            "main",
+            "train",
             "--config.method=partial --config.protocol.partial.num_servers=1000",
             "--config.protocol.partial.num_servers=1000 must be",
         ),
@@ -155,7 +155,7 @@ def test_a_schedule_is_drawn_exported_and_drawn_again(call, tmp_path):
 
 def test_one_run_and_the_same_again(call, tmp_path):
     where = f"--workdir={tmp_path / 'one'}"
-    code, output, errors = call("main", *TINY, where)
+    code, output, errors = call("train", *TINY, where)
     assert code == 0, errors
     assert "Gap-Aware, 8 workers: test accuracy" in output
     for name in ("config.json", "metrics/run.jsonl", "parameters.npz", "schedule.npz", "plots/training.png"):
@@ -165,9 +165,9 @@ def test_one_run_and_the_same_again(call, tmp_path):
     assert "timeout" not in stored["config"]["protocol"]
     assert set(stored["made"]) == {"version", "jax", "device", "commit"}
     written = (tmp_path / "one/metrics/run.jsonl").read_text()
-    _, again, _ = call("main", *TINY, where, "--config.protocol.timeout.seconds=9.0")  # of a part that it does not use
+    _, again, _ = call("train", *TINY, where, "--config.protocol.timeout.seconds=9.0")  # of a part that it does not use
     assert "holds this run already" in again
-    other = one_line(call("main", *TINY, where, "--config.seed=1"))
+    other = one_line(call("train", *TINY, where, "--config.seed=1"))
     assert "config.seed=0, not 1" in other
     assert (tmp_path / "one/metrics/run.jsonl").read_text() == written
 
@@ -243,7 +243,7 @@ def test_a_killed_comparison_continues_where_it_stopped(call, tmp_path):
 
 KILLED_BEHIND_THE_THIRD = """
 import os, signal, sys
-from experiments import compare, launch
+from sgdlab.commands import compare, launch
 from sgdlab.results.directory import RunDirectory
 write, count = RunDirectory.write, 0
 def counted(self, *arguments):
@@ -281,5 +281,5 @@ def test_nothing_beside_the_baseline_is_refused(call, tmp_path):
 def test_a_directory_that_cannot_be_written_is_one_line(call, tmp_path):
     (tmp_path / "file").write_text("")
     assert "must be a directory that can be written" in one_line(
-        call("main", *TINY, f"--workdir={tmp_path / 'file' / 'x'}")
+        call("train", *TINY, f"--workdir={tmp_path / 'file' / 'x'}")
     )

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from configs import cutoff as configurations
-from experiments import launch
 from experiments.cutoff import cases, figure2, figure3, figure4, models
 from experiments.cutoff.figure2 import CHANGE, CUTOFF, ORACLE, RECOVERED, SYNCHRONOUS, UNCENSORED, Line
 from sgdlab import cutoff
+from sgdlab.commands import launch
 from sgdlab.deep_markov import WindowModel
 from sgdlab.errors import UsageError
 from sgdlab.jobs import plan

@@ -9,8 +9,8 @@ import optax
 import pytest
 from flax import nnx
 
-from experiments import compare, launch, main
 from sgdlab import cluster, data, protocols, rules
+from sgdlab.commands import compare, launch, train
 from sgdlab.jobs.configuration import FAMILIES
 from sgdlab.predictors import Prediction
 from sgdlab.registry import CLUSTERS, DATASETS, NETWORKS, PREDICTORS, PROTOCOLS, RULES
@@ -158,7 +158,7 @@ def at_the_root(monkeypatch):
 
 
 def test_entries_stand_in_help(capsys):
-    assert answer(main, "--help") == 0
+    assert answer(train, "--help") == 0
     output = capsys.readouterr().out
     for entry, default, words in (
         ("protocol.every_other.offset", "0", "the first of them."),
@@ -186,7 +186,7 @@ def test_entries_stand_in_help(capsys):
     ],
 )
 def test_what_they_refuse_is_one_line_that_names_the_flag(method, flag, capsys, tmp_path):
-    assert answer(main, *CHOSEN, f"--config.method={method}", flag, f"--workdir={tmp_path / 'run'}") == 2
+    assert answer(train, *CHOSEN, f"--config.method={method}", flag, f"--workdir={tmp_path / 'run'}") == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"error: {flag} must be ")
     assert not (tmp_path / "run").exists()

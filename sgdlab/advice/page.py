@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import jinja2
 
-from experiments.advice import sentences, table
-from experiments.advice.comparison import CEILING, HINDSIGHT, STALE
-from experiments.advice.sentences import Findings
+from sgdlab.advice import sentences, table
+from sgdlab.advice.comparison import CEILING, HINDSIGHT, STALE
+from sgdlab.advice.sentences import Findings
 
 CAPTIONS = {
     "runtimes": "Every run-time that was recorded. Bright rows are slow workers, bright columns slow steps; the colour "

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from experiments.advice.measured import Measured
+from sgdlab.advice.measured import Measured
 
 LEVEL = 0.9
 """Of the intervals."""

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from tabulate import tabulate
 
-from experiments.advice.comparison import CEILING, HINDSIGHT, Comparison, Protocol, Sweep
-from experiments.advice.measured import Measured
-from experiments.advice.uncertainty import Resamples
-from experiments.advice.words import figure, interval
+from sgdlab.advice.comparison import CEILING, HINDSIGHT, Comparison, Protocol, Sweep
+from sgdlab.advice.measured import Measured
+from sgdlab.advice.uncertainty import Resamples
+from sgdlab.advice.words import figure, interval
 from sgdlab.predictors import OBJECTIVES
 
 COLUMNS = {

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from experiments.advice import learned, measured, oracle, tuning
-from experiments.advice.measured import Measured
-from experiments.advice.recording import Parts
-from experiments.advice.tuning import Tuned
 from sgdlab import predictors
+from sgdlab.advice import learned, measured, oracle, tuning
+from sgdlab.advice.measured import Measured
+from sgdlab.advice.recording import Parts
+from sgdlab.advice.tuning import Tuned
 from sgdlab.predictors import OBJECTIVES, CutoffRecord
 
 DEPLOYABLE, HINDSIGHT, STALE, CEILING = "deployable", "hindsight", "asynchronous", "ceiling"

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from experiments.advice import measured, stragglers
-from experiments.advice.stragglers import Stragglers
-from experiments.advice.words import counted, some
+from sgdlab.advice import measured, stragglers
+from sgdlab.advice.stragglers import Stragglers
+from sgdlab.advice.words import counted, some
 from sgdlab.cluster import Recording
 
 _OFTENEST = 3

@@ -2,9 +2,9 @@
 
 import shlex
 
-from experiments.advice import learned
-from experiments.advice.comparison import Protocol
-from experiments.advice.recording import Parts
+from sgdlab.advice import learned
+from sgdlab.advice.comparison import Protocol
+from sgdlab.advice.recording import Parts
 
 _RECORD = 2 * learned.ENOUGH
 """Steps that are worth recording: half of them let the deep Markov model be trained as in the paper."""

@@ -4,13 +4,13 @@ import dataclasses
 
 import numpy as np
 
-from experiments.advice import culprits, measured
-from experiments.advice.comparison import DEEP_MARKOV, FINISHING, INTERRUPTED, STALE, Protocol
-from experiments.advice.recording import Parts
-from experiments.advice.stragglers import Stragglers
-from experiments.advice.table import Table
-from experiments.advice.verdict import Verdict
-from experiments.advice.words import counted, figure, interval, some
+from sgdlab.advice import culprits, measured
+from sgdlab.advice.comparison import DEEP_MARKOV, FINISHING, INTERRUPTED, STALE, Protocol
+from sgdlab.advice.recording import Parts
+from sgdlab.advice.stragglers import Stragglers
+from sgdlab.advice.table import Table
+from sgdlab.advice.verdict import Verdict
+from sgdlab.advice.words import counted, figure, interval, some
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -7,12 +7,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.advice import measured
-from experiments.advice.comparison import CEILING, FINISHING, HINDSIGHT, INTERRUPTED, STALE, Comparison, Sweep
-from experiments.advice.recording import Parts
-from experiments.advice.stragglers import Stragglers
-from experiments.advice.table import Table
-from experiments.advice.verdict import Verdict
+from sgdlab.advice import measured
+from sgdlab.advice.comparison import CEILING, FINISHING, HINDSIGHT, INTERRUPTED, STALE, Comparison, Sweep
+from sgdlab.advice.recording import Parts
+from sgdlab.advice.stragglers import Stragglers
+from sgdlab.advice.table import Table
+from sgdlab.advice.verdict import Verdict
 from sgdlab.predictors import CutoffRecord
 from sgdlab.results.plots import STYLE
 

@@ -8,8 +8,8 @@ import shlex
 import numpy as np
 from tqdm import tqdm
 
-from experiments.advice.tuning import Tuned, cutoff_flags
 from sgdlab import deep_markov
+from sgdlab.advice.tuning import Tuned, cutoff_flags
 from sgdlab.deep_markov import Architecture, Fitting
 
 LAG = 20

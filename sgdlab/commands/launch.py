@@ -6,6 +6,7 @@ import pathlib
 import re
 import sys
 from collections.abc import Callable, Sequence
+from types import ModuleType
 
 import jax
 from absl import app, flags, logging
@@ -33,6 +34,12 @@ def run(main: Callable[[Sequence[str]], None], usage: str, *, configured: bool |
     """
     _keep_compiled_programs()
     app.run(lambda argv: _guarded(main, argv), flags_parser=lambda argv: _parsed(list(argv), usage, configured))
+
+
+def command(module: ModuleType) -> None:
+    """Runs one of this folder's commands: its `define_flags`, then `main`, which its docstring describes."""
+    module.define_flags()
+    run(module.main, module.__doc__, configured=getattr(module, "CONFIGURED", True))
 
 
 def answer(
@@ -168,5 +175,7 @@ def _help_of_parts() -> dict[str, str]:
 def _own_flags() -> list[flags.Flag]:
     """Flags that this project defines, less one for each entry of the configuration."""
     by_module = flags.FLAGS.flags_by_module_dict()
-    ours = [flag for module, found in by_module.items() if "experiments" in module for flag in found]
+    ours = [
+        flag for module, found in by_module.items() if "experiments" in module or "sgdlab" in module for flag in found
+    ]
     return [flag for flag in ours if not flag.name.startswith("config.")]

@@ -2,8 +2,8 @@
 
 import dataclasses
 
-from experiments.advice.comparison import BY_RATE, DEPLOYABLE, FINISHING, INTERRUPTED, Protocol
-from experiments.advice.table import Table
+from sgdlab.advice.comparison import BY_RATE, DEPLOYABLE, FINISHING, INTERRUPTED, Protocol
+from sgdlab.advice.table import Table
 
 NOTICEABLE = 0.01
 """A gain that is worth a more complicated protocol; and the whole interval must be a gain."""

@@ -1,0 +1,1 @@
+"""The commands: `sgdlab advise`, `compare`, `train` and `timeline`."""
