@@ -1,1 +1,10 @@
-"""From a configuration to a run, and a grid of runs: the parts are put together here."""
+"""From a configuration to a run: methods, plans, training, comparisons. Its modules are imported at their first use."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+    __name__,
+    submodules=(
+        "compare", "configuration", "memory", "methods", "plan", "pool", "provenance", "rates", "records", "seeds", "train",
+    ),
+)  # fmt: skip

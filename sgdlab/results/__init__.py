@@ -1,1 +1,10 @@
-"""From finished runs to what a person reads: run directories, tables, pictures, the report."""
+"""Reads the records of runs: tables, plots, time-lines, the report. Its modules are imported at their first use."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+    __name__,
+    submodules=(
+        "directory", "facts", "panels", "plots", "publish", "report", "summary", "table", "timeline", "trace",
+    ),
+)  # fmt: skip
