@@ -1,6 +1,10 @@
 """What a person can get wrong; command lines answer it in one line."""
 
 import contextlib
+import pathlib
+import site
+import sysconfig
+import traceback
 from collections.abc import Iterator
 
 
@@ -31,3 +35,45 @@ def said_of(flag: str) -> Iterator[None]:
         raise
     except ValueError as error:
         raise UsageError(f"{flag}{error}") from error
+
+
+class RunFailed(Exception):
+    """Something raised while a run was under way: the whole traceback, then the run, the line to look at, the error.
+
+    It is made of one text, so that it passes from a process to its parent whatever the error was.
+    """
+
+
+@contextlib.contextmanager
+def failures_of(run: str) -> Iterator[None]:
+    """Turns errors of a block into `RunFailed`, which names the run and the line of the user's own code.
+
+    Mistakes in flags, a lack of memory and interruptions pass as they are.
+
+    Args:
+      run: what the message calls it, such as "gap_aware, 8 workers, seed 0".
+
+    Raises:
+      RunFailed: in the place of any other `Exception`.
+    """
+    try:
+        yield
+    except (UsageError, RunFailed, MemoryError):
+        raise
+    except Exception as error:
+        frame = _own_frame(traceback.extract_tb(error.__traceback__))
+        where = f"{frame.filename}, line {frame.lineno}, in {frame.name}:\n    {frame.line}\n" if frame else "\n"
+        what = "".join(traceback.format_exception_only(error)).strip().splitlines()[0]
+        whole = "".join(traceback.format_exception(error))
+        raise RunFailed(f"{whole}\nerror: {run} failed: {where}{what}") from None
+
+
+def _own_frame(frames: traceback.StackSummary) -> traceback.FrameSummary | None:
+    """The innermost frame outside of libraries; outside of this package too, where there is one."""
+    package = str(pathlib.Path(__file__).parent)
+    libraries = (*site.getsitepackages(), site.getusersitepackages(), sysconfig.get_path("stdlib"), "<frozen")
+    within = [
+        frame for frame in frames if not frame.filename.startswith(libraries) or frame.filename.startswith(package)
+    ]
+    theirs = [frame for frame in within if not frame.filename.startswith(package)]
+    return (theirs or within or [None])[-1]

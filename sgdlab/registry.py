@@ -286,3 +286,6 @@ NETWORKS = Registry("network", given={"image_shape": "data.kind", "num_classes":
 
 DATASETS = Registry("data", given={})
 """Data sets: `(**own) -> Dataset`."""
+
+FAMILIES = (PROTOCOLS, RULES, CLUSTERS, PREDICTORS, NETWORKS, DATASETS)
+"""All families of parts, in the order in which `--help` lists them."""

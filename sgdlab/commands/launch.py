@@ -1,45 +1,70 @@
-"""How the command lines start: a useful --help, one clear line for a mistake, exit code 2, and a compilation cache."""
+"""How the commands start: flags are checked before JAX is imported, a mistake is one line, --help is a page."""
 
 import concurrent.futures.process
+import importlib.util
 import os
 import pathlib
 import re
 import sys
-from collections.abc import Callable, Sequence
-from types import ModuleType
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType, ModuleType
 
-import jax
 from absl import app, flags, logging
 from absl.testing import flagsaver
 from ml_collections import config_flags
 
-from sgdlab.errors import UsageError
-from sgdlab.jobs import configuration
-from sgdlab.jobs.methods import methods
+import sgdlab
+from sgdlab import jobs
+from sgdlab.commands import flag_names, help_page
+from sgdlab.errors import RunFailed, UsageError
 
 DEFAULT_CONFIG = "configs/digits.py"
 
 CONFIG = config_flags.DEFINE_config_file("config", None, "Configuration file; its entries are flags too.")
 WORKDIR = flags.DEFINE_string("workdir", None, "Directory for the results (default: see above).")
+PARTS = flags.DEFINE_list("parts", [], "Python files that register rules, protocols, data, ... of your own.")
+
+_HELP = {"--help", "-help", "-h", "--helpshort"}
+_HELP_ON_ALL = {"--help=all", "-help=all", "--helpfull"}
 
 
-def run(main: Callable[[Sequence[str]], None], usage: str, *, configured: bool | str = True) -> None:
-    """Parses flags and calls `main`; a UsageError is said in one line.
+def command(module: ModuleType) -> None:
+    """Runs one of this folder's commands: its `define_flags`, then `main`, which its docstring describes.
+
+    Args:
+      module: with `CONFIGURED = False` where it takes no configuration, and `OWN_ENTRIES`, entries of the configuration
+        that it sets by flags of its own.
+    """
+    module.define_flags()
+    run(module.main, module.__doc__, configured=configured_by(module), own_entries=getattr(module, "OWN_ENTRIES", {}))
+
+
+def configured_by(module: ModuleType) -> bool | str:
+    """Whether a command takes a configuration."""
+    return getattr(module, "CONFIGURED", True)
+
+
+def run(
+    main: Callable[[Sequence[str]], None],
+    usage: str,
+    *,
+    configured: bool | str = True,
+    own_entries: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Parses flags and calls `main`; a UsageError is one line.
 
     Args:
       main: what to do.
       usage: the module's docstring, which --help begins with.
       configured: the command takes a configuration, by default this file, or configs/digits.py; those that draw a
         paper's figure have their own.
+      own_entries: entries of the configuration that the command sets by a flag of its own: entry -> flag.
     """
     _keep_compiled_programs()
-    app.run(lambda argv: _guarded(main, argv), flags_parser=lambda argv: _parsed(list(argv), usage, configured))
-
-
-def command(module: ModuleType) -> None:
-    """Runs one of this folder's commands: its `define_flags`, then `main`, which its docstring describes."""
-    module.define_flags()
-    run(module.main, module.__doc__, configured=getattr(module, "CONFIGURED", True))
+    app.run(
+        lambda argv: _guarded(main, argv),
+        flags_parser=lambda argv: _parsed(list(argv), usage, configured, own_entries),
+    )
 
 
 def answer(
@@ -48,6 +73,7 @@ def answer(
     argv: Sequence[str],
     *,
     configured: bool | str = True,
+    own_entries: Mapping[str, str] = MappingProxyType({}),
     define: Callable[[], None] = lambda: None,
 ) -> int:
     """Does in this process what a command line would, in a notebook or a test.
@@ -57,6 +83,7 @@ def answer(
       usage: the module's docstring.
       argv: the command line, its first word the command's name.
       configured: as in `run`.
+      own_entries: as in `run`.
       define: defines the command's own flags, which are forgotten afterwards.
 
     Returns:
@@ -67,7 +94,7 @@ def answer(
     flags.FLAGS.unparse_flags()
     try:
         define()
-        _guarded(main, _parsed(list(argv), usage, configured))
+        _guarded(main, _parsed(list(argv), usage, configured, own_entries))
     except SystemExit as ended:
         return int(ended.code or 0)
     finally:
@@ -77,55 +104,121 @@ def answer(
 
 
 def _keep_compiled_programs() -> None:
-    """Compiled programs are kept between runs."""
+    """Compiled programs are kept between runs; by the environment, which JAX reads when it is imported."""
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        jax.config.update("jax_compilation_cache_dir", str(pathlib.Path.home() / ".cache" / "sgdlab" / "compiled"))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = str(pathlib.Path.home() / ".cache" / "sgdlab" / "compiled")
+        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.5")
 
 
 def _guarded(main: Callable[[Sequence[str]], None], argv: Sequence[str]) -> None:
     logging.set_verbosity(logging.ERROR)
-    if len(argv) > 1:
-        _fail(f"{argv[1]!r} is not a flag; flags begin with --")
     try:
         main(argv)
     except UsageError as error:
         _fail(str(error))
+    except RunFailed as error:
+        print(error, file=sys.stderr)
+        sys.exit(1)
     except MemoryError as error:
         _fail(f"out of memory; fewer epochs or workers need less ({error})")
     except concurrent.futures.process.BrokenProcessPool:
-        print("error: a process was killed (out of memory?); the same command continues", file=sys.stderr)
+        print(
+            "error: a process was killed from outside (out of memory?); the same command continues where it stopped, "
+            "and --processes=1 needs less memory",
+            file=sys.stderr,
+        )
         sys.exit(1)
     except KeyboardInterrupt:
         print("\nInterrupted; the same command continues where it stopped.", file=sys.stderr)
         sys.exit(130)
 
 
-def _parsed(argv: list[str], usage: str, configured: bool | str) -> list[str]:
+def _parsed(argv: list[str], usage: str, configured: bool | str, own_entries: Mapping[str, str]) -> list[str]:
     default = DEFAULT_CONFIG if configured is True else configured
-    asks = {"--help", "-help", "-h", "--helpfull", "--helpshort"}
+    asks = set(argv) & (_HELP | _HELP_ON_ALL)
     given = [arg for arg in argv if arg not in asks]
-    with_config = [arg for arg in given[1:] if re.split(r"[.=]", arg.lstrip("-"))[0] == "config"]
-    if with_config and not configured:
-        _fail(f"{with_config[0]} is not a flag of this command: it has its own configuration; --help lists its flags")
-    if configured and not any(arg.lstrip("-").split("=")[0] == "config" for arg in given[1:]):
-        given.insert(1, f"--config={default}")
     try:
-        remaining = flags.FLAGS(given)
-    except (AttributeError, KeyError) as error:
-        _fail(f"{_culprit(given, error)} must be an entry of the configuration; --help lists them")
-    except (flags.Error, TypeError, ValueError, OSError) as error:
-        message = re.sub(r"invalid literal for int\(\).*", "must be a whole number", " ".join(str(error).split()))
-        _fail(re.sub(r"could not convert string to float.*", "must be a number", message))
-    try:
+        flag_names.check(given[1:], configured=bool(configured), entries=lambda: _entries(str(default)))
+        for file in flag_names.values(given[1:], "parts"):
+            jobs.parts.load(file)
         if configured:
-            flags.FLAGS.config.items()
-    except OSError:  # ml_collections reports a file that it could not load at its first use
-        _fail(f"--config={config_flags.get_config_filename(flags.FLAGS['config'])} must be a configuration file")
-    if asks & set(argv):
-        _help(usage, default)
+            _refuse(given[1:], own_entries)
+            given = _with_config_file(given, str(default))
+        remaining = _by_absl(given, configured=bool(configured))
+    except UsageError as error:
+        _fail(str(error))
+    if asks:
+        page = help_page.everything if asks & _HELP_ON_ALL else help_page.short
+        print(page(usage, flags.FLAGS.config if configured else None, str(default), tuple(own_entries)))
         sys.exit(0)
     return remaining
+
+
+def _by_absl(given: list[str], *, configured: bool) -> list[str]:
+    """Parses flags, and so imports the configuration.
+
+    Raises:
+      UsageError: naming the flag, and the entry that may have been meant.
+    """
+    try:
+        remaining = flags.FLAGS(given)
+        if configured:
+            flags.FLAGS.config.items()
+    except (AttributeError, KeyError) as error:
+        raise UsageError(flag_names.unknown_entry(_culprit(given, error), _entries(_config_of(given)))) from error
+    except OSError as error:  # ml_collections reports a file that it could not load at its first use
+        if "config" not in flags.FLAGS or not configured:
+            raise UsageError(str(error)) from error
+        raise UsageError(f"--config={_config_of(given)} must be a configuration file") from error
+    except (flags.Error, TypeError, ValueError) as error:
+        message = re.sub(r"invalid literal for int\(\).*", "must be a whole number", " ".join(str(error).split()))
+        raise UsageError(re.sub(r"could not convert string to float.*", "must be a number", message)) from error
+    return remaining
+
+
+def _refuse(arguments: Sequence[str], own_entries: Mapping[str, str]) -> None:
+    """What a command sets by its own flags is not set by the configuration's."""
+    for argument in arguments:
+        entry = argument.lstrip("-").split("=")[0].removeprefix("config.")
+        if argument.lstrip("-").startswith("config.") and entry in own_entries:
+            raise UsageError(f"{argument} must be left out: this command sets it by --{own_entries[entry]}")
+
+
+def _with_config_file(given: list[str], default: str) -> list[str]:
+    """The same arguments, with the configuration's file behind the command's name, as a path that is there."""
+    named = flag_names.values(given[1:], "config", split=False)
+    others = flag_names.without(given[1:], "config")
+    return [given[0], f"--config={_found(named[-1] if named else default)}", *others]
+
+
+def _found(config: str) -> str:
+    """A configuration's file: as it is named or, where there is none, the one of that name in this package."""
+    path, colon, variant = config.partition(":")
+    if not pathlib.Path(path).exists():
+        spec = importlib.util.find_spec("sgdlab.configs")
+        folders = [*(spec.submodule_search_locations or ())] if spec else []
+        folders.append(str(pathlib.Path(sgdlab.__file__).parents[1] / "configs"))  # of a checkout
+        for folder in folders:
+            packaged = pathlib.Path(folder) / pathlib.Path(path).name
+            if packaged.exists():
+                return f"{packaged}{colon}{variant}"
+    return config
+
+
+def _config_of(given: Sequence[str]) -> str:
+    return flag_names.values(given[1:], "config", split=False)[-1]
+
+
+def _entries(config: str) -> list[str]:
+    """All entries of a configuration's file as it stands; none where it cannot be read."""
+    path, _, variant = _found(config).partition(":")
+    spec = importlib.util.spec_from_file_location("_configuration", path)
+    try:
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return [name for name, _ in jobs.configuration.flat(module.get_config(*filter(None, [variant])))]
+    except Exception:
+        return []
 
 
 def _culprit(given: list[str], error: Exception) -> str:
@@ -138,44 +231,3 @@ def _culprit(given: list[str], error: Exception) -> str:
 def _fail(message: str) -> None:
     print(f"error: {message}", file=sys.stderr)
     sys.exit(2)
-
-
-def _help(usage: str, default_config: str | bool) -> None:
-    print(f"{usage.strip()}\n\nFlags:")
-    for flag in sorted(_own_flags(), key=lambda flag: flag.name):
-        if flag.name == "config" and not default_config:
-            continue
-        default = f" (default: {flag.default_as_str})" if flag.default is not None else ""
-        default = f" (default: {default_config})" if flag.name == "config" else default
-        print(f"  --{flag.name}: {flag.help}{default}")
-    if not default_config:
-        return
-    print("\nEntries of the configuration, each a flag:")
-    words = _help_of_parts() if "method" in flags.FLAGS.config else {}
-    for name, value in configuration.flat(flags.FLAGS.config):
-        flag = f"--config.{name}={'' if value is None else value}"
-        print(f"  {flag:<60} {words[name]}" if name in words else f"  {flag}")
-    if "method" not in flags.FLAGS.config:
-        return
-    print("\nMethods:")
-    for name, method in methods().items():
-        print(f"  {name:<26} {method.title} ({method.source})" if method.source else f"  {name:<26} {method.title}")
-
-
-def _help_of_parts() -> dict[str, str]:
-    """What the docstrings of parts say of their entries; of kinds, which there are."""
-    words = {}
-    for registry in configuration.FAMILIES:
-        words[f"{registry.family}.kind"] = f"one of {', '.join(registry)}"
-        for part in registry.values():
-            words |= {f"{registry.family}.{part.name}.{name}": line for name, line in part.help().items()}
-    return words
-
-
-def _own_flags() -> list[flags.Flag]:
-    """Flags that this project defines, less one for each entry of the configuration."""
-    by_module = flags.FLAGS.flags_by_module_dict()
-    ours = [
-        flag for module, found in by_module.items() if "experiments" in module or "sgdlab" in module for flag in found
-    ]
-    return [flag for flag in ours if not flag.name.startswith("config.")]

@@ -2,70 +2,83 @@
 
     sgdlab train --config.method=gap_aware --workdir=runs/one
 
-Leaves in the work directory: the configuration, the metrics (JSON lines), the final parameters (parameters.npz, one
-array a leaf), the schedule (schedule.npz), and pictures of the training and of the workers. A directory that holds
-the finished run of the same configuration is shown, not run again.
+Leaves in the work directory: the configuration, the metrics (JSON lines, appended while the run is under way), the
+final parameters (parameters.npz, one array a leaf), the schedule (schedule.npz), and pictures of the training and of
+the workers. A directory that holds the finished run of the same configuration and code is shown, not run again.
 """
 
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-import jax
 import numpy as np
+from absl import flags
 
-from sgdlab import files
+from sgdlab import files, jobs, results
 from sgdlab.commands import launch
-from sgdlab.jobs import provenance
-from sgdlab.jobs.configuration import identity
-from sgdlab.jobs.plan import make_plan
-from sgdlab.jobs.train import train
-from sgdlab.results import plots
-from sgdlab.results.directory import RunDirectory
-from sgdlab.results.timeline import timeline
+from sgdlab.errors import failures_of
 
 DEFAULT_WORKDIR = "runs/one"
+NAME = "run"
 
 
 def define_flags() -> None:
     """Defines the flags of this command."""
+    flags.DEFINE_bool("rerun", False, "Run anew what is there; its records are put aside.")
+    flags.DEFINE_list("writers", [], "Where records go besides: tensorboard, wandb.")
 
 
 def main(argv: Sequence[str]) -> None:
     """Trains, or shows what is there."""
     del argv
-    config, workdir = launch.CONFIG.value, pathlib.Path(launch.WORKDIR.value or DEFAULT_WORKDIR)
-    plan = make_plan(config)
-    own = identity(config)
-    directory = RunDirectory(workdir, own, made=provenance.made_with())
-    finished = directory.read("run", identity=own)
-    if finished is not None:
-        print(f"{workdir} holds this run already.")
-        _show(finished[-1])
-        return
-    print(plan.schedule, flush=True)
-
-    def report(found: dict[str, float]) -> None:
+    given, workdir = flags.FLAGS, pathlib.Path(launch.WORKDIR.value or DEFAULT_WORKDIR)
+    results.writers.check(given.writers)
+    config = launch.CONFIG.value
+    plan = jobs.plan.make_plan(config)
+    own = jobs.configuration.identity(config)
+    directory = results.directory.RunDirectory(workdir, own, made=jobs.provenance.made_with())
+    finished = directory.read(NAME, identity=own)
+    if finished is not None and not given.rerun:
+        changed = jobs.source.changed(finished[0].get("code"), jobs.source.digests(config))
+        if not changed:
+            print(f"{workdir} holds this run already; nothing had to be run.")
+            _show(finished[-1])
+            return
         print(
-            f"{found['gradients']:>7} of {plan.program.num_rows} gradients, {found['seconds']:>9,.0f} s of virtual "
-            f"time: test loss {found['loss']:.4f}, test accuracy {100 * found['accuracy']:.1f} %",
-            flush=True,
+            f"The code of the {' and '.join(changed)} has changed since the run in {workdir} was made; it is run anew."
         )
-
-    run = train(plan, report=report)
+    print(plan.schedule, flush=True)
+    with failures_of(plan.choice.method.name):
+        run = jobs.train.train_and_record(plan, directory, NAME, writers=given.writers, report=_progress(plan))
     directory.claim()
     with files.replacing(directory.path / "parameters.npz") as file:
-        leaves = jax.tree_util.tree_leaves_with_path(run.result.params)
-        np.savez(file, **{jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves})
+        np.savez(file, **jobs.train.leaves(run.result.params))
     run.schedule.save(directory.path / "schedule.npz")
-    plots.save(plots.training(run.records), directory.path / "plots" / "training")
-    plots.save(timeline({run.records[0]["title"]: run.schedule}), directory.path / "plots" / "timeline")
-    directory.write("run", run.records)
+    results.plots.save(results.plots.training(run.records), directory.path / "plots" / "training")
+    timeline = results.timeline.timeline({run.records[0]["title"]: run.schedule})
+    results.plots.save(timeline, directory.path / "plots" / "timeline")
+    directory.write(NAME, run.records)
     _show(run.records[-1])
 
 
-def _show(summary: dict) -> None:
+def _progress(plan: Any) -> Any:
+    def show(record: Mapping[str, Any]) -> None:
+        if record["kind"] == "evaluation":
+            accuracy = 100 * record["test_accuracy"]
+            print(
+                f"{record['gradients']:>7} of {plan.program.num_rows} gradients, {record['seconds']:>9,.0f} s of "
+                f"virtual time: test loss {record['test_loss']:.4f}, test accuracy {accuracy:.1f} %",
+                flush=True,
+            )
+
+    return show
+
+
+def _show(summary: Mapping[str, Any]) -> None:
     outcome = "diverged" if summary["diverged"] else f"test accuracy {100 * summary['test_accuracy']:.1f} %"
+    workers = f"{summary['num_workers']} worker{'s' * (summary['num_workers'] > 1)}"
     print(
-        f"{summary['title']}, {summary['num_workers']} workers: {outcome} after {summary['gradients']} gradients and "
-        f"{summary['seconds']:,.0f} s of virtual time; {summary['speedup']:.2f} times the speed of synchronous SGD"
+        f"{summary['title']}, {workers}: {outcome} after {summary['gradients']} gradients and "
+        f"{summary['seconds']:,.0f} s of virtual time (a gradient takes batch_size seconds on an average worker); "
+        f"{summary['speedup']:.2f} times the gradients per second of synchronous SGD at the same number of workers"
     )

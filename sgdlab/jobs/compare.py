@@ -2,19 +2,22 @@
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 from ml_collections import ConfigDict
 
-from sgdlab.jobs import pool
+from sgdlab.errors import failures_of
+from sgdlab.jobs import pool, source
 from sgdlab.jobs.configuration import common, identity
 from sgdlab.jobs.methods import baselines, methods
 from sgdlab.jobs.plan import dataset_of, make_plan, num_gradients
-from sgdlab.jobs.train import train
+from sgdlab.jobs.records import Record
+from sgdlab.jobs.train import train_and_record
 from sgdlab.results import summary
-from sgdlab.results.directory import RunDirectory
+from sgdlab.results.directory import SUPERSEDED, Records, RunDirectory
 
 GRID = ("method", "seed", "cluster.num_workers")
 """What differs between the runs of one directory, and is set by the grid."""
@@ -99,17 +102,27 @@ def shared_config(config: ConfigDict, cells: Sequence[Cell]) -> dict[str, Any]:
     return common((identity(cell.configured(config)) for cell in kinds), (*GRID, *_FOLLOWS))
 
 
-def read(config: ConfigDict, cell: Cell, directory: RunDirectory) -> list[Mapping[str, Any]] | None:
-    """The records of a finished run; None where it has not finished.
+def read(config: ConfigDict, cell: Cell, directory: RunDirectory) -> Records | None:
+    """The records of a finished run; None where it has not finished, or its parts' code has changed since.
 
     Raises:
       OtherConfiguration: where the run that is there is of another configuration.
     """
-    return directory.read(cell.name(config), identity=identity(cell.configured(config)))
+    records, changed = _found(config, cell, directory)
+    return None if changed else records
 
 
-def run_all(config: ConfigDict, cells: Sequence[Cell], directory: RunDirectory, *, processes: int | None = None) -> int:
+def run_all(
+    config: ConfigDict,
+    cells: Sequence[Cell],
+    directory: RunDirectory,
+    *,
+    processes: int | None = None,
+    writers: Sequence[str] = (),
+) -> int:
     """Runs the cells that have not finished yet, each method's by one process, and shows progress.
+
+    A run whose parts have other code now than when it was made is run anew; its old records are put aside.
 
     Args:
       config: of all cells, but for what a cell sets.
@@ -117,22 +130,29 @@ def run_all(config: ConfigDict, cells: Sequence[Cell], directory: RunDirectory, 
       directory: finished runs are found and written there.
       processes: how many at once. None: one for each core where the backend is the CPU (a small net is faster on one
         core than on two), else one.
+      writers: names in `sgdlab.results.writers.WRITERS`: where records go besides.
 
     Returns:
       How many runs it did.
 
     Raises:
       UsageError: where a cell's configuration is impossible.
+      RunFailed: where a run raised an error, such as one of a user's own rule.
     """
-    missing = [cell for cell in cells if read(config, cell, directory) is None]
+    there = {cell: _found(config, cell, directory) for cell in cells}
+    missing = [cell for cell, (records, changed) in there.items() if records is None or changed]
+    _say_what_is_there(there, len(missing), directory)
     groups: dict[str, list[Cell]] = {}
     for cell in missing:
         groups.setdefault(cell.method, []).append(cell)
     if processes is None:
         processes = len(pool.cores()) if jax.default_backend() == "cpu" else 1
-    jobs = [functools.partial(_run_group, config, group, directory) for group in sorted(groups.values(), key=len)[::-1]]
+    jobs = [
+        functools.partial(_run_group, config, group, directory, tuple(writers))
+        for group in sorted(groups.values(), key=len)[::-1]
+    ]
     gradients = num_gradients(config, dataset_of(config)) * len(missing)
-    with pool.Progress(len(missing), len(cells) - len(missing), gradients) as progress:
+    with pool.Progress(len(missing), gradients, min(processes, max(len(jobs), 1))) as progress:
         pool.run(jobs, progress, processes)
     return len(missing)
 
@@ -143,20 +163,55 @@ def groups(config: ConfigDict, cells: Sequence[Cell], directory: RunDirectory) -
     return summary.groups([records for records in found if records is not None])
 
 
+def _found(config: ConfigDict, cell: Cell, directory: RunDirectory) -> tuple[Records | None, list[str]]:
+    """The records of a finished run, and the families of its parts whose code has changed since."""
+    own = cell.configured(config)
+    records = directory.read(cell.name(config), identity=identity(own))
+    return records, source.changed(records[0].get("code"), source.digests(own)) if records else []
+
+
+def _say_what_is_there(there: Mapping[Cell, tuple[Any, list[str]]], missing: int, directory: RunDirectory) -> None:
+    """What is run anew because of its code, how many runs are there, and whether there is nothing to do."""
+    for method in dict.fromkeys(cell.method for cell, (_, changed) in there.items() if changed):
+        anew = [changed for cell, (_, changed) in there.items() if changed and cell.method == method]
+        families = " and ".join(dict.fromkeys(itertools.chain.from_iterable(anew)))
+        print(
+            f"{method}: the code of its {families} has changed; {len(anew)} of its runs are run anew, and their old "
+            f"records go to {directory.path / 'metrics' / SUPERSEDED}"
+        )
+    if not missing:
+        print(f"All {len(there)} runs were found finished in {directory.path}; nothing had to be run.")
+    elif missing < len(there):
+        print(f"Found finished: {len(there) - missing} of {len(there)} runs; {missing} to do", flush=True)
+
+
 def _run_group(
-    config: ConfigDict, cells: Sequence[Cell], directory: RunDirectory, tell: Callable[[pool.Message], None]
+    config: ConfigDict,
+    cells: Sequence[Cell],
+    directory: RunDirectory,
+    names: Sequence[str],
+    tell: Callable[[pool.Message], None],
 ) -> None:
     """Runs cells of one method one after the other; they share one compiled program."""
     plans = [make_plan(cell.configured(config)) for cell in cells]
-    capacity = functools.reduce(lambda a, b: a | b, (plan.program.capacity for plan in plans))
+    with failures_of(str(cells[0])):
+        capacity = functools.reduce(lambda a, b: a | b, (plan.program.capacity for plan in plans))
     for cell, plan in zip(cells, plans, strict=True):
-        before = 0
+        last = 0
 
-        def report(evaluation: dict[str, float], cell: Cell = cell) -> None:
-            nonlocal before
-            tell(("advanced", str(cell), int(evaluation["gradients"]) - before))
-            before = int(evaluation["gradients"])
+        def report(record: Record, cell: Cell = cell) -> None:
+            nonlocal last
+            if record["kind"] == "evaluation":
+                tell(pool.Message(str(cell), record["gradients"] - last))
+                last = record["gradients"]
 
-        run = train(plan, capacity=capacity, report=report)
+        with failures_of(str(cell)):
+            run = train_and_record(plan, directory, cell.name(config), writers=names, capacity=capacity, report=report)
         directory.write(cell.name(config), run.records)
-        tell(("finished", str(cell), 0))
+        tell(pool.Message(str(cell), result=said(run.records[-1])))
+
+
+def said(summary: Mapping[str, Any]) -> str:
+    """A finished run in a few words."""
+    outcome = "diverged" if summary["diverged"] else f"{100 * summary['test_accuracy']:.1f} %"
+    return f"{outcome} in {summary['seconds']:,.0f} s, {summary['speedup']:.2f} x sync. SGD"

@@ -10,10 +10,9 @@ from sgdlab import arguments, cluster, data, models, predictors  # noqa: F401 (t
 from sgdlab.errors import said_of
 from sgdlab.jobs import rates
 from sgdlab.jobs.methods import chosen
-from sgdlab.registry import CLUSTERS, DATASETS, NETWORKS, PREDICTORS, PROTOCOLS, RULES
+from sgdlab.registry import CLUSTERS, DATASETS, FAMILIES, NETWORKS, PREDICTORS, Part
 from sgdlab.results.directory import merged
 
-FAMILIES = (PROTOCOLS, RULES, CLUSTERS, PREDICTORS, NETWORKS, DATASETS)
 MODES = ("event", "wave")
 _NOT_OF_THE_RESULT = ("memory",)
 
@@ -45,11 +44,7 @@ def check(config: ConfigDict) -> None:
     Raises:
       UsageError: at the first entry that cannot be; it names the flag.
     """
-    choice = chosen(config)
-    for registry in (CLUSTERS, NETWORKS, DATASETS):
-        registry.check(config[registry.family].kind)
-    if "predictor" in choice.protocol.given:
-        PREDICTORS.check(config.predictor.kind)
+    used_parts(config)
     with said_of("--config."):
         for name, least in (("seed", 0), ("batch_size", 1), ("evaluations", 1), ("cluster.num_workers", 1)):
             arguments.whole(name, _value(config, name), least=least)
@@ -73,6 +68,24 @@ def check(config: ConfigDict) -> None:
         rates.check(config.rate)
 
 
+def used_parts(config: ConfigDict) -> dict[str, Part]:
+    """The parts that a run uses, by family.
+
+    Raises:
+      UsageError: where one is not known.
+
+    Example:
+      >>> from configs import digits
+      >>> {family: part.name for family, part in used_parts(digits.get_config()).items()}
+      {'protocol': 'asynchronous', 'rule': 'gap_aware', 'cluster': 'gamma', 'network': 'conv', 'data': 'digits'}
+    """
+    choice = chosen(config)
+    used = {"protocol": choice.protocol, "rule": choice.rule}
+    if "predictor" in choice.protocol.given:
+        used["predictor"] = PREDICTORS.check(config.predictor.kind)
+    return used | {r.family: r.check(config[r.family].kind) for r in (CLUSTERS, NETWORKS, DATASETS)}
+
+
 def identity(config: ConfigDict) -> dict[str, Any]:
     """The entries that a run depends on: those of the parts that it uses, and those that belong to no part.
 
@@ -84,21 +97,16 @@ def identity(config: ConfigDict) -> dict[str, Any]:
       >>> sorted(found["rule"]), "timeout" in found["protocol"], found["cluster"]["num_workers"]
       (['gap_aware', 'kind'], False, 8)
     """
-    choice, entries = chosen(config), config.to_dict()
-    used = {
-        "protocol": (PROTOCOLS, choice.protocol.name),
-        "rule": (RULES, choice.rule.name),
-        "cluster": (CLUSTERS, config.cluster.kind),
-        "network": (NETWORKS, config.network.kind),
-        "data": (DATASETS, config.data.kind),
-        "predictor": (PREDICTORS, config.predictor.kind if "predictor" in choice.protocol.given else None),
-    }
-    for family, (registry, kind) in used.items():
+    choice, entries, used = chosen(config), config.to_dict(), used_parts(config)
+    for registry in FAMILIES:
+        family = registry.family
+        if family not in used:
+            del entries[family]
+            continue
+        kind = used[family].name
         own = {name: value for name, value in entries[family].items() if name not in registry}
-        entries[family] = {**own, "kind": kind} | ({kind: entries[family].get(kind, {})} if kind else {})
+        entries[family] = {**own, "kind": kind, kind: entries[family].get(kind, {})}
     entries["protocol"][choice.protocol.name] |= _plain(choice.entries)
-    if used["predictor"][1] is None:
-        del entries["predictor"]
     entries["method"] = choice.method.name
     wanted = {choice.rule.facts.get("rate", "learning_rate"), *choice.rule.given, "clip_norm"}
     entries["optimizer"] = {name: value for name, value in entries["optimizer"].items() if name in wanted}

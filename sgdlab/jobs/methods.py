@@ -50,6 +50,26 @@ PRESETS = [
 ]
 """Methods that are more than a part with its usual partner; one's own can be added."""
 
+REPRESENTATIVE = (
+    "synchronous",
+    "backup_workers",
+    "cutoff",
+    "partial",
+    "rennala",
+    "softsync",
+    "bounded_staleness",
+    "ringmaster",
+    "asgd",
+    "nag_asgd",
+    "staleness_aware",
+    "gap_aware",
+    "dana_gap_aware",
+    "adam_gap_aware",
+    "pull_gossip",
+    "elastic_averaging",
+)
+"""Methods that stand for all families: what a first comparison shows."""
+
 
 def methods() -> dict[str, Method]:
     """Every method: each protocol with its usual rule, each rule where nobody waits, and the presets.

@@ -1,23 +1,40 @@
 """Jobs in processes of this machine, one on each core, with progress; they end when their parent does."""
 
 import concurrent.futures
+import dataclasses
 import multiprocessing
 import os
 import queue
 import signal
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from absl import logging
 from tqdm import tqdm
 
-Message = tuple[str, str, int]
-"""(what happened, "advanced" or "finished"; the run; gradients since the last message)."""
+from sgdlab.jobs import parts
+
+
+@dataclasses.dataclass(frozen=True)
+class Message:
+    """What a job reports.
+
+    Attributes:
+      run: the run's name.
+      gradients: used since the last message.
+      result: of the run, where it has finished: what a person reads.
+    """
+
+    run: str
+    gradients: int = 0
+    result: str | None = None
+
 
 Job = Callable[[Callable[[Message], None]], None]
-"""Runs one after the other; it is given where to report."""
+"""Runs one after the other; it is given a function that takes its messages."""
 
 
 def cores() -> list[int]:
@@ -26,18 +43,31 @@ def cores() -> list[int]:
 
 
 def run(jobs: Sequence[Job], progress: "Progress", processes: int) -> None:
-    """Runs jobs, here or in as many processes; an error of one ends all."""
-    processes = min(processes, len(jobs))
+    """Runs jobs, here or in as many processes; an error of one ends all.
+
+    Processes import the modules outside of this package in which parts are registered. Parts of a notebook stand in no
+    file; with them, all jobs run in this process.
+
+    Args:
+      jobs: in the order in which they are begun.
+      progress: takes their messages.
+      processes: how many at once, at most.
+    """
+    processes = min(processes, len(jobs)) if parts.can_be_imported() else 1
     if processes <= 1:
         for job in jobs:
             job(progress.take)
+            progress.finished_job()
         return
     context = multiprocessing.get_context("spawn")
     messages, slots, stop = context.Queue(), context.Queue(), context.Event()
     for slot in range(processes):
         slots.put(slot)
     with concurrent.futures.ProcessPoolExecutor(
-        processes, mp_context=context, initializer=_start_process, initargs=(os.getpid(), slots, messages, stop)
+        processes,
+        mp_context=context,
+        initializer=_start_process,
+        initargs=(os.getpid(), slots, messages, stop, parts.outside()),
     ) as executor:
         pending = {executor.submit(_run_in_process, job) for job in jobs}
         try:
@@ -47,6 +77,7 @@ def run(jobs: Sequence[Job], progress: "Progress", processes: int) -> None:
                     progress.take(message)
                 for future in done:
                     future.result()
+                    progress.finished_job()
         except BaseException:
             stop.set()
             executor.shutdown(wait=False, cancel_futures=True)
@@ -69,7 +100,7 @@ _channels: tuple[Any, Any] = (None, None)
 """Of a process of the pool: where it reports, and whether it is to stop."""
 
 
-def _start_process(parent: int, slots: Any, messages: Any, stop: Any) -> None:
+def _start_process(parent: int, slots: Any, messages: Any, stop: Any, modules: Mapping[str, str]) -> None:
     """Puts a process on a core of its own, before its first use of JAX, and ends it when its parent is gone."""
     logging.set_verbosity(logging.ERROR)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted, and says stop
@@ -85,6 +116,8 @@ def _start_process(parent: int, slots: Any, messages: Any, stop: Any) -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+    for name, file in modules.items():
+        parts.import_again(name, file)
 
 
 def _run_in_process(job: Job) -> None:
@@ -99,21 +132,27 @@ def _run_in_process(job: Job) -> None:
 
 
 class Progress:
-    """Which run, how many are left, gradients per second, time left: a bar in a terminal, else a line for each run.
+    """The result of each finished run, and how many runs and how much time are left; in a terminal, a bar too.
+
+    The time left is an estimate from all that was done so far, compiling included; it is shown as soon as as many jobs
+    have finished as run at once.
 
     Args:
       missing: runs to do.
-      finished: runs that were there before.
-      gradients: of all runs to do.
+      gradients: of all of them.
+      processes: jobs at once.
     """
 
-    def __init__(self, missing: int, finished: int, gradients: int):
+    def __init__(self, missing: int, gradients: int, processes: int):
         self.missing, self.left, self.gradients, self.done = missing, missing, gradients, 0
-        self.begun = time.monotonic()
-        if finished:
-            print(f"{finished} finished runs found, {missing} to do", flush=True)
+        self.begun, self.processes, self.jobs = time.monotonic(), processes, 0
         self.bar = tqdm(
-            total=gradients, unit=" gradients", unit_scale=True, dynamic_ncols=True, disable=None if missing else True
+            total=gradients,
+            unit=" gradients",
+            unit_scale=True,
+            dynamic_ncols=True,
+            disable=None if missing else True,
+            bar_format="{desc}: {percentage:3.0f}%|{bar}| {rate_fmt}",
         )
 
     def __enter__(self) -> "Progress":
@@ -124,16 +163,27 @@ class Progress:
 
     def take(self, message: Message) -> None:
         """Takes in what a job reports."""
-        kind, cell, gradients = message
-        self.left -= kind == "finished"
-        self.done += gradients
-        self.bar.set_description(f"{self.left} of {self.missing} runs left; {cell}", refresh=False)
-        self.bar.update(gradients)
-        if self.bar.disable and kind == "finished":
-            rate = self.done / (time.monotonic() - self.begun)
-            remaining = max(self.gradients - self.done, 0) / rate
-            print(
-                f"[{self.missing - self.left}/{self.missing}] {cell}: {rate:,.0f} gradients/s, {self.left} runs left, "
-                f"{tqdm.format_interval(remaining)} to go",
-                flush=True,
-            )
+        self.done += message.gradients
+        self.bar.update(message.gradients)
+        if message.result is None:
+            self.bar.set_description(f"{_runs(self.left)} left{self._time_left()}; {message.run}", refresh=False)
+            return
+        self.left -= 1
+        end = self._time_left() if self.bar.disable and self.left else ""
+        line = f"[{self.missing - self.left}/{self.missing}] {message.run}: {message.result}{end}"
+        tqdm.write(line)
+        sys.stdout.flush()
+
+    def finished_job(self) -> None:
+        """Takes in that a job has ended."""
+        self.jobs += 1
+
+    def _time_left(self) -> str:
+        if self.jobs < self.processes:
+            return ""
+        seconds = (time.monotonic() - self.begun) * max(self.gradients / max(self.done, 1) - 1, 0)
+        return f"; about {tqdm.format_interval(seconds)} left"
+
+
+def _runs(count: int) -> str:
+    return f"{count} run{'s' * (count != 1)}"

@@ -1,62 +1,107 @@
-"""What is kept of a run: one record to say what it was, one for each evaluation, and a summary; plain numbers."""
+"""The records of a run: one that says what it is, one for each evaluation, and a summary; plain numbers."""
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from sgdlab.jobs import provenance
+from sgdlab.jobs import provenance, source
 from sgdlab.jobs.configuration import identity
 from sgdlab.jobs.methods import baselines
 from sgdlab.jobs.plan import Plan
 from sgdlab.registry import DATASETS, NETWORKS
-from sgdlab.replay import History, Result
+from sgdlab.replay import History
+
+Record = dict[str, Any]
 
 
-def records(plan: Plan, result: Result, final: dict[str, float], compute_seconds: float) -> list[dict[str, Any]]:
-    """Turns a run into the records of its metrics file.
+def opening(plan: Plan) -> Record:
+    """The first record of a run: what it is, all its configuration entries, and what made it.
 
     Args:
-      plan: what was to be done.
-      result: what came of it.
+      plan: what is to be done.
+
+    Returns:
+      `{"kind": "run", ...}`, plain numbers and texts.
+    """
+    config = identity(plan.config)
+    made = {"made": provenance.made_with(), "code": source.digests(plan.config)}
+    return {**what(plan), "config": config, "about": about_run(plan), **made}
+
+
+def evaluation(plan: Plan, history: History) -> Record:
+    """The record of the newest evaluation.
+
+    Its `train_loss`, `staleness` and `gap` are means over the gradients since the evaluation before.
+
+    Args:
+      plan: what is being done.
+      history: of the gradients so far.
+
+    Returns:
+      `{"kind": "evaluation", ...}`.
+    """
+    found, served = history.evaluations[-1], history.distance is not None
+    now = found["gradients"]
+    before = history.evaluations[-2]["gradients"] if now else 0
+    return {
+        "kind": "evaluation",
+        "gradients": now,
+        "updates": found["updates"],
+        "epoch": now / plan.batches_per_epoch,
+        "seconds": found["seconds"],
+        "test_loss": found["loss"],
+        "test_accuracy": found["accuracy"],
+        "average_accuracy": found.get("average_accuracy"),
+        "node_accuracy": found.get("node_mean_accuracy"),
+        "worst_accuracy": found.get("node_lowest_accuracy"),
+        "center_accuracy": found.get("center_accuracy"),
+        "consensus": found.get("consensus"),
+        "train_loss": _mean(history.aux["loss"][before:]),
+        "staleness": _mean(history.delay[before:] - 1 if served else np.empty(0)),
+        "gap": _mean(gap(history, plan.rates)[before:] if served else np.empty(0)),
+    }
+
+
+def closing(
+    plan: Plan, history: History, evaluations: Sequence[Record], final: Mapping[str, float], compute_seconds: float
+) -> Record:
+    """The last record of a finished run.
+
+    Args:
+      plan: what was done.
+      history: of all gradients.
+      evaluations: their records.
       final: loss and accuracy on the training set, at the end.
       compute_seconds: what it took on this machine, evaluations included.
 
     Returns:
-      `{"kind": "run"}`, then one `{"kind": "evaluation"}` for each, then `{"kind": "summary"}`. Between two of them
-      `train_loss`, `staleness` and `gap` are means over the gradients.
+      `{"kind": "summary", ...}`.
     """
-    history = result.history
-    served = history.distance is not None
-    gaps = gap(history, plan.rates) if served else np.empty(0)
-    staleness = history.delay - 1 if served else np.empty(0)
-    evaluations, before = [], 0
-    for evaluation in history.evaluations:
-        now = evaluation["gradients"]
-        evaluations.append(
-            {
-                "kind": "evaluation",
-                "gradients": now,
-                "updates": evaluation["updates"],
-                "epoch": now / plan.batches_per_epoch,
-                "seconds": evaluation["seconds"],
-                "test_loss": evaluation["loss"],
-                "test_accuracy": evaluation["accuracy"],
-                "average_accuracy": evaluation.get("average_accuracy"),
-                "node_accuracy": evaluation.get("node_mean_accuracy"),
-                "worst_accuracy": evaluation.get("node_lowest_accuracy"),
-                "center_accuracy": evaluation.get("center_accuracy"),
-                "consensus": evaluation.get("consensus"),
-                "train_loss": _mean(history.aux["loss"][before:now]),
-                "staleness": _mean(staleness[before:now]),
-                "gap": _mean(gaps[before:now]),
-            }
-        )
-        before = now
-    run = what(plan)
-    summary = {**run, "kind": "summary", **_summary(plan, evaluations, final, gaps)}
-    about = {"config": identity(plan.config), "about": about_run(plan), "made": provenance.made_with()}
-    return [{**run, **about}, *evaluations, {**summary, "compute_seconds": compute_seconds}]
+    last, target = evaluations[-1], plan.config.target_accuracy
+    reached = next((found for found in evaluations if found["test_accuracy"] >= target), None)
+    return {
+        **what(plan),
+        "kind": "summary",
+        "diverged": diverged(evaluations, plan.dataset.num_classes),
+        "test_accuracy": last["test_accuracy"],
+        "train_accuracy": final["accuracy"],
+        "average_accuracy": last["average_accuracy"],
+        **{name: last[name] for name in ("node_accuracy", "worst_accuracy", "center_accuracy", "consensus")},
+        "test_loss": last["test_loss"],
+        "train_loss": final["loss"],
+        "gradients": last["gradients"],
+        "updates": last["updates"],
+        "epochs": last["epoch"],
+        "seconds": last["seconds"],
+        "speedup": plan.speedup,
+        "seconds_to_target": reached["seconds"] if reached else None,
+        "epochs_to_target": reached["epoch"] if reached else None,
+        "gap": _mean(gap(history, plan.rates) if history.distance is not None else np.empty(0)),
+        **plan.schedule.figures(),
+        "compute_seconds": compute_seconds,
+    }
 
 
 def what(plan: Plan) -> dict[str, Any]:
@@ -122,33 +167,7 @@ def _words(entries: dict[str, Any]) -> str:
     return "; ".join(words)
 
 
-def _summary(
-    plan: Plan, evaluations: list[dict[str, Any]], final: dict[str, float], gaps: np.ndarray
-) -> dict[str, Any]:
-    last = evaluations[-1]
-    target = plan.config.target_accuracy
-    reached = next((found for found in evaluations if found["test_accuracy"] >= target), None)
-    return {
-        "diverged": diverged(evaluations, plan.dataset.num_classes),
-        "test_accuracy": last["test_accuracy"],
-        "train_accuracy": final["accuracy"],
-        "average_accuracy": last["average_accuracy"],
-        **{name: last[name] for name in ("node_accuracy", "worst_accuracy", "center_accuracy", "consensus")},
-        "test_loss": last["test_loss"],
-        "train_loss": final["loss"],
-        "gradients": last["gradients"],
-        "updates": last["updates"],
-        "epochs": last["epoch"],
-        "seconds": last["seconds"],
-        "speedup": plan.speedup,
-        "seconds_to_target": reached["seconds"] if reached else None,
-        "epochs_to_target": reached["epoch"] if reached else None,
-        "gap": _mean(gaps),
-        **plan.schedule.figures(),
-    }
-
-
-def diverged(evaluations: list[dict[str, Any]], num_classes: int) -> bool:
+def diverged(evaluations: Sequence[Record], num_classes: int) -> bool:
     """Whether a run was lost: its loss is not finite, or it ended no better than guessing after it had blown up.
 
     A loss of log(classes) alone does not say so, since a run that has just begun has it too: the loss must once have
@@ -181,8 +200,10 @@ def gap(history: History, rates: np.ndarray) -> np.ndarray:
 
     Source: Barkai et al. 2020, Definition 1.
     """
-    distance = np.asarray(history.distance, float).reshape(len(history.norm), -1)
     norm = np.asarray(history.norm, float)
+    if norm.size == 0:
+        return norm
+    distance = np.asarray(history.distance, float).reshape(norm.size, -1)
     with np.errstate(all="ignore"):  # a diverged run has infinite gradients
         far = np.sqrt(np.nansum(distance**2, axis=1))
         mean = np.cumsum(norm[:-1]) / np.arange(1, norm.size)

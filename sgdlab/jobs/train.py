@@ -1,8 +1,8 @@
-"""From a plan to a run: a network, its batches, and replay."""
+"""From a plan to a run: a network, its batches, replay, and where the records go."""
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -14,12 +14,13 @@ from ml_collections import ConfigDict
 
 from sgdlab import data, models, replay
 from sgdlab.errors import said_of
-from sgdlab.jobs import memory
+from sgdlab.jobs import memory, records
 from sgdlab.jobs.plan import AnySchedule, Plan
-from sgdlab.jobs.records import records
+from sgdlab.jobs.records import Record
 from sgdlab.jobs.seeds import seed_of
 from sgdlab.registry import NETWORKS
-from sgdlab.replay.watch import Evaluation
+from sgdlab.results.directory import RunDirectory
+from sgdlab.results.writers import opened
 
 Tree = Any
 
@@ -34,7 +35,7 @@ class Run:
       schedule: who computed what, and when.
     """
 
-    records: list[dict[str, Any]]
+    records: list[Record]
     result: replay.Result
     schedule: AnySchedule
 
@@ -43,14 +44,14 @@ def train(
     plan: Plan,
     *,
     capacity: replay.Capacity | None = None,
-    report: Callable[[Evaluation], None] | None = None,
+    report: Callable[[Record], None] = lambda record: None,
 ) -> Run:
     """Executes a plan.
 
     Args:
       plan: made by `sgdlab.jobs.plan.make_plan`.
       capacity: array sizes to make room for; runs of one method with one capacity share one compiled program.
-      report: called with each evaluation as soon as it is there.
+      report: called with each record as soon as it is there: `run`, each `evaluation`, `summary`.
 
     Returns:
       The finished `Run`.
@@ -77,7 +78,13 @@ def train(
     rule = plan.rule(rates if served else 1.0, capacity.workers)
     _check_blocks(plan, network.params)
     memory.check_run(config, program, rule, network.params)
-    begun = time.perf_counter()
+    begun, written = time.perf_counter(), []
+
+    def add(record: Record) -> None:
+        written.append(record)
+        report(record)
+
+    add(records.opening(plan))
     result = replay.run(
         program,
         rule,
@@ -90,14 +97,45 @@ def train(
         step_scale=None if served else rates[: program.num_rows],
         watch=replay.Watch(
             evaluate=jax.tree_util.Partial(_evaluated, network.evaluate, test),
-            report=report,
+            report=lambda history: add(records.evaluation(plan, history)),
             average_decay=config.average_decay if served else None,
             norms=served,
         ),
     )
     final = network.evaluate(result.params, result.stats, _on_device(plan.dataset.train))
-    seconds = time.perf_counter() - begun
-    return Run(records(plan, result, {name: float(v) for name, v in final.items()}, seconds), result, plan.schedule)
+    final = {name: float(value) for name, value in final.items()}
+    add(records.closing(plan, result.history, written[1:], final, time.perf_counter() - begun))
+    return Run(written, result, plan.schedule)
+
+
+def train_and_record(
+    plan: Plan,
+    directory: RunDirectory,
+    name: str,
+    *,
+    writers: Sequence[str] = (),
+    capacity: replay.Capacity | None = None,
+    report: Callable[[Record], None] = lambda record: None,
+) -> Run:
+    """Trains, and appends each record to the run's file under way and to other writers as soon as it is there.
+
+    Args:
+      plan: what to do.
+      directory: where the run is to stand; its metrics file is left to `directory.write`.
+      name: of the run.
+      writers: names in `sgdlab.results.writers.WRITERS`.
+      capacity: as in `train`.
+      report: called with each record too.
+    """
+    with directory.under_way(name) as append, opened(writers, directory.path, name) as others:
+
+        def add(record: Record) -> None:
+            append(record)
+            for writer in others:
+                writer.write(record)
+            report(record)
+
+        return train(plan, capacity=capacity, report=add)
 
 
 def classifier(config: ConfigDict, dataset: data.Dataset) -> models.Classifier:
@@ -111,6 +149,17 @@ def classifier(config: ConfigDict, dataset: data.Dataset) -> models.Classifier:
         rngs=nnx.Rngs(params=seed_of(config, "parameters")),
     )
     return models.classifier(network)
+
+
+def leaves(params: Tree) -> dict[str, np.ndarray]:
+    """Every leaf of a tree by its name, such as "head/kernel".
+
+    Example:
+      >>> leaves({"head": {"bias": np.zeros(2)}})
+      {'head/bias': array([0., 0.])}
+    """
+    found = jax.tree_util.tree_leaves_with_path(params)
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf) for path, leaf in found}
 
 
 def _check_blocks(plan: Plan, params: Tree) -> None:

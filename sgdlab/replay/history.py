@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+import jax
 import numpy as np
 
 from sgdlab.replay.watch import Evaluation
@@ -45,6 +46,15 @@ class History:
     step: np.ndarray | None = None
     norm: np.ndarray | None = None
     evaluations: list[Evaluation] = dataclasses.field(default_factory=list)
+
+    def first(self, gradients: int) -> "History":
+        """The history of the first so many gradients, with the evaluations after them at the latest."""
+        rows = {name: jax.tree.map(lambda array: array[:gradients], getattr(self, name)) for name in _PER_GRADIENT}
+        evaluations = [found for found in self.evaluations if found["gradients"] <= gradients]
+        return dataclasses.replace(self, **rows, evaluations=evaluations)
+
+
+_PER_GRADIENT = tuple(field.name for field in dataclasses.fields(History) if field.name != "evaluations")
 
 
 @dataclasses.dataclass(frozen=True)

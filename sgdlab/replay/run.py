@@ -114,6 +114,9 @@ def run(  # noqa: PLR0913 (one function for every run)
     carry = engine.start(params, stats)
     evaluations: list[Evaluation] = []
 
+    def history() -> History:
+        return History(**program.record(), **engine.records(carry), evaluations=list(evaluations))
+
     def evaluate(pause: int, gradients: int) -> None:
         if watch.evaluate is None:
             return
@@ -122,7 +125,7 @@ def run(  # noqa: PLR0913 (one function for every run)
         counts = {"gradients": gradients, "updates": updates, "seconds": seconds}
         evaluations.append(counts | {name: float(value) for name, value in values.items()})
         if watch.report is not None:
-            watch.report(evaluations[-1])
+            watch.report(history().first(gradients))
 
     evaluate(0, 0)
     ends, begin = np.searchsorted(program.waves, program.pauses) if waves else program.pauses, 0
@@ -130,8 +133,7 @@ def run(  # noqa: PLR0913 (one function for every run)
         carry = engine.advance(carry, begin, end)
         evaluate(pause, gradients)
         begin = end
-    history = History(**program.record(), **engine.records(carry), evaluations=evaluations)
-    return Result(**engine.outcome(carry), history=history)
+    return Result(**engine.outcome(carry), history=history())
 
 
 def check_rule(schedule: Schedule | PeerSchedule | Program, rule: ServerRule | optax.GradientTransformation) -> None:

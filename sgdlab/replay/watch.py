@@ -2,9 +2,12 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
+
+if TYPE_CHECKING:
+    from sgdlab.replay.history import History
 
 Tree = Any
 Evaluation = dict[str, float]
@@ -19,7 +22,8 @@ class Watch:
         gradients in orders of their own, at the gradient itself, when some may be amid an update. None: only at the
         end.
       evaluate: `(params, stats) -> {name: scalar}`; of peers, it is traced.
-      report: called with each evaluation as soon as it is there.
+      report: `(history) -> None`, called at each evaluation with the `History` of the gradients so far; the new
+        evaluation is the last of `history.evaluations`.
       average_decay: alpha of the Polyak average, average <- alpha average + (1 - alpha) params after each update,
         from the initial parameters (Chen et al. 2016, Algorithm 2), kept in at least float32. It is evaluated too, as
         `average_<name>`, in the dtypes of the parameters and with running statistics that are averaged alike (with
@@ -30,7 +34,7 @@ class Watch:
 
     every: int | None = None
     evaluate: Callable[[Tree, Tree], dict[str, Any]] | None = None
-    report: Callable[[Evaluation], None] | None = None
+    report: "Callable[[History], None] | None" = None
     average_decay: float | None = None
     norms: bool = False
 

@@ -1,10 +1,13 @@
-"""A directory of runs: what they share, and one metrics file per finished run. A file that is there is whole."""
+"""A directory of runs: what they share, one metrics file for each finished run, and the records of runs under way."""
 
+import contextlib
+import glob
+import itertools
 import json
 import math
 import os
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from sgdlab import files
@@ -12,6 +15,12 @@ from sgdlab.errors import UsageError
 
 Records = list[dict[str, Any]]
 """The records of one run: what it was (`"kind": "run"`), its evaluations, and its summary."""
+
+UNDER_WAY, SUPERSEDED = "under_way", "superseded"
+"""Folders of `metrics/`: runs that have not finished, and finished runs that were run anew."""
+
+LOGS = ("tensorboard", "wandb")
+"""Folders that other programs read (`sgdlab.results.writers`)."""
 
 _PROVENANCE = ("version", "commit")
 _ABSENT = object()
@@ -50,7 +59,7 @@ class RunDirectory:
         self._shared, self._made = _as_stored(shared), _as_stored(made or {})
         _check_writable(self.path)
         stored = self._agreed()
-        if stored is None and self.path.is_dir() and not all(map(files.is_unfinished, self.path.iterdir())):
+        if stored is None and self.path.is_dir() and not _holds_no_results(self.path):
             raise OtherConfiguration(f"--workdir={path} holds files but no config.json; name a new or empty directory")
         self._first_made: dict[str, Any] | None = None if stored is None else stored["made"]
 
@@ -73,11 +82,52 @@ class RunDirectory:
             except OSError as error:
                 raise _not_writable(self.path, str(error)) from error
 
+    @contextlib.contextmanager
+    def under_way(self, name: str) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+        """Appends the records of a run as they come; a killed run leaves `metrics/under_way/<name>.<process>.jsonl`.
+
+        It does not count as finished, and claims nothing. `write` removes it.
+
+        Args:
+          name: of the run.
+
+        Yields:
+          A function that appends a record.
+        """
+        path = self.path / "metrics" / UNDER_WAY / f"{name}.{os.getpid()}.jsonl"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("w", encoding="utf-8", buffering=1) as file:
+                yield lambda record: print(_line(record), file=file)
+        except PermissionError as error:
+            raise _not_writable(self.path, str(error)) from error
+
     def write(self, name: str, records: Records) -> None:
-        """Writes a finished run, one record a line, whole or not at all."""
-        lines = [json.dumps(_without_nan(record), allow_nan=False) for record in records]
+        """Writes a finished run, one record a line, whole or not at all; a run that is there already is superseded."""
+        lines = [_line(record) for record in records]
         self.claim()
+        self.supersede(name)
         files.write_text(self.metrics_path(name), "\n".join(lines) + "\n")
+        folder = self.path / "metrics" / UNDER_WAY
+        for left in folder.glob(f"{glob.escape(name)}.*.jsonl"):
+            left.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # other runs are under way
+            folder.rmdir()
+
+    def supersede(self, name: str) -> bool:
+        """Moves a finished run aside, to `metrics/superseded`, where there is one: it is to be run anew.
+
+        Returns:
+          Whether there was one.
+        """
+        file = self.metrics_path(name)
+        if not file.exists():
+            return False
+        aside = file.parent / SUPERSEDED
+        aside.mkdir(exist_ok=True)
+        number = next(i for i in itertools.count(1) if not (aside / f"{name}.{i}.jsonl").exists())
+        file.rename(aside / f"{name}.{number}.jsonl")
+        return True
 
     def read(self, name: str, identity: Mapping[str, Any] | None = None) -> Records | None:
         """The records of a finished run.
@@ -133,6 +183,17 @@ def read_records(file: pathlib.Path) -> Records | None:
         return None
     whole = all(isinstance(record, dict) for record in records) and records
     return records if whole and records[-1].get("kind") == "summary" else None
+
+
+def _line(record: Mapping[str, Any]) -> str:
+    return json.dumps(_without_nan(record), allow_nan=False)
+
+
+def _holds_no_results(path: pathlib.Path) -> bool:
+    """Whether a directory is empty but for what killed runs leave."""
+    unfinished = (path / "metrics" / UNDER_WAY, *(path / log for log in LOGS))
+    found = (file for file in path.rglob("*") if file.is_file() and not files.is_unfinished(file))
+    return all(any(folder in file.parents for folder in unfinished) for file in found)
 
 
 def _check_writable(path: pathlib.Path) -> None:

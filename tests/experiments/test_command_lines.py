@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from sgdlab import jobs
 from sgdlab.commands import compare, launch, timeline, train
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -36,7 +37,8 @@ def call_in_process(capsys, monkeypatch):
         capsys.readouterr()
         module = MODULES[name]
         define = getattr(module, "define_flags", lambda: None)
-        code = launch.answer(module.main, module.__doc__, [name, *arguments], define=define)
+        own = getattr(module, "OWN_ENTRIES", {})
+        code = launch.answer(module.main, module.__doc__, [name, *arguments], own_entries=own, define=define)
         seen = capsys.readouterr()
         return code, seen.out, seen.err
 
@@ -55,16 +57,41 @@ def one_line(answer):
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_help_helps(call, name):
+def test_help_is_a_page(call, name):
     code, output, _ = call(name, "--help")
     assert code == 0
-    assert f"sgdlab {name}" in output
-    assert "--config.cluster.num_workers=8" in output
-    assert "dana_gap_aware" in output
-    assert "--workdir" in output
-    # What an entry means stands beside it, from its part's own docstring.
-    assert re.search(r"--config\.protocol\.bounded_staleness\.bound=2 +how many gradients", output)
-    assert re.search(r"--config\.rule\.kind= +one of .*gap_aware", output)
+    assert len(output.splitlines()) <= 40
+    assert max(map(len, output.splitlines())) <= 120
+    for words in (f"sgdlab {name}", "--workdir", "--parts", "dana_gap_aware", "--config.batch_size=32", "--help=all"):
+        assert words in output
+    assert ("--config.method=" in output) == (name != "compare")  # which has --methods
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_help_on_all_lists_every_entry_with_its_meaning(call, name):
+    code, output, _ = call(name, "--help=all")
+    assert code == 0
+    # What an entry means stands beside it, from its part's own docstring or from the configuration's comments.
+    for entry in ("protocol.bounded_staleness.bound=2", "batch_size=32", "rule.kind=", "optimizer.learning_rate=0.05"):
+        assert re.search(rf"--config\.{re.escape(entry)} +\w", output), entry
+
+
+@pytest.mark.parametrize("name", ["main", "compare", "timeline", "advise"])
+def test_wrong_flags_are_answered_before_anything_heavy_is_imported(name):
+    script = (
+        "import runpy, sys\n"
+        f"sys.argv = ['x', '--wrokdir=a']\n"
+        "try:\n"
+        f"    runpy.run_module('experiments.{name}', run_name='__main__')\n"
+        "except SystemExit as ended:\n"
+        "    heavy = ('jax', 'flax', 'optax', 'numpyro', 'tensorflow_datasets', 'matplotlib', 'scipy', 'sklearn')\n"
+        "    print(ended.code, [name for name in heavy if name in sys.modules])\n"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert answer.stdout == "2 []\n", answer.stderr
+    assert answer.stderr == "error: --wrokdir is not a flag; did you mean --workdir=a?\n"
 
 
 @pytest.mark.parametrize(
@@ -78,18 +105,27 @@ def test_help_helps(call, name):
         ("train", "--config.batch_size=many", "--config.batch_size=many: must be a whole number"),
         ("train", "--config.rate.steps=(3.0,1.0)", "--config.rate.steps=(3.0, 1.0) must be rising"),
         ("train", "--config.foo=1", "--config.foo=1 must be an entry of the configuration"),
-        ("compare", "--config.seed=3", "--config.seed=3 must be left out: compare sets it by --seeds"),
-        ("compare", "--seeds=x", "seeds"),
+        ("compare", "--config.seed=3", "--config.seed=3 must be left out: this command sets it by --seeds"),
+        ("compare", "--seeds=x", "--seeds=x must be a positive integer"),
+        ("compare", "--method=asgd", "--method is not a flag; did you mean --methods=asgd?"),
+        ("train", "--learning_rate=0.1", "did you mean --config.optimizer.learning_rate=0.1?"),
+        ("train", "--config.learning_rate=0.1", "did you mean --config.optimizer.learning_rate=0.1?"),
+        ("train", "--config.num_workers=8", "did you mean --config.cluster.num_workers=8?"),
+        ("compare", "--methods asgd gap_aware", "separated by commas: --methods=asgd,gap_aware"),
+        ("compare", "--methods=asgd --rerun=sgd", "--rerun=sgd must be one of"),
+        ("train", "--writers=tensorbord", "--writers=tensorbord must be one of tensorboard, wandb"),
+        ("train", "--parts=nothing.py", "--parts=nothing.py must be a Python file"),
+        ("train", "asgd", "'asgd' is not a flag"),
         ("train", "--config=configs/nothing.py", "configs/nothing.py"),
         ("compare", "--methods=gap_aware,sgd", "--methods=sgd must be one of"),
         ("compare", "--num_workers=4,none", "--num_workers=none must be"),
-        ("compare", "--seeds=0", "--seeds=0 must be"),
+        ("compare", "--seeds=0", "--seeds=0 must be a positive integer"),
         (
             "compare",
             "--config.protocol.backup_workers.backups=4",
             "--config.protocol.backup_workers.backups=4 must be",
         ),
-        ("compare", "--sedes=3", "sedes"),
+        ("compare", "--sedes=3", "--sedes is not a flag; did you mean --seeds=3?"),
         ("train", "--config.rule.gap_aware.granularity=row", "--config.rule.gap_aware.granularity='row' must be"),
         ("train", "--config.rule.kind=dana --config.protocol.kind=softsync", "--config.rule.kind=dana"),
         ("train", "--config.cluster.num_workers=1000000000", "--config.cluster.num_workers=1000000000 with"),
@@ -164,6 +200,7 @@ def test_one_run_and_the_same_again(call, tmp_path):
     assert stored["config"]["rule"]["kind"] == "gap_aware"
     assert "timeout" not in stored["config"]["protocol"]
     assert set(stored["made"]) == {"version", "jax", "device", "commit"}
+    assert not (tmp_path / "one/metrics/under_way").exists()
     written = (tmp_path / "one/metrics/run.jsonl").read_text()
     _, again, _ = call("train", *TINY, where, "--config.protocol.timeout.seconds=9.0")  # of a part that it does not use
     assert "holds this run already" in again
@@ -222,7 +259,7 @@ def test_a_killed_comparison_continues_where_it_stopped(call, tmp_path):
         command("compare", *arguments), cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
     )
     assert answer.returncode == 0, answer.stderr
-    assert f"2 finished runs found, {total - 2} to do" in answer.stdout
+    assert f"Found finished: 2 of {total} runs; {total - 2} to do" in answer.stdout
     assert len(list(runs.glob("metrics/*.jsonl"))) == total
     assert all(path.stat().st_mtime_ns == at for path, at in before.items() if path != half)
     for name in ("table.md", "table.csv", "report.html"):
@@ -254,8 +291,7 @@ def counted(self, *arguments):
         os.kill(os.getpid(), signal.SIGKILL)
 RunDirectory.write = counted
 sys.argv[0] = "compare"
-compare.define_flags()
-launch.run(compare.main, compare.__doc__)
+launch.command(compare)
 """
 
 
@@ -265,7 +301,7 @@ def test_an_interrupted_comparison_stops_and_says_so(call, tmp_path, monkeypatch
     def interrupted(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(compare.compare, "run_all", interrupted)
+    monkeypatch.setattr(jobs.compare, "run_all", interrupted)
     code, _, errors = call(
         "compare", *TINY, "--methods=asgd", "--num_workers=2", "--seeds=1", f"--workdir={tmp_path / 'runs'}"
     )
@@ -275,7 +311,7 @@ def test_an_interrupted_comparison_stops_and_says_so(call, tmp_path, monkeypatch
 
 def test_nothing_beside_the_baseline_is_refused(call, tmp_path):
     line = one_line(call("compare", "--methods=nag_asgd", "--num_workers=1", f"--workdir={tmp_path / 'runs'}"))
-    assert line == "error: --num_workers=1 must be more for nag_asgd: that is the baseline"
+    assert line.startswith("error: --num_workers=1 with nag_asgd is the baseline itself")
 
 
 def test_a_directory_that_cannot_be_written_is_one_line(call, tmp_path):

@@ -1,0 +1,139 @@
+"""The names on a command line, checked before anything is imported for them: a wrong one is answered at once."""
+
+import difflib
+import pathlib
+from collections.abc import Callable, Iterator, Sequence
+
+from absl import flags
+
+from sgdlab.errors import UsageError
+
+
+def check(arguments: Sequence[str], *, configured: bool, entries: Callable[[], Sequence[str]]) -> None:
+    """Checks that every argument is a flag of this command, or looks like an entry of its configuration.
+
+    Args:
+      arguments: the command line behind the command's name.
+      configured: whether the command takes a configuration.
+      entries: all names of the configuration's entries; called only where a flag is not known.
+
+    Raises:
+      UsageError: naming the first that is wrong, and what may have been meant.
+    """
+    last = ""
+    for name, value, argument in _split(arguments):
+        if name is None:
+            raise UsageError(_stray(argument, last))
+        if name.split(".")[0] == "config":
+            if not configured:
+                raise UsageError(
+                    f"{argument} is not a flag of this command: it has its own configuration; --help lists its flags"
+                )
+        elif name not in flags.FLAGS and not _negates(name):
+            meant = difflib.get_close_matches(name, _ours(), n=1, cutoff=0.75)
+            found = [f"--{meant[0]}"] if meant else [f"--config.{entry}" for entry in nearest(name, entries())]
+            raise UsageError(f"--{name} is not a flag; {_did_you_mean(found, value)}")
+        else:
+            _check_value(name, value)
+        is_list = name in flags.FLAGS and isinstance(flags.FLAGS[name].parser, flags.ListParser)
+        last = f"--{name}={value}" if is_list else ""
+
+
+def _check_value(name: str, value: str | None) -> None:
+    """Refuses what is no number where a number is wanted, before anything is imported for the others."""
+    if name not in flags.FLAGS or value is None:
+        return
+    parser = flags.FLAGS[name].parser
+    try:
+        parser.parse(value)
+    except (TypeError, ValueError):
+        raise UsageError(f"--{name}={value} must be {parser.syntactic_help}") from None
+
+
+def values(arguments: Sequence[str], wanted: str, *, split: bool = True) -> list[str]:
+    """The values that a flag is given, those of lists one by one.
+
+    Example:
+      >>> values(["--parts=a.py,b.py", "--seeds=2"], "parts")
+      ['a.py', 'b.py']
+    """
+    found = [value or "" for name, value, _ in _split(arguments) if name == wanted]
+    return [part for value in found for part in (value.split(",") if split else [value]) if part]
+
+
+def without(arguments: Sequence[str], unwanted: str) -> list[str]:
+    """The arguments less a flag and its value."""
+    found: list[str] = []
+    for name, value, argument in _split(arguments):
+        if name != unwanted:
+            found.append(argument)
+            if value is not None and "=" not in argument:
+                found.append(value)
+    return found
+
+
+def unknown_entry(argument: str, entries: Sequence[str]) -> str:
+    """What to say of a flag that names no entry of the configuration."""
+    name, _, value = argument.lstrip("-").partition("=")
+    found = [f"--config.{entry}" for entry in nearest(name.removeprefix("config."), entries)]
+    return f"{argument} must be an entry of the configuration; {_did_you_mean(found, value)}"
+
+
+def nearest(name: str, entries: Sequence[str]) -> list[str]:
+    """Entries that a name may have been meant for: those that end alike, else the most similar one.
+
+    Example:
+      >>> nearest("learning_rate", ["epochs", "optimizer.learning_rate"])
+      ['optimizer.learning_rate']
+      >>> nearest("clutser.num_workers", ["cluster.num_workers", "cluster.kind"])
+      ['cluster.num_workers']
+    """
+    last = name.rpartition(".")[2]
+    alike = [entry for entry in entries if entry.rpartition(".")[2] == last]
+    whole = difflib.get_close_matches(name, entries, n=1, cutoff=0.75)
+    endings = {entry.rpartition(".")[2]: entry for entry in reversed(entries)}
+    close = [endings[ending] for ending in difflib.get_close_matches(last, endings, n=1, cutoff=0.75)]
+    return whole or alike[:3] or close
+
+
+def _split(arguments: Sequence[str]) -> Iterator[tuple[str | None, str | None, str]]:
+    """Name, value and the argument itself; the name of what is no flag is None."""
+    waiting = iter(arguments)
+    for argument in waiting:
+        if not argument.startswith("-") or not argument.strip("-"):
+            yield None, None, argument
+            continue
+        name, equals, value = argument.lstrip("-").partition("=")
+        if equals or _is_switch(name):
+            yield name, value if equals else None, argument
+        else:
+            yield name, next(waiting, None), argument
+
+
+def _is_switch(name: str) -> bool:
+    """Whether a flag takes no value behind a space."""
+    return _negates(name) or (name in flags.FLAGS and flags.FLAGS[name].boolean)
+
+
+def _negates(name: str) -> bool:
+    return name.startswith("no") and name[2:] in flags.FLAGS and bool(flags.FLAGS[name[2:]].boolean)
+
+
+def _ours() -> list[str]:
+    """Flags that this project defines."""
+    modules = flags.FLAGS.flags_by_module_dict()
+    return [flag.name for name, found in modules.items() if not name.startswith("absl") for flag in found]
+
+
+def _stray(argument: str, last: str) -> str:
+    """What to say of a word that is no flag, behind a list (or not)."""
+    if last:
+        return f"{argument!r} is not a flag; items of a list are separated by commas: {last},{argument}"
+    if "trace" in flags.FLAGS and pathlib.Path(argument).suffix:
+        return f"{argument!r} is not a flag; did you mean --trace={argument}?"
+    return f"{argument!r} is not a flag; flags begin with --"
+
+
+def _did_you_mean(found: Sequence[str], value: str | None) -> str:
+    shown = [f"{name}={value}" if value is not None else name for name in found]
+    return f"did you mean {' or '.join(shown)}?" if shown else "--help lists them"

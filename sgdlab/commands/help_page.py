@@ -1,0 +1,124 @@
+"""What --help prints: a page with what is needed most, or (--help=all) every entry of the configuration."""
+
+import pathlib
+import re
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+
+from absl import flags
+from ml_collections import ConfigDict, config_flags
+
+from sgdlab import jobs
+
+COMMON = (
+    "method",
+    "cluster.num_workers",
+    "seed",
+    "epochs",
+    "batch_size",
+    "optimizer.learning_rate",
+    "network.kind",
+    "data.kind",
+    "cluster.kind",
+    "protocol.kind",
+    "rule.kind",
+)
+"""Entries on the first page, in their order."""
+
+_WIDTH = 118
+_COMMENT = re.compile(r"^\s+config\.([\w.]+) = [^#\n]*# (.+)$", re.MULTILINE)
+
+
+def short(usage: str, config: ConfigDict | None, default: str, hidden: Sequence[str] = ()) -> str:
+    """At most forty lines: the command, its flags, the common entries of its configuration, the methods by family.
+
+    Args:
+      usage: the command's docstring.
+      config: its configuration; None where it takes none.
+      default: the configuration's file.
+      hidden: entries that the command sets by its own flags.
+    """
+    lines = [usage.strip(), "", "Flags:", *_flags(default, with_config=config is not None)]
+    if config is None:
+        return "\n".join(lines)
+    words, entries = _meanings(config), dict(jobs.configuration.flat(config))
+    shown = [name for name in COMMON if name in entries and name not in hidden] or list(entries)
+    lines += ["", "Common entries of the configuration (--help=all lists all):"]
+    lines += _entries({name: entries[name] for name in shown}, words)
+    if "method" in config:
+        lines += ["", "Methods:"]
+        for family, names in _by_family().items():
+            lines += textwrap.wrap(
+                f"{family}: {', '.join(names)}", _WIDTH, initial_indent="  ", subsequent_indent="    "
+            )
+    return "\n".join(lines)
+
+
+def everything(usage: str, config: ConfigDict | None, default: str, hidden: Sequence[str] = ()) -> str:
+    """Every flag, every entry and every method with its source.
+
+    Args:
+      usage: the command's docstring.
+      config: its configuration; None where it takes none.
+      default: the configuration's file.
+      hidden: entries that the command sets by its own flags.
+    """
+    lines = [usage.strip(), "", "Flags:", *_flags(default, with_config=config is not None)]
+    if config is None:
+        return "\n".join(lines)
+    entries = {name: value for name, value in jobs.configuration.flat(config) if name not in hidden}
+    lines += ["", "Entries of the configuration, each a flag:", *_entries(entries, _meanings(config))]
+    if "method" in config:
+        lines += ["", "Methods:"]
+        for name, method in jobs.methods.methods().items():
+            source = f" ({method.source})" if method.source else ""
+            lines.append(f"  {name:<26} {method.title}{source}")
+    return "\n".join(lines)
+
+
+def _flags(default: str, *, with_config: bool) -> Iterable[str]:
+    """The flags that this project defines, less one for each entry of the configuration."""
+    by_module = flags.FLAGS.flags_by_module_dict()
+    ours = [
+        flag for name, found in by_module.items() if re.search("sgdlab|experiments|__main__", name) for flag in found
+    ]
+    for flag in sorted(ours, key=lambda flag: flag.name):
+        if flag.name.startswith("config.") or (flag.name == "config" and not with_config):
+            continue
+        shown = default if flag.name == "config" else flag.default_as_str
+        shown = f" (default: {shown.strip(chr(39))})" if shown and shown != "''" else ""
+        yield from textwrap.wrap(
+            f"--{flag.name}: {flag.help}{shown}", _WIDTH, initial_indent="  ", subsequent_indent="      "
+        )
+
+
+def _entries(entries: Mapping[str, object], words: Mapping[str, str]) -> Iterable[str]:
+    shown = {name: f"--config.{name}={'' if value is None else value}" for name, value in entries.items()}
+    width = min(max(map(len, shown.values()), default=0), 60)
+    return [f"  {flag:<{width}}  {words[name]}" if name in words else f"  {flag}" for name, flag in shown.items()]
+
+
+def _meanings(config: ConfigDict) -> dict[str, str]:
+    """What entries mean: the comments of the configuration's file, the docstrings of parts; which kinds there are."""
+    file = pathlib.Path(config_flags.get_config_filename(flags.FLAGS["config"]).partition(":")[0])
+    words = {name: comment.strip() for name, comment in _COMMENT.findall(file.read_text(encoding="utf-8"))}
+    for registry in jobs.configuration.FAMILIES:
+        if registry.family in config:
+            words[f"{registry.family}.kind"] = _kinds(registry.family, list(registry))
+        for part in registry.values():
+            words |= {f"{registry.family}.{part.name}.{name}": line for name, line in part.help().items()}
+    return words
+
+
+def _kinds(family: str, names: Sequence[str]) -> str:
+    """The kinds of a family; protocols and rules stand below, among the methods."""
+    if family in ("protocol", "rule"):
+        return f"a {family} for itself, in the place of the method's; --help=all lists them"
+    return f"one of {', '.join(names)}"
+
+
+def _by_family() -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name, method in jobs.methods.methods().items():
+        found.setdefault(method.families[0], []).append(name)
+    return found

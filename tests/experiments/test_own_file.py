@@ -1,0 +1,213 @@
+"""A rule in a file of one's own, as `--parts` takes it: first mistakes, edits, children, and what a run leaves."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from sgdlab.commands import compare, launch, train
+from sgdlab.jobs import configuration, parts
+
+ROOT = pathlib.Path(__file__).parents[2]
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:the load_module:DeprecationWarning", "ignore::DeprecationWarning:importlib"
+)
+TINY = (
+    "--config.epochs=1.0",
+    "--config.evaluations=4",
+    "--config.network.kind=mlp",
+    "--config.network.mlp.widths=(8,)",
+    "--config.target_accuracy=0.2",
+    "--num_workers=4",
+    "--seeds=1",
+)
+RULE = '''
+import jax, jax.numpy as jnp, optax
+from sgdlab.registry import RULES
+from {helper} import power
+
+
+def by_root_delay(cap):
+    """Divides by the root of the delay."""
+
+    def update(updates, state, params=None, *, delay=1, **extra_args):
+        return jax.tree.map(lambda u: u / {minimum}(delay, cap) ** power(), updates), state
+
+    return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
+
+
+@RULES.register("{name}", title="Root delay")
+def root_delay(*, learning_rate, cap: int = 16):
+    return optax.chain(by_root_delay(cap), optax.scale_by_learning_rate(learning_rate))
+'''
+
+
+@pytest.fixture(name="own")
+def file_of_ones_own(tmp_path, monkeypatch):
+    """Writes the parts file and the module beside it; what they register is forgotten in the end."""
+    for registry in configuration.FAMILIES:
+        monkeypatch.setattr(registry, "_parts", dict(registry))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = set(sys.modules)
+
+    def write(*, minimum="jnp.minimum", power="0.5", comment=""):
+        for name in set(sys.modules) - before:
+            if getattr(sys.modules[name], "__file__", None) and str(tmp_path) in sys.modules[name].__file__:
+                del sys.modules[name]
+        helper = f"helper_of_{tmp_path.name}"
+        (tmp_path / f"{helper}.py").write_text(f"def power():\n    return {power}  # {comment}\n")
+        file = tmp_path / f"parts_of_{tmp_path.name}.py"
+        file.write_text(RULE.format(helper=helper, minimum=minimum, name="root_delay"))
+        return file
+
+    yield write
+    for name in set(sys.modules) - before:
+        if str(tmp_path) in (getattr(sys.modules[name], "__file__", None) or ""):
+            del sys.modules[name]
+
+
+@pytest.fixture(name="call")
+def call_in_process(capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+
+    def call(module, *arguments):
+        capsys.readouterr()
+        own = getattr(module, "OWN_ENTRIES", {})
+        argv = [module.__name__, *arguments]
+        code = launch.answer(module.main, module.__doc__, argv, own_entries=own, define=module.define_flags)
+        seen = capsys.readouterr()
+        return code, seen.out, seen.err
+
+    return call
+
+
+def finished(path):
+    return {file.stem: json.loads(file.read_text().splitlines()[-1]) for file in path.glob("metrics/*.jsonl")}
+
+
+def test_an_edited_rule_is_run_anew_and_all_else_is_left(call, own, tmp_path):
+    where = f"--workdir={tmp_path / 'runs'}"
+    line = (compare, *TINY, "--methods=asgd,root_delay", "--processes=1", where)
+    code, output, errors = call(*line, f"--parts={own()}")
+    assert code == 0, errors
+    assert "Root delay" in (tmp_path / "runs/table.md").read_text()
+    first = finished(tmp_path / "runs")
+    code, output, _ = call(*line, f"--parts={own(comment='another comment')}")
+    assert "All 3 runs were found finished" in output
+    code, output, errors = call(*line, f"--parts={own(power='0.25')}")  # of the module beside it
+    assert code == 0, errors
+    assert "root_delay: the code of its rule has changed; 1 of its runs" in output
+    assert "Found finished: 2 of 3 runs; 1 to do" in output
+    second = finished(tmp_path / "runs")
+    changed = {name for name in first if first[name]["train_loss"] != second[name]["train_loss"]}
+    assert changed == {"root_delay-n4-seed0"}
+    (aside,) = (tmp_path / "runs/metrics/superseded").iterdir()
+    assert json.loads(aside.read_text().splitlines()[-1]) == first["root_delay-n4-seed0"]
+    code, output, _ = call(*line, f"--parts={own(power='0.25')}", "--rerun=asgd")
+    assert "1 finished runs were put aside" in output
+    assert "Found finished: 2 of 3 runs; 1 to do" in output
+
+
+def test_one_run_of_an_edited_rule_is_made_anew(call, own, tmp_path):
+    line = (train, *TINY[:-2], "--config.method=root_delay", f"--workdir={tmp_path / 'one'}")
+    code, _, errors = call(*line, f"--parts={own()}")
+    assert code == 0, errors
+    assert "nothing had to be run" in call(*line, f"--parts={own()}")[1]
+    output = call(*line, f"--parts={own(power='1.0')}")[1]
+    assert "The code of the rule has changed" in output
+    assert len(list((tmp_path / "one/metrics/superseded").iterdir())) == 1
+    assert "of virtual time: test loss" in call(*line, f"--parts={own(power='1.0')}", "--rerun")[1]
+
+
+def test_an_error_in_a_rule_is_shown_with_its_line(call, own, tmp_path):
+    file = own(minimum="min")
+    code, _, errors = call(
+        train, *TINY[:-2], "--config.method=root_delay", f"--parts={file}", f"--workdir={tmp_path}/a"
+    )
+    assert code == 1
+    assert_names_the_line(errors, file)
+
+
+def test_children_know_the_parts_and_their_errors_are_shown_too(own, tmp_path):
+    def in_processes(file):
+        flags = [
+            *TINY,
+            "--methods=root_delay,asgd",
+            "--processes=2",
+            f"--parts={file}",
+            f"--workdir={tmp_path / 'runs'}",
+        ]
+        line = [sys.executable, "-m", "experiments.compare", *flags]
+        return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+
+    file = own(minimum="min")
+    answer = in_processes(file)
+    assert answer.returncode == 1
+    assert_names_the_line(answer.stderr, file)
+    answer = in_processes(own())
+    assert answer.returncode == 0, answer.stderr
+    assert "Root delay" in answer.stdout
+
+
+def assert_names_the_line(errors, file):
+    text = file.read_text().splitlines()
+    number = next(i for i, line in enumerate(text, start=1) if "min(delay, cap)" in line)
+    said = errors[errors.index("error: root_delay") :]
+    assert f"{file}, line {number}" in said
+    assert text[number - 1].strip() in said
+    assert "TracerBoolConversionError" in said
+    assert "killed" not in errors
+    assert "Traceback (most recent call last)" in errors
+
+
+def test_a_killed_run_leaves_its_records_and_is_not_finished(tmp_path):
+    """The kill comes from inside, behind the second evaluation of the first run."""
+    flags = [*TINY, "--methods=asgd", "--processes=1", f"--workdir={tmp_path / 'runs'}"]
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED_BEHIND_THE_SECOND_EVALUATION, *flags],
+        cwd=ROOT, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert killed.returncode == -9, killed.stderr
+    (left,) = (tmp_path / "runs/metrics/under_way").iterdir()
+    records = [json.loads(line) for line in left.read_text().splitlines()]
+    assert [record["kind"] for record in records] == ["run", "evaluation", "evaluation"]
+    assert records[0]["config"]["epochs"] == 1.0
+    assert not finished(tmp_path / "runs")
+    # What it left belongs to nobody: another configuration may use the directory.
+    line = [sys.executable, "-m", "experiments.compare", *flags, "--config.seed=0"][:-1]
+    again = subprocess.run(
+        [*line, "--config.epochs=2.0"], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert again.returncode == 0, again.stderr
+    runs = finished(tmp_path / "runs")
+    assert len(runs) == 2
+    assert not (tmp_path / "runs/metrics/under_way").exists()
+    whole = (tmp_path / "runs/metrics/asgd-n4-seed0.jsonl").read_text().splitlines()
+    assert [json.loads(line)["kind"] for line in whole] == ["run", *["evaluation"] * 5, "summary"]
+
+
+KILLED_BEHIND_THE_SECOND_EVALUATION = """
+import os, signal, sys
+from sgdlab import jobs
+from sgdlab.commands import compare, launch
+count, evaluation = 0, jobs.records.evaluation
+def counted(*arguments):
+    global count
+    count += 1
+    if count == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return evaluation(*arguments)
+jobs.records.evaluation = counted
+sys.argv[0] = "compare"
+launch.command(compare)
+"""
+
+
+@pytest.mark.parametrize(("name", "text"), [("json.py", ""), ("none.py", None), ("text.txt", "")])
+def test_what_is_no_file_of_parts_is_refused(name, text, tmp_path):
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    with pytest.raises(ValueError, match=f"--parts=.*{name} must be"):
+        parts.load(str(tmp_path / name))

@@ -1,0 +1,134 @@
+"""Writers: what TensorBoard and Weights & Biases are given is what the metrics file holds."""
+
+import json
+import pathlib
+import struct
+
+import pytest
+
+from sgdlab.errors import UsageError
+from sgdlab.results import writers
+
+RUN = {"kind": "run", "method": "asgd", "config": {"epochs": 2.0, "network": {"kind": "mlp"}}}
+EVALUATIONS = [
+    {"kind": "evaluation", "gradients": 8 * i, "test_loss": 1.0 / (i + 1), "gap": None if i == 0 else 0.5 * i}
+    for i in range(3)
+]
+SUMMARY = {"kind": "summary", "method": "asgd", "seed": 1, "gradients": 16, "test_accuracy": 0.75, "diverged": False}
+RECORDS = [RUN, *EVALUATIONS, SUMMARY]
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+
+
+def written(name, path):
+    with writers.opened([name], path, "asgd-n8-seed1") as (writer,):
+        for record in RECORDS:
+            writer.write(record)
+
+
+def events(folder):
+    """The events of a log: records of a length, its checksum, the message, its checksum."""
+    event_pb2 = pytest.importorskip("tensorboardX.proto.event_pb2")
+    for file in sorted(folder.iterdir()):
+        data = file.read_bytes()
+        while data:
+            (length,) = struct.unpack("<Q", data[:8])
+            yield event_pb2.Event.FromString(data[12 : 12 + length])
+            data = data[16 + length :]
+
+
+def scalars(folder):
+    found = {}
+    for event in events(folder):
+        for value in event.summary.value:
+            if value.WhichOneof("value") == "simple_value":
+                found.setdefault(value.tag, []).append((event.step, value.simple_value))
+    return found
+
+
+def leveldb_records(data, block=2**15, head=7):
+    """The records of a log in LevelDB's format: blocks of chunks, each a checksum, a length and a type."""
+    whole, at = b"", head  # the file's own head
+    while at + head <= len(data):
+        left = block - at % block
+        if left < head:
+            at += left
+            continue
+        length, kind = struct.unpack("<HB", data[at + 4 : at + head])
+        whole += data[at + head : at + head + length]
+        at += head + length
+        if kind in (1, 4):  # a whole record, or the last chunk of one
+            yield whole
+            whole = b""
+
+
+def test_tensorboard_has_every_number_at_its_gradient(tmp_path):
+    pytest.importorskip("tensorboardX")
+    written("tensorboard", tmp_path)
+    written("tensorboard", tmp_path)  # a run that is made anew does not stand beside its old self
+    found = scalars(tmp_path / "tensorboard/asgd-n8-seed1")
+    assert [step for step, _ in found["test_loss"]] == [0, 8, 16]
+    assert [value for _, value in found["test_loss"]] == pytest.approx([e["test_loss"] for e in EVALUATIONS])
+    assert found["gap"] == [(8, 0.5), (16, 1.0)]
+    assert found["summary/test_accuracy"] == [(16, 0.75)]
+    assert "seed" not in found
+    texts = [v for e in events(tmp_path / "tensorboard/asgd-n8-seed1") for v in e.summary.value if "conf" in v.tag]
+    assert json.dumps(RUN["config"], indent=2).encode() in texts[0].tensor.string_val[0]
+
+
+def test_wandb_has_every_number_at_its_gradient(tmp_path, monkeypatch):
+    pytest.importorskip("wandb")
+    from wandb.proto import wandb_internal_pb2  # noqa: PLC0415
+
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    written("wandb", tmp_path / "runs")
+    (log,) = (tmp_path / "runs/wandb").glob("offline-run-*/*.wandb")
+    history, summary, config, run = [], {}, {}, None
+    for data in leveldb_records(log.read_bytes()):
+        record = wandb_internal_pb2.Record.FromString(data)
+        kind = record.WhichOneof("record_type")
+        if kind == "history":
+            items = {item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in record.history.item}
+            history.append(items)
+        elif kind == "summary":
+            summary |= {i.key or ".".join(i.nested_key): json.loads(i.value_json) for i in record.summary.update}
+        elif kind == "config":
+            config |= {i.key or ".".join(i.nested_key): json.loads(i.value_json) for i in record.config.update}
+        elif kind == "run":
+            run = record.run
+    assert (run.project, run.display_name) == ("runs", "asgd-n8-seed1")
+    assert [items["test_loss"] for items in history] == [e["test_loss"] for e in EVALUATIONS]
+    assert [items["_step"] for items in history] == [0, 8, 16]
+    assert "gap" not in history[0]
+    assert summary["test_accuracy"] == 0.75
+    assert config["epochs"] == 2.0
+
+
+def test_writers_are_closed_and_are_told_of_a_failure(tmp_path, monkeypatch):
+    seen = []
+
+    class Own:
+        def __init__(self, directory, name):
+            self.where = (directory, name)
+
+        def write(self, record):
+            seen.append(record["kind"])
+
+        def close(self, *, failed):
+            seen.append((self.where, failed))
+
+    monkeypatch.setitem(writers.WRITERS, "own", Own)
+    writers.check(["own"])
+    written("own", tmp_path)
+    where = (tmp_path, "asgd-n8-seed1")
+    assert seen == [*(record["kind"] for record in RECORDS), (where, False)]
+    with pytest.raises(KeyboardInterrupt), writers.opened(["own"], *where):
+        raise KeyboardInterrupt
+    assert seen[-1] == (where, True)
+
+
+def test_what_is_not_known_or_not_installed_is_refused(monkeypatch):
+    with pytest.raises(UsageError, match="--writers=csv must be one of tensorboard, wandb"):
+        writers.check(["csv"])
+    monkeypatch.setattr(writers.TensorBoard, "package", "no_such_package")
+    with pytest.raises(UsageError, match=r"--writers=tensorboard needs .*sgdlab\[tensorboard\]"):
+        writers.check(["wandb", "tensorboard"] if pathlib.Path(writers.wandb.__file__ or "") else ["tensorboard"])
