@@ -8,12 +8,15 @@ from typing import Any
 from sgdlab.results.summary import Group, compared
 
 _MOST_VARIANTS = 4
-"""More are not listed; the configuration has them."""
+"""More are not listed together, but by method."""
 
 _MOST_NAMED = 3
 """More methods than these are not named where the rest can be."""
 
 _OTHERS = "all others"
+
+_NOTHING_SET = "as it is"
+"""In records, of a part without entries."""
 
 
 def about(groups: Sequence[Group]) -> dict[str, str]:
@@ -38,8 +41,46 @@ def about(groups: Sequence[Group]) -> dict[str, str]:
       {'rate': 'cosine decay; NAG: 0.05; Adam: 0.003'}
     """
     ours = compared(groups)
-    labels = dict.fromkeys(label for group in ours for label in group.about)
+    labels = dict.fromkeys(label for group in ours for label in _entries(group))
     return {label: text for label in labels if (text := _together(label, ours))}
+
+
+def by_method(groups: Sequence[Group]) -> dict[str, dict[str, str]]:
+    """What `about` has no space for: of each entry that has too many variants to list, the clauses of each method.
+
+    Args:
+      groups: single workers are left out.
+
+    Returns:
+      Title of the method -> label -> text, without the clauses that all methods share.
+
+    Example:
+      >>> from sgdlab.results.summary import Group
+      >>> facts = {"protocol": "asynchronous", "families": ("Momentum",), "baseline": "nag", "serial": False,
+      ...          "never_waits": True, "measures_gap": False, "num_workers": 8, "target": 0.9, "runs": ()}
+      >>> groups = [Group(method=f"m{i}", title=f"M{i}", rule="m", place=i, about={"rule": f"b {i}; c"}, **facts)
+      ...           for i in range(5)]
+      >>> by_method(groups)["M3"]
+      {'rule': 'b 3'}
+    """
+    ours = compared(groups)
+    found: dict[str, dict[str, str]] = {}
+    for label in dict.fromkeys(label for group in ours for label in _entries(group)):
+        having = [group for group in ours if label in _entries(group)]
+        variants = list(dict.fromkeys(group.about[label] for group in having))
+        if len(variants) <= _MOST_VARIANTS:
+            continue
+        common = [c for c in _clauses(variants[0]) if all(c in _clauses(other) for other in variants)]
+        common = common if len(having) == len(ours) else []
+        for title in dict.fromkeys(group.title for group in having):
+            texts = {g.num_workers: _without(g.about[label], common) for g in having if g.title == title}
+            several = len(set(texts.values())) > 1
+            text = (
+                "; ".join(f"at {n} workers: {t}" for n, t in texts.items()) if several else next(iter(texts.values()))
+            )
+            if text:
+                found.setdefault(title, {})[label] = text
+    return found
 
 
 def shared(groups: Sequence[Group], label: str) -> str | None:
@@ -90,16 +131,16 @@ def listed(words: Sequence[str]) -> str:
 
 
 def _together(label: str, groups: Sequence[Group]) -> str:
-    texts = {(group.method, group.num_workers): group.about[label] for group in groups if label in group.about}
-    everywhere = all(label in group.about for group in groups)
+    texts = {(g.method, g.num_workers): entries[label] for g in groups if label in (entries := _entries(g))}
+    everywhere = len(texts) == len(groups)
     variants = list(dict.fromkeys(texts.values()))
     if len(variants) == 1 and everywhere:
         return variants[0]
     clauses = [_clauses(text) for text in variants]
     common = [clause for clause in clauses[0] if everywhere and all(clause in others for others in clauses)]
     if len(variants) > _MOST_VARIANTS:
-        return "; ".join([*common, "the rest differs"] if common else [])
-    rests = ["; ".join(clause for clause in found if clause not in common) for found in clauses]
+        return "; ".join([*common, "the rest by method, see below"] if common else [])
+    rests = [_without(text, common) for text in variants]
     owners = _owners(texts, variants, groups, everywhere)
     named = sorted(zip(owners, rests, strict=True), key=lambda pair: pair[0] == _OTHERS)
     return "; ".join([*common, *(f"{whose}: {rest}" for whose, rest in named if rest)])
@@ -120,6 +161,16 @@ def _clauses(text: str) -> list[str]:
         else:
             found[-1] += part
     return found
+
+
+def _entries(group: Group) -> dict[str, str]:
+    """What a group says of itself, less the parts without entries."""
+    return {label: text for label, text in group.about.items() if text != _NOTHING_SET}
+
+
+def _without(text: str, common: Sequence[str]) -> str:
+    """A text, less the clauses that all have."""
+    return "; ".join(clause for clause in _clauses(text) if clause not in common)
 
 
 def _owners(

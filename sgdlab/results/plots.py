@@ -10,9 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from sgdlab import files
+from sgdlab.results import accuracy_axis
 from sgdlab.results.directory import Records
 from sgdlab.results.panels import Style, panels, styles
-from sgdlab.results.summary import Group, compared
+from sgdlab.results.summary import Group, compared, largest
 
 STYLE = {
     "figure.constrained_layout.use": True,
@@ -33,6 +34,9 @@ STYLE = {
 _DASHES = ("--", ":", "-.")
 """Of the single workers of one panel."""
 
+_FEW_SEEDS = 5
+"""Up to so many are drawn as points; more as a band."""
+
 _MARKED = 6
 """Markers on a curve: enough to tell it by, not so many as to hide it."""
 
@@ -45,31 +49,40 @@ def save(figure: Figure, path: pathlib.Path) -> None:
 
 
 def accuracy_by_workers(groups: Sequence[Group]) -> Figure:
-    """Final test accuracy against the number of workers; bands are one standard deviation over the seeds."""
+    """Mean final test accuracy against the number of workers, with a small point for each seed.
+
+    With more than five seeds, a band of one standard deviation takes the place of the points. Errors are to a
+    logarithmic scale, the same in all panels. A cross at the foot is a number of workers at which some seed diverged.
+    """
     ours, style = compared(groups), styles(groups)
     counts = sorted({group.num_workers for group in ours})
-    levels = [100 * group.spread("test_accuracy").mean for group in groups if not group.num_diverged]
-    bottom = max(0.0, min(levels) - 2.0) if levels else 0.0
+    ends = [accuracy for group in groups if not group.num_diverged for accuracy in _accuracies(group)]
+    bottom, top = accuracy_axis.limits(ends)
     with mpl.rc_context(STYLE):
         figure, drawn = _figure(ours)
         for axes, here in drawn:
             lines = [list(found) for _, found in itertools.groupby(here, key=lambda group: group.method)]
             for place, found in enumerate(lines):
-                _accuracy_line(axes, found, style[found[0].method], bottom, shift=1 + 0.04 * place)
+                # Sideways, so that several methods' seeds and crosses stand side by side.
+                shift = 2 ** (0.05 * (place - (len(lines) - 1) / 2))
+                _accuracy_line(axes, found, style[found[0].method], shift=shift)
             _single_workers(axes, groups, here)
             _dress(axes, "workers", "test accuracy, %")
         first = figure.axes[0]
         first.set_xscale("log", base=2)
         first.set_xticks(counts, [str(count) for count in counts])
         first.xaxis.set_minor_locator(mpl.ticker.NullLocator())
-        first.set_ylim(bottom - 0.5, 100.5 if bottom > 60 else 102)
-        figure.suptitle("Test accuracy at an equal number of used gradients (x at the foot: some seed diverged)")
+        for axes in figure.axes:
+            accuracy_axis.set_scale(axes, bottom, top)
+        title = "Test accuracy at an equal number of used gradients"
+        lost = any(group.num_diverged for group in ours)
+        figure.suptitle(f"{title} (x at the foot: some seed diverged)" if lost else title)
     return figure
 
 
 def loss_by_time(groups: Sequence[Group]) -> Figure:
     """Training loss against virtual time at the largest number of workers."""
-    ours, style = _largest(groups), styles(groups)
+    ours, style = largest(groups), styles(groups)
     with mpl.rc_context(STYLE):
         figure, drawn = _figure(ours)
         for axes, here in drawn:
@@ -94,7 +107,7 @@ def staleness_and_gap(groups: Sequence[Group]) -> Figure | None:
     Returns:
       The figure; None where no method has a gap (methods without a server have none).
     """
-    ours = [group for group in _largest(groups) if group.curve("epoch", "gap")[0]]
+    ours = [group for group in largest(groups) if group.curve("epoch", "gap")[0]]
     if not ours:
         return None
     style = styles(groups)
@@ -117,11 +130,11 @@ def staleness_and_gap(groups: Sequence[Group]) -> Figure | None:
 
 
 def _figure(groups: Sequence[Group]) -> tuple[Figure, Iterator[tuple[Axes, list[Group]]]]:
-    """A figure with a panel for each family, all to one scale, and its axes with the groups drawn there, in order."""
+    """A figure with one panel or one for each family, all to one scale; its axes with the groups drawn there."""
     found = panels(groups)
     columns = min(len(found), 2)
     rows = -(-len(found) // columns)
-    figure = mpl.figure.Figure(figsize=(max(5.2 * columns, 7.0), 4.1 * rows + 0.3))
+    figure = mpl.figure.Figure(figsize=(max(5.2 * columns, 8.0), 4.1 * rows + 0.3))
 
     def axes() -> Iterator[tuple[Axes, list[Group]]]:
         for place, panel in enumerate(found, start=1):
@@ -140,19 +153,33 @@ def _dress(axes: Axes, across: str, up: str) -> None:
     axes.legend(loc="upper left", bbox_to_anchor=(0, -0.2), ncols=2, borderaxespad=0)
 
 
-def _accuracy_line(axes: Axes, found: list[Group], style: Style, bottom: float, *, shift: float) -> None:
-    """One method; its crosses are shifted sideways, so that several methods' stand side by side."""
-    workers = [group.num_workers for group in found]
+def _accuracies(group: Group) -> list[float]:
+    """Final test accuracy of each seed that did not diverge, in %."""
+    found = [summary["test_accuracy"] for summary in group.summaries if not summary["diverged"]]
+    return [100 * accuracy for accuracy in found if accuracy is not None]
+
+
+def _accuracy_line(axes: Axes, found: list[Group], style: Style, *, shift: float) -> None:
+    """One method: means, and seeds or their deviation; its points are `shift` times as far to the right."""
+    workers = [shift * group.num_workers for group in found]
     # No line through a number of workers at which the method was lost.
     spreads = [None if group.num_diverged else group.spread("test_accuracy") for group in found]
     mean, std = (
         np.array([np.nan if s is None else 100 * getattr(s, name) for s in spreads]) for name in ("mean", "std")
     )
     axes.plot(workers, mean, color=style.colour, marker=style.marker, label=found[0].title)
-    axes.fill_between(workers, mean - std, mean + std, color=style.colour, alpha=0.15, linewidth=0)
-    lost = [shift * group.num_workers for group in found if group.num_diverged]
+    if max(len(group.runs) for group in found) > _FEW_SEEDS:
+        axes.fill_between(workers, mean - std, mean + std, color=style.colour, alpha=0.15, linewidth=0)
+    else:
+        seeds = [(x, accuracy) for x, group in zip(workers, found, strict=True) for accuracy in _accuracies(group)]
+        if seeds:
+            axes.scatter(*zip(*seeds, strict=True), s=9, color=style.colour, alpha=0.5, linewidths=0)
+    lost = [x for x, group in zip(workers, found, strict=True) if group.num_diverged]
     if lost:
-        axes.plot(lost, [bottom] * len(lost), color=style.colour, marker="x", linestyle="none", markersize=8)
+        foot = axes.get_xaxis_transform()  # x in data, y as a share of the panel
+        axes.plot(
+            lost, [0.02] * len(lost), color=style.colour, marker="x", linestyle="none", markersize=8, transform=foot
+        )
 
 
 def _single_workers(axes: Axes, groups: Sequence[Group], here: Sequence[Group]) -> None:
@@ -167,12 +194,6 @@ def _single_workers(axes: Axes, groups: Sequence[Group], here: Sequence[Group]) 
 def _curve(axes: Axes, x: Sequence[float], y: Sequence[float], style: Style, label: str) -> None:
     every = max(len(x) // _MARKED, 1)
     axes.plot(x, y, color=style.colour, marker=style.marker, markevery=(every // 2, every), label=label)
-
-
-def _largest(groups: Sequence[Group]) -> list[Group]:
-    ours = compared(groups)
-    most = max(group.num_workers for group in ours)
-    return [group for group in ours if group.num_workers == most]
 
 
 def _labelled(group: Group) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from sgdlab import files
 from sgdlab.peer_schedule import PeerSchedule
-from sgdlab.results import plots, report, table
+from sgdlab.results import overview, plots, report, table
 from sgdlab.results.summary import Group
 from sgdlab.results.timeline import timeline
 from sgdlab.schedule import Schedule
@@ -15,6 +15,9 @@ def publish(
     path: pathlib.Path, groups: Sequence[Group], schedules: Mapping[str, Schedule | PeerSchedule]
 ) -> pathlib.Path:
     """Writes `table.md`, `table.csv`, `plots/*.png`, `plots/*.svg` and `report.html` below `path`.
+
+    The pictures are `answer` (accuracy against speed-up; `answer_narrow` for a screen held upright), `accuracy`,
+    `loss`, `staleness` where some method has a server, and `timeline` where schedules are given.
 
     Args:
       path: the run directory.
@@ -28,6 +31,8 @@ def publish(
       ValueError: where all groups are single workers.
     """
     figures = {
+        report.ANSWER: overview.overview(groups, overview.WIDE),
+        report.NARROW_ANSWER: overview.overview(groups, overview.NARROW),
         "accuracy": plots.accuracy_by_workers(groups),
         "loss": plots.loss_by_time(groups),
         "staleness": plots.staleness_and_gap(groups),

@@ -1,22 +1,37 @@
-"""One self-contained page for a person who has not seen the code: what was compared, table, pictures, reading."""
+"""One self-contained page for a person who has not seen the code: the answer, the table, and folded all the rest."""
 
 import base64
 import dataclasses
 import importlib.resources
 import json
 import pathlib
+import re
 from collections.abc import Mapping, Sequence
 
 import jinja2
 
-from sgdlab.results import facts, table
-from sgdlab.results.summary import Group, compared
+from sgdlab.results import answer, facts, table
+from sgdlab.results.summary import Group, compared, largest
+
+ANSWER, NARROW_ANSWER = "answer", "answer_narrow"
+"""Names of the picture that the page opens with, and of its form for narrow screens."""
+
+_RISING_FIRST = ("method", "workers", "seconds", "staleness", "gap")
+"""Columns of which a first click shows the lowest value, besides those of the target."""
 
 
 @dataclasses.dataclass(frozen=True)
 class _Picture:
-    data: str
+    title: str
     caption: str
+    data: str
+
+
+@dataclasses.dataclass(frozen=True)
+class _Column:
+    heading: str
+    meaning: str
+    first: str  # "ascending" or "descending": the order at a first click.
 
 
 def page(groups: Sequence[Group], pictures: Mapping[str, pathlib.Path]) -> str:
@@ -24,69 +39,109 @@ def page(groups: Sequence[Group], pictures: Mapping[str, pathlib.Path]) -> str:
 
     Args:
       groups: single workers, then the methods by number of workers.
-      pictures: "accuracy", "loss", "staleness" or "timeline" -> SVG file.
+      pictures: "answer" and "answer_narrow", "accuracy", "loss", "staleness" or "timeline" -> SVG file; any may be
+        missing.
 
     Returns:
-      HTML that refers to no other file.
+      HTML that refers to no other file. The table is whole without JavaScript, which lets a reader sort and filter it.
 
     Raises:
       ValueError: where all groups are single workers.
     """
     template = importlib.resources.files("sgdlab.results").joinpath("report.html").read_text(encoding="utf-8")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    ours, captions = compared(groups), _captions(groups)
+    ours = compared(groups)
     titles = list(dict.fromkeys(group.title for group in ours))
-    counts = facts.listed([str(count) for count in sorted({group.num_workers for group in ours})])
-    common = [facts.shared(groups, label) for label in ("data", "cluster")]
+    counts = sorted({group.num_workers for group in ours})
+    data = facts.shared(groups, "data")
+    embedded = {name: _embedded(path) for name, path in pictures.items()}
     return environment.from_string(template).render(
-        title=f"{titles[0] if len(titles) == 1 else f'{len(titles)} methods'} on {counts} workers",
-        subtitle="; ".join(text for text in common if text),
+        title=f"{titles[0] if len(titles) == 1 else f'{len(titles)} methods'} on "
+        f"{facts.listed([str(count) for count in counts])} workers",
+        subtitle="; ".join(text for text in (data, facts.seeds(groups)) if text),
+        answer={word: _unbroken(sentence) for word, sentence in answer.sentences(groups).items()},
+        overview=embedded.get(ANSWER),
+        narrow=embedded.get(NARROW_ANSWER),
+        overview_caption=_overview_caption(groups),
         facts=_facts(groups),
-        reading=reading(groups),
-        seeds=facts.seeds(groups),
-        gradients=facts.gradients(groups),
-        target=facts.target(groups),
-        gap=table.GAP,
-        columns=table.COLUMNS,
-        rows=[
-            {"cells": cells, "serial": group.serial, "first": new}
-            for cells, group, new in zip(table.rows(groups), groups, _first_of_count(groups), strict=True)
+        by_method=facts.by_method(groups),
+        counts=counts,
+        columns=[
+            _Column(_unbroken(heading), meaning, "ascending" if _rises(heading) else "descending")
+            for heading, meaning in table.columns(groups).items()
         ],
-        pictures=[_Picture(_embedded(path), captions[name]) for name, path in pictures.items()],
+        rows=[
+            {"cells": cells, "serial": group.serial, "first": new, "workers": group.num_workers}
+            for cells, group, new in zip(table.cells(groups), groups, _first_of_count(groups), strict=True)
+        ],
+        definitions={_unbroken(heading): meaning for heading, meaning in table.definitions(groups).items()},
+        notes=table.notes(groups),
+        pictures=[
+            _Picture(*_titles_and_captions(groups)[name], embedded[name])
+            for name in embedded
+            if name not in (ANSWER, NARROW_ANSWER)
+        ],
         config=json.dumps(facts.config(groups), indent=2),
     )
 
 
-def reading(groups: Sequence[Group]) -> list[str]:
-    """What the numbers say, in sentences made from them."""
+def _unbroken(text: str) -> str:
+    """No line ends between a number and its unit."""
+    return re.sub(r"(?<=\d) (?=%|s\b|points?\b)", "\u00a0", text)
+
+
+def _rises(heading: str) -> bool:
+    return heading in _RISING_FIRST or heading.startswith(("seconds to", "epochs to"))
+
+
+def _facts(groups: Sequence[Group]) -> list[tuple[str, str]]:
+    runs = sum(len(group.runs) for group in groups)
+    found = [*facts.about(groups).items(), ("runs", f"{runs}: {facts.seeds(groups)} for each row of the table")]
+    return found + [("made with", "; or ".join(made)) for made in [facts.made(groups)] if made]
+
+
+def _overview_caption(groups: Sequence[Group]) -> str:
+    """How to read the picture at the top: only of what is in it."""
     ours = compared(groups)
-    sentences = [_about_single_worker(group) for group in groups if group.serial and not group.num_diverged]
-    most = max(group.num_workers for group in ours)
-    crowd = [group for group in ours if group.num_workers == most]
-    sound = sorted((g for g in crowd if not g.num_diverged), key=lambda g: -g.spread("test_accuracy").mean)
-    if sound:
-        best = [f"{g.title} ({_percent(g)})" for g in sound[:3]]
-        verb = "accuracy is that" if len(best) == 1 else "accuracies are those"
-        sentences.append(f"At {most} workers the highest test {verb} of {facts.listed(best)}.")
-        worst = sound[-1]
-        if len(sound) > 3:
-            sentences.append(f"Of the methods that did not diverge there, {worst.title} is lowest ({_percent(worst)}).")
-    lost = [f"{g.title} at {g.num_workers} ({g.num_diverged} of {len(g.runs)} seeds)" for g in ours if g.num_diverged]
-    sentences.append(f"Diverged: {facts.listed(lost)}." if lost else "No run diverged.")
-    speeds = [spread.mean for g in crowd if g.never_waits and (spread := g.spread("speedup"))]
-    if speeds:
-        sentences.append(
-            f"Without waiting, {most} workers deliver {min(speeds):.1f} times the gradients per second of synchronous "
-            "SGD."
-        )
-    quickest = [g for g in crowd if g.spread("seconds_to_target") and not g.num_diverged]
-    if quickest:
-        first = min(quickest, key=lambda g: g.spread("seconds_to_target").mean)
-        sentences.append(
-            f"{first.title} is the first to reach {100 * first.target:g} % test accuracy at {most} workers, after "
-            f"{first.spread('seconds_to_target').mean:,.0f} s of virtual time on average."
-        )
-    return sentences + _about_gap(crowd)
+    counts = sorted({group.num_workers for group in ours})
+    found = ["Up is more accurate, right is faster; errors and speeds are to a logarithmic scale."]
+    if len(counts) > 1:
+        found.append(f"Names stand at {counts[-1]} workers; smaller and paler points are fewer workers.")
+    if any(group.serial and not group.num_diverged for group in groups):
+        found.append("Dashed: a single worker.")
+    if any(group.num_diverged for group in ours):
+        found.append("Crosses: some run diverged (in brackets at how many workers, or how many runs, if not all).")
+    return " ".join(found)
+
+
+def _titles_and_captions(groups: Sequence[Group]) -> dict[str, tuple[str, str]]:
+    """Above and below the folded pictures: only what is to be seen in them."""
+    ours, most = compared(groups), largest(groups)[0].num_workers
+    accuracy = [
+        "Final test accuracy; the line is the mean over the seeds.",
+        "A dashed line is a single worker." if any(g.serial and not g.num_diverged for g in groups) else "",
+        "A cross at the foot: some seed diverged." if any(g.num_diverged for g in ours) else "",
+    ]
+    staleness = [
+        "Coloured: the mean gap of the gradients. Dotted, where methods never wait: their mean delay (staleness + 1).",
+        "Where the gap lies below the delay, updates partly cancelled, and dividing by the delay punishes too much.",
+        *_about_gap(largest(groups)),
+    ]
+    return {
+        "accuracy": (
+            "Accuracy against the number of workers",
+            " ".join(sentence for sentence in accuracy if sentence),
+        ),
+        "loss": (
+            f"Training loss over virtual time, {most} workers",
+            "Means over the seeds. Time is virtual: what a clock beside the cluster would show.",
+        ),
+        "staleness": (f"Staleness and gap of the gradients, {most} workers", " ".join(staleness)),
+        "timeline": (
+            "Who computes, waits and is dropped",
+            "The first seconds of one run each: green was used, red dropped, light is idle; ticks are updates.",
+        ),
+    }
 
 
 def _about_gap(crowd: Sequence[Group]) -> list[str]:
@@ -100,47 +155,7 @@ def _about_gap(crowd: Sequence[Group]) -> list[str]:
         and (staleness := group.spread("staleness"))
     ]
     smaller = [f"{gap:.1f} (delay {delay:.1f}) under {title}" for title, gap, delay in measured if gap < delay]
-    if not smaller:
-        return []
-    return [
-        f"At {crowd[0].num_workers} workers the mean gap is below the mean delay: {facts.listed(smaller)}. A penalty "
-        "by the gap spares the gradients the difference."
-    ]
-
-
-def _about_single_worker(group: Group) -> str:
-    return f"{group.title}: {_percent(group)} test accuracy."
-
-
-def _percent(group: Group) -> str:
-    spread = group.spread("test_accuracy")
-    return f"{100 * spread.mean:.1f} ± {100 * spread.std:.1f} %"
-
-
-def _facts(groups: Sequence[Group]) -> list[tuple[str, str]]:
-    runs = sum(len(group.runs) for group in groups)
-    found = [*facts.about(groups).items(), ("runs", f"{runs}: {facts.seeds(groups)} for each row of the table")]
-    return found + [("made with", "; or ".join(made)) for made in [facts.made(groups)] if made]
-
-
-def _captions(groups: Sequence[Group]) -> dict[str, str]:
-    """Below the pictures: only what is to be seen in them."""
-    ours = compared(groups)
-    single = any(group.serial and not group.num_diverged for group in groups)
-    lost = any(group.num_diverged for group in ours)
-    accuracy = [
-        "Final test accuracy against the number of workers; bands are one standard deviation over the seeds.",
-        "The black line is a single worker." if single else "",
-        "An x at the foot marks a number of workers at which some seed diverged." if lost else "",
-    ]
-    return {
-        "accuracy": " ".join(sentence for sentence in accuracy if sentence),
-        "loss": "Training loss against virtual time at the largest number of workers: what a person at the clock sees.",
-        "staleness": "Coloured: the mean gap of the gradients. Dotted, where methods never wait: their mean delay "
-        "(staleness + 1). Where the gap lies below the delay, updates partly cancelled, and dividing by the delay "
-        "punishes too much.",
-        "timeline": "The first seconds of one run each: green was used, red dropped, light is idle; ticks are updates.",
-    }
+    return [f"Over the whole run the mean gap is {facts.listed(smaller)}."] if smaller else []
 
 
 def _first_of_count(groups: Sequence[Group]) -> list[bool]:

@@ -177,6 +177,31 @@ def compared(groups: Iterable[Group]) -> list[Group]:
     return found
 
 
+def largest(groups: Iterable[Group]) -> list[Group]:
+    """The compared groups at the largest number of workers.
+
+    Raises:
+      ValueError: where all groups are single workers.
+    """
+    ours = compared(groups)
+    most = max(group.num_workers for group in ours)
+    return [group for group in ours if group.num_workers == most]
+
+
+def single_workers(groups: Iterable[Group]) -> dict[str, Group]:
+    """The single workers that some method is compared with and that did not diverge.
+
+    Args:
+      groups: single workers and methods.
+
+    Returns:
+      By the name of what the single worker ran, the methods' `baseline`.
+    """
+    found = list(groups)
+    wanted = {group.baseline for group in found if not group.serial}
+    return {g.method: g for g in found if g.serial and g.method in wanted and not g.num_diverged}
+
+
 def spread(values: Iterable[float | None]) -> Spread | None:
     """Mean and sample standard deviation; None where a value is missing or not finite.
 

@@ -7,14 +7,14 @@ import math
 import made_up
 import pytest
 
-from sgdlab.results import facts, report, summary, table
+from sgdlab.results import facts, summary, table
 from sgdlab.results.directory import RunDirectory
 from sgdlab.results.summary import Group, Spread, spread
 
 
 def cells(*runs):
     (row,) = table.rows(summary.groups(runs))
-    return dict(zip(table.COLUMNS, row, strict=True))
+    return dict(zip(table.columns(summary.groups(runs)), row, strict=True))
 
 
 class TestGroups:
@@ -85,15 +85,56 @@ class TestTable:
         mean = sum(ends) / 3
         std = math.sqrt(sum((end - mean) ** 2 for end in ends) / 2)
         lost = [made_up.run(seed=s, summary={"test_accuracy": a, "diverged": a == 0.1}) for s, a in enumerate(ends)]
-        assert cells(*lost)["test %"] == f"{100 * mean:.1f} ± {100 * std:.1f}, 2 of 3 diverged"
-        assert cells(*lost[:2])["test %"] == "10.0 ± 0.0, diverged"
-        assert cells(*lost[:2])["train %"] == "50.0 ± 0.0"
+        assert cells(*lost)["test %"] == f"{100 * mean:.1f} ± {100 * std:.1f}"
+        assert cells(*lost)["diverged"] == "2 of 3"
+        assert cells(*lost[:2])["diverged"] == "2 of 2"
+        assert "diverged" not in cells(lost[2])
 
     def test_the_target_is_a_mean_only_where_all_reach_it(self):
-        late, soon = ({"seconds_to_target": None}, {"seconds_to_target": 7.0})
-        assert cells(made_up.run(summary=late))["target at s"] == "never"
-        assert cells(made_up.run(summary=late), made_up.run(seed=1, summary=soon))["target at s"] == "1 of 2"
-        assert cells(made_up.run(summary=soon))["target at s"] == "7 ± 0"
+        late, soon = ({"seconds_to_target": None, "epochs_to_target": None}, {"seconds_to_target": 7.0})
+        some = cells(made_up.run(summary=late), made_up.run(seed=1, summary=soon))
+        assert cells(made_up.run(summary=late))["seconds to 95 %"] == "never"
+        assert (some["seconds to 95 %"], some["epochs to 95 %"]) == ("reached by 1 of 2", "-")
+        assert cells(made_up.run(summary=soon))["seconds to 95 %"] == "7 ± 0"
+
+    def test_rows_are_sorted_by_means(self):
+        groups = summary.groups(made_up.comparison(["gap_aware", "nag_asgd", "pull_gossip"], counts=(4, 32)))
+        place = {heading: place for place, heading in enumerate(table.columns(groups))}
+        for group, row in zip(groups, table.cells(groups), strict=True):
+            assert row[place["test %"]].value == pytest.approx(100 * group.spread("test_accuracy").mean)
+            assert row[place["diverged"]].value == group.num_diverged / 2
+            assert row[place["method"]].value is None
+            gap = group.spread("gap")
+            assert row[place["gap"]].value == (gap.mean if gap else None)
+
+    @pytest.mark.parametrize("title", ["Mine", "An own rule with a title that is longer than that of any other"])
+    def test_the_terminals_is_not_too_wide_and_has_every_row(self, title):
+        runs = made_up.comparison(counts=(4, 1024))
+        huge = {"seconds_to_target": 1e6, "epochs_to_target": 1234.5, "gap": 12345.0, "speedup": 123.4}
+        runs += [made_up.run("mine", title=title, seed=s, summary={**huge, "diverged": s > 0}) for s in range(2)]
+        groups = summary.groups(runs)
+        lines = table.text(groups).splitlines()
+        assert max(map(len, lines)) <= table.WIDTH
+        for group in groups:
+            assert any(line.startswith(group.title.split()[0]) for line in lines)
+
+    def test_every_column_is_defined_below_every_table(self):
+        groups = summary.groups(made_up.comparison(["gap_aware", "nag_asgd"]))
+        assert set(table.columns(groups)) == {"method", "workers", *table.definitions(groups)}
+        terminal, markdown = table.text(groups).splitlines(), table.markdown(groups).splitlines()
+        for heading, meaning in table.definitions(groups).items():
+            (below,) = [line for line in terminal if line.startswith(f"{heading}  ")] or [None]
+            assert (below is None) == (heading in ("train %", "seconds"))
+            assert below is None or meaning.startswith(below.removeprefix(heading).strip())
+            assert f"* **{heading}**: {meaning}" in markdown
+
+    @pytest.mark.parametrize("seconds", [(100.0, 101.0), (100.0, 300.0)])
+    def test_single_workers_of_unequal_seconds_are_explained(self, seconds):
+        runs = [made_up.run("nag_asgd", 1, s, serial=True, summary={"seconds": t}) for s, t in enumerate(seconds)]
+        groups = summary.groups([*runs, made_up.run(), made_up.run(seed=1)])
+        spread = groups[0].spread("seconds")
+        share = f"{100 * spread.std / spread.mean:.0f} %"
+        assert any(share in note for note in table.notes(groups)) == (seconds[1] > 200)
 
     def test_csv_holds_every_number(self):
         runs = [made_up.run(seed=0, summary={"gap": 1.0}), made_up.run(seed=1, summary={"gap": 3.0})]
@@ -103,13 +144,12 @@ class TestTable:
         assert (first["seeds"], first["diverged"], first["serial"]) == ("2", "0", "0")
         assert (second["gap_mean"], second["num_workers"], second["diverged"]) == ("", "8", "1")
 
-    def test_the_caption_says_the_cluster_and_what_the_gap_is(self):
+    def test_the_cluster_and_the_gap_are_below(self):
         law = "recorded run-times of trace.parquet (750 steps x 4 workers, extended by bootstrap)"
-        groups = summary.groups([made_up.run(about={"cluster": law})])
-        for text in (table.caption(groups), table.markdown(groups)):
-            assert law in text
-            assert table.GAP in text
-        assert "bootstrap" in table.text(groups)
+        text = table.markdown(summary.groups([made_up.run(about={"cluster": law})]))
+        assert law in text
+        assert table.GAP in text
+        assert "bootstrap" in table.text(summary.groups([made_up.run(about={"cluster": law})]))
 
 
 class TestFacts:
@@ -139,9 +179,17 @@ class TestFacts:
         groups = self.groups({method: {"momentum": "0.9"} for method in many} | {"adam": {}})
         assert facts.about(groups) == {"momentum": "all but Adam: 0.9"}
 
-    def test_what_is_of_every_method_its_own_is_left_out(self):
+    def test_what_is_of_every_method_its_own_is_given_by_method(self):
         groups = self.groups({method: {"protocol": f"one; {method}", "rule": method} for method in made_up.METHODS})
-        assert facts.about(groups) == {"protocol": "one; the rest differs"}
+        shared = facts.about(groups)
+        assert list(shared) == ["protocol"]
+        assert shared["protocol"].startswith("one; ")
+        titles = {group.method: group.title for group in groups}
+        assert facts.by_method(groups) == {titles[m]: {"protocol": m, "rule": m} for m in made_up.METHODS}
+
+    def test_parts_without_entries_are_left_out(self):
+        groups = self.groups({"dana": {"rule": "as it is"}, "asgd": {"rule": "b 1"}, "adam": {"protocol": "as it is"}})
+        assert facts.about(groups) == {"rule": "ASGD: b 1"}
 
     def test_what_depends_on_the_number_of_workers_is_said_so(self):
         runs = [made_up.run(m, n, about={"rate": f"{n / 10}"}) for m in ("dana", "asgd") for n in (4, 8)]
@@ -162,24 +210,3 @@ class TestFacts:
         assert facts.gradients(groups) == "880 to 896 used gradients"
         assert facts.target(groups) == "95 %"
         assert len(facts.made(groups)) == 1
-
-
-class TestReading:
-    def reading(self, *runs):
-        return "\n".join(report.reading(summary.groups(runs)))
-
-    def test_it_is_made_from_the_numbers(self):
-        text = self.reading(
-            made_up.run("gap_aware", summary={"test_accuracy": 0.95, "seconds_to_target": 7.0, "gap": 2.0,
-                                              "staleness": 31.0, "speedup": 1.7}),
-            made_up.run("asgd", summary={"test_accuracy": 0.9, "seconds_to_target": 9.0, "speedup": 1.7}),
-            made_up.run("dana", summary={"diverged": True, "speedup": 1.7}),
-            made_up.run("adam", 1, serial=True, summary={"test_accuracy": 0.97}),
-        )  # fmt: skip
-        for number in ("95.0 ± 0.0 %", "97.0 ± 0.0 %", "1 of 1 seeds", "1.7 times", "after 7 s", "2.0 (delay 32.0)"):
-            assert number in text
-
-    def test_speed_is_of_methods_that_never_wait_and_gaps_are_of_rules_that_measure_them(self):
-        text = self.reading(made_up.run("synchronous", summary={"speedup": 1.0, "gap": 1.0, "staleness": 8.0}))
-        assert "times the gradients" not in text
-        assert "delay" not in text
