@@ -7,6 +7,8 @@ from setuptools import find_packages, setup
 
 ROOT = pathlib.Path(__file__).parent
 VERSION = re.search(r'__version__ = "(.+)"', (ROOT / "sgdlab/__init__.py").read_text(encoding="utf-8")).group(1)
+TENSORBOARD = ["tensorboardX>=2.6,<3"]
+WANDB = ["wandb>=0.18,<0.32"]
 
 setup(
     name="sgdlab",
@@ -15,8 +17,10 @@ setup(
     long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
-    packages=find_packages(include=["sgdlab", "sgdlab.*"]),
+    packages=[*find_packages(include=["sgdlab", "sgdlab.*"]), "sgdlab.configs"],
+    package_dir={"sgdlab.configs": "configs"},  # at the top of a checkout, where they are read and edited
     package_data={"sgdlab.results": ["*.html"], "sgdlab.advice": ["*.html"]},
+    entry_points={"console_scripts": ["sgdlab = sgdlab.commands.console:main"]},
     python_requires=">=3.11",
     install_requires=[
         "absl-py>=2.1,<3",
@@ -25,6 +29,7 @@ setup(
         "importlib_resources>=6,<8",  # tensorflow-datasets imports it without requiring it
         "jax>=0.10,<0.12",
         "jinja2>=3.1,<4",
+        "lazy_loader>=0.4,<1",
         "matplotlib>=3.9,<4",
         "ml_collections>=1,<2",
         "numpy>=2,<3",
@@ -41,6 +46,9 @@ setup(
         "tqdm>=4.66,<5",
     ],
     extras_require={
+        "gpu": ["jax[cuda12]>=0.10,<0.12"],
+        "lint": ["ruff>=0.14,<0.18"],
+        "tensorboard": TENSORBOARD,
         "test": [
             "hypothesis>=6.100,<7",
             "ipykernel>=6.29,<8",
@@ -48,9 +56,11 @@ setup(
             "nbclient>=0.10,<0.12",
             "pytest>=8.2,<10",
             "pytest-xdist>=3.6,<4",
+            "setuptools>=77,<85",  # tests build the wheel with it, and download nothing
+            *TENSORBOARD,
+            *WANDB,
         ],
-        "lint": ["ruff>=0.14,<0.18"],
-        "gpu": ["jax[cuda12]>=0.10,<0.12"],
+        "wandb": WANDB,
     },
     classifiers=[
         "Development Status :: 4 - Beta",

@@ -1,24 +1,33 @@
 """The clusters on which predictors of the cutoff are compared, and the deep Markov model of each.
 
-    python -m experiments.cutoff.throughput --clusters=two_state,memory,large,identical,recorded
+    python -m experiments.cutoff.throughput --clusters=two_state,memory
+    python -m experiments.cutoff.throughput --clusters=recorded --trace=mine.parquet
     python -m experiments.cutoff.train --config=configs/cutoff.py:two_state --workdir=runs/two_state
 
-Of simulated clusters a model is trained on one run (`cluster.train_steps` iterations, in full synchrony, as a recorder
-would see it), and predictors are compared on others that were never seen. All that a cluster depends on stands here.
-Teng and Wood trained on one hour of their cluster, about 1,720 iterations of this one: see `cluster.train_steps`.
+For a simulated cluster the model is trained on one run of `cluster.train_steps` iterations in full synchrony, and the
+predictors are compared on other runs. For `recorded`, set `cluster.recorded.trace` to a file of recorded run-times: the
+model is trained on its first half, and the predictors are compared on the second. Teng and Wood trained on one hour of
+their cluster, about 1,720 iterations of this one.
 """
 
 from ml_collections import ConfigDict, config_dict
 
-from sgdlab import cluster, registry  # noqa: F401 (the laws of clusters register themselves)
+from sgdlab import cluster, registry  # noqa: F401 (registers the clusters)
 
 CLUSTERS = ("two_state", "memory", "large", "identical", "recorded")
 
 
 def get_config(name: str = "two_state") -> ConfigDict:
-    """Returns the configuration of one of `CLUSTERS`; every entry can be set by a flag."""
+    """Returns the configuration of a cluster; every entry can be set by a flag.
+
+    Args:
+      name: one of `CLUSTERS`.
+
+    Raises:
+      ValueError: if there is no such cluster.
+    """
     if name not in CLUSTERS:
-        raise ValueError(f"--config=configs/cutoff.py:{name} must name one of {', '.join(CLUSTERS)}")
+        raise ValueError(f"name={name!r} must be one of {', '.join(CLUSTERS)}, as in --config=configs/cutoff.py:memory")
     config = ConfigDict()
     config.name = name
     config.seed = 0  # of the model's initial parameters, its batches and draws
@@ -26,24 +35,24 @@ def get_config(name: str = "two_state") -> ConfigDict:
         {
             "kind": "regimes",  # or recorded
             "regimes": registry.CLUSTERS["regimes"].entries(slow_factor=1.8, slow_share=0.15, slow_steps=20.0),
-            "recorded": {"trace": ""},  # recorded: the file
+            "recorded": {"trace": ""},  # file of recorded run-times; kind=recorded needs it
         }
     )
     config.cluster.num_workers = 158
-    config.cluster.train_steps = 4000  # iterations that the model is trained on: 2.3 hours of the cluster
+    config.cluster.train_steps = 4000  # iterations that the model is trained on, 2.3 hours of the cluster
     config.cluster.train_seed = 1000
-    config.cluster.test_steps = 1000  # of each run that predictors are compared on; their seeds are 0, 1, ...
+    config.cluster.test_steps = 1000  # iterations of each run that predictors are compared on; seeds 0, 1, ...
 
-    config.widths = ConfigDict()  # of the networks: sgdlab/cutoff/model.py
+    config.widths = ConfigDict()  # of the networks: sgdlab/deep_markov/model.py
     config.widths.lag = 20
     config.widths.state = 16
     config.widths.gate = 32
     config.widths.emission = 32
     config.widths.scale = 32
     config.widths.recurrent = 64
-    config.widths.literal = False  # the guide as it is printed
+    config.widths.literal = False  # True: the guide exactly as printed in the paper
 
-    config.fitting = ConfigDict()  # of the model: sgdlab/cutoff/fitting.py
+    config.fitting = ConfigDict()  # of the model: sgdlab/deep_markov/fitting.py
     config.fitting.steps = 5000
     config.fitting.batch = 32
     config.fitting.learning_rate = 6e-3
@@ -53,7 +62,7 @@ def get_config(name: str = "two_state") -> ConfigDict:
     config.fitting.validation_share = 0.15
     config.fitting.every = 250
     config.fitting.patience = 8
-    config.samples = 64  # of the posterior, for one prediction
+    config.samples = 64  # draws from the posterior for one prediction
     {
         "two_state": _two_state,
         "memory": _memory,
@@ -69,7 +78,7 @@ def _two_state(config: ConfigDict) -> None:
 
 
 def _memory(config: ConfigDict) -> None:
-    """The same, with memory: a node warns for 5 iterations; one node is contended periodically; a worker drifts."""
+    """Longer dynamics: 5 iterations of warning before a node is slow, a periodic contention, a worker that drifts."""
     config.cluster.train_steps = 8000  # 4.7 hours
     regimes = config.cluster.regimes
     regimes.slow_share, regimes.slow_steps = 0.12, 15.0
@@ -82,7 +91,7 @@ def _memory(config: ConfigDict) -> None:
 
 
 def _large(config: ConfigDict) -> None:
-    """2175 workers on 32 nodes, of which some three are slow at any time, more than twice as slow as the others."""
+    """2175 workers on 32 nodes; about three nodes are slow at any time, by a factor of 2.2."""
     config.cluster.num_workers = 2175
     config.cluster.test_steps = 400
     regimes = config.cluster.regimes
@@ -94,7 +103,7 @@ def _large(config: ConfigDict) -> None:
 
 
 def _identical(config: ConfigDict) -> None:
-    """158 independent, identical normal workers, clipped at 0.05 s."""
+    """158 independent workers with the same normal distribution, clipped at 0.05 s."""
     regimes = config.cluster.regimes
     regimes.num_nodes, regimes.slow_share, regimes.node_share = 1, 0.0, 0.0
     regimes.minimum = 0.05
@@ -102,10 +111,9 @@ def _identical(config: ConfigDict) -> None:
 
 
 def _recorded(config: ConfigDict) -> None:
-    """A real job of 4 data-parallel workers: trained on the first half, compared on the second."""
+    """A recorded job of 4 data-parallel workers; the file is `cluster.recorded.trace`."""
     config.cluster.kind = "recorded"
-    config.cluster.recorded.trace = "../shared/traces/trace-AR.parquet"
     config.cluster.num_workers = 4
-    config.cluster.train_steps = config_dict.placeholder(int)  # the first half
+    config.cluster.train_steps = config_dict.placeholder(int)  # None: the first half of the recorded steps
     config.widths.state, config.widths.emission, config.widths.scale, config.widths.recurrent = 4, 8, 8, 16
     config.fitting.validation_share, config.fitting.steps = 0.0, 1000

@@ -1,1 +1,1 @@
-"""Teng and Wood 2018: the throughput of predictors, and the paper's figures, one command each."""
+"""Reproduces Teng and Wood 2018: the throughput of predictors and the paper's figures, one command for each."""

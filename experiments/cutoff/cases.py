@@ -1,4 +1,4 @@
-"""The clusters of configs/cutoff.py: the run that is trained on, and those that predictors are compared on."""
+"""The runs of the clusters of configs/cutoff.py: a training run, and the test runs on which predictors are compared."""
 
 import dataclasses
 from collections.abc import Callable
@@ -11,18 +11,19 @@ from sgdlab.errors import UsageError
 from sgdlab.registry import CLUSTERS
 
 INFORMED_SAMPLES = 128
-"""Draws from the true law for one prediction."""
+"""Number of draws from the true law for one prediction."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Test:
-    """A run that no model has seen.
+    """A run on which predictors are tested and no model was trained.
 
     Attributes:
       runtimes: float64[T, N], seconds.
-      history: iterations just before, where the run is the second part of a recording; else its first window is
-        synchronous.
-      draw: for one who knows the true law: iteration and generator -> float64[K, N]; None where nobody does.
+      history: float64[W, N], the iterations before the run, if it is the second part of a recording; None: the first
+        window of the run is synchronous.
+      draw: draws of an iteration's run-times from the true law: iteration and generator -> float64[K, N]; None if the
+        law is unknown.
     """
 
     runtimes: np.ndarray
@@ -32,11 +33,11 @@ class Test:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Case:
-    """A cluster.
+    """The runs of a cluster.
 
     Attributes:
-      train: float64[T, N], seconds: a complete run in full synchrony.
-      tests: runs to compare predictors on.
+      train: float64[T, N], seconds, a complete run in full synchrony.
+      tests: runs on which predictors are compared.
     """
 
     train: np.ndarray
@@ -44,14 +45,14 @@ class Case:
 
 
 def case(config: ConfigDict, seeds: int) -> Case:
-    """The runs of a configuration.
+    """The training run and the test runs of a configuration.
 
     Args:
-      config: of configs/cutoff.py.
-      seeds: how many test runs; a recording has one.
+      config: configuration of configs/cutoff.py.
+      seeds: number of test runs; a recording has one.
 
     Raises:
-      UsageError: where the cluster cannot be, or the recording cannot be read.
+      UsageError: if the cluster is impossible, or the recording cannot be read.
     """
     if config.cluster.kind == "recorded":
         return _recorded(config)
@@ -61,7 +62,7 @@ def case(config: ConfigDict, seeds: int) -> Case:
 
 
 def training_run(config: ConfigDict) -> np.ndarray:
-    """float64[T, N], seconds: what a model of this cluster is trained on."""
+    """float64[T, N], seconds: the run on which a model of this cluster is trained."""
     if config.cluster.kind == "recorded":
         return _recorded(config).train
     law = law_of(config.cluster)
@@ -69,13 +70,13 @@ def training_run(config: ConfigDict) -> np.ndarray:
 
 
 def law_of(machines: ConfigDict) -> cluster.RegimeCluster:
-    """The cluster with regimes that a configuration describes.
+    """The cluster with regimes of a configuration.
 
     Args:
-      machines: its `cluster`.
+      machines: entry `cluster` of the configuration.
 
     Raises:
-      UsageError: where it cannot be.
+      UsageError: if the cluster is impossible.
     """
     return CLUSTERS.make("regimes", machines.regimes, num_workers=machines.num_workers)
 
@@ -90,6 +91,8 @@ def _simulated(law: cluster.RegimeCluster, config: ConfigDict, seed: int) -> Tes
 
 
 def _recorded(config: ConfigDict) -> Case:
+    if not config.cluster.recorded.trace:
+        raise UsageError("--config.cluster.recorded.trace= must name a file of recorded run-times")
     try:
         runtimes = cluster.recorded(config.cluster.recorded.trace).complete().runtimes
     except (ValueError, OSError) as error:

@@ -1,4 +1,4 @@
-"""The predictors that are compared on a cluster, each tuned on its training run."""
+"""The predictors that are compared on a cluster, with their parameters tuned on its training run."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
@@ -23,7 +23,7 @@ from sgdlab.predictors import (
 WINDOWS = (1, 2, 3, 5, 8, 12, 20)
 DEVIATIONS = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0)
 _TUNING_STEPS = 1000
-"""The end of the training run; more of it changes no choice."""
+"""Iterations at the end of the training run that are used for tuning; using more changes no choice."""
 
 Setting = TypeVar("Setting")
 Contender = Callable[[Test], Predictor]
@@ -31,17 +31,20 @@ Contender = Callable[[Test], Predictor]
 ORACLE, INFORMED, DEEP_MARKOV, SYNCHRONOUS = "oracle", "true law, regime one late", "deep Markov", "full synchrony"
 NOT_DEPLOYABLE = (ORACLE, INFORMED)
 LEARN_NOTHING = (Oracle, Informed, Static)
-"""Predictors to which nothing is new that they see."""
+"""Predictors that do not learn from the run-times that they observe."""
 
 
 def contenders(train: np.ndarray, model: TrainedModel, *, lag: int, samples: int) -> dict[str, Contender]:
-    """Predictors by their titles; what they were tuned to is in the titles.
+    """The predictors by their titles, which contain the tuned parameters.
 
     Args:
-      train: float64[T, N], seconds, the training run.
-      model: trained on it.
-      lag: first window.
-      samples: K, of the models that draw.
+      train: float64[T, N], run-times of the training run in seconds.
+      model: deep Markov model that was trained on it.
+      lag: number of iterations of the first window.
+      samples: K, number of draws for one prediction, of the predictors that draw.
+
+    Returns:
+      Title -> function from a test run to the predictor.
     """
     cutoff = static_cutoff(train)
     running = best(lambda window: RunningMean(window=window), WINDOWS, train, lag)
@@ -63,18 +66,18 @@ def contenders(train: np.ndarray, model: TrainedModel, *, lag: int, samples: int
 
 
 def static_cutoff(train: np.ndarray) -> int:
-    """The number of workers that gives most gradients per second over a run, if it never changes."""
+    """The constant number of workers with the most gradients per second over a run."""
     seconds = np.sort(train, axis=1).sum(axis=0)
     return 1 + int(np.argmax(np.arange(1, train.shape[1] + 1) / seconds))
 
 
 def best(make: Callable[[Setting], Predictor], settings: Iterable[Setting], train: np.ndarray, lag: int) -> Setting:
-    """The setting of most gradients per second on the end of the training run, censored as in production."""
-    seen = train[-_TUNING_STEPS:]
-    window = min(lag, len(seen) // 2)
-    return max(settings, key=lambda s: run_online(seen, make(s), window=window).gradients_per_second())
+    """The setting with the most gradients per second on the end of the training run, censored as in production."""
+    tuning = train[-_TUNING_STEPS:]
+    window = min(lag, len(tuning) // 2)
+    return max(settings, key=lambda s: run_online(tuning, make(s), window=window).gradients_per_second())
 
 
 def deployable(names: Mapping[str, object]) -> list[str]:
-    """Those that one could have."""
+    """The names of predictors that could be used in production."""
     return [name for name in names if name not in NOT_DEPLOYABLE]

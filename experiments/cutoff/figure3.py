@@ -1,27 +1,28 @@
-"""Figure 3 of Teng and Wood 2018: predicted and observed order statistics of run-times, of a small and a large cluster.
+"""Reproduces Figure 3 of Teng and Wood 2018: predicted and observed order statistics of run-times, on two clusters.
 
     python -m experiments.cutoff.figure3 --workdir=runs/cutoff --clusters=two_state,large
 
-About half a minute on two cores, and more where throughput or another figure has not left the trained models in
-runs/cutoff/two_state and runs/cutoff/large yet (one minute and about six); a training that was killed continues.
+Writes figure3.md, .csv, .png and .svg to the work directory. Takes about half a minute on two cores, and one and about
+six minutes more if runs/cutoff/two_state and runs/cutoff/large do not have the trained models of throughput or another
+figure yet; a training that was killed continues.
 
-Every iteration of a run that was not trained on is predicted from the 20 before it. The panels show what the model
-expects of the j-th run-time to come, +- 2 standard deviations of its 64 draws, what came, and the cutoff that follows.
-Top: 158 workers on 4 nodes, in the run of figure2 (one node is slow until iteration 61). Bottom: 2175 workers on 32
-nodes, in the first test run of throughput, at iterations with as many slow nodes as possible, a middling number, right
-after it changed most, and as few as possible.
+Every iteration of a test run is predicted from the 20 iterations before it. The panels show the model's mean of the
+j-th shortest run-time, +- 2 standard deviations of its 64 draws, the observed run-time, and the resulting cutoff. Top:
+158 workers on 4 nodes, in the run of figure2 (one node is slow until iteration 61). Bottom: 2175 workers on 32 nodes,
+in the first test run of throughput, at the iterations with the most slow nodes, with a medium number, after the largest
+change, and with the fewest.
 
-The table is of whole test runs of throughput, 980 and 380 predictions: how many of the observed order statistics lie
-within +- 2 standard deviations, and how far off the means are, uncensored (as the paper's panels) and censored (as in
-production: run-times past the cutoff are not seen but filled in). Beside it one who knows the true law and the regimes
-of the iteration before, from 256 draws: what he misses is noise, and regimes that change.
+The table is computed on whole test runs of throughput, 980 and 380 predictions: the share of the observed order
+statistics within +- 2 standard deviations, and the errors of the means, uncensored (as in the paper's panels) and
+censored (as in production: run-times after the cutoff are not observed but imputed). It also has a predictor that knows
+the true law and the regimes of the previous iteration, with 256 draws; its errors are due to noise and to regimes that
+change.
 
-Expected: of 158 workers 95.5 % of the order statistics are within +- 2 standard deviations, and the means are off by
-5.5 %, censored or not; for one who knows the law it is 95.9 % and 5.7 %. Just after the change the panel's right-hand
-side is wrong, and once only. Of 2175 workers it is 70 % and 4.6 % (censored 78 % and 4.2 %), short of the 94 % and
-1.8 % of the law: the model is too sure of itself, and blurs the slow nodes' end of the curve, past the cutoff.
-
-Leaves figure3.md, .csv, .png and .svg.
+Results: of 158 workers 95.5 % of the order statistics are within +- 2 standard deviations, and the error of the means
+is 5.5 %, censored or not; with the true law these are 95.9 % and 5.7 %. In the panels the prediction is wrong for slow
+workers only in the first iteration after the change. Of 2175 workers they are 70 % and 4.6 % (censored 78 % and 4.2 %),
+and 94 % and 1.8 % with the true law: the predicted standard deviations are too small, and the prediction is inaccurate
+for slow nodes, whose run-times are after the cutoff.
 """
 
 import dataclasses
@@ -45,11 +46,11 @@ from sgdlab.predictors import CutoffRecord, Informed, Predictor, best_cutoff, ru
 from sgdlab.results.plots import STYLE
 
 CLUSTERS = ("two_state", "large")
-"""Those of configs/cutoff.py with regimes that the paper's figure shows."""
+"""Clusters of configs/cutoff.py that the figure can show; both have regimes."""
 WIDTH = 2.0
-"""Standard deviations."""
-SHOWN = {30: "one node slow", 61: "its last slow one", 62: "the first after", 150: "long after"}
-"""Iterations of the run of figure2, and what is to be seen there."""
+"""Half-width of the band in standard deviations."""
+SHOWN = {30: "one node slow", 61: "last slow one", 62: "first after the change", 150: "no node slow"}
+"""Iterations of the run of figure2 that are shown -> description."""
 
 UNCENSORED, CENSORED, INFORMED = "deep Markov", "deep Markov, censored", "true law, regimes one late"
 COLOURS = {"mean": "#2166ac", "observed": "#2b2b2b", "cutoff": "#c51b1b"}
@@ -57,13 +58,13 @@ COLOURS = {"mean": "#2166ac", "observed": "#2b2b2b", "cutoff": "#c51b1b"}
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Panel:
-    """One iteration.
+    """The prediction and the observation of one iteration.
 
     Attributes:
-      title: which, and what is to be seen.
-      mean: float64[N], seconds, expected order statistics.
-      std: float64[N], seconds.
-      observed: float64[N], seconds, those that came.
+      title: iteration and description.
+      mean: float64[N], predicted means of the order statistics in seconds.
+      std: float64[N], predicted standard deviations in seconds.
+      observed: float64[N], observed order statistics in seconds.
       cutoff: c, predicted.
     """
 
@@ -75,12 +76,12 @@ class Panel:
 
     @classmethod
     def of(cls, record: CutoffRecord, row: int, title: str) -> "Panel":
-        """Row `row` of a record."""
+        """The panel of iteration `row` of a record, counted from 0."""
         return cls(title, record.mean[row], record.std[row], record.observed[row], int(record.cutoff[row]))
 
 
 def main(argv: Sequence[str]) -> None:
-    """Trains the models where they are missing, and draws the figure."""
+    """Trains the missing models and draws the figure."""
     del argv
     names = list(dict.fromkeys(flags.FLAGS.clusters))
     if not names or not set(names) <= set(CLUSTERS):
@@ -91,11 +92,11 @@ def main(argv: Sequence[str]) -> None:
 
 
 def make(path: pathlib.Path, trained: Mapping[str, tuple[ConfigDict, TrainedModel]]) -> list[figure.Row]:
-    """Predicts and publishes; returns the table's rows.
+    """Predicts the order statistics and publishes the figure; returns the rows of its table.
 
     Args:
-      path: where to.
-      trained: configurations of configs/cutoff.py with regimes and the models of their clusters, by name, two_state's
+      path: directory for the results.
+      trained: name -> a configuration of configs/cutoff.py with regimes and the model of its cluster; two_state is
         shown in the run of figure2.
     """
     rows: list[figure.Row] = []
@@ -112,7 +113,7 @@ def make(path: pathlib.Path, trained: Mapping[str, tuple[ConfigDict, TrainedMode
         "figure3",
         rows,
         title=f"Figure 3: order statistics of the next iteration's run-times, share within +- {WIDTH:g} predicted "
-        "standard deviations and absolute error of the predicted means; uncut: those that the cutoff waits for",
+        "standard deviations and absolute error of the predicted means; uncut: those up to the cutoff",
         reading=reading(rows),
         figure=draw(panels),
     )
@@ -120,7 +121,7 @@ def make(path: pathlib.Path, trained: Mapping[str, tuple[ConfigDict, TrainedMode
 
 
 def predicted(config: ConfigDict, deep: DeepMarkov) -> dict[str, CutoffRecord]:
-    """One-step predictions of a whole test run, by the model uncensored and censored, and by one who knows the law."""
+    """One-step predictions of a test run, by the model uncensored and censored, and with the true law."""
     (test,) = cases.case(config, 1).tests
 
     def run(predictor: Predictor, *, censored: bool) -> CutoffRecord:
@@ -134,13 +135,13 @@ def predicted(config: ConfigDict, deep: DeepMarkov) -> dict[str, CutoffRecord]:
 
 
 def row(workers: int, which: str, record: CutoffRecord) -> figure.Row:
-    """What one predictor misses, of all order statistics and of those up to its cutoff."""
-    seen = slice(record.warm_up, None)
-    mean, std, observed = record.mean[seen], record.std[seen], record.observed[seen]
+    """A row of the table: errors of a predictor for all order statistics and for those up to its cutoff."""
+    after = slice(record.warm_up, None)
+    mean, std, observed = record.mean[after], record.std[after], record.observed[after]
     error = np.abs(observed - mean)
     within, relative = error <= WIDTH * std, error / observed
-    uncut = np.arange(1, mean.shape[1] + 1) <= record.cutoff[seen, None]
-    closes = np.arange(mean.shape[0]), record.cutoff[seen] - 1
+    uncut = np.arange(1, mean.shape[1] + 1) <= record.cutoff[after, None]
+    at_cutoff = np.arange(mean.shape[0]), record.cutoff[after] - 1
     return {
         "workers": workers,
         "predictor": which,
@@ -149,19 +150,19 @@ def row(workers: int, which: str, record: CutoffRecord) -> figure.Row:
         "error, %": 100 * float(relative.mean()),
         "uncut: within, %": 100 * float(within[uncut].mean()),
         "uncut: error, s": float(error[uncut].mean()),
-        "at the cutoff: error, %": 100 * float(relative[closes].mean()),
+        "at the cutoff: error, %": 100 * float(relative[at_cutoff].mean()),
     }
 
 
 def of_figure2(config: ConfigDict, deep: DeepMarkov) -> list[Panel]:
-    """Panels of the run that figure2 shows."""
+    """The panels of the run that figure2 shows."""
     run = figure2.shown_run(config, max(SHOWN), seed=0)
     record = run_online(run.runtimes, deep, history=run.history, censored=False, seed=0)
     return [Panel.of(record, number - 1, f"iteration {number}: {words}") for number, words in SHOWN.items()]
 
 
 def of_the_law(config: ConfigDict, record: CutoffRecord) -> list[Panel]:
-    """Panels of the first test run of a cluster, chosen by its number of slow nodes."""
+    """The panels of the first test run of a cluster, chosen by the number of slow nodes."""
     law = cases.law_of(config.cluster)
     slow = (law.run(config.cluster.test_steps, seed=0).states == law.warning_steps + 1).sum(axis=1)
     return [
@@ -171,11 +172,14 @@ def of_the_law(config: ConfigDict, record: CutoffRecord) -> list[Panel]:
 
 
 def chosen(slow: np.ndarray, first: int) -> dict[int, str]:
-    """Iterations, counted from 0, to show, and what more is to be said of each.
+    """Chooses the iterations to show: most slow nodes, a medium number, after the largest change, and fewest.
 
     Args:
-      slow: int[T], how many nodes are slow.
-      first: the first iteration that was predicted.
+      slow: int[T], number of slow nodes in each iteration.
+      first: first iteration that was predicted.
+
+    Returns:
+      Iteration, counted from 0 -> suffix of its title: the change of the number of slow nodes, if it is the largest.
 
     Example:
       >>> chosen(np.array([1, 1, 2, 2, 7, 1, 0]), first=1)
@@ -197,45 +201,45 @@ def chosen(slow: np.ndarray, first: int) -> dict[int, str]:
 
 
 def reading(rows: Sequence[figure.Row]) -> list[str]:
-    """What the table says beside the paper's words."""
-    found = {(line["workers"], line["predictor"]): line for line in rows}
-    ours = []
-    for workers in dict.fromkeys(line["workers"] for line in rows):
-        seen, unseen, law = (found[workers, which] for which in (UNCENSORED, CENSORED, INFORMED))
-        ours.append(
-            f"{workers} workers: {seen['within, %']:.1f} % of the observed order statistics are within +- {WIDTH:g} "
-            f"standard deviations, censored {unseen['within, %']:.1f} %, for one who knows the law "
-            f"{law['within, %']:.1f} %; the means are off by {seen['error, %']:.1f} %, {unseen['error, %']:.1f} % and "
+    """Sentences for the table: the paper's statements and the results."""
+    by_predictor = {(each["workers"], each["predictor"]): each for each in rows}
+    results = []
+    for workers in dict.fromkeys(each["workers"] for each in rows):
+        full, censored, law = (by_predictor[workers, which] for which in (UNCENSORED, CENSORED, INFORMED))
+        results.append(
+            f"{workers} workers: {full['within, %']:.1f} % of the observed order statistics are within +- {WIDTH:g} "
+            f"standard deviations, {censored['within, %']:.1f} % censored, and {law['within, %']:.1f} % with the true "
+            f"law; the errors of the means are {full['error, %']:.1f} %, {censored['error, %']:.1f} % and "
             f"{law['error, %']:.1f} %."
         )
     return [
         "The paper: both models display high performance on validation sets; with exceptionally slow workers the "
-        "cutoff proceeds without any of them; filling in run-times that were not seen leads to still accurate "
-        "predictions. "
-        "Here:",
-        *ours,
-        "Order statistics of an iteration move together, with the noise that a node's workers share: an iteration is "
-        "inside the band nearly everywhere, or outside it over long stretches. One who knows the law is not told this "
-        "noise, which lasts for some iterations: a model that follows it can be nearer than he is.",
+        "cutoff proceeds without any of them; imputing run-times that were not observed still leads to accurate "
+        "predictions. The results here:",
+        *results,
+        "The order statistics of an iteration are correlated through the noise that the workers of a node share: an "
+        "iteration is either within the band almost everywhere or outside it for many j. The predictor with the true "
+        "law does not know this noise, which lasts for several iterations, so a model that follows the noise can be "
+        "more accurate.",
     ]
 
 
 def draw(panels: Sequence[Sequence[Panel]]) -> Figure:
-    """A row for each cluster."""
+    """Draws the panels, with a row for each cluster."""
     with mpl.rc_context(STYLE):
         columns = max(map(len, panels))
         drawn = mpl.figure.Figure(figsize=(3.5 * columns, 3.2 * len(panels) + 0.5))
         axes = drawn.subplots(len(panels), columns, squeeze=False)
-        for line, here in zip(axes, panels, strict=True):
-            highest = max((panel.mean + WIDTH * panel.std).max() for panel in here)
-            for each, panel in zip(line, here, strict=False):
+        for axes_of_row, of_cluster in zip(axes, panels, strict=True):
+            highest = max((panel.mean + WIDTH * panel.std).max() for panel in of_cluster)
+            for each, panel in zip(axes_of_row, of_cluster, strict=False):
                 _draw_panel(each, panel)
                 each.set_ylim(0, 1.05 * highest)
-            for each in line[len(here) :]:
+            for each in axes_of_row[len(of_cluster) :]:
                 each.set_axis_off()
-            line[0].set_ylabel(f"{here[0].mean.size} workers\nrun-time, s")
+            axes_of_row[0].set_ylabel(f"{of_cluster[0].mean.size} workers\nrun-time, s")
         for each in axes[-1]:
-            each.set_xlabel("j-th to come")
+            each.set_xlabel("j, workers in order of run-time")
         handles, labels = axes[0, 0].get_legend_handles_labels()
         drawn.legend(handles, labels, loc="outside lower center", ncols=len(labels))
     return drawn

@@ -1,39 +1,40 @@
-"""Figure 4 of Teng and Wood 2018: validation loss against time of Cutoff SGD, synchronous and asynchronous SGD.
+"""Reproduces Figure 4 of Teng and Wood 2018: validation loss against time of Cutoff, synchronous and asynchronous SGD.
 
     python -m experiments.cutoff.figure4 --workdir=runs/cutoff
 
-About two minutes on two cores, and a minute more where throughput or another figure has not left the trained model in
-runs/cutoff/two_state yet. Finished runs are kept, a command that was killed continues where it stopped.
+Writes figure4.md, .csv, .png and .svg, and the runs in figure4/. Takes about two minutes on two cores, and a minute
+more if runs/cutoff/two_state does not have the trained model of throughput or another figure yet; a command that was
+killed continues where it stopped.
 
 Four methods train a small conv net on the digits, on 158 workers whose run-times have the regimes of
-configs/cutoff.py:two_state (`sgdlab.cluster.regimes`; of each seed the same for all methods, none seen in training):
+configs/cutoff.py:two_state (`sgdlab.cluster.regimes`; for each seed the same for all methods, and none of the model's
+training run):
 
-* cutoff: every update waits for as many workers as the deep Markov model predicts, the first 20 for all;
+* cutoff: every update waits for as many workers as the deep Markov model predicts, the first 20 updates for all;
 * sync: every update waits for all;
-* order: the cutoff by Elfving's formula on the moments of the last 20 iterations, as if workers were independent;
-* wild: nobody waits, every gradient is an update of its own.
+* order: the cutoff by Elfving's formula with the moments of the last 20 iterations, as if workers were independent;
+* wild: no worker waits, and every gradient is an update.
 
-As in the paper: plain SGD with a constant rate, without momentum and weight decay, batches drawn with replacement and
-split over the workers, and one rate alpha for all: an update of c gradients is theta - alpha (1/c) sum f, and wild has
-alpha / 158. The paper's update has 10112 examples, 64 a worker, 17 % of MNIST; ours has 316, 2 a worker, 22 % of the
-1437 digits. alpha is the best of --rates by the final loss of full synchrony with the first 3 seeds; as single looks at
-the validation loss jump, the final loss is the mean of the last tenth of them.
+As in the paper: plain SGD with a constant rate, no momentum and no weight decay, batches drawn with replacement and
+split over the workers, and one rate alpha for all methods: an update of c gradients is theta - alpha (1/c) sum f, and
+wild has the rate alpha / 158. The paper's update has 10112 examples, 64 per worker, 17 % of MNIST; here it has 316, 2
+per worker, 22 % of the 1437 digits. alpha is the value of --rates with the lowest final loss of full synchrony with the
+first 3 seeds. Because single evaluations of the validation loss fluctuate, the final loss is the mean of the last tenth
+of them.
 
-A configuration's `optimizer.learning_rate` is that of one gradient, and methods that average multiply it by the mean
-number of gradients of an update (configs/digits.py), so that it is set to alpha / 158 for sync and wild and to alpha
-over the mean c for cutoff and order. The table shows what rate the updates then had.
+The configurations set `rate.of = "update"`, so `optimizer.learning_rate` is the rate of an update: alpha, and
+alpha / 158 for wild. The table shows the rates of the updates.
 
-All runs use equally many gradients, 158 times --updates: equal work, so that methods end at different times, as in the
-paper's figure ("finishes faster than all other synchronous-family methods too"). Those that use fewer gradients an
-update make more updates of them. The validation loss is that of the 360 test images; there is no other held-out set,
-and the rate is chosen on it too.
+All runs use the same number of gradients, 158 times --updates, so methods end at different times, as in the paper's
+figure ("finishes faster than all other synchronous-family methods too"). Methods that use fewer gradients per update
+make more updates. The validation loss is that of the 360 test images; there is no other held-out set, and the rate is
+chosen on it too.
 
-Expected: cutoff uses 97 gradients per second, order 93, sync 77 and wild 151. To a loss of 0.15 cutoff takes 137 s, 54
-less than sync and 40 more than wild; order takes 4 more, which is within its confidence interval of 6. Unlike in the
-paper all four end at the same loss, 0.114, within confidence intervals of 0.002 and, of wild, 0.005: after 66 epochs it
-hardly falls any more, and that wild's gradients are 157 updates late does it no harm, each update being so small.
-
-Leaves figure4.md, .csv, .png and .svg, and the runs in figure4/.
+Results: cutoff uses 97 gradients per second, order 93, sync 77 and wild 151. Cutoff reaches a loss of 0.15 after 137 s,
+54 s before sync and 40 s after wild; order takes 4 s more than cutoff, which is within its confidence interval of 6 s.
+Unlike in the paper all four methods end at the same loss, 0.114, within confidence intervals of 0.002, and 0.005 for
+wild: after 66 epochs the loss hardly falls any more, and the staleness of wild, 157 updates, does no harm because each
+of its updates is so small.
 """
 
 import dataclasses
@@ -66,25 +67,28 @@ from sgdlab.results.plots import STYLE
 from sgdlab.results.summary import spread
 
 BATCH_SIZE = 2
-"""Examples of one gradient."""
+"""Number of examples of one gradient."""
 CHANNELS = (8, 16)
+"""Channels of the conv net."""
 TUNING_SEEDS = 3
+"""Number of seeds with which alpha is chosen."""
 LOOKS = 120
+"""Number of evaluations of a run."""
 LAST = 0.1
-"""Share of the looks, the last ones, whose mean is the final loss: single ones jump."""
+"""Share of the evaluations, at the end of a run, whose mean is the final loss; single ones fluctuate."""
 TARGETS = (0.3, 0.2, 0.15, 0.13)
-"""Validation losses to which times are given."""
+"""Validation losses; the table has the time to reach each of them."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Way:
-    """One line of the figure.
+    """One of the methods that the figure compares.
 
     Attributes:
-      title: the paper's name for it.
-      method: one of `sgdlab.methods`.
-      predictor: of the cutoff.
-      colour: of its line.
+      title: the paper's name for the method.
+      method: its name in `sgdlab.jobs.methods`.
+      predictor: predictor of the cutoff; empty if there is none.
+      colour: colour of its curve.
     """
 
     title: str
@@ -107,13 +111,13 @@ Runs = Mapping[Way, Sequence[Records]]
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """What all runs share.
+    """The settings that all runs share.
 
     Attributes:
-      machines: `cluster` of a configuration of configs/cutoff.py.
-      model: a directory with the deep Markov model of that cluster.
-      lag: its window.
-      updates: of full synchrony.
+      machines: entry `cluster` of a configuration of configs/cutoff.py.
+      model: directory with the deep Markov model of this cluster.
+      lag: number of iterations of the model's window.
+      updates: number of updates of full synchrony.
     """
 
     machines: ConfigDict
@@ -123,11 +127,11 @@ class Experiment:
 
     @property
     def num_gradients(self) -> int:
-        """That every run uses."""
+        """Number of gradients that every run uses."""
         return self.updates * self.machines.num_workers
 
     def settings(self) -> dict[str, Any]:
-        """What its directory of runs is of: all that they depend on but their method, rate and seed."""
+        """The configuration of the directory of runs: everything but their method, learning rate and seed."""
         config = identity(configuration(Job(self, CUTOFF, 1.0, 0)))
         for name in ("method", "seed", "protocol", "predictor"):
             del config[name]
@@ -140,10 +144,10 @@ class Job:
     """One run.
 
     Attributes:
-      experiment: what it shares with the others.
-      way: the method.
-      rate: alpha, of an update of full synchrony.
-      seed: of everything random.
+      experiment: settings that all runs share.
+      way: method.
+      rate: alpha, the learning rate of an update of full synchrony.
+      seed: seed of everything random.
     """
 
     experiment: Experiment
@@ -153,12 +157,12 @@ class Job:
 
     @property
     def name(self) -> str:
-        """Of its file."""
+        """The name of the run's file."""
         return f"{self.way.title}-rate{self.rate:g}-seed{self.seed}"
 
 
 def main(argv: Sequence[str]) -> None:
-    """Trains what is missing, and draws the figure."""
+    """Trains the missing model and runs, and draws the figure."""
     del argv
     given = flags.FLAGS
     rates = options.rates("rates", given.rates)
@@ -176,21 +180,24 @@ def main(argv: Sequence[str]) -> None:
 def make(
     path: pathlib.Path, experiment: Experiment, *, rates: Sequence[float], seeds: int, processes: int | None = None
 ) -> list[figure.Row]:
-    """Trains what is missing and publishes; returns the table's rows.
+    """Trains the missing runs and publishes the figure; returns the rows of its table.
 
     Args:
-      path: where to.
-      experiment: what all runs share.
-      rates: alpha, to choose from.
-      seeds: how many of each run.
-      processes: how many runs at once; by default one for each core.
+      path: directory for the results.
+      experiment: settings that all runs share.
+      rates: values of alpha, of which the best is used.
+      seeds: number of seeds of each method.
+      processes: number of processes; None: one for each core.
+
+    Raises:
+      UsageError: if the directory holds runs of other settings.
     """
     try:
         directory = RunDirectory(path / "figure4", experiment.settings(), made=provenance.made_with())
     except OtherConfiguration as error:
         raise UsageError(f"{str(error).split(';')[0]}; name another --workdir") from error
     tuning = {rate: [Job(experiment, SYNC, rate, seed) for seed in range(min(seeds, TUNING_SEEDS))] for rate in rates}
-    losses = {rate: mean_final_loss(found) for rate, found in all_runs(tuning, directory, processes).items()}
+    losses = {rate: mean_final_loss(of_rate) for rate, of_rate in all_runs(tuning, directory, processes).items()}
     rate = min(losses, key=losses.get)
     lines = {way: [Job(experiment, way, rate, seed) for seed in range(seeds)] for way in WAYS}
     runs = all_runs(lines, directory, processes)
@@ -212,19 +219,19 @@ def make(
 def all_runs(
     lines: Mapping[Line, Sequence[Job]], directory: RunDirectory, processes: int | None
 ) -> dict[Line, list[Records]]:
-    """Trains the jobs that have no records yet, and returns those of all, line by line."""
+    """Trains the jobs that have no records yet, and returns the records of all jobs by line."""
     jobs = {job.name: job for line in lines.values() for job in line}
-    found = kept.run_missing(jobs, trained, directory, processes=processes, what="trainings on digits")
-    return {name: [found[job.name] for job in line] for name, line in lines.items()}
+    records = kept.run_missing(jobs, trained, directory, processes=processes, what="trainings on digits")
+    return {name: [records[job.name] for job in line] for name, line in lines.items()}
 
 
 def configuration(job: Job) -> ConfigDict:
-    """The configuration of a run: every update has the rate alpha, or alpha / N where it is of one gradient."""
+    """The configuration of a run: an update has the learning rate alpha, or alpha / N if it is of one gradient."""
     config, experiment = digits.get_config(), job.experiment
     config.method, config.seed = job.way.method, job.seed
     config.batch_size, config.replacement = BATCH_SIZE, True
     per_epoch = plan.batches_per_epoch(config, plan.dataset_of(config))
-    config.epochs = (experiment.num_gradients - 0.5) / per_epoch  # rounded up to as many gradients
+    config.epochs = (experiment.num_gradients - 0.5) / per_epoch  # rounded up to num_gradients
     config.evaluations = LOOKS
     config.network.conv.channels = CHANNELS
     config.cluster.kind, config.cluster.num_workers = "regimes", experiment.machines.num_workers
@@ -241,7 +248,7 @@ def configuration(job: Job) -> ConfigDict:
 
 
 def trained(job: Job) -> Records:
-    """The records of a run, its summary with the rate of the first and the last update."""
+    """Trains a run and returns its records; the summary also has the rates of the first and the last update."""
     made = plan.make_plan(configuration(job))
     *records, summary = train.train(made).records
     rates = {"first_rate": float(made.rates[0]), "last_rate": float(made.rates[-1])}
@@ -249,39 +256,39 @@ def trained(job: Job) -> Records:
 
 
 def final_loss(records: Records) -> float | None:
-    """The mean validation loss of a run's last looks; None where it was lost."""
-    looks = [look["test_loss"] for look in records[1:-1]]
-    last = looks[-max(1, round(LAST * len(looks))) :]
+    """The mean validation loss of a run's last evaluations; None if the run diverged."""
+    losses = [record["test_loss"] for record in records[1:-1]]
+    last = losses[-max(1, round(LAST * len(losses))) :]
     return None if records[-1]["diverged"] or None in last else statistics.fmean(last)
 
 
 def mean_final_loss(runs: Sequence[Records]) -> float:
-    """Over seeds; infinite where a run was lost."""
-    found = spread(final_loss(records) for records in runs)
-    return math.inf if found is None else found.mean
+    """Mean over seeds of the final loss; infinite if a run diverged."""
+    over_seeds = spread(final_loss(records) for records in runs)
+    return math.inf if over_seeds is None else over_seeds.mean
 
 
 def seconds_to(records: Records, loss: float) -> float | None:
-    """When the validation loss was first as low: between two looks on the line between them; None where it never was.
+    """Seconds until the validation loss was first as low, interpolated between evaluations; None if it never was.
 
     Example:
-      >>> looks = [{"seconds": 0.0, "test_loss": 2.0}, {"seconds": 4.0, "test_loss": 1.0}]
-      >>> seconds_to([{}, *looks, {}], 1.5), seconds_to([{}, *looks, {}], 0.5)
+      >>> evaluations = [{"seconds": 0.0, "test_loss": 2.0}, {"seconds": 4.0, "test_loss": 1.0}]
+      >>> seconds_to([{}, *evaluations, {}], 1.5), seconds_to([{}, *evaluations, {}], 0.5)
       (2.0, None)
     """
     before = None
-    for look in records[1:-1]:
-        if look["test_loss"] is not None and look["test_loss"] <= loss:
+    for after in records[1:-1]:
+        if after["test_loss"] is not None and after["test_loss"] <= loss:
             if before is None:
-                return look["seconds"]
-            part = (before["test_loss"] - loss) / (before["test_loss"] - look["test_loss"])
-            return before["seconds"] + part * (look["seconds"] - before["seconds"])
-        before = look
+                return after["seconds"]
+            part = (before["test_loss"] - loss) / (before["test_loss"] - after["test_loss"])
+            return before["seconds"] + part * (after["seconds"] - before["seconds"])
+        before = after
     return None
 
 
 def row(way: Way, runs: Sequence[Records]) -> figure.Row:
-    """A line of the table: means over seeds and one standard deviation."""
+    """A row of the table: means and standard deviations over seeds."""
     ends = [records[-1] for records in runs]
     rates = {f"{end[name]:.3g}" for end in ends for name in ("first_rate", "last_rate")}
     return {
@@ -298,84 +305,86 @@ def row(way: Way, runs: Sequence[Records]) -> figure.Row:
 
 
 def _words(values: Sequence[float | None], form: str) -> str:
-    found = spread(values)
-    if found is None:
+    over_seeds = spread(values)
+    if over_seeds is None:
         return ""
-    return f"{found.mean:{form}}" + (f" +- {found.std:{form}}" if len(values) > 1 else "")
+    return f"{over_seeds.mean:{form}}" + (f" +- {over_seeds.std:{form}}" if len(values) > 1 else "")
 
 
 def tuned(losses: Mapping[float, float]) -> str:
-    """How the rate was chosen."""
+    """Sentence for the table: how alpha was chosen."""
     best = min(losses, key=losses.get)
-    told = ", ".join(f"{loss:.4f} with {rate:g}" if loss < math.inf else f"lost with {rate:g}"
+    by_rate = ", ".join(f"{loss:.4f} with {rate:g}" if loss < math.inf else f"diverged with {rate:g}"
                      for rate, loss in losses.items())  # fmt: skip
     at_an_end = len(losses) > 1 and best in (min(losses), max(losses))
-    edge = ", at an end of the list: one further out may be better" if at_an_end else ""
-    return f"Final validation loss of full synchrony by alpha: {told}; {best:g} is used{edge}."
+    edge = ", the smallest or largest of the list: a value beyond it may be better" if at_an_end else ""
+    return f"Final validation loss of full synchrony by alpha: {by_rate}; {best:g} is used{edge}."
 
 
 def reading(runs: Runs) -> list[str]:
-    """The paper's claims beside what is found."""
+    """Sentences for the table: the paper's statements and the results."""
     return [
-        f"Differences to cutoff are taken seed by seed, over {len(runs[CUTOFF])} seeds, with 95 % confidence "
-        "intervals. All but wild begin with the same window of synchronous updates.",
+        f"Differences to cutoff are means of the differences of each of {len(runs[CUTOFF])} seeds, with 95 % "
+        "confidence intervals. All methods but wild begin with the same window of synchronous updates.",
         "The paper: of the synchronous family, cutoff converges fastest and to the lowest loss, and finishes first. "
-        "Here:",
+        "The results here:",
         against(runs, SYNC),
         against(runs, ORDER),
-        "The paper: Hogwild is ahead of cutoff in wall-clock time, but converges to a higher loss. Here:",
+        "The paper: Hogwild is ahead of cutoff in wall-clock time, but converges to a higher loss. The result here:",
         against(runs, WILD),
     ]
 
 
 def against(runs: Runs, way: Way) -> str:
-    """A method behind or ahead of cutoff, in words."""
+    """Sentences for the table: the differences between a method and cutoff."""
     times = [
         f"{_difference(runs, way, lambda records, loss=loss: seconds_to(records, loss), '.0f', ' s')} to {loss:g}"
         for loss in TARGETS
     ]
     finish = _difference(runs, way, lambda records: records[-1]["seconds"], ".0f", " s")
     final = _difference(runs, way, final_loss, ".4f", "")
-    told = f"{way.title} minus cutoff: {', '.join(times)}; {finish} to the finish; final loss {final}."
-    return f"{told} {verdict(runs, way)}"
+    differences = f"{way.title} minus cutoff: {', '.join(times)}; {finish} to the finish; final loss {final}."
+    return f"{differences} {verdict(runs, way)}"
 
 
 def verdict(runs: Runs, way: Way) -> str:
-    """Which of the two is ahead, where the confidence interval says so."""
+    """Sentence for the table: which of the two is ahead, as far as the confidence intervals exclude 0."""
     later = [_sign(behind(runs, way, lambda records, loss=loss: seconds_to(records, loss))) for loss in TARGETS]
-    words = {1: "higher than", -1: "lower than", 0: "not told apart from"}
+    words = {1: "higher than", -1: "lower than", 0: "not significantly different from"}
     return (
-        f"Cutoff is sooner to {later.count(1)} of {len(TARGETS)} losses, {way.title} to {later.count(-1)}; the final "
+        f"Cutoff is faster to {later.count(1)} of {len(TARGETS)} losses, {way.title} to {later.count(-1)}; the final "
         f"loss of {way.title} is {words[_sign(behind(runs, way, final_loss))]} cutoff's."
     )
 
 
 def behind(runs: Runs, way: Way, of: Callable[[Records], float | None]) -> Interval | None:
-    """By how much a method has more of something than cutoff, seed by seed; None where a seed has none."""
-    pairs = [(of(theirs), of(ours)) for theirs, ours in zip(runs[way], runs[CUTOFF], strict=True)]
-    return None if any(None in pair for pair in pairs) else interval([theirs - ours for theirs, ours in pairs])
+    """The interval of the differences between a method and cutoff over seeds; None if a seed has no value."""
+    pairs = [(of(records), of(cutoff)) for records, cutoff in zip(runs[way], runs[CUTOFF], strict=True)]
+    return None if any(None in pair for pair in pairs) else interval([value - cutoff for value, cutoff in pairs])
 
 
 def _sign(difference: Interval | None) -> int:
-    """1 or -1 where zero is outside the interval."""
+    """The sign of the mean if 0 is outside the interval, else 0."""
     if difference is None or not abs(difference.mean) > difference.half:
         return 0
     return 1 if difference.mean > 0 else -1
 
 
 def _difference(runs: Runs, way: Way, of: Callable[[Records], float | None], form: str, unit: str) -> str:
-    found = behind(runs, way, of)
-    return "not in all seeds" if found is None else f"{found.mean:+{form}} +- {found.half:{form}}{unit}"
+    difference = behind(runs, way, of)
+    if difference is None:
+        return "not in all seeds"
+    return f"{difference.mean:+{form}} +- {difference.half:{form}}{unit}"
 
 
 def draw(runs: Runs) -> Figure:
-    """Validation loss against virtual time, and against gradients."""
+    """Draws the validation loss against virtual time, and against gradients."""
     with mpl.rc_context(STYLE):
         drawn = mpl.figure.Figure(figsize=(10.8, 4.4))
         time, work = drawn.subplots(1, 2, sharey=True)
         for axes, across, words in ((time, "seconds", "virtual time, s"), (work, "gradients", "gradients used")):
-            for way, found in runs.items():
-                _draw_line(axes, way, found, across)
+            for way, of_seeds in runs.items():
+                _draw_line(axes, way, of_seeds, across)
             axes.set_xlabel(words)
             axes.set_xlim(left=0)
             axes.set_yscale("log")
@@ -384,12 +393,12 @@ def draw(runs: Runs) -> Figure:
         time.minorticks_off()
         time.set_ylabel("validation loss")
         time.legend(loc="upper right")
-        drawn.suptitle("Figure 4: medians over seeds, bands between quartiles; lines end where the first seed is done")
+        drawn.suptitle("Figure 4: medians over seeds, bands between quartiles; curves end with the first run that ends")
     return drawn
 
 
 def _draw_line(axes: Axes, way: Way, runs: Sequence[Records], across: str) -> None:
-    """Seeds put together at equal times, up to the first one's end."""
+    """Draws the median over seeds at equal times, until the first run ends."""
     end = min(records[-1][across] for records in runs)
     grid = np.linspace(0, end, 200)
     curves = np.array([curve(records, across, grid) for records in runs])
@@ -400,15 +409,17 @@ def _draw_line(axes: Axes, way: Way, runs: Sequence[Records], across: str) -> No
 
 
 def curve(records: Records, across: str, grid: np.ndarray) -> np.ndarray:
-    """A run's validation loss at given times, on the line between two looks; NaN where it is lost."""
-    looks = records[1:-1]
-    loss = [math.nan if look["test_loss"] is None else look["test_loss"] for look in looks]
-    return np.interp(grid, [look[across] for look in looks], loss)
+    """A run's validation loss at given values of `across`, interpolated between evaluations; NaN if it diverged."""
+    evaluations = records[1:-1]
+    loss = [math.nan if record["test_loss"] is None else record["test_loss"] for record in evaluations]
+    return np.interp(grid, [record[across] for record in evaluations], loss)
 
 
 if __name__ == "__main__":
-    flags.DEFINE_integer("updates", 300, "Of full synchrony; all methods use as many gradients.")
-    flags.DEFINE_integer("seeds", 10, "How many seeds: 0, 1, ...")
+    flags.DEFINE_integer(
+        "updates", 300, "Number of updates of full synchrony; all methods use the same number of gradients."
+    )
+    flags.DEFINE_integer("seeds", 10, "Number of seeds: 0, 1, ...")
     flags.DEFINE_list(
         "rates", ["0.16", "0.32", "0.64", "1.28"], "Values of alpha; the best for full synchrony is used."
     )

@@ -1,4 +1,4 @@
-"""The deep Markov model of a configuration: trained once, kept, and found again."""
+"""Trains the deep Markov model of a configuration once, stores it, and loads it afterwards."""
 
 import hashlib
 import pathlib
@@ -16,29 +16,29 @@ from sgdlab.results.directory import OtherConfiguration, RunDirectory
 
 
 def trained(config: ConfigDict, path: pathlib.Path) -> TrainedModel:
-    """The trained model; a training that was killed continues where it last looked.
+    """Trains the model of a configuration, or loads it; a training that was killed continues at its last checkpoint.
 
     Args:
-      config: of configs/cutoff.py.
-      path: a directory of the configuration's own: the model goes to `model`, checkpoints to `checkpoints`.
+      config: configuration of configs/cutoff.py.
+      path: directory of this configuration alone: the model is written to `model`, checkpoints to `checkpoints`.
 
     Raises:
-      UsageError: where the model cannot be trained as it is configured.
+      UsageError: if the model cannot be trained as it is configured.
     """
     if TrainedModel.exists(path / "model"):
         return TrainedModel.load(path / "model")
-    begun = time.perf_counter()
+    runtimes, begun = training_run(config), time.perf_counter()
 
-    def report(look: dict[str, float]) -> None:
+    def report(evaluation: dict[str, float]) -> None:
         print(
-            f"  step {look['step']:>6.0f} of {config.fitting.steps}, {time.perf_counter() - begun:>4.0f} s: ELBO "
-            f"{look['elbo']:.4f}, validation {look['validation_elbo']:.4f} nats per value",
+            f"  step {evaluation['step']:>6.0f} of {config.fitting.steps}, {time.perf_counter() - begun:>4.0f} s: ELBO "
+            f"{evaluation['elbo']:.4f}, validation {evaluation['validation_elbo']:.4f} nats per value",
             flush=True,
         )
 
     try:
         model = fit(
-            training_run(config),
+            runtimes,
             Architecture(**config.widths),
             Fitting(**config.fitting),
             seed=config.seed,
@@ -52,19 +52,23 @@ def trained(config: ConfigDict, path: pathlib.Path) -> TrainedModel:
 
 
 def digest(path: str | pathlib.Path) -> str:
-    """What tells a trained model from another: a hash of its parameters."""
+    """A hash of a trained model's parameters, which identifies it."""
     model = TrainedModel.load(path)
-    found = hashlib.sha256(repr((model.widths, model.num_workers, model.divisor)).encode())
+    sha = hashlib.sha256(repr((model.widths, model.num_workers, model.divisor)).encode())
     for leaf in jax.tree.leaves(model.parameters):
-        found.update(np.ascontiguousarray(leaf).tobytes())
-    return found.hexdigest()[:16]
+        sha.update(np.ascontiguousarray(leaf).tobytes())
+    return sha.hexdigest()[:16]
 
 
 def kept(config: ConfigDict, path: pathlib.Path) -> TrainedModel:
-    """The model of a configuration in a directory that throughput and the figures share, trained where it is missing.
+    """Loads the model of a configuration from a directory that throughput and the figures share, or trains it.
+
+    Args:
+      config: configuration of configs/cutoff.py.
+      path: directory of the model.
 
     Raises:
-      UsageError: where the directory holds that of another configuration.
+      UsageError: if the directory holds the model of another configuration.
     """
     try:
         RunDirectory(path, config.to_dict(), made=provenance.made_with()).claim()

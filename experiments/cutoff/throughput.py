@@ -1,15 +1,19 @@
-"""Gradients per second of every predictor of the cutoff, as shares of the oracle's.
+"""Compares the gradients per second of all predictors of the cutoff, as shares of the oracle's.
 
     python -m experiments.cutoff.throughput --clusters=two_state,memory --workdir=runs/cutoff
 
-On each cluster of configs/cutoff.py a deep Markov model is trained on one run, the others are tuned on it, and all are
-compared on the same runs that none has seen, each censored as in production: what comes after the cutoff is never seen
-but filled in, by Kalman and deep Markov from their own predictions, by all others from each worker's own last 20
-iterations. All five clusters take about 15 minutes on two cores; finished parts are kept, a command that was killed
+Writes to a directory for each cluster of configs/cutoff.py: throughput.md, .csv, .png and .svg, the trained model, and
+a file for each predictor and test run. All five clusters take about 15 minutes on two cores; a command that was killed
 continues where it stopped.
 
-The oracle knows each iteration's run-times and takes the best c / x_(c) of each, as in the paper. Over a run the best
-is c - lambda x_(c) with lambda the run's own rate; the columns `rate` show predictors that are asked for that.
+On each cluster a deep Markov model is trained on one run, and the parameters of the other predictors are tuned on it.
+All predictors are compared on the same test runs, which none of them has seen, censored as in production: run-times
+after the cutoff are not observed but imputed, by Kalman and deep Markov from their own predictions, and by all others
+from the worker's own last 20 iterations.
+
+The oracle knows the run-times of each iteration and takes the cutoff with the largest c / x_(c), as in the paper. Over
+a whole run the best cutoff maximises c - lambda x_(c), with lambda the rate of the run; the columns `rate` show the
+predictors with this objective.
 """
 
 import dataclasses
@@ -38,36 +42,42 @@ from sgdlab.results.plots import STYLE
 
 DEFAULT_WORKDIR = "runs/cutoff"
 
+_AHEAD = "more than every deployable predictor, and at least 98 % of the predictor that knows the true law"
 GOALS = {
-    "two_state": "above every deployable predictor, and at least 98 % of the one that knows the true law",
-    "memory": "the same, by a larger margin",
-    "large": "the same",
+    "two_state": _AHEAD,
+    "memory": f"{_AHEAD}, by a larger margin than on two_state",
+    "large": _AHEAD,
     "identical": "at least 97.3 % of the oracle",
     "recorded": "at least 1.6 times full synchrony",
 }
+"""Cluster -> throughput that the deep Markov model should reach."""
 
 Measured = Mapping[str, Sequence[Mapping[str, float]]]
-"""Predictor -> for each test run what was measured; see `_measure`."""
+"""Predictor -> its measurements on each test run; see `_measure`."""
 
 
 def main(argv: Sequence[str]) -> None:
-    """Trains and compares what is missing, and shows every cluster's table."""
+    """Trains the missing models, runs the missing tests, and writes the table and figure of every cluster."""
     del argv
     given = flags.FLAGS
     for name in given.clusters:
         if name not in configurations.CLUSTERS:
             raise UsageError(f"--clusters={name} must be one of {', '.join(configurations.CLUSTERS)}")
+    if ("recorded" in given.clusters) != (given.trace is not None):
+        raise UsageError("--clusters=recorded and --trace=FILE, a file of recorded run-times, must be given together")
     if given.seeds < 2:
         raise UsageError(f"--seeds={given.seeds} must be at least 2, for a confidence interval")
     path = figure.directory(DEFAULT_WORKDIR)
     for name in given.clusters:
         config = configurations.get_config(name)
         config.widths.literal = given.literal
+        if name == "recorded":
+            config.cluster.recorded.trace = given.trace
         compare(config, path / (f"{name}-literal" if given.literal else name), seeds=given.seeds)
 
 
 def compare(config: ConfigDict, path: pathlib.Path, *, seeds: int) -> list[figure.Row]:
-    """Trains and compares what is missing on one cluster, and publishes; returns the table's rows."""
+    """Trains the missing model and runs the missing tests of one cluster; returns the rows of its table."""
     print(f"\n{config.name}", flush=True)
     directory = RunDirectory(path, config.to_dict(), made=provenance.made_with())
     directory.claim()
@@ -81,11 +91,11 @@ def compare(config: ConfigDict, path: pathlib.Path, *, seeds: int) -> list[figur
         measured[name] = []
         for seed, test in enumerate(case.tests):
             part = f"{_file_name(name)}-seed{seed}"
-            found = directory.read(part)
-            if found is None:
-                found = [{"kind": "summary", **_measure(make, test, seed, config.widths.lag)}]
-                directory.write(part, found)
-            measured[name].append(found[-1])
+            records = directory.read(part)
+            if records is None:
+                records = [{"kind": "summary", **_measure(make, test, seed, config.widths.lag)}]
+                directory.write(part, records)
+            measured[name].append(records[-1])
         print(f"  {name}: {_mean(measured[name], 'censored'):.2f} gradients per second", flush=True)
     rows = table(measured)
     figure.publish(
@@ -100,7 +110,7 @@ def compare(config: ConfigDict, path: pathlib.Path, *, seeds: int) -> list[figur
 
 
 def _file_name(predictor: str) -> str:
-    """Its name, as a file may have it: the list of predictors can change, and finished numbers stay those of theirs."""
+    """The predictor's name as part of a file name, so that stored results do not depend on the list of predictors."""
     return re.sub(r"[^a-z0-9]+", "_", predictor.lower()).strip("_")
 
 
@@ -114,13 +124,13 @@ def _title(config: ConfigDict, case: cases.Case) -> str:
 
 
 def _measure(make: contenders.Contender, test: cases.Test, seed: int, lag: int) -> dict[str, float]:
-    """Gradients per second of one predictor on one run, in the four ways that the table has."""
+    """Gradients per second of one predictor on one run, for each column of the table, and the mean cutoff."""
 
     def run(**ways: object) -> object:
         return run_online(test.runtimes, make(test), window=lag, history=test.history, seed=seed, **ways)
 
     censored, rate = run(), run(objective="rate")
-    learns = not isinstance(make(test), contenders.LEARN_NOTHING)  # else what it sees changes nothing
+    learns = not isinstance(make(test), contenders.LEARN_NOTHING)  # otherwise censoring changes nothing
     uncensored = run(censored=False) if learns else censored
     rate_uncensored = run(objective="rate", censored=False) if learns else rate
     return {
@@ -158,18 +168,18 @@ def interval(values: Sequence[float]) -> Interval:
 
 
 def shares(measured: Measured, name: str, way: str, base: str = ORACLE, base_way: str | None = None) -> list[float]:
-    """Per cent, run by run, of what `base` reached on the same run."""
+    """Throughput of a predictor in per cent of that of `base` on the same run, for each run."""
     pairs = zip(measured[name], measured[base], strict=True)
-    return [100 * ours[way] / theirs[base_way or way] for ours, theirs in pairs]
+    return [100 * values[way] / base_values[base_way or way] for values, base_values in pairs]
 
 
 def table(measured: Measured) -> list[figure.Row]:
-    """One row a predictor: per cent of the oracle's gradients per second."""
+    """The rows of the table, one for each predictor: per cent of the oracle's gradients per second."""
     rows = []
-    ours = shares(measured, DEEP_MARKOV, "censored")
+    deep = shares(measured, DEEP_MARKOV, "censored")
     for name in measured:
         censored = shares(measured, name, "censored")
-        ahead = interval([a - b for a, b in zip(ours, censored, strict=True)])
+        ahead = interval([a - b for a, b in zip(deep, censored, strict=True)])
         rows.append(
             {
                 "predictor": name,
@@ -189,31 +199,31 @@ def table(measured: Measured) -> list[figure.Row]:
 
 
 def reading(name: str, measured: Measured) -> list[str]:
-    """What the table says, beside what the deep Markov model must reach."""
-    sentences = [f"Goal: {GOALS.get(name, 'none')}."]
+    """Sentences for the table, among them what the deep Markov model should reach."""
+    sentences = [f"The deep Markov model should reach {GOALS[name]}."] if name in GOALS else []
     others = [other for other in contenders.deployable(measured) if other != DEEP_MARKOV]
-    ours = shares(measured, DEEP_MARKOV, "censored")
-    if len(ours) > 1:
+    deep = shares(measured, DEEP_MARKOV, "censored")
+    if len(deep) > 1:
         lead = {
-            o: interval([a - b for a, b in zip(ours, shares(measured, o, "censored"), strict=True)]) for o in others
+            o: interval([a - b for a, b in zip(deep, shares(measured, o, "censored"), strict=True)]) for o in others
         }
         nearest = min(others, key=lambda o: lead[o].mean)
         behind = [o for o in others if lead[o].mean - lead[o].half <= 0]
-        verdict = "it is above every other" if not behind else f"its interval is not apart from {', '.join(behind)}"
+        verdict = f"includes 0 for {', '.join(behind)}" if behind else "includes 0 for no predictor"
         sentences.append(
-            f"The nearest deployable predictor is {nearest}: deep Markov is ahead of it by {lead[nearest]} points of "
-            f"the oracle, run by run; {verdict}."
+            f"The closest deployable predictor is {nearest}: deep Markov leads by {lead[nearest]} percentage points "
+            f"of the oracle (mean of the differences in each run). The confidence interval of its lead {verdict}."
         )
     if INFORMED in measured:
         share = interval(shares(measured, DEEP_MARKOV, "censored", INFORMED))
-        sentences.append(f"Deep Markov reaches {share} % of the predictor that knows the true law, censored.")
+        sentences.append(f"Censored, deep Markov reaches {share} % of the predictor that knows the true law.")
     gain = interval(shares(measured, ORACLE, "rate", base_way="censored"))
-    sentences.append(f"The oracle of the run's own rate reaches {gain} % of the paper's oracle.")
+    sentences.append(f"The oracle with the objective of the run's rate reaches {gain} % of the paper's oracle.")
     return sentences
 
 
 def draw(measured: Measured) -> Figure:
-    """Shares of the oracle with their intervals, censored and not."""
+    """Draws the shares of the oracle with their confidence intervals, censored and uncensored."""
     with mpl.rc_context(STYLE):
         drawn = mpl.figure.Figure(figsize=(7.2, 0.42 * len(measured) + 1.4))
         axes = drawn.subplots()
@@ -241,7 +251,11 @@ def _mean(values: Sequence[Mapping[str, float]], way: str) -> float:
 
 
 if __name__ == "__main__":
-    flags.DEFINE_list("clusters", list(configurations.CLUSTERS), "Clusters of configs/cutoff.py.")
-    flags.DEFINE_integer("seeds", 5, "Test runs of each simulated cluster.")
-    flags.DEFINE_bool("literal", False, "Train the guide as it is printed, which at step t does not see x_t.")
+    simulated = [name for name in configurations.CLUSTERS if name != "recorded"]
+    flags.DEFINE_list("clusters", simulated, "Clusters of configs/cutoff.py, separated by commas.")
+    flags.DEFINE_string("trace", None, "File of recorded run-times, for --clusters=recorded.")
+    flags.DEFINE_integer("seeds", 5, "Number of test runs of each simulated cluster.")
+    flags.DEFINE_bool(
+        "literal", False, "Trains the guide as it is printed in the paper, which at step t does not see x_t."
+    )
     launch.run(main, __doc__, configured=False)

@@ -1,12 +1,14 @@
-"""Trains the deep Markov model of a cluster, from a recorded trace or a simulated run.
+r"""Trains the deep Markov model of a cluster, on a recorded trace or a simulated run.
 
     python -m experiments.cutoff.train --config=configs/cutoff.py:two_state --workdir=runs/two_state
     python -m experiments.cutoff.train --config=configs/cutoff.py:two_state --config.cluster.kind=recorded \
         --config.cluster.recorded.trace=mine.parquet --config.cluster.train_steps=2000 --workdir=runs/mine
 
-About a minute on two cores for 158 workers. Leaves in the work directory: the configuration, Orbax checkpoints, from
-which the same command continues if it was killed, a picture of the training, and `model`, which `Cutoff SGD` trains
-with:
+Writes to the work directory: config.json, training.png and .svg (the ELBO during training), Orbax checkpoints, from
+which the same command continues if it was killed, and the directory `model`. Takes about a minute on two cores for 158
+workers.
+
+`Cutoff SGD` trains with the model by:
 
     python -m experiments.main --config.method=cutoff --config.predictor.kind=deep_markov \
         --config.predictor.deep_markov.model=runs/mine/model --config.protocol.cutoff.window=20 \
@@ -19,6 +21,7 @@ from collections.abc import Sequence
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
+from experiments.cutoff.cases import training_run
 from experiments.cutoff.models import trained
 from sgdlab.commands import launch
 from sgdlab.deep_markov import TrainedModel
@@ -30,13 +33,14 @@ DEFAULT_CONFIG, DEFAULT_WORKDIR = "configs/cutoff.py:two_state", "runs/cutoff_mo
 
 
 def main(argv: Sequence[str]) -> None:
-    """Trains, or shows what is there."""
+    """Trains the model, or loads it, and draws its training."""
     del argv
     config, path = launch.CONFIG.value, pathlib.Path(launch.WORKDIR.value or DEFAULT_WORKDIR)
+    training_run(config)  # a recording that cannot be read is refused before the directory is claimed
     RunDirectory(path, config.to_dict(), made=provenance.made_with()).claim()
     model = trained(config, path)
     plots.save(draw(model), path / "training")
-    best = max(model.history, key=lambda look: look["validation_elbo"])
+    best = max(model.history, key=lambda evaluation: evaluation["validation_elbo"])
     print(
         f"{path / 'model'}: {model.num_workers} workers, run-times divided by {model.divisor:.4g} s, best validation "
         f"ELBO {best['validation_elbo']:.4f} nats per value at step {best['step']:.0f}"
@@ -44,16 +48,18 @@ def main(argv: Sequence[str]) -> None:
 
 
 def draw(model: TrainedModel) -> Figure:
-    """The ELBO of a training, of the batches and of the validation windows."""
+    """Draws the ELBO of the batches and of the validation windows against the training step."""
     with mpl.rc_context(plots.STYLE):
         drawn = mpl.figure.Figure(figsize=(6, 3.6))
         axes = drawn.subplots()
-        steps = [look["step"] for look in model.history]
-        axes.plot(steps, [look["elbo"] for look in model.history], label="training", color="#7a7a7a")
-        axes.plot(steps, [look["validation_elbo"] for look in model.history], label="validation", color="#2166ac")
-        levels = sorted(look["validation_elbo"] for look in model.history)
+        steps, elbo, validation = (
+            [evaluation[name] for evaluation in model.history] for name in ("step", "elbo", "validation_elbo")
+        )
+        axes.plot(steps, elbo, label="training", color="#7a7a7a")
+        axes.plot(steps, validation, label="validation", color="#2166ac")
+        levels = sorted(validation)
         spread = levels[-1] - levels[len(levels) // 4] + 0.01
-        axes.set_ylim(levels[-1] - 6 * spread, levels[-1] + 3 * spread)  # the first looks are far below
+        axes.set_ylim(levels[-1] - 6 * spread, levels[-1] + 3 * spread)  # the first evaluations are far below
         axes.set_xlabel("step")
         axes.set_ylabel("ELBO, nats per value")
         axes.legend()

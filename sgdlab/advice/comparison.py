@@ -1,4 +1,4 @@
-"""All protocols on the second part of the run, tuned and trained on the first."""
+"""Compares all protocols on the evaluation steps, with parameters from the tuning steps."""
 
 import dataclasses
 import pathlib
@@ -14,26 +14,27 @@ from sgdlab.advice.tuning import Tuned
 from sgdlab.predictors import OBJECTIVES, CutoffRecord
 
 DEPLOYABLE, HINDSIGHT, STALE, CEILING = "deployable", "hindsight", "asynchronous", "ceiling"
-"""What a protocol is for: to use; chosen by knowing the second part; to use where staleness does no harm; a bound."""
+"""Roles: deployable; tuned on the evaluation steps themselves; deployable if stale gradients are; an upper bound."""
 
 MOST_SIMULATED = 256
-"""Numbers of finishing backup workers that are simulated; of larger clusters, so many, evenly spread."""
+"""Most numbers of finishing backup workers that are simulated; of larger clusters, evenly spaced ones."""
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
+"""Called with one line about the progress."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Protocol:
-    """A protocol and what it makes of the second part.
+    """A protocol with its measurements on the evaluation steps.
 
     Attributes:
-      title: for tables.
-      setting: what was chosen for it.
-      role: one of those above.
-      measured: by objective; the same where it has none.
-      backups: b, where it is a fixed number.
-      flags: that choose it in the lab's commands; none where they do not know it.
-      by_rate: the same, tuned for the run's rate, where that makes a difference.
+      title: name in tables.
+      setting: its parameters as tables show them.
+      role: one of the four above.
+      measured: measurements for each objective; the same for both if the protocol has no objective.
+      backups: b, if the number of workers that an update waits for is fixed.
+      flags: flags of `sgdlab train` that select it; empty if no flags do.
+      by_rate: the same protocol with the rate of the run as its objective, if its cutoffs differ.
     """
 
     title: str
@@ -50,33 +51,33 @@ class Protocol:
         title: str,
         setting: str,
         role: str,
-        found: Measured,
+        result: Measured,
         backups: int | None = None,
         flags: tuple[str, ...] = (),
     ) -> "Protocol":
-        """One that does the same whatever the objective."""
-        return cls(title, setting, role, dict.fromkeys(OBJECTIVES, found), backups, flags)
+        """A protocol without an objective."""
+        return cls(title, setting, role, dict.fromkeys(OBJECTIVES, result), backups, flags)
 
     @property
     def paper(self) -> Measured:
-        """By the paper's objective."""
+        """The measurements with the paper's objective, the throughput of each iteration."""
         return self.measured["throughput"]
 
     @property
     def has_objective(self) -> bool:
-        """Whether what it does depends on the objective."""
+        """Whether its cutoffs depend on the objective."""
         return self.measured["throughput"] is not self.measured["rate"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Sweep:
-    """One kind of backup workers with every number of them.
+    """One kind of backup workers with every number b of them.
 
     Attributes:
-      title: of the kind.
-      tuned: b, from the first part.
-      test: b -> what it makes of the second part.
-      train: b -> of the first.
+      title: name of the kind.
+      tuned: the best b on the tuning steps.
+      test: b -> measurements on the evaluation steps.
+      train: b -> measurements on the tuning steps.
     """
 
     title: str
@@ -86,19 +87,19 @@ class Sweep:
 
     @property
     def best(self) -> int:
-        """The b that would have been best on the second part."""
+        """The best b on the evaluation steps."""
         return best_of(self.test)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Comparison:
-    """Everything that was measured.
+    """The measurements of all protocols.
 
     Attributes:
-      protocols: for the table, full synchrony first and the oracle last.
+      protocols: the rows of the table, full synchrony first and the oracle last.
       sweeps: interrupted and finishing backup workers.
-      record: of the deep Markov cutoff by the paper's objective.
-      note: a sentence on how its training differs from the paper's; empty where it does not.
+      record: predictions and cutoffs of the deep Markov model with the paper's objective.
+      note: a sentence on how its training differs from the paper's; empty if it does not.
     """
 
     protocols: Sequence[Protocol]
@@ -108,38 +109,38 @@ class Comparison:
 
     @property
     def synchrony(self) -> Measured:
-        """Full synchrony, which everything is relative to."""
+        """The measurements of full synchrony, to which all others are relative."""
         return self.protocols[0].paper
 
     def by_role(self, role: str) -> list[Protocol]:
-        """The protocols of one role."""
+        """The protocols of one role, in the order of the table."""
         return [protocol for protocol in self.protocols if protocol.role == role]
 
 
 INTERRUPTED = "backups, interrupted"
 FINISHING = "backups, finishing"
 DEEP_MARKOV = "deep Markov cutoff"
-BY_RATE = "the run's rate as its objective"
+BY_RATE = "objective: rate of the run"
 SYNCHRONOUS = ("--config.method=synchronous",)
 
 
-def compare(parts: Parts, directory: pathlib.Path, *, most_steps: int, seed: int, say: Say = print) -> Comparison:
-    """Measures every protocol.
+def compare(parts: Parts, directory: pathlib.Path, *, most_steps: int, seed: int, report: Report = print) -> Comparison:
+    """Tunes and measures every protocol.
 
     Args:
-      parts: of the recording.
-      directory: where the deep Markov model is left.
-      most_steps: of the optimiser that trains the deep Markov model.
-      seed: of its training, and of what predictors draw.
-      say: hears how far it is.
+      parts: the recording, split into tuning and evaluation steps.
+      directory: where the trained deep Markov model is saved.
+      most_steps: upper bound on the optimiser's steps in training that model.
+      seed: of its training and of the predictors' random draws.
+      report: called with one line about the progress.
     """
     workers = parts.test.shape[1]
-    say(f"[1/3] every number of backup workers, 1 to {workers - 1}")
+    report(f"[1/3] measuring every number of backup workers from 1 to {workers - 1}")
     sweeps = [_interrupted_sweep(parts), _finishing_sweep(parts)]
-    say("[2/3] tuning deadline, running mean and Elfving, fitting the Kalman filter")
+    report("[2/3] tuning the deadline, the running mean and Elfving, fitting the Kalman filter")
     predicted = _tuned(parts, seed)
     plan = learned.plan(len(parts.train), most_steps)
-    say(f"[3/3] training the deep Markov model, at most {plan.fitting.steps} steps")
+    report(f"[3/3] training the deep Markov model for at most {plan.fitting.steps} steps")
     tuned = learned.trained(parts.train, plan, seed=seed, directory=directory)
     deep, record = _cut(parts, DEEP_MARKOV, dict.fromkeys(OBJECTIVES, tuned), seed)
     whole = measured.interrupted(parts.test, workers)
@@ -154,9 +155,13 @@ def compare(parts: Parts, directory: pathlib.Path, *, most_steps: int, seed: int
     return Comparison(protocols, sweeps, record, plan.note)
 
 
-def best_of(found: Mapping[int, Measured]) -> int:
-    """The b of most gradients per second; the smallest where several are best."""
-    return max(sorted(found), key=lambda b: found[b].gradients_per_second)
+def best_of(results: Mapping[int, Measured]) -> int:
+    """The number of backup workers with the most gradients per second; of equal ones, the smallest.
+
+    Args:
+      results: b -> measurements.
+    """
+    return max(sorted(results), key=lambda b: results[b].gradients_per_second)
 
 
 def _interrupted_sweep(parts: Parts) -> Sweep:
@@ -175,12 +180,12 @@ def _finishing_sweep(parts: Parts) -> Sweep:
 
 
 def _of_sweep(sweep: Sweep) -> list[Protocol]:
-    """The tuned number, and the best one where that is another."""
+    """The tuned number of backup workers, and the best number on the evaluation steps if it differs."""
     tuned, workers = sweep.tuned, max(sweep.test) + 1
     flags = _interrupting(workers - tuned) if sweep.title == INTERRUPTED else _finishing(tuned)
     rows = [Protocol.fixed(sweep.title, f"b = {tuned}", DEPLOYABLE, sweep.test[tuned], tuned, flags)]
     if sweep.best != tuned:
-        setting = f"b = {sweep.best}, best afterwards"
+        setting = f"b = {sweep.best}, best in hindsight"
         rows.append(Protocol.fixed(sweep.title, setting, HINDSIGHT, sweep.test[sweep.best], sweep.best))
     return rows
 
@@ -194,7 +199,7 @@ def _finishing(backups: int) -> tuple[str, ...]:
 
 
 def _tuned(parts: Parts, seed: int) -> list[Protocol]:
-    """The predictors but the deep Markov model."""
+    """All predictors except the deep Markov model."""
     deadline, kalman = tuning.deadline(parts.train), tuning.kalman(parts.train)
     choices: dict[str, dict[str, Tuned]] = {
         "median + k MAD": dict.fromkeys(OBJECTIVES, deadline),
@@ -211,16 +216,16 @@ def _record(parts: Parts, tuned: Tuned, objective: str, seed: int) -> CutoffReco
 
 
 def _cut(parts: Parts, title: str, tuned: Mapping[str, Tuned], seed: int) -> tuple[Protocol, CutoffRecord]:
-    """A predictor at work by both objectives, and its record by the paper's."""
+    """A predictor with both objectives on the evaluation steps, and its record with the paper's objective."""
     records = {o: _record(parts, tuned[o], o, seed) for o in OBJECTIVES}
     paper, rate = (tuned[o] for o in OBJECTIVES)
-    found = {o: measured.interrupted(parts.test, records[o].cutoff) for o in OBJECTIVES}
+    results = {o: measured.interrupted(parts.test, records[o].cutoff) for o in OBJECTIVES}
     if (records["throughput"].cutoff == records["rate"].cutoff).all():
-        alike = Protocol.fixed(title, paper.setting, DEPLOYABLE, found["throughput"], flags=paper.flags)
-        return alike, records["throughput"]
+        protocol = Protocol.fixed(title, paper.setting, DEPLOYABLE, results["throughput"], flags=paper.flags)
+        return protocol, records["throughput"]
     flags = (*rate.flags, "--config.protocol.cutoff.objective=rate") if rate.flags else ()
-    by_rate = Protocol.fixed(title, f"{rate.setting}, {BY_RATE}", DEPLOYABLE, found["rate"], flags=flags)
-    return Protocol(title, paper.setting, DEPLOYABLE, found, None, paper.flags, by_rate), records["throughput"]
+    by_rate = Protocol.fixed(title, f"{rate.setting}, {BY_RATE}", DEPLOYABLE, results["rate"], flags=flags)
+    return Protocol(title, paper.setting, DEPLOYABLE, results, None, paper.flags, by_rate), records["throughput"]
 
 
 def _oracle(runtimes: np.ndarray, objective: str) -> Measured:

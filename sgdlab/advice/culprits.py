@@ -1,4 +1,4 @@
-"""Who the stragglers are, in sentences."""
+"""Describes the stragglers in sentences: which workers are slow, how often, and how long slowness lasts."""
 
 from collections.abc import Sequence
 
@@ -9,61 +9,64 @@ from sgdlab.advice.stragglers import Stragglers
 from sgdlab.advice.words import counted, some
 from sgdlab.cluster import Recording
 
-_OFTENEST = 3
-"""Workers that are slow at times and called by name."""
+_MOST_NAMED = 3
+"""Largest number of workers that are slow at times and mentioned by name."""
 
-_REMEMBERED = 0.2
-"""Correlation from step to step from which a model of the dynamics has something to learn."""
+_LASTING = 0.2
+"""Correlation between consecutive steps from which slowness is said to last."""
 
 
-def told(seen: Stragglers, complete: Recording) -> str:
-    """The stragglers: named where they are always the same; and whether their slowness lasts."""
+def describe(result: Stragglers, complete: Recording) -> str:
+    """Sentences on the persistently slow workers, on those that are slow at times, and on how long slowness lasts.
+
+    Args:
+      result: the stragglers that were detected.
+      complete: the complete steps of the recording.
+    """
     names = complete.workers
-    sentences = _persistent(seen, complete) if seen.persistent.size else [_changing(seen, names)]
-    if seen.passing.size:
-        times = [f"worker {names[i]} in {100 * seen.slow[i]:.0f} %" for i in seen.passing[:_OFTENEST]]
+    sentences = _persistent(result, complete) if result.persistent.size else [_changing(result, names)]
+    if result.passing.size:
+        shares = [f"worker {names[i]} in {100 * result.slow[i]:.0f} %" for i in result.passing[:_MOST_NAMED]]
         sentences.append(
-            f"{counted(seen.passing.size, 'worker')} {'is' if seen.passing.size == 1 else 'are'} slow at times (more "
-            f"than {stragglers.SLOW:g} times the step's median)"
-            f"{', most often' if seen.passing.size > _OFTENEST else ':'} {some(times)} of the steps."
+            f"{counted(result.passing.size, 'worker')} {'is' if result.passing.size == 1 else 'are'} slow at times "
+            f"(run-time above {stragglers.SLOW:g} times the median of the step)"
+            f"{', most often' if result.passing.size > _MOST_NAMED else ':'} {some(shares)} of the steps."
         )
-    return " ".join([*sentences, _memory(seen)])
+    return " ".join([*sentences, _duration(result)])
 
 
-def _persistent(seen: Stragglers, complete: Recording) -> list[str]:
-    slow, runtimes = seen.persistent, complete.runtimes
+def _persistent(result: Stragglers, complete: Recording) -> list[str]:
+    slow, runtimes = result.persistent, complete.runtimes
     one = slow.size == 1
-    each = some([f"{complete.workers[i]} ({seen.ratio[i]:.2f})" for i in slow])
+    each = some([f"{complete.workers[i]} ({result.ratio[i]:.2f})" for i in slow])
     workers = runtimes.shape[1]
     now = measured.interrupted(runtimes, workers).gradients_per_second
-    then = measured.interrupted(stragglers.repaired(runtimes, slow), workers).gradients_per_second
+    repaired = measured.interrupted(stragglers.repaired(runtimes, slow), workers).gradients_per_second
     return [
-        f"{'Worker' if one else 'Workers'} {each} {'is' if one else 'are'} persistently slow (in brackets: times the "
-        f"step's median): look at {'that machine' if one else 'those machines'} before anything else.",
-        f"Were {'it' if one else 'they'} as fast as the median of the others, full synchrony alone would give "
-        f"{then / now:.2f} times the gradients per second.",
+        f"{'Worker' if one else 'Workers'} {each} {'is' if one else 'are'} persistently slow (in brackets: run-time "
+        f"relative to the median of the step). Check {'this machine' if one else 'these machines'} first.",
+        f"If {'it were' if one else 'they were'} as fast as the median of the others, full synchrony would give "
+        f"{repaired / now:.2f} times the gradients per second.",
     ]
 
 
-def _changing(seen: Stragglers, names: Sequence[str]) -> str:
-    often, ever = int(seen.last.argmax()), np.count_nonzero(seen.last)
+def _changing(result: Stragglers, names: Sequence[str]) -> str:
+    often, ever = int(result.last.argmax()), np.count_nonzero(result.last)
     who = f"all {ever} workers" if ever == len(names) else f"{ever} of the {len(names)} workers"
     return (
-        f"No worker is persistently slow: {who} were the last at least once, and worker {names[often]}, most often of "
-        f"all, in {100 * seen.last[often]:.0f} % of the steps."
+        f"No worker is persistently slow: {who} finished last in at least one step. Worker {names[often]} finished "
+        f"last most often, in {100 * result.last[often]:.0f} % of the steps."
     )
 
 
-def _memory(seen: Stragglers) -> str:
-    if seen.memory is None:
-        return "Too few recorded steps follow each other to say whether slowness lasts."
-    if seen.memory >= _REMEMBERED:
-        reading = "slowness lasts, which is what a model of the dynamics can use"
+def _duration(result: Stragglers) -> str:
+    if result.memory is None:
+        return "There are too few consecutive recorded steps to estimate how long slowness lasts."
+    if result.memory >= _LASTING:
+        reading = "slowness lasts for several steps, so a model of the dynamics can predict it"
     else:
-        reading = (
-            "how late a worker is says next to nothing of how late it will be, and no model foresees more than that"
-        )
+        reading = "the run-time of a step hardly depends on that of the step before, so no model can predict it well"
     return (
-        "From one step to the next, a worker's lateness (less its own average) has a correlation of "
-        f"{seen.memory:.2f}, from {seen.pairs} pairs of consecutive steps: {reading}."
+        "The correlation of a worker's relative run-time (less its own mean) between consecutive steps is "
+        f"{result.memory:.2f}, from {result.pairs} pairs of steps: {reading}."
     )

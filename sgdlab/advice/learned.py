@@ -1,4 +1,4 @@
-"""The deep Markov model, trained on the first part of the run, however few steps that has."""
+"""Trains the deep Markov model on the tuning steps, with settings that depend on how many there are."""
 
 import dataclasses
 import math
@@ -13,30 +13,30 @@ from sgdlab.advice.tuning import Tuned, cutoff_flags
 from sgdlab.deep_markov import Architecture, Fitting
 
 LAG = 20
-"""The paper's, and its predictors', iterations in a window."""
+"""Iterations in a window, as in the paper."""
 
 ENOUGH = 500
-"""Steps from which the model is trained as in the paper. A shorter run has not shown all that its cluster does, and
-what was learned too well misleads in a new regime: there, training is looked at more often and stops earlier."""
+"""Number of tuning steps from which the model is trained as in the paper. A model of fewer steps overfits to the
+regimes that they happen to show, so its training is evaluated more often and stops earlier."""
 
 SOME = 12
-"""Steps from which there is a validation part at all."""
+"""Number of tuning steps from which some of them are held out for validation."""
 
 _HELD_OUT = 0.25
-"""Share of a short run that says when to stop."""
+"""Share of the tuning steps that is held out, if there are fewer than `ENOUGH`."""
 
 _SHORT = 250
-"""Steps of the optimiser, where nothing says when to stop."""
+"""Upper bound on the optimiser's steps, if no steps are held out."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """How the model is trained on so many steps.
+    """The settings of a training.
 
     Attributes:
-      widths: of the networks, and the lag.
-      fitting: how to train.
-      note: a sentence on what is not as in the paper; empty where nothing is.
+      widths: widths of the networks, and the lag.
+      fitting: settings of the optimiser and of validation.
+      note: a sentence on the differences from the paper; empty if there are none.
     """
 
     widths: Architecture
@@ -45,37 +45,49 @@ class Plan:
 
 
 def plan(train_steps: int, most_steps: int) -> Plan:
-    """The lag and the training that so short a run allows.
+    """Chooses the settings of a training by the number of tuning steps.
 
     Args:
-      train_steps: iterations to train on.
-      most_steps: of the optimiser.
+      train_steps: number of tuning steps.
+      most_steps: upper bound on the optimiser's steps.
+
+    Example:
+      >>> plan(30, most_steps=100).note
+      'The deep Markov model was trained on 30 steps only: with windows of 7 steps instead of 20, and validation on the
+      last 8 steps decided when to stop.'
     """
     if train_steps >= ENOUGH:
         fitting = Fitting(steps=most_steps, every=min(250, most_steps), annealing=min(500, most_steps // 2))
         return Plan(Architecture(lag=LAG), fitting, "")
-    looks = {"every": min(50, most_steps), "annealing": min(100, most_steps // 2)}
+    evaluations = {"every": min(50, most_steps), "annealing": min(100, most_steps // 2)}
     if train_steps >= SOME:
         held_out = math.ceil(_HELD_OUT * train_steps)
         lag = min(LAG, held_out - 1)
-        fitting = Fitting(steps=most_steps, validation_share=_HELD_OUT, **looks)
-        how = f"stopped by the last {held_out} of them"
+        fitting = Fitting(steps=most_steps, validation_share=_HELD_OUT, **evaluations)
+        stop = f"validation on the last {held_out} steps decided when to stop"
     else:
         lag = max(1, train_steps // 2)
-        fitting = Fitting(steps=min(_SHORT, most_steps), validation_share=0.0, **looks)
-        how = f"stopped after {fitting.steps} steps of the optimiser, as none are left to stop it by"
-    windows = f"windows of {lag} steps instead of {LAG}, and " if lag < LAG else ""
-    note = f"The deep Markov model had {train_steps} steps to learn from, which is few: {windows}training was {how}."
+        fitting = Fitting(steps=min(_SHORT, most_steps), validation_share=0.0, **evaluations)
+        stop = f"without validation, for {fitting.steps} steps of the optimiser"
+    windows = f"with windows of {lag} steps instead of {LAG}, and " if lag < LAG else ""
+    note = f"The deep Markov model was trained on {train_steps} steps only: {windows}{stop}."
     return Plan(Architecture(lag=lag), fitting, note)
 
 
 def trained(train: np.ndarray, plan: Plan, *, seed: int, directory: pathlib.Path) -> Tuned:
-    """Trains, with a bar; the model is saved in `directory` for use."""
+    """Trains the model with a progress bar, and saves it.
+
+    Args:
+      train: float64[T1, N], seconds, the tuning steps.
+      plan: the settings.
+      seed: of the initial parameters, of batches and of draws.
+      directory: where the model is saved.
+    """
     with tqdm(total=plan.fitting.steps, desc="deep Markov model", dynamic_ncols=True, disable=None) as bar:
 
-        def report(look: dict[str, float]) -> None:
-            bar.update(min(int(look["step"]), plan.fitting.steps) - bar.n)
-            bar.set_postfix_str(f"validation ELBO {look['validation_elbo']:.3f} nats per value")
+        def report(evaluation: dict[str, float]) -> None:
+            bar.update(min(int(evaluation["step"]), plan.fitting.steps) - bar.n)
+            bar.set_postfix_str(f"validation ELBO {evaluation['validation_elbo']:.3f} nats per value")
 
         model = deep_markov.fit(train, plan.widths, plan.fitting, seed=seed, report=report)
     model.save(directory)

@@ -1,4 +1,4 @@
-"""What one protocol makes of the run-times: gradients, seconds, waiting and lost work."""
+"""Measures one protocol on given run-times: gradients per second, idle time, lost work and staleness."""
 
 import dataclasses
 
@@ -10,18 +10,18 @@ from sgdlab.schedule import Schedule
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Measured:
-    """One protocol on the second part of the run.
+    """The measurements of one protocol.
 
-    Gradients per second are the sum over the columns of `gradients` / `seconds`: one column where all workers wait for
-    each other, one a worker where nobody waits.
+    The gradients per second are the sum over columns of sum(gradients) / sum(seconds). A synchronous protocol has one
+    column (M = 1), an asynchronous one has a column for each worker (M = N).
 
     Attributes:
-      gradients: float64[T, M], used in each iteration.
-      seconds: float64[T, M], that each iteration took.
-      lost: share of the computed worker-seconds whose gradients were thrown away.
-      idle: share of all worker-seconds in which a worker waited.
-      staleness: mean number of updates between the reading of the parameters and the use of the gradient.
-      updates_per_second: of the parameters.
+      gradients: float64[T, M], number of gradients used in each iteration.
+      seconds: float64[T, M], duration of each iteration.
+      lost: share of the computing worker-seconds whose gradients were discarded.
+      idle: share of all worker-seconds in which a worker waits.
+      staleness: mean number of updates between reading the parameters and using the gradient.
+      updates_per_second: updates of the parameters per second.
     """
 
     gradients: np.ndarray
@@ -33,12 +33,12 @@ class Measured:
 
     @property
     def gradients_per_second(self) -> float:
-        """Used, per second."""
+        """Used gradients per second, of the whole cluster."""
         return float((self.gradients.sum(axis=0) / self.seconds.sum(axis=0)).sum())
 
     @property
     def iteration_seconds(self) -> float:
-        """Mean, from one update to the next."""
+        """Mean seconds from one update to the next."""
         return 1 / self.updates_per_second
 
     @property
@@ -48,11 +48,11 @@ class Measured:
 
 
 def interrupted(runtimes: np.ndarray, cutoff: np.ndarray | int) -> Measured:
-    """Every iteration waits for the first c workers, and interrupts the others.
+    """Measures a cutoff: every iteration waits for the first c workers and interrupts the others.
 
     Args:
-      runtimes: float64[T, N], seconds; all workers begin row t together.
-      cutoff: c, from 1 to N, or int[T], one for each iteration.
+      runtimes: float64[T, N], seconds; all workers begin iteration t at the same time.
+      cutoff: c, from 1 to N; or int[T], a value for each iteration.
     """
     steps, workers = runtimes.shape
     used = np.broadcast_to(cutoff, steps).astype(int)
@@ -72,7 +72,12 @@ def interrupted(runtimes: np.ndarray, cutoff: np.ndarray | int) -> Measured:
 
 
 def finishing(runtimes: np.ndarray, backups: int) -> Measured:
-    """Backup workers: every update takes the first N - b gradients, later ones are finished first and then dropped."""
+    """Measures backup workers: an update takes the first N - b gradients; late workers finish theirs, which is dropped.
+
+    Args:
+      runtimes: float64[T, N], seconds.
+      backups: b, from 0 to N - 1.
+    """
     schedule = protocols.backup_workers(runtimes, backups=backups)
     applied = schedule.applied[:, 0]
     return Measured(
@@ -86,11 +91,14 @@ def finishing(runtimes: np.ndarray, backups: int) -> Measured:
 
 
 def asynchronous(runtimes: np.ndarray) -> Measured:
-    """Nobody waits: the long-run rates of all workers add up.
+    """Measures asynchronous SGD, in which no worker waits.
 
-    The schedule that staleness is read from ends where the first worker has used up its run-times. Gradients per second
-    are those of an endless run with the same run-times over and over, so that they do not depend on who is in the
-    middle of a gradient at the end.
+    Gradients per second are those of an infinite run that repeats the run-times, that is the sum of the workers' mean
+    rates, so that they do not depend on the gradients in flight at the end. The staleness is that of the schedule up to
+    the first worker that runs out of run-times.
+
+    Args:
+      runtimes: float64[T, N], seconds.
     """
     schedule = protocols.asynchronous(runtimes)
     rate = float((len(runtimes) / runtimes.sum(axis=0)).sum())

@@ -1,4 +1,4 @@
-"""What to do next, as command lines that run."""
+"""Proposes the next steps as command lines."""
 
 import shlex
 
@@ -7,25 +7,29 @@ from sgdlab.advice.comparison import Protocol
 from sgdlab.advice.recording import Parts
 
 _RECORD = 2 * learned.ENOUGH
-"""Steps that are worth recording: half of them let the deep Markov model be trained as in the paper."""
+"""Steps to record, so that half of them are enough to train the deep Markov model as in the paper."""
 
 _DIGITS_BATCHES = 44
-"""Gradients in an epoch of configs/digits.py, whose batches hardly bear more workers than that."""
+"""Gradients in an epoch of configs/digits.py. Runs with more workers than that are not proposed."""
 
 
 def commands(parts: Parts, chosen: Protocol, trace: str, workdir: str) -> list[tuple[str, str]]:
     """Pairs of a purpose and a command line.
 
     Args:
-      parts: of the recording.
+      parts: the recording, split into tuning and evaluation steps.
       chosen: the recommended protocol.
-      trace: the recording's path.
-      workdir: where these answers are.
+      trace: path of the recording.
+      workdir: directory of the results of `advise`.
     """
     pairs = []
     if parts.recording.gaps or parts.complete.steps.size < _RECORD:
-        purpose = f"Record at least {_RECORD} consecutive steps under full synchrony, as rows of worker, step, duration"
-        pairs.append((purpose, "python -m experiments.advise --trace=longer.csv"))
+        few = f"the deep Markov model needs {learned.ENOUGH} tuning steps and had {len(parts.train)} here"
+        purpose = (
+            f"Record at least {_RECORD} consecutive steps under full synchrony (columns worker, step, duration): "
+            f"{few if len(parts.train) < learned.ENOUGH else 'predictors need steps without gaps'}"
+        )
+        pairs.append((purpose, "sgdlab advise --trace=longer.csv"))
     epochs = _epochs(parts, chosen)
     if chosen.flags and epochs:
         entries = (
@@ -38,19 +42,21 @@ def commands(parts: Parts, chosen: Protocol, trace: str, workdir: str) -> list[t
         shared, where = " ".join(entries), shlex.quote(workdir)
         pairs += [
             (
-                "See who computes, waits and is dropped on this cluster under the recommended protocol",
-                f"python -m experiments.timeline {shared} --workdir={where}/timeline",
+                "Draw which workers compute, wait and are dropped under the recommended protocol, from the first "
+                "recorded step on",
+                f"sgdlab timeline {shared} --workdir={where}/timeline",
             ),
             (
-                "Train the lab's small network on digits with it, on this cluster's run-times, and look at the loss",
-                f"python -m experiments.main {shared} --workdir={where}/digits",
+                "Train a small network on digits with this protocol and the recorded run-times, from the first step "
+                "on, to see the loss",
+                f"sgdlab train {shared} --workdir={where}/digits",
             ),
         ]
     return pairs
 
 
 def _epochs(parts: Parts, chosen: Protocol) -> float:
-    """How many epochs of digits these run-times are enough for; 0 where that is not worth a run."""
+    """The number of epochs of digits that the recorded run-times are enough for; 0 if there are too many workers."""
     steps, workers = parts.complete.runtimes.shape
     if workers > _DIGITS_BATCHES:
         return 0.0

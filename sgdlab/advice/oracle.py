@@ -1,4 +1,4 @@
-"""The ceilings: the cutoffs of one who knows every iteration's run-times beforehand, by either objective."""
+"""The upper bounds: the best cutoffs if the run-times of every iteration are known in advance, by either objective."""
 
 import numpy as np
 
@@ -9,8 +9,8 @@ def cutoffs(runtimes: np.ndarray, objective: str) -> np.ndarray:
     .. math:: c_t = \arg\max_c \frac{c}{x_{t(c)}}, \qquad \text{or} \qquad
         c_t = \arg\max_c\, c - \lambda x_{t(c)}, \quad \lambda = \frac{\sum_t c_t}{\sum_t x_{t(c_t)}}
 
-    The first is the paper's, the best for each iteration alone. The second is the best for all of them together: no
-    choice of cutoffs gives more gradients per second.
+    The first is the paper's objective, which is the best for each iteration by itself. The second is the best for all
+    iterations together: no other choice of cutoffs gives more gradients per second.
 
     Args:
       runtimes: float64[T, N], seconds.

@@ -1,4 +1,4 @@
-"""One self-contained page: the recommendation, what it rests on, tables, pictures, and what to do next."""
+"""The self-contained page: recommendation, explanation, tables, plots and proposed commands."""
 
 import base64
 import pathlib
@@ -8,51 +8,50 @@ import jinja2
 
 from sgdlab.advice import sentences, table
 from sgdlab.advice.comparison import CEILING, HINDSIGHT, STALE
-from sgdlab.advice.sentences import Findings
+from sgdlab.advice.findings import Findings
 
 CAPTIONS = {
-    "runtimes": "Every run-time that was recorded. Bright rows are slow workers, bright columns slow steps; the colour "
-    "scale ends at the slowest half per cent.",
-    "protocols": "Gradients per second of every protocol on the second part, relative to full synchrony. The dashed "
-    "line is the oracle, the ceiling of all protocols whose workers begin together; diamonds have the run's rate "
-    "as their objective.",
-    "backups": "Gradients per second against the number of workers that an update waits for. Squares: the numbers that "
-    "were tuned on the first part (dotted).",
-    "idle": "Who waits for whom: each worker's share of the time spent computing under full synchrony, over all "
-    "complete steps.",
-    "predictions": "The deep Markov model before three of the iterations: the sorted run-times that it expected, with "
-    "two standard deviations, and those that came.",
+    "runtimes": "All recorded run-times. Bright rows are slow workers, bright columns slow steps. The colour scale "
+    "ends at the 99.5 % quantile.",
+    "protocols": "Gradients per second of every protocol in the evaluation steps, relative to full synchrony. The "
+    "dashed line is the oracle, the upper bound of all protocols in which the workers of an iteration start at the "
+    "same time. Diamonds: the same protocol with the rate of the run as its objective.",
+    "backups": "Gradients per second against the number of workers that an update waits for, in the evaluation steps "
+    "(solid) and in the tuning steps (dotted). Squares: the best numbers in the tuning steps.",
+    "idle": "Share of the time that each worker computes under full synchrony, over all complete steps.",
+    "predictions": "Sorted run-times of three iterations: predicted by the deep Markov model before the iteration, "
+    "with two standard deviations, and observed.",
 }
 
 
 def make(
-    found: Findings, pictures: Mapping[str, pathlib.Path], commands: Sequence[tuple[str, str]], *, title: str
+    findings: Findings, pictures: Mapping[str, pathlib.Path], commands: Sequence[tuple[str, str]], *, title: str
 ) -> str:
-    """Writes the page.
+    """The page as HTML, with its plots embedded.
 
     Args:
-      found: all findings.
+      findings: all results.
       pictures: name in `CAPTIONS` -> SVG file.
-      commands: what to do next: purposes and command lines.
-      title: of the page.
+      commands: purposes and command lines.
+      title: title of the page.
     """
     template = pathlib.Path(__file__).with_name("page.html").read_text(encoding="utf-8")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    comparison = found.table.comparison
+    comparison = findings.table.comparison
     return environment.from_string(template).render(
         title=title,
-        subtitle=f"{len(found.parts.workers)} workers, {found.parts.recording.steps.size} recorded steps",
-        answer=sentences.recommendation(found),
-        reading=[("Beside it", sentences.alternatives(found)), *sentences.all_of(found)[1:]],
-        facts=found.parts.facts(),
-        steps=len(found.parts.test),
+        subtitle=f"{len(findings.parts.workers)} workers, {findings.parts.recording.steps.size} recorded steps",
+        answer=sentences.recommendation(findings),
+        reading=[("Alternatives", sentences.alternatives(findings)), *sentences.all_of(findings)[1:]],
+        facts=findings.parts.facts(),
+        steps=len(findings.parts.test),
         columns=table.COLUMNS,
         rows=[
-            {"cells": cells, "kind": _kind(protocol.role, found.verdict.is_of(protocol))}
-            for cells, protocol in zip(found.table.rows(), comparison.protocols, strict=True)
+            {"cells": cells, "kind": _kind(protocol.role, findings.verdict.is_of(protocol))}
+            for cells, protocol in zip(findings.table.rows(), comparison.protocols, strict=True)
         ],
         sweep_columns=table.SWEEP_COLUMNS,
-        sweep_rows=found.table.sweep_rows(),
+        sweep_rows=findings.table.sweep_rows(),
         pictures=[{"data": _embedded(path), "caption": CAPTIONS[name]} for name, path in pictures.items()],
         commands=commands,
     )

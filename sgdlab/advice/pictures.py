@@ -1,4 +1,4 @@
-"""The pictures of an answer: run-times, protocols, numbers of backup workers, idle time, predictions."""
+"""The plots of `advise`: run-times, protocols, numbers of backup workers, idle time and predictions."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -19,14 +19,18 @@ from sgdlab.results.plots import STYLE
 BLUE, ORANGE, GREEN, GREY, RED = "#2166ac", "#d95f02", "#1b7837", "#7a7a7a", "#c51b1b"
 SWEEP_COLOURS = {INTERRUPTED: BLUE, FINISHING: ORANGE}
 LABELLED = 40
-"""Workers or steps that have a label each; of more, some."""
+"""Most workers, or steps, that are all labelled; of more, only some are."""
 
 ITERATIONS = 3
-"""Whose predictions are drawn."""
+"""Number of iterations whose predictions are drawn."""
 
 
 def heat_map(parts: Parts) -> Figure:
-    """Run-times of all recorded steps and workers; what is missing is grey."""
+    """Run-times of all recorded steps and workers; missing ones are grey.
+
+    Args:
+      parts: the recording, split into tuning and evaluation steps.
+    """
     recording = parts.recording
     steps, workers = recording.runtimes.shape
     times = recording.runtimes[~np.isnan(recording.runtimes)]
@@ -46,40 +50,50 @@ def heat_map(parts: Parts) -> Figure:
         _label(axes.set_xticks, np.arange(steps), [str(step) for step in recording.steps], most=14)
         _label(axes.set_yticks, np.arange(workers), recording.workers, most=24)
         gaps = np.flatnonzero(np.diff(recording.steps) > 1)
-        said = "recorded step"
+        xlabel = "recorded step"
         if 0 < gaps.size <= LABELLED:
             axes.vlines(gaps + 0.5, -0.5, workers - 0.5, color="white", linewidth=0.8)
-            said += " (white lines: steps between were not recorded)"
+            xlabel += " (white lines: gaps, steps that were not recorded)"
         split = int(np.searchsorted(recording.steps, parts.complete.steps[len(parts.train)]))
         axes.axvline(split - 0.5, color="white", linewidth=5)
         axes.axvline(split - 0.5, color=RED, linewidth=2)
-        axes.set_xlabel(said)
+        axes.set_xlabel(xlabel)
         axes.set_ylabel("worker")
-        axes.set_title("Run-times; left of the red line to tune and train on, right of it to answer on", loc="left")
+        axes.set_title("Run-times; red line: from the tuning steps to the evaluation steps", loc="left")
         figure.colorbar(image, ax=axes, label="seconds", extend="max", pad=0.015)
     return figure
 
 
 def protocols(table: Table, verdict: Verdict) -> Figure:
-    """Gradients per second of every protocol relative to full synchrony, with intervals."""
+    """Gradients per second of every protocol relative to full synchrony, with intervals.
+
+    Args:
+      table: the measurements.
+      verdict: the recommendation, which is highlighted.
+    """
     shown = list(table.comparison.protocols)
     with mpl.rc_context(STYLE):
         figure = mpl.figure.Figure(figsize=(8.4, 1.3 + 0.36 * len(shown)))
         axes = figure.add_subplot()
-        for place, protocol in enumerate(shown):
+        for position, protocol in enumerate(shown):
             line = table.line(protocol, "throughput")
             colour = {HINDSIGHT: GREY, STALE: GREY, CEILING: "black"}.get(protocol.role, BLUE)
             colour = GREEN if verdict.is_of(protocol) else colour
             axes.plot(
-                [line.low, line.high], [place, place], color=colour, linewidth=5, alpha=0.35, solid_capstyle="butt"
+                [line.low, line.high],
+                [position, position],
+                color=colour,
+                linewidth=5,
+                alpha=0.35,
+                solid_capstyle="butt",
             )
-            axes.plot(line.relative, place, "o", color=colour, markersize=6)
+            axes.plot(line.relative, position, "o", color=colour, markersize=6)
             if protocol.has_objective:
                 by_rate = table.line(protocol, "rate").relative
-                axes.plot(by_rate, place, "D", color=colour, markerfacecolor="none", markersize=8)
+                axes.plot(by_rate, position, "D", color=colour, markerfacecolor="none", markersize=8)
             axes.annotate(
                 f"{line.relative:.3f}",
-                (max(line.high, line.relative), place),
+                (max(line.high, line.relative), position),
                 xytext=(7, 0),
                 textcoords="offset points",
                 va="center",
@@ -94,14 +108,20 @@ def protocols(table: Table, verdict: Verdict) -> Figure:
         axes.grid(axis="y", visible=False)
         left, right = axes.get_xlim()
         axes.set_xlim(left, right + 0.09 * (right - left))
-        axes.set_xlabel("gradients per second, times full synchrony")
-        said = "Bars: 90 % intervals; diamonds: the run's rate as the objective; dashed: the oracle"
-        figure.suptitle(said, fontsize="medium")
+        axes.set_xlabel("gradients per second relative to full synchrony")
+        figure.suptitle(
+            "Bars: 90 % intervals; diamonds: objective is the rate of the run; dashed: oracle", fontsize="medium"
+        )
     return figure
 
 
 def numbers_waited_for(table: Table, verdict: Verdict) -> Figure:
-    """Gradients per second against the number of workers that an update waits for."""
+    """Gradients per second against the number of workers that an update waits for.
+
+    Args:
+      table: the measurements.
+      verdict: the recommendation, which is marked.
+    """
     comparison = table.comparison
     workers = max(comparison.sweeps[0].test) + 1
     with mpl.rc_context(STYLE):
@@ -132,18 +152,23 @@ def numbers_waited_for(table: Table, verdict: Verdict) -> Figure:
 
 
 def idle(parts: Parts, stragglers: Stragglers) -> Figure:
-    """What each worker does under full synchrony: computing, or waiting for the last."""
+    """Shares of computing and waiting of each worker under full synchrony.
+
+    Args:
+      parts: the recording.
+      stragglers: whose persistent ones are red.
+    """
     runtimes = parts.complete.runtimes
     workers = runtimes.shape[1]
     busy = 100 * runtimes.sum(axis=0) / runtimes.max(axis=1).sum()
     with mpl.rc_context(STYLE):
         figure = mpl.figure.Figure(figsize=(8.4, 3.4))
         axes = figure.add_subplot()
-        places = np.arange(workers)
-        colours = np.where(np.isin(places, stragglers.persistent), RED, BLUE)
-        axes.bar(places, busy, color=colours, width=0.85 if workers <= LABELLED else 1.0)
-        axes.bar(places, 100 - busy, bottom=busy, color="#e4dfd3", width=0.85 if workers <= LABELLED else 1.0)
-        _label(axes.set_xticks, places, parts.workers, most=LABELLED if workers <= LABELLED else 16)
+        positions = np.arange(workers)
+        colours = np.where(np.isin(positions, stragglers.persistent), RED, BLUE)
+        axes.bar(positions, busy, color=colours, width=0.85 if workers <= LABELLED else 1.0)
+        axes.bar(positions, 100 - busy, bottom=busy, color="#e4dfd3", width=0.85 if workers <= LABELLED else 1.0)
+        _label(axes.set_xticks, positions, parts.workers, most=LABELLED if workers <= LABELLED else 16)
         axes.grid(axis="x", visible=False)
         axes.set_ylim(0, 100)
         axes.set_axisbelow(True)
@@ -152,13 +177,18 @@ def idle(parts: Parts, stragglers: Stragglers) -> Figure:
         share = 100 * measured.interrupted(runtimes, workers).idle
         slow = "; red: persistently slow" if stragglers.persistent.size else ""
         axes.set_title(
-            f"Under full synchrony: computing (dark), waiting (light, {share:.1f} % of all){slow}", loc="left"
+            f"Full synchrony, all complete steps: computing (dark), waiting (light, {share:.1f} %){slow}", loc="left"
         )
     return figure
 
 
 def predictions(record: CutoffRecord, steps: Sequence[int]) -> Figure:
-    """Sorted run-times of some iterations, as the deep Markov model had predicted them and as they came."""
+    """Sorted run-times of some iterations, predicted by the deep Markov model and observed.
+
+    Args:
+      record: predictions, cutoffs and observations of the evaluation steps.
+      steps: the recorder's numbers of these steps.
+    """
     workers = record.observed.shape[1]
     shown = np.unique(np.linspace(0, len(record.cutoff) - 1, ITERATIONS).astype(int))
     count = np.arange(1, workers + 1)
@@ -170,10 +200,10 @@ def predictions(record: CutoffRecord, steps: Sequence[int]) -> Figure:
             axes.fill_between(count, mean - 2 * std, mean + 2 * std, color=BLUE, alpha=0.2, linewidth=0)
             axes.plot(count, mean, color=BLUE, label="predicted, ± 2 std")
             marker = "o" if workers <= LABELLED else ""
-            axes.plot(count, record.observed[row], color="black", marker=marker, markersize=3.5, label="came")
-            axes.axvline(record.cutoff[row], color=RED, linestyle="--", linewidth=1.2, label="cut off after")
+            axes.plot(count, record.observed[row], color="black", marker=marker, markersize=3.5, label="observed")
+            axes.axvline(record.cutoff[row], color=RED, linestyle="--", linewidth=1.2, label="cutoff")
             axes.set_title(f"step {steps[row]}: wait for {record.cutoff[row]}", loc="left")
-            axes.set_xlabel("place in the order of arrival")
+            axes.set_xlabel("rank in the order of arrival")
             axes.xaxis.set_major_locator(mpl.ticker.MaxNLocator(5, integer=True))
         panels[0].set_ylabel("seconds")
         handles, labels = panels[0].get_legend_handles_labels()
@@ -185,9 +215,9 @@ def _sweep(axes: Axes, sweep: Sweep, workers: int, comparison: Comparison) -> No
     colour = SWEEP_COLOURS[sweep.title]
     waited, rates = _curve(sweep.test, workers)
     marker = "." if workers <= LABELLED else ""
-    axes.plot(waited, rates, color=colour, marker=marker, label=f"{sweep.title}, second part")
+    axes.plot(waited, rates, color=colour, marker=marker, label=f"{sweep.title}, evaluation steps")
     axes.plot(
-        *_curve(sweep.train, workers), color=colour, linewidth=1, linestyle=":", label=f"{sweep.title}, first part"
+        *_curve(sweep.train, workers), color=colour, linewidth=1, linestyle=":", label=f"{sweep.title}, tuning steps"
     )
     tuned = sweep.test[sweep.tuned]
     axes.plot(
@@ -200,9 +230,9 @@ def _sweep(axes: Axes, sweep: Sweep, workers: int, comparison: Comparison) -> No
     )
 
 
-def _curve(found: Mapping[int, measured.Measured], workers: int) -> tuple[list[int], list[float]]:
-    numbers = sorted(found, reverse=True)
-    return [workers - b for b in numbers], [found[b].gradients_per_second for b in numbers]
+def _curve(results: Mapping[int, measured.Measured], workers: int) -> tuple[list[int], list[float]]:
+    numbers = sorted(results, reverse=True)
+    return [workers - b for b in numbers], [results[b].gradients_per_second for b in numbers]
 
 
 def _named(title: str, setting: str, recommended: bool) -> str:
@@ -210,7 +240,7 @@ def _named(title: str, setting: str, recommended: bool) -> str:
     return f"recommended: {name}" if recommended else name
 
 
-def _label(set_ticks: Callable[..., object], places: np.ndarray, names: Sequence[str], *, most: int) -> None:
-    """Names at some places, evenly, so that they do not touch."""
-    every = -(-places.size // most)
-    set_ticks(places[::every], list(names)[::every], fontsize="small")
+def _label(set_ticks: Callable[..., object], positions: np.ndarray, names: Sequence[str], *, most: int) -> None:
+    """Labels at most `most` evenly spaced positions, so that they do not overlap."""
+    every = -(-positions.size // most)
+    set_ticks(positions[::every], list(names)[::every], fontsize="small")

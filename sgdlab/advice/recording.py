@@ -1,4 +1,4 @@
-"""The recording that is asked about: read, and split into a part to tune and train on and a part to answer on."""
+"""Reads a recorded trace and splits it into steps for tuning and steps for evaluation."""
 
 import dataclasses
 import os
@@ -6,23 +6,24 @@ import os
 import numpy as np
 
 from sgdlab import cluster
+from sgdlab.advice.words import counted
 from sgdlab.cluster import Recording
 from sgdlab.errors import UsageError
 
 LEAST_STEPS = 4
-"""Of each part: with fewer nothing can be tuned, and nothing can be said."""
+"""Smallest number of tuning steps, and of evaluation steps."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Parts:
-    """A recording and its two parts.
+    """A recording, split into tuning and evaluation steps.
 
     Attributes:
-      name: of the file, without its ending.
-      recording: as it was read, with what is missing.
-      complete: the steps of it in which no worker is missing.
-      train: float64[T1, N], seconds: the first complete steps, to tune and train on.
-      test: float64[T2, N], seconds: the others, which every answer is about.
+      name: name of the file without its ending.
+      recording: the whole recording; missing run-times are NaN.
+      complete: the steps in which no run-time is missing.
+      train: float64[T1, N], seconds: the tuning steps, which are the first complete steps.
+      test: float64[T2, N], seconds: the evaluation steps, which are the other complete steps.
     """
 
     name: str
@@ -33,16 +34,16 @@ class Parts:
 
     @property
     def left_out(self) -> int:
-        """Steps with a missing worker."""
+        """Number of steps that are excluded because a run-time is missing."""
         return self.recording.steps.size - self.complete.steps.size
 
     @property
     def workers(self) -> tuple[str, ...]:
-        """Their names."""
+        """Names of the workers."""
         return self.complete.workers
 
     def facts(self) -> list[tuple[str, str]]:
-        """What was recorded, and what is not known of it: pairs of a name and a few words."""
+        """Pairs of a name and a description: size, run-times, gaps, missing values and the split."""
         recording, steps = self.recording, self.complete.steps
         first, last = recording.steps[0], recording.steps[-1]
         times = recording.runtimes[~np.isnan(recording.runtimes)]
@@ -57,8 +58,8 @@ class Parts:
             ),
             ("sampling", self._gaps()),
             ("missing run-times", self._missing()),
-            ("tuned and trained on", f"{split} steps, {steps[0]} to {steps[split - 1]}"),
-            ("answered on", f"{len(self.test)} steps, {steps[split]} to {steps[-1]}"),
+            ("tuning steps", f"{split} steps, {steps[0]} to {steps[split - 1]}"),
+            ("evaluation steps", f"{len(self.test)} steps, {steps[split]} to {steps[-1]}"),
         ]
 
     def _gaps(self) -> str:
@@ -67,27 +68,26 @@ class Parts:
             return "none: the steps are consecutive"
         following = int((np.diff(steps) == 1).sum())
         return (
-            f"{gaps} steps between the first and the last were not recorded; {following} of the {steps.size} follow "
-            "directly on the one before them"
+            f"{gaps} steps between the first and the last were not recorded; {following} of the {steps.size} recorded "
+            "steps directly follow another"
         )
 
     def _missing(self) -> str:
         if not self.recording.missing:
             return "none"
-        steps = "the step that they are" if self.left_out == 1 else f"the {self.left_out} steps that they are"
-        verb = "is" if self.left_out == 1 else "are"
-        return f"{self.recording.missing} of {self.recording.runtimes.size}; {steps} missing in {verb} left out"
+        excluded = f"{counted(self.left_out, 'incomplete step')} {'is' if self.left_out == 1 else 'are'} excluded"
+        return f"{self.recording.missing} of {self.recording.runtimes.size}; {excluded}"
 
 
 def read(path: str | os.PathLike[str], *, train_share: float) -> Parts:
     """Reads a trace and splits it.
 
     Args:
-      path: of a file that `sgdlab.cluster.recorded` reads.
-      train_share: of the complete steps, the first, that are tuned and trained on.
+      path: a file that `sgdlab.cluster.recorded` can read.
+      train_share: share of the complete steps, from the first on, that are tuning steps.
 
     Raises:
-      UsageError: where the file is no trace, or there are too few steps or workers in it.
+      UsageError: if the file is not a trace, or has too few steps or workers.
     """
     if not 0 < train_share < 1:
         raise UsageError(f"--train_share={train_share:g} must be a number above 0 and below 1")
@@ -95,15 +95,17 @@ def read(path: str | os.PathLike[str], *, train_share: float) -> Parts:
         recording = cluster.recorded(path)
         complete = recording.complete()
     except (ValueError, OSError) as error:
-        raise UsageError(f"--trace={path} cannot be used: {' '.join(str(error).split())}") from error
+        message, argument = " ".join(str(error).split()), f"path={str(path)!r}"
+        message = message.removeprefix(argument) if message.startswith(argument) else f": {message}"
+        raise UsageError(f"--trace={path}{message}") from error
     if len(recording.workers) < 2:
-        raise UsageError(f"--trace={path} has one worker, {recording.workers[0]}; there must be at least 2 to wait for")
+        raise UsageError(f"--trace={path} has one worker, {recording.workers[0]}; there must be at least 2")
     steps = complete.steps.size
     split = round(train_share * steps)
     if min(split, steps - split) < LEAST_STEPS:
         raise UsageError(
-            f"--trace={path} with --train_share={train_share:g} has {split} complete steps to tune and train on and "
-            f"{steps - split} to answer on; there must be at least {LEAST_STEPS} of each"
+            f"--trace={path} with --train_share={train_share:g} has {split} tuning steps and {steps - split} "
+            f"evaluation steps without missing run-times; there must be at least {LEAST_STEPS} of each"
         )
     name = os.path.splitext(os.path.basename(path))[0]
     return Parts(name, recording, complete, complete.runtimes[:split], complete.runtimes[split:])

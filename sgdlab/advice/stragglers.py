@@ -1,4 +1,4 @@
-"""Who the stragglers are: the same workers all the time, some for a while, or another one every step."""
+"""Detects stragglers: workers that are slow in most steps, workers that are slow at times, and how long it lasts."""
 
 import dataclasses
 
@@ -7,26 +7,26 @@ import numpy as np
 from sgdlab.cluster import Recording
 
 SLOW = 1.2
-"""A worker is slow in a step where it takes so many times the step's median."""
+"""A worker is slow in a step if its run-time is more than this multiple of the step's median."""
 
 MOSTLY, AT_TIMES = 0.8, 0.1
-"""Shares of the steps: slower workers are slow persistently, or at times."""
+"""Shares of slow steps from which a worker counts as persistently slow, and as slow at times."""
 
 _PAIRS = 5
-"""Of consecutive recorded steps: with fewer, nothing is said of memory."""
+"""Smallest number of pairs of consecutive recorded steps from which the correlation is estimated."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Stragglers:
-    """Who is slow.
+    """How slow each worker is, and how long slowness lasts.
 
     Attributes:
-      ratio: float64[N], each worker's median of run-time / the step's median.
-      slow: float64[N], share of the steps that it is slow in.
-      last: float64[N], share of the steps that it is the last in.
-      memory: mean correlation of a worker's lateness in one step with that in the next, its own mean taken off; None
-        where too few recorded steps follow each other.
-      pairs: steps that follow each other, which it is from.
+      ratio: float64[N], for each worker the median over the steps of its run-time divided by the step's median.
+      slow: float64[N], share of the steps in which the worker is slow.
+      last: float64[N], share of the steps in which the worker finishes last.
+      memory: correlation between consecutive steps of a worker's relative run-time, after subtracting the worker's
+        mean; None if too few recorded steps are consecutive.
+      pairs: number of pairs of consecutive steps that `memory` is estimated from.
     """
 
     ratio: np.ndarray
@@ -37,19 +37,19 @@ class Stragglers:
 
     @property
     def persistent(self) -> np.ndarray:
-        """Numbers of the workers that are slow in most steps, the slowest first."""
-        found = np.flatnonzero(self.slow >= MOSTLY)
-        return found[np.argsort(-self.ratio[found], kind="stable")]
+        """Indices of the workers that are slow in most steps, the slowest first."""
+        slow = np.flatnonzero(self.slow >= MOSTLY)
+        return slow[np.argsort(-self.ratio[slow], kind="stable")]
 
     @property
     def passing(self) -> np.ndarray:
-        """Numbers of the workers that are slow at times, those that are so most often first."""
-        found = np.flatnonzero((self.slow >= AT_TIMES) & (self.slow < MOSTLY))
-        return found[np.argsort(-self.slow[found], kind="stable")]
+        """Indices of the workers that are slow at times, in decreasing order of how often."""
+        slow = np.flatnonzero((self.slow >= AT_TIMES) & (self.slow < MOSTLY))
+        return slow[np.argsort(-self.slow[slow], kind="stable")]
 
 
 def find(complete: Recording) -> Stragglers:
-    """Who is slow in the complete steps of a recording."""
+    """Finds the slow workers in the complete steps of a recording."""
     runtimes = complete.runtimes
     relative = runtimes / np.median(runtimes, axis=1, keepdims=True)
     last = np.bincount(runtimes.argmax(axis=1), minlength=runtimes.shape[1]) / len(runtimes)
@@ -64,7 +64,12 @@ def find(complete: Recording) -> Stragglers:
 
 
 def repaired(runtimes: np.ndarray, workers: np.ndarray) -> np.ndarray:
-    """The run-times, if some workers took as long as the median of the others."""
+    """The run-times if some workers took as long as the median of the others.
+
+    Args:
+      runtimes: float64[T, N], seconds.
+      workers: int[K], indices of the workers whose run-times are replaced.
+    """
     result = np.array(runtimes)
     result[:, workers] = np.median(np.delete(runtimes, workers, axis=1), axis=1, keepdims=True)
     return result

@@ -1,8 +1,9 @@
-"""The answers as tables: for the terminal, as Markdown, for the page, and all of them as CSV."""
+"""The measurements as tables: for the terminal, as Markdown, for the page, and in full as CSV."""
 
 import csv
 import dataclasses
 import io
+import textwrap
 from collections.abc import Sequence
 
 from tabulate import tabulate
@@ -14,27 +15,27 @@ from sgdlab.advice.words import figure, interval
 from sgdlab.predictors import OBJECTIVES
 
 COLUMNS = {
-    "protocol": "whom an update waits for",
-    "chosen": "what was tuned for it on the first part",
+    "protocol": "which workers an update waits for",
+    "chosen": "its parameters, chosen on the tuning steps",
     "x full synchrony": "gradients per second relative to full synchrony, with a 90 % interval",
     "gradients/s": "used gradients per second of the whole cluster",
-    "of oracle": "gradients per second, as a share of the oracle's, which knows the future (best c / x_(c) each time)",
+    "of oracle": "gradients per second as a share of the oracle's, which takes the best c / x_(c) of every step",
     "iteration, s": "mean seconds from one update to the next",
     "waited for": "mean number of gradients in an update",
-    "lost": "share of the computed worker-seconds that was thrown away",
+    "lost": "share of the computing worker-seconds whose gradients were discarded",
     "idle": "share of all worker-seconds in which a worker waits",
     "stale": "mean number of updates between reading the parameters and using the gradient",
-    "rate: gradients/s": "with the run's rate as the objective (c - lambda x_(c)) instead of the iteration's own",
+    "rate: gradients/s": "gradients/s if the objective is the rate of the run, c - lambda x_(c), instead of c / x_(c)",
 }
 
 SWEEP_COLUMNS = ("backups b", "waits for", "interrupted: x full synchrony", "finishing: x full synchrony", "tuned")
 SHOWN_BACKUPS = 5
-"""Of the numbers of backup workers: the best, the tuned ones and full synchrony besides."""
+"""Best numbers of backup workers in the small table, which also has full synchrony and the tuned numbers."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """One protocol by one objective, as it stands in the CSV."""
+    """One row of the CSV: a protocol with an objective. The names are its columns."""
 
     protocol: str
     setting: str
@@ -55,19 +56,19 @@ class Line:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Table:
-    """What was measured, and how sure it is.
+    """The measurements with their confidence intervals.
 
     Attributes:
-      comparison: what was measured.
-      resamples: of the iterations.
+      comparison: the measurements.
+      resamples: bootstrap resamples of the iterations.
     """
 
     comparison: Comparison
     resamples: Resamples
 
     def line(self, protocol: Protocol, objective: str) -> Line:
-        """One protocol by one objective."""
-        found = protocol.measured[objective]
+        """The row of a protocol with an objective."""
+        result = protocol.measured[objective]
         ceiling = self.comparison.by_role(CEILING)[0].measured[objective]
         return Line(
             protocol.title,
@@ -75,38 +76,38 @@ class Table:
             protocol.role,
             objective,
             protocol.backups,
-            found.gradients_per_second,
-            *self.relative(found),
-            found.gradients_per_second / ceiling.gradients_per_second,
-            found.iteration_seconds,
-            found.waited_for,
-            found.lost,
-            found.idle,
-            found.staleness,
+            result.gradients_per_second,
+            *self.relative(result),
+            result.gradients_per_second / ceiling.gradients_per_second,
+            result.iteration_seconds,
+            result.waited_for,
+            result.lost,
+            result.idle,
+            result.staleness,
         )
 
-    def relative(self, found: Measured) -> tuple[float, float, float]:
-        """Gradients per second relative to full synchrony, and the ends of the interval."""
+    def relative(self, result: Measured) -> tuple[float, float, float]:
+        """Gradients per second relative to full synchrony, with the ends of the interval."""
         base = self.comparison.synchrony
-        return found.gradients_per_second / base.gradients_per_second, *self.resamples.interval(found, base)
+        return result.gradients_per_second / base.gradients_per_second, *self.resamples.interval(result, base)
 
     def lines(self) -> list[Line]:
-        """Every protocol by both objectives, then every number of backup workers that is not among them."""
+        """Rows for every protocol with both objectives, then for the other numbers of backup workers."""
         protocols = self.comparison.protocols
         lines = [self.line(protocol, objective) for protocol in protocols for objective in OBJECTIVES]
-        told = {(protocol.title, protocol.backups) for protocol in protocols}
+        listed = {(protocol.title, protocol.backups) for protocol in protocols}
         for sweep in self.comparison.sweeps:
-            others = {b: found for b, found in sweep.test.items() if b and (sweep.title, b) not in told}
-            rows = (Protocol.fixed(sweep.title, f"b = {b}", HINDSIGHT, found, b) for b, found in others.items())
+            others = {b: result for b, result in sweep.test.items() if b and (sweep.title, b) not in listed}
+            rows = (Protocol.fixed(sweep.title, f"b = {b}", HINDSIGHT, result, b) for b, result in others.items())
             lines += [self.line(protocol, objective) for protocol in rows for objective in OBJECTIVES]
         return lines
 
     def rows(self) -> list[list[str]]:
-        """The table of protocols, in the order of `COLUMNS`."""
+        """The cells of the table of protocols, with the columns `COLUMNS`."""
         return [self._row(protocol) for protocol in self.comparison.protocols]
 
     def sweep_rows(self) -> list[list[str]]:
-        """The best numbers of backup workers, in the order of `SWEEP_COLUMNS`."""
+        """The cells of the table of numbers of backup workers, with the columns `SWEEP_COLUMNS`."""
         sweeps = self.comparison.sweeps
         workers = max(sweeps[0].test) + 1
         return [
@@ -137,7 +138,7 @@ class Table:
 
 
 def shown_backups(sweeps: Sequence[Sweep]) -> list[int]:
-    """Numbers of backup workers for the small table: full synchrony, the best, and the tuned ones."""
+    """Numbers of backup workers for the small table: 0, the best numbers, and the tuned ones."""
     numbers = [b for b in sweeps[-1].test if b]  # of very many workers, those that were simulated
     best = sorted(numbers, key=lambda b: -max(sweep.test[b].gradients_per_second for sweep in sweeps))
     return sorted({0, *best[:SHOWN_BACKUPS], *(sweep.tuned for sweep in sweeps)})
@@ -150,7 +151,7 @@ def _marks(sweeps: Sequence[Sweep], b: int) -> str:
 
 
 def text(table: Table) -> str:
-    """For the terminal."""
+    """The table of protocols, for the terminal."""
     return tabulate(
         table.rows(),
         headers=[column.replace(" ", "\n") for column in COLUMNS],
@@ -159,18 +160,30 @@ def text(table: Table) -> str:
     )
 
 
+def legend(width: int) -> str:
+    """The meaning of the columns, for the terminal.
+
+    Args:
+      width: characters per line.
+    """
+    return "\n".join(
+        textwrap.fill(f"{column:<19}{meaning}", width, subsequent_indent=19 * " ")
+        for column, meaning in COLUMNS.items()
+    )
+
+
 def sweep_text(table: Table) -> str:
-    """The numbers of backup workers, for the terminal."""
+    """The table of numbers of backup workers, for the terminal."""
     return tabulate(table.sweep_rows(), headers=SWEEP_COLUMNS, tablefmt="simple", disable_numparse=True)
 
 
 def markdown(rows: list[list[str]], columns: Sequence[str]) -> str:
-    """As GitHub has tables."""
+    """A table in GitHub's Markdown."""
     return tabulate(rows, headers=list(columns), tablefmt="github", disable_numparse=True)
 
 
 def comma_separated(lines: Sequence[Line]) -> str:
-    """All lines, numbers in full."""
+    """All rows as CSV, with numbers in full precision."""
     output = io.StringIO()
     writer = csv.DictWriter(output, [field.name for field in dataclasses.fields(Line)], lineterminator="\n")
     writer.writeheader()

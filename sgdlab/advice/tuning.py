@@ -1,4 +1,4 @@
-"""Predictors with few numbers to choose: these are tuned on the first part of the run, as they would be in life."""
+"""Tunes the predictors that have few parameters, on the tuning steps alone."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -11,18 +11,18 @@ from sgdlab.predictors import Predictor
 WINDOWS = (1, 2, 5, 10, 20, 50)
 DEVIATIONS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 20.0)
 HISTORY = 20
-"""Iterations that a predictor has seen before the first that it predicts; more where its window is longer."""
+"""Iterations that a predictor has observed before its first prediction, unless its window is longer."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Tuned:
-    """A predictor, and what was chosen for it.
+    """A predictor with its tuned parameters.
 
     Attributes:
       predictor: the predictor.
-      setting: in a few words.
-      window: iterations that it looks back.
-      flags: that choose it in the lab's commands; none where they do not know it.
+      setting: the tuned parameters as tables show them.
+      window: number of past iterations that it uses.
+      flags: flags of `sgdlab train` that select it; empty if no flags do.
     """
 
     predictor: Predictor
@@ -31,18 +31,26 @@ class Tuned:
     flags: tuple[str, ...] = ()
 
     def history(self, train: np.ndarray) -> np.ndarray:
-        """The end of the first part, which it begins the second with."""
+        """The last tuning steps, which the predictor has observed when the evaluation steps begin."""
         return train[-max(HISTORY, self.window) :]
 
 
 def static(train: np.ndarray) -> int:
-    """The number of workers that it would have been best to wait for in every iteration."""
+    """The best fixed number of workers to wait for, by gradients per second.
+
+    Args:
+      train: float64[T1, N], seconds, the tuning steps.
+    """
     seconds = np.sort(train, axis=1).sum(axis=0)
     return 1 + int(np.argmax(np.arange(1, seconds.size + 1) / seconds))
 
 
 def deadline(train: np.ndarray) -> Tuned:
-    """Median + k MAD, k and the window tuned."""
+    """A deadline of median + k MAD, with k and the window tuned.
+
+    Args:
+      train: float64[T1, N], seconds, the tuning steps.
+    """
     choices = [
         Tuned(
             predictors.Deadline(deviations=k, window=window),
@@ -57,7 +65,12 @@ def deadline(train: np.ndarray) -> Tuned:
 
 
 def running_mean(train: np.ndarray, objective: str) -> Tuned:
-    """The running mean of the sorted run-times, its window tuned."""
+    """The running mean of the sorted run-times, with the window tuned.
+
+    Args:
+      train: float64[T1, N], seconds, the tuning steps.
+      objective: "throughput" or "rate".
+    """
     choices = [
         Tuned(predictors.RunningMean(window), f"window {window}", window, _flags("running_mean", window))
         for window in _windows(train)
@@ -66,7 +79,12 @@ def running_mean(train: np.ndarray, objective: str) -> Tuned:
 
 
 def elfving(train: np.ndarray, objective: str) -> Tuned:
-    """Elfving's formula on the moments of a window, which is tuned."""
+    """Elfving's formula with the moments of a window, whose length is tuned.
+
+    Args:
+      train: float64[T1, N], seconds, the tuning steps.
+      objective: "throughput" or "rate".
+    """
     choices = [
         Tuned(predictors.Elfving(window), f"window {window}", window, _flags("elfving", window))
         for window in _windows(train)
@@ -75,7 +93,11 @@ def elfving(train: np.ndarray, objective: str) -> Tuned:
 
 
 def kalman(train: np.ndarray) -> Tuned:
-    """A Kalman filter for each worker, its law fitted."""
+    """A Kalman filter for each worker, with fitted parameters.
+
+    Args:
+      train: float64[T1, N], seconds, the tuning steps.
+    """
     return Tuned(predictors.Kalman(predictors.kalman.fit(train)), "fitted")
 
 
@@ -88,22 +110,22 @@ def _flags(predictor: str, window: int, *others: str) -> tuple[str, ...]:
 
 
 def cutoff_flags(predictor: str, window: int, *entries: str) -> tuple[str, ...]:
-    """The flags that choose a predicted cutoff in the lab's commands.
+    """The flags of `sgdlab train` that select a predicted cutoff.
 
     Args:
-      predictor: its name.
-      window: first iterations, which wait for all.
-      *entries: of the predictor, as in "window=5".
+      predictor: name of the predictor.
+      window: number of first iterations that wait for all workers.
+      *entries: parameters of the predictor, as in "window=5".
     """
     chosen = (f"--config.predictor.kind={predictor}", f"--config.protocol.cutoff.window={window}")
     return ("--config.method=cutoff", *chosen, *(f"--config.predictor.{predictor}.{entry}" for entry in entries))
 
 
 def _best(choices: Sequence[Tuned], train: np.ndarray, objective: str) -> Tuned:
-    """That of most gradients per second on the first part.
+    """The choice with the most gradients per second in the tuning steps.
 
-    Where several are equally good, those with the longest window count, and of them the middle one: what is in the
-    middle of a plateau stays on it when the cluster changes a little.
+    Of several equally good choices it is the middle one of those with the longest window: the middle of a plateau is
+    least sensitive to small changes of the cluster.
     """
     warm_up = min(HISTORY, len(train) // 2)
     rates = np.array(

@@ -1,4 +1,4 @@
-"""How sure a ratio of two protocols is: the iterations are drawn again, in short blocks, for both of them alike."""
+"""Confidence intervals of the ratio of two protocols, by a block bootstrap over the iterations that both share."""
 
 import math
 
@@ -7,19 +7,19 @@ import numpy as np
 from sgdlab.advice.measured import Measured
 
 LEVEL = 0.9
-"""Of the intervals."""
+"""Confidence level of the intervals."""
 
 
 class Resamples:
-    """Draws of T iterations out of T, with replacement: a circular block bootstrap.
+    """A circular block bootstrap: T iterations drawn out of T with replacement, many times.
 
-    Blocks of about the cube root of T iterations keep some of what one iteration has to do with the next. What a
-    cluster does that did not happen in these T iterations is in no interval.
+    Iterations are drawn in blocks of about the cube root of T, so that part of the dependence between consecutive
+    iterations is preserved. The intervals do not cover behaviour of the cluster that these T iterations do not show.
 
     Args:
-      num_steps: T.
+      num_steps: T, the number of iterations.
       seed: of the draws.
-      count: how many.
+      count: number of resamples.
 
     Source: Politis and Romano 1992.
 
@@ -37,11 +37,11 @@ class Resamples:
         np.add.at(self.weights, (np.arange(count)[:, None], steps), 1.0)
 
     def rates(self, measured: Measured) -> np.ndarray:
-        """Gradients per second of every draw."""
+        """Gradients per second of a protocol in each resample, float64[count]."""
         return ((self.weights @ measured.gradients) / (self.weights @ measured.seconds)).sum(axis=1)
 
     def interval(self, measured: Measured, base: Measured) -> tuple[float, float]:
-        """Of the ratio of their gradients per second."""
+        """The ends of the interval of the gradients per second of `measured` divided by those of `base`."""
         ratios = self.rates(measured) / self.rates(base)
         low, high = np.quantile(ratios, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
         return float(low), float(high)

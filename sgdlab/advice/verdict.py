@@ -1,4 +1,4 @@
-"""Which protocol to use: the simplest that none is measurably faster than."""
+"""The recommendation: the simplest protocol such that no other is measurably faster."""
 
 import dataclasses
 
@@ -6,11 +6,11 @@ from sgdlab.advice.comparison import BY_RATE, DEPLOYABLE, FINISHING, INTERRUPTED
 from sgdlab.advice.table import Table
 
 NOTICEABLE = 0.01
-"""A gain that is worth a more complicated protocol; and the whole interval must be a gain."""
+"""Relative gain from which a more complicated protocol is preferred, if its whole interval lies above 1 as well."""
 
 _EFFORT = {"full synchrony": 0, FINISHING: 1, INTERRUPTED: 1, "median + k MAD": 2, "running mean": 2, "Elfving": 2}
 _MOST = 3
-"""What it takes to use one: nothing, a fixed number, a rule, a model."""
+"""Complexity of the other protocols. The scale: 0 nothing to set, 1 a fixed number, 2 a formula, 3 a model."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -18,10 +18,10 @@ class Verdict:
     """The recommendation.
 
     Attributes:
-      chosen: the protocol, by the objective that it is recommended with.
-      fastest: that of most gradients per second, of those that can be used and whose gradients are fresh.
-      over_chosen: its gradients per second relative to the chosen one's, with the ends of the interval; None where it
-        is the chosen one.
+      chosen: the recommended protocol, with the objective that is recommended for it.
+      fastest: the deployable protocol with the most gradients per second.
+      over_chosen: gradients per second of `fastest` divided by those of `chosen`, with the ends of the interval; None
+        if they are the same protocol.
     """
 
     chosen: Protocol
@@ -29,12 +29,12 @@ class Verdict:
     over_chosen: tuple[float, float, float] | None
 
     def is_of(self, protocol: Protocol) -> bool:
-        """Whether a protocol of the table is the chosen one, by whichever objective."""
+        """Whether a protocol of the table is the recommended one, with either objective."""
         return (protocol.title, protocol.role) == (self.chosen.title, self.chosen.role)
 
 
 def decide(table: Table) -> Verdict:
-    """Picks the simplest protocol, the faster of two equally simple ones, that none is clearly faster than."""
+    """Chooses the simplest protocol that no other is clearly faster than; of equally simple ones, the fastest."""
     usable = table.comparison.by_role(DEPLOYABLE)
     usable += [protocol.by_rate for protocol in usable if protocol.by_rate is not None]
     fastest = max(usable, key=_speed)

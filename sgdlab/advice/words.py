@@ -1,25 +1,25 @@
-"""Numbers and names as sentences have them."""
+"""Numbers, lists and names as sentences and tables write them."""
 
 from collections.abc import Sequence
 
-_NAMED = 6
-"""Things that are called by name; of more, the first."""
+_MOST_NAMES = 6
+"""Names in a list; the rest of a longer list is counted."""
 
 
 def some(words: Sequence[str]) -> str:
-    """A list in a sentence; of many, the first.
+    """A list as a sentence writes it; of a long list, the first entries and the number of the others.
 
     Example:
       >>> some(["a", "b", "c"]), some(list("abcdefgh"))
       ('a, b and c', 'a, b, c, d, e, f and 2 more')
     """
-    if len(words) > _NAMED:
-        return f"{', '.join(words[:_NAMED])} and {len(words) - _NAMED} more"
+    if len(words) > _MOST_NAMES:
+        return f"{', '.join(words[:_MOST_NAMES])} and {len(words) - _MOST_NAMES} more"
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def counted(number: int, noun: str) -> str:
-    """A number of things.
+    """A number and its noun, in the plural unless the number is 1.
 
     Example:
       >>> counted(1, "worker"), counted(2, "worker")
@@ -29,7 +29,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def interval(value: float, low: float, high: float) -> str:
-    """A ratio and its interval, with as many digits as tell its ends apart.
+    """A ratio and its interval, with enough digits for the two ends to differ.
 
     Example:
       >>> interval(1.6804, 1.6776, 1.6831), interval(1.5, 1.2, 1.9)
@@ -40,7 +40,7 @@ def interval(value: float, low: float, high: float) -> str:
 
 
 def figure(value: float, digits: int = 4) -> str:
-    """A number with so many digits, and as many as it has before its point.
+    """A number with a given number of significant digits, but never rounded before the decimal point.
 
     Example:
       >>> figure(0.0881312), figure(32.0), figure(2175.0), figure(1449.9, 3)

@@ -1,1 +1,1 @@
-"""The commands: `sgdlab advise`, `compare`, `train` and `timeline`."""
+"""The commands `sgdlab advise`, `compare`, `train` and `timeline`, and `console`, the script that starts them."""

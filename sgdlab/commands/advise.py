@@ -1,117 +1,68 @@
-"""Reads a recorded trace and says how much time stragglers cost, and which protocol would be fastest on that cluster.
+"""Reads a recorded trace and reports the cost of stragglers and the fastest protocol for that cluster.
 
     sgdlab advise --trace=trace.parquet
 
-The trace: Parquet or CSV with a row for each worker and step (worker, step, duration in seconds), a wide CSV or .npy
-(steps x workers), or a table of operations; sgdlab/cluster/recorded.py says more. Steps may be sampled; those in which
-a worker is missing are left out.
+The trace is a Parquet or CSV file with a row for each worker and step (columns worker, step and duration in seconds), a
+CSV or .npy file with a column for each worker, or a table of single operations; see `sgdlab.cluster.recorded`. Steps
+may be sampled. Steps in which a run-time is missing are excluded.
 
-Protocols are compared on the second part of the run: full synchrony, every number of backup workers, a deadline of
-median + k MAD, running mean, Elfving, Kalman filter, the deep Markov cutoff and asynchrony, below the oracle. What is
-tuned or trained sees the first part only. Half a minute for few steps, some minutes for many (training; --steps).
+All protocols are compared on the last steps of the trace (the evaluation steps): full synchrony, every number of backup
+workers, a deadline of median + k MAD, running mean, Elfving, Kalman filter, the deep Markov cutoff and asynchrony, with
+an oracle as the upper bound. Parameters are tuned and models are trained on the steps before them (the tuning steps).
+This takes from half a minute to several minutes, most of it for training; a smaller --steps shortens it.
 
-Leaves in the work directory (by default runs/advise/<name of the trace>): advice.html, one page that says it all;
-advice.md and advice.csv, the tables; pictures as PNG and SVG; model/, the trained deep Markov model.
+Results in the work directory (default: runs/advise/<name of the trace>): advice.html, a self-contained page; advice.md
+and advice.csv, the tables; plots as PNG and SVG; model/, the trained deep Markov model.
 """
 
 import pathlib
-import textwrap
 from collections.abc import Sequence
 
 from absl import flags
 
-from sgdlab import files
-from sgdlab.advice import comparison, next_steps, page, pictures, recording, sentences, stragglers, table, verdict
-from sgdlab.advice.sentences import Findings
-from sgdlab.advice.uncertainty import Resamples
+from sgdlab import advice
 from sgdlab.commands import launch
 from sgdlab.errors import UsageError
-from sgdlab.results import plots
-
-Commands = Sequence[tuple[str, str]]
 
 CONFIGURED = False
 
 
 def define_flags() -> None:
     """Defines the flags of this command."""
-    flags.DEFINE_string("trace", None, "The recorded trace.")
-    flags.DEFINE_float("train_share", 0.5, "Of the complete steps, the first, that are tuned and trained on.")
-    flags.DEFINE_integer("steps", 3000, "Of the optimiser that trains the deep Markov model, at most.")
-    flags.DEFINE_integer("seed", 0, "Of training, of predictors' draws and of the intervals.")
+    flags.DEFINE_string("trace", None, "File of recorded run-times (required).")
+    flags.DEFINE_float("train_share", 0.5, "Share of the complete steps, from the first on, used for tuning.")
+    flags.DEFINE_integer("steps", 3000, "Most steps of the optimiser that trains the deep Markov model.", lower_bound=1)
+    flags.DEFINE_integer("seed", 0, "Of training, of the predictors' random draws and of the intervals.", lower_bound=0)
 
 
 def main(argv: Sequence[str]) -> None:
-    """Reads, compares, and says what was found."""
+    """Reads the trace, compares the protocols, prints and writes the results.
+
+    Args:
+      argv: the command line without its flags.
+
+    Raises:
+      UsageError: if a flag is out of range, the trace cannot be used, or the work directory cannot be written.
+    """
     del argv
     given = flags.FLAGS
     if given.trace is None:
-        raise UsageError("--trace must name a recorded trace")
-    for name, least in (("steps", 1), ("seed", 0)):
-        if given[name].value < least:
-            raise UsageError(f"--{name}={given[name].value} must be a whole number of at least {least}")
-    parts = recording.read(given.trace, train_share=given.train_share)
+        raise UsageError("--trace must name a file of recorded run-times, as in --trace=trace.csv")
+    parts = advice.recording.read(given.trace, train_share=given.train_share)
     workdir = pathlib.Path(launch.WORKDIR.value or f"runs/advise/{parts.name}")
     print("\n".join(f"{name:<22}{value}" for name, value in parts.facts()), flush=True)
     try:
         workdir.mkdir(parents=True, exist_ok=True)
-        found = find(parts, workdir / "model", most_steps=given.steps, seed=given.seed)
-        commands = next_steps.commands(parts, found.verdict.chosen, given.trace, str(workdir))
-        tell(found, commands)
-        where = publish(workdir, found, commands)
+        findings = advice.findings.find(
+            parts, workdir / "model", most_steps=given.steps, seed=given.seed, report=_report
+        )
+        commands = advice.next_steps.commands(parts, findings.verdict.chosen, given.trace, str(workdir))
+        print(f"\n{advice.publish.terminal_text(findings, commands)}")
+        page = advice.publish.write(workdir, findings, commands)
     except OSError as error:
         raise UsageError(f"--workdir={workdir} must be a directory that can be written: {error}") from error
-    print(f"\nReport: {where}")
+    print(f"\nReport: {page}")
 
 
-def find(parts: recording.Parts, directory: pathlib.Path, *, most_steps: int, seed: int) -> Findings:
-    """Compares all protocols, and decides; the deep Markov model is left in a directory."""
-    compared = comparison.compare(
-        parts, directory, most_steps=most_steps, seed=seed, say=lambda line: print(line, flush=True)
-    )
-    answers = table.Table(compared, Resamples(len(parts.test), seed=seed))
-    return Findings(parts, answers, verdict.decide(answers), stragglers.find(parts.complete))
-
-
-def tell(found: Findings, commands: Commands) -> None:
-    """Tables, sentences and commands in the terminal."""
-    print(f"\n{table.text(found.table)}\n\n{table.sweep_text(found.table)}\n")
-    for word, said in sentences.all_of(found):
-        print(textwrap.fill(f"* {word}: {said}", width=112, subsequent_indent="  ", break_long_words=False))
-    for purpose, command in commands:
-        print(f"\n{purpose}:\n    {command}")
-
-
-def publish(workdir: pathlib.Path, found: Findings, commands: Commands) -> pathlib.Path:
-    """Writes tables, pictures and the page; returns the page's path."""
-    parts, answers = found.parts, found.table
-    steps = parts.complete.steps[len(parts.train) :].tolist()
-    figures = {
-        "runtimes": pictures.heat_map(parts),
-        "protocols": pictures.protocols(answers, found.verdict),
-        "backups": pictures.numbers_waited_for(answers, found.verdict),
-        "idle": pictures.idle(parts, found.stragglers),
-        "predictions": pictures.predictions(answers.comparison.record, steps),
-    }
-    for name, figure in figures.items():
-        plots.save(figure, workdir / name)
-    title = f"Whom to wait for: {parts.name}"
-    files.write_text(workdir / "advice.csv", table.comma_separated(answers.lines()))
-    files.write_text(workdir / "advice.md", _markdown(title, found, commands, list(figures)))
-    drawn = {name: workdir / f"{name}.svg" for name in figures}
-    files.write_text(workdir / "advice.html", page.make(found, drawn, commands, title=title))
-    return workdir / "advice.html"
-
-
-def _markdown(title: str, found: Findings, commands: Commands, names: Sequence[str]) -> str:
-    answers = found.table
-    parts = [
-        f"# {title}",
-        "\n".join(f"* {name}: {value}" for name, value in found.parts.facts()),
-        "\n".join(f"* **{word}**: {said}" for word, said in sentences.all_of(found)),
-        table.markdown(answers.rows(), list(table.COLUMNS)),
-        table.markdown(answers.sweep_rows(), table.SWEEP_COLUMNS),
-        "\n\n".join(f"![{page.CAPTIONS[name]}]({name}.svg)" for name in names),
-        "\n\n".join(f"{purpose}:\n\n    {command}" for purpose, command in commands),
-    ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+def _report(line: str) -> None:
+    print(line, flush=True)

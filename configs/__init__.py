@@ -1,0 +1,1 @@
+"""Configurations of the commands; `sgdlab.configs` where the package is installed."""

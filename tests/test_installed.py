@@ -1,0 +1,149 @@
+"""The wheel has the commands and their configurations, and they work in an environment without the checkout."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tomllib
+import venv
+import zipfile
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+SOURCES = ("sgdlab", "configs", "setup.py", "pyproject.toml", "README.md", "LICENSE")
+TINY = (
+    "--config.epochs=1.0",
+    "--config.evaluations=2",
+    "--config.network.kind=mlp",
+    "--config.network.mlp.widths=(8,)",
+)
+
+
+class Installation:
+    """A fresh environment with the wheel, and an empty directory to run its commands in.
+
+    Libraries are those of this environment, by a .pth file: the .pth files of that folder, and with them an editable
+    installation of the checkout, have no effect there.
+    """
+
+    def __init__(self, directory, wheel):
+        self.directory, self.wheel = directory / "work", wheel
+        self.directory.mkdir()
+        venv.create(directory / "environment", with_pip=False)
+        self.binaries = directory / "environment/bin"
+        self.packages = pathlib.Path(
+            self.run("python", "-c", "import site; print(site.getsitepackages()[0])").stdout[:-1]
+        )
+        (self.packages / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
+        pip("--python", self.binaries / "python", "install", "--no-deps", wheel)
+
+    def run(self, program, *arguments, check=True):
+        environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "XLA_FLAGS")}
+        line = [self.binaries / program, *arguments]
+        answer = subprocess.run(
+            line, cwd=self.directory, env=environment, capture_output=True, text=True, timeout=300, check=False
+        )
+        assert answer.returncode == 0 or not check, answer.stderr
+        return answer
+
+
+def pip(*arguments):
+    subprocess.run(
+        [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments],
+        capture_output=True, text=True, timeout=300, check=True,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module", name="installed")
+def build_and_install(tmp_path_factory):
+    """Builds from a copy, so that the checkout's `build` is neither used nor written; nothing is downloaded."""
+    directory = tmp_path_factory.mktemp("installed")
+    for name in SOURCES:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, directory / "source" / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / name, directory / "source" / name)
+    pip("wheel", "--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", directory, directory / "source")
+    (wheel,) = directory.glob("sgdlab-*.whl")
+    return Installation(directory, wheel)
+
+
+def test_the_wheel_holds_every_module_template_and_configuration(installed):
+    with zipfile.ZipFile(installed.wheel) as wheel:
+        names = set(wheel.namelist())
+    files = [path for path in (ROOT / "sgdlab").rglob("*") if path.suffix in (".py", ".html")]
+    wanted = {str(path.relative_to(ROOT)) for path in files}
+    wanted |= {f"sgdlab/configs/{path.name}" for path in (ROOT / "configs").glob("*.py")}
+    assert {name for name in names if ".dist-info/" not in name} == wanted
+
+
+def test_the_package_is_that_of_the_wheel(installed):
+    script = "import sgdlab, sgdlab.configs.digits; print(sgdlab.__file__, sgdlab.configs.digits.__file__)"
+    places = installed.run("python", "-c", script).stdout.split()
+    assert [pathlib.Path(place) for place in places] == [
+        installed.packages / "sgdlab/__init__.py",
+        installed.packages / "sgdlab/configs/digits.py",
+    ]
+
+
+def test_help_lists_the_commands_and_imports_no_library(installed):
+    answer = installed.run("sgdlab", "--help")
+    assert answer.stdout == installed.run("sgdlab").stdout
+    for command in ("advise", "compare", "train", "timeline"):
+        assert f"\n  {command} " in answer.stdout
+    script = "import sys; sys.argv[1:] = ['--help']; from sgdlab.commands import console; console.main()"
+    slow = installed.run("python", "-c", f"{script}; print([m for m in ('jax', 'numpy', 'absl') if m in sys.modules])")
+    assert slow.stdout == f"{answer.stdout}[]\n"
+
+
+def test_help_of_a_command_lists_its_flags(installed):
+    answer = installed.run("sgdlab", "train", "--help")
+    assert "--workdir" in answer.stdout
+    assert "--config.method" in answer.stdout
+
+
+def test_the_version_is_that_of_the_package(installed):
+    (version,) = [part for part in installed.wheel.name.split("-") if part[0].isdigit()]
+    assert installed.run("sgdlab", "--version").stdout == f"{version}\n"
+
+
+@pytest.mark.parametrize(("word", "meant"), [("compair", "sgdlab compare"), ("--trace=x.csv", "advise, compare")])
+def test_a_wrong_command_is_one_line(installed, word, meant):
+    answer = installed.run("sgdlab", word, check=False)
+    assert answer.returncode == 2
+    (line,) = answer.stderr.splitlines()
+    assert repr(word) in line
+    assert meant in line
+
+
+def test_advise_reads_a_trace(installed):
+    rows = "".join(f"{worker},{step},{1 + (3 * worker + step) % 5}.5\n" for step in range(24) for worker in range(3))
+    (installed.directory / "small.csv").write_text(f"worker,step,duration\n{rows}")
+    installed.run("sgdlab", "advise", "--trace=small.csv", "--steps=20")
+    assert "</html>" in (installed.directory / "runs/advise/small/advice.html").read_text()
+
+
+def test_compare_runs_in_spawned_processes_with_the_installed_configuration(installed):
+    installed.run(
+        "sgdlab", "compare", *TINY, "--methods=asgd,synchronous", "--num_workers=2", "--seeds=1", "--processes=2",
+        "--workdir=compared",
+    )  # fmt: skip
+    assert len(list((installed.directory / "compared/metrics").glob("*.jsonl"))) == 3  # the baseline among them
+    assert (installed.directory / "compared/report.html").is_file()
+
+
+def test_the_requirements_of_extras_are_bounded(installed):
+    with zipfile.ZipFile(installed.wheel) as wheel:
+        (name,) = [name for name in wheel.namelist() if name.endswith("METADATA")]
+        lines = wheel.read(name).decode().splitlines()
+    required = [line.removeprefix("Requires-Dist: ") for line in lines if line.startswith("Requires-Dist: ")]
+    assert required
+    assert all("<" in line.partition(";")[0] and ">=" in line.partition(";")[0] for line in required)
+    extras = {line.removeprefix("Provides-Extra: ") for line in lines if line.startswith("Provides-Extra: ")}
+    assert extras == {"gpu", "lint", "tensorboard", "test", "wandb"}
+    built = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+    assert built == ["setuptools>=77"]  # [test] has the same, as the wheel is built without isolation here
+    assert any(line.startswith("setuptools") and "77" in line and "test" in line for line in required)
