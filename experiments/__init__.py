@@ -1,1 +1,1 @@
-"""Launchers, and one folder for each paper: what a person runs."""
+"""The command lines, and one folder for each paper whose tables and figures are reproduced."""

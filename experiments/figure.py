@@ -1,4 +1,4 @@
-"""What the commands that draw a table or figure of a paper share: where results go, its numbers beside ours."""
+"""Shared by the commands that reproduce a table or figure of a paper: the work directory, and writing the results."""
 
 import csv
 import io
@@ -16,7 +16,7 @@ Row = Mapping[str, object]
 
 
 def directory(default: str) -> pathlib.Path:
-    """Where the results go: --workdir, or a place of the figure's own below runs/."""
+    """The directory for the results: --workdir, or `default` where the flag is not given."""
     return pathlib.Path(launch.WORKDIR.value or default)
 
 
@@ -29,22 +29,22 @@ def publish(
     reading: Sequence[str] = (),
     figure: Figure | None = None,
 ) -> None:
-    """Prints a table and writes it: `<name>.md` with its title and what it says, `<name>.csv`, and the picture.
+    """Prints a table with its comments and writes them: `<name>.md`, `<name>.csv`, and the picture, if there is one.
 
     Args:
-      path: the directory.
-      name: of the files, without ending.
-      rows: one mapping a row, all with the same columns; numbers as they are to be read.
-      title: one line above the table: what is shown, in which units.
-      reading: sentences below it: where ours differ from the paper's, and why.
-      figure: written as PNG and SVG beside the table.
+      path: directory to write to.
+      name: name of the files, without the extension.
+      rows: the rows of the table, one mapping from column to value for each, all with the same columns.
+      title: one line above the table that says what it shows and in which units.
+      reading: sentences below the table: where the results differ from the paper's, and why.
+      figure: picture to write beside the table as PNG and SVG.
     """
     shown = [{key: f"{v:.4g}" if isinstance(v, float) else v for key, v in row.items()} for row in rows]
-    notes = "\n".join(f"* {sentence}" for sentence in reading)
-    print(f"\n{title}\n\n{tabulate(shown, headers='keys', tablefmt='simple', disable_numparse=True)}\n\n{notes}")
+    comments = "\n".join(f"* {sentence}" for sentence in reading)
+    print(f"\n{title}\n\n{tabulate(shown, headers='keys', tablefmt='simple', disable_numparse=True)}\n\n{comments}")
     table = tabulate(shown, headers="keys", tablefmt="github", disable_numparse=True)
     picture = f"![{title}]({name}.svg)\n\n" if figure else ""
-    files.write_text(path / f"{name}.md", f"# {title}\n\n{table}\n\n{picture}{notes}\n")
+    files.write_text(path / f"{name}.md", f"# {title}\n\n{table}\n\n{picture}{comments}\n")
     output = io.StringIO()
     writer = csv.DictWriter(output, fieldnames=list(rows[0]), lineterminator="\n")
     writer.writeheader()

@@ -1,15 +1,16 @@
-"""Figures 3 and 4 of Chen et al. 2016: how long it takes to collect the k-th of 100 gradients.
+"""Reproduces Figures 3 and 4 of Chen et al. 2016: the time to collect the k-th of 100 gradients.
 
     python -m experiments.backup_workers.figures3_4 --workdir=runs/backup_workers
 
-Takes 5 seconds. Nothing is trained: run-times come from sgdlab.cluster.long_tailed with its default parameters, a
-log-normal body with a Pareto tail, which stand for the paper's 100 GPUs. All machines begin together; the k-th gradient
-to arrive ends the wait for k.
+Writes figures3_4.md, .csv, .png and .svg to the work directory. Takes 5 seconds.
 
-Expect about 85 % of the 98th gradients and 25 % of the last in under 2 s (paper: 80 % and 30 %, which no independent
-machines reach together), means of 1.4 to 1.8 s for most k, and a steep rise over the last few.
+Nothing is trained: run-times are drawn from sgdlab.cluster.long_tailed with its default parameters, a log-normal body
+with a Pareto tail, which model the paper's 100 GPUs. All machines start at the same time; the time to collect k
+gradients ends when the k-th gradient arrives.
 
-Leaves figures3_4.md, .csv, .png and .svg in the work directory.
+Results: about 85 % of the 98th gradients and 25 % of the last ones take less than 2 s (paper: 80 % and 30 %, which
+independent machines cannot reach together), the means are 1.4 to 1.8 s for most k, and they rise steeply for the last
+few.
 """
 
 import math
@@ -30,19 +31,19 @@ from sgdlab.results.plots import STYLE
 DEFAULT_WORKDIR = "runs/backup_workers"
 
 SHOWN = (1, 50, 90, 97, 98, 99, 100)
-"""k of Figure 3."""
+"""Values of k in Figure 3."""
 LIMIT = 2.0
-"""Seconds that the paper's shares are of."""
+"""Seconds below which the paper gives the share of gradients."""
 PAPER_UNDER = {98: 80.0, 100: 30.0}
-"""k -> % that came in under 2 s (section 3.1)."""
+"""k -> % of the k-th gradients that take less than 2 s (section 3.1)."""
 PAPER_MEANS = (1.4, 1.8)
 """Seconds between which most means fall (Figure 4)."""
 PAPER_LONGEST = 310.0
-"""Seconds, the longest observed (Figure 3)."""
+"""Seconds of the longest gradient (Figure 3)."""
 
 
 def main(argv: Sequence[str]) -> None:
-    """Makes both figures with the flags' numbers."""
+    """Draws both figures for the values of the flags."""
     del argv
     make(
         figure.directory(DEFAULT_WORKDIR),
@@ -52,7 +53,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def make(path: pathlib.Path, *, num_iterations: int, seed: int) -> list[figure.Row]:
-    """Draws the run-times and publishes; returns the table's rows."""
+    """Draws the run-times and publishes the figures; returns the rows of their table."""
     times = gathering.collected(num_iterations, seed)
     rows = [
         {
@@ -78,17 +79,17 @@ def make(path: pathlib.Path, *, num_iterations: int, seed: int) -> list[figure.R
 
 
 def under(k: int, late: float) -> float:
-    """The probability that k of the machines are in time, where each is late independently with probability `late`."""
+    """Probability that k machines take less than `LIMIT`, if each is later, independently, with probability `late`."""
     return float(scipy.stats.binom.cdf(gathering.MACHINES - k, gathering.MACHINES, late))
 
 
 def lateness(k: int, share: float) -> float:
-    """The probability of being late that makes k machines be in time with probability `share`: inverse of `under`."""
+    """Probability of a machine to be late for which `under(k, late)` is `share`: the inverse of `under`."""
     return float(scipy.stats.beta.ppf(1 - share, gathering.MACHINES - k + 1, k))
 
 
 def iterations_until(seconds: float) -> float:
-    """After how many iterations the longest gradient of the default cluster is, in the median, so long."""
+    """Number of iterations whose longest gradient takes `seconds` in the median, on the default cluster."""
     beyond = (
         gathering.CLUSTER["tail_share"]
         * (gathering.CLUSTER["tail_start"] / seconds) ** (gathering.CLUSTER["tail_index"])
@@ -104,19 +105,20 @@ def _reading(times: np.ndarray) -> list[str]:
     late = float((times >= LIMIT).mean())
     cluster = ", ".join(f"{name}={value:g}" for name, value in gathering.CLUSTER.items())
     return [
-        f"The cluster: log-normal body and Pareto tail, {cluster}.",
-        f"The paper's two shares contradict independent machines: if 30 % of the last gradients are under 2 s, a "
-        f"gradient is late with probability {by_last:.4f} and {100 * under(98, by_last):.0f} % of the 98th are under "
-        f"2 s; if 80 % of the 98th are, it is {by_98th:.4f} and {100 * under(100, by_98th):.0f} % of the last. Ours, "
-        f"{late:.4f}, lies between them: {100 * under(98, late):.0f} % and {100 * under(100, late):.0f} %. The paper's "
-        f"shares are those of machines that are late together more often than by chance.",
-        f"The mean is between {low:g} and {high:g} s for {inside} of the {gathering.MACHINES} values of k (paper: "
-        f"most); below it for the {int((means < low).sum())} earliest, above it for the {int((means > high).sum())} "
-        f"last.",
-        f"The longest gradient took {times.max():,.0f} s (paper: {PAPER_LONGEST:g} s). It grows with the number of "
-        f"iterations, which the paper does not say; {PAPER_LONGEST:g} s is the median for "
-        f"{iterations_until(PAPER_LONGEST):,.0f}. Where the variance is infinite, the mean of the last gradient "
-        f"({means[-1]:.2f} s) moves with the seed.",
+        f"The run-times have a log-normal body and a Pareto tail: {cluster}.",
+        f"The paper's two shares do not fit independent machines. If 30 % of the last gradients take less than 2 s, a "
+        f"gradient takes longer with probability {by_last:.4f}, and {100 * under(98, by_last):.0f} % of the 98th take "
+        f"less than 2 s; if 80 % of the 98th do, the probability is {by_98th:.4f}, and {100 * under(100, by_98th):.0f} "
+        f"% of the last take less than 2 s. The probability here, {late:.4f}, lies between these two and gives "
+        f"{100 * under(98, late):.0f} % and {100 * under(100, late):.0f} %. The paper's shares mean that machines are "
+        f"late together more often than by chance.",
+        f"The mean is between {low:g} and {high:g} s for {inside} of the {gathering.MACHINES} values of k (paper: for "
+        f"most of them); it is smaller for the first {int((means < low).sum())} and larger for the last "
+        f"{int((means > high).sum())}.",
+        f"The longest gradient took {times.max():,.0f} s (paper: {PAPER_LONGEST:g} s). The longest time grows with the "
+        f"number of iterations, which the paper does not give; its median is {PAPER_LONGEST:g} s for "
+        f"{iterations_until(PAPER_LONGEST):,.0f} iterations. The Pareto tail has infinite variance if tail_index is at "
+        f"most 2; the mean of the last gradient ({means[-1]:.2f} s) then depends strongly on the seed.",
     ]
 
 
@@ -157,6 +159,6 @@ def _draw(times: np.ndarray) -> Figure:
 
 
 if __name__ == "__main__":
-    flags.DEFINE_integer("iterations", 20000, "Iterations to draw, 100 gradients each.")
-    flags.DEFINE_integer("seed", 0, "Of the run-times.")
+    flags.DEFINE_integer("iterations", 20000, "Number of iterations to draw, with 100 gradients each.")
+    flags.DEFINE_integer("seed", 0, "Seed of the run-times.")
     launch.run(main, __doc__, configured=False)

@@ -1,23 +1,24 @@
-"""Figures 5 and 6 of Chen et al. 2016: how many gradients to wait for, out of 100 machines.
+"""Reproduces Figures 5 and 6 of Chen et al. 2016: how many of 100 machines' gradients an update should wait for.
 
     python -m experiments.backup_workers.figures5_6 --workdir=runs/backup_workers
 
-150 runs in about 2 minutes on two cores; a command that was killed continues where it stopped.
+Writes figures5_6.md, .csv, .png and .svg, and the runs in figures5_6/. Makes 150 runs in about 2 minutes on two cores;
+a command that was killed continues where it stopped.
 
-Figure 5: updates to converge where each averages N gradients. The paper's text prints two of its numbers, 137.5e3 at
-N = 50 and 76.2e3 at N = 100; between them a + b/N is drawn, a serial part and one that more gradients shorten. Ours are
-measured: a perceptron on the digits, 2 examples a gradient, momentum 0.9, a learning rate of r N that falls by 0.94
-every 2 epochs (Appendix A.2 has 0.045 N and the same decay), counted until the test accuracy is first 95 %; the test
-set is looked at after every update. No rate was tuned for one N; three r are shown because the answer depends on it.
+Figure 5 shows the updates to converge if each averages N gradients. The paper's text gives two of its numbers, 137.5e3
+at N = 50 and 76.2e3 at N = 100; a + b/N is drawn through them, a constant part and a part that falls with the number of
+gradients. The updates here are measured: a perceptron on the digits, 2 examples per gradient, momentum 0.9 and a
+learning rate of r N that is multiplied by 0.94 every 2 epochs (Appendix A.2 has 0.045 N and the same decay), until the
+test accuracy, evaluated after every update, first reaches 95 %. The rate was not tuned for any N; three values of r are
+shown because the result depends on r.
 
-Figure 6: estimated time to converge with N of 100 machines: those updates, interpolated linearly between the measured N
-as in the paper, times the mean time to collect N of 100 gradients (sgdlab.cluster.long_tailed, see figures3_4).
+Figure 6 shows the estimated time to converge with N of 100 machines: these updates, interpolated linearly between the
+measured N as in the paper, times the mean time to collect N of 100 gradients (sgdlab.cluster.long_tailed, see
+figures3_4).
 
-Expect 1.5 to 1.8 times as many updates at N = 50 as at N = 100 (paper: 1.80) and the shortest time at N = 95 or 96
-(paper: N = 96, b = 4). The optimum is flat, N = 94 to 96 are within 1 %: other seeds can move it. Waiting for all 100
-takes 3.6 times as long.
-
-Leaves figures5_6.md, .csv, .png and .svg, and the runs in figures5_6/.
+Results: 1.5 to 1.8 times as many updates at N = 50 as at N = 100 (paper: 1.80), and the shortest time at N = 95 or 96
+(paper: N = 96, b = 4). The minimum is flat: the times for N = 94 to 96 differ by less than 1 %, so other seeds can move
+it. Waiting for all 100 takes 3.6 times as long.
 """
 
 import math
@@ -47,17 +48,17 @@ DEFAULT_WORKDIR = "runs/backup_workers"
 PAPER_ITERATIONS = {50: 137.5e3, 100: 76.2e3}
 """N -> iterations to converge (section 3.1)."""
 PAPER_BEST = 96
-"""N that converges fastest out of 100."""
+"""N with the shortest time to converge, of 100."""
 CLOSE = 0.01
-"""Share of the shortest time that counts as no difference."""
+"""Two times are taken as equal if they differ by less than this share of the shortest time."""
 PAPER = "paper's updates"
 
 Updates = Mapping[int, Sequence[int | None]]
-"""N -> for each seed the updates to the target, None where it was not reached."""
+"""N -> updates to the target of each seed, None if the target was not reached."""
 
 
 def main(argv: Sequence[str]) -> None:
-    """Trains what is missing and draws both figures with the flags' numbers."""
+    """Trains the missing runs and draws both figures for the values of the flags."""
     del argv
     given = flags.FLAGS
     gradients = options.wholes("gradients", given.gradients)
@@ -86,7 +87,7 @@ def make(
     target: float,
     num_iterations: int,
 ) -> list[figure.Row]:
-    """Trains what is missing and publishes; returns the table's rows."""
+    """Trains the missing runs and publishes the figures; returns the rows of their table."""
     cells = [Cell("synchronous", n, seed) for n in gradients for seed in range(seeds)]
     measured: dict[float, Updates] = {}
     for rate in rates:
@@ -111,7 +112,7 @@ def make(
         "figures5_6",
         rows,
         title=f"Figures 5 and 6: updates and time to converge with N of {gathering.MACHINES} machines; paper's updates "
-        f"in thousands, ours to {100 * target:g} % test accuracy on the digits, {seeds} seeds",
+        f"in thousands, measured ones to {100 * target:g} % test accuracy on the digits, {seeds} seeds",
         reading=_reading(counts, seconds, curves, measured, epochs),
         figure=_draw(counts, seconds, curves, measured),
     )
@@ -119,12 +120,12 @@ def make(
 
 
 def config(rate: float, epochs: float, least: int) -> ConfigDict:
-    """The runs' configuration: small gradients, of which N make a learning rate of r N.
+    """The configuration of the runs: gradients of 2 examples; an update of N gradients has the learning rate r N.
 
     Args:
       rate: r.
-      epochs: length of the runs.
-      least: the smallest N; the test set is looked at so often that no update is missed.
+      epochs: length of the runs in epochs.
+      least: the smallest N; there are enough evaluations for one after every update of a run with this N.
     """
     config = digits.get_config()
     config.epochs, config.batch_size = epochs, 2
@@ -137,16 +138,19 @@ def config(rate: float, epochs: float, least: int) -> ConfigDict:
 
 
 def updates_to(target: float, records: Sequence[Mapping[str, Any]]) -> int | None:
-    """After how many updates a run's test accuracy was first at least `target`."""
-    looks = (record for record in records if record["kind"] == "evaluation")
-    return next((look["updates"] for look in looks if look["test_accuracy"] >= target), None)
+    """Number of updates after which the test accuracy was first at least `target`; None if it never was."""
+    evaluations = (record for record in records if record["kind"] == "evaluation")
+    return next((record["updates"] for record in evaluations if record["test_accuracy"] >= target), None)
 
 
 def paper_iterations(counts: np.ndarray) -> np.ndarray:
-    r"""The paper's iterations at any N: :math:`a + b / N` through the two that it prints.
+    r"""Iterations to converge at any N: :math:`a + b / N` through the two values that the paper gives.
 
     Args:
-      counts: N.
+      counts: int[C], values of N.
+
+    Returns:
+      float64[C].
     """
     (low, at_low), (high, at_high) = sorted(PAPER_ITERATIONS.items())
     slope = (at_low - at_high) / (1 / low - 1 / high)
@@ -154,19 +158,19 @@ def paper_iterations(counts: np.ndarray) -> np.ndarray:
 
 
 def fastest(counts: np.ndarray, seconds: np.ndarray) -> tuple[int, int, int]:
-    """The N with the least time, and the first and last N whose time is within `CLOSE` of it."""
+    """The N with the shortest time, and the smallest and largest N whose time is longer by at most `CLOSE`."""
     close = counts[seconds <= (1 + CLOSE) * np.nanmin(seconds)]
     return int(counts[np.nanargmin(seconds)]), int(close.min()), int(close.max())
 
 
 def resampled(counts: np.ndarray, seconds: np.ndarray, updates: Updates, *, times: int = 1000) -> tuple[int, int]:
-    """How far the best N moves when the seeds are drawn anew, with replacement: its 5th and 95th percentile.
+    """Bootstraps the best N over seeds: its 5th and 95th percentile when seeds are drawn with replacement.
 
     Args:
-      counts: int[C], N.
-      seconds: float64[C], of one update.
-      updates: measured, none of them missing.
-      times: how often.
+      counts: int[C], values of N.
+      seconds: float64[C], duration of one update.
+      updates: measured updates, without None.
+      times: number of bootstrap samples.
     """
     generator = np.random.default_rng(0)
     measured = np.array(list(updates.values()), float)
@@ -178,7 +182,7 @@ def resampled(counts: np.ndarray, seconds: np.ndarray, updates: Updates, *, time
 
 
 def _mean(updates: Sequence[int | None]) -> float | None:
-    """Over the seeds; None where one never reached the target."""
+    """Mean over the seeds; None if one of them never reached the target."""
     return None if None in updates else statistics.fmean(updates)
 
 
@@ -211,35 +215,39 @@ def _reading(
 ) -> list[str]:
     at_low, at_high = (PAPER_ITERATIONS[n] for n in sorted(PAPER_ITERATIONS))
     sentences = [
-        f"Of the paper's updates only two are printed: {at_low:g} at N = 50 and {at_high:g} at N = 100 "
-        f"({at_low / at_high:.2f} times as many); the others here are a + b/N through these two, a guess. The paper "
-        f"interpolates linearly between N = 50, 70, 80, 90, 100; ours are, too (a blank: not measured at this N).",
+        f"The paper's text gives the updates for two N only: {at_low:g} at N = 50 and {at_high:g} at N = 100 "
+        f"({at_low / at_high:.2f} times as many). Those for other N are estimated here by a + b/N through these two. "
+        f"The paper interpolates linearly between N = 50, 70, 80, 90, 100, and so do the times here; updates are left "
+        f"blank where they were not measured.",
     ]
     for name, updates in curves.items():
         best, first, last = fastest(counts, updates * seconds)
         relative = updates * seconds / np.nanmin(updates * seconds)
-        wait, there = relative[-1], counts == PAPER_BEST
-        at_best = f", N = {PAPER_BEST} takes {100 * (relative[there][0] - 1):.2g} % longer" if there.any() else ""
+        of_all, is_paper_best = relative[-1], counts == PAPER_BEST
+        longer = relative[is_paper_best] - 1
+        at_best = f", N = {PAPER_BEST} takes {100 * longer[0]:.2g} % longer" if longer.size else ""
         sentences.append(
             f"{name}: {updates[0] / updates[-1]:.2f} times as many updates at N = {counts[0]} as at N = {counts[-1]}; "
-            f"fastest with N = {best}, b = {gathering.MACHINES - best} (paper: N = {PAPER_BEST}, b = "
-            f"{gathering.MACHINES - PAPER_BEST}), N = {first} to {last} within {100 * CLOSE:g} %{at_best}; "
-            f"N = {counts[-1]} takes {wait:.2f} times as long."
+            f"shortest time with N = {best}, b = {gathering.MACHINES - best} (paper: N = {PAPER_BEST}, b = "
+            f"{gathering.MACHINES - PAPER_BEST}), N = {first} to {last} are within {100 * CLOSE:g} % of it{at_best}; "
+            f"N = {counts[-1]} takes {of_all:.2f} times as long."
         )
     for rate, updates in measured.items():
-        missed = {n: sum(u is None for u in here) for n, here in updates.items()}
+        missed = {n: sum(u is None for u in of_seeds) for n, of_seeds in updates.items()}
         if not any(missed.values()):
             low, high = resampled(counts, seconds, updates)
-            sentences.append(f"r = {rate:g}, seeds drawn anew: the fastest N is {low} to {high} in 90 % of the draws.")
+            sentences.append(f"r = {rate:g}: the best N is {low} to {high} in 90 % of bootstrap samples of the seeds.")
         else:
-            told = ", ".join(f"{count} at N = {n}" for n, count in missed.items() if count)
+            by_count = ", ".join(f"{count} at N = {n}" for n, count in missed.items() if count)
             sentences.append(
-                f"r = {rate:g}: runs that did not reach the target in {epochs:g} epochs: {told}; left out."
+                f"r = {rate:g}: runs that did not reach the target in {epochs:g} epochs: {by_count}; these N are left "
+                "out."
             )
     sentences.append(
-        "The larger r, the less a larger N helps: one update at the rate r N then moves less far than N at the rate r. "
-        "The optimum is flat; its place depends on how fast the waits grow from the 90th gradient to the 98th, which "
-        "the paper's text does not say (long_tailed assumes it), and on differences of a few updates."
+        "The larger r is, the less a larger N helps, because one update with the rate r N then moves the parameters "
+        "less than N updates with the rate r. The minimum is flat; where it lies depends on how fast the times grow "
+        "from the 90th gradient to the 98th, which the paper's text does not say (long_tailed assumes a growth), and "
+        "on differences of a few updates."
     )
     return sentences
 
@@ -255,7 +263,7 @@ def _draw(
         iterations.plot(counts, last / counts, color="#999999", linestyle=":", label=f"{last}/N")
         for name, updates in curves.items():
             style = {"color": colours[name], "linestyle": "--" if name == PAPER else "-"}
-            label = "paper, a + b/N through two" if name == PAPER else f"digits, {name}"
+            label = "paper, a + b/N through 2 points" if name == PAPER else f"digits, {name}"
             iterations.plot(counts, updates / updates[-1], label=label, **style)
             relative = updates * seconds / np.nanmin(updates * seconds)
             best, _, _ = fastest(counts, relative)
@@ -268,11 +276,11 @@ def _draw(
         iterations.set_title("Figure 5")
         iterations.set_ylabel(f"updates to converge, relative to N = {last}")
         time.set_title(
-            f"Figure 6 (N = {last} is off the scale: see the table)" if last == gathering.MACHINES else "Figure 6"
+            f"Figure 6 (N = {last} is off the scale; see the table)" if last == gathering.MACHINES else "Figure 6"
         )
         time.set_ylabel("time to converge, relative to the shortest")
         for axes in (iterations, time):
-            axes.set_xlabel(f"N, gradients an update, of {gathering.MACHINES} machines")
+            axes.set_xlabel(f"N, gradients per update, of {gathering.MACHINES} machines")
             axes.legend(loc="upper left", bbox_to_anchor=(0, -0.16), ncols=2, borderaxespad=0)
     return drawn
 
@@ -284,16 +292,16 @@ def _draw_measured(
     measured: Mapping[float, Updates],
     colours: Mapping[str, str],
 ) -> None:
-    """Means of the measured N with standard errors, shifted sideways so that none hides, and the paper's two points."""
+    """Draws means and standard errors at the measured N, shifted sideways to be visible, and the paper's two points."""
     printed = {n: count for n, count in PAPER_ITERATIONS.items() if n in counts}
     axes.plot(list(printed), [n / curves[PAPER][-1] for n in printed.values()], "ks", markersize=6, zorder=3)
     for shift, (rate, updates) in zip(np.linspace(-0.5, 0.5, len(measured)), measured.items(), strict=True):
         name = f"r = {rate:g}"
-        kept = {n: here for n, here in updates.items() if name in curves and None not in here}
+        reached = {n: of_seeds for n, of_seeds in updates.items() if name in curves and None not in of_seeds}
         axes.errorbar(
-            [n + shift for n in kept],
-            [statistics.fmean(here) / curves[name][-1] for here in kept.values()],
-            yerr=[_standard_error(here) / curves[name][-1] for here in kept.values()],
+            [n + shift for n in reached],
+            [statistics.fmean(of_seeds) / curves[name][-1] for of_seeds in reached.values()],
+            yerr=[_standard_error(of_seeds) / curves[name][-1] for of_seeds in reached.values()],
             color=colours.get(name),
             marker="o",
             markersize=4,
@@ -308,10 +316,14 @@ def _standard_error(values: Sequence[int]) -> float:
 
 
 if __name__ == "__main__":
-    flags.DEFINE_list("gradients", ["50", "70", "80", "90", "100"], "N to train with, whole numbers of at most 100.")
-    flags.DEFINE_list("rates", ["0.0004", "0.0008", "0.0016"], "Learning rates of one gradient, r; an update has r N.")
-    flags.DEFINE_integer("seeds", 10, "How many seeds: 0, 1, ...")
-    flags.DEFINE_float("epochs", 25.0, "Epochs of each run, reached target or not.")
+    flags.DEFINE_list(
+        "gradients", ["50", "70", "80", "90", "100"], "Values of N to train with, whole numbers of at most 100."
+    )
+    flags.DEFINE_list(
+        "rates", ["0.0004", "0.0008", "0.0016"], "Values of r; an update of N gradients has the learning rate r N."
+    )
+    flags.DEFINE_integer("seeds", 10, "Number of seeds: 0, 1, ...")
+    flags.DEFINE_float("epochs", 25.0, "Epochs of each run, also after the target is reached.")
     flags.DEFINE_float("target", 0.95, "Test accuracy at which a run has converged.")
-    flags.DEFINE_integer("iterations", 20000, "Iterations to draw for the mean time to collect N gradients.")
+    flags.DEFINE_integer("iterations", 20000, "Number of iterations to draw for the mean time to collect N gradients.")
     launch.run(main, __doc__, configured=False)

@@ -1,4 +1,4 @@
-"""Checks of these commands' flags: an impossible value is refused in one line that says what would be right."""
+"""Checks the values of these commands' flags; an impossible value is refused with one line that says what is right."""
 
 import math
 from collections.abc import Sequence
@@ -7,10 +7,10 @@ from sgdlab.errors import UsageError
 
 
 def whole(flag: str, value: int, *, least: int = 1) -> int:
-    """Returns a whole number of at least `least`.
+    """Returns the flag's value, a whole number of at least `least`.
 
     Raises:
-      UsageError: where it is not.
+      UsageError: if it is less than `least`.
     """
     if value < least:
         raise UsageError(f"--{flag}={value} must be a whole number of at least {least}")
@@ -18,10 +18,10 @@ def whole(flag: str, value: int, *, least: int = 1) -> int:
 
 
 def wholes(flag: str, values: Sequence[str], *, least: int = 1) -> list[int]:
-    """Returns a flag's list of whole numbers, sorted, each once.
+    """Returns a flag's whole numbers, sorted and without duplicates.
 
     Raises:
-      UsageError: where one is none, or there is none.
+      UsageError: if the list is empty, or a value is not a whole number of at least `least`.
     """
     if not values or any(not value.strip().isdecimal() or int(value) < least for value in values):
         given = ",".join(values)
@@ -30,10 +30,10 @@ def wholes(flag: str, values: Sequence[str], *, least: int = 1) -> list[int]:
 
 
 def positive(flag: str, value: float, *, most: float = math.inf) -> float:
-    """Returns a finite number above 0.
+    """Returns the flag's value, a finite number above 0 and at most `most`.
 
     Raises:
-      UsageError: where it is not.
+      UsageError: if it is not.
     """
     if not (math.isfinite(value) and 0 < value <= most):
         limit = f" and at most {most:g}" if math.isfinite(most) else ""
@@ -42,10 +42,10 @@ def positive(flag: str, value: float, *, most: float = math.inf) -> float:
 
 
 def rates(flag: str, values: Sequence[str]) -> list[float]:
-    """Returns a flag's list of learning rates in the order given, each once.
+    """Returns a flag's learning rates in the given order and without duplicates.
 
     Raises:
-      UsageError: where one is none, or there is none.
+      UsageError: if the list is empty, or a value is not a finite number above 0.
     """
     try:
         numbers = [float(value) for value in values]

@@ -1,17 +1,18 @@
-"""Table 1 of Chen et al. 2016: how stale the gradients of each layer are, 40 workers and an 18-layer network.
+"""Reproduces Table 1 of Chen et al. 2016: the staleness of each layer's gradients, 40 workers and an 18-layer network.
 
     python -m experiments.backup_workers.table1 --workdir=runs/backup_workers
 
-Takes 3 seconds. Nothing is trained: who reads and pushes when decides the staleness. Workers take gamma-distributed
-times (Barkai et al. 2020, Appendix C.3, homogeneous), nobody waits, and each worker reads all layers when it begins a
-gradient and pushes the layers' gradients one by one during the backward pass, which takes 2/3 of its time. The paper
-numbers its layers from 0 to 18: 19 blocks.
+Writes table1.md, .csv, .png and .svg to the work directory. Takes 3 seconds.
 
-Expect a mean of (N - 1)(1 - 2/3 l/L) for layer l of L: 39.0 at the bottom (paper 38.97), 14.4 at the top (14.54).
-Layer 12 of the paper, fresher than the top, fits no such timing. Two other readings stand beside it: layers read one by
-one in the forward pass, and all layers pushed at the end, as clipping by the global norm forces.
+Nothing is trained, because the staleness depends only on when layers are read and pushed. The run-times of workers are
+gamma-distributed (Barkai et al. 2020, Appendix C.3, homogeneous), and workers never wait. Each worker reads all layers
+when it begins a gradient and pushes the layers' gradients one by one during the backward pass, which takes 2/3 of its
+time. The paper numbers its layers from 0 to 18: 19 blocks. Two other interpretations are shown as well: layers are read
+one by one in the forward pass, and all layers are pushed at the end, as clipping by the global norm requires.
 
-Leaves table1.md, .csv, .png and .svg in the work directory.
+Results: the mean staleness of layer l of L is (N - 1)(1 - 2/3 l/L): 39.0 at the bottom (paper: 38.97) and 14.4 at the
+top (paper: 14.54). The paper's layer 12, whose gradients are less stale than those of the top layer, fits no such
+timing.
 """
 
 import pathlib
@@ -36,11 +37,11 @@ PAPER = {
     11: {"min": 8, "mean": 19.8, "median": 19.59, "max": 34, "std": 3.65, "count": 187},
     0: {"min": 24, "mean": 38.97, "median": 38.43, "max": 61, "std": 5.43, "count": 178},
 }
-"""Table 1, by layer."""
+"""Layer -> its row of Table 1."""
 
 BACKWARD_SHARE = 2 / 3
 SETTLING = 50
-"""Gradients of each worker before counting begins: all start at once, and need a while to get out of step."""
+"""Gradients of each worker that are not counted: all workers start at the same time and are in step at first."""
 
 MAIN, FORWARD, CLIPPED = (
     "read at the start, pushed backward",
@@ -52,11 +53,11 @@ READINGS = {
     FORWARD: {"reads": "forward", "pushes": "backward"},
     CLIPPED: {"reads": "start", "pushes": "end"},
 }
-"""When layers are read and pushed; each a reading of the paper."""
+"""Interpretations of the paper: when layers are read and when their gradients are pushed."""
 
 
 def main(argv: Sequence[str]) -> None:
-    """Makes the table with the flags' numbers."""
+    """Makes the table for the values of the flags."""
     del argv
     given = flags.FLAGS
     make(
@@ -69,20 +70,20 @@ def main(argv: Sequence[str]) -> None:
 
 
 def make(path: pathlib.Path, *, num_workers: int, num_layers: int, num_gradients: int, seed: int) -> list[figure.Row]:
-    """Simulates the three readings and publishes the table; returns its rows."""
-    found = {
+    """Simulates the three interpretations and publishes the table; returns its rows."""
+    simulated = {
         reading: staleness(num_workers, num_layers, num_gradients, seed, **timing)
         for reading, timing in READINGS.items()
     }
     layers = [layer for layer in PAPER if layer < num_layers]
-    rows = [row for layer in layers for row in _rows(layer, found, expected(num_workers, num_layers)[layer])]
+    rows = [row for layer in layers for row in _rows(layer, simulated, expected(num_workers, num_layers)[layer])]
     figure.publish(
         path,
         "table1",
         rows,
         title=f"Table 1: staleness by layer, in updates; {num_workers} workers, layers 0 (bottom) to {num_layers - 1}",
-        reading=_reading(found[MAIN], found[FORWARD]),
-        figure=_draw(found, num_workers),
+        reading=_reading(simulated[MAIN], simulated[FORWARD]),
+        figure=_draw(simulated, num_workers),
     )
     return rows
 
@@ -90,13 +91,21 @@ def make(path: pathlib.Path, *, num_workers: int, num_layers: int, num_gradients
 def staleness(
     num_workers: int, num_layers: int, num_gradients: int, seed: int, *, reads: str = "start", pushes: str = "backward"
 ) -> np.ndarray:
-    """Updates between the reading and the entering of each gradient of each layer.
+    """Simulates the staleness of each gradient of each layer: the updates between its read and its use.
+
+    Args:
+      num_workers: N.
+      num_layers: L.
+      num_gradients: T, gradients to count after the first `SETTLING` of each worker.
+      seed: seed of the run-times.
+      reads: when layers are read, "start" or "forward".
+      pushes: when the layers' gradients are pushed, "backward" or "end".
 
     Returns:
-      int[num_gradients, num_layers], once the workers are out of step.
+      int[T, L].
     """
-    before = SETTLING * num_workers
-    total = before + num_gradients + 2 * num_workers
+    skipped = SETTLING * num_workers
+    total = skipped + num_gradients + 2 * num_workers
     schedule = protocols.with_enough_rows(
         lambda runtimes: protocols.asynchronous(
             runtimes,
@@ -109,14 +118,14 @@ def staleness(
         lambda rows: cluster.gamma(num_workers=num_workers, num_gradients=rows, seed=seed),
         rows=total // num_workers + 20,
     )
-    return schedule.staleness()[before : before + num_gradients].filled(0)
+    return schedule.staleness()[skipped : skipped + num_gradients].filled(0)
 
 
 def expected(num_workers: int, num_layers: int) -> np.ndarray:
-    r"""The mean staleness of each layer where all are read at the start: :math:`(N - 1)(1 - \beta l / L)`.
+    r"""Mean staleness of each layer if all layers are read at the start: :math:`(N - 1)(1 - \beta l / L)`.
 
-    While one worker holds a layer's parameters, a share of its time, each of the N - 1 others pushes that share of a
-    gradient.
+    A worker holds a layer's parameters for a share of the time of its gradient. In that time each of the N - 1 other
+    workers pushes the same share of a gradient.
 
     Returns:
       float64[num_layers].
@@ -124,57 +133,58 @@ def expected(num_workers: int, num_layers: int) -> np.ndarray:
     return (num_workers - 1) * (1 - BACKWARD_SHARE * np.arange(num_layers) / num_layers)
 
 
-def _rows(layer: int, found: Mapping[str, np.ndarray], formula: float) -> list[figure.Row]:
-    here = found[MAIN][:, layer]
-    ours = {
-        "min": int(here.min()),
-        "mean": float(here.mean()),
-        "median": float(np.median(here)),
-        "max": int(here.max()),
-        "std": float(here.std(ddof=1)) if here.size > 1 else 0.0,
-        "count": here.size,
+def _rows(layer: int, simulated: Mapping[str, np.ndarray], formula: float) -> list[figure.Row]:
+    of_layer = simulated[MAIN][:, layer]
+    statistics = {
+        "min": int(of_layer.min()),
+        "mean": float(of_layer.mean()),
+        "median": float(np.median(of_layer)),
+        "max": int(of_layer.max()),
+        "std": float(of_layer.std(ddof=1)) if of_layer.size > 1 else 0.0,
+        "count": of_layer.size,
     }
-    others = {f"mean, {name}": float(found[name][:, layer].mean()) for name in (FORWARD, CLIPPED)}
+    others = {f"mean, {name}": float(simulated[name][:, layer].mean()) for name in (FORWARD, CLIPPED)}
     return [
-        {"layer": layer, "from": "ours", **ours, "formula": float(formula), **others},
+        {"layer": layer, "from": "ours", **statistics, "formula": float(formula), **others},
         {"layer": layer, "from": "paper", **PAPER[layer], "formula": "", **dict.fromkeys(others, "")},
     ]
 
 
 def _reading(main: np.ndarray, forward: np.ndarray) -> list[str]:
     sentences = [
-        f"`ours` is the reading that reproduces both ends: {MAIN}, with the backward pass 2/3 of a gradient's time; "
-        "`formula` is its mean, (N - 1)(1 - 2/3 l/L).",
-        "The paper's layer 12 fits no timing in which layers are read from the bottom up and pushed from the top "
-        "down, as staleness then never rises with the layer: its mean, 11.35, is below that of layer 18 above it "
-        "(14.54). It has 44478 gradients where layer 0 has 178, so several parameters may have been counted together "
-        "there.",
-        "Ours falls evenly from layer to layer because every layer takes the same time here; Inception's do not, so "
-        "the paper's layer 11 (19.8) is fresher than ours.",
-        "Ours are spread a little less, as the gamma cluster's workers vary by 10 %. Minimum and maximum depend on the "
-        "count, so they are not to be compared.",
+        f"The rows `ours` are simulated with the timing that reproduces the paper's bottom and top layers: {MAIN}, the "
+        "backward pass taking 2/3 of a gradient's time. `formula` is the mean for this timing, (N - 1)(1 - 2/3 l/L).",
+        "The paper's layer 12 fits no timing in which layers are read from the bottom up and pushed from the top down: "
+        "staleness would never rise with the layer, but the mean of layer 12 (11.35) is below that of layer 18 "
+        "(14.54). The paper counts 44478 gradients for layer 12 and 178 for layer 0, so several parameters may have "
+        "been counted together.",
+        "The simulated staleness falls evenly from layer to layer because every layer takes the same time here. The "
+        "layers of Inception do not, which may explain why the paper's layer 11 (19.8) is less stale than the "
+        "simulated one.",
+        "The simulated staleness has a slightly smaller deviation, since the run-times of the gamma cluster vary by "
+        "10 %. Minimum and maximum depend on the count and cannot be compared.",
     ]
     if main.shape[1] > 1:
         sentences.insert(
             1,
-            f"Figure 1's text says that layers are read in the forward pass; the top layer would then be only "
-            f"{forward[:, -1].mean():.2f} updates stale on average, though layers 11 and 12 would lie nearer to the "
-            "paper's. The bottom layer is the same in all readings. "
-            "Where clipping forces all layers to be pushed together at the end, all are as stale as the bottom one.",
+            "According to the text of Figure 1, layers are read in the forward pass. The mean staleness of the top "
+            f"layer would then be only {forward[:, -1].mean():.2f} updates, although layers 11 and 12 would be closer "
+            "to the paper's. The bottom layer is the same in all three cases. If clipping requires that all layers are "
+            "pushed together at the end, all of them are as stale as the bottom layer.",
         )
     return sentences
 
 
-def _draw(found: Mapping[str, np.ndarray], num_workers: int) -> Figure:
+def _draw(simulated: Mapping[str, np.ndarray], num_workers: int) -> Figure:
     colours = {MAIN: "#2166ac", FORWARD: "#d95f02", CLIPPED: "#7a7a7a"}
     with mpl.rc_context(STYLE):
         drawn = mpl.figure.Figure(figsize=(10.4, 4.6))
         means, histograms = drawn.subplots(1, 2)
-        for name, values in found.items():
+        for name, values in simulated.items():
             layers, mean, std = np.arange(values.shape[1]), values.mean(axis=0), values.std(axis=0)
             means.plot(layers, mean, color=colours[name], label=name)
             means.fill_between(layers, mean - std, mean + std, color=colours[name], alpha=0.12, linewidth=0)
-        shown = [layer for layer in PAPER if layer < found[MAIN].shape[1]]
+        shown = [layer for layer in PAPER if layer < simulated[MAIN].shape[1]]
         means.errorbar(
             shown,
             [PAPER[layer]["mean"] for layer in shown],
@@ -190,9 +200,9 @@ def _draw(found: Mapping[str, np.ndarray], num_workers: int) -> Figure:
         means.xaxis.set_major_locator(mpl.ticker.MaxNLocator(integer=True))
         means.set_xlabel("layer, from bottom (0) to top")
         means.set_ylabel("staleness, updates")
-        means.set_title("Mean by layer; bands and bars are one standard deviation")
+        means.set_title("Mean by layer; bands and bars: one standard deviation")
         means.legend(loc="upper left", bbox_to_anchor=(0, -0.16), ncols=2, borderaxespad=0)
-        _draw_histograms(histograms, found[MAIN], shown)
+        _draw_histograms(histograms, simulated[MAIN], shown)
     return drawn
 
 
@@ -209,8 +219,8 @@ def _draw_histograms(axes: mpl.axes.Axes, values: np.ndarray, layers: Sequence[i
 
 
 if __name__ == "__main__":
-    flags.DEFINE_integer("workers", 40, "Workers, none of which waits.")
+    flags.DEFINE_integer("workers", 40, "Number of workers; none of them waits for the others.")
     flags.DEFINE_integer("layers", 19, "Parameter blocks; the paper's are numbered from 0 to 18.")
-    flags.DEFINE_integer("gradients", 20000, "Gradients to count.")
-    flags.DEFINE_integer("seed", 0, "Of the run-times.")
+    flags.DEFINE_integer("gradients", 20000, "Number of gradients to count.")
+    flags.DEFINE_integer("seed", 0, "Seed of the run-times.")
     launch.run(main, __doc__, configured=False)

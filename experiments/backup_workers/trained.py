@@ -1,4 +1,4 @@
-"""Runs of one configuration over workers and seeds: what is missing is trained, what is there is read."""
+"""Trains the runs of one configuration over numbers of workers and seeds; finished runs are read from disk."""
 
 import pathlib
 from collections.abc import Sequence
@@ -12,18 +12,18 @@ from sgdlab.results.directory import OtherConfiguration, RunDirectory
 
 
 def finished(config: ConfigDict, cells: Sequence[compare.Cell], path: pathlib.Path) -> list[list[dict[str, Any]]]:
-    """Trains the cells that have not finished yet, and returns the records of all.
+    """Trains the cells that have not finished yet, and returns the records of all of them.
 
     Args:
-      config: of all cells, but for what a cell sets.
+      config: configuration of all cells, except for the entries that a cell sets.
       cells: the runs.
-      path: their directory, of this configuration alone.
+      path: directory of the runs of this configuration.
 
     Returns:
       The records of each cell's metrics file, in the order of `cells`.
 
     Raises:
-      UsageError: where the configuration is impossible, or the directory holds runs of another one.
+      UsageError: if the configuration is impossible, or the directory holds runs of another configuration.
     """
     compare.check(config, cells)
     try:
@@ -31,5 +31,5 @@ def finished(config: ConfigDict, cells: Sequence[compare.Cell], path: pathlib.Pa
         compare.run_all(config, cells, directory)
     except OtherConfiguration as error:
         raise UsageError(f"{str(error).split(';')[0]}; name another --workdir") from error
-    records = [compare.read(config, cell, directory) for cell in cells]
-    return [found for found in records if found is not None]
+    by_cell = [compare.read(config, cell, directory) for cell in cells]
+    return [records for records in by_cell if records is not None]

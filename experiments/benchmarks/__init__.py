@@ -1,1 +1,1 @@
-"""Measured figures, each beside the one it is compared to."""
+"""Benchmarks: each measurement is printed with the one that it is compared to."""

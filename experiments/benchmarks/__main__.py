@@ -1,8 +1,9 @@
-"""The measured figures, each beside the one it is compared to: median of 9 interleaved rounds of one run.
+"""Runs the benchmarks and prints each measurement with its goal and the absolute numbers.
 
     python -m experiments.benchmarks [schedule|compilation|replay|blocks|peers|wave|cutoff ...]
 
-Ratios are of speeds: 0.9 means nine tenths of the gradients per second of what is compared to.
+Without a name all suites run. Values are medians of 9 interleaved rounds in one process. Ratios are ratios of speeds:
+0.9 means 90 % of the gradients per second of the program that it is compared to.
 """
 
 import platform
@@ -16,7 +17,7 @@ from experiments.benchmarks.timing import Figure
 
 SUITES: dict[str, Callable[[], Iterator[Figure]]] = {
     "schedule": schedule.figures,
-    "compilation": compilation.figures,  # before anything else has compiled the same
+    "compilation": compilation.figures,  # before another suite compiles the same programs
     "replay": replay.figures,
     "blocks": blocks.figures,
     "peers": peers.figures,
@@ -26,7 +27,7 @@ SUITES: dict[str, Callable[[], Iterator[Figure]]] = {
 
 
 def main(names: list[str]) -> None:
-    """Runs the named suites, or all."""
+    """Runs the named suites, or all of them."""
     for name in names:
         if name not in SUITES:
             print(f"error: {name!r} must be one of {', '.join(SUITES)}", file=sys.stderr)

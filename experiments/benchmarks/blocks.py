@@ -1,4 +1,4 @@
-"""Replay of several parameter blocks against that of one, on the same run-times."""
+"""Speed of replay with several parameter blocks relative to one block, on the same run-times."""
 
 import statistics
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ WORKERS, GRADIENTS, GOAL = 32, 1000, 0.75
 
 
 def figures() -> Iterator[Figure]:
-    """Four blocks that are read and pushed together (the one-block schedule, four times), and one by one."""
+    """Four blocks that are read and pushed together, as in the one-block schedule, and four read one by one."""
     runtimes = sgdlab.cluster.gamma(num_workers=WORKERS, num_gradients=60, seed=0)
     rule = sgdlab.rules.asgd(learning_rate=setup.LEARNING_RATE, momentum=setup.MOMENTUM)
     options = {

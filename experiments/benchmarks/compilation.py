@@ -1,4 +1,4 @@
-"""What is compiled, and how long that takes."""
+"""Number and duration of compilations: of the main job's program, and of a second run of the same shape."""
 
 import contextlib
 import time
@@ -15,7 +15,7 @@ _EVENT = "/jax/core/compile/backend_compile_duration"
 
 @contextlib.contextmanager
 def compilations() -> Iterator[list[float]]:
-    """Collects the seconds of every compilation within the block."""
+    """Collects the seconds of every compilation within a `with` block."""
     seconds: list[float] = []
 
     def listen(event: str, duration: float, **_: object) -> None:
@@ -30,7 +30,7 @@ def compilations() -> Iterator[list[float]]:
 
 
 def figures() -> Iterator[Figure]:
-    """The main job's program, and a second run of the same shape."""
+    """Seconds to compile the main job's program, and the number of compilations of a second run of the same shape."""
     parts = setup.network("conv")
     for name, make in (("asgd", sgdlab.rules.asgd), ("gap_aware", sgdlab.rules.gap_aware)):
 

@@ -1,6 +1,6 @@
-"""The deep Markov predictor: a prediction, a step of its training beside Pyro's, and the whole training.
+"""The deep Markov predictor: times of a prediction, of a training step beside Pyro's, and of the whole training.
 
-The comparison with Pyro needs `pip install torch pyro-ppl`; without them it is left out.
+The comparison with Pyro needs `pip install torch pyro-ppl`; without these packages it is left out.
 """
 
 import contextlib
@@ -21,26 +21,26 @@ from sgdlab.deep_markov import WindowModel
 
 SMALL = RegimeCluster(num_workers=158, num_nodes=4, mean=1.057, std=0.393)
 LARGE = RegimeCluster(num_workers=2175, num_nodes=32, mean=1.057, std=0.393)
-RUN = 4000  # iterations, as recorded for training
+RUN = 4000  # iterations of the training run
 SAMPLES, ITERATIONS, WARM_UP = 64, 300, 20
-EVERY = 50  # steps of training in one turn
+EVERY = 50  # training steps in one turn
 
-_NARROW = -2.5  # before the softplus: run-times that vary by about a sixth, as the noise of the clusters does
+_NARROW = -2.5  # before the softplus: a standard deviation of about a sixth, as that of the clusters' noise
 
 
 def figures() -> Iterator[Figure]:
-    """Training of 158 workers and what comes of it; predictions of 158 and 2175; steps of training over Pyro's."""
+    """Training for 158 workers and its result, predictions for 158 and 2175, and training steps relative to Pyro's."""
     begin = time.perf_counter()
     small = cutoff.fit(SMALL.draw(RUN, seed=0), cutoff.Architecture(), cutoff.Fitting(), seed=0)
     seconds = time.perf_counter() - begin
+    best = max(evaluation["validation_elbo"] for evaluation in small.history)
     yield Figure(
         f"training to early stopping, {SMALL.num_workers} workers, {RUN} iterations",
         seconds,
         "s",
         "<= 300",
         seconds <= 300,
-        f"{small.history[-1]['step']:.0f} steps, {max(look['validation_elbo'] for look in small.history):.3f} nats per "
-        f"value; {_share_of_oracle(small):.1%} of the oracle",
+        f"{small.history[-1]['step']:.0f} steps, {best:.3f} nats per value, {_share_of_oracle(small):.1%} of oracle",
     )
     yield from _predictions(SMALL, small, goal=2)
     yield from _predictions(LARGE, _untrained(LARGE), goal=15)
@@ -48,25 +48,27 @@ def figures() -> Iterator[Figure]:
 
 
 def _share_of_oracle(trained: cutoff.TrainedModel) -> float:
-    """Of the oracle's throughput, on a run that was not seen in training."""
+    """Throughput on a run that is not the training run, as a share of the oracle's."""
     runtimes = SMALL.draw(ITERATIONS, seed=1)
     predictors = cutoff.DeepMarkov(trained), cutoff.Oracle(runtimes[WARM_UP:])
-    ours, best = (cutoff.run_online(runtimes, p, window=WARM_UP).gradients_per_second() for p in predictors)
-    return ours / best
+    predicted, oracle = (cutoff.run_online(runtimes, p, window=WARM_UP).gradients_per_second() for p in predictors)
+    return predicted / oracle
 
 
 def _untrained(law: RegimeCluster) -> cutoff.TrainedModel:
-    """A model that takes as long to predict with as one that was trained for minutes, and waits for as many."""
+    """An untrained model whose predictions take as long as a trained model's, with a similar cutoff."""
     widths = cutoff.Architecture()
     parameters = WindowModel(law.num_workers, widths, seed=0).initial
     emission = parameters["emission"]
-    emission["mean"]["kernel"] = np.asarray(emission["mean"]["kernel"]) / 10  # states make little of a difference
+    emission["mean"]["kernel"] = (
+        np.asarray(emission["mean"]["kernel"]) / 10
+    )  # so that predictions depend little on the state
     emission["std"]["bias"] = np.full_like(emission["std"]["bias"], _NARROW)
     return cutoff.TrainedModel(widths, law.num_workers, 2 * law.mean, parameters)
 
 
 class _Timed:
-    """A predictor, and the seconds of each of its calls."""
+    """A predictor that records the seconds of each of its calls."""
 
     def __init__(self, predictor: cutoff.Predictor):
         self.title, self.start = predictor.title, predictor.start
@@ -87,34 +89,34 @@ class _Timed:
 
 
 def _predictions(law: RegimeCluster, trained: cutoff.TrainedModel, goal: float) -> Iterator[Figure]:
-    """Along a censored run; a first, short one beforehand, for compilation."""
+    """Times of predictions and observations in a censored run, after a short one for compilation."""
     predictor = cutoff.DeepMarkov(trained, samples=SAMPLES)
     runtimes = law.draw(ITERATIONS + WARM_UP, seed=2)
     begin = time.perf_counter()
     cutoff.run_online(runtimes[: WARM_UP + 2], predictor)
     first = time.perf_counter() - begin
     timed = _Timed(predictor)
-    with compilations() as anew:
+    with compilations() as compiled:
         record = cutoff.run_online(runtimes, timed)
         cutoff.run_online(runtimes, predictor, objective="rate")
     shared = f"{law.num_workers} workers, {SAMPLES} samples"
     for name, seconds in timed.seconds.items():
         milliseconds = 1e3 * statistics.median(seconds)
-        asked = name == "predict"
+        has_goal = name == "predict"
         tenth = 1e3 * statistics.quantiles(seconds, n=10)[-1]
-        detail = f"one in ten takes {tenth:.2f} or longer; waits for {record.cutoff[WARM_UP:].mean():.0f} workers"
+        detail = f"90th percentile {tenth:.2f}; waits for {record.cutoff[WARM_UP:].mean():.0f} workers"
         yield Figure(
-            f"one {'prediction' if asked else 'observation'}, {shared}",
+            f"one {'prediction' if has_goal else 'observation'}, {shared}",
             milliseconds,
             "ms",
-            f"<= {goal:g}" if asked else "",
-            milliseconds <= goal if asked else None,
+            f"<= {goal:g}" if has_goal else "",
+            milliseconds <= goal if has_goal else None,
             detail,
         )
     calls = 2 * len(timed.seconds["predict"])
     detail = f"{calls} predictions, both objectives; the first call took {first:.1f} s"
     yield Figure(
-        f"new compilations between predictions, {law.num_workers} workers", len(anew), "", "0", not anew, detail
+        f"new compilations between predictions, {law.num_workers} workers", len(compiled), "", "0", not compiled, detail
     )
 
 
@@ -123,10 +125,10 @@ class _Enough(Exception):
 
 
 def _steps() -> Iterator[Figure]:
-    """Steps per second of `fit` between two looks at the validation windows, one look among them.
+    """Steps per second of `fit`, including one evaluation of the validation windows every `EVERY` steps.
 
-    sgdlab and Pyro take turns, with the same initial parameters and run-times. Their objective is the plain evidence
-    lower bound, so that both minimise the same: no blind windows, no annealing.
+    sgdlab and Pyro take turns, with the same initial parameters and run-times. Both maximise the plain evidence lower
+    bound, without blind windows and annealing.
     """
     widths = cutoff.Architecture()
     fitting = cutoff.Fitting(every=EVERY, blind_share=0.0, annealing=0, validation_share=0.0)
@@ -137,9 +139,9 @@ def _steps() -> Iterator[Figure]:
     elbos: dict[str, float] = {}
     begun = [time.perf_counter()]
 
-    def take_turns(look: dict[str, float]) -> None:
+    def take_turns(evaluation: dict[str, float]) -> None:
         seconds["sgdlab"].append(time.perf_counter() - begun[-1])
-        elbos["sgdlab"] = look["elbo"]
+        elbos["sgdlab"] = evaluation["elbo"]
         if pyro is not None:
             begin = time.perf_counter()
             elbos["Pyro"] = pyro.advance(EVERY)
@@ -153,9 +155,9 @@ def _steps() -> Iterator[Figure]:
     rates = {name: EVERY / statistics.median(turns[1:]) for name, turns in seconds.items() if turns}
     shared = f"{SMALL.num_workers} workers, B={fitting.batch}, lag {widths.lag}"
     yield Figure(
-        f"SVI steps a second, {shared}", rates["sgdlab"], "/s", detail=f"compiled in {seconds['sgdlab'][0]:.0f} s"
+        f"SVI steps per second, {shared}", rates["sgdlab"], "/s", detail=f"compiled in {seconds['sgdlab'][0]:.0f} s"
     )
-    name = f"SVI steps a second over Pyro's, {shared}"
+    name = f"SVI steps per second over Pyro's, {shared}"
     if pyro is None:
         yield Figure(name, math.nan, "x", detail="not measured: pip install torch pyro-ppl")
         return
@@ -170,7 +172,7 @@ def _steps() -> Iterator[Figure]:
 def _pyro(
     widths: cutoff.Architecture, fitting: cutoff.Fitting, initial: dict[str, Any], runtimes: np.ndarray
 ) -> Any | None:
-    """The training in Pyro; None where it is not installed."""
+    """The training in Pyro; None if it is not installed."""
     if any(importlib.util.find_spec(package) is None for package in ("torch", "pyro")):
         return None
     from experiments.benchmarks.pyro_model import PyroTraining  # noqa: PLC0415

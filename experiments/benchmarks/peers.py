@@ -1,4 +1,4 @@
-"""Replay of gossip and elastic averaging against a hand-written serial loop."""
+"""Speed of replay of gossip and elastic averaging relative to a hand-written serial loop."""
 
 import statistics
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ NODES, GRADIENTS, GOAL = 16, 1000, 0.9
 
 
 def figures() -> Iterator[Figure]:
-    """Gradients per second of peers, each with an optimiser of its own, over serial SGD's."""
+    """Gradients per second of peers, each with its own optimiser, relative to serial SGD."""
     runtimes = sgdlab.cluster.gamma(num_workers=NODES, num_gradients=90, seed=0)
     schedules = {
         "pull gossip": sgdlab.protocols.gossip(runtimes, num_gradients=GRADIENTS, seed=0),
@@ -26,11 +26,16 @@ def figures() -> Iterator[Figure]:
     seconds = interleaved(functions)
     for name in list(functions)[1:]:
         share = ratio(seconds["serial"], seconds[name])
-        asked = "wave" not in name
+        has_goal = "wave" not in name
         speeds = ", ".join(f"{n} {GRADIENTS / statistics.median(seconds[n]):,.0f}/s" for n in ("serial", name))
-        goal = f">= {GOAL}" if asked else ""
+        goal = f">= {GOAL}" if has_goal else ""
         yield Figure(
-            f"{name} over serial SGD, conv, B=32, p={NODES}", share, "x", goal, share >= GOAL if asked else None, speeds
+            f"{name} over serial SGD, conv, B=32, p={NODES}",
+            share,
+            "x",
+            goal,
+            share >= GOAL if has_goal else None,
+            speeds,
         )
 
 

@@ -1,9 +1,9 @@
-"""The deep Markov model and its guide as one writes them in Pyro: what sgdlab's training is compared to.
+"""The deep Markov model and its guide in Pyro, with which the speed of sgdlab's training is compared.
 
-After Pyro's own tutorial of the deep Markov model: modules of torch, a loop over the steps of a window, a sample
-statement for each, no compilation. It is the model of `sgdlab.deep_markov.model` with the same parameters, so that
-one's can be given to the other. torch and pyro-ppl are no dependencies of sgdlab: import this module only where they
-are.
+It follows Pyro's tutorial of the deep Markov model: torch modules, a loop over the steps of a window, a sample
+statement for each, and no compilation. The model is that of `sgdlab.deep_markov.model`, with the same parameters, so
+that those of one can be given to the other. sgdlab does not depend on torch and pyro-ppl: import this module only if
+they are installed.
 """
 
 import math
@@ -25,7 +25,7 @@ _CENTER, _LEAST_STD = 0.5, 1e-3  # as in sgdlab.deep_markov.model
 
 
 class GatedTransition(nn.Module):
-    """From a state to mean and standard deviation of the next."""
+    """Maps a state to mean and standard deviation of the next state."""
 
     def __init__(self, widths: Architecture):
         super().__init__()
@@ -45,7 +45,7 @@ class GatedTransition(nn.Module):
 
 
 class Emitter(nn.Module):
-    """From a state to mean and standard deviation of the normalised run-times."""
+    """Maps a state to mean and standard deviation of the normalised run-times."""
 
     def __init__(self, num_workers: int, widths: Architecture):
         super().__init__()
@@ -61,7 +61,7 @@ class Emitter(nn.Module):
 
 
 class Combiner(nn.Module):
-    """From the previous state and both recurrent networks' memories to mean and standard deviation of the state."""
+    """Maps the previous state and both recurrent networks' memories to mean and standard deviation of the state."""
 
     def __init__(self, widths: Architecture):
         super().__init__()
@@ -76,15 +76,15 @@ class Combiner(nn.Module):
 
 
 class PyroModel(nn.Module):
-    """Model and guide of windows of run-times, as Pyro takes them.
+    """Model and guide of windows of run-times for Pyro.
 
     Args:
       num_workers: N.
-      widths: of the networks; `literal` must be False.
-      parameters: of sgdlab's networks of the same widths, to begin with.
+      widths: widths of the networks; `literal` must be False.
+      parameters: initial parameters, those of sgdlab's networks of the same widths.
 
     Raises:
-      ValueError: where there are more or fewer of them.
+      ValueError: if the number of parameters is not that of the networks here.
     """
 
     def __init__(self, num_workers: int, widths: Architecture, parameters: dict[str, Any]):
@@ -97,11 +97,11 @@ class PyroModel(nn.Module):
         self.guide_before = nn.Parameter(torch.zeros(widths.state))
         for name in ("bias_hh_l0", "bias_hh_l0_reverse"):  # torch's second bias: it adds nothing to the first
             nn.init.zeros_(getattr(self.rnn, name).requires_grad_(False))
-        self.eval()  # the same without dropout, and Pyro does not warn of what is not trained
+        self.eval()  # no effect without dropout; prevents a warning of Pyro about parameters that are not trained
         self._take(parameters)
-        given = sum(np.size(leaf) for leaf in jax.tree.leaves(parameters))
-        if given != self.num_parameters():
-            raise ValueError(f"parameters with {given} numbers must have {self.num_parameters()}, as the networks here")
+        size = sum(np.size(leaf) for leaf in jax.tree.leaves(parameters))
+        if size != self.num_parameters():
+            raise ValueError(f"parameters with {size} numbers must have {self.num_parameters()}, as the networks here")
 
     def model(self, windows: torch.Tensor) -> None:
         """p(x, z) of a batch of windows, [B, L, N], normalised; log densities are per value."""
@@ -122,12 +122,12 @@ class PyroModel(nn.Module):
                 z = pyro.sample(f"z_{t}", dist.Normal(*self.combiner(z, left[:, t], right[:, t])).to_event(1))
 
     def num_parameters(self) -> int:
-        """How many numbers are trained."""
+        """Number of trained parameters."""
         return sum(math.prod(p.shape) for p in self.parameters() if p.requires_grad)
 
     @torch.no_grad()
     def _take(self, parameters: dict[str, Any]) -> None:
-        """The values of sgdlab's parameters; its linear layers that share an input are one."""
+        """Copies the values of sgdlab's parameters, in which linear layers that share an input are a single layer."""
         transition, guide = dict(parameters["transition"]), parameters["guide"]
         gate_hidden, proposed_hidden = _halves(transition.pop("hidden"))
         _fill(self.transition, {**transition, "gate_hidden": gate_hidden, "proposed_hidden": proposed_hidden})
@@ -144,17 +144,17 @@ class PyroModel(nn.Module):
 
 
 class PyroTraining:
-    """Stochastic variational inference on windows of a run, Pyro's own.
+    """Pyro's stochastic variational inference on windows of a run.
 
     Args:
       num_workers: N.
-      widths: of the networks.
-      parameters: of sgdlab's networks of the same widths, to begin with.
-      train: float[T, N], normalised.
-      batch: windows in a step.
-      learning_rate: Adam's.
-      clip: the largest norm of a gradient.
-      seed: of batches and of draws.
+      widths: widths of the networks.
+      parameters: initial parameters, those of sgdlab's networks of the same widths.
+      train: float[T, N], normalised run-times.
+      batch: number of windows in a step.
+      learning_rate: learning rate of Adam.
+      clip: largest norm of a gradient.
+      seed: seed of batches and draws.
     """
 
     def __init__(
@@ -171,15 +171,15 @@ class PyroTraining:
     ):
         pyro.clear_param_store()
         pyro.set_rng_seed(seed)
-        pyro.enable_validation(False)  # as NumPyro has it
-        torch.set_num_threads(1)  # two are a twentieth faster on an idle machine, and many times slower on a busy one
+        pyro.enable_validation(False)  # as in NumPyro
+        torch.set_num_threads(1)  # two threads are 5 % faster on an idle machine, and many times slower on a busy one
         self.networks = PyroModel(num_workers, widths, parameters)
         self._train, self._batch, self._lag = torch.tensor(train, dtype=torch.float32), batch, widths.lag
         optimizer = pyro.optim.Adam({"lr": learning_rate}, {"clip_norm": clip})
         self._svi = pyro.infer.SVI(self.networks.model, self.networks.guide, optimizer, pyro.infer.Trace_ELBO())
 
     def advance(self, steps: int) -> float:
-        """So many steps; the mean of their ELBOs, per value."""
+        """Makes `steps` training steps; returns the mean of their ELBOs, per value."""
         losses = [self._svi.step(self._windows()) for _ in range(steps)]
         return -sum(losses) / steps
 
@@ -189,7 +189,7 @@ class PyroTraining:
 
 
 def _halves(layer: dict[str, Any]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Two linear layers out of one that computes both."""
+    """Splits a linear layer into the two that it consists of."""
     first, second = ({}, {})
     for name, values in layer.items():
         first[name], second[name] = np.split(np.asarray(values), 2, axis=-1)
@@ -204,5 +204,5 @@ def _fill(module: nn.Module, layers: dict[str, dict[str, Any]]) -> None:
 
 
 def _copy(parameter: nn.Parameter, values: Any) -> None:
-    """Weights are transposed: torch multiplies from the other side."""
+    """Copies values; weights are transposed, since torch multiplies them from the other side."""
     parameter.copy_(torch.tensor(np.asarray(values).T))

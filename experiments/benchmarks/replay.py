@@ -1,4 +1,4 @@
-"""Event mode against a hand-written serial loop, and the costlier rules against ASGD."""
+"""Speed of event mode relative to a hand-written serial loop, and of the more expensive rules relative to ASGD."""
 
 import statistics
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ CASES = (
 
 
 def figures() -> Iterator[Figure]:
-    """`asgd` over serial SGD; then `gap_aware` and `dana` over `asgd`."""
+    """Speed of `asgd` relative to serial SGD, and of `gap_aware` and `dana` relative to `asgd`."""
     rate = {"learning_rate": setup.LEARNING_RATE}
     asgd = sgdlab.rules.asgd(**rate, momentum=setup.MOMENTUM)
     for kind, batch_size, workers, gradients, goal in CASES:

@@ -1,4 +1,4 @@
-"""How long schedules take to make."""
+"""Time to compute schedules."""
 
 import statistics
 from collections.abc import Callable, Iterator
@@ -8,7 +8,7 @@ from experiments.benchmarks.timing import Figure, interleaved, ratio
 
 
 def figures() -> Iterator[Figure]:
-    """`asynchronous`, `partial` and `gossip` at the sizes that users have."""
+    """Times of `asynchronous`, `partial` and `gossip` at realistic sizes."""
     yield from _asynchronous()
     yield from _partial()
     yield from _gossip()
@@ -29,7 +29,7 @@ def _asynchronous(workers: int = 1000, gradients: int = 100_000) -> Iterator[Fig
 
 
 def _partial(workers: int = 32, iterations: int = 900) -> Iterator[Figure]:
-    """Time grows with the messages: twice the servers, or twice the iterations, are twice as many."""
+    """Time of `partial`, which should be linear in the number of messages: of servers and of iterations."""
     delays = sgdlab.cluster.MessageDelays()
 
     def make(servers: int, rows: int) -> Callable[[], object]:
@@ -47,7 +47,7 @@ def _partial(workers: int = 32, iterations: int = 900) -> Iterator[Figure]:
         "s",
         "<= 3",
         least <= 3,
-        f"{messages:,} messages, {messages / least:,.0f} a second",
+        f"{messages:,} messages, {messages / least:,.0f} per second",
     )
     for what in ("servers", "iterations"):
         growth = ratio(seconds[what], seconds["once"])

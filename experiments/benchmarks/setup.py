@@ -1,4 +1,4 @@
-"""The problems that are timed: networks, synthetic digits, and a hand-written serial loop to compare with."""
+"""The benchmarked problems: networks, synthetic digits, schedules, and hand-written serial loops for comparison."""
 
 import functools
 from collections.abc import Callable
@@ -25,7 +25,7 @@ def network(kind: str) -> models.Classifier:
 
 @functools.cache
 def batches(batch_size: int) -> Callable[[jax.Array], models.Batch]:
-    """Synthetic digits on the device, indexed inside the loop."""
+    """Batches of synthetic digits, which are on the device and indexed inside the loop."""
     generator = np.random.default_rng(0)
     images = jnp.asarray(generator.random((EXAMPLES, 8, 8, 1), np.float32))
     labels = jnp.asarray(generator.integers(0, 10, EXAMPLES))
@@ -56,7 +56,7 @@ def replayed(kind: str, batch_size: int, program: sgdlab.replay.Program, rule: s
 
 
 def serial(kind: str, batch_size: int, steps: int):
-    """SGD with momentum in one `lax.scan`, as one writes it by hand: the fastest that one worker can be."""
+    """Hand-written SGD with momentum in one `lax.scan`: an upper bound of the speed of one worker."""
     parts, batch_fn = network(kind), batches(batch_size)
 
     @jax.jit
@@ -71,10 +71,10 @@ def serial(kind: str, batch_size: int, steps: int):
 
 
 def serial_with_copies(kind: str, batch_size: int, program: sgdlab.replay.ServerProgram):
-    """The same loop with a copy of the parameters for each worker, read and written once a step, and nothing else.
+    """The loop of `serial` with a copy of the parameters for each worker, read and written once in each step.
 
-    It does the memory traffic that an asynchronous replay cannot avoid: what it loses to `serial` is the machine's, and
-    what replay loses to it is replay's own.
+    It has the memory traffic that an asynchronous replay cannot avoid. The difference from `serial` is therefore due to
+    the machine, and the difference from `replayed` is the overhead of replay.
     """
     parts, batch_fn = network(kind), batches(batch_size)
     arrays = np.arange(program.num_rows), program.load[:, 0], program.store[:, 0]

@@ -1,4 +1,4 @@
-"""Fair timings: functions take turns, and a ratio is the median over rounds of one run."""
+"""Timings: functions are called in turns, and a ratio is the median over rounds of the same process."""
 
 import dataclasses
 import statistics
@@ -12,15 +12,15 @@ ROUNDS = 9
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """One measured figure.
+    """One measurement.
 
     Attributes:
-      name: what was measured.
-      value: the median.
-      unit: of the value.
-      goal: what it must reach, in words.
-      met: whether it does; None where there is no goal.
-      detail: the absolute numbers behind it.
+      name: what is measured.
+      value: median over rounds.
+      unit: unit of the value.
+      goal: what the value should be, such as ">= 0.9"; empty if there is no goal.
+      met: whether the value meets the goal; None if there is no goal.
+      detail: absolute numbers from which the value is computed.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Figure:
 
 
 def interleaved(functions: dict[str, Callable[[], object]], rounds: int = ROUNDS) -> dict[str, list[float]]:
-    """Seconds of each function in each round; one call each beforehand, for compilation and caches."""
+    """Seconds of each function in each round, after one call of each for compilation and caches."""
     for function in functions.values():
         jax.block_until_ready(function())
     seconds: dict[str, list[float]] = {name: [] for name in functions}
@@ -49,5 +49,5 @@ def interleaved(functions: dict[str, Callable[[], object]], rounds: int = ROUNDS
 
 
 def ratio(slower: list[float], faster: list[float]) -> float:
-    """Median over rounds of how many times longer the first took."""
+    """Median over rounds of the ratio of the seconds of the first function and of the second."""
     return statistics.median(a / b for a, b in zip(slower, faster, strict=True))

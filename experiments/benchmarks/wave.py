@@ -1,4 +1,4 @@
-"""Wave mode over event mode: what is gained by computing independent gradients at once. Worth a GPU."""
+"""Speed of wave mode, which computes independent gradients together, relative to event mode; most useful on a GPU."""
 
 import statistics
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ RULE = sgdlab.rules.asgd(learning_rate=setup.LEARNING_RATE, momentum=setup.MOMEN
 
 
 def figures() -> Iterator[Figure]:
-    """Lanes that waves waste, then MLP and conv net, 32 and 128 workers: homogeneous, heterogeneous, synchronous."""
+    """Unused lanes of waves, then MLP and conv net with 32 and 128 workers: homogeneous, heterogeneous, synchronous."""
     yield from _lanes()
     accelerator = jax.default_backend() != "cpu"
     gradients = 2000 if accelerator else 300
@@ -33,20 +33,20 @@ def figures() -> Iterator[Figure]:
                     {mode: setup.replayed(kind, 32, program, RULE, mode=mode) for mode in ("event", "wave")}
                 )
                 gain = ratio(seconds["event"], seconds["wave"])
-                asked = accelerator and name == "homogeneous"
+                has_goal = accelerator and name == "homogeneous"
                 speeds = ", ".join(f"{m} {program.num_rows / statistics.median(s):,.0f}/s" for m, s in seconds.items())
                 yield Figure(
                     f"wave over event, {kind}, N={workers}, {name}",
                     gain,
                     "x",
-                    ">= 4" if asked else "",
-                    gain >= 4 if asked else None,
+                    ">= 4" if has_goal else "",
+                    gain >= 4 if has_goal else None,
                     f"mean wave {program.mean_wave_length():.1f} in {program.capacity.width} lanes; {speeds}",
                 )
 
 
 def _lanes() -> Iterator[Figure]:
-    """Gradients computed over gradients needed on heterogeneous clusters, and the seconds of compilation."""
+    """Computed gradients per needed gradient on heterogeneous clusters, and the seconds of compilation."""
     parts = setup.network("conv")
     for workers in (8, 32, 128):
         schedule = setup.schedule(workers, 20 * workers, heterogeneous=True)

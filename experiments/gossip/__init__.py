@@ -1,1 +1,1 @@
-"""Gossiping SGD (Jin et al. 2016): its bounds held against simulation, and its comparison with elastic averaging."""
+"""Reproduces Jin et al. 2016 (gossiping SGD): a check of its bounds by simulation, and its comparison of methods."""

@@ -1,27 +1,27 @@
-"""All-reduce, elastic averaging and gossip by virtual time and by epochs: the experiment of Jin et al. 2016, small.
+"""Compares all-reduce, elastic averaging and gossip by time and by epochs: a small version of Jin et al.'s experiment.
 
     python -m experiments.gossip.comparison --workdir=runs/gossip
 
-About three minutes on one core: p = 8 and 16 nodes, seven methods, three seeds. Leaves comparison/comparison.md (table,
-.csv, picture) and one metrics file a run: a job that was killed continues. --heterogeneous puts the same on machines of
-unequal speed, in a directory of its own.
+Writes comparison.md, .csv, .png and .svg to comparison/ in the work directory, and one metrics file for each run; a
+command that was killed continues where it stopped. Takes about three minutes on one core: p = 8 and 16 nodes, seven
+methods, three seeds. --heterogeneous does the same on machines of unequal speed, in a directory of its own.
 
-As in the paper the aggregate minibatch is fixed, so that one iteration of all nodes uses as many examples whatever p
-is; Nesterov momentum 0.9; the rate begins at 0.1 and is multiplied by 0.1 twice, after each third of the run; no
-warm-up; beta = 0.8 / p. Differences: the aggregate minibatch is 128 (16 examples a node at p = 8, 8 at p = 16), the
-paper's 256; UCI digits and a small conv net for ImageNet and ResNet-18; about 220 and 440 iterations until the rate is
-annealed, the paper's 150,000 and 300,000 (by --epochs); run-times are drawn from gamma distributions (10 % scatter,
-mean as many virtual seconds as a node's batch has examples) and communication is free, so that all-reduce waits for
-stragglers but no message takes time.
+As in the paper the aggregate minibatch is fixed, so that an iteration of all nodes uses the same number of examples for
+every p. Nesterov momentum is 0.9; the learning rate begins at 0.1 and is multiplied by 0.1 after each of the first two
+thirds of the run; there is no warm-up; beta = 0.8 / p. Differences: the aggregate minibatch is 128 (16 examples per
+node at p = 8, 8 at p = 16) instead of 256; UCI digits and a small conv net replace ImageNet and ResNet-18; the rate is
+annealed after about 220 and 440 iterations (set by --epochs) instead of 150,000 and 300,000; run-times are
+gamma-distributed (10 % scatter, with a mean in virtual seconds equal to the number of examples of a node's batch) and
+communication takes no time, so all-reduce waits for stragglers but never for messages.
 
-Learning rates. The paper's 0.1 is the rate of a node's own step, and of all-reduce's step along the averaged gradient:
+Learning rates: the paper's 0.1 is the rate of a node's own step, and of all-reduce's step along the averaged gradient:
 `rate.of = "update"`.
 
-Expected: at p = 8 all methods end between 96.9 and 97.2 % test accuracy; at p = 16 elastic averaging with period 10
-falls to 94 %, all others are within a point of 97 %. Unlike in the paper, elastic averaging with period 10 is last at
-both, and all-reduce is first to a low training loss in spite of the 13 to 16 % of the time that its nodes wait; gossip
-that averages before every gradient is as fast to a low test loss. The sentences below the table set the paper's words
-beside the numbers.
+Results: at p = 8 all methods end between 96.9 and 97.2 % test accuracy; at p = 16 elastic averaging with period 10 ends
+at 94 %, and all others within a point of 97 %. Unlike in the paper, elastic averaging with period 10 is last for both
+p, and all-reduce is the first to reach a low training loss, although its nodes wait for 13 to 16 % of the time; gossip
+that averages before every gradient is as fast to a low test loss. The sentences below the table compare the paper's
+statements with the results.
 """
 
 import dataclasses
@@ -55,7 +55,7 @@ AGGREGATE = 128
 """Examples of one iteration of all nodes."""
 RATE = 0.1
 TARGETS = {"test_loss": 0.15, "train_loss": 0.05}
-"""Losses that say how fast a method is while the rate is at its first value, or soon after."""
+"""Losses that are reached at the first learning rate, or soon after; the times to reach them measure speed."""
 METHODS_AND_PERIODS = (
     ("all_reduce", 1),
     ("elastic_averaging", 1),
@@ -75,11 +75,11 @@ COLOURS = {
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """One line of the table.
+    """A method, its period and a number of nodes: one row of the table.
 
     Attributes:
-      method: its name.
-      period: gradients of a node from one averaging to the next.
+      method: name of the method.
+      period: number of gradients of a node from one averaging to the next.
       num_nodes: p.
     """
 
@@ -89,11 +89,11 @@ class Setting:
 
     @property
     def title(self) -> str:
-        """In words."""
+        """The title of the method and its period."""
         return methods()[self.method].title + ("" if self.method == "all_reduce" else f", period {self.period}")
 
     def name(self, seed: int) -> str:
-        """Of the metrics file of one run."""
+        """The name of the metrics file of one run."""
         return f"{self.method}-period{self.period}-p{self.num_nodes}-seed{seed}"
 
     def configured(self, shared: ConfigDict, seed: int) -> ConfigDict:
@@ -106,7 +106,7 @@ class Setting:
 
 
 def shared_config(epochs: float, *, heterogeneous: bool) -> ConfigDict:
-    """What all runs share."""
+    """The configuration that all runs share."""
     config = digits.get_config()
     config.epochs, config.evaluations = epochs, 36
     config.network.conv.channels = (8, 16)
@@ -118,12 +118,12 @@ def shared_config(epochs: float, *, heterogeneous: bool) -> ConfigDict:
 
 
 def settings(num_nodes: Sequence[int]) -> list[Setting]:
-    """All lines of the table."""
+    """The settings of all rows of the table."""
     return [Setting(method, period, p) for p in num_nodes for method, period in METHODS_AND_PERIODS]
 
 
 def main(argv: Sequence[str]) -> None:
-    """Trains what is missing, then reports."""
+    """Trains the missing runs, then writes the table and the figure."""
     del argv
     seeds, num_nodes = store.whole("seeds", flags.FLAGS.seeds), store.node_counts(flags.FLAGS.num_nodes)
     epochs, heterogeneous = flags.FLAGS.epochs, flags.FLAGS.heterogeneous
@@ -150,7 +150,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def train_all(config: ConfigDict, lines: Sequence[Setting], seeds: int, directory: RunDirectory) -> None:
-    """Runs that have not finished yet, one after the other; those of one line share one compiled program."""
+    """Trains the runs that have not finished yet, one after the other; those of a setting share a compiled program."""
     missing = {line: [s for s in range(seeds) if directory.read(line.name(s)) is None] for line in lines}
     total = sum(map(len, missing.values()))
     if total < len(lines) * seeds:
@@ -167,18 +167,18 @@ def train_all(config: ConfigDict, lines: Sequence[Setting], seeds: int, director
 
 
 def records(run: train.Run) -> list[dict[str, Any]]:
-    """The records of a run with, at each look, the mean node's accuracy and the center's; None where there are none."""
-    first, *looks, summary = run.records
-    seen = run.result.history.evaluations
-    more = [
-        {"mean_node_accuracy": look.get("node_mean_accuracy"), "center_accuracy": look.get("center_accuracy")}
-        for look in seen
+    """The records of a run; evaluations also have the mean accuracy of nodes and that of the center, or None."""
+    first, *evaluations, summary = run.records
+    accuracies = [
+        {"mean_node_accuracy": values.get("node_mean_accuracy"), "center_accuracy": values.get("center_accuracy")}
+        for values in run.result.history.evaluations
     ]
-    return [first, *(look | extra for look, extra in zip(looks, more, strict=True)), summary | more[-1]]
+    extended = [record | added for record, added in zip(evaluations, accuracies, strict=True)]
+    return [first, *extended, summary | accuracies[-1]]
 
 
 def row(line: Setting, runs: Sequence[list[dict[str, Any]]]) -> figure.Row:
-    """A line of the table: means over seeds, and one standard deviation."""
+    """A row of the table: means and standard deviations over seeds."""
     last = [records[-1] for records in runs]
     percent = lambda name: _words([summary[name] for summary in last], "{:.1f}", scale=100)
     reached = lambda loss: _words([seconds_to(records, loss) for records in runs], "{:.0f}")
@@ -202,17 +202,17 @@ def row(line: Setting, runs: Sequence[list[dict[str, Any]]]) -> figure.Row:
 
 
 def _words(values: Sequence[float | None], form: str, *, scale: float = 1.0) -> str:
-    """Mean and deviation; empty where a run has none."""
-    found = spread(None if value is None else scale * value for value in values)
-    if found is None:
+    """Mean and standard deviation as text; empty if a run has no value."""
+    over_seeds = spread(None if value is None else scale * value for value in values)
+    if over_seeds is None:
         return ""
-    return form.format(found.mean) + (f" ± {form.format(found.std)}" if len(values) > 1 else "")
+    return form.format(over_seeds.mean) + (f" ± {form.format(over_seeds.std)}" if len(values) > 1 else "")
 
 
 def seconds_to(records: Sequence[dict[str, Any]], loss: str) -> float | None:
-    """When a loss was first as low as its target: between two looks, on the line between them."""
-    looks, target = [look for look in records[1:-1] if look[loss] is not None], TARGETS[loss]
-    for before, after in itertools.pairwise(looks):
+    """Seconds until a loss first reached its target, interpolated between evaluations; None if it never did."""
+    evaluations, target = [record for record in records[1:-1] if record[loss] is not None], TARGETS[loss]
+    for before, after in itertools.pairwise(evaluations):
         if after[loss] <= target:
             share = (before[loss] - target) / (before[loss] - after[loss]) if before[loss] > target else 0.0
             return before["seconds"] + share * (after["seconds"] - before["seconds"])
@@ -220,41 +220,43 @@ def seconds_to(records: Sequence[dict[str, Any]], loss: str) -> float | None:
 
 
 def before_annealing(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The last look at the first rate."""
+    """The last evaluation at the first learning rate."""
     first = records[0]["config"]["rate"]["steps"][0]
-    return [look for look in records[1:-1] if look["epoch"] <= first * (1 + 1e-9)][-1]
+    return [record for record in records[1:-1] if record["epoch"] <= first * (1 + 1e-9)][-1]
 
 
 def reading(runs: dict[Setting, list[list[dict[str, Any]]]]) -> list[str]:
-    """What the table says, and what the paper says where it has the same number of nodes."""
-    said = [
-        "Losses and accuracies are those of the nodes' average on the test set, unless said otherwise (training loss: "
-        "at the nodes, between two looks; at the end, of the average). ± is one standard deviation over seeds; seconds "
-        "vary with the machines' speed too, which is drawn anew for each seed, alike for all methods. Empty: not "
-        "reached in all seeds, or no such thing (all nodes of all-reduce are one). Consensus is "
-        "sqrt(mean over nodes of |theta_i - mean|^2).",
+    """Sentences for the table; for the paper's numbers of nodes, with the paper's statements."""
+    sentences = [
+        "Losses and accuracies are those of the nodes' average on the test set. The training loss is that of the nodes "
+        "between two evaluations, and at the end that of their average. ± is one standard deviation over seeds; the "
+        "seconds also vary because the speeds of the machines are drawn for each seed, the same for all methods. A "
+        "cell is empty if a target is not reached in all seeds, or if a method has no such value (all nodes of "
+        "all-reduce are the same). Consensus is sqrt(mean over nodes of |theta_i - mean|^2).",
     ]
     for p in sorted({line.num_nodes for line in runs}):
-        ours = {(line.method, line.period): found for line, found in runs.items() if line.num_nodes == p}
-        if p in PAPER and len(ours) == len(METHODS_AND_PERIODS):
-            said += [f"p = {p}: the paper: {claim} Here: {found}" for claim, found in PAPER[p](_Times.of(ours))]
+        of_p = {(line.method, line.period): seeds for line, seeds in runs.items() if line.num_nodes == p}
+        if p in PAPER and len(of_p) == len(METHODS_AND_PERIODS):
+            claims = PAPER[p](_Times.of(of_p))
+            sentences += [f"p = {p}: the paper: {claim} Here: {result}" for claim, result in claims]
     return [
-        *said,
-        "Why ours may differ: a node is drawn to the center by beta = 0.8 / p at each averaging, so with period 10 it "
-        "takes 12.5 p of its steps to come near it, 100 at p = 8 and 200 at p = 16, of the 11 steps an epoch here; the "
-        "paper first anneals after 150,000. Communication is free here, and on equal machines run-times scatter by a "
-        "tenth: waiting costs all-reduce little. And an asynchronous node that averages with another's older "
-        "parameters gives up to half of its last step back (bounds.py), which all-reduce does not.",
+        *sentences,
+        "Possible reasons for the differences: each averaging moves a node towards the center by the share "
+        "beta = 0.8 / p, so with period 10 it takes 12.5 p of a node's steps to come close to it, 100 at p = 8 and 200 "
+        "at p = 16. An epoch has 11 steps here, and the paper anneals only after 150,000. Communication takes no time "
+        "here, and on equal machines run-times scatter by 10 %, so waiting costs all-reduce little. An asynchronous "
+        "node that averages with another node's older parameters undoes up to half of its last step (bounds.py), and "
+        "all-reduce does not.",
     ]
 
 
 @dataclasses.dataclass(frozen=True)
 class _Times:
-    """Means over seeds by (method, period); a time that is not reached in all seeds is infinite.
+    """Means over seeds by (method, period); infinite if a target is not reached in all seeds.
 
     Attributes:
       test: seconds to the target of the test loss.
-      train: to that of the training loss.
+      train: seconds to the target of the training loss.
       end: test loss at the end.
     """
 
@@ -264,32 +266,32 @@ class _Times:
 
     @classmethod
     def of(cls, runs: dict[tuple[str, int], list[list[dict[str, Any]]]]) -> "_Times":
-        """From the records."""
+        """The means of the records of all seeds."""
         times = {
-            loss: {key: _mean([seconds_to(records, loss) for records in found]) for key, found in runs.items()}
+            loss: {key: _mean([seconds_to(records, loss) for records in seeds]) for key, seeds in runs.items()}
             for loss in TARGETS
         }
-        end = {key: _mean([records[-1]["test_loss"] for records in found]) for key, found in runs.items()}
+        end = {key: _mean([records[-1]["test_loss"] for records in seeds]) for key, seeds in runs.items()}
         return cls(times["test_loss"], times["train_loss"], end)
 
     def to_both(self, method: str, period: int) -> str:
-        """In words."""
+        """The seconds to both targets as text."""
         words = [f"{value:.0f}" if np.isfinite(value) else "never" for value in
                  (self.test[method, period], self.train[method, period])]  # fmt: skip
         return " and ".join(words)
 
     def ahead(self, method: tuple[str, int], other: tuple[str, int]) -> str:
-        """Whether one method reaches the targets before another."""
+        """Whether one method reaches the targets before another, as text."""
         by_test, by_train = self.test[method] < self.test[other], self.train[method] < self.train[other]
-        verdict = "yes" if by_test and by_train else "by one of the two losses" if by_test or by_train else "no"
-        return f"{verdict} ({self.to_both(*method)} s against {self.to_both(*other)} s to test and training loss)"
+        verdict = "yes" if by_test and by_train else "for one of the two losses" if by_test or by_train else "no"
+        return f"{verdict} ({self.to_both(*method)} s against {self.to_both(*other)} s to the test and training loss)"
 
 
 _ELASTIC, _PUSH, _REDUCE = ("elastic_averaging", 10), ("push_gossip", 1), ("all_reduce", 1)
 
 
 def _at_8(times: _Times) -> list[tuple[str, str]]:
-    """What the paper says of 8 nodes, and what is found."""
+    """The paper's statements about 8 nodes, and the results."""
     others = [key for key in times.test if key != _ELASTIC]
     first = min(others, key=lambda key: times.test[key])
     low, high = min(times.end.values()), max(times.end.values())
@@ -301,50 +303,50 @@ def _at_8(times: _Times) -> list[tuple[str, str]]:
 
 
 def _at_16(times: _Times) -> list[tuple[str, str]]:
-    """What the paper says of 16 nodes, and what is found."""
+    """The paper's statements about 16 nodes, and the results."""
     rest = [value for key, value in times.end.items() if key[0] != "elastic_averaging"]
-    ours = ", ".join(f"{times.end['elastic_averaging', period]:.3f} (period {period})" for period in (1, 10))
+    elastic = ", ".join(f"{times.end['elastic_averaging', period]:.3f} (period {period})" for period in (1, 10))
     return [
         ("gossip is faster than elastic averaging with period 10.", times.ahead(_PUSH, _ELASTIC) + "."),
         ("gossip is ahead of all-reduce.", times.ahead(_PUSH, _REDUCE) + "."),
         ("elastic averaging with period 10 is ahead of all-reduce.", times.ahead(_ELASTIC, _REDUCE) + "."),
         (
-            "elastic averaging, with either period, has trouble to reach the others' loss once the rate is annealed.",
-            f"it ends at {ours}; the others from {min(rest):.3f} to {max(rest):.3f}.",
+            "elastic averaging, with either period, does not reach the loss of the others after the rate is annealed.",
+            f"it ends at {elastic}; the others end from {min(rest):.3f} to {max(rest):.3f}.",
         ),
     ]
 
 
 PAPER: dict[int, Callable[[_Times], list[tuple[str, str]]]] = {8: _at_8, 16: _at_16}
-"""By number of nodes."""
+"""Number of nodes -> function to pairs of a statement of the paper and the result."""
 
 
 def _mean(values: Sequence[float | None]) -> float:
-    found = spread(values)
-    return found.mean if found else np.inf
+    over_seeds = spread(values)
+    return over_seeds.mean if over_seeds else np.inf
 
 
 def draw(runs: dict[Setting, list[list[dict[str, Any]]]], machines: str) -> Figure:
-    """A row for each number of nodes: losses by time and by epochs, and consensus."""
+    """Draws losses by time and by epochs, and consensus; a row of panels for each number of nodes."""
     counts = sorted({line.num_nodes for line in runs})
     with mpl.rc_context(STYLE):
         drawing = mpl.figure.Figure(figsize=(19.5, 4.2 * len(counts) + 0.7))
         panels = drawing.subplots(len(counts), 5, squeeze=False)
-        for place, p in enumerate(counts):
-            ours = {line: found for line, found in runs.items() if line.num_nodes == p}
+        for panels_of_p, p in zip(panels, counts, strict=True):
+            of_p = {line: seeds for line, seeds in runs.items() if line.num_nodes == p}
             for axes, x, y in zip(
-                panels[place],
+                panels_of_p,
                 ("seconds", "epoch", "seconds", "epoch", "seconds"),
                 ("test_loss", "test_loss", "train_loss", "train_loss", "consensus"),
                 strict=True,
             ):
-                _panel(axes, ours, x, y)
+                _panel(axes, of_p, x, y)
                 axes.set_title(f"p = {p}")
         handles, labels = panels[0, 0].get_legend_handles_labels()
         drawing.legend(handles, labels, loc="outside lower center", ncols=len(labels))
         drawing.suptitle(
-            f"Peers on UCI digits, {machines}: means over seeds, bands one standard deviation; "
-            "dotted: the rate is annealed"
+            f"Peers on UCI digits, {machines}: means over seeds, bands of one standard deviation; "
+            "the rate is annealed at the dotted lines"
         )
     return drawing
 
@@ -357,17 +359,17 @@ def _panel(axes: Axes, runs: dict[Setting, list[list[dict[str, Any]]]], x: str, 
         "train_loss": "training loss at the nodes",
         "consensus": "consensus distance",
     }
-    for line, found in runs.items():
-        across, mean, deviation = curve(found, x, y)
+    for line, seeds in runs.items():
+        across, mean, deviation = curve(seeds, x, y)
         if not across.size:
             continue
         colour, style = COLOURS[line.method], "--" if line.period > 1 else "-"
         axes.plot(across, mean, color=colour, linestyle=style, label=line.title)
         low = np.maximum(mean - deviation, mean / 10)  # a logarithmic axis has no zero
         axes.fill_between(across, low, mean + deviation, color=colour, alpha=0.12, linewidth=0)
-    schedule = next(iter(runs.values()))[0][0]["config"]["rate"]
+    rate = next(iter(runs.values()))[0][0]["config"]["rate"]
     if x == "epoch":
-        for epoch in schedule["steps"]:
+        for epoch in rate["steps"]:
             axes.axvline(epoch, color="#7a7a7a", linestyle=":", linewidth=1)
     axes.set_yscale("log")
     axes.locator_params(axis="x", nbins=5)
@@ -376,19 +378,19 @@ def _panel(axes: Axes, runs: dict[Setting, list[list[dict[str, Any]]]], x: str, 
 
 
 def curve(runs: Sequence[list[dict[str, Any]]], x: str, y: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Look by look: the mean over seeds of x, and mean and deviation of y; looks without them are left out."""
+    """Mean over seeds of x, and mean and standard deviation of y, for each evaluation at which all seeds have both."""
     columns = []
-    for here in zip(*(records[1:-1] for records in runs), strict=True):
-        across, up = (spread(look[name] for look in here) for name in (x, y))
-        begun = here[0]["gradients"] > 0 or y != "consensus"  # all nodes begin at one point
-        if across is not None and up is not None and begun:
+    for of_seeds in zip(*(records[1:-1] for records in runs), strict=True):
+        across, up = (spread(record[name] for record in of_seeds) for name in (x, y))
+        defined = of_seeds[0]["gradients"] > 0 or y != "consensus"  # before the first gradient all nodes are equal
+        if across is not None and up is not None and defined:
             columns.append((across.mean, up.mean, up.std))
     return tuple(np.array(columns).reshape(-1, 3).T)
 
 
 if __name__ == "__main__":
-    flags.DEFINE_integer("seeds", 3, "How many seeds: 0, 1, ...")
+    flags.DEFINE_integer("seeds", 3, "Number of seeds: 0, 1, ...")
     flags.DEFINE_list("num_nodes", ["8", "16"], "Numbers of nodes, separated by commas; divisors of 128.")
-    flags.DEFINE_float("epochs", 60.0, "Of used gradients.")
-    flags.DEFINE_bool("heterogeneous", False, "Machines of unequal speed.")
+    flags.DEFINE_float("epochs", 60.0, "Epochs of each run, counting used gradients.")
+    flags.DEFINE_bool("heterogeneous", False, "Draws machines of unequal speed.")
     launch.run(main, __doc__, configured=False)

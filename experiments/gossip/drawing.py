@@ -1,4 +1,4 @@
-"""The pictures of the bounds for gossip: curves beside what they may not exceed, and how much room is left."""
+"""Draws the figures of the bounds for gossip: measured values with their bounds, and the ratios of bound and value."""
 
 from collections.abc import Mapping, Sequence
 
@@ -19,7 +19,7 @@ Results = Mapping[Case, Measured]
 
 
 def draw_bounds(cases: Sequence[Case], measured: Results) -> Figure:
-    """Ticks and rounds: above, curves with their bounds for the largest number of nodes; below, all margins."""
+    """Draws ticks and rounds: above, values and bounds for the largest number of nodes; below, all margins."""
     columns = [
         ("distance in ticks", TICKS, "distance", "together"),
         ("distance in rounds", ROUNDS, "distance", "together"),
@@ -29,45 +29,45 @@ def draw_bounds(cases: Sequence[Case], measured: Results) -> Figure:
         drawing = mpl.figure.Figure(figsize=(14.5, 9.0))
         panels = drawing.subplots(2, 3)
         for (title, mode, what, start), above, below in zip(columns, *panels, strict=True):
-            ours = [case for case in cases if case.mode == mode]
-            _curves(above, ours, measured, what, start, title)
+            of_mode = [case for case in cases if case.mode == mode]
+            _curves(above, of_mode, measured, what, start, title)
             if what == "distance":
-                _margins(below, ours, [at_the_end(case, measured[case]) for case in ours])
+                _margins(below, of_mode, [at_the_end(case, measured[case]) for case in of_mode])
             else:
-                _margins(below, ours, _smallest(ours, measured, what))
+                _margins(below, of_mode, _smallest(of_mode, measured, what))
             below.set_ylim(0.7, 100)
             below.set_yscale("log")
             below.set_yticks([1, 2, 5, 10, 20, 50], ["1", "2", "5", "10", "20", "50"])
             below.legend(loc="upper left", ncols=2)
             below.set_title(f"{title}: {'margin at the end' if what == 'distance' else 'smallest margin'}")
         drawing.suptitle(
-            "Pull gossip on a quadratic: measured means (solid) and the bounds of Jin et al. 2016 (dashed; on "
+            "Pull gossip on a quadratic: measured means (solid) and the bounds of Jin et al. 2016 (dashed; for "
             "consensus with the appendix's lambda)"
         )
     return drawing
 
 
 def draw_run_times(cases: Sequence[Case], measured: Results) -> Figure:
-    """With run-times: curves with both bounds, and the margins of the printed one."""
+    """Draws the values with run-times with both bounds, and the margins of the printed bound."""
     with mpl.rc_context(STYLE):
         drawing = mpl.figure.Figure(figsize=(12.5, 4.8))
-        curves, room = drawing.subplots(1, 2)
+        curves, ratios = drawing.subplots(1, 2)
         _curves(curves, cases, measured, "distance", "together", "distance")
-        _margins(room, cases, _smallest(cases, measured, "distance"))
-        room.set_ylim(0.5, 1.1)
-        room.legend(loc="lower right")
-        room.set_title("printed bound: smallest margin")
+        _margins(ratios, cases, _smallest(cases, measured, "distance"))
+        ratios.set_ylim(0.5, 1.1)
+        ratios.legend(loc="lower right")
+        ratios.set_title("printed bound: smallest margin")
         drawing.suptitle(
-            "Pull gossip whose gradients take time: measured means (solid), the printed bound (dashed), the corrected "
-            "one (dotted)"
+            "Pull gossip with run-times: measured means (solid), the printed bound (dashed) and the corrected bound "
+            "(dotted)"
         )
     return drawing
 
 
 def _curves(axes: Axes, cases: Sequence[Case], measured: Results, what: str, start: str, title: str) -> None:
     shown = max(case.num_nodes for case in cases)
-    ours = [case for case in cases if (case.num_nodes, case.start) == (shown, start)]
-    for case, colour in zip(ours, COLOURS, strict=False):
+    of_start = [case for case in cases if (case.num_nodes, case.start) == (shown, start)]
+    for case, colour in zip(of_start, COLOURS, strict=False):
         values = measured[case]
         bound = (distance_bound if what == "distance" else consensus_bound)(case, values)
         axes.plot(values.step, getattr(values, what), color=colour, label=rf"$\alpha$ = {case.alpha:.3g}")
@@ -90,11 +90,11 @@ def _smallest(cases: Sequence[Case], measured: Results, what: str) -> list[float
 def _margins(axes: Axes, cases: Sequence[Case], values: Sequence[float]) -> None:
     counts, value = sorted({case.num_nodes for case in cases}), dict(zip(cases, values, strict=True))
     for count, start in dict.fromkeys((case.num_nodes, case.start) for case in cases):
-        ours = sorted((c for c in cases if (c.num_nodes, c.start) == (count, start)), key=lambda case: case.alpha)
+        shown = sorted((c for c in cases if (c.num_nodes, c.start) == (count, start)), key=lambda case: case.alpha)
         line, marker = {"together": ("-", "o"), "apart": (":", "s")}[start]
         axes.plot(
-            [case.alpha for case in ours],
-            [value[case] for case in ours],
+            [case.alpha for case in shown],
+            [value[case] for case in shown],
             color=COLOURS[min(counts.index(count), len(COLOURS) - 1)],
             linestyle=line,
             marker=marker,
@@ -107,11 +107,11 @@ def _margins(axes: Axes, cases: Sequence[Case], values: Sequence[float]) -> None
     axes.set_xticks(steps, [f"{alpha:.3g}" for alpha in steps])
     axes.minorticks_off()
     axes.set_xlabel(r"step size $\alpha$")
-    axes.set_ylabel("bound / measured; below 1 it fails")
+    axes.set_ylabel("bound / measured; the bound fails below 1")
 
 
 def draw_contraction(cases: Sequence[Case], measured: Results) -> Figure:
-    """A column for each number of nodes; a row for each kind of case."""
+    """Draws the disagreement of the nodes: a column for each number of nodes, a row for each kind of case."""
     counts = sorted({case.num_nodes for case in cases})
     titles = {
         (False, "around"): "averaging only, nodes begin apart",
@@ -131,7 +131,8 @@ def draw_contraction(cases: Sequence[Case], measured: Results) -> Figure:
             axes.set_ylabel(DISAGREEMENT)
         panels[0, 0].legend()
         drawing.suptitle(
-            "Disagreement in ticks: the printed lambda promises more than averaging does (bands: 2 standard errors)"
+            "Disagreement in ticks: the printed lambda is smaller than the contraction by averaging (bands: 2 standard "
+            "errors)"
         )
     return drawing
 

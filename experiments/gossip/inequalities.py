@@ -1,4 +1,4 @@
-r"""What Jin et al. 2016 promise of pull gossip on a strongly convex objective, and what run-times can be held to."""
+r"""The bounds of Jin et al. 2016 for pull gossip on a strongly convex objective, and a corrected one for run-times."""
 
 import numpy as np
 
@@ -6,12 +6,16 @@ from experiments.gossip.quadratic import BETA, Quadratic
 
 
 def contraction(num_nodes: int, *, printed: bool) -> float:
-    r"""The factor by which averaging alone shrinks the nodes' disagreement in one tick, in expectation.
+    r"""The bounds' lambda: the expected factor by which averaging alone reduces the nodes' disagreement in one tick.
 
     .. math:: \lambda = 1 - \frac{2 \beta (1 - \beta)}{p} - \frac{2 \beta^2}{p^2}
 
-    That is the form that the appendix derives; the theorem, in the paper and where the appendix repeats it, prints
-    :math:`2 \beta^2 / p` at the end.
+    This is the form that the appendix derives. The theorem, in the paper and where the appendix repeats it, has
+    :math:`2 \beta^2 / p` as its last term.
+
+    Args:
+      num_nodes: p.
+      printed: whether to return the form that the theorem prints.
 
     Example:
       >>> contraction(4, printed=False), contraction(4, printed=True)
@@ -24,19 +28,22 @@ def contraction(num_nodes: int, *, printed: bool) -> float:
 def distance_bound(
     problem: Quadratic, *, step: np.ndarray, first: float, alpha: float, num_nodes: int, synchronous: bool
 ) -> np.ndarray:
-    r"""What the theorem allows for the sum over nodes of the squared distance from the minimum.
+    r"""The theorem's bound on the sum over nodes of the squared distance from the minimum.
 
     .. math:: \left(1 - \frac{2 \alpha}{p} \frac{m L}{m + L}\right)^t D_0 + p \alpha \sigma^2 \frac{m + L}{2 m L}
 
-    In rounds the p in the first term is 1.
+    In rounds the p of the first term is 1.
 
     Args:
-      problem: the objective and its noise.
+      problem: objective and its noise.
       step: int64[K], t.
-      first: D_0.
+      first: D_0, the value at t = 0.
       alpha: step size.
       num_nodes: p.
-      synchronous: in rounds.
+      synchronous: whether the nodes step in rounds.
+
+    Returns:
+      float64[K].
     """
     each = 1 if synchronous else num_nodes
     rate = 1.0 - 2.0 * alpha / each * problem.harmonic
@@ -46,28 +53,31 @@ def distance_bound(
 def corrected_distance_bound(
     problem: Quadratic, *, step: np.ndarray, first: float, alpha: float, num_nodes: int
 ) -> np.ndarray:
-    r"""What nodes with run-times can be held to: they step, then average.
+    r"""A bound on the sum over nodes of the squared distance from the minimum, for nodes that step, then average.
 
     .. math:: \left(1 - \frac{2 \alpha r}{p} \frac{m L}{m + L}\right)^t D_0 +
         \frac{s}{r} p \alpha \sigma^2 \frac{m + L}{2 m L}, \qquad
         r = 1 - \beta + \frac{\beta}{p}, \quad s = (1 - \beta)^2 \left(1 - \frac1p\right) + \frac1p
 
     The appendix bounds :math:`E |D (\theta - \alpha g)|^2` by :math:`E |\theta - \alpha g|^2`, as if the averaging
-    D and the gradient g were independent; but both belong to the node that ticks, and averaging takes the share beta of
-    its step back. With the node fixed, convexity gives for a partner that is another node
+    D and the gradient g were independent. But both belong to the node that ticks, and averaging undoes the share beta
+    of its step. For a fixed node with another node as its partner, convexity gives
 
     .. math:: E |(1 - \beta)(\theta_i - \alpha g_i) + \beta \theta_j|^2 \le
         (1 - \beta) \left(1 - 2 \alpha \frac{m L}{m + L}\right) |\theta_i|^2 + \beta |\theta_j|^2
         + (1 - \beta)^2 \alpha^2 \sigma^2
 
-    and for the node itself the usual step; their mean over all pairs is the recursion above.
+    and for a node that is its own partner the step is the usual one; the mean over all pairs is the recursion above.
 
     Args:
-      problem: the objective and its noise.
+      problem: objective and its noise.
       step: int64[K], t.
-      first: D_0.
+      first: D_0, the value at t = 0.
       alpha: step size.
       num_nodes: p.
+
+    Returns:
+      float64[K].
     """
     p = num_nodes
     slower, noisier = 1.0 - BETA + BETA / p, (1.0 - BETA) ** 2 * (1.0 - 1.0 / p) + 1.0 / p
@@ -85,19 +95,22 @@ def consensus_bound(
     gradient: float,
     printed: bool = False,
 ) -> np.ndarray:
-    r"""What the theorem allows for the sum over nodes of the squared distance from their average, in ticks.
+    r"""The theorem's bound on the sum over nodes of the squared distance from their average, in ticks.
 
     .. math:: \left(\lambda \left(1 - \frac{\alpha m}{p}\right)\right)^t C_0 +
         \frac{\lambda \alpha^2 (c^2 + \sigma^2)}{1 - \lambda (1 - \alpha m / p)}
 
     Args:
-      problem: the objective and its noise.
+      problem: objective and its noise.
       step: int64[K], t.
-      first: C_0.
+      first: C_0, the value at t = 0.
       alpha: step size.
       num_nodes: p.
       gradient: c^2.
-      printed: with the lambda that the theorem prints, not the appendix's.
+      printed: whether to use the lambda that the theorem prints instead of the appendix's.
+
+    Returns:
+      float64[K].
     """
     factor = contraction(num_nodes, printed=printed)
     rate = factor * (1.0 - alpha * problem.m / num_nodes)

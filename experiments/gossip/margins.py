@@ -1,4 +1,4 @@
-"""How much room every bound for gossip leaves above what has been measured."""
+"""Ratios of the bounds for gossip and the measured values, and where each bound is closest to the measured value."""
 
 import dataclasses
 
@@ -9,17 +9,17 @@ from experiments.gossip.cases import PROBLEM, Case
 from experiments.gossip.quadratic import ROUNDS, RUN_TIMES, TICKS, Measured
 
 ERRORS = 4.0
-"""A bound is said to fail where the measured mean is so many of its standard errors above it."""
+"""A bound fails where the measured mean is above it by more than this number of standard errors."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Margin:
-    """Bound over measured value where that is smallest.
+    """The smallest ratio of a bound and the measured value in a run.
 
     Attributes:
       value: the ratio.
-      step: when.
-      errors: how far the measured mean is above the bound there, in its standard errors; 0 where it is not.
+      step: tick or round at which it is smallest.
+      errors: standard errors by which the measured mean is above the bound at this step; 0 if it is below.
     """
 
     value: float
@@ -28,7 +28,7 @@ class Margin:
 
     @property
     def fails(self) -> bool:
-        """Beyond what sampling explains."""
+        """Whether the measured mean is above the bound by more than sampling explains."""
         return self.errors > ERRORS
 
     def __str__(self) -> str:
@@ -36,17 +36,24 @@ class Margin:
 
 
 def smallest(step: np.ndarray, bound: np.ndarray, measured: np.ndarray, error: np.ndarray) -> Margin:
-    """Looks at which the measured value is 0 say nothing."""
+    """The smallest ratio of bound and measured value; steps at which the measured value is 0 are ignored.
+
+    Args:
+      step: int64[K], ticks or rounds.
+      bound: float64[K].
+      measured: float64[K], means over runs.
+      error: float64[K], their standard errors.
+    """
     positive = measured > 0
     ratio = np.where(positive, bound / np.where(positive, measured, 1.0), np.inf)
-    place = int(ratio.argmin())
-    above = max(float(measured[place] - bound[place]), 0.0)
-    errors = above / float(error[place]) if above > 1e-9 * measured[place] else 0.0
-    return Margin(float(ratio[place]), int(step[place]), errors)
+    index = int(ratio.argmin())
+    above = max(float(measured[index] - bound[index]), 0.0)
+    errors = above / float(error[index]) if above > 1e-9 * measured[index] else 0.0
+    return Margin(float(ratio[index]), int(step[index]), errors)
 
 
 def distance_bound(case: Case, measured: Measured) -> np.ndarray:
-    """float64[K], what the theorem allows."""
+    """float64[K], the theorem's bound on the distance from the minimum."""
     return inequalities.distance_bound(
         PROBLEM,
         step=measured.step,
@@ -58,7 +65,7 @@ def distance_bound(case: Case, measured: Measured) -> np.ndarray:
 
 
 def corrected_bound(case: Case, measured: Measured) -> np.ndarray:
-    """float64[K], what nodes with run-times can be held to."""
+    """float64[K], the corrected bound on the distance from the minimum, for nodes with run-times."""
     return inequalities.corrected_distance_bound(
         PROBLEM, step=measured.step, first=measured.distance[0], alpha=case.alpha, num_nodes=case.num_nodes
     )
@@ -67,7 +74,14 @@ def corrected_bound(case: Case, measured: Measured) -> np.ndarray:
 def consensus_bound(
     case: Case, measured: Measured, *, printed: bool = False, mean_gradient: bool = False
 ) -> np.ndarray:
-    """float64[K], what the theorem allows with one of the lambdas and one of the meanings of c."""
+    """float64[K], the theorem's bound on the disagreement of the nodes.
+
+    Args:
+      case: the case.
+      measured: its results.
+      printed: whether to use the printed lambda instead of the appendix's.
+      mean_gradient: whether c is the root mean square over the steps instead of the largest mean in the run.
+    """
     return inequalities.consensus_bound(
         PROBLEM,
         step=measured.step,
@@ -80,12 +94,12 @@ def consensus_bound(
 
 
 def at_the_end(case: Case, measured: Measured) -> float:
-    """The printed distance bound over the measured value at the end of the run: at its beginning they nearly agree."""
+    """Ratio of the printed distance bound and the measured value at the end of the run; at t = 0 it is near 1."""
     return float(distance_bound(case, measured)[-1] / measured.distance[-1])
 
 
 def margins(case: Case, measured: Measured) -> dict[str, Margin]:
-    """Of every bound that speaks of the case; on consensus the paper has none for rounds."""
+    """The margin of each bound that applies to the case; the paper has no consensus bound for rounds."""
     distances = {"distance": distance_bound(case, measured)}
     consensuses = {}
     if case.mode == RUN_TIMES:

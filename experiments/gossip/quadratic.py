@@ -1,9 +1,10 @@
-r"""Pull gossip on a quadratic, many runs at once, and its exact expectations.
+r"""Pull gossip on a quadratic: its simulation in many runs at once, and its exact expectations.
 
-The objective is :math:`f(x) = \frac12 \sum_k h_k x_k^2` with curvatures h between m and L and its minimum at 0;
-gradients come with Gaussian noise of total variance sigma^2. Who averages with whom, and when, comes from the nodes and
-edges of `protocols.gossip(kind="pull", include_self=True)`, one schedule a run; a test holds each of the three modes
-against `replay.run_peers`. What is measured is what every node has in memory between ticks, or between rounds.
+The objective is :math:`f(x) = \frac12 \sum_k h_k x_k^2` with curvatures h from m to L and its minimum at 0. Gradients
+have Gaussian noise of total variance sigma^2. The nodes that average, and the order of their ticks, are those of
+`protocols.gossip(kind="pull", include_self=True)`, with one schedule for each run; a test compares each of the three
+modes with `replay.run_peers`. Measured are the parameters that every node has in memory between ticks, or between
+rounds.
 """
 
 import dataclasses
@@ -16,21 +17,21 @@ from sgdlab import cluster, protocols
 from sgdlab.peer_schedule import PeerSchedule
 
 BETA = 0.5
-"""Weight of what is pulled."""
+"""Weight of the pulled parameters in an average."""
 TICKS, ROUNDS, RUN_TIMES = MODES = "ticks", "rounds", "run-times"
-"""Instantaneous: at a tick a node averages and steps, all at once; synchronous; run-times: a tick ends a step, and then
-averages it with what the partner is computing on."""
+"""Ticks: at a tick a node averages, computes a gradient and steps. Rounds: all nodes do so together. Run-times: at a
+tick a node ends its step and then averages with the parameters on which its partner computes."""
 CLOCKS = {TICKS: "poisson", ROUNDS: "rounds", RUN_TIMES: "own"}
-"""What `protocols.gossip` calls them."""
+"""Mode -> value of the argument `clock` of `protocols.gossip`."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Quadratic:
-    """The problem.
+    """The objective and the noise of its gradients.
 
     Attributes:
       curvature: float64[d], h; the smallest is m and the largest is L.
-      variance: sigma^2, of the noise of a whole gradient.
+      variance: sigma^2, total variance of the noise of a gradient.
     """
 
     curvature: np.ndarray
@@ -38,32 +39,32 @@ class Quadratic:
 
     @property
     def m(self) -> float:
-        """Strong convexity."""
+        """The constant of strong convexity, m."""
         return float(self.curvature.min())
 
     @property
     def lipschitz(self) -> float:
-        """L."""
+        """The Lipschitz constant of the gradient, L."""
         return float(self.curvature.max())
 
     @property
     def largest_step(self) -> float:
-        """2 / (m + L), up to which the theorem holds."""
+        """The largest step size for which the theorem holds, 2 / (m + L)."""
         return 2.0 / (self.m + self.lipschitz)
 
     @property
     def harmonic(self) -> float:
-        """M L / (m + L)."""
+        """The constant m L / (m + L) of the bounds."""
         return self.m * self.lipschitz / (self.m + self.lipschitz)
 
 
 @dataclasses.dataclass(frozen=True)
 class Partners:
-    """Who averages with whom, in S runs; a node that pulls from itself is its own partner.
+    """The nodes and their partners at each tick of S runs; a node that pulls from itself is its own partner.
 
     Attributes:
-      node: int32[S, T], who ticks; None in rounds, where everybody does.
-      partner: int32[S, T], whom it pulls from; in rounds int32[S, T, p].
+      node: int32[S, T], the node that ticks; None in rounds, in which all nodes do.
+      partner: int32[S, T], the node it pulls from; in rounds int32[S, T, p].
       num_nodes: p.
     """
 
@@ -73,14 +74,14 @@ class Partners:
 
 
 def partners(mode: str, *, num_nodes: int, num_steps: int, runs: int, seed: int) -> Partners:
-    """Draws schedules and reads their edges.
+    """Draws the partners of S runs from the edges of their schedules.
 
     Args:
       mode: one of `MODES`.
       num_nodes: p.
-      num_steps: T, ticks or rounds.
+      num_steps: T, number of ticks or rounds.
       runs: S.
-      seed: of the run-times and partners.
+      seed: seed of the run-times and partners.
 
     Example:
       >>> partners(TICKS, num_nodes=3, num_steps=5, runs=2, seed=0).partner.shape
@@ -96,7 +97,7 @@ def partners(mode: str, *, num_nodes: int, num_steps: int, runs: int, seed: int)
 
 
 def first_tick(mode: str, num_nodes: int) -> int:
-    """How many events are no ticks: with run-times and in rounds no node averages before its first gradient."""
+    """Events before the first tick: with run-times and in rounds no node averages before its first gradient."""
     return 0 if mode == TICKS else num_nodes
 
 
@@ -117,11 +118,11 @@ def _schedule(mode: str, num_nodes: int, num_steps: int, clock_seed: int, partne
 
 
 def partner_of(schedule: PeerSchedule) -> np.ndarray:
-    """int32[E]: whom each event of a schedule of pull gossip pulls from, itself where it averages nothing."""
-    found = schedule.node.copy()
+    """int32[E]: the node that each event of a pull gossip schedule pulls from; its own node if it does not average."""
+    partner = schedule.node.copy()
     pulls = schedule.source != schedule.node[schedule.event]
-    found[schedule.event[pulls]] = schedule.source[pulls]
-    return found
+    partner[schedule.event[pulls]] = schedule.source[pulls]
+    return partner
 
 
 def tick(
@@ -134,16 +135,16 @@ def tick(
     *,
     instantaneous: bool,
 ) -> np.ndarray:
-    """One tick in each run, in place.
+    """Advances each run by one tick, in place.
 
     Args:
-      theta: float64[S, p, d], what all nodes have in memory; changed.
-      node: int32[S].
-      partner: int32[S].
-      noise: float64[S, d], of the gradients.
-      problem: see `Quadratic`.
+      theta: float64[S, p, d], parameters in the memory of all nodes; changed in place.
+      node: int32[S], node that ticks.
+      partner: int32[S], node it pulls from.
+      noise: float64[S, d], noise of the gradients.
+      problem: objective and its noise.
       alpha: step size.
-      instantaneous: the node averages, then takes a step from there; else it ends its step, then averages.
+      instantaneous: whether the node averages, then steps from the average; else it ends its step, then averages.
 
     Returns:
       float64[S], the squared norm of the noise-free gradient of each step.
@@ -161,17 +162,17 @@ def tick(
 def round_(
     theta: np.ndarray, partner: np.ndarray, noise: np.ndarray, problem: Quadratic, alpha: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """One round in each run: all nodes average with their partners, then take their steps.
+    """Advances each run by one round: all nodes average with their partners, then step.
 
     Args:
-      theta: float64[S, p, d].
-      partner: int32[S, p].
-      noise: float64[S, p, d].
-      problem: see `Quadratic`.
+      theta: float64[S, p, d], parameters in the memory of all nodes.
+      partner: int32[S, p], node that each node pulls from.
+      noise: float64[S, p, d], noise of the gradients.
+      problem: objective and its noise.
       alpha: step size.
 
     Returns:
-      The new theta, and float64[S], the nodes' mean squared norm of the noise-free gradient.
+      The new theta, and float64[S], the mean over nodes of the squared norm of the noise-free gradient.
     """
     mixed = theta + BETA * (np.take_along_axis(theta, partner[..., None], axis=1) - theta)
     gradient = problem.curvature * mixed
@@ -183,13 +184,13 @@ class Measured:
     """Means over runs, and their standard errors; float64[K] unless said otherwise.
 
     Attributes:
-      step: int64[K], ticks or rounds done at each look.
+      step: int64[K], number of ticks or rounds before each measurement.
       distance: sum over nodes of the squared distance from the minimum.
-      distance_error: its standard error.
+      distance_error: standard error of `distance`.
       consensus: sum over nodes of the squared distance from the nodes' average.
-      consensus_error: its standard error.
-      gradient: mean over nodes of the squared norm of the noise-free gradient at what they have in memory.
-      gradient_of_steps: a number: the same at the steps that were taken, mean over all of them.
+      consensus_error: standard error of `consensus`.
+      gradient: mean over nodes of the squared norm of the noise-free gradient at the parameters in memory.
+      gradient_of_steps: float, mean over all steps of the squared norm of the noise-free gradient of the step.
     """
 
     step: np.ndarray
@@ -212,26 +213,26 @@ def measure(
     seed: int,
     instantaneous: bool = True,
 ) -> Measured:
-    """Runs the process and measures what the theorem bounds.
+    """Simulates the runs and measures the quantities that the theorem bounds.
 
     Args:
-      drawn: of S runs.
-      problem: see `Quadratic`.
-      start: float64[p, d], what the nodes have in memory before the first tick.
-      alpha: step size; 0 only averages.
-      steps: how many ticks or rounds.
-      looks: after how many of them to measure.
-      seed: of the noise.
-      instantaneous: see `tick`; in rounds it has no meaning.
+      drawn: nodes and partners of S runs.
+      problem: objective and its noise.
+      start: float64[p, d], parameters in the nodes' memory before the first tick.
+      alpha: step size; with 0 the nodes only average.
+      steps: number of ticks or rounds.
+      looks: numbers of ticks or rounds after which to measure.
+      seed: seed of the noise.
+      instantaneous: see `tick`; without effect in rounds.
     """
     runs, shape = len(drawn.partner), start.shape
     generator = np.random.default_rng(seed)
     scale = np.sqrt(problem.variance / shape[1])
     theta = np.tile(start, (runs, 1, 1))
-    wanted, seen, norms = set(looks), [], []
+    wanted, measurements, norms = set(looks), [], []
     for step in range(steps + 1):
         if step in wanted:
-            seen.append((step, *_measured(theta, problem)))
+            measurements.append((step, *_measured(theta, problem)))
         if step == steps:
             break
         if drawn.node is None:
@@ -242,7 +243,7 @@ def measure(
             pair = drawn.node[:, step], drawn.partner[:, step]
             norm = tick(theta, *pair, noise, problem, alpha, instantaneous=instantaneous)
         norms.append(norm.mean())
-    return Measured(*(np.array(column) for column in zip(*seen, strict=True)), float(np.mean(norms)))
+    return Measured(*(np.array(column) for column in zip(*measurements, strict=True)), float(np.mean(norms)))
 
 
 def _measured(theta: np.ndarray, problem: Quadratic) -> tuple[float, ...]:
@@ -254,7 +255,7 @@ def _measured(theta: np.ndarray, problem: Quadratic) -> tuple[float, ...]:
 
 
 class Expected(NamedTuple):
-    """Without sampling; float64[K]."""
+    """Exact expectations of the fields of `Measured` with the same names; float64[K]."""
 
     distance: np.ndarray
     consensus: np.ndarray
@@ -270,10 +271,10 @@ def expected(
     likely pairs of a node and its partner.
 
     Args:
-      problem: see `Quadratic`.
-      start: float64[p, d].
+      problem: objective and its noise.
+      start: float64[p, d], parameters in the nodes' memory before the first tick.
       alpha: step size.
-      looks: rising numbers of ticks.
+      looks: increasing numbers of ticks.
       instantaneous: see `tick`.
 
     Example:
@@ -285,13 +286,15 @@ def expected(
     p, shrink = len(start), alpha * problem.curvature
     noise = alpha**2 * problem.variance / problem.curvature.size
     squares, whole = np.square(start).sum(axis=0), np.square(start.sum(axis=0))
-    # A node with another as its partner becomes own theta_i + pulled theta_j, and gets the noise `fresh`.
+    # A node whose partner is another node becomes own * theta_i + pulled * theta_j plus noise of variance `fresh`.
     own = (1.0 - BETA) * (1.0 - shrink)
     pulled, fresh = (BETA * (1.0 - shrink), noise) if instantaneous else (BETA, (1.0 - BETA) ** 2 * noise)
-    wanted, found = set(looks), []
+    wanted, expectations = set(looks), []
     for step in range(max(looks) + 1):
         if step in wanted:
-            found.append((squares.sum(), (squares - whole / p).sum(), (problem.curvature**2 * squares).sum() / p))
+            expectations.append(
+                (squares.sum(), (squares - whole / p).sum(), (problem.curvature**2 * squares).sum() / p)
+            )
         cross = whole - squares  # of two different nodes
         others = (p - 1) * ((own**2 + pulled**2) * squares + p * fresh) + 2.0 * own * pulled * cross
         itself = (1.0 - shrink) ** 2 * squares + p * noise
@@ -300,4 +303,4 @@ def expected(
         move = move + shrink**2 * squares + p * noise
         drift = whole * ((p - 1) * (moved + pulled) - shrink)
         squares, whole = (1.0 - 1.0 / p) * squares + (others + itself) / p**2, whole + (2.0 * drift + move) / p**2
-    return Expected(*(np.array(column) for column in zip(*found, strict=True)))
+    return Expected(*(np.array(column) for column in zip(*expectations, strict=True)))

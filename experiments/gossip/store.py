@@ -1,4 +1,4 @@
-"""What the commands of this folder share: finished parts on disk, and numbers that a person gave."""
+"""Shared by the commands of this folder: the directory of finished runs, and checks of flags."""
 
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -10,14 +10,14 @@ from sgdlab.results.directory import OtherConfiguration, RunDirectory
 
 
 def finished_parts(path: pathlib.Path, config: Mapping[str, Any]) -> RunDirectory:
-    """A directory whose finished parts are found again by the same command.
+    """The directory of the finished runs of one configuration, which the same command reads again.
 
     Args:
-      path: made where it is missing.
-      config: what all parts share.
+      path: the directory; it is made if it does not exist.
+      config: configuration that all runs share.
 
     Raises:
-      UsageError: where it holds results of other settings, or cannot be written.
+      UsageError: if the directory holds results of another configuration, or cannot be written.
     """
     try:
         return RunDirectory(path, config, made=provenance.made_with())
@@ -28,14 +28,21 @@ def finished_parts(path: pathlib.Path, config: Mapping[str, Any]) -> RunDirector
 
 
 def whole(flag: str, value: int, *, least: int = 1) -> int:
-    """A whole number of at least `least`; the flag that was wrong is named."""
+    """Returns the flag's value, a whole number of at least `least`.
+
+    Raises:
+      UsageError: if it is less than `least`.
+    """
     if value < least:
         raise UsageError(f"--{flag}={value} must be a whole number of at least {least}")
     return value
 
 
 def node_counts(values: Sequence[str]) -> list[int]:
-    """The numbers of nodes that a flag lists, in rising order.
+    """Returns the numbers of nodes in --num_nodes, sorted and without duplicates.
+
+    Raises:
+      UsageError: if the list is empty, or a value is not a whole number of at least 2.
 
     Example:
       >>> node_counts(["16", "8"])
@@ -45,5 +52,5 @@ def node_counts(values: Sequence[str]) -> list[int]:
         if not value.strip().isdecimal() or int(value) < 2:
             raise UsageError(f"--num_nodes={value} must be whole numbers of at least 2, separated by commas")
     if not values:
-        raise UsageError("--num_nodes= must be at least one whole number")
+        raise UsageError("--num_nodes= must be whole numbers of at least 2, separated by commas")
     return sorted({int(value) for value in values})

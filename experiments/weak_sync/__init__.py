@@ -1,1 +1,1 @@
-"""Weak synchronization (ICLR 2018 submission): its table and figures on a simulated cluster and on digits."""
+"""Reproduces the table and figures of weak synchronization (ICLR 2018 submission), simulated and on digits."""

@@ -1,16 +1,19 @@
-"""How far behind a slow block can fall at a worker: what line 10 of Algorithm 1 costs.
+"""Measures how many versions behind the blocks at a worker are, because of line 10 of Algorithm 1.
 
     python -m experiments.weak_sync.blocks_behind --workdir=runs/weak_sync
 
-A worker that has b of the blocks starts, and by line 10 of the algorithm it drops a block that comes later: it keeps
-the version that it had, until that server is among the first b again. For the four settings at full size (32 workers,
-32 servers, 900 iterations), with and without injected delays, how many versions each block that a gradient was computed
-on lay behind the newest of them; and for (20, 75 %) with workers that take late blocks too (keep_newer). It shares its
-runs with table1.
+Writes blocks_behind.md, .csv, .png and .svg, and the runs that it shares with table1. Takes a few seconds after table1,
+otherwise about two minutes on two cores.
 
-Expected: 9 % of the blocks are behind at (28, 90 %) and 21 % at (20, 75 %), each further version a tenth and a fifth as
-often, up to 6 and 9 versions; with late blocks taken, 21 % too, but none by more than 1. Injected delays change next to
-nothing. A few seconds after table1, alone about two minutes on two cores.
+A worker starts as soon as it has received b of the blocks. By line 10 of Algorithm 1 it discards a block that arrives
+later, and continues with its previous version of that block until the block's server is again among the first b. The
+command counts, for each block that a gradient was computed on, how many versions it is older than the newest block of
+the same gradient. It does so for the paper's four settings at full size (32 workers, 32 servers, 900 iterations), with
+and without injected delays, and for (20, 75 %) with workers that also accept late blocks (keep_newer).
+
+Results: 9 % of the blocks are behind at (28, 90 %) and 21 % at (20, 75 %); each further version is a tenth and a fifth
+as frequent, and the largest numbers of versions are 6 and 9. If late blocks are accepted, 21 % are behind too, but none
+by more than 1 version. Injected delays have almost no effect.
 """
 
 from collections.abc import Sequence
@@ -33,7 +36,7 @@ NEWER = "#e08214"
 
 
 def cases(seeds: int) -> list[Case]:
-    """The four settings, and the last one with `keep_newer`, without and with injected delays."""
+    """The runs: the four settings and the last one with `keep_newer`, without and with injected delays."""
     kinds = [(setting, False) for setting in SETTINGS] + [(SETTINGS[-1], True)]
     return [
         Case(setting, late, seed, keep_newer=newer)
@@ -44,7 +47,14 @@ def cases(seeds: int) -> list[Case]:
 
 
 def histograms(runs: dict[Case, dict[str, Any]]) -> dict[Case, np.ndarray]:
-    """The share of blocks k versions behind, over all seeds; by the case of seed 0."""
+    """Shares of the blocks that are k versions behind, over all seeds.
+
+    Args:
+      runs: the summary of each case, with the counts `behind`.
+
+    Returns:
+      float64[K] for each case with seed 0.
+    """
     most = max(len(run["behind"]) for run in runs.values())
     counts: dict[Case, np.ndarray] = {}
     for case, run in runs.items():
@@ -55,7 +65,7 @@ def histograms(runs: dict[Case, dict[str, Any]]) -> dict[Case, np.ndarray]:
 
 
 def rows(shares: dict[Case, np.ndarray]) -> list[dict[str, object]]:
-    """What the histograms say in numbers."""
+    """The rows of the table, one for each histogram."""
     return [
         {
             "(c, b)": _title(case),
@@ -76,7 +86,7 @@ def _title(case: Case) -> str:
 
 
 def draw(shares: dict[Case, np.ndarray]) -> Figure:
-    """One panel without injected delays, one with."""
+    """Draws the histograms: a panel without and one with injected delays."""
     with mpl.rc_context(plots.STYLE):
         result = mpl.figure.Figure(figsize=(10.5, 4.6))
         panels = result.subplots(1, 2, sharey=True, sharex=True)
@@ -84,10 +94,10 @@ def draw(shares: dict[Case, np.ndarray]) -> Figure:
             for case, share in shares.items():
                 if case.late != late:
                     continue
-                there = np.flatnonzero(share)
+                present = np.flatnonzero(share)
                 axes.plot(
-                    there,
-                    share[there],
+                    present,
+                    share[present],
                     color=NEWER if case.keep_newer else COLOURS[case.setting],
                     linestyle="--" if case.keep_newer else "-",
                     marker="x" if case.keep_newer else MARKERS[case.setting],
@@ -100,31 +110,32 @@ def draw(shares: dict[Case, np.ndarray]) -> Figure:
             axes.set_title("With injected delays" if late else "Without injected delays")
         panels[0].set_ylabel("share of the blocks")
         panels[1].legend(loc="upper right")
-        result.suptitle("How far blocks fall behind at their worker")
+        result.suptitle("Versions that blocks at a worker are behind")
     return result
 
 
 def reading(shares: dict[Case, np.ndarray]) -> list[str]:
-    """What line 10 costs."""
+    """Sentences for the table: the effect of line 10."""
     last = SETTINGS[-1]
     line10, newer = (shares[Case(last, True, 0, keep_newer=keep)] for keep in (False, True))
     versions = np.arange(line10.size)
     missed, ratio = 1 - last.pull_at_least, line10[2:].sum() / line10[1:].sum()
     return [
-        "By line 10 a block that comes after the worker has started is lost, not used an iteration later. Which "
-        "servers are late is drawn anew in each iteration, so every further version behind is about 1 - b as frequent, "
-        f"without end: at (20, 75 %) each is {100 * ratio:.0f} % of the one before (below "
-        f"{100 * missed:.0f} %, as a worker that ends after the update finds more blocks than it needs), the mean is "
-        f"{line10 @ versions:.3f}, the farthest {np.flatnonzero(line10).max()}.",
-        f"Workers that take late blocks too are {newer @ versions:.3f} behind on average and "
-        f"{np.flatnonzero(newer).max()} at most: line 10 costs {line10 @ versions - newer @ versions:.3f} versions on "
-        "average and the whole tail, and saves nothing, since the blocks have come anyway.",
-        "Injected delays hardly change that: it is b that decides how many blocks are late. b = 100 % has none behind.",
+        "By line 10 a block that arrives after the worker has started is discarded, not used one iteration later. "
+        "Which servers are late is drawn independently in each iteration, so each further version behind is less "
+        f"frequent by a factor of about 1 - b. At (20, 75 %) the factor is {100 * ratio:.0f} % (less than "
+        f"{100 * missed:.0f} %, because a worker that ends after the update receives more blocks than it waits for), "
+        f"the mean is {line10 @ versions:.3f} versions and the maximum {np.flatnonzero(line10).max()}.",
+        f"If workers also accept late blocks, the mean is {newer @ versions:.3f} and the maximum "
+        f"{np.flatnonzero(newer).max()}. Line 10 therefore costs {line10 @ versions - newer @ versions:.3f} versions "
+        "on average and causes the whole tail, and it saves no communication, since the blocks are received anyway.",
+        "Injected delays have almost no effect, since b determines how many blocks are late. With b = 100 % no block "
+        "is behind.",
     ]
 
 
 def main(argv: Sequence[str]) -> None:
-    """Runs what is missing, then counts."""
+    """Runs the missing simulations, then writes the table and the figure."""
     del argv
     cluster, path = simulation.cluster_of_flags(), figure.directory(simulation.DEFAULT_WORKDIR)
     wanted = cases(flags.FLAGS.seeds)
@@ -134,7 +145,7 @@ def main(argv: Sequence[str]) -> None:
         path,
         "blocks_behind",
         rows(shares),
-        title=f"Versions that blocks lie behind at their worker; 32 servers, 32 workers, {cluster.iterations} "
+        title=f"Versions that blocks at a worker are behind; 32 servers, 32 workers, {cluster.iterations} "
         f"iterations, {flags.FLAGS.seeds} seeds",
         reading=reading(shares),
         figure=draw(shares),

@@ -1,4 +1,4 @@
-"""The simulated runs replayed on digits: the same schedules, with gradients."""
+"""Trains on digits with the schedules of the simulated cluster: the configurations, the plans and the runs."""
 
 import dataclasses
 import math
@@ -19,23 +19,23 @@ from sgdlab.results.directory import RunDirectory
 from sgdlab.results.summary import Group
 
 BATCH_SIZE = 4
-"""Per worker: minibatches of 128 digits use 1437 of them 80 times in 900 iterations, the paper's 5120 CIFAR-10 90."""
+"""Examples of a gradient: 900 iterations of 32 x 4 examples are 80 epochs of 1437 digits; the paper has 90."""
 
 
 def define_flags() -> None:
     """Defines the flags of the commands that train."""
     simulation.define_flags()
     flags.DEFINE_float(
-        "learning_rate", 0.1, "Of an update of all 32 workers' gradients; one of d gradients has d / 32 of it."
+        "learning_rate", 0.1, "Learning rate of an update of 32 gradients; an update of d gradients has d / 32 of it."
     )
 
 
 def configuration(cluster: Cluster, case: Case, learning_rate: float) -> ConfigDict:
     """The configuration of a run: digits, a small perceptron, and the paper's optimiser.
 
-    Every setting makes as many iterations: with c of 32 gradients each they use c / 32 of the data. Epochs are of used
-    gradients, so a smaller c has fewer, and its steps of the learning rate, after each third as in the paper, come
-    earlier.
+    All settings have the same number of iterations, so with c of 32 gradients in each they use c / 32 of the examples.
+    Epochs count used gradients: a smaller c has fewer epochs, and the learning rate, which falls after each third of
+    the run as in the paper, falls after fewer epochs.
     """
     config, setting = digits.get_config(), case.setting
     config.method, config.seed, config.batch_size = "partial", case.seed, BATCH_SIZE
@@ -57,14 +57,14 @@ def configuration(cluster: Cluster, case: Case, learning_rate: float) -> ConfigD
 
 
 def make_plan(cluster: Cluster, case: Case, learning_rate: float) -> plan.Plan:
-    """The plan of a run whose schedule is that of the simulated cluster."""
+    """The plan of a run with the schedule of the simulated cluster."""
     schedule, synchronous = cluster.schedule(case), protocols.synchronous(cluster.runtimes(case.seed))
     made = plan.make_plan(configuration(cluster, case, learning_rate), schedule=schedule)
     return dataclasses.replace(made, speedup=schedule.gradients_per_second() / synchronous.gradients_per_second())
 
 
 def most_blocks(cluster: Cluster, case: Case, most: int = 32) -> int:
-    """As many servers as the network's parameters can be split among, up to `most`."""
+    """The largest number of servers, up to `most`, among which the network's parameters can be split."""
     config = configuration(cluster, case, 1.0)
     params = train.classifier(config, plan.dataset_of(config)).params
     for blocks in range(most, 1, -1):
@@ -79,17 +79,17 @@ def most_blocks(cluster: Cluster, case: Case, most: int = 32) -> int:
 def train_all(
     cluster: Cluster, cases: Iterable[Case], path: pathlib.Path, *, learning_rate: float, processes: int | None = None
 ) -> dict[Case, Group]:
-    """Trains what `path` does not hold yet.
+    """Trains the cases that have no finished run in `path` yet.
 
     Args:
-      cluster: the model.
-      cases: what to train.
-      path: the directory of all results; the runs of each model and rate have one of their own in it.
-      learning_rate: of an update of all workers' gradients.
-      processes: how many runs at once; None: one for each core, or one on a GPU.
+      cluster: model of the cluster.
+      cases: the runs.
+      path: directory of all results; it has a subdirectory for each cluster model and learning rate.
+      learning_rate: learning rate of an update of all workers' gradients.
+      processes: number of processes; None: one for each core, or a single one on a GPU.
 
     Returns:
-      All seeds of each case, by the case of seed 0.
+      The runs of all seeds, for each case with seed 0.
     """
     cases = tuple(cases)
     name = f"digits-{cluster.mean_seconds:g}s-{cluster.variation:g}-rate{learning_rate:g}"
@@ -99,10 +99,10 @@ def train_all(
     if processes is None and jax.default_backend() != "cpu":
         processes = 1
     jobs = {case.name: (cluster, case, learning_rate) for case in cases}
-    found = kept.run_missing(jobs, _trained, directory, processes=processes, what="trainings on digits")
+    records = kept.run_missing(jobs, _trained, directory, processes=processes, what="trainings on digits")
     runs: dict[Case, list[list[dict[str, Any]]]] = {}
     for case in cases:
-        runs.setdefault(dataclasses.replace(case, seed=0), []).append(found[case.name])
+        runs.setdefault(dataclasses.replace(case, seed=0), []).append(records[case.name])
     return {case: dataclasses.replace(Group.of(seeds), title=str(case.setting)) for case, seeds in runs.items()}
 
 
@@ -111,18 +111,18 @@ def _trained(job: tuple[Cluster, Case, float]) -> list[dict[str, Any]]:
 
 
 def rate_of_flags() -> float:
-    """--learning_rate.
+    """The value of --learning_rate.
 
     Raises:
-      UsageError: where it is impossible.
+      UsageError: if it is not a finite number above 0.
     """
     simulation.positive("learning_rate", flags.FLAGS.learning_rate)
     return flags.FLAGS.learning_rate
 
 
 def final_error(group: Group) -> tuple[float, float]:
-    """Mean and deviation of the test error at the end, over the seeds; a run that diverged counts as it ended."""
-    found = group.spread("test_accuracy")
-    if found is None:
+    """Mean and standard deviation over seeds of the final test error; of a run that diverged, its last one."""
+    accuracy = group.spread("test_accuracy")
+    if accuracy is None:
         return math.nan, math.nan
-    return 1 - found.mean, found.std
+    return 1 - accuracy.mean, accuracy.std

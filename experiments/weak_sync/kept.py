@@ -1,4 +1,4 @@
-"""Runs whose results are kept one by one: what was done is never done again, also after a crash."""
+"""Runs jobs in several processes and stores the records of each; jobs with finished records are not run again."""
 
 import concurrent.futures
 import multiprocessing
@@ -26,21 +26,22 @@ def run_missing(
     processes: int | None = None,
     what: str,
 ) -> dict[str, Records]:
-    """Does the jobs that have no finished records yet, and shows progress: a bar in a terminal, else a line for each.
+    """Runs the jobs that have no finished records, with a progress bar in a terminal or else a message for each job.
 
     Args:
-      jobs: by name.
-      work: a function of a module, so that other processes find it; its last record is a summary.
-      directory: where the records are.
-      processes: how many at once; None: one for each core.
-      what: the jobs are, for the eye.
+      jobs: name -> job; the name is that of the job's file of records.
+      work: function from a job to its records, the last of which is a summary; it must be a module's function so that
+        other processes can import it.
+      directory: directory of the records.
+      processes: number of processes; None: one for each core.
+      what: plural noun for progress messages.
 
     Returns:
-      The records of all jobs by name.
+      The records of all jobs, by name.
     """
-    found = {name: directory.read(name) for name in jobs}
-    missing = {name: jobs[name] for name, records in found.items() if records is None}
-    done = {name: records for name, records in found.items() if records is not None}
+    stored = {name: directory.read(name) for name in jobs}
+    missing = {name: jobs[name] for name, records in stored.items() if records is None}
+    done = {name: records for name, records in stored.items() if records is not None}
     if not missing:
         return done
     print(f"{len(missing)} {what} to do, {len(done)} found", flush=True)
@@ -48,7 +49,7 @@ def run_missing(
     begun = time.monotonic()
     with tqdm(total=len(missing), dynamic_ncols=True, disable=None) as bar:
 
-        def take(name: str, records: Records) -> None:
+        def store(name: str, records: Records) -> None:
             directory.write(name, records)
             done[name] = records
             bar.set_description(name, refresh=False)
@@ -60,14 +61,14 @@ def run_missing(
 
         if processes == 1:
             for name, job in missing.items():
-                take(name, work(job))
+                store(name, work(job))
         else:
-            _in_processes(missing, work, take, processes)
+            _in_processes(missing, work, store, processes)
     return done
 
 
 def _in_processes(
-    jobs: Mapping[str, Job], work: Callable[[Job], Records], take: Callable[[str, Records], None], processes: int
+    jobs: Mapping[str, Job], work: Callable[[Job], Records], store: Callable[[str, Records], None], processes: int
 ) -> None:
     context = multiprocessing.get_context("spawn")
     slots = context.Queue()
@@ -79,19 +80,19 @@ def _in_processes(
         names = {pool.submit(work, job): name for name, job in jobs.items()}
         try:
             for future in concurrent.futures.as_completed(names):
-                take(names[future], future.result())
+                store(names[future], future.result())
         except BaseException:
-            helpers = list((pool._processes or {}).values())
+            workers = list((pool._processes or {}).values())
             pool.shutdown(wait=False, cancel_futures=True)
-            for helper in helpers:  # what they have begun is lost; a person who interrupts does not want to wait for it
-                helper.terminate()
+            for worker in workers:  # unfinished jobs are lost: whoever interrupts does not want to wait for them
+                worker.terminate()
             raise
 
 
 def _start_process(parent: int, slots: Any) -> None:
-    """Puts a process on a core of its own, and ends it when its parent is gone."""
+    """Binds a process to a core of its own, and ends it when its parent has ended."""
     logging.set_verbosity(logging.ERROR)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted, and ends its helpers
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted, and ends its processes
     if hasattr(os, "sched_setaffinity"):
         cores = _cores()
         os.sched_setaffinity(0, {cores[slots.get() % len(cores)]})

@@ -1,4 +1,4 @@
-"""What the commands share: the paper's four settings, its cluster as a model, and simulated runs that are kept."""
+"""Simulates the paper's cluster: its four settings, a model of its run-times and delays, and stored simulations."""
 
 import dataclasses
 import pathlib
@@ -22,13 +22,13 @@ DEFAULT_WORKDIR = "runs/weak_sync"
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """Whom the servers and the workers wait for, and what the paper measured with injected delays (Table 1).
+    """The numbers that servers and workers wait for, and the paper's results with injected delays (Table 1).
 
     Attributes:
-      push_at_least: c, the gradients that a server waits for, of 32.
-      pull_at_least: b, the share of the servers that a worker waits for.
-      paper_minutes: running time.
-      paper_error: top-1 validation error, of ResNet-50 on CIFAR-10.
+      push_at_least: c, number of gradients, of 32, that a server waits for.
+      pull_at_least: b, share of the servers that a worker waits for.
+      paper_minutes: running time in minutes.
+      paper_error: top-1 validation error of ResNet-50 on CIFAR-10, from 0 to 1.
     """
 
     push_at_least: int
@@ -38,7 +38,7 @@ class Setting:
 
     @property
     def name(self) -> str:
-        """For files."""
+        """The setting as part of a file name."""
         return f"c{self.push_at_least}-b{100 * self.pull_at_least:g}"
 
     def __str__(self) -> str:
@@ -58,11 +58,11 @@ class Case:
     """One run on the cluster.
 
     Attributes:
-      setting: whom to wait for.
-      late: 0.16 % of the servers' responses come 4 s later.
-      seed: of run-times and delays.
-      num_servers: blocks of the parameters; so many responses each worker gets in an iteration.
-      keep_newer: workers take late blocks too, unlike line 10 of Algorithm 1.
+      setting: numbers that servers and workers wait for.
+      late: whether 0.16 % of the servers' responses arrive 4 s later.
+      seed: seed of run-times and delays.
+      num_servers: number of blocks of the parameters, and of responses to each worker in an iteration.
+      keep_newer: whether workers also accept late blocks, unlike line 10 of Algorithm 1.
     """
 
     setting: Setting
@@ -73,31 +73,31 @@ class Case:
 
     @property
     def name(self) -> str:
-        """The name of its file."""
+        """The name of the run's file."""
         marks = f"-s{self.num_servers}{'-late' * self.late}{'-newer' * self.keep_newer}"
         return f"{self.setting.name}{marks}-seed{self.seed}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-    """The paper's cluster as a model: gamma run-times, a small gamma delay of every response, now and then a large one.
+    """A model of the paper's cluster: gamma run-times, a small gamma delay of every response, and rare large delays.
 
-    The paper gives the delays that it injects, and neither the run-times nor the other delays. The mean run-time is
-    taken from its two settings that hardly ever wait for a late response: 139.95 and 136.54 minutes for 900 iterations
-    are 9.3 and 9.1 s each, message delays and the wait for the 28th or the 20th of 32 workers among them; so 9.0 s. Of
-    the coefficient of variation they say little: the distance from the 28th to the 20th worker, 2.5 % of the time,
-    would be 3.5 %, the reductions that a simulation was expected to give fit 2 % best. From 2 to 3.5 % no reduction
-    moves by more than 0.7 points (two seeds); 2.5 % is within 1 % of both running times. The base delay is
-    `MessageDelays`' own.
+    The paper gives the injected delays, but neither the run-times nor the other delays. The mean run-time follows from
+    its two settings that almost never wait for a late response: their 139.95 and 136.54 minutes for 900 iterations are
+    9.3 and 9.1 s per iteration, which include message delays and the wait for the 28th or the 20th of 32 workers; this
+    gives 9.0 s. The coefficient of variation is less certain: the difference between the two settings, 2.5 % of the
+    time, would correspond to 3.5 %. The default of 2.5 % brings both running times within 1 % of the paper's; from 2 to
+    3.5 % no reduction of the running time changes by more than 0.7 points (two seeds). The base delay is the default of
+    `MessageDelays`.
 
     Attributes:
       num_workers: N.
-      iterations: updates; the paper's 90 epochs of 50,000 images in minibatches of 5120 are about 900.
-      mean_seconds: of a gradient.
-      variation: coefficient of variation of a gradient's seconds.
-      base_seconds: mean delay of a response; its gamma distribution has shape 2.
-      late_share: of the responses, where delays are injected.
-      late_seconds: how much later they come.
+      iterations: T, number of updates; the paper's 90 epochs of 50,000 images in minibatches of 5120 are about 900.
+      mean_seconds: mean run-time of a gradient.
+      variation: coefficient of variation of the run-times.
+      base_seconds: mean base delay of a response; its gamma distribution has shape 2.
+      late_share: share of the responses that are late, if delays are injected.
+      late_seconds: additional delay of a late response.
     """
 
     num_workers: int = 32
@@ -109,12 +109,12 @@ class Cluster:
     late_seconds: float = 4.0
 
     def runtimes(self, seed: int) -> np.ndarray:
-        """float64[T, N], seconds."""
+        """Draws the run-times, float64[T, N], in seconds."""
         shape = 1 / self.variation**2
         return np.random.default_rng(seed).gamma(shape, self.mean_seconds / shape, (self.iterations, self.num_workers))
 
     def delays(self, late: bool) -> MessageDelays:
-        """Of the servers' responses."""
+        """The delays of the servers' responses."""
         return MessageDelays(
             base_seconds=self.base_seconds,
             late_share=self.late_share if late else 0.0,
@@ -122,7 +122,7 @@ class Cluster:
         )
 
     def schedule(self, case: Case) -> Schedule:
-        """The run, message by message; without time-outs, as in the paper."""
+        """The schedule of a run, simulated message by message; without time-outs, as in the paper."""
         return partial(
             self.runtimes(case.seed),
             num_servers=case.num_servers,
@@ -140,17 +140,17 @@ class Cluster:
 
 def define_flags() -> None:
     """Defines the flags that the commands of this folder share."""
-    flags.DEFINE_integer("seeds", 3, "How many seeds: 0, 1, ... The paper's figures are means of 3 runs.")
-    flags.DEFINE_integer("processes", None, "Runs at once. By default one for each core.")
-    flags.DEFINE_float("mean_seconds", 9.0, "Seconds that a worker computes for a gradient, on average.")
-    flags.DEFINE_float("variation", 0.025, "Their coefficient of variation.")
+    flags.DEFINE_integer("seeds", 3, "Number of seeds: 0, 1, ... The paper's figures are means of 3 runs.")
+    flags.DEFINE_integer("processes", None, "Number of processes; by default one for each core.")
+    flags.DEFINE_float("mean_seconds", 9.0, "Mean run-time of a gradient in seconds.")
+    flags.DEFINE_float("variation", 0.025, "Coefficient of variation of the run-times.")
 
 
 def cluster_of_flags() -> Cluster:
     """The cluster that the flags describe.
 
     Raises:
-      UsageError: where a flag is impossible.
+      UsageError: if the value of a flag is impossible.
     """
     given = flags.FLAGS
     for name in ("seeds", "processes"):
@@ -164,7 +164,7 @@ def cluster_of_flags() -> Cluster:
 
 
 def positive(flag: str, value: float) -> None:
-    """Raises `UsageError` where a flag is not a finite number above 0."""
+    """Raises `UsageError` if the value of a flag is not a finite number above 0."""
     if not (np.isfinite(value) and value > 0):
         raise UsageError(f"--{flag}={value:g} must be a finite number above 0")
 
@@ -172,24 +172,24 @@ def positive(flag: str, value: float) -> None:
 def simulate(
     cluster: Cluster, cases: Iterable[Case], path: pathlib.Path, *, processes: int | None = None
 ) -> dict[Case, dict[str, Any]]:
-    """The summary of each case's run; those that `path` does not hold yet are run.
+    """Simulates the cases that have no finished run in `path`, and returns the summaries of all of them.
 
     Args:
-      cluster: the model.
-      cases: what to run on it.
-      path: the directory of all results; each model's runs have one of their own in it.
-      processes: how many at once; None: one for each core.
+      cluster: model of the cluster.
+      cases: the runs.
+      path: directory of all results; it has a subdirectory for each cluster model.
+      processes: number of processes; None: one for each core.
 
     Returns:
-      For each case `seconds`, until the last update; `behind`, the counts of `blocks_behind`; `updates`, those of the
-      block that ended with fewest.
+      The summary of each case: `seconds` until the last update, `behind`, the counts of `blocks_behind`, and `updates`,
+      the smallest number of updates of a block.
     """
     cases = tuple(cases)
     name = f"cluster-{cluster.mean_seconds:g}s-{cluster.variation:g}"
     directory = RunDirectory(path / name, dataclasses.asdict(cluster), made=provenance.made_with())
     jobs = {case.name: (cluster, case) for case in cases}
-    found = kept.run_missing(jobs, _simulated, directory, processes=processes, what="simulations of the cluster")
-    return {case: found[case.name][-1] for case in cases}
+    records = kept.run_missing(jobs, _simulated, directory, processes=processes, what="simulations of the cluster")
+    return {case: records[case.name][-1] for case in cases}
 
 
 def _simulated(job: tuple[Cluster, Case]) -> list[dict[str, Any]]:
@@ -206,8 +206,12 @@ def _simulated(job: tuple[Cluster, Case]) -> list[dict[str, Any]]:
 
 
 def minutes(runs: dict[Case, dict[str, Any]], cases: Sequence[Case]) -> Spread:
-    """Mean and deviation of the running time over the seeds."""
-    found = spread(runs[case]["seconds"] / 60 for case in cases)
-    if found is None:
-        raise ValueError("cases must not be empty")
-    return found
+    """Mean and standard deviation of the running time over cases that differ in their seed, in minutes.
+
+    Raises:
+      ValueError: if `cases` is empty.
+    """
+    running_time = spread(runs[case]["seconds"] / 60 for case in cases)
+    if running_time is None:
+        raise ValueError(f"{cases=} must not be empty")
+    return running_time

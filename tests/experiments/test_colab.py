@@ -1,4 +1,4 @@
-"""The notebook: in step with its source, kept without outputs, and it runs from top to bottom."""
+"""The notebook equals its source, is stored without outputs, and runs from top to bottom."""
 
 import pathlib
 import re
@@ -7,6 +7,9 @@ import jupytext
 import nbformat
 import pytest
 from nbclient import NotebookClient
+
+import sgdlab
+from sgdlab.deep_markov import TrainedModel
 
 ROOT = pathlib.Path(__file__).parents[2]
 NOTEBOOK = ROOT / "experiments/colab/cutoff.ipynb"
@@ -25,15 +28,15 @@ def notebook():
     return nbformat.read(NOTEBOOK, as_version=4)
 
 
-def test_is_its_source(notebook):
+def test_equals_its_source(notebook):
     source = jupytext.read(NOTEBOOK.with_suffix(".py"))
-    ours, theirs = ([(c.cell_type, c.metadata, c.source) for c in book.cells] for book in (notebook, source))
-    assert len(ours) == len(theirs)
-    for cell, other in zip(ours, theirs, strict=True):
+    cells, others = ([(c.cell_type, c.metadata, c.source) for c in book.cells] for book in (notebook, source))
+    assert len(cells) == len(others)
+    for cell, other in zip(cells, others, strict=True):
         assert cell == other, "run: jupytext --update --to ipynb experiments/colab/cutoff.py"
 
 
-def test_is_kept_without_outputs(notebook):
+def test_is_stored_without_outputs(notebook):
     nbformat.validate(notebook)
     assert set(notebook.metadata) == {"jupytext", "kernelspec"}
     for cell in notebook.cells:
@@ -47,7 +50,7 @@ def test_runs(notebook, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     # Compiled code need not be fast here, compilation should be.
     monkeypatch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
-    monkeypatch.delenv("MPLBACKEND", raising=False)  # pictures belong into the notebook
+    monkeypatch.delenv("MPLBACKEND", raising=False)  # pictures must be drawn into the notebook
     for name in ("IPYTHONDIR", "JUPYTER_RUNTIME_DIR"):  # a kernel's history and its connection
         monkeypatch.setenv(name, str(tmp_path / "jupyter"))
     work = tmp_path / "work"
@@ -57,12 +60,13 @@ def test_runs(notebook, tmp_path, monkeypatch):
 
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     assert sum("image/png" in output.get("data", {}) for output in outputs) == PICTURES
-    told = "".join(output.text for output in outputs if output.output_type == "stream")
-    assert "Recording: 150 steps x 12 workers" in told
-    assert "the model was trained on 12 workers" in told
-    assert "Warning" not in told
+    printed = "".join(output.text for output in outputs if output.output_type == "stream")
+    assert "Warning" not in printed
     assert [path.name for path in work.iterdir()] == ["cutoff_demo"]
     assert sorted(path.name for path in (work / "cutoff_demo").iterdir()) == ["model", "trace.csv"]
+    recording = sgdlab.cluster.recorded(work / "cutoff_demo" / "trace.csv")
+    assert recording.complete().runtimes.shape == (TOY["STEPS"], TOY["NUM_WORKERS"])
+    assert TrainedModel.load(work / "cutoff_demo" / "model").num_workers == TOY["NUM_WORKERS"]
 
 
 def set_parameters(notebook, values):

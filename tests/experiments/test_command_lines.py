@@ -122,8 +122,8 @@ def test_wrong_flags_are_answered_before_anything_heavy_is_imported(name):
         ("compare", "--seeds=0", "--seeds=0 must be a positive integer"),
         (
             "compare",
-            "--config.protocol.backup_workers.backups=4",
-            "--config.protocol.backup_workers.backups=4 must be",
+            "--config.protocol.backup_workers.backups=8",
+            "--config.protocol.backup_workers.backups=8 must be",
         ),
         ("compare", "--sedes=3", "--sedes is not a flag; did you mean --seeds=3?"),
         ("train", "--config.rule.gap_aware.granularity=row", "--config.rule.gap_aware.granularity='row' must be"),

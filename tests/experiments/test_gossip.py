@@ -1,13 +1,16 @@
-"""The gossip experiments: the process that is measured is the library's, its expectations, its bounds, its tables."""
+"""The gossip experiments: simulation against replay, exact expectations, bounds, tables and figures."""
 
+import csv
 import pathlib
 import subprocess
 import sys
+import types
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments import figure
 from experiments.gossip import bounds, cases, comparison, drawing, inequalities, margins, quadratic, store
 from experiments.gossip.quadratic import ROUNDS, RUN_TIMES, TICKS
 from sgdlab import protocols, rules
@@ -31,7 +34,7 @@ def by_engine(schedule, noise, alpha, start):
     return np.asarray(run_peers(schedule, rule, grad_fn, jnp.asarray(start), lambda g: jnp.asarray(noise)[g]).nodes)
 
 
-def test_ticks_are_what_the_engine_computes():
+def test_ticks_are_those_of_replay():
     nodes, steps, alpha = 4, 60, 0.2
     schedule = schedule_of(TICKS, nodes, steps)
     noise = np.random.default_rng(5).standard_normal((steps, 2))
@@ -42,7 +45,7 @@ def test_ticks_are_what_the_engine_computes():
     np.testing.assert_allclose(by_engine(schedule, noise, alpha, np.ones(2)), theta[0], rtol=0, atol=1e-13)
 
 
-def test_memory_with_run_times_is_what_the_engine_computes_on():
+def test_memory_with_run_times_is_that_of_replay():
     nodes, steps, alpha = 4, 60, 0.2
     schedule = schedule_of(RUN_TIMES, nodes, steps)
     noise = np.random.default_rng(5).standard_normal((nodes + steps, 2))
@@ -59,7 +62,7 @@ def test_memory_with_run_times_is_what_the_engine_computes_on():
     np.testing.assert_allclose(by_engine(schedule, noise, alpha, np.ones(2)), after, rtol=0, atol=1e-13)
 
 
-def test_rounds_are_what_the_engine_computes():
+def test_rounds_are_those_of_replay():
     nodes, steps, alpha = 3, 20, 0.2
     schedule = schedule_of(ROUNDS, nodes, steps)
     noise = np.random.default_rng(6).standard_normal((steps + 1, nodes, 2))
@@ -135,34 +138,62 @@ def test_the_printed_distance_bound_fails_where_averaging_takes_half_of_a_step_b
     assert (delayed.distance <= inequalities.corrected_distance_bound(problem, **shared)).all()
 
 
-def test_bounds_command_reports_and_continues(tmp_path, capsys):
-    directory = store.finished_parts(tmp_path / "bounds", {"runs": 8})
-    tests = [case for case in cases.bound_cases([4], 8) if case.fraction == 1.0]
-    contractions = cases.contraction_cases([4], 8)
-    measured = cases.simulate([*tests, *contractions], directory)
-    assert "[1/9]" in capsys.readouterr().out
-    again = cases.simulate([*tests, *contractions], directory)
-    assert "9 finished cases found, 0 to do" in capsys.readouterr().out
-    for case in tests:
-        np.testing.assert_array_equal(again[case].distance, measured[case].distance)
-    delayed, rest = ([case for case in tests if (case.mode == RUN_TIMES) == wanted] for wanted in (True, False))
-    for case in rest:
-        row = bounds.bound_row(case, measured[case])
-        assert (row["mode"], row["p"], bool(row["consensus"])) == (case.mode, 4, case.mode == TICKS)
-    assert "the printed distance bound" in bounds.bound_reading([*rest, *contractions], measured)[0]
-    rows = [bounds.contraction_row(case, measured[case]) for case in contractions]
-    assert rows[0][bounds.APPENDIX] == "0.84375"
-    assert rows[0]["/ expected"] == "1.000"
-    assert bounds.contraction_reading(contractions, measured)
-    (row,) = bounds.run_times_rows(delayed, measured)
-    assert row.keys() >= {"printed, together", "corrected, together", "printed, apart", "corrected, apart"}
-    assert len(bounds.run_times_reading(delayed, measured)) == 2
-    assert len(drawing.draw_bounds(rest, measured).axes) == 6
-    assert len(drawing.draw_contraction(contractions, measured).axes) == 3
-    assert len(drawing.draw_run_times(delayed, measured).axes) == 2
+def written(path, name):
+    """The rows of a table, parsed from its CSV file; its other files must not be empty."""
+    for kind in ("md", "png", "svg"):
+        assert (path / f"{name}.{kind}").stat().st_size > 0
+    with (path / f"{name}.csv").open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
 
 
-def test_margins_say_when_and_whether_sampling_explains_them():
+def test_bounds_writes_its_tables_and_continues(tmp_path, monkeypatch):
+    monkeypatch.setattr(figure, "directory", lambda default: tmp_path)
+    monkeypatch.setattr(bounds.flags, "FLAGS", types.SimpleNamespace(seeds=8, num_nodes=["4"]))
+    bounds.main([])
+    names = ("bounds", "contraction", "run_times")
+    tables = {name: written(tmp_path / "bounds", name) for name in names}
+
+    tests, contractions = cases.bound_cases([4], 8), cases.contraction_cases([4], 8)
+    directory = store.finished_parts(tmp_path / "bounds", cases.SHARED)
+    measured = {case: cases.read(directory, case) for case in [*tests, *contractions]}
+    idealised = [case for case in tests if case.mode != RUN_TIMES]
+    for case, row in zip(idealised, tables["bounds"], strict=True):
+        distance = measured[case].distance
+        ratio = (margins.distance_bound(case, measured[case]) / distance).min()
+        assert (row["mode"], row["p"], bool(row["consensus"])) == (case.mode, "4", case.mode == TICKS)
+        assert float(row["distance"].split(" @ ")[0]) == pytest.approx(ratio, rel=1e-3)
+    for case, row in zip(contractions, tables["contraction"], strict=True):
+        consensus = measured[case].consensus
+        assert float(row[bounds.APPENDIX]) == pytest.approx(1 - 2 * 0.25 / 4 - 2 * 0.25 / 4**2)
+        assert float(row[bounds.PRINTED]) == pytest.approx(1 - 2 * 0.25 / 4 - 2 * 0.25 / 4)
+        if case.fraction == 0:
+            per_tick = (consensus[-1] / consensus[0]) ** (1 / case.steps)
+            assert float(row["per tick, measured"]) == pytest.approx(per_tick, abs=5e-6)
+            assert float(row["/ expected"]) == pytest.approx(1, abs=5e-4)  # averaging alone: the bound is an equality
+    assert [float(row["alpha"]) for row in tables["run_times"]] == [
+        pytest.approx(fraction * cases.PROBLEM.largest_step) for fraction in cases.FRACTIONS
+    ]
+
+    monkeypatch.setattr(quadratic, "measure", lambda *args, **settings: pytest.fail("simulated again"))
+    bounds.main([])
+    assert {name: written(tmp_path / "bounds", name) for name in names} == tables
+
+
+def test_figures_of_bounds_show_what_was_measured():
+    case = cases.Case(TICKS, 4, 0.0, "around", 24, 8)
+    partners = quadratic.partners(TICKS, num_nodes=4, num_steps=24, runs=8, seed=0)
+    values = quadratic.measure(
+        partners, cases.PROBLEM, start=case.first(), alpha=0.0, steps=24, looks=cases.looks(24), seed=1
+    )
+    axes = drawing.draw_contraction([case], {case: values}).axes[0]
+    measured, proved, printed = axes.get_lines()
+    np.testing.assert_allclose(measured.get_xydata(), np.transpose([values.step / 4, values.consensus]))
+    start = values.consensus[0]
+    np.testing.assert_allclose(proved.get_ydata(), start * inequalities.contraction(4, printed=False) ** values.step)
+    np.testing.assert_allclose(printed.get_ydata(), start * inequalities.contraction(4, printed=True) ** values.step)
+
+
+def test_margins_have_their_step_and_standard_errors():
     margin = margins.smallest(
         np.array([0, 5, 9]), np.array([1.0, 1.0, 1.0]), np.array([0.0, 2.0, 0.5]), np.full(3, 0.1)
     )
@@ -179,27 +210,50 @@ def test_comparison_takes_the_rate_of_the_paper():
     assert (peer.batch_size, peer.protocol.gossip.period, peer.cluster.gamma.heterogeneous) == (8, 10, True)
 
 
-def test_comparison_trains_reports_and_continues(tmp_path, capsys):
+def test_comparison_trains_writes_its_table_and_continues(tmp_path, monkeypatch):
     config = comparison.shared_config(1.0, heterogeneous=False)
     config.evaluations, config.network.kind, config.network.mlp.widths = 3, "mlp", (8,)
     directory = store.finished_parts(tmp_path / "comparison", config.to_dict())
     lines = [comparison.Setting("all_reduce", 1, 8), comparison.Setting("elastic_averaging", 10, 8)]
     comparison.train_all(config, lines, 2, directory)
-    comparison.train_all(config, lines, 2, directory)
-    assert "4 finished runs found, 0 to do" in capsys.readouterr().out
     runs = {line: [directory.read(line.name(seed)) for seed in range(2)] for line in lines}
-    rows = [comparison.row(line, runs[line]) for line in lines]
-    assert rows[0].keys() == rows[1].keys()
-    assert rows[0]["mean node, %"] == rows[0]["center, %"] == ""
-    assert all("±" in rows[1][name] for name in ("average, %", "mean node, %", "worst node, %", "center, %"))
+    monkeypatch.setattr(comparison.train, "train", lambda *args, **settings: pytest.fail("trained again"))
+    comparison.train_all(config, lines, 2, directory)
+
     every = {comparison.Setting(*key, 8): runs[lines[1]] for key in comparison.METHODS_AND_PERIODS}
-    assert sum("p = 8: the paper:" in sentence for sentence in comparison.reading(every)) == 3
-    assert len(comparison.draw(runs, "equal machines").axes) == 5
+    drawn = comparison.draw(runs, "equal machines")
+    rows = [comparison.row(line, runs[line]) for line in lines]
+    figure.publish(tmp_path, "comparison", rows, title="Peers", reading=comparison.reading(every), figure=drawn)
+    reduced, elastic = written(tmp_path, "comparison")
+    assert reduced["mean node, %"] == reduced["center, %"] == ""
+    for column, name in (
+        ("average, %", "test_accuracy"), ("mean node, %", "mean_node_accuracy"),
+        ("worst node, %", "worst_accuracy"), ("center, %", "center_accuracy"),
+    ):  # fmt: skip
+        values = [100 * records[-1][name] for records in runs[lines[1]]]
+        mean, deviation = map(float, elastic[column].split(" ± "))
+        assert mean == pytest.approx(np.mean(values), abs=0.05 + 1e-9)
+        assert deviation == pytest.approx(np.std(values, ddof=1), abs=0.05 + 1e-9)
+
+    columns = ("test_loss", "test_loss", "train_loss", "train_loss", "consensus")
+    for axes, x, y in zip(drawn.axes, ("seconds", "epoch", "seconds", "epoch", "seconds"), columns, strict=True):
+        assert axes.get_yscale() == "log"
+        curves = {curve.get_label(): curve for curve in axes.get_lines()}
+        assert (lines[0].title in curves) == (y != "consensus")  # the nodes of all-reduce are equal
+        for line in lines:
+            if line.title not in curves:
+                continue
+            pairs = [
+                [np.mean([record[name] for record in seeds]) for name in (x, y)]
+                for seeds in zip(*(records[1:-1] for records in runs[line]), strict=True)
+                if None not in [record[y] for record in seeds] and (y != "consensus" or seeds[0]["gradients"] > 0)
+            ]
+            np.testing.assert_allclose(curves[line.title].get_xydata(), pairs)
 
 
-def test_time_to_a_loss_is_between_looks():
-    look = lambda seconds, loss: {"seconds": seconds, "test_loss": loss, "train_loss": None}
-    records = [{}, look(0.0, 2.0), look(10.0, 0.2), look(20.0, 0.1), {}]
+def test_time_to_a_loss_is_interpolated_between_evaluations():
+    evaluation = lambda seconds, loss: {"seconds": seconds, "test_loss": loss, "train_loss": None}
+    records = [{}, evaluation(0.0, 2.0), evaluation(10.0, 0.2), evaluation(20.0, 0.1), {}]
     assert comparison.TARGETS["test_loss"] == 0.15
     assert comparison.seconds_to(records, "test_loss") == pytest.approx(15.0)
     assert comparison.seconds_to([*records[:2], {}], "test_loss") is None
@@ -208,7 +262,7 @@ def test_time_to_a_loss_is_between_looks():
 
 def test_other_settings_and_bad_numbers_are_refused(tmp_path):
     store.finished_parts(tmp_path / "one", {"epochs": 1}).write("part", [{"kind": "summary"}])
-    with pytest.raises(UsageError, match="holds results of other settings; name another --workdir"):
+    with pytest.raises(UsageError, match=str(tmp_path / "one")):
         store.finished_parts(tmp_path / "one", {"epochs": 2})
     for values in (["1"], ["x"], []):
         with pytest.raises(UsageError, match="--num_nodes="):
@@ -220,8 +274,8 @@ def test_other_settings_and_bad_numbers_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("module", "arguments", "code", "words"),
     [
-        ("bounds", ["--help"], 0, "python -m experiments.gossip.bounds"),
-        ("comparison", ["--num_nodes=12"], 2, "error: --num_nodes=12 must divide the aggregate minibatch of 128"),
+        ("bounds", ["--help"], 0, "\n  --num_nodes: "),
+        ("comparison", ["--num_nodes=12"], 2, "error: --num_nodes=12 must "),
     ],
 )
 def test_the_command_line_helps_and_refuses(module, arguments, code, words, tmp_path):

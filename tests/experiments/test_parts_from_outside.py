@@ -158,7 +158,7 @@ def at_the_root(monkeypatch):
 
 
 def test_entries_stand_in_help(capsys):
-    assert answer(train, "--help") == 0
+    assert answer(train, "--help=all") == 0
     output = capsys.readouterr().out
     for entry, default, words in (
         ("protocol.every_other.offset", "0", "the first of them."),
