@@ -1,4 +1,4 @@
-"""Checks of arguments: an impossible value is refused by its name, and told what would be right."""
+"""Checks of arguments, whose ValueErrors name the argument, its value, and what would be right."""
 
 import math
 import numbers
@@ -9,7 +9,7 @@ def whole(name: str, value: Any, *, least: int = 1, most: int | None = None, why
     """Returns a whole number from `least` to `most`.
 
     Raises:
-      ValueError: where it is not; `why` is said after the bounds.
+      ValueError: where it is not; the message ends with `why`.
 
     Example:
       >>> whole("num_workers", 3)
@@ -56,9 +56,9 @@ def _is_finite(value: numbers.Real) -> bool:
 
 
 def share(name: str, value: Any, total: int, what: str) -> int:
-    """How many of `total` a count (a whole number) or a share (a float above 0, at most 1) asks for, rounded up.
+    """The count that a whole number, or a share of `total` (a float above 0, at most 1; rounded up), stands for.
 
-    1.0 is all of them; floats from 2.0 on count as whole numbers do, since configurations hold both as floats.
+    1.0 is all of them; floats from 2.0 on are counts, since configurations hold both as floats.
 
     Raises:
       ValueError: where it is neither.

@@ -1,4 +1,4 @@
-"""Records of arrays: checked copies that cannot be written to, one file for all, nothing pickled."""
+"""Records of arrays: read-only copies, checks that name the bad row, and `.npz` files without pickle."""
 
 import os
 import pathlib
@@ -18,7 +18,11 @@ _DAMAGE = (KeyError, TypeError, AttributeError, NotImplementedError, OSError, EO
 
 
 def frozen_copy(name: str, values: np.ndarray, dtype: type[np.generic]) -> np.ndarray:
-    """A read-only copy in a dtype; refuses numbers that a whole-number dtype cannot hold."""
+    """A read-only copy in a dtype.
+
+    Raises:
+      ValueError: where an integer dtype cannot hold the numbers.
+    """
     given = np.asarray(values)
     with np.errstate(invalid="ignore"):
         array = np.array(given, dtype, order="C")
@@ -32,11 +36,11 @@ def refuse(bad: np.ndarray, name: str, values: np.ndarray, right: str, rows: np.
     """Raises a `ValueError` that names the first bad value, if there is one.
 
     Args:
-      bad: bool, like `values`.
+      bad: bool, of the shape of `values`.
       name: of the field.
       values: the field.
       right: what would be right.
-      rows: the row of each value, where it is not its place.
+      rows: the row of each value, if that is not its index.
     """
     if not bad.any():
         return

@@ -1,4 +1,4 @@
-"""Checkpoints of a training, kept by Orbax: one that was killed continues from the last of them."""
+"""Checkpoints of a training, written by Orbax: a training that was interrupted continues from the last one."""
 
 import json
 import os
@@ -16,14 +16,14 @@ _KEPT = 2
 
 
 class Checkpoints:
-    """The checkpoints of one training in one directory; nothing is kept where there is none.
+    """The checkpoints of one training in one directory; without a directory nothing is saved.
 
     Args:
-      path: the directory; made where it is missing.
-      settings: all that the training depends on.
+      path: the directory, made if it does not exist. None: nothing is saved.
+      settings: all values that the training depends on.
 
     Raises:
-      ValueError: where the directory holds the checkpoints of another training; it names what differs.
+      ValueError: if the directory holds the checkpoints of another training; it names the setting that differs.
 
     Example:
       >>> import tempfile, numpy as np
@@ -65,12 +65,12 @@ class Checkpoints:
             self._keeper.close()
 
     def latest(self, begun: Any) -> Any:
-        """The newest checkpoint, a pytree like `begun`; `begun` itself where there is none."""
+        """The newest checkpoint, a pytree like `begun`; `begun` itself if there is none."""
         if self._keeper is None or self._keeper.latest is None:
             return begun
         return self._keeper.load(self._keeper.latest, begun)
 
     def save(self, step: int, progress: Any) -> None:
-        """Keeps a pytree of arrays, and forgets all but the newest few."""
+        """Saves a pytree of arrays, and deletes all but the newest checkpoints."""
         if self._keeper is not None:
             self._keeper.save(step, progress)

@@ -1,4 +1,4 @@
-"""Files that are either whole or not there: everything is written to a temporary name and renamed."""
+"""Atomic writing of files: to a temporary name, which is then renamed."""
 
 import contextlib
 import os
@@ -41,7 +41,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
 
 def is_unfinished(path: pathlib.Path) -> bool:
-    """Whether a file is what a killed `replacing` left behind."""
+    """Whether a file is the temporary one of a `replacing` that was killed."""
     return path.name.startswith(".") and path.suffix == ".part"
 
 

@@ -1,4 +1,4 @@
-"""The PeerSchedule: which node averages whose parameters, and when. For methods without a parameter server."""
+"""The PeerSchedule, for methods without a parameter server: which node averages whose parameters, and when."""
 
 import dataclasses
 import operator
@@ -23,25 +23,25 @@ _DTYPES = {
 class PeerSchedule:
     """Which node averages whose parameters before each of its gradients, and when.
 
-    E events, M edges, N nodes, and perhaps a center, which has the number N. An event of a node averages parameters,
+    E events, M edges, N nodes, and possibly a center, which has the number N. An event of a node averages parameters
     along its edges, then takes a gradient and a step of the node's own optimiser; an event of the center only averages.
     Events stand in dependency order. The k-th event of a node, counted from 0, makes two versions of its parameters:
-    2 k + 1, what it has averaged, and 2 k + 2, what its step has made of that; version 0 is the initial parameters. A
-    node that asks another for its parameters while that one computes gets what it has averaged.
+    2 k + 1, after averaging, and 2 k + 2, after its step; version 0 is the initial parameters. A node that asks another
+    for its parameters while that one computes gets those after averaging.
 
     Attributes:
-      node: int32[E], whose event it is; N is the center.
-      started: float64[E], seconds: when it averages, and begins its gradient.
-      finished: float64[E], seconds: when its step is done.
-      event: int32[M], edges: the event that averages, in order.
-      source: int32[M], whose parameters.
-      source_version: int32[M], of which version.
-      weight: float64[M]; those of an event add up to 1.
+      node: int32[E], the node of each event; N is the center.
+      started: float64[E], seconds, when it averages and begins its gradient.
+      finished: float64[E], seconds, when its step is done.
+      event: int32[M], the event that each edge belongs to, in order.
+      source: int32[M], the node whose parameters are averaged.
+      source_version: int32[M], their version.
+      weight: float64[M], their weight; those of an event add up to 1.
       num_nodes: N.
-      fresh: the gradient is taken at what has been averaged; else at the node's own parameters before that.
+      fresh: whether the gradient is taken at the averaged parameters; else at the node's own before averaging.
 
     Raises:
-      ValueError: from the constructor, where the arrays contradict each other; it names the first place that does.
+      ValueError: from the constructor, where the arrays contradict each other; it names the first row that does.
 
     Example:
       >>> import numpy as np
@@ -79,12 +79,12 @@ class PeerSchedule:
 
     @property
     def has_center(self) -> bool:
-        """Whether some event is the center's."""
+        """Whether any event is the center's."""
         return bool((self.node == self.num_nodes).any())
 
     @property
     def num_gradients(self) -> int:
-        """Events of nodes; those of the center take no gradient."""
+        """Number of events of nodes; those of the center take no gradient."""
         return int(np.count_nonzero(self.node < self.num_nodes))
 
     @property
@@ -113,26 +113,26 @@ class PeerSchedule:
         return 1.0
 
     def figures(self) -> dict[str, float | None]:
-        """As a `Schedule`'s; every gradient is used at once, so that there is no staleness to speak of."""
+        """The figures of a `Schedule`; every gradient is used at once, so that staleness is None."""
         return {"dropped": 0, "staleness": None, "idle_share": float(self.idle_share().mean()), "wasted_share": 0.0}
 
     def busy_share(self) -> np.ndarray:
         """float64[N]: share of the wall clock that each node spent on gradients."""
-        ours = self.node < self.num_nodes
-        seconds = (self.finished - self.started)[ours]
-        return np.bincount(self.node[ours], weights=seconds, minlength=self.num_nodes) / (self.wall_clock() or 1.0)
+        of_nodes = self.node < self.num_nodes
+        seconds = (self.finished - self.started)[of_nodes]
+        return np.bincount(self.node[of_nodes], weights=seconds, minlength=self.num_nodes) / (self.wall_clock() or 1.0)
 
     def idle_share(self) -> np.ndarray:
         """float64[N]: share of the wall clock that each node spent waiting, or after its last event."""
         return np.clip(1.0 - self.busy_share(), 0.0, 1.0)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the schedule to one `.npz` file, through a temporary name, so that a crash leaves no half of it."""
+        """Writes the schedule to one `.npz` file, whole or not at all."""
         arrays.save(path, {name: getattr(self, name) for name in (*_DTYPES, "num_nodes", "fresh")})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "PeerSchedule":
-        """Reads and validates a schedule that `save` wrote; nothing is unpickled.
+        """Reads and checks a schedule that `save` wrote; nothing is unpickled.
 
         Raises:
           ValueError: where the file is not such a schedule.

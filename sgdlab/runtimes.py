@@ -1,4 +1,4 @@
-"""What protocols take: an array of run-times, checked, and long enough."""
+"""Run-times for protocols: their checks, and drawing as many as a protocol needs."""
 
 from collections.abc import Callable
 
@@ -8,14 +8,14 @@ from sgdlab.schedule import Schedule
 
 
 class NotEnoughRuntimes(ValueError):
-    """A worker has run out of run-times before the schedule was complete.
+    """A worker runs out of run-times before the schedule is complete.
 
     Attributes:
-      rows: how many rows will probably be enough.
+      rows: estimated number of rows that would be enough.
     """
 
     def __init__(self, message: str, rows: int):
-        super().__init__(message, rows)  # both, so that it survives the way from one process to another
+        super().__init__(message, rows)  # both, so that it can be pickled
         self.rows = rows
 
     def __str__(self) -> str:
@@ -25,14 +25,14 @@ class NotEnoughRuntimes(ValueError):
     def after(
         cls, num_gradients: int, *, rows: int, done: int, who: str = "a worker", spare: bool = False
     ) -> "NotEnoughRuntimes":
-        """What a protocol raises where run-times end before enough gradients are done.
+        """The error of a protocol whose run-times end before enough gradients are done.
 
         Args:
-          num_gradients: how many were asked for.
-          rows: T, of the run-times.
-          done: gradients that they sufficed for.
-          who: runs out of rows.
-          spare: ask for a tenth more than in proportion, where workers use up their rows at unequal speeds.
+          num_gradients: how many gradients were asked for.
+          rows: T, number of rows of the run-times.
+          done: number of gradients that these sufficed for.
+          who: which worker runs out of rows, for the message.
+          spare: whether to estimate a tenth more rows than in proportion, for workers of unequal speed.
         """
         proportional = -(-(11 if spare else 10) * rows * num_gradients // (10 * max(done, 1)))
         needed = max(rows + 1, proportional)
@@ -47,7 +47,7 @@ def checked(runtimes: np.ndarray, name: str = "runtimes") -> np.ndarray:
     """Returns run-times as float64[T, N].
 
     Raises:
-      ValueError: where they have another shape, or are not all positive and finite; it names the first bad place.
+      ValueError: where they have another shape, or are not all positive and finite; it names the first bad entry.
     """
     array = np.asarray(runtimes, np.float64)
     if array.ndim != 2 or 0 in array.shape:
@@ -67,16 +67,15 @@ def checked(runtimes: np.ndarray, name: str = "runtimes") -> np.ndarray:
 def with_enough_rows(
     protocol: Callable[[np.ndarray], Schedule], draw: Callable[[int], np.ndarray], *, rows: int
 ) -> Schedule:
-    """Applies a protocol to as few run-times as it needs: asks for more rows until no worker runs out.
+    """Applies a protocol to run-times of as many rows as it needs: draws more until no worker runs out.
 
-    A fast worker of a heterogeneous cluster needs many more rows than the average one, and nobody knows how many
-    before the schedule is made. `draw` must give the same first rows whatever number is asked for, as the models of
-    `sgdlab.cluster` do.
+    A fast worker of a heterogeneous cluster needs many more rows than the average one; how many is known only once the
+    schedule is made. `draw` must give the same first rows for any number of rows, as the laws of `sgdlab.cluster` do.
 
     Args:
-      protocol: run-times [T, N] -> Schedule.
-      draw: T -> run-times [T, N].
-      rows: how many to begin with.
+      protocol: run-times, float64[T, N] seconds -> Schedule.
+      draw: T -> run-times, float64[T, N] seconds.
+      rows: number of rows to begin with.
 
     Returns:
       The schedule.

@@ -1,7 +1,7 @@
 """The Schedule: which gradients enter which updates, and when.
 
-The order in which gradients arrive never depends on their values. A schedule is therefore all that a protocol
-has to say, and all that a runner has to know.
+The order in which gradients arrive never depends on their values. A schedule is therefore all that a protocol decides,
+and all that replay needs.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ import numpy as np
 from sgdlab import arrays
 
 DROPPED = -1
-"""`Schedule.update` of a gradient that arrived too late and was thrown away."""
+"""`Schedule.update` of a gradient that was discarded, such as one that arrived too late."""
 
 PENDING = -2
 """`Schedule.update` of a gradient that was still being computed when the run ended."""
@@ -33,19 +33,23 @@ class Schedule:
     """Which gradients enter which updates, and when.
 
     G gradients, U updates, S parameter blocks (one per server; 1 unless said otherwise), N workers. Version v of a
-    block is the block after v updates. Rows stand in dependency order: a row reads only versions formed by earlier
-    rows. Protocols order them by first arrival at any server, equal times by worker number; where S = 1 that is the
-    order in which they enter updates. Within a block, gradients enter by (update, row).
+    block is the block after v updates. Rows are in dependency order: a row reads only versions formed by earlier
+    rows. Protocols order them by first arrival at any server, equal times by worker number; if S = 1, gradients enter
+    updates in this order. Within a block, gradients enter by (update, row).
+
+    Times agree with the reads: a gradient arrives at a block's server no earlier than the version that it read was
+    applied, and begins no earlier than the first of its versions was applied (layers may be read one by one). A worker
+    begins no two gradients at once, but it may begin one before the message of the last has arrived.
 
     Attributes:
-      worker: int32[G], who computed gradient g.
+      worker: int32[G], the worker that computed gradient g.
       read: int32[G, S], the version of each block that g was computed on; 0 is the initial parameters.
-      update: int32[G, S], the update of that block which g entered, counted from 0; `DROPPED` (-1), or `PENDING`
-        (-2) when the run ended first.
+      update: int32[G, S], the update of that block that g entered, counted from 0; `DROPPED` (-1), or `PENDING` (-2)
+        if the run ended first.
       started: float64[G], seconds, when the worker began.
-      arrived: float64[G, S], seconds, when the block's server had it (pending work: when it would have).
+      arrived: float64[G, S], seconds, when it arrived at the block's server (if pending: when it would have).
       applied: float64[U, S], seconds, when update u was applied to block s; NaN past a block's last update.
-      num_workers: N.
+      num_workers: N, number of workers.
 
     Raises:
       ValueError: from the constructor, where the arrays contradict each other; it names the first row that does.
@@ -74,25 +78,26 @@ class Schedule:
         object.__setattr__(self, "num_workers", operator.index(self.num_workers))
         _check_shapes(self)
         _check_order(self)
+        _check_times(self)
 
     @property
     def has_server(self) -> bool:
-        """True: what its gradients enter are updates of a server's parameters."""
+        """True: gradients enter updates of a server's parameters."""
         return True
 
     @property
     def num_gradients(self) -> int:
-        """G: rows, whatever became of them."""
+        """G, number of rows: gradients used, dropped or pending."""
         return self.worker.shape[0]
 
     @property
     def num_updates(self) -> int:
-        """U: updates of the block that has most."""
+        """U, number of updates of the block that has most."""
         return self.applied.shape[0]
 
     @property
     def num_blocks(self) -> int:
-        """S: parameter blocks, each with a server of its own."""
+        """S, number of parameter blocks, each with its own server."""
         return self.applied.shape[1]
 
     def used(self) -> np.ndarray:
@@ -100,11 +105,11 @@ class Schedule:
         return self.update >= 0
 
     def dropped(self) -> np.ndarray:
-        """bool[G, S]: the gradient was thrown away."""
+        """bool[G, S]: the gradient was discarded."""
         return self.update == DROPPED
 
     def pending(self) -> np.ndarray:
-        """bool[G, S]: the gradient was under way when the run ended."""
+        """bool[G, S]: the gradient was in flight when the run ended."""
         return self.update == PENDING
 
     def staleness(self) -> np.ma.MaskedArray:
@@ -128,7 +133,7 @@ class Schedule:
         return float(self.used().sum()) / max(int(np.isfinite(self.applied).sum()), 1)
 
     def figures(self) -> dict[str, float | None]:
-        """What a table says of a schedule: `dropped` gradients, mean `staleness`, mean `idle_share`, `wasted_share`."""
+        """Figures for tables: number of `dropped` gradients; means of `staleness`, `idle_share` and `wasted_share`."""
         used = self.used().any()
         return {
             "dropped": int(self.dropped().all(axis=1).sum()),
@@ -142,9 +147,9 @@ class Schedule:
         return _per_second(self.num_updates, self.wall_clock())
 
     def ended(self) -> np.ndarray:
-        """float64[G], seconds: when the worker was done with it: when its last server had it, or the next was begun.
+        """float64[G], seconds, when the worker ended it: at its last arrival, or when it began the next, if earlier.
 
-        A message can still be under way when its worker begins again.
+        A message can be in flight when its worker begins the next gradient.
         """
         order = np.lexsort((self.started, self.worker))
         following = np.full(self.num_gradients, np.inf)
@@ -153,9 +158,9 @@ class Schedule:
         return np.minimum(self.arrived.max(axis=1), following)
 
     def busy_share(self) -> np.ndarray:
-        """float64[N]: share of the wall clock that each worker spent on gradients, until their last server had them.
+        """float64[N]: share of the wall clock that each worker spent on gradients, up to their last arrival.
 
-        Where messages take time, a worker can have begun another by then, and both count.
+        If messages take time, a worker can have begun another gradient by then, and both count.
         """
         return self._share(np.ones(self.num_gradients, bool))
 
@@ -175,12 +180,12 @@ class Schedule:
         return np.bincount(self.worker[rows], weights=seconds[rows], minlength=self.num_workers) / end
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the schedule to one `.npz` file, through a temporary name, so that a crash leaves no half of it."""
+        """Writes the schedule to one `.npz` file, whole or not at all."""
         arrays.save(path, {name: getattr(self, name) for name in (*_DTYPES, "num_workers")})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Schedule":
-        """Reads and validates a schedule that `save` wrote; nothing is unpickled.
+        """Reads and checks a schedule that `save` wrote; nothing is unpickled.
 
         Raises:
           ValueError: where the file is not such a schedule.
@@ -222,6 +227,7 @@ def _check_shapes(schedule: Schedule) -> None:
 def _check_order(schedule: Schedule) -> None:
     """Raises where a row contradicts the rows before it."""
     worker, update, used = schedule.worker, schedule.update, schedule.used()
+    advice = "; sort the rows by arrival" if (np.diff(schedule.arrived.min(axis=1)) < 0).any() else ""
     arrays.refuse((worker < 0) | (worker >= schedule.num_workers), "worker", worker, f"0 to {schedule.num_workers - 1}")
     arrays.refuse(
         (update < PENDING) | (update >= schedule.num_updates),
@@ -240,22 +246,55 @@ def _check_order(schedule: Schedule) -> None:
     )
     for block in range(schedule.num_blocks):
         rows = np.flatnonzero(used[:, block])
-        if schedule.num_blocks > 1:  # two servers can meet the same two gradients in different orders
+        if schedule.num_blocks > 1:  # two servers can use the same two gradients in different orders
             rows = rows[np.argsort(update[rows, block], kind="stable")]
         entered = update[rows, block]
         steps = np.diff(entered, prepend=-1)
-        arrays.refuse((steps < 0) | (steps > 1), "update", entered, "non-decreasing from 0 without a gap", rows)
+        right = f"non-decreasing from 0 without a gap{advice}"
+        arrays.refuse((steps < 0) | (steps > 1), "update", entered, right, rows)
         count = int(entered[-1]) + 1 if entered.size else 0
         _check_applied(schedule.applied[:, block], count, block)
         early = schedule.applied[entered, block] < schedule.arrived[rows, block]
         arrays.refuse(early, "applied", schedule.applied[entered, block], "no earlier than its gradients arrived", rows)
-        # Version v exists once all rows of the updates before v have come: count those complete before each row.
+        # Version v exists after all rows of the updates before v: count the updates that are complete before each row.
         complete = np.maximum.accumulate(rows[np.diff(entered, append=schedule.num_updates) != 0])
         made = np.zeros(schedule.num_gradients, np.int32)
         np.add.at(made, complete, 1)
         exists = np.cumsum(made, dtype=np.int32) - made
         read = schedule.read[:, block]
-        arrays.refuse((read < 0) | (read > exists), "read", read, "0 or a version that earlier rows have formed")
+        arrays.refuse(
+            (read < 0) | (read > exists), "read", read, f"0 or a version that earlier rows have formed{advice}"
+        )
+
+
+def _check_times(schedule: Schedule) -> None:
+    """Raises where a gradient precedes the versions that it read, or a worker begins two gradients at once."""
+    started, arrived, read = schedule.started, schedule.arrived, schedule.read
+    applied = np.concatenate([np.zeros((1, schedule.num_blocks)), schedule.applied])
+    available = np.take_along_axis(applied, read, axis=0)  # when each version was applied that was read
+    # Layers can be read one after the other, but a forward pass needs one of them to begin.
+    early = available.min(axis=1) > started
+    late = available > arrived
+    if early.any() or late.any():
+        row = int(np.argmax(early | late.any(axis=1)))
+        block = int(available[row].argmin() if early[row] else late[row].argmax())
+        time = f"started={started[row]}" if early[row] else f"arrived={arrived[row, block]}"
+        version = f"read={read[row, block]}" + f" of block {block}" * (schedule.num_blocks > 1)
+        raise ValueError(
+            f"{time} in row {row} must be at least {available[row, block]}, when version {version} was applied"
+        )
+    # Of one worker, gradients overlap where messages take time, but no two begin at once.
+    order = np.argsort(schedule.worker, kind="stable")
+    same = np.diff(schedule.worker[order]) == 0
+    if (np.diff(started[order])[same] <= 0).any():
+        order = np.lexsort((started, schedule.worker))
+        twice = np.flatnonzero(same & (np.diff(started[order]) == 0))
+        if twice.size:
+            first, row = order[twice[0] : twice[0] + 2]
+            raise ValueError(
+                f"started={started[row]} in row {row} must differ from that of row {first}: worker "
+                f"{schedule.worker[row]} computes one gradient at a time"
+            )
 
 
 def _check_applied(applied: np.ndarray, count: int, block: int) -> None:

@@ -1,6 +1,6 @@
-"""How long workers and messages take. Clusters are laws: `draw(rows, seed=...)` gives run-times, float64[T, N] seconds.
+"""Clusters: laws of workers' run-times, recorded run-times, and delays of messages.
 
-Row t holds each worker's t-th gradient.
+`draw(rows, seed=...)` gives run-times, float64[T, N] seconds; row t holds each worker's t-th gradient.
 """
 
 from sgdlab.cluster.exponential import Exponential, exponential

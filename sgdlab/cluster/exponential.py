@@ -1,4 +1,4 @@
-"""Run-times without memory: every worker's clock ticks as a Poisson process."""
+"""Exponential run-times: the ends of a worker's gradients are a Poisson process."""
 
 import dataclasses
 
@@ -16,8 +16,8 @@ class Exponential:
     Beginnings and ends of gradients are then the ticks of Poisson clocks, as the analysis of gossip assumes.
 
     Attributes:
-      num_workers: N.
-      mean: seconds.
+      num_workers: N, number of workers.
+      mean: mean run-time, seconds.
 
     Raises:
       ValueError: where a number is out of its range.
@@ -37,7 +37,7 @@ class Exponential:
         arguments.real("mean", self.mean, above=0)
 
     def draw(self, rows: int, *, seed: int) -> np.ndarray:
-        """float64[rows, N], seconds; more rows change nothing of the earlier ones."""
+        """float64[rows, N], seconds; more rows do not change the earlier ones."""
         arguments.whole("rows", rows)
         generator = np.random.default_rng(arguments.whole("seed", seed, least=0))
         # A variate of exactly 0 would not move the clock.
@@ -51,9 +51,9 @@ def exponential(*, num_workers: int, num_gradients: int, mean: float = 1.0, seed
     """Draws from `Exponential`.
 
     Args:
-      num_workers: N.
+      num_workers: N, number of workers.
       num_gradients: T, rows.
-      mean: seconds.
+      mean: mean run-time, seconds.
       seed: of the random numbers.
 
     Returns:

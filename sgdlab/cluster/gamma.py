@@ -29,13 +29,12 @@ class Gamma:
     The mean over runs is :math:`\mu`, by default the batch size B in seconds of virtual time, as in the paper.
 
     Attributes:
-      num_workers: N, machines.
+      num_workers: N, number of machines.
       batch_size: B, examples per gradient.
-      heterogeneous: machines of unequal speed.
-      mean: mu, seconds; None: `batch_size` seconds.
-      task_variation: V_task, a coefficient of variation.
-      machine_variation: V_mach, a coefficient of variation; None: 0.6 of heterogeneous machines, 0.1 of homogeneous
-        ones.
+      heterogeneous: whether machines have unequal mean run-times.
+      mean: mu, mean run-time, seconds; None: `batch_size` seconds.
+      task_variation: V_task, coefficient of variation of tasks.
+      machine_variation: V_mach, coefficient of variation of machines; None: 0.6 if heterogeneous, else 0.1.
 
     Raises:
       ValueError: where a number is out of its range.
@@ -67,7 +66,7 @@ class Gamma:
             arguments.real("machine_variation", self.machine_variation, least=_LEAST, most=_MOST)
 
     def draw(self, rows: int, *, seed: int) -> np.ndarray:
-        """float64[rows, N], seconds; more rows change nothing of the earlier ones."""
+        """float64[rows, N], seconds; more rows do not change the earlier ones."""
         arguments.whole("rows", rows)
         generator = np.random.default_rng(arguments.whole("seed", seed, least=0))
         if self.heterogeneous:
@@ -101,9 +100,9 @@ def gamma(
     """Draws from `Gamma`.
 
     Args:
-      num_workers: N, machines.
-      num_gradients: T, rows: gradients per machine.
-      heterogeneous: machines of unequal speed.
+      num_workers: N, number of machines.
+      num_gradients: T, number of rows: gradients per machine.
+      heterogeneous: whether machines have unequal mean run-times.
       batch_size: B, examples per gradient; the mean run-time in seconds.
       seed: of the random numbers.
 

@@ -1,4 +1,4 @@
-"""What every cluster is: a law that run-times are drawn from."""
+"""`Law`, the interface of clusters: a law from which run-times are drawn."""
 
 from typing import Protocol
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 class Law(Protocol):
-    """A frozen dataclass: its fields are its parameters, its text says what it is in one line.
+    """A frozen dataclass whose fields are the parameters of the law, and whose text describes it in one line.
 
     Example:
       >>> from sgdlab import cluster
@@ -17,18 +17,18 @@ class Law(Protocol):
 
     @property
     def num_workers(self) -> int:
-        """N."""
+        """N, number of workers."""
 
     def draw(self, rows: int, *, seed: int) -> np.ndarray:
-        """Run-times; more rows change nothing of the earlier ones.
+        """Run-times; more rows do not change the earlier ones.
 
         Args:
-          rows: T, gradients of each worker.
+          rows: T, number of gradients of each worker.
           seed: of the random numbers.
 
         Returns:
           float64[T, N], seconds; row t holds each worker's t-th gradient.
 
         Raises:
-          ValueError: where `rows` or `seed` is out of its range, or the law has not that many rows.
+          ValueError: where `rows` or `seed` is out of its range, or the law has fewer rows.
         """

@@ -1,9 +1,8 @@
-"""Run-times with a long tail: nearly all gradients take about as long, and a few take very much longer."""
+"""Run-times with a long tail: nearly all gradients take about equally long, a few very much longer."""
 
 import dataclasses
 
 import numpy as np
-import scipy.special
 
 from sgdlab import arguments
 from sgdlab.registry import CLUSTERS
@@ -18,16 +17,16 @@ class LongTailed:
         P(t > x) = (x_0 / x)^{\alpha},\; x \ge x_0 \;\text{with probability}\; p
 
     The defaults are like the cluster that Chen et al. 2016 describe in section 3.1 and Figures 3 and 4: 100 workers
-    whose k-th gradient comes after 1.4 to 1.8 s for most k, and single ones after minutes; 85 % of the 98th come under
-    2 s and 25 % of the last (theirs: 80 and 30 %, which no independent run-times can have both).
+    whose k-th gradient arrives after 1.4 to 1.8 s for most k, and single ones after minutes; 85 % of the 98th and 25 %
+    of the last arrive within 2 s (theirs: 80 and 30 %, which no independent run-times can have both).
 
     Attributes:
-      num_workers: N.
-      median: m, seconds, of the body.
-      spread: sigma, standard deviation of the body's logarithm.
-      tail_share: p, of gradients in the tail.
-      tail_start: x_0, seconds.
-      tail_index: alpha; the mean is finite above 1.
+      num_workers: N, number of workers.
+      median: m, median run-time of the body, seconds.
+      spread: sigma, standard deviation of the logarithm of run-times in the body.
+      tail_share: p, share of gradients in the Pareto tail.
+      tail_start: x_0, shortest run-time in the tail, seconds.
+      tail_index: alpha, exponent of the tail; the mean run-time is finite if it is above 1.
 
     Raises:
       ValueError: where a number is out of its range.
@@ -54,10 +53,12 @@ class LongTailed:
         arguments.real("tail_share", self.tail_share, least=0, most=1)
 
     def draw(self, rows: int, *, seed: int) -> np.ndarray:
-        """float64[rows, N], seconds; more rows change nothing of the earlier ones."""
+        """float64[rows, N], seconds; more rows do not change the earlier ones."""
+        import scipy.special  # noqa: PLC0415 (it takes long to import, and few clusters have a long tail)
+
         arguments.whole("rows", rows)
         generator = np.random.default_rng(arguments.whole("seed", seed, least=0))
-        # All of a row's numbers together, so that more rows change nothing of the earlier ones.
+        # All numbers of a row are drawn together, so that more rows do not change the earlier ones.
         numbers = generator.random((rows, 3, self.num_workers))
         body = self.median * np.exp(self.spread * scipy.special.ndtri(numbers[:, 0]))
         tail = self.tail_start * (1 - numbers[:, 1]) ** (-1 / self.tail_index)
@@ -84,13 +85,13 @@ def long_tailed(
     """Draws from `LongTailed`.
 
     Args:
-      num_workers: N.
-      num_gradients: T, rows.
-      median: seconds, of the body.
-      spread: standard deviation of the body's logarithm.
-      tail_share: of gradients in the tail.
-      tail_start: seconds.
-      tail_index: the mean is finite above 1.
+      num_workers: N, number of workers.
+      num_gradients: T, number of rows.
+      median: median run-time of the body, seconds.
+      spread: standard deviation of the logarithm of run-times in the body.
+      tail_share: share of gradients in the tail.
+      tail_start: shortest run-time in the tail, seconds.
+      tail_index: exponent of the tail; the mean run-time is finite if it is above 1.
       seed: of the random numbers.
 
     Returns:

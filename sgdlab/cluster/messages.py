@@ -1,4 +1,4 @@
-"""How long messages take between servers and workers: a small base delay, and now and then a large one."""
+"""Delays of messages between servers and workers: a small one, to which a large one is rarely added."""
 
 import dataclasses
 
@@ -9,20 +9,20 @@ from sgdlab import arguments
 
 @dataclasses.dataclass(frozen=True)
 class MessageDelays:
-    r"""Delays that are rare but large, on top of a small random one.
+    r"""Small random delays, to some of which a large constant is added.
 
     .. math:: t = \Gamma(k,\; base / k) + late \cdot [u < p]
 
     Attributes:
-      base_seconds: mean of the small delay; 0 for none.
-      base_shape: k, of its gamma distribution: the larger, the more alike.
-      late_share: p, of messages that are late.
-      late_seconds: how much later they come.
+      base_seconds: mean of the small delay, seconds; 0 for none.
+      base_shape: k, shape of the small delay's gamma distribution; larger means less variable.
+      late_share: p, share of messages that are late.
+      late_seconds: additional delay of late messages, seconds.
 
     Raises:
       ValueError: where a number is out of its range.
 
-    Source: the weak-synchronization paper, section 4.2: 0.16 % of the responses to pulls come 4 s later.
+    Source: the weak-synchronization paper, section 4.2: 0.16 % of the responses to pulls arrive 4 s later.
 
     Example:
       >>> import numpy as np
@@ -43,7 +43,7 @@ class MessageDelays:
         arguments.real("late_seconds", self.late_seconds, least=0)
 
     def draw(self, shape: tuple[int, ...], generator: np.random.Generator) -> np.ndarray:
-        """float64[shape], seconds; more rows, along the first axis, change nothing of the earlier ones."""
+        """float64[shape], seconds; more rows, along the first axis, do not change the earlier ones."""
         small, late = generator.spawn(2)
         base = small.gamma(self.base_shape, self.base_seconds / self.base_shape, shape)
         return base + self.late_seconds * (late.random(shape) < self.late_share)

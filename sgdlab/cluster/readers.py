@@ -1,4 +1,4 @@
-"""Files of recorded run-times: CSV, Parquet and NumPy's own format, read cell by cell into tables."""
+"""Readers of files of recorded run-times: CSV, Parquet and NumPy's own format."""
 
 import csv
 import os
@@ -13,14 +13,14 @@ from sgdlab.cluster.tables import LONG, OPERATIONS, BadTrace, Table, by_columns,
 
 
 def read(name: str, path: str | os.PathLike[str]) -> Recording:
-    """Reads a file of recorded run-times; `sgdlab.cluster.recorded` says in which forms.
+    """Reads a file of recorded run-times in a format that `sgdlab.cluster.recorded` describes.
 
     Args:
-      name: of the argument that says the file, for errors.
-      path: of the file; its ending says the format.
+      name: of the argument that holds the path, for errors.
+      path: of the file; its ending gives the format.
 
     Raises:
-      ValueError: where the file is in none of the forms; where a value is impossible, its row and column are named.
+      ValueError: where the file has none of the formats, or a value is impossible; it names row and column.
       FileNotFoundError: where there is no file.
     """
     path, readers = pathlib.Path(path), {".parquet": _parquet, ".csv": _csv, ".npy": _npy}
@@ -70,9 +70,9 @@ def _csv(path: pathlib.Path) -> Recording:
             raise BadTrace(f"row {row} has {len(line)} columns; it must have {len(header)}, as the first line")
     if header and not header[-1] and all(not line[-1].strip() for line in cells):  # every line ends in a comma
         header, cells = header[:-1], [line[:-1] for line in cells]
-    for place, name in enumerate(header):
+    for index, name in enumerate(header):
         if not name:
-            raise BadTrace(f"column {place + 1} must have a name in the first line")
+            raise BadTrace(f"column {index + 1} must have a name in the first line")
         if header.count(name) > 1:
             raise BadTrace(f"column {name!r} must not stand twice")
     columns = [list(column) for column in zip(*cells, strict=True)] or [[] for _ in header]
@@ -80,17 +80,17 @@ def _csv(path: pathlib.Path) -> Recording:
 
 
 def _without_blanks(rows: list[int], cells: list[list[str]], width: int) -> tuple[list[int], list[list[str]]]:
-    """Blank lines say nothing; but of a single worker one between others is a run-time that is missing."""
+    """Drops blank lines; with a single worker, a blank line between others is a missing run-time."""
     while cells and not any(cell.strip() for cell in cells[-1]):
         rows, cells = rows[:-1], cells[:-1]
     if width == 1:
         return rows, [line or [""] for line in cells]
-    kept = [place for place, line in enumerate(cells) if line]
-    return [rows[place] for place in kept], [cells[place] for place in kept]
+    filled = [index for index, line in enumerate(cells) if line]
+    return [rows[index] for index in filled], [cells[index] for index in filled]
 
 
 def _parquet(path: pathlib.Path) -> Recording:
-    import pyarrow.parquet  # noqa: PLC0415 (it takes long, and few have Parquet files)
+    import pyarrow.parquet  # noqa: PLC0415 (it takes long to import, and few have Parquet files)
 
     try:
         table = pyarrow.parquet.read_table(path)
@@ -104,7 +104,7 @@ def _parquet(path: pathlib.Path) -> Recording:
 
 
 def _parquet_column(name: str, column: Any) -> np.ndarray | list[str | None] | None:
-    """Numbers or text; None where it is neither and nobody needs it."""
+    """A column of numbers or text; None if it is neither and not one that is read."""
     import pyarrow as pa  # noqa: PLC0415
 
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type

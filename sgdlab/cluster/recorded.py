@@ -1,4 +1,4 @@
-"""Recorded run-times as a cluster: a trace is replayed, and where it is too short, extended by its own blocks."""
+"""Recorded run-times as a cluster: the trace is replayed and, if it is too short, can be extended by blocks of it."""
 
 import dataclasses
 import functools
@@ -18,22 +18,21 @@ from sgdlab.registry import CLUSTERS
 class Recorded:
     r"""The run-times of a trace: row t is its t-th complete step, in which no worker is missing.
 
-    A trace is one of synchronous steps: a worker began each with all others. Replayed, row t is each worker's t-th
-    gradient, which it begins as soon as it has ended the one before, unless the protocol makes it wait. Where it does
-    not wait, what slowed all workers of a step together (a network, a file system) meets them at different moments, and
-    nothing is known of how workers would have slowed each other in the new order.
+    A trace is one of synchronous steps, each of which all workers begin together. In a replay, row t is each worker's
+    t-th gradient, which it begins as soon as it has ended the one before, unless the protocol makes it wait. If it does
+    not wait, what slowed all workers of a step together (a network, a file system) slows them at different times, and
+    it is unknown how workers would have slowed each other in the new order.
 
     A run may need more steps than were recorded. `extend="bootstrap"` appends blocks of b consecutive complete steps,
-    each drawn anew with replacement from where it fits, which keeps what workers of a step and near-by steps have in
-    common:
+    each drawn with replacement, which preserves the dependence between workers of a step and between near-by steps:
 
     .. math:: t_{T + k b + i} = t_{s_k + i}, \quad 0 \le i < b, \qquad s_k \sim U\{0, \dots, T - b\}
 
     Attributes:
-      num_workers: N, which must be that of the trace.
-      trace: file of recorded run-times; `sgdlab.cluster.recorded` says in which forms.
-      extend: None, or "bootstrap": what follows the recorded steps.
-      block: b, consecutive steps drawn together by `extend="bootstrap"`.
+      num_workers: N, number of workers, which must be that of the trace.
+      trace: path of the file of recorded run-times; `sgdlab.cluster.recorded` describes the formats.
+      extend: what follows the recorded steps: nothing (None), or blocks of them drawn anew ("bootstrap").
+      block: b, number of consecutive steps in a block of `extend="bootstrap"`.
 
     Raises:
       ValueError: where the trace cannot be read or has another number of workers, or a number is out of its range.
@@ -85,10 +84,10 @@ class Recorded:
         return None if self.extend else len(self.recording.runtimes)
 
     def draw(self, rows: int, *, seed: int) -> np.ndarray:
-        """float64[rows, N], seconds; more rows change nothing of the earlier ones.
+        """float64[rows, N], seconds; more rows do not change the earlier ones.
 
         Raises:
-          ValueError: where so many complete steps were not recorded, and nothing extends them.
+          ValueError: where fewer complete steps were recorded, and `extend` is None.
         """
         arguments.whole("rows", rows)
         generator = np.random.default_rng(arguments.whole("seed", seed, least=0))
@@ -115,7 +114,7 @@ class Recorded:
 
 @functools.cache
 def _complete(trace: str, modified: int) -> Recording:
-    """Read once for each time that the file was `modified`."""
+    """The complete steps of a trace, read again only if the file was `modified` since."""
     try:
         recording = read("trace", trace)
     except FileNotFoundError as error:
@@ -136,21 +135,21 @@ def recorded(path: str | os.PathLike[str]) -> Recording:
     * Parquet or CSV of operations: `dp_rank`, `stage`, `step`, `optype`, `duration`, as in the traces of real
       language-model jobs. A data-parallel worker's run-time is the sum of its `*-compute` operations in a stage, the
       largest over the stages.
-    * A wide CSV, one row a step and one column a worker; a column `step` numbers the steps. Its first line names the
-      workers, unless one of them is a number with a fraction or an exponent.
+    * A wide CSV, one row per step and one column per worker; a column `step` numbers the steps. Its first line names
+      the workers, unless one of its cells is a number with a fraction or an exponent.
     * `.npy`: an array of steps x workers.
 
     An empty cell, NaN or NA is a run-time that is missing. Nothing is unpickled. Errors name rows by the line of a CSV
     file, from 1 in Parquet, from 0 in an array.
 
     Args:
-      path: of the file; its ending says the format.
+      path: of the file; its ending gives the format.
 
     Returns:
-      What was recorded.
+      The `Recording`.
 
     Raises:
-      ValueError: where the file is none of these; where a value is impossible, its row and column are named.
+      ValueError: where the file has none of these formats, or a value is impossible; it names row and column.
       FileNotFoundError: where there is no file.
 
     Example:

@@ -1,4 +1,4 @@
-"""Run-times as they were recorded, on a real cluster or by a schedule of the lab, and files of them."""
+"""Recorded run-times, of a real cluster or of a schedule, and writing them to Parquet and CSV files."""
 
 import csv
 import dataclasses
@@ -18,12 +18,12 @@ _COLUMNS = ("worker", "step", "duration")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Recording:
-    """Run-times as they were recorded: what is missing is missing.
+    """Recorded run-times, NaN where one is missing.
 
     Attributes:
       runtimes: float64[T, N], seconds; NaN where a worker is missing in a step.
-      steps: int64[T], the recorder's numbers of the steps, rising; not always consecutive.
-      workers: N names, in their order.
+      steps: int64[T], the recorder's step numbers, rising but not always consecutive.
+      workers: names of the N workers.
     """
 
     runtimes: np.ndarray
@@ -32,19 +32,19 @@ class Recording:
 
     @property
     def missing(self) -> int:
-        """How many run-times are missing of those T x N."""
+        """Number of missing run-times among the T x N."""
         return int(np.isnan(self.runtimes).sum())
 
     @property
     def gaps(self) -> int:
-        """How many steps lie between the first and the last that were not recorded."""
+        """Number of steps between the first and the last that were not recorded."""
         return int(self.steps[-1] - self.steps[0] + 1 - self.steps.size)
 
     def complete(self) -> "Recording":
         """The steps in which no worker is missing.
 
         Raises:
-          ValueError: where there is none.
+          ValueError: where there is no such step.
         """
         whole = ~np.isnan(self.runtimes).any(axis=1)
         if not whole.any():
@@ -54,7 +54,7 @@ class Recording:
         return Recording(self.runtimes[whole], self.steps[whole], self.workers)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes a long table, Parquet or CSV by the ending of the path; missing run-times have a row without duration.
+        """Writes a long table, Parquet or CSV by the path's ending; missing run-times have a row without duration.
 
         Raises:
           ValueError: where the ending is neither.
@@ -75,13 +75,13 @@ class Recording:
 
 
 def from_schedule(schedule: Schedule) -> Recording:
-    """The run-times that a schedule shows: row t is each worker's t-th gradient.
+    """The run-times of a schedule: row t is each worker's t-th gradient.
 
-    Gradients that were interrupted or still pending have no known run-time: they are missing. (A gradient that was
-    dropped at the very instant of an update was interrupted.)
+    Gradients that were interrupted or are pending have no known run-time: they are missing. (A gradient that was
+    dropped at the very instant of an update is taken as interrupted.)
 
     Args:
-      schedule: any with one block; of several, the first arrival ends the gradient.
+      schedule: of one block; with several blocks, the first arrival ends a gradient.
 
     Example:
       >>> from sgdlab import protocols
@@ -113,7 +113,7 @@ def _write_csv(recording: Recording, file: IO[bytes]) -> None:
 
 
 def _write_parquet(recording: Recording, file: IO[bytes]) -> None:
-    import pyarrow.parquet  # noqa: PLC0415 (it takes long, and few have Parquet files)
+    import pyarrow.parquet  # noqa: PLC0415 (it takes long to import, and few have Parquet files)
 
     steps, workers = recording.runtimes.shape
     columns = (

@@ -1,27 +1,26 @@
-"""Workers that live on nodes: a node falls into a slow regime, stays there for a while, and its workers with it."""
+"""Workers on nodes that fall into slow regimes, with contention, drift and shared noise."""
 
 import dataclasses
 import math
 
 import numpy as np
-import scipy.special
 
 from sgdlab import arguments
 from sgdlab.registry import CLUSTERS
 
 _DRAWN_ONCE = 2
-"""Numbers that a run draws before its first step: where the periods of contention and of drift begin."""
+"""Count of random numbers that a run draws first: the offsets of the periods of contention and drift."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Contention:
-    """Some nodes are slow at regular intervals, as where another job writes its checkpoints.
+    """Some nodes are slow at regular intervals, as if another job wrote its checkpoints.
 
     Attributes:
-      period: steps from one beginning to the next; 0 for none.
-      steps: how many of them are contended.
-      factor: what run-times are multiplied by.
-      nodes: how many nodes, counted from the last.
+      period: number of steps from one contention to the next; 0 for no contention.
+      steps: number of contended steps in a period.
+      factor: factor on run-times in contended steps.
+      nodes: number of contended nodes, counted from the last.
     """
 
     period: int = 0
@@ -38,12 +37,12 @@ class Contention:
 
 @dataclasses.dataclass(frozen=True)
 class Drift:
-    """Some workers become slower little by little, until they are restarted.
+    """Some workers become gradually slower until they are restarted.
 
     Attributes:
-      period: steps from one restart to the next; 0 for none.
-      factor: what run-times have been multiplied by at its end.
-      workers: how many, one a node, the first of each.
+      period: number of steps from one restart to the next; 0 for no drift.
+      factor: factor on run-times at the end of a period; it rises linearly from 1.
+      workers: number of drifting workers, the first worker of each of so many nodes.
     """
 
     period: int = 0
@@ -63,7 +62,7 @@ class RegimeRun:
     Attributes:
       runtimes: float64[T, N], seconds.
       states: int32[T, num_nodes]; 0 is the ordinary regime, 1 to W the steps of its warning, W + 1 the slow one.
-      offsets: where in the periods of contention and of drift the run begins.
+      offsets: steps of the periods of contention and of drift at which the run begins.
     """
 
     runtimes: np.ndarray
@@ -74,36 +73,36 @@ class RegimeRun:
 @CLUSTERS.register("regimes", title="workers on nodes with two regimes", source="after Teng and Wood 2018, section 4.1")
 @dataclasses.dataclass(frozen=True)
 class RegimeCluster:
-    r"""The law of a cluster of nodes with two regimes.
+    r"""A cluster of nodes with two regimes, an ordinary and a slow one.
 
     .. math:: x_{ti} = \max(x_{min},\; m\, \ell_{ti}\, (1 + \sigma \varepsilon_{ti})), \qquad
         \varepsilon_{ti} = \sqrt{\rho}\, a_{t,node(i)} + \sqrt{1 - \rho}\, b_{ti}
 
     :math:`\ell` is the product of the node's regime (1, or `slow_factor`), contention and drift; a is the noise that a
     node's workers share, an AR(1) process of unit variance, b is white. m and :math:`\sigma` follow from `mean` and
-    `std`, which are those of all run-times together over a long run (before clipping at the minimum), as a recorder of
-    the cluster would report them. The defaults of `num_nodes`, `mean` and `std` are those of Teng and Wood's first
-    cluster (section 4.1), which has 158 workers; they do not say how its regimes come and go.
+    `std`, which are those of all run-times together over a long run (before clipping at the minimum), as one would
+    measure them on the cluster. The defaults of `num_nodes`, `mean` and `std` are those of Teng and Wood's first
+    cluster (section 4.1), which has 158 workers; they do not describe the transitions between regimes.
 
     Attributes:
-      num_workers: N; worker i lives on node i num_nodes // N, so that nodes have nearly equally many.
-      num_nodes: nodes that the workers live on.
-      mean: of all run-times, seconds.
-      std: of all run-times, seconds.
-      slow_factor: what a slow node's run-times are multiplied by.
-      slow_share: of time that a node is slow.
-      slow_steps: how long it stays slow on average; the time is geometric.
-      warning_steps: W, for so many steps a node announces that it will be slow.
-      warning_rise: share of the rise to `slow_factor` that it reaches in them, step by step.
-      slow_until: the first node is slow before this step, and leaves the slow regime there.
-      node_share: rho, of the noise's variance.
-      node_memory: the AR(1) coefficient of the nodes' noise.
+      num_workers: N, number of workers; worker i is on node i num_nodes // N, so that nodes have nearly equally many.
+      num_nodes: number of nodes that the workers are on.
+      mean: mean of all run-times, seconds.
+      std: standard deviation of all run-times, seconds.
+      slow_factor: factor on the run-times of a slow node.
+      slow_share: share of time that a node is slow.
+      slow_steps: mean length of a slow regime, in steps; lengths are geometric.
+      warning_steps: W, number of steps before a slow regime in which run-times rise as a warning.
+      warning_rise: share of the rise to `slow_factor` that the last warning step has reached.
+      slow_until: step at which the first node leaves the slow regime that it begins in; 0: it begins like the others.
+      node_share: rho, share of the noise's variance that a node's workers have in common.
+      node_memory: AR(1) coefficient of the nodes' noise.
       contention: some nodes are slow at regular intervals.
       drift: some workers become slower little by little.
-      minimum: seconds.
+      minimum: shortest run-time, seconds, at which run-times are clipped.
 
     Raises:
-      ValueError: where a number is out of its range, or `std` is less than the regimes alone bring about.
+      ValueError: where a number is out of its range, or `std` is less than that of the regimes alone.
 
     Source: after the clusters of Teng and Wood 2018, section 4.1.
 
@@ -166,33 +165,35 @@ class RegimeCluster:
 
     @property
     def ordinary_mean(self) -> float:
-        """m, seconds: the mean run-time where nothing slows the worker down."""
+        """m, seconds: mean run-time of a worker in the ordinary regime without contention and drift."""
         return self.mean / self._moments()[0]
 
     @property
     def noise(self) -> float:
-        """sigma, relative to the mean of the moment."""
+        """sigma, relative to the mean run-time of the step."""
         return math.sqrt(self._noise_variance())
 
     def draw(self, rows: int, *, seed: int) -> np.ndarray:
-        """float64[rows, N], seconds: the run-times of `run`; more rows change nothing of the earlier ones."""
+        """float64[rows, N], seconds: the run-times of `run`; more rows do not change the earlier ones."""
         return self.run(arguments.whole("rows", rows), seed=seed).runtimes
 
     def run(self, num_steps: int, *, seed: int) -> RegimeRun:
-        """A run of the cluster with its hidden states; more steps change nothing of the earlier ones.
+        """A run of the cluster with its hidden states; more steps do not change the earlier ones.
 
         Args:
-          num_steps: T.
+          num_steps: T, number of steps.
           seed: of the random numbers.
 
         Raises:
           ValueError: where a number is out of its range.
         """
+        import scipy.special  # noqa: PLC0415 (it takes long to import, and few clusters have regimes)
+
         arguments.whole("num_steps", num_steps)
         generator = np.random.default_rng(arguments.whole("seed", seed, least=0))
         once = generator.random(_DRAWN_ONCE)
-        first = generator.standard_normal(2 * self.num_nodes)  # what each node's chain and noise begin with
-        # All of a step's numbers together, so that more steps change nothing of the earlier ones.
+        first = generator.standard_normal(2 * self.num_nodes)  # initial states of each node's chain and noise
+        # All numbers of a step are drawn together, so that more steps do not change the earlier ones.
         numbers = generator.standard_normal((num_steps, 2 * self.num_nodes + self.num_workers))
         uniform = scipy.special.ndtr(numbers[:, : self.num_nodes])
         states = np.empty((num_steps, self.num_nodes), np.int32)
@@ -214,16 +215,16 @@ class RegimeCluster:
         return RegimeRun(runtimes, states, offsets)
 
     def draw_next(self, run: RegimeRun, step: int, *, num_samples: int, generator: np.random.Generator) -> np.ndarray:
-        """Run-times of a step for one who knows the law, and the state of the step before.
+        """Draws the run-times of a step, given the law and the hidden state of the step before.
 
         Args:
-          run: of this cluster.
-          step: from 1 to T.
-          num_samples: K.
+          run: a run of this cluster.
+          step: index of the step, from 1 to T.
+          num_samples: K, number of draws.
           generator: of the random numbers.
 
         Returns:
-          float64[K, N], seconds: independent draws; the nodes' noise is that of a long run.
+          float64[K, N], seconds: independent draws; the nodes' noise is drawn from its stationary law.
         """
         arguments.whole("step", step, most=len(run.states))
         arguments.whole("num_samples", num_samples)
@@ -264,11 +265,11 @@ class RegimeCluster:
         return np.where(warning, 1 + (uniform / max(warned, 1e-300)).astype(int) if warning.any() else 0, state)
 
     def _ordinary_steps(self) -> float:
-        """How long a node stays in the ordinary regime on average."""
+        """Mean number of steps that a node stays in the ordinary regime."""
         return self.slow_steps * (1 / self.slow_share - 1) - self.warning_steps
 
     def _rises(self) -> np.ndarray:
-        """What run-times are multiplied by in each state."""
+        """float64[W + 2], factor on run-times in each state."""
         warnings = self.warning_rise * np.arange(1, self.warning_steps + 1) / max(self.warning_steps, 1)
         return 1 + (self.slow_factor - 1) * np.concatenate([[0.0], warnings, [1.0]])
 
@@ -316,22 +317,22 @@ class RegimeCluster:
 def regimes(
     *, num_workers: int, num_nodes: int, num_steps: int, mean: float, std: float, seed: int, **law: float
 ) -> np.ndarray:
-    """Draws run-times of workers on nodes that fall into a slow regime and stay in it for a while.
+    """Draws run-times from `RegimeCluster`.
 
     Args:
-      num_workers: N.
-      num_nodes: how many nodes they live on.
-      num_steps: T, rows.
-      mean: of all run-times, seconds.
-      std: of all run-times, seconds.
+      num_workers: N, number of workers.
+      num_nodes: number of nodes that the workers are on.
+      num_steps: T, number of rows.
+      mean: mean of all run-times, seconds.
+      std: standard deviation of all run-times, seconds.
       seed: of the random numbers.
-      **law: what else `RegimeCluster` takes: `slow_factor`, `slow_share`, `slow_steps`, `warning_steps`, ...
+      **law: other fields of `RegimeCluster`: `slow_factor`, `slow_share`, `slow_steps`, `warning_steps`, ...
 
     Returns:
       float64[T, N], seconds.
 
     Raises:
-      ValueError: where a number is out of its range; `RegimeCluster` says which.
+      ValueError: where a number is out of its range.
 
     Example:
       >>> regimes(num_workers=158, num_nodes=4, num_steps=200, mean=1.057, std=0.393, slow_factor=2.0, seed=0).shape

@@ -1,4 +1,4 @@
-"""The forms that tables of recorded run-times have: long, wide, or one row for every operation."""
+"""Run-times from tables of three forms: long, wide, and one row per operation."""
 
 import dataclasses
 import itertools
@@ -10,7 +10,7 @@ import numpy as np
 from sgdlab.cluster.recording import Recording
 
 LONG = ("worker", "step", "duration")
-"""Columns of a long table; `start` and `phase` may stand beside them."""
+"""Columns of a long table; `start` and `phase` are optional."""
 
 OPERATIONS = ("dp_rank", "stage", "step", "optype", "duration")
 """Columns of a table of operations."""
@@ -18,37 +18,37 @@ OPERATIONS = ("dp_rank", "stage", "step", "optype", "duration")
 _COMPUTE = "-compute"
 _MISSING = ("", "na", "nan", "null", "none")
 _MOST_WHOLE = 2.0**53
-"""Larger whole numbers are not all floats."""
+"""Not all whole numbers above are float64."""
 
 
 class BadTrace(ValueError):
-    """What is recorded is impossible, or in none of the forms; the message names row and column."""
+    """A table with impossible values, or in none of the forms; the message names row and column."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Columns by name, as numbers or as text, and what users call each row: a line of the file, or a row's number."""
+    """Columns by name, as numbers or as text, and the number by which messages name each row."""
 
     columns: dict[str, np.ndarray | list[str | None]]
     rows: np.ndarray
 
     def find(self, names: Sequence[str]) -> dict[str, str]:
-        """The columns that have these names, in capitals or not."""
+        """The columns with these names, whatever their capitals."""
         known = {column.lower(): column for column in self.columns}
         return {name: known[name] for name in names if name in known}
 
     def numbers(self, name: str) -> np.ndarray:
-        """A column as float64; what is empty is NaN."""
+        """A column as float64, NaN where a cell is empty."""
         column = self.columns[name]
         if isinstance(column, np.ndarray):
             return column
         values = np.full(len(column), np.nan)
-        for place, cell in enumerate(column):
+        for index, cell in enumerate(column):
             if cell is None or cell.strip().lower() in _MISSING:
                 continue
             if not is_number(cell):
-                raise BadTrace(f"row {self.rows[place]}, column {name!r} is {cell!r}; it must be a number")
-            values[place] = float(cell)
+                raise BadTrace(f"row {self.rows[index]}, column {name!r} is {cell!r}; it must be a number")
+            values[index] = float(cell)
         return values
 
     def wholes(self, name: str) -> np.ndarray:
@@ -65,17 +65,17 @@ class Table:
         column = self.columns[name]
         if isinstance(column, np.ndarray):
             column = [f"{value:g}" if not np.isnan(value) else None for value in column]
-        for place, cell in enumerate(column):
+        for index, cell in enumerate(column):
             if cell is None or not cell.strip():
-                raise BadTrace(f"row {self.rows[place]}, column {name!r} is empty; it must be a name")
+                raise BadTrace(f"row {self.rows[index]}, column {name!r} is empty; it must be a name")
         return [cell.strip() for cell in column]
 
 
 def by_columns(table: Table) -> Recording:
-    """Run-times of a table whose columns tell its form.
+    """Run-times of a table whose form is found by its columns.
 
     Raises:
-      BadTrace: where it has none, or a value is impossible.
+      BadTrace: where it has none of the forms, or a value is impossible.
     """
     if table.rows.size == 0:
         raise BadTrace("must have rows below its header")
@@ -98,10 +98,10 @@ def by_columns(table: Table) -> Recording:
 
 
 def wide(values: np.ndarray, steps: np.ndarray, names: Sequence[str], rows: np.ndarray) -> Recording:
-    """Run-times float64[T, N], one row a step and one column a worker; `rows` is what users call each row.
+    """Run-times float64[T, N], one row per step and one column per worker; `rows` are the numbers that messages name.
 
     Raises:
-      BadTrace: where one is impossible, or all are missing.
+      BadTrace: where a run-time is impossible, or all are missing.
     """
     bad = np.argwhere(~np.isnan(values) & ~((values > 0) & np.isfinite(values)))
     if bad.size:
@@ -136,8 +136,8 @@ def _long(table: Table, columns: dict[str, str]) -> Recording:
     bad = np.flatnonzero(~(np.isnan(runtimes) | (np.isfinite(runtimes) & (runtimes > 0)))[step, worker])
     if bad.size:
         total = runtimes[step[bad[0]], worker[bad[0]]]
-        told = f"adds up to {total:g}" if phase_column else f"is {total:g}"
-        raise BadTrace(f"row {table.rows[bad[0]]}, column 'duration' {told}; a run-time must be positive and finite")
+        problem = f"adds up to {total:g}" if phase_column else f"is {total:g}"
+        raise BadTrace(f"row {table.rows[bad[0]]}, column 'duration' {problem}; a run-time must be positive and finite")
     return wide(np.where(seen, runtimes, np.nan), steps, workers, steps)
 
 
@@ -148,13 +148,13 @@ def _operations(table: Table, columns: dict[str, str]) -> Recording:
         raise BadTrace(f"column 'optype' must have operations that end in {_COMPUTE!r}")
     duration = table.numbers(columns["duration"])[rows]
     _check_durations(duration, table.rows[rows])
-    found = {
+    indices = {
         name: np.unique(table.wholes(columns[name])[rows], return_inverse=True) for name in ("step", "dp_rank", "stage")
     }
-    busy = np.zeros([names.size for names, _ in found.values()])
-    np.add.at(busy, tuple(index for _, index in found.values()), duration)
+    busy = np.zeros([names.size for names, _ in indices.values()])
+    np.add.at(busy, tuple(index for _, index in indices.values()), duration)
     slowest = busy.max(axis=2)  # a NaN among a stage's operations makes the step unknown
-    steps, workers = found["step"][0], [str(rank) for rank in found["dp_rank"][0]]
+    steps, workers = indices["step"][0], [str(rank) for rank in indices["dp_rank"][0]]
     return wide(np.where(slowest == 0, np.nan, slowest), steps, workers, steps)
 
 
@@ -166,16 +166,16 @@ def _check_durations(duration: np.ndarray, rows: np.ndarray) -> None:
 
 
 def _ordered(cells: Sequence[str]) -> tuple[tuple[str, ...], np.ndarray]:
-    """The names among cells in their order, numbers in them by their size, and each cell's place in it."""
-    # Every second part is digits, which are ordered by their size: w2 before w10.
+    """The sorted names among cells, digits in them by value, and each cell's index among the names."""
+    # Every second part is digits, which are ordered by value: w2 before w10.
     parts = {name: re.split(r"([0-9]+)", name) for name in set(cells)}
     size = {
-        name: [(len(part.lstrip("0")) if place % 2 else 0, part) for place, part in enumerate(split)]
+        name: [(len(part.lstrip("0")) if position % 2 else 0, part) for position, part in enumerate(split)]
         for name, split in parts.items()
     }
     names = sorted(size, key=size.__getitem__)
-    place = {name: i for i, name in enumerate(names)}
-    return tuple(names), np.array([place[cell] for cell in cells])
+    index = {name: i for i, name in enumerate(names)}
+    return tuple(names), np.array([index[cell] for cell in cells])
 
 
 def is_number(cell: str) -> bool:

@@ -1,6 +1,6 @@
-"""Whom to wait for: protocols turn run-times [T, N] into a `Schedule` or a `PeerSchedule`. Nothing is learned here.
+"""Protocols: functions that turn run-times, float64[T, N] seconds, into a `Schedule` or a `PeerSchedule`.
 
-`protocol(runtimes, *, num_gradients=None, **own)`: all of a protocol's own arguments have defaults.
+All are `protocol(runtimes, *, num_gradients=None, **own)`, and all of a protocol's own arguments have defaults.
 """
 
 # ruff: isort: skip_file

@@ -1,4 +1,4 @@
-"""The order in which gradients arrive where no worker ever waits: the ground of all asynchronous protocols."""
+"""The order in which gradients arrive if no worker ever waits, on which asynchronous protocols are built."""
 
 from typing import NamedTuple
 
@@ -12,21 +12,21 @@ class Arrivals(NamedTuple):
     """Gradients in order of arrival, then those still in flight at the last one, ordered by when they would arrive."""
 
     worker: np.ndarray  # int32[G]
-    seen: np.ndarray  # int64[G], how many gradients had arrived when the worker began.
+    seen: np.ndarray  # int64[G], number of gradients that had arrived when the worker began.
     started: np.ndarray  # float64[G], seconds.
     arrived: np.ndarray  # float64[G], seconds.
-    count: int  # how many have arrived; the others are under way.
+    count: int  # number of gradients that have arrived; the others are in flight.
     num_workers: int
 
 
 def arrivals(runtimes: np.ndarray, num_gradients: int | None, *, multiple: int = 1) -> Arrivals:
-    """When every gradient arrives, if each worker begins again the moment it has finished.
+    """The arrivals of all gradients if each worker begins its next gradient as soon as it has finished one.
 
     Args:
       runtimes: float64[T, N], seconds; row t holds each worker's t-th gradient.
-      num_gradients: how many are to arrive, rounded up to a multiple. None: until the first worker runs out of
-        run-times, rounded down.
-      multiple: of what.
+      num_gradients: how many gradients are to arrive, rounded up to a multiple. None: until the first worker runs out
+        of run-times, rounded down.
+      multiple: `num_gradients` is rounded to a multiple of this number.
 
     Raises:
       ValueError: where run-times are not positive and finite, or `num_gradients` is below 1.
@@ -55,11 +55,11 @@ def arrivals(runtimes: np.ndarray, num_gradients: int | None, *, multiple: int =
     times, owner = finished.ravel()[chosen], (chosen % workers).astype(np.int32)
     order = _first_in_order(times, num_gradients)
     worker, arrived = owner[order], times[order]
-    # Entry j of `times` follows entry j - 1 of the same worker; `place` says where each came in the order of arrival.
-    place = np.full(known + 1, -1, np.int64)
-    place[order] = np.arange(num_gradients)
+    # Entry j of `times` follows entry j - 1 of the same worker; `rank` is the index of each in the order of arrival.
+    rank = np.full(known + 1, -1, np.int64)
+    rank[order] = np.arange(num_gradients)
     fresh = np.diff(owner, prepend=-1)[order] != 0
-    seen = np.where(fresh, 0, place[order - 1] + 1)
+    seen = np.where(fresh, 0, rank[order - 1] + 1)
     started = np.where(fresh, 0.0, times[order - 1])
 
     done = np.bincount(worker, minlength=workers)
@@ -79,7 +79,7 @@ def arrivals(runtimes: np.ndarray, num_gradients: int | None, *, multiple: int =
 
 
 def accumulated(runtimes: np.ndarray) -> np.ndarray:
-    """`np.cumsum(runtimes, axis=0)`, row by row: the same sums, many times faster where rows are long."""
+    """`np.cumsum(runtimes, axis=0)`, row by row: the same sums, many times faster if rows are long."""
     finished = np.empty_like(runtimes)
     finished[0] = runtimes[0]
     for before, row, after in zip(finished, runtimes[1:], finished[1:], strict=False):
@@ -97,5 +97,5 @@ def _first_in_order(times: np.ndarray, count: int) -> np.ndarray:
 
 
 def _smallest_integer(count: int) -> type[np.signedinteger]:
-    """NumPy sorts whole numbers of 16 bits by radix, several times faster than longer ones."""
+    """An integer type for 0 to count - 1: NumPy sorts 16-bit integers several times faster than longer ones."""
     return np.int16 if count <= np.iinfo(np.int16).max else np.int64

@@ -22,8 +22,8 @@ def asynchronous(
     Gradient g, the g-th to arrive, is update g. Its worker had begun when its own previous gradient, the h-th,
     was applied, so it read version h + 1 (0 for a first gradient), and its staleness is g - h - 1.
 
-    With L blocks, one a layer, bottom (0) to top (L - 1), each layer's parameters may be read when the forward pass
-    comes to it, and its gradient sent when the backward pass leaves it. A gradient of d seconds begun at s, whose
+    With L blocks, one per layer, bottom (0) to top (L - 1), each layer's parameters may be read when the forward pass
+    reaches it, and its gradient sent when the backward pass leaves it. A gradient of d seconds begun at s, whose
     backward pass takes the share :math:`\beta`, reads and pushes layer l at
 
     .. math:: s + (1 - \beta) d \frac{l}{L} \;\text{("forward"; else s)}, \qquad
@@ -34,15 +34,15 @@ def asynchronous(
 
     Args:
       runtimes: float64[T, N], seconds; row t holds each worker's t-th gradient.
-      num_gradients: how many gradients to apply whole. None: until the first worker runs out of run-times.
-      num_blocks: L, parameter blocks (layers, from bottom to top).
-      reads: "start", all layers when the gradient is begun, or "forward", one by one.
-      pushes: "end", all layers together, or "backward", one by one.
-      backward_share: beta, what the backward pass takes of a gradient's time.
+      num_gradients: how many gradients to apply in all blocks. None: until the first worker runs out of run-times.
+      num_blocks: L, number of parameter blocks (layers, from bottom to top).
+      reads: when layers are read: all at the "start" of the gradient, or one by one in the "forward" pass.
+      pushes: when layers are sent: all at the "end" of the gradient, or one by one in the "backward" pass.
+      backward_share: beta, the share of the backward pass in a gradient's run-time, above 0 and at most 1.
 
     Returns:
-      A `Schedule` that ends when the last of `num_gradients` gradients has arrived whole; those that other workers
-      had begun are pending in the blocks that they had not yet reached.
+      A `Schedule` that ends when the last of `num_gradients` gradients has arrived in all blocks; gradients in flight
+      are pending in the blocks at which they have not arrived.
 
     Raises:
       ValueError: where run-times are not positive and finite, or another argument is out of its range.
@@ -63,10 +63,10 @@ def asynchronous(
     arguments.one_of("reads", reads, ("start", "forward"))
     arguments.one_of("pushes", pushes, ("end", "backward"))
     arguments.real("backward_share", backward_share, above=0, most=1)
-    found = arrivals(runtimes, num_gradients)
+    gradients = arrivals(runtimes, num_gradients)
     if blocks == 1:
-        return _one_block(found)
-    return _layers(found, blocks, reads == "forward", pushes == "backward", float(backward_share))
+        return _one_block(gradients)
+    return _layers(gradients, blocks, reads == "forward", pushes == "backward", float(backward_share))
 
 
 @PROTOCOLS.register(
@@ -90,10 +90,10 @@ def layerwise(
     Args:
       runtimes: float64[T, N], seconds; row t holds each worker's t-th gradient.
       num_gradients: as in `asynchronous`.
-      num_blocks: L, layers from bottom to top.
-      reads: "start", all layers when the gradient is begun, or "forward", one by one.
-      pushes: "end", all layers together, or "backward", one by one.
-      backward_share: beta, what the backward pass takes of a gradient's time.
+      num_blocks: L, number of layers, each a block of parameters, from bottom to top.
+      reads: when layers are read: all at the "start" of the gradient, or one by one in the "forward" pass.
+      pushes: when layers are sent: all at the "end" of the gradient, or one by one in the "backward" pass.
+      backward_share: beta, the share of the backward pass in a gradient's run-time, above 0 and at most 1.
 
     Returns:
       The `Schedule` of `asynchronous`.
@@ -124,31 +124,31 @@ def layerwise(
     "asynchronous", title="Asynchronous SGD", source="Dean et al. 2012", families=(), rule=None, never_waits=True
 )
 def _of_one_block(runtimes: np.ndarray, *, num_gradients: int | None = None) -> Schedule:
-    """`asynchronous` as a configuration has it: by layers it is `layerwise` there."""
+    """`asynchronous` with one block; in configurations, that with several is `layerwise`."""
     return asynchronous(runtimes, num_gradients=num_gradients)
 
 
-def _one_block(found: Arrivals) -> Schedule:
-    rows = np.arange(found.worker.size)
+def _one_block(gradients: Arrivals) -> Schedule:
+    rows = np.arange(gradients.worker.size)
     return Schedule(
-        worker=found.worker,
-        read=found.seen[:, None],
-        update=np.where(rows < found.count, rows, PENDING)[:, None],
-        started=found.started,
-        arrived=found.arrived[:, None],
-        applied=found.arrived[: found.count, None],
-        num_workers=found.num_workers,
+        worker=gradients.worker,
+        read=gradients.seen[:, None],
+        update=np.where(rows < gradients.count, rows, PENDING)[:, None],
+        started=gradients.started,
+        arrived=gradients.arrived[:, None],
+        applied=gradients.arrived[: gradients.count, None],
+        num_workers=gradients.num_workers,
     )
 
 
-def _layers(found: Arrivals, blocks: int, forward: bool, backward: bool, share: float) -> Schedule:
-    seconds, layer = found.arrived - found.started, np.arange(blocks) / blocks
-    read_at = found.started[:, None] + ((1 - share) * seconds)[:, None] * layer * forward
-    pushed_at = found.arrived[:, None] - (share * seconds)[:, None] * layer * backward
+def _layers(gradients: Arrivals, blocks: int, forward: bool, backward: bool, share: float) -> Schedule:
+    seconds, layer = gradients.arrived - gradients.started, np.arange(blocks) / blocks
+    read_at = gradients.started[:, None] + ((1 - share) * seconds)[:, None] * layer * forward
+    pushed_at = gradients.arrived[:, None] - (share * seconds)[:, None] * layer * backward
     # NumPy orders complex numbers by their real, then their imaginary part: by time, then by worker.
-    order = np.argsort(_key(pushed_at[:, -1], found.worker), kind="stable")
-    end = _key(found.arrived[found.count - 1], found.worker[found.count - 1])
-    worker, read_at, pushed_at = found.worker[order], read_at[order], pushed_at[order]
+    order = np.argsort(_key(pushed_at[:, -1], gradients.worker), kind="stable")
+    end = _key(gradients.arrived[gradients.count - 1], gradients.worker[gradients.count - 1])
+    worker, read_at, pushed_at = gradients.worker[order], read_at[order], pushed_at[order]
 
     update = np.full(pushed_at.shape, PENDING)
     read = np.empty(pushed_at.shape, np.int64)
@@ -167,10 +167,10 @@ def _layers(found: Arrivals, blocks: int, forward: bool, backward: bool, share: 
         worker=worker,
         read=read,
         update=update,
-        started=found.started[order],
+        started=gradients.started[order],
         arrived=pushed_at,
         applied=times,
-        num_workers=found.num_workers,
+        num_workers=gradients.num_workers,
     )
 
 

@@ -1,4 +1,4 @@
-"""Stale Synchronous Parallel: nobody runs further ahead of the slowest worker than a bound (Ho et al. 2013)."""
+"""Stale Synchronous Parallel: no worker runs further ahead of the slowest than a bound (Ho et al. 2013)."""
 
 import numpy as np
 
@@ -18,12 +18,12 @@ def bounded_staleness(runtimes: np.ndarray, *, bound: int = 2, num_gradients: in
 
     .. math:: s_{k,i} = \max(f_{k-1,i},\; \max_j f_{k-bound-1,j})
 
-    with s and f the beginning and the end of a worker's k-th gradient. With a bound of 0 every gradient reads what
-    `synchronous` would read, all gradients of the round before; with a large one it is `asynchronous`.
+    with s and f the beginning and the end of a worker's k-th gradient. With a bound of 0 every gradient reads all
+    gradients of the round before, as in `synchronous`; with a large one it is `asynchronous`.
 
     Args:
       runtimes: float64[T, N], seconds; row t holds each worker's t-th gradient.
-      bound: how many gradients a worker may have done more than the slowest when it begins another.
+      bound: most gradients that a worker may be ahead of the slowest one when it begins another.
       num_gradients: how many gradients to apply. None: all T N, each worker's T.
 
     Returns:
@@ -47,13 +47,13 @@ def bounded_staleness(runtimes: np.ndarray, *, bound: int = 2, num_gradients: in
         raise NotEnoughRuntimes.after(num_gradients, rows=rows, done=rows * workers, spare=True)
     num_gradients = num_gradients or rows * workers
     started, finished = np.empty_like(runtimes), np.empty_like(runtimes)
-    released_by = np.empty(runtimes.shape, np.int64)  # the row-major number of the gradient whose end begins this one
+    released_by = np.empty(runtimes.shape, np.int64)  # row-major index of the gradient whose end begins this one
     every, slowest = np.arange(workers), np.zeros(rows, np.int64)
     for k in range(rows):
         own = (k - 1) * workers + every
         started[k], released_by[k] = (finished[k - 1], own) if k else (0.0, -1)
         if k > bound:
-            # Of several slowest workers the last by number releases the others.
+            # Of several slowest workers, the one with the highest number releases the others.
             row = k - bound - 1
             slowest[row] = workers - 1 - np.argmax(finished[row, ::-1])
             latest = finished[row, slowest[row]]
@@ -62,26 +62,26 @@ def bounded_staleness(runtimes: np.ndarray, *, bound: int = 2, num_gradients: in
         finished[k] = started[k] + runtimes[k]
 
     order = np.argsort(finished.ravel(), kind="stable")
-    # Row-major order is by gradient, then by worker; equal times are to be ordered by worker.
+    # Row-major order is by gradient, then by worker, but equal times are to be ordered by worker.
     order = order[np.lexsort((order % workers, finished.ravel()[order]))]
-    place = np.empty(order.size + 1, np.int64)
-    place[order], place[-1] = np.arange(order.size), -1
-    # What would let each worker begin a gradient for which there is no row: its own last one, or the slowest worker's.
-    again = place[(rows - 1) * workers + every]
+    rank = np.empty(order.size + 1, np.int64)  # index in the order of arrival
+    rank[order], rank[-1] = np.arange(order.size), -1
+    # The arrival after which each worker would begin a gradient that has no run-time: its own last, or the slowest's.
+    again = rank[(rows - 1) * workers + every]
     if rows > bound:
         row = rows - bound - 1
-        again = np.maximum(again, place[row * workers + workers - 1 - int(np.argmax(finished[row, ::-1]))])
+        again = np.maximum(again, rank[row * workers + workers - 1 - int(np.argmax(finished[row, ::-1]))])
     known = int(again.min()) + 1
     if limited and num_gradients > known:
         raise NotEnoughRuntimes.after(num_gradients, rows=rows, done=known, spare=True)
     end = finished.ravel()[order[num_gradients - 1]]
     used = order[:num_gradients]
     rest = order[num_gradients:]
-    pending = rest[(place[released_by.ravel()[rest]] < num_gradients) & (started.ravel()[rest] < end)]
+    pending = rest[(rank[released_by.ravel()[rest]] < num_gradients) & (started.ravel()[rest] < end)]
     rows_of = np.concatenate([used, pending])
     return Schedule(
         worker=rows_of % workers,
-        read=place[released_by.ravel()[rows_of]][:, None] + 1,
+        read=rank[released_by.ravel()[rows_of]][:, None] + 1,
         update=np.concatenate([np.arange(num_gradients), np.full(pending.size, PENDING)])[:, None],
         started=started.ravel()[rows_of],
         arrived=finished.ravel()[rows_of][:, None],

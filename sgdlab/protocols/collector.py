@@ -1,4 +1,4 @@
-"""Nobody waits, but a gradient that is too old is ignored: what Ringmaster ASGD and Rennala SGD have in common."""
+"""Event simulation of Rennala SGD and Ringmaster ASGD: nobody waits, and gradients that are too old are dropped."""
 
 import heapq
 from typing import NamedTuple
@@ -13,9 +13,24 @@ from sgdlab.schedule import DROPPED, PENDING, Schedule
 def collected(
     runtimes: np.ndarray, *, size: int, max_delay: int, interrupt: bool, num_gradients: int | None
 ) -> Schedule:
-    """Updates of `size` gradients, each at most `max_delay` old; nobody waits. Event by event, in order of time.
+    """Updates of `size` gradients, each with a delay of at most `max_delay`; nobody waits.
 
     Gradients that arrive at one instant are taken by worker number.
+
+    Args:
+      runtimes: float64[T, N], seconds; row t holds each worker's t-th gradient.
+      size: number of gradients per update.
+      max_delay: largest delay (staleness + 1, in updates) of a gradient that is used; others are dropped.
+      interrupt: whether a worker restarts as soon as its gradient is too old, rather than when it has finished it.
+      num_gradients: how many gradients to use, rounded up to whole updates. None: whole updates, until a worker that
+        has to begin again runs out of run-times.
+
+    Returns:
+      The `Schedule`.
+
+    Raises:
+      ValueError: where run-times are not positive and finite, or `num_gradients` is below 1.
+      NotEnoughRuntimes: where a worker runs out of rows first.
     """
     runtimes = checked(runtimes)
     if num_gradients is not None:
@@ -31,36 +46,36 @@ def collected(
 
 
 class _Work(NamedTuple):
-    """A gradient: what it is computed on, and from when to when."""
+    """A gradient in flight."""
 
-    version: int
-    started: float
-    arrives: float
+    version: int  # that it is computed on.
+    started: float  # seconds.
+    arrives: float  # seconds.
 
 
 class _Collector:
-    """The server and its workers, from event to event."""
+    """The server and its workers, simulated event by event."""
 
     def __init__(self, runtimes: np.ndarray, size: int, max_delay: int, interrupt: bool):
         self.columns = [column.tolist() for column in runtimes.T]
         self.size, self.max_delay, self.interrupt = size, max_delay, interrupt
         self.begun = [0] * len(self.columns)
-        self.current: dict[int, _Work] = {}  # what each worker computes
-        self.on_version: dict[int, set[int]] = {}  # who computes on a version that could become too old
+        self.current: dict[int, _Work] = {}  # the gradient in flight of each worker
+        self.on_version: dict[int, set[int]] = {}  # workers that compute on each version, if `interrupt`
         self.queue: list[tuple[float, int]] = []
         self.rows: list[tuple[int, int, int, float, float]] = []  # worker, read, update, started, arrived
         self.applied: list[float] = []
         self.used = 0
 
     def collect(self, num_gradients: int | None) -> bool:
-        """Goes on until so many gradients are used; False where a worker that has to begin has no row left."""
+        """Simulates until `num_gradients` are used; False if a worker that has to begin runs out of run-times."""
         if not all(self._begin(worker, 0.0) for worker in range(len(self.columns))):
             return False
         while True:
             now, worker = heapq.heappop(self.queue)
             work = self.current[worker]
             if work.arrives != now:
-                continue  # of work that was interrupted
+                continue  # this work was interrupted
             self._end(worker, now, used=len(self.applied) - work.version < self.max_delay)
             restart = [worker]
             if self.rows[-1][2] != DROPPED:
@@ -98,18 +113,18 @@ class _Collector:
         self.rows.append((worker, work.version, len(self.applied) if used else DROPPED, work.started, now))
 
     def _interrupted(self, now: float) -> list[int]:
-        """Ends the work that the newest update has made too old; returns whose it was."""
+        """Drops gradients in flight that the newest update has made too old; returns their workers."""
         late = sorted(self.on_version.get(len(self.applied) - self.max_delay, ()))
         for worker in late:
             if self.current[worker].started < now:
                 self._end(worker, now, used=False)
-            else:  # begun at this very instant: not begun, and its run-time not used
+            else:  # begun at this very instant: undone, so that its run-time is not used up
                 self.on_version[self.current.pop(worker).version].discard(worker)
                 self.begun[worker] -= 1
         return late
 
     def schedule(self) -> Schedule:
-        """What has happened; what is under way is pending."""
+        """The schedule so far; gradients in flight are pending."""
         end = self.applied[-1]
         busy = [(w, work.version, PENDING, work.started, work.arrives) for w, work in self.current.items()]
         by_arrival = lambda row: (row[4], row[0])

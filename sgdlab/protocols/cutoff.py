@@ -1,4 +1,4 @@
-"""Cutoff SGD: every update waits for as many workers as a predictor says, and interrupts the others."""
+"""Cutoff SGD: a predictor chooses how many workers an update waits for; the others are interrupted."""
 
 from collections.abc import Callable
 
@@ -29,16 +29,17 @@ def cutoff(
 ) -> Schedule:
     """Every update takes the first c gradients, with c predicted before the iteration; late workers are interrupted.
 
-    A worker that is interrupted gives its gradient up at the update and starts afresh with all others. The first window
-    waits for everybody.
+    An interrupted worker gives up its gradient at the update and begins a new one with all others. The first `window`
+    updates wait for all workers.
 
     Args:
       runtimes: float64[T, N], seconds; row t holds each worker's gradient for update t.
       predictor: one of `sgdlab.predictors`, or anything with its `start`, `predict` and `observe`; or a function that
         makes one from `runtimes`.
-      window: first updates, which wait for everybody.
-      objective: "throughput", the paper's, or "rate", the best for the run as a whole.
-      num_gradients: how many gradients to use: the last update is the one that brings them to as many. None: those of
+      window: number of updates, from the first, that wait for all workers.
+      objective: what the cutoff maximises: gradients per second of the iteration ("throughput", the paper's), or of the
+        whole run ("rate").
+      num_gradients: how many gradients to use; the run ends with the update that reaches this number. None: those of
         T updates.
       seed: of the predictor's random numbers.
 
@@ -46,7 +47,7 @@ def cutoff(
       A `Schedule`; interrupted gradients are dropped.
 
     Raises:
-      ValueError: where run-times are not positive and finite, or the predictor is of another number of workers.
+      ValueError: where run-times are not positive and finite, or the predictor is for another number of workers.
       NotEnoughRuntimes: (a ValueError) where run-times end first; it says how many rows would be enough.
 
     Source: Teng and Wood 2018, Algorithm 1.
@@ -72,14 +73,14 @@ def cutoff_with_record(
     num_gradients: int | None = None,
     seed: int = 0,
 ) -> tuple[Schedule, CutoffRecord]:
-    """The schedule of `cutoff`, and what was predicted in it.
+    """The schedule of `cutoff`, and a record of its predictions.
 
     Args:
       runtimes: as in `cutoff`.
       predictor: as in `cutoff`.
       window: as in `cutoff`.
       objective: as in `cutoff`.
-      history: float64[W, N], seconds, complete iterations from before; then there is no first window.
+      history: float64[W, N], seconds, earlier iterations, complete; they replace the first window.
       num_gradients: as in `cutoff`.
       seed: as in `cutoff`.
 

@@ -1,4 +1,4 @@
-"""No server: all-reduce, gossip and elastic averaging (Jin et al. 2016; Zhang et al. 2015a)."""
+"""Protocols without a server: all-reduce, gossip and elastic averaging (Jin et al. 2016; Zhang et al. 2015a)."""
 
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from sgdlab.schedule import Schedule
 
 @PROTOCOLS.register(title="All-reduce", source="Jin et al. 2016, Alg. 1", families=("No server",), rule="nag_asgd")
 def all_reduce(runtimes: np.ndarray, *, num_gradients: int | None = None) -> Schedule:
-    """All nodes average their gradients after every iteration: to the parameters, that is `synchronous`.
+    """All nodes average their gradients after every iteration, which gives the parameters of `synchronous`.
 
     Args:
       runtimes: float64[T, p], seconds; row t holds each node's t-th gradient.
@@ -58,32 +58,32 @@ def gossip(
         \theta_i \leftarrow \operatorname{mean}(\theta_i, \text{what was sent to}\; i) \;\text{("push": i sends}\;
         \theta_i \;\text{to}\; j)
 
-    and the gradient is taken at the result. What a node finds of the others depends on the clock:
+    and the gradient is taken at the result. What a node reads of the others depends on the clock:
 
-    * "own": every node goes on at its own pace. One that pulls gets what its partner has in memory at that instant, the
-      parameters that the partner is computing on; what is pushed waits until its receiver averages again.
-    * "rounds": all nodes wait for each other before they average, and everybody's parameters are those at the end of
-      the round before.
-    * "poisson": a node rests for its run-time; then it averages with what its partner has made by then, takes its
+    * "own": every node runs at its own pace. A pull gets what the partner has in memory at that instant, the parameters
+      that the partner is computing on; a push is buffered until its receiver averages again.
+    * "rounds": all nodes wait for each other before they average, and read parameters of the end of the round before.
+    * "poisson": a node rests for its run-time; then it averages with the partner's newest parameters, takes its
       gradient and steps, all at once. With exponential run-times that is a Poisson clock.
 
     Jin et al.'s theorem bounds the distance from the minimum with `include_self`. With exponential run-times "own" is
     the recursion of their appendix: a tick ends a step at the node's own parameters, then averages. There the printed
-    bound fails for small steps: its proof takes the averaging matrix D and the gradient g for independent, but they
-    share the node that ticks. "poisson" is their Algorithm 3 made instantaneous: average, then step; for it the
+    bound fails for small steps: its proof assumes that the averaging matrix D and the gradient g are independent, but
+    they share the node that ticks. "poisson" is their Algorithm 3 made instantaneous: average, then step; for it the
     bound holds. `experiments.gossip.bounds` measures both.
 
     Args:
       runtimes: float64[T, p], seconds; row t holds each node's t-th gradient.
-      kind: "pull" or "push".
-      clock: "own", "rounds" or "poisson".
-      period: gradients from one averaging to the next; only a Poisson clock's first gradient is preceded by one.
-      include_self: partners are drawn from all nodes, the node itself among them, as the proofs do. What a node pushes
-        to itself it averages with the other messages: in the same round, or at its next averaging.
-      fresh: the gradient is taken at the averaged parameters; else at the node's own before averaging, the appendix's
-        variant in which gossip and gradient use the same parameters.
-      num_gradients: how many gradients, in order of their averaging (in rounds: rounded up to whole rounds). None:
-        until the first node runs out of run-times.
+      kind: whether a node averages with its partner's parameters ("pull"), or sends it its own ("push").
+      clock: when nodes average: each at its "own" pace, all in "rounds", or each by a "poisson" clock.
+      period: number of gradients from one averaging to the next; only with Poisson clocks an averaging precedes the
+        first gradient.
+      include_self: whether a node can be its own partner, as in the proofs. It averages a push to itself with the other
+        messages: in the same round, or at its next averaging.
+      fresh: whether the gradient is taken at the averaged parameters; else at the node's own before averaging, as in
+        the appendix, where gossip and gradient use the same parameters.
+      num_gradients: how many gradients to compute, in order of their averaging (in rounds: rounded up to whole rounds).
+        None: until the first node runs out of run-times.
       seed: of the partners.
 
     Returns:
@@ -128,18 +128,18 @@ def elastic_averaging(
     .. math:: d = \theta_i - \tilde\theta, \qquad \theta_i \leftarrow \theta_i - \beta d, \qquad
         \tilde\theta \leftarrow \tilde\theta + \beta d
 
-    and the gradient is taken at the new :math:`\theta_i`. The sum of all nodes and the center is kept. In
+    and the gradient is taken at the new :math:`\theta_i`. The sum of all nodes and the center is conserved. In
     rounds the center moves once a round, by the sum of beta d over the nodes. With beta = 0 nodes are independent.
 
     Args:
       runtimes: float64[T, p], seconds; row t holds each node's t-th gradient.
-      clock: "own", each node at its own pace, or "rounds", in which all nodes wait for each other.
-      period: gradients from one averaging to the next.
-      beta: the moving rate, from 0 to 1 (in rounds: to 1 / p). None: 0.8 / p.
+      clock: when nodes average: each at its "own" pace, or in "rounds", in which all wait for each other.
+      period: number of gradients from one averaging to the next.
+      beta: the moving rate of nodes and center, from 0 to 1 (in rounds: to 1 / p). None: 0.8 / p.
       num_gradients: as in `gossip`.
 
     Returns:
-      A `PeerSchedule`, with a center where nodes have met it.
+      A `PeerSchedule`, with a center if any node averages with it.
 
     Raises:
       ValueError: where run-times are not positive and finite, or another argument is out of its range.
@@ -159,24 +159,24 @@ def elastic_averaging(
         beta = 0.8 / nodes
     arguments.real("beta", beta, least=0, most=1 / nodes if events.in_rounds else 1)
     own, mixing = 2 * events.number, np.flatnonzero(events.mixes)
-    # The center's event stands right behind the node's, or behind the last one of its round.
+    # The center's event follows the node's, or the last one of its round.
     if events.in_rounds:
         meetings, size = mixing.reshape(-1, nodes), nodes
         behind = meetings.max(axis=1)
     else:
         meetings, size, behind = mixing[:, None], 1, mixing
     moves = np.arange(behind.size)
-    place = np.arange(events.node.size) + np.searchsorted(behind, np.arange(events.node.size), side="left")
+    index = np.arange(events.node.size) + np.searchsorted(behind, np.arange(events.node.size), side="left")
     centers = behind + moves + 1
-    count = place.size + centers.size
+    count = index.size + centers.size
     node, started, finished = np.full(count, nodes), np.empty(count), np.empty(count)
-    node[place], started[place], finished[place] = events.node, events.started, events.finished
+    node[index], started[index], finished[index] = events.node, events.started, events.finished
     started[centers] = finished[centers] = events.started[behind]
-    before = np.repeat(2 * moves, size)  # the center's version that a meeting finds
+    before = np.repeat(2 * moves, size)  # the center's version that a meeting averages
     met = meetings.ravel()
     columns = [
-        (place, events.node, own, np.where(events.mixes, 1.0 - beta, 1.0)),
-        (place[met], np.full(met.size, nodes), before, np.full(met.size, beta)),
+        (index, events.node, own, np.where(events.mixes, 1.0 - beta, 1.0)),
+        (index[met], np.full(met.size, nodes), before, np.full(met.size, beta)),
         (centers, np.full(centers.size, nodes), 2 * moves, np.full(centers.size, 1.0 - size * beta)),
         (np.repeat(centers, size), events.node[met], own[met], np.full(met.size, beta)),
     ]
@@ -189,17 +189,17 @@ class _Events(NamedTuple):
     """Gradients in order of the averaging before them, those of one instant by node."""
 
     node: np.ndarray  # int64[E].
-    number: np.ndarray  # int64[E], which gradient of the node.
+    number: np.ndarray  # int64[E], index of the gradient among the node's.
     started: np.ndarray  # float64[E].
     finished: np.ndarray  # float64[E].
     mixes: np.ndarray  # bool[E], whether the node averages before it.
     num_nodes: int
-    stepped: bool  # what others find of a node at an averaging is what its last step has made.
+    stepped: bool  # whether others read what a node's last step has made, rather than what it has averaged.
     in_rounds: bool
 
 
 class _Edges(NamedTuple):
-    """Edges from others, in order of their events; each as heavy as the node's own parameters."""
+    """Edges from other nodes, in order of their events; each has the weight of the node's own parameters."""
 
     event: np.ndarray
     source: np.ndarray
@@ -226,7 +226,7 @@ def _events(runtimes: np.ndarray, period: int, clock: str, num_gradients: int | 
     else:
         finished = accumulated(runtimes)
         started = np.concatenate([np.zeros((1, nodes)), finished[:-1]])
-        # When the first node has no row left, it is not known what those that begin after it would find.
+        # After the first node has run out of run-times, it is not known what those that begin later would read.
         first = int(finished[-1].argmin())
         when = finished if at_the_end else started
         known = when < finished[-1, first]
@@ -267,7 +267,7 @@ def _pulls(events: _Events, partner: np.ndarray) -> _Edges:
     source = partner[event]
     if events.in_rounds:
         return _Edges(event, source, 2 * events.number[event])
-    # What the partner has averaged before the latest gradient that it has begun, or stepped to since.
+    # What the partner has averaged before the latest gradient that it has begun, or what its step has made since.
     seen = _begun(events, source, event, np.ones(events.node.size, bool))[1]
     return _Edges(event, source, 2 * seen - (not events.stepped))
 
@@ -287,23 +287,23 @@ def _pushes(events: _Events, partner: np.ndarray) -> _Edges:
 
 
 def _begun(events: _Events, node: np.ndarray, event: np.ndarray, counted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For each (node, event): the node's first counted event after it, or -1; and how many it has up to it."""
+    """For each (node, event): the node's first counted event after it, or -1; and how many it has had so far."""
     size = events.node.size
     keys = np.sort((events.node * size + np.arange(size))[counted])
     counts = np.bincount(events.node[counted], minlength=events.num_nodes)
-    # Searches in rising order find their way in the cache.
+    # Searches in rising order are faster, since they hit the cache.
     wanted = node * size + event
     order = np.argsort(wanted)
-    place = np.empty(wanted.size, np.int64)
-    place[order] = np.searchsorted(keys, wanted[order], side="right")
-    so_far = place - (np.cumsum(counts) - counts)[node]
+    position = np.empty(wanted.size, np.int64)
+    position[order] = np.searchsorted(keys, wanted[order], side="right")
+    so_far = position - (np.cumsum(counts) - counts)[node]
     exists = so_far < counts[node]
-    after = keys[np.where(exists, place, 0)] % size if keys.size else place
+    after = keys[np.where(exists, position, 0)] % size if keys.size else position
     return np.where(exists, after, -1), so_far
 
 
 def _averaging(events: _Events, edges: _Edges, fresh: bool) -> PeerSchedule:
-    """Every event averages, with equal weights, its own parameters and those that its edges bring."""
+    """Every event averages, with equal weights, its node's own parameters and those of its edges."""
     count = events.node.size
     degree = 1 + np.bincount(edges.event, minlength=count)
     first = np.cumsum(degree) - degree

@@ -12,14 +12,14 @@ from sgdlab.schedule import Schedule
     title="Rennala SGD", source="Tyurin and Richtarik 2023", families=("Rounds: fresh gradients",), rule="nag_asgd"
 )
 def rennala(runtimes: np.ndarray, *, gradients_per_update: int = 4, num_gradients: int | None = None) -> Schedule:
-    """Every update averages the first n gradients on the newest version, whoever sends them.
+    """Every update averages the first n gradients on the newest version, of any workers.
 
     A worker that has sent one begins another on the same version, so fast workers may fill an update by themselves; a
     gradient on an older version is ignored, and its worker begins again on the newest.
 
     Args:
       runtimes: float64[T, N], seconds; row t holds each worker's t-th gradient.
-      gradients_per_update: n.
+      gradients_per_update: n, number of gradients that one update averages.
       num_gradients: how many gradients to use, rounded up to whole updates. None: whole updates, until a worker that
         has to begin again runs out of run-times.
 

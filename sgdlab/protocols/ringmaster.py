@@ -23,8 +23,8 @@ def ringmaster(
     Args:
       runtimes: float64[T, N], seconds; row t holds each worker's t-th gradient.
       max_delay: R, the largest delay of a gradient that is used: the paper's condition is staleness < R. None: N.
-      interrupt: a worker is restarted as soon as its gradient is bound to be ignored (the paper's Algorithm 5, with
-        calculation stops), rather than when it has finished it (Algorithm 4).
+      interrupt: whether a worker restarts as soon as its gradient is too old (the paper's Algorithm 5, with calculation
+        stops), rather than when it has finished it (Algorithm 4).
       num_gradients: how many gradients to apply. None: until a worker that has to begin again runs out of
         run-times.
 

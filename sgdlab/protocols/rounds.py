@@ -7,7 +7,7 @@ from sgdlab.runtimes import NotEnoughRuntimes, checked
 from sgdlab.schedule import DROPPED, PENDING, Schedule
 
 _TIMER = -1
-"""In the place of the worker whose gradient closes an update: the clock did, before messages of the same instant."""
+"""Stands for the worker whose gradient closes an update if the timer does, before messages of the same instant."""
 
 
 def rounds(
@@ -18,15 +18,15 @@ def rounds(
     interrupt: bool,
     num_gradients: int | None = None,
 ) -> Schedule:
-    """Every update waits for `at_least` gradients on the newest version, then `seconds` more or until all have come.
+    """Every update waits for `at_least` gradients on the newest version, then `seconds` more or until all have arrived.
 
     Args:
       runtimes: float64[T, N], seconds.
       at_least: c, from 1 to N, or int[T], one for each update.
-      seconds: how long to wait after the c-th gradient.
-      interrupt: a late worker gives its gradient up at the update and begins afresh; else it finishes, its gradient is
-        dropped, and it reads the newest version (it can miss several updates).
-      num_gradients: the run ends with the update that brings the gradients used to as many. None: with the T-th.
+      seconds: how long an update waits after its c-th gradient.
+      interrupt: whether a late worker gives up its gradient at the update and begins a new one; else it finishes, its
+        gradient is dropped, and it reads the newest version (it can miss several updates).
+      num_gradients: how many gradients to use; the run ends with the update that reaches this number. None: T updates.
 
     Returns:
       A `Schedule`. A worker begins at most one gradient per update, so T rows suffice for T updates.
@@ -40,14 +40,14 @@ def rounds(
     wanted = rows * workers if num_gradients is None else arguments.whole("num_gradients", num_gradients)
     every = np.arange(workers)
     least = np.broadcast_to(at_least, rows)
-    # One line of [U, N] arrays per update: the gradient that each worker computed on that version, if it began one.
+    # Row u of these arrays: the gradient that each worker computed on version u, if it began one.
     began, ended = (np.full((rows, workers), np.nan) for _ in range(2))
     used = np.zeros((rows, workers), bool)
     applied = np.empty(rows)
-    update, done = 0, 0  # updates made, gradients that they have used
+    update, done = 0, 0  # numbers of updates made, and of gradients that they have used
     now, closed_by = 0.0, _TIMER
-    begun = np.zeros(workers, np.int64)  # rows of run-times that each worker has used
-    free = np.zeros(workers)  # when each worker can read again
+    begun = np.zeros(workers, np.int64)  # number of run-times that each worker has used
+    free = np.zeros(workers)  # time when each worker can read again
     while update < rows and done < wanted:
         starts = np.maximum(free, now)
         ends = starts + runtimes[begun, every]
@@ -57,10 +57,10 @@ def rounds(
                 f"runtimes[{begun[stuck]}, {stuck}]={runtimes[begun[stuck], stuck]} does not advance the clock at "
                 f"{starts[stuck]:g} s; run-times must be long enough to move the clock"
             )
-        # Where all begin together, run-times that differ by less than the clock can tell still have an order.
+        # If all begin together, run-times that differ by less than the clock's resolution still have an order.
         ranks = runtimes[begun, every] if interrupt else ends
         taken, now, closed_by = _closing(ends, ranks, int(least[update]), seconds)
-        # A straggler still busy when the update closes never gets to begin a gradient on this version.
+        # A straggler that is still busy when the update closes begins no gradient on this version.
         in_time = (free < now) | ((free == now) & (every < closed_by))
         began[update, in_time] = starts[in_time]
         ended[update, in_time] = np.where(interrupt & ~taken, now, ends)[in_time]
@@ -90,7 +90,7 @@ def rounds(
 
 
 def _closing(ends: np.ndarray, ranks: np.ndarray, at_least: int, seconds: float) -> tuple[np.ndarray, float, int]:
-    """Who is in time, when the update closes, and by whose gradient (equal times are ordered by worker number)."""
+    """bool[N], workers in time; when the update closes; and the worker that closes it (ties by worker number)."""
     order = np.argsort(ranks, kind="stable")
     enough = ends[order[at_least - 1]]
     deadline = enough + seconds

@@ -27,16 +27,15 @@ def simulated_staleness(
     .. math:: s_k = \min(k,\; \lfloor A_k \rfloor - \lfloor A_{k-1} \rfloor), \qquad
         A_k = \sum_{i \le k} a \min(1, i / (ramp \cdot epoch))
 
-    The staleness is the whole number below or above the average, in turns, so that its sum over any stretch after the
-    ramp is within 1 of the average's; it rises evenly over the first epochs, which keeps training from blowing up where
-    it is large.
+    The staleness is a whole number next to the average, so chosen that its sum over any interval after the ramp is
+    within 1 of the average's. It rises linearly over the first epochs: training could diverge if it began large.
 
     Args:
-      runtimes: float64[T, N], seconds; those of the first worker are the time that each gradient takes.
+      runtimes: float64[T, N], seconds; those of the first worker are the run-times of all gradients.
       num_gradients: G, gradients and updates. None: T.
       average: a, mean staleness after the ramp, in updates; 0 is serial SGD. None: N - 1, that of N equal workers.
       ramp_epochs: epochs over which the staleness rises from 0.
-      gradients_per_epoch: gradients that use one epoch of data; required where there is a ramp.
+      gradients_per_epoch: number of gradients in one epoch of data; required if there is a ramp.
 
     Returns:
       A `Schedule` of one worker.
@@ -66,7 +65,7 @@ def simulated_staleness(
         raise NotEnoughRuntimes.after(count, rows=rows, done=rows)
     step = np.arange(count)
     wanted = average * np.minimum(1.0, step / length) if length else np.full(count, average)
-    # What rounding has cost so far is made up for in the next step: the mean is kept exactly.
+    # Every step corrects the rounding of those before, so that the mean is exact.
     total = np.floor(np.cumsum(wanted) + 1e-9)
     staleness = np.minimum(np.diff(total, prepend=0.0), step).astype(np.int64)
     ends = np.cumsum(runtimes[:count, 0])

@@ -12,13 +12,13 @@ from sgdlab.schedule import PENDING, Schedule
     title="Softsync", source="Zhang et al. 2015b", families=("Staleness, limited or not",), rule="nag_asgd"
 )
 def softsync(runtimes: np.ndarray, *, gradients_per_update: int = 4, num_gradients: int | None = None) -> Schedule:
-    """Every n gradients that arrive make an update; their workers read what the server has, and begin again at once.
+    """Every n gradients that arrive are one update; their workers read the newest parameters and begin again at once.
 
     With n = 1 it is `asynchronous`. With N workers the mean staleness is about N / n, counted in updates.
 
     Args:
       runtimes: float64[T, N], seconds; row t holds each worker's t-th gradient.
-      gradients_per_update: n.
+      gradients_per_update: n, number of gradients that one update averages.
       num_gradients: how many gradients to use, rounded up to whole updates. None: whole updates, until the first
         worker runs out of run-times.
 
@@ -36,14 +36,14 @@ def softsync(runtimes: np.ndarray, *, gradients_per_update: int = 4, num_gradien
       (array([ 0,  0,  1,  1, -2], dtype=int32), array([0, 0, 0, 1, 1], dtype=int32))
     """
     size = arguments.whole("gradients_per_update", gradients_per_update)
-    found = arrivals(runtimes, num_gradients, multiple=size)
-    rows = np.arange(found.worker.size)
+    gradients = arrivals(runtimes, num_gradients, multiple=size)
+    rows = np.arange(gradients.worker.size)
     return Schedule(
-        worker=found.worker,
-        read=found.seen[:, None] // size,
-        update=np.where(rows < found.count, rows // size, PENDING)[:, None],
-        started=found.started,
-        arrived=found.arrived[:, None],
-        applied=found.arrived[size - 1 : found.count : size, None],
-        num_workers=found.num_workers,
+        worker=gradients.worker,
+        read=gradients.seen[:, None] // size,
+        update=np.where(rows < gradients.count, rows // size, PENDING)[:, None],
+        started=gradients.started,
+        arrived=gradients.arrived[:, None],
+        applied=gradients.arrived[size - 1 : gradients.count : size, None],
+        num_workers=gradients.num_workers,
     )

@@ -1,4 +1,4 @@
-"""Everybody waits for the first N of N + b workers (Chen et al. 2016, Algorithms 3 and 4); for all, where b is 0."""
+"""Synchronous SGD, with or without backup workers (Chen et al. 2016, Algorithms 3 and 4)."""
 
 import numpy as np
 
@@ -38,7 +38,7 @@ def synchronous(runtimes: np.ndarray, *, num_gradients: int | None = None) -> Sc
     title="Backup workers", source="Chen et al. 2016, Alg. 3-4", families=("Rounds: fresh gradients",), rule="nag_asgd"
 )
 def backup_workers(runtimes: np.ndarray, *, backups: int = 1, num_gradients: int | None = None) -> Schedule:
-    """Every update takes the first N of N + b gradients on the newest version; those that come later are dropped.
+    """Every update takes the first N of N + b gradients on the newest version; later ones are dropped.
 
     A late worker is not interrupted: it finishes its stale gradient, the server drops it, and the worker reads the
     newest version and begins again. It can miss several updates.

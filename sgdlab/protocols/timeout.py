@@ -1,4 +1,4 @@
-"""Wait for some, then a while longer: time-outs in the place of backup workers."""
+"""Rounds with a time-out: every update waits for c gradients, then a fixed time longer."""
 
 import numpy as np
 
@@ -23,18 +23,19 @@ def timeout(
     interrupt: bool = False,
     num_gradients: int | None = None,
 ) -> Schedule:
-    """Every update waits for c gradients on the newest version, then `seconds` more, or until all workers have come.
+    """Every update waits for c gradients on the newest version, then `seconds` more, or until all have arrived.
 
     With 0 seconds it takes the first c, as `backup_workers` does; with very many it is `synchronous`. An update has d
     gradients, c <= d <= N: `rules.scale_by_num_gradients` makes the step grow with d.
 
     Args:
       runtimes: float64[T, N], seconds; row t holds each worker's t-th gradient.
-      at_least: c, as a whole number from 1 to N or a share of N above 0.0 and at most 1.0.
-      seconds: how long an update waits after its c-th gradient. One that arrives at the very deadline is late.
-      interrupt: a late worker gives its gradient up at the update and begins afresh; else it finishes, its gradient is
-        dropped, and it reads the newest version (it can miss several updates).
-      num_gradients: how many gradients to use: the last update is the one that brings them to as many. None: those of
+      at_least: c, gradients that an update waits for: a whole number from 1 to N, or a share of N above 0.0 and at most
+        1.0.
+      seconds: seconds that an update waits after its c-th gradient; one that arrives exactly at the deadline is late.
+      interrupt: whether a late worker gives up its gradient at the update and begins a new one; else it finishes, its
+        gradient is dropped, and it reads the newest version (it can miss several updates).
+      num_gradients: how many gradients to use; the run ends with the update that reaches this number. None: those of
         T updates; a worker begins at most one gradient per update.
 
     Returns:

@@ -1,4 +1,4 @@
-"""What the server does with a gradient: staleness and penalty rules, as pure functions and optax transforms."""
+"""Update rules of the parameter server: SGD, Adam and their staleness corrections, also as optax transforms."""
 
 # In the order in which tables, legends and command lines list the rules: each registers itself where it is defined.
 # isort: off

@@ -1,8 +1,9 @@
-"""What rules accumulate, in float32 at least: velocities, moments and sums, whatever the dtype of the parameters.
+"""Accumulators of rules (velocities, moments and sums), in float32 at least, whatever the dtype of the parameters.
 
-In bfloat16 a velocity stalls as soon as what it gains is less than half a unit in its last place, 0.999 is 1, and a
-second moment of ones ends at one half. So states are wider than narrow parameters (a velocity of bfloat16 parameters
-takes twice their memory), messages and updates have their dtypes; in float32 and float64 nothing is converted.
+In bfloat16 a velocity stalls as soon as an increment is less than half a unit in its last place, 0.999 is rounded to 1,
+and the second moment of ones ends at one half. States are therefore wider than narrow parameters (a velocity of
+bfloat16 parameters takes twice their memory); messages and updates have the dtypes of the parameters. With parameters
+in float32 or float64 nothing is converted.
 """
 
 from typing import Any
@@ -32,7 +33,7 @@ def wide_dtype(leaf: jax.Array) -> jnp.dtype:
 
 
 def zeros(params: Tree) -> Tree:
-    """An accumulator for each leaf of the parameters, at its start."""
+    """An accumulator of zeros for each leaf of the parameters."""
     return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, wide_dtype(leaf)), params)
 
 
@@ -62,7 +63,7 @@ def momentum_step(gradient: Tree, velocity: Tree, momentum: Any, *, nesterov: bo
       gradient: g, like the parameters.
       velocity: v, like the parameters or wider.
       momentum: gamma.
-      nesterov: whether the step looks ahead, as in `optax.trace`.
+      nesterov: whether to use Nesterov's momentum, as in `optax.trace`.
 
     Returns:
       The new velocity, and the step before it is multiplied by the learning rate.
@@ -84,10 +85,10 @@ def in_float32(transform: optax.GradientTransformation) -> optax.GradientTransfo
     """An optax transform that computes, and keeps its state, in float32 at least.
 
     Args:
-      transform: of any state; most of optax's take their dtypes from the parameters.
+      transform: any optax transform whose state takes its dtypes from the parameters, as most do.
 
     Returns:
-      A transform whose updates are as wide as its state.
+      A transform whose updates have the dtypes of its state.
 
     Example:
       >>> transform, params = in_float32(optax.trace(0.9)), jnp.zeros(1, jnp.bfloat16)

@@ -1,4 +1,4 @@
-"""Adam, Adam-SA and Adam-GA: the penalty enters the first moment alone (Barkai et al. 2020, Algorithms 9 to 11)."""
+"""Adam, Adam-SA and Adam-GA, whose penalty enters only the first moment (Barkai et al. 2020, Algorithms 9 to 11)."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -46,7 +46,7 @@ def adam(
       learning_rate: eta, or an optax schedule counted in updates.
       b1: decay of the first moment, in [0, 1).
       b2: decay of the second moment, in [0, 1).
-      eps: added to the root.
+      eps: epsilon, added to the root of the second moment.
       weight_decay: lambda; lambda theta is added to the gradient (it is not decoupled as in AdamW).
 
     Returns:
@@ -77,17 +77,17 @@ def adam(
 def adam_staleness_aware(
     *, learning_rate: Rate, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8, weight_decay: float = 0.0
 ) -> ServerRule:
-    r"""Adam-SA: the gradient is divided by its delay in the first moment, and whole in the second.
+    r"""Adam-SA: the gradient is divided by its delay in the first moment, but not in the second.
 
     .. math:: m \leftarrow b_1 m + (1 - b_1) \frac{g}{\tau}, \qquad v \leftarrow b_2 v + (1 - b_2) g^2
 
-    Divided in both, the delay would cancel. With a delay of 1 it is Adam.
+    If both were divided, the delay would cancel. With a delay of 1 it is Adam.
 
     Args:
       learning_rate: eta, or an optax schedule counted in updates.
       b1: decay of the first moment, in [0, 1).
       b2: decay of the second moment, in [0, 1).
-      eps: added to the root.
+      eps: epsilon, added to the root of the second moment.
       weight_decay: lambda, added to the gradient before the delay divides it.
 
     Returns:
@@ -127,7 +127,7 @@ def adam_gap_aware(
     max_learning_rate: float | None = None,
     granularity: str = "parameter",
 ) -> ServerRule:
-    r"""Adam-GA: the gradient is divided by its gap in the first moment, and whole in the second.
+    r"""Adam-GA: the gradient is divided by its gap in the first moment, but not in the second.
 
     .. math:: m \leftarrow b_1 m + (1 - b_1) \frac{g}{G}, \qquad v \leftarrow b_2 v + (1 - b_2) g^2
 
@@ -137,13 +137,13 @@ def adam_gap_aware(
       learning_rate: eta, or an optax schedule counted in updates.
       b1: decay of the first moment, in [0, 1).
       b2: decay of the second moment, in [0, 1).
-      eps: added to the root.
+      eps: epsilon, added to the root of the second moment.
       weight_decay: lambda, added to the gradient before the gap divides it.
       max_learning_rate: eta_max of the gap; the learning rate by default, required where that is a schedule.
-      granularity: "parameter", "layer" or "global", as in `gap_aware`.
+      granularity: a gap for each "parameter", for each "layer", or one for all ("global"), as in `gap_aware`.
 
     Returns:
-      A `ServerRule`; its state holds two moments and that of the gap.
+      A `ServerRule`; its state holds two moments and the state of the gap.
 
     Raises:
       ValueError: where a hyperparameter is not finite or out of its range.

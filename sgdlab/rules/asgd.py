@@ -27,8 +27,8 @@ def asgd(
 
     Args:
       learning_rate: eta, or an optax schedule counted in updates.
-      momentum: gamma in (-1, 1). Barkai et al., section 6, run ASGD without.
-      nesterov: whether the step looks ahead, as in `optax.trace`.
+      momentum: gamma in (-1, 1). Barkai et al., section 6, run ASGD with 0.
+      nesterov: whether to use Nesterov's momentum, as in `optax.trace`.
       weight_decay: lambda, added to the gradient at the server's parameters.
 
     Returns:
@@ -60,7 +60,7 @@ def asgd(
 def nag_asgd(
     *, learning_rate: Rate, momentum: float = 0.9, nesterov: bool = True, weight_decay: float = 0.0
 ) -> ServerRule:
-    """`asgd` with Nesterov's accelerated gradient: Barkai et al.'s NAG-ASGD. Arguments as there.
+    """`asgd` with Nesterov's accelerated gradient: Barkai et al.'s NAG-ASGD. The arguments are those of `asgd`.
 
     Example:
       >>> import jax.numpy as jnp

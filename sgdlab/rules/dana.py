@@ -1,4 +1,4 @@
-"""DANA: a velocity for each worker, and workers that read where the server is about to be (Barkai et al. 2020, C.1)."""
+"""DANA, DANA-SA and DANA-GA: a velocity per worker, and reads of the estimated future (Barkai et al. 2020, C.1)."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -31,7 +31,7 @@ class DanaState(NamedTuple):
 
     count: jax.Array  # shape=(), dtype=int32: updates.
     velocity: Tree  # [num_workers, *params_shape]: each worker's own.
-    total: Tree  # *params_shape: the sum of the velocities, kept incrementally.
+    total: Tree  # *params_shape: the sum of the velocities, updated incrementally.
     penalty: Tree  # of `dana_gap_aware`: a GapState; else empty.
 
 
@@ -42,20 +42,20 @@ def dana(*, learning_rate: Rate, momentum: float = 0.9, weight_decay: float = 0.
     .. math:: v_i \leftarrow \gamma v_i + g_k + \lambda \theta_k, \qquad \theta_{k+1} = \theta_k - \eta_k v_i, \qquad
         \hat\theta = \theta_{k+1} - \eta_k \gamma \sum_j v_j
 
-    One worker is momentum SGD with the gradient taken at the look-ahead.
+    With one worker it is momentum SGD whose gradient is taken at the look-ahead.
 
     Args:
       learning_rate: eta, or an optax schedule counted in updates.
       momentum: gamma in (-1, 1).
       weight_decay: lambda, added to the gradient at the server's parameters.
-      num_workers: N, velocities to keep; more than the schedule has changes nothing but memory.
+      num_workers: N, number of velocities; a number above the schedule's only takes more memory.
 
     Returns:
       A `ServerRule` for schedules with one gradient per update; its state holds N velocities.
 
     Raises:
       ValueError: where a hyperparameter is not finite or out of its range; from `update`, where an update has
-        several gradients, so that no one worker's velocity is meant.
+        several gradients and therefore no single worker.
 
     Source: Hakimi et al. 2019; Barkai et al. 2020, Algorithm 6.
 
@@ -104,20 +104,20 @@ def dana_gap_aware(
     .. math:: G_k = \frac{|\theta_k - \hat\theta_i|}{C_k} + 1, \qquad
         v_i \leftarrow \gamma v_i + \frac{g_k + \lambda \theta_k}{G_k}
 
-    C is averaged over the :math:`v_i` that were just formed; as printed, over :math:`\gamma v_i + g_k`, that of the
-    gradient about to be measured included (`sgdlab.rules.gap`). The rest is as in `dana`.
+    C averages the velocities :math:`v_i` of earlier updates ("settled"), or, as printed, :math:`\gamma v_i + g_k` of
+    all gradients, the measured one included (`sgdlab.rules.gap`). The rest is as in `dana`.
 
     Args:
       learning_rate: eta, or an optax schedule counted in updates.
       momentum: gamma in (-1, 1).
       weight_decay: lambda, added to the gradient before the gap divides it.
       max_learning_rate: eta_max of the gap; the learning rate by default, required where that is a schedule.
-      granularity: "parameter", "layer" or "global", as in `gap_aware`.
-      coefficient: "settled" or "printed", as in `gap_aware`.
-      num_workers: N, velocities to keep; more than the schedule has changes nothing but memory.
+      granularity: a gap for each "parameter", for each "layer", or one for all ("global"), as in `gap_aware`.
+      coefficient: which velocities the gap's C averages: "settled" or "printed", as in `gap_aware`.
+      num_workers: N, number of velocities; a number above the schedule's only takes more memory.
 
     Returns:
-      A `ServerRule` for schedules with one gradient per update; its state holds N velocities and that of the gap.
+      A `ServerRule` for schedules with one gradient per update; its state holds N velocities and the state of the gap.
 
     Raises:
       ValueError: as in `dana`.
@@ -182,7 +182,7 @@ class _Dana(Settings):
 
     def send(self, params: Tree, state: DanaState, **extra: Any) -> Tree:
         del extra
-        # The rate of the update just made; before the first one the sum is zero and any rate will do.
+        # The rate of the update just made; before the first one the sum is zero, and the rate does not matter.
         rate = rate_at(self.learning_rate, jnp.maximum(state.count - 1, 0))
         return jax.tree.map(
             lambda p, total: like(p - like(rate, total) * like(self.momentum, total) * total, p), params, state.total
@@ -220,7 +220,7 @@ class _PrintedDana(_Dana):
         return updates, new_state._replace(penalty=self._folded(state, message.raw, worker))
 
     def _folded(self, state: DanaState, raw: Tree, worker: jax.Array) -> Tree:
-        """Takes in the velocity that an unpenalised gradient would form."""
+        """State of the gap after the velocity that the unpenalised gradient would form."""
         return self.penalty.fold(state.penalty, self._velocity(raw, state, worker)[1])
 
 

@@ -1,4 +1,4 @@
-"""Delay-adaptive step sizes: only gradients later than N updates are scaled down (Mishchenko et al. 2022)."""
+"""Delay-adaptive step sizes: only gradients with a delay above N are scaled down (Mishchenko et al. 2022)."""
 
 from typing import Any
 
@@ -14,7 +14,10 @@ from sgdlab.rules.server_rule import ServerRule, lifted
 
 
 def scale_by_excess_delay(num_workers: int) -> optax.GradientTransformationExtraArgs:
-    r"""Multiplies what passes through by :math:`N / \max(N, \tau)`, with tau = staleness + 1 the extra `delay`.
+    r"""Multiplies updates by :math:`N / \max(N, \tau)`, with tau = staleness + 1 the extra argument `delay`.
+
+    Args:
+      num_workers: N.
 
     Returns:
       A stateless optax transform; without a `delay` it changes nothing.
@@ -43,20 +46,20 @@ def delay_adaptive(
     weight_decay: float = 0.0,
     num_workers: int,
 ) -> ServerRule:
-    r"""Asynchronous SGD whose step is cut where a gradient is later than the number of workers explains.
+    r"""Asynchronous SGD whose step is scaled down where the delay is above the number of workers.
 
     .. math:: v_{k+1} = \gamma v_k + g_k + \lambda \theta_k, \qquad
         \theta_{k+1} = \theta_k - \eta_k \frac{N}{\max(N, \tau_k)} v_{k+1}
 
-    The mean delay of N workers that never wait is N, so that only stragglers are scaled down; where no delay is above N
-    it is `asgd`.
+    The mean delay of N workers that never wait is N, so only gradients of stragglers are scaled down; where no delay is
+    above N it is `asgd`.
 
     Args:
       learning_rate: eta, or an optax schedule counted in updates.
       momentum: gamma in (-1, 1); the paper has none.
-      nesterov: whether the step looks ahead.
+      nesterov: whether to use Nesterov's momentum.
       weight_decay: lambda, added to the gradient at the server's parameters.
-      num_workers: N.
+      num_workers: N, the largest delay that is not scaled down.
 
     Returns:
       A `ServerRule`: `optax.chain(optax.trace, scale_by_excess_delay, optax.scale_by_learning_rate)`.

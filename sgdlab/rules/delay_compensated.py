@@ -1,4 +1,4 @@
-"""DC-ASGD: a stale gradient is corrected towards the one at today's parameters (Zheng et al. 2017)."""
+"""DC-ASGD: stale gradients with a first-order correction for the change of the parameters (Zheng et al. 2017)."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -28,7 +28,7 @@ class Compensated(NamedTuple):
     """The message of a gradient."""
 
     gradient: Tree  # compensated.
-    square: Tree  # of the raw gradient, in float32 at least; empty where the variance control does not adapt.
+    square: Tree  # of the raw gradient, in float32 at least; empty unless `adaptive`.
 
 
 class DelayCompensatedState(NamedTuple):
@@ -36,7 +36,7 @@ class DelayCompensatedState(NamedTuple):
 
     count: jax.Array  # shape=(), dtype=int32: updates.
     velocity: Tree  # *params_shape.
-    mean_square: Tree  # *params_shape; empty where the variance control does not adapt.
+    mean_square: Tree  # *params_shape; empty unless `adaptive`.
 
 
 @RULES.register(title="DC-ASGD", source="Zheng et al. 2017", families=("Corrections of plain SGD",))
@@ -50,29 +50,29 @@ def delay_compensated(
     nesterov: bool = False,
     weight_decay: float = 0.0,
 ) -> ServerRule:
-    r"""Delay-compensated ASGD: the first-order term of the gradient's change since it was computed.
+    r"""Delay-compensated ASGD: adds the first-order change of a gradient since it was computed.
 
     .. math:: \tilde g_k = g_k + \lambda_k\, g_k \odot g_k \odot (\theta_k - \theta_{read}), \qquad
         v_{k+1} = \gamma v_k + \tilde g_k, \qquad \theta_{k+1} = \theta_k - \eta_k v_{k+1}
 
-    The diagonal of the outer product of gradients stands for the Hessian's. :math:`\lambda_k = \lambda_0` is DC-ASGD-c;
-    `adaptive` is DC-ASGD-a:
+    The diagonal of the outer product of gradients approximates the Hessian's. :math:`\lambda_k = \lambda_0` is
+    DC-ASGD-c; `adaptive` is DC-ASGD-a:
 
     .. math:: \lambda_k = \lambda_0 / \sqrt{s_k + \epsilon}, \qquad s_k = m s_{k-1} + (1 - m) g_k^2
 
-    A fresh gradient is taken as it is, so that with one worker it is plain SGD.
+    A fresh gradient is not changed, so that with one worker it is plain SGD.
 
     Args:
       learning_rate: eta, or an optax schedule counted in updates.
-      variance_control: lambda_0; the paper uses 0.04 for DC-ASGD-c, 2 for DC-ASGD-a.
-      adaptive: whether lambda is divided by the root of the mean square.
-      mean_square_decay: m, of the mean square of `adaptive`.
+      variance_control: lambda_0, strength of the correction; the paper uses 0.04 for DC-ASGD-c, 2 for DC-ASGD-a.
+      adaptive: whether lambda_0 is divided by the root of the gradients' mean square (DC-ASGD-a).
+      mean_square_decay: m, decay of the gradients' mean square, which `adaptive` needs.
       momentum: gamma in (-1, 1); the paper's algorithm has none.
-      nesterov: whether the step looks ahead.
+      nesterov: whether to use Nesterov's momentum.
       weight_decay: added to the gradient, at the server's parameters, before it is compensated.
 
     Returns:
-      A `ServerRule` with one velocity as state, and `adaptive` one mean square.
+      A `ServerRule`; its state holds one velocity and, if `adaptive`, one mean square.
 
     Raises:
       ValueError: where a hyperparameter is not finite or out of its range.

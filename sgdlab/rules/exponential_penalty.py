@@ -1,4 +1,4 @@
-"""An exponential penalty on staleness (Chan and Lane 2014)."""
+"""A penalty that decays exponentially with staleness (Chan and Lane 2014)."""
 
 from typing import Any
 
@@ -13,7 +13,10 @@ from sgdlab.rules.server_rule import ServerRule, lifted
 
 
 def scale_by_exponential_delay(penalty: float) -> optax.GradientTransformationExtraArgs:
-    r"""Multiplies what passes through by :math:`e^{-\beta (\tau - 1)}`, with tau = staleness + 1 the extra `delay`.
+    r"""Multiplies updates by :math:`e^{-\beta (\tau - 1)}`, with tau = staleness + 1 the extra argument `delay`.
+
+    Args:
+      penalty: beta, rate of the decay per update of staleness.
 
     Returns:
       A stateless optax transform; without a `delay` it changes nothing.
@@ -42,7 +45,7 @@ def exponential_penalty(
     nesterov: bool = True,
     weight_decay: float = 0.0,
 ) -> ServerRule:
-    r"""Stale gradients count exponentially less.
+    r"""Multiplies each gradient by a factor that decays exponentially with its staleness.
 
     .. math:: v_{k+1} = \gamma v_k + e^{-\beta (\tau_k - 1)} (g_k + \lambda \theta_k), \qquad
         \theta_{k+1} = \theta_k - \eta_k v_{k+1}
@@ -53,9 +56,9 @@ def exponential_penalty(
 
     Args:
       learning_rate: eta, or an optax schedule counted in updates.
-      penalty: beta, per update of staleness.
+      penalty: beta, rate of the decay per update of staleness.
       momentum: gamma in (-1, 1).
-      nesterov: whether the step looks ahead.
+      nesterov: whether to use Nesterov's momentum.
       weight_decay: lambda, added to the gradient before the penalty.
 
     Returns:

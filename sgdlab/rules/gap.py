@@ -6,21 +6,20 @@ Barkai et al. 2020, Definition 1, equations 12 and 13:
     C_k = \eta_{max} \left( \sqrt{\frac{m_k}{1 - b^n}} + \epsilon \right), \qquad m \leftarrow b m + (1 - b) v^2
 
 where n velocities v have been averaged. Before the first update every worker has the initial parameters, and G = 1.
-What is squared and measured depends on the granularity: each parameter by itself, the norm of each leaf of the
-parameter tree ("layer"), or the norm of all.
+The granularity says what is squared and measured: each parameter by itself, the norm of each leaf of the parameter
+tree ("layer"), or the norm of all parameters ("global").
 
-Which velocities C holds when gradient k is measured is the rule's choice, its `coefficient`:
+The `coefficient` of a rule says which velocities C averages when gradient k is measured:
 
-* "settled", the default: those that earlier updates formed, from penalised gradients. Algorithm 14 is printed
-  otherwise.
-* "printed": as Algorithm 14 has it, the step that gradient k itself would make unpenalised, :math:`\gamma v_k + g_k`,
-  is folded in before G_k is measured; earlier steps, too, count as they would have been unpenalised. v is the
-  server's velocity (Algorithm 4), whose gradients are penalised. Where gradients are stale, these steps tend to be
-  longer: C is larger, and the penalty weaker.
+* "settled", the default: those that earlier updates formed, from penalised gradients. This departs from Algorithm
+  14 as printed.
+* "printed": those of Algorithm 14, the velocities :math:`\gamma v_k + g_k` that unpenalised gradients would form, that
+  of gradient k included. v is the server's velocity (Algorithm 4), whose gradients are penalised. Where gradients are
+  stale, these velocities tend to be longer, so that C is larger and the penalty weaker.
 
-For layers and the whole, C is the root mean square of velocity norms, as the parameter-wise Algorithm 14 suggests;
-Definition 1 and equation 12 have the mean norm of the gradients, for which no algorithm is printed. Whether epsilon
-stands beside the root or below it cannot be known from the text; here it stands beside it, as in Adam.
+For "layer" and "global", C is the root mean square of velocity norms, as the parameter-wise Algorithm 14 suggests;
+Definition 1 and equation 12 have the mean norm of the gradients, for which no algorithm is printed. The text leaves
+open whether epsilon is added to the root or below it; here it is added to the root, as in Adam.
 """
 
 import dataclasses
@@ -41,7 +40,7 @@ Tree = Any
 
 
 class GapState(NamedTuple):
-    """State of a `Gap`; the second moment in float32 at least, so that no dtype of the parameters makes it vanish."""
+    """State of a `Gap`; the second moment in float32 at least, so that it does not underflow."""
 
     count: jax.Array  # shape=(), dtype=int32: velocities folded in.
     second_moment: Tree  # per parameter: *params_shape; per layer: a scalar for each leaf; global: one scalar.
@@ -53,13 +52,13 @@ class Gap:
     """Measures the gap (see the module's docstring).
 
     Attributes:
-      max_learning_rate: eta_max.
-      decay: b of the moving average.
-      epsilon: added to the root.
-      granularity: "parameter", "layer" or "global".
+      max_learning_rate: eta_max, the learning rate of an average update.
+      decay: b, of the moving average.
+      epsilon: added to the root of the second moment.
+      granularity: a gap for each "parameter", for each "layer", or one for all ("global").
 
     Raises:
-      ValueError: where the granularity is not one of them.
+      ValueError: where the granularity is none of these.
 
     Example:
       >>> gap, start = Gap(max_learning_rate=0.5), jnp.zeros(1)
@@ -77,7 +76,7 @@ class Gap:
         arguments.one_of("granularity", self.granularity, GRANULARITIES)
 
     def init(self, params: Tree) -> GapState:
-        """No update seen yet."""
+        """State before the first update."""
         moment = jax.tree.map(jnp.zeros_like, jax.eval_shape(self._squared, params))
         return GapState(jnp.zeros([], jnp.int32), moment)
 
@@ -103,7 +102,7 @@ class Gap:
         return jax.tree.map(lambda g, gap: like(g / gap, g), grads, self.penalty(state, params, read_params))
 
     def fold(self, state: GapState, velocity: Tree) -> GapState:
-        """Takes in a velocity: of the update just made, or (printed) of the gradient about to be measured."""
+        """State after one more velocity has entered the average."""
         moment = accumulators.moving_average(state.second_moment, self._squared(velocity), self.decay)
         return GapState(optax.safe_increment(state.count), moment)
 

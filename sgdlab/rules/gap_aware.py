@@ -41,7 +41,7 @@ def gap_aware(
     granularity: str = "parameter",
     coefficient: str = "settled",
 ) -> ServerRule:
-    r"""Gap-Aware (GA): a gradient counts the less, the further the server has moved since it was computed.
+    r"""Gap-Aware (GA): divides each gradient by its gap, the server's movement since it was read in average updates.
 
     .. math:: G_k = \frac{|\theta_k - \theta_{read}|}{C_k} + 1, \qquad
         v_{k+1} = \gamma v_k + \frac{g_k + \lambda \theta_k}{G_k}, \qquad
@@ -49,22 +49,22 @@ def gap_aware(
 
     With `nesterov`, :math:`v_{k+1}` in the last step is :math:`\gamma v_{k+1} + g_k / G_k`. C is the distance of one
     average update at the largest learning rate (`sgdlab.rules.gap`); it is averaged over the velocity, not the
-    look-ahead step. A gap of 0 (G = 1) makes it NAG.
+    look-ahead step. Without movement (G = 1) it is NAG.
 
     Args:
       learning_rate: eta, or an optax schedule counted in updates.
       momentum: gamma in (-1, 1).
-      nesterov: whether the step looks ahead; Barkai et al. run GA on NAG.
+      nesterov: whether to use Nesterov's momentum; Barkai et al. run GA on NAG.
       weight_decay: lambda, added to the gradient before the gap divides it (C.5).
       max_learning_rate: eta_max; the learning rate by default, required where that is a schedule.
-      granularity: "parameter" (equation 13, the paper's choice), "layer" (equation 12; a layer is a leaf of the
-        parameter tree, kernel and bias apart) or "global" (Definition 1).
-      coefficient: "settled" (C holds the velocities of earlier updates) or "printed" (as in Algorithm 14, C holds the
-        steps that gradients would make unpenalised, that of the measured gradient included). Where an update averages
-        several gradients, each is measured as if it came alone, and the step of their mean is kept.
+      granularity: a gap for each "parameter" (equation 13, the paper's choice), for each "layer" (equation 12; a layer
+        is a leaf of the parameter tree, kernel and bias apart), or one for all ("global", Definition 1).
+      coefficient: which velocities the gap's C averages: those of earlier updates ("settled"), or, as in Algorithm 14,
+        those that unpenalised gradients would form, the measured one included ("printed"). Where an update averages
+        several gradients, "printed" measures each as if it were alone, and then averages the velocity of their mean.
 
     Returns:
-      A `ServerRule`; its state holds one velocity and, per parameter, layer or once, the second moment.
+      A `ServerRule`; its state holds one velocity and the second moments: per parameter, per layer, or one.
 
     Raises:
       ValueError: where a hyperparameter is not finite or out of its range.
@@ -139,6 +139,6 @@ class _PrintedGapAware(_GapAware):
         return updates, new_state._replace(gap=self._folded(state, message.raw))
 
     def _folded(self, state: GapAwareState, raw: Tree) -> GapState:
-        """Takes in the velocity that an unpenalised gradient would form."""
+        """State of the gap after the velocity that the unpenalised gradient would form."""
         velocity, _ = accumulators.momentum_step(raw, state.velocity, self.momentum)
         return self.gap.fold(state.gap, velocity)

@@ -1,4 +1,4 @@
-"""Hyperparameters of rules: checked where they are concrete, and carried as data so that no new value recompiles."""
+"""Hyperparameters of rules: checks of concrete values, static settings, and learning rates as data."""
 
 import dataclasses
 from collections.abc import Callable
@@ -15,10 +15,10 @@ Rate = float | jax.Array | Callable[[jax.Array], jax.Array]
 
 
 def static(default: Any = dataclasses.MISSING) -> Any:
-    """A dataclass field that is part of the program rather than its data.
+    """A dataclass field that is a static setting: a new value compiles a new program.
 
-    Two registered dataclasses without any field need one each: jaxlib 0.10 compares such structures by their fields and
-    not by their class, and a compiled function could be taken for that of the other.
+    A registered dataclass without other fields needs one: jaxlib 0.10 compares tree structures by their fields, not by
+    their class, so that two such classes would share a compiled function.
     """
     return dataclasses.field(default=default, metadata={"static": True})
 
@@ -62,7 +62,7 @@ def decay_argument(name: str, value: Any) -> Any:
 
 
 def max_learning_rate_argument(max_learning_rate: Any, learning_rate: Rate) -> Any:
-    """Checks eta_max of the gap: the learning rate by default, required where that is a schedule."""
+    """Checks eta_max of the gap; the default is the learning rate, unless that is a schedule."""
     learning_rate_argument(learning_rate)  # first, so that a bad one is refused by its own name
     if max_learning_rate is None:
         if callable(learning_rate):
@@ -80,5 +80,5 @@ def like(value: Any, leaf: jax.Array) -> jax.Array:
 
 
 def scale(tree: Any, factor: Any) -> Any:
-    """Every leaf times `factor`, dtypes kept."""
+    """Every leaf times `factor`, in its own dtype."""
     return jax.tree.map(lambda leaf: leaf * like(factor, leaf), tree)

@@ -1,4 +1,4 @@
-"""`optax.inject_hyperparams` for rules: hyperparameters that live in the state, to be read and changed during a run."""
+"""`optax.inject_hyperparams` for rules: hyperparameters in the state, where a run can read and change them."""
 
 import functools
 import inspect
@@ -23,8 +23,9 @@ class InjectedState(NamedTuple):
 def inject_hyperparams(factory: Callable[..., ServerRule]) -> Callable[..., ServerRule]:
     """Makes the float hyperparameters of a rule part of its state.
 
-    A schedule knows the count of updates alone; what is in the state can follow what a run observes, inside compiled
-    loops too, and is kept with its checkpoints. Whole numbers, text, True, False and schedules stay as they are.
+    A learning-rate schedule depends on the number of updates alone; a hyperparameter in the state can depend on
+    anything that a run observes, also inside compiled loops, and is saved with checkpoints. Integers, strings, booleans
+    and schedules are not injected.
 
     Args:
       factory: one of this package's rules, or any function that returns a `ServerRule`.
@@ -33,7 +34,7 @@ def inject_hyperparams(factory: Callable[..., ServerRule]) -> Callable[..., Serv
       A factory with the same arguments.
 
     Example:
-      The rate is halved wherever the loss x^2 stops falling (at first every step leads from x to -x).
+      The rate is halved whenever the loss x^2 stops falling (the first step leads from x to -x).
 
       >>> import jax.numpy as jnp
       >>> from sgdlab import rules
@@ -62,7 +63,7 @@ def inject_hyperparams(factory: Callable[..., ServerRule]) -> Callable[..., Serv
 
         def init(params: Tree, **extra: Any) -> InjectedState:
             del extra
-            # In a narrow dtype 0.999 would be 1; the rules keep the dtypes of the parameters all the same.
+            # In a narrow dtype 0.999 would be 1; the rules preserve the dtypes of the parameters regardless.
             dtype = jnp.promote_types(optax.tree.dtype(params, "highest"), jnp.float32)
             return InjectedState({k: jnp.asarray(v, dtype) for k, v in numeric.items()}, given.init(params))
 

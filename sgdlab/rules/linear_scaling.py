@@ -12,9 +12,9 @@ from sgdlab.rules.server_rule import ServerRule, lifted
 
 
 def scale_by_num_gradients() -> optax.GradientTransformationExtraArgs:
-    """Multiplies what passes through by d, the number of gradients that were averaged: the extra `num_gradients`.
+    """Multiplies updates by d, the number of averaged gradients: the extra argument `num_gradients`.
 
-    Behind the momentum it scales the step, theta <- theta - d eta U(mean gradient), as line 13 of PSP-SGD does.
+    After the momentum it scales the step, theta <- theta - d eta U(mean gradient), as line 13 of PSP-SGD does.
 
     Returns:
       A stateless optax transform; without `num_gradients` it changes nothing.
@@ -50,7 +50,7 @@ def linear_scaling(
     Args:
       learning_rate: eta, of one gradient, or an optax schedule counted in updates.
       momentum: gamma in (-1, 1).
-      nesterov: whether the step looks ahead.
+      nesterov: whether to use Nesterov's momentum.
       weight_decay: lambda, added to the gradient at the server's parameters.
 
     Returns:

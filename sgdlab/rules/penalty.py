@@ -1,4 +1,4 @@
-"""What a stale gradient is divided by: nothing, its delay, or (`sgdlab.rules.gap`) its gap."""
+"""Penalties on stale gradients: none, and division by the delay; `sgdlab.rules.gap` has division by the gap."""
 
 import dataclasses
 from typing import Any, NamedTuple, Protocol
@@ -11,10 +11,10 @@ Tree = Any
 
 
 class PenalisedGradient(NamedTuple):
-    """A message of rules that need the gradient both ways."""
+    """Message of rules that need the penalised and the raw gradient."""
 
     penalised: Tree
-    raw: Tree  # with its weight decay.
+    raw: Tree  # with the weight decay.
 
 
 class Penalty(Protocol):
@@ -24,7 +24,7 @@ class Penalty(Protocol):
         """The state before the first update."""
 
     def divide(self, grads: Tree, state: Tree, params: Tree, *, delay: Any, read_params: Tree) -> Tree:
-        """The gradients, computed on `read_params` and about to be applied to `params`, less the penalty."""
+        """The penalised gradients, which were computed on `read_params` and are to be applied to `params`."""
 
     def fold(self, state: Tree, velocity: Tree) -> Tree:
         """The state after an update that formed `velocity`."""
@@ -43,9 +43,9 @@ class _Stateless:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class NoPenalty(_Stateless):
-    """Every gradient counts as if it were fresh."""
+    """No penalty: stale gradients are used as if they were fresh."""
 
-    kind: str = static("none")  # see `static`: the structures of two penalties must differ
+    kind: str = static("none")  # see `static`: the tree structures of two penalties must differ
 
     def divide(self, grads: Tree, state: tuple[()], params: Tree, *, delay: Any, read_params: Tree) -> Tree:
         """The gradients as they are."""
@@ -67,5 +67,5 @@ class DelayPenalty(_Stateless):
 
 
 def divide_by_delay(tree: Tree, delay: Any) -> Tree:
-    """Every leaf over the delay, dtypes kept."""
+    """Every leaf divided by the delay, in its own dtype."""
     return jax.tree.map(lambda leaf: leaf / like(delay, leaf), tree)

@@ -1,11 +1,11 @@
-"""What the server does with a gradient: the ServerRule, and how any optax transform becomes one (or the reverse).
+"""The `ServerRule`: functions that make one (`server_rule`, `lifted`, `rule_of`), and one as an optax transform.
 
 A rule is data: its functions are `jax.tree_util.Partial` objects whose leaves are the hyperparameters. It can be an
-argument of a compiled function, so another learning rate is another argument and never another program.
+argument of a compiled function, so that a new learning rate compiles nothing.
 
-A rule is written in one of two ways. Where it is a chain of optax transforms, one stateless per gradient and any per
-update, write a function that makes the two and pass it to `lifted` (`asgd`, `staleness_aware`). Where `receive` reads
-the state, or a message is more than a gradient, no chain will do: write a frozen dataclass of hyperparameters, a
+There are two ways to write a rule. If it consists of two chains of optax transforms, a stateless one per gradient and
+any one per update, write a function that makes the two and pass it to `lifted` (`asgd`, `staleness_aware`). If
+`receive` reads the state, or a message is more than a gradient, write a frozen dataclass of hyperparameters, a
 `Settings` with `init`, `receive`, `update` and perhaps `send` as methods, and bind it with `rule_of` (`gap_aware`,
 `dana`).
 """
@@ -22,7 +22,7 @@ Tree = Any
 
 
 class ServerRule(NamedTuple):
-    """Three pure functions of a parameter server, and the start of its state.
+    """A parameter server: the initial state, and three pure functions.
 
     Attributes:
       init: `(params) -> state`.
@@ -33,7 +33,7 @@ class ServerRule(NamedTuple):
         with optax's sign: new params = params + updates. `delay` is the mean delay of the update's gradients;
         `worker` is the sender, or None where an update has several gradients.
       send: `(params, state) -> what a worker reads`.
-      num_workers: how many workers the state has rows for; None where it keeps none.
+      num_workers: number of workers that the state has entries for; None if it has none per worker.
     """
 
     init: Callable[..., Tree]
@@ -44,7 +44,7 @@ class ServerRule(NamedTuple):
 
 
 class Settings:
-    """Base of the settings of a rule: a frozen dataclass, registered as a pytree, whose methods are the rule."""
+    """Base of a rule's hyperparameters: a frozen dataclass, registered as a pytree, whose methods are the rule."""
 
     def receive(self, grads: Tree, state: Tree, params: Tree, **extra: Any) -> Tree:
         """The message is the gradient, with the weight decay at the server's parameters: g + weight_decay theta."""
@@ -58,7 +58,7 @@ class Settings:
 
 
 def rule_of(settings: Settings, num_workers: int | None = None) -> ServerRule:
-    """Binds the methods of `settings`; its leaves become data of the rule."""
+    """The rule of the methods of `settings`, whose leaves become data of the rule."""
     bound = (
         jax.tree_util.Partial(getattr(type(settings), name), settings) for name in ("init", "receive", "update", "send")
     )
@@ -122,11 +122,11 @@ def _like(tree: Tree, values: Tree) -> Tree:
 
 
 def lifted(transforms: _Transforms, **hyperparameters: Any) -> ServerRule:
-    """A rule whose optax transforms are made anew from hyperparameters that are data.
+    """A rule of two optax transforms, which are made from hyperparameters that are data of the rule.
 
     Args:
       transforms: a module-level function, `(**hyperparameters) -> (transform per gradient, transform per update)`.
-      **hyperparameters: numbers, arrays or schedules (as pytrees) are data; True and False are part of the program.
+      **hyperparameters: numbers, arrays or schedules (as pytrees) are data; booleans are static settings.
     """
     options = {name: value for name, value in hyperparameters.items() if isinstance(value, bool)}
     data = {name: value for name, value in hyperparameters.items() if name not in options}
@@ -134,30 +134,41 @@ def lifted(transforms: _Transforms, **hyperparameters: Any) -> ServerRule:
 
 
 def server_rule(tx: optax.GradientTransformation, *, receive: optax.GradientTransformation | None = None) -> ServerRule:
-    """Lifts any optax transform to a rule of the parameter server.
+    """Makes any optax transform a rule of the parameter server.
 
     The message is the gradient, averaged over the gradients of one update; `tx.update` is called once per update
-    with `delay`, `num_gradients` and `worker` as extra arguments, which transforms that do not know them never see.
+    with `delay`, `num_gradients` and `worker` as extra arguments. Transforms that take no extra arguments are called
+    without them.
+
+    `delay` is a traced scalar: 1 for a fresh gradient, 1 + the number of updates since the parameters were read (in
+    `tx`, the mean of these if an update has several gradients). Use `jnp.minimum(delay, cap)`, not `min`.
 
     Args:
-      tx: what happens once per update.
+      tx: transform of the mean gradient, once per update.
       receive: a stateless transform of each single gradient, such as clipping; it gets `worker`, `delay` and
-        `read_params` as extra arguments. None: the gradient as it is.
+        `read_params` as extra arguments. None: the gradient is not changed.
 
     Returns:
-      A `ServerRule`. Each call makes a new program; the rules of this package carry their hyperparameters as data.
+      A `ServerRule`. Each call compiles a new program; the hyperparameters of this package's rules are data instead.
 
     Raises:
-      ValueError: from `init`, where `receive` keeps a state.
+      ValueError: from `init`, where `receive` has a state.
 
     Example:
-      >>> import jax.numpy as jnp, optax
-      >>> rule = server_rule(optax.sgd(0.5), receive=optax.clip(1.0))
-      >>> params = jnp.zeros(2)
+      The step is divided by the delay, but at most by 4; each gradient is clipped.
+
+      >>> import jax, jax.numpy as jnp, optax
+      >>> def scale_by_capped_delay(cap):
+      ...     def update(updates, state, params=None, *, delay=1, **extra_args):
+      ...         return jax.tree.map(lambda u: u / jnp.minimum(delay, cap), updates), state
+      ...     return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
+      >>> rule = server_rule(optax.chain(optax.sgd(1.0), scale_by_capped_delay(4)), receive=optax.clip(1.0))
+      >>> params = jnp.zeros(1)
       >>> state = rule.init(params)
-      >>> message = rule.receive(jnp.array([4.0, 1.0]), state, params, worker=0, delay=1, read_params=params)
-      >>> rule.update(message, state, params, num_gradients=1, delay=1, worker=0)[0]
-      Array([-0.5, -0.5], dtype=float32)
+      >>> message = rule.receive(jnp.full(1, 9.0), state, params, worker=0, delay=2, read_params=params)
+      >>> update = jax.jit(lambda delay: rule.update(message, state, params, delay=delay)[0])
+      >>> [update(delay).item() for delay in (1, 2, 8)]
+      [-1.0, -0.5, -0.25]
     """
     pair = (optax.identity() if receive is None else receive, tx)
     return lifted(lambda: pair)
@@ -167,8 +178,8 @@ def as_transform(rule: ServerRule) -> optax.GradientTransformationExtraArgs:
     """Makes a rule an optax transform for updates of one gradient each: `update(receive(gradient))`.
 
     Its `update` takes `worker`, `delay` (1 by default) and `read_params` (the parameters by default) as extra
-    arguments; so every rule can stand in anybody's optax chain or training loop. What a rule sends to its workers
-    (DANA's estimate) stays `rule.send`.
+    arguments, so that every rule can be used in an optax chain or a training loop. What workers read (of DANA, an
+    estimate) remains `rule.send`.
 
     Example:
       >>> import jax.numpy as jnp

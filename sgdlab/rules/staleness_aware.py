@@ -12,10 +12,10 @@ from sgdlab.rules.server_rule import ServerRule, lifted
 
 
 def scale_by_delay() -> optax.GradientTransformationExtraArgs:
-    r"""Divides what passes through by the delay :math:`\tau` = staleness + 1, the extra argument `delay`.
+    r"""Divides updates by the delay :math:`\tau` = staleness + 1, the extra argument `delay`.
 
-    The place in a chain is the method: after the momentum it penalises the step (Barkai et al., Algorithm 3),
-    before it the gradient (Algorithm 5).
+    Its position in a chain matters: after the momentum it penalises the step (Barkai et al., Algorithm 3), before it
+    the gradient (Algorithm 5).
 
     Returns:
       A stateless optax transform; without a `delay` it changes nothing.
@@ -48,7 +48,7 @@ def staleness_aware(
     Args:
       learning_rate: eta, or an optax schedule counted in updates.
       momentum: gamma in (-1, 1).
-      nesterov: whether the step looks ahead; Barkai et al. run SA on NAG.
+      nesterov: whether to use Nesterov's momentum; Barkai et al. run SA on NAG.
       weight_decay: lambda, added to the gradient at the server's parameters.
 
     Returns:
@@ -77,8 +77,8 @@ def staleness_aware_gradient(
     .. math:: v_{k+1} = \gamma v_k + \frac{g_k + \lambda \theta_k}{\tau_k}, \qquad
         \theta_{k+1} = \theta_k - \eta_k v_{k+1}
 
-    So a stale gradient stays small in the velocity too, and cannot come back at full size with the next fresh one.
-    Arguments, errors and `nesterov` as in `staleness_aware`.
+    A stale gradient is therefore small in the velocity too, and does not return at full size with the next fresh one.
+    Arguments and errors are those of `staleness_aware`.
 
     Source: Barkai et al. 2020, Algorithm 5.
 

@@ -1,4 +1,4 @@
-"""Learning rates as a table: a schedule that is data of a compiled program instead of a part of it."""
+"""Learning-rate schedules as tables, which are data of a compiled program instead of a part of it."""
 
 import jax
 import jax.numpy as jnp
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def tabulated(rates: np.ndarray) -> jax.tree_util.Partial:
-    """A learning-rate schedule that looks its value up; the last one holds for every later update.
+    """A learning-rate schedule that is read from a table; the last value holds for every later update.
 
     Any schedule can be tabulated beforehand; two tables of one length then share one compiled program.
 

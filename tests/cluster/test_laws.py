@@ -1,6 +1,8 @@
 """What all clusters promise: one table of laws, made as runs make them, and drawn from."""
 
 import dataclasses
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -161,3 +163,16 @@ def test_errors_name_the_flag(make, kind, entries, given, flag):
 )
 def test_functions_draw_from_the_laws(law, drawn):
     np.testing.assert_array_equal(law.draw(STEPS, seed=SEED), drawn)
+
+
+def test_scipy_is_imported_only_where_a_law_draws_with_it():
+    program = (
+        "import sys\n"
+        "from sgdlab import cluster\n"
+        "laws = [cluster.Gamma(2), cluster.Exponential(2), cluster.LongTailed(2), cluster.RegimeCluster(4)]\n"
+        "for law in laws:\n"
+        "    law.draw(1, seed=0)\n"
+        "    print('scipy' in sys.modules)\n"
+    )
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert printed.split() == ["False", "False", "True", "True"]

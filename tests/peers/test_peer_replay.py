@@ -165,7 +165,7 @@ class TestWatch:
         schedule, reported = SCHEDULES[name](), []
         options = {"stats": jnp.zeros(3), "fold": averaged} if with_stats else {}
         expected = Replayed(schedule, SGD, parabola, jnp.ones(3), target, **options)
-        watch = Watch(every=every, evaluate=look, report=reported.append)
+        watch = Watch(every=every, evaluate=look, report=lambda history: reported.append(history.evaluations[-1]))
         evaluations = small(schedule, mode=mode, watch=watch, **options).history.evaluations
         assert reported == evaluations
         assert all(a is b for a, b in zip(reported, evaluations, strict=True))
@@ -198,7 +198,8 @@ class TestWatch:
     def test_report_comes_during_the_run(self):
         seen = []
 
-        def report(values):
+        def report(history):
+            values = history.evaluations[-1]
             seen.append(values["gradients"])
             if values["gradients"] >= 8:
                 raise KeyboardInterrupt

@@ -104,28 +104,28 @@ def opposite(num_gradients: int, num_blocks: int, *, size: int = 4, num_workers:
     forth = np.arange(num_gradients)
     back = np.concatenate([part[::-1] for part in np.split(forth, range(size, num_gradients, size))])
     update = np.stack([back if block % 2 else forth for block in range(num_blocks)], axis=1)
-    there = np.repeat(forth[size - 1 :: size] + 1.0, size)[:num_gradients]
-    there = np.pad(there, (0, num_gradients - there.size), constant_values=num_gradients)[:, None]
-    there = np.broadcast_to(there, update.shape)
-    return with_any_reads(seeded(seed), update, there, there, num_workers)
+    last = np.repeat(forth[size - 1 :: size] + 1.0, size)[:num_gradients]
+    last = np.pad(last, (0, num_gradients - last.size), constant_values=num_gradients)
+    arrived = np.stack([last if block % 2 else forth + 1.0 for block in range(num_blocks)], axis=1)
+    return with_any_reads(seeded(seed), update, arrived, arrived, num_workers)
 
 
 def with_any_reads(draw_integer, update: np.ndarray, arrived, applied, num_workers: int) -> Schedule:
-    """A schedule of these updates, whose gradients read any versions that there are."""
-    read = np.zeros(update.shape, int)
+    """A schedule of these updates; gradient g begins at g seconds and reads any versions that have been applied."""
+    read, applied = np.zeros(update.shape, int), np.asarray(applied)
     for block, column in enumerate(update.T):
         made = 0
         for row in range(column.size):
-            while (column == made).any() and (np.flatnonzero(column == made) < row).all():
+            while (column == made).any() and applied[made, block] <= row:
                 made += 1
             read[row, block] = draw_integer(0, made)
     return Schedule(
         worker=[draw_integer(0, num_workers - 1) for _ in update],
         read=read,
         update=update,
-        started=np.zeros(len(update)),
+        started=np.arange(len(update), dtype=float),
         arrived=arrived,
-        applied=np.asarray(applied)[: update.max() + 1],
+        applied=applied[: update.max() + 1],
         num_workers=num_workers,
     )
 

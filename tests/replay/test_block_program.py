@@ -158,7 +158,7 @@ class TestUses:
         update = [[0, 0], [DROPPED, DROPPED], [DROPPED, 1]]
         times = [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]]
         applied = [[1.0, 1.0], [np.nan, 3.0]]
-        program = lower(Schedule([0, 1, 0], np.zeros((3, 2)), update, [0, 0, 0], times, applied, num_workers=2))
+        program = lower(Schedule([0, 1, 0], np.zeros((3, 2)), update, [0, 0, 1], times, applied, num_workers=2))
         assert program.gradient.tolist() == [0, 2]
         assert program.ends.tolist() == [[0, 0], [1, 1], [1, 2]]
 

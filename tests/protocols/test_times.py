@@ -1,0 +1,91 @@
+"""The times of every protocol's schedule agree with its reads, and a schedule whose times do not is refused."""
+
+import dataclasses
+import functools
+
+import numpy as np
+import pytest
+from comparison import RUNTIMES, check
+from hypothesis import given, settings
+
+from sgdlab import Schedule, cluster, predictors, protocols
+
+PROTOCOLS = {
+    "synchronous": protocols.synchronous,
+    "all_reduce": protocols.all_reduce,
+    "backup_workers": lambda runtimes: protocols.backup_workers(runtimes, backups=runtimes.shape[1] // 2),
+    "timeout": functools.partial(protocols.timeout, at_least=0.5, seconds=1.0),
+    "interrupting timeout": functools.partial(protocols.timeout, at_least=0.5, seconds=1.0, interrupt=True),
+    "cutoff": functools.partial(protocols.cutoff, predictor=predictors.RunningMean(window=2), window=2),
+    "partial": functools.partial(protocols.partial, num_servers=3, push_at_least=0.5, pull_at_least=0.5),
+    "partial, delays": functools.partial(
+        protocols.partial,
+        num_servers=2,
+        push_at_least=0.5,
+        pull_at_least=0.5,
+        pull_delays=cluster.MessageDelays(late_share=0.3),
+        push_delays=2.5,
+        keep_newer=True,
+    ),
+    "rennala": functools.partial(protocols.rennala, gradients_per_update=1),
+    "softsync": functools.partial(protocols.softsync, gradients_per_update=1),
+    "bounded_staleness": functools.partial(protocols.bounded_staleness, bound=1),
+    "ringmaster": functools.partial(protocols.ringmaster, max_delay=2),
+    "interrupting ringmaster": functools.partial(protocols.ringmaster, max_delay=2, interrupt=True),
+    "asynchronous": protocols.asynchronous,
+    "layers pushed": functools.partial(protocols.layerwise, num_blocks=3),
+    "layers read and pushed": functools.partial(protocols.layerwise, num_blocks=3, reads="forward"),
+    "simulated_staleness": functools.partial(protocols.simulated_staleness, average=2.0, ramp_epochs=0.0),
+}
+
+
+def first_read(schedule: Schedule, row: int) -> float:
+    """When the first version that a gradient read was applied, seconds."""
+    return min(
+        schedule.applied[version - 1, block] if version else 0.0 for block, version in enumerate(schedule.read[row])
+    )
+
+
+def with_started(schedule: Schedule, row: int, seconds: float, **changed) -> Schedule:
+    started = schedule.started.copy()
+    started[row] = seconds
+    return dataclasses.replace(schedule, started=started, **changed)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=PROTOCOLS)
+class TestEveryProtocol:
+    @settings(check, max_examples=40)
+    @given(runtimes=RUNTIMES)
+    def test_reads_what_has_been_applied(self, protocol, runtimes):
+        schedule = protocol(runtimes)
+        for row in range(schedule.num_gradients):
+            assert first_read(schedule, row) <= schedule.started[row]
+            for block, version in enumerate(schedule.read[row]):
+                assert not version or schedule.applied[version - 1, block] <= schedule.arrived[row, block]
+
+    @settings(check, max_examples=40)
+    @given(runtimes=RUNTIMES)
+    def test_its_workers_begin_one_gradient_at_a_time(self, protocol, runtimes):
+        schedule = protocol(runtimes)
+        begun = list(zip(schedule.worker.tolist(), schedule.started.tolist(), strict=True))
+        assert len(set(begun)) == len(begun)
+
+    def test_a_gradient_that_begins_before_what_it_reads_is_refused(self, protocol):
+        schedule = protocol(np.random.default_rng(0).uniform(1, 3, (8, 5)))
+        rows = [row for row in range(schedule.num_gradients) if first_read(schedule, row) > 0]
+        assert rows
+        for row in rows:
+            seconds = np.nextafter(first_read(schedule, row), 0)
+            with pytest.raises(ValueError, match=rf"^started={seconds} in row {row} must be at least "):
+                with_started(schedule, row, seconds)
+
+    def test_gradients_that_one_worker_begins_at_once_are_refused(self, protocol):
+        schedule = protocol(np.random.default_rng(0).uniform(1, 3, (8, 5)))
+        read = np.zeros_like(schedule.read)  # so that nothing else is wrong
+        rows = [row for row in range(schedule.num_gradients) if schedule.worker[row] == schedule.worker[0]]
+        assert len(rows) > 1
+        for row in rows[1:]:
+            with pytest.raises(
+                ValueError, match=rf"^started={schedule.started[0]} in row {row} must differ from .* 0:"
+            ):
+                with_started(schedule, row, schedule.started[0], read=read)
