@@ -41,8 +41,8 @@ from sgdlab.jobs import configuration
 def get_config() -> ConfigDict:
     """Returns the configuration; every entry can be set by a flag, as in --config.cluster.num_workers=16."""
     config = ConfigDict()
-    config.method = "gap_aware"
-    config.seed = 0  # of the initial parameters, the batches, the run-times and what the protocol draws
+    config.method = "gap_aware"  # a protocol and a rule; the methods are listed below
+    config.seed = 0  # of parameters, batches, run-times and what the protocol draws
     config.epochs = 20.0  # of used gradients
     config.batch_size = 32  # examples per gradient
     config.replacement = False  # draw examples with replacement, instead of a permutation each epoch
@@ -65,20 +65,20 @@ def get_config() -> ConfigDict:
             },
         )
     )
-    config.cluster.num_workers = 8
+    config.cluster.num_workers = 8  # N
     config.cluster.first_workers = config_dict.placeholder(int)  # only so many of them take part; None: all
 
     config.optimizer = ConfigDict()  # what rules share; each takes what it knows
-    config.optimizer.learning_rate = 0.05
-    config.optimizer.adam_learning_rate = 0.003
+    config.optimizer.learning_rate = 0.05  # after warm-up; rate.of says whether of a gradient or an update
+    config.optimizer.adam_learning_rate = 0.003  # the same, for rules on Adam
     config.optimizer.momentum = config_dict.placeholder(float)  # None: as the rule has it: 0.9; asgd: 0
     config.optimizer.nesterov = config_dict.placeholder(bool)  # None: as the rule has it: yes; asgd: no
-    config.optimizer.weight_decay = 0.0005
+    config.optimizer.weight_decay = 0.0005  # added to the gradient, before any penalty
     config.optimizer.clip_norm = config_dict.placeholder(float)  # of each gradient, by its worker; None: not clipped
 
     config.rate = ConfigDict()
     config.rate.of = "gradient"  # or "update"
-    config.rate.warmup_epochs = 5.0
+    config.rate.warmup_epochs = 5.0  # from the N-th part of the rate
     config.rate.decay = "cosine"  # or constant, step, linear, hold_linear, exponential
     config.rate.steps = (10.0, 15.0)  # step: the epochs
     config.rate.factor = 0.1  # step and exponential: what the rate is multiplied by

@@ -95,7 +95,7 @@ def _flags(default: str, *, with_config: bool) -> Iterable[str]:
 def _entries(entries: Mapping[str, object], words: Mapping[str, str]) -> Iterable[str]:
     shown = {name: f"--config.{name}={'' if value is None else value}" for name, value in entries.items()}
     width = min(max(map(len, shown.values()), default=0), 60)
-    return [f"  {flag:<{width}}  {words[name]}" if name in words else f"  {flag}" for name, flag in shown.items()]
+    return [f"  {flag:<{width}}  {words.get(name, '')}".rstrip() for name, flag in shown.items()]
 
 
 def _meanings(config: ConfigDict) -> dict[str, str]:
@@ -113,7 +113,7 @@ def _meanings(config: ConfigDict) -> dict[str, str]:
 def _kinds(family: str, names: Sequence[str]) -> str:
     """The kinds of a family; protocols and rules stand below, among the methods."""
     if family in ("protocol", "rule"):
-        return f"a {family} for itself, in the place of the method's; --help=all lists them"
+        return f"a {family} of your choice, instead of the method's"
     return f"one of {', '.join(names)}"
 
 

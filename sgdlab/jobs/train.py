@@ -1,5 +1,6 @@
 """From a plan to a run: a network, its batches, replay, and where the records go."""
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
@@ -127,12 +128,15 @@ def train_and_record(
       capacity: as in `train`.
       report: called with each record too.
     """
-    with directory.under_way(name) as append, opened(writers, directory.path, name) as others:
+    with contextlib.ExitStack() as stack:
+        sinks: list[Callable[[Record], None]] = []
 
         def add(record: Record) -> None:
-            append(record)
-            for writer in others:
-                writer.write(record)
+            if record["kind"] == "run":  # what is refused before it begins leaves nothing
+                sinks.append(stack.enter_context(directory.under_way(name)))
+                sinks.extend(writer.write for writer in stack.enter_context(opened(writers, directory.path, name)))
+            for sink in sinks:
+                sink(record)
             report(record)
 
         return train(plan, capacity=capacity, report=add)
