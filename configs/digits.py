@@ -44,7 +44,7 @@ def get_config() -> ConfigDict:
     config.method = "gap_aware"  # a protocol and a rule; the methods are listed below
     config.seed = 0  # of parameters, batches, run-times and what the protocol draws
     config.epochs = 20.0  # of used gradients
-    config.batch_size = 32  # examples per gradient
+    config.batch_size = 8  # examples per gradient
     config.replacement = False  # draw examples with replacement, instead of a permutation each epoch
     config.evaluations = 25  # on the test set during a run
     config.target_accuracy = 0.95  # on the test set, for the time to reach it
@@ -57,7 +57,7 @@ def get_config() -> ConfigDict:
         configuration.parts(
             {"cluster": "gamma", "network": "conv", "data": "digits", "predictor": "running_mean"},
             cluster={"gamma": {"heterogeneous": True}},
-            network={"conv": {"channels": (32, 64)}, "mlp": {"widths": (32, 64)}},
+            network={"conv": {"channels": (16, 32)}, "mlp": {"widths": (32, 64)}},
             protocol={
                 # A gradient takes 32 seconds on average: batch_size of them.
                 "partial": {"push_at_least": 0.75, "push_timeout": 4.0, "pull_at_least": 0.75, "pull_delays": delays},
@@ -69,8 +69,8 @@ def get_config() -> ConfigDict:
     config.cluster.first_workers = config_dict.placeholder(int)  # only so many of them take part; None: all
 
     config.optimizer = ConfigDict()  # what rules share; each takes what it knows
-    config.optimizer.learning_rate = 0.05  # after warm-up; rate.of says whether of a gradient or an update
-    config.optimizer.adam_learning_rate = 0.003  # the same, for rules on Adam
+    config.optimizer.learning_rate = 0.0125  # after warm-up; rate.of says whether of a gradient or an update
+    config.optimizer.adam_learning_rate = 0.001  # the same, for rules on Adam
     config.optimizer.momentum = config_dict.placeholder(float)  # None: as the rule has it: 0.9; asgd: 0
     config.optimizer.nesterov = config_dict.placeholder(bool)  # None: as the rule has it: yes; asgd: no
     config.optimizer.weight_decay = 0.0005  # added to the gradient, before any penalty

@@ -26,6 +26,7 @@ _DTYPES = {
     "arrived": np.float64,
     "applied": np.float64,
 }
+_BY_BLOCK = ("read", "update", "arrived", "applied")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -51,6 +52,8 @@ class Schedule:
       applied: float64[U, S], seconds, when update u was applied to block s; NaN past a block's last update.
       num_workers: N, number of workers.
 
+    If S = 1, the axis of blocks can be left out of what is given.
+
     Raises:
       ValueError: from the constructor, where the arrays contradict each other; it names the first row that does.
 
@@ -74,7 +77,10 @@ class Schedule:
 
     def __post_init__(self) -> None:
         for name, dtype in _DTYPES.items():
-            object.__setattr__(self, name, arrays.frozen_copy(name, getattr(self, name), dtype))
+            array = np.asarray(getattr(self, name))
+            if name in _BY_BLOCK and array.ndim == 1:
+                array = array[:, None]
+            object.__setattr__(self, name, arrays.frozen_copy(name, array, dtype))
         object.__setattr__(self, "num_workers", operator.index(self.num_workers))
         _check_shapes(self)
         _check_order(self)

@@ -28,7 +28,7 @@ def compiled_lightly(request):
     compiled as users' are; so are modules that are marked.
     """
     marked = request.node.get_closest_marker("fully_compiled")
-    lightly = request.path.parent.name in ("rules", "peers", "jobs", "experiments") and not marked
+    lightly = request.path.parent.name in ("advice", "experiments", "jobs", "peers", "rules", "tests") and not marked
     jax.config.update("jax_disable_most_optimizations", lightly)
     yield
     jax.config.update("jax_disable_most_optimizations", False)

@@ -107,10 +107,10 @@ class TestValidation:
         ("name", "shape", "message"),
         [
             ("worker", (8, 1), "worker must have shape [G] and applied [U, S]; they have (8, 1) and (3, 1)"),
-            ("applied", (3,), "worker must have shape [G] and applied [U, S]; they have (8,) and (3,)"),
+            ("applied", (3, 1, 1), "worker must have shape [G] and applied [U, S]; they have (8,) and (3, 1, 1)"),
             ("applied", (3, 0), "applied of shape (3, 0) has no block; S must be at least 1"),
             *[(name, shape, f"{name} has shape {shape}; worker and applied call for (8, 1)")
-              for name in ("read", "update", "arrived") for shape in ((8,), (7, 1), (8, 2))],
+              for name in ("read", "update", "arrived") for shape in ((7, 1), (8, 2))],
             *[("started", shape, f"started has shape {shape}; worker and applied call for (8,)")
               for shape in ((7,), (8, 1))],
         ],
@@ -170,6 +170,14 @@ class TestValidation:
     def test_each_block_is_checked(self, changed, message):
         with pytest.raises(ValueError, match=re.escape(message)):
             two_blocks(**changed)
+
+
+def test_the_axis_of_blocks_can_be_left_out_where_there_is_one():
+    columns = fields()
+    plain = {name: array.ravel() for name, array in columns.items() if name != "num_workers"}
+    given = Schedule(**plain, num_workers=columns["num_workers"])
+    for name in plain:
+        np.testing.assert_array_equal(getattr(given, name), getattr(Schedule(**columns), name), strict=True)
 
 
 class TestTimes:

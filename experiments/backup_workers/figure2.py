@@ -134,6 +134,7 @@ def config(ramp_epochs: float, rate: float, epochs: float) -> ConfigDict:
     """The configuration of the runs: Appendix A.1 on the digits. The mean staleness is the number of workers less 1."""
     config = digits.get_config()
     config.epochs, config.batch_size, config.evaluations = epochs, 16, 10
+    config.network.conv.channels = (32, 64)
     config.optimizer.learning_rate = rate
     config.rate.warmup_epochs, config.rate.decay = 0.0, "linear"
     config.protocol.simulated_staleness.ramp_epochs = ramp_epochs

@@ -9,7 +9,7 @@ from sgdlab.advice.recording import Parts
 _RECORD = 2 * learned.ENOUGH
 """Steps to record, so that half of them are enough to train the deep Markov model as in the paper."""
 
-_DIGITS_BATCHES = 44
+_DIGITS_BATCHES = 179
 """Gradients in an epoch of configs/digits.py. Runs with more workers than that are not proposed."""
 
 

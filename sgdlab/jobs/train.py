@@ -64,10 +64,10 @@ def train(
       >>> from configs import digits
       >>> from sgdlab.jobs.plan import make_plan
       >>> config = digits.get_config()
-      >>> config.epochs, config.network.conv.channels, config.rate.warmup_epochs = 2.0, (4, 8), 1.0
+      >>> config.epochs, config.network.conv.channels, config.rate.warmup_epochs = 0.5, (4, 8), 0.2
       >>> run = train(make_plan(config))
       >>> run.records[-1]["gradients"]
-      88
+      90
     """
     config, program = plan.config, plan.program
     capacity = program.capacity | capacity if capacity else program.capacity

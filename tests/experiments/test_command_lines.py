@@ -21,6 +21,8 @@ pytestmark = pytest.mark.filterwarnings(
 MODULES = {"train": train, "compare": compare, "timeline": timeline}
 TINY = (
     "--config.epochs=1.0",
+    "--config.batch_size=32",
+    "--config.optimizer.learning_rate=0.05",
     "--config.evaluations=2",
     "--config.network.kind=mlp",
     "--config.network.mlp.widths=(8,)",
@@ -62,7 +64,7 @@ def test_help_is_a_page(call, name):
     assert code == 0
     assert len(output.splitlines()) <= 40
     assert max(map(len, output.splitlines())) <= 120
-    for words in (f"sgdlab {name}", "--workdir", "--parts", "dana_gap_aware", "--config.batch_size=32", "--help=all"):
+    for words in (f"sgdlab {name}", "--workdir", "--parts", "dana_gap_aware", "--config.batch_size=8", "--help=all"):
         assert words in output
     assert ("--config.method=" in output) == (name != "compare")  # which has --methods
 
@@ -72,7 +74,7 @@ def test_help_on_all_lists_every_entry_with_its_meaning(call, name):
     code, output, _ = call(name, "--help=all")
     assert code == 0
     # What an entry means stands beside it, from its part's own docstring or from the configuration's comments.
-    for entry in ("protocol.bounded_staleness.bound=2", "batch_size=32", "rule.kind=", "optimizer.learning_rate=0.05"):
+    for entry in ("protocol.bounded_staleness.bound=2", "batch_size=8", "rule.kind=", "optimizer.learning_rate=0.0125"):
         assert re.search(rf"--config\.{re.escape(entry)} +\w", output), entry
 
 

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.filterwarnings(
 )
 TINY = (
     "--config.epochs=1.0",
+    "--config.batch_size=32",
     "--config.evaluations=4",
     "--config.network.kind=mlp",
     "--config.network.mlp.widths=(8,)",

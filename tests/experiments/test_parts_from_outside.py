@@ -141,6 +141,7 @@ CHOSEN = (
     "--config.predictor.kind=all_but",
     "--config.protocol.cutoff.window=1",
     "--config.batch_size=8",
+    "--config.optimizer.learning_rate=0.05",
     "--config.epochs=2.0",
     "--config.evaluations=2",
     "--config.rate.warmup_epochs=0.0",
