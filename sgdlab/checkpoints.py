@@ -12,7 +12,7 @@ from orbax.checkpoint import v1 as ocp
 from sgdlab import files
 
 _SETTINGS = "settings.json"
-_KEPT = 2
+_NEWEST = 2
 
 
 class Checkpoints:
@@ -52,8 +52,8 @@ class Checkpoints:
                     )
         else:
             files.write_text(file, json.dumps(given, indent=2) + "\n")
-        kept = ocp.training.preservation_policies.LatestN(_KEPT)
-        self._keeper = ocp.training.Checkpointer(path, preservation_policy=kept)
+        policy = ocp.training.preservation_policies.LatestN(_NEWEST)
+        self._keeper = ocp.training.Checkpointer(path, preservation_policy=policy)
 
     def __enter__(self) -> "Checkpoints":
         return self

@@ -1,4 +1,4 @@
-"""Which examples gradient g is computed on: a table on the device, indexed inside the compiled loop."""
+"""The batches of a run: the order of the examples, drawn on the host, and their lookup inside the compiled loop."""
 
 from collections.abc import Callable
 
@@ -8,27 +8,27 @@ import numpy as np
 
 from sgdlab import arguments
 from sgdlab.data.source import Images
-from sgdlab.models.classifier import Batch
+from sgdlab.models.batch import Batch
 
 
 def order(num_examples: int, *, batch_size: int, num_batches: int, seed: int, replacement: bool = False) -> np.ndarray:
     """Draws the examples of every batch; batch g depends on the seed and g alone, not on `num_batches`.
 
-    Without replacement every epoch is a fresh permutation, cut into batches; what is left of an epoch after its last
-    whole batch is left out of it.
+    Without replacement every epoch is a new permutation, cut into batches; the examples that remain after the last
+    whole batch of an epoch are not used in it.
 
     Args:
       num_examples: n.
       batch_size: B, at most n.
       num_batches: K.
-      seed: of the permutations.
-      replacement: draw every example of every batch independently.
+      seed: seed of the permutations.
+      replacement: whether every example of every batch is drawn independently.
 
     Returns:
       int32[K, B], indices of examples.
 
     Raises:
-      ValueError: where a number is out of its range.
+      ValueError: if a number is out of its range.
 
     Example:
       >>> sorted(order(6, batch_size=3, num_batches=2, seed=0).ravel().tolist())
@@ -47,9 +47,21 @@ def order(num_examples: int, *, batch_size: int, num_batches: int, seed: int, re
 
 
 def batch_fn(data: Images, indices: np.ndarray) -> Callable[[jax.Array], Batch]:
-    """Makes the function that replay asks for batches: g -> examples `indices[g]`, traced.
+    """Makes the `batch_fn` of replay: the index g of a gradient -> the examples `indices[g]`; traced.
 
-    Data and indices are its arguments, not constants of the program: another order compiles nothing anew.
+    Images and indices are arguments of the compiled program, not constants of it: another order compiles nothing.
+
+    Args:
+      data: the images to draw from.
+      indices: int32[K, B], the examples of each batch, such as `order` draws.
+
+    Returns:
+      `(g) -> Batch`.
+
+    Example:
+      >>> images = Images(np.zeros((6, 8, 8, 1), np.float32), np.arange(6, dtype=np.int32))
+      >>> batch_fn(images, np.array([[0, 1, 2], [5, 4, 3]]))(1).labels
+      Array([5, 4, 3], dtype=int32)
     """
     return jax.tree_util.Partial(_batch, jnp.asarray(data.images), jnp.asarray(data.labels), jnp.asarray(indices))
 

@@ -1,30 +1,24 @@
-"""The TFDS data set `digits`: the UCI handwritten digits that scikit-learn carries, real images without a download."""
+"""The part `digits`: the UCI handwritten digits, read once per process."""
 
 import functools
 import os
-from collections.abc import Iterator
-from typing import Any
-
-import numpy as np
-import tensorflow_datasets as tfds
-from PIL import Image
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
 
 from sgdlab.data.source import Dataset, load
 from sgdlab.registry import DATASETS
 
-NUM_TEST = 360
 _WHITE = 16
 """The largest pixel value."""
-_CITATION = """@misc{alpaydin1998optical,
-  title={Optical Recognition of Handwritten Digits}, author={Alpaydin, E. and Kaynak, C.},
-  howpublished={UCI Machine Learning Repository}, year={1998}, doi={10.24432/C50P49}}"""
 
 
 @DATASETS.register(title="UCI digits", source="Alpaydin and Kaynak 1998")
 def digits() -> Dataset:
-    """UCI handwritten digits: 1437 images of 8x8 pixels to train on, 360 to test on, 10 classes."""
+    """UCI handwritten digits: 1437 images of 8x8 pixels to train on, 360 to test on, 10 classes.
+
+    They come with scikit-learn: nothing is downloaded.
+
+    Returns:
+      The `Dataset`.
+    """
     return read()
 
 
@@ -34,44 +28,12 @@ def read(data_dir: str | os.PathLike[str] | None = None) -> Dataset:
 
     Args:
       data_dir: the TFDS directory. None: `TFDS_DATA_DIR`, or `~/tensorflow_datasets`.
+
+    Returns:
+      The `Dataset`.
     """
+    # Not at the top: TFDS and scikit-learn take seconds to import, and the part is registered in every process.
+    from sgdlab.data.digits_builder import Digits  # noqa: PLC0415
+
     train, test = (load(Digits, split, white=_WHITE, data_dir=data_dir) for split in ("train", "test"))
     return Dataset(train, test, num_classes=10)
-
-
-class Digits(tfds.core.GeneratorBasedBuilder):
-    """UCI handwritten digits: 1797 images of 8x8 pixels with 17 levels, 1437 to train on and 360 to test.
-
-    The split is stratified by class and fixed.
-    """
-
-    VERSION = tfds.core.Version("1.0.0")
-    RELEASE_NOTES = {"1.0.0": "scikit-learn's copy, a stratified split."}  # noqa: RUF012 (read by TFDS)
-
-    def _info(self) -> tfds.core.DatasetInfo:
-        return tfds.core.DatasetInfo(
-            builder=self,
-            description=self.__doc__,
-            homepage="https://archive.ics.uci.edu/dataset/80/optical+recognition+of+handwritten+digits",
-            citation=_CITATION,
-            supervised_keys=("image", "label"),
-            features=tfds.features.FeaturesDict(
-                {
-                    "image": tfds.features.Image(shape=(8, 8, 1), dtype=np.uint8, encoding_format="png"),
-                    "label": tfds.features.ClassLabel(num_classes=10),
-                }
-            ),
-        )
-
-    def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> dict[str, Iterator[Any]]:
-        del dl_manager  # nothing to download
-        numbers = np.arange(load_digits().target.size)
-        train, test = train_test_split(numbers, test_size=NUM_TEST, random_state=0, stratify=load_digits().target)
-        return {"train": self._generate_examples(train), "test": self._generate_examples(test)}
-
-    def _generate_examples(self, numbers: np.ndarray) -> Iterator[tuple[int, dict[str, Any]]]:
-        digits = load_digits()
-        for number in numbers.tolist():
-            # A PIL image: TFDS encodes arrays as PNG through TensorFlow only.
-            image = Image.fromarray(digits.images[number].astype(np.uint8), mode="L")
-            yield number, {"image": image, "label": int(digits.target[number])}

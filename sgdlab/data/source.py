@@ -1,8 +1,9 @@
-"""Small image data sets, whole in memory: read through `tfds.data_source`, without TensorFlow."""
+"""Labelled images in memory (`Images`, `Dataset`), and how they are read from TFDS files without TensorFlow."""
 
 import dataclasses
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,12 +29,15 @@ class Images:
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
-    """Labelled images to train and to test on; what a part of the family `data` makes.
+    """Labelled images to train and to test on: what a part of the family `data` returns.
 
     Attributes:
-      train: what gradients are computed on.
-      test: what runs are judged by.
-      num_classes: labels are from 0 to num_classes - 1.
+      train: the examples that gradients are computed on.
+      test: the examples that runs are evaluated on.
+      num_classes: number of classes; labels are from 0 to num_classes - 1.
+
+    Raises:
+      ValueError: if a split is empty, the images of the two are of different sizes, or a label is out of its range.
     """
 
     train: Images
@@ -62,17 +66,22 @@ class Dataset:
 
 
 def prepare(
-    make_builder: "type[tfds.core.GeneratorBasedBuilder]", data_dir: str | os.PathLike[str] | None = None
+    make_builder: Callable[..., "tfds.core.DatasetBuilder"], data_dir: str | os.PathLike[str] | None = None
 ) -> "tfds.core.DatasetBuilder":
-    """Makes sure that a data set lies in the user's TFDS directory, as array_record, and returns its builder.
+    """Makes sure that the files of a data set are in the TFDS directory, as array_record, and returns its builder.
 
     Args:
-      make_builder: the builder's class.
+      make_builder: the builder's class, or a function of `data_dir` and `file_format` that returns a builder.
       data_dir: the TFDS directory. None: `TFDS_DATA_DIR`, or `~/tensorflow_datasets`.
+
+    Returns:
+      The builder.
     """
     import tensorflow_datasets as tfds  # noqa: PLC0415 (it takes longer to import than most commands to fail)
 
     builder = make_builder(data_dir=data_dir, file_format="array_record")
+    if builder.is_prepared():
+        return builder
     tfds.disable_progress_bar()  # a second's work, and error output belongs to errors
     try:
         builder.download_and_prepare()
@@ -85,7 +94,7 @@ def prepare(
 
 
 def load(
-    make_builder: "type[tfds.core.GeneratorBasedBuilder]",
+    make_builder: Callable[..., "tfds.core.DatasetBuilder"],
     split: str,
     *,
     white: int = 255,
@@ -102,6 +111,37 @@ def load(
     Returns:
       The `Images`.
     """
-    examples = list(prepare(make_builder, data_dir).as_data_source(split=split))
-    images = np.stack([example["image"] for example in examples]).astype(np.float32) / white
-    return Images(images, np.array([example["label"] for example in examples], np.int32))
+    return read_split(prepare(make_builder, data_dir).as_data_source(split=split), white=white)
+
+
+def read_split(
+    examples: Sequence[Mapping[str, Any]], *, white: int = 255, image: str = "image", label: str = "label"
+) -> Images:
+    """Reads examples into memory.
+
+    Args:
+      examples: such as TFDS data sources, of length at least 1.
+      white: the largest pixel value, by which integers are divided; floating images are taken as they are.
+      image: key of the image, uint8 or floating [H, W, C].
+      label: key of the label, a whole number.
+
+    Returns:
+      The `Images`.
+
+    Raises:
+      ValueError: if the images are not of one size, or neither uint8 nor floating.
+
+    Example:
+      >>> read_split([{"image": np.full((2, 2, 1), 51, np.uint8), "label": 3}]).images.ravel()
+      array([0.2, 0.2, 0.2, 0.2], dtype=float32)
+    """
+    first = np.asarray(examples[0][image])
+    if first.dtype != np.uint8 and not np.issubdtype(first.dtype, np.floating):
+        raise ValueError(f"images of dtype {first.dtype} must be uint8, or floating")
+    images, labels = np.empty((len(examples), *first.shape), first.dtype), np.empty(len(examples), np.int32)
+    for index, example in enumerate(examples):
+        if np.shape(example[image]) != first.shape:
+            raise ValueError(f"images of shapes {first.shape} and {np.shape(example[image])} must be of one size")
+        images[index], labels[index] = example[image], example[label]
+    scaled = images.astype(np.float32)
+    return Images(scaled / white if first.dtype == np.uint8 else scaled, labels)

@@ -1,4 +1,4 @@
-"""A deep Markov model of a cluster's run-times: trained by variational inference, and used as a predictor."""
+"""A deep Markov model of run-times: training (`fit`), the model (`TrainedModel`), the predictor (`DeepMarkov`)."""
 
 from sgdlab.deep_markov.fitting import Fitting, fit
 from sgdlab.deep_markov.model import Architecture, WindowModel

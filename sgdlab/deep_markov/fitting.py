@@ -1,4 +1,4 @@
-"""Training of the deep Markov model: stochastic variational inference on windows of a recorded or simulated run."""
+"""`fit`: training of the deep Markov model by stochastic variational inference on windows of run-times; `Fitting`."""
 
 import dataclasses
 import functools
@@ -26,23 +26,23 @@ Report = Callable[[dict[str, float]], None]
 
 @dataclasses.dataclass(frozen=True)
 class Fitting:
-    """How the model is trained.
+    """Settings of the training.
 
     Attributes:
-      steps: of the optimiser, at most; rounded up to a multiple of `every`.
-      batch: windows in a step.
-      learning_rate: Adam's, falling to a twentieth by a cosine.
+      steps: most steps of the optimiser, rounded up to a multiple of `every`.
+      batch: number of windows per step.
+      learning_rate: of Adam; it decays to a twentieth by a cosine.
       clip: the largest norm of a gradient (of the negative ELBO per value).
-      blind_share: share of a batch's windows in which the guide's backward network gets no later steps, as at the last
-        step of every window, from which everything is predicted. Either way the objective is an evidence lower bound;
-        with a share of 0 the guide is good inside a window and poor at its end.
-      annealing: steps over which the weight of the states' terms rises from 0 to 1.
-      validation_share: of the run, its end, that is not trained on.
-      every: steps from one evaluation of the validation windows to the next.
-      patience: evaluations without a better validation ELBO, after which training stops.
+      blind_share: share of training windows in which the guide's backward network gets no future input, as at the last
+        step of every window, from which everything is predicted. The objective is an evidence lower bound for every
+        share; with a share of 0 the guide is good inside a window and poor at its end.
+      annealing: number of steps over which the weight of the states' terms rises from 0 to 1.
+      validation_share: share of the run, at its end, that is used for validation and not for training.
+      every: number of steps between two evaluations of the validation windows.
+      patience: number of evaluations without a better validation ELBO after which training stops.
 
     Raises:
-      ValueError: where a number is out of its range.
+      ValueError: if a number is out of its range.
     """
 
     steps: int = 8000
@@ -64,7 +64,7 @@ class Fitting:
             checked_values[name] = arguments.real(name, getattr(self, name), above=0)
         for name, most in (("validation_share", 0.9), ("blind_share", 1)):
             checked_values[name] = arguments.real(name, getattr(self, name), least=0, most=most)
-        for name, value in checked_values.items():  # plain numbers, whatever kind was given: JSON knows no others
+        for name, value in checked_values.items():  # plain numbers, which JSON can hold
             object.__setattr__(self, name, value)
 
 
@@ -79,23 +79,24 @@ def fit(
 ) -> TrainedModel:
     """Trains a deep Markov model of a cluster.
 
-    Run-times are divided by twice the mean of the first window. The best parameters by the ELBO of the validation
-    windows are kept.
+    Run-times are divided by twice the mean of the first window. The result has the parameters of the evaluation with
+    the best ELBO on the validation windows.
 
     Args:
-      runtimes: float64[T, N], seconds, complete; at least a window to train on, and one to validate with.
-      widths: of the networks, and the lag.
-      fitting: how to train.
-      seed: of the initial parameters, of batches and of draws.
+      runtimes: float64[T, N], seconds, complete; at least one window for training and one for validation.
+      widths: widths of the networks, and the lag.
+      fitting: settings of the training.
+      seed: seed of the initial parameters, the batches and the draws.
       report: called at every evaluation, with `step`, `elbo` and `validation_elbo`, both in nats per value.
-      checkpoints: a directory for Orbax checkpoints, one at each evaluation; training that was killed continues there.
+      checkpoints: a directory for Orbax checkpoints, one at each evaluation; an interrupted training continues from the
+        last one. None: no checkpoints.
 
     Returns:
       The trained model.
 
     Raises:
-      ValueError: where there are too few steps, run-times are not positive and finite, or checkpoints are of another
-        training.
+      ValueError: if there are too few steps, run-times are not positive and finite, checkpoints are of another
+        training, or the training diverges.
 
     Source: Teng and Wood 2018, section 3.1.3.
 
@@ -130,11 +131,11 @@ def windows_of(runtimes: jax.Array, starts: jax.Array, lag: int) -> jax.Array:
     return runtimes[starts[:, None] + jnp.arange(lag)]
 
 
-_LOOK = ("step", "elbo", "validation_elbo")
+_EVALUATION = ("step", "elbo", "validation_elbo")
 
 
 class _Data(NamedTuple):
-    """The data of a training: the normalised run, the validation windows, and what its draws begin with."""
+    """The data of a training: the normalised run, the validation windows, and the key of its random numbers."""
 
     train: jax.Array  # float[T, N]
     validation: jax.Array  # float[B, lag, N]
@@ -142,7 +143,7 @@ class _Data(NamedTuple):
 
 
 class _Training:
-    """One training. What changes in it is its progress, a pytree that Orbax can keep."""
+    """One training. Its methods are functions of the progress, a pytree that Orbax can save."""
 
     def __init__(self, widths: Architecture, fitting: Fitting, train: np.ndarray, validation: np.ndarray, seed: int):
         self._settings = (train.shape[1], widths, fitting)
@@ -153,15 +154,15 @@ class _Training:
         self._data = _Data(jnp.asarray(train, float), windows, jax.random.key(seed))
 
     def begin(self) -> dict[str, Any]:
-        """The progress of a training that has not begun."""
+        """The progress before the first step."""
         inference = _inference(*self._settings, seed=self._seed)
         state = inference.init(self._data.key, self._data.validation)
-        looks = -(-self._fitting.steps // self._fitting.every)
+        evaluations = -(-self._fitting.steps // self._fitting.every)
         return {
             "step": np.asarray(0),
             "optimizer": state.optim_state,
             "best": inference.get_params(state)["parameters"],
-            "looks": np.full((looks, len(_LOOK)), np.nan),
+            "evaluations": np.full((evaluations, len(_EVALUATION)), np.nan),
         }
 
     def advance(self, progress: dict[str, Any]) -> dict[str, Any]:
@@ -174,39 +175,40 @@ class _Training:
             raise ValueError(
                 f"learning_rate={self._fitting.learning_rate} must be lower: the training diverged before step {step}"
             )
-        looks = np.array(progress["looks"])
-        looks[self._made(progress)] = step, elbo, validation_elbo
-        later = {"step": step, "optimizer": optimizer, "best": parameters, "looks": looks}
-        if self._best_look(later) not in (None, self._made(later) - 1):
+        evaluations = np.array(progress["evaluations"])
+        evaluations[self._made(progress)] = step, elbo, validation_elbo
+        later = {"step": step, "optimizer": optimizer, "best": parameters, "evaluations": evaluations}
+        if self._best(later) not in (None, self._made(later) - 1):
             later["best"] = progress["best"]
         return later
 
     def is_done(self, progress: dict[str, Any]) -> bool:
-        """Whether all steps are made, or the last evaluations brought nothing better."""
-        best = self._best_look(progress)
+        """Whether all steps are made, or the last evaluations were no better than one before."""
+        best = self._best(progress)
         patient = best is None or self._made(progress) - 1 - best < self._fitting.patience
         return progress["step"] >= self._fitting.steps or not patient
 
     def history(self, progress: dict[str, Any]) -> tuple[dict[str, float], ...]:
         """All evaluations so far."""
         return tuple(
-            dict(zip(_LOOK, map(float, look), strict=True)) for look in progress["looks"][: self._made(progress)]
+            dict(zip(_EVALUATION, map(float, values), strict=True))
+            for values in progress["evaluations"][: self._made(progress)]
         )
 
     def _made(self, progress: dict[str, Any]) -> int:
         return int(progress["step"]) // self._fitting.every
 
-    def _best_look(self, progress: dict[str, Any]) -> int | None:
-        """None while the states' weight still rises: the training is then not what it will be."""
-        looks = progress["looks"]
-        settled = looks[:, 0] > self._fitting.annealing  # NaN, a look to come, is not
-        return int(np.argmax(np.where(settled, looks[:, 2], -np.inf))) if settled.any() else None
+    def _best(self, progress: dict[str, Any]) -> int | None:
+        """Index of the best evaluation. None during annealing, when the objective still changes."""
+        evaluations = progress["evaluations"]
+        annealed = evaluations[:, 0] > self._fitting.annealing  # False for NaN, an evaluation not yet made
+        return int(np.argmax(np.where(annealed, evaluations[:, 2], -np.inf))) if annealed.any() else None
 
 
 def _inference(num_workers: int, widths: Architecture, fitting: Fitting, *, seed: int = 0) -> SVI:
     model = WindowModel(num_workers, widths, seed=seed)
     rate = optax.cosine_decay_schedule(fitting.learning_rate, fitting.steps, alpha=0.05)
-    # SVI's loss is a sum; what is clipped is the gradient per value, so that only outliers are.
+    # The loss of SVI is a sum over values; the gradient per value is clipped, so that clipping affects outliers only.
     per_value = optax.scale(1 / (fitting.batch * widths.lag * num_workers))
     optimizer = optax.chain(per_value, optax.clip_by_global_norm(fitting.clip), optax.adam(rate))
     return SVI(model.model, model.guide, optimizer, Trace_ELBO())
@@ -230,7 +232,7 @@ def _advance(
         state, loss = inference.update(state, windows, weight, foresight)
         return state, -loss / (fitting.batch * per_value)
 
-    # SVI knows its parameters only once it is initialised; the values are those that the training has reached.
+    # `init` makes the structure of the parameters; their values are replaced by those that the training has reached.
     state = inference.init(key, data.validation)._replace(optim_state=optimizer)
     state, elbos = jax.lax.scan(one, state, jnp.arange(fitting.every))
     loss = inference.evaluate(state._replace(rng_key=data.key), data.validation)
@@ -239,11 +241,11 @@ def _advance(
 
 
 _MOST_WINDOWS = 128
-"""Of the validation part: as many, evenly spread, say enough."""
+"""Most windows of the validation part, evenly spaced."""
 
 
 def _split(runtimes: np.ndarray, lag: int, validation_share: float) -> tuple[np.ndarray, np.ndarray, float]:
-    """Training and validation part, normalised, and what they were divided by."""
+    """The training and the validation part, normalised, and their divisor."""
     runtimes = checked(runtimes)
     steps = runtimes.shape[0]
     held_out = math.ceil(validation_share * steps)

@@ -1,4 +1,7 @@
-"""The deep Markov model of a cluster's run-times and its guide (Teng and Wood 2018, section 3.1.3)."""
+"""The deep Markov model of a cluster's run-times: its networks, its guide, and both for NumPyro (`WindowModel`).
+
+Source: Teng and Wood 2018, section 3.1.3.
+"""
 
 import dataclasses
 from collections.abc import Callable
@@ -15,12 +18,12 @@ from sgdlab import arguments
 MeanAndStd = tuple[jax.Array, jax.Array]
 
 _CENTER = 0.5
-"""Normalised run-times are about a half. Layers that read all of them read the difference, which their biases could
-learn too: else one step of Adam, which moves every weight alike, moves a sum over all workers so far that rectified
-units of a whole layer are pushed below zero, and never come back."""
+"""The typical normalised run-time, which is subtracted from the inputs of layers that read all workers. Otherwise a
+step of Adam, which moves all weights equally far, moves their sums over all workers so far that all rectified units of
+a layer become negative, and stay so."""
 
 _LEAST_STD = 1e-3
-"""Of normalised run-times and of states: densities stay finite where a worker's times never vary."""
+"""Least standard deviation of normalised run-times and states: densities stay finite for constant run-times."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,17 +31,18 @@ class Architecture:
     """The widths of the deep Markov model.
 
     Attributes:
-      lag: l, steps in a window.
-      state: width of z.
+      lag: l, number of steps in a window.
+      state: width of the state z.
       gate: hidden width of the gated transition.
       emission: hidden width of the linear mean.
       scale: hidden width of the emission's standard deviation.
       recurrent: width of the guide's two recurrent networks.
-      literal: the guide as it is printed, which at step t sees x up to t - 1 and from t + 1 on, never x_t: at the last
-        step, from which everything is predicted, it does not know the newest run-times. By default x_t is seen.
+      literal: whether to use the guide as printed, which at step t reads x up to t - 1 and from t + 1 on, but not x_t:
+        at the last step, from which everything is predicted, it does not know the newest run-times. By default it reads
+        x_t.
 
     Raises:
-      ValueError: where a width is less than 1.
+      ValueError: if a width is less than 1.
     """
 
     lag: int = 20
@@ -66,10 +70,10 @@ class Transition(nnx.Module):
     """
 
     def __init__(self, widths: Architecture, *, rngs: nnx.Rngs):
-        # Both perceptrons read z: their hidden layers are one.
+        # The two perceptrons have the same input: their hidden layers are computed as one.
         self.hidden = nnx.Linear(widths.state, 2 * widths.gate, rngs=rngs)
         self.proposed = nnx.Linear(widths.gate, widths.state, rngs=rngs)
-        # At first nearly all of a state stays: a cluster is most often as it was.
+        # At first the gate is nearly closed: a cluster rarely changes.
         self.gate = nnx.Linear(widths.gate, widths.state, bias_init=nnx.initializers.constant(-2.0), rngs=rngs)
         self.linear = nnx.Linear(widths.state, widths.state, kernel_init=_identity, rngs=rngs)
         self.std = nnx.Linear(widths.state, widths.state, bias_init=nnx.initializers.constant(-1.0), rngs=rngs)
@@ -83,7 +87,7 @@ class Transition(nnx.Module):
 
 
 class Emission(nnx.Module):
-    r"""Normalised run-times of a state: linear mean, and a standard deviation that follows from the mean.
+    r"""Normalised run-times given a state: a linear mean, and a standard deviation that is a function of the mean.
 
     .. math:: I = A_2 A_1 z, \qquad J = softplus(MLP(I))
     """
@@ -97,7 +101,7 @@ class Emission(nnx.Module):
 
     def __call__(self, z: jax.Array) -> MeanAndStd:
         """float[..., Z] -> mean and standard deviation of normalised run-times, float[..., N]."""
-        # One axis of rows: XLA takes four times as long for weights' gradients over two of them on a CPU.
+        # With one batch axis: for two of them XLA takes four times as long for the weights' gradients on a CPU.
         rows = z.reshape(-1, z.shape[-1])
         mean = self.mean(self.inner(rows))
         std = _std(self.std(jax.nn.relu(self.hidden(mean - _CENTER))))
@@ -105,7 +109,7 @@ class Emission(nnx.Module):
 
 
 class Guide(nnx.Module):
-    r"""The amortised posterior: what came before and what comes after meet the previous state.
+    r"""The amortised posterior of a state, given the previous state and summaries of earlier and later run-times.
 
     .. math:: h = \tfrac{1}{3} (\tanh(W z_{t-1}) + h_{left} + h_{right}), \quad \mu = K h, \quad
         \sigma = softplus(L \mu)
@@ -121,18 +125,18 @@ class Guide(nnx.Module):
         self.std = nnx.Linear(widths.state, widths.state, bias_init=nnx.initializers.constant(-1.0), rngs=rngs)
 
     def summaries(self, windows: jax.Array, foresight: jax.Array | float = 1.0) -> jax.Array:
-        """Both recurrent networks over a window.
+        """Runs both recurrent networks over a window.
 
         Args:
           windows: float[..., L, N], normalised.
-          foresight: float[...], 1 where the right network remembers what comes after, 0 where it sees each step alone.
+          foresight: float[...], 1 if the right network reads later steps, 0 if it reads each step alone.
 
         Returns:
-          float[..., L, R]: at step t, the left network's memory of x up to t plus the right network's of x from the
-          last back to t; literal: up to t - 1, and back to t + 1.
+          float[..., L, R]: at step t, the sum of the state of the left network after x up to t and of the right network
+          after x from the last step back to t; if literal, up to t - 1, and back to t + 1.
         """
         left, right = jnp.split(self.inputs(windows - _CENTER), 2, axis=-1)
-        # One scan for both: the right one reads the window from its end.
+        # One scan for both networks: the right one reads the window backwards.
         steps = jnp.moveaxis(jnp.stack([left, jnp.flip(right, axis=-2)]), -2, 0)
 
         foresight = jnp.broadcast_to(foresight, windows.shape[:-2]).astype(windows.dtype)
@@ -145,7 +149,7 @@ class Guide(nnx.Module):
 
         nothing = jnp.zeros_like(steps[0])
         _, memories = jax.lax.scan(read, nothing, steps)
-        if self.literal:  # shifted by one: the step itself is not seen
+        if self.literal:  # shifted by one, so that the step itself is not read
             memories = remembered * jnp.concatenate([nothing[None], memories[:-1]])
         return jnp.moveaxis(memories[:, 0] + jnp.flip(memories[:, 1], axis=0), 0, -2)
 
@@ -160,8 +164,8 @@ class DeepMarkovModel(nnx.Module):
 
     Args:
       num_workers: N.
-      widths: of the networks.
-      rngs: of the initial parameters.
+      widths: widths of the networks.
+      rngs: random streams of the initial parameters; uses `params`.
 
     Example:
       >>> networks = DeepMarkovModel(3, Architecture(lag=4), rngs=nnx.Rngs(0))
@@ -173,21 +177,21 @@ class DeepMarkovModel(nnx.Module):
         self.transition = Transition(widths, rngs=rngs)
         self.emission = Emission(num_workers, widths, rngs=rngs)
         self.guide = Guide(num_workers, widths, rngs=rngs)
-        self.before = nnx.Param(jnp.zeros(widths.state))  # z before the window, to the model
-        self.guide_before = nnx.Param(jnp.zeros(widths.state))  # and to the guide
+        self.before = nnx.Param(jnp.zeros(widths.state))  # z before the window, in the model
+        self.guide_before = nnx.Param(jnp.zeros(widths.state))  # and in the guide
 
 
 class StateSequence(dist.Distribution):
-    r"""States of a window, each normal given the one before.
+    r"""Distribution of the states of a window, each normal given the previous one.
 
     .. math:: p(z_{1:L}) = \prod_t \mathcal N(z_t;\, \mu(z_{t-1}, s_t),\, \sigma(z_{t-1}, s_t)^2)
 
-    Only sampling goes step by step; the density of a whole sequence is computed at once.
+    Sampling is sequential; the density of a whole sequence is computed at once.
 
     Args:
-      conditional: (z of the step before, what is known of the step) -> mean and standard deviation.
+      conditional: (z of the previous step, inputs of the step) -> mean and standard deviation.
       before: float[Z], the state before the window.
-      known: float[..., L, R], what is known of each step.
+      known: float[..., L, R], inputs of each step.
     """
 
     support = constraints.real_matrix
@@ -197,7 +201,7 @@ class StateSequence(dist.Distribution):
         super().__init__(known.shape[:-2], (known.shape[-2], before.shape[-1]))
 
     def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
-        """Draws states, float[..., L, Z], step by step."""
+        """Draws states, float[..., L, Z], one step after the other."""
         shape = (*sample_shape, *self.batch_shape, *self.event_shape)
         noise = jnp.moveaxis(jax.random.normal(key, shape, self._before.dtype), -2, 0)
 
@@ -218,12 +222,12 @@ class StateSequence(dist.Distribution):
 
 
 class WindowModel:
-    """Model and guide of windows of run-times, as NumPyro takes them.
+    """Model and guide of windows of run-times, as functions for NumPyro.
 
     Args:
       num_workers: N.
-      widths: of the networks.
-      seed: of the initial parameters.
+      widths: widths of the networks.
+      seed: seed of the initial parameters.
 
     Example:
       >>> model = WindowModel(3, Architecture(lag=4, state=2), seed=0)
@@ -251,7 +255,7 @@ class WindowModel:
         del foresight
         networks = self.networks(numpyro.param("parameters", self.initial))
         with numpyro.plate("windows", windows.shape[0]):
-            known = jnp.zeros((*windows.shape[:-1], 0), windows.dtype)  # to the model, nothing but the state before
+            known = jnp.zeros((*windows.shape[:-1], 0), windows.dtype)  # the model has no inputs but the previous state
             states = StateSequence(lambda z, _: networks.transition(z), networks.before[...], known)
             with numpyro.handlers.scale(scale=state_weight):
                 z = numpyro.sample("z", states)

@@ -1,4 +1,4 @@
-"""The deep Markov model as a predictor: one compiled call from the last window to the number of workers to wait for."""
+"""`DeepMarkov`: the deep Markov model as a predictor, one compiled call from the last window to its `Forecast`."""
 
 import dataclasses
 import functools
@@ -17,19 +17,19 @@ from sgdlab.predictors.order_statistics import best_cutoff
 from sgdlab.predictors.predictor import Prediction
 
 _MOST = 2.0
-"""A run-time that was not seen is taken to be at most so many times the longest that was: draws from a model that is
-fed its own draws could otherwise grow without bound."""
+"""Upper bound of an imputed run-time, as a multiple of the longest observed one: draws from a model whose inputs are
+its own draws could otherwise grow without bound."""
 
 
 class Forecast(NamedTuple):
-    """What the compiled call returns, in seconds.
+    """The result of the compiled call, in seconds.
 
     Attributes:
       cutoff: int32[], c.
-      mean: float32[N], of the order statistics.
-      std: float32[N], of the order statistics.
-      worker_mean: float32[K, N]; each worker's run-time is a mixture of K normal distributions.
-      worker_std: float32[K, N].
+      mean: float32[N], means of the order statistics.
+      std: float32[N], standard deviations of the order statistics.
+      worker_mean: float32[K, N], means; each worker's run-time is a mixture of K normal distributions.
+      worker_std: float32[K, N], standard deviations of these distributions.
     """
 
     cutoff: jax.Array
@@ -45,8 +45,8 @@ class _State:
     seed: int
     step: int
     divisor: float
-    longest: float  # seconds, of all run-times that were seen
-    made: dict[float | None, Forecast] = dataclasses.field(default_factory=dict)  # by the rate that was asked for
+    longest: float  # seconds, the longest observed run-time
+    made: dict[float | None, Forecast] = dataclasses.field(default_factory=dict)  # by the rate of the prediction
 
 
 class DeepMarkov:
@@ -55,20 +55,20 @@ class DeepMarkov:
     .. math:: z_T^{(k)} \sim q(z_T | x_{T-l:T}), \quad z_{T+1}^{(k)} \sim p(z | z_T^{(k)}), \quad
         x^{(k)} \sim p(x | z_{T+1}^{(k)}), \qquad c = \arg\max_c c / \tfrac1K \sum_k x^{(k)}_{(c)}
 
-    A worker that was cut off gets a run-time drawn from its own predicted distribution, truncated below.
+    The run-time of a worker that was cut off is drawn from its predicted distribution, truncated below.
 
     Args:
       trained: the model.
-      samples: K.
-      at_least: share of the workers that every iteration waits for. What is not seen is filled in from the model's own
-        prediction: one that sees little of the truth can confirm its own error for ever, as in a regime that it was
-        not trained on.
-      literal_scale: divide run-times by twice the mean of the run's own first window, as in the paper, so that the
-        model serves networks and batch sizes that take longer; by default by what they were divided by in training,
-        which is right where they take as long, whatever regime the run begins in.
+      samples: K, number of draws.
+      at_least: least share of the workers that every iteration waits for. Run-times that are not observed are imputed
+        from the model's own prediction: a model that observes few can confirm its own error forever, for example in a
+        regime that it was not trained on.
+      literal_scale: whether to divide run-times by twice the mean of the first window of the run, as in the paper, so
+        that the model can be used with networks and batch sizes that take longer. By default the divisor is that of the
+        training, which is right for run-times on the same scale, whatever regime the run begins in.
 
     Raises:
-      ValueError: where `samples` is not at least 1, or `at_least` not from 0 to 1.
+      ValueError: if `samples` is not at least 1, or `at_least` is not from 0 to 1.
 
     Source: Teng and Wood 2018, equation 5 and section 4.2.
     """
@@ -92,7 +92,7 @@ class DeepMarkov:
         return _State(window[-lag:], seed, 0, divisor, float(window.max()))
 
     def predict(self, state: _State, *, rate: float | None = None) -> Prediction:
-        """What is expected of the next iteration."""
+        """The prediction of the next iteration."""
         forecast = self._forecast(state, rate)
         cutoff, mean = int(forecast.cutoff), np.asarray(forecast.mean, float)
         if cutoff < self._least:
@@ -100,7 +100,7 @@ class DeepMarkov:
         return Prediction(cutoff, mean, np.asarray(forecast.std, float))
 
     def observe(self, state: _State, runtimes: np.ndarray, cut_at: float) -> _State:
-        """The state after one more iteration; the window stays full."""
+        """The state after one more iteration, with the run-times of workers that were cut off imputed."""
         missing = np.isnan(runtimes)
         filled = np.array(runtimes, float)
         if missing.any():
@@ -110,14 +110,14 @@ class DeepMarkov:
             drawn = censoring.truncated_mixture(generator, mean, std, cut_at)
             filled[missing] = np.minimum(drawn, max(_MOST * state.longest, cut_at))
         window = np.concatenate([state.window[1:], filled[None]])
-        longest = float(np.fmax.reduce(runtimes, initial=state.longest))  # of what was seen, NaN left out
+        longest = float(np.fmax.reduce(runtimes, initial=state.longest))  # of the observed ones: NaN is ignored
         return _State(window, state.seed, state.step + 1, state.divisor, longest)
 
     def _forecast(self, state: _State, rate: float | None) -> Forecast:
         if rate not in state.made:
-            asked = np.float64(np.nan if rate is None else rate)  # another type would be another program
-            place = (np.uint32(state.seed % 2**32), np.uint32(state.step))
-            state.made[rate] = self.compiled(self._parameters, state.window, state.divisor, place, asked)
+            number = np.float64(np.nan if rate is None else rate)  # another type would be another program
+            index = (np.uint32(state.seed % 2**32), np.uint32(state.step))
+            state.made[rate] = self.compiled(self._parameters, state.window, state.divisor, index, number)
         return state.made[rate]
 
     def compiled(
@@ -125,20 +125,20 @@ class DeepMarkov:
         parameters: dict,
         window: jax.Array,
         divisor: jax.Array,
-        place: tuple[jax.Array, jax.Array],
+        index: tuple[jax.Array, jax.Array],
         rate: jax.Array,
     ) -> Forecast:
-        """From float[lag, N] seconds to the forecast.
+        """The forecast after a window.
 
         Args:
-          parameters: of the networks.
-          window: seconds.
-          divisor: seconds.
-          place: seed and step, uint32, that the random numbers follow from.
-          rate: NaN for the paper's objective.
+          parameters: parameters of the networks.
+          window: float[lag, N], seconds.
+          divisor: seconds, by which run-times are divided.
+          index: seed and step, uint32, which determine the random numbers.
+          rate: gradients per second; NaN for the objective of the paper.
         """
         trained = self.trained
-        return _compiled(trained.num_workers, trained.widths, self._samples, parameters, window, divisor, place, rate)
+        return _compiled(trained.num_workers, trained.widths, self._samples, parameters, window, divisor, index, rate)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
@@ -149,12 +149,12 @@ def _compiled(
     parameters: dict,
     window: jax.Array,
     divisor: jax.Array,
-    place: tuple[jax.Array, jax.Array],
+    index: tuple[jax.Array, jax.Array],
     rate: jax.Array,
 ) -> Forecast:
     """One program for all models of a shape: parameters are data."""
-    # Made in here: outside of the program a key takes longer than all networks.
-    key = jax.random.fold_in(jax.random.key(place[0]), place[1])
+    # Inside the program: outside of it, making a key takes longer than all networks.
+    key = jax.random.fold_in(jax.random.key(index[0]), index[1])
     networks = WindowModel(num_workers, widths, seed=0).networks(parameters)
     for_state, for_next, for_runtimes = jax.random.split(key, 3)
     window = window.astype(networks.before[...].dtype) / divisor
@@ -172,7 +172,7 @@ def _compiled(
     state = mean + std * jax.random.normal(for_next, mean.shape, mean.dtype)
     mean, std = networks.emission(state)
     runtimes = mean + std * jax.random.normal(for_runtimes, mean.shape, mean.dtype)
-    # Normal run-times can be near zero, or below, and c / x has no bound there: no sooner than the fastest seen.
+    # Normal run-times can be near zero or negative, where c / x is unbounded: at least the shortest of the window.
     runtimes = _sorted(jnp.maximum(runtimes, window.min())) * divisor
     expected, spread = runtimes.mean(axis=0), runtimes.std(axis=0)
     count = jnp.arange(1, expected.size + 1)
@@ -181,15 +181,15 @@ def _compiled(
 
 
 def _sorted(values: jax.Array) -> jax.Array:
-    """Rows of a matrix of floats in rising order.
+    """The rows of a matrix of floats, each in ascending order.
 
     Floats are sorted by their bits as whole numbers, with the bits of negative numbers inverted: XLA's own order of
     floats takes 3.6 times as long on a CPU.
     """
     whole = jnp.int64 if values.dtype == jnp.float64 else jnp.int32
 
-    def turned(bits: jax.Array) -> jax.Array:
+    def ordered(bits: jax.Array) -> jax.Array:
         return jnp.where(bits < 0, bits ^ jnp.iinfo(whole).max, bits)
 
-    bits = turned(jax.lax.bitcast_convert_type(values, whole))
-    return jax.lax.bitcast_convert_type(turned(jax.lax.sort(bits, dimension=1, is_stable=False)), values.dtype)
+    bits = ordered(jax.lax.bitcast_convert_type(values, whole))
+    return jax.lax.bitcast_convert_type(ordered(jax.lax.sort(bits, dimension=1, is_stable=False)), values.dtype)

@@ -1,4 +1,4 @@
-"""A deep Markov model that has been trained: its parameters, what run-times are divided by, and whose they are."""
+"""`TrainedModel`: the parameters of a trained deep Markov model with their description, saved in a directory."""
 
 import dataclasses
 import json
@@ -20,14 +20,14 @@ _PARAMETERS = "parameters"
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TrainedModel:
-    """What training leaves.
+    """A trained deep Markov model.
 
     Attributes:
-      widths: of the networks.
-      num_workers: N, the cluster that it was trained on.
-      divisor: seconds; twice the mean of the first window that it was trained on. Run-times are divided by it.
-      parameters: of the networks, nested dictionaries of arrays.
-      history: of the training: one mapping for each evaluation of the validation windows.
+      widths: widths of the networks.
+      num_workers: N, number of workers of the cluster that it was trained on.
+      divisor: seconds, by which run-times are divided: twice the mean of the first training window.
+      parameters: parameters of the networks, nested dictionaries of arrays.
+      history: one mapping for each evaluation of the validation windows during the training.
     """
 
     widths: Architecture
@@ -37,10 +37,14 @@ class TrainedModel:
     history: tuple[dict[str, float], ...] = ()
 
     def check(self, runtimes: np.ndarray, name: str = "runtimes") -> np.ndarray:
-        """Run-times of this model's cluster, float64[T, N].
+        """Returns run-times as float64[T, N], if they have this model's number of workers.
+
+        Args:
+          runtimes: [T, N], seconds.
+          name: what an error message calls them.
 
         Raises:
-          ValueError: where they are of another number of workers.
+          ValueError: if they are of another number of workers.
         """
         array = np.asarray(runtimes, np.float64)
         if array.ndim != 2 or array.shape[1] != self.num_workers:
@@ -51,15 +55,16 @@ class TrainedModel:
         return array
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes a directory, whole or not at all: a description to read, and the parameters as an Orbax checkpoint.
+        """Writes a directory with a description in JSON and the parameters as an Orbax checkpoint.
 
-        It is written beside and renamed; a model that stood there is replaced, as is what a killed `save` has left.
+        It is written under a temporary name and renamed, so that it is complete or absent. A model in this directory,
+        or the rest of an interrupted `save`, is replaced.
 
         Args:
-          path: the directory; made where it is missing.
+          path: the directory, made if it does not exist.
 
         Raises:
-          ValueError: where it holds anything that is no part of a model.
+          ValueError: if it holds a file that is no part of a model.
         """
         path = pathlib.Path(path).absolute()
         for name in sorted(_names(path)):
@@ -84,7 +89,7 @@ class TrainedModel:
 
     @staticmethod
     def exists(path: str | os.PathLike[str]) -> bool:
-        """Whether a directory holds a whole model, rather than nothing or what a killed `save` has left.
+        """Whether a directory holds a complete model.
 
         Example:
           >>> TrainedModel.exists("nowhere")
@@ -94,10 +99,13 @@ class TrainedModel:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "TrainedModel":
-        """Reads what `save` wrote.
+        """Reads a model that `save` has written.
+
+        Args:
+          path: the directory.
 
         Raises:
-          ValueError: where the directory holds no such model.
+          ValueError: if the directory holds no such model.
         """
         path = pathlib.Path(path).absolute()
         try:
@@ -109,12 +117,12 @@ class TrainedModel:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ValueError(f"path={str(path)!r} must be a directory written by TrainedModel.save: {error}") from error
         shapes = jax.eval_shape(lambda: WindowModel(num_workers, widths, seed=0).initial)
-        # As NumPy arrays: a checkpoint is then read wherever it was written, whatever devices there are.
+        # As NumPy arrays, which are read independently of the devices that the checkpoint was written with.
         expected = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
         try:
             parameters = ocp.load(path / _PARAMETERS, expected)
             if [leaf.shape for leaf in jax.tree.leaves(parameters)] != [leaf.shape for leaf in jax.tree.leaves(shapes)]:
-                raise ValueError("their shapes are others")
+                raise ValueError("their shapes differ")
         except (OSError, ValueError, KeyError) as error:
             raise ValueError(f"path={str(path)!r} holds parameters that are not this model's: {error}") from error
         return cls(widths, num_workers, divisor, jax.tree.map(np.asarray, parameters), history)

@@ -1,7 +1,23 @@
-"""The networks, in Flax (nnx), and their pure functions."""
+"""Networks in Flax (nnx): the parts `conv` and `mlp`, their modules, and a network as pure functions (`classifier`).
 
-from sgdlab.models.classifier import Batch, Classifier, classifier
-from sgdlab.models.convolution import MatmulConv
-from sgdlab.models.networks import BATCH_NORM_MOMENTUM, MLP, ConvNet, conv, mlp
+Flax is imported at the first use of a module or of `classifier`.
+"""
 
+import lazy_loader
+
+from sgdlab.models.networks import conv, mlp
+
+__getattr__, _, _ = lazy_loader.attach(
+    __name__,
+    submod_attrs={
+        "batch": ["Batch"],
+        "classification": ["Classifier", "classifier"],
+        "convolution": ["MatmulConv"],
+        "modules": ["BATCH_NORM_MOMENTUM", "MLP", "ConvNet"],
+    },
+)
 __all__ = ["BATCH_NORM_MOMENTUM", "MLP", "Batch", "Classifier", "ConvNet", "MatmulConv", "classifier", "conv", "mlp"]
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

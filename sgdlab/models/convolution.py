@@ -1,4 +1,4 @@
-"""A convolution as shifted slices and one matrix product: fast inside a compiled loop on CPU, and under vmap."""
+"""`MatmulConv`: a convolution as shifted slices and one matrix product, fast in a compiled CPU loop and under vmap."""
 
 from collections.abc import Callable
 
@@ -10,15 +10,15 @@ from flax import nnx
 class MatmulConv(nnx.Module):
     """A two-dimensional convolution with "SAME" padding, computed as one matrix product.
 
-    The k x k shifted slices of the input stand side by side as channels, [B, H', W', k k C], and multiply a kernel
-    [k k C, F]. It equals `flax.nnx.Conv` up to rounding. XLA's convolution inside a loop on CPU is several times
-    slower, and under `vmap` over kernels it becomes a grouped convolution, slower still.
+    The k x k shifted slices of the input are concatenated as channels, [B, H', W', k k C], and multiplied by a kernel
+    [k k C, F]. It equals `flax.nnx.Conv` up to rounding. XLA's own convolution is several times slower inside a loop on
+    CPU, and under `vmap` over kernels it becomes a grouped convolution, which is slower still.
 
     Args:
-      in_features: C.
-      out_features: F.
-      kernel_size: k.
-      stride: step of the output grid.
+      in_features: C, input channels.
+      out_features: F, output channels.
+      kernel_size: k, height and width of the kernel.
+      stride: distance of neighbouring outputs, in pixels of the input.
       use_bias: whether a bias is added.
       param_dtype: dtype of the parameters.
       rngs: random streams; uses `params`.
@@ -53,14 +53,14 @@ class MatmulConv(nnx.Module):
 
 
 def _patches(inputs: jax.Array, size: int, stride: int) -> jax.Array:
-    """[B, H, W, C] -> [B, H', W', size size C]: what each output place sees, in "SAME" padding."""
+    """[B, H, W, C] -> [B, H', W', size size C]: the inputs of each output, with "SAME" padding."""
     grid = [-(-length // stride) for length in inputs.shape[1:3]]
     padding = []
-    for length, places in zip(inputs.shape[1:3], grid, strict=True):
-        total = max((places - 1) * stride + size - length, 0)
+    for length, outputs in zip(inputs.shape[1:3], grid, strict=True):
+        total = max((outputs - 1) * stride + size - length, 0)
         padding.append((total // 2, total - total // 2))
     padded = jnp.pad(inputs, ((0, 0), *padding, (0, 0)))
-    height, width = ((places - 1) * stride + 1 for places in grid)
+    height, width = ((outputs - 1) * stride + 1 for outputs in grid)
     shifted = [
         padded[:, row : row + height : stride, column : column + width : stride]
         for row in range(size)

@@ -1,19 +1,16 @@
-"""The small networks: a multilayer perceptron and a convolutional net, in Flax (nnx)."""
+"""The parts `conv` and `mlp` of the family `network`; Flax is imported when one is called."""
 
-import itertools
 import math
 from collections.abc import Sequence
-
-import jax
-import jax.numpy as jnp
-from flax import nnx
+from typing import Any
 
 from sgdlab import arguments
-from sgdlab.models.convolution import MatmulConv
 from sgdlab.registry import NETWORKS
 
-BATCH_NORM_MOMENTUM = 0.9
-"""m of the running statistics, stats = m stats + (1 - m) batch; short runs need a short memory."""
+Rngs = Any
+"""An `nnx.Rngs`."""
+Module = Any
+"""An `nnx.Module` that maps images [B, H, W, C] to logits [B, classes]."""
 
 
 @NETWORKS.register(title="convolutional net")
@@ -23,23 +20,36 @@ def conv(
     batch_norm: bool = False,
     image_shape: tuple[int, int, int],
     num_classes: int,
-    rngs: nnx.Rngs,
-) -> "ConvNet":
-    """Two 3x3 convolutions and a linear layer: see `ConvNet`.
+    rngs: Rngs,
+) -> Module:
+    """Two 3x3 convolutions and a linear layer: a `sgdlab.models.ConvNet`.
 
     Args:
-      channels: of the two convolutions.
-      batch_norm: whether BatchNorm stands before each ReLU.
-      image_shape: height, width and channels.
-      num_classes: logits.
+      channels: output channels of the two convolutions.
+      batch_norm: whether BatchNorm is applied before each ReLU.
+      image_shape: height, width and channels of the images.
+      num_classes: number of classes.
       rngs: random streams; uses `params`.
 
+    Returns:
+      The network.
+
     Raises:
-      ValueError: where there are not two numbers of channels.
+      ValueError: if `channels` is not two whole numbers of at least 1.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from flax import nnx
+      >>> net = conv(channels=(4, 8), image_shape=(6, 4, 3), num_classes=5, rngs=nnx.Rngs(0))
+      >>> net(jnp.ones([2, 6, 4, 3])).shape
+      (2, 5)
     """
     if len(channels) != 2:
         raise ValueError(f"channels={tuple(channels)} must be two whole numbers, those of the two convolutions")
     first, second = _widths("channels", channels)
+    # Not at the top: Flax takes a second to import, and the part is registered in every process.
+    from sgdlab.models.modules import ConvNet  # noqa: PLC0415
+
     return ConvNet(
         (first, second), image_shape=image_shape, num_classes=num_classes, batch_norm=bool(batch_norm), rngs=rngs
     )
@@ -47,19 +57,30 @@ def conv(
 
 @NETWORKS.register(title="multilayer perceptron")
 def mlp(
-    *, widths: tuple[int, ...] = (32, 64), image_shape: tuple[int, int, int], num_classes: int, rngs: nnx.Rngs
-) -> "MLP":
-    """A perceptron on the pixels: see `MLP`.
+    *, widths: tuple[int, ...] = (32, 64), image_shape: tuple[int, int, int], num_classes: int, rngs: Rngs
+) -> Module:
+    """A multilayer perceptron on the pixels: a `sgdlab.models.MLP`.
 
     Args:
-      widths: of the hidden layers.
-      image_shape: height, width and channels.
-      num_classes: logits.
+      widths: widths of the hidden layers.
+      image_shape: height, width and channels of the images.
+      num_classes: number of classes.
       rngs: random streams; uses `params`.
 
+    Returns:
+      The network.
+
     Raises:
-      ValueError: where a width is below 1.
+      ValueError: if a width is not a whole number of at least 1.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from flax import nnx
+      >>> mlp(widths=(8,), image_shape=(6, 4, 3), num_classes=5, rngs=nnx.Rngs(0))(jnp.ones([2, 6, 4, 3])).shape
+      (2, 5)
     """
+    from sgdlab.models.modules import MLP  # noqa: PLC0415 (as above)
+
     return MLP((math.prod(image_shape), *_widths("widths", widths), num_classes), rngs=rngs)
 
 
@@ -68,89 +89,3 @@ def _widths(name: str, values: Sequence[int]) -> list[int]:
         return [arguments.whole(name, value) for value in values]
     except ValueError as error:
         raise ValueError(f"{name}={tuple(values)} must be whole numbers of at least 1") from error
-
-
-class MLP(nnx.Module):
-    """A multilayer perceptron with ReLU between its layers.
-
-    Args:
-      widths: of the input, the hidden layers and the output, e.g. (64, 256, 256, 10).
-      param_dtype: dtype of the parameters.
-      rngs: random streams; uses `params`.
-
-    Example:
-      >>> import jax.numpy as jnp
-      >>> from flax import nnx
-      >>> MLP((64, 32, 10), rngs=nnx.Rngs(0))(jnp.ones([2, 8, 8, 1])).shape
-      (2, 10)
-    """
-
-    def __init__(self, widths: Sequence[int], *, param_dtype: jnp.dtype = jnp.float32, rngs: nnx.Rngs):
-        init = nnx.initializers.he_normal()
-        self.layers = nnx.List(
-            nnx.Linear(before, after, kernel_init=init, param_dtype=param_dtype, rngs=rngs)
-            for before, after in itertools.pairwise(widths)
-        )
-
-    def __call__(self, images: jax.Array) -> jax.Array:
-        """Maps [B, ...] to logits [B, classes]."""
-        hidden = images.reshape(images.shape[0], -1)
-        for layer in self.layers[:-1]:
-            hidden = nnx.relu(layer(hidden))
-        return self.layers[-1](hidden)
-
-
-class ConvNet(nnx.Module):
-    """Two 3x3 convolutions, the second with stride 2, and a linear layer; ReLU, and BatchNorm if asked for.
-
-    Args:
-      channels: of the two convolutions.
-      image_shape: height, width and channels of the images.
-      num_classes: logits.
-      batch_norm: whether BatchNorm stands before each ReLU; each worker then normalises with its own batch.
-      param_dtype: dtype of the parameters and of BatchNorm's statistics.
-      rngs: random streams; uses `params`.
-
-    Example:
-      >>> import jax.numpy as jnp
-      >>> from flax import nnx
-      >>> ConvNet((8, 16), rngs=nnx.Rngs(0))(jnp.ones([2, 8, 8, 1])).shape
-      (2, 10)
-    """
-
-    def __init__(
-        self,
-        channels: tuple[int, int] = (32, 64),
-        *,
-        image_shape: tuple[int, int, int] = (8, 8, 1),
-        num_classes: int = 10,
-        batch_norm: bool = False,
-        param_dtype: jnp.dtype = jnp.float32,
-        rngs: nnx.Rngs,
-    ):
-        first, second = channels
-        options = {"use_bias": not batch_norm, "param_dtype": param_dtype, "rngs": rngs}
-        self.convolutions = nnx.List(
-            [MatmulConv(image_shape[2], first, **options), MatmulConv(first, second, stride=2, **options)]
-        )
-        self.norms = nnx.List([_norm(width, param_dtype, rngs) if batch_norm else _identity for width in channels])
-        places = -(-image_shape[0] // 2) * -(-image_shape[1] // 2)
-        self.head = nnx.Linear(places * second, num_classes, param_dtype=param_dtype, rngs=rngs)
-
-    def __call__(self, images: jax.Array) -> jax.Array:
-        """Maps [B, H, W, C] to logits [B, classes]."""
-        hidden = images
-        for convolution, norm in zip(self.convolutions, self.norms, strict=True):
-            hidden = nnx.relu(norm(convolution(hidden)))
-        return self.head(hidden.reshape(hidden.shape[0], -1))
-
-
-def _identity(inputs: jax.Array) -> jax.Array:
-    return inputs
-
-
-def _norm(features: int, param_dtype: jnp.dtype, rngs: nnx.Rngs) -> nnx.BatchNorm:
-    norm = nnx.BatchNorm(features, momentum=BATCH_NORM_MOMENTUM, dtype=param_dtype, param_dtype=param_dtype, rngs=rngs)
-    # nnx keeps float32 statistics whatever the parameters are; in float64 that would lose half the digits.
-    norm.mean, norm.var = (nnx.BatchStat(stat[...].astype(param_dtype)) for stat in (norm.mean, norm.var))
-    return norm

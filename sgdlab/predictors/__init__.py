@@ -1,4 +1,4 @@
-"""How many workers to wait for: order statistics, and predictors of the next iteration's run-times. NumPy alone."""
+"""Predictors of how many workers to wait for, the order statistics they use, and `run_online`, which runs them."""
 
 # ruff: isort: skip_file
 # In the order in which tables show them: a predictor registers itself when its module is imported.

@@ -1,4 +1,4 @@
-"""Predictors that nobody can deploy, to measure the others by: one knows the future, one the true law."""
+"""Upper bounds for predictors: `Oracle` knows all run-times, `Informed` the true law of the cluster."""
 
 from collections.abc import Callable
 
@@ -11,11 +11,11 @@ from sgdlab.runtimes import checked
 
 
 class Oracle:
-    """Knows the run-times of every iteration beforehand.
+    """Predicts the actual run-times, which it knows beforehand.
 
     Args:
-      runtimes: float64[T, N], seconds, those of the iterations that it predicts, in their order.
-      whole: the first window is among them, so that it begins behind it.
+      runtimes: float64[T, N], seconds, of the iterations to predict, in order.
+      whole: whether `runtimes` begins with the first window, so that predictions begin after it.
 
     Example:
       >>> predictor = Oracle(np.array([[1.0, 1.1, 9.0]]))
@@ -30,10 +30,10 @@ class Oracle:
         self._whole = whole
 
     def start(self, window: np.ndarray, *, seed: int) -> int:
-        """Which iteration comes next.
+        """The index of the next iteration.
 
         Raises:
-          ValueError: where the window is of another number of workers.
+          ValueError: if the window has another number of workers.
         """
         del seed
         workers = self._ordered.shape[1]
@@ -42,38 +42,38 @@ class Oracle:
         return len(window) if self._whole else 0
 
     def predict(self, state: int, *, rate: float | None = None) -> Prediction:
-        """What will be."""
+        """The prediction: the order statistics of the actual run-times."""
         return Prediction.of(self._ordered[state], np.zeros(self._ordered.shape[1]), rate)
 
     def observe(self, state: int, runtimes: np.ndarray, cut_at: float) -> int:
-        """The next iteration.
+        """The index of the next iteration.
 
         Raises:
-          ValueError: where the run-times are not those that were foreseen, as where the oracle was given the first
+          ValueError: if the run-times differ from the known ones, for example because the oracle was given the first
             window too.
         """
         del cut_at
-        came = np.sort(runtimes[~np.isnan(runtimes)])
-        if not np.array_equal(came, self._ordered[state, : came.size]):
+        observed = np.sort(runtimes[~np.isnan(runtimes)])
+        if not np.array_equal(observed, self._ordered[state, : observed.size]):
             raise ValueError(
-                f"runtimes of the oracle's iteration {state} must be those that came: without whole=True it takes "
-                "those after the first window"
+                f"runtimes of the oracle's iteration {state} must be those observed: without whole=True they "
+                "begin after the first window"
             )
         return state + 1
 
 
 @PREDICTORS.register(title="oracle")
 def oracle(*, runtimes: np.ndarray) -> Oracle:
-    """Knows the run-times of the whole run.
+    """Predicts the actual run-times of the run, which it knows beforehand.
 
     Args:
-      runtimes: float64[T, N], seconds, of all iterations, the first window among them.
+      runtimes: float64[T, N], seconds, of all iterations, beginning with the first window.
 
     Returns:
       The predictor.
 
     Raises:
-      ValueError: where run-times are not positive and finite.
+      ValueError: if run-times are not positive and finite.
 
     Example:
       >>> predictor = oracle(runtimes=np.array([[1.0, 1.0, 1.0], [1.0, 1.1, 9.0]]))
@@ -84,11 +84,11 @@ def oracle(*, runtimes: np.ndarray) -> Oracle:
 
 
 class Informed:
-    """Knows the true law of the cluster, and its hidden state as it was in the iteration before.
+    """Knows the true law of the cluster, and its hidden state in the previous iteration.
 
     Args:
-      draw: (iteration, generator) -> float64[K, N], run-times of an iteration as the law has them, given the state
-        of the one before; `RegimeCluster.draw_next` makes them.
+      draw: (iteration, generator) -> float64[K, N], seconds, samples of the run-times of an iteration given the state
+        of the previous one, such as `RegimeCluster.draw_next` returns.
 
     Example:
       >>> predictor = Informed(lambda step, generator: np.array([[1.0, 1.1, 9.0]]))
@@ -102,16 +102,16 @@ class Informed:
         self._draw = draw
 
     def start(self, window: np.ndarray, *, seed: int) -> tuple[int, int]:
-        """Seed, and which iteration comes next."""
+        """The seed and the index of the next iteration."""
         del window
         return seed, 0
 
     def predict(self, state: tuple[int, int], *, rate: float | None = None) -> Prediction:
-        """What is expected of the next iteration."""
+        """The prediction of the next iteration."""
         samples = self._draw(state[1], np.random.default_rng(state))
         return Prediction.of(*order_statistics.monte_carlo(samples), rate)
 
     def observe(self, state: tuple[int, int], runtimes: np.ndarray, cut_at: float) -> tuple[int, int]:
-        """The next iteration."""
+        """The seed and the index of the next iteration."""
         del runtimes, cut_at
         return state[0], state[1] + 1

@@ -1,20 +1,19 @@
-"""Workers that were cut off: a run-time for each is drawn from what was expected of it, given that it took longer."""
+"""Imputation of censored run-times: those of workers that were cut off are drawn from truncated distributions."""
 
 import numpy as np
-import scipy.special
 
 
 def truncated_normal(
     generator: np.random.Generator, mean: np.ndarray, std: np.ndarray, below: np.ndarray | float
 ) -> np.ndarray:
-    r"""Draws from normal distributions, given that the values are above a bound, far tails included.
+    r"""Draws from normal distributions truncated below, also far in the tail.
 
     .. math:: x = \mu - \sigma\, \Phi^{-1}(u\, \Phi(-a)), \qquad a = (x_c - \mu) / \sigma, \qquad u \sim U(0, 1)
 
-    in logarithms, so that a bound of 30 standard deviations loses no digit.
+    in logarithms, so that no digits are lost with a bound of 30 standard deviations.
 
     Args:
-      generator: of the random numbers.
+      generator: source of the random numbers.
       mean: float64[...].
       std: float64[...], above 0.
       below: float64[...], the bound.
@@ -29,21 +28,23 @@ def truncated_normal(
       >>> bool(((draws > 30) & (draws < 30.5)).all())
       True
     """
-    tail = scipy.special.log_ndtr((mean - below) / std)
+    from scipy import special  # noqa: PLC0415 (SciPy takes a while to import, and not every predictor needs it)
+
+    tail = special.log_ndtr((mean - below) / std)
     share = -generator.standard_exponential(np.shape(tail))  # the logarithm of a uniform number
-    return np.maximum(mean - std * scipy.special.ndtri_exp(tail + share), below)
+    return np.maximum(mean - std * special.ndtri_exp(tail + share), below)
 
 
 def truncated_mixture(
     generator: np.random.Generator, mean: np.ndarray, std: np.ndarray, below: np.ndarray | float
 ) -> np.ndarray:
-    """Draws from mixtures of normal distributions with equal weights, given that the values are above a bound.
+    """Draws from mixtures of normal distributions with equal weights, truncated below.
 
-    A component is picked by the mass of its tail, and then its own tail is drawn from: together that is the mixture's.
+    A component is drawn with a probability proportional to the mass of its tail, then a value from its tail.
 
     Args:
-      generator: of the random numbers.
-      mean: float64[K, ...], of the components.
+      generator: source of the random numbers.
+      mean: float64[K, ...], means of the components.
       std: float64[K, ...], above 0.
       below: float64[...], the bound.
 
@@ -55,23 +56,25 @@ def truncated_mixture(
       >>> float(truncated_mixture(np.random.default_rng(0), mean, np.ones((2, 1)), 5.0)[0]) > 6
       True
     """
-    tail = scipy.special.log_ndtr((mean - below) / std)
-    # The largest of log-weights plus Gumbel noise is a draw in proportion to the weights.
+    from scipy import special  # noqa: PLC0415 (as above)
+
+    tail = special.log_ndtr((mean - below) / std)
+    # The index of the largest of log-weights plus Gumbel noise has probabilities proportional to the weights.
     component = np.argmax(tail + generator.gumbel(size=tail.shape), axis=0)[None]
     chosen_mean, chosen_std = (np.take_along_axis(values, component, axis=0)[0] for values in (mean, std))
     return truncated_normal(generator, chosen_mean, chosen_std, below)
 
 
 def from_window(generator: np.random.Generator, window: np.ndarray, runtimes: np.ndarray, cut_at: float) -> np.ndarray:
-    """Fills in the run-times of workers that were cut off, from each worker's own mean and deviation in a window.
+    """Imputes the run-times of workers that were cut off, from the mean and deviation of each worker in a window.
 
-    This is what predictors do that have no distribution of each worker's run-times.
+    For predictors that have no distribution of the run-times of each worker.
 
     Args:
-      generator: of the random numbers.
-      window: float64[W, N], seconds, complete: the iterations before.
-      runtimes: float64[N], seconds; NaN where a worker was cut off.
-      cut_at: seconds.
+      generator: source of the random numbers.
+      window: float64[W, N], seconds, complete run-times of the iterations before.
+      runtimes: float64[N], seconds; NaN for workers that were cut off.
+      cut_at: seconds, when they were cut off.
 
     Returns:
       float64[N], complete.
@@ -84,7 +87,7 @@ def from_window(generator: np.random.Generator, window: np.ndarray, runtimes: np
     missing = np.isnan(runtimes)
     filled = np.array(runtimes)
     own = window[:, missing]
-    # A worker whose times never varied still may: a hundredth of its mean.
+    # A worker whose run-times were constant may still vary: by a hundredth of its mean.
     spread = np.maximum(own.std(axis=0), 0.01 * own.mean(axis=0))
     filled[missing] = truncated_normal(generator, own.mean(axis=0), spread, cut_at)
     return filled

@@ -1,4 +1,4 @@
-"""The deep Markov model as a part of a configuration: NumPyro and Flax are imported where one is asked for."""
+"""The part `deep_markov` of the family `predictor`; NumPyro, Flax and Orbax are imported when it is called."""
 
 import functools
 from typing import Any
@@ -14,17 +14,16 @@ def deep_markov(*, model: str = "", samples: int = 64, at_least: float = 0.5, ru
     """A trained deep Markov model, `sgdlab.deep_markov.DeepMarkov`, read from a directory once per process.
 
     Args:
-      model: a directory that `TrainedModel.save` has written, as experiments.cutoff.train does.
-      samples: draws for the order statistics.
-      at_least: share of the workers that every iteration waits for.
-      runtimes: float64[T, N], seconds, of the run; only the number of workers is looked at.
+      model: directory that `TrainedModel.save` has written, as experiments.cutoff.train does.
+      samples: number of draws for the order statistics.
+      at_least: least share of the workers that every iteration waits for.
+      runtimes: float64[T, N], seconds, of the run; only the number of workers is used.
 
     Returns:
       The predictor.
 
     Raises:
-      ValueError: where the directory holds no model, or one of another number of workers, or a number is out of its
-        range.
+      ValueError: if the directory holds no model or one of another number of workers, or a number is out of its range.
 
     Example:
       >>> deep_markov(model="", runtimes=np.ones((30, 4)))

@@ -1,4 +1,4 @@
-"""A Kalman filter for each worker: its run-time is a level that comes back to its mean, and noise."""
+"""`Kalman`: a Kalman filter for each worker, whose run-time is a level that reverts to its mean, plus noise."""
 
 import dataclasses
 
@@ -16,7 +16,7 @@ _SHARES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.98)
 
 @dataclasses.dataclass(frozen=True)
 class Law:
-    r"""What a Kalman filter knows of each worker.
+    r"""The parameters of the Kalman filter of each worker.
 
     .. math:: \ell_t = \phi \ell_{t-1} + \sqrt{s (1 - \phi^2)}\, \sigma\, u_t, \qquad
         x_t = \mu + \ell_t + \sqrt{1 - s}\, \sigma\, v_t
@@ -24,8 +24,8 @@ class Law:
     Attributes:
       mean: float64[N], seconds, mu.
       std: float64[N], seconds, sigma.
-      memory: float64[N], phi.
-      share: float64[N], s, of the variance that is the level's.
+      memory: float64[N], phi, autocorrelation of the level.
+      share: float64[N], s, share of the variance that is due to the level.
     """
 
     mean: np.ndarray
@@ -35,13 +35,16 @@ class Law:
 
 
 def fit(runtimes: np.ndarray) -> Law:
-    """Each worker's mean and deviation, and the memory and share of greatest likelihood on a grid.
+    """Fits the mean and deviation of each worker, and the memory and share of greatest likelihood on a grid.
 
     Args:
       runtimes: float64[T, N], seconds, complete.
 
+    Returns:
+      The law of each worker.
+
     Raises:
-      ValueError: where run-times are not positive and finite.
+      ValueError: if run-times are not positive and finite.
 
     Example:
       >>> from sgdlab import cluster
@@ -95,16 +98,16 @@ class _State:
 
 
 class Kalman:
-    """Predicts each worker by a Kalman filter of its own; order statistics are drawn from independent workers.
+    """Predicts each worker by its own Kalman filter; order statistics are sampled assuming independent workers.
 
-    A worker that was cut off gets a run-time drawn from its own predicted distribution, truncated below.
+    The run-time of a worker that was cut off is drawn from its predicted distribution, truncated below.
 
     Args:
-      law: of each worker, as `fit` makes it; None fits one on the first window of every run.
-      samples: K, draws for the order statistics.
+      law: the law of each worker, as `fit` returns it. None: fitted on the first window of every run.
+      samples: K, number of draws for the order statistics.
 
     Raises:
-      ValueError: at the start, where the law is of another number of workers.
+      ValueError: in `start`, if the law is of another number of workers.
 
     Example:
       >>> from sgdlab import cluster
@@ -129,12 +132,12 @@ class Kalman:
         level = _stationary(law)
         for row in window:
             level = _after(law, level, row)
-        # The same draws for every prediction: what changes from one to the next is what was learned.
+        # The same draws for every prediction, so that predictions differ by what was learned only.
         draws = np.random.default_rng(0).standard_normal((self._samples, workers))
         return _State(law, level, draws, seed, 0)
 
     def predict(self, state: _State, *, rate: float | None = None) -> Prediction:
-        """What is expected of the next iteration."""
+        """The prediction of the next iteration."""
         mean, variance = _predicted(state.law, state.level)
         draws = mean + np.sqrt(variance) * state.draws
         return Prediction.of(*order_statistics.monte_carlo(np.maximum(draws, 0.01 * state.law.mean)), rate)
@@ -152,16 +155,16 @@ class Kalman:
 
 @PREDICTORS.register("kalman", title="Kalman")
 def from_window(*, samples: int = 64) -> Kalman:
-    """Kalman filters that are fitted on the first window of the run: the longer it is, the more they know.
+    """Kalman filters that are fitted on the first window of the run; a longer window gives better fits.
 
     Args:
-      samples: K, draws for the order statistics.
+      samples: K, number of draws for the order statistics.
 
     Returns:
       The predictor.
 
     Raises:
-      ValueError: where `samples` is below 1.
+      ValueError: if `samples` is below 1.
 
     Example:
       >>> predictor = from_window()

@@ -1,4 +1,4 @@
-"""A predictor at work: iteration after iteration is cut off where it says, and it sees what came in time."""
+"""`run_online`: iterations that are cut off as a predictor says, and the `CutoffRecord` of such a run."""
 
 import dataclasses
 
@@ -9,19 +9,19 @@ from sgdlab.predictors.predictor import Predictor
 from sgdlab.runtimes import NotEnoughRuntimes, checked
 
 OBJECTIVES = ("throughput", "rate")
-"""What the cutoff maximises: the iteration's own gradients per second, or those of the run."""
+"""The objective of the cutoff: gradients per second of the iteration, or of the run."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class CutoffRecord:
-    """What was predicted, and what came, in T iterations.
+    """The predicted and the actual order statistics of T iterations.
 
     Attributes:
-      cutoff: int64[T], how many workers each iteration waited for; all of them in the first window.
+      cutoff: int64[T], number of workers that each iteration waited for; all in the first window.
       mean: float64[T, N], seconds, expected order statistics; NaN in the first window.
-      std: float64[T, N], seconds, of the order statistics; likewise.
-      observed: float64[T, N], seconds, the order statistics that came, those past the cutoff among them.
-      warm_up: iterations in the first window.
+      std: float64[T, N], seconds, their predicted standard deviations; NaN in the first window.
+      observed: float64[T, N], seconds, the actual order statistics, also past the cutoff.
+      warm_up: number of iterations in the first window.
     """
 
     cutoff: np.ndarray
@@ -32,14 +32,17 @@ class CutoffRecord:
 
     @property
     def seconds(self) -> np.ndarray:
-        """float64[T], how long each iteration took."""
+        """float64[T], seconds, the duration of each iteration."""
         return self.observed[np.arange(self.cutoff.size), self.cutoff - 1]
 
     def gradients_per_second(self, *, warm_up: bool = False) -> float:
-        """Gradients used over seconds: of the predicted iterations, or of all.
+        """Gradients used per second, over the predicted iterations.
+
+        Args:
+          warm_up: whether to include the first window.
 
         Raises:
-          ValueError: where there is no iteration to count.
+          ValueError: if there is no iteration to count.
         """
         counted = slice(0 if warm_up else self.warm_up, None)
         if self.cutoff[counted].size == 0:
@@ -58,25 +61,26 @@ def run_online(
     num_gradients: int | None = None,
     seed: int = 0,
 ) -> CutoffRecord:
-    """Cuts every iteration off where a predictor says.
+    """Cuts every iteration off as a predictor says.
 
     Args:
       runtimes: float64[T, N], seconds; row t is iteration t, which all workers begin together.
-      predictor: says how many workers to wait for.
-      window: first iterations, in which all are waited for.
+      predictor: predicts how many workers to wait for.
+      window: number of first iterations that wait for all workers.
       objective: "throughput", the paper's, or "rate": c - lambda E[x_(c)], with lambda the run's gradients per second
         so far.
-      censored: the predictor does not see run-times past the cutoff, as in production.
-      history: float64[W, N], complete iterations from before; then there is no first window.
-      num_gradients: the run ends with the iteration that brings the gradients used to as many. None: all T iterations.
-      seed: of the predictor's random numbers.
+      censored: whether run-times past the cutoff are hidden from the predictor, as in production.
+      history: float64[W, N], seconds, complete earlier iterations, which replace the first window.
+      num_gradients: the run ends with the iteration in which the gradients used reach this number. None: after all T
+        iterations.
+      seed: seed of the random numbers of the predictor.
 
     Returns:
       The record.
 
     Raises:
-      ValueError: where an argument is out of its range.
-      NotEnoughRuntimes: (a ValueError) where run-times end first; it says how many rows would be enough.
+      ValueError: if an argument is out of its range.
+      NotEnoughRuntimes: (a ValueError) if the run-times are too few; it says how many rows would be enough.
 
     Source: Teng and Wood 2018, Algorithm 1.
 
@@ -93,7 +97,7 @@ def run_online(
     rows, workers = runtimes.shape
     wanted = rows * workers if num_gradients is None else arguments.whole("num_gradients", num_gradients)
     if history is None:
-        # The window itself can bring gradients enough.
+        # The gradients of the window alone can be enough.
         warm_up = min(arguments.whole("window", window), rows, -(-wanted // workers))
         history = runtimes[:warm_up]
     else:
@@ -104,7 +108,7 @@ def run_online(
     cutoff = np.full(rows, workers)
     mean, std = (np.full(runtimes.shape, np.nan) for _ in range(2))
     step, used = warm_up, warm_up * workers
-    # The history counts for the rate as it was, synchronous.
+    # For the rate, the history counts as synchronous iterations.
     earlier, seconds = history.size - used, float(history.max(axis=1).sum())
     state = predictor.start(history, seed=seed)
     while step < rows and used < wanted:

@@ -1,9 +1,8 @@
-"""Sorted run-times: what to expect of the j-th to finish, and the number of workers to wait for."""
+"""Expected order statistics of run-times (`normal`, `elfving`, `monte_carlo`), and the best cutoff (`best_cutoff`)."""
 
 import math
 
 import numpy as np
-import scipy.special
 
 from sgdlab import arguments
 
@@ -19,15 +18,15 @@ def normal(num_workers: int, *, mean: float = 0.0, std: float = 1.0) -> np.ndarr
         \int z\, \Phi(z)^{j-1} (1 - \Phi(z))^{n-j} \varphi(z)\, dz
 
     Args:
-      num_workers: n.
-      mean: seconds.
-      std: seconds.
+      num_workers: n, number of workers.
+      mean: mu, seconds.
+      std: sigma, seconds.
 
     Returns:
-      float64[n], rising.
+      float64[n], seconds, ascending.
 
     Raises:
-      ValueError: where a number is out of its range.
+      ValueError: if a number is out of its range.
 
     Source: Teng and Wood 2018, section 3.1.1.
 
@@ -37,13 +36,15 @@ def normal(num_workers: int, *, mean: float = 0.0, std: float = 1.0) -> np.ndarr
     """
     workers = arguments.whole("num_workers", num_workers)
     _check_moments(mean, std)
+    from scipy import special  # noqa: PLC0415 (SciPy takes a while to import, and not every predictor needs it)
+
     z = np.linspace(-_REACH, _REACH, _POINTS)
-    below, above = scipy.special.log_ndtr(z), scipy.special.log_ndtr(-z)
+    below, above = special.log_ndtr(z), special.log_ndtr(-z)
     density = -(z**2) / 2 - math.log(2 * math.pi) / 2
     expected = np.empty(workers)
-    for start in range(0, workers, 256):  # some rows of the grid at a time: memory does not grow with n squared
+    for start in range(0, workers, 256):  # in chunks: memory does not grow with n squared
         j = np.arange(start + 1, min(start + 256, workers) + 1)[:, None]
-        ways = scipy.special.gammaln(workers + 1) - scipy.special.gammaln(j) - scipy.special.gammaln(workers - j + 1)
+        ways = special.gammaln(workers + 1) - special.gammaln(j) - special.gammaln(workers - j + 1)
         weight = np.exp(ways + (j - 1) * below + (workers - j) * above + density)
         expected[start : start + 256] = np.trapezoid(z * weight, z, axis=1)
     return mean + std * (expected - expected[::-1]) / 2  # symmetric, as the integral is
@@ -54,18 +55,18 @@ def elfving(num_workers: int, *, mean: float = 0.0, std: float = 1.0) -> np.ndar
 
     .. math:: E[x_{(j)}] \approx \mu + \sigma\, \Phi^{-1}\!\left(\frac{j - \pi/8}{n - \pi/4 + 1}\right)
 
-    Teng and Wood print the fraction upside down.
+    Teng and Wood print the reciprocal of the fraction.
 
     Args:
-      num_workers: n.
-      mean: seconds.
-      std: seconds.
+      num_workers: n, number of workers.
+      mean: mu, seconds.
+      std: sigma, seconds.
 
     Returns:
-      float64[n], rising.
+      float64[n], seconds, ascending.
 
     Raises:
-      ValueError: where a number is out of its range.
+      ValueError: if a number is out of its range.
 
     Source: Teng and Wood 2018, equation 3; Royston 1982.
 
@@ -75,8 +76,10 @@ def elfving(num_workers: int, *, mean: float = 0.0, std: float = 1.0) -> np.ndar
     """
     workers = arguments.whole("num_workers", num_workers)
     _check_moments(mean, std)
+    from scipy import special  # noqa: PLC0415 (as in `normal`)
+
     j = np.arange(1, workers + 1)
-    return mean + std * scipy.special.ndtri((j - math.pi / 8) / (workers - math.pi / 4 + 1))
+    return mean + std * special.ndtri((j - math.pi / 8) / (workers - math.pi / 4 + 1))
 
 
 def monte_carlo(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -86,10 +89,10 @@ def monte_carlo(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
       samples: float64[K, N], joint draws of the run-times.
 
     Returns:
-      float64[N] and float64[N], seconds.
+      float64[N] and float64[N], seconds, ascending in the first.
 
     Raises:
-      ValueError: where samples have another shape.
+      ValueError: if samples have another shape.
 
     Source: Teng and Wood 2018, section 3.1.1, last paragraph.
 
@@ -106,26 +109,25 @@ def monte_carlo(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def best_cutoff(expected: np.ndarray, *, rate: float | None = None, at_least: int = 1) -> int:
-    r"""How many workers to wait for.
+    r"""The number of workers to wait for.
 
     .. math:: c = \arg\max_c \frac{c}{E[x_{(c)}]}, \qquad \text{or} \qquad
         c = \arg\max_c\, c - \lambda E[x_{(c)}]
 
-    The first is the paper's, the best for one iteration alone. Over a run the sum of gradients over the sum of
-    seconds is largest for the second, with :math:`\lambda` the run's own rate (Dinkelbach 1967): an iteration in which
-    all are slow should not be waited for as long as its own optimum says.
+    The first is the objective of the paper, optimal for a single iteration. Over a run, the total number of gradients
+    per total time is largest for the second, with :math:`\lambda` the rate of the run itself (Dinkelbach 1967): in an
+    iteration in which all workers are slow, fewer should be waited for than is optimal for this iteration.
 
     Args:
       expected: float64[N], seconds, the expected order statistics.
-      rate: lambda, gradients per second; the paper's objective where it is None.
-
+      rate: lambda, gradients per second. None: the objective of the paper.
       at_least: the smallest c that is allowed.
 
     Returns:
-      c, from `at_least` to N; the smallest where several are best.
+      c, from `at_least` to N; the smallest of several optima.
 
     Raises:
-      ValueError: where expected order statistics have another shape, are not finite, or (for the first) not positive.
+      ValueError: if expected order statistics have another shape, are not finite, or (without a rate) not positive.
 
     Source: Teng and Wood 2018, section 3.
 
@@ -138,9 +140,9 @@ def best_cutoff(expected: np.ndarray, *, rate: float | None = None, at_least: in
         raise ValueError(f"expected of shape {expected.shape} must have shape [N], with N at least 1")
     bad = ~np.isfinite(expected) | ((expected <= 0) & (rate is None))
     if bad.any():
-        place = int(np.argmax(bad))
+        index = int(np.argmax(bad))
         right = "finite" if rate is not None else "positive and finite"
-        raise ValueError(f"expected[{place}]={expected[place]} must be {right}")
+        raise ValueError(f"expected[{index}]={expected[index]} must be {right}")
     count = np.arange(1, expected.size + 1)
     arguments.whole("at_least", at_least, most=expected.size)
     gain = count / expected if rate is None else count - rate * expected

@@ -1,4 +1,4 @@
-"""What every predictor of the cutoff is: it sees run-times as they come, and says how many workers to wait for."""
+"""`Predictor`, the interface of all predictors of the cutoff, and the `Prediction` that they return."""
 
 from typing import Any, NamedTuple, Protocol
 
@@ -8,12 +8,12 @@ from sgdlab.predictors.order_statistics import best_cutoff
 
 
 class Prediction(NamedTuple):
-    """What is expected of the next iteration.
+    """The prediction of the next iteration.
 
     Attributes:
-      cutoff: c, how many workers to wait for, from 1 to N.
-      mean: float64[N], seconds, expected order statistics; NaN where the predictor has no opinion.
-      std: float64[N], seconds, of the order statistics; NaN where the predictor has no opinion.
+      cutoff: c, the number of workers to wait for, from 1 to N.
+      mean: float64[N], seconds, expected order statistics; NaN if the predictor does not predict them.
+      std: float64[N], seconds, standard deviations of the order statistics; NaN if it does not predict them.
     """
 
     cutoff: int
@@ -22,18 +22,18 @@ class Prediction(NamedTuple):
 
     @classmethod
     def of(cls, mean: np.ndarray, std: np.ndarray, rate: float | None) -> "Prediction":
-        """The best cutoff for expected order statistics; `rate` is that of `best_cutoff`."""
+        """The prediction with the best cutoff for expected order statistics; `rate` as in `best_cutoff`."""
         return cls(best_cutoff(mean, rate=rate), mean, std)
 
 
 class Predictor(Protocol):
     """Predicts the run-times of the next iteration from those before it.
 
-    A predictor holds what was learned before the run; what it learns in a run is in its state, any value, which `start`
-    makes and `observe` replaces. One predictor serves many runs.
+    A predictor holds what was fitted before the run; what it learns during a run is in its state, any value that
+    `start` makes and `observe` replaces. One predictor can be used in many runs.
 
     Attributes:
-      title: one or two words for tables.
+      title: its name in tables.
     """
 
     title: str
@@ -42,19 +42,19 @@ class Predictor(Protocol):
         """The state after the first window.
 
         Args:
-          window: float64[W, N], seconds, the iterations before the first prediction, all of them complete.
-          seed: of the random numbers that the run needs.
+          window: float64[W, N], seconds, complete run-times of the iterations before the first prediction.
+          seed: seed of the random numbers of the run.
 
         Raises:
-          ValueError: where the predictor was made for another number of workers.
+          ValueError: if the predictor was made for another number of workers.
         """
         ...
 
     def predict(self, state: Any, *, rate: float | None = None) -> Prediction:
-        """What is expected of the next iteration; the same state gives the same answer.
+        """The prediction of the next iteration; it depends on the arguments alone.
 
         Args:
-          state: made by `start` or `observe`.
+          state: returned by `start` or `observe`.
           rate: gradients per second of the run, for the objective of `best_cutoff`.
         """
         ...
@@ -63,8 +63,8 @@ class Predictor(Protocol):
         """The state after one more iteration.
 
         Args:
-          state: that the iteration was predicted from.
-          runtimes: float64[N], seconds; NaN where a worker was cut off.
-          cut_at: seconds; workers that were cut off would have taken as long, or longer.
+          state: the state that the iteration was predicted from.
+          runtimes: float64[N], seconds; NaN for workers that were cut off.
+          cut_at: seconds, a lower bound of the run-times of workers that were cut off.
         """
         ...

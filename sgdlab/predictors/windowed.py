@@ -1,6 +1,6 @@
-"""Predictors that look at the last iterations alone: running mean, Elfving on running moments, deadline, static.
+"""Predictors that use the last iterations alone: `RunningMean`, `Elfving`, `Deadline`; and the `Static` cutoff.
 
-Run-times of workers that were cut off are filled in by `censoring.from_window`, from the last `IMPUTATION` iterations.
+Run-times of workers that were cut off are imputed by `censoring.from_window` from the last `IMPUTATION` iterations.
 """
 
 import dataclasses
@@ -13,10 +13,10 @@ from sgdlab.predictors.predictor import Prediction
 from sgdlab.registry import PREDICTORS
 
 _ROUNDING = 1e-9
-"""Means of equal run-times differ from them by their rounding: who is in time to the digit is in time."""
+"""Relative tolerance of the deadline: means of equal run-times differ from them by rounding."""
 
 IMPUTATION = 20
-"""Iterations from which a missing run-time is filled in, whatever window a predictor has."""
+"""Number of iterations from which a missing run-time is imputed, independent of the window of the predictor."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -27,7 +27,7 @@ class _State:
 
 
 class _Windowed:
-    """Keeps the last iterations, complete."""
+    """Base of predictors whose state is the run-times of the last iterations, completed by imputation."""
 
     title: str
 
@@ -39,11 +39,11 @@ class _Windowed:
         return _State(np.array(window, np.float64)[-max(self._size, IMPUTATION) :], seed, 0)
 
     def observe(self, state: _State, runtimes: np.ndarray, cut_at: float) -> _State:
-        """The state after one more iteration; those that were cut off are filled in."""
+        """The state after one more iteration, with the run-times of workers that were cut off imputed."""
         generator = np.random.default_rng((state.seed, state.step))
         filled = censoring.from_window(generator, state.window[-IMPUTATION:], runtimes, cut_at)
-        kept = state.window[-max(self._size, IMPUTATION) + 1 :]
-        return _State(np.concatenate([kept, filled[None]]), state.seed, state.step + 1)
+        before = state.window[-max(self._size, IMPUTATION) + 1 :]
+        return _State(np.concatenate([before, filled[None]]), state.seed, state.step + 1)
 
     def _seen(self, state: _State) -> np.ndarray:
         return state.window[-self._size :]
@@ -51,10 +51,10 @@ class _Windowed:
 
 @PREDICTORS.register("running_mean", title="running mean")
 class RunningMean(_Windowed):
-    """The next order statistics are the mean of the last ones: identities of workers do not count.
+    """Predicts the mean of the last order statistics, whatever the identity of the workers.
 
     Args:
-      window: iterations.
+      window: number of iterations.
 
     Example:
       >>> predictor = RunningMean(window=2)
@@ -65,17 +65,17 @@ class RunningMean(_Windowed):
     title = "running mean"
 
     def predict(self, state: _State, *, rate: float | None = None) -> Prediction:
-        """What is expected of the next iteration."""
+        """The prediction of the next iteration."""
         ordered = np.sort(self._seen(state), axis=1)
         return Prediction.of(ordered.mean(axis=0), ordered.std(axis=0), rate)
 
 
 @PREDICTORS.register("elfving", title="Elfving", source="Teng and Wood 2018, equation 3")
 class Elfving(_Windowed):
-    """Independent, identical normal workers with the window's mean and deviation (`order` in the paper).
+    """Assumes independent, identical normal run-times with the mean and deviation of the window (`order` in the paper).
 
     Args:
-      window: iterations.
+      window: number of iterations.
 
     Source: Teng and Wood 2018, equation 3 and Figure 4.
 
@@ -88,24 +88,24 @@ class Elfving(_Windowed):
     title = "Elfving"
 
     def predict(self, state: _State, *, rate: float | None = None) -> Prediction:
-        """What is expected of the next iteration; the deviation of order statistics is not."""
+        """The prediction of the next iteration, without deviations of the order statistics."""
         seen = self._seen(state)
         mean = order_statistics.elfving(seen.shape[1], mean=float(seen.mean()), std=float(seen.std()))
-        # Normal run-times can be negative, an iteration's time cannot: no sooner than the fastest that was seen.
+        # Normal run-times can be negative, which real ones cannot: at least the shortest run-time of the window.
         return Prediction.of(np.maximum(mean, seen.min()), np.full(seen.shape[1], np.nan), rate)
 
 
 @PREDICTORS.register("deadline", title="median + k MAD")
 class Deadline(_Windowed):
-    r"""Waits for as many as were done by a deadline: the median of the last run-times plus k deviations.
+    r"""Waits for as many workers as finished by a deadline: the median of the last run-times plus k deviations.
 
     .. math:: d = \mathrm{median}(x) + k\, \mathrm{MAD}(x), \qquad c = \#\{j : \overline{x_{(j)}} \le d\}
 
     MAD is the median absolute deviation from the median.
 
     Args:
-      deviations: k.
-      window: iterations.
+      deviations: k, number of median absolute deviations.
+      window: number of iterations.
 
     Example:
       >>> predictor = Deadline(deviations=2.0, window=1)
@@ -120,7 +120,7 @@ class Deadline(_Windowed):
         self._deviations = arguments.real("deviations", deviations)
 
     def predict(self, state: _State, *, rate: float | None = None) -> Prediction:
-        """What is expected of the next iteration; the deadline is the same whatever the rate."""
+        """The prediction of the next iteration; the deadline does not depend on `rate`."""
         del rate
         seen = self._seen(state)
         median = np.median(seen)
@@ -134,10 +134,10 @@ class Static:
     """The same number of workers in every iteration: backup workers, whose late gradients are interrupted.
 
     Args:
-      cutoff: c; all workers where it is None, full synchrony.
+      cutoff: c. None: all workers, full synchrony.
 
     Raises:
-      ValueError: at the start, where there are fewer workers.
+      ValueError: in `start`, if there are fewer workers.
 
     Example:
       >>> predictor = Static(3)
@@ -150,7 +150,7 @@ class Static:
         self.title = "full synchrony" if cutoff is None else "static cutoff"
 
     def start(self, window: np.ndarray, *, seed: int) -> int:
-        """The number of workers is all there is to know."""
+        """The state, which is the number of workers."""
         del seed
         workers = np.shape(window)[1]
         if self._cutoff is not None:
@@ -158,29 +158,29 @@ class Static:
         return workers
 
     def predict(self, state: int, *, rate: float | None = None) -> Prediction:
-        """No opinion but the cutoff."""
+        """The cutoff, without order statistics."""
         del rate
         return Prediction(self._cutoff or state, np.full(state, np.nan), np.full(state, np.nan))
 
     def observe(self, state: int, runtimes: np.ndarray, cut_at: float) -> int:
-        """Nothing is learned."""
+        """The same state: nothing is learned."""
         del runtimes, cut_at
         return state
 
 
 @PREDICTORS.register(title="static cutoff")
 def static(*, cutoff: int | None = None, runtimes: np.ndarray) -> Static:
-    """The same number of workers in every iteration; a run has to say how many.
+    """Waits for the same number of workers in every iteration.
 
     Args:
       cutoff: c, from 1 to the number of workers.
-      runtimes: float64[T, N], seconds, of the run; only the number of workers is looked at.
+      runtimes: float64[T, N], seconds, of the run; only the number of workers is used.
 
     Returns:
       The predictor.
 
     Raises:
-      ValueError: where `cutoff` is not such a number.
+      ValueError: if `cutoff` is not such a number.
 
     Example:
       >>> static(cutoff=3, runtimes=np.ones((20, 4))).title

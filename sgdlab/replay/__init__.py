@@ -1,4 +1,4 @@
-"""Replay: executes a schedule on a virtual clock, exactly, as one compiled program."""
+"""Replay of a schedule as one compiled program: `run`, `lower`, their inputs (`Watch`) and results (`Result`)."""
 
 from sgdlab.replay.blocks import MAX_BLOCKS, Partition, check_num_blocks, partition
 from sgdlab.replay.history import History, Result

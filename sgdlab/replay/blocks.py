@@ -1,4 +1,4 @@
-"""Parameters in blocks, one for each server: split by whole leaves where they fit, by rows of a leaf where not."""
+"""`Partition`: parameters in blocks, one for each server, made of whole leaves and of rows of large leaves."""
 
 import dataclasses
 import itertools
@@ -13,19 +13,23 @@ from sgdlab import arguments
 
 Tree = Any
 
-# The loop over blocks is unrolled in the compiled program. Of the conv net with layers that are pushed one by one,
-# `gap_aware` and norms compile in 24 CPU seconds with 32 blocks, 34 with 64, and more than a minute with 128.
+# The loop over blocks is unrolled in the compiled program. For the conv net with layers that are pushed one by one,
+# `gap_aware` with norms compiles in 24 CPU seconds with 32 blocks, in 34 with 64, in more than a minute with 128.
 MAX_BLOCKS = 64
 
 
 def check_num_blocks(num_blocks: int, name: str = "num_blocks") -> int:
-    """Returns the number of blocks, where it can be compiled; `name` is what a caller knows it by.
+    """Returns the number of blocks if it can be compiled in reasonable time.
+
+    Args:
+      num_blocks: S.
+      name: what an error message calls it.
 
     Raises:
-      ValueError: where it is not a whole number from 1 to `MAX_BLOCKS`.
+      ValueError: if it is not a whole number from 1 to `MAX_BLOCKS`.
     """
     return arguments.whole(
-        name, num_blocks, most=MAX_BLOCKS, why="each block is compiled apart, which takes a minute beyond"
+        name, num_blocks, most=MAX_BLOCKS, why="each block is compiled separately, and more would take over a minute"
     )
 
 
@@ -34,9 +38,9 @@ class Partition:
     """Which part of a parameter tree each block holds.
 
     Attributes:
-      structure: of the tree.
+      structure: the structure of the tree.
       pieces: for each block, (leaf, first row, row past the last) of each of its arrays; rows are None for a whole
-        leaf. In order, the pieces of all blocks are the leaves of the tree.
+        leaf. The pieces of all blocks, in order, make up the leaves of the tree.
     """
 
     structure: jax.tree_util.PyTreeDef
@@ -48,7 +52,7 @@ class Partition:
         return len(self.pieces)
 
     def split(self, tree: Tree) -> tuple[Tree, ...]:
-        """The blocks of a tree: itself where there is one, else each a tuple of arrays."""
+        """The blocks of a tree: the tree itself if there is one, otherwise a tuple of arrays for each."""
         if self.num_blocks == 1:
             return (tree,)
         leaves = jax.tree.leaves(tree)
@@ -58,7 +62,7 @@ class Partition:
         )
 
     def join(self, blocks: tuple[Tree, ...]) -> Tree:
-        """The tree whose blocks these are."""
+        """The tree that was split into these blocks."""
         if self.num_blocks == 1:
             return blocks[0]
         parts: dict[int, list[jax.Array]] = {}
@@ -76,14 +80,14 @@ def partition(params: Tree, num_blocks: int) -> Partition:
     each).
 
     Args:
-      params: arrays, or anything with shapes.
+      params: a pytree of arrays, or of objects with shapes.
       num_blocks: S, at most `MAX_BLOCKS`.
 
     Returns:
       The `Partition`.
 
     Raises:
-      ValueError: where there are more blocks than pieces, or than can be compiled in reasonable time.
+      ValueError: if there are more blocks than pieces, or than can be compiled in reasonable time.
 
     Example:
       >>> import jax.numpy as jnp
@@ -101,7 +105,7 @@ def partition(params: Tree, num_blocks: int) -> Partition:
             f"num_blocks={num_blocks} must be at most {len(pieces)}: the {total} parameters in {len(leaves)} arrays "
             "can be cut, along first axes, into no more pieces"
         )
-    # Each cut lies where the sizes so far are nearest to its share, and leaves every block at least one piece.
+    # Each cut is where the sum of the sizes is nearest to its share, and every block gets at least one piece.
     so_far = np.cumsum(sizes)
     cuts = [0]
     for block in range(1, num_blocks):
@@ -112,7 +116,7 @@ def partition(params: Tree, num_blocks: int) -> Partition:
 
 
 def _cut(shapes: list[tuple[int, ...]], num_blocks: int) -> list[tuple[int, int | None, int | None]]:
-    """Pieces no larger than an equal share, or than a row; smaller ones where that is too few for the blocks."""
+    """Pieces of at most an equal share (or one row); smaller ones if these are fewer than the blocks."""
     total, shares = sum(math.prod(shape) for shape in shapes), num_blocks
     while True:
         pieces: list[tuple[int, int | None, int | None]] = []

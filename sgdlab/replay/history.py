@@ -1,4 +1,4 @@
-"""What a run leaves: its result, and what happened to every gradient."""
+"""`Result` and `History`: the parameters that a run ends with, and the record of every gradient."""
 
 import dataclasses
 from typing import Any
@@ -13,26 +13,27 @@ Tree = Any
 
 @dataclasses.dataclass(frozen=True)
 class History:
-    """What happened to the gradients that entered an update, in order; arrays of length R.
+    """The record of the gradients that entered an update, in order; arrays of length R.
 
-    Where a schedule of servers has several blocks, whatever is marked [, S] has a column for each block, which holds
-    NaN, or a negative update, where the gradient entered no update of that block.
+    If a schedule of servers has several blocks, arrays marked [, S] have a column for each block, with NaN (a negative
+    number in `update`) for gradients that entered no update of that block.
 
     Attributes:
       gradient: int32[R], the gradient's row in the schedule; of peers, its event.
-      worker: int32[R], who computed it.
-      update: int32[R[, S]], the update it entered; of peers, the index of the step among those of its node.
-      delay: float64[R[, S]], staleness + 1; of peers, 1.
-      arrived: float64[R[, S]], seconds, when the server had it; of peers, when it was finished.
-      applied: float64[R[, S]], seconds, when its update was applied; of peers, when it was finished.
+      worker: int32[R], the worker that computed it.
+      update: int32[R[, S]], the update it entered; for peers, the index of the step among the steps of its node.
+      delay: float64[R[, S]], staleness + 1; for peers, 1.
+      arrived: float64[R[, S]], seconds, when it reached the server; for peers, when it was finished.
+      applied: float64[R[, S]], seconds, when its update was applied; for peers, when it was finished.
       aux: the scalar leaves of the gradient function's aux, as arrays [R]; other leaves are None.
-      distance: float[R[, S]], norm of the server's parameters less those it was computed on; None unless watched.
-      step: float[R[, S]], norm of the update that it completed, 0 where it completed none; None unless watched.
-      norm: float[R], Euclidean norm of the gradient as the gradient function gave it; None unless watched.
+      distance: float[R[, S]], distance between the server's parameters and those it was computed on; None unless
+        recorded (`Watch.norms`).
+      step: float[R[, S]], norm of the update that it completed, 0 if it completed none; None unless recorded.
+      norm: float[R], Euclidean norm of the gradient as the gradient function returned it; None unless recorded.
       evaluations: one dict for each evaluation: `gradients`, `updates` (of the block, or node, that has made most),
-        `seconds`, and what `evaluate` gave. Of peers that is for the average of the nodes, and, under names that begin
-        with `node_mean_`, `node_lowest_`, `node_highest_` and `center_`, for the nodes, each with its own running
-        statistics, and the center; and `consensus` is `sgdlab.replay.mixing.consensus_distance`.
+        `seconds`, and the values of `evaluate`. For peers these are of the average of the nodes, and, under names that
+        begin with `node_mean_`, `node_lowest_`, `node_highest_` and `center_`, of the nodes, each with its own running
+        statistics, and of the center; `consensus` is `sgdlab.replay.mixing.consensus_distance`.
     """
 
     gradient: np.ndarray
@@ -59,17 +60,17 @@ _PER_GRADIENT = tuple(field.name for field in dataclasses.fields(History) if fie
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """What a run leaves.
+    """The result of a run.
 
     Attributes:
-      params: the server's parameters; of peers, the average of the nodes'.
-      state: the rule's state; a tuple with that of every block where there are several; of peers, [N, ...].
-      stats: running statistics, as given to `run` and folded; of peers, the mean of the nodes'.
-      average: the Polyak average, in at least float32; None where it was not kept.
-      average_stats: that of the running statistics; None where it was not kept.
-      nodes: [N, *shape], every node's parameters; None of servers.
-      center: the center's parameters; None where there is none.
-      history: see `History`.
+      params: the parameters of the server; for peers, the average over the nodes.
+      state: the state of the rule; a tuple with the state of each block if there are several; for peers, [N, ...].
+      stats: the folded running statistics; for peers, the mean over the nodes.
+      average: the Polyak average, in at least float32; None without `Watch.average_decay`.
+      average_stats: the Polyak average of the running statistics; None without `Watch.average_decay`.
+      nodes: [N, *shape], the parameters of every node; None for servers.
+      center: the parameters of the center; None if there is none.
+      history: the record of every gradient, and the evaluations.
     """
 
     params: Tree

@@ -1,4 +1,4 @@
-"""Averaging parameters: what peers do in the place of a server, and how far they are from agreeing."""
+"""Averages of the parameters of peers: weighted sums, the mean over nodes, and the consensus distance."""
 
 from typing import Any
 
@@ -11,9 +11,9 @@ Tree = Any
 
 
 def weighted(weight: jax.Array, values: Tree) -> Tree:
-    """weight values: the first summand of a weighted mean, in at least float32.
+    """weight * values: the first term of a weighted mean, in at least float32.
 
-    In bfloat16 three weights of 1/3 do not add up to 1: nodes that average again and again would grow.
+    In bfloat16 three weights of 1/3 do not add up to 1: parameters that are averaged many times would grow.
 
     Example:
       >>> import jax.numpy as jnp
@@ -24,10 +24,12 @@ def weighted(weight: jax.Array, values: Tree) -> Tree:
 
 
 def mixed(total: Tree, weight: jax.Array, values: Tree) -> Tree:
-    """total + weight values: one more summand of a weighted mean, in the dtypes of `total`.
+    """total + weight * values: one more term of a weighted mean, in the dtypes of `total`.
 
-    Pull gossip takes 1/2 of each, push gossip 1 / (n + 1) of a node's own and of the n that were sent to it, elastic
-    averaging 1 - beta of one's own and beta of the other (Jin et al. 2016, Algorithms 2 to 4).
+    The weights are 1/2 and 1/2 in pull gossip, 1 / (n + 1) for the node's own and each of the n received parameters in
+    push gossip, and 1 - beta for the own and beta for the other ones in elastic averaging.
+
+    Source: Jin et al. 2016, Algorithms 2 to 4.
 
     Example:
       >>> import jax.numpy as jnp
@@ -38,10 +40,10 @@ def mixed(total: Tree, weight: jax.Array, values: Tree) -> Tree:
 
 
 def mean_of_nodes(stacked: Tree) -> Tree:
-    """The nodes' average.
+    """The mean over the nodes.
 
     Args:
-      stacked: [N, *shape], one row a node.
+      stacked: [N, *shape], one row per node.
 
     Example:
       >>> import jax.numpy as jnp
@@ -52,10 +54,12 @@ def mean_of_nodes(stacked: Tree) -> Tree:
 
 
 def consensus_distance(stacked: Tree) -> jax.Array:
-    r"""How far the nodes are from agreeing: :math:`\sqrt{\frac1p \sum_i \|\theta_i - \bar\theta\|^2}`.
+    r"""The root mean square distance of the nodes from their mean.
+
+    .. math:: \sqrt{\frac1p \sum_i \|\theta_i - \bar\theta\|^2}
 
     Args:
-      stacked: [N, *shape], one row a node.
+      stacked: [N, *shape], one row per node.
 
     Example:
       >>> import jax.numpy as jnp

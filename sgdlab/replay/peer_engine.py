@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from sgdlab.replay.functions import Parts, checked_aux
 from sgdlab.replay.mixing import consensus_distance, mean_of_nodes, mixed, weighted
 from sgdlab.replay.peer_program import PeerProgram
 from sgdlab.replay.program import padded
-from sgdlab.replay.server import Parts
 from sgdlab.replay.server_engine import record_aux
 from sgdlab.replay.watch import Watch, as_pytree
 from sgdlab.xla import read_row
@@ -39,10 +39,10 @@ class PeerRows:
 
 
 class PeerCarry(NamedTuple):
-    """What the loop carries from one gradient to the next."""
+    """The state of the loop between two gradients."""
 
     slots: Tree  # [slots + 1, *params_shape]: versions of the nodes' parameters; the last one is never read.
-    state: Tree  # [N, ...], of each node's optimiser.
+    state: Tree  # [N, ...], the state of each node's optimiser.
     stats: Tree  # [N, ...], each node's running statistics.
     aux: Tree  # scalar leaves of the gradient function's aux, by row.
 
@@ -53,8 +53,8 @@ class PeerMode:
 
     Attributes:
       width: gradients of a wave computed at once; 0 is event mode.
-      fresh: gradients are taken at what has been averaged.
-      publishes: averages are kept for others to read.
+      fresh: gradients are computed at the averaged parameters.
+      publishes: averages are stored for other nodes to read.
     """
 
     width: int
@@ -66,7 +66,7 @@ class PeerEngine:
     """A program of peers on the device; each node has an optimiser and statistics of its own.
 
     Args:
-      program: what to execute.
+      program: the program to execute.
       parts: the functions of the run.
       watch: what to evaluate; its `evaluate` is traced.
       waves: whether to run in wave mode.
@@ -89,7 +89,7 @@ class PeerEngine:
         return advance(carry, self.rows, np.int32(begin), np.int32(end), self.parts, mode=self.mode)
 
     def evaluated(self, carry: PeerCarry, pause: int) -> dict[str, jax.Array]:
-        """What `watch.evaluate` gives for the nodes' average, the nodes and the center, at a pause."""
+        """The values of `watch.evaluate` for the average of the nodes, the nodes and the center, at a pause."""
         return _evaluated(self.evaluate, *self._parameters(carry, pause), carry.stats)
 
     def outcome(self, carry: PeerCarry) -> dict[str, Tree]:
@@ -104,9 +104,9 @@ class PeerEngine:
 
     def _parameters(self, carry: PeerCarry, pause: int) -> tuple[Tree, Tree]:
         """Every node's parameters, and the center's, at the start or a pause."""
-        where = self.program.newest[pause]
-        nodes = jax.tree.map(lambda buffer: buffer[where[: self.program.num_nodes]], carry.slots)
-        center = jax.tree.map(lambda buffer: buffer[where[-1]], carry.slots) if self.program.has_center else None
+        newest = self.program.newest[pause]
+        nodes = jax.tree.map(lambda buffer: buffer[newest[: self.program.num_nodes]], carry.slots)
+        center = jax.tree.map(lambda buffer: buffer[newest[-1]], carry.slots) if self.program.has_center else None
         return nodes, center
 
 
@@ -143,8 +143,7 @@ def _evaluated(evaluate: Any, nodes: Tree, center: Tree, stats: Tree) -> dict[st
 @functools.partial(jax.jit, static_argnames=("nodes", "rows", "slots"))
 def start(params: Tree, stats: Tree, parts: Parts, *, nodes: int, rows: int, slots: int) -> PeerCarry:
     """The carry before the first gradient: all nodes have the same parameters."""
-    batch = jax.eval_shape(parts.batch_fn, jnp.zeros([], jnp.int32))
-    _, aux = jax.eval_shape(parts.grad_fn, params, batch)
+    aux = checked_aux(parts, params, stats)
     many = lambda tree, count: jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *jnp.shape(leaf))).copy(), tree)
     return PeerCarry(
         slots=many(params, slots + 1),
@@ -164,57 +163,56 @@ def advance(
 
 
 def _event(carry: PeerCarry, rows: PeerRows, row: jax.Array, parts: Parts, mode: PeerMode) -> PeerCarry:
-    """One node averages, takes a gradient and a step."""
+    """One node averages, computes a gradient and makes a step."""
     node = rows.worker[row]
     slots, averaged, at = _averaged(carry.slots, rows, row, mode)
     grads, aux = parts.grad_fn(at, parts.batch_fn(row))
     averaged, grads, aux = jax.lax.optimization_barrier((averaged, grads, aux))
-    mine = jax.tree.map(lambda buffer: read_row(buffer, node), (carry.state, carry.stats))
-    stepped, *mine = _step(averaged, grads, aux, mine, node, rows.scale[row], parts)
-    write = lambda place: lambda buffer, leaf: jax.lax.dynamic_update_index_in_dim(buffer, leaf, place, 0)
+    own = jax.tree.map(lambda buffer: read_row(buffer, node), (carry.state, carry.stats))
+    stepped, *own = _step(averaged, grads, aux, own, node, rows.scale[row], parts)
+    write = lambda index: lambda buffer, leaf: jax.lax.dynamic_update_index_in_dim(buffer, leaf, index, 0)
     return PeerCarry(
         slots=jax.tree.map(write(rows.store[row]), slots, stepped),
-        state=jax.tree.map(write(node), carry.state, mine[0]),
-        stats=jax.tree.map(write(node), carry.stats, mine[1]),
+        state=jax.tree.map(write(node), carry.state, own[0]),
+        stats=jax.tree.map(write(node), carry.stats, own[1]),
         aux=record_aux(carry.aux, row, aux),
     )
 
 
 def _wave(carry: PeerCarry, rows: PeerRows, wave: jax.Array, parts: Parts, mode: PeerMode) -> PeerCarry:
-    """Averages in order, then all gradients and steps of the wave at once: each is another node's."""
+    """Averages in order, then computes all gradients and steps of the wave at once: each is of another node."""
     begin, end = rows.waves[wave], rows.waves[wave + 1]
-    lanes = jnp.minimum(
-        begin + jnp.arange(mode.width, dtype=begin.dtype), end - 1
-    )  # those past the wave's end are never looked at
+    # Lanes past the end of the wave repeat its last gradient; their results are not used.
+    lanes = jnp.minimum(begin + jnp.arange(mode.width, dtype=begin.dtype), end - 1)
     empty = jax.tree.map(lambda leaf: jnp.zeros((mode.width, *leaf.shape[1:]), leaf.dtype), carry.slots)
 
     def average(row: jax.Array, state: tuple[Tree, Tree, Tree]) -> tuple[Tree, Tree, Tree]:
-        slots, *found = state
-        slots, *now = _averaged(slots, rows, row, mode)
+        slots, *buffers = state
+        slots, *trees = _averaged(slots, rows, row, mode)
         write = lambda buffer, leaf: jax.lax.dynamic_update_index_in_dim(buffer, leaf, row - begin, 0)
-        return slots, *(jax.tree.map(write, buffers, tree) for buffers, tree in zip(found, now, strict=True))
+        return slots, *(jax.tree.map(write, *pair) for pair in zip(buffers, trees, strict=True))
 
     slots, averaged, at = jax.lax.fori_loop(begin, end, average, (carry.slots, empty, empty))
     grads, aux = jax.vmap(parts.grad_fn)(at, jax.vmap(parts.batch_fn)(lanes))
     averaged, grads, aux = jax.lax.optimization_barrier((averaged, grads, aux))
     node = rows.worker[lanes]
-    mine = jax.tree.map(lambda buffer: buffer[node], (carry.state, carry.stats))
+    own = jax.tree.map(lambda buffer: buffer[node], (carry.state, carry.stats))
     step = functools.partial(_step, parts=parts)
-    stepped, *mine = jax.vmap(step)(averaged, grads, aux, mine, node, rows.scale[lanes])
-    # Lanes past the wave's end write out of bounds, that is nowhere.
+    stepped, *own = jax.vmap(step)(averaged, grads, aux, own, node, rows.scale[lanes])
+    # Lanes past the end of the wave write to an index out of bounds, which JAX drops.
     inside = begin + jnp.arange(mode.width, dtype=begin.dtype) < end
-    store, node, row = (jnp.where(inside, where, NOWHERE) for where in (rows.store[lanes], node, lanes))
-    write = lambda places: lambda buffer, leaf: buffer.at[places].set(leaf, mode="drop")
+    store, node, row = (jnp.where(inside, index, NOWHERE) for index in (rows.store[lanes], node, lanes))
+    write = lambda indices: lambda buffer, leaf: buffer.at[indices].set(leaf, mode="drop")
     return PeerCarry(
         slots=jax.tree.map(write(store), slots, stepped),
-        state=jax.tree.map(write(node), carry.state, mine[0]),
-        stats=jax.tree.map(write(node), carry.stats, mine[1]),
+        state=jax.tree.map(write(node), carry.state, own[0]),
+        stats=jax.tree.map(write(node), carry.stats, own[1]),
         aux=record_aux(carry.aux, row, aux),
     )
 
 
 def _averaged(slots: Tree, rows: PeerRows, row: jax.Array, mode: PeerMode) -> tuple[Tree, Tree, Tree]:
-    """What a node has averaged, where its gradient is taken; and the center moves, where it does."""
+    """The slots after the moves of the center, the node's average, and the parameters its gradient is computed at."""
     event = rows.event[row]
     own = jax.tree.map(lambda buffer: read_row(buffer, rows.own[row]), slots)
     averaged = _sum(slots, rows, event)
@@ -226,7 +224,7 @@ def _averaged(slots: Tree, rows: PeerRows, row: jax.Array, mode: PeerMode) -> tu
 
 
 def _sum(slots: Tree, rows: PeerRows, event: jax.Array) -> Tree:
-    """The weighted mean that an event's edges make. The first edge is not added to zero: alone, it is exact."""
+    """The weighted mean over an event's edges. The sum begins with the first edge, not with zero: alone it is exact."""
     first = rows.edges[event]
     read = lambda edge: jax.tree.map(lambda buffer: read_row(buffer, rows.source[edge]), slots)
     more = lambda edge, total: mixed(total, rows.weight[edge], read(edge))
@@ -234,21 +232,21 @@ def _sum(slots: Tree, rows: PeerRows, event: jax.Array) -> Tree:
     return jax.tree.map(lambda leaf, buffer: leaf.astype(buffer.dtype), total, slots)
 
 
-def _write(slots: Tree, place: jax.Array, values: Tree) -> Tree:
-    return jax.tree.map(lambda buffer, leaf: jax.lax.dynamic_update_index_in_dim(buffer, leaf, place, 0), slots, values)
+def _write(slots: Tree, index: jax.Array, values: Tree) -> Tree:
+    return jax.tree.map(lambda buffer, leaf: jax.lax.dynamic_update_index_in_dim(buffer, leaf, index, 0), slots, values)
 
 
 def _step(
     averaged: Tree,
     grads: Tree,
     aux: Tree,
-    mine: tuple[Tree, Tree],
+    own: tuple[Tree, Tree],
     node: jax.Array,
     scale: jax.Array,
     parts: Parts,
 ) -> tuple[Tree, Tree, Tree]:
-    """The node's own optimiser: momentum, Nesterov, or any other."""
-    state, stats = mine
+    """One step of the node's own optimiser: its parameters, its state and its statistics afterwards."""
+    state, stats = own
     message = parts.receive(grads, state, averaged, worker=node, delay=jnp.ones([]), read_params=averaged)
     updates, state = parts.update(message, state, averaged, num_gradients=1, delay=jnp.ones([]), worker=node)
     stats = stats if parts.fold is None else parts.fold(stats, aux)

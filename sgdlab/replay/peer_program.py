@@ -1,4 +1,4 @@
-"""A schedule of peers lowered to a program: versions of the nodes' parameters in slots, and waves of gradients."""
+"""`PeerProgram`: a lowered schedule of peers, its versions of the parameters in slots, and its waves of gradients."""
 
 import dataclasses
 
@@ -13,24 +13,24 @@ from sgdlab.replay.registers import allocate
 class PeerProgram(Program):
     """Instructions for E events of which R take gradients, with M edges.
 
-    A row is a gradient; the center's moves stand behind the gradient that they follow. Averaging is done in order, so
-    only a version that a step has made (an even one, design of `PeerSchedule`) ends a wave.
+    A row is a gradient; moves of the center belong to the row of the gradient that they follow. Averages are computed
+    in order, so that only reading a version made by a step (an even number, see `PeerSchedule`) ends a wave.
 
     Attributes:
       event: int32[R + 1], the event of each row, and E.
       own: int32[R], the slot of the node's parameters before it averages.
       store: int32[R], the slot for the version that its step makes.
-      publish: int32[E], the slot for what an event has averaged, `num_slots` where nobody reads it.
+      publish: int32[E], the slot for the average of an event, `num_slots` if nobody reads it.
       edges: int32[E + 1], the first edge of each event, and M.
       source: int32[M], the slot that an edge reads.
-      weight: float64[M].
-      number: int32[R], index of each gradient among those of its node.
+      weight: float64[M], the weight of an edge.
+      number: int32[R], index of each gradient among the gradients of its node.
       finished: float64[R], seconds, when its step is done.
-      newest: int32[P + 1, N or N + 1], the slot of every node's (and the center's) parameters at the start and at each
-        pause.
-      publishes: whether some event's average is read by others, or is the center's.
-      has_center: whether there is one.
-      fresh: whether gradients are taken at what has been averaged.
+      newest: int32[P + 1, N or N + 1], the slot of the parameters of every node (and of the center) at the start and
+        at each pause.
+      publishes: whether the average of some event is read by other nodes, or is the center's.
+      has_center: whether there is a center.
+      fresh: whether gradients are computed at the averaged parameters.
     """
 
     event: np.ndarray
@@ -49,7 +49,7 @@ class PeerProgram(Program):
 
     @property
     def num_nodes(self) -> int:
-        """N, as a `PeerSchedule` calls it."""
+        """N, number of nodes."""
         return self.num_workers
 
     @property
@@ -58,13 +58,13 @@ class PeerProgram(Program):
         return True
 
     def made(self, gradients: int) -> tuple[int, float]:
-        """Steps of the node that has made most after so many gradients, and when the last of all was done."""
+        """Steps of the node that has made most after so many gradients, and the time of the last step of any."""
         if gradients == 0:
             return 0, 0.0
         return int(self.number[:gradients].max()) + 1, float(self.finished[:gradients].max())
 
     def record(self) -> dict[str, np.ndarray]:
-        """What the schedule says of each gradient: it is applied as soon as it is there, and is never stale."""
+        """The fields of `History` that are known from the schedule: a gradient is applied at once, and never stale."""
         return {
             "gradient": self.gradient,
             "worker": self.worker,
@@ -123,7 +123,7 @@ def lower_peers(
 
 
 def _check_own(schedule: PeerSchedule, number: np.ndarray) -> None:
-    """Refuses what no protocol makes, and the compiled loop does not do."""
+    """Checks what the compiled loop relies on, which holds for the schedules of all protocols here."""
     nodes = schedule.num_nodes
     own = (schedule.source == schedule.node[schedule.event]) & (schedule.source_version == 2 * number[schedule.event])
     has_own = np.zeros(schedule.node.size, bool)
@@ -134,12 +134,12 @@ def _check_own(schedule: PeerSchedule, number: np.ndarray) -> None:
             f"event {event} of node {schedule.node[event]} must average the node's newest parameters too, version "
             f"{2 * number[event]}"
         )
-    # A move of the center is made with the gradient that it follows, before that one's step.
+    # A move of the center is computed with the gradient that it follows, before the step of that gradient.
     moves = schedule.node[schedule.event] == nodes
     of_node = np.flatnonzero(schedule.node < nodes)
-    behind = of_node[np.searchsorted(of_node, schedule.event, side="left") - 1]
-    stepped = 2 * number[behind] + 2
-    late = moves & (schedule.source == schedule.node[behind]) & (schedule.source_version >= stepped)
+    before = of_node[np.searchsorted(of_node, schedule.event, side="left") - 1]
+    stepped = 2 * number[before] + 2
+    late = moves & (schedule.source == schedule.node[before]) & (schedule.source_version >= stepped)
     if late.any():
         raise ValueError(
             f"event {schedule.event[np.argmax(late)]} of the center must not read the step of the event before it"
@@ -151,11 +151,11 @@ class _Versions:
     """Versions of the parameters, and their slots.
 
     Attributes:
-      version: int64[M], of each edge's source; one number for all versions that are equal.
+      version: int64[M], version of each edge's source; equal versions have one number.
       maker: int64[M], the event that makes it; -1 for the initial parameters.
       own, store, publish: int32[E], slots, as in the program.
       source: int32[M], slots, as in the program.
-      num_slots: slots that are used.
+      num_slots: number of slots that are used.
     """
 
     version: np.ndarray
@@ -168,19 +168,19 @@ class _Versions:
 
 
 def _versions(schedule: PeerSchedule, number: np.ndarray) -> _Versions:
-    """Gives slots to versions: event e averages at time 3 e, publishes that at 3 e + 1, stores its step at 3 e + 2."""
+    """Assigns slots to versions: event e averages at time 3 e, publishes at 3 e + 1, and stores its step at 3 e + 2."""
     nodes, events = schedule.num_nodes, schedule.node.size
     of_node = np.argsort(schedule.node, kind="stable")
     first = np.searchsorted(schedule.node[of_node], np.arange(nodes + 2))
     event_of = lambda node, number: of_node[np.minimum(first[node] + number, events - 1)]
     version, source = schedule.source_version.astype(np.int64), schedule.source
-    # An event that averages nothing leaves what was there: who reads its average reads the version before.
+    # An event with one edge averages nothing: its average is the version before it.
     maker = event_of(source, np.maximum(version - 1, 0) // 2)
     alone = np.bincount(schedule.event, minlength=events) == 1
     version = np.where((version % 2 == 1) & alone[maker] & (source < nodes), version - 1, version)
     maker = np.where(version > 0, event_of(source, np.maximum(version - 1, 0) // 2), -1)
 
-    # What is kept: initial parameters, what events average, what their steps make; the center's moves are both.
+    # Values in slots: initial parameters, averages of events, and their steps; a move of the center is both.
     center, time = schedule.node == nodes, 3 * np.arange(events)
     initial, averaged = np.arange(nodes + 1), nodes + 1 + np.arange(events)
     stepped = np.where(center, averaged, averaged + events)
@@ -204,17 +204,17 @@ def _versions(schedule: PeerSchedule, number: np.ndarray) -> _Versions:
 
 
 def _newest(schedule: PeerSchedule, versions: _Versions, events: list[int]) -> np.ndarray:
-    """int32[., N or N + 1]: the slot of everybody's parameters before each of these events."""
+    """int32[., N or N + 1]: the slot of the parameters of each node (and the center) before each of these events."""
     nodes = schedule.num_nodes
     made = np.where(schedule.node == nodes, versions.publish, versions.store)
     now = np.arange(nodes + schedule.has_center, dtype=np.int32)
-    found, begin = [], 0
+    rows, begin = [], 0
     for end in events:
         now = now.copy()
-        now[schedule.node[begin:end]] = made[begin:end]  # of several, the last one stays
-        found.append(now)
+        now[schedule.node[begin:end]] = made[begin:end]  # the last of several is the newest
+        rows.append(now)
         begin = end
-    return np.array(found)
+    return np.array(rows)
 
 
 def _needs(schedule: PeerSchedule, versions: _Versions, event: np.ndarray) -> np.ndarray:

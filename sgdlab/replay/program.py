@@ -1,4 +1,4 @@
-"""What the lowered programs of servers and of peers share: rows, waves, pauses, and the sizes of a compiled replay."""
+"""`Program`, the base of lowered programs of servers and of peers, and `Capacity`, the sizes of a compiled replay."""
 
 import abc
 import dataclasses
@@ -16,13 +16,13 @@ class Capacity:
     """Sizes of the arrays of a compiled replay. Programs of one capacity share one compilation.
 
     Attributes:
-      rows: gradients.
-      slots: versions of the parameters; the only memory that grows with the number of workers.
-      width: lanes, that is gradients of a wave that are computed at once.
-      workers: per-worker states to allocate, such as DANA's velocities.
-      kept: most gradients that wait at one time for the last of several blocks.
-      events: of peers, gradients and moves of the center.
-      edges: of peers, of all events.
+      rows: number of gradients.
+      slots: number of versions of the parameters; the only memory that grows with the number of workers.
+      width: number of lanes, the gradients of a wave that are computed at once.
+      workers: number of per-worker states to allocate, such as DANA's velocities.
+      kept: most gradients buffered at one time, until the last of several blocks has used them.
+      events: number of events of peers: gradients and moves of the center.
+      edges: number of edges of peers, over all events.
 
     Example:
       >>> Capacity(rows=64, slots=4, width=2, workers=4) | Capacity(rows=32, slots=8, width=8, workers=4)
@@ -38,7 +38,7 @@ class Capacity:
     edges: int = 0
 
     def __or__(self, other: "Capacity") -> "Capacity":
-        """The larger of every size but the width, which stays: lanes that others need would be wasted here."""
+        """The larger of every size, except the width, which is that of `self`: more lanes would be idle."""
         pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)
         return dataclasses.replace(Capacity(*(max(pair) for pair in pairs)), width=self.width)
 
@@ -48,14 +48,14 @@ class Program(abc.ABC):
     """Instructions for R gradients, in order.
 
     Attributes:
-      gradient: int32[R], the gradient's row in the schedule; of peers, its event.
-      worker: int32[R], who computes it.
+      gradient: int32[R], the gradient's row in the schedule; for peers, its event.
+      worker: int32[R], the worker that computes it.
       waves: int32[W + 1], the rows at which waves begin, and R. The gradients of a wave can be computed at once.
       uniform: whether all gradients of each wave are computed on one version of the parameters.
-      pauses: int32[P], numbers of gradients after which a runner may evaluate; the last one is R.
-      every: gradients between two pauses, as asked for.
+      pauses: int32[P], numbers of gradients after which a run may evaluate; the last one is R.
+      every: gradients between two pauses, as given to `lower`.
       num_workers: N of the schedule.
-      num_slots: slots that are used.
+      num_slots: number of slots that are used.
       capacity: sizes of the compiled replay; at least what this program uses.
     """
 
@@ -71,7 +71,7 @@ class Program(abc.ABC):
 
     @property
     def num_rows(self) -> int:
-        """R: gradients to compute."""
+        """R: number of gradients to compute."""
         return self.gradient.size
 
     @property
@@ -81,23 +81,23 @@ class Program(abc.ABC):
 
     @abc.abstractmethod
     def made(self, gradients: int) -> tuple[int, float]:
-        """Updates made after so many gradients, and when the last of them was, in seconds."""
+        """Number of updates made after so many gradients, and the time of the last of them, in seconds."""
 
     @abc.abstractmethod
     def record(self) -> dict[str, np.ndarray]:
-        """What the schedule says of each gradient: the fields of `History` that no run is needed for."""
+        """The fields of `History` that are known from the schedule, without a run."""
 
     def mean_wave_length(self) -> float:
-        """Gradients per wave: how much of the work can be done at once."""
+        """Mean number of gradients per wave, which can be computed at once."""
         return self.num_rows / (self.waves.size - 1)
 
     def lanes_per_gradient(self) -> float:
-        """Gradients that wave mode computes over those that are needed: what a wave leaves of its lanes is lost."""
+        """Gradients that wave mode computes per gradient needed; lanes that a wave does not fill are wasted."""
         return (self.waves.size - 1) * self.capacity.width / self.num_rows
 
 
 def checked_limits(every: int | None, width: int | None) -> None:
-    """Raises a `ValueError` where `every` or `width` is not a whole number of at least 1."""
+    """Raises a `ValueError` if `every` or `width` is not a whole number of at least 1."""
     for name, value in (("every", every), ("width", width)):
         if value is not None:
             arguments.whole(name, value)
@@ -108,7 +108,7 @@ def pauses_after(ends: np.ndarray, every: int | None) -> np.ndarray:
 
     Args:
       ends: int[.], ascending: numbers of gradients after which a pause is allowed.
-      every: gradients between two pauses. None: only at the end.
+      every: gradients between two pauses. None: a pause at the end only.
 
     Example:
       >>> pauses_after(np.array([2, 4, 5, 8]), 3)
@@ -119,15 +119,15 @@ def pauses_after(ends: np.ndarray, every: int | None) -> np.ndarray:
 
 
 def cut_waves(needs: np.ndarray, pauses: np.ndarray, width: int) -> np.ndarray:
-    """Cuts the rows before the first one that needs a row of its own wave, at pauses, and where a wave is full.
+    """Cuts the rows into waves: before a row that needs a row of the current wave, at pauses, and at full width.
 
     Args:
-      needs: int[R], the last row that has to be done before each row's gradient is computed; -1 for none.
+      needs: int[R], the last row that must be finished before each row's gradient is computed; -1 for none.
       pauses: numbers of rows after which a wave must end.
-      width: longest wave.
+      width: largest size of a wave.
 
     Returns:
-      int32[W + 1], where each wave begins, and R.
+      int32[W + 1], the first row of each wave, and R.
 
     Example:
       >>> cut_waves(np.array([-1, -1, 0, 2]), np.array([4]), 8)
@@ -145,17 +145,20 @@ def cut_waves(needs: np.ndarray, pauses: np.ndarray, width: int) -> np.ndarray:
 def waves_and_width(
     needs: np.ndarray, pauses: np.ndarray, num_workers: int, width: int | None
 ) -> tuple[np.ndarray, int]:
-    """Waves, and the number of lanes that computes them.
+    """Cuts waves, and chooses the number of lanes.
 
-    Every wave is computed at one width, since a branch for each of several compiles each of them. Waves are therefore
-    cut at the widest power of two, up to the number of workers rounded up, that computes at most half as many gradients
-    again as are needed. Waves that are all of one length, such as synchronous ones, are computed at that length.
+    All waves are computed at one width, since each further width would be compiled separately. It is the largest power
+    of two, up to the number of workers rounded up, for which at most 1.5 gradients are computed per gradient needed.
+    Waves that are all of one length, such as synchronous ones, are computed at that length.
 
     Args:
       needs: int[R], as for `cut_waves`.
       pauses: as for `cut_waves`.
       num_workers: N.
       width: the number of lanes. None: as above.
+
+    Returns:
+      int32[W + 1], the first row of each wave and R, and the number of lanes.
 
     Example:
       >>> waves_and_width(np.array([-1, -1, 0, 1, 2, 3]), np.array([6]), 4, None)
@@ -173,12 +176,12 @@ def waves_and_width(
 
 
 def padded(array: np.ndarray, size: int, mode: str = "constant") -> np.ndarray:
-    """An array with `size` rows, in its dtype on the device; the rest is 0, or repeats the last row ("edge")."""
+    """An array padded to `size` rows, in its dtype on the device; new rows are 0, or repeat the last one ("edge")."""
     dtype = jax.dtypes.canonicalize_dtype(array.dtype)
     pads = [(0, size - array.shape[0])] + [(0, 0)] * (array.ndim - 1)
     return np.pad(array, pads, mode=mode).astype(dtype)
 
 
 def power_of_two(size: int) -> int:
-    """The smallest power of two that is no less."""
+    """The smallest power of two of at least `size`."""
     return 1 << (max(size, 1) - 1).bit_length()

@@ -1,4 +1,4 @@
-"""Replays a schedule on a virtual clock: gradients by a network, updates by a rule, exactly."""
+"""`run`, which executes a schedule, and `check_rule`, whether a rule can be used with one."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,12 +10,12 @@ import optax
 from jax.sharding import Mesh
 
 from sgdlab.peer_schedule import PeerSchedule
+from sgdlab.replay.functions import Parts, check_callable, described
 from sgdlab.replay.history import History, Result
 from sgdlab.replay.lowering import lower
 from sgdlab.replay.peer_engine import PeerEngine
 from sgdlab.replay.peer_program import PeerProgram
 from sgdlab.replay.program import Program
-from sgdlab.replay.server import Parts
 from sgdlab.replay.server_engine import ServerEngine
 from sgdlab.replay.sharding import Layout
 from sgdlab.replay.watch import Evaluation, Watch, as_pytree
@@ -41,41 +41,43 @@ def run(  # noqa: PLR0913 (one function for every run)
 ) -> Result:
     """Executes a schedule: every gradient on the version it read, every update in order.
 
-    Event mode is the definition, one gradient after the other. Wave mode gives the same result: it computes at once
-    gradients that read only versions made before any of them, then applies them in order. Dropped work is never
-    computed. Peers begin with the same parameters, average in order, and each has an optimiser of its own.
+    Event mode is the definition: one gradient after the other. Wave mode gives the same result: it computes at once
+    the gradients that read versions made before any of them, then applies them in order. Dropped gradients are not
+    computed. Peers start from the same parameters, average in order, and each has its own optimiser.
 
-    Memory: one copy of the parameters for each version that some worker holds (at most one a worker; one in all for
-    synchronous schedules; of peers, one for each node too), the rule's state, and in wave mode, for each lane, the
-    activations and two copies more (three of peers; one where the gradients of a wave read one version). Lanes are at
-    most the number of workers, rounded up to a power of two.
+    Memory: one copy of the parameters for each version that some worker holds (at most one per worker; a single one
+    for synchronous schedules; for peers, one per node in addition), the state of the rule, and in wave mode, for each
+    lane, the activations and two more copies (three for peers; one if the gradients of each wave read one version).
+    There are at most as many lanes as workers, rounded up to a power of two.
 
-    One program serves every schedule of the same capacity and every value of the hyperparameters. Functions are part
-    of the program by identity: pass the same function object again and nothing is compiled anew. A function's own
-    arrays are constants of the program unless it is a `jax.tree_util.Partial`, whose arguments are data.
+    One compiled program serves every schedule of the same capacity and all values of the hyperparameters. A function
+    is identified by the function object: the same object compiles nothing again. Arrays that a function closes over
+    are constants of the program; the arguments of a `jax.tree_util.Partial` are data.
 
     Args:
-      schedule: what a protocol made, or its `lower`ed program.
-      rule: what is done with a gradient, by the server or by each peer: a rule of `sgdlab.rules`, whose
-        hyperparameters are data of the compiled program, or any optax transform.
-      grad_fn: `(params, batch) -> (grads, aux)`; scalar leaves of aux are recorded.
+      schedule: a schedule that a protocol returned, or its program (`lower`).
+      rule: the update rule of the server, or of each peer: a rule of `sgdlab.rules`, whose hyperparameters are data of
+        the compiled program, or any optax transform.
+      grad_fn: `(params, batch) -> (grads, aux)`, such as `jax.grad(loss, has_aux=True)`; grads have the tree, shapes
+        and dtypes of params, and scalar leaves of aux are recorded.
       params: initial parameters, a pytree of arrays.
-      batch_fn: `(g) -> batch` for the g-th of the gradients that enter an update, g = 0 to R - 1; traced. Its row in
-        the schedule is `lower(schedule).gradient[g]`.
-      mode: "event", "wave", or None: wave where there is a mesh, and on accelerators where waves have two gradients or
-        more on average; else event.
+      batch_fn: `(g) -> batch` for the g-th of the R gradients that enter an update, g = 0 to R - 1; traced. The row
+        of that gradient in the schedule is `lower(schedule).gradient[g]`.
+      mode: "event", "wave", or None, which is wave with a mesh, and on accelerators if waves have at least two
+        gradients on average; event otherwise.
       mesh: one-axis mesh over which the wave mode of servers is sharded.
-      stats: initial running statistics; they live at the server, or at each peer.
-      fold: `(stats, aux) -> stats`, once per gradient (of the peer), in order.
-      step_scale: float[R], peers only: what the step of each gradient is multiplied by; a learning rate that follows
-        the gradients of all nodes, where `rule` could only count each node's own steps. None: 1.
-      watch: what to evaluate and record on the way; `norms` and `average_decay` are for servers.
+      stats: initial running statistics, held by the server, or by each peer.
+      fold: `(stats, aux) -> stats`, called once per gradient, in order.
+      step_scale: float[R], peers only: factor of the step of each gradient. It expresses a learning rate that depends
+        on the gradients of all nodes; `rule` counts each node's own steps only. None: 1.
+      watch: what to evaluate and record during the run; `norms` and `average_decay` are for servers.
 
     Returns:
       A `Result`.
 
     Raises:
-      ValueError: where arguments do not fit each other.
+      ValueError: if an argument is of the wrong kind, functions do not return what is asked of them, or arguments do
+        not fit each other. Nothing is compiled before. Exceptions of the functions themselves are not caught.
 
     Example:
       >>> import jax.numpy as jnp, numpy as np
@@ -91,6 +93,7 @@ def run(  # noqa: PLR0913 (one function for every run)
     """
     watch = watch or Watch()
     _check_mode(mode, mesh)
+    check_callable(grad_fn, batch_fn, fold)
     layout = Layout(mesh)
     if (stats is None) != (fold is None):
         raise ValueError("stats and fold must be given together: fold(stats, aux) -> stats")
@@ -141,11 +144,11 @@ def check_rule(schedule: Schedule | PeerSchedule | Program, rule: ServerRule | o
 
     Args:
       schedule: a schedule, or its `lower`ed program.
-      rule: a rule of `sgdlab.rules`, or any optax transform, which can always be used.
+      rule: a rule of `sgdlab.rules`, or any optax transform, which can be used with every schedule.
 
     Raises:
-      ValueError: where the rule keeps state for fewer workers than the schedule has, or for workers at all where an
-        update has several gradients (`ServerRule.update` says so) or where every peer has an optimiser of its own.
+      ValueError: if the rule has state for fewer workers than the schedule has; if it has state per worker, but an
+        update has several gradients or every peer has its own optimiser; or if it is neither a rule nor a transform.
 
     Example:
       >>> import numpy as np
@@ -154,16 +157,16 @@ def check_rule(schedule: Schedule | PeerSchedule | Program, rule: ServerRule | o
       Traceback (most recent call last):
       ValueError: rule keeps state for num_workers=2, but schedule has 3 workers
     """
-    known = _as_rule(rule).num_workers
-    if known is None:
+    workers = _as_rule(rule).num_workers
+    if workers is None:
         return
     if isinstance(schedule, PeerSchedule | PeerProgram):
         raise ValueError(
-            f"rule keeps state for num_workers={known} workers of a server; each node has its own optimiser, one "
+            f"rule keeps state for num_workers={workers} workers of a server; each node has its own optimiser, one "
             "without workers"
         )
-    if known < schedule.num_workers:
-        raise ValueError(f"rule keeps state for num_workers={known}, but schedule has {schedule.num_workers} workers")
+    if workers < schedule.num_workers:
+        raise ValueError(f"rule keeps state for num_workers={workers}, but schedule has {schedule.num_workers} workers")
     if not _single(schedule):
         number = jax.ShapeDtypeStruct((), jnp.float32)
         params = jax.ShapeDtypeStruct((1,), jnp.float32)
@@ -184,7 +187,14 @@ def _single(schedule: Schedule | Program) -> bool:
 
 
 def _as_rule(rule: ServerRule | optax.GradientTransformation) -> ServerRule:
-    return rule if isinstance(rule, ServerRule) else server_rule(rule)
+    if isinstance(rule, ServerRule):
+        return rule
+    if isinstance(rule, optax.GradientTransformation):
+        return server_rule(rule)
+    raise ValueError(
+        "rule must be a rule such as sgdlab.rules.asgd(learning_rate=0.1), or an optax transform such as "
+        f"optax.sgd(0.1); it is {described(rule)}"
+    )
 
 
 def _check_mode(mode: str | None, mesh: Mesh | None) -> None:
@@ -209,9 +219,9 @@ def _checked_scale(step_scale: np.ndarray | None, rows: int) -> np.ndarray:
 
 
 def _prefers_waves(program: Program, mesh: Mesh | None) -> bool:
-    """Whether wave mode is the faster one.
+    """Whether wave mode is expected to be faster.
 
-    Measured on two CPU cores, 32 workers, batches of 32: where waves are uniform, 1.1 to 1.8 times the speed of event
-    mode for a perceptron, but a third of it for a convolutional net; else less than event mode for both.
+    Measured on two CPU cores, 32 workers, batches of 32: if waves are uniform, 1.1 to 1.8 times the speed of event
+    mode for a perceptron, but a third of it for a convolutional net; otherwise slower than event mode for both.
     """
     return mesh is not None or (jax.default_backend() != "cpu" and program.mean_wave_length() >= 2)

@@ -9,16 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from sgdlab.replay.blocks import Partition, partition
+from sgdlab.replay.functions import Parts, checked_aux
 from sgdlab.replay.program import padded
-from sgdlab.replay.server import (
-    Instruction,
-    Parts,
-    Server,
-    norm,
-    norm_dtype,
-    start_server,
-    take,
-)
+from sgdlab.replay.server import Instruction, Server, norm, norm_dtype, start_server, take
 from sgdlab.replay.server_program import ServerProgram
 from sgdlab.replay.sharding import Layout
 from sgdlab.replay.watch import Watch
@@ -50,26 +43,26 @@ class Rows:
 
 
 class Records(NamedTuple):
-    """What is recorded of each gradient; arrays of the program's capacity."""
+    """The records of each gradient; arrays of the program's capacity."""
 
     aux: Tree  # [rows], scalar leaves of the gradient function's aux.
-    norm: jax.Array | None  # [rows], norm of the gradient; like the following, None unless watched.
+    norm: jax.Array | None  # [rows], norm of the gradient; None, like the next two, unless recorded.
     distance: jax.Array | None  # [rows, S], norm of the server's parameters less those read.
     step: jax.Array | None  # [rows, S], norm of the update that a gradient completes; 0 where it completes none.
 
 
 class Carry(NamedTuple):
-    """What the loop carries from one gradient to the next."""
+    """The state of the loop between two gradients."""
 
     servers: tuple[Server, ...]
-    kept: tuple[Tree, ...]  # of each block, [kept, *block_shape]: gradients that wait for their use.
+    kept: tuple[Tree, ...]  # of each block, [kept, *block_shape]: the buffer of gradients not used yet.
     stats: Tree  # running statistics, such as BatchNorm's.
-    average_stats: Tree  # their Polyak average; None where it is not kept.
+    average_stats: Tree  # their Polyak average; None without one.
     records: Records
 
 
 class Computed(NamedTuple):
-    """A gradient and what came with it."""
+    """A gradient, its aux and its norm."""
 
     grads: tuple[Tree, ...]  # of each block.
     aux: Tree
@@ -82,11 +75,11 @@ class Mode:
 
     Attributes:
       single: every update has one gradient.
-      aligned: every block uses every gradient at once, so that none is kept.
+      aligned: every block uses every gradient at once, so that none is buffered.
       width: gradients of a wave computed at once; 0 is event mode.
       uniform: all gradients of a wave are computed on one version of the parameters.
-      norms: record norms.
-      layout: how arrays are laid out over a mesh.
+      norms: whether norms are recorded.
+      layout: how arrays are distributed over a mesh.
       partition: which parameters each block holds.
     """
 
@@ -103,12 +96,12 @@ class ServerEngine:
     """A program of parameter servers on the device.
 
     Args:
-      program: what to execute.
+      program: the program to execute.
       params: initial parameters.
       parts: the functions of the run.
-      watch: what to record.
+      watch: what to evaluate and record.
       waves: whether to run in wave mode.
-      layout: how arrays are laid out over a mesh.
+      layout: how arrays are distributed over a mesh.
     """
 
     def __init__(
@@ -138,8 +131,8 @@ class ServerEngine:
         return advance(carry, self.rows, np.int32(begin), np.int32(end), self.parts, mode=self.mode)
 
     def evaluated(self, carry: Carry, pause: int) -> dict[str, Any]:
-        """What `watch.evaluate` gives for the parameters, and for their Polyak average, at a pause."""
-        del pause  # the servers hold what is evaluated
+        """The values of `watch.evaluate` for the parameters, and for their Polyak average, at a pause."""
+        del pause  # what is evaluated is the newest version
         found = self.outcome(carry)
         values = dict(self.watch.evaluate(found["params"], found["stats"]))
         if found["average"] is not None:
@@ -151,7 +144,7 @@ class ServerEngine:
         return values
 
     def outcome(self, carry: Carry) -> dict[str, Tree]:
-        """The fields of `Result`: all servers as one, but for their rules' states."""
+        """The fields of `Result`: the blocks of all servers joined, except the states of their rules."""
         join = self.mode.partition.join
         params, state, _, _, average = zip(*carry.servers, strict=True)
         return {
@@ -186,9 +179,8 @@ def on_device(program: ServerProgram) -> Rows:
 @functools.partial(jax.jit, static_argnames=("rows", "slots", "kept", "mode"))
 def start(params: Tree, stats: Tree, parts: Parts, *, rows: int, slots: int, kept: int, mode: Mode) -> Carry:
     """The carry before the first gradient."""
+    aux = checked_aux(parts, params, stats)
     blocks = mode.partition.split(params)
-    batch = jax.eval_shape(parts.batch_fn, jnp.zeros([], jnp.int32))
-    _, aux = jax.eval_shape(parts.grad_fn, params, batch)
     number = lambda *columns: jnp.zeros((rows, *columns), norm_dtype(params)) if mode.norms else None
     carry = Carry(
         servers=tuple(start_server(block, parts, slots=slots, single=mode.single) for block in blocks),
@@ -210,7 +202,7 @@ def advance(carry: Carry, rows: Rows, begin: jax.Array, end: jax.Array, parts: P
 
 
 def _event(carry: Carry, rows: Rows, row: jax.Array, parts: Parts, mode: Mode) -> Carry:
-    """One gradient: load, differentiate, use."""
+    """One gradient: loads the version it reads, computes it, and uses it."""
     read = _loaded(carry, rows, row)
     grads, aux = parts.grad_fn(mode.partition.join(read), parts.batch_fn(row))
     grads = mode.partition.split(grads)
@@ -218,11 +210,10 @@ def _event(carry: Carry, rows: Rows, row: jax.Array, parts: Parts, mode: Mode) -
 
 
 def _wave(carry: Carry, rows: Rows, wave: jax.Array, parts: Parts, mode: Mode) -> Carry:
-    """All gradients of a wave at once, then used in order."""
+    """Computes all gradients of a wave at once, then uses them in order."""
     begin, end = rows.waves[wave], rows.waves[wave + 1]
-    lanes = jnp.minimum(
-        begin + jnp.arange(mode.width, dtype=begin.dtype), end - 1
-    )  # those past the wave's end are never looked at
+    # Lanes past the end of the wave repeat its last gradient; their results are not used.
+    lanes = jnp.minimum(begin + jnp.arange(mode.width, dtype=begin.dtype), end - 1)
     join, split, layout = mode.partition.join, mode.partition.split, mode.layout
     if mode.uniform:
         params, axis = layout.replicated(join(_loaded(carry, rows, begin))), None
@@ -258,11 +249,18 @@ def _used(
     parts: Parts,
     mode: Mode,
 ) -> Carry:
-    """What a gradient changes, the same in both modes: every block makes the uses that it allows.
+    """The carry after a gradient, in both modes: every block makes the uses that this gradient completes.
 
-    `read`: what it was computed on; needed where the program is aligned.
+    Args:
+      carry: the carry before it.
+      rows: the program.
+      row: the index of the gradient.
+      read: the versions that it was computed on; needed if the program is aligned.
+      computed: the gradient.
+      parts: the functions of the run.
+      mode: static settings.
     """
-    # Without the barrier XLA fuses the update into the gradient, differently in the two modes, and rounds differently.
+    # Without the barrier XLA fuses the update with the gradient, differently in the two modes, and rounds differently.
     read, (grads, aux, length) = jax.lax.optimization_barrier((read, computed))
     stats = carry.stats if parts.fold is None else parts.fold(carry.stats, aux)
     records = carry.records._replace(aux=record_aux(carry.records.aux, row, aux))
@@ -272,11 +270,11 @@ def _used(
     servers, records, average_stats = list(carry.servers), carry.records, carry.average_stats
     if mode.aligned:
         for block, server in enumerate(servers):
-            state, mine = (server, records, average_stats), (read[block], grads[block])
-            servers[block], records, average_stats = _use(state, stats, rows, (row, row, block), mine, parts, mode)
+            state, inputs = (server, records, average_stats), (read[block], grads[block])
+            servers[block], records, average_stats = _use(state, stats, rows, (row, row, block), inputs, parts, mode)
         return Carry(tuple(servers), (), stats, average_stats, records)
-    keep = lambda buffer, leaf: jax.lax.dynamic_update_index_in_dim(buffer, leaf, rows.kept[row], 0)
-    kept = jax.tree.map(keep, carry.kept, grads)
+    write = lambda buffer, leaf: jax.lax.dynamic_update_index_in_dim(buffer, leaf, rows.kept[row], 0)
+    kept = jax.tree.map(write, carry.kept, grads)
     for block in range(len(servers)):
 
         def use(k: jax.Array, state: State, block: int = block) -> State:
@@ -295,39 +293,39 @@ def _use(
     state: State,
     stats: Tree,
     rows: Rows,
-    place: tuple[jax.Array, jax.Array, int],
-    mine: tuple[Tree, Tree],
+    index: tuple[jax.Array, jax.Array, int],
+    inputs: tuple[Tree, Tree],
     parts: Parts,
     mode: Mode,
 ) -> State:
-    """A block takes its part of a gradient.
+    """A block uses its part of a gradient.
 
     Args:
       state: the block's server, the records, the average of the statistics.
       stats: running statistics.
       rows: the program.
-      place: which use of which gradient and block.
-      mine: the version of the block that the gradient was computed on, and the block's part of the gradient.
+      index: index of the use, of the gradient, and of the block.
+      inputs: the version of the block that the gradient was computed on, and the block's part of the gradient.
       parts: the functions of the run.
       mode: static settings.
     """
-    (server, records, average_stats), (k, row, block), (read, grads) = state, place, mine
+    (server, records, average_stats), (k, row, block), (read, grads) = state, index, inputs
     by_use = {name: getattr(rows, name)[k, block] for name in Instruction._fields if name != "worker"}
-    todo = Instruction(worker=rows.worker[row], **by_use)
+    instruction = Instruction(worker=rows.worker[row], **by_use)
     if mode.norms:
-        far = norm(jax.tree.map(jnp.subtract, server.params, read))
-        records = records._replace(distance=records.distance.at[row, block].set(far))
-    server, step = take(server, grads, read, todo, parts, single=mode.single, norms=mode.norms)
+        distance = norm(jax.tree.map(jnp.subtract, server.params, read))
+        records = records._replace(distance=records.distance.at[row, block].set(distance))
+    server, step = take(server, grads, read, instruction, parts, single=mode.single, norms=mode.norms)
     if mode.norms:
         records = records._replace(step=records.step.at[row, block].set(step))
     if average_stats is not None and block == 0:
         moved = accumulators.moving_average(average_stats, stats, parts.average_decay)
-        average_stats = jax.tree.map(lambda new, old: jnp.where(todo.last, new, old), moved, average_stats)
+        average_stats = jax.tree.map(lambda new, old: jnp.where(instruction.last, new, old), moved, average_stats)
     return server, records, average_stats
 
 
 def record_aux(records: Tree, row: jax.Array, aux: Tree) -> Tree:
-    """Records the scalars of a gradient's aux; of several rows, where both are arrays."""
+    """Records the scalars of a gradient's aux, or of several gradients if `row` and the leaves of `aux` are arrays."""
     return jax.tree.map(
         lambda leaf, record: None if record is None else record.at[row].set(leaf, mode="drop"),
         aux,

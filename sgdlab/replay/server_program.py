@@ -1,4 +1,4 @@
-"""A schedule of parameter servers lowered to a program: gradients in order, and for each block its own uses of them."""
+"""`ServerProgram`: a lowered schedule of parameter servers, its gradients in order and the uses of each block."""
 
 import dataclasses
 
@@ -14,26 +14,26 @@ from sgdlab.schedule import Schedule
 class ServerProgram(Program):
     """Instructions for the gradients that enter an update of some block, and for the blocks that use them.
 
-    R gradients, S blocks. A block uses its gradients in the order of its own updates, which can differ from that of the
-    other blocks: a gradient is kept until the last block has used it. Block s makes its uses `ends[r, s]` to
-    `ends[r + 1, s]` (not included) as soon as gradient r is there. Where the program is `aligned`, as with one block,
-    every gradient is used at once: gradient r is use r of every block, and none is kept.
+    There are R gradients and S blocks. A block uses its gradients in the order of its own updates, which can differ
+    from that of other blocks: a gradient is buffered until the last block has used it. Block s makes its uses
+    `ends[r, s]` to `ends[r + 1, s]` (not included) as soon as gradient r is computed. If the program is `aligned`, as
+    with one block, every gradient is used at once: gradient r is use r of every block, and none is buffered.
 
     Attributes:
       load: int32[R, S], the slot that holds the version of each block that a gradient is computed on.
-      kept: int32[R], where a gradient is kept until the last block has used it.
-      ends: int32[R + 1, S], uses of each block before each gradient, and all.
-      row: int32[K, S], which gradient a use is of; like all that follow, 0 past a block's last use.
+      kept: int32[R], the index in the buffer at which a gradient stays until the last block has used it.
+      ends: int32[R + 1, S], number of uses of each block before each gradient, and the number of all uses.
+      row: int32[K, S], the gradient of each use; like the next arrays, 0 past the last use of a block.
       reload: int32[K, S], the slot that holds the version that gradient was computed on.
-      store: int32[K, S], where a use completes an update: the slot for the new version.
+      store: int32[K, S], the slot for the new version if a use completes an update.
       first, last: bool[K, S], whether a use is the first, the last of its update.
       delay: float64[K, S], staleness + 1.
-      mean_delay: float64[K, S], of the update's gradients.
-      count: int32[K, S], how many gradients the update has.
+      mean_delay: float64[K, S], mean delay of the gradients of the update.
+      count: int32[K, S], number of gradients of the update.
       read: int32[R, S], the version that a gradient is computed on.
-      update: int32[R, S], the update that it enters; negative where it enters none.
-      arrived: float64[R, S], seconds.
-      applied: float64[R, S], seconds; NaN where it enters no update.
+      update: int32[R, S], the update that it enters; negative if it enters none.
+      arrived: float64[R, S], seconds, when it reaches the server.
+      applied: float64[R, S], seconds, when its update is applied; NaN if it enters none.
     """
 
     load: np.ndarray
@@ -54,7 +54,7 @@ class ServerProgram(Program):
 
     @property
     def num_blocks(self) -> int:
-        """S."""
+        """S, number of blocks."""
         return self.load.shape[1]
 
     @property
@@ -64,11 +64,11 @@ class ServerProgram(Program):
 
     @property
     def aligned(self) -> bool:
-        """Whether every block uses every gradient as soon as it is there: none has to be kept."""
+        """Whether every block uses every gradient as soon as it is computed, so that none is buffered."""
         return _aligned(self.ends, self.row)
 
     def made(self, gradients: int) -> tuple[int, float]:
-        """Updates of the block with most after so many gradients, and when the last of all was, in seconds."""
+        """Updates of the block that has made most after so many gradients, and the time of the last update of any."""
         updates, seconds = 0, 0.0
         for block, end in enumerate(self.ends[gradients].tolist()):
             complete = np.flatnonzero(self.last[:end, block])
@@ -79,7 +79,7 @@ class ServerProgram(Program):
         return updates, seconds
 
     def record(self) -> dict[str, np.ndarray]:
-        """What the schedule says of each gradient."""
+        """The fields of `History` that are known from the schedule."""
         delay = np.where(self.update >= 0, self.update - self.read + 1.0, np.nan)
         by_block = {"update": self.update, "delay": delay, "arrived": self.arrived, "applied": self.applied}
         if self.num_blocks == 1:
@@ -106,10 +106,10 @@ def lower_servers(
     for block in range(blocks):
         order = np.flatnonzero(used[:, block])
         order = order[np.argsort(update[order, block], kind="stable")]
-        # A use takes place as soon as all gradients up to it, in the order of use, are there.
-        there = np.maximum.accumulate(order)
-        ends[1:, block] = np.searchsorted(there, np.arange(rows), side="right")
-        np.maximum.at(last_use, order, there)
+        # A use takes place as soon as all gradients up to it, in the order of use, are computed.
+        ready = np.maximum.accumulate(order)
+        ends[1:, block] = np.searchsorted(ready, np.arange(rows), side="right")
+        np.maximum.at(last_use, order, ready)
         columns = _uses(order, read[order, block], update[order, block])
         load[:, block], columns["reload"], columns["store"], size = _slots(
             columns["last"], read[order, block], read[:, block], ends[:-1, block]
@@ -117,7 +117,7 @@ def lower_servers(
         for name, values in columns.items():
             uses[name][: order.size, block] = values
         num_slots = max(num_slots, size)
-        maker = np.concatenate([[-1], there[columns["last"]]])  # the row behind which each version is there
+        maker = np.concatenate([[-1], ready[columns["last"]]])  # the row after which each version exists
         needs = np.maximum(needs, maker[read[:, block]])
     aligned = _aligned(ends, uses["row"])
     complete = uses["last"].all(axis=1) if aligned else np.ones(rows, bool)
@@ -158,10 +158,10 @@ def _aligned(ends: np.ndarray, row: np.ndarray) -> bool:
 
 
 def _uses(order: np.ndarray, read: np.ndarray, update: np.ndarray) -> dict[str, np.ndarray]:
-    """The columns of one block's uses, but for slots.
+    """The columns of one block's uses, except the slots.
 
     Args:
-      order: int[K], the gradients of the uses, in order.
+      order: int[K], the gradient of each use, in order.
       read: int[K], the version that each was computed on.
       update: int[K], the update that each enters.
     """
@@ -179,17 +179,17 @@ def _uses(order: np.ndarray, read: np.ndarray, update: np.ndarray) -> dict[str, 
 def _slots(
     last: np.ndarray, read: np.ndarray, computed_on: np.ndarray, when: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
-    """Slots for the versions of one block. Its use k reads at time 2 k, and stores at 2 k + 1.
+    """Slots for the versions of one block. Its use k reads at time 2 k and stores at time 2 k + 1.
 
     Args:
       last: bool[K], whether a use completes an update.
       read: int[K], the version that the gradient of each use was computed on.
       computed_on: int[R], the version that each gradient is computed on.
-      when: int[R], the number of uses that precede each computation.
+      when: int[R], the number of uses before each gradient is computed.
 
     Returns:
-      The slots that gradients load, that uses read, and that uses store to (0 where one completes no update); and how
-      many there are.
+      The slots that gradients load, that uses read, and that uses store to (0 for a use that completes no update), and
+      the number of slots.
     """
     born = np.concatenate([[-1], 2 * np.flatnonzero(last) + 1])
     last_use = born.copy()

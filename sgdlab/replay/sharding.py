@@ -1,4 +1,4 @@
-"""How a replay lies on a mesh: parameters, state and slots by parameter; the gradients of a wave by lane."""
+"""`Layout`: how a replay is sharded over a mesh; parameters, state and slots by parameter, waves by lane."""
 
 import dataclasses
 from typing import Any
@@ -11,11 +11,17 @@ Tree = Any
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Sharding constraints for one mesh axis; without a mesh, none.
+    """Sharding constraints for a mesh with one axis; none without a mesh.
 
-    Server and slots are split along parameter axes (arrays that the devices do not divide are on all of them); a wave
-    is split along its lanes, so that each device holds whole versions for its share of the gradients alone. XLA inserts
-    the exchange between the two.
+    Server and slots are split along axes of the parameters (arrays that cannot be split evenly are replicated); a wave
+    is split along its lanes, so that each device holds whole versions only for its share of the gradients. XLA inserts
+    the communication between the two.
+
+    Attributes:
+      mesh: the mesh, with one axis. None: no sharding.
+
+    Raises:
+      ValueError: if the mesh has several axes.
     """
 
     mesh: Mesh | None = None
@@ -26,15 +32,15 @@ class Layout:
 
     @property
     def num_devices(self) -> int:
-        """Devices that share the work."""
+        """Number of devices of the mesh; 1 without a mesh."""
         return 1 if self.mesh is None else self.mesh.size
 
     def by_parameter(self, tree: Tree, *, lanes: bool = False) -> Tree:
-        """Splits each array along its last axis that the devices divide (`lanes`: the first axis never)."""
+        """Splits each array along its last axis that the number of devices divides; never the first axis if `lanes`."""
         return self._constrained(tree, lambda shape: self._last_divisible(shape, 1 if lanes else 0))
 
     def replicated(self, tree: Tree) -> Tree:
-        """Keeps whole arrays on every device."""
+        """Puts whole arrays on every device."""
         return self._constrained(tree, lambda shape: None)
 
     def by_lane(self, tree: Tree) -> Tree:

@@ -18,18 +18,21 @@ class Watch:
     """What is evaluated and recorded during a run. It does not affect the result.
 
     Attributes:
-      every: gradients between two evaluations, each at the end of an update; of peers, and where several blocks use
-        gradients in orders of their own, at the gradient itself, when some may be amid an update. None: only at the
-        end.
-      evaluate: `(params, stats) -> {name: scalar}`; of peers, it is traced.
+      every: gradients between two evaluations, each at the end of an update; for peers, and if several blocks use
+        gradients in different orders, at the gradient itself, possibly in the middle of an update. None: an evaluation
+        at the end only.
+      evaluate: `(params, stats) -> {name: scalar}`; traced for peers.
       report: `(history) -> None`, called at each evaluation with the `History` of the gradients so far; the new
         evaluation is the last of `history.evaluations`.
       average_decay: alpha of the Polyak average, average <- alpha average + (1 - alpha) params after each update,
-        from the initial parameters (Chen et al. 2016, Algorithm 2), kept in at least float32. It is evaluated too, as
-        `average_<name>`, in the dtypes of the parameters and with running statistics that are averaged alike (with
-        several blocks, after each update of the first one). None: not kept.
-      norms: record the norm of each gradient, the distance between the server's parameters and those it was computed
-        on, and the length of each update; it costs about one more pass over the parameters per gradient.
+        starting at the initial parameters (Chen et al. 2016, Algorithm 2), in at least float32. It is evaluated too, as
+        `average_<name>`, in the dtypes of the parameters and with running statistics that are averaged in the same way
+        (with several blocks, after each update of the first one). None: no average.
+      norms: whether to record the norm of each gradient, the distance between the server's parameters and those it was
+        computed on, and the norm of each update; this costs about one more pass over the parameters per gradient.
+
+    Raises:
+      ValueError: if `average_decay` is out of its range, or `evaluate` is not a function.
     """
 
     every: int | None = None
@@ -41,10 +44,12 @@ class Watch:
     def __post_init__(self) -> None:
         if self.average_decay is not None and not 0 <= self.average_decay < 1:
             raise ValueError(f"average_decay={self.average_decay} must be at least 0 and below 1")
+        if self.evaluate is not None and not callable(self.evaluate):
+            raise ValueError(f"evaluate must be a function, (params, stats) -> values; it is a {type(self.evaluate)}")
 
 
 def as_pytree(function: Callable | None) -> Callable | None:
-    """A function as an argument of compiled code: its code is the program, a Partial's arguments are data."""
+    """A function as an argument of compiled code: its code is the program, the arguments of a Partial are data."""
     if function is None or isinstance(function, jax.tree_util.Partial):
         return function
     return jax.tree_util.Partial(function)

@@ -23,9 +23,9 @@ def test_digits_are_scikit_learns_split_in_two(directory):
     assert train.images.max() == 1
     both = np.concatenate([train.images, test.images]).reshape(1797, 64) * 16
     labels = np.concatenate([train.labels, test.labels])
-    ours = sorted(zip(both.astype(int).tolist(), labels.tolist(), strict=True))
-    theirs = load_digits()
-    assert ours == sorted(zip(theirs.data.astype(int).tolist(), theirs.target.tolist(), strict=True))
+    found = sorted(zip(both.astype(int).tolist(), labels.tolist(), strict=True))
+    expected = load_digits()
+    assert found == sorted(zip(expected.data.astype(int).tolist(), expected.target.tolist(), strict=True))
     assert "tensorflow" not in sys.modules
 
 

@@ -55,7 +55,7 @@ def dense(layer, x):
 
 
 def split(layer, x):
-    """Two layers of the same input, kept as one."""
+    """Two layers of the same input, stored as one."""
     values = dense(layer, x)
     half = values.shape[-1] // 2
     return values[..., :half], values[..., half:]

@@ -21,14 +21,14 @@ from sgdlab.deep_markov import Architecture, Fitting, TrainedModel, fit
 FITTING = Fitting(
     steps=100, batch=4, learning_rate=0.03, annealing=20, validation_share=0.06, every=10, patience=100, clip=10.0
 )
-LOOKS = FITTING.steps // FITTING.every
+EVALUATIONS = FITTING.steps // FITTING.every
 ROWS = 51  # 6 percent of 50 are 3, less than a window; those of 51 are rounded up to 4
 VALIDATION = slice(ROWS - LAG, None)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def compiled_once(tmp_path_factory):
-    """Compiling takes longer than all else here: it is kept short, and what was compiled is kept."""
+    """Compiling takes longer than all else here: programs are hardly optimised, and cached."""
     with compiling.kept_in(tmp_path_factory.mktemp("xla")):
         yield
 
@@ -63,11 +63,11 @@ def assert_same(first, second):
 
 
 def column(model, name):
-    return np.array([look[name] for look in model.history])
+    return np.array([evaluation[name] for evaluation in model.history])
 
 
 def settled(model):
-    """The validation bounds of looks that count: before, the bound was another one."""
+    """The validation bounds of evaluations after annealing, which changes the bound."""
     return column(model, "validation_elbo")[column(model, "step") > FITTING.annealing]
 
 
@@ -86,8 +86,10 @@ class TestTraining:
         seen = []
         model = trained(report=seen.append)
         assert tuple(seen) == model.history
-        assert [look["step"] for look in seen] == [FITTING.every * (look + 1) for look in range(LOOKS)]
-        assert all(look.keys() == {"step", "elbo", "validation_elbo"} for look in seen)
+        assert [evaluation["step"] for evaluation in seen] == [
+            FITTING.every * (evaluation + 1) for evaluation in range(EVALUATIONS)
+        ]
+        assert all(evaluation.keys() == {"step", "elbo", "validation_elbo"} for evaluation in seen)
 
     def test_divides_by_twice_the_mean_of_the_first_window(self):
         assert uninterrupted().divisor == pytest.approx(2 * runtimes()[:LAG].mean(), rel=1e-14)
@@ -100,7 +102,7 @@ class TestTraining:
 
 class TestValidation:
     def test_its_rows_are_not_trained_on(self):
-        """Others there change what is seen at a look, and nothing of the training."""
+        """Other validation data change the evaluations, and nothing of the training."""
         first, second = uninterrupted(), trained(reversed_at_the_end())
         np.testing.assert_allclose(column(first, "elbo"), column(second, "elbo"), rtol=1e-9)
         assert (column(first, "validation_elbo") != column(second, "validation_elbo")).all()
@@ -109,18 +111,18 @@ class TestValidation:
     def test_training_stops_once_patience_is_at_an_end(self, patience):
         model = trained(reversed_at_the_end(), patience=patience)
         bounds = settled(model)
-        waited = [look - np.argmax(bounds[: look + 1]) for look in range(len(bounds))]
-        assert len(model.history) < LOOKS
+        waited = [evaluation - np.argmax(bounds[: evaluation + 1]) for evaluation in range(len(bounds))]
+        assert len(model.history) < EVALUATIONS
         assert waited[-1] == patience
         assert max(waited[:-1]) < patience
 
     def test_the_best_parameters_are_kept(self):
-        """A training that ends soon after its best look leaves the same as one that goes on to the end."""
+        """A training that ends soon after its best evaluation returns the same as one that goes on to the end."""
         to_the_end = trained(reversed_at_the_end())
         bounds = settled(to_the_end)
         records = np.flatnonzero(bounds == np.maximum.accumulate(bounds))
         ended = trained(reversed_at_the_end(), patience=int(max(np.diff(records), default=1)))
-        assert len(ended.history) < len(to_the_end.history) == LOOKS
+        assert len(ended.history) < len(to_the_end.history) == EVALUATIONS
         assert_same(ended, dataclasses.replace(to_the_end, history=ended.history))
 
 
@@ -129,10 +131,10 @@ class Interrupted(Exception):
 
 
 def interrupting(after):
-    """A report that ends the training at a look."""
+    """A report that ends the training at an evaluation."""
 
-    def report(look):
-        if look["step"] == after * FITTING.every:
+    def report(evaluation):
+        if evaluation["step"] == after * FITTING.every:
             raise Interrupted
 
     return report
@@ -158,12 +160,12 @@ def finished(folder):
 
 
 class TestCheckpoints:
-    """Of a training that patience ends: how long it has waited must be kept as well."""
+    """Of a training that patience ends: how long it has waited must be saved as well."""
 
     @pytest.mark.parametrize("before_the_end", [1, 4])
     def test_an_interrupted_training_ends_as_an_uninterrupted_one(self, tmp_path, before_the_end):
-        looks = len(stopped().history)
-        after = looks - before_the_end
+        evaluations = len(stopped().history)
+        after = evaluations - before_the_end
         train = functools.partial(trained, reversed_at_the_end(), patience=2, checkpoints=tmp_path)
         with pytest.raises(Interrupted):
             train(report=interrupting(after))
@@ -172,10 +174,10 @@ class TestCheckpoints:
         assert tuple(later) == stopped().history[after:]
 
     def test_a_finished_training_returns_at_once(self, finished):
-        looks = []
-        again = trained(reversed_at_the_end(), patience=2, checkpoints=finished, report=looks.append)
+        evaluations = []
+        again = trained(reversed_at_the_end(), patience=2, checkpoints=finished, report=evaluations.append)
         assert_same(again, stopped())
-        assert not looks
+        assert not evaluations
 
     @pytest.mark.parametrize(
         "changes",
@@ -219,7 +221,7 @@ class TestErrors:
     def test_a_run_that_is_just_long_enough_is_taken(self):
         with pytest.raises(ValueError, match=f"at least {ROWS}"):
             trained(runtimes()[:-1])
-        assert len(uninterrupted().history) == LOOKS
+        assert len(uninterrupted().history) == EVALUATIONS
 
     @pytest.mark.parametrize("value", [math.nan, math.inf, 0.0, -1.0])
     def test_runtimes_that_are_none_are_refused(self, value):

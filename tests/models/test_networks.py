@@ -160,11 +160,11 @@ def own_statistics(params, batch) -> dict:
     """What `own` finds, in the layout of the running statistics."""
     found = {}
 
-    def noted(layer, hidden):
+    def recorded(layer, hidden):
         found[layer] = dict(zip(("mean", "var"), own(layer, hidden), strict=True))
         return own(layer, hidden)
 
-    formula(params, batch, noted)
+    formula(params, batch, recorded)
     return {"norms": found}
 
 

@@ -2,7 +2,7 @@
 
 Parameters are one flat vector, of which each block is a part. Nothing has an order of execution: version v of a block
 is asked for, and asks for the gradients of its update, which ask for the versions that they were computed on. Every
-version of every block and every gradient is kept.
+version of every block and every gradient is stored.
 """
 
 import dataclasses

@@ -88,13 +88,13 @@ def any_blocks(
             if update[row, block] >= 0:
                 late[row] = row + draw_integer(0, window)
         order = sorted(late, key=lambda row: (late[row], row * (-1) ** block))
-        number = place = 0
-        while place < len(order):
-            size = draw_integer(1, most)
-            for row in order[place : place + size]:
-                place += 1
-                update[row, block], arrived[row, block] = number, late[row] + 1
-            applied[number, block] = late[order[place - 1]] + 1
+        number = end = 0
+        while end < len(order):
+            begin, end = end, end + draw_integer(1, most)
+            rows = order[begin:end]
+            # As soon as all its gradients, and those of the updates before it, are computed.
+            applied[number, block] = max(order[:end]) + 1
+            update[rows, block], arrived[rows, block] = number, applied[number, block]
             number += 1
     return with_any_reads(draw_integer, update, arrived, applied, num_workers)
 

@@ -1,7 +1,7 @@
 """The lowered program of several blocks, run in NumPy: every reader finds its version, every use its gradient.
 
 In event order a gradient is computed, then the blocks make the uses that it allows; in wave order all gradients of a
-wave are computed first. Slots and places are arrays that hold what was last written there.
+wave are computed first. Slots and the buffer are arrays that hold what was last written to each index.
 """
 
 import dataclasses
@@ -32,8 +32,8 @@ class Walk:
 
     Attributes:
       loaded: [R, S], the version of each block that a gradient was computed on.
-      reloaded: [K, S], the version that a use was told its gradient was computed on.
-      taken: [K, S], the gradient that was in the place which a use looked at.
+      reloaded: [K, S], the version that a use reads as the one its gradient was computed on.
+      taken: [K, S], the gradient at the index of the buffer that a use reads.
       made: [R + 1, S], versions that there were before each gradient of event order (wave order: before its wave).
     """
 
@@ -42,7 +42,7 @@ class Walk:
         if not program.aligned:
             assert program.kept.max() < program.capacity.kept
         self.slots = np.zeros((program.capacity.slots, blocks), int)
-        self.places = np.full(program.kept.max() + 1, NOTHING)
+        self.buffer = np.full(program.kept.max() + 1, NOTHING)
         self.loaded, self.made = np.zeros((rows, blocks), int), np.zeros((rows + 1, blocks), int)
         self.reloaded, self.taken = (np.full(program.row.shape, NOTHING) for _ in range(2))
         versions = np.zeros(blocks, int)
@@ -52,10 +52,10 @@ class Walk:
                 self.made[row] = versions
                 self.loaded[row] = self.slots[program.load[row], range(blocks)]
             for row in range(begin, end):
-                self.places[program.kept[row]] = row
+                self.buffer[program.kept[row]] = row
                 for block in range(blocks):
                     for use in range(program.ends[row, block], program.ends[row + 1, block]):
-                        self.taken[use, block] = self.places[program.kept[program.row[use, block]]]
+                        self.taken[use, block] = self.buffer[program.kept[program.row[use, block]]]
                         self.reloaded[use, block] = self.slots[program.reload[use, block], block]
                         if program.last[use, block]:
                             versions[block] += 1
@@ -86,16 +86,16 @@ def test_every_reader_finds_its_version_and_every_use_its_gradient(by_wave, case
 @pytest.mark.parametrize("by_wave", [False, True])
 @pytest.mark.parametrize("name", ["load", "reload", "store", "row", "ends", "kept"])
 def test_corruption_is_noticed(name, by_wave):
-    """The check can fail: one number that is off by one, in a place that matters, is noticed."""
+    """The check can fail: one number that is off by one, at an index that matters, is detected."""
     schedule = opposite(12, 2, seed=1)
     program = lower(schedule)
     assert program.capacity.slots > 2
     array = getattr(program, name)
     noticed = 0
-    for place in np.ndindex(array.shape):
+    for index in np.ndindex(array.shape):
         slip = array.copy()
         sizes = {"row": len(array), "ends": len(array), "kept": program.capacity.kept}
-        slip[place] = (slip[place] + 1) % sizes.get(name, program.capacity.slots)
+        slip[index] = (slip[index] + 1) % sizes.get(name, program.capacity.slots)
         try:
             assert_right(dataclasses.replace(program, **{name: slip}), schedule, by_wave=by_wave)
         except (AssertionError, IndexError):
@@ -236,13 +236,13 @@ class TestCapacity:
     @given(case=block_schedules())
     def test_is_rounded_up_to_powers_of_two(self, case):
         program = lower(case[1])
-        room, slots = program.capacity, max(program.load.max(), program.reload.max(), program.store.max()) + 1
+        capacity, slots = program.capacity, max(program.load.max(), program.reload.max(), program.store.max()) + 1
         assert slots == program.num_slots
-        needed = [(room.rows, program.num_rows), (room.slots, slots), (room.workers, case[1].num_workers)]
+        needed = [(capacity.rows, program.num_rows), (capacity.slots, slots), (capacity.workers, case[1].num_workers)]
         if program.aligned:
-            assert room.kept == 0
+            assert capacity.kept == 0
         else:
-            needed.append((room.kept, program.kept.max() + 1))
+            needed.append((capacity.kept, program.kept.max() + 1))
         for size, least in needed:
             assert size & (size - 1) == 0
             assert least <= size < 2 * least

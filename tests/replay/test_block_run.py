@@ -1,7 +1,7 @@
 """`run` of several blocks, in both modes, is the replay of `naive_blocks.py`, which keeps all and orders nothing.
 
 The rules are those of `tests/rules/naive.py`, in NumPy; the network is differentiated by JAX here and by hand there.
-What is compared is noted of each gradient and each update, so that no step can differ; programs share compilations,
+Records of each gradient and each update are compared, so that no step can differ; programs share compilations,
 since the capacity is fixed and all else is data.
 """
 
@@ -31,7 +31,7 @@ from sgdlab.replay import Capacity, Watch, lower, partition, run
 
 WORKERS, BLOCKS, DECAY = 5, 3, 0.75
 WIDTH = 8
-ROOM = Capacity(rows=64, slots=16, width=WIDTH, workers=8, kept=16)
+CAPACITY = Capacity(rows=64, slots=16, width=WIDTH, workers=8, kept=16)
 MODES = ("event", "wave")
 both_modes = pytest.mark.parametrize("mode", MODES)
 
@@ -108,14 +108,14 @@ def sizes(params, num_blocks):
     return [sum(array.size for array in block) for block in partition(params, num_blocks).split(params)]
 
 
-def look(params, stats):
+def evaluated(params, stats):
     """Everything, as one number each."""
-    return {f"{place}": value for place, value in enumerate(jnp.concatenate([jnp.ravel(x) for x in params.values()]))}
+    return {f"{index}": value for index, value in enumerate(jnp.concatenate([jnp.ravel(x) for x in params.values()]))}
 
 
 def replayed(schedule, rule, *, mode, every=None, evaluate=None):
-    program = lower(schedule, every=every, capacity=ROOM, width=WIDTH)
-    assert program.capacity == ROOM  # else every schedule would compile anew
+    program = lower(schedule, every=every, capacity=CAPACITY, width=WIDTH)
+    assert program.capacity == CAPACITY  # else every schedule would compile anew
     watch = Watch(every=every, evaluate=evaluate, average_decay=DECAY, norms=True)
     return run(program, rule, grad_fn, START, batch_fn, mode=mode, watch=watch)
 
@@ -243,13 +243,13 @@ class TestHistory:
             np.testing.assert_array_equal(getattr(history, name), getattr(schedule, name)[rows])
         assert history.update.shape == (len(rows), BLOCKS)
         assert (history.update < 0).any()
-        for place, row in enumerate(rows):
+        for index, row in enumerate(rows):
             for block, update in enumerate(schedule.update[row]):
                 if update >= 0:
-                    assert history.delay[place, block] == update - schedule.read[row, block] + 1
-                    assert history.applied[place, block] == schedule.applied[update, block]
+                    assert history.delay[index, block] == update - schedule.read[row, block] + 1
+                    assert history.applied[index, block] == schedule.applied[update, block]
                 else:
-                    assert np.isnan([history.delay[place, block], history.applied[place, block]]).all()
+                    assert np.isnan([history.delay[index, block], history.applied[index, block]]).all()
 
     @both_modes
     @pytest.mark.parametrize("name", ["distance", "step"])
@@ -263,18 +263,18 @@ class TestWatch:
     @both_modes
     @pytest.mark.parametrize("every", [1, 7, 1000])
     def test_evaluations(self, every, mode):
-        """Parameters, average and counts of a look are those of the updates that are complete."""
+        """Parameters, average and counts of an evaluation are those of the updates that are complete."""
         schedules = (SCHEDULES["anything"](), SCHEDULES["partial"](), SINGLE["layers, start, backward"]())
         for schedule in schedules:
             expected = by_naive(schedule, RULES["asgd"][1])
-            result = replayed(schedule, RULES["asgd"][0], mode=mode, every=every, evaluate=look)
+            result = replayed(schedule, RULES["asgd"][0], mode=mode, every=every, evaluate=evaluated)
             used = len(expected.used)
             wanted = [0, *range(every, used, every), used]
             assert [values["gradients"] for values in result.history.evaluations] == wanted
             for values in result.history.evaluations:
                 params, average, _ = expected.after(values["gradients"])
-                near([values[f"{place}"] for place in range(params.size)], params, 1e-12)
-                near([values[f"average_{place}"] for place in range(params.size)], average, 1e-12)
+                near([values[f"{index}"] for index in range(params.size)], params, 1e-12)
+                near([values[f"average_{index}"] for index in range(params.size)], average, 1e-12)
 
     @both_modes
     @pytest.mark.parametrize("name", ["layers, start, end", "anything", "partial", "layers, start, backward"])
@@ -282,7 +282,7 @@ class TestWatch:
         """Of the block that has made most updates; the time of the last one that any block has made."""
         schedule = (SCHEDULES | SINGLE)[name]()
         expected = by_naive(schedule, RULES["asgd"][1])
-        result = replayed(schedule, RULES["asgd"][0], mode=mode, every=1, evaluate=look)
+        result = replayed(schedule, RULES["asgd"][0], mode=mode, every=1, evaluate=evaluated)
         for values in result.history.evaluations:
             counts = expected.after(values["gradients"])[2]
             assert values["updates"] == max(counts)
@@ -292,8 +292,8 @@ class TestWatch:
     @both_modes
     def test_watching_changes_nothing(self, mode):
         schedule = SCHEDULES["anything"]()
-        watched = replayed(schedule, RULES["asgd"][0], mode=mode, every=7, evaluate=look)
-        plain = run(lower(schedule, capacity=ROOM), RULES["asgd"][0], grad_fn, START, batch_fn, mode=mode)
+        watched = replayed(schedule, RULES["asgd"][0], mode=mode, every=7, evaluate=evaluated)
+        plain = run(lower(schedule, capacity=CAPACITY), RULES["asgd"][0], grad_fn, START, batch_fn, mode=mode)
         near(flat(plain.params), flat(watched.params), 1e-14)
         history = plain.history
         assert (plain.average, plain.stats, history.distance, history.step) == (None,) * 4
@@ -318,7 +318,7 @@ class TestLearningRates:
         rule = rules.asgd(learning_rate=rules.tabulated(self.RATES))
         params = {"a": jnp.zeros(6), "b": jnp.zeros((3, 2)), "c": jnp.zeros(5)}
         ones = lambda params, batch: (jax.tree.map(jnp.ones_like, params), {})
-        result = run(lower(schedule, capacity=ROOM), rule, ones, params, batch_fn, mode=mode)
+        result = run(lower(schedule, capacity=CAPACITY), rule, ones, params, batch_fn, mode=mode)
         updates = np.isfinite(schedule.applied).sum(axis=0)
         assert len({*updates.tolist()}) == BLOCKS
         moved = [np.full(size, -self.RATES[:n].sum()) for size, n in zip(sizes(params, BLOCKS), updates, strict=True)]
@@ -346,7 +346,7 @@ class TestStatistics:
             # The average moves with each update of the first block that the gradient allows.
             for _ in range(expected.num_updates(0, row), expected.num_updates(0, row + 1)):
                 average = jax.tree.map(lambda a, s: DECAY * a + (1 - DECAY) * s, average, stats)
-        program = lower(schedule, capacity=ROOM)
+        program = lower(schedule, capacity=CAPACITY)
         result = run(
             program, RULES["asgd"][0], net.grad_fn, net.params, batches(), mode=mode, stats=net.stats, fold=net.fold,
             watch=Watch(average_decay=DECAY),
@@ -363,7 +363,7 @@ class TestStatistics:
         numbered = lambda params, batch: (params, {"number": batch})
         fold = lambda stats, aux: {"sum": 0.5 * stats["sum"] + aux["number"], "count": stats["count"] + 1}
         result = run(
-            lower(schedule, capacity=ROOM),
+            lower(schedule, capacity=CAPACITY),
             rules.asgd(learning_rate=0.1),
             numbered,
             {"a": jnp.ones(3), "b": jnp.ones(3), "c": jnp.ones(3)},
@@ -409,7 +409,7 @@ class TestEqualColumns:
 class TestCompilesOnce:
     def run(self, schedule, mode, rate, capacity):
         rule = rules.adam(learning_rate=rate, b1=1 - rate)
-        watch = Watch(every=5, evaluate=look, average_decay=1 - rate)
+        watch = Watch(every=5, evaluate=evaluated, average_decay=1 - rate)
         program = lower(schedule, every=5, capacity=capacity, width=capacity.width)
         assert program.capacity == capacity
         return run(program, rule, grad_fn, START, batch_fn, mode=mode, watch=watch)

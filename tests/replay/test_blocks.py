@@ -25,7 +25,7 @@ def trees(draw, largest=5):
     with np.errstate(over="ignore"):  # half precision has no numbers as large as those of large trees
         leaves = [n.reshape(shape).astype(d) for n, shape, d in zip(numbers, shapes, dtypes, strict=True)]
     half = len(leaves) // 2
-    return {"a": tuple(leaves[:half]), "b": {f"{place}": leaf for place, leaf in enumerate(leaves[half:])}}
+    return {"a": tuple(leaves[:half]), "b": {f"{index}": leaf for index, leaf in enumerate(leaves[half:])}}
 
 
 def fits(tree, num_blocks):
@@ -92,11 +92,11 @@ class TestPartition:
         count = lambda leaf: min(leaf.shape[0], -(-leaf.size // share)) if leaf.ndim and leaf.size else 1
         enough = sum(count(leaf) for leaf in leaves) >= num_blocks
         for number, leaf in enumerate(leaves):
-            mine = [(first, past) for index, first, past in pieces if index == number]
+            own = [(first, past) for index, first, past in pieces if index == number]
             if leaf.size <= share and enough:
-                assert mine == [(None, None)]
-            elif len(mine) > 1:
-                rows = [past - first for first, past in mine]
+                assert own == [(None, None)]
+            elif len(own) > 1:
+                rows = [past - first for first, past in own]
                 assert max(rows) - min(rows) <= 1
                 assert sum(rows) == leaf.shape[0]
 

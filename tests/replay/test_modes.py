@@ -1,6 +1,6 @@
 """Wave mode is event mode: bit for bit where XLA rounds alike, to 1e-12 elsewhere, sharded over four devices too.
 
-Compared is everything that a run leaves: parameters, rule state, statistics, Polyak average, notes and evaluations.
+Compared is all results of a run: parameters, rule state, statistics, Polyak average, records and evaluations.
 """
 
 import functools
@@ -37,8 +37,8 @@ RULES = {
 }
 # One compilation for all schedules of several gradients an update.
 WIDTH = 4
-ROOM = Capacity(rows=256, slots=8, width=WIDTH)
-BLOCK_ROOM = Capacity(rows=128, slots=32, width=WIDTH, kept=16)
+CAPACITY = Capacity(rows=256, slots=8, width=WIDTH)
+BLOCK_CAPACITY = Capacity(rows=128, slots=32, width=WIDTH, kept=16)
 SEVERAL_BLOCKS = {
     "anything": lambda: any_blocks(seeded(0), 60, WORKERS, 3),
     "opposite": lambda: opposite(60, 3),
@@ -51,9 +51,12 @@ SEVERAL_BLOCKS = {
 def replayed(name: str, rule: str, schedule, **options) -> Result:
     net = network(name)
     watch = Watch(every=50, evaluate=functools.partial(net.evaluate, batch=examples(1)), average_decay=0.95, norms=True)
-    room = ROOM if schedule.num_blocks == 1 else BLOCK_ROOM
-    program = lower(schedule, every=watch.every, capacity=room, width=WIDTH)
-    assert schedule.num_blocks == 1 or (program.capacity.rows, program.capacity.slots) == (room.rows, room.slots)
+    capacity = CAPACITY if schedule.num_blocks == 1 else BLOCK_CAPACITY
+    program = lower(schedule, every=watch.every, capacity=capacity, width=WIDTH)
+    assert schedule.num_blocks == 1 or (program.capacity.rows, program.capacity.slots) == (
+        capacity.rows,
+        capacity.slots,
+    )
     assert program.mean_wave_length() > 1.5  # else there is nothing to compare
     return run(
         program,
@@ -68,7 +71,7 @@ def replayed(name: str, rule: str, schedule, **options) -> Result:
     )
 
 
-def assert_same(left: Result, right: Result, tolerance: float, *, looks: int = 3) -> None:
+def assert_same(left: Result, right: Result, tolerance: float, *, evaluations: int = 3) -> None:
     everything = lambda result: {
         "params": result.params,
         "state": result.state,
@@ -78,12 +81,12 @@ def assert_same(left: Result, right: Result, tolerance: float, *, looks: int = 3
         "aux": result.history.aux,
         **{name: np.nan_to_num(getattr(result.history, name)) for name in ("distance", "step", "norm")},
         "evaluations": {
-            f"{look}": {name: np.float64(value) for name, value in values.items()}
-            for look, values in enumerate(result.history.evaluations)
+            f"{index}": {name: np.float64(value) for name, value in values.items()}
+            for index, values in enumerate(result.history.evaluations)
         },
     }
     left, right = everything(left), everything(right)
-    assert len(left["evaluations"]) >= looks
+    assert len(left["evaluations"]) >= evaluations
     assert {"loss", "accuracy", "average_loss"} <= left["evaluations"]["1"].keys()
     assert left["step"].max() > 0
     assert_close(left, right, tolerance)
@@ -129,14 +132,14 @@ def test_several_blocks_bit_for_bit(same_rounding, kind, rule, name):
     schedule = SEVERAL_BLOCKS[kind]()
     event, wave = (replayed(name, rule, schedule, mode=mode) for mode in ("event", "wave"))
     assert set(same_rounding) == {False, True}
-    assert_same(wave, event, 0.0, looks=2)
+    assert_same(wave, event, 0.0, evaluations=2)
 
 
 @pytest.mark.parametrize(("kind", "rule"), [("partial", "staleness_aware"), ("layers, backward", "dana")])
 def test_several_blocks(kind, rule):
     schedule = SEVERAL_BLOCKS[kind]()
     event, wave = (replayed("mlp", rule, schedule, mode=mode) for mode in ("event", "wave"))
-    assert_same(wave, event, 1e-12, looks=2)
+    assert_same(wave, event, 1e-12, evaluations=2)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +159,7 @@ def test_long_runs(name, rule):
 def test_gap_aware():
     # The parameter-wise gap amplifies any rounding from gradient to gradient: a short run.
     event, wave = (replayed("conv", "gap_aware", heterogeneous(12), mode=mode) for mode in ("event", "wave"))
-    assert_same(wave, event, 1e-12, looks=2)
+    assert_same(wave, event, 1e-12, evaluations=2)
 
 
 def test_updates_of_several_gradients():
@@ -196,4 +199,4 @@ def test_sharded_several_blocks(kind, rule):
     sharded, whole = (replayed("mlp", rule, schedule, **options) for options in ({"mesh": mesh}, {"mode": "wave"}))
     assert all(len(leaf.sharding.device_set) == 4 for leaf in jax.tree.leaves(sharded.state))
     assert not all(leaf.sharding.is_fully_replicated for leaf in jax.tree.leaves(sharded.state))
-    assert_same(sharded, whole, 1e-12, looks=2)
+    assert_same(sharded, whole, 1e-12, evaluations=2)

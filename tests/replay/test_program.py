@@ -64,7 +64,7 @@ def made_by(program) -> dict[int, int]:
 
 
 def fewest_slots(program) -> int:
-    """Most versions that have to be kept at once: made, and yet to be read; a new one needs a place of its own."""
+    """Most versions in use at one time: made, and yet to be read; a new one needs its own slot."""
     maker = made_by(program)
     until = {version: max(np.flatnonzero(program.read == version), default=row) for version, row in maker.items()}
     return max(
@@ -96,7 +96,7 @@ class TestSlots:
             assert program.num_slots <= schedule.num_workers
 
     def test_corruption_is_noticed(self):
-        """The check can fail: a version put elsewhere, or kept too short, is not found."""
+        """The check can fail: a version in another slot, or overwritten too early, is not found."""
         runtimes = np.random.default_rng(0).uniform(1, 4, (8, 5))
         program = lowered(protocols.asynchronous(runtimes))
         assert program.num_slots > 2

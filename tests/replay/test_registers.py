@@ -1,4 +1,4 @@
-"""`allocate`: values that live at one time have places of their own, and there are no more places than that takes."""
+"""`allocate`: values that live at one time have slots of their own, and there are no more slots than necessary."""
 
 import numpy as np
 from hypothesis import given, settings
@@ -12,44 +12,44 @@ CASES = st.lists(st.tuples(TIMES, TIMES), max_size=14).map(lambda pairs: np.arra
 
 
 def lives(born, last_use):
-    """For each value, the times at which it needs its place: from its birth, if only to be written, to its last use."""
+    """For each value, the times at which it needs its slot: from its birth, if only to be written, to its last use."""
     return [set(range(begin, max(begin, end) + 1)) for begin, end in zip(born, last_use, strict=True)]
 
 
-def clashes(born, last_use, place):
-    """Pairs of values that need one place at one time."""
+def clashes(born, last_use, slot):
+    """Pairs of values that need one slot at one time."""
     needed = lives(born.tolist(), last_use.tolist())
     pairs = [(a, b) for b in range(len(needed)) for a in range(b) if needed[a] & needed[b]]
-    return [pair for pair in pairs if place[pair[0]] == place[pair[1]]]
+    return [pair for pair in pairs if slot[pair[0]] == slot[pair[1]]]
 
 
 @check
 @given(case=CASES)
 def test_values_that_live_at_one_time_have_places_of_their_own(case):
-    place, _ = allocate(*case)
-    assert clashes(*case, place) == []
+    slot, _ = allocate(*case)
+    assert clashes(*case, slot) == []
 
 
 @check
 @given(case=CASES)
 def test_there_are_as_many_places_as_values_that_live_at_one_time(case):
-    place, size = allocate(*case)
+    slot, size = allocate(*case)
     needed = lives(*(array.tolist() for array in case))
     assert size == max((sum(time in times for times in needed) for time in range(-1, 13)), default=0)
-    assert place.dtype == np.int32
-    assert place.shape == case[0].shape
-    assert set(place.tolist()) == set(range(size))
+    assert slot.dtype == np.int32
+    assert slot.shape == case[0].shape
+    assert set(slot.tolist()) == set(range(size))
 
 
 @check
 @given(case=CASES)
 def test_each_value_takes_the_lowest_place_that_is_free(case):
-    place, _ = allocate(*case)
+    slot, _ = allocate(*case)
     needed = lives(*(array.tolist() for array in case))
     order = np.argsort(case[0], kind="stable").tolist()
     for rank, value in enumerate(order):
-        taken = {place[before] for before in order[:rank] if case[0][value] in needed[before]}
-        assert place[value] == min(set(range(len(order) + 1)) - taken)
+        taken = {slot[before] for before in order[:rank] if case[0][value] in needed[before]}
+        assert slot[value] == min(set(range(len(order) + 1)) - taken)
 
 
 def test_the_check_can_fail():

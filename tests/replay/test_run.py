@@ -1,6 +1,6 @@
 """`run` is what a loop of fifteen lines is that keeps every version of the parameters in a list.
 
-Further: synchronous replay is large-batch SGD, looks come where they should, what the caller gave stays the caller's,
+Further: synchronous replay is large-batch SGD, evaluations are where they should be, arguments are not changed,
 errors name the argument, and a second run of the same shape compiles nothing.
 """
 
@@ -18,7 +18,7 @@ from sgdlab import Schedule, protocols, rules
 from sgdlab.models import Batch
 from sgdlab.replay import Capacity, Result, Watch, check_rule, lower, run, server_engine
 
-ROOM = Capacity(rows=128, slots=8, width=8, workers=8)
+CAPACITY = Capacity(rows=128, slots=8, width=8, workers=8)
 
 
 def naive(schedule, rule, grad_fn, params, batch_fn, *, stats=None, fold=None, decay=0.5) -> dict:
@@ -98,7 +98,7 @@ def test_event_mode_is_the_naive_loop(kind, rule, name, length):
         schedule, RULES[rule], net.grad_fn, net.params, batches(), stats=net.stats, fold=net.fold, decay=decay
     )
     watch = Watch(average_decay=decay, norms=True)
-    program = lower(schedule, capacity=ROOM)
+    program = lower(schedule, capacity=CAPACITY)
     result = run(
         program, RULES[rule], net.grad_fn, net.params, batches(), mode="event",
         stats=net.stats, fold=net.fold, watch=watch,
@@ -173,7 +173,7 @@ def target(number):
     return jnp.arange(3.0) + number
 
 
-def look(params, stats):
+def evaluated(params, stats):
     assert stats is None
     return {"sum": params.sum()}
 
@@ -189,10 +189,10 @@ class TestWatch:
     @pytest.mark.parametrize("mode", ["event", "wave"])
     @pytest.mark.parametrize("every", [None, 1, 4, 1000])
     @pytest.mark.parametrize("kind", ["asynchronous", "backup_workers", "softsync"])
-    def test_looks(self, mode, every, kind):
+    def test_evaluations(self, mode, every, kind):
         schedule, decay, reported = SCHEDULES[kind](20), 0.5, []
         expected = naive(schedule, SGD, parabola, jnp.ones(3), target, decay=decay)
-        watch = Watch(every=every, evaluate=look, report=reported.append, average_decay=decay, norms=True)
+        watch = Watch(every=every, evaluate=evaluated, report=reported.append, average_decay=decay, norms=True)
         history = small(schedule, mode=mode, watch=watch).history
         evaluations = history.evaluations
         assert [so_far.evaluations[-1] for so_far in reported] == evaluations
@@ -224,7 +224,7 @@ class TestWatch:
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            small(heterogeneous(20), watch=Watch(every=4, evaluate=look, report=report))
+            small(heterogeneous(20), watch=Watch(every=4, evaluate=evaluated, report=report))
         assert seen == [0, 4, 8]
 
     def test_nothing_is_kept_unasked(self):
@@ -261,7 +261,7 @@ class TestWatch:
     def test_changes_nothing(self):
         plain, watched = (
             small(heterogeneous(20), watch=watch)
-            for watch in (None, Watch(every=3, evaluate=look, average_decay=0.5, norms=True))
+            for watch in (None, Watch(every=3, evaluate=evaluated, average_decay=0.5, norms=True))
         )
         assert_close(watched.params, plain.params, 1e-15)
         assert_close(watched.history.aux["loss"], plain.history.aux["loss"], 1e-15)

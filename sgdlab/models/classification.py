@@ -1,34 +1,29 @@
-"""A Flax network as pure functions: what replay differentiates, folds and evaluates."""
+"""`Classifier`: a Flax network as pure functions for replay, namely its gradient, its statistics and its evaluation."""
 
 import dataclasses
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 from flax import nnx
 
+from sgdlab.models.batch import Batch
+
 Tree = Any
-
-
-class Batch(NamedTuple):
-    """Labelled images."""
-
-    images: jax.Array  # [B, H, W, C], floating.
-    labels: jax.Array  # int[B].
 
 
 @dataclasses.dataclass(frozen=True)
 class Classifier:
-    """A network that classifies, taken apart into functions and arrays.
+    """The parameters of a network that classifies images, and its pure functions.
 
     Attributes:
       params: initial parameters.
-      stats: initial running statistics (BatchNorm); None where there are none.
-      grad_fn: `(params, batch) -> (grads, aux)`, aux being `loss` and, with statistics, `stats`: this batch's share
-        (1 - m) batch of the running statistics.
-      fold: `(stats, aux) -> stats`, m stats + aux; None where there are none.
+      stats: initial running statistics (BatchNorm); None if the network has none.
+      grad_fn: `(params, batch) -> (grads, aux)`, where aux holds `loss` and, with statistics, `stats`: this batch's
+        contribution to the running statistics, (1 - m) times the statistics of the batch.
+      fold: `(stats, aux) -> stats`, m stats + aux["stats"]; None without statistics.
       evaluate: `(params, stats, batch) -> {"loss", "accuracy"}`, with the running statistics.
     """
 
@@ -42,7 +37,7 @@ class Classifier:
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
 class _Network:
-    """The structure of a network: what is left of it without its arrays."""
+    """The structure of a network, without its arrays."""
 
     graph: nnx.GraphDef
 
@@ -54,19 +49,23 @@ class _Network:
 
 
 def classifier(network: nnx.Module) -> Classifier:
-    """Takes a network apart.
+    """Makes pure functions of a network.
 
-    Workers normalise with their own batch, and the running statistics live at the server, folded in order of
-    arrival: differentiation runs on zeroed statistics, so that what comes back is (1 - m) batch.
+    Workers normalise with the statistics of their own batch. The running statistics are the server's, which folds in
+    those of each batch in order of arrival: the gradient is computed with running statistics of zero, so that the
+    network returns (1 - m) times the statistics of the batch.
 
     Args:
-      network: maps images [B, H, W, C] to logits [B, classes]; each of its BatchNorms is folded with its own momentum.
+      network: any `nnx.Module` that maps images [B, H, W, C] to logits [B, classes]. Its variables are parameters
+        (`nnx.Param`) and the statistics of `nnx.BatchNorm` layers, each folded with the layer's own momentum.
 
     Returns:
-      A `Classifier`; two networks of the same structure give functions of the same program.
+      A `Classifier`; the functions of two networks of one structure share one compiled program. (A lambda among the
+      layers is another function in every network: use functions of modules, such as `nnx.relu`.)
 
     Raises:
-      ValueError: where running statistics are not a BatchNorm's, so that how to fold them is not known.
+      ValueError: if the network has no parameters, statistics that are not those of a BatchNorm, or variables of
+        another kind, such as the random streams of an `nnx.Dropout`; it names the module.
 
     Example:
       >>> import jax.numpy as jnp
@@ -78,7 +77,8 @@ def classifier(network: nnx.Module) -> Classifier:
       >>> round(float(aux["loss"]), 4)
       2.3026
     """
-    graph, params, stats = nnx.split(network, nnx.Param, nnx.BatchStat)
+    graph, params, stats, others = nnx.split(network, nnx.Param, nnx.BatchStat, ...)
+    _check_variables(network, params, others)
     structure, params, stats = _Network(graph), nnx.as_pure(params), nnx.as_pure(stats)
     normalised = bool(jax.tree.leaves(stats))
     return Classifier(
@@ -99,8 +99,27 @@ def _gradient(network: _Network, zero_stats: Tree, params: Tree, batch: Batch) -
     return jax.grad(loss_fn, has_aux=True)(params)
 
 
+def _check_variables(network: nnx.Module, params: nnx.State, others: nnx.State) -> None:
+    if not jax.tree.leaves(params):
+        raise ValueError(f"network={type(network).__name__} must have parameters, variables of the kind nnx.Param")
+    modules = {path: module for path, module in nnx.iter_graph(network) if isinstance(module, nnx.Module)}
+    for path, variable in nnx.to_flat_state(others):
+        # The module that holds it: a random stream lies some steps deeper.
+        length = max(length for length in range(len(path)) if path[:length] in modules)
+        module, where = type(modules[path[:length]]).__name__, ".".join(map(str, path[:length])) or "the network itself"
+        if isinstance(variable, nnx.RngState):
+            raise ValueError(
+                f"network has random streams in {module} ({where}): a gradient must depend on the parameters and the "
+                f"batch alone; leave the {module} out, or make it without `rngs` and with `deterministic=True`"
+            )
+        raise ValueError(
+            f"network has {type(variable).__name__} {'.'.join(map(str, path))} in {module} ({where}): variables must "
+            "be parameters (nnx.Param) or the running statistics of nnx.BatchNorm"
+        )
+
+
 def _momenta(network: nnx.Module, stats: Tree) -> Tree:
-    """m of each running statistic, read off the BatchNorm that it belongs to."""
+    """The momentum m of each running statistic: that of its BatchNorm."""
     known = {path: module.momentum for path, module in nnx.iter_graph(network) if isinstance(module, nnx.BatchNorm)}
 
     def momentum(path: tuple[Any, ...], leaf: jax.Array) -> jax.Array:

@@ -1,0 +1,109 @@
+"""The part `npz`: images and labels of one's own, from one file of NumPy arrays."""
+
+import functools
+import pathlib
+import zipfile
+
+import numpy as np
+
+from sgdlab.data.source import Dataset, Images
+from sgdlab.registry import DATASETS
+
+_NAMES = ("x_train", "y_train", "x_test", "y_test")
+_CONTENT = "an .npz file with x_train, y_train, x_test, y_test, such as numpy.savez writes"
+_MOST = np.iinfo(np.int32).max
+
+
+@DATASETS.register(title="Images of an .npz file")
+def npz(*, path: str = "") -> Dataset:
+    """Labelled images of one's own, from one .npz file.
+
+    The file holds images `x_train` and `x_test`, [n, H, W] or [n, H, W, C], and labels `y_train` and `y_test`, [n] or
+    [n, 1]. Images of uint8 are divided by 255; floating ones are taken as they are, in float32. Labels are whole
+    numbers from 0; there is one class more than the largest of them. A file is read once per process, and again when it
+    has changed.
+
+    Args:
+      path: .npz file with x_train, y_train, x_test, y_test.
+
+    Returns:
+      The `Dataset`.
+
+    Raises:
+      ValueError: if the file does not exist, is not an .npz file, or its arrays are missing or do not fit; the message
+        begins with `path=` and names the array.
+
+    Example:
+      >>> import pathlib, tempfile
+      >>> file = pathlib.Path(tempfile.mkdtemp()) / "mine.npz"
+      >>> images, labels = np.zeros((6, 4, 5), np.uint8), np.array([0, 1, 2, 0, 1, 2])
+      >>> np.savez(file, x_train=images, y_train=labels, x_test=images[:3], y_test=labels[:3])
+      >>> found = npz(path=str(file))
+      >>> found.image_shape, found.num_classes, len(found.train)
+      ((4, 5, 1), 3, 6)
+    """
+    file = pathlib.Path(path).expanduser()
+    if not path or not file.is_file():
+        found = "there is no such file" if path else "no file is named"
+        raise ValueError(f"{path=} must be {_CONTENT}: {found}")
+    facts = file.stat()
+    try:
+        return _read(file.resolve(), facts.st_mtime_ns, facts.st_size)
+    except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path=} must be {_CONTENT}: {error}") from error
+
+
+@functools.lru_cache(maxsize=4)
+def _read(file: pathlib.Path, changed: int, size: int) -> Dataset:
+    """Reads a file; when it was changed and its size are arguments so that a file that has changed is read anew."""
+    del changed, size
+    arrays = _arrays(file)
+    splits = [
+        Images(_images(f"x_{split}", arrays[f"x_{split}"]), _labels(f"y_{split}", arrays[f"y_{split}"]))
+        for split in ("train", "test")
+    ]
+    for split, found in zip(("train", "test"), splits, strict=True):
+        if len(found.images) != len(found.labels):
+            raise ValueError(f"x_{split} has {len(found.images)} images, y_{split} {len(found.labels)} labels")
+    train, test = splits
+    if train.images.shape[1:] != test.images.shape[1:]:
+        shapes = [arrays[f"x_{split}"].shape for split in ("train", "test")]
+        raise ValueError(f"images of x_train, {shapes[0]}, and of x_test, {shapes[1]}, must be of one size")
+    return Dataset(train, test, num_classes=1 + int(max(train.labels.max(), test.labels.max())))
+
+
+def _arrays(file: pathlib.Path) -> dict[str, np.ndarray]:
+    with file.open("rb") as opened:  # NumPy leaves a file open that it cannot read
+        archive = np.load(opened, allow_pickle=False)
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise ValueError("it holds a single array")
+        missing = [name for name in _NAMES if name not in archive]
+        if missing:
+            raise ValueError(f"{', '.join(missing)} missing; it holds {', '.join(archive) or 'nothing'}")
+        return {name: archive[name] for name in _NAMES}
+
+
+def _images(name: str, array: np.ndarray) -> np.ndarray:
+    """float32[n, H, W, C]."""
+    if array.ndim not in (3, 4) or array.size == 0:
+        raise ValueError(f"{name} of shape {array.shape} must be images [n, H, W] or [n, H, W, C], at least one")
+    if array.dtype != np.uint8 and not np.issubdtype(array.dtype, np.floating):
+        raise ValueError(f"{name} of dtype {array.dtype} must be uint8, or floating")
+    with np.errstate(over="ignore"):
+        images = array.astype(np.float32)
+    if array.dtype == np.uint8:
+        images /= 255
+    elif not np.isfinite(images).all():
+        raise ValueError(f"{name} must be finite numbers in float32")
+    return images if array.ndim == 4 else images[..., np.newaxis]
+
+
+def _labels(name: str, array: np.ndarray) -> np.ndarray:
+    """int32[n]."""
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
+        raise ValueError(f"{name} of shape {array.shape} and dtype {array.dtype} must be integers [n]")
+    if array.size and not (array.min() >= 0 and array.max() < _MOST):
+        raise ValueError(f"{name} from {array.min()} to {array.max()} must be labels from 0 to {_MOST - 1}")
+    return array.astype(np.int32)

@@ -1,0 +1,119 @@
+"""The user's functions of a replay: the record `Parts`, and the checks of what the functions are and return."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+Tree = Any
+
+_GRADIENT = (
+    "grad_fn must return (grads, aux), as jax.grad(loss, has_aux=True) does for a loss that returns (value, aux)"
+)
+
+
+class Parts(NamedTuple):
+    """The functions of a run, as pytrees: their code is part of the program, their leaves are its data."""
+
+    init: Any
+    receive: Any
+    update: Any
+    send: Any
+    grad_fn: Any
+    batch_fn: Any
+    fold: Any  # None: no statistics.
+    average_decay: Any  # None: no Polyak average.
+
+
+def check_callable(grad_fn: Any, batch_fn: Any, fold: Any) -> None:
+    """Checks that the arguments of a run that must be functions are.
+
+    Raises:
+      ValueError: if one is not; it names the argument and what it is.
+
+    Example:
+      >>> check_callable(jax.grad(jnp.sum), jnp.zeros([3, 2]), None)
+      Traceback (most recent call last):
+      ...
+      ValueError: batch_fn must be a function of the gradient's index g, such as lambda g: batches[g] for a jax array
+      of batches; it is an array of shape (3, 2)
+    """
+    if not callable(grad_fn):
+        raise ValueError(f"grad_fn must be a function, (params, batch) -> (grads, aux); it is {described(grad_fn)}")
+    if not callable(batch_fn):
+        raise ValueError(
+            "batch_fn must be a function of the gradient's index g, such as lambda g: batches[g] for a jax array of "
+            f"batches; it is {described(batch_fn)}"
+        )
+    if fold is not None and not callable(fold):
+        raise ValueError(f"fold must be a function, (stats, aux) -> stats; it is {described(fold)}")
+
+
+def checked_aux(parts: Parts, params: Tree, stats: Tree) -> Tree:
+    """Shapes and dtypes of the gradient function's aux, after a check of what the functions return.
+
+    Nothing is computed or compiled; it is called while the start of a run is traced, hence once for each program. What
+    the functions themselves raise is not caught.
+
+    Args:
+      parts: the functions of the run.
+      params: initial parameters.
+      stats: initial running statistics, or None.
+
+    Returns:
+      A pytree of `jax.ShapeDtypeStruct`.
+
+    Raises:
+      ValueError: if `grad_fn` does not return (grads, aux) with gradients like the parameters, or `fold` does not
+        return statistics like those it is given.
+    """
+    batch = jax.eval_shape(parts.batch_fn, jnp.zeros([], jnp.int32))
+    found = jax.eval_shape(parts.grad_fn, params, batch)
+    if not isinstance(found, tuple) or len(found) != 2:
+        raise ValueError(f"{_GRADIENT}; it returns {described(found)}")
+    grads, aux = found
+    wrong = _difference(params, grads)
+    if wrong:
+        why = "it returns (value, grads)" if not _difference(params, aux) else f"of its gradients {wrong}"
+        raise ValueError(f"{_GRADIENT}, with the tree, shapes and dtypes of params; {why}")
+    if parts.fold is not None:
+        wrong = _difference(stats, jax.eval_shape(parts.fold, stats, aux))
+        if wrong:
+            raise ValueError(f"fold must return statistics like stats: {wrong}")
+    return aux
+
+
+def _difference(expected: Tree, found: Tree) -> str:
+    """The first difference between two trees, in words; empty where structures, shapes and dtypes are the same."""
+    wanted, given = _leaves(expected), _leaves(found)
+    missing, extra = ([leaf for leaf in one if leaf not in other] for one, other in ((wanted, given), (given, wanted)))
+    if missing or extra:
+        words = [f"{leaf or 'the array'} is missing" for leaf in missing[:1]]
+        return " and ".join([*words, *(f"{leaf or 'one array'} must be left out" for leaf in extra[:1])])
+    for leaf, left in wanted.items():
+        right = given[leaf]
+        if (left.shape, left.dtype) != (right.shape, right.dtype):
+            shapes = (f"{kind.dtype}{list(kind.shape)}" for kind in (right, left))
+            return f"{leaf or 'the array'} is {', which must be '.join(shapes)}"
+    if jax.tree.structure(expected) != jax.tree.structure(found):
+        return f"the tree {jax.tree.structure(found)} must be {jax.tree.structure(expected)}"
+    return ""
+
+
+def _leaves(tree: Tree) -> dict[str, Any]:
+    """The type of each leaf by its path, such as "['kernel']"."""
+    return {jax.tree_util.keystr(path): jax.typeof(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+
+
+def described(value: Any) -> str:
+    """What a wrong argument is, in a few words."""
+    if isinstance(value, np.ndarray | jax.Array):
+        return f"an array of shape {value.shape}"
+    if isinstance(value, jax.ShapeDtypeStruct):
+        return f"one array of shape {value.shape}"
+    if isinstance(value, tuple):
+        return f"a tuple of {len(value)}"
+    if hasattr(value, "__qualname__"):
+        return f"{value.__qualname__} itself: call it with its hyperparameters"
+    return "None" if value is None else f"a value of type {type(value).__name__}"
