@@ -61,6 +61,10 @@ def test_arrows_run_one_way(below, above):
     [
         ("import sgdlab", ("numpyro", "pyarrow", "orbax", "scipy", "tensorflow_datasets")),
         ("import sgdlab; sgdlab.rules, sgdlab.replay", ("numpyro", "pyarrow", "orbax", "tensorflow_datasets")),
+        (
+            "import sgdlab.data, sgdlab.models, sgdlab.predictors",
+            ("tensorflow_datasets", "sklearn", "PIL", "flax", "matplotlib", "scipy", "jax"),
+        ),
         ("import sgdlab; sgdlab.protocols, sgdlab.cluster", ("numpyro", "pyarrow", "orbax", "flax", "jax")),
         ("import sgdlab; sgdlab.predictors, sgdlab.cutoff.Static", ("numpyro", "pyarrow", "orbax", "flax", "jax")),
     ],

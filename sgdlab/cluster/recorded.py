@@ -13,7 +13,7 @@ from sgdlab.cluster.recording import Recording
 from sgdlab.registry import CLUSTERS
 
 
-@CLUSTERS.register("recorded", title="recorded run-times")
+@CLUSTERS.register("recorded", title="recorded run-times", files=("trace",))
 @dataclasses.dataclass(frozen=True)
 class Recorded:
     r"""The run-times of a trace: row t is its t-th complete step, in which no worker is missing.

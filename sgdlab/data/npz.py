@@ -14,7 +14,7 @@ _CONTENT = "an .npz file with x_train, y_train, x_test, y_test, such as numpy.sa
 _MOST = np.iinfo(np.int32).max
 
 
-@DATASETS.register(title="Images of an .npz file")
+@DATASETS.register(title="Images of an .npz file", files=("path",))
 def npz(*, path: str = "") -> Dataset:
     """Labelled images of one's own, from one .npz file.
 

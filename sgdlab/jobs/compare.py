@@ -141,7 +141,7 @@ def run_all(
     """
     there = {cell: _found(config, cell, directory) for cell in cells}
     missing = [cell for cell, (records, changed) in there.items() if records is None or changed]
-    _say_what_is_there(there, len(missing), directory)
+    _print_what_is_there(there, len(missing), directory)
     groups: dict[str, list[Cell]] = {}
     for cell in missing:
         groups.setdefault(cell.method, []).append(cell)
@@ -170,13 +170,13 @@ def _found(config: ConfigDict, cell: Cell, directory: RunDirectory) -> tuple[Rec
     return records, source.changed(records[0].get("code"), source.digests(own)) if records else []
 
 
-def _say_what_is_there(there: Mapping[Cell, tuple[Any, list[str]]], missing: int, directory: RunDirectory) -> None:
+def _print_what_is_there(there: Mapping[Cell, tuple[Any, list[str]]], missing: int, directory: RunDirectory) -> None:
     """What is run anew because of its code, how many runs are there, and whether there is nothing to do."""
     for method in dict.fromkeys(cell.method for cell, (_, changed) in there.items() if changed):
         anew = [changed for cell, (_, changed) in there.items() if changed and cell.method == method]
         families = " and ".join(dict.fromkeys(itertools.chain.from_iterable(anew)))
         print(
-            f"{method}: the code of its {families} has changed; {len(anew)} of its runs are run anew, and their old "
+            f"{method}: its {families} has changed (code or files); {len(anew)} of its runs are run anew, and the old "
             f"records go to {directory.path / 'metrics' / SUPERSEDED}"
         )
     if not missing:
@@ -190,7 +190,7 @@ def _run_group(
     cells: Sequence[Cell],
     directory: RunDirectory,
     names: Sequence[str],
-    tell: Callable[[pool.Message], None],
+    send: Callable[[pool.Message], None],
 ) -> None:
     """Runs cells of one method one after the other; they share one compiled program."""
     plans = [make_plan(cell.configured(config)) for cell in cells]
@@ -202,16 +202,21 @@ def _run_group(
         def report(record: Record, cell: Cell = cell) -> None:
             nonlocal last
             if record["kind"] == "evaluation":
-                tell(pool.Message(str(cell), record["gradients"] - last))
+                send(pool.Message(str(cell), record["gradients"] - last))
                 last = record["gradients"]
 
         with failures_of(str(cell)):
             run = train_and_record(plan, directory, cell.name(config), writers=names, capacity=capacity, report=report)
         directory.write(cell.name(config), run.records)
-        tell(pool.Message(str(cell), result=said(run.records[-1])))
+        send(pool.Message(str(cell), result=outcome(run.records[-1])))
 
 
-def said(summary: Mapping[str, Any]) -> str:
-    """A finished run in a few words."""
-    outcome = "diverged" if summary["diverged"] else f"{100 * summary['test_accuracy']:.1f} %"
-    return f"{outcome} in {summary['seconds']:,.0f} s, {summary['speedup']:.2f} x sync. SGD"
+def outcome(summary: Mapping[str, Any]) -> str:
+    """A finished run in a few words.
+
+    Example:
+      >>> outcome({"diverged": False, "test_accuracy": 0.964, "seconds": 1213.4, "speedup": 2.031})
+      '96.4 %, 1,213 virtual s, 2.03 x sync. SGD'
+    """
+    accuracy = "diverged" if summary["diverged"] else f"{100 * summary['test_accuracy']:.1f} %"
+    return f"{accuracy}, {summary['seconds']:,.0f} virtual s, {summary['speedup']:.2f} x sync. SGD"

@@ -107,8 +107,8 @@ def _start_process(parent: int, slots: Any, messages: Any, stop: Any, modules: M
     global _channels  # noqa: PLW0603 (set once per process)
     _channels = messages, stop
     if hasattr(os, "sched_setaffinity"):
-        ours = cores()
-        os.sched_setaffinity(0, {ours[slots.get() % len(ours)]})
+        usable = cores()
+        os.sched_setaffinity(0, {usable[slots.get() % len(usable)]})
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -123,12 +123,12 @@ def _start_process(parent: int, slots: Any, messages: Any, stop: Any, modules: M
 def _run_in_process(job: Job) -> None:
     messages, stop = _channels
 
-    def tell(message: Message) -> None:
+    def send(message: Message) -> None:
         if stop.is_set():
             raise _Stopped
         messages.put(message)
 
-    job(tell)
+    job(send)
 
 
 class Progress:

@@ -42,22 +42,22 @@ def evaluation(plan: Plan, history: History) -> Record:
     Returns:
       `{"kind": "evaluation", ...}`.
     """
-    found, served = history.evaluations[-1], history.distance is not None
-    now = found["gradients"]
+    newest, served = history.evaluations[-1], history.distance is not None
+    now = newest["gradients"]
     before = history.evaluations[-2]["gradients"] if now else 0
     return {
         "kind": "evaluation",
         "gradients": now,
-        "updates": found["updates"],
+        "updates": newest["updates"],
         "epoch": now / plan.batches_per_epoch,
-        "seconds": found["seconds"],
-        "test_loss": found["loss"],
-        "test_accuracy": found["accuracy"],
-        "average_accuracy": found.get("average_accuracy"),
-        "node_accuracy": found.get("node_mean_accuracy"),
-        "worst_accuracy": found.get("node_lowest_accuracy"),
-        "center_accuracy": found.get("center_accuracy"),
-        "consensus": found.get("consensus"),
+        "seconds": newest["seconds"],
+        "test_loss": newest["loss"],
+        "test_accuracy": newest["accuracy"],
+        "average_accuracy": newest.get("average_accuracy"),
+        "node_accuracy": newest.get("node_mean_accuracy"),
+        "worst_accuracy": newest.get("node_lowest_accuracy"),
+        "center_accuracy": newest.get("center_accuracy"),
+        "consensus": newest.get("consensus"),
         "train_loss": _mean(history.aux["loss"][before:]),
         "staleness": _mean(history.delay[before:] - 1 if served else np.empty(0)),
         "gap": _mean(gap(history, plan.rates)[before:] if served else np.empty(0)),
@@ -80,7 +80,7 @@ def closing(
       `{"kind": "summary", ...}`.
     """
     last, target = evaluations[-1], plan.config.target_accuracy
-    reached = next((found for found in evaluations if found["test_accuracy"] >= target), None)
+    reached = next((record for record in evaluations if record["test_accuracy"] >= target), None)
     return {
         **what(plan),
         "kind": "summary",
@@ -174,7 +174,7 @@ def diverged(evaluations: Sequence[Record], num_classes: int) -> bool:
     been clearly lower than in the end, or twice as high as at first.
     """
     # Nothing has been trained on at the first evaluation, so it has no training loss.
-    losses = [found["test_loss"] for found in evaluations] + [found["train_loss"] for found in evaluations[1:]]
+    losses = [e["test_loss"] for e in evaluations] + [e["train_loss"] for e in evaluations[1:]]
     if not all(math.isfinite(loss) for loss in losses):
         return True
     first, last = evaluations[0]["test_loss"], evaluations[-1]["test_loss"]

@@ -1,4 +1,4 @@
-"""Digests of the source of the parts that a run uses: a run whose rule has been edited since is not the same run."""
+"""Digests of the code and the files of a run's parts: a run whose rule has been edited since is not the same run."""
 
 import ast
 import functools
@@ -7,7 +7,7 @@ import inspect
 import pathlib
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from ml_collections import ConfigDict
 
@@ -18,15 +18,20 @@ def digests(config: ConfigDict) -> dict[str, str]:
     """The digest of each part that a configuration uses, by family.
 
     What counts is the code of the file that defines the part and of the files beside it that this one imports, less
-    comments, docstrings and layout. The engine of the replay and libraries do not count: versions and the commit,
-    which a run's record holds too, stand for them.
+    comments, docstrings and layout; and the content of files and directories that the part's entries name (those that
+    it registers as `files`). The engine of the replay and libraries do not count: versions and the commit, which a
+    run's record holds too, stand for them.
 
     Example:
       >>> from configs import digits
       >>> sorted(digests(digits.get_config()))
       ['cluster', 'data', 'network', 'protocol', 'rule']
     """
-    return {family: digest(part.make) for family, part in used_parts(config).items()}
+    found = {}
+    for family, part in used_parts(config).items():
+        named = [config[family][part.name][entry] for entry in part.facts.get("files", ())]
+        found[family] = digest(part.make, tuple(pathlib.Path(name) for name in named if name))
+    return found
 
 
 def changed(before: dict[str, str] | None, now: dict[str, str]) -> list[str]:
@@ -39,12 +44,26 @@ def changed(before: dict[str, str] | None, now: dict[str, str]) -> list[str]:
     return [family for family, digest in now.items() if before and before.get(family, digest) != digest]
 
 
-def digest(function: Callable) -> str:
-    """Of the code behind a function or class, 16 hexadecimal digits."""
+def digest(function: Callable, files: Sequence[pathlib.Path] = ()) -> str:
+    """Of the code behind a function or class and of the content of files, 16 hexadecimal digits."""
     module = sys.modules.get(function.__module__)
     file = getattr(module, "__file__", None)
     texts = _of_file(path := pathlib.Path(file).resolve(), _stamp(path)) if file else tuple(_of_names(function))
-    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
+    contents = [_content(found, found.stat().st_mtime_ns) for path in files for found in _files(path)]
+    return hashlib.sha256("\n".join([*texts, *contents]).encode()).hexdigest()[:16]
+
+
+def _files(path: pathlib.Path) -> list[pathlib.Path]:
+    """The file, or all files of the directory; none where there is nothing, which the part itself refuses."""
+    return [path] if path.is_file() else sorted(found for found in path.rglob("*") if found.is_file())
+
+
+@functools.lru_cache(maxsize=256)
+def _content(file: pathlib.Path, changed: int) -> str:
+    """The digest of a file's content; one that has changed is read anew."""
+    del changed
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def _stamp(file: pathlib.Path) -> int:

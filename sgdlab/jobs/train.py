@@ -152,7 +152,8 @@ def classifier(config: ConfigDict, dataset: data.Dataset) -> models.Classifier:
         num_classes=dataset.num_classes,
         rngs=nnx.Rngs(params=seed_of(config, "parameters")),
     )
-    return models.classifier(network)
+    with said_of(f"--config.network.kind={kind}: "):
+        return models.classifier(network)
 
 
 def leaves(params: Tree) -> dict[str, np.ndarray]:

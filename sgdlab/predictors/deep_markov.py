@@ -9,7 +9,7 @@ from sgdlab.predictors.predictor import Predictor
 from sgdlab.registry import PREDICTORS
 
 
-@PREDICTORS.register(title="deep Markov", source="Teng and Wood 2018, section 3.1.3")
+@PREDICTORS.register(title="deep Markov", source="Teng and Wood 2018, section 3.1.3", files=("model",))
 def deep_markov(*, model: str = "", samples: int = 64, at_least: float = 0.5, runtimes: np.ndarray) -> Predictor:
     """A trained deep Markov model, `sgdlab.deep_markov.DeepMarkov`, read from a directory once per process.
 

@@ -99,7 +99,7 @@ def test_an_edited_rule_is_run_anew_and_all_else_is_left(call, own, tmp_path):
     assert "All 3 runs were found finished" in output
     code, output, errors = call(*line, f"--parts={own(power='0.25')}")  # of the module beside it
     assert code == 0, errors
-    assert "root_delay: the code of its rule has changed; 1 of its runs" in output
+    assert "root_delay: its rule has changed (code or files); 1 of its runs" in output
     assert "Found finished: 2 of 3 runs; 1 to do" in output
     second = finished(tmp_path / "runs")
     changed = {name for name in first if first[name]["train_loss"] != second[name]["train_loss"]}
@@ -117,7 +117,7 @@ def test_one_run_of_an_edited_rule_is_made_anew(call, own, tmp_path):
     assert code == 0, errors
     assert "nothing had to be run" in call(*line, f"--parts={own()}")[1]
     output = call(*line, f"--parts={own(power='1.0')}")[1]
-    assert "The code of the rule has changed" in output
+    assert "The rule of the run" in output
     assert len(list((tmp_path / "one/metrics/superseded").iterdir())) == 1
     assert "of virtual time: test loss" in call(*line, f"--parts={own(power='1.0')}", "--rerun")[1]
 

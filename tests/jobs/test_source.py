@@ -83,3 +83,19 @@ def test_functions_of_a_notebook_count_with_those_that_they_name(monkeypatch):
 def test_runs_of_before_count_as_made_with_the_same_code():
     assert source.changed(None, {"rule": "a"}) == []
     assert source.changed({"rule": "b"}, {"rule": "a", "data": "c"}) == ["rule"]
+
+
+def test_the_content_of_files_counts(tmp_path):
+    file, folder = tmp_path / "data.npz", tmp_path / "model"
+    folder.mkdir()
+    file.write_bytes(b"one")
+    (folder / "weights").write_bytes(b"two")
+    found = {source.digest(rules.dana, ())}
+    found.add(first := source.digest(rules.dana, (file, folder)))
+    (folder / "weights").write_bytes(b"three")
+    found.add(source.digest(rules.dana, (file, folder)))
+    (folder / "weights").write_bytes(b"two")
+    assert source.digest(rules.dana, (file, folder)) == first
+    file.write_bytes(b"four")
+    found.add(source.digest(rules.dana, (file, folder)))
+    assert len(found) == 4
