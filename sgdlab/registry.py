@@ -55,17 +55,8 @@ class Part:
         return _entries(self.make, self.defaults, changed, self.name)
 
     def help(self) -> dict[str, str]:
-        """What its docstring says of each argument, in one line."""
-        found, last = {}, None
-        section = _SECTION.search((inspect.getdoc(self.make) or "") + "\n\n")
-        for line in section.group(1).splitlines() if section else ():
-            named = _ARGUMENT.fullmatch(line.strip()) if len(line) - len(line.lstrip()) <= 2 else None
-            if named:
-                last = named.group(1)
-                found[last] = named.group(2)
-            elif last and line.strip():
-                found[last] += " " + line.strip()
-        return found
+        """What docstrings say of each argument, in one line; entries of a group as `group.entry`."""
+        return _described(self.make, self.defaults)
 
 
 class Registry(Mapping[str, Part]):
@@ -198,6 +189,29 @@ class Registry(Mapping[str, Part]):
         return f"--config.{self.family}.kind={part.name}: {message}"
 
 
+def _described(make: Callable, defaults: Mapping[str, Any]) -> dict[str, str]:
+    """The arguments that a docstring describes under Args or Attributes, and those of the dataclasses among them."""
+    lines: dict[str, str] = {}
+    last = None
+    section = _SECTION.search((inspect.getdoc(make) or "") + "\n\n")
+    for line in section.group(1).splitlines() if section else ():
+        named = _ARGUMENT.fullmatch(line.strip()) if len(line) - len(line.lstrip()) <= 2 else None
+        if named:
+            last = named.group(1)
+            lines[last] = named.group(2)
+        elif last and line.strip():
+            lines[last] += " " + line.strip()
+    for name, default in defaults.items():
+        if dataclasses.is_dataclass(default):
+            lines |= {f"{name}.{entry}": line for entry, line in _described(type(default), _fields(default)).items()}
+    return lines
+
+
+def _fields(group: Any) -> dict[str, Any]:
+    """The entries of a group, and their values."""
+    return {field.name: getattr(group, field.name) for field in dataclasses.fields(group)}
+
+
 def _called(make: Callable) -> Callable:
     """What takes the arguments: of a class its constructor, whatever its metaclass says of itself."""
     return make.__init__ if isinstance(make, type) else make
@@ -222,7 +236,7 @@ def _entries(make: Callable, defaults: Mapping[str, Any], changed: Mapping[str, 
     for name, default in defaults.items():
         value = changed.get(name, default)
         if dataclasses.is_dataclass(default):
-            fields = {field.name: getattr(default, field.name) for field in dataclasses.fields(default)}
+            fields = _fields(default)
             config[name] = _entries(type(default), fields, dict(value) if name in changed else {}, f"{where}.{name}")
             continue
         kinds = typing.get_args(hints.get(name)) or (hints.get(name),)
@@ -241,9 +255,8 @@ def _arguments(defaults: Mapping[str, Any], entries: Mapping[str, Any]) -> dict[
     for name, value in entries.items():
         default = defaults.get(name)
         if dataclasses.is_dataclass(default) and isinstance(value, Mapping | ConfigDict):
-            fields = {field.name: getattr(default, field.name) for field in dataclasses.fields(default)}
             try:
-                value = dataclasses.replace(default, **_arguments(fields, value))  # noqa: PLW2901
+                value = dataclasses.replace(default, **_arguments(_fields(default), value))  # noqa: PLW2901
             except ValueError as error:
                 raise ValueError(f"{name}.{str(error).removeprefix(f'{name}.')}") from error
         arguments[name] = value

@@ -76,6 +76,9 @@ def test_help_on_all_lists_every_entry_with_its_meaning(call, name):
     # What an entry means stands beside it, from its part's own docstring or from the configuration's comments.
     for entry in ("protocol.bounded_staleness.bound=2", "batch_size=8", "rule.kind=", "optimizer.learning_rate=0.0125"):
         assert re.search(rf"--config\.{re.escape(entry)} +\w", output), entry
+    entries = [line.split() for line in output.splitlines() if line.strip().startswith("--config.")]
+    assert len(entries) > 60
+    assert not [words for words in entries if len(words) < 2]
 
 
 @pytest.mark.parametrize("name", ["main", "compare", "timeline", "advise"])
