@@ -5,7 +5,7 @@ One run, about 3 seconds on one core after compilation:
     python -m experiments.main --config=configs/digits.py --config.method=gap_aware --workdir=runs/one
 
 Sixteen methods that stand for all families at 8 and 32 workers, two seeds, about two minutes on two cores; all methods
-at four sizes with three seeds take TIME_ALL:
+at four sizes with three seeds take about five minutes:
 
     python -m experiments.compare --config=configs/digits.py --workdir=runs/digits
     python -m experiments.compare --methods=all --num_workers=4,8,16,32 --seeds=3 --workdir=runs/all
