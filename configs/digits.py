@@ -83,7 +83,7 @@ def get_config() -> ConfigDict:
 
     config.rate = ConfigDict()
     config.rate.of = "gradient"  # or "update"
-    config.rate.warmup_epochs = 5.0  # from the N-th part of the rate
+    config.rate.warmup_epochs = config_dict.placeholder(float)  # from the N-th part of the rate; None: epochs / 4
     config.rate.decay = "cosine"  # or constant, step, linear, hold_linear, exponential
     config.rate.steps = (10.0, 15.0)  # step: the epochs
     config.rate.factor = 0.1  # step and exponential: what the rate is multiplied by

@@ -1,6 +1,8 @@
 """What a person can get wrong; command lines answer it in one line."""
 
+import concurrent.futures.process
 import contextlib
+import os
 import pathlib
 import site
 import sysconfig
@@ -58,7 +60,7 @@ def failures_of(run: str) -> Iterator[None]:
     """
     try:
         yield
-    except (UsageError, RunFailed, MemoryError):
+    except (UsageError, RunFailed, MemoryError, concurrent.futures.process.BrokenProcessPool):
         raise
     except Exception as error:
         frame = _own_frame(traceback.extract_tb(error.__traceback__))
@@ -70,10 +72,21 @@ def failures_of(run: str) -> Iterator[None]:
 
 def _own_frame(frames: traceback.StackSummary) -> traceback.FrameSummary | None:
     """The innermost frame outside of libraries; outside of this package too, where there is one."""
-    package = str(pathlib.Path(__file__).parent)
-    libraries = (*site.getsitepackages(), site.getusersitepackages(), sysconfig.get_path("stdlib"), "<frozen")
-    within = [
-        frame for frame in frames if not frame.filename.startswith(libraries) or frame.filename.startswith(package)
-    ]
-    theirs = [frame for frame in within if not frame.filename.startswith(package)]
-    return (theirs or within or [None])[-1]
+    # A line is missing of code that was made up, such as a dataclass's constructor.
+    files = [frame for frame in frames if frame.line and not is_library(frame.filename)]
+    package = f"{pathlib.Path(__file__).parent}{os.sep}"
+    theirs = [frame for frame in files if not frame.filename.startswith(package)]
+    return (theirs or files or [None])[-1]
+
+
+def is_library(filename: str) -> bool:
+    """Whether code is that of Python or of an installed package other than this one.
+
+    Example:
+      >>> import pathlib
+      >>> is_library(pathlib.__file__), is_library(__file__), is_library("/home/me/my_parts.py")
+      (True, False, False)
+    """
+    package = f"{pathlib.Path(__file__).parent}{os.sep}"
+    roots = (*site.getsitepackages(), site.getusersitepackages(), sysconfig.get_path("stdlib"))
+    return filename.startswith(tuple(f"{root}{os.sep}" for root in roots)) and not filename.startswith(package)

@@ -9,13 +9,14 @@ checks its arguments itself: its `ValueError` is what a person reads, with the f
 import dataclasses
 import inspect
 import re
+import traceback
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ml_collections import ConfigDict, config_dict
 
-from sgdlab.errors import UsageError
+from sgdlab.errors import UsageError, is_library
 from sgdlab.runtimes import NotEnoughRuntimes
 
 _KINDS = (bool, int, float, str, tuple)
@@ -45,6 +46,11 @@ class Part:
     facts: Mapping[str, Any]
     defaults: Mapping[str, Any]
     given: frozenset[str]
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether it is defined outside of this package."""
+        return self.make.__module__.partition(".")[0] != "sgdlab"
 
     def entries(self, **changed: Any) -> ConfigDict:
         """Its entries as a configuration: the defaults, but for what is given.
@@ -177,16 +183,28 @@ class Registry(Mapping[str, Part]):
         except (UsageError, NotEnoughRuntimes):
             raise
         except ValueError as error:
+            if part.is_foreign and not _raised_on_purpose(error) and self._flag_of(part, str(error)) is None:
+                raise  # a mistake in somebody's code, and not in an argument: the line is what they need
             raise UsageError(self._by_flag(part, str(error))) from error
 
     def _by_flag(self, part: Part, message: str) -> str:
+        return self._flag_of(part, message) or f"--config.{self.family}.kind={part.name}: {message}"
+
+    def _flag_of(self, part: Part, message: str) -> str | None:
+        """A message that begins with an argument, with the flag in its place; None where it begins with none."""
         named = _NAMED.match(message)
         argument = named.group(1) if named else ""
         if argument.split(".")[0] in part.defaults:
             return f"--config.{self.family}.{part.name}.{message}"
         if self._given.get(argument):
             return f"--config.{self._given[argument]}{message.removeprefix(argument)}"
-        return f"--config.{self.family}.kind={part.name}: {message}"
+        return None
+
+
+def _raised_on_purpose(error: ValueError) -> bool:
+    """Whether an error comes from a `raise` statement of the part, not from an operation or a library."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return (frame.line or "").startswith("raise") and not is_library(frame.filename)
 
 
 def _described(make: Callable, defaults: Mapping[str, Any]) -> dict[str, str]:

@@ -20,7 +20,8 @@ BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
 PYTHON = [code for language, code in BLOCKS if language == "python"]
 FILES = {code.splitlines()[0].removeprefix("# "): code for code in PYTHON if re.match(r"# \w+\.py\n", code)}
 RECORDS = [code for code in PYTHON if "sgdlab.results" in code]
-LIBRARY = [code for code in PYTHON if code not in (*FILES.values(), *RECORDS)]
+SCRIPTS = [code for code in PYTHON if "__main__" in code]
+LIBRARY = [code for code in PYTHON if code not in (*FILES.values(), *RECORDS, *SCRIPTS)]
 COMMANDS = [line for _, code in BLOCKS for line in code.splitlines() if line.startswith("sgdlab ") and "=" in line]
 MODULES = {"compare": compare, "timeline": timeline, "train": train}
 TINY = {
@@ -108,6 +109,13 @@ def test_records_can_be_read_as_it_says(here, capsys, monkeypatch):
     assert [record["kind"] for record in records] == ["run", *["evaluation"] * (len(records) - 2), "summary"]
     (named,) = re.findall(r'`"kind": "evaluation"` for each evaluation \((.*?), \.\.\.\)', TEXT, re.DOTALL)
     assert set(re.findall(r"`(\w+)`", named)) <= set(records[1])
+
+
+@pytest.mark.parametrize("example", SCRIPTS)
+def test_a_script_runs(example, here, capsys):
+    exec(compile(example, str(README), "exec"), {"__name__": "__main__"})
+    assert "Gap-Aware" in capsys.readouterr().out
+    assert (here / "runs/script/report.html").exists()
 
 
 def test_examples_are_short():

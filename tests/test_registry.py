@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
@@ -153,3 +154,19 @@ def test_what_no_configuration_can_hold_must_be_given_by_runs(shapes):
         @shapes.register(title="Listing")
         def listing(*, items: list = []):  # noqa: B006
             return items
+
+
+def test_a_mistake_in_the_code_of_somebody_is_shown_as_it_is():
+    shapes = Registry("shape", given={})
+
+    @shapes.register(title="A sum")
+    def summed(*, count: int = 3):
+        return np.ones(count) + np.stack([np.ones(2), np.ones(max(count, 2))])[0]
+
+    with pytest.raises(ValueError, match="same shape") as caught:  # raised by Python code of NumPy
+        shapes.make("summed", {})
+    assert not isinstance(caught.value, UsageError)
+    with pytest.raises(ValueError, match="could not be broadcast") as caught:  # raised by an operator
+        shapes.make("summed", {"count": 0})
+    assert not isinstance(caught.value, UsageError)
+    assert shapes.make("summed", {"count": 2}).shape == (2,)

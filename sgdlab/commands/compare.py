@@ -57,22 +57,41 @@ def main(argv: Sequence[str]) -> None:
             f"--num_workers={num_workers[0]} with {', '.join(names)} is the baseline itself; name more workers or "
             "another method"
         )
+    _check_different(config, names)
+    own = [jobs.configuration.identity(cell.configured(config)) for cell in cells if cell.seed == 0]
+    jobs.configuration.check_used(launch.given_entries(), own)
     shared, made = jobs.compare.shared_config(config, cells), jobs.provenance.made_with()
-    directory = results.directory.RunDirectory(workdir, shared, made=made)
+    for name in set(rerun) - set(names) if given.rerun != ["all"] else ():
+        raise UsageError(f"--rerun={name} must be one of the methods that are compared: {', '.join(names)}")
     jobs.compare.check(config, cells)
-    if changed := directory.changed_since():
-        print(changed, flush=True)
-    _put_aside(config, [cell for cell in cells if cell.method in rerun], directory)
+    anew = [cell.name(config) for cell in cells if cell.method in rerun]
+    if rerun and (aside := results.directory.put_aside(workdir, anew)):
+        print(
+            f"Put aside, to be run anew: {aside} finished runs. To continue after an interruption, leave out --rerun."
+        )
+    changed = jobs.compare.superseded(config, cells, workdir)
+    directory = results.directory.RunDirectory(workdir, shared, made=made, superseding=changed)
+    if other := directory.changed_since():
+        print(other, flush=True)
     jobs.compare.run_all(config, cells, directory, processes=given.processes, writers=given.writers)
     groups = jobs.compare.groups(config, cells, directory)
     page = results.publish.publish(workdir, groups, _schedules(config, cells))
     print(f"\n{results.table.text(groups)}\n\nReport: {page}")
 
 
-def _put_aside(config: "ConfigDict", cells: Sequence["Cell"], directory: Any) -> None:
-    aside = sum(directory.supersede(cell.name(config)) for cell in cells)
-    if aside:
-        print(f"{aside} finished runs were put aside; without --rerun, the same command continues what now begins.")
+def _check_different(config: "ConfigDict", names: Sequence[str]) -> None:
+    """A protocol and a rule that are set stand in the place of every method's own: only one method can have both."""
+    pairs: dict[str, str] = {}
+    for name in names:
+        changed = config.copy_and_resolve_references()
+        changed.method = name
+        pair = jobs.methods.chosen(changed).method.name
+        if pair in pairs:
+            raise UsageError(
+                f"--methods={','.join(names)} must be one method: with the protocol or rule that is set, "
+                f"{pairs[pair]} and {name} are both {pair}"
+            )
+        pairs[pair] = name
 
 
 def _schedules(config: "ConfigDict", cells: Sequence["Cell"]) -> dict[str, Any]:

@@ -8,6 +8,18 @@ from absl import flags
 
 from sgdlab.errors import UsageError
 
+_OTHER_WORDS = {
+    "batch": "batch_size",
+    "data": "data.kind",
+    "dataset": "data.kind",
+    "lr": "optimizer.learning_rate",
+    "model": "network.kind",
+    "network": "network.kind",
+    "num_workers": "cluster.num_workers",
+    "workers": "cluster.num_workers",
+}
+"""What others call entries -> the entry."""
+
 
 def check(arguments: Sequence[str], *, configured: bool, entries: Callable[[], Sequence[str]]) -> None:
     """Checks that every argument is a flag of this command, or looks like an entry of its configuration.
@@ -89,17 +101,20 @@ def nearest(name: str, entries: Sequence[str]) -> list[str]:
       ['cluster.num_workers']
     """
     last = name.rpartition(".")[2]
+    if _OTHER_WORDS.get(last) in entries:
+        return [_OTHER_WORDS[last]]
     alike = [entry for entry in entries if entry.rpartition(".")[2] == last]
     whole = difflib.get_close_matches(name, entries, n=1, cutoff=0.75)
     endings = {entry.rpartition(".")[2]: entry for entry in reversed(entries)}
-    close = [endings[ending] for ending in difflib.get_close_matches(last, endings, n=1, cutoff=0.75)]
+    close = [endings[ending] for ending in difflib.get_close_matches(last, endings, n=1, cutoff=0.85)]
     return whole or alike[:3] or close
 
 
 def _split(arguments: Sequence[str]) -> Iterator[tuple[str | None, str | None, str]]:
     """Name, value and the argument itself; the name of what is no flag is None."""
-    waiting = iter(arguments)
-    for argument in waiting:
+    waiting = list(arguments)
+    while waiting:
+        argument = waiting.pop(0)
         if not argument.startswith("-") or not argument.strip("-"):
             yield None, None, argument
             continue
@@ -107,7 +122,7 @@ def _split(arguments: Sequence[str]) -> Iterator[tuple[str | None, str | None, s
         if equals or _is_switch(name):
             yield name, value if equals else None, argument
         else:
-            yield name, next(waiting, None), argument
+            yield name, waiting.pop(0) if waiting and not waiting[0].startswith("--") else None, argument
 
 
 def _is_switch(name: str) -> bool:
@@ -136,4 +151,4 @@ def _stray(argument: str, last: str) -> str:
 
 def _did_you_mean(found: Sequence[str], value: str | None) -> str:
     shown = [f"{name}={value}" if value is not None else name for name in found]
-    return f"did you mean {' or '.join(shown)}?" if shown else "--help lists them"
+    return f"did you mean {' or '.join(shown)}?" if shown else "--help=all lists them"

@@ -1,6 +1,7 @@
 """How the commands start: flags are checked before JAX is imported, a mistake is one line, --help is a page."""
 
 import concurrent.futures.process
+import contextlib
 import importlib.util
 import os
 import pathlib
@@ -16,7 +17,7 @@ from ml_collections import config_flags
 import sgdlab
 from sgdlab import jobs
 from sgdlab.commands import flag_names, help_page
-from sgdlab.errors import RunFailed, UsageError
+from sgdlab.errors import RunFailed, UsageError, failures_of
 
 DEFAULT_CONFIG = "configs/digits.py"
 
@@ -103,6 +104,11 @@ def answer(
     return 0
 
 
+def given_entries() -> list[str]:
+    """Names of the configuration's entries that were set on the command line."""
+    return list(config_flags.get_override_values(flags.FLAGS["config"]))
+
+
 def _keep_compiled_programs() -> None:
     """Compiled programs are kept between runs; by the environment, which JAX reads when it is imported."""
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
@@ -113,7 +119,8 @@ def _keep_compiled_programs() -> None:
 def _guarded(main: Callable[[Sequence[str]], None], argv: Sequence[str]) -> None:
     logging.set_verbosity(logging.ERROR)
     try:
-        main(argv)
+        with failures_of("the command"):
+            main(argv)
     except UsageError as error:
         _fail(str(error))
     except RunFailed as error:
@@ -123,8 +130,9 @@ def _guarded(main: Callable[[Sequence[str]], None], argv: Sequence[str]) -> None
         _fail(f"out of memory; fewer epochs or workers need less ({error})")
     except concurrent.futures.process.BrokenProcessPool:
         print(
-            "error: a process was killed from outside (out of memory?); the same command continues where it stopped, "
-            "and --processes=1 needs less memory",
+            "error: a process ended before its time. If the traceback of a script of yours stands above, start the "
+            'command under `if __name__ == "__main__":` there, since processes import the script. Else the process was '
+            "killed from outside (out of memory?): the same command continues, and --processes=1 needs less memory",
             file=sys.stderr,
         )
         sys.exit(1)
@@ -147,9 +155,13 @@ def _parsed(argv: list[str], usage: str, configured: bool | str, own_entries: Ma
         remaining = _by_absl(given, configured=bool(configured))
     except UsageError as error:
         _fail(str(error))
+    except RunFailed as error:
+        print(error, file=sys.stderr)
+        sys.exit(1)
     if asks:
         page = help_page.everything if asks & _HELP_ON_ALL else help_page.short
-        print(page(usage, flags.FLAGS.config if configured else None, str(default), tuple(own_entries)))
+        with contextlib.suppress(BrokenPipeError):  # a pager that was closed, or head
+            print(page(usage, flags.FLAGS.config if configured else None, str(default), tuple(own_entries)), flush=True)
         sys.exit(0)
     return remaining
 
@@ -171,6 +183,10 @@ def _by_absl(given: list[str], *, configured: bool) -> list[str]:
             raise UsageError(str(error)) from error
         raise UsageError(f"--config={_config_of(given)} must be a configuration file") from error
     except (flags.Error, TypeError, ValueError) as error:
+        if group := re.search(r"--config\.(\w+)=(\w+).*as a ConfigDict", str(error), re.DOTALL):
+            name, value = group.groups()
+            meant = f"--config.{name}.kind={value}"
+            raise UsageError(f"--config.{name}={value} must be an entry; did you mean {meant}?") from error
         message = re.sub(r"invalid literal for int\(\).*", "must be a whole number", " ".join(str(error).split()))
         raise UsageError(re.sub(r"could not convert string to float.*", "must be a number", message)) from error
     return remaining
@@ -223,7 +239,7 @@ def _entries(config: str) -> list[str]:
 
 def _culprit(given: list[str], error: Exception) -> str:
     """The flag whose entry ml_collections did not find: the last whose name is quoted in its message."""
-    words = str(error.args[0])
+    words = str(error.args[0]).replace("\\", "")
     named = [arg for arg in given if any(f"'{part}'" in words for part in re.split(r"[.=]", arg.lstrip("-")))]
     return named[-1] if named else f"--config ({words})"
 

@@ -44,6 +44,7 @@ def main(argv: Sequence[str]) -> None:
     workdir = pathlib.Path(launch.WORKDIR.value or DEFAULT_WORKDIR)
     if given.schedule is None:
         plan = jobs.plan.make_plan(launch.CONFIG.value)
+        jobs.configuration.check_used(launch.given_entries(), [jobs.configuration.identity(plan.config)])
         title, schedule = plan.choice.method.title, plan.schedule
     else:
         title, schedule = pathlib.Path(given.schedule).stem, _load(given.schedule)

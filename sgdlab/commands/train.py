@@ -36,17 +36,20 @@ def main(argv: Sequence[str]) -> None:
     config = launch.CONFIG.value
     plan = jobs.plan.make_plan(config)
     own = jobs.configuration.identity(config)
-    directory = results.directory.RunDirectory(workdir, own, made=jobs.provenance.made_with())
-    finished = directory.read(NAME, identity=own)
-    if finished is not None and not given.rerun:
-        changed = jobs.source.changed(finished[0].get("code"), jobs.source.digests(config))
-        if not changed:
-            print(f"{workdir} holds this run already; nothing had to be run.")
-            _show(finished[-1])
-            return
-        print(
-            f"The code of the {' and '.join(changed)} has changed since the run in {workdir} was made; it is run anew."
-        )
+    jobs.configuration.check_used(launch.given_entries(), [own])
+    if given.rerun:
+        results.directory.put_aside(workdir, [NAME])
+    there = results.directory.read_records(workdir / "metrics" / f"{NAME}.jsonl")
+    changed = jobs.digests.changed(there, config) if there else []
+    made = jobs.provenance.made_with()
+    directory = results.directory.RunDirectory(workdir, own, made=made, superseding=[NAME] if changed else ())
+    finished = None if changed else directory.read(NAME, identity=own)
+    if finished is not None:
+        print(f"{workdir} holds this run already; nothing had to be run.")
+        _show(finished[-1])
+        return
+    if changed:
+        print(f"The {' and '.join(changed)} of the run in {workdir} has changed (code or files); it is run anew.")
     print(plan.schedule, flush=True)
     with failures_of(plan.choice.method.name):
         run = jobs.train.train_and_record(plan, directory, NAME, writers=given.writers, report=_progress(plan))
@@ -58,6 +61,7 @@ def main(argv: Sequence[str]) -> None:
     timeline = results.timeline.timeline({run.records[0]["title"]: run.schedule})
     results.plots.save(timeline, directory.path / "plots" / "timeline")
     directory.write(NAME, run.records)
+    directory.tidy()
     _show(run.records[-1])
 
 
@@ -79,6 +83,6 @@ def _show(summary: Mapping[str, Any]) -> None:
     workers = f"{summary['num_workers']} worker{'s' * (summary['num_workers'] > 1)}"
     print(
         f"{summary['title']}, {workers}: {outcome} after {summary['gradients']} gradients and "
-        f"{summary['seconds']:,.0f} s of virtual time (a gradient takes batch_size seconds on an average worker); "
+        f"{summary['seconds']:,.0f} s of virtual time; "
         f"{summary['speedup']:.2f} times the gradients per second of synchronous SGD at the same number of workers"
     )

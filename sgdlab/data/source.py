@@ -1,13 +1,18 @@
 """Labelled images in memory (`Images`, `Dataset`), and how they are read from TFDS files without TensorFlow."""
 
+import contextlib
 import dataclasses
+import importlib.util
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from absl import flags, logging
 
 if TYPE_CHECKING:
+    from logging import LogRecord
+
     import tensorflow_datasets as tfds
 
 
@@ -111,7 +116,21 @@ def load(
     Returns:
       The `Images`.
     """
-    return read_split(prepare(make_builder, data_dir).as_data_source(split=split), white=white)
+    return read_split(data_source(prepare(make_builder, data_dir), split), white=white)
+
+
+def data_source(builder: "tfds.core.DatasetBuilder", split: str) -> Sequence[Mapping[str, Any]]:
+    """The examples of one split of a prepared data set, which are decoded when they are indexed.
+
+    Args:
+      builder: of a data set whose files are of the format array_record.
+      split: a TFDS split, such as "train" or "test[:100]".
+
+    Returns:
+      The TFDS data source.
+    """
+    _define_flags_of_array_record()
+    return builder.as_data_source(split=split)
 
 
 def read_split(
@@ -135,13 +154,45 @@ def read_split(
       >>> read_split([{"image": np.full((2, 2, 1), 51, np.uint8), "label": 3}]).images.ravel()
       array([0.2, 0.2, 0.2, 0.2], dtype=float32)
     """
-    first = np.asarray(examples[0][image])
-    if first.dtype != np.uint8 and not np.issubdtype(first.dtype, np.floating):
-        raise ValueError(f"images of dtype {first.dtype} must be uint8, or floating")
-    images, labels = np.empty((len(examples), *first.shape), first.dtype), np.empty(len(examples), np.int32)
-    for index, example in enumerate(examples):
-        if np.shape(example[image]) != first.shape:
-            raise ValueError(f"images of shapes {first.shape} and {np.shape(example[image])} must be of one size")
-        images[index], labels[index] = example[image], example[label]
+    with _without_advice_on_opencv():
+        first = np.asarray(examples[0][image])
+        if first.dtype != np.uint8 and not np.issubdtype(first.dtype, np.floating):
+            raise ValueError(f"images of dtype {first.dtype} must be uint8, or floating")
+        images, labels = np.empty((len(examples), *first.shape), first.dtype), np.empty(len(examples), np.int32)
+        for index, example in enumerate(examples):
+            if np.shape(example[image]) != first.shape:
+                raise ValueError(f"images of shapes {first.shape} and {np.shape(example[image])} must be of one size")
+            images[index], labels[index] = example[image], example[label]
     scaled = images.astype(np.float32)
     return Images(scaled / white if first.dtype == np.uint8 else scaled, labels)
+
+
+def _define_flags_of_array_record() -> None:
+    """Makes sure that absl has the flags that array_record reads.
+
+    array_record defines them when TFDS imports it, at the first reading in a process. absl's flagsaver deletes flags
+    that were defined inside of its block, and so does `sgdlab.commands.launch.answer`: without this, no data set could
+    be read any more after a block that contained the first reading.
+    """
+    # Not at the top: it is needed only by processes that read TFDS files.
+    from array_record.python import array_record_data_source as reader  # noqa: PLC0415
+
+    holders = [value for value in vars(reader).values() if isinstance(value, flags.FlagHolder)]
+    if any(holder.name not in flags.FLAGS for holder in holders):
+        # Executed in a copy, since reloading the module would replace classes that others have imported from it.
+        reader.__spec__.loader.exec_module(importlib.util.module_from_spec(reader.__spec__))
+
+
+@contextlib.contextmanager
+def _without_advice_on_opencv() -> Iterator[None]:
+    """Images are decoded by Pillow without TFDS's warning that OpenCV, which sgdlab does not require, is faster."""
+
+    def passes(record: "LogRecord") -> bool:
+        return not str(record.msg).startswith("OpenCV is not installed")
+
+    logger = logging.get_absl_logger()
+    logger.addFilter(passes)
+    try:
+        yield
+    finally:
+        logger.removeFilter(passes)

@@ -5,7 +5,7 @@ import os
 from importlib.util import find_spec
 from typing import Any
 
-from sgdlab.data.source import Dataset, prepare, read_split
+from sgdlab.data.source import Dataset, data_source, prepare, read_split
 from sgdlab.registry import DATASETS
 
 
@@ -45,7 +45,7 @@ def _read(name: str, data_dir: str | None, train: str, test: str) -> Dataset:
     splits = []
     for argument, split in (("train", train), ("test", test)):
         try:
-            source = builder.as_data_source(split=split)
+            source = data_source(builder, split)
         except NotImplementedError as error:  # files that cannot be read at random, such as tfrecord
             raise ValueError(f"{name=} must be prepared as array_record: {_first_line(error)}") from error
         except Exception as error:  # TFDS raises many kinds for a split that it does not have

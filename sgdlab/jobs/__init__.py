@@ -5,7 +5,8 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submodules=(
-        "compare", "configuration", "memory", "methods", "parts", "plan", "pool", "provenance", "rates", "records",
-        "seeds", "source", "train",
+        "compare", "configuration",
+        "digests", "memory", "methods", "parts", "plan", "pool", "provenance", "rates", "records",
+        "seeds", "train",
     ),
 )  # fmt: skip

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import itertools
+import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,14 +11,14 @@ import jax
 from ml_collections import ConfigDict
 
 from sgdlab.errors import failures_of
-from sgdlab.jobs import pool, source
+from sgdlab.jobs import digests, pool
 from sgdlab.jobs.configuration import common, identity
 from sgdlab.jobs.methods import baselines, methods
 from sgdlab.jobs.plan import dataset_of, make_plan, num_gradients
 from sgdlab.jobs.records import Record
 from sgdlab.jobs.train import train_and_record
 from sgdlab.results import summary
-from sgdlab.results.directory import SUPERSEDED, Records, RunDirectory
+from sgdlab.results.directory import SUPERSEDED, Records, RunDirectory, read_records
 
 GRID = ("method", "seed", "cluster.num_workers")
 """What differs between the runs of one directory, and is set by the grid."""
@@ -112,6 +113,16 @@ def read(config: ConfigDict, cell: Cell, directory: RunDirectory) -> Records | N
     return None if changed else records
 
 
+def superseded(config: ConfigDict, cells: Sequence[Cell], path: pathlib.Path) -> list[str]:
+    """Names of the finished runs of a directory whose parts' code or files have changed since they were made."""
+    names = []
+    for cell in cells:
+        records = read_records(path / "metrics" / f"{cell.name(config)}.jsonl")
+        if records and digests.changed(records, cell.configured(config)):
+            names.append(cell.name(config))
+    return names
+
+
 def run_all(
     config: ConfigDict,
     cells: Sequence[Cell],
@@ -154,6 +165,7 @@ def run_all(
     gradients = num_gradients(config, dataset_of(config)) * len(missing)
     with pool.Progress(len(missing), gradients, min(processes, max(len(jobs), 1))) as progress:
         pool.run(jobs, progress, processes)
+    directory.tidy()
     return len(missing)
 
 
@@ -165,9 +177,12 @@ def groups(config: ConfigDict, cells: Sequence[Cell], directory: RunDirectory) -
 
 def _found(config: ConfigDict, cell: Cell, directory: RunDirectory) -> tuple[Records | None, list[str]]:
     """The records of a finished run, and the families of its parts whose code has changed since."""
-    own = cell.configured(config)
-    records = directory.read(cell.name(config), identity=identity(own))
-    return records, source.changed(records[0].get("code"), source.digests(own)) if records else []
+    own, name = cell.configured(config), cell.name(config)
+    records = directory.read(name)
+    changed = digests.changed(records, own) if records else []
+    if not changed:  # with other code, other entries are to be expected too
+        directory.read(name, identity=identity(own))
+    return records, changed
 
 
 def _print_what_is_there(there: Mapping[Cell, tuple[Any, list[str]]], missing: int, directory: RunDirectory) -> None:

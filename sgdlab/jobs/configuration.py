@@ -1,13 +1,13 @@
 """A configuration: its parts' entries, the checks of what belongs to no part, and the entries that a run depends on."""
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ml_collections import ConfigDict
 
 from sgdlab import arguments, cluster, data, models, predictors  # noqa: F401 (the parts register themselves)
-from sgdlab.errors import said_of
+from sgdlab.errors import UsageError, said_of
 from sgdlab.jobs import rates
 from sgdlab.jobs.methods import chosen
 from sgdlab.registry import CLUSTERS, DATASETS, FAMILIES, NETWORKS, PREDICTORS, Part
@@ -111,6 +111,41 @@ def identity(config: ConfigDict) -> dict[str, Any]:
     wanted = {choice.rule.facts.get("rate", "learning_rate"), *choice.rule.given, "clip_norm"}
     entries["optimizer"] = {name: value for name, value in entries["optimizer"].items() if name in wanted}
     return {name: value for name, value in entries.items() if name not in _NOT_OF_THE_RESULT}
+
+
+def check_used(given: Iterable[str], identities: Sequence[Mapping[str, Any]]) -> None:
+    """Checks that what a person has set makes a difference to some run.
+
+    Args:
+      given: names of the entries that were set, such as "data.npz.path".
+      identities: of the runs.
+
+    Raises:
+      UsageError: where an entry belongs to a part that no run uses.
+
+    Example:
+      >>> from configs import digits
+      >>> check_used(["data.npz.path"], [identity(digits.get_config())])
+      Traceback (most recent call last):
+      ...
+      sgdlab.errors.UsageError: --config.data.npz.path has no effect: data.kind is digits; set --config.data.kind=npz
+    """
+    used = {name for entries in identities for name, _ in flat(entries)} | set(_NOT_OF_THE_RESULT)
+    kinds = {
+        registry.family: list(dict.fromkeys(entries.get(registry.family, {}).get("kind") for entries in identities))
+        for registry in FAMILIES
+    }
+    for name in given:
+        family, _, rest = name.partition(".")
+        part = rest.partition(".")[0]
+        if name in used or name == f"{family}.kind":
+            continue
+        flag = f"--config.{name} has no effect"
+        if family in kinds and part not in kinds[family]:
+            now = ", ".join(str(kind) for kind in kinds[family] if kind) or "not used by this protocol"
+            raise UsageError(f"{flag}: {family}.kind is {now}; set --config.{family}.kind={part}")
+        if family == "optimizer":
+            raise UsageError(f"{flag}: no rule of these runs takes it")
 
 
 def common(identities: Iterable[Mapping[str, Any]], varied: Iterable[str]) -> dict[str, Any]:

@@ -108,14 +108,14 @@ class Choice:
       protocol: the part.
       rule: the part.
       entries: of the protocol.
-      place: of the method among all.
+      rank: of the method among all.
     """
 
     method: Method
     protocol: Part
     rule: Part
     entries: Mapping[str, Any]
-    place: int
+    rank: int
 
 
 def chosen(config: ConfigDict) -> Choice:
@@ -150,8 +150,8 @@ def chosen(config: ConfigDict) -> Choice:
             (f"{protocol.title}, other rules",),
             method.entries if protocol.name == method.protocol else {},
         )
-    place = list(known).index(method.name) if method.name in known else len(known) + list(RULES).index(rule.name)
-    return Choice(method, protocol, rule, entries, place)
+    rank = list(known).index(method.name) if method.name in known else len(known) + list(RULES).index(rule.name)
+    return Choice(method, protocol, rule, entries, rank)
 
 
 def _meant(method: Method, protocol: Part, entries: Mapping[str, Any]) -> Mapping[str, Any]:

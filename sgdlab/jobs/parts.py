@@ -5,39 +5,60 @@ import importlib.util
 import pathlib
 import sys
 
-from sgdlab.errors import UsageError
+from sgdlab.errors import UsageError, failures_of
 from sgdlab.registry import FAMILIES
+
+_loaded: dict[str, tuple[str, int]] = {}
+"""Modules that `load` has imported: name -> file, and when its folder had last changed."""
 
 
 def load(file: str) -> None:
     """Imports a Python file that registers parts; files beside it can be imported by it.
+
+    If one of them has changed since, all of the folder are imported anew.
 
     Args:
       file: such as "my_parts.py".
 
     Raises:
       UsageError: where it is no Python file, or its name is that of another module.
+      RunFailed: where it raises.
     """
     path = pathlib.Path(file).resolve()
-    if path.suffix != ".py" or not path.is_file():
-        raise UsageError(f"--parts={file} must be a Python file")
+    if path.suffix != ".py" or not path.is_file() or not path.stem.isidentifier():
+        raise UsageError(f"--parts={file} must be a Python file whose name can be imported")
     known = sys.modules.get(path.stem)
-    if known is not None and getattr(known, "__file__", None) == str(path):
-        return
     other = importlib.util.find_spec(path.stem) if known is None else known.__spec__
-    if other is not None and other.origin != str(path):
+    if other is not None and not (other.origin and pathlib.Path(other.origin).exists() and path.samefile(other.origin)):
         raise UsageError(f"--parts={file} must be renamed: there is another module {path.stem}")
+    changed = max(beside.stat().st_mtime_ns for beside in path.parent.glob("*.py"))
+    if known is not None and _loaded.get(path.stem, (str(path), changed)) == (str(path), changed):
+        _loaded[path.stem] = str(path), changed
+        return
+    for name, module in list(sys.modules.items()) if known is not None else ():
+        beside = getattr(module, "__file__", None)
+        if beside and name != "__main__" and pathlib.Path(beside).resolve().parent == path.parent:
+            del sys.modules[name]
+    importlib.invalidate_caches()
     if str(path.parent) not in sys.path:
-        sys.path.append(str(path.parent))
-    _execute(path.stem, path)
+        sys.path.insert(0, str(path.parent))
+    # First the parts of this package, so that a name that is taken is the file's mistake.
+    importlib.import_module("sgdlab.jobs.configuration")
+    with failures_of(f"--parts={file}"):
+        _execute(path.stem, path)
+    _loaded[path.stem] = str(path), changed
 
 
 def outside() -> dict[str, str]:
-    """Modules outside of this package in which parts are registered: name -> file. Scripts that run are left out."""
+    """Modules outside of this package that other processes are to import: name -> file.
+
+    They are the files that `load` was given, and those in which parts are registered, scripts that run left out.
+    """
     names = dict.fromkeys(part.make.__module__ for registry in FAMILIES for part in registry.values())
     ours = ("sgdlab", "__main__", "__mp_main__")
     modules = {name: sys.modules.get(name) for name in names if name.partition(".")[0] not in ours}
-    return {name: file for name, module in modules.items() if (file := getattr(module, "__file__", None))}
+    loaded = {name: file for name, (file, _) in _loaded.items() if name in sys.modules}
+    return loaded | {name: file for name, module in modules.items() if (file := getattr(module, "__file__", None))}
 
 
 def can_be_imported() -> bool:

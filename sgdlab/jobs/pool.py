@@ -15,7 +15,9 @@ from typing import Any
 from absl import logging
 from tqdm import tqdm
 
-from sgdlab.jobs import parts
+from sgdlab.errors import failures_of
+from sgdlab.jobs import digests, parts
+from sgdlab.registry import FAMILIES
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,12 +94,15 @@ def _drain(messages: Any) -> Iterator[Message]:
             return
 
 
-class _Stopped(Exception):
-    """The work is over: another job failed, or a person interrupted it."""
+class _Stopped(BaseException):
+    """The work is over: another job failed, or a person interrupted it. No failure of the run that it ends."""
 
 
 _channels: tuple[Any, Any] = (None, None)
 """Of a process of the pool: where it reports, and whether it is to stop."""
+
+_broken: Exception | None = None
+"""Of a process of the pool: why it could not start."""
 
 
 def _start_process(parent: int, slots: Any, messages: Any, stop: Any, modules: Mapping[str, str]) -> None:
@@ -116,11 +121,22 @@ def _start_process(parent: int, slots: Any, messages: Any, stop: Any, modules: M
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
-    for name, file in modules.items():
-        parts.import_again(name, file)
+    global _broken  # noqa: PLW0603 (likewise)
+    try:
+        with failures_of("a process of the comparison"):
+            for name, file in modules.items():
+                parts.import_again(name, file)
+            for registry in FAMILIES:
+                for part in registry.values():
+                    if part.is_foreign:
+                        digests.of_code(part.make)  # of the code as it was imported, should the file be edited now
+    except Exception as error:  # an initializer that raises would look like a process that was killed
+        _broken = error
 
 
 def _run_in_process(job: Job) -> None:
+    if _broken is not None:
+        raise _broken
     messages, stop = _channels
 
     def send(message: Message) -> None:

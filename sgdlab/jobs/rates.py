@@ -26,7 +26,7 @@ def rates(config: ConfigDict, *, peak: float, num_workers: int, epochs: float, u
 
     Args:
       config: the `rate` entry of a configuration:
-        `warmup_epochs`: e_warm; 0 for none.
+        `warmup_epochs`: e_warm; 0 for none, None for a quarter of the run.
         `decay`: "constant"; "step": times `factor` from each of the epochs `steps` on; "linear" or "cosine": to 0 at
         the end of the run; "hold_linear": constant, then linearly to 0 over the `last_epochs` (Chen et al. 2016, A.1);
         "exponential": times `factor` every `period` epochs.
@@ -48,15 +48,27 @@ def rates(config: ConfigDict, *, peak: float, num_workers: int, epochs: float, u
     """
     check(config)
     epoch = np.arange(int(np.ceil(epochs * updates_per_epoch))) / updates_per_epoch
-    ramp = np.minimum(1.0, epoch / config.warmup_epochs) if config.warmup_epochs else np.ones_like(epoch)
+    warmup = warmup_epochs(config, epochs)
+    ramp = np.minimum(1.0, epoch / warmup) if warmup else np.ones_like(epoch)
     return peak * (1 / num_workers + (1 - 1 / num_workers) * ramp) * _decay(config, epochs)(epoch)
+
+
+def warmup_epochs(config: ConfigDict, epochs: float) -> float:
+    """The epochs over which the rate rises: those that are set, else a quarter of the run.
+
+    Example:
+      >>> warmup_epochs(ConfigDict({"warmup_epochs": None}), epochs=20.0)
+      5.0
+    """
+    return epochs / 4 if config.warmup_epochs is None else config.warmup_epochs
 
 
 def check(config: ConfigDict) -> None:
     """Raises a `ValueError` where an entry of a configuration's `rate` is out of its range; it names the entry."""
     arguments.one_of("of", config.get("of", OF[0]), OF)
     arguments.one_of("decay", config.decay, DECAYS)
-    arguments.real("warmup_epochs", config.warmup_epochs, least=0)
+    if config.warmup_epochs is not None:
+        arguments.real("warmup_epochs", config.warmup_epochs, least=0)
     for name in ("factor", "period", "last_epochs"):
         if name in config:
             arguments.real(name, config[name], above=0)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sgdlab.jobs import provenance, source
+from sgdlab.jobs import digests, provenance, rates
 from sgdlab.jobs.configuration import identity
 from sgdlab.jobs.methods import baselines
 from sgdlab.jobs.plan import Plan
@@ -26,7 +26,7 @@ def opening(plan: Plan) -> Record:
       `{"kind": "run", ...}`, plain numbers and texts.
     """
     config = identity(plan.config)
-    made = {"made": provenance.made_with(), "code": source.digests(plan.config)}
+    made = {"made": provenance.made_with(), "code": digests.of_run(plan.config)}
     return {**what(plan), "config": config, "about": about_run(plan), **made}
 
 
@@ -115,7 +115,7 @@ def what(plan: Plan) -> dict[str, Any]:
         "protocol": plan.choice.protocol.name,
         "rule": plan.choice.rule.name,
         "families": list(method.families),
-        "place": plan.choice.place,
+        "rank": plan.choice.rank,
         "baseline": method.baseline,
         "serial": serial,
         "never_waits": bool(plan.choice.protocol.facts.get("never_waits", False)),
@@ -132,13 +132,14 @@ def about_run(plan: Plan) -> dict[str, str]:
     network, dataset = NETWORKS[config.network.kind], DATASETS[config.data.kind]
     peak = config.optimizer[plan.choice.rule.facts.get("rate", "learning_rate")]
     of = "times the gradients that an update averages" if rate.of == "gradient" else "of an update"
+    warmup = rates.warmup_epochs(rate, config.epochs)
     alone = "the first worker of " if config.cluster.first_workers == 1 else ""
     return {
         "data": f"{dataset.title}, {len(plan.dataset.train):,} examples, {config.batch_size} a gradient",
         "network": f"{network.title} ({_words(used['network'][network.name])})",
         "length": f"{config.epochs:g} epochs of used gradients",
         "cluster": f"{alone}{plan.law}",
-        "learning rate": f"{peak:g}; {of}; warm-up {rate.warmup_epochs:g} epochs; {rate.decay.replace('_', ' ')} decay",
+        "learning rate": f"{peak:g}; {of}; warm-up {warmup:g} epochs; {rate.decay.replace('_', ' ')} decay",
         "rule": _words({**used["rule"][plan.choice.rule.name], **_set(used["optimizer"])}) or "as it is",
         "protocol": _words(used["protocol"][plan.choice.protocol.name]) or "as it is",
     }
@@ -174,11 +175,12 @@ def diverged(evaluations: Sequence[Record], num_classes: int) -> bool:
     been clearly lower than in the end, or twice as high as at first.
     """
     # Nothing has been trained on at the first evaluation, so it has no training loss.
-    losses = [e["test_loss"] for e in evaluations] + [e["train_loss"] for e in evaluations[1:]]
-    if not all(math.isfinite(loss) for loss in losses):
+    losses = [e["test_loss"] for e in evaluations]
+    training = [e["train_loss"] for e in evaluations[1:]]  # of few examples each: they say only whether it blew up
+    if not all(math.isfinite(loss) for loss in (*losses, *training)):
         return True
     first, last = evaluations[0]["test_loss"], evaluations[-1]["test_loss"]
-    return last >= 0.99 * math.log(num_classes) and (min(losses) < 0.95 * last or max(losses) > 2 * first)
+    return last >= 0.99 * math.log(num_classes) and (min(losses) < 0.95 * last or max(*losses, *training) > 2 * first)
 
 
 def gap(history: History, rates: np.ndarray) -> np.ndarray:

@@ -30,7 +30,7 @@ def sentences(groups: Sequence[Group]) -> dict[str, str]:
     Example:
       >>> from sgdlab.results.summary import Group
       >>> facts = {"protocol": "asynchronous", "rule": "nag_asgd", "families": ("Momentum",), "baseline": "nag_asgd",
-      ...          "place": 0, "never_waits": True, "measures_gap": False, "target": 0.9, "about": {}}
+      ...          "rank": 0, "never_waits": True, "measures_gap": False, "target": 0.9, "about": {}}
       >>> run = {"test_accuracy": 0.95, "seconds_to_target": 60.0, "epochs_to_target": 3.0, "diverged": False,
       ...        "gradients": 88, "dropped": 0}
       >>> facts |= {"method": "nag_asgd", "runs": ([run],)}
@@ -63,24 +63,25 @@ def fastest(groups: Sequence[Group]) -> list[Group]:
 
 
 def _accuracy(crowd: Sequence[Group], single: Mapping[str, Group]) -> str:
-    workers = crowd[0].num_workers
     sound = sorted(
         (group for group in crowd if not group.num_diverged and group.spread("test_accuracy")),
         key=lambda group: -group.spread("test_accuracy").mean,
     )
     if not sound:
-        return f"At {workers} workers every method has a run that diverged."
+        subject = "every method" if len(crowd) > 1 else crowd[0].title
+        return f"{_at(crowd)} {subject} has a run that diverged."
     references = [single[name] for name in dict.fromkeys(group.baseline for group in crowd) if name in single]
+    if not references and len(crowd) == 1:
+        return f"{_at(crowd)} {_with_accuracy(sound[0])} has no single worker to be compared with."
     if not references:
-        return f"At {workers} workers the highest test accuracies are those of {_first(sound, _with_accuracy)}."
+        return f"{_at(crowd)} the highest test accuracies are those of {_first(sound, _with_accuracy)}."
     alone = _of_single_workers(references)
     kept = [group for group in sound if keeps_accuracy(group, single)]
     if not kept:
-        none = "no method keeps" if len(crowd) > 1 else f"{crowd[0].title} does not keep"
-        return (
-            f"At {workers} workers {none} the accuracy of {alone} to within {TOLERANCE:g} point; the highest is "
-            f"{_with_accuracy(sound[0])}."
-        )
+        within = f"the accuracy of {alone} to within {TOLERANCE:g} point"
+        if len(crowd) == 1:
+            return f"{_at(crowd)} {_with_accuracy(sound[0])} does not keep {within}."
+        return f"{_at(crowd)} no method keeps {within}; the highest is {_with_accuracy(sound[0])}."
     if len(crowd) == 1:
         subject = f"{_with_accuracy(kept[0])} keeps"
     elif len(kept) == len(crowd):
@@ -88,7 +89,7 @@ def _accuracy(crowd: Sequence[Group], single: Mapping[str, Group]) -> str:
     else:
         subject = f"{len(kept)} of {len(crowd)} methods {'keeps' if len(kept) == 1 else 'keep'}"
     named = "" if len(crowd) == 1 else f": {_first(kept, _with_accuracy)}"
-    return f"At {workers} workers {subject} the accuracy of {alone}, to within {TOLERANCE:g} point{named}."
+    return f"{_at(crowd)} {subject} the accuracy of {alone}, to within {TOLERANCE:g} point{named}."
 
 
 def _speed(crowd: Sequence[Group], single: Mapping[str, Group]) -> str:
@@ -96,18 +97,19 @@ def _speed(crowd: Sequence[Group], single: Mapping[str, Group]) -> str:
     first = (reached or crowd)[0]
     goal = f"{100 * first.target:g} % test accuracy"
     alone = _alone(first, single, "seconds_to_target")
-    beside = [f"the single worker takes {_seconds(alone)}"] if alone else []
+    beside = [f"{_single_worker_of(first, crowd, single)} takes {_seconds(alone)}"] if alone else []
     if not reached:
-        return (
-            f"At {first.num_workers} workers no method reaches {goal} in every run{''.join(f'; {b}' for b in beside)}."
-        )
+        subject = "no method reaches" if len(crowd) > 1 else f"{first.title} does not reach"
+        every = " in every run" if any(len(group.runs) > 1 for group in crowd) else ""
+        return f"{_at(crowd)} {subject} {goal}{every}{''.join(f'; {text}' for text in beside)}."
     for group in crowd:
         if group.method == "synchronous" and group not in reached[:3]:
             seconds = group.spread("seconds_to_target") if group in reached else None
             beside.append(f"{group.title} {'takes ' + _seconds(seconds) if seconds else 'does not reach it'}")
     before = f", before {_first(reached[1:], _with_seconds, most=2, more=False)}" if reached[1:] else ""
     seconds = _seconds(first.spread("seconds_to_target"))
-    text = f"{first.title} is the fastest to {goal}, in {seconds} of virtual time{before}"
+    fast = "is the fastest to" if len(crowd) > 1 else "reaches"
+    text = f"{_at(crowd)} {first.title} {fast} {goal}, in {seconds} of virtual time{before}"
     return f"{text}; {listed(beside)}." if beside else f"{text}."
 
 
@@ -118,20 +120,21 @@ def _cost(groups: Sequence[Group], crowd: Sequence[Group], single: Mapping[str, 
         return lost
     first = reached[0]
     epochs, alone = first.spread("epochs_to_target"), _alone(first, single, "epochs_to_target")
+    reference = _single_worker_of(first, crowd, single)
     parts = []
     if epochs:
-        beside = f" (the single worker: {alone.mean:.1f})" if alone else ""
+        beside = f" ({reference}: {alone.mean:.1f})" if alone else ""
         parts.append(f"takes {epochs.mean:.1f} epochs of gradients to get there{beside}")
     accuracy = _alone(first, single, "test_accuracy")
     if accuracy:
         points = 100 * (first.spread("test_accuracy").mean - accuracy.mean)
-        where = f"{abs(points):.1f} points {'above' if points > 0 else 'below'}" if abs(points) >= 0.05 else "at"
-        parts.append(f"ends {where} the single worker's accuracy")
+        where = f"{abs(points):.1f} points {'above' if points > 0 else 'below'}" if abs(points) >= 0.05 else "with"
+        parts.append(f"ends {where} the accuracy of {reference}")
     dropped = sum(summary["dropped"] or 0 for summary in first.summaries)
     if dropped:
         share = dropped / (dropped + sum(summary["gradients"] for summary in first.summaries))
         parts.append(f"drops {100 * share:.0f} % of all gradients")
-    return f"{first.title} {listed(parts)}. {lost}" if parts else lost
+    return f"{_at(crowd)} {first.title} {listed(parts)}. {lost}" if parts else lost
 
 
 def _lost(groups: Sequence[Group]) -> str:
@@ -155,10 +158,21 @@ def _counts(found: Sequence[Group]) -> str:
     return f"{listed(counts)} worker{'s' * (counts != ['1'])}"
 
 
+def _at(crowd: Sequence[Group]) -> str:
+    workers = crowd[0].num_workers
+    return f"At {workers} worker{'s' * (workers > 1)}"
+
+
 def _alone(group: Group, single: Mapping[str, Group], name: str) -> Spread | None:
     """An entry of the single worker that a group is compared with; None where there is none, or it has none."""
     found = single.get(group.baseline)
     return found.spread(name) if found else None
+
+
+def _single_worker_of(group: Group, crowd: Sequence[Group], single: Mapping[str, Group]) -> str:
+    """The single worker that a group is compared with, by what it ran where there are several."""
+    several = len({other.baseline for other in crowd}) > 1 and group.baseline in single
+    return f"the single worker with {_short(single[group.baseline].title)}" if several else "the single worker"
 
 
 def _of_single_workers(references: Sequence[Group]) -> str:

@@ -7,11 +7,17 @@ import json
 import math
 import os
 import pathlib
-from collections.abc import Callable, Iterator, Mapping
+import shutil
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sgdlab import files
 from sgdlab.errors import UsageError
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None
 
 Records = list[dict[str, Any]]
 """The records of one run: what it was (`"kind": "run"`), its evaluations, and its summary."""
@@ -41,6 +47,7 @@ class RunDirectory:
       path: the directory; made by the first `write`.
       shared: configuration entries common to the runs, nested.
       made: provenance: version, commit, jax and device.
+      superseding: names of finished runs that are to be run anew: their entries may differ.
 
     Raises:
       OtherConfiguration: where the directory holds runs in which an entry has another value (it names the first one),
@@ -54,11 +61,20 @@ class RunDirectory:
       [{'kind': 'summary', 'test_accuracy': 0.5}]
     """
 
-    def __init__(self, path: str | pathlib.Path, shared: Mapping[str, Any], made: Mapping[str, Any] | None = None):
+    def __init__(
+        self,
+        path: str | pathlib.Path,
+        shared: Mapping[str, Any],
+        made: Mapping[str, Any] | None = None,
+        *,
+        superseding: Sequence[str] = (),
+    ):
         self.path = pathlib.Path(path)
-        self._shared, self._made = _as_stored(shared), _as_stored(made or {})
+        self._shared, self._made, self._superseding = _as_stored(shared), _as_stored(made or {}), set(superseding)
         _check_writable(self.path)
         stored = self._agreed()
+        if stored is None and not _holds_no_results(self.path):
+            stored = self._agreed()  # another command may have claimed it meanwhile
         if stored is None and self.path.is_dir() and not _holds_no_results(self.path):
             raise OtherConfiguration(f"--workdir={path} holds files but no config.json; name a new or empty directory")
         self._first_made: dict[str, Any] | None = None if stored is None else stored["made"]
@@ -73,14 +89,16 @@ class RunDirectory:
         Raises:
           OtherConfiguration: as the constructor, if another command has been there since.
         """
-        stored = self._agreed()
-        before = {"config": {}, "made": self._made} if stored is None else stored
-        after = before | {"config": merged(before["config"], self._shared)}
-        if after != stored:
-            try:
-                files.write_text(self.path / "config.json", json.dumps(after, indent=2) + "\n")
-            except OSError as error:
-                raise _not_writable(self.path, str(error)) from error
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            with _locked(self.path):
+                stored = self._agreed()
+                before = {"config": {}, "made": self._made} if stored is None else stored
+                after = before | {"config": merged(before["config"], self._shared)}
+                if after != stored:
+                    files.write_text(self.path / "config.json", json.dumps(after, indent=2) + "\n")
+        except OSError as error:
+            raise _not_writable(self.path, str(error)) from error
 
     @contextlib.contextmanager
     def under_way(self, name: str) -> Iterator[Callable[[Mapping[str, Any]], None]]:
@@ -97,37 +115,26 @@ class RunDirectory:
         path = self.path / "metrics" / UNDER_WAY / f"{name}.{os.getpid()}.jsonl"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("w", encoding="utf-8", buffering=1) as file:
-                yield lambda record: print(_line(record), file=file)
-        except PermissionError as error:
+            file = path.open("w", encoding="utf-8", buffering=1)
+        except OSError as error:
             raise _not_writable(self.path, str(error)) from error
+        with file:
+            yield lambda record: print(_line(record), file=file)
 
     def write(self, name: str, records: Records) -> None:
         """Writes a finished run, one record a line, whole or not at all; a run that is there already is superseded."""
         lines = [_line(record) for record in records]
         self.claim()
-        self.supersede(name)
-        files.write_text(self.metrics_path(name), "\n".join(lines) + "\n")
-        folder = self.path / "metrics" / UNDER_WAY
-        for left in folder.glob(f"{glob.escape(name)}.*.jsonl"):
+        with files.replacing(self.metrics_path(name)) as file:
+            file.write(("\n".join(lines) + "\n").encode())
+            _supersede(self.path, name, copy=True)  # the old one stands until the new one does
+        for left in (self.path / "metrics" / UNDER_WAY).glob(f"{glob.escape(name)}.*.jsonl"):
             left.unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # other runs are under way
-            folder.rmdir()
 
-    def supersede(self, name: str) -> bool:
-        """Moves a finished run aside, to `metrics/superseded`, where there is one: it is to be run anew.
-
-        Returns:
-          Whether there was one.
-        """
-        file = self.metrics_path(name)
-        if not file.exists():
-            return False
-        aside = file.parent / SUPERSEDED
-        aside.mkdir(exist_ok=True)
-        number = next(i for i in itertools.count(1) if not (aside / f"{name}.{i}.jsonl").exists())
-        file.rename(aside / f"{name}.{number}.jsonl")
-        return True
+    def tidy(self) -> None:
+        """Removes the folder of runs under way where there are none; at the end of a command."""
+        with contextlib.suppress(OSError):
+            (self.path / "metrics" / UNDER_WAY).rmdir()
 
     def read(self, name: str, identity: Mapping[str, Any] | None = None) -> Records | None:
         """The records of a finished run.
@@ -166,20 +173,87 @@ class RunDirectory:
         if not file.exists():
             return None
         stored = _stored(file)
+        if self._superseding:
+            left = _configs(self.path, self._superseding)
+            stored = stored | {"config": _present(stored["config"], left)}
         for name, old, new in _differences(stored["config"], self._shared):
             if old is not _ABSENT and new is not _ABSENT:
                 raise OtherConfiguration(
                     f"--workdir={self.path} holds runs with config.{name}={old}, not {new}; name another directory, "
-                    f"or set --config.{name}={old}"
+                    f"set --config.{name}={old}, or run all that have it anew by --rerun"
                 )
         return stored
+
+
+def put_aside(path: str | pathlib.Path, names: Iterable[str]) -> int:
+    """Moves finished runs to `metrics/superseded`, since they are to be run anew, perhaps with another configuration.
+
+    The directory then belongs to the configuration of the runs that are left.
+
+    Args:
+      path: the directory.
+      names: of the runs; those that have not finished are passed over.
+
+    Returns:
+      How many were moved.
+    """
+    path = pathlib.Path(path)
+    moved = sum(_supersede(path, name) for name in names)
+    config = path / "config.json"
+    if moved and config.exists():
+        stored = _stored(config)
+        present = _present(stored["config"], _configs(path))
+        files.write_text(config, json.dumps(stored | {"config": present}, indent=2) + "\n")
+    return moved
+
+
+def _present(entries: Mapping[str, Any], configs: Sequence[Any]) -> dict[str, Any]:
+    """Those of some nested entries that at least one configuration has."""
+    found = {}
+    for name, value in entries.items():
+        having = [config[name] for config in configs if isinstance(config, dict) and name in config]
+        if having:
+            found[name] = _present(value, having) if isinstance(value, dict) else value
+    return found
+
+
+def _configs(path: pathlib.Path, less: Container[str] = ()) -> list[dict[str, Any]]:
+    """The configurations of the finished runs of a directory, less those of some names."""
+    found = (read_records(file) for file in (path / "metrics").glob("*.jsonl") if file.stem not in less)
+    return [records[0].get("config", {}) for records in found if records]
+
+
+@contextlib.contextmanager
+def _locked(path: pathlib.Path) -> Iterator[None]:
+    """One command at a time, on systems that can lock a directory."""
+    if fcntl is None:
+        yield
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _supersede(path: pathlib.Path, name: str, *, copy: bool = False) -> bool:
+    """Moves, or copies, a finished run aside, where there is one, and says whether there was."""
+    file = path / "metrics" / f"{name}.jsonl"
+    if not file.exists():
+        return False
+    aside = file.parent / SUPERSEDED
+    aside.mkdir(exist_ok=True)
+    number = next(i for i in itertools.count(1) if not (aside / f"{name}.{i}.jsonl").exists())
+    (shutil.copy2 if copy else os.replace)(file, aside / f"{name}.{number}.jsonl")
+    return True
 
 
 def read_records(file: pathlib.Path) -> Records | None:
     """The records of a metrics file; None where it is missing, or does not end with a summary."""
     try:
         records = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
     whole = all(isinstance(record, dict) for record in records) and records
     return records if whole and records[-1].get("kind") == "summary" else None

@@ -34,7 +34,7 @@ def about(groups: Sequence[Group]) -> dict[str, str]:
     Example:
       >>> from sgdlab.results.summary import Group
       >>> facts = {"protocol": "asynchronous", "families": ("Momentum",), "baseline": "nag", "serial": False,
-      ...          "place": 0, "never_waits": True, "measures_gap": False, "num_workers": 8, "target": 0.9, "runs": ()}
+      ...          "rank": 0, "never_waits": True, "measures_gap": False, "num_workers": 8, "target": 0.9, "runs": ()}
       >>> nag = Group(method="nag", title="NAG", rule="nag", about={"rate": "0.05; cosine decay"}, **facts)
       >>> adam = Group(method="adam", title="Adam", rule="adam", about={"rate": "0.003; cosine decay"}, **facts)
       >>> about([nag, adam])
@@ -58,7 +58,7 @@ def by_method(groups: Sequence[Group]) -> dict[str, dict[str, str]]:
       >>> from sgdlab.results.summary import Group
       >>> facts = {"protocol": "asynchronous", "families": ("Momentum",), "baseline": "nag", "serial": False,
       ...          "never_waits": True, "measures_gap": False, "num_workers": 8, "target": 0.9, "runs": ()}
-      >>> groups = [Group(method=f"m{i}", title=f"M{i}", rule="m", place=i, about={"rule": f"b {i}; c"}, **facts)
+      >>> groups = [Group(method=f"m{i}", title=f"M{i}", rule="m", rank=i, about={"rule": f"b {i}; c"}, **facts)
       ...           for i in range(5)]
       >>> by_method(groups)["M3"]
       {'rule': 'b 3'}
@@ -185,7 +185,7 @@ def _owners(
             return ["some"] * len(variants)
         return [f"at {listed([str(count) for count in counts])} workers" for counts in by_count]
     named = [listed([titles[method] for method in methods]) for methods in by_method]
-    largest = max(range(len(variants)), key=lambda place: len(by_method[place]))
+    largest = max(range(len(variants)), key=lambda index: len(by_method[index]))
     rest = [title for method, title in titles.items() if method not in by_method[largest]]
     if len(by_method[largest]) > _MOST_NAMED:
         if len(variants) > 1 and everywhere:

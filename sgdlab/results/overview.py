@@ -19,6 +19,9 @@ from sgdlab.results.summary import Group, compared, largest, single_workers
 _AREA = (26.0, 95.0)
 """Of the markers at the fewest and at the most workers, points squared."""
 
+_LEAST_RANGE = 1.5
+"""Between the ends of the axis of speed-ups, as a ratio."""
+
 _PALE = 0.4
 """Opacity of fewer workers than the most, which alone have labels."""
 
@@ -71,7 +74,7 @@ def overview(groups: Sequence[Group], layout: Layout = WIDE) -> Figure:
     Raises:
       ValueError: where all groups are single workers.
     """
-    ours, most = _placed(compared(groups)), largest(groups)[0].num_workers
+    ours, most = _drawable(compared(groups)), largest(groups)[0].num_workers
     sound = [group for group in ours if not group.num_diverged]
     named = [group for group in sound if group.num_workers == most]
     lost, legend = _lost(ours), _legend(groups)
@@ -117,8 +120,8 @@ class _Heights(NamedTuple):
     legend: float
 
 
-def _placed(groups: Sequence[Group]) -> list[Group]:
-    """Those that have a place in the picture: a speed-up and, unless they diverged, an accuracy."""
+def _drawable(groups: Sequence[Group]) -> list[Group]:
+    """Those that can be drawn: a speed-up and, unless they diverged, an accuracy."""
     return [g for g in groups if g.spread("speedup") and (g.num_diverged or g.spread("test_accuracy"))]
 
 
@@ -128,7 +131,7 @@ def _lost(groups: Sequence[Group]) -> dict[str, list[Group]]:
     for group in groups:
         if group.num_diverged:
             found.setdefault(group.method, []).append(group)
-    return dict(sorted(found.items(), key=lambda item: (_speedup(item[1][-1]), -item[1][-1].place)))
+    return dict(sorted(found.items(), key=lambda item: (_speedup(item[1][-1]), -item[1][-1].rank)))
 
 
 def _speedup(group: Group) -> float:
@@ -201,13 +204,17 @@ def _panels(figure: Figure, heights: _Heights, *, left: float, right: float) -> 
 
 
 def _scales(axes: Axes, foot: Axes, groups: Sequence[Group], layout: Layout) -> None:
-    levels = [_accuracy(group) for group in _placed(groups) if not group.num_diverged]
+    levels = [_accuracy(group) for group in _drawable(groups) if not group.num_diverged]
     low, high = accuracy_axis.limits(levels)
     accuracy_axis.set_scale(axes, low, high, most_ticks=round(axes.get_window_extent().height / 20))
-    speeds = [1.0, *(_speedup(group) for group in _placed(compared(groups)))]
-    # Synchronous SGD, 1, is always on the axis.
-    ends = np.log2([min(speeds), max(1.25, *speeds)])
-    pad = 0.06 * (ends[1] - ends[0])
+    ours = compared(groups)
+    speeds = [_speedup(group) for group in _drawable(ours)]
+    if len({group.num_workers for group in ours}) > 1:
+        # Speed-ups grow with the number of workers from that of synchronous SGD, 1, which is then always on the axis.
+        speeds.append(1.0)
+    ends = np.log2([min(speeds, default=1.0), max(speeds, default=1.0)])
+    narrow = max(np.log2(_LEAST_RANGE) - (ends[1] - ends[0]), 0.0)
+    pad = 0.06 * (ends[1] - ends[0]) + 0.5 * narrow
     axes.set_xscale("log", base=2)
     axes.set_xlim(2 ** (ends[0] - pad), 2 ** (ends[1] + pad))
     foot.xaxis.set_major_locator(mpl.ticker.FixedLocator(_speed_ticks(*axes.get_xlim(), layout.ticks)))
@@ -224,10 +231,12 @@ def _speed_ticks(low: float, high: float, most: int) -> list[float]:
         [0.25, 0.5, 1, 1.5, 2, 3, 4, 6, 8, 12, 16],
     ):
         inside = [tick for tick in ticks if low <= tick <= high]
-        if 1 in inside and len(inside) <= most and high <= ticks[-1] * 1.3:
+        if 2 <= len(inside) <= most and ticks[0] / 1.3 <= low and high <= ticks[-1] * 1.3:
             return inside
     powers = [float(power) for power in 2.0 ** np.arange(-10, 24) if low <= power <= high]
-    return powers[:: -(-len(powers) // most)]
+    if len(powers) > 1:
+        return powers[:: -(-len(powers) // most)]
+    return [tick for tick in mpl.ticker.MaxNLocator(most - 1).tick_values(low, high).tolist() if low <= tick <= high]
 
 
 def _points(axes: Axes, sound: Sequence[Group], marks: Mapping[str, Style], sizes: Mapping[int, float]) -> None:
@@ -307,25 +316,25 @@ def _name_points(
     radius = _radius(axes, _AREA[1])
     # Where many never wait, their points are at the right edge, one above the other.
     edge = at[:, 0] > frame.x1 - 0.12 * frame.width
-    order = [place for place in np.argsort(-at[:, 1]).tolist() if not edge[place]]
+    order = [index for index in np.argsort(-at[:, 1]).tolist() if not edge[index]]
     boxes = labels.beside(
-        at[order], [sizes[place] for place in order], area=labels.Box(*frame.extents),
+        at[order], [sizes[index] for index in order], area=labels.Box(*frame.extents),
         taken=taken, away=radius + 1.5 * scale,
     )  # fmt: skip
     column = np.flatnonzero(edge).tolist()
-    for place, box in zip(order, boxes, strict=True):
+    for index, box in zip(order, boxes, strict=True):
         if box is None:
-            column.append(place)
+            column.append(index)
         else:
-            _write(axes, texts[place], marks[named[place].method], (box.left, box.bottom))
+            _write(axes, texts[index], marks[named[index].method], (box.left, box.bottom))
     spacing = 1.12 * max(height for _, height in sizes)
-    heights = labels.apart([at[place, 1] for place in column], spacing, frame.y0 + spacing / 2, frame.y1)
-    for place, height in zip(column, heights.tolist(), strict=True):
+    heights = labels.apart([at[index, 1] for index in column], spacing, frame.y0 + spacing / 2, frame.y1)
+    for index, height in zip(column, heights.tolist(), strict=True):
         start = frame.x1 + 0.24 * figure.dpi
-        _write(axes, texts[place], marks[named[place].method], (start + 2 * scale, height - sizes[place][1] / 2))
-        ends = np.array([at[place] + [radius, 0], [frame.x1 + 2 * scale, at[place, 1]], [start, height]])
+        _write(axes, texts[index], marks[named[index].method], (start + 2 * scale, height - sizes[index][1] / 2))
+        ends = np.array([at[index] + [radius, 0], [frame.x1 + 2 * scale, at[index, 1]], [start, height]])
         x, y = figure.transFigure.inverted().transform(ends).T
-        figure.add_artist(Line2D(x, y, color=marks[named[place].method].colour, linewidth=0.6, alpha=0.8))
+        figure.add_artist(Line2D(x, y, color=marks[named[index].method].colour, linewidth=0.6, alpha=0.8))
 
 
 def _write(axes: Axes, text: str, style: Style, corner: tuple[float, float]) -> None:
@@ -368,6 +377,6 @@ def _name_crosses(
 ) -> None:
     """Writes each method at the right end of its row."""
     aside = foot.transAxes + mpl.transforms.ScaledTranslation(0.26, 0, foot.figure.dpi_scale_trans)
-    place = mpl.transforms.blended_transform_factory(aside, foot.transData)
+    right_end = mpl.transforms.blended_transform_factory(aside, foot.transData)
     for row, (text, method) in enumerate(zip(texts, lost, strict=True)):
-        foot.text(1, row, text, color=_ink(marks[method].colour), va="center", ha="left", transform=place)
+        foot.text(1, row, text, color=_ink(marks[method].colour), va="center", ha="left", transform=right_end)

@@ -1,6 +1,6 @@
 """Which methods share a panel, and the colour and marker of each, from what the runs say of themselves."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from sgdlab.results.summary import Group
@@ -11,8 +11,23 @@ ONE_PANEL = 6
 OTHERS = "Others"
 """Family of methods that name none: a reader's own, for example."""
 
+FAMILIES = (
+    "Rounds: fresh gradients",
+    "Staleness, limited or not",
+    "Penalties on momentum SGD",
+    "Look-ahead: DANA",
+    "Adam",
+    "No server",
+    "Corrections of plain SGD",
+    "Where staleness comes from",
+)
+"""Families of this library's methods, in the order of their colours; other families have the colours that remain."""
+
 PALETTE = ("#0072b2", "#e69f00", "#35b779", "#663333", "#56b4e9", "#332288", "#00bfc4")
-"""Apart from one another, and from the two colours of references, also for red-green colour blind readers."""
+"""Apart from one another, and from the two colours of references, also for red-green colour blind readers.
+
+The first four are the farthest apart.
+"""
 
 BASELINE, REFERENCE = "#c51b1b", "#7a7a7a"
 """Of methods that others are compared with: those run by the single workers, and all others."""
@@ -47,8 +62,8 @@ def panels(groups: Iterable[Group]) -> list[Panel]:
       >>> from sgdlab.results.summary import Group
       >>> facts = {"protocol": "asynchronous", "baseline": "sgd", "serial": False, "never_waits": True, "about": {},
       ...          "measures_gap": False, "num_workers": 8, "target": 0.9, "runs": ()}
-      >>> sgd = Group(method="sgd", title="SGD", rule="sgd", families=("Plain", "Momentum"), place=0, **facts)
-      >>> heavy = Group(method="heavy", title="Heavy ball", rule="heavy", families=("Momentum",), place=1, **facts)
+      >>> sgd = Group(method="sgd", title="SGD", rule="sgd", families=("Plain", "Momentum"), rank=0, **facts)
+      >>> heavy = Group(method="heavy", title="Heavy ball", rule="heavy", families=("Momentum",), rank=1, **facts)
       >>> panels([heavy, sgd])
       [Panel(title='', methods=('sgd', 'heavy'))]
     """
@@ -69,44 +84,54 @@ def panels(groups: Iterable[Group]) -> list[Panel]:
 
 
 def styles(groups: Sequence[Group]) -> dict[str, Style]:
-    """Colour and marker of each method.
+    """Colour and marker of each method that is compared.
 
-    A method at home in one panel takes the colour of its place among all methods, so that methods that follow one
-    another differ; if an earlier one of its panel has that colour, the next that is free. Methods that are drawn in
-    several panels, or are somebody's baseline, have the reserved colours; of those that share one panel only the first.
-    Where a panel has more methods than the palette has colours, markers differ. Beyond one panel a method's style is
-    the same whatever it is compared with.
+    The colour of a method follows from its rank among all methods, so that neighbours differ and a method looks the
+    same in every comparison. Only where two methods of one panel would have the same colour, the one of the higher rank
+    takes another, which is that of no method of the panel. Methods that are drawn in several panels, or are somebody's
+    baseline, have the reserved colours; of those that share one panel only the first. Where a panel has more methods
+    than the palette has colours, markers differ.
 
     Args:
-      groups: in any order, single workers included.
+      groups: in any order; single workers are left out.
 
     Returns:
       Style by the method's name.
     """
-    baselines = {group.baseline for group in groups}
-    shared = _in_order(group for group in groups if not group.serial)
-    # Single workers are drawn as lines of their own; their methods' colours come last.
-    methods = list({group.method: group for group in [*shared, *_in_order(groups)]}.values())
-    one_panel = len(shared) <= ONE_PANEL
-    taken: dict[str, set[str]] = {}
-    found = {}
-    for group in methods:
-        used = taken.setdefault("" if one_panel else group.families[0], set())
+    ours = _in_order(group for group in groups if not group.serial)
+    baselines = {group.baseline for group in ours}
+    one_panel = len(ours) <= ONE_PANEL
+    members: dict[str, list[Group]] = {}
+    for group in ours:
+        members.setdefault("" if one_panel else group.families[0], []).append(group)
+    colours = {}
+    for here in members.values():
+        colours |= _colours(here, baselines, unique_references=one_panel)
+    return {group.method: Style(colours[group.method], _MARKERS[group.rank % len(_MARKERS)]) for group in ours}
+
+
+def _colours(groups: Sequence[Group], baselines: Collection[str], *, unique_references: bool) -> dict[str, str]:
+    """The colours of one panel: first all that methods have of their own, then those of the methods in conflict."""
+    found: dict[str, str] = {}
+    for group in groups:
         reserved = BASELINE if group.method in baselines else REFERENCE if len(group.families) > 1 else None
-        if reserved and not (one_panel and reserved in used):
-            colour = reserved
-        else:
-            if used.issuperset(PALETTE):
-                used.clear()
-            choices = [PALETTE[(group.place + step) % len(PALETTE)] for step in range(len(PALETTE))]
-            colour = next(choice for choice in choices if choice not in used)
-        used.add(colour)
-        found[group.method] = Style(colour, _MARKERS[group.place % len(_MARKERS)])
+        if reserved and not (unique_references and reserved in found.values()):
+            found[group.method] = reserved
+    for group in groups:
+        own = PALETTE[group.rank % len(PALETTE)]
+        if group.method not in found and own not in found.values():
+            found[group.method] = own
+    for group in groups:
+        if group.method not in found:
+            free = [colour for colour in PALETTE if colour not in found.values()]
+            found[group.method] = free[0] if free else PALETTE[group.rank % len(PALETTE)]
     return found
 
 
 def family_styles(groups: Iterable[Group]) -> dict[str, Style]:
     """Colour and marker of each family that some method is at home in, in the order of the methods.
+
+    A family of `FAMILIES` looks alike in every comparison.
 
     Args:
       groups: single workers are left out.
@@ -116,12 +141,19 @@ def family_styles(groups: Iterable[Group]) -> dict[str, Style]:
     """
     titles = list(dict.fromkeys(group.families[0] for group in _in_order(g for g in groups if not g.serial)))
     colours = (*PALETTE, BASELINE)
-    return {
-        title: Style(colours[place % len(colours)], _MARKERS[place % len(_MARKERS)])
-        for place, title in enumerate(titles)
+    styles = {
+        title: Style(colours[index % len(colours)], _MARKERS[index % len(_MARKERS)])
+        for index, title in enumerate(FAMILIES)
+        if title in titles
     }
+    others = [title for title in titles if title not in styles]
+    for index, title in enumerate(others, start=len(FAMILIES)):
+        used = {style.colour for style in styles.values()}
+        free = [colour for colour in colours if colour not in used]
+        styles[title] = Style(free[0] if free else colours[index % len(colours)], _MARKERS[index % len(_MARKERS)])
+    return {title: styles[title] for title in titles}
 
 
 def _in_order(groups: Iterable[Group]) -> list[Group]:
     """One group of each method, by the methods' order."""
-    return sorted({group.method: group for group in groups}.values(), key=lambda group: group.place)
+    return sorted({group.method: group for group in groups}.values(), key=lambda group: group.rank)

@@ -13,7 +13,7 @@ from sgdlab import files
 from sgdlab.results import accuracy_axis
 from sgdlab.results.directory import Records
 from sgdlab.results.panels import Style, panels, styles
-from sgdlab.results.summary import Group, compared, largest
+from sgdlab.results.summary import Group, compared, largest, single_workers
 
 STYLE = {
     "figure.constrained_layout.use": True,
@@ -32,7 +32,7 @@ STYLE = {
 }
 
 _DASHES = ("--", ":", "-.")
-"""Of the single workers of one panel."""
+"""Of the single workers."""
 
 _FEW_SEEDS = 5
 """Up to so many are drawn as points; more as a band."""
@@ -51,30 +51,41 @@ def save(figure: Figure, path: pathlib.Path) -> None:
 def accuracy_by_workers(groups: Sequence[Group]) -> Figure:
     """Mean final test accuracy against the number of workers, with a small point for each seed.
 
-    With more than five seeds, a band of one standard deviation takes the place of the points. Errors are to a
-    logarithmic scale, the same in all panels. A cross at the foot is a number of workers at which some seed diverged.
+    With one number of workers, methods stand side by side instead. With more than five seeds, the standard deviation is
+    drawn in place of the points. Errors are to a logarithmic scale, the same in all panels. A cross at the foot is a
+    number of workers at which some seed diverged.
     """
     ours, style = compared(groups), styles(groups)
     counts = sorted({group.num_workers for group in ours})
+    one_count = len(counts) == 1
     ends = [accuracy for group in groups if not group.num_diverged for accuracy in _accuracies(group)]
     bottom, top = accuracy_axis.limits(ends)
     with mpl.rc_context(STYLE):
-        figure, drawn = _figure(ours)
+        figure, drawn = _figure(ours, share_x=not one_count)
         for axes, here in drawn:
             lines = [list(found) for _, found in itertools.groupby(here, key=lambda group: group.method)]
-            for place, found in enumerate(lines):
+            for index, found in enumerate(lines):
                 # Sideways, so that several methods' seeds and crosses stand side by side.
-                shift = 2 ** (0.05 * (place - (len(lines) - 1) / 2))
-                _accuracy_line(axes, found, style[found[0].method], shift=shift)
+                shift = 2 ** (0.05 * (index - (len(lines) - 1) / 2))
+                at = [float(index)] if one_count else [shift * group.num_workers for group in found]
+                _accuracy_line(axes, found, style[found[0].method], at)
             _single_workers(axes, groups, here)
-            _dress(axes, "workers", "test accuracy, %")
+            if one_count:
+                _method_axis(axes, [found[0].title for found in lines])
+                axes.set_ylabel("test accuracy, %")
+            else:
+                _dress(axes, "workers", "test accuracy, %")
         first = figure.axes[0]
-        first.set_xscale("log", base=2)
-        first.set_xticks(counts, [str(count) for count in counts])
-        first.xaxis.set_minor_locator(mpl.ticker.NullLocator())
+        if one_count:
+            _single_worker_legend(figure)
+        else:
+            first.set_xscale("log", base=2)
+            first.set_xticks(counts, [str(count) for count in counts])
+            first.xaxis.set_minor_locator(mpl.ticker.NullLocator())
         for axes in figure.axes:
             accuracy_axis.set_scale(axes, bottom, top)
         title = "Test accuracy at an equal number of used gradients"
+        title += f", {counts[0]} worker{'s' * (counts[0] > 1)}" if one_count else ""
         lost = any(group.num_diverged for group in ours)
         figure.suptitle(f"{title} (x at the foot: some seed diverged)" if lost else title)
     return figure
@@ -129,7 +140,7 @@ def staleness_and_gap(groups: Sequence[Group]) -> Figure | None:
     return figure
 
 
-def _figure(groups: Sequence[Group]) -> tuple[Figure, Iterator[tuple[Axes, list[Group]]]]:
+def _figure(groups: Sequence[Group], *, share_x: bool = True) -> tuple[Figure, Iterator[tuple[Axes, list[Group]]]]:
     """A figure with one panel or one for each family, all to one scale; its axes with the groups drawn there."""
     found = panels(groups)
     columns = min(len(found), 2)
@@ -137,9 +148,10 @@ def _figure(groups: Sequence[Group]) -> tuple[Figure, Iterator[tuple[Axes, list[
     figure = mpl.figure.Figure(figsize=(max(5.2 * columns, 8.0), 4.1 * rows + 0.3))
 
     def axes() -> Iterator[tuple[Axes, list[Group]]]:
-        for place, panel in enumerate(found, start=1):
+        for index, panel in enumerate(found, start=1):
             first = figure.axes[0] if figure.axes else None
-            made = figure.add_subplot(rows, columns, place, title=panel.title, sharex=first, sharey=first)
+            across = first if share_x else None
+            made = figure.add_subplot(rows, columns, index, title=panel.title, sharex=across, sharey=first)
             here = [group for group in groups if group.method in panel.methods]
             yield made, sorted(here, key=lambda group: (panel.methods.index(group.method), group.num_workers))
 
@@ -153,28 +165,43 @@ def _dress(axes: Axes, across: str, up: str) -> None:
     axes.legend(loc="upper left", bbox_to_anchor=(0, -0.2), ncols=2, borderaxespad=0)
 
 
+def _method_axis(axes: Axes, titles: Sequence[str]) -> None:
+    """Names the methods, which stand at 0, 1, ..., below the axis."""
+    axes.set_xticks(range(len(titles)), titles, rotation=25, ha="right", rotation_mode="anchor")
+    axes.set_xlim(-0.5, len(titles) - 0.5)
+    axes.grid(False, axis="x")
+
+
+def _single_worker_legend(figure: Figure) -> None:
+    """One legend for the lines of all panels, which stands below the names of the methods."""
+    lines = {line.get_label(): line for axes in figure.axes for line in axes.lines if line.get_linestyle() in _DASHES}
+    if lines:
+        figure.legend(handles=list(lines.values()), loc="outside lower left", ncols=len(lines))
+
+
 def _accuracies(group: Group) -> list[float]:
     """Final test accuracy of each seed that did not diverge, in %."""
     found = [summary["test_accuracy"] for summary in group.summaries if not summary["diverged"]]
     return [100 * accuracy for accuracy in found if accuracy is not None]
 
 
-def _accuracy_line(axes: Axes, found: list[Group], style: Style, *, shift: float) -> None:
-    """One method: means, and seeds or their deviation; its points are `shift` times as far to the right."""
-    workers = [shift * group.num_workers for group in found]
+def _accuracy_line(axes: Axes, found: list[Group], style: Style, at: list[float]) -> None:
+    """One method: means, and seeds or their deviation, at positions on the x axis."""
     # No line through a number of workers at which the method was lost.
     spreads = [None if group.num_diverged else group.spread("test_accuracy") for group in found]
     mean, std = (
         np.array([np.nan if s is None else 100 * getattr(s, name) for s in spreads]) for name in ("mean", "std")
     )
-    axes.plot(workers, mean, color=style.colour, marker=style.marker, label=found[0].title)
-    if max(len(group.runs) for group in found) > _FEW_SEEDS:
-        axes.fill_between(workers, mean - std, mean + std, color=style.colour, alpha=0.15, linewidth=0)
-    else:
-        seeds = [(x, accuracy) for x, group in zip(workers, found, strict=True) for accuracy in _accuracies(group)]
+    axes.plot(at, mean, color=style.colour, marker=style.marker, label=found[0].title)
+    if max(len(group.runs) for group in found) <= _FEW_SEEDS:
+        seeds = [(x, accuracy) for x, group in zip(at, found, strict=True) for accuracy in _accuracies(group)]
         if seeds:
             axes.scatter(*zip(*seeds, strict=True), s=9, color=style.colour, alpha=0.5, linewidths=0)
-    lost = [x for x, group in zip(workers, found, strict=True) if group.num_diverged]
+    elif len(found) > 1:
+        axes.fill_between(at, mean - std, mean + std, color=style.colour, alpha=0.15, linewidth=0)
+    else:
+        axes.errorbar(at, mean, std, color=style.colour, capsize=3)
+    lost = [x for x, group in zip(at, found, strict=True) if group.num_diverged]
     if lost:
         foot = axes.get_xaxis_transform()  # x in data, y as a share of the panel
         axes.plot(
@@ -183,12 +210,12 @@ def _accuracy_line(axes: Axes, found: list[Group], style: Style, *, shift: float
 
 
 def _single_workers(axes: Axes, groups: Sequence[Group], here: Sequence[Group]) -> None:
-    """A line for each single worker that methods of a panel are compared with."""
+    """A line for each single worker that methods of a panel are compared with, dashed alike in every panel."""
     wanted = {group.baseline for group in here}
-    found = [g for g in groups if g.serial and g.method in wanted and not g.num_diverged]
-    for group, dash in zip(found, itertools.cycle(_DASHES), strict=False):
-        level = 100 * group.spread("test_accuracy").mean
-        axes.axhline(level, color="black", linestyle=dash, linewidth=1, label=group.title)
+    for group, dash in zip(single_workers(groups).values(), itertools.cycle(_DASHES), strict=False):
+        if group.method in wanted:
+            level = 100 * group.spread("test_accuracy").mean
+            axes.axhline(level, color="black", linestyle=dash, linewidth=1, label=group.title)
 
 
 def _curve(axes: Axes, x: Sequence[float], y: Sequence[float], style: Style, label: str) -> None:

@@ -117,24 +117,27 @@ def _overview_caption(groups: Sequence[Group]) -> str:
 def _titles_and_captions(groups: Sequence[Group]) -> dict[str, tuple[str, str]]:
     """Above and below the folded pictures: only what is to be seen in them."""
     ours, most = compared(groups), largest(groups)[0].num_workers
+    several = max(len(group.runs) for group in ours) > 1
+    one_count = len({group.num_workers for group in ours}) == 1
     accuracy = [
-        "Final test accuracy; the line is the mean over the seeds.",
+        "Final test accuracy" + ("; large points are means over the seeds, small ones the seeds." if several else "."),
         "A dashed line is a single worker." if any(g.serial and not g.num_diverged for g in groups) else "",
         "A cross at the foot: some seed diverged." if any(g.num_diverged for g in ours) else "",
     ]
     staleness = [
         "Coloured: the mean gap of the gradients. Dotted, where methods never wait: their mean delay (staleness + 1).",
-        "Where the gap lies below the delay, updates partly cancelled, and dividing by the delay punishes too much.",
-        *_about_gap(largest(groups)),
+        "The gap is measured in steps of the largest learning rate, so it falls towards 1 where the rate decays.",
+        *_mean_gaps(largest(groups)),
     ]
     return {
         "accuracy": (
-            "Accuracy against the number of workers",
+            f"Accuracy of each method, {most} workers" if one_count else "Accuracy against the number of workers",
             " ".join(sentence for sentence in accuracy if sentence),
         ),
         "loss": (
             f"Training loss over virtual time, {most} workers",
-            "Means over the seeds. Time is virtual: what a clock beside the cluster would show.",
+            ("Means over the seeds. " if several else "")
+            + "Time is virtual: what a clock beside the cluster would show.",
         ),
         "staleness": (f"Staleness and gap of the gradients, {most} workers", " ".join(staleness)),
         "timeline": (
@@ -144,18 +147,17 @@ def _titles_and_captions(groups: Sequence[Group]) -> dict[str, tuple[str, str]]:
     }
 
 
-def _about_gap(crowd: Sequence[Group]) -> list[str]:
-    """On rules that divide by the gap, where it is smaller than the delay."""
+def _mean_gaps(crowd: Sequence[Group]) -> list[str]:
+    """Gap and delay over the whole run, of the rules that measure the gap."""
     measured = [
-        (group.title, gap.mean, staleness.mean + 1)
+        f"{gap.mean:.1f} (delay {staleness.mean + 1:.1f}) under {group.title}"
         for group in crowd
         if group.measures_gap
         and not group.num_diverged
         and (gap := group.spread("gap"))
         and (staleness := group.spread("staleness"))
     ]
-    smaller = [f"{gap:.1f} (delay {delay:.1f}) under {title}" for title, gap, delay in measured if gap < delay]
-    return [f"Over the whole run the mean gap is {facts.listed(smaller)}."] if smaller else []
+    return [f"Over the whole run the mean gap is {facts.listed(measured)}."] if measured else []
 
 
 def _first_of_count(groups: Sequence[Group]) -> list[bool]:

@@ -30,7 +30,7 @@ class Group:
       protocol: name of the protocol, whom to wait for.
       rule: name of the rule, what the server does with a gradient.
       families: titles of the panels in which the method is drawn; its own first.
-      place: rank of the method among all methods.
+      rank: position of the method among all methods.
       baseline: name of the method that, run by a single worker, this one is compared with.
       serial: whether this is such a single worker.
       never_waits: whether no worker ever waits.
@@ -46,7 +46,7 @@ class Group:
     protocol: str
     rule: str
     families: tuple[str, ...]
-    place: int
+    rank: int
     baseline: str
     serial: bool
     never_waits: bool
@@ -139,7 +139,7 @@ def groups(runs: Iterable[Records]) -> list[Group]:
 
     Example:
       >>> run = {"method": "dana", "title": "DANA", "protocol": "asynchronous", "rule": "dana", "families": ["DANA"],
-      ...        "place": 3, "baseline": "nag_asgd", "serial": False, "never_waits": True, "measures_gap": False,
+      ...        "rank": 3, "baseline": "nag_asgd", "serial": False, "never_waits": True, "measures_gap": False,
       ...        "num_workers": 8, "about": {}, "target": 0.9, "config": {}}
       >>> runs = [[run | {"seed": seed}, {"test_accuracy": 0.8 + 0.1 * seed}] for seed in range(2)]
       >>> [group] = groups(runs)
@@ -162,7 +162,7 @@ def groups(runs: Iterable[Records]) -> list[Group]:
                 f"runs: {group.title} at {group.num_workers} workers must have each seed once, not {given}"
             )
         found.append(group)
-    return sorted(found, key=lambda group: (not group.serial, group.num_workers, group.place))
+    return sorted(found, key=lambda group: (not group.serial, group.num_workers, group.rank))
 
 
 def compared(groups: Iterable[Group]) -> list[Group]:

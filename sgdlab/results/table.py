@@ -125,7 +125,9 @@ def rows(groups: Sequence[Group]) -> list[list[str]]:
 def notes(groups: Sequence[Group]) -> list[str]:
     """What is true of the whole table: seeds, length, cluster, and why a single worker's seconds vary if they do."""
     cluster = facts.about(groups).get("cluster")
-    found = [f"Mean ± standard deviation over {facts.seeds(groups)}; {facts.gradients(groups)} a run."]
+    several = any(len(group.runs) > 1 for group in groups)
+    seeds = f"Mean ± standard deviation over {facts.seeds(groups)}" if several else "One seed"
+    found = [f"{seeds}; {facts.gradients(groups)} a run."]
     found += [f"Cluster: {cluster}."] if cluster else []
     alone = [spread for group in groups if group.serial and (spread := group.spread("seconds"))]
     unequal = max((spread.std / spread.mean for spread in alone if spread.mean), default=0.0)
@@ -143,13 +145,13 @@ def text(groups: Sequence[Group]) -> str:
     Accuracy on the training set and the seconds of a whole run are left to `markdown` and `comma_separated`.
     """
     headings = list(columns(groups))
-    places = [place for place, heading in enumerate(headings) if heading not in ("train %", "seconds")]
-    shown = [headings[place] for place in places]
+    indices = [index for index, heading in enumerate(headings) if heading not in ("train %", "seconds")]
+    shown = [headings[index] for index in indices]
     heads = [heading.replace(" to ", "\nto ").replace("x sync. ", "x sync.\n") for heading in shown]
-    found = [[row[place] for place in places] for row in rows(groups)]
+    found = [[row[index] for index in indices] for row in rows(groups)]
     taken = sum(
-        max(len(cell) for cell in (*heads[place].split("\n"), *(row[place] for row in found))) + 2
-        for place in range(1, len(shown))
+        max(len(cell) for cell in (*heads[index].split("\n"), *(row[index] for row in found))) + 2
+        for index in range(1, len(shown))
     )
     width = max(WIDTH - taken, _NARROWEST_TITLE)
     meanings = {heading: meaning for heading, meaning in definitions(groups).items() if heading in shown}
@@ -224,7 +226,8 @@ def _number(group: Group, name: str, digits: int, *, scale: float = 1, spread: b
     if found is None:
         return Cell("-")
     mean, deviation = f"{scale * found.mean:,.{digits}f}", f"{scale * found.std:,.{digits}f}"
-    return Cell(f"{mean} ± {deviation}" if spread else mean, scale * found.mean)
+    # One run has no deviation.
+    return Cell(f"{mean} ± {deviation}" if spread and len(group.runs) > 1 else mean, scale * found.mean)
 
 
 def _to_target(group: Group, name: str, digits: int) -> Cell:

@@ -99,7 +99,7 @@ class TestLaw:
 
     def test_every_argument_has_a_line_of_help(self, kind, make):
         part = CLUSTERS[kind]
-        assert set(part.help()) == {*part.defaults, *part.given}
+        assert {name for name in part.help() if "." not in name} == {*part.defaults, *part.given}
         assert part.title
 
 

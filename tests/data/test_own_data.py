@@ -1,5 +1,6 @@
 """Data of one's own: the parts `npz` and `tfds` give what the arrays say, train whole runs, and refuse by name."""
 
+import importlib
 import os
 import sys
 
@@ -7,10 +8,13 @@ import numpy as np
 import pytest
 import tensorflow_datasets
 import tiny
+from absl import flags, logging
+from absl.testing import flagsaver
 from PIL import Image
+from tensorflow_datasets.core.features import image_feature
 
 from sgdlab import data
-from sgdlab.data.source import read_split
+from sgdlab.data.source import data_source, read_split
 from sgdlab.errors import UsageError
 from sgdlab.jobs.plan import make_plan
 from sgdlab.jobs.train import train
@@ -225,6 +229,34 @@ class TestTfds:
         with pytest.raises(UsageError, match=f"^--config.data.tfds.{match}") as caught:
             DATASETS.make("tfds", {"name": "bands", "data_dir": tfds_directory} | changed)
         assert len(str(caught.value).splitlines()) == 1
+
+    def test_is_read_after_flags_were_restored(self, tfds_directory):
+        """flagsaver deletes the flags that array_record defined inside of its block."""
+        module = "array_record.python.array_record_data_source"
+        importlib.import_module(module)
+        for flag in flags.FLAGS.get_flags_for_module(module):
+            delattr(flags.FLAGS, flag.name)
+        with flagsaver.flagsaver():
+            inside = data.tfds(name="bands", data_dir=tfds_directory, train="train[:20]")
+            assert flags.FLAGS.get_flags_for_module(module)
+        assert not flags.FLAGS.get_flags_for_module(module)
+        after = data.tfds(name="bands", data_dir=tfds_directory, train="train[:30]")
+        np.testing.assert_array_equal(after.train.images[:20], inside.train.images)
+        assert len(after.train) == 30
+
+    def test_reading_logs_nothing(self, tfds_directory, monkeypatch, caplog):
+        given = {"name": "bands", "data_dir": tfds_directory}
+        data.tfds(**given)  # preparing it may log
+        monkeypatch.setattr(image_feature, "cv2", None)
+        monkeypatch.setattr(logging, "_log_counter_per_token", {})  # of what TFDS logs once per process
+        source = data_source(tensorflow_datasets.builder(**given, file_format="array_record"), "test")
+        caplog.set_level("WARNING", logger="absl")
+        caplog.clear()
+        assert len(read_split(source)) == 24
+        assert not caplog.records
+        logging._log_counter_per_token.clear()
+        source[0]  # not read by sgdlab: the same warning is logged
+        assert [record.msg[:24] for record in caplog.records] == ["OpenCV is not installed."]
 
     def test_one_of_tfds_own_without_tensorflow(self, tmp_path, monkeypatch):
         monkeypatch.setattr(sys.modules["sgdlab.data.tfds"], "find_spec", lambda name: None)

@@ -121,6 +121,14 @@ def test_wrong_flags_are_answered_before_anything_heavy_is_imported(name):
         ("train", "--writers=tensorbord", "--writers=tensorbord must be one of tensorboard, wandb"),
         ("train", "--parts=nothing.py", "--parts=nothing.py must be a Python file"),
         ("train", "asgd", "'asgd' is not a flag"),
+        ("train", "--config.data.npz.path=mine.npz", "--config.data.npz.path has no effect: data.kind is digits"),
+        ("train", "--config.protocol.timeout.seconds=9.0", "set --config.protocol.kind=timeout"),
+        ("train", "--config.optimizer.adam_learning_rate=0.1", "no rule of these runs takes it"),
+        ("train", "--config.network=mlp", "did you mean --config.network.kind=mlp?"),
+        ("train", "--config.epoch=3", "did you mean --config.epochs=3?"),
+        ("train", "--config.lr=3", "did you mean --config.optimizer.learning_rate=3?"),
+        ("compare", "--methods=asgd,dana --config.rule.kind=gap_aware", "are both asynchronous+gap_aware"),
+        ("compare", "--methods=asgd --rerun=dana", "--rerun=dana must be one of the methods that are compared: asgd"),
         ("train", "--config=configs/nothing.py", "configs/nothing.py"),
         ("compare", "--methods=gap_aware,sgd", "--methods=sgd must be one of"),
         ("compare", "--num_workers=4,none", "--num_workers=none must be"),
@@ -207,7 +215,7 @@ def test_one_run_and_the_same_again(call, tmp_path):
     assert set(stored["made"]) == {"version", "jax", "device", "commit"}
     assert not (tmp_path / "one/metrics/under_way").exists()
     written = (tmp_path / "one/metrics/run.jsonl").read_text()
-    _, again, _ = call("train", *TINY, where, "--config.protocol.timeout.seconds=9.0")  # of a part that it does not use
+    _, again, _ = call("train", *TINY, where)
     assert "holds this run already" in again
     other = one_line(call("train", *TINY, where, "--config.seed=1"))
     assert "config.seed=0, not 1" in other
@@ -230,6 +238,7 @@ def test_every_cluster_is_compared_with_one_worker_of_its_own(call, kind, tmp_pa
     trace = tmp_path / "trace.csv"
     trace.write_text("a,b,c,d\n" + "1.0,1.5,2.0,0.5\n1.5,1.0,1.0,2.5\n" * 8)
     entries = [f"--config.cluster.recorded.{entry}" for entry in (f"trace={trace}", "extend=bootstrap", "block=4")]
+    entries = entries if kind == "recorded" else []
     code, output, errors = call(
         "compare", *TINY, "--methods=synchronous,asgd", "--num_workers=4", "--seeds=1", "--processes=1",
         f"--config.cluster.kind={kind}", *entries, f"--workdir={tmp_path / 'runs'}",

@@ -40,7 +40,7 @@ def by_root_delay(cap):
 
 
 @RULES.register("{name}", title="Root delay")
-def root_delay(*, learning_rate, cap: int = 16):
+def root_delay(*, learning_rate, cap: int = {cap}):
     return optax.chain(by_root_delay(cap), optax.scale_by_learning_rate(learning_rate))
 '''
 
@@ -53,14 +53,14 @@ def file_of_ones_own(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     before = set(sys.modules)
 
-    def write(*, minimum="jnp.minimum", power="0.5", comment=""):
-        for name in set(sys.modules) - before:
-            if getattr(sys.modules[name], "__file__", None) and str(tmp_path) in sys.modules[name].__file__:
-                del sys.modules[name]
+    def write(*, minimum="jnp.minimum", power="0.5", comment="", name="root_delay", cap=16):
+        for module in set(sys.modules) - before:
+            if str(tmp_path) in (getattr(sys.modules[module], "__file__", None) or ""):
+                del sys.modules[module]
         helper = f"helper_of_{tmp_path.name}"
         (tmp_path / f"{helper}.py").write_text(f"def power():\n    return {power}  # {comment}\n")
         file = tmp_path / f"parts_of_{tmp_path.name}.py"
-        file.write_text(RULE.format(helper=helper, minimum=minimum, name="root_delay"))
+        file.write_text(RULE.format(helper=helper, minimum=minimum, name=name, cap=cap))
         return file
 
     yield write
@@ -95,7 +95,8 @@ def test_an_edited_rule_is_run_anew_and_all_else_is_left(call, own, tmp_path):
     assert code == 0, errors
     assert "Root delay" in (tmp_path / "runs/table.md").read_text()
     first = finished(tmp_path / "runs")
-    code, output, _ = call(*line, f"--parts={own(comment='another comment')}")
+    code, output, errors = call(*line, f"--parts={own(comment='another comment')}")
+    assert code == 0, errors
     assert "All 3 runs were found finished" in output
     code, output, errors = call(*line, f"--parts={own(power='0.25')}")  # of the module beside it
     assert code == 0, errors
@@ -107,8 +108,20 @@ def test_an_edited_rule_is_run_anew_and_all_else_is_left(call, own, tmp_path):
     (aside,) = (tmp_path / "runs/metrics/superseded").iterdir()
     assert json.loads(aside.read_text().splitlines()[-1]) == first["root_delay-n4-seed0"]
     code, output, _ = call(*line, f"--parts={own(power='0.25')}", "--rerun=asgd")
-    assert "1 finished runs were put aside" in output
     assert "Found finished: 2 of 3 runs; 1 to do" in output
+    code, output, errors = call(*line, f"--parts={own(cap=3, power='0.25')}")  # another default: another configuration
+    assert code == 0, errors
+    assert "Found finished: 2 of 3 runs; 1 to do" in output
+    stored = json.loads((tmp_path / "runs/config.json").read_text())["config"]
+    assert stored["rule"]["root_delay"]["cap"] == 3
+    assert len(list((tmp_path / "runs/metrics/superseded").iterdir())) == 3
+    code, _, errors = call(*line, f"--parts={own(cap=3, power='0.25')}", "--config.rule.root_delay.cap=4")
+    assert code == 2
+    assert "config.rule.root_delay.cap=3, not 4" in errors
+    code, _, errors = call(
+        *line, f"--parts={own(cap=3, power='0.25')}", "--config.rule.root_delay.cap=4", "--rerun=root_delay"
+    )
+    assert code == 0, errors
 
 
 def test_one_run_of_an_edited_rule_is_made_anew(call, own, tmp_path):
@@ -119,7 +132,9 @@ def test_one_run_of_an_edited_rule_is_made_anew(call, own, tmp_path):
     output = call(*line, f"--parts={own(power='1.0')}")[1]
     assert "The rule of the run" in output
     assert len(list((tmp_path / "one/metrics/superseded").iterdir())) == 1
-    assert "of virtual time: test loss" in call(*line, f"--parts={own(power='1.0')}", "--rerun")[1]
+    code, output, errors = call(*line, f"--parts={own(power='1.0')}", "--rerun")
+    assert code == 0, errors
+    assert "of virtual time: test loss" in output
 
 
 def test_an_error_in_a_rule_is_shown_with_its_line(call, own, tmp_path):
@@ -177,7 +192,7 @@ def test_a_killed_run_leaves_its_records_and_is_not_finished(tmp_path):
     assert records[0]["config"]["epochs"] == 1.0
     assert not finished(tmp_path / "runs")
     # What it left belongs to nobody: another configuration may use the directory.
-    line = [sys.executable, "-m", "experiments.compare", *flags, "--config.seed=0"][:-1]
+    line = [sys.executable, "-m", "experiments.compare", *flags]
     again = subprocess.run(
         [*line, "--config.epochs=2.0"], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
     )
@@ -206,7 +221,43 @@ launch.command(compare)
 """
 
 
-@pytest.mark.parametrize(("name", "text"), [("json.py", ""), ("none.py", None), ("text.txt", "")])
+def test_a_name_that_is_taken_is_the_mistake_of_the_file(call, own, tmp_path):
+    code, _, errors = call(train, "--config.epochs=1.0", f"--parts={own(name='asgd')}", f"--workdir={tmp_path}/a")
+    assert code == 1
+    assert "name='asgd' must be another" in errors.splitlines()[-1]
+    assert f"--parts={tmp_path}" in errors
+
+
+def test_a_file_is_imported_anew_where_it_or_one_beside_it_has_changed(own, tmp_path):
+    file = own()
+    parts.load(str(file))
+    first = sys.modules[file.stem]
+    parts.load(str(file))
+    assert sys.modules[file.stem] is first
+    helper = next(tmp_path.glob("helper*.py"))
+    helper.write_text("def power():\n    return 3\n")
+    parts.load(str(file))
+    assert sys.modules[file.stem] is not first
+    assert sys.modules[file.stem].power() == 3
+
+
+def test_a_preset_of_ones_own_is_known_to_children(tmp_path):
+    file = tmp_path / "my_presets.py"
+    file.write_text(
+        "from sgdlab.jobs import methods\n"
+        "mine = methods.Method('mine', 'softsync', 'asgd', 'Softsync of four', entries={'gradients_per_update': 4})\n"
+        "methods.PRESETS.append(mine)\n"
+    )
+    flags = [*TINY, "--methods=mine,asgd", "--processes=2", f"--parts={file}", f"--workdir={tmp_path / 'runs'}"]
+    answer = subprocess.run(
+        [sys.executable, "-m", "experiments.compare", *flags],
+        cwd=ROOT, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert answer.returncode == 0, answer.stderr
+    assert "Softsync of four" in answer.stdout
+
+
+@pytest.mark.parametrize(("name", "text"), [("json.py", ""), ("my.parts.py", ""), ("none.py", None), ("text.txt", "")])
 def test_what_is_no_file_of_parts_is_refused(name, text, tmp_path):
     if text is not None:
         (tmp_path / name).write_text(text)

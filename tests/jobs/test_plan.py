@@ -52,7 +52,7 @@ def test_a_pair_of_ones_own_is_named_after_both():
     choice = chosen(tiny.config(protocol__kind="bounded_staleness", rule__kind="staleness_aware"))
     assert choice.method.title == "Staleness-Aware + Bounded staleness"
     assert choice.method.name == "bounded_staleness+staleness_aware"
-    assert choice.place >= len(methods())
+    assert choice.rank >= len(methods())
     named = chosen(tiny.config(method="asgd", protocol__kind="timeout", rule__kind="linear_scaling"))
     assert named.method.title == "Linear scaling + Time-out" or named.method.name == "timeout"
 

@@ -30,7 +30,7 @@ def run(method="gap_aware", num_workers=4, seed=0, *, serial=False, summary=(), 
         "protocol": method if method in ("synchronous", "backup_workers") else "asynchronous",
         "rule": method,
         "families": families,
-        "place": list(METHODS).index(method) if method in METHODS else len(METHODS),
+        "rank": list(METHODS).index(method) if method in METHODS else len(METHODS),
         "baseline": baseline,
         "serial": serial,
         "never_waits": families[0] != "Rounds",
@@ -68,18 +68,18 @@ def comparison(methods=tuple(METHODS), counts=(4, 8, 32), seeds=2):
 
 
 def _numbers(method, count, seed):
-    place = list(METHODS).index(method)
+    rank = list(METHODS).index(method)
     lost = count == 32 and (method == "nag_asgd" or (method == "dana" and seed == 0))
     served = method != "pull_gossip"
     waits = METHODS[method][1][0] == "Rounds"
     staleness = (0.0 if waits else count - 1.0) if served else None
-    gap = (1.0 + (0.1 + 0.05 * place) * staleness) if served else None
-    end = 0.1 if lost else 0.977 - 0.0005 * count * (1 + place % 4) - 0.004 * seed
+    gap = (1.0 + (0.1 + 0.05 * rank) * staleness) if served else None
+    end = 0.1 if lost else 0.977 - 0.0005 * count * (1 + rank % 4) - 0.004 * seed
     seconds = 28000 / count * (1.4 if waits else 1.0)
     curve = []
     for number in range(25):
         share = number / 24
-        loss = 2.3 * math.exp(-4 * share) + 0.02 * (place % 5 + 1) + (30 * share**2 if lost else 0.0)
+        loss = 2.3 * math.exp(-4 * share) + 0.02 * (rank % 5 + 1) + (30 * share**2 if lost else 0.0)
         entries = {"seconds": seconds * share, "train_loss": loss if number else None, "test_loss": 1.1 * loss}
         entries |= {"staleness": staleness, "gap": None if gap is None else 1 + (gap - 1) * (1 - 0.3 * share)}
         curve.append((20 * share, entries | {"test_accuracy": 0.1 + (end - 0.1) * share}))
@@ -97,7 +97,7 @@ def _numbers(method, count, seed):
         "length": "20 epochs of used gradients",
         "cluster": f"the first worker of {law}" if count == 1 else law,
         "learning rate": f"{rate}, times the gradients that an update averages; warm-up 5 epochs, cosine decay",
-        "protocol": f"its own entry {place}",
+        "protocol": f"its own entry {rank}",
     }
     if method == "backup_workers":
         about["backups"] = "1 of the workers not waited for"

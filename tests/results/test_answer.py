@@ -61,12 +61,44 @@ class TestAccuracy:
         assert text.count("(96.0 %)") == 1 + 4
         assert f"{len(methods) - 4} more" in text
 
+    def test_one_method_alone_is_no_ranking(self):
+        text = sentences(single(), ended(0.8, method="dana"))["Accuracy"]
+        assert text.count("DANA") == text.count("80.0 %") == text.count("96.0 %") == 1
+        assert sentences(ended(0.8, method="dana"))["Accuracy"].count("DANA") == 1
+
 
 class TestSpeed:
     def test_the_fastest_are_named_with_their_seconds(self):
         text = sentences(single(), ended(0.96, 50.0), ended(0.96, 40.0, "dana"))["Speed"]
         assert text.index("DANA") < text.index("40 s") < text.index("Gap-Aware (50 s)") < text.index("900 s")
         assert "95 %" in text
+
+    def test_two_that_follow_the_fastest_are_named(self):
+        fast = [ended(0.96, seconds, method) for seconds, method in ((1.0, "dana"), (2.0, "asgd"), (3.0, "gap_aware"))]
+        text = sentences(single(), *fast, ended(0.96, 4.0, "staleness_aware"))["Speed"]
+        assert text.index("DANA") < text.index("ASGD (2 s)") < text.index("Gap-Aware (3 s)")
+        assert "Staleness-Aware" not in text
+
+    @pytest.mark.parametrize("target", [0.9, 0.985])
+    def test_the_target_is_that_of_the_records(self, target):
+        for seconds in (50.0, None):
+            run = made_up.run("dana", 32, summary={"seconds_to_target": seconds}, target=target)
+            assert f"{100 * target:g} %" in sentences(run)["Speed"]
+            assert "95 %" not in sentences(run)["Speed"]
+
+    @pytest.mark.parametrize("seconds", [50.0, None])
+    def test_the_number_of_workers_is_said(self, seconds):
+        for runs in ([ended(0.96, seconds)], [ended(0.96, seconds), ended(0.96, seconds, "dana")]):
+            assert "32 workers" in sentences(single(), *runs)["Speed"]
+
+    def test_the_single_worker_is_named_where_there_are_several(self):
+        runs = [single(), single("adam", seconds_to_target=700.0), ended(0.96, 90.0)]
+        runs.append(ended(0.96, 40.0, "adam_gap_aware", epochs_to_target=3.0))
+        found = sentences(*runs)
+        assert found["Speed"].index("with Adam") < found["Speed"].index("700 s")
+        assert "900 s" not in found["Speed"]
+        assert found["Cost"].count("with Adam") == 2
+        assert "with Adam" not in " ".join(sentences(*runs[1:2], runs[3]).values())
 
     def test_only_those_that_always_reach_the_target_are_fast(self):
         runs = [ended(0.96, 90.0), ended(0.96, 10.0, "dana", diverged=True), ended(0.96, None, "adam")]
@@ -94,6 +126,18 @@ class TestCost:
         for words in ("DANA", "9.0 epochs", "4.0", "0.7 points below", f"{100 * 220 / (220 + 880):.0f} %"):
             assert words in text
 
+    @pytest.mark.parametrize("end", [0.94, 0.955, 0.965, 0.99])
+    def test_accuracies_above_and_below_the_single_workers_are_told_apart(self, end):
+        text = sentences(single(), ended(end))["Cost"]
+        side, other = ("above", "below") if end > 0.96 else ("below", "above")
+        assert f"{abs(100 * end - 96):.1f} points {side}" in text
+        assert other not in text
+
+    def test_equal_accuracies_are_neither_above_nor_below(self):
+        text = sentences(single(), ended(0.96))["Cost"]
+        assert "above" not in text
+        assert "below" not in text
+
     def test_the_runs_that_diverged_are_named_once(self):
         lost = [made_up.run("dana", n, summary={"diverged": True}) for n in (8, 32)]
         found = sentences(single(), ended(0.96), *lost)
@@ -103,7 +147,7 @@ class TestCost:
 
     def test_many_that_diverged_are_counted(self):
         methods = list(made_up.METHODS)
-        runs = [ended(0.96, method=method, diverged=place < 7) for place, method in enumerate(methods)]
+        runs = [ended(0.96, method=method, diverged=index < 7) for index, method in enumerate(methods)]
         assert f"7 of {len(methods)} methods" in sentences(single(), *runs)["Cost"]
 
 

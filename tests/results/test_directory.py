@@ -6,7 +6,7 @@ import math
 import pytest
 
 from sgdlab.results import summary
-from sgdlab.results.directory import OtherConfiguration, RunDirectory
+from sgdlab.results.directory import OtherConfiguration, RunDirectory, put_aside
 
 SHARED = {"epochs": 2, "cluster": {"heterogeneous": True}, "widths": (1, 2)}
 MADE = {"version": "0.4.0", "commit": "abc", "jax": "0.10.2", "device": "cpu"}
@@ -136,3 +136,76 @@ def test_a_half_written_file_does_not_count(tmp_path, text):
 def test_only_directories_of_runs_are_read(tmp_path):
     with pytest.raises(ValueError, match="directory="):
         summary.read(tmp_path)
+
+
+class TestRunAnew:
+    """Finished runs are never lost, and those that are run anew do not bind the directory."""
+
+    def finished(self, path, shared, name, records=None, **options):
+        directory = RunDirectory(path, shared, MADE, **options)
+        directory.write(name, records or [{"kind": "run", "config": shared}, {"kind": "summary", "test_accuracy": 0.5}])
+        return directory
+
+    def test_each_old_run_is_put_aside_under_a_number_of_its_own(self, tmp_path):
+        for value in range(3):
+            records = [{"kind": "run", "config": {"a": 1}}, {"kind": "summary", "value": value}]
+            self.finished(tmp_path, {"a": 1}, "x", records)
+        aside = {path.name: json.loads(path.read_text().splitlines()[-1])["value"] for path in aside_of(tmp_path)}
+        assert aside == {"x.1.jsonl": 0, "x.2.jsonl": 1}
+        assert RunDirectory(tmp_path, {"a": 1}, MADE).read("x")[-1]["value"] == 2
+
+    def test_an_old_run_stands_until_the_new_one_does(self, tmp_path, monkeypatch):
+        directory = self.finished(tmp_path, {"a": 1}, "x")
+
+        def full(*arguments):
+            raise OSError("no space left")
+
+        monkeypatch.setattr("os.replace", full)
+        with pytest.raises(OSError, match="no space left"):
+            directory.write("x", [{"kind": "summary", "test_accuracy": 0.9}])
+        assert directory.read("x")[-1]["test_accuracy"] == 0.5
+
+    def test_what_is_put_aside_frees_its_entries(self, tmp_path):
+        self.finished(tmp_path, {"a": 1, "rule": {"mine": {"cap": 3}}}, "mine")
+        self.finished(tmp_path, {"a": 1}, "other")
+        with pytest.raises(OtherConfiguration, match="config.rule.mine.cap=3, not 4"):
+            RunDirectory(tmp_path, {"a": 1, "rule": {"mine": {"cap": 4}}}, MADE)
+        assert put_aside(tmp_path, ["mine", "missing"]) == 1
+        assert RunDirectory(tmp_path, {"a": 1}, MADE).read("mine") is None
+        self.finished(tmp_path, {"a": 1, "rule": {"mine": {"cap": 4}}}, "mine")
+        with pytest.raises(OtherConfiguration, match="config.a=1, not 2"):
+            RunDirectory(tmp_path, {"a": 2}, MADE)
+
+    def test_runs_that_will_be_superseded_do_not_bind(self, tmp_path):
+        self.finished(tmp_path, {"a": 1, "rule": {"mine": {"cap": 3}}}, "mine")
+        self.finished(tmp_path, {"a": 1}, "other")
+        changed = {"a": 1, "rule": {"mine": {"cap": 4, "new": True}}}
+        directory = self.finished(tmp_path, changed, "mine", superseding=["mine"])
+        assert json.loads((tmp_path / "config.json").read_text())["config"] == changed
+        assert directory.read("mine", identity=changed)
+        with pytest.raises(OtherConfiguration, match="config.a=1, not 2"):
+            RunDirectory(tmp_path, {"a": 2}, MADE, superseding=["mine"])
+
+    def test_what_is_under_way_claims_nothing_and_stays_of_a_killed_run(self, tmp_path):
+        first = RunDirectory(tmp_path, {"a": 1}, MADE)
+        with first.under_way("x") as append, first.under_way("y") as other:
+            append({"kind": "run", "gap": float("nan")})
+            other({"kind": "run"})
+            (x, y) = sorted((tmp_path / "metrics/under_way").iterdir())
+            assert json.loads(x.read_text()) == {"kind": "run", "gap": None}  # at once, not at the end
+        assert first.read("x") is None
+        second = self.finished(tmp_path, {"a": 2}, "x")  # another configuration
+        assert [path.name for path in (tmp_path / "metrics/under_way").iterdir()] == [y.name]
+        second.tidy()
+        assert y.exists()
+        second.write("y", [{"kind": "summary"}])
+        second.tidy()
+        assert not (tmp_path / "metrics/under_way").exists()
+
+    def test_errors_of_a_run_are_not_said_of_the_directory(self, tmp_path):
+        with pytest.raises(PermissionError, match="somewhere else"), RunDirectory(tmp_path, {}, MADE).under_way("x"):
+            raise PermissionError("somewhere else")
+
+
+def aside_of(path):
+    return sorted((path / "metrics/superseded").iterdir())

@@ -26,7 +26,7 @@ def boxes(figure):
 
 @pytest.fixture(scope="module")
 def groups():
-    return summary.groups([*made_up.comparison(), *(made_up.run("mine", 32, seed, place=70) for seed in range(2))])
+    return summary.groups([*made_up.comparison(), *(made_up.run("mine", 32, seed, rank=70) for seed in range(2))])
 
 
 class TestOverview:
@@ -76,6 +76,19 @@ class TestOverview:
         figure, points = drawn(summary.groups(made_up.comparison(["gap_aware", "synchronous"])))
         assert len(figure.axes) == 1
         assert len(points) == 2 * 3
+
+    @pytest.mark.parametrize("speedups", [(1.4, 1.4), (1.0, 1.4), (5.0, 6.0), (0.3, 0.3), (2.0, 40.0)])
+    @pytest.mark.parametrize("layout", [WIDE, NARROW])
+    def test_with_one_number_of_workers_the_axis_ends_beside_the_points(self, speedups, layout):
+        runs = [made_up.run(m, summary={"speedup": s}) for m, s in zip(("dana", "asgd"), speedups, strict=True)]
+        figure, points = drawn(summary.groups(runs), layout)
+        axes = figure.axes[0]
+        low, high = axes.get_xlim()
+        assert high / low >= 1.5
+        assert np.log(speedups[0] / low) == pytest.approx(np.log(high / speedups[1]))
+        ticks = [tick for tick in axes.get_xticks() if low <= tick <= high]
+        assert 2 <= len(ticks) <= layout.ticks
+        assert len(points) == 2
 
     def test_all_runs_may_be_lost(self):
         runs = [made_up.run("dana", 4, summary={"diverged": True}), made_up.run("nag_asgd", 1, serial=True)]

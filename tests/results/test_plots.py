@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from sgdlab import protocols
+from sgdlab.jobs.methods import methods
 from sgdlab.results import plots, summary
-from sgdlab.results.panels import BASELINE, ONE_PANEL, PALETTE, REFERENCE, family_styles, panels, styles
+from sgdlab.results.panels import BASELINE, FAMILIES, ONE_PANEL, PALETTE, REFERENCE, family_styles, panels, styles
 from sgdlab.results.publish import publish
 
 
@@ -16,9 +17,9 @@ def groups(*methods, **changed):
     return summary.groups(made_up.comparison(methods or tuple(made_up.METHODS), **changed))
 
 
-def family(*places, title="One"):
+def family(*ranks, title="One"):
     return summary.groups(
-        [made_up.run(f"method{place}", families=[title], place=place, title=f"{place}") for place in places]
+        [made_up.run(f"method{rank}", families=[title], rank=rank, title=f"{rank}") for rank in ranks]
     )
 
 
@@ -44,7 +45,7 @@ class TestPanels:
 
     def test_methods_without_a_family_stand_beside_those_that_several_have(self):
         runs = made_up.comparison(counts=(4,), seeds=1)
-        runs += [made_up.run("mine"), made_up.run("another", place=50)]
+        runs += [made_up.run("mine"), made_up.run("another", rank=50)]
         found = panels(summary.compared(summary.groups(runs)))
         assert found[-1] == ("Others", ("asgd", "nag_asgd", "mine", "another"))
 
@@ -61,11 +62,40 @@ class TestStyles:
             found = styles(summary.compared(groups(*some, counts=(4,), seeds=1)))
             assert len({style.colour for style in found.values()}) == 5
 
+    def test_a_method_keeps_its_colour_unless_another_of_lower_rank_has_the_same(self):
+        for some in itertools.combinations(range(3, 16), ONE_PANEL - 2):
+            found = styles(family(*some))
+            for rank in some:
+                first = min(other for other in some if (other - rank) % len(PALETTE) == 0)
+                own = found[f"method{rank}"].colour == PALETTE[rank % len(PALETTE)]
+                assert own is (rank == first)
+
+    def test_the_first_colours_are_the_farthest_apart(self):
+        def least(colours):
+            return min(np.linalg.norm(s(a) - s(b)) for a, b in itertools.combinations(colours, 2) for s in SIGHTS)
+
+        assert least(PALETTE[:4]) > 35 > 1.4 * max(least((*PALETTE[:4], colour)) for colour in PALETTE[4:6])
+
+    def test_a_family_has_its_own_colour_in_every_comparison(self):
+        def every(names):
+            known = methods()
+            return family_styles(
+                summary.groups(
+                    [made_up.run(n, families=list(known[n].families), rank=list(known).index(n)) for n in names]
+                )
+            )
+
+        everything = every(methods())
+        assert set(everything) == set(FAMILIES)
+        assert len({style.colour for style in everything.values()}) == len(FAMILIES)
+        for name, method in methods().items():
+            assert every([name]) == {method.families[0]: everything[method.families[0]]}
+
     def test_families_differ(self):
         found = family_styles(summary.groups([*made_up.comparison(counts=(4,), seeds=1), made_up.run("mine")]))
         assert list(found)[-1] == "Others"
         assert len({style.colour for style in found.values()}) == len(found)
-        many = [made_up.run(f"m{i}", families=[f"F{i}"], place=i) for i in range(30)]
+        many = [made_up.run(f"m{i}", families=[f"F{i}"], rank=i) for i in range(30)]
         assert len(set(family_styles(summary.groups(many)).values())) == 30
 
     def test_references_have_reserved_colours(self):
@@ -96,7 +126,7 @@ def _sight(matrix):
     """CIELAB of a colour as an eye sees it; Machado et al. 2009, severity 1."""
 
     def seen(colour):
-        code = np.array([int(colour[place : place + 2], 16) for place in (1, 3, 5)]) / 255
+        code = np.array([int(colour[start : start + 2], 16) for start in (1, 3, 5)]) / 255
         linear = np.where(code <= 0.04045, code / 12.92, ((code + 0.055) / 1.055) ** 2.4)
         return _cielab(np.clip(matrix @ linear, 0, 1))
 
@@ -125,6 +155,27 @@ class TestPictures:
         np.testing.assert_array_equal(np.isnan(lines["DANA"].get_ydata()), [False, False, True])
         (lost,) = [line for line in axes.lines if line.get_marker() == "x"]
         assert list(lost.get_xdata()) == lines["DANA"].get_xdata()[2:]
+
+    @pytest.mark.parametrize("names", [("dana", "gap_aware", "adam"), tuple(made_up.METHODS)])
+    def test_with_one_number_of_workers_methods_stand_side_by_side(self, names):
+        found = groups(*names, counts=(32,))
+        figure = plots.accuracy_by_workers(found)
+        figure.draw_without_rendering()
+        titles = {group.method: group for group in summary.compared(found)}
+        for axes, panel in zip(figure.axes, panels(summary.compared(found)), strict=True):
+            ticks = [label.get_text() for label in axes.get_xticklabels()]
+            assert ticks == [titles[method].title for method in panel.methods]
+            lines = self.lines(axes)
+            for at, method in enumerate(panel.methods):
+                group = titles[method]
+                mean = np.nan if group.num_diverged else 100 * group.spread("test_accuracy").mean
+                np.testing.assert_allclose(lines[group.title].get_xydata(), [[at, mean]])
+            seeds = sum(len(points.get_offsets()) for points in axes.collections)
+            assert seeds == sum(len(titles[m].runs) - titles[m].num_diverged for m in panel.methods)
+        (legend,) = figure.legends
+        assert [text.get_text() for text in legend.get_texts()] == ["Single worker (NAG-ASGD)", "Single worker (Adam)"]
+        assert len({line.get_linestyle() for line in legend.get_lines()}) == 2
+        assert all(axes.get_legend() is None for axes in figure.axes)
 
     @pytest.mark.parametrize(("seeds", "bands"), [(5, 0), (6, 1)])
     def test_few_seeds_are_points_and_many_are_a_band(self, seeds, bands):

@@ -20,7 +20,7 @@ class Page(html.parser.HTMLParser):
 
     def handle_starttag(self, tag, attrs):
         folded = sum(element["tag"] == "details" for element in self._open)
-        element = {"tag": tag, "attrs": dict(attrs), "text": "", "folded": folded, "place": len(self.elements)}
+        element = {"tag": tag, "attrs": dict(attrs), "text": "", "folded": folded, "index": len(self.elements)}
         self.elements.append(element)
         if tag not in ("meta", "img", "input", "source", "link", "br"):
             self._open.append(element)
@@ -38,7 +38,7 @@ class Page(html.parser.HTMLParser):
 
 @pytest.fixture(scope="module")
 def groups():
-    return summary.groups([*made_up.comparison(), made_up.run("mine", 32, title="<mine> & co", place=70)])
+    return summary.groups([*made_up.comparison(), made_up.run("mine", 32, title="<mine> & co", rank=70)])
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def test_the_answer_the_table_and_its_definitions_are_open_and_in_that_order(pag
     (tab,) = page.all("table")
     first, *_ = page.all("dd")
     picture = page.all("img")[0]
-    assert first["place"] < picture["place"] < tab["place"] < page.all("details")[0]["place"]
+    assert first["index"] < picture["index"] < tab["index"] < page.all("details")[0]["index"]
     assert first["folded"] == picture["folded"] == tab["folded"] == 0
     terms = [plain(term["text"]) for term in page.all("dt") if not term["folded"]]
     assert terms == ["Accuracy", "Speed", "Cost", *table.definitions(groups)]
@@ -127,8 +127,9 @@ def test_it_says_nothing_of_methods_that_were_not_compared():
         assert word not in text
 
 
-def test_the_gap_is_compared_with_the_delay_where_a_rule_measures_it():
+def test_gap_and_delay_are_given_where_a_rule_measures_the_gap():
     for method, expected in (("gap_aware", True), ("asgd", False)):
-        run = made_up.run(method, summary={"gap": 2.0, "staleness": 31.0})
-        captions = report._titles_and_captions(summary.groups([run]))
-        assert ("2.0 (delay 32.0)" in captions["staleness"][1]) is expected
+        for gap in (2.0, 40.0):
+            run = made_up.run(method, summary={"gap": gap, "staleness": 31.0})
+            captions = report._titles_and_captions(summary.groups([run]))
+            assert (f"{gap} (delay 32.0)" in captions["staleness"][1]) is expected

@@ -38,7 +38,7 @@ class TestGroups:
             summary.groups([made_up.run(), made_up.run()])
 
     def test_records_that_do_not_say_what_was_run_are_refused(self):
-        with pytest.raises(ValueError, match="families, place"):
+        with pytest.raises(ValueError, match="families, rank"):
             summary.groups([[{"kind": "summary", "method": "dana", "title": "DANA", "protocol": "p", "rule": "r"}]])
         with pytest.raises(ValueError, match="at least one run"):
             Group.of([])
@@ -95,17 +95,25 @@ class TestTable:
         some = cells(made_up.run(summary=late), made_up.run(seed=1, summary=soon))
         assert cells(made_up.run(summary=late))["seconds to 95 %"] == "never"
         assert (some["seconds to 95 %"], some["epochs to 95 %"]) == ("reached by 1 of 2", "-")
-        assert cells(made_up.run(summary=soon))["seconds to 95 %"] == "7 ± 0"
+        assert cells(made_up.run(summary=soon))["seconds to 95 %"] == "7"
+
+    def test_one_run_has_no_deviation(self):
+        groups = summary.groups(made_up.comparison(["gap_aware", "pull_gossip"], counts=(4,), seeds=1))
+        for written in (table.text(groups), table.markdown(groups)):
+            assert "±" not in written
+            assert "standard deviation" not in written
+        groups = summary.groups([*made_up.comparison(["gap_aware"], counts=(4,)), made_up.run("dana", 4)])
+        assert ["±" in row[2] for row in table.rows(groups)] == [len(group.runs) > 1 for group in groups]
 
     def test_rows_are_sorted_by_means(self):
         groups = summary.groups(made_up.comparison(["gap_aware", "nag_asgd", "pull_gossip"], counts=(4, 32)))
-        place = {heading: place for place, heading in enumerate(table.columns(groups))}
+        index = {heading: index for index, heading in enumerate(table.columns(groups))}
         for group, row in zip(groups, table.cells(groups), strict=True):
-            assert row[place["test %"]].value == pytest.approx(100 * group.spread("test_accuracy").mean)
-            assert row[place["diverged"]].value == group.num_diverged / 2
-            assert row[place["method"]].value is None
+            assert row[index["test %"]].value == pytest.approx(100 * group.spread("test_accuracy").mean)
+            assert row[index["diverged"]].value == group.num_diverged / 2
+            assert row[index["method"]].value is None
             gap = group.spread("gap")
-            assert row[place["gap"]].value == (gap.mean if gap else None)
+            assert row[index["gap"]].value == (gap.mean if gap else None)
 
     @pytest.mark.parametrize("title", ["Mine", "An own rule with a title that is longer than that of any other"])
     def test_the_terminals_is_not_too_wide_and_has_every_row(self, title):

@@ -1,0 +1,234 @@
+"""Digests of the code and the files of a run's parts: a run whose rule has been edited since is not the same run."""
+
+import ast
+import functools
+import hashlib
+import inspect
+import pathlib
+import sys
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from sgdlab.jobs.configuration import used_parts
+
+_PLAIN = (bool, int, float, complex, str, bytes, tuple, frozenset, type(None))
+_WHOLE = ""
+"""In the place of a name: all statements of a file."""
+
+
+def of_run(config: ConfigDict) -> dict[str, str]:
+    """The digest of each part that a configuration uses, by family.
+
+    What counts is the part's definition, every statement of its file that it names, directly or by way of others, and
+    what these import from files of the same folder; less comments, docstrings and layout. So do the files and
+    directories that the part's entries name (those that it registers as `files`). The engine of the replay and
+    libraries do not count: a run's record holds versions and the commit besides.
+
+    Example:
+      >>> from configs import digits
+      >>> sorted(of_run(digits.get_config()))
+      ['cluster', 'data', 'network', 'protocol', 'rule']
+    """
+    digests = {}
+    for family, part in used_parts(config).items():
+        entries = [config[family][part.name][entry] for entry in part.facts.get("files", ())]
+        paths = [pathlib.Path(entry).expanduser() for entry in entries if entry]
+        contents = [_content(file, file.stat().st_mtime_ns) for path in paths for file in _files(path)]
+        digests[family] = _sha("\n".join([of_code(part.make), *contents]))
+    return digests
+
+
+def changed(records: Sequence[Mapping[str, Any]], config: ConfigDict) -> list[str]:
+    """Families of the parts whose code or files have changed since a run was made.
+
+    Args:
+      records: of the run; one that does not say what it was made with counts as unchanged.
+      config: of the run.
+    """
+    before = records[0].get("code") or {}
+    return [family for family, digest in of_run(config).items() if before.get(family, digest) != digest]
+
+
+@functools.cache
+def of_code(function: Callable) -> str:
+    """The digest of the code behind a function or class, 16 hexadecimal digits.
+
+    It is computed once for each function object, so that it is that of the code that runs: an edited file counts when
+    it is imported anew.
+    """
+    plain = inspect.unwrap(function)
+    file = getattr(sys.modules.get(plain.__module__), "__file__", None)
+    name = plain.__qualname__.partition(".")[0]
+    if file and name in _statements(path := pathlib.Path(file).resolve()):
+        return _sha("\n".join(_reached(path, name)))
+    return _sha("\n".join(_of_session(plain)))
+
+
+def _sha(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _files(path: pathlib.Path) -> list[pathlib.Path]:
+    """The file, or all files of the directory; none where there is nothing, which the part itself refuses."""
+    return [path] if path.is_file() else sorted(found for found in path.rglob("*") if found.is_file())
+
+
+@functools.lru_cache(maxsize=256)
+def _content(file: pathlib.Path, changed: int) -> str:
+    """The digest of a file's content; one that has changed is read anew."""
+    del changed
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def _reached(file: pathlib.Path, name: str) -> list[str]:
+    """The code of all statements that a name of a file reaches, in this file and in those of its folder."""
+    folder = file.parent
+    seen: set[tuple[pathlib.Path, str]] = set()
+    codes: dict[tuple[pathlib.Path, int, str], str] = {}
+    waiting = [(file, name)]
+    while waiting:
+        here = waiting.pop()
+        if here in seen:
+            continue
+        seen.add(here)
+        path, wanted = here
+        table = _statements(path)
+        for statement in _of_name(table, wanted):
+            waiting += _imports(statement, path, folder, wanted)
+            if isinstance(statement, ast.Import | ast.ImportFrom):
+                codes[path, statement.lineno, wanted] = _meaning(statement, wanted)
+            elif (key := (path, statement.lineno, _WHOLE)) not in codes:
+                codes[key] = _bare(statement)
+                waiting += [(path, used) for used in _used_names(statement) if used in table]
+    return [code for _, code in sorted(codes.items())]
+
+
+def _of_name(table: Mapping[str, Sequence[ast.stmt]], name: str) -> Iterator[ast.stmt]:
+    if name == _WHOLE:
+        for statements in table.values():
+            yield from statements
+    else:
+        yield from table.get(name, ())
+
+
+def _statements(file: pathlib.Path) -> dict[str, list[ast.stmt]]:
+    """The statements at the top of a file, by the names that they bind."""
+    return _parsed(file, file.stat().st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=256)
+def _parsed(file: pathlib.Path, changed: int) -> dict[str, list[ast.stmt]]:
+    del changed  # a file that has changed is read anew
+    table: dict[str, list[ast.stmt]] = {}
+    for statement in ast.parse(file.read_text(encoding="utf-8")).body:
+        for name in _bound(statement):
+            table.setdefault(name, []).append(statement)
+    return table
+
+
+def _bound(statement: ast.stmt) -> set[str]:
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return {statement.name}
+    names = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+    return names
+
+
+def _used_names(statement: ast.stmt) -> set[str]:
+    return {node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+
+
+def _imports(
+    statement: ast.stmt, path: pathlib.Path, folder: pathlib.Path, wanted: str
+) -> Iterator[tuple[pathlib.Path, str]]:
+    """What a statement imports from the folder: files and the names in them.
+
+    Of a statement at the top of a file only what binds the wanted name counts; an import inside a function always does.
+    """
+    at_the_top = isinstance(statement, ast.Import | ast.ImportFrom)
+    for node in ast.walk(statement):
+        if not isinstance(node, ast.Import | ast.ImportFrom):
+            continue
+        for alias in node.names:
+            if at_the_top and wanted not in (_WHOLE, (alias.asname or alias.name).partition(".")[0]):
+                continue
+            if isinstance(node, ast.Import):
+                if file := _file_of(alias.name, path, folder):
+                    yield file, _WHOLE
+            elif file := _file_of(f"{node.module or ''}.{alias.name}".strip("."), path, folder):
+                yield file, _WHOLE
+            elif file := _file_of(node.module or "", path, folder):
+                yield file, _WHOLE if alias.name == "*" else alias.name
+
+
+def _meaning(statement: ast.Import | ast.ImportFrom, wanted: str) -> str:
+    """What a name stands for that is imported."""
+    module = getattr(statement, "module", None) or ""
+    names = ((alias.asname or alias.name, alias.name) for alias in statement.names)
+    return " ".join(f"{bound}={module}.{name}" for bound, name in names if wanted in (_WHOLE, bound.partition(".")[0]))
+
+
+def _file_of(module: str, path: pathlib.Path, folder: pathlib.Path) -> pathlib.Path | None:
+    """The file of a module where it lies in the folder or below: the last words of its name are its path there."""
+    words = [word for word in module.split(".") if word]
+    for base in dict.fromkeys((folder, path.parent)):
+        for first in range(len(words)):
+            candidate = base.joinpath(*words[first:]).with_suffix(".py")
+            if candidate.is_file():
+                return candidate
+    return None
+
+
+def _bare(node: Any) -> str:
+    """A statement without docstrings, places and empty fields, which is the same text on every version of Python."""
+    if isinstance(node, ast.AST):
+        fields = {name: value for name, value in ast.iter_fields(node) if name != "type_comment"}
+        if (
+            isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+            and ast.get_docstring(node) is not None
+        ):
+            fields["body"] = node.body[1:]
+        inner = ((name, _bare(value)) for name, value in fields.items())
+        return f"{type(node).__name__}({', '.join(f'{name}={text}' for name, text in inner if text not in ('', '[]'))})"
+    if isinstance(node, list):
+        return f"[{', '.join(filter(None, map(_bare, node)))}]"
+    return "" if node is None else repr(node)
+
+
+def _of_session(function: Callable) -> Iterator[str]:
+    """Of a function that stands in no file, as in a notebook: its code, and that of what it names beside it."""
+    beside = getattr(sys.modules.get(function.__module__), "__dict__", {})
+    seen: set[str] = set()
+    waiting: list[Any] = [function]
+    while waiting:
+        here = inspect.unwrap(waiting.pop())
+        if here.__qualname__ in seen:
+            continue
+        seen.add(here.__qualname__)
+        try:
+            tree = ast.parse(textwrap.dedent(inspect.getsource(here)))
+            names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+            yield _bare(tree.body[0])
+        except (OSError, TypeError, SyntaxError):  # typed at a prompt: there is no source
+            codes = [m.__code__ for m in (here, *vars(here).values()) if hasattr(m, "__code__")]
+            names = {name for code in codes for name in code.co_names}
+            yield from (_of_bytecode(code) for code in codes)
+        for name in sorted(names & beside.keys()):
+            value = beside[name]
+            if callable(value) and getattr(inspect.unwrap(value), "__module__", None) == function.__module__:
+                waiting.append(value)
+            elif isinstance(value, _PLAIN):
+                yield f"{name}={value!r}"
+
+
+def _of_bytecode(code: Any) -> str:
+    inner = [_of_bytecode(c) if hasattr(c, "co_code") else repr(c) for c in code.co_consts]
+    return f"{code.co_code.hex()} {code.co_names} {inner}"
