@@ -63,18 +63,18 @@ def directory_with_the_files(tmp_path, monkeypatch):
 
 def command(line):
     _, name, *arguments = shlex.split(line)
-    small = [
-        flag for flag in TINY_RUN if flag.split("=")[0] not in line and not (name == "compare" and "num_w" in flag)
-    ]
+    small = [flag for flag in TINY_RUN if flag.split("=")[0] not in line]
+    if "network.kind" in line:
+        small.remove("--config.network.mlp.widths=(8,)")
+    if name == "compare":
+        small.remove("--config.cluster.num_workers=4")
     own, define = getattr(MODULES[name], "OWN_ENTRIES", {}), MODULES[name].define_flags
     few = ["--methods=asgd"] if name == "compare" and "--methods" not in line else []
     argv = [name, *arguments, *small, *few, *TINY[name]]
     return launch.answer(MODULES[name].main, MODULES[name].__doc__, argv, own_entries=own, define=define)
 
 
-@pytest.mark.parametrize(
-    "example", [code for code in PYTHON if "sgdlab.results" not in code and code not in FILES.values()]
-)
+@pytest.mark.parametrize("example", LIBRARY)
 def test_an_example_of_the_library_runs(example, capsys):
     jax.config.update("jax_enable_x64", False)
     exec(compile(example, str(README), "exec"), {})

@@ -108,8 +108,8 @@ def _speed(crowd: Sequence[Group], single: Mapping[str, Group]) -> str:
             beside.append(f"{group.title} {'takes ' + _seconds(seconds) if seconds else 'does not reach it'}")
     before = f", before {_first(reached[1:], _with_seconds, most=2, more=False)}" if reached[1:] else ""
     seconds = _seconds(first.spread("seconds_to_target"))
-    fast = "is the fastest to" if len(crowd) > 1 else "reaches"
-    text = f"{_at(crowd)} {first.title} {fast} {goal}, in {seconds} of virtual time{before}"
+    fast = f"is the fastest to {goal}," if len(crowd) > 1 else f"reaches {goal}"
+    text = f"{_at(crowd)} {first.title} {fast} in {seconds} of virtual time{before}"
     return f"{text}; {listed(beside)}." if beside else f"{text}."
 
 

@@ -168,12 +168,12 @@ class TestRunAnew:
     def test_what_is_put_aside_frees_its_entries(self, tmp_path):
         self.finished(tmp_path, {"a": 1, "rule": {"mine": {"cap": 3}}}, "mine")
         self.finished(tmp_path, {"a": 1}, "other")
-        with pytest.raises(OtherConfiguration, match="config.rule.mine.cap=3, not 4"):
+        with pytest.raises(OtherConfiguration, match=r"config\.rule\.mine\.cap=3, not 4"):
             RunDirectory(tmp_path, {"a": 1, "rule": {"mine": {"cap": 4}}}, MADE)
         assert put_aside(tmp_path, ["mine", "missing"]) == 1
         assert RunDirectory(tmp_path, {"a": 1}, MADE).read("mine") is None
         self.finished(tmp_path, {"a": 1, "rule": {"mine": {"cap": 4}}}, "mine")
-        with pytest.raises(OtherConfiguration, match="config.a=1, not 2"):
+        with pytest.raises(OtherConfiguration, match=r"config\.a=1, not 2"):
             RunDirectory(tmp_path, {"a": 2}, MADE)
 
     def test_runs_that_will_be_superseded_do_not_bind(self, tmp_path):
@@ -183,7 +183,7 @@ class TestRunAnew:
         directory = self.finished(tmp_path, changed, "mine", superseding=["mine"])
         assert json.loads((tmp_path / "config.json").read_text())["config"] == changed
         assert directory.read("mine", identity=changed)
-        with pytest.raises(OtherConfiguration, match="config.a=1, not 2"):
+        with pytest.raises(OtherConfiguration, match=r"config\.a=1, not 2"):
             RunDirectory(tmp_path, {"a": 2}, MADE, superseding=["mine"])
 
     def test_what_is_under_way_claims_nothing_and_stays_of_a_killed_run(self, tmp_path):
