@@ -16,13 +16,13 @@ class UsageError(ValueError):
 
 @contextlib.contextmanager
 def said_of(flag: str) -> Iterator[None]:
-    """Says the `ValueError`s of a block, which name arguments, as mistakes in flags.
+    """Re-raises the `ValueError`s of a block, which begin with an argument, with its flag in front.
 
     Args:
       flag: what the messages are put behind.
 
     Raises:
-      UsageError: in the place of a `ValueError`.
+      UsageError: instead of a `ValueError`.
 
     Example:
       >>> with said_of("--config."):
@@ -40,9 +40,9 @@ def said_of(flag: str) -> Iterator[None]:
 
 
 class RunFailed(Exception):
-    """Something raised while a run was under way: the whole traceback, then the run, the line to look at, the error.
+    """An error in a run: the message holds the traceback, then the run, the line of the user's code, and the error.
 
-    It is made of one text, so that it passes from a process to its parent whatever the error was.
+    It holds text alone, so that it can be pickled, and sent to the parent process, whatever the error was.
     """
 
 
@@ -56,7 +56,7 @@ def failures_of(run: str) -> Iterator[None]:
       run: what the message calls it, such as "gap_aware, 8 workers, seed 0".
 
     Raises:
-      RunFailed: in the place of any other `Exception`.
+      RunFailed: instead of any other `Exception`.
     """
     try:
         yield

@@ -2,6 +2,7 @@
 
 import difflib
 import pathlib
+import re
 from collections.abc import Callable, Iterator, Sequence
 
 from absl import flags
@@ -42,7 +43,7 @@ def check(arguments: Sequence[str], *, configured: bool, entries: Callable[[], S
                     f"{argument} is not a flag of this command: it has its own configuration; --help lists its flags"
                 )
         elif name not in flags.FLAGS and not _negates(name):
-            meant = difflib.get_close_matches(name, _ours(), n=1, cutoff=0.75)
+            meant = difflib.get_close_matches(name, [flag.name for flag in own_flags()], n=1, cutoff=0.75)
             found = [f"--{meant[0]}"] if meant else [f"--config.{entry}" for entry in nearest(name, entries())]
             raise UsageError(f"--{name} is not a flag; {_did_you_mean(found, value)}")
         else:
@@ -134,10 +135,11 @@ def _negates(name: str) -> bool:
     return name.startswith("no") and name[2:] in flags.FLAGS and bool(flags.FLAGS[name[2:]].boolean)
 
 
-def _ours() -> list[str]:
-    """Flags that this project defines."""
-    modules = flags.FLAGS.flags_by_module_dict()
-    return [flag.name for name, found in modules.items() if not name.startswith("absl") for flag in found]
+def own_flags() -> list[flags.Flag]:
+    """The flags that this project defines, less one for each entry of the configuration."""
+    by_module = flags.FLAGS.flags_by_module_dict()
+    modules = [name for name in by_module if re.search("sgdlab|experiments|__main__", name)]
+    return [flag for name in modules for flag in by_module[name] if not flag.name.startswith("config.")]
 
 
 def _stray(argument: str, last: str) -> str:

@@ -9,6 +9,7 @@ from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from sgdlab import jobs
+from sgdlab.commands import flag_names
 
 COMMON = (
     "method",
@@ -77,13 +78,8 @@ def everything(usage: str, config: ConfigDict | None, default: str, hidden: Sequ
 
 
 def _flags(default: str, *, with_config: bool) -> Iterable[str]:
-    """The flags that this project defines, less one for each entry of the configuration."""
-    by_module = flags.FLAGS.flags_by_module_dict()
-    ours = [
-        flag for name, found in by_module.items() if re.search("sgdlab|experiments|__main__", name) for flag in found
-    ]
-    for flag in sorted(ours, key=lambda flag: flag.name):
-        if flag.name.startswith("config.") or (flag.name == "config" and not with_config):
+    for flag in sorted(flag_names.own_flags(), key=lambda flag: flag.name):
+        if flag.name == "config" and not with_config:
             continue
         shown = default if flag.name == "config" else flag.default_as_str
         shown = f" (default: {shown.strip(chr(39))})" if shown and shown != "''" else ""

@@ -226,12 +226,12 @@ def _run_group(
         send(pool.Message(str(cell), result=outcome(run.records[-1])))
 
 
-def outcome(summary: Mapping[str, Any]) -> str:
-    """A finished run in a few words.
+def outcome(record: Mapping[str, Any]) -> str:
+    """The result of a run in a few words, from its last record.
 
     Example:
       >>> outcome({"diverged": False, "test_accuracy": 0.964, "seconds": 1213.4, "speedup": 2.031})
       '96.4 %, 1,213 virtual s, 2.03 x sync. SGD'
     """
-    accuracy = "diverged" if summary["diverged"] else f"{100 * summary['test_accuracy']:.1f} %"
-    return f"{accuracy}, {summary['seconds']:,.0f} virtual s, {summary['speedup']:.2f} x sync. SGD"
+    accuracy = "diverged" if record["diverged"] else f"{100 * record['test_accuracy']:.1f} %"
+    return f"{accuracy}, {record['seconds']:,.0f} virtual s, {record['speedup']:.2f} x sync. SGD"
