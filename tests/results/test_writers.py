@@ -1,5 +1,6 @@
 """Writers: what TensorBoard and Weights & Biases are given is what the metrics file holds."""
 
+import contextlib
 import json
 import struct
 
@@ -100,6 +101,21 @@ def test_wandb_has_every_number_at_its_gradient(tmp_path, monkeypatch):
     assert "gap" not in history[0]
     assert summary["test_accuracy"] == 0.75
     assert config["epochs"] == 2.0
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_wandb_says_how_a_run_ended(tmp_path, monkeypatch, failed):
+    pytest.importorskip("wandb")
+    from wandb.proto import wandb_internal_pb2  # noqa: PLC0415
+
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    with contextlib.suppress(KeyboardInterrupt), writers.opened(["wandb"], tmp_path / "runs", "x"):
+        if failed:
+            raise KeyboardInterrupt
+    (log,) = (tmp_path / "runs/wandb").glob("offline-run-*/*.wandb")
+    records = map(wandb_internal_pb2.Record.FromString, leveldb_records(log.read_bytes()))
+    (ended,) = (record.exit.exit_code for record in records if record.WhichOneof("record_type") == "exit")
+    assert ended == failed
 
 
 def test_writers_are_closed_and_are_told_of_a_failure(tmp_path, monkeypatch):
