@@ -30,50 +30,27 @@ _WIDTH = 118
 _COMMENT = re.compile(r"^\s+config\.([\w.]+) = [^#\n]*# (.+)$", re.MULTILINE)
 
 
-def short(usage: str, config: ConfigDict | None, default: str, hidden: Sequence[str] = ()) -> str:
-    """At most forty lines: the command, its flags, the common entries of its configuration, the methods by family.
+def page(usage: str, config: ConfigDict | None, default: str, hidden: Sequence[str] = (), *, whole: bool) -> str:
+    """What --help prints: at most forty lines, or all there is.
 
     Args:
       usage: the command's docstring.
       config: its configuration; None where it takes none.
       default: the configuration's file.
       hidden: entries that the command sets by its own flags.
-    """
-    lines = [usage.strip(), "", "Flags:", *_flags(default, with_config=config is not None)]
-    if config is None:
-        return "\n".join(lines)
-    words, entries = _meanings(config), dict(jobs.configuration.flat(config))
-    shown = [name for name in COMMON if name in entries and name not in hidden] or list(entries)
-    lines += ["", "Common entries of the configuration (--help=all lists all):"]
-    lines += _entries({name: entries[name] for name in shown}, words)
-    if "method" in config:
-        lines += ["", "Methods:"]
-        for family, names in _by_family().items():
-            lines += textwrap.wrap(
-                f"{family}: {', '.join(names)}", _WIDTH, initial_indent="  ", subsequent_indent="    "
-            )
-    return "\n".join(lines)
-
-
-def everything(usage: str, config: ConfigDict | None, default: str, hidden: Sequence[str] = ()) -> str:
-    """Every flag, every entry and every method with its source.
-
-    Args:
-      usage: the command's docstring.
-      config: its configuration; None where it takes none.
-      default: the configuration's file.
-      hidden: entries that the command sets by its own flags.
+      whole: every entry and every method with its source; else the common entries, and the methods by family.
     """
     lines = [usage.strip(), "", "Flags:", *_flags(default, with_config=config is not None)]
     if config is None:
         return "\n".join(lines)
     entries = {name: value for name, value in jobs.configuration.flat(config) if name not in hidden}
-    lines += ["", "Entries of the configuration, each a flag:", *_entries(entries, _meanings(config))]
+    title = "Entries of the configuration, each a flag:"
+    if not whole:
+        entries = {name: entries[name] for name in COMMON if name in entries} or entries
+        title = "Common entries of the configuration (--help=all lists all):"
+    lines += ["", title, *_entries(entries, _meanings(config))]
     if "method" in config:
-        lines += ["", "Methods:"]
-        for name, method in jobs.methods.methods().items():
-            source = f" ({method.source})" if method.source else ""
-            lines.append(f"  {name:<26} {method.title}{source}")
+        lines += ["", "Methods:", *(_methods() if whole else _methods_by_family())]
     return "\n".join(lines)
 
 
@@ -113,8 +90,15 @@ def _kinds(family: str, names: Sequence[str]) -> str:
     return f"one of {', '.join(names)}"
 
 
-def _by_family() -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+def _methods() -> Iterable[str]:
     for name, method in jobs.methods.methods().items():
-        found.setdefault(method.families[0], []).append(name)
-    return found
+        source = f" ({method.source})" if method.source else ""
+        yield f"  {name:<26} {method.title}{source}"
+
+
+def _methods_by_family() -> Iterable[str]:
+    families: dict[str, list[str]] = {}
+    for name, method in jobs.methods.methods().items():
+        families.setdefault(method.families[0], []).append(name)
+    for family, names in families.items():
+        yield from textwrap.wrap(f"{family}: {', '.join(names)}", _WIDTH, initial_indent="  ", subsequent_indent="    ")

@@ -159,9 +159,9 @@ def _parsed(argv: list[str], usage: str, configured: bool | str, own_entries: Ma
         print(error, file=sys.stderr)
         sys.exit(1)
     if asks:
-        page = help_page.everything if asks & _HELP_ON_ALL else help_page.short
+        config, whole = flags.FLAGS.config if configured else None, bool(asks & _HELP_ON_ALL)
         with contextlib.suppress(BrokenPipeError):  # a pager that was closed, or head
-            print(page(usage, flags.FLAGS.config if configured else None, str(default), tuple(own_entries)), flush=True)
+            print(help_page.page(usage, config, str(default), tuple(own_entries), whole=whole), flush=True)
         sys.exit(0)
     return remaining
 
