@@ -36,6 +36,7 @@ setup(
         "numpyro>=0.20,<0.23",
         "optax>=0.2.8,<0.3",
         "orbax-checkpoint>=0.12,<0.13",
+        "pandas>=2.2,<4",
         "pillow>=11,<14",
         "psutil>=6,<8",
         "pyarrow>=17,<27",

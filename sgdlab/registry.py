@@ -62,7 +62,7 @@ class Part:
 
     def help(self) -> dict[str, str]:
         """What docstrings say of each argument, in one line; entries of a group as `group.entry`."""
-        return _described(self.make, self.defaults)
+        return described(self.make, self.defaults)
 
 
 class Registry(Mapping[str, Part]):
@@ -207,7 +207,7 @@ def _raised_on_purpose(error: ValueError) -> bool:
     return (frame.line or "").startswith("raise") and not is_library(frame.filename)
 
 
-def _described(make: Callable, defaults: Mapping[str, Any]) -> dict[str, str]:
+def described(make: Callable, defaults: Mapping[str, Any]) -> dict[str, str]:
     """The arguments that a docstring describes under Args or Attributes, and those of the dataclasses among them."""
     lines: dict[str, str] = {}
     last = None
@@ -221,7 +221,7 @@ def _described(make: Callable, defaults: Mapping[str, Any]) -> dict[str, str]:
             lines[last] += " " + line.strip()
     for name, default in defaults.items():
         if dataclasses.is_dataclass(default):
-            lines |= {f"{name}.{entry}": line for entry, line in _described(type(default), _fields(default)).items()}
+            lines |= {f"{name}.{entry}": line for entry, line in described(type(default), _fields(default)).items()}
     return lines
 
 

@@ -1,14 +1,12 @@
 """The self-contained page: recommendation, explanation, tables, plots and proposed commands."""
 
-import base64
 import pathlib
 from collections.abc import Mapping, Sequence
-
-import jinja2
 
 from sgdlab.advice import sentences, table
 from sgdlab.advice.comparison import CEILING, HINDSIGHT, STALE
 from sgdlab.advice.findings import Findings
+from sgdlab.results import pages
 
 CAPTIONS = {
     "runtimes": "All recorded run-times. Bright rows are slow workers, bright columns slow steps. The colour scale "
@@ -35,10 +33,10 @@ def make(
       commands: purposes and command lines.
       title: title of the page.
     """
-    template = pathlib.Path(__file__).with_name("page.html").read_text(encoding="utf-8")
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     comparison = findings.table.comparison
-    return environment.from_string(template).render(
+    return pages.render(
+        "sgdlab.advice",
+        "advice.html",
         title=title,
         subtitle=f"{len(findings.parts.workers)} workers, {findings.parts.recording.steps.size} recorded steps",
         answer=sentences.recommendation(findings),
@@ -52,7 +50,7 @@ def make(
         ],
         sweep_columns=table.SWEEP_COLUMNS,
         sweep_rows=findings.table.sweep_rows(),
-        pictures=[{"data": _embedded(path), "caption": CAPTIONS[name]} for name, path in pictures.items()],
+        pictures=[{"data": pages.embedded(path), "caption": CAPTIONS[name]} for name, path in pictures.items()],
         commands=commands,
     )
 
@@ -61,7 +59,3 @@ def _kind(role: str, chosen: bool) -> str:
     if chosen:
         return "chosen"
     return "aside" if role in (HINDSIGHT, STALE, CEILING) else ""
-
-
-def _embedded(path: pathlib.Path) -> str:
-    return f"data:image/svg+xml;base64,{base64.b64encode(path.read_bytes()).decode()}"

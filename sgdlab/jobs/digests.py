@@ -35,9 +35,7 @@ def of_run(config: ConfigDict) -> dict[str, str]:
     digests = {}
     for family, part in used_parts(config).items():
         entries = [config[family][part.name][entry] for entry in part.facts.get("files", ())]
-        paths = [pathlib.Path(entry).expanduser() for entry in entries if entry]
-        contents = [_content(file, file.stat().st_mtime_ns) for path in paths for file in _files(path)]
-        digests[family] = _sha("\n".join([of_code(part.make), *contents]))
+        digests[family] = _sha("\n".join([of_code(part.make), *(of_content(entry) for entry in entries if entry)]))
     return digests
 
 
@@ -65,6 +63,16 @@ def of_code(function: Callable) -> str:
     if file and name in _statements(path := pathlib.Path(file).resolve()):
         return _sha("\n".join(_reached(path, name)))
     return _sha("\n".join(_of_session(plain)))
+
+
+def of_content(path: str | pathlib.Path) -> str:
+    """The digest of a file, or of all files of a directory: their names there and what they hold; 16 digits.
+
+    One that is not there has a digest of its own: whoever reads it refuses it.
+    """
+    root = pathlib.Path(path).expanduser()
+    found = [(file.relative_to(root).as_posix(), _content(file, file.stat().st_mtime_ns)) for file in _files(root)]
+    return _sha("\n".join(f"{name} {content}" for name, content in found))
 
 
 def _sha(text: str) -> str:

@@ -35,6 +35,9 @@ class Message:
     result: str | None = None
 
 
+_GRACE = 0.8
+"""Seconds in which the processes of a pool may end by themselves when the work is over."""
+
 Job = Callable[[Callable[[Message], None]], None]
 """Runs one after the other; it is given a function that takes its messages."""
 
@@ -82,8 +85,19 @@ def run(jobs: Sequence[Job], progress: "Progress", processes: int) -> None:
                     progress.finished_job()
         except BaseException:
             stop.set()
+            children = list((executor._processes or {}).values())
             executor.shutdown(wait=False, cancel_futures=True)
+            _end(children)
             raise
+
+
+def _end(children: Sequence[multiprocessing.Process]) -> None:
+    """Ends the processes of a pool: whoever interrupts does not want to wait for what they compile or simulate."""
+    ends = time.monotonic() + _GRACE
+    for child in children:
+        child.join(timeout=max(ends - time.monotonic(), 0))
+    for child in children:
+        child.terminate()
 
 
 def _drain(messages: Any) -> Iterator[Message]:
@@ -123,7 +137,7 @@ def _start_process(parent: int, slots: Any, messages: Any, stop: Any, modules: M
     threading.Thread(target=watch, daemon=True).start()
     global _broken  # noqa: PLW0603 (likewise)
     try:
-        with failures_of("a process of the comparison"):
+        with failures_of("a process of the pool"):
             for name, file in modules.items():
                 parts.import_again(name, file)
             for registry in FAMILIES:
@@ -155,7 +169,7 @@ class Progress:
 
     Args:
       missing: runs to do.
-      gradients: of all of them.
+      gradients: of all of them; 0 where there are none, and runs are counted.
       processes: jobs at once.
     """
 
@@ -163,9 +177,9 @@ class Progress:
         self.missing, self.left, self.gradients, self.done = missing, missing, gradients, 0
         self.begun, self.processes, self.jobs = time.monotonic(), processes, 0
         self.bar = tqdm(
-            total=gradients,
-            unit=" gradients",
-            unit_scale=True,
+            total=gradients or missing,
+            unit=" gradients" if gradients else " runs",
+            unit_scale=bool(gradients),
             dynamic_ncols=True,
             disable=None if missing else True,
             bar_format="{desc}: {percentage:3.0f}%|{bar}| {rate_fmt}",
@@ -179,8 +193,9 @@ class Progress:
 
     def take(self, message: Message) -> None:
         """Takes in what a job reports."""
-        self.done += message.gradients
-        self.bar.update(message.gradients)
+        amount = message.gradients if self.gradients else int(message.result is not None)
+        self.done += amount
+        self.bar.update(amount)
         if message.result is None:
             self.bar.set_description(f"{_runs(self.left)} left{self._time_left()}; {message.run}", refresh=False)
             return
@@ -197,7 +212,8 @@ class Progress:
     def _time_left(self) -> str:
         if self.jobs < self.processes:
             return ""
-        seconds = (time.monotonic() - self.begun) * max(self.gradients / max(self.done, 1) - 1, 0)
+        total = self.gradients or self.missing
+        seconds = (time.monotonic() - self.begun) * max(total / max(self.done, 1) - 1, 0)
         return f"; about {tqdm.format_interval(seconds)} left"
 
 

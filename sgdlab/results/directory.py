@@ -70,7 +70,7 @@ class RunDirectory:
         superseding: Sequence[str] = (),
     ):
         self.path = pathlib.Path(path)
-        self._shared, self._made, self._superseding = _as_stored(shared), _as_stored(made or {}), set(superseding)
+        self._shared, self._made, self._superseding = as_stored(shared), as_stored(made or {}), set(superseding)
         _check_writable(self.path)
         stored = self._agreed()
         if stored is None and not _holds_no_results(self.path):
@@ -119,11 +119,11 @@ class RunDirectory:
         except OSError as error:
             raise _not_writable(self.path, str(error)) from error
         with file:
-            yield lambda record: print(_line(record), file=file)
+            yield lambda record: print(line_of(record), file=file)
 
     def write(self, name: str, records: Records) -> None:
         """Writes a finished run, one record a line, whole or not at all; a run that is there already is superseded."""
-        lines = [_line(record) for record in records]
+        lines = [line_of(record) for record in records]
         self.claim()
         with files.replacing(self.metrics_path(name)) as file:
             file.write(("\n".join(lines) + "\n").encode())
@@ -152,7 +152,7 @@ class RunDirectory:
         """
         records = read_records(self.metrics_path(name))
         if records is not None and identity is not None:
-            for entry, old, new in _differences(records[0].get("config", {}), _as_stored(identity)):
+            for entry, old, new in _differences(records[0].get("config", {}), as_stored(identity)):
                 there = f"without config.{entry}" if old is _ABSENT else f"with config.{entry}={old}"
                 asked = "none" if new is _ABSENT else new
                 raise OtherConfiguration(
@@ -259,7 +259,8 @@ def read_records(file: pathlib.Path) -> Records | None:
     return records if whole and records[-1].get("kind") == "summary" else None
 
 
-def _line(record: Mapping[str, Any]) -> str:
+def line_of(record: Mapping[str, Any]) -> str:
+    """A record as a line of JSON; NaN and infinity are null."""
     return json.dumps(_without_nan(record), allow_nan=False)
 
 
@@ -325,7 +326,7 @@ def _maker(made: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} {made.get(key) or 'unknown'}" for key in _PROVENANCE)
 
 
-def _as_stored(entries: Mapping[str, Any]) -> dict[str, Any]:
+def as_stored(entries: Mapping[str, Any]) -> dict[str, Any]:
     """As it is read back: tuples are lists, NaN and infinity are None."""
     return json.loads(json.dumps(_without_nan(entries)))
 

@@ -1,16 +1,12 @@
 """One self-contained page for a person who has not seen the code: the answer, the table, and folded all the rest."""
 
-import base64
 import dataclasses
-import importlib.resources
 import json
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
 
-import jinja2
-
-from sgdlab.results import answer, facts, table
+from sgdlab.results import answer, facts, pages, table
 from sgdlab.results.summary import Group, compared, largest
 
 ANSWER, NARROW_ANSWER = "answer", "answer_narrow"
@@ -48,14 +44,14 @@ def page(groups: Sequence[Group], pictures: Mapping[str, pathlib.Path]) -> str:
     Raises:
       ValueError: where all groups are single workers.
     """
-    template = importlib.resources.files("sgdlab.results").joinpath("report.html").read_text(encoding="utf-8")
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     ours = compared(groups)
     titles = list(dict.fromkeys(group.title for group in ours))
     counts = sorted({group.num_workers for group in ours})
     data = facts.shared(groups, "data")
-    embedded = {name: _embedded(path) for name, path in pictures.items()}
-    return environment.from_string(template).render(
+    embedded = {name: pages.embedded(path) for name, path in pictures.items()}
+    return pages.render(
+        "sgdlab.results",
+        "report.html",
         title=f"{titles[0] if len(titles) == 1 else f'{len(titles)} methods'} on "
         f"{facts.listed([str(count) for count in counts])} workers",
         subtitle="; ".join(text for text in (data, facts.seeds(groups)) if text),
@@ -163,7 +159,3 @@ def _mean_gaps(crowd: Sequence[Group]) -> list[str]:
 def _first_of_count(groups: Sequence[Group]) -> list[bool]:
     counts = [group.num_workers for group in groups]
     return [i > 0 and counts[i] != counts[i - 1] for i in range(len(counts))]
-
-
-def _embedded(path: pathlib.Path) -> str:
-    return f"data:image/svg+xml;base64,{base64.b64encode(path.read_bytes()).decode()}"

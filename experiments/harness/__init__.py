@@ -1,0 +1,37 @@
+"""What the papers' tables and figures are made with: sweeps that survive being killed, claims, pictures, commands."""
+
+from experiments.harness.claims import Claim, Interval, above, all_of, below, interval
+from experiments.harness.figures import Figure, Output, Scale, figure
+from experiments.harness.options import Count, NotNegative, Positive, Share, Whole
+from experiments.harness.pictures import PALETTE, PAPER, canvas, colour
+from experiments.harness.session import Session, Shard, within
+from experiments.harness.sweep import Alike, Sweep
+from experiments.harness.training import capacity
+
+__all__ = [
+    "PALETTE",
+    "PAPER",
+    "Alike",
+    "Claim",
+    "Count",
+    "Figure",
+    "Interval",
+    "NotNegative",
+    "Output",
+    "Positive",
+    "Scale",
+    "Session",
+    "Shard",
+    "Share",
+    "Sweep",
+    "Whole",
+    "above",
+    "all_of",
+    "below",
+    "canvas",
+    "capacity",
+    "colour",
+    "figure",
+    "interval",
+    "within",
+]

@@ -1,0 +1,153 @@
+"""Sentences of a paper with verdicts that are computed, and the confidence intervals that these rest on."""
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Iterable
+
+import scipy.stats
+
+HOLDS, FAILS, OPEN = "holds", "fails", "cannot be said at this size"
+CONFIDENCE = 0.95
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """A sentence of a paper, checked.
+
+    Attributes:
+      says: the sentence, or what it comes to.
+      where: in the paper, such as "section 3.1".
+      ours: what was measured here, in a few words with numbers.
+      holds: whether it holds for what was measured; None: it cannot be said at this size.
+      paper: what the paper measured, in a few words with numbers; "" where it gives none.
+      on_paper: whether it holds for the paper's own printed numbers; None where these do not say.
+      because: why it fails, or why it cannot be said.
+
+    Example:
+      >>> Claim("48 workers are faster", "section 2", ours="1.9 times", holds=1.9 > 1, paper="2 times").verdict
+      'holds'
+    """
+
+    says: str
+    where: str
+    ours: str
+    holds: bool | None
+    paper: str = ""
+    on_paper: bool | None = None
+    because: str = ""
+
+    def __post_init__(self):
+        for name in ("holds", "on_paper"):  # NumPy's booleans are no JSON
+            value = getattr(self, name)
+            object.__setattr__(self, name, None if value is None else bool(value))
+
+    @property
+    def verdict(self) -> str:
+        """In words."""
+        return verdict(self.holds)
+
+
+def verdict(holds: bool | None) -> str:
+    """A verdict in words.
+
+    Example:
+      >>> verdict(True), verdict(False), verdict(None)
+      ('holds', 'fails', 'cannot be said at this size')
+    """
+    return OPEN if holds is None else HOLDS if holds else FAILS
+
+
+@dataclasses.dataclass(frozen=True)
+class Interval:
+    """The mean of independent values with its 95 % confidence interval.
+
+    Attributes:
+      mean: NaN where there is no value.
+      half: half the width of the interval; infinite for a single value, which says nothing of the spread.
+      count: number of values.
+    """
+
+    mean: float
+    half: float
+    count: int
+
+    @property
+    def low(self) -> float:
+        """The lower end."""
+        return self.mean - self.half
+
+    @property
+    def high(self) -> float:
+        """The upper end."""
+        return self.mean + self.half
+
+    def __str__(self) -> str:
+        if math.isnan(self.mean):
+            return "none"
+        return f"{self.mean:.3g} ± {self.half:.2g}" if math.isfinite(self.half) else f"{self.mean:.3g}"
+
+
+def interval(values: Iterable[float]) -> Interval:
+    r"""The confidence interval of a mean.
+
+    .. math:: \bar x \pm t_{0.975, n - 1} s / \sqrt n
+
+    Args:
+      values: independent and finite, such as one for each seed.
+
+    Source: Student's t.
+
+    Example:
+      >>> str(interval([1.0, 2.0, 3.0]))
+      '2 ± 2.5'
+    """
+    numbers = [float(value) for value in values]
+    count = len(numbers)
+    if not count or not all(map(math.isfinite, numbers)):
+        return Interval(math.nan, math.inf, count)
+    if count == 1:
+        return Interval(numbers[0], math.inf, 1)
+    quantile = float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, count - 1))
+    return Interval(statistics.fmean(numbers), quantile * statistics.stdev(numbers) / math.sqrt(count), count)
+
+
+def above(values: Interval | Iterable[float], threshold: float = 0.0) -> bool | None:
+    """Whether a mean is above a threshold: True or False where the whole interval is on one side, else None.
+
+    Args:
+      values: an interval, or the values themselves.
+      threshold: what it is compared with.
+
+    Example:
+      >>> above([1.0, 1.1, 0.9]), above([-1.0, -1.1, -0.9]), above([1.0, -1.0]), above([5.0])
+      (True, False, None, None)
+    """
+    found = values if isinstance(values, Interval) else interval(values)
+    if found.low > threshold:
+        return True
+    return False if found.high < threshold else None
+
+
+def below(values: Interval | Iterable[float], threshold: float = 0.0) -> bool | None:
+    """Whether a mean is below a threshold; the opposite of `above`.
+
+    Example:
+      >>> below([1.0, 1.1, 0.9], 2.0)
+      True
+    """
+    opposite = above(values, threshold)
+    return None if opposite is None else not opposite
+
+
+def all_of(verdicts: Iterable[bool | None]) -> bool | None:
+    """Whether all of several statements hold: False where one fails, None where none does but one is open.
+
+    Example:
+      >>> all_of([True, True]), all_of([True, None]), all_of([None, False]), all_of([])
+      (True, None, False, None)
+    """
+    found = list(verdicts)
+    if False in found:
+        return False
+    return None if None in found or not found else True

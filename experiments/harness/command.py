@@ -1,0 +1,194 @@
+"""The command `python -m experiments`: lists the papers' tables and figures, makes them, and draws the scoreboard."""
+
+import dataclasses
+import difflib
+import pathlib
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from absl import flags
+from tabulate import tabulate
+
+from experiments import papers
+from experiments.harness import figures, publishing, scoreboard
+from experiments.harness.figures import SCALES, Figure
+from experiments.harness.session import DEFAULT_WORKDIR, Session, Shard, within
+from experiments.harness.sweep import Unfinished
+from sgdlab.commands import flag_names, launch
+from sgdlab.errors import RunFailed, UsageError, said_of
+
+USAGE = """Reproduces the tables and figures of five papers, and says which of their claims hold.
+
+    python -m experiments                            lists all tables and figures, and what each takes
+    python -m experiments gossip.bounds --help       says what one shows, and lists its flags
+    python -m experiments gossip.bounds --scale=smoke --workdir=runs/papers
+    python -m experiments all --scale=laptop         makes all; what is finished is not done again
+    python -m experiments scoreboard                 writes one page: every claim, with its verdict and picture
+"""
+
+_ALL = """Makes every table and figure of the papers at one scale; what is finished is not done again.
+
+    python -m experiments all --scale=laptop --workdir=runs/papers
+    python -m experiments all --scale=gpu --shard=2/8        one task of a scheduler's array of eight
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Command:
+    """A command: its help, its flags, and what it does."""
+
+    usage: str
+    define: Callable[[], None]
+    main: Callable[[Sequence[str]], None]
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs the command of a command line, less the program's name; commands end the process themselves."""
+    found = _command(argv)
+    if isinstance(found, int):
+        return found
+    sys.argv = [f"python -m experiments {argv[0]}", *argv[1:]]
+    found.define()
+    launch.run(found.main, found.usage, configured=False)
+    return 0
+
+
+def answer(argv: Sequence[str]) -> int:
+    """Does in this process what `python -m experiments` would, in a notebook or a test; returns the exit code."""
+    found = _command(argv)
+    if isinstance(found, int):
+        return found
+    line = [f"python -m experiments {argv[0]}", *argv[1:]]
+    return launch.answer(found.main, found.usage, line, configured=False, define=found.define)
+
+
+def produce(made: Figure, scale: str, changed: Mapping[str, Any], session: Session) -> pathlib.Path:
+    """Makes a figure and publishes it.
+
+    Args:
+      made: the figure.
+      scale: its size.
+      changed: arguments with another value than the scale's.
+      session: where its runs are.
+
+    Returns:
+      The directory of its results.
+
+    Raises:
+      UsageError: where an argument is impossible.
+      Unfinished: where other shards have runs left.
+    """
+    session, begun = dataclasses.replace(session, used={}), time.perf_counter()
+    with within(session), said_of("--"):
+        output = made(**made.values(scale) | dict(changed))
+    return publishing.publish(made, scale, changed, output, session, time.perf_counter() - begun)
+
+
+def _command(argv: Sequence[str]) -> _Command | int:
+    """What a command line asks for; an exit code where that is done, or wrong."""
+    name = argv[0] if argv else "list"
+    if name in ("--help", "-help", "-h", "help"):
+        print(USAGE)
+        return 0
+    if name == "list":
+        print(listing())
+        return 0
+    if name == "scoreboard":
+        return _Command(scoreboard.USAGE, scoreboard.define_flags, scoreboard.main)
+    if name == "all":
+        return _Command(_ALL, lambda: _define_flags("laptop", SCALES), _make_all)
+    made = figures.find(name) if name in figures.names() else None
+    if made is None:
+        known = [found.name for found in figures.figures()]
+        near = difflib.get_close_matches(name, known, n=1)
+        meant = f"did you mean {near[0]}?" if near else "`python -m experiments` lists them"
+        print(f"error: {name!r} is no table or figure; {meant}", file=sys.stderr)
+        return 2
+    return _of_figure(made, argv[1:])
+
+
+def _of_figure(made: Figure, arguments: Sequence[str]) -> _Command | int:
+    given = flag_names.values(arguments, "scale", split=False)
+    scale = given[-1] if given else "laptop"
+    if scale not in made.scales:
+        print(f"error: --scale={scale} must be one of {', '.join(made.scales)}", file=sys.stderr)
+        return 2
+    takes = "\n".join(f"  {name:<8}{size.takes}" for name, size in made.scales.items())
+    rows = " and ".join(made.numbers)
+    usage = f"{made.text.strip()}\n\n    python -m experiments {made.name} --scale={scale}\n\n"
+    usage += f"{made.paper.authors}, {rows}. What it takes, by --scale:\n\n{takes}"
+
+    def define() -> None:
+        _define_flags(scale, list(made.scales))
+        for name, option in made.options.items():
+            option.define(made.values(scale)[name])
+
+    def run(argv: Sequence[str]) -> None:
+        del argv
+        values, defaults = {name: flags.FLAGS[name].value for name in made.options}, made.values(scale)
+        checked = {name: made.options[name].check(value) for name, value in defaults.items()}
+        changed = {name: value for name, value in values.items() if value != checked[name]}
+        try:
+            produce(made, scale, changed, _session())
+        except Unfinished as left:
+            print(f"{left}; the same command, when they have done theirs, writes the figure")
+
+    return _Command(usage, define, run)
+
+
+def _define_flags(scale: str, scales: Sequence[str]) -> None:
+    flags.DEFINE_enum("scale", scale, list(scales), "How large: seconds, minutes, or the paper's own size.")
+    flags.DEFINE_integer(
+        "jobs", None, "Processes at once; by default one for each core, or one on a GPU.", lower_bound=1
+    )
+    flags.DEFINE_string("shard", None, "Does a share of the runs: 2/8 is task 2 of a scheduler's array of 8.")
+
+
+def _session() -> Session:
+    path, shard = pathlib.Path(launch.WORKDIR.value or DEFAULT_WORKDIR), flags.FLAGS.shard
+    if path.exists() and not path.is_dir():
+        raise UsageError(f"--workdir={path} is a file; name a directory")
+    with said_of("--"):
+        return Session(path, flags.FLAGS.jobs, Shard.of(shard) if shard else None)
+
+
+def _make_all(argv: Sequence[str]) -> None:
+    """Makes all figures; one that fails does not keep the others."""
+    del argv
+    scale, session, failed, left = flags.FLAGS.scale, _session(), [], []
+    for made in figures.figures():
+        if scale not in made.scales:
+            print(f"{made.name} has no scale {scale}")
+            continue
+        print(f"\n=== {made.name}: {made.title}", flush=True)
+        try:
+            produce(made, scale, {}, session)
+        except Unfinished as missing:
+            left.append(f"{made.name}: {missing}")
+        except (UsageError, RunFailed) as error:
+            print(f"error: {made.name}: {error}", file=sys.stderr)
+            failed.append(made.name)
+    print("".join(f"\n{line}" for line in left))
+    if failed:
+        raise RunFailed(f"error: {', '.join(failed)} failed; see above. The same command continues")
+
+
+def listing() -> str:
+    """Every table, figure and bound of the papers, with its command and what that takes at each scale."""
+    found, lines = figures.figures(), []
+    for paper in papers.PAPERS:
+        ours = [made for made in found if made.paper == paper]
+        by_number = {number: made for made in ours for number in made.numbers}
+        numbers = [*paper.rows, *(number for number in by_number if number not in paper.rows)]
+        rows = []
+        for number in numbers:
+            made = by_number.get(number)
+            takes = [made.scales[scale].takes if scale in made.scales else "" for scale in SCALES] if made else [""] * 4
+            shows = paper.rows.get(number) or made.title
+            rows.append([number, shows, made.name if made else "no command yet", *takes])
+        headers = ["", "shows", "command", *SCALES]
+        table = tabulate(rows, headers, "simple", disable_numparse=True, maxcolwidths=[None, 56, None, 12, 12, 12, 12])
+        lines.append(f"{paper.authors}: {paper.title} ({paper.source})\n\n{table}\n")
+    return "\n".join([*lines, "python -m experiments COMMAND --help describes one; scales are times on two cores."])

@@ -1,0 +1,194 @@
+"""`@figure` makes a function of keyword arguments a command that reproduces a table or figure of a paper."""
+
+import dataclasses
+import importlib
+import inspect
+import pkgutil
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import matplotlib as mpl
+import pandas as pd
+from matplotlib.figure import Figure as Picture
+
+import experiments
+from experiments.harness.claims import Claim
+from experiments.harness.options import Option, options
+from experiments.harness.pictures import STYLE
+from experiments.papers import Paper
+
+SCALES = ("smoke", "laptop", "gpu", "paper")
+"""From seconds to days. Laptop is what the signature's defaults are."""
+
+FOLDERS = ("backup_workers", "gap_aware", "weak_sync", "cutoff", "gossip")
+"""One for each paper; every module of theirs may hold one figure."""
+
+
+class Scale:
+    """A size at which a figure can be made.
+
+    Args:
+      takes: how long that takes, in words, such as "4 min".
+      **values: the arguments that differ from the function's defaults.
+
+    Example:
+      >>> Scale("5 s", seeds=1).values
+      {'seeds': 1}
+    """
+
+    def __init__(self, takes: str, **values: Any):
+        self.takes, self.values = takes, values
+
+
+@dataclasses.dataclass(frozen=True)
+class Output:
+    """What a figure's function returns.
+
+    Attributes:
+      table: in long form: what a row is about, then its numbers in the columns `ours` and `paper`.
+      picture: drawn in the style of `experiments.harness.pictures`.
+      claims: sentences of the paper with verdicts.
+      notes: sentences below the table.
+    """
+
+    table: pd.DataFrame
+    picture: Picture | None = None
+    claims: Sequence[Claim] = ()
+    notes: Sequence[str] = ()
+
+    def __post_init__(self):
+        for name in ("ours", "paper"):
+            if name not in self.table.columns:
+                raise ValueError(f"table: columns {', '.join(map(str, self.table.columns))} must hold {name!r} too")
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    """A command that reproduces a table or a figure.
+
+    Attributes:
+      name: folder and module, such as "gossip.bounds".
+      make: the function.
+      paper: the paper.
+      numbers: the rows of the paper that it reproduces, or what else of it.
+      scales: name -> size.
+      differs: why numbers differ from the paper's, in one or two sentences.
+      text: the module's docstring.
+    """
+
+    name: str
+    make: Callable[..., Output]
+    paper: Paper
+    numbers: tuple[str, ...]
+    scales: Mapping[str, Scale]
+    differs: str
+    text: str
+
+    @property
+    def title(self) -> str:
+        """The first line of the module's docstring, less the source in parentheses at its end."""
+        return re.sub(r"(\s\([^()]*\))?\.$", "", self.text.strip().partition("\n")[0])
+
+    @property
+    def options(self) -> dict[str, Option]:
+        """The function's arguments."""
+        return options(self.make)
+
+    def values(self, scale: str) -> dict[str, Any]:
+        """The arguments at a scale."""
+        return {name: option.default for name, option in self.options.items()} | self.scales[scale].values
+
+    def __call__(self, **values: Any) -> Output:
+        """The figure for arguments that are given in Python; runs are kept in the current session.
+
+        Raises:
+          ValueError: where an argument is impossible; it names it.
+        """
+        found = self.options
+        for name, value in values.items():
+            if name not in found:
+                raise ValueError(f"{name}={value!r} must be one of {', '.join(found)}")
+        with mpl.rc_context(STYLE):
+            return self.make(**{name: found[name].check(value) for name, value in values.items()})
+
+
+_FIGURES: dict[str, Figure] = {}
+
+
+def figure(
+    paper: Paper, numbers: str | tuple[str, ...], *, scales: Mapping[str, Scale], differs: str
+) -> Callable[[Callable[..., Output]], Figure]:
+    """Makes a function a command, `python -m experiments FOLDER.MODULE`.
+
+    Its flags are its keyword arguments, whose types say what they may be (`Count`, `Positive`, `list[Share]`) and whose
+    meaning its docstring says; each `Scale` gives some of them other defaults.
+
+    Args:
+      paper: one of `experiments.papers`.
+      numbers: rows of the paper, or else a name for what the paper claims but shows nowhere.
+      scales: name in `SCALES` -> size; among them "smoke", which takes seconds, and "laptop", the signature's defaults.
+      differs: why the numbers differ from the paper's.
+
+    Raises:
+      ValueError: where a scale is not known or has an argument that the function does not take.
+    """
+
+    def register(make: Callable[..., Output]) -> Figure:
+        if make.__module__ == "__main__":  # python -m experiments.gossip.bounds: the module is imported by its own name
+            command = importlib.import_module("experiments.harness.command")
+            sys.exit(command.main([sys.modules["__main__"].__spec__.name.partition(".")[2], *sys.argv[1:]]))
+        name = ".".join(make.__module__.split(".")[-2:])
+        module = inspect.getmodule(make)
+        text = (module and module.__doc__) or make.__doc__ or ""
+        rows = (numbers,) if isinstance(numbers, str) else tuple(numbers)
+        made = Figure(name, make, paper, rows, dict(scales), differs, text)
+        known = made.options
+        for scale, size in made.scales.items():
+            if scale not in SCALES:
+                raise ValueError(f"scales: {scale!r} must be one of {', '.join(SCALES)}")
+            for argument, value in size.values.items():
+                if argument not in known:
+                    raise ValueError(f"scales: {scale}: {argument!r} must be one of {', '.join(known)}")
+                known[argument].check(value)
+        for scale in ("smoke", "laptop"):
+            if scale not in made.scales:
+                raise ValueError(f"scales: {', '.join(made.scales)} must hold {scale}")
+        _FIGURES[name] = made
+        return made
+
+    return register
+
+
+def names() -> list[str]:
+    """The modules of the papers' folders, of which some hold figures: nothing is imported."""
+    return [
+        f"{folder}.{module.name}"
+        for folder in FOLDERS
+        for module in pkgutil.iter_modules([f"{path}/{folder}" for path in experiments.__path__])
+    ]
+
+
+def find(name: str) -> Figure | None:
+    """The figure of a module, which is imported; None where it holds none.
+
+    Example:
+      >>> find("gap_aware.figure3").numbers
+      ('Figure 3',)
+    """
+    importlib.import_module(f"experiments.{name}")
+    return _FIGURES.get(name)
+
+
+def figures() -> list[Figure]:
+    """All figures, in the order of the papers' folders and rows."""
+    found = [made for made in map(find, names()) if made is not None]
+
+    def place(made: Figure) -> tuple[int, int]:
+        rows = list(made.paper.rows)
+        return FOLDERS.index(made.name.partition(".")[0]), min(
+            (rows.index(number) for number in made.numbers if number in rows), default=len(rows)
+        )
+
+    return sorted(found, key=place)

@@ -1,0 +1,171 @@
+"""What a figure's command writes: the table with the paper's numbers beside ours, the picture, the claims."""
+
+import contextlib
+import dataclasses
+import datetime
+import functools
+import io
+import json
+import math
+import os
+import pathlib
+import platform
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import matplotlib as mpl
+import pandas as pd
+from tabulate import tabulate
+
+from experiments.harness.claims import Claim, verdict
+from experiments.harness.figures import Figure, Output
+from experiments.harness.options import shown
+from experiments.harness.pictures import STYLE
+from experiments.harness.session import Session
+from sgdlab import files
+from sgdlab.jobs import pool, provenance
+from sgdlab.results import plots
+
+TABLE, PICTURE, CLAIMS = "table", "picture", "claims.json"
+
+
+def folder(path: pathlib.Path, name: str, scale: str) -> pathlib.Path:
+    """Where the results of a figure at a scale are."""
+    return path / name / scale
+
+
+def publish(
+    made: Figure, scale: str, changed: Mapping[str, Any], output: Output, session: Session, seconds: float
+) -> pathlib.Path:
+    """Writes the results of a figure, and prints them.
+
+    Args:
+      made: the figure.
+      scale: its size.
+      changed: arguments with another value than the scale's.
+      output: what its function returned.
+      session: in which it did.
+      seconds: what that took now.
+
+    Returns:
+      The directory: table.md, table.csv, claims.json and, where there is a picture, picture.png and picture.svg.
+    """
+    path, table = folder(session.path, made.name, scale), with_difference(output.table)
+    computing = sum(records[-1].get("compute_seconds", 0.0) for records in session.used.values())
+    made_with = _made_with(session)
+    facts = {
+        "figure": made.name,
+        "paper": made.paper.authors,
+        "numbers": list(made.numbers),
+        "title": made.title,
+        "scale": scale,
+        "changed": {name: shown(value) for name, value in changed.items()},
+        "hardware": made_with,
+        "seconds": computing + seconds if session.used else seconds,
+        "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "made": provenance.made_with(),
+        "differs": made.differs,
+        "notes": list(output.notes),
+        "picture": output.picture is not None,
+        "claims": [dataclasses.asdict(claim) | {"verdict": claim.verdict} for claim in output.claims],
+    }
+    line = _line(facts, seconds, computing, len(session.used))
+    title = f"{made.paper.authors}, {' and '.join(made.numbers)}: {made.title}"
+    notes = "".join(f"* {note}\n" for note in output.notes)
+    picture = f"![{made.title}]({PICTURE}.png)\n\n" if output.picture else ""
+    text = (
+        f"# {title}\n\n{picture}{_tabulated(table, 'github')}\n\n{line}\n\n{notes}\n{_claims(output.claims, 'github')}"
+    )
+    if output.picture is not None:
+        with mpl.rc_context(STYLE):
+            plots.save(output.picture, path / PICTURE)
+    csv = io.StringIO()
+    table.to_csv(csv, index=False, lineterminator="\n")
+    files.write_text(path / f"{TABLE}.csv", csv.getvalue())
+    files.write_text(path / f"{TABLE}.md", text.rstrip() + "\n")
+    files.write_text(path / CLAIMS, json.dumps(facts, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    print(f"\n{title}\n\n{_tabulated(table, 'simple')}\n\n{line}\n{notes}\n{_claims(output.claims, 'simple')}\n")
+    print(f"Written: {path}/{TABLE}.md, .csv{', picture.png, .svg' if output.picture else ''}, {CLAIMS}", flush=True)
+    return path
+
+
+def with_difference(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with a column `difference`, ours less the paper's, where both are numbers.
+
+    Example:
+      >>> with_difference(pd.DataFrame({"k": [1, 2], "ours": [2.5, 4.0], "paper": [2.0, None]})).difference.tolist()
+      [0.5, nan]
+    """
+    table = table.drop(columns="difference", errors="ignore").reset_index(drop=True)
+    ours, paper = (pd.to_numeric(table[name], errors="coerce") for name in ("ours", "paper"))
+    first = [name for name in table.columns if name not in ("ours", "±", "paper")]
+    spread = ["±"] if "±" in table else []
+    return table.assign(difference=ours - paper)[[*first, "ours", *spread, "paper", "difference"]]
+
+
+def _tabulated(table: pd.DataFrame, form: str) -> str:
+    rows = [[_cell(value) for value in row] for row in table.itertuples(index=False)]
+    return tabulate(rows, headers=list(map(str, table.columns)), tablefmt=form, disable_numparse=True)
+
+
+def _cell(value: Any) -> str:
+    if value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _claims(claims: Iterable[Claim], form: str) -> str:
+    """The claims as a table."""
+    rows = []
+    for claim in claims:
+        on_paper = "" if claim.on_paper is None else f" ({verdict(claim.on_paper)} on its own numbers)"
+        because = f" {claim.because}" if claim.because else ""
+        row = [f"{claim.says} ({claim.where})", claim.ours + because, f"{claim.paper}{on_paper}".strip(), claim.verdict]
+        rows.append([re.sub(r"\|", "/", cell) for cell in row])
+    if not rows:
+        return ""
+    widths = [48, 48, 30, 12] if form == "simple" else None
+    headers = ["the paper says", "ours", "paper", "verdict"]
+    return tabulate(rows, headers=headers, tablefmt=form, disable_numparse=True, maxcolwidths=widths)
+
+
+def _line(facts: Mapping[str, Any], seconds: float, computing: float, runs: int) -> str:
+    """One line: the scale, the hardware, the time taken, and why numbers differ."""
+    changed = "".join(f", {name}={value}" for name, value in facts["changed"].items())
+    took = f"{runs} runs of {_duration(computing)} of computing in all; this command took {_duration(seconds)}"
+    took = took if runs else f"it took {_duration(seconds)}"
+    return f"Scale {facts['scale']}{changed}, on {facts['hardware']}: {took}. Why numbers differ: {facts['differs']}"
+
+
+def _duration(seconds: float) -> str:
+    """A time that a person can read.
+
+    Example:
+      >>> _duration(0.42), _duration(42), _duration(4210)
+      ('0.4 s', '42 s', '70 min')
+    """
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def _made_with(session: Session) -> str:
+    """The hardware: this machine and, where runs were made on other devices, those."""
+    devices = {records[0].get("made", {}).get("device") for records in session.used.values()} - {None}
+    here = provenance.made_with()["device"]
+    others = "".join(f" and {device}" for device in sorted(devices - {here}))
+    cores = len(pool.cores())
+    return f"{cores} core{'s' * (cores != 1)} of {_processor()}{f', {here}' if here != 'cpu' else ''}{others}"
+
+
+@functools.cache
+def _processor() -> str:
+    """The name of this machine's processor."""
+    with contextlib.suppress(OSError):
+        found = re.search(r"model name\s*:\s*(.+)", pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8"))
+        if found:
+            return re.sub(r"\s+", " ", re.sub(r"\((R|TM)\)|CPU|Processor", "", found.group(1))).strip()
+    return platform.processor() or os.uname().machine

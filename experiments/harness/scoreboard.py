@@ -1,0 +1,291 @@
+"""The scoreboard: one page with every table, figure and bound of the papers, and every claim with its verdict."""
+
+import base64
+import collections
+import dataclasses
+import datetime
+import json
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+from absl import flags
+from tabulate import tabulate
+
+import experiments
+from experiments import papers
+from experiments.harness import publishing
+from experiments.harness.claims import FAILS, HOLDS, OPEN
+from experiments.harness.figures import SCALES, Figure, figures
+from experiments.harness.session import DEFAULT_WORKDIR
+from sgdlab import files
+from sgdlab.commands import launch
+from sgdlab.errors import UsageError
+from sgdlab.results import pages
+
+USAGE = """Writes the scoreboard: every table and figure of the papers, with its claims' verdicts and its picture.
+
+    python -m experiments scoreboard --workdir=runs/papers
+
+Writes scoreboard.md and scoreboard.html to the work directory. Of each figure the largest scale is shown that the work
+directory has results of, and else the result that is stored in this repository.
+"""
+
+STORED = pathlib.Path(experiments.__path__[0]) / "results"
+"""Results that the repository holds, so that the page is whole before anything was run."""
+
+WORDS = {HOLDS: "holds", FAILS: "fails", OPEN: "open"}
+"""Verdict -> the word in colour."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """The newest result of a figure at its largest scale.
+
+    Attributes:
+      facts: what claims.json holds.
+      picture: the PNG file; None where there is none.
+    """
+
+    facts: dict[str, Any]
+    picture: pathlib.Path | None
+
+    @property
+    def claims(self) -> list[dict[str, Any]]:
+        """The claims, each with its verdict."""
+        return self.facts["claims"]
+
+    def age(self, now: datetime.datetime) -> str:
+        """How old it is, in words."""
+        hours = (now - datetime.datetime.fromisoformat(self.facts["when"])).total_seconds() / 3600
+        if hours < 24:
+            return "today" if hours < 12 else "a day old"
+        return f"{hours / 24:.0f} days old"
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A table, figure or bound of a paper, or a claim that is shown in none of them.
+
+    Attributes:
+      number: such as "Figure 2".
+      shows: what it shows.
+      figure: the command that reproduces it; None: there is none yet.
+      result: of the command; None: it has not been run.
+      first: it is the first row of its command, which shows the claims and the picture.
+    """
+
+    number: str
+    shows: str
+    figure: Figure | None
+    result: Result | None
+    first: bool
+
+
+def define_flags() -> None:
+    """Defines the command's flag."""
+    flags.DEFINE_bool("store", False, "Copies the results that are shown into the repository, experiments/results.")
+
+
+def main(argv: Sequence[str]) -> None:
+    """Writes the page."""
+    del argv
+    path = pathlib.Path(launch.WORKDIR.value or DEFAULT_WORKDIR)
+    if path.exists() and not path.is_dir():
+        raise UsageError(f"--workdir={path} is a file; name a directory")
+    by_paper = {paper.authors: rows_of(paper, path) for paper in papers.PAPERS}
+    if flags.FLAGS.store:
+        store(by_paper)
+    files.write_text(path / "scoreboard.html", as_html(by_paper))
+    files.write_text(path / "scoreboard.md", as_markdown(by_paper, path))
+    print(f"{summary(by_paper)}\n\nWritten: {path}/scoreboard.html, .md")
+
+
+def rows_of(paper: papers.Paper, path: pathlib.Path) -> list[Row]:
+    """The rows of a paper, then what is checked besides.
+
+    Args:
+      paper: one of `papers.PAPERS`.
+      path: directory of results.
+    """
+    ours = [made for made in figures() if made.paper == paper]
+    by_number = {number: made for made in ours for number in made.numbers}
+    numbers = [*paper.rows, *(number for number in by_number if number not in paper.rows)]
+    rows, seen = [], set()
+    for number in numbers:
+        made = by_number.get(number)
+        result = find(made, path) if made else None
+        rows.append(
+            Row(number, paper.rows.get(number) or made.title, made, result, bool(made) and made.name not in seen)
+        )
+        seen.add(made.name if made else None)
+    return rows
+
+
+def find(made: Figure, path: pathlib.Path) -> Result | None:
+    """The result of a figure at the largest scale, in a directory or else in the repository."""
+    for scale in reversed(SCALES):
+        folder = publishing.folder(path, made.name, scale)
+        if (result := _read(folder / publishing.CLAIMS, folder / f"{publishing.PICTURE}.png")) is not None:
+            stored = _read(STORED / f"{made.name}.json", STORED / f"{made.name}.png")
+            larger = stored and SCALES.index(stored.facts["scale"]) > SCALES.index(scale)
+            return stored if larger else result
+    return _read(STORED / f"{made.name}.json", STORED / f"{made.name}.png")
+
+
+def _read(claims: pathlib.Path, picture: pathlib.Path) -> Result | None:
+    try:
+        facts = json.loads(claims.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return Result(facts, picture if facts["picture"] and picture.exists() else None)
+
+
+def store(by_paper: dict[str, list[Row]]) -> None:
+    """Copies the results that are shown into the repository, pictures in few colours."""
+    for row in (row for rows in by_paper.values() for row in rows if row.first and row.result):
+        name, result = row.figure.name, row.result
+        text = json.dumps(result.facts, indent=1, ensure_ascii=False) + "\n"
+        picture = pages.small_png(result.picture) if result.picture else None
+        files.write_text(STORED / f"{name}.json", text)
+        if picture is not None:
+            with files.replacing(STORED / f"{name}.png") as file:
+                file.write(picture)
+
+
+def counted(rows: Sequence[Row]) -> dict[str, int]:
+    """How many claims have each verdict."""
+    found = collections.Counter(
+        claim["verdict"] for row in rows if row.first and row.result for claim in row.result.claims
+    )
+    return {verdict: found[verdict] for verdict in (HOLDS, FAILS, OPEN)}
+
+
+def summary(by_paper: dict[str, list[Row]]) -> str:
+    """One sentence: rows with a command, and claims by verdict."""
+    rows = [row for of_paper in by_paper.values() for row in of_paper]
+    tables = [row for row, paper in _with_paper(by_paper) if row.number in paper.rows]
+    made = sum(row.figure is not None for row in tables)
+    counts = counted(rows)
+    return (
+        f"{made} of {len(tables)} tables, figures and bounds have a command. Of {sum(counts.values())} claims "
+        f"{counts[HOLDS]} hold, {counts[FAILS]} fail, and {counts[OPEN]} cannot be said at this size."
+    )
+
+
+def _with_paper(by_paper: dict[str, list[Row]]) -> list[tuple[Row, papers.Paper]]:
+    return [(row, paper) for paper in papers.PAPERS for row in by_paper[paper.authors]]
+
+
+def as_markdown(by_paper: dict[str, list[Row]], path: pathlib.Path) -> str:
+    """The page in Markdown, with pictures beside it."""
+    now = datetime.datetime.now(datetime.UTC)
+    parts = [f"# What holds of five papers on distributed SGD\n\n{summary(by_paper)}\n"]
+    for paper in papers.PAPERS:
+        rows = by_paper[paper.authors]
+        table = [[row.number, row.shows, *_state(row, now), *_counts(row)] for row in rows]
+        headers = ["", "shows", "command", "scale", "age", HOLDS, FAILS, "open"]
+        parts.append(
+            f"## {paper.authors}: {paper.title}\n\n{tabulate(table, headers, 'github', disable_numparse=True)}\n"
+        )
+        for row in rows:
+            if not (row.first and row.result):
+                continue
+            parts.append(f"### {_heading(row)}\n")
+            if row.result.picture:
+                picture = path / "pictures" / f"{row.figure.name}.png"
+                with files.replacing(picture) as file:
+                    file.write(pages.small_png(row.result.picture))
+                parts.append(f"![{row.figure.title}](pictures/{picture.name})\n")
+            claims = [[c["verdict"], f"{c['says']} ({c['where']})", c["ours"], _of_paper(c)] for c in row.result.claims]
+            if claims:
+                table = tabulate(
+                    claims, ["verdict", "the paper says", "ours", "paper"], "github", disable_numparse=True
+                )
+                parts.append(table.replace("\n\n", " ") + "\n")
+    return "\n".join(parts)
+
+
+def as_html(by_paper: dict[str, list[Row]]) -> str:
+    """The page in HTML that refers to no other file."""
+    now = datetime.datetime.now(datetime.UTC)
+    sections = []
+    for paper in papers.PAPERS:
+        rows = by_paper[paper.authors]
+        sections.append(
+            {
+                "paper": paper,
+                "counts": _coloured(counted(rows)),
+                "rows": [_html_row(row, now) for row in rows],
+                "cards": [_card(row, now) for row in rows if row.first and row.result],
+            }
+        )
+    everything = [row for rows in by_paper.values() for row in rows]
+    return pages.render(
+        "experiments.harness",
+        "scoreboard.html",
+        title="What holds of five papers on distributed SGD",
+        subtitle=summary(by_paper),
+        counts=_coloured(counted(everything)),
+        sections=sections,
+    )
+
+
+def _html_row(row: Row, now: datetime.datetime) -> dict[str, Any]:
+    command, scale, age = _state(row, now)
+    claims = [] if row.result is None else row.result.claims
+    marks = [{"word": WORDS[claim["verdict"]], "says": claim["says"]} for claim in claims]
+    return {
+        "number": row.number,
+        "shows": row.shows,
+        "command": command,
+        "name": row.figure.name if row.figure else "",
+        "scale": scale,
+        "age": age,
+        "marks": marks if row.first else [],
+        "above": bool(row.figure) and not row.first,
+    }
+
+
+def _card(row: Row, now: datetime.datetime) -> dict[str, Any]:
+    result = row.result
+    source = None
+    if result.picture:
+        source = f"data:image/png;base64,{base64.b64encode(pages.small_png(result.picture)).decode()}"
+    return {
+        "name": row.figure.name,
+        "heading": _heading(row),
+        "picture": source,
+        "title": row.figure.title,
+        "facts": result.facts,
+        "age": result.age(now),
+        "claims": [claim | {"word": WORDS[claim["verdict"]], "of_paper": _of_paper(claim)} for claim in result.claims],
+    }
+
+
+def _heading(row: Row) -> str:
+    return f"{' and '.join(row.figure.numbers)}: {row.figure.title}"
+
+
+def _state(row: Row, now: datetime.datetime) -> tuple[str, str, str]:
+    """Command, scale and age, as far as there are such."""
+    if row.figure is None:
+        return "no command yet", "", ""
+    if row.result is None:
+        return row.figure.name, "not run yet", ""
+    changed = "".join(f", {name}={value}" for name, value in row.result.facts["changed"].items())
+    return row.figure.name, f"{row.result.facts['scale']}{changed}", row.result.age(now)
+
+
+def _counts(row: Row) -> list[int | str]:
+    return list(counted([row]).values()) if row.first and row.result else ["", "", ""]
+
+
+def _coloured(counts: dict[str, int]) -> list[dict[str, Any]]:
+    return [{"word": WORDS[verdict], "verdict": verdict, "count": count} for verdict, count in counts.items()]
+
+
+def _of_paper(claim: dict[str, Any]) -> str:
+    """What the paper measured, and whether its sentence holds for that."""
+    on_paper = {None: "", True: f"{HOLDS} on its own numbers", False: f"{FAILS} on its own numbers"}[claim["on_paper"]]
+    return "; ".join(text for text in (claim["paper"], on_paper) if text)

@@ -1,0 +1,55 @@
+"""The work of most sweeps: a configuration is trained."""
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ml_collections import ConfigDict
+
+from sgdlab import replay
+from sgdlab.jobs import configuration, digests, plan
+from sgdlab.jobs.train import train as train_plan
+from sgdlab.results.directory import Records
+
+if TYPE_CHECKING:
+    from experiments.harness.sweep import Alike
+
+
+def train(config: ConfigDict, *, alike: "Alike", report: Callable[[Mapping[str, Any]], None]) -> Records:
+    """Trains one configuration.
+
+    Args:
+      config: such as `configs/digits.py` makes.
+      alike: configurations with which the run shares a compiled program.
+      report: called with each record.
+
+    Returns:
+      The records of `sgdlab.jobs.train.train`.
+    """
+    return train_plan(plan.make_plan(config), capacity=capacity(alike), report=report).records
+
+
+@functools.lru_cache(maxsize=4)
+def capacity(alike: "Alike") -> replay.Capacity:
+    """The array sizes that hold every run of a group."""
+    sizes = (plan.make_plan(config).program.capacity for config in alike.settings)
+    return functools.reduce(lambda a, b: a | b, sizes)
+
+
+def amount(config: ConfigDict) -> int:
+    """The gradients that a run uses, for its progress."""
+    return plan.num_gradients(config, plan.dataset_of(config))
+
+
+def identity(config: ConfigDict) -> dict[str, Any]:
+    """The entries that a run depends on; of files that parts name, what they hold instead of where they are."""
+    if "method" not in config:
+        return config.to_dict()
+    found = configuration.identity(config)
+    for family, part in configuration.used_parts(config).items():
+        own = found[family].get(part.name, {})
+        for entry in part.facts.get("files", ()):
+            if own.get(entry):
+                found[family] = {**found[family], part.name: {**own, entry: digests.of_content(own[entry])}}
+                own = found[family][part.name]
+    return found

@@ -1,0 +1,46 @@
+"""Self-contained HTML pages: one style, and pictures embedded, so that a page refers to no other file."""
+
+import base64
+import io
+import pathlib
+from typing import Any
+
+import jinja2
+from PIL import Image
+
+
+def render(package: str, template: str, **values: Any) -> str:
+    """Renders a template that extends `page.html`, the head and style of all pages.
+
+    Args:
+      package: the package in which the template lies.
+      template: its file name.
+      **values: what it shows; a name that the template needs and does not get is an error.
+
+    Returns:
+      HTML.
+    """
+    loaders = [jinja2.PackageLoader(package, ""), jinja2.PackageLoader("sgdlab.results", "")]
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, loader=jinja2.ChoiceLoader(loaders)
+    )
+    return environment.get_template(template).render(**values)
+
+
+def embedded(path: pathlib.Path) -> str:
+    """A picture as the source of an `img`: SVG as it is, PNG with a palette of 128 colours, which keeps pages small."""
+    if path.suffix == ".svg":
+        return _source("image/svg+xml", path.read_bytes())
+    return _source("image/png", small_png(path))
+
+
+def small_png(path: pathlib.Path) -> bytes:
+    """A PNG with a palette of 128 colours: plots look the same, and take a third of the space."""
+    written = io.BytesIO()
+    with Image.open(path) as image:
+        image.convert("RGB").quantize(128, dither=Image.Dither.NONE).save(written, "png", optimize=True)
+    return written.getvalue()
+
+
+def _source(kind: str, content: bytes) -> str:
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
