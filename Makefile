@@ -2,6 +2,7 @@
 # make test   all tests, docstring examples among them
 # make lint   ruff
 # make bench  the measured figures, each with what it is compared to
+# make notebooks  notebooks for Colab or Jupyter, from experiments/colab, in runs/notebooks
 # make clean  remove everything that these commands made here
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do command -v $$p && break; done)
@@ -9,7 +10,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: run test lint bench clean
+.PHONY: run test lint bench notebooks clean
 
 run: $(VENV)/installed
 	$(BIN)/python -m experiments.compare --config=configs/digits.py --workdir=runs/digits $(ARGS)
@@ -23,6 +24,11 @@ lint: $(VENV)/installed
 
 bench: $(VENV)/installed
 	$(BIN)/python -m experiments.benchmarks $(ARGS)
+
+notebooks: $(VENV)/installed
+	mkdir -p runs/notebooks
+	for source in experiments/colab/*.py; do \
+	  $(BIN)/jupytext --quiet --to ipynb --output runs/notebooks/$$(basename $$source .py).ipynb $$source; done
 
 $(VENV)/installed: setup.py pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "sgdlab needs Python 3.11 or later: make PYTHON=...")'

@@ -45,7 +45,7 @@ import importlib.util
 import subprocess
 import sys
 
-# A source that pip can install, such as git+https://HOST/OWNER/sgdlab or the path of an uploaded archive.
+# What pip can install: the path of a wheel or of a checkout, or git+https://HOST/OWNER/sgdlab.
 REPOSITORY = ""  # @param {type:"string"}
 
 if importlib.util.find_spec("sgdlab") is None:
@@ -497,23 +497,24 @@ except ValueError as error:
 #
 # ## Where to go next
 #
+# ```bash
+# # Which protocol is fastest on my cluster? A table, pictures and a self-contained page.
+# sgdlab advise --trace=mine.csv
+#
+# # Train on the digits with a cutoff, and compare with other protocols and rules.
+# sgdlab train --config.method=cutoff --workdir=runs/one
+# sgdlab compare --methods=synchronous,backup_workers,cutoff,asgd --num_workers=16 --workdir=runs/several
+# ```
+#
 # In a checkout of the repository:
 #
 # ```bash
-# # Which protocol is fastest on my cluster? A table, pictures and a self-contained page.
-# python -m experiments.advise --trace=mine.csv
-#
 # # Train a model on a trace, with checkpoints; a command that was killed continues where it stopped.
 # python -m experiments.cutoff.train --config=configs/cutoff.py:two_state --config.cluster.kind=recorded \
 #     --config.cluster.recorded.trace=mine.csv --config.cluster.train_steps=2000 --workdir=runs/mine
 #
-# # Compare all predictors on five clusters, with five runs each and confidence intervals.
+# # Compare all predictors on several clusters, with confidence intervals.
 # python -m experiments.cutoff.throughput
-#
-# # Train on the digits with a cutoff, and compare with other protocols and rules.
-# python -m experiments.main --config=configs/digits.py --config.method=cutoff --workdir=runs/one
-# python -m experiments.compare --config=configs/digits.py --methods=synchronous,backup_workers,cutoff,asgd \
-#     --num_workers=16 --workdir=runs/several
 # ```
 #
 # The parts used here: `sgdlab/cluster/` (run-times), `sgdlab/predictors/` and `sgdlab/deep_markov/` (predictors),

@@ -71,7 +71,7 @@ class Option:
         if self.is_bool:
             flags.DEFINE_bool(self.name, value, self.help)
         else:
-            flags.DEFINE(_Parser(self), self.name, shown(value), self.help)
+            flags.DEFINE(_Parser(self), self.name, shown(value), self.help, serializer=_Serializer())
 
     def check(self, value: Any) -> Any:
         """A value that a person has given, checked.
@@ -134,6 +134,13 @@ class _Parser(flags.ArgumentParser):
 
     def parse(self, argument: Any) -> Any:
         return self._option.read(argument)
+
+
+class _Serializer(flags.ArgumentSerializer):
+    """Writes a flag's value as a person would."""
+
+    def serialize(self, value: Any) -> str:
+        return shown(value)
 
 
 def _reader(name: str, hint: Any) -> tuple[Callable[[Any], Any], str]:

@@ -87,7 +87,7 @@ def accuracy_by_workers(groups: Sequence[Group]) -> Figure:
         title = "Test accuracy at an equal number of used gradients"
         title += f", {counts[0]} worker{'s' * (counts[0] > 1)}" if one_count else ""
         lost = any(group.num_diverged for group in ours)
-        figure.suptitle(f"{title} (x at the foot: some seed diverged)" if lost else title)
+        figure.suptitle(f"{title}\n(x at the foot: some seed diverged)" if lost else title)
     return figure
 
 

@@ -4,6 +4,7 @@ import os
 import pathlib
 import signal
 import sys
+import time
 
 from experiments.harness import Session, Sweep, within
 from sgdlab import files
@@ -46,8 +47,6 @@ def failing(*, seed: int) -> dict:
 
 def watched(*, seed: int, log: str) -> dict:
     """Takes a minute, in the one process that is interrupted."""
-    import time
-
     note(log, "begins", os.getpid())
     time.sleep(60)
     return {}

@@ -1,0 +1,161 @@
+"""A function of keyword arguments as a command: its flags, its help, and mistakes in one line."""
+
+import json
+from typing import Literal
+
+import pandas as pd
+import pytest
+
+from experiments import papers
+from experiments.harness import Claim, Count, Output, Positive, Scale, Sweep, Whole, command, figure, figures
+from experiments.harness.options import options
+from sgdlab.jobs import pool
+
+
+def squares(
+    *,
+    numbers: list[Whole] = (1, 2, 3),
+    factor: Positive = 1.0,
+    kind: Literal["sum", "mean"] = "sum",
+    signed: bool = False,
+    limit: Count | None = None,
+) -> Output:
+    """Squares numbers.
+
+    Args:
+      numbers: what is squared,
+        one after the other.
+      factor: of each square.
+      kind: what is claimed.
+      signed: makes them negative.
+      limit: the largest that is squared.
+    """
+    found = [factor * number**2 * (-1 if signed else 1) for number in numbers if limit is None or number <= limit]
+    table = pd.DataFrame({"number": numbers[: len(found)], "ours": found, "paper": [1.0, *[None] * (len(found) - 1)]})
+    return Output(table, claims=[Claim(f"the {kind} is 14", "here", f"{sum(found):g}", sum(found) == 14)])
+
+
+@pytest.fixture(name="made")
+def a_figure(monkeypatch):
+    """The figure under the name of a module of a paper."""
+    monkeypatch.setattr(figures, "_FIGURES", {})
+    monkeypatch.setattr(squares, "__module__", "experiments.gossip.squares")
+    scales = {"smoke": Scale("1 s", numbers=(1,)), "laptop": Scale("2 s")}
+    made = figure(papers.GOSSIP, "Figure 2", scales=scales, differs="They do not.")(squares)
+    monkeypatch.setattr(figures, "names", lambda: ["gossip.squares"])
+    monkeypatch.setattr(figures, "find", {"gossip.squares": made}.get)
+    return made
+
+
+@pytest.fixture(name="call")
+def calls(made, capsys, tmp_path):
+    """Runs the command: exit code, output and errors."""
+
+    def call(*arguments):
+        capsys.readouterr()
+        code = command.answer(["gossip.squares", f"--workdir={tmp_path}", *arguments])
+        seen = capsys.readouterr()
+        return code, seen.out, seen.err
+
+    return call
+
+
+def facts(tmp_path, scale="laptop"):
+    return json.loads((tmp_path / "gossip.squares" / scale / "claims.json").read_text())
+
+
+def test_flags_are_the_functions_arguments(call, tmp_path):
+    assert call("--numbers=1,2", "--factor=3", "--signed")[0] == 0
+    assert pd.read_csv(tmp_path / "gossip.squares" / "laptop" / "table.csv").ours.tolist() == [-3.0, -12.0]
+    assert facts(tmp_path)["changed"] == {"numbers": "1,2", "factor": "3", "signed": "True"}
+    assert call("--limit=2")[0] == 0
+    assert pd.read_csv(tmp_path / "gossip.squares" / "laptop" / "table.csv").difference.tolist()[0] == 0.0
+
+
+def test_a_scale_has_its_own_defaults_and_directory(call, tmp_path):
+    assert call("--scale=smoke")[0] == 0
+    assert facts(tmp_path, "smoke")["claims"][0]["ours"] == "1"
+    assert call()[0] == 0
+    assert facts(tmp_path)["claims"][0]["verdict"] == "holds"
+    assert facts(tmp_path)["changed"] == {}
+
+
+def test_help_says_what_the_function_does_and_takes(call):
+    code, output, _ = call("--help")
+    assert code == 0
+    for words in ("--numbers: what is squared, one after the other. (default: 1,2,3)", "--kind: what is claimed.",
+                  "  smoke   1 s", "--workdir", "--jobs", "--shard", "Jin et al. 2016, Figure 2"):  # fmt: skip
+        assert words in output
+    assert "(default: 1)" in call("--scale=smoke", "--help")[1]
+
+
+@pytest.mark.parametrize(
+    ("flag", "words"),
+    [
+        ("--numbers=1,x", "--numbers=1,x must be whole numbers of at least 0, separated by commas"),
+        ("--numbers=", "--numbers= must be whole numbers"),
+        ("--factor=0", "--factor=0 must be a finite number above 0"),
+        ("--factor=nan", "--factor=nan must be a finite number above 0"),
+        ("--kind=max", "--kind=max must be one of sum, mean"),
+        ("--limit=0", "--limit=0 must be a whole number of at least 1"),
+        ("--scale=paper", "--scale=paper must be one of smoke, laptop"),
+        ("--shard=3/2", "--shard='3/2' must be like 2/8"),
+        ("--jobs=0", "jobs"),
+        ("--colour=red", "--colour is not a flag"),
+        ("--config.seed=1", "is not a flag of this command"),
+    ],
+)
+def test_a_mistake_is_one_line(call, flag, words):
+    code, _, errors = call(flag)
+    (line,) = errors.strip().splitlines()
+    assert code == 2
+    assert words in line
+
+
+def test_a_figure_that_is_not_there_is_answered_by_the_nearest(made, capsys):
+    assert command.answer(["gossip.square"]) == 2
+    assert "did you mean gossip.squares?" in capsys.readouterr().err
+
+
+def test_python_calls_are_checked_too(made):
+    assert made(numbers=(2,)).table.ours.tolist() == [4.0]
+    with pytest.raises(ValueError, match="factor=-1 must be a finite number above 0"):
+        made(factor=-1)
+    with pytest.raises(ValueError, match="factors=1 must be one of numbers, factor"):
+        made(factors=1)
+
+
+def test_scales_are_checked_where_they_are_written():
+    scales = {"smoke": Scale("1 s", numbers=(-1,)), "laptop": Scale("2 s")}
+    with pytest.raises(ValueError, match="numbers=-1 must be"):
+        figure(papers.GOSSIP, "Figure 2", scales=scales, differs="")(squares)
+    with pytest.raises(ValueError, match="must hold laptop"):
+        figure(papers.GOSSIP, "Figure 2", scales={"smoke": Scale("1 s")}, differs="")(squares)
+    with pytest.raises(ValueError, match="'colour' must be one of numbers"):
+        figure(papers.GOSSIP, "Figure 2", scales={"smoke": Scale("1 s", colour=1)}, differs="")(squares)
+
+
+def test_a_table_needs_the_columns_ours_and_paper():
+    with pytest.raises(ValueError, match="must hold 'paper' too"):
+        Output(pd.DataFrame({"ours": [1]}))
+
+
+def test_an_argument_without_a_default_is_refused():
+    def lacking(*, seeds: Count) -> Output: ...
+
+    with pytest.raises(ValueError, match="seeds must have a default"):
+        options(lacking)
+
+
+def test_all_goes_on_after_a_figure_that_fails(made, monkeypatch, tmp_path, capsys):
+    def broken() -> Output:
+        """Fails."""
+        return Sweep({}, {"value": [1]}, work=pool.cores).table()
+
+    monkeypatch.setattr(broken, "__module__", "experiments.gossip.broken")
+    scales = {"smoke": Scale("1 s"), "laptop": Scale("1 s")}
+    other = figure(papers.GOSSIP, "Figure 1", scales=scales, differs="")(broken)
+    monkeypatch.setattr(figures, "figures", lambda: [other, made])
+    assert command.answer(["all", "--scale=smoke", f"--workdir={tmp_path}"]) == 1
+    assert "gossip.broken failed" in capsys.readouterr().err
+    assert facts(tmp_path, "smoke")["claims"]

@@ -1,0 +1,127 @@
+"""Every table and figure of the papers at the scale smoke, in one process, and the scoreboard of what they found."""
+
+import html.parser
+import json
+import pathlib
+import re
+
+import pandas as pd
+import pytest
+from PIL import Image
+
+import experiments
+from experiments import papers
+from experiments.harness import command, figures, publishing, scoreboard
+from experiments.harness.claims import FAILS, HOLDS, OPEN
+
+FOLDER = pathlib.Path(experiments.__path__[0])
+NAMES = [
+    name for name in figures.names() if "@figure(" in (FOLDER / f"{name.replace(chr(46), chr(47))}.py").read_text()
+]
+
+
+@pytest.fixture(name="made", scope="module")
+def everything(tmp_path_factory):
+    """The directory with everything, and what the command printed and returned."""
+    path = tmp_path_factory.mktemp("papers")
+    code = command.answer(["all", "--scale=smoke", f"--workdir={path}", "--jobs=1"])
+    assert code == 0
+    return path
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_figure_writes_its_table_claims_and_picture(made, name):
+    folder, figure = made / name / "smoke", figures.find(name)
+    table = pd.read_csv(folder / "table.csv")
+    assert table.columns[-1] == "difference"
+    ours, paper = (pd.to_numeric(table[column], errors="coerce") for column in ("ours", "paper"))
+    pd.testing.assert_series_equal(table.difference, ours - paper, check_names=False, rtol=1e-9)
+    assert ours.notna().any()
+    facts = json.loads((folder / "claims.json").read_text())
+    assert facts["numbers"] == list(figure.numbers)
+    assert facts["scale"] == "smoke"
+    assert facts["changed"] == {}
+    assert facts["claims"], "a figure without a claim decides nothing"
+    for claim in facts["claims"]:
+        assert claim["verdict"] in (HOLDS, FAILS, OPEN)
+        assert claim["says"]
+        assert claim["where"]
+        assert claim["ours"]
+        assert (claim["holds"] is None) == (claim["verdict"] == OPEN)
+    if facts["picture"]:
+        with Image.open(folder / "picture.png") as picture:
+            assert picture.width > 500
+            assert len(set(picture.convert("L").resize((64, 64)).tobytes())) > 5  # it is not blank
+        assert "<svg" in (folder / "picture.svg").read_text()[:1000]
+    text = (folder / "table.md").read_text()
+    assert text.count("Scale smoke, on ") == 1
+    assert figure.differs in text
+
+
+def test_every_row_of_a_paper_has_one_command_at_most():
+    for paper in papers.PAPERS:
+        numbers = [number for made in figures.figures() if made.paper == paper for number in made.numbers]
+        assert len(numbers) == len(set(numbers))
+    assert sum(len(paper.rows) for paper in papers.PAPERS) == 40
+
+
+def test_the_same_command_does_nothing_twice(made, capsys):
+    before = {file: file.stat().st_mtime_ns for file in made.glob("runs/*.jsonl")}
+    assert len(before) > 20
+    trained = ["backup_workers.figure2", f"--workdir={made}", "--scale=smoke", "--jobs=1"]
+    assert command.answer(trained) == 0
+    assert "to do" not in capsys.readouterr().out
+    assert {file: file.stat().st_mtime_ns for file in made.glob("runs/*.jsonl")} == before
+
+
+class Counted(html.parser.HTMLParser):
+    """Counts the tags of a page, and what is outside of it."""
+
+    def __init__(self):
+        super().__init__()
+        self.tags, self.outside, self.rows = {}, [], 0
+
+    def handle_starttag(self, tag, attributes):
+        self.tags[tag] = self.tags.get(tag, 0) + 1
+        for name, value in attributes:
+            if name in ("src", "href") and not value.startswith(("data:", "#")):
+                self.outside.append(value)
+
+
+def test_the_scoreboard_shows_every_row_claim_and_picture(made, monkeypatch, tmp_path):
+    monkeypatch.setattr(scoreboard, "STORED", tmp_path)
+    assert command.answer(["scoreboard", f"--workdir={made}", "--store"]) == 0
+    page, text = ((made / f"scoreboard.{kind}").read_text() for kind in ("html", "md"))
+    facts = [json.loads((made / name / "smoke" / "claims.json").read_text()) for name in NAMES]
+    claims, seen = [claim for found in facts for claim in found["claims"]], Counted()
+    seen.feed(page)
+    extra = sum(len(set(figures.find(name).numbers) - set(figures.find(name).paper.rows)) for name in NAMES)
+    assert seen.tags["article"] == len(NAMES)
+    assert seen.tags["tr"] == 40 + extra + len(papers.PAPERS)
+    assert seen.tags["img"] == sum(found["picture"] for found in facts)
+    assert seen.outside == []
+    assert page.count('<p class="ours">') == len(claims)
+    counts = {verdict: sum(claim["verdict"] == verdict for claim in claims) for verdict in (HOLDS, FAILS, OPEN)}
+    assert f"Of {len(claims)} claims {counts[HOLDS]} hold, {counts[FAILS]} fail, and {counts[OPEN]} cannot" in text
+    assert len(re.findall(r"no command yet", text)) == 40 - sum(
+        number in figures.find(name).paper.rows for name in NAMES for number in figures.find(name).numbers
+    )
+    for picture in re.findall(r"\]\((pictures/.+?)\)", text):
+        assert (made / picture).is_file()
+    # What was stored makes the same page where nothing has been run.
+    elsewhere = tmp_path / "elsewhere"
+    assert command.answer(["scoreboard", f"--workdir={elsewhere}"]) == 0
+    assert (elsewhere / "scoreboard.html").read_text() == page
+
+
+def test_a_larger_scale_is_shown_before_a_smaller_one(made, monkeypatch, tmp_path):
+    monkeypatch.setattr(scoreboard, "STORED", tmp_path)
+    figure = figures.find("gap_aware.figure3")
+    assert scoreboard.find(figure, made).facts["scale"] == "smoke"
+    stored = json.loads((made / "gap_aware.figure3" / "smoke" / "claims.json").read_text()) | {"scale": "laptop"}
+    (tmp_path / "gap_aware.figure3.json").write_text(json.dumps(stored))
+    assert scoreboard.find(figure, made).facts["scale"] == "laptop"
+    newer = publishing.folder(made, figure.name, "paper")
+    newer.mkdir(parents=True)
+    (newer / "claims.json").write_text(json.dumps(stored | {"scale": "paper"}))
+    assert scoreboard.find(figure, made).facts["scale"] == "paper"
