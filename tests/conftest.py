@@ -10,16 +10,17 @@ import gc
 import shutil
 import tempfile
 
-# Small programs are compiled again in every module and command: those of one pytest process are shared by files. Another
-# process has a directory of its own, since JAX does not write these files at once.
+# Small programs are compiled again in every module and command: those of one pytest process are shared by files.
+# Another process has a directory of its own, since JAX does not write these files at once.
 os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="sgdlab-tests-")
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
-atexit.register(shutil.rmtree, os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
 
 import compiling
 import jax
 import pytest
+
+atexit.register(shutil.rmtree, os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
 
 
 @pytest.fixture(autouse=True, scope="module")
