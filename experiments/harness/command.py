@@ -141,7 +141,7 @@ def _of_figure(made: Figure, arguments: Sequence[str]) -> _Command | int:
 def _define_flags(scale: str, scales: Sequence[str]) -> None:
     flags.DEFINE_enum("scale", scale, list(scales), "How large: seconds, minutes, or the paper's own size.")
     flags.DEFINE_integer(
-        "jobs", None, "Processes at once; by default one for each core, or one on a GPU.", lower_bound=1
+        "jobs", None, "Processes at once (default: one for each core; one on a GPU and at scale smoke).", lower_bound=1
     )
     flags.DEFINE_string("shard", None, "Does a share of the runs: 2/8 is task 2 of a scheduler's array of 8.")
 
@@ -150,8 +150,9 @@ def _session() -> Session:
     path, shard = pathlib.Path(launch.WORKDIR.value or DEFAULT_WORKDIR), flags.FLAGS.shard
     if path.exists() and not path.is_dir():
         raise UsageError(f"--workdir={path} is a file; name a directory")
+    jobs = flags.FLAGS.jobs or (1 if flags.FLAGS.scale == "smoke" else None)  # starting processes would take longer
     with said_of("--"):
-        return Session(path, flags.FLAGS.jobs, Shard.of(shard) if shard else None)
+        return Session(path, jobs, Shard.of(shard) if shard else None)
 
 
 def _make_all(argv: Sequence[str]) -> None:
