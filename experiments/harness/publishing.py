@@ -123,7 +123,8 @@ def _claims(claims: Iterable[Claim], form: str) -> str:
     for claim in claims:
         on_paper = "" if claim.on_paper is None else f" ({verdict(claim.on_paper)} on its own numbers)"
         because = f". {claim.because}" if claim.because else ""
-        row = [f"{claim.says} ({claim.where})", claim.ours.rstrip(".") + because, f"{claim.paper}{on_paper}".strip(), claim.verdict]
+        ours, paper = claim.ours.rstrip(".") + because, f"{claim.paper}{on_paper}".strip()
+        row = [f"{claim.says} ({claim.where})", ours, paper, claim.verdict]
         rows.append([re.sub(r"\|", "/", cell) for cell in row])
     if not rows:
         return ""
