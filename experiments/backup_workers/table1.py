@@ -1,226 +1,152 @@
-"""Reproduces Table 1 of Chen et al. 2016: the staleness of each layer's gradients, 40 workers and an 18-layer network.
+"""Staleness of each layer's gradients with 40 asynchronous workers and 18 layers (Chen et al. 2016, Table 1).
 
-    python -m experiments.backup_workers.table1 --workdir=runs/backup_workers
-
-Writes table1.md, .csv, .png and .svg to the work directory. Takes 3 seconds.
-
-Nothing is trained, because the staleness depends only on when layers are read and pushed. The run-times of workers are
-gamma-distributed (Barkai et al. 2020, Appendix C.3, homogeneous), and workers never wait. Each worker reads all layers
-when it begins a gradient and pushes the layers' gradients one by one during the backward pass, which takes 2/3 of its
-time. The paper numbers its layers from 0 to 18: 19 blocks. Two other interpretations are shown as well: layers are read
-one by one in the forward pass, and all layers are pushed at the end, as clipping by the global norm requires.
-
-Results: the mean staleness of layer l of L is (N - 1)(1 - 2/3 l/L): 39.0 at the bottom (paper: 38.97) and 14.4 at the
-top (paper: 14.54). The paper's layer 12, whose gradients are less stale than those of the top layer, fits no such
-timing.
+Nothing is trained, because the staleness depends only on when layers are read and pushed. Workers, whose run-times are
+gamma-distributed (Barkai et al. 2020, C.3, homogeneous), never wait. Each reads all layers when it begins a gradient
+and pushes them one by one from the top during the backward pass, which takes 2/3 of its time; in the picture, layers
+are also read one by one in the forward pass, or pushed all at the end, as clipping by the global norm requires. The
+paper numbers its layers from 0 to 18: 19 blocks, which take equal times here.
 """
 
-import pathlib
-from collections.abc import Mapping, Sequence
-
-import matplotlib as mpl
 import numpy as np
-from absl import flags
-from matplotlib.figure import Figure
+import pandas as pd
 
-from experiments import figure
-from experiments.backup_workers import options
+from experiments import papers
+from experiments.harness import PALETTE, Claim, Count, Output, Scale, Whole, above, all_of, below, canvas, figure
 from sgdlab import cluster, protocols
-from sgdlab.commands import launch
-from sgdlab.results.plots import STYLE
 
-DEFAULT_WORKDIR = "runs/backup_workers"
-
-PAPER = {
-    18: {"min": 4, "mean": 14.54, "median": 13.94, "max": 29, "std": 3.83, "count": 10908},
-    12: {"min": 5, "mean": 11.35, "median": 11.3, "max": 23, "std": 3.09, "count": 44478},
-    11: {"min": 8, "mean": 19.8, "median": 19.59, "max": 34, "std": 3.65, "count": 187},
-    0: {"min": 24, "mean": 38.97, "median": 38.43, "max": 61, "std": 5.43, "count": 178},
+STATISTICS = {"minimum": np.min, "mean": np.mean, "median": np.median, "maximum": np.max}
+STATISTICS["standard deviation"] = lambda values: np.std(values, ddof=len(values) > 1)
+PRINTED = {
+    18: (4, 14.54, 13.94, 29, 3.83),
+    12: (5, 11.35, 11.3, 23, 3.09),
+    11: (8, 19.8, 19.59, 34, 3.65),
+    0: (24, 38.97, 38.43, 61, 5.43),
 }
-"""Layer -> its row of Table 1."""
-
+"""Layer -> its row of Table 1, in the order of `STATISTICS`."""
 BACKWARD_SHARE = 2 / 3
 SETTLING = 50
 """Gradients of each worker that are not counted: all workers start at the same time and are in step at first."""
+MAIN, FORWARD, CLIPPED = "read at the start, pushed backward", "read forward, pushed backward", "pushed at the end"
+TIMINGS = {MAIN: ("start", "backward"), FORWARD: ("forward", "backward"), CLIPPED: ("start", "end")}
+"""When layers are read and when their gradients are pushed."""
 
-MAIN, FORWARD, CLIPPED = (
-    "read at the start, pushed backward",
-    "read forward, pushed backward",
-    "pushed at the end (clipping)",
+
+@figure(
+    papers.CHEN,
+    "Table 1",
+    scales={"smoke": Scale("2 s", gradients=400), "laptop": Scale("5 s")},
+    differs="Run-times and the layers' equal shares of them are a model: the paper does not print its own.",
 )
-READINGS = {
-    MAIN: {"reads": "start", "pushes": "backward"},
-    FORWARD: {"reads": "forward", "pushes": "backward"},
-    CLIPPED: {"reads": "start", "pushes": "end"},
-}
-"""Interpretations of the paper: when layers are read and when their gradients are pushed."""
+def table1(*, workers: Count = 40, layers: Count = 19, gradients: Count = 20_000, seed: Whole = 0) -> Output:
+    """Simulates the three timings.
 
+    Args:
+      workers: number of workers; none of them waits for the others.
+      layers: parameter blocks; the paper's are numbered from 0 to 18.
+      gradients: number of gradients to count.
+      seed: seed of the run-times.
+    """
+    found = {timing: staleness(workers, layers, gradients, seed, *when) for timing, when in TIMINGS.items()}
+    mean = {timing: values.mean(axis=0) for timing, values in found.items()}
+    mean = {"(N - 1)(1 - 2/3 l/L)": expected(workers, layers), **mean}
+    printed = {layer: numbers for layer, numbers in PRINTED.items() if layer < layers}
+    rows = [
+        (layer, MAIN, name, STATISTICS[name](found[MAIN][:, layer]), number)
+        for layer, numbers in printed.items()
+        for name, number in zip(STATISTICS, numbers, strict=True)
+    ]
+    rows += [(layer, t, "mean", mean[t][layer], printed[layer][1]) for layer in printed for t in mean if t != MAIN]
+    table = pd.DataFrame(rows, columns=["layer", "timing", "quantity", "ours", "paper"])
 
-def main(argv: Sequence[str]) -> None:
-    """Makes the table for the values of the flags."""
-    del argv
-    given = flags.FLAGS
-    make(
-        figure.directory(DEFAULT_WORKDIR),
-        num_workers=options.whole("workers", given.workers),
-        num_layers=options.whole("layers", given.layers, least=2),
-        num_gradients=options.whole("gradients", given.gradients),
-        seed=options.whole("seed", given.seed, least=0),
-    )
-
-
-def make(path: pathlib.Path, *, num_workers: int, num_layers: int, num_gradients: int, seed: int) -> list[figure.Row]:
-    """Simulates the three interpretations and publishes the table; returns its rows."""
-    simulated = {
-        reading: staleness(num_workers, num_layers, num_gradients, seed, **timing)
-        for reading, timing in READINGS.items()
-    }
-    layers = [layer for layer in PAPER if layer < num_layers]
-    rows = [row for layer in layers for row in _rows(layer, simulated, expected(num_workers, num_layers)[layer])]
-    figure.publish(
-        path,
-        "table1",
-        rows,
-        title=f"Table 1: staleness by layer, in updates; {num_workers} workers, layers 0 (bottom) to {num_layers - 1}",
-        reading=_reading(simulated[MAIN], simulated[FORWARD]),
-        figure=_draw(simulated, num_workers),
-    )
-    return rows
+    # Means of successive gradients are nearly independent, so that intervals can be made of them.
+    parts = np.array([part.mean(axis=0) for part in np.array_split(found[MAIN], min(20, gradients))])
+    ends = [(parts[:, layer], PRINTED[layer][1]) for layer in (0, 18) if (workers, layers) == (40, 19)]
+    clipped, low, high = found[CLIPPED], 0.98, 1.02
+    claims = [
+        Claim(
+            "Staleness increases from a mean of ~14.5 in the top layer to ~39.0 in the bottom layer (within 2 %)",
+            "Table 1",
+            ours=f"{mean[MAIN][-1]:.2f} and {mean[MAIN][0]:.2f}",
+            holds=all_of(check for part, m in ends for check in (above(part, low * m), below(part, high * m))),
+            paper="14.54 and 38.97, by the formula 14.37 and 39",
+            on_paper=all(low < expected(40, 19)[layer] / PRINTED[layer][1] < high for layer in (0, 18)),
+        ),
+        Claim(
+            "Gradients of lower layers are more stale than top layers",
+            "Figure 1",
+            ours="the mean falls from each layer to the next.",
+            holds=all_of(below(steps) for steps in np.diff(parts).T),
+            paper="14.54 in layer 18, 11.35 in layer 12",
+            on_paper=list(PRINTED) == sorted(PRINTED, key=lambda layer: PRINTED[layer][1]),
+            because="No timing in which layers are read from the bottom up and pushed from the top down gives the "
+            "paper's layer 12. It counts 44478 gradients there and 178 in layer 0: parameters may have been pooled.",
+        ),
+        Claim(
+            "Clipping requires the gradient across all layers: staleness of all layers is then the bottom layer's",
+            "Appendix A.3",
+            ours=f"layers of a gradient differ by at most {np.ptp(clipped, axis=1).max()} updates; the mean over "
+            f"layers is {clipped.mean():.1f}, {found[MAIN].mean():.1f} without clipping",
+            holds=(clipped == clipped[:, :1]).all(),
+        ),
+    ]
+    notes = [
+        "Of the three timings, the first is compared with the paper because it has the means of its bottom and top "
+        f"layers. If layers were read in the forward pass, as Figure 1 says, the top layer's would be only "
+        f"{mean[FORWARD][-1]:.2f} updates. Minimum and maximum depend on the number of gradients: do not compare them.",
+        "The layers of Inception do not take equal times, which may explain why the paper's layer 11 is less stale.",
+    ]
+    picture, ((axes,),) = canvas(width=9)
+    for (timing, values), shade, dash in zip(found.items(), PALETTE, ("-", "--", "-."), strict=False):
+        std = values.std(axis=0)
+        axes.plot(mean[timing], color=shade, linestyle=dash, label=timing)
+        axes.fill_between(range(layers), mean[timing] - std, mean[timing] + std, color=shade, alpha=0.15, linewidth=0)
+    means, deviations = ([numbers[i] for numbers in printed.values()] for i in (1, 4))
+    axes.errorbar(list(printed), means, deviations, fmt="ks", label="paper, Table 1", zorder=3)
+    axes.set(xlabel="layer, from bottom (0) to top", ylabel="staleness, updates", ylim=0, xticks=range(0, layers, 3))
+    axes.set_title("Mean by layer; bands and bars are one standard deviation")
+    axes.legend(loc="lower left")
+    return Output(table, picture, claims, notes)
 
 
 def staleness(
-    num_workers: int, num_layers: int, num_gradients: int, seed: int, *, reads: str = "start", pushes: str = "backward"
+    workers: int, layers: int, gradients: int, seed: int, reads: str = "start", pushes: str = "backward"
 ) -> np.ndarray:
-    """Simulates the staleness of each gradient of each layer: the updates between its read and its use.
+    """Simulates the staleness of each layer's gradients: the updates between its read and its use.
 
     Args:
-      num_workers: N.
-      num_layers: L.
-      num_gradients: T, gradients to count after the first `SETTLING` of each worker.
+      workers: N.
+      layers: L.
+      gradients: T, gradients to count after the first `SETTLING` of each worker.
       seed: seed of the run-times.
       reads: when layers are read, "start" or "forward".
       pushes: when the layers' gradients are pushed, "backward" or "end".
 
     Returns:
-      int[T, L].
+      int[T, L], updates.
+
+    Example:
+      >>> staleness(1, 2, 3, seed=0).tolist()
+      [[0, 0], [0, 0], [0, 0]]
     """
-    skipped = SETTLING * num_workers
-    total = skipped + num_gradients + 2 * num_workers
+    skipped = SETTLING * workers
+    total = skipped + gradients + 2 * workers
+    timing = {"num_blocks": layers, "reads": reads, "pushes": pushes, "backward_share": BACKWARD_SHARE}
     schedule = protocols.with_enough_rows(
-        lambda runtimes: protocols.asynchronous(
-            runtimes,
-            num_gradients=total,
-            num_blocks=num_layers,
-            reads=reads,
-            pushes=pushes,
-            backward_share=BACKWARD_SHARE,
-        ),
-        lambda rows: cluster.gamma(num_workers=num_workers, num_gradients=rows, seed=seed),
-        rows=total // num_workers + 20,
+        lambda runtimes: protocols.asynchronous(runtimes, num_gradients=total, **timing),
+        lambda rows: cluster.gamma(num_workers=workers, num_gradients=rows, seed=seed),
+        rows=total // workers + 20,
     )
-    return schedule.staleness()[skipped : skipped + num_gradients].filled(0)
+    return schedule.staleness()[skipped : skipped + gradients].filled(0)
 
 
-def expected(num_workers: int, num_layers: int) -> np.ndarray:
-    r"""Mean staleness of each layer if all layers are read at the start: :math:`(N - 1)(1 - \beta l / L)`.
+def expected(workers: int, layers: int) -> np.ndarray:
+    r"""Mean staleness of each layer if all are read at the start: :math:`(N - 1)(1 - \beta l / L)`.
 
     A worker holds a layer's parameters for a share of the time of its gradient. In that time each of the N - 1 other
     workers pushes the same share of a gradient.
 
-    Returns:
-      float64[num_layers].
+    Example:
+      >>> expected(40, 19)[[0, 18]].round(2)
+      array([39.  , 14.37])
     """
-    return (num_workers - 1) * (1 - BACKWARD_SHARE * np.arange(num_layers) / num_layers)
-
-
-def _rows(layer: int, simulated: Mapping[str, np.ndarray], formula: float) -> list[figure.Row]:
-    of_layer = simulated[MAIN][:, layer]
-    statistics = {
-        "min": int(of_layer.min()),
-        "mean": float(of_layer.mean()),
-        "median": float(np.median(of_layer)),
-        "max": int(of_layer.max()),
-        "std": float(of_layer.std(ddof=1)) if of_layer.size > 1 else 0.0,
-        "count": of_layer.size,
-    }
-    others = {f"mean, {name}": float(simulated[name][:, layer].mean()) for name in (FORWARD, CLIPPED)}
-    return [
-        {"layer": layer, "from": "ours", **statistics, "formula": float(formula), **others},
-        {"layer": layer, "from": "paper", **PAPER[layer], "formula": "", **dict.fromkeys(others, "")},
-    ]
-
-
-def _reading(main: np.ndarray, forward: np.ndarray) -> list[str]:
-    sentences = [
-        f"The rows `ours` are simulated with the timing that reproduces the paper's bottom and top layers: {MAIN}, the "
-        "backward pass taking 2/3 of a gradient's time. `formula` is the mean for this timing, (N - 1)(1 - 2/3 l/L).",
-        "The paper's layer 12 fits no timing in which layers are read from the bottom up and pushed from the top down: "
-        "staleness would never rise with the layer, but the mean of layer 12 (11.35) is below that of layer 18 "
-        "(14.54). The paper counts 44478 gradients for layer 12 and 178 for layer 0, so several parameters may have "
-        "been counted together.",
-        "The simulated staleness falls evenly from layer to layer because every layer takes the same time here. The "
-        "layers of Inception do not, which may explain why the paper's layer 11 (19.8) is less stale than the "
-        "simulated one.",
-        "The simulated staleness has a slightly smaller deviation, since the run-times of the gamma cluster vary by "
-        "10 %. Minimum and maximum depend on the count and cannot be compared.",
-    ]
-    if main.shape[1] > 1:
-        sentences.insert(
-            1,
-            "According to the text of Figure 1, layers are read in the forward pass. The mean staleness of the top "
-            f"layer would then be only {forward[:, -1].mean():.2f} updates, although layers 11 and 12 would be closer "
-            "to the paper's. The bottom layer is the same in all three cases. If clipping requires that all layers are "
-            "pushed together at the end, all of them are as stale as the bottom layer.",
-        )
-    return sentences
-
-
-def _draw(simulated: Mapping[str, np.ndarray], num_workers: int) -> Figure:
-    colours = {MAIN: "#2166ac", FORWARD: "#d95f02", CLIPPED: "#7a7a7a"}
-    with mpl.rc_context(STYLE):
-        drawn = mpl.figure.Figure(figsize=(10.4, 4.6))
-        means, histograms = drawn.subplots(1, 2)
-        for name, values in simulated.items():
-            layers, mean, std = np.arange(values.shape[1]), values.mean(axis=0), values.std(axis=0)
-            means.plot(layers, mean, color=colours[name], label=name)
-            means.fill_between(layers, mean - std, mean + std, color=colours[name], alpha=0.12, linewidth=0)
-        shown = [layer for layer in PAPER if layer < simulated[MAIN].shape[1]]
-        means.errorbar(
-            shown,
-            [PAPER[layer]["mean"] for layer in shown],
-            yerr=[PAPER[layer]["std"] for layer in shown],
-            color="black",
-            marker="s",
-            linestyle="none",
-            capsize=3,
-            zorder=3,
-            label="paper, Table 1",
-        )
-        means.set_ylim(0, 1.2 * num_workers)
-        means.xaxis.set_major_locator(mpl.ticker.MaxNLocator(integer=True))
-        means.set_xlabel("layer, from bottom (0) to top")
-        means.set_ylabel("staleness, updates")
-        means.set_title("Mean by layer; bands and bars: one standard deviation")
-        means.legend(loc="upper left", bbox_to_anchor=(0, -0.16), ncols=2, borderaxespad=0)
-        _draw_histograms(histograms, simulated[MAIN], shown)
-    return drawn
-
-
-def _draw_histograms(axes: mpl.axes.Axes, values: np.ndarray, layers: Sequence[int]) -> None:
-    for layer, colour in zip(layers, ("#7570b3", "#d95f02", "#1b7837", "#2166ac"), strict=False):
-        counts = np.bincount(values[:, layer])
-        axes.stairs(100 * counts / counts.sum(), np.arange(counts.size + 1) - 0.5, color=colour, label=f"layer {layer}")
-        axes.axvline(PAPER[layer]["mean"], color=colour, linestyle=":", linewidth=1.4)
-    axes.plot([], [], color="black", linestyle=":", label="paper's means")
-    axes.set_xlabel("staleness, updates")
-    axes.set_ylabel("share of gradients, %")
-    axes.set_title(f"Distribution, {MAIN}")
-    axes.legend(loc="upper right")
-
-
-if __name__ == "__main__":
-    flags.DEFINE_integer("workers", 40, "Number of workers; none of them waits for the others.")
-    flags.DEFINE_integer("layers", 19, "Parameter blocks; the paper's are numbered from 0 to 18.")
-    flags.DEFINE_integer("gradients", 20000, "Number of gradients to count.")
-    flags.DEFINE_integer("seed", 0, "Seed of the run-times.")
-    launch.run(main, __doc__, configured=False)
+    return (workers - 1) * (1 - BACKWARD_SHARE * np.arange(layers) / layers)

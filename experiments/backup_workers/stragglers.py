@@ -1,0 +1,60 @@
+"""How long a server waits for the k-th of 100 gradients: drawn from a model of the paper's cluster, and binomially."""
+
+import math
+
+import numpy as np
+import scipy.stats
+
+from sgdlab import cluster
+
+MACHINES = 100
+"""N + b in Figures 3, 4 and 6 of Chen et al. 2016."""
+LAW = cluster.LongTailed(MACHINES)
+"""The model of the paper's machines."""
+LIMIT = 2.0
+"""Seconds below which the paper gives the share of gradients."""
+
+
+def collected(iterations: int, seed: int) -> np.ndarray:
+    """Draws the time to collect each number of gradients when all machines start at the same time.
+
+    Returns:
+      float64[iterations, MACHINES], seconds; column k - 1 is the time until the k-th gradient arrives.
+
+    Example:
+      >>> bool((np.diff(collected(3, seed=0), axis=1) >= 0).all())
+      True
+    """
+    return np.sort(LAW.draw(iterations, seed=seed), axis=1)
+
+
+def under(k: int, late: float) -> float:
+    r"""Probability that the k-th gradient takes less than `LIMIT` if machines are late with probability p.
+
+    .. math:: P(X \le n - k), \qquad X \sim \mathrm{Binomial}(n, p)
+
+    Example:
+      >>> round(under(100, 0.01), 3), round(0.99**100, 3)
+      (0.366, 0.366)
+    """
+    return float(scipy.stats.binom.cdf(MACHINES - k, MACHINES, late))
+
+
+def lateness(k: int, share: float) -> float:
+    """The probability p for which `under(k, p)` is `share`.
+
+    Example:
+      >>> round(lateness(98, under(98, 0.0135)), 4)
+      0.0135
+    """
+    return float(scipy.stats.beta.ppf(1 - share, MACHINES - k + 1, k))
+
+
+def iterations_until(seconds: float) -> float:
+    """Number of iterations whose longest gradient takes `seconds`, a time in the tail, in the median.
+
+    Example:
+      >>> round(iterations_until(310))
+      1641
+    """
+    return math.log(2) / (MACHINES * LAW.tail_share * (LAW.tail_start / seconds) ** LAW.tail_index)
