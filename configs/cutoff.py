@@ -1,13 +1,13 @@
 """The clusters on which predictors of the cutoff are compared, and the deep Markov model of each.
 
-    python -m experiments.cutoff.throughput --clusters=two_state,memory
-    python -m experiments.cutoff.throughput --clusters=recorded --trace=mine.parquet
+    python -m experiments cutoff.throughput --clusters=two_state,memory
+    python -m experiments cutoff.throughput --clusters=recorded --trace=mine.parquet
     python -m experiments.cutoff.train --config=configs/cutoff.py:two_state --workdir=runs/two_state
 
 For a simulated cluster the model is trained on one run of `cluster.train_steps` iterations in full synchrony, and the
 predictors are compared on other runs. For `recorded`, set `cluster.recorded.trace` to a file of recorded run-times: the
 model is trained on its first half, and the predictors are compared on the second. Teng and Wood trained on one hour of
-their cluster, about 1,720 iterations of this one.
+their cluster, about 1,720 iterations of this one; `cutoff.sample_efficiency` shows what difference that makes.
 """
 
 from ml_collections import ConfigDict, config_dict
@@ -39,7 +39,7 @@ def get_config(name: str = "two_state") -> ConfigDict:
         }
     )
     config.cluster.num_workers = 158
-    config.cluster.train_steps = 4000  # iterations that the model is trained on, 2.3 hours of the cluster
+    config.cluster.train_steps = 4000  # iterations that the model is trained on, 2.33 hours in full synchrony
     config.cluster.train_seed = 1000
     config.cluster.test_steps = 1000  # iterations of each run that predictors are compared on; seeds 0, 1, ...
 

@@ -16,11 +16,12 @@ from sgdlab import cluster, protocols
 
 STATISTICS = {"minimum": np.min, "mean": np.mean, "median": np.median, "maximum": np.max}
 STATISTICS["standard deviation"] = lambda values: np.std(values, ddof=len(values) > 1)
+STATISTICS["number of gradients"] = np.size
 PRINTED = {
-    18: (4, 14.54, 13.94, 29, 3.83),
-    12: (5, 11.35, 11.3, 23, 3.09),
-    11: (8, 19.8, 19.59, 34, 3.65),
-    0: (24, 38.97, 38.43, 61, 5.43),
+    18: (4, 14.54, 13.94, 29, 3.83, 10908),
+    12: (5, 11.35, 11.3, 23, 3.09, 44478),
+    11: (8, 19.8, 19.59, 34, 3.65, 187),
+    0: (24, 38.97, 38.43, 61, 5.43, 178),
 }
 """Layer -> its row of Table 1, in the order of `STATISTICS`."""
 BACKWARD_SHARE = 2 / 3
@@ -95,7 +96,7 @@ def table1(*, workers: Count = 40, layers: Count = 19, gradients: Count = 20_000
         f"{mean[FORWARD][-1]:.2f} updates. Minimum and maximum depend on the number of gradients: do not compare them.",
         "The layers of Inception do not take equal times, which may explain why the paper's layer 11 is less stale.",
     ]
-    picture, ((axes,),) = canvas(width=9)
+    picture, ((axes, histogram),) = canvas(1, 2, width=12)
     for (timing, values), shade, dash in zip(found.items(), PALETTE, ("-", "--", "-."), strict=False):
         std = values.std(axis=0)
         axes.plot(mean[timing], color=shade, linestyle=dash, label=timing)
@@ -105,6 +106,14 @@ def table1(*, workers: Count = 40, layers: Count = 19, gradients: Count = 20_000
     axes.set(xlabel="layer, from bottom (0) to top", ylabel="staleness, updates", ylim=0, xticks=range(0, layers, 3))
     axes.set_title("Mean by layer; bands and bars are one standard deviation")
     axes.legend(loc="lower left")
+    for layer, shade in zip(printed, PALETTE, strict=False):
+        counts = np.bincount(found[MAIN][:, layer])
+        edges = np.arange(counts.size + 1) - 0.5
+        histogram.stairs(100 * counts / counts.sum(), edges, color=shade, linewidth=2, label=f"layer {layer}")
+        histogram.axvline(printed[layer][1], color=shade, linestyle=":")
+    histogram.plot([], [], "k:", label="paper's means")
+    histogram.set(xlabel="staleness, updates", ylabel="share of gradients, %", title=f"Distribution, {MAIN}")
+    histogram.legend(loc="upper right")
     return Output(table, picture, claims, notes)
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import numpy as np
 from ml_collections import ConfigDict
 
+from configs import cutoff as configurations
 from sgdlab import cluster
-from sgdlab.errors import UsageError
 from sgdlab.registry import CLUSTERS
 
 INFORMED_SAMPLES = 128
@@ -31,58 +31,65 @@ class Test:
     draw: Callable[[int, np.random.Generator], np.ndarray] | None = None
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Case:
-    """The runs of a cluster.
-
-    Attributes:
-      train: float64[T, N], seconds, a complete run in full synchrony.
-      tests: runs on which predictors are compared.
-    """
-
-    train: np.ndarray
-    tests: tuple[Test, ...]
-
-
-def case(config: ConfigDict, seeds: int) -> Case:
-    """The training run and the test runs of a configuration.
+def configured(name: str, *, small: bool = False, trace: str = "") -> ConfigDict:
+    """The configuration of a cluster.
 
     Args:
-      config: configuration of configs/cutoff.py.
-      seeds: number of test runs; a recording has one.
+      name: one of `configs.cutoff.CLUSTERS`.
+      small: 8 workers, short runs and a model that is hardly trained, to try the code.
+      trace: file of recorded run-times, for the cluster `recorded`.
 
     Raises:
-      UsageError: if the cluster is impossible, or the recording cannot be read.
+      ValueError: if `recorded` has no trace, or another cluster has one.
+
+    Example:
+      >>> configured("memory", small=True).cluster.num_workers
+      8
     """
-    if config.cluster.kind == "recorded":
-        return _recorded(config)
-    law = law_of(config.cluster)
-    tests = (_simulated(law, config, seed) for seed in range(seeds))
-    return Case(training_run(config), tuple(tests))
-
-
-def training_run(config: ConfigDict) -> np.ndarray:
-    """float64[T, N], seconds: the run on which a model of this cluster is trained."""
-    if config.cluster.kind == "recorded":
-        return _recorded(config).train
-    law = law_of(config.cluster)
-    return law.draw(config.cluster.train_steps, seed=config.cluster.train_seed)
+    if (name == "recorded") != bool(trace):
+        raise ValueError(f"{trace=} must name a file of recorded run-times for the cluster recorded, and for no other")
+    config = configurations.get_config(name)
+    config.cluster.recorded.trace = trace
+    if small:
+        config.cluster.num_workers, config.cluster.test_steps = 8, 40
+        config.cluster.regimes.num_nodes = min(config.cluster.regimes.num_nodes, 8)
+        config.cluster.train_steps = 160
+        config.fitting.steps = config.fitting.every = 20
+        config.widths.state = config.widths.gate = config.widths.emission = config.widths.scale = 4
+        config.widths.recurrent, config.samples = 4, 8
+    return config
 
 
 def law_of(machines: ConfigDict) -> cluster.RegimeCluster:
-    """The cluster with regimes of a configuration.
-
-    Args:
-      machines: entry `cluster` of the configuration.
-
-    Raises:
-      UsageError: if the cluster is impossible.
-    """
+    """The cluster with regimes of a configuration's entry `cluster`."""
     return CLUSTERS.make("regimes", machines.regimes, num_workers=machines.num_workers)
 
 
-def _simulated(law: cluster.RegimeCluster, config: ConfigDict, seed: int) -> Test:
-    run, lag = law.run(config.cluster.test_steps, seed=seed), config.widths.lag
+def training_run(machines: ConfigDict, lag: int) -> np.ndarray:
+    """The run on which a model of a cluster is trained, in full synchrony.
+
+    Args:
+      machines: a configuration's entry `cluster`.
+      lag: number of iterations of the model's window.
+
+    Returns:
+      float64[T, N], seconds.
+
+    Raises:
+      ValueError: if the cluster is impossible, or the recording cannot be read.
+    """
+    if machines.kind == "recorded":
+        return _halves(machines, lag)[0]
+    return law_of(machines).draw(machines.train_steps, seed=machines.train_seed)
+
+
+def test_run(machines: ConfigDict, lag: int, seed: int) -> Test:
+    """A run on which predictors are compared; of a recording, its second part, whatever the seed."""
+    if machines.kind == "recorded":
+        before, after = _halves(machines, lag)
+        return Test(after, history=before[-lag:])
+    law = law_of(machines)
+    run = law.run(machines.test_steps, seed=seed)
 
     def draw(iteration: int, generator: np.random.Generator) -> np.ndarray:
         return law.draw_next(run, lag + iteration, num_samples=INFORMED_SAMPLES, generator=generator)
@@ -90,17 +97,16 @@ def _simulated(law: cluster.RegimeCluster, config: ConfigDict, seed: int) -> Tes
     return Test(run.runtimes, draw=draw)
 
 
-def _recorded(config: ConfigDict) -> Case:
-    if not config.cluster.recorded.trace:
-        raise UsageError("--config.cluster.recorded.trace= must name a file of recorded run-times")
+def _halves(machines: ConfigDict, lag: int) -> tuple[np.ndarray, np.ndarray]:
+    trace = machines.recorded.trace
     try:
-        runtimes = cluster.recorded(config.cluster.recorded.trace).complete().runtimes
+        runtimes = cluster.recorded(trace).complete().runtimes
     except (ValueError, OSError) as error:
-        raise UsageError(f"--config.cluster.recorded.trace: {error}") from error
-    half = config.cluster.train_steps or len(runtimes) // 2
-    if not config.widths.lag <= half < len(runtimes):
-        raise UsageError(
-            f"--config.cluster.train_steps={half} must be from {config.widths.lag} to {len(runtimes) - 1}: a window to "
-            "train on and a step to compare on"
+        raise ValueError(f"recorded.{trace=} must be a file of recorded run-times: {error}") from error
+    half = machines.train_steps or len(runtimes) // 2
+    if not lag <= half < len(runtimes):
+        raise ValueError(
+            f"train_steps={half} must be from {lag} to {len(runtimes) - 1}: a window to train on and an iteration to "
+            "compare on"
         )
-    return Case(runtimes[:half], (Test(runtimes[half:], history=runtimes[:half][-config.widths.lag :]),))
+    return runtimes[:half], runtimes[half:]

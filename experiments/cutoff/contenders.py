@@ -1,13 +1,20 @@
-"""The predictors that are compared on a cluster, with their parameters tuned on its training run."""
+"""The predictors that are compared on a cluster, tuned on its training run, and their runs, which all figures share."""
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar
+import functools
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
+import pandas as pd
+from ml_collections import ConfigDict
 
-from experiments.cutoff.cases import Test
+from experiments.cutoff import cases
+from experiments.harness import Sweep, interval
+from sgdlab.advice import tuning
 from sgdlab.deep_markov import DeepMarkov, TrainedModel
 from sgdlab.predictors import (
+    CutoffRecord,
     Deadline,
     Elfving,
     Informed,
@@ -22,62 +29,189 @@ from sgdlab.predictors import (
 
 WINDOWS = (1, 2, 3, 5, 8, 12, 20)
 DEVIATIONS = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0)
-_TUNING_STEPS = 1000
+TUNING_STEPS = 1000
 """Iterations at the end of the training run that are used for tuning; using more changes no choice."""
 
-Setting = TypeVar("Setting")
-Contender = Callable[[Test], Predictor]
+WIDTH = 2.0
+"""Half-width in standard deviations of the band in which order statistics are counted, as in the paper's Figure 3."""
 
-ORACLE, INFORMED, DEEP_MARKOV, SYNCHRONOUS = "oracle", "true law, regime one late", "deep Markov", "full synchrony"
+ORACLE, INFORMED, DEEP_MARKOV, STATIC, SYNCHRONOUS = (
+    "oracle",
+    "true law, regimes one late",
+    "deep Markov",
+    "best static cutoff",
+    "full synchrony",
+)
 NOT_DEPLOYABLE = (ORACLE, INFORMED)
-LEARN_NOTHING = (Oracle, Informed, Static)
-"""Predictors that do not learn from the run-times that they observe."""
+
+Setting = TypeVar("Setting")
 
 
-def contenders(train: np.ndarray, model: TrainedModel, *, lag: int, samples: int) -> dict[str, Contender]:
-    """The predictors by their titles, which contain the tuned parameters.
+def contenders(config: ConfigDict, model: str) -> dict[str, dict[str, Any]]:
+    """The predictors, with parameters that are tuned on the training run.
 
     Args:
-      train: float64[T, N], run-times of the training run in seconds.
-      model: deep Markov model that was trained on it.
-      lag: number of iterations of the first window.
-      samples: K, number of draws for one prediction, of the predictors that draw.
+      config: configuration of configs/cutoff.py.
+      model: directory of its trained model.
 
     Returns:
-      Title -> function from a test run to the predictor.
+      Title -> the settings of `online` that select the predictor.
     """
-    cutoff = static_cutoff(train)
-    running = best(lambda window: RunningMean(window=window), WINDOWS, train, lag)
-    grid = [(k, window) for k in DEVIATIONS for window in WINDOWS[::2]]
-    deviations, window = best(lambda s: Deadline(deviations=s[0], window=s[1]), grid, train, lag)
-    deep = DeepMarkov(model, samples=samples)
-    filters = Kalman(kalman.fit(train), samples=samples)
-    return {
-        ORACLE: lambda test: Oracle(test.runtimes if test.history is not None else test.runtimes[lag:]),
-        INFORMED: lambda test: Informed(test.draw),
-        DEEP_MARKOV: lambda test: deep,
-        "Kalman": lambda test: filters,
-        f"running mean of {running}": lambda test: RunningMean(window=running),
-        f"median + {deviations:g} MAD of {window}": lambda test: Deadline(deviations=deviations, window=window),
-        f"Elfving of {lag}": lambda test: Elfving(window=lag),
-        f"static, {cutoff}": lambda test: Static(cutoff),
-        SYNCHRONOUS: lambda test: Static(),
+    base = {"machines": config.cluster.to_dict(), "lag": config.widths.lag}
+    (found,) = Sweep(base, work=tuned, files=("machines.recorded.trace",)).table().to_dict("records")
+    selected = {
+        ORACLE: {"kind": "oracle"},
+        INFORMED: {"kind": "informed"},
+        DEEP_MARKOV: {"kind": "deep_markov", "model": model},
+        "Kalman": {"kind": "kalman"},
+        "running mean": {"kind": "running_mean", "options": {"window": found["running"]}},
+        "median + k MAD": {"kind": "deadline", "options": {k: found[k] for k in ("deviations", "window")}},
+        "Elfving": {"kind": "elfving", "options": {"window": config.widths.lag}},
+        STATIC: {"kind": "static", "options": {"cutoff": found["static"]}},
+        SYNCHRONOUS: {"kind": "static"},
     }
+    if config.cluster.kind == "recorded":
+        del selected[INFORMED]
+    return selected
 
 
-def static_cutoff(train: np.ndarray) -> int:
-    """The constant number of workers with the most gradients per second over a run."""
-    seconds = np.sort(train, axis=1).sum(axis=0)
-    return 1 + int(np.argmax(np.arange(1, train.shape[1] + 1) / seconds))
+def compared(config: ConfigDict, lines: Sequence[tuple[str, Mapping[str, Any]]], seeds: int) -> pd.DataFrame:
+    """Runs predictors on the same test runs.
+
+    Args:
+      config: configuration of configs/cutoff.py.
+      lines: titles and settings of `online`.
+      seeds: number of test runs.
+
+    Returns:
+      A row for each line and test run: its `title` and settings, what `online` returns, and `share`: its gradients per
+      second in % of those of the oracle, with the paper's objective, on the same test run.
+    """
+    base = {"machines": config.cluster.to_dict(), "lag": config.widths.lag, "samples": config.samples}
+    every = [*lines, ("", {"kind": "oracle"})]
+    over = [{**settings, "seed": seed} for _, settings in every for seed in range(seeds)]
+    runs = Sweep(base, over, work=online, files=("model", "machines.recorded.trace")).table()
+    oracle = runs.gradients_per_second.to_numpy()[-seeds:]
+    runs = runs.assign(
+        title=[title for title, _ in every for _ in range(seeds)],
+        share=100 * (runs.gradients_per_second / np.tile(oracle, len(every))),
+    )
+    return runs[:-seeds]
+
+
+def tuned(*, machines: Mapping[str, Any], lag: int) -> dict[str, float]:
+    """Tunes the predictors that have few parameters on a training run.
+
+    Args:
+      machines: a configuration's entry `cluster`.
+      lag: number of iterations of the first window.
+    """
+    train = cases.training_run(ConfigDict(machines), lag)
+    running = best(lambda window: RunningMean(window=window), WINDOWS, train, lag)
+    grid = [(deviations, window) for deviations in DEVIATIONS for window in WINDOWS[::2]]
+    deviations, window = best(lambda s: Deadline(deviations=s[0], window=s[1]), grid, train, lag)
+    return {"static": tuning.static(train), "running": running, "deviations": deviations, "window": window}
 
 
 def best(make: Callable[[Setting], Predictor], settings: Iterable[Setting], train: np.ndarray, lag: int) -> Setting:
     """The setting with the most gradients per second on the end of the training run, censored as in production."""
-    tuning = train[-_TUNING_STEPS:]
-    window = min(lag, len(tuning) // 2)
-    return max(settings, key=lambda s: run_online(tuning, make(s), window=window).gradients_per_second())
+    end = train[-TUNING_STEPS:]
+    window = min(lag, len(end) // 2)
+    return max(settings, key=lambda s: run_online(end, make(s), window=window).gradients_per_second())
 
 
-def deployable(names: Mapping[str, object]) -> list[str]:
-    """The names of predictors that could be used in production."""
-    return [name for name in names if name not in NOT_DEPLOYABLE]
+def spread(values: Iterable[float]) -> tuple[float, float | None]:
+    """The columns `ours` and `±` of values: their mean, and half of its 95 % confidence interval, None for one value.
+
+    Example:
+      >>> spread([2.0, 2.0]), spread([1.0])
+      ((2.0, 0.0), (1.0, None))
+    """
+    found = interval(values)
+    return found.mean, found.half if np.isfinite(found.half) else None
+
+
+def online(
+    *,
+    machines: Mapping[str, Any],
+    lag: int,
+    samples: int,
+    kind: str,
+    options: Mapping[str, Any] | None = None,
+    model: str = "",
+    censored: bool = True,
+    objective: str = "throughput",
+    seed: int = 0,
+    showing: Sequence[int] = (),
+) -> dict[str, Any]:
+    """Runs one predictor on one test run.
+
+    Args:
+      machines: a configuration's entry `cluster`.
+      lag: number of iterations of the first window.
+      samples: number of draws for one prediction, of the predictors that draw.
+      kind: of the predictor.
+      options: parameters of the predictor; None: its own defaults.
+      model: directory of the trained model, of the deep Markov predictor.
+      censored: whether run-times after the cutoff are hidden from the predictor.
+      objective: "throughput" or "rate", as `sgdlab.predictors.run_online` takes it.
+      seed: of the test run, and of the predictor's draws.
+      showing: iterations, counted from 0, of which the order statistics are returned.
+
+    Returns:
+      Gradients per second with and without the first window, the mean cutoff, `cutoff` and `seconds` of all iterations,
+      the errors of the predicted order statistics, and `shown`: predictions and observations of `showing`.
+    """
+    test, options = cases.test_run(ConfigDict(machines), lag, seed), options or {}
+    makers: dict[str, Callable[[], Predictor]] = {
+        "oracle": lambda: Oracle(test.runtimes, whole=test.history is None),
+        "informed": lambda: Informed(test.draw),
+        "deep_markov": lambda: DeepMarkov(_loaded(model), samples=samples, **options),
+        "kalman": lambda: Kalman(_kalman_law(json.dumps(machines, sort_keys=True), lag), samples=samples),
+        "running_mean": lambda: RunningMean(**options),
+        "deadline": lambda: Deadline(**options),
+        "elfving": lambda: Elfving(**options),
+        "static": lambda: Static(**options),
+    }
+    ways = {"window": lag, "history": test.history, "censored": censored, "objective": objective, "seed": seed}
+    record = run_online(test.runtimes, makers[kind](), **ways)
+    return {
+        "gradients_per_second": record.gradients_per_second(),
+        "with_warm_up": record.gradients_per_second(warm_up=True),
+        "waited_for": float(record.cutoff[record.warm_up :].mean()),
+        "cutoff": record.cutoff.tolist(),
+        "seconds": record.seconds.tolist(),
+        **errors(record),
+        "shown": {name: getattr(record, name)[list(showing)].tolist() for name in ("mean", "std", "observed")},
+    }
+
+
+def errors(record: CutoffRecord) -> dict[str, float]:
+    """Errors of the predicted order statistics: of all, of those up to the cutoff (`uncut`), and of that at the cutoff.
+
+    `within` is the share, in %, inside of `WIDTH` predicted standard deviations; `error` the mean absolute error in
+    seconds and `relative` in % of the observed run-time.
+    """
+    after = slice(record.warm_up, None)
+    mean, std, observed = record.mean[after], record.std[after], record.observed[after]
+    error = np.abs(observed - mean)
+    within, relative = error <= WIDTH * std, error / observed
+    uncut = np.arange(1, mean.shape[1] + 1) <= record.cutoff[after, None]
+    at_cutoff = np.arange(mean.shape[0]), record.cutoff[after] - 1
+    return {
+        "within": 100 * float(within.mean()),
+        "error": float(error.mean()),
+        "relative": 100 * float(relative.mean()),
+        "uncut_within": 100 * float(within[uncut].mean()),
+        "uncut_error": float(error[uncut].mean()),
+        "at_cutoff": 100 * float(relative[at_cutoff].mean()),
+    }
+
+
+_loaded = functools.lru_cache(maxsize=2)(TrainedModel.load)
+
+
+@functools.lru_cache(maxsize=2)
+def _kalman_law(machines: str, lag: int) -> kalman.Law:
+    """Fitted once in a process: it takes longer than a run."""
+    return kalman.fit(cases.training_run(ConfigDict(json.loads(machines)), lag))

@@ -1,79 +1,62 @@
-"""Trains the deep Markov model of a configuration once, stores it, and loads it afterwards."""
+"""Trained deep Markov models: each is trained once for its configuration, and every figure asks for it here."""
 
-import hashlib
 import pathlib
-import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-import jax
-import numpy as np
 from ml_collections import ConfigDict
 
 from experiments.cutoff.cases import training_run
+from experiments.harness import Sweep
 from sgdlab.deep_markov import Architecture, Fitting, TrainedModel, fit
 from sgdlab.errors import UsageError
-from sgdlab.jobs import provenance
-from sgdlab.results.directory import OtherConfiguration, RunDirectory
+from sgdlab.jobs.configuration import flat
 
 
-def trained(config: ConfigDict, path: pathlib.Path) -> TrainedModel:
-    """Trains the model of a configuration, or loads it; a training that was killed continues at its last checkpoint.
+def trained(configs: Sequence[ConfigDict]) -> list[str]:
+    """Trains the models of configurations of configs/cutoff.py that are not there yet.
+
+    Returns:
+      The directory of each model.
+    """
+    first = dict(flat(configs[0]))
+    over = [{name: value for name, value in flat(config) if value != first[name]} for config in configs]
+    sweep = Sweep(configs[0], over, work=fitted, files=("cluster.recorded.trace",))
+    return [str(folder / "model") for folder in sweep.folders()]
+
+
+def fitted(
+    config: ConfigDict, folder: pathlib.Path, report: Callable[[Mapping[str, Any]], None] = lambda record: None
+) -> list[dict[str, Any]]:
+    """Trains the model of a configuration; a training that was killed continues at its last checkpoint.
 
     Args:
       config: configuration of configs/cutoff.py.
-      path: directory of this configuration alone: the model is written to `model`, checkpoints to `checkpoints`.
+      folder: directory of this configuration alone: the model is written to `model`, checkpoints to `checkpoints`.
+      report: called with each evaluation.
+
+    Returns:
+      The records of the training: its evaluations, then a summary.
 
     Raises:
       UsageError: if the model cannot be trained as it is configured.
     """
-    if TrainedModel.exists(path / "model"):
-        return TrainedModel.load(path / "model")
-    runtimes, begun = training_run(config), time.perf_counter()
-
-    def report(evaluation: dict[str, float]) -> None:
-        print(
-            f"  step {evaluation['step']:>6.0f} of {config.fitting.steps}, {time.perf_counter() - begun:>4.0f} s: ELBO "
-            f"{evaluation['elbo']:.4f}, validation {evaluation['validation_elbo']:.4f} nats per value",
-            flush=True,
-        )
-
     try:
         model = fit(
-            runtimes,
+            training_run(config.cluster, config.widths.lag),
             Architecture(**config.widths),
             Fitting(**config.fitting),
             seed=config.seed,
-            report=report,
-            checkpoints=path / "checkpoints",
+            report=lambda evaluation: report({"kind": "evaluation", **evaluation}),
+            checkpoints=folder / "checkpoints",
         )
     except ValueError as error:
-        raise UsageError(f"--config: {error}") from error
-    model.save(path / "model")
-    return model
+        raise UsageError(f"the model of {config.cluster.num_workers} workers cannot be trained: {error}") from error
+    model.save(folder / "model")
+    evaluations = [{"kind": "evaluation", **evaluation} for evaluation in model.history]
+    return [*evaluations, {"kind": "summary", **best_evaluation(model), "divisor": model.divisor}]
 
 
-def digest(path: str | pathlib.Path) -> str:
-    """A hash of a trained model's parameters, which identifies it."""
-    model = TrainedModel.load(path)
-    sha = hashlib.sha256(repr((model.widths, model.num_workers, model.divisor)).encode())
-    for leaf in jax.tree.leaves(model.parameters):
-        sha.update(np.ascontiguousarray(leaf).tobytes())
-    return sha.hexdigest()[:16]
-
-
-def kept(config: ConfigDict, path: pathlib.Path) -> TrainedModel:
-    """Loads the model of a configuration from a directory that throughput and the figures share, or trains it.
-
-    Args:
-      config: configuration of configs/cutoff.py.
-      path: directory of the model.
-
-    Raises:
-      UsageError: if the directory holds the model of another configuration.
-    """
-    try:
-        RunDirectory(path, config.to_dict(), made=provenance.made_with()).claim()
-    except OtherConfiguration as error:
-        raise UsageError(f"{str(error).split(';')[0]}; name another --workdir") from error
-    if not TrainedModel.exists(path / "model"):
-        print(f"Training the model of {config.cluster.num_workers} workers in {path}", flush=True)
-    return trained(config, path)
+def best_evaluation(model: TrainedModel) -> dict[str, float]:
+    """The evaluation with the best validation ELBO."""
+    return max(model.history, key=lambda evaluation: evaluation["validation_elbo"])

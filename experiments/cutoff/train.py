@@ -16,15 +16,17 @@ workers.
 """
 
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-import matplotlib as mpl
 from matplotlib.figure import Figure
 
+from experiments.cutoff import models
 from experiments.cutoff.cases import training_run
-from experiments.cutoff.models import trained
+from experiments.harness import PALETTE, canvas
 from sgdlab.commands import launch
 from sgdlab.deep_markov import TrainedModel
+from sgdlab.errors import said_of
 from sgdlab.jobs import provenance
 from sgdlab.results import plots
 from sgdlab.results.directory import RunDirectory
@@ -36,11 +38,22 @@ def main(argv: Sequence[str]) -> None:
     """Trains the model, or loads it, and draws its training."""
     del argv
     config, path = launch.CONFIG.value, pathlib.Path(launch.WORKDIR.value or DEFAULT_WORKDIR)
-    training_run(config)  # a recording that cannot be read is refused before the directory is claimed
+    with said_of("--config.cluster."):  # a recording that cannot be read is refused before the directory is claimed
+        training_run(config.cluster, config.widths.lag)
     RunDirectory(path, config.to_dict(), made=provenance.made_with()).claim()
-    model = trained(config, path)
+
+    def report(evaluation: Mapping[str, Any]) -> None:
+        print(
+            f"  step {evaluation['step']:>6.0f} of {config.fitting.steps}: ELBO {evaluation['elbo']:.4f}, validation "
+            f"{evaluation['validation_elbo']:.4f} nats per value",
+            flush=True,
+        )
+
+    if not TrainedModel.exists(path / "model"):
+        models.fitted(config, path, report)
+    model = TrainedModel.load(path / "model")
     plots.save(draw(model), path / "training")
-    best = max(model.history, key=lambda evaluation: evaluation["validation_elbo"])
+    best = models.best_evaluation(model)
     print(
         f"{path / 'model'}: {model.num_workers} workers, run-times divided by {model.divisor:.4g} s, best validation "
         f"ELBO {best['validation_elbo']:.4f} nats per value at step {best['step']:.0f}"
@@ -49,20 +62,18 @@ def main(argv: Sequence[str]) -> None:
 
 def draw(model: TrainedModel) -> Figure:
     """Draws the ELBO of the batches and of the validation windows against the training step."""
-    with mpl.rc_context(plots.STYLE):
-        drawn = mpl.figure.Figure(figsize=(6, 3.6))
-        axes = drawn.subplots()
-        steps, elbo, validation = (
-            [evaluation[name] for evaluation in model.history] for name in ("step", "elbo", "validation_elbo")
-        )
-        axes.plot(steps, elbo, label="training", color="#7a7a7a")
-        axes.plot(steps, validation, label="validation", color="#2166ac")
-        levels = sorted(validation)
-        spread = levels[-1] - levels[len(levels) // 4] + 0.01
-        axes.set_ylim(levels[-1] - 6 * spread, levels[-1] + 3 * spread)  # the first evaluations are far below
-        axes.set_xlabel("step")
-        axes.set_ylabel("ELBO, nats per value")
-        axes.legend()
+    drawn, ((axes,),) = canvas(width=7, height=4)
+    steps, elbo, validation = (
+        [evaluation[name] for evaluation in model.history] for name in ("step", "elbo", "validation_elbo")
+    )
+    axes.plot(steps, elbo, label="training", color=PALETTE[-1], linestyle="--")
+    axes.plot(steps, validation, label="validation", color=PALETTE[0])
+    levels = sorted(validation)
+    spread = levels[-1] - levels[len(levels) // 4] + 0.01
+    axes.set_ylim(levels[-1] - 6 * spread, levels[-1] + 3 * spread)  # the first evaluations are far below
+    axes.set_xlabel("step")
+    axes.set_ylabel("ELBO, nats per value")
+    axes.legend()
     return drawn
 
 

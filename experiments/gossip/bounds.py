@@ -1,228 +1,296 @@
-r"""Checks the bounds of Jin et al. 2016 for pull gossip by simulation, and compares the paper's two values of lambda.
-
-    python -m experiments.gossip.bounds --workdir=runs/gossip
-
-Writes bounds, contraction and run_times as .md, .csv, .png and .svg to bounds/ in the work directory, and one file for
-each finished case; a command that was killed continues where it stopped. Takes one to two minutes on two cores.
+r"""The theorem's bounds on distance and consensus of pull gossip, against measured values (Jin et al. 2016, section 3).
 
 The objective is a quadratic with curvatures from m = 1 to L = 10 in four dimensions and gradient noise of total
-variance sigma^2 = 1. The cases are p = 4, 16 and 64 nodes and step sizes alpha up to the largest that the theorem
-allows, 2 / (m + L). Results are means over --seeds runs, each with its own schedule and noise.
+variance sigma^2 = 1; step sizes alpha go up to the largest that the theorem allows, 2 / (m + L). Measured are
+E sum |theta_i - theta*|^2 (distance) and E sum |theta_i - mean|^2 (consensus) of the parameters that the nodes have in
+memory after t ticks or rounds of three processes of `protocols.gossip(kind="pull", include_self=True)`:
 
-The command measures E sum |theta_i - theta*|^2 (distance) and E sum |theta_i - mean|^2 (consensus) of the parameters
-that the nodes have in memory after t ticks or rounds, in three modes of `protocols.gossip(kind="pull",
-include_self=True)`, computed in float64 from the edges of the schedules:
+* step, then average: at a tick of a Poisson clock a node ends its step, taken at its own parameters, and averages it
+  with its partner's parameters. This is the recursion of the appendix, theta <- D (theta - alpha g), and what nodes
+  with exponential run-times do;
+* average, then step: at a tick a node averages, takes the gradient at the average, and steps. This is Algorithm 3 made
+  instantaneous;
+* rounds: all nodes average, then all step.
 
-* run-times, the default clock on `cluster.exponential`, is the recursion of the appendix, theta <- D (theta - alpha g):
-  at a tick of a Poisson clock a node ends its step, taken at its own parameters, and then averages it with the
-  parameters in its partner's memory. This is what nodes with run-times do, and what the quadratic form in the proof
-  describes;
-* ticks, `clock="poisson"`, is Algorithm 3 without delays: at every tick a node averages with its partner's current
-  parameters, takes the gradient at the average, and steps;
-* rounds, `clock="rounds"`: all nodes average, then all step.
+The appendix bounds E |D (theta - alpha g)|^2 by E |theta - alpha g|^2, as if D and g were independent. But both are of
+the node that ticks, and averaging undoes half of its own last step. So the printed distance bound fails for the
+recursion of the appendix where steps are small; `inequalities.distance_bound(corrected=True)` accounts for this.
 
 The consensus bound assumes |gradient| <= c everywhere, which no quadratic satisfies. Its proof only uses, at every t,
 the mean over nodes of E |gradient(theta_i)|^2 without the noise, so c^2 is here the largest value of this mean in the
-run. The table also shows the bound with c the root mean square over the steps of the run, which the proof does not
-justify: a run that begins far from the minimum has much larger gradients at first.
+run. The theorem prints a lambda that ends in 2 b^2 / p; the appendix derives 2 b^2 / p^2.
 
-Results. In ticks and in rounds the printed distance bound holds in all 18 cases each; at t = 0 it equals the measured
-value almost exactly (margin 1.001), and at the end it is at least 1.98 times the measured value. In ticks the consensus
-bound holds with the appendix's lambda, 1 - 2 b (1 - b) / p - 2 b^2 / p^2, in all 18 cases (margin 1.035; with c the
-root mean square it fails in 13, by up to 12 times). With the printed lambda, which has 2 b^2 / p as its last term, it
-fails in 12 of 27 cases, all of them with small steps or none: without gradients the disagreement after 6 p ticks is up
-to 20 times what the bound allows. With run-times, the recursion of the appendix, the printed distance bound fails in 5
-of 18 cases, by up to 1.73 times: the proof takes the expectations over D and g separately, but both belong to the node
-that ticks, and averaging undoes about half of the node's own last step. `inequalities.corrected_distance_bound`
-accounts for this and holds in all 18 cases.
+The diffusion potential (section 3) is the sum over i and j of (w_ij - 1/p)^2, where w_ij is what node j's first
+parameters contribute to node i's when nodes only average.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import numpy as np
-from absl import flags
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-from experiments import figure
-from experiments.gossip import drawing, inequalities, quadratic, store
-from experiments.gossip.cases import PROBLEM, SHARED, Case, bound_cases, contraction_cases, simulate
-from experiments.gossip.margins import ERRORS, Margin, at_the_end, consensus_bound, margins, smallest
+from experiments import papers
+from experiments.gossip import cases
+from experiments.gossip.cases import PROBLEM, Case
+from experiments.gossip.inequalities import ERRORS, consensus_bound, contraction, distance_bound, smallest
 from experiments.gossip.quadratic import ROUNDS, RUN_TIMES, TICKS
-from sgdlab.commands import launch
+from experiments.harness import PALETTE, Claim, Output, Scale, Share, Sweep, canvas, figure
+from experiments.harness.options import Bound
 
-DEFAULT_WORKDIR = "runs/gossip"
-APPENDIX, PRINTED = "appendix's lambda", "printed lambda"
-_DISTANCES = {"printed": "distance", "corrected": "corrected"}
-
-
-def main(argv: Sequence[str]) -> None:
-    """Simulates the missing cases, then writes the three tables and figures."""
-    del argv
-    runs = store.whole("seeds", flags.FLAGS.seeds, least=2)
-    num_nodes = store.node_counts(flags.FLAGS.num_nodes)
-    path = figure.directory(DEFAULT_WORKDIR) / "bounds"
-    directory = store.finished_parts(path, SHARED)
-    tests, contractions = bound_cases(num_nodes, runs), contraction_cases(num_nodes, runs)
-    measured = simulate([*tests, *contractions], directory)
-    idealised = [case for case in tests if case.mode != RUN_TIMES]
-    delayed = [case for case in tests if case.mode == RUN_TIMES]
-    figure.publish(
-        path,
-        "bounds",
-        [bound_row(case, measured[case]) for case in idealised],
-        title=f"Bounds of Jin et al. 2016 over the measured value, smallest over time (@ when); {runs} seeds",
-        reading=bound_reading([*idealised, *contractions], measured),
-        figure=drawing.draw_bounds(idealised, measured),
-    )
-    figure.publish(
-        path,
-        "contraction",
-        [contraction_row(case, measured[case]) for case in contractions],
-        title=f"Disagreement of the nodes in ticks of pull gossip, against both lambdas; {runs} seeds",
-        reading=contraction_reading(contractions, measured),
-        figure=drawing.draw_contraction(contractions, measured),
-    )
-    figure.publish(
-        path,
-        "run_times",
-        run_times_rows(delayed, measured),
-        title=f"With run-times: bounds on distance over the measured value, smallest (@ tick); {runs} seeds",
-        reading=run_times_reading(delayed, measured),
-        figure=drawing.draw_run_times(delayed, measured),
-    )
+TITLES = {RUN_TIMES: "step, then average", TICKS: "average, then step", ROUNDS: "rounds"}
+DISTANCE, CORRECTED = "distance, as printed", "distance, corrected"
+PROVED, PRINTED = "consensus, the appendix's lambda", "consensus, the printed lambda"
+STYLES = {RUN_TIMES: "o-", TICKS: "s:", ROUNDS: "^:"}
+LAST = 12
+"""Rounds in which nodes only average."""
+Nodes = Annotated[int, Bound(least=2)]
+Results = Mapping[Case, pd.Series]
+"""Of each case, its row of the sweep's table."""
 
 
-def bound_row(case: Case, measured: quadratic.Measured) -> figure.Row:
-    """A row of the table of ticks and rounds."""
-    smallest_of = margins(case, measured)
-    return {
-        "mode": case.mode,
-        "p": case.num_nodes,
-        "alpha": case.alpha,
-        "nodes begin": case.start,
-        "t": case.steps,
-        "distance": str(smallest_of["distance"]),
-        "distance, at the end": at_the_end(case, measured),
-        "consensus": str(smallest_of.get("consensus", "")),
-        "consensus, c root mean square": str(smallest_of.get("mean gradient", "")),
-        f"consensus, {PRINTED}": str(smallest_of.get("printed", "")),
-    }
+@figure(
+    papers.GOSSIP,
+    "Bounds",
+    scales={"smoke": Scale("5 s", num_nodes=[16], fractions=[0.3], runs=8), "laptop": Scale("2 min")},
+    differs="The paper prints formulas and no numbers; the column `paper` is its printed lambda.",
+)
+def bounds(
+    *, num_nodes: list[Nodes] = (4, 16, 64), fractions: list[Share] = (1.0, 0.3, 0.1), runs: Nodes = 1000
+) -> Output:
+    """Simulates pull gossip and compares with the bounds.
 
-
-def bound_reading(cases: Sequence[Case], measured: drawing.Results) -> list[str]:
-    """Sentences for the table of ticks and rounds; `cases` include those of the table of contraction."""
-    ticks = [case for case in cases if case.mode == TICKS]
-    tests = [case for case in ticks if case.start in ("together", "apart")]
-    rounds = [case for case in cases if case.mode == ROUNDS]
-    printed = _margins(ticks, measured, "printed")
-    end = min(at_the_end(case, measured[case]) for case in [*tests, *rounds])
-    return [
-        f"In ticks (average, then step) {_tally('the printed distance bound', _margins(tests, measured))}; in rounds "
-        f"{_tally('it', _margins(rounds, measured))}. At t = 0 the bound is by construction only slightly larger than "
-        f"the measured value; at the end of the runs it is at least {end:.3g} times as large.",
-        f"With the {APPENDIX} {_tally('the consensus bound', _margins(tests, measured, 'consensus'))}; with c the root "
-        f"mean square over the steps of the run {_tally('it', _margins(tests, measured, 'mean gradient'))}, because a "
-        "run that begins far from the minimum has much larger gradients at first.",
-        f"With the {PRINTED}, which ends in 2 b^2 / p instead of 2 b^2 / p^2, {_tally('it', printed)}. These cases "
-        "include those of contraction.md, whose steps are so small that averaging dominates.",
-        "`distance` is the sum over nodes of |theta_i - theta*|^2. `consensus` is the sum of |theta_i - mean|^2; its "
-        "bound has the appendix's lambda and as c^2 the largest value in the run of the mean over nodes of "
-        "E |gradient|^2, unless the column says otherwise. FAILS means that the measured mean is more than "
-        f"{ERRORS:g} of its standard errors above the bound.",
-        f"Simulated means of ticks differ from their exact expectations by at most {_sampling(ticks, measured):.1f} "
-        "standard errors (second moments on a quadratic follow a linear recursion).",
+    Args:
+      num_nodes: numbers of nodes, p.
+      fractions: step sizes, as shares of the largest one that the theorem allows.
+      runs: runs in each mean, each with its own schedule and noise.
+    """
+    listed = [
+        *cases.bound_cases(num_nodes, fractions),
+        *cases.contraction_cases(num_nodes),
+        *cases.diffusion_cases(num_nodes, LAST),
     ]
+    sweep = Sweep({"runs": runs}, [vars(case) for case in listed], cases.simulated, together=("process", "num_nodes"))
+    push = Sweep({"rounds": LAST, "runs": runs}, {"num_nodes": num_nodes}, cases.push_sum)
+    measured = dict(zip(listed, rows_of(sweep), strict=True))
+    pushed = dict(zip(num_nodes, rows_of(push), strict=True))
+    found = pd.DataFrame([row for case in listed for row in margins(case, measured[case])])
+    worst = found.sort_values("ours").groupby(["quantity", "process", "p", "alpha"], sort=False).first()
+    order = {name: rank for rank, name in enumerate([DISTANCE, CORRECTED, PROVED, PRINTED, *TITLES.values()])}
+    worst = worst.sort_index(key=lambda keys: keys.map(lambda key: order.get(key, key))).reset_index()
+    worst = worst.assign(quantity="margin: " + worst.quantity).drop(columns=["start", "fails", "end"])
+    table = pd.concat([worst, averaging(measured, pushed)], ignore_index=True)
+    notes = [
+        "A margin is the smallest ratio of bound and value, over time and over what the nodes begin with; below 1 the "
+        "bound fails. `ours` is of simulated means, ± one standard error; `exact` is of exact expectations, by which "
+        f"claims are judged. Simulated means differ from these by at most {sampling(measured):.1f} standard errors.",
+        "With alpha = 0 nodes only average.",
+        "For nodes that step, then average, the corrected bound (its rate is multiplied by r = 1 - b + b / p and its "
+        f"last term by s / r, with s = (1 - b)^2 (1 - 1 / p) + 1 / p) {tally(found, CORRECTED, RUN_TIMES)[0]}.",
+    ]
+    return Output(table, draw(measured, found, pushed), claims(found, measured, pushed), notes)
 
 
-def _margins(cases: Sequence[Case], measured: drawing.Results, name: str = "distance") -> list[Margin]:
-    return [margins(case, measured[case])[name] for case in cases]
+def rows_of(sweep: Sweep) -> list[pd.Series]:
+    """The rows of a sweep's table, with arrays for lists."""
+    arrays = sweep.table().map(lambda value: np.array(value) if isinstance(value, list) else value)
+    return [row for _, row in arrays.iterrows()]
 
 
-def _tally(subject: str, smallest_of: Sequence[Margin]) -> str:
-    failed, least = sum(margin.fails for margin in smallest_of), min(margin.value for margin in smallest_of)
-    if failed:
-        worst = max(smallest_of, key=lambda margin: margin.errors)
-        return (
-            f"{subject} fails in {failed} of {len(smallest_of)} cases, by a factor of up to {1 / least:.3g} (by up to "
-            f"{worst.errors:.3g} standard errors)"
-        )
-    return f"{subject} holds in all {len(smallest_of)} cases, with a smallest margin (bound / measured) of {least:.4g}"
+def bounds_of(case: Case, measured: pd.Series, gradient: np.ndarray) -> dict[str, np.ndarray]:
+    """float64[K]: each bound that applies to the case; the paper has no consensus bound for rounds.
+
+    Args:
+      case: the case.
+      measured: its results.
+      gradient: float64[K], E |gradient|^2 of a node; the largest is c^2.
+    """
+    shared = {"step": measured.step, "alpha": case.alpha, "num_nodes": case.num_nodes}
+    distance, found = shared | {"first": measured.distance[0]}, {}
+    consensus = shared | {"first": measured.consensus[0], "gradient": gradient.max()}
+    if case.start in ("together", "apart"):
+        found[DISTANCE] = distance_bound(PROBLEM, **distance, synchronous=case.process == ROUNDS)
+        if case.process == RUN_TIMES:
+            found[CORRECTED] = distance_bound(PROBLEM, **distance, corrected=True)
+    if case.process != ROUNDS and case.start != "contributions":
+        found[PROVED] = consensus_bound(PROBLEM, **consensus)
+        found[PRINTED] = consensus_bound(PROBLEM, **consensus, printed=True)
+    return found
 
 
-def _sampling(cases: Sequence[Case], measured: drawing.Results) -> float:
+def margins(case: Case, measured: pd.Series) -> list[dict[str, Any]]:
+    """The smallest ratio of each bound and the value it bounds, in a case: simulated and exact."""
+    rows, exact_bounds = [], bounds_of(case, measured, measured.expected_gradient)
+    for name, bound in bounds_of(case, measured, measured.gradient).items():
+        what = name.partition(",")[0]
+        expected = measured[f"expected_{what}"]
+        margin = smallest(measured.step, bound, measured[what], measured[f"{what}_error"])
+        exact = smallest(measured.step, exact_bounds[name], expected)
+        values = {"at t": margin.step, "exact": exact.value, "ours": margin.value, "±": margin.error}
+        where = {"process": TITLES[case.process], "p": case.num_nodes, "alpha": case.alpha, "start": case.start}
+        end = exact_bounds[name][-1] / expected[-1]
+        rows.append({"quantity": name} | where | values | {"fails": exact.fails, "end": end})
+    return rows
+
+
+def averaging(measured: Results, pushed: Mapping[int, pd.Series]) -> pd.DataFrame:
+    """Rows of averaging alone: what is left of the disagreement, and of the diffusion potential."""
+    rows, potentials = [], []
+    for case, values in measured.items():
+        where = {"process": TITLES[case.process], "p": case.num_nodes, "alpha": 0.0}
+        if (case.fraction, case.start, case.process) == (0, "around", TICKS):
+            rate = (values.consensus[-1] / values.consensus[0]) ** (1 / case.steps)
+            error = rate / case.steps * values.consensus_error[-1] / values.consensus[-1]
+            exact, printed = (contraction(case.num_nodes, printed=printed) for printed in (False, True))
+            numbers = {"exact": exact, "ours": rate, "±": error, "paper": printed}
+            rows.append({"quantity": "lambda: disagreement after a tick, over before"} | where | numbers)
+        if case.start == "contributions":
+            potentials.append((where, values.distance, values.distance_error, values.expected_distance))
+    for p, values in pushed.items():
+        where = {"process": "push-sum", "p": p, "alpha": 0.0}
+        potentials.append((where, values.potential, values.error, push_sum_potential(p)))
+    for index, after in ((1, "1 round, or p ticks"), (LAST, f"{LAST} rounds, or {LAST} p ticks")):
+        for where, *values in potentials:
+            ours, error, exact = (value[index] / values[0][0] for value in values)
+            numbers = {"exact": exact, "ours": ours, "±": error}
+            rows.append({"quantity": f"diffusion potential after {after}, over at first"} | where | numbers)
+    return pd.DataFrame(rows)
+
+
+def push_sum_potential(num_nodes: int) -> np.ndarray:
+    """float64[LAST + 1]: the exact expectation of push-sum's diffusion potential, which is p - 1 at first."""
+    return (num_nodes - 1) * (0.5 - 0.25 / num_nodes) ** np.arange(LAST + 1)
+
+
+def tally(found: pd.DataFrame, quantity: str, *processes: str) -> tuple[str, bool]:
+    """In how many cases a bound fails and by how much, in words, and whether it holds in all; by exact expectations."""
+    rows = found[(found.quantity == quantity) & found.process.isin([TITLES[process] for process in processes])]
+    if rows.fails.any():
+        by = f"by a factor of up to {1 / rows.exact.min():.3g}"
+        return f"fails in {rows.fails.sum()} of {len(rows)} cases, {by}.", False
+    end = f", at the end at least {rows.end.min():.3g}" if quantity == DISTANCE else ""
+    return f"holds in all {len(rows)} cases; bound / value is at least {rows.exact.min():.4g}{end}", True
+
+
+def sampling(measured: Results) -> float:
     """The largest difference between a simulated mean and its expectation, in standard errors."""
     largest = 0.0
-    for case in cases:
-        values = measured[case]
-        exact = quadratic.expected(PROBLEM, start=case.first(), alpha=case.alpha, looks=values.step.tolist())
+    for values in measured.values():
         for name in ("distance", "consensus"):
-            error = getattr(values, f"{name}_error")
-            difference = np.abs(getattr(values, name) - getattr(exact, name))[error > 1e-9]
+            error = values[f"{name}_error"]
+            difference = np.abs(values[name] - values[f"expected_{name}"])[error > 1e-9]
             largest = max(largest, float((difference / error[error > 1e-9]).max(initial=0.0)))
     return largest
 
 
-def contraction_row(case: Case, measured: quadratic.Measured) -> figure.Row:
-    """A row of the table of contraction."""
-    smallest_of = margins(case, measured)
-    exact = quadratic.expected(PROBLEM, start=case.first(), alpha=case.alpha, looks=measured.step.tolist())
-    appendix = smallest(measured.step, consensus_bound(case, measured), exact.consensus, measured.consensus_error)
-    return {
-        "p": case.num_nodes,
-        "alpha": case.alpha,
-        "nodes begin": case.start,
-        "ticks": case.steps,
-        "per tick, measured": f"{_rate(measured):.5f}" if case.fraction == 0 else "",
-        APPENDIX: f"{inequalities.contraction(case.num_nodes, printed=False):.5f}",
-        PRINTED: f"{inequalities.contraction(case.num_nodes, printed=True):.5f}",
-        "appendix's bound / measured": str(smallest_of["consensus"]),
-        "/ expected": f"{appendix.value:.3f}",
-        "printed bound / measured": str(smallest_of["printed"]),
-        "standard errors above": round(smallest_of["printed"].errors, 1),
-    }
-
-
-def _rate(measured: quadratic.Measured) -> float:
-    """The factor by which the mean disagreement falls per tick, on average over a run."""
-    return float((measured.consensus[-1] / measured.consensus[0]) ** (1.0 / measured.step[-1]))
-
-
-def contraction_reading(cases: Sequence[Case], measured: drawing.Results) -> list[str]:
-    """Sentences for the table of contraction."""
+def claims(found: pd.DataFrame, measured: Results, pushed: Mapping[int, pd.Series]) -> list[Claim]:
+    """The theorem's statements, and that of the diffusion potential."""
+    rest = "D_0 + p alpha sigma^2 (m + L) / 2mL, where D_t is the expected sum of squared distances from the minimum"
+    consensus = "The bound on the expected squared distances from the mean, with lambda = 1 - 2b(1 - b)/p - 2b^2/"
+    both, theorem = (RUN_TIMES, TICKS), "section 3 and supplement, 6.2"
+    stated = (
+        (f"Synchronous: D_t <= (1 - 2 alpha mL/(m + L))^t {rest}", "supplement, 6.1", DISTANCE, (ROUNDS,), ""),
+        (
+            f"Asynchronous, theta <- D (theta - alpha g): D_t <= (1 - 2 alpha/p mL/(m + L))^t {rest}",
+            theorem,
+            DISTANCE,
+            (RUN_TIMES,),
+            "D and g are both of the node that ticks: averaging undoes half of the step it has just made.",
+        ),
+        ("The same bound for Algorithm 3, made instantaneous: average, then step", "section 3", DISTANCE, (TICKS,), ""),
+        (
+            f"{consensus}p, as the theorem prints it",
+            theorem,
+            PRINTED,
+            both,
+            "It allows a contraction by 1 - 1/p a tick; averaging contracts by about 1 - 1/(2p).",
+        ),
+        (f"{consensus}p^2, as the appendix derives it", theorem, PROVED, both, ""),
+    )
+    checked = []
+    for says, where, quantity, processes, because in stated:
+        words, holds = tally(found, quantity, *processes)
+        checked.append(Claim(says, where, ours=words, holds=holds, because="" if holds else because))
+    p = max(pushed)
+    push, pull = pushed[p], next(values for case, values in measured.items() if is_pulled(case) and case.num_nodes == p)
+    factors, exact = push.potential[1:] / push.potential[:-1], push_sum_potential(p)
+    share, halves = pull.expected_distance / (p - 1), 0.5 ** np.arange(LAST + 1)
     return [
-        "The nodes begin scattered around the minimum (around), or all at the minimum (minimum); in the second case "
-        "only the noise makes them disagree.",
-        f"Without gradients (alpha = 0) the {APPENDIX} is the exact expected contraction of a tick, so its bound is an "
-        "equality and the measured ratio differs from 1 only by sampling (in all cases the measured mean is at most "
-        f"{max(margin.errors for margin in _margins(cases, measured, 'consensus')):.1f} standard errors above the "
-        "bound). The column `/ expected` divides by the exact expectation instead.",
-        f"With the {PRINTED} {_tally('the bound', _margins(cases, measured, 'printed'))}: it allows a contraction by "
-        "1 - 1 / p per tick, but averaging contracts only by about 1 - 1 / (2 p).",
+        *checked,
+        Claim(
+            "Repeated rounds of a form of gossiping reduce the diffusion potential by a fixed rate per round",
+            "section 3",
+            ours=f"push-sum, p = {p}: a round multiplies it by {factors.min():.3f} to {factors.max():.3f}, exactly by "
+            f"1/2 - 1/(4p) = {0.5 - 0.25 / p:.3f}",
+            holds=(np.abs(push.potential - exact) <= ERRORS * push.error + 1e-9 * exact).all(),
+        ),
+        Claim(
+            "The same of synchronous pull gossip, whose E[M^T M] has the eigenvalues 1 and 1/2",
+            "section 3 and supplement, 6.1",
+            ours=f"p = {p}: round 1 multiplies it by {share[1]:.3f}, round {LAST} by {share[-1] / share[-2]:.3f}, "
+            f"and 1/(2p + 1) of it remains. The disagreement falls by a fixed {0.5 - 0.25 / p:.3f} a round.",
+            holds=(share <= halves * (1 + 1e-9)).all(),
+            because="A pull does not conserve the mean: nodes agree on an average with random weights, not on 1/p.",
+        ),
     ]
 
 
-def run_times_rows(cases: Sequence[Case], measured: drawing.Results) -> list[figure.Row]:
-    """The rows of the table of run-times; each has the nodes that begin together and those that begin apart."""
-    rows: dict[tuple[int, float], dict[str, object]] = {}
-    for case in cases:
-        smallest_of = margins(case, measured[case])
-        row = rows.setdefault(
-            (case.num_nodes, case.fraction), {"p": case.num_nodes, "alpha": case.alpha, "t": case.steps}
-        )
-        row |= {f"{name}, {case.start}": str(smallest_of[key]) for name, key in _DISTANCES.items()}
-    return list(rows.values())
+def is_pulled(case: Case) -> bool:
+    """Whether a case is of the diffusion potential of synchronous pull gossip."""
+    return (case.process, case.start) == (ROUNDS, "contributions")
 
 
-def run_times_reading(cases: Sequence[Case], measured: drawing.Results) -> list[str]:
-    """Sentences for the table of run-times."""
-    return [
-        f"With run-times {_tally('the printed distance bound', _margins(cases, measured))}. The appendix assumes that "
-        "averaging and gradient are independent, but averaging undoes about half of the node's own last step.",
-        "If the rate is multiplied by r = 1 - b + b / p and the last term by s / r, with "
-        f"s = (1 - b)^2 (1 - 1 / p) + 1 / p, {_tally('the corrected bound', _margins(cases, measured, 'corrected'))}.",
-    ]
+def draw(measured: Results, found: pd.DataFrame, pushed: Mapping[int, pd.Series]) -> Figure:
+    """Values with their bounds for the largest number of nodes, the margins of the distance bound, and averaging."""
+    drawn, ((curves, ratios), (consensus, diffusion)) = canvas(2, 2, width=13, height=10)
+    p = max(pushed)
+    stepping = [case for case in measured if (case.process, case.num_nodes, case.start) == (RUN_TIMES, p, "together")]
+    for case, shade in zip(stepping, PALETTE, strict=False):
+        values = measured[case]
+        limits, progress = bounds_of(case, values, values.gradient), case.alpha * values.step / p
+        curves.plot(progress, values.distance, color=shade, label=f"alpha = {case.alpha:.3g}")
+        curves.plot(progress, limits[DISTANCE], "--", color=shade)
+        curves.plot(progress, limits[CORRECTED], ":", color=shade)
+    curves.plot([], [], "k--", label="printed bound")
+    curves.plot([], [], "k:", label="corrected bound")
+    curves.set(yscale="log", xlabel="alpha t / p", ylabel="sum of squared distances from the minimum")
+    curves.set_title(f"Step, then average: p = {p}, nodes begin together")
+    draw_margins(ratios, found[found.quantity == DISTANCE])
+    values = measured[Case(TICKS, p, 0.0, "around", 6 * p)]
+    share = values.consensus / values.consensus[0]
+    consensus.plot(values.step / p, share, color=PALETTE[0], linewidth=6, alpha=0.5, label="measured")
+    for printed, style, label in ((False, "k--", "the appendix's lambda"), (True, "k:", "the printed lambda")):
+        consensus.plot(values.step / p, contraction(p, printed=printed) ** values.step, style, label=label)
+    consensus.set(yscale="log", xlabel="ticks per node", ylabel="disagreement, over at first")
+    consensus.set_title(f"Averaging only, p = {p}: bounds on consensus")
+    pulled = {case.num_nodes: values for case, values in measured.items() if is_pulled(case)}
+    for (count, values), shade in zip(pulled.items(), PALETTE, strict=False):
+        diffusion.plot(values.step, values.distance / (count - 1), "o-", color=shade, label=f"pull, p = {count}")
+    rounds = np.arange(LAST + 1)
+    diffusion.plot(rounds, pushed[p].potential / (p - 1), "ks", fillstyle="none", label=f"push-sum, p = {p}")
+    diffusion.plot(rounds, 0.5**rounds, "k:", label="half a round")
+    diffusion.set(yscale="log", xlabel="rounds", ylabel="diffusion potential, over at first")
+    diffusion.set_title("Averaging only, in rounds: diffusion potential")
+    for axes in (curves, consensus, diffusion):
+        axes.legend(loc="lower left")
+    return drawn
 
 
-if __name__ == "__main__":
-    flags.DEFINE_integer("seeds", 1000, "Number of runs in each mean, each with its own schedule and noise.")
-    flags.DEFINE_list("num_nodes", ["4", "16", "64"], "Numbers of nodes, separated by commas.")
-    launch.run(main, __doc__, configured=False)
+def draw_margins(axes: Axes, found: pd.DataFrame) -> None:
+    """The smallest margins of the printed distance bound: a colour for each p, a marker for each process."""
+    for p, shade in zip(sorted(found.p.unique()), PALETTE, strict=False):
+        axes.plot([], [], color=shade, label=f"p = {p}")
+        for process, style in STYLES.items():
+            of_process = found[(found.p == p) & (found.process == TITLES[process])]
+            smallest_of = of_process.groupby("alpha").ours.min()
+            axes.plot(smallest_of.index, smallest_of, style, color=shade)
+    for process, style in STYLES.items():
+        axes.plot([], [], style, color="black", label=TITLES[process])
+    axes.axhline(1.0, color="black", linewidth=1)
+    axes.set(xscale="log", xlabel="step size alpha", ylabel="printed bound / distance, smallest")
+    axes.set_xticks(sorted(found.alpha.unique()), [f"{alpha:.3g}" for alpha in sorted(found.alpha.unique())])
+    axes.minorticks_off()
+    axes.set_title("The printed distance bound fails below 1")
+    axes.legend(loc="lower right")

@@ -1,129 +1,158 @@
-"""The cases in which the bounds for gossip are checked, and their simulation; each finished case has its own file."""
+"""The cases in which the bounds for gossip are checked, and the simulation of one."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from experiments.gossip import quadratic
-from experiments.gossip.quadratic import MODES, ROUNDS, TICKS
-from sgdlab.results.directory import RunDirectory
+from experiments.gossip.quadratic import PROCESSES, ROUNDS, RUN_TIMES, TICKS, Quadratic
 
-PROBLEM = quadratic.Quadratic(np.geomspace(1.0, 10.0, 4), variance=1.0)
-SHARED = {"curvature": PROBLEM.curvature.tolist(), "variance": PROBLEM.variance, "modes": list(MODES)}
-"""The configuration that all cases share."""
-FRACTIONS = (1.0, 0.3, 0.1)
-"""Step sizes as shares of the largest one that the theorem allows."""
+PROBLEM = Quadratic(np.geomspace(1.0, 10.0, 4), variance=1.0)
 SMALL = 0.01
-"""Step size so small that averaging dominates, as such a share."""
+"""Step size so small that averaging dominates, as a share of the largest one that the theorem allows."""
 DECAYS = 5.0
 """The first term of the bound falls to exp(-DECAYS) of its initial value in a run."""
+DRAWN = 152
+"""Rounds, or ticks per node, for which schedules are drawn at least: as many as a tenth of the largest step takes."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One case, over which `runs` runs are averaged.
+    """One case.
 
     Attributes:
-      mode: one of `MODES`.
+      process: one of `PROCESSES`.
       num_nodes: p.
       fraction: step size alpha as a share of the largest one that the theorem allows.
       start: initial parameters: "together", all nodes at one point away from the minimum; "apart", scattered around
-        that point; "around", scattered around the minimum; "minimum", all at the minimum.
+        that point; "around", scattered around the minimum; "minimum", all at the minimum; "contributions", the
+        identity matrix less 1 / p. Averaged, this is how much each node's first parameters contribute to those of each
+        node, less 1 / p: the sum of its squares is the diffusion potential.
       steps: number of ticks or rounds.
-      runs: number of seeds.
     """
 
-    mode: str
+    process: str
     num_nodes: int
     fraction: float
     start: str
     steps: int
-    runs: int
-
-    @property
-    def name(self) -> str:
-        """The name of the case's file."""
-        return f"{self.mode}-t{self.steps}-p{self.num_nodes}-alpha{self.fraction:g}-{self.start}-seeds{self.runs}"
 
     @property
     def alpha(self) -> float:
         """The step size alpha."""
         return self.fraction * PROBLEM.largest_step
 
+    @property
+    def problem(self) -> Quadratic:
+        """The objective; what nodes contribute has a coordinate for each node, and no noise."""
+        return Quadratic(np.ones(self.num_nodes), variance=0.0) if self.start == "contributions" else PROBLEM
+
     def first(self) -> np.ndarray:
         """float64[p, d]: the parameters in the nodes' memory before the first tick."""
+        if self.start == "contributions":
+            return np.eye(self.num_nodes) - 1.0 / self.num_nodes
         shape = (self.num_nodes, PROBLEM.curvature.size)
-        scatter = np.random.default_rng(0).standard_normal(
-            shape
-        )  # the same in all runs: the theorem takes theta_0 as given
+        scatter = np.random.default_rng(0).standard_normal(shape)  # the same in all runs: theta_0 is given
         return (self.start in ("together", "apart")) * np.ones(shape) + (self.start in ("apart", "around")) * scatter
 
+    def when(self) -> list[int]:
+        """Numbers of ticks or rounds after which to measure: dense at the beginning, and evenly spaced to the end."""
+        if self.start == "contributions":
+            return list(range(0, self.steps + 1, 1 if self.process == ROUNDS else self.num_nodes))
+        early = np.geomspace(1, self.steps, 60).round()
+        return np.unique(np.concatenate([[0], early, np.linspace(0, self.steps, 100).round()]).astype(int)).tolist()
 
-def bound_cases(num_nodes: Sequence[int], runs: int) -> list[Case]:
+
+def bound_cases(num_nodes: Sequence[int], fractions: Sequence[float]) -> list[Case]:
     """The cases in which the bounds are checked."""
-    rounds = [math.ceil(DECAYS / (2 * f * PROBLEM.largest_step * PROBLEM.harmonic)) for f in FRACTIONS]
+    rounds = {f: math.ceil(DECAYS / (2 * f * PROBLEM.largest_step * PROBLEM.harmonic)) for f in fractions}
     return [
-        Case(mode, p, fraction, start, count * (1 if mode == ROUNDS else p), runs)
-        for mode in MODES
+        Case(process, p, fraction, start, rounds[fraction] * (1 if process == ROUNDS else p))
+        for process in PROCESSES
         for p in num_nodes
-        for fraction, count in zip(FRACTIONS, rounds, strict=True)
+        for fraction in fractions
         for start in ("together", "apart")
     ]
 
 
-def contraction_cases(num_nodes: Sequence[int], runs: int) -> list[Case]:
+def contraction_cases(num_nodes: Sequence[int]) -> list[Case]:
     """The cases in which there are no steps, or such small ones that the contraction by averaging dominates."""
     settings = ((0.0, "around", 6), (SMALL, "around", 6), (SMALL, "minimum", 40))
-    return [Case(TICKS, p, fraction, start, ticks * p, runs) for fraction, start, ticks in settings for p in num_nodes]
+    return [
+        Case(process, p, fraction, start, ticks * p)
+        for process in (TICKS, RUN_TIMES)
+        for fraction, start, ticks in settings
+        for p in num_nodes
+    ]
 
 
-def simulate(cases: Sequence[Case], directory: RunDirectory) -> dict[Case, quadratic.Measured]:
-    """Simulates the cases that are not in the directory yet, printing progress; returns the results of all cases."""
-    missing = [case for case in cases if directory.read(case.name) is None]
-    missing.sort(key=_schedules)  # cases that share schedules are simulated one after the other
-    if len(missing) < len(cases):
-        print(f"{len(cases) - len(missing)} finished cases found, {len(missing)} to do", flush=True)
-    drawn: dict[tuple[str, int], quadratic.Partners] = {}
-    for number, case in enumerate(missing, start=1):
-        key = _schedules(case)
-        if key not in drawn:
-            longest = max(other.steps for other in missing if _schedules(other) == key)
-            drawn.clear()  # schedules of earlier cases are not needed again
-            drawn[key] = quadratic.partners(
-                case.mode, num_nodes=case.num_nodes, num_steps=longest, runs=case.runs, seed=0
-            )
-        measured = quadratic.measure(
-            drawn[key],
-            PROBLEM,
-            start=case.first(),
-            alpha=case.alpha,
-            steps=case.steps,
-            looks=looks(case.steps),
-            seed=1,
-            instantaneous=case.mode == TICKS,
-        )
-        columns = {name: np.asarray(value).tolist() for name, value in dataclasses.asdict(measured).items()}
-        directory.write(case.name, [{"kind": "summary", "case": dataclasses.asdict(case), **columns}])
-        print(f"[{number}/{len(missing)}] {case.name}", flush=True)
-    return {case: read(directory, case) for case in cases}
+def diffusion_cases(num_nodes: Sequence[int], rounds: int) -> list[Case]:
+    """The cases that show what nodes contribute to each other by averaging alone."""
+    return [
+        Case(process, p, 0.0, "contributions", rounds * (1 if process == ROUNDS else p))
+        for process in (ROUNDS, TICKS)
+        for p in num_nodes
+    ]
 
 
-def _schedules(case: Case) -> tuple[str, int]:
-    return case.mode, case.num_nodes
+def simulated(*, process: str, num_nodes: int, fraction: float, start: str, steps: int, runs: int) -> dict[str, Any]:
+    """Simulates a case, and computes its exact expectations.
+
+    Args:
+      process: see `Case`, as for the next four.
+      num_nodes: p.
+      fraction: of the largest step.
+      start: initial parameters.
+      steps: number of ticks or rounds.
+      runs: number of runs that are averaged.
+
+    Returns:
+      `step`, the numbers of ticks or rounds at which is measured; what `quadratic.measure` returns; and, with
+      "expected_" before their names, what `quadratic.expected` does.
+    """
+    case = Case(process, num_nodes, fraction, start, steps)
+    shared = {"start": case.first(), "alpha": case.alpha, "when": case.when()}
+    drawn = _partners(process, num_nodes, max(steps, DRAWN * (1 if process == ROUNDS else num_nodes)), runs)
+    measured = quadratic.measure(drawn, case.problem, **shared, seed=1, instantaneous=process == TICKS)
+    exact = quadratic.expected(case.problem, **shared, process=process)
+    columns = measured | {f"expected_{name}": values for name, values in exact.items()}
+    return {"step": case.when()} | {name: values.tolist() for name, values in columns.items()}
 
 
-def read(directory: RunDirectory, case: Case) -> quadratic.Measured:
-    """Reads the results of a finished case."""
-    (record,) = directory.read(case.name)
-    columns = {field.name: record[field.name] for field in dataclasses.fields(quadratic.Measured)}
-    return quadratic.Measured(
-        **{name: np.array(value) if isinstance(value, list) else value for name, value in columns.items()}
-    )
+@functools.lru_cache(maxsize=1)
+def _partners(process: str, num_nodes: int, steps: int, runs: int) -> quadratic.Partners:
+    """Drawn for the longest case, since their first steps do not depend on the number of steps."""
+    return quadratic.partners(process, num_nodes=num_nodes, num_steps=steps, runs=runs, seed=0)
 
 
-def looks(steps: int) -> list[int]:
-    """Numbers of ticks or rounds after which to measure: dense at the beginning, and evenly spaced to the end."""
-    early = np.geomspace(1, max(steps, 1), 60).round()
-    return np.unique(np.concatenate([[0], early, np.linspace(0, steps, 100).round()]).astype(int)).tolist()
+def push_sum(*, num_nodes: int, rounds: int, runs: int) -> dict[str, list[float]]:
+    r"""The diffusion potential of push-sum, in which every node sends half of what it has to a random node.
+
+    With v_ij what node i has of node j's first value, and w_i = sum_j v_ij its weight,
+
+    .. math:: \Phi = \sum_{ij} \left(v_{ij} - \frac{w_i}{p}\right)^2
+
+    Args:
+      num_nodes: p.
+      rounds: number of rounds.
+      runs: number of runs that are averaged.
+
+    Returns:
+      `potential`, its mean before the first round and after each, and `error`, the standard errors.
+
+    Source: Kempe, Dobra and Gehrke 2003, "Gossip-based computation of aggregate information", section 2.
+    """
+    generator, has = np.random.default_rng(0), np.tile(np.eye(num_nodes), (runs, 1, 1))
+    potentials = []
+    for step in range(rounds + 1):
+        weight = has.sum(axis=2, keepdims=True)
+        potentials.append(np.square(has - weight / num_nodes).sum(axis=(1, 2)))
+        if step < rounds:
+            to = np.eye(num_nodes)[generator.integers(num_nodes, size=(runs, num_nodes))]
+            has = 0.5 * (has + to.transpose(0, 2, 1) @ has)
+    error = np.std(potentials, axis=1, ddof=1) / np.sqrt(runs)
+    return {"potential": np.mean(potentials, axis=1).tolist(), "error": error.tolist()}

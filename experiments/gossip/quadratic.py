@@ -2,9 +2,8 @@ r"""Pull gossip on a quadratic: its simulation in many runs at once, and its exa
 
 The objective is :math:`f(x) = \frac12 \sum_k h_k x_k^2` with curvatures h from m to L and its minimum at 0. Gradients
 have Gaussian noise of total variance sigma^2. The nodes that average, and the order of their ticks, are those of
-`protocols.gossip(kind="pull", include_self=True)`, with one schedule for each run; a test compares each of the three
-modes with `replay.run_peers`. Measured are the parameters that every node has in memory between ticks, or between
-rounds.
+`protocols.gossip(kind="pull", include_self=True)`, with one schedule for each run. Measured are the parameters that
+every node has in memory between ticks, or between rounds.
 """
 
 import dataclasses
@@ -13,16 +12,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sgdlab import cluster, protocols
+from sgdlab import cluster, protocols, runtimes
 from sgdlab.peer_schedule import PeerSchedule
 
 BETA = 0.5
 """Weight of the pulled parameters in an average."""
-TICKS, ROUNDS, RUN_TIMES = MODES = "ticks", "rounds", "run-times"
-"""Ticks: at a tick a node averages, computes a gradient and steps. Rounds: all nodes do so together. Run-times: at a
-tick a node ends its step and then averages with the parameters on which its partner computes."""
+TICKS, ROUNDS, RUN_TIMES = PROCESSES = "ticks", "rounds", "run-times"
+"""Run-times: at a tick of its Poisson clock a node ends its step, taken at its own parameters, and then averages with
+the parameters in its partner's memory: theta <- D (theta - alpha g), the recursion of the appendix. Ticks: at a tick a
+node averages, computes a gradient at the average and steps: Algorithm 3 made instantaneous. Rounds: all nodes do so
+together."""
 CLOCKS = {TICKS: "poisson", ROUNDS: "rounds", RUN_TIMES: "own"}
-"""Mode -> value of the argument `clock` of `protocols.gossip`."""
+"""Process -> value of the argument `clock` of `protocols.gossip`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,41 +44,31 @@ class Quadratic:
         return float(self.curvature.min())
 
     @property
-    def lipschitz(self) -> float:
-        """The Lipschitz constant of the gradient, L."""
-        return float(self.curvature.max())
-
-    @property
     def largest_step(self) -> float:
         """The largest step size for which the theorem holds, 2 / (m + L)."""
-        return 2.0 / (self.m + self.lipschitz)
+        return 2.0 / float(self.curvature.min() + self.curvature.max())
 
     @property
     def harmonic(self) -> float:
         """The constant m L / (m + L) of the bounds."""
-        return self.m * self.lipschitz / (self.m + self.lipschitz)
+        return self.m * float(self.curvature.max()) / (self.m + float(self.curvature.max()))
 
 
-@dataclasses.dataclass(frozen=True)
-class Partners:
-    """The nodes and their partners at each tick of S runs; a node that pulls from itself is its own partner.
+class Partners(NamedTuple):
+    """Of S runs, int32[S, T]: the node of each tick and its partner, which is the node itself if it pulls from itself.
 
-    Attributes:
-      node: int32[S, T], the node that ticks; None in rounds, in which all nodes do.
-      partner: int32[S, T], the node it pulls from; in rounds int32[S, T, p].
-      num_nodes: p.
+    In rounds `node` is None, since all nodes act, and `partner` is int32[S, T, p].
     """
 
     node: np.ndarray | None
     partner: np.ndarray
-    num_nodes: int
 
 
-def partners(mode: str, *, num_nodes: int, num_steps: int, runs: int, seed: int) -> Partners:
+def partners(process: str, *, num_nodes: int, num_steps: int, runs: int, seed: int) -> Partners:
     """Draws the partners of S runs from the edges of their schedules.
 
     Args:
-      mode: one of `MODES`.
+      process: one of `PROCESSES`.
       num_nodes: p.
       num_steps: T, number of ticks or rounds.
       runs: S.
@@ -88,32 +79,32 @@ def partners(mode: str, *, num_nodes: int, num_steps: int, runs: int, seed: int)
       (2, 5)
     """
     seeds = np.random.SeedSequence(seed).generate_state(2 * runs).reshape(runs, 2)
-    drawn = [_schedule(mode, num_nodes, num_steps, *pair) for pair in seeds.tolist()]
-    first = first_tick(mode, num_nodes)
-    shape = (runs, num_steps, num_nodes) if mode == ROUNDS else (runs, num_steps)
+    drawn = [_schedule(process, num_nodes, num_steps, *pair) for pair in seeds.tolist()]
+    first = first_tick(process, num_nodes)
+    shape = (runs, num_steps, num_nodes) if process == ROUNDS else (runs, num_steps)
     pulled = np.stack([partner_of(schedule)[first:] for schedule in drawn]).reshape(shape)
-    ticking = None if mode == ROUNDS else np.stack([schedule.node[first:] for schedule in drawn])
-    return Partners(ticking, pulled, num_nodes)
+    ticking = None if process == ROUNDS else np.stack([schedule.node[first:] for schedule in drawn])
+    return Partners(ticking, pulled)
 
 
-def first_tick(mode: str, num_nodes: int) -> int:
+def first_tick(process: str, num_nodes: int) -> int:
     """Events before the first tick: with run-times and in rounds no node averages before its first gradient."""
-    return 0 if mode == TICKS else num_nodes
+    return 0 if process == TICKS else num_nodes
 
 
-def _schedule(mode: str, num_nodes: int, num_steps: int, clock_seed: int, partner_seed: int) -> PeerSchedule:
-    ticks = num_steps * num_nodes if mode == ROUNDS else num_steps
-    return protocols.with_enough_rows(
-        lambda runtimes: protocols.gossip(
-            runtimes,
+def _schedule(process: str, num_nodes: int, num_steps: int, clock_seed: int, partner_seed: int) -> PeerSchedule:
+    ticks = num_steps * num_nodes if process == ROUNDS else num_steps
+    return runtimes.with_enough_rows(
+        lambda times: protocols.gossip(
+            times,
             kind="pull",
             include_self=True,
-            clock=CLOCKS[mode],
-            num_gradients=first_tick(mode, num_nodes) + ticks,
+            clock=CLOCKS[process],
+            num_gradients=first_tick(process, num_nodes) + ticks,
             seed=partner_seed,
         ),
         lambda rows: cluster.exponential(num_workers=num_nodes, num_gradients=rows, seed=clock_seed),
-        rows=num_steps + 1 if mode == ROUNDS else 2 * num_steps // num_nodes + 10,
+        rows=num_steps + 1 if process == ROUNDS else 2 * num_steps // num_nodes + 10,
     )
 
 
@@ -129,77 +120,48 @@ def tick(
     theta: np.ndarray,
     node: np.ndarray,
     partner: np.ndarray,
-    noise: np.ndarray,
+    noise: np.ndarray | float,
     problem: Quadratic,
     alpha: float,
     *,
     instantaneous: bool,
-) -> np.ndarray:
+) -> None:
     """Advances each run by one tick, in place.
 
     Args:
       theta: float64[S, p, d], parameters in the memory of all nodes; changed in place.
       node: int32[S], node that ticks.
       partner: int32[S], node it pulls from.
-      noise: float64[S, d], noise of the gradients.
+      noise: float64[S, d], noise of the gradients; 0 for none.
       problem: objective and its noise.
       alpha: step size.
       instantaneous: whether the node averages, then steps from the average; else it ends its step, then averages.
-
-    Returns:
-      float64[S], the squared norm of the noise-free gradient of each step.
     """
     run = np.arange(len(theta))
     if instantaneous:
         theta[run, node] += BETA * (theta[run, partner] - theta[run, node])
-    gradient = problem.curvature * theta[run, node]
-    theta[run, node] -= alpha * (gradient + noise)
+    theta[run, node] -= alpha * (problem.curvature * theta[run, node] + noise)
     if not instantaneous:
         theta[run, node] += BETA * (theta[run, partner] - theta[run, node])
-    return np.square(gradient).sum(axis=-1)
 
 
 def round_(
-    theta: np.ndarray, partner: np.ndarray, noise: np.ndarray, problem: Quadratic, alpha: float
-) -> tuple[np.ndarray, np.ndarray]:
+    theta: np.ndarray, partner: np.ndarray, noise: np.ndarray | float, problem: Quadratic, alpha: float
+) -> np.ndarray:
     """Advances each run by one round: all nodes average with their partners, then step.
 
     Args:
       theta: float64[S, p, d], parameters in the memory of all nodes.
       partner: int32[S, p], node that each node pulls from.
-      noise: float64[S, p, d], noise of the gradients.
+      noise: float64[S, p, d], noise of the gradients; 0 for none.
       problem: objective and its noise.
       alpha: step size.
 
     Returns:
-      The new theta, and float64[S], the mean over nodes of the squared norm of the noise-free gradient.
+      float64[S, p, d], the new theta.
     """
     mixed = theta + BETA * (np.take_along_axis(theta, partner[..., None], axis=1) - theta)
-    gradient = problem.curvature * mixed
-    return mixed - alpha * (gradient + noise), np.square(gradient).sum(axis=-1).mean(axis=-1)
-
-
-@dataclasses.dataclass(frozen=True)
-class Measured:
-    """Means over runs, and their standard errors; float64[K] unless said otherwise.
-
-    Attributes:
-      step: int64[K], number of ticks or rounds before each measurement.
-      distance: sum over nodes of the squared distance from the minimum.
-      distance_error: standard error of `distance`.
-      consensus: sum over nodes of the squared distance from the nodes' average.
-      consensus_error: standard error of `consensus`.
-      gradient: mean over nodes of the squared norm of the noise-free gradient at the parameters in memory.
-      gradient_of_steps: float, mean over all steps of the squared norm of the noise-free gradient of the step.
-    """
-
-    step: np.ndarray
-    distance: np.ndarray
-    distance_error: np.ndarray
-    consensus: np.ndarray
-    consensus_error: np.ndarray
-    gradient: np.ndarray
-    gradient_of_steps: float
+    return mixed - alpha * (problem.curvature * mixed + noise)
 
 
 def measure(
@@ -208,11 +170,10 @@ def measure(
     *,
     start: np.ndarray,
     alpha: float,
-    steps: int,
-    looks: Sequence[int],
+    when: Sequence[int],
     seed: int,
     instantaneous: bool = True,
-) -> Measured:
+) -> dict[str, np.ndarray]:
     """Simulates the runs and measures the quantities that the theorem bounds.
 
     Args:
@@ -220,87 +181,112 @@ def measure(
       problem: objective and its noise.
       start: float64[p, d], parameters in the nodes' memory before the first tick.
       alpha: step size; with 0 the nodes only average.
-      steps: number of ticks or rounds.
-      looks: numbers of ticks or rounds after which to measure.
+      when: int[K], increasing numbers of ticks or rounds after which to measure; the runs end at the last.
       seed: seed of the noise.
       instantaneous: see `tick`; without effect in rounds.
+
+    Returns:
+      Means over runs, float64[K]: `distance`, the sum over nodes of the squared distance from the minimum; `consensus`,
+      that from the nodes' average; `gradient`, the mean over nodes of the squared norm of the noise-free gradient at
+      the parameters in memory. And the standard errors `distance_error` and `consensus_error`.
     """
     runs, shape = len(drawn.partner), start.shape
     generator = np.random.default_rng(seed)
     scale = np.sqrt(problem.variance / shape[1])
+    draw = lambda *size: scale * generator.standard_normal(size) if scale else 0.0
     theta = np.tile(start, (runs, 1, 1))
-    wanted, measurements, norms = set(looks), [], []
-    for step in range(steps + 1):
-        if step in wanted:
-            measurements.append((step, *_measured(theta, problem)))
-        if step == steps:
+    measurements = []
+    for step in range(when[-1] + 1):
+        if step in when:
+            measurements.append(_measured(theta, problem))
+        if step == when[-1]:
             break
         if drawn.node is None:
-            noise = scale * generator.standard_normal(theta.shape)
-            theta, norm = round_(theta, drawn.partner[:, step], noise, problem, alpha)
+            theta = round_(theta, drawn.partner[:, step], draw(*theta.shape), problem, alpha)
         else:
-            noise = scale * generator.standard_normal((runs, shape[1]))
             pair = drawn.node[:, step], drawn.partner[:, step]
-            norm = tick(theta, *pair, noise, problem, alpha, instantaneous=instantaneous)
-        norms.append(norm.mean())
-    return Measured(*(np.array(column) for column in zip(*measurements, strict=True)), float(np.mean(norms)))
+            tick(theta, *pair, draw(runs, shape[1]), problem, alpha, instantaneous=instantaneous)
+    return {name: np.array([values[name] for values in measurements]) for name in measurements[0]}
 
 
-def _measured(theta: np.ndarray, problem: Quadratic) -> tuple[float, ...]:
+def _measured(theta: np.ndarray, problem: Quadratic) -> dict[str, float]:
     distance = np.square(theta).sum(axis=(1, 2))
     consensus = np.square(theta - theta.mean(axis=1, keepdims=True)).sum(axis=(1, 2))
-    error = lambda values: values.std(ddof=1) / np.sqrt(values.size) if values.size > 1 else 0.0
-    gradient = np.square(problem.curvature * theta).sum(axis=2).mean()
-    return distance.mean(), error(distance), consensus.mean(), error(consensus), gradient
-
-
-class Expected(NamedTuple):
-    """Exact expectations of the fields of `Measured` with the same names; float64[K]."""
-
-    distance: np.ndarray
-    consensus: np.ndarray
-    gradient: np.ndarray
+    error = lambda values: values.std(ddof=1) / np.sqrt(values.size)
+    return {
+        "distance": distance.mean(),
+        "distance_error": error(distance),
+        "consensus": consensus.mean(),
+        "consensus_error": error(consensus),
+        "gradient": np.square(problem.curvature * theta).sum(axis=2).mean(),
+    }
 
 
 def expected(
-    problem: Quadratic, *, start: np.ndarray, alpha: float, looks: Sequence[int], instantaneous: bool = True
-) -> Expected:
-    r"""The exact expectations over ticks: on a quadratic, second moments follow a linear recursion.
+    problem: Quadratic, *, start: np.ndarray, alpha: float, when: Sequence[int], process: str = TICKS
+) -> dict[str, np.ndarray]:
+    r"""The exact expectations: on a quadratic, second moments follow a linear recursion.
 
     For each coordinate, of :math:`A = E \sum_i \theta_i^2` and :math:`B = E (\sum_i \theta_i)^2`, over the p^2 equally
-    likely pairs of a node and its partner.
+    likely pairs of a node and its partner; in rounds over the independent partners of all nodes.
 
     Args:
       problem: objective and its noise.
       start: float64[p, d], parameters in the nodes' memory before the first tick.
       alpha: step size.
-      looks: increasing numbers of ticks.
-      instantaneous: see `tick`.
+      when: int[K], increasing numbers of ticks or rounds.
+      process: one of `PROCESSES`.
+
+    Returns:
+      float64[K]: `distance`, `consensus` and `gradient` as in `measure`.
 
     Example:
       >>> import numpy as np
       >>> start = np.array([[1.0], [-1.0]])
-      >>> expected(Quadratic(np.ones(1), 0.0), start=start, alpha=0.0, looks=[0, 1]).consensus
+      >>> expected(Quadratic(np.ones(1), 0.0), start=start, alpha=0.0, when=[0, 1])["consensus"]
       array([2.  , 1.25])
     """
     p, shrink = len(start), alpha * problem.curvature
     noise = alpha**2 * problem.variance / problem.curvature.size
     squares, whole = np.square(start).sum(axis=0), np.square(start.sum(axis=0))
+    moments = []
+    for step in range(when[-1] + 1):
+        if step in when:
+            moments.append((squares, whole))
+        if process == ROUNDS:
+            squares, whole = _after_round(squares, whole, p, shrink, noise)
+        else:
+            squares, whole = _after_tick(squares, whole, p, shrink, noise, instantaneous=process == TICKS)
+    squares, whole = np.array(moments).transpose(1, 0, 2)
+    return {
+        "distance": squares.sum(axis=1),
+        "consensus": (squares - whole / p).sum(axis=1),
+        "gradient": (problem.curvature**2 * squares).sum(axis=1) / p,
+    }
+
+
+Moments = tuple[np.ndarray, np.ndarray]
+
+
+def _after_round(squares: np.ndarray, whole: np.ndarray, p: int, shrink: np.ndarray, noise: float) -> Moments:
+    """A and B after a round: how often each node is pulled from is multinomial."""
+    mixed = (1.0 - 2.0 * BETA * (1.0 - BETA)) * squares + 2.0 * BETA * (1.0 - BETA) / p * whole
+    total = (1.0 - BETA**2 / p) * whole + BETA**2 * squares
+    return (1.0 - shrink) ** 2 * mixed + p * noise, (1.0 - shrink) ** 2 * total + p * noise
+
+
+def _after_tick(
+    squares: np.ndarray, whole: np.ndarray, p: int, shrink: np.ndarray, noise: float, *, instantaneous: bool
+) -> Moments:
+    """A and B after a tick."""
     # A node whose partner is another node becomes own * theta_i + pulled * theta_j plus noise of variance `fresh`.
     own = (1.0 - BETA) * (1.0 - shrink)
     pulled, fresh = (BETA * (1.0 - shrink), noise) if instantaneous else (BETA, (1.0 - BETA) ** 2 * noise)
-    wanted, expectations = set(looks), []
-    for step in range(max(looks) + 1):
-        if step in wanted:
-            expectations.append(
-                (squares.sum(), (squares - whole / p).sum(), (problem.curvature**2 * squares).sum() / p)
-            )
-        cross = whole - squares  # of two different nodes
-        others = (p - 1) * ((own**2 + pulled**2) * squares + p * fresh) + 2.0 * own * pulled * cross
-        itself = (1.0 - shrink) ** 2 * squares + p * noise
-        moved = own - 1.0
-        move = (p - 1) * ((moved**2 + pulled**2) * squares + p * fresh) + 2.0 * moved * pulled * cross
-        move = move + shrink**2 * squares + p * noise
-        drift = whole * ((p - 1) * (moved + pulled) - shrink)
-        squares, whole = (1.0 - 1.0 / p) * squares + (others + itself) / p**2, whole + (2.0 * drift + move) / p**2
-    return Expected(*(np.array(column) for column in zip(*expectations, strict=True)))
+    cross = whole - squares  # of two different nodes
+    others = (p - 1) * ((own**2 + pulled**2) * squares + p * fresh) + 2.0 * own * pulled * cross
+    itself = (1.0 - shrink) ** 2 * squares + p * noise
+    moved = own - 1.0
+    move = (p - 1) * ((moved**2 + pulled**2) * squares + p * fresh) + 2.0 * moved * pulled * cross
+    move = move + shrink**2 * squares + p * noise
+    drift = whole * ((p - 1) * (moved + pulled) - shrink)
+    return (1.0 - 1.0 / p) * squares + (others + itself) / p**2, whole + (2.0 * drift + move) / p**2

@@ -1,81 +1,14 @@
-"""Simulates the paper's cluster: its four settings, a model of its run-times and delays, and stored simulations."""
+"""A model of the paper's cluster, and what is measured of one simulated run on it."""
 
 import dataclasses
-import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from absl import flags
 
-from experiments.weak_sync import kept
+from sgdlab import arguments, protocols
 from sgdlab.cluster import MessageDelays
-from sgdlab.errors import UsageError
-from sgdlab.jobs import provenance
-from sgdlab.protocols import blocks_behind, partial
-from sgdlab.results.directory import RunDirectory
-from sgdlab.results.summary import Spread, spread
 from sgdlab.schedule import Schedule
-
-DEFAULT_WORKDIR = "runs/weak_sync"
-
-
-@dataclasses.dataclass(frozen=True)
-class Setting:
-    """The numbers that servers and workers wait for, and the paper's results with injected delays (Table 1).
-
-    Attributes:
-      push_at_least: c, number of gradients, of 32, that a server waits for.
-      pull_at_least: b, share of the servers that a worker waits for.
-      paper_minutes: running time in minutes.
-      paper_error: top-1 validation error of ResNet-50 on CIFAR-10, from 0 to 1.
-    """
-
-    push_at_least: int
-    pull_at_least: float
-    paper_minutes: float
-    paper_error: float
-
-    @property
-    def name(self) -> str:
-        """The setting as part of a file name."""
-        return f"c{self.push_at_least}-b{100 * self.pull_at_least:g}"
-
-    def __str__(self) -> str:
-        return f"c = {self.push_at_least}, b = {100 * self.pull_at_least:g} %"
-
-
-SETTINGS = (
-    Setting(32, 1.0, 199.97, 0.1479),
-    Setting(28, 1.0, 164.97, 0.1609),
-    Setting(28, 0.9, 139.95, 0.1565),
-    Setting(20, 0.75, 136.54, 0.2914),
-)
-
-
-@dataclasses.dataclass(frozen=True)
-class Case:
-    """One run on the cluster.
-
-    Attributes:
-      setting: numbers that servers and workers wait for.
-      late: whether 0.16 % of the servers' responses arrive 4 s later.
-      seed: seed of run-times and delays.
-      num_servers: number of blocks of the parameters, and of responses to each worker in an iteration.
-      keep_newer: whether workers also accept late blocks, unlike line 10 of Algorithm 1.
-    """
-
-    setting: Setting
-    late: bool
-    seed: int
-    num_servers: int = 32
-    keep_newer: bool = False
-
-    @property
-    def name(self) -> str:
-        """The name of the run's file."""
-        marks = f"-s{self.num_servers}{'-late' * self.late}{'-newer' * self.keep_newer}"
-        return f"{self.setting.name}{marks}-seed{self.seed}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,104 +47,129 @@ class Cluster:
         return np.random.default_rng(seed).gamma(shape, self.mean_seconds / shape, (self.iterations, self.num_workers))
 
     def delays(self, late: bool) -> MessageDelays:
-        """The delays of the servers' responses."""
+        """The model of the delays of the servers' responses."""
         return MessageDelays(
             base_seconds=self.base_seconds,
             late_share=self.late_share if late else 0.0,
             late_seconds=self.late_seconds,
         )
 
-    def schedule(self, case: Case) -> Schedule:
-        """The schedule of a run, simulated message by message; without time-outs, as in the paper."""
-        return partial(
-            self.runtimes(case.seed),
-            num_servers=case.num_servers,
-            push_at_least=case.setting.push_at_least,
-            pull_at_least=case.setting.pull_at_least,
-            pull_delays=self.delays(case.late),
-            keep_newer=case.keep_newer,
-            seed=case.seed,
-        )
-
     def share_with_late(self, num_servers: int) -> float:
-        """The share of iterations in which at least one response is late."""
+        """The share of iterations in which at least one response is late.
+
+        Example:
+          >>> round(Cluster().share_with_late(32), 3)
+          0.806
+        """
         return 1 - (1 - self.late_share) ** (self.num_workers * num_servers)
 
+    def schedule(self, *, late: bool, seed: int, num_servers: int = 32, **waits: Any) -> tuple[Schedule, np.ndarray]:
+        """The schedule of one run.
 
-def define_flags() -> None:
-    """Defines the flags that the commands of this folder share."""
-    flags.DEFINE_integer("seeds", 3, "Number of seeds: 0, 1, ... The paper's figures are means of 3 runs.")
-    flags.DEFINE_integer("processes", None, "Number of processes; by default one for each core.")
-    flags.DEFINE_float("mean_seconds", 9.0, "Mean run-time of a gradient in seconds.")
-    flags.DEFINE_float("variation", 0.025, "Coefficient of variation of the run-times.")
+        Args:
+          late: whether delays are injected.
+          seed: seed of run-times and delays.
+          num_servers: S, number of blocks of the parameters, and of responses to each worker in an iteration.
+          **waits: of `partial`: the numbers that servers and workers wait for, and the like.
 
-
-def cluster_of_flags() -> Cluster:
-    """The cluster that the flags describe.
-
-    Raises:
-      UsageError: if the value of a flag is impossible.
-    """
-    given = flags.FLAGS
-    for name in ("seeds", "processes"):
-        if given[name].value is not None and given[name].value < 1:
-            raise UsageError(f"--{name}={given[name].value} must be a whole number of at least 1")
-    for name in ("mean_seconds", "variation"):
-        positive(name, given[name].value)
-    if given.variation > 1:
-        raise UsageError(f"--variation={given.variation:g} must be at most 1")
-    return Cluster(mean_seconds=given.mean_seconds, variation=given.variation)
-
-
-def positive(flag: str, value: float) -> None:
-    """Raises `UsageError` if the value of a flag is not a finite number above 0."""
-    if not (np.isfinite(value) and value > 0):
-        raise UsageError(f"--{flag}={value:g} must be a finite number above 0")
+        Returns:
+          The schedule, and the delays float64[T, N, S] of the responses in seconds.
+        """
+        generator, _ = np.random.default_rng(seed).spawn(2)  # as `partial` itself draws them for this seed
+        delays = self.delays(late).draw((self.iterations, self.num_workers, num_servers), generator)
+        schedule = protocols.partial(self.runtimes(seed), num_servers=num_servers, pull_delays=delays, **waits)
+        return schedule, delays
 
 
 def simulate(
-    cluster: Cluster, cases: Iterable[Case], path: pathlib.Path, *, processes: int | None = None
-) -> dict[Case, dict[str, Any]]:
-    """Simulates the cases that have no finished run in `path`, and returns the summaries of all of them.
+    *,
+    cluster: Mapping[str, float],
+    push_at_least: int,
+    pull_at_least: float,
+    late: bool,
+    seed: int,
+    num_servers: int = 32,
+    timeout: float = 0.0,
+    keep_newer: bool = False,
+) -> dict[str, Any]:
+    """Simulates one run.
 
     Args:
-      cluster: model of the cluster.
-      cases: the runs.
-      path: directory of all results; it has a subdirectory for each cluster model.
-      processes: number of processes; None: one for each core.
+      cluster: the attributes of the `Cluster`.
+      push_at_least: c, number of gradients that a server waits for.
+      pull_at_least: b, share of the servers that a worker waits for.
+      late: whether delays are injected.
+      seed: seed of run-times and delays.
+      num_servers: S, number of servers.
+      timeout: tau1 and tau2, in seconds.
+      keep_newer: whether workers also accept late blocks, unlike line 10 of Algorithm 1.
 
     Returns:
-      The summary of each case: `seconds` until the last update, `behind`, the counts of `blocks_behind`, and `updates`,
-      the smallest number of updates of a block.
+      `minutes` until the last update; `behind`, the counts of `sgdlab.protocols.blocks_behind`; and the counts of
+      `count_messages`.
     """
-    cases = tuple(cases)
-    name = f"cluster-{cluster.mean_seconds:g}s-{cluster.variation:g}"
-    directory = RunDirectory(path / name, dataclasses.asdict(cluster), made=provenance.made_with())
-    jobs = {case.name: (cluster, case) for case in cases}
-    records = kept.run_missing(jobs, _simulated, directory, processes=processes, what="simulations of the cluster")
-    return {case: records[case.name][-1] for case in cases}
+    schedule, delays = Cluster(**cluster).schedule(
+        late=late,
+        seed=seed,
+        num_servers=num_servers,
+        push_at_least=push_at_least,
+        pull_at_least=pull_at_least,
+        push_timeout=timeout,
+        pull_timeout=timeout,
+        keep_newer=keep_newer,
+    )
+    blocks = arguments.share("pull_at_least", pull_at_least, num_servers, "servers")
+    return {
+        "minutes": schedule.wall_clock() / 60,
+        "behind": protocols.blocks_behind(schedule).tolist(),
+        **count_messages(schedule, delays, blocks),
+    }
 
 
-def _simulated(job: tuple[Cluster, Case]) -> list[dict[str, Any]]:
-    cluster, case = job
-    schedule = cluster.schedule(case)
-    return [
-        {
-            "kind": "summary",
-            "seconds": float(np.nanmax(schedule.applied)),
-            "updates": int(np.isfinite(schedule.applied).sum(axis=0).min()),
-            "behind": blocks_behind(schedule).tolist(),
-        }
-    ]
+def count_messages(schedule: Schedule, delays: np.ndarray, blocks: int) -> dict[str, int]:
+    """Counts the messages of a run whose pushes take no time, and those that change nothing.
 
+    A push is one block of a gradient on its way to its server; it is avoidable if the server drops it. The worker can
+    foresee that if, when it ends the gradient, it has received a version of this block with a stamp above the
+    gradient's. A response is one block on its way to a worker; it is avoidable if the worker computes no gradient on
+    it. Pushes that arrive after the last update are not counted, nor unused responses to workers that begin no further
+    gradient.
 
-def minutes(runs: dict[Case, dict[str, Any]], cases: Sequence[Case]) -> Spread:
-    """Mean and standard deviation of the running time over cases that differ in their seed, in minutes.
+    Args:
+      schedule: a `Schedule` of `partial` without delays of pushes.
+      delays: float64[T, N, S], delays of the responses, in seconds.
+      blocks: number of blocks that a worker waits for.
 
-    Raises:
-      ValueError: if `cases` is empty.
+    Returns:
+      `pushes_used`, `pushes_avoidable`, `pushes_foreseeable`, which are some of these, `responses_used` and
+      `responses_avoidable`. The messages sent are those used and those avoidable.
+
+    Example:
+      >>> import numpy as np
+      >>> counts = count_messages(protocols.partial(np.ones((3, 2)), num_servers=4), np.zeros((3, 2, 4)), 4)
+      >>> counts["pushes_used"], counts["responses_used"], counts["responses_avoidable"]
+      (24, 24, 0)
     """
-    running_time = spread(runs[case]["seconds"] / 60 for case in cases)
-    if running_time is None:
-        raise ValueError(f"{cases=} must not be empty")
-    return running_time
+    worker, server = schedule.worker[:, None], np.arange(delays.shape[2])
+    stamp = np.sort(schedule.read, axis=1)[:, -blocks]
+    sent = np.vstack([np.zeros((1, server.size)), schedule.applied[: delays.shape[0] - 1]])
+    pulled = sent[:, None] + delays  # [T, N, S], when each version reaches each worker
+    never = np.full((1, *pulled.shape[1:]), np.inf)
+    newer = np.minimum.accumulate(np.concatenate([pulled, never])[::-1])[::-1]  # when the worker has it or a newer one
+
+    used = np.zeros(delays.shape, bool)
+    # Of a first version that has not arrived, the worker has the initial parameters all the same.
+    row, block = np.nonzero(pulled[schedule.read, worker, server] <= schedule.started[:, None])
+    used[schedule.read[row, block], schedule.worker[row], block] = True
+    last = np.full(schedule.num_workers, -1)  # the stamp of each worker's last gradient
+    np.maximum.at(last, schedule.worker, stamp)
+    needed = np.arange(delays.shape[0])[:, None] <= last
+    dropped = schedule.dropped()
+    counts = {
+        "pushes_used": schedule.used(),
+        "pushes_avoidable": dropped,
+        "pushes_foreseeable": dropped & (newer[stamp[:, None] + 1, worker, server] <= schedule.arrived),
+        "responses_used": used,
+        "responses_avoidable": ~used & needed[..., None],
+    }
+    return {name: int(np.count_nonzero(messages)) for name, messages in counts.items()}

@@ -1,220 +1,190 @@
-"""Reproduces Table 1 of the weak-synchronization paper: running time on the simulated cluster, and error on digits.
+"""Running time on the simulated cluster, and test error on digits, of four settings of c and b (Table 1).
 
-    python -m experiments.weak_sync.table1 --workdir=runs/weak_sync
-
-Writes table1_time and table1_error as .md and .csv, and one file for each finished run; the same command does not run
-these again. Takes about 3 minutes on two cores.
-
-32 workers make 900 iterations for each of the paper's four settings (c, b), with 32 and with 64 servers, which is the
-number of responses to each worker in an iteration, and with and without the injected delays: 0.16 % of the responses
-arrive 4 s later. A small perceptron is then trained on UCI digits with the schedules of 32 servers.
-
-Results: with injected delays the running time of (28, 100 %), (28, 90 %) and (20, 75 %) differs from that of
-(32, 100 %) by, in %, where the paper has -17.5, -30.0 and -31.7:
-
-    32 servers  -18.4   -25.2   -26.5
-    64 servers  -16.0   -28.8   -30.1
-
-The test errors on digits are 2.5, 2.6, 2.6 and 2.7 % for the four settings, with and without injected delays: at
-(20, 75 %) the error does not rise as in the paper, from 14.8 to 29.1 %.
+32 workers make 900 iterations for each of the paper's four settings (c, b), with and without the injected delays:
+0.16 % of the responses arrive 4 s later. With 32 servers a worker waits for 32 responses in an iteration; 64 servers
+stand for two responses of each of 32. A small perceptron is then trained on UCI digits with the schedules of 32
+servers. The learning rate is linear in the number of gradients of an update, as in the paper, and is multiplied by 0.1
+after each third of the run; the momentum of 0.9 is not Nesterov's. The paper's numbers are those with injected delays.
 """
 
-import pathlib
-from collections.abc import Sequence
-from typing import Any
+import dataclasses
+from collections.abc import Callable, Sequence
 
-from absl import flags
+import numpy as np
+import pandas as pd
 
-from experiments import figure
-from experiments.weak_sync import digits_runs, simulation
-from experiments.weak_sync.simulation import SETTINGS, Case, Cluster
-from sgdlab.commands import launch
-from sgdlab.results.summary import Group
-
-NUM_SERVERS = (32, 64)
-
-CALIBRATION = (
-    "The paper's two settings that almost never wait for late responses take 139.95 and 136.54 minutes for 900 "
-    "iterations, 9.3 and 9.1 s each, which determines the mean. The coefficient of variation is less certain: the "
-    "difference between the two settings would correspond to 3.5 %. The default brings both running times within 1 % "
-    "of the paper's, and from 2 to 3.5 % no reduction changes by more than 0.7 points."
+from experiments import papers
+from experiments.harness import (
+    PALETTE,
+    PAPER,
+    Claim,
+    Count,
+    Interval,
+    Output,
+    Positive,
+    Scale,
+    Share,
+    Sweep,
+    above,
+    all_of,
+    below,
+    canvas,
+    figure,
+    interval,
 )
-"""How the defaults of `Cluster` were chosen."""
+from experiments.weak_sync import training
+from experiments.weak_sync.settings import BOTH, HALF_WIDTH, PUSH, SETTINGS, SMALL, SYNCHRONOUS, Setting
+from experiments.weak_sync.simulation import Cluster, simulate
 
-Row = dict[str, object]
+NEARLY, ALMOST_THE_SAME = 3.0, 1.0
+"""Points of per cent that two reductions may differ by, and two errors or running times."""
 
 
-def time_cases(seeds: int) -> list[Case]:
-    """All simulations of the cluster, the longest first."""
-    return [
-        Case(setting, late, seed, servers)
-        for servers in sorted(NUM_SERVERS, reverse=True)
+@figure(
+    papers.WEAK,
+    "Table 1",
+    scales={"smoke": Scale("5 s", servers=[4, 8], blocks=2, iterations=7, seeds=1), "laptop": Scale("5 min")},
+    differs="The paper gives neither its run-times nor its base delays: the model's mean run-time follows from two of "
+    f"the paper's four times. {training.DIFFERS}",
+)
+def table1(
+    *,
+    servers: Sequence[Count] = (32, 64),
+    iterations: Count = 900,
+    seeds: Count = 3,
+    mean_seconds: Positive = 9.0,
+    variation: Share = 0.025,
+    blocks: Count = 32,
+    learning_rate: Positive = 0.1,
+) -> Output:
+    """Simulates the cluster, and trains.
+
+    Args:
+      servers: numbers of servers; claims are about the first, the paper's.
+      iterations: number of updates.
+      seeds: number of seeds; the paper has 3.
+      mean_seconds: mean run-time of a gradient.
+      variation: coefficient of variation of the run-times.
+      blocks: number of blocks into which the perceptron is split, each with a server.
+      learning_rate: of an update of 32 gradients; an update of d gradients has d / 32 of it.
+    """
+    cluster = Cluster(iterations=iterations, mean_seconds=mean_seconds, variation=variation)
+    over = [
+        setting.waits | {"num_servers": number, "late": late, "seed": seed}
+        for number in sorted(servers, reverse=True)
         for setting in SETTINGS
         for late in (False, True)
         for seed in range(seeds)
     ]
+    simulated = Sweep({"cluster": dataclasses.asdict(cluster)}, over, work=simulate).table()
+    learnt = training.sweep(cluster, seeds=seeds, blocks=blocks, learning_rate=learning_rate).table()
 
+    def minutes(setting: Setting, late: bool = True, number: int = servers[0]) -> np.ndarray:
+        return setting.of(simulated, late=late, num_servers=number).minutes.to_numpy()
 
-def error_cases(seeds: int, num_servers: int) -> list[Case]:
-    """The runs on digits, ordered by setting, since the runs of a setting share a compiled program."""
-    return [
-        Case(setting, late, seed, num_servers)
-        for setting in SETTINGS
-        for late in (False, True)
-        for seed in range(seeds)
-    ]
+    def saved(setting: Setting, number: int = servers[0]) -> np.ndarray:
+        return 100 * (1 - minutes(setting, number=number) / minutes(SYNCHRONOUS, number=number))
 
+    def error(setting: Setting, late: bool = True) -> np.ndarray:
+        return 100 * (1 - setting.of(learnt, late=late).test_accuracy.to_numpy())
 
-def trained(
-    cluster: Cluster, path: pathlib.Path, *, seeds: int, learning_rate: float, processes: int | None
-) -> dict[bool, list[Group]]:
-    """Trains the missing runs on digits; returns the groups of the four settings by whether delays are injected."""
-    servers = digits_runs.most_blocks(cluster, Case(SETTINGS[0], False, 0))
-    cases = error_cases(seeds, servers)
-    groups = digits_runs.train_all(cluster, cases, path, learning_rate=learning_rate, processes=processes)
-    return {late: [group for case, group in groups.items() if case.late == late] for late in (False, True)}
-
-
-def times(runs: dict[Case, dict[str, Any]], seeds: int) -> list[Row]:
-    """The rows of the table of running times, four settings for each number of servers."""
-    paper = SETTINGS[0].paper_minutes
+    paper_saved = {s: 100 * (1 - s.paper_minutes / SYNCHRONOUS.paper_minutes) for s in SETTINGS}
     rows = []
-    for servers in NUM_SERVERS:
+    for late, delays in ((False, "none"), (True, "injected")):
+        for number in servers:
+            about = {"servers": number, "delays": delays, "quantity": "running time, min"}
+            rows += [s.row(minutes(s, late, number), s.paper_minutes if late else np.nan, **about) for s in SETTINGS]
+            about["quantity"] = "reduction of the running time, %"
+            rows += [s.row(saved(s, number), paper_saved[s], **about) for s in SETTINGS[1:] if late]
+        about = {"servers": blocks, "delays": delays, "quantity": "error, %"}
+        rows += [s.row(error(s, late), s.paper_error if late else np.nan, **about) for s in SETTINGS]
+        about["quantity"] = "mean staleness, updates"
+        rows += [s.row(s.of(learnt, late=late).staleness, **about) for s in SETTINGS]
 
-        def spread(setting: simulation.Setting, late: bool, servers: int = servers) -> simulation.Spread:
-            return simulation.minutes(runs, [Case(setting, late, seed, servers) for seed in range(seeds)])
-
-        for setting in SETTINGS:
-            without, late = spread(setting, False), spread(setting, True)
-            first = spread(SETTINGS[0], True)
-            rows.append(
-                {
-                    "servers": servers,
-                    "(c, b)": str(setting),
-                    "min, no injected delays": plus_minus(without),
-                    "min, injected delays": plus_minus(late),
-                    "paper, min": f"{setting.paper_minutes:.2f}",
-                    "reduction, %": f"{100 * (late.mean / first.mean - 1):.1f}",
-                    "paper, %": f"{100 * (setting.paper_minutes / paper - 1):.1f}",
-                }
-            )
-    return rows
-
-
-def plus_minus(spread: simulation.Spread) -> str:
-    """Mean and standard deviation as text."""
-    return f"{spread.mean:.2f} ± {spread.std:.2f}"
-
-
-def time_reading(cluster: Cluster, runs: dict[Case, dict[str, Any]], seeds: int) -> list[str]:
-    """Sentences for the table of running times."""
-
-    def mean(setting: simulation.Setting, late: bool, servers: int) -> float:
-        return simulation.minutes(runs, [Case(setting, late, seed, servers) for seed in range(seeds)]).mean
-
-    most, waits = {}, {}
-    for servers in NUM_SERVERS:
-        waits[servers] = cluster.share_with_late(servers) * cluster.late_seconds * cluster.iterations / 60
-        without = mean(SETTINGS[0], False, servers)
-        most[servers] = 100 * waits[servers] / (without + waits[servers])
-    slower = {n: 100 * (mean(SETTINGS[0], True, n) / mean(SETTINGS[0], False, n) - 1) for n in NUM_SERVERS}
-    off = {n: max(100 * abs(mean(s, True, n) / s.paper_minutes - 1) for s in SETTINGS) for n in NUM_SERVERS}
-    model = (
-        f"The model: gamma run-times of mean {cluster.mean_seconds:g} s and coefficient of variation "
-        f"{100 * cluster.variation:g} %, and a gamma delay of every response of mean {cluster.base_seconds:g} s. The "
-        "paper gives none of these numbers."
-    )
-    return [
-        model + (f" {CALIBRATION}" if cluster == Cluster() else ""),
-        f"With 32 x 32 responses {100 * cluster.share_with_late(32):.0f} % of the iterations have a late response. The "
-        f"injected delays cost {waits[32]:.1f} minutes at most, so never waiting for them saves at most "
-        f"{most[32]:.1f} % of the synchronous running time, in addition to the time saved by not waiting for slow "
-        "workers. The paper's reduction of 30 % cannot be reached.",
-        f"With 32 x 64 responses {100 * cluster.share_with_late(64):.0f} % of the iterations have a late response; the "
-        f"delays cost {waits[64]:.1f} minutes, or {most[64]:.1f} %, at most.",
-        f"All four running times are within {off[32]:.1f} % of the paper's with 32 servers and within {off[64]:.1f} % "
-        "with 64, so the paper's times suggest two responses of each server in an iteration. Its text suggests fewer: "
-        "there injected delays prolong the synchronous run by nearly 30 %, and here by "
-        f"{slower[32]:.0f} % with 32 servers and by {slower[64]:.0f} % with 64.",
-        "A worker that receives a block late finishes its gradient late; the gradient is dropped, the worker starts "
-        "the next one late, and it remains late until an update has to wait for it. Therefore c = 28 with b = 100 % "
-        "does not save all of the possible time, and saves less with 64 servers.",
+    waits = cluster.share_with_late(servers[0]) * cluster.late_seconds * iterations / 60
+    bound = 100 * waits / (minutes(SYNCHRONOUS, False).mean() + waits)
+    others = "".join(f"; with {number} servers {interval(saved(BOTH, number))} %" for number in servers[1:])
+    harm = {setting: error(setting) - error(SYNCHRONOUS) for setting in SETTINGS}
+    paper_harm = {setting: setting.paper_error - SYNCHRONOUS.paper_error for setting in SETTINGS}
+    same = lambda found: below(found, ALMOST_THE_SAME)
+    claims = [
+        _claim(
+            "with partial pushing only, the training time can be reduced by nearly 17 %", "4.3",
+            saved(PUSH), "{} %", _nearly(17), paper_saved[PUSH],
+        ),
+        _claim(
+            "by using both (c = 28, b = 90 %), the training time can be reduced by nearly 30 %", "4.3",
+            saved(BOTH), "{} %", _nearly(30), paper_saved[BOTH],
+            f"With {servers[0]} servers{others}. Late responses cost {waits:.3g} min at most, {bound:.3g} % of the "
+            "running time; the rest is saved by not waiting for slow workers.",
+        ),
+        _claim(
+            "the naive synchronous SGD is prolonged by nearly 30 %", "4.4",
+            100 * (minutes(SYNCHRONOUS) / minutes(SYNCHRONOUS, False) - 1), "{} %", _nearly(30),
+        ),
+        _claim(
+            "the training time can be almost the same as the case with no delayed messages at all", "4.4",
+            100 * (minutes(BOTH) / minutes(BOTH, False) - 1), "{} % longer at (28, 90 %)", same,
+        ),
+        _claim(
+            "... with the validation error remaining low", "4.3",
+            harm[BOTH], "{} points higher at (28, 90 %)", same, paper_harm[BOTH],
+        ),
+        _claim(
+            "when we set c and b to be too small, the algorithm may end up with relatively high validation error",
+            "4.3", harm[SMALL], "{} points higher at (20, 75 %)", lambda found: above(found, ALMOST_THE_SAME),
+            paper_harm[SMALL],
+        ),
+    ]  # fmt: skip
+    off = {n: max(abs(100 * (minutes(s, True, n).mean() / s.paper_minutes - 1)) for s in SETTINGS) for n in servers}
+    notes = [
+        HALF_WIDTH,
+        "The mean run-time follows from the two settings that almost never wait for late responses: 139.95 and 136.54 "
+        "minutes for 900 iterations are 9.3 and 9.1 s each.",
+        "The largest difference from the paper's four running times is "
+        + " and ".join(f"{off[number]:.1f} % with {number} servers" for number in servers)
+        + ".",
+        f"Nearly: within {NEARLY:g} points of per cent. Almost the same, low: within {ALMOST_THE_SAME:g}.",
     ]
 
-
-def errors(groups: dict[bool, list[Group]]) -> list[Row]:
-    """The rows of the table of test errors."""
-    return [
-        {
-            "(c, b)": str(setting),
-            "error, no injected delays, %": _percent(groups[False][index]),
-            "error, injected delays, %": _percent(groups[True][index]),
-            "above (32, 100 %), points": f"{_above(groups[True], index):+.2f}",
-            "paper, %": f"{100 * setting.paper_error:.1f}",
-            "paper, points": f"{100 * (setting.paper_error - SETTINGS[0].paper_error):+.2f}",
-            "gradients": f"{groups[True][index].spread('gradients').mean:,.0f}",
-            "mean versions behind": f"{groups[True][index].spread('staleness').mean:.3f}",
-            "diverged": sum(groups[late][index].num_diverged for late in (False, True)),
-        }
-        for index, setting in enumerate(SETTINGS)
-    ]
-
-
-def _percent(group: Group) -> str:
-    mean, std = digits_runs.final_error(group)
-    return f"{100 * mean:.2f} ± {100 * std:.2f}"
-
-
-def _above(groups: list[Group], index: int) -> float:
-    return 100 * (digits_runs.final_error(groups[index])[0] - digits_runs.final_error(groups[0])[0])
+    drawn, panels = canvas(1, 2, width=11, height=4.8)
+    bars = [("no injected delays", False, servers[0]), *((f"injected, {n} servers", True, n) for n in servers)]
+    for panel, found in (
+        (panels[0, 0], {label: [minutes(s, *of) for s in SETTINGS] for label, *of in bars}),
+        (panels[0, 1], {label: [error(s, of[0]) for s in SETTINGS] for label, *of in bars[:2]}),
+    ):
+        for index, (label, values) in enumerate(found.items()):
+            x = np.arange(len(values)) + 0.8 * ((index + 0.5) / len(found) - 0.5)
+            panel.bar(x, [each.mean() for each in values], 0.75 / len(found), color=PALETTE[index], label=label)
+        panel.set_xticks(range(len(SETTINGS)), [str(setting) for setting in SETTINGS])
+        panel.set_xlabel("(c, b)")
+    for panel, numbers in (
+        (panels[0, 0], [setting.paper_minutes for setting in SETTINGS]),
+        (panels[0, 1], [setting.paper_error for setting in SETTINGS]),
+    ):
+        panel.hlines(numbers, np.arange(4) - 0.45, np.arange(4) + 0.45, color=PAPER, label="paper, injected")
+        panel.set_ylim(0, 1.4 * max(numbers))
+        panel.legend(loc="upper left", ncols=2)
+    panels[0, 0].set(title="Running time", ylabel="minutes")
+    panels[0, 1].set(title="Error: of digits here, of CIFAR-10 in the paper", ylabel="top-1 error (%)")
+    return Output(pd.DataFrame(rows), drawn, claims, notes)
 
 
-def error_reading(groups: dict[bool, list[Group]], learning_rate: float) -> list[str]:
-    """Sentences for the table of errors."""
-    rise, noise = _above(groups[True], 3), 100 * digits_runs.final_error(groups[True][3])[1]
-    rises = "rises" if rise > 2 * max(noise, 0.1) else "does not rise beyond the spread of the seeds"
-    blocks = groups[True][0].runs[0][0]["config"]["protocol"]["partial"]["num_servers"]
-    return [
-        f"The runs train a perceptron with one hidden layer of 64 units, in {blocks} blocks, on UCI digits, with 4 "
-        "digits per gradient, momentum 0.9 (not Nesterov's, as in the paper) and weight decay 0.0001. As in the paper, "
-        f"the learning rate is linear in d: an update of d gradients has the rate {learning_rate:g} x d / 32, which is "
-        "multiplied by 0.1 after each third of the run. The paper's rate is for another network, 0.02 x d n divided by "
-        "a number that is missing from the available text. The default here, 0.1, is the best of 0.02, 0.1, 0.5 and "
-        "0.8 for (32, 100 %) in two seeds (errors of 4.0, 2.6, 3.2 and 4.4 % with injected delays and Nesterov "
-        "momentum; with 1.2 the run diverges).",
-        f"At c = 20, b = 75 % the error {rises}: the difference is {rise:+.1f} points, and +14.4 in the paper. Digits "
-        "do not reproduce the paper's result: blocks that are a quarter of a version behind on average do not harm "
-        "such a small network. With rates of 0.02, 0.5 and 0.8 the difference was +0.7, +0.3 and -1.0 points in two "
-        "seeds.",
-        "With b = 100 % injected delays change only the times of updates, since the k-th gradient that is used always "
-        "has the k-th batch. With a smaller b they have almost no effect on which blocks are late.",
-        "All settings have the same number of iterations, so c = 20 uses 20/32 of the gradients.",
-    ]
+def _nearly(number: float) -> Callable[[Interval], bool | None]:
+    return lambda found: all_of([above(found, number - NEARLY), below(found, number + NEARLY)])
 
 
-def main(argv: Sequence[str]) -> None:
-    """Runs the missing simulations and trainings, then writes both tables."""
-    del argv
-    cluster, seeds, rate = simulation.cluster_of_flags(), flags.FLAGS.seeds, digits_runs.rate_of_flags()
-    path, processes = figure.directory(simulation.DEFAULT_WORKDIR), flags.FLAGS.processes
-    runs = simulation.simulate(cluster, time_cases(seeds), path, processes=processes)
-    figure.publish(
-        path,
-        "table1_time",
-        times(runs, seeds),
-        title=f"Table 1, running time: {cluster.iterations} iterations of 32 workers, minutes; {seeds} seeds",
-        reading=time_reading(cluster, runs, seeds),
-    )
-    groups = trained(cluster, path, seeds=seeds, learning_rate=rate, processes=processes)
-    figure.publish(
-        path,
-        "table1_error",
-        errors(groups),
-        title=f"Table 1, error: on the test digits after {cluster.iterations} iterations; {seeds} seeds",
-        reading=error_reading(groups, rate),
-    )
-
-
-if __name__ == "__main__":
-    digits_runs.define_flags()
-    launch.run(main, __doc__, configured=False)
+def _claim(
+    says: str,
+    section: str,
+    values: np.ndarray,
+    words: str,
+    test: Callable,
+    paper: float | None = None,
+    because: str = "",
+) -> Claim:
+    """A claim that is tested on our values, one for each seed, and on the paper's number."""
+    found, printed = interval(values), {}
+    if paper is not None:
+        printed = {"paper": words.format(f"{paper:.3g}"), "on_paper": test(Interval(paper, 0.0, 1))}
+    return Claim(says, f"section {section}", words.format(found), test(found), because=because, **printed)

@@ -20,6 +20,9 @@ _MOST = 2.0
 """Upper bound of an imputed run-time, as a multiple of the longest observed one: draws from a model whose inputs are
 its own draws could otherwise grow without bound."""
 
+_SHORTEST = 1e-6
+"""Seconds, below which no expected run-time counts: those of draws that are used as they are can be negative."""
+
 
 class Forecast(NamedTuple):
     """The result of the compiled call, in seconds.
@@ -66,6 +69,8 @@ class DeepMarkov:
       literal_scale: whether to divide run-times by twice the mean of the first window of the run, as in the paper, so
         that the model can be used with networks and batch sizes that take longer. By default the divisor is that of the
         training, which is right for run-times on the same scale, whatever regime the run begins in.
+      literal_draws: whether run-times are used as they are drawn, as in the paper. By default those of a prediction are
+        at least as long as the shortest of the window, and imputed ones at most twice as long as the longest observed.
 
     Raises:
       ValueError: if `samples` is not at least 1, or `at_least` is not from 0 to 1.
@@ -75,9 +80,17 @@ class DeepMarkov:
 
     title = "deep Markov"
 
-    def __init__(self, trained: TrainedModel, *, samples: int = 64, at_least: float = 0.5, literal_scale: bool = False):
+    def __init__(
+        self,
+        trained: TrainedModel,
+        *,
+        samples: int = 64,
+        at_least: float = 0.5,
+        literal_scale: bool = False,
+        literal_draws: bool = False,
+    ):
         self.trained = trained
-        self._literal_scale = literal_scale
+        self._literal_scale, self._literal_draws = literal_scale, literal_draws
         self._samples = arguments.whole("samples", samples)
         self._least = math.ceil(arguments.real("at_least", at_least, least=0, most=1) * trained.num_workers)
         self._parameters = jax.tree.map(jnp.asarray, trained.parameters)
@@ -96,7 +109,7 @@ class DeepMarkov:
         forecast = self._forecast(state, rate)
         cutoff, mean = int(forecast.cutoff), np.asarray(forecast.mean, float)
         if cutoff < self._least:
-            cutoff = best_cutoff(mean, rate=rate, at_least=self._least)
+            cutoff = best_cutoff(np.maximum(mean, _SHORTEST), rate=rate, at_least=self._least)
         return Prediction(cutoff, mean, np.asarray(forecast.std, float))
 
     def observe(self, state: _State, runtimes: np.ndarray, cut_at: float) -> _State:
@@ -108,7 +121,8 @@ class DeepMarkov:
             mean, std = (np.asarray(v, float)[:, missing] for v in (forecast.worker_mean, forecast.worker_std))
             generator = np.random.default_rng((state.seed, state.step))
             drawn = censoring.truncated_mixture(generator, mean, std, cut_at)
-            filled[missing] = np.minimum(drawn, max(_MOST * state.longest, cut_at))
+            most = np.inf if self._literal_draws else max(_MOST * state.longest, cut_at)
+            filled[missing] = np.minimum(drawn, most)
         window = np.concatenate([state.window[1:], filled[None]])
         longest = float(np.fmax.reduce(runtimes, initial=state.longest))  # of the observed ones: NaN is ignored
         return _State(window, state.seed, state.step + 1, state.divisor, longest)
@@ -137,8 +151,10 @@ class DeepMarkov:
           index: seed and step, uint32, which determine the random numbers.
           rate: gradients per second; NaN for the objective of the paper.
         """
-        trained = self.trained
-        return _compiled(trained.num_workers, trained.widths, self._samples, parameters, window, divisor, index, rate)
+        trained, literal = self.trained, np.bool_(self._literal_draws)
+        return _compiled(
+            trained.num_workers, trained.widths, self._samples, parameters, window, divisor, index, rate, literal
+        )
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
@@ -151,6 +167,7 @@ def _compiled(
     divisor: jax.Array,
     index: tuple[jax.Array, jax.Array],
     rate: jax.Array,
+    literal_draws: jax.Array,
 ) -> Forecast:
     """One program for all models of a shape: parameters are data."""
     # Inside the program: outside of it, making a key takes longer than all networks.
@@ -173,7 +190,8 @@ def _compiled(
     mean, std = networks.emission(state)
     runtimes = mean + std * jax.random.normal(for_runtimes, mean.shape, mean.dtype)
     # Normal run-times can be near zero or negative, where c / x is unbounded: at least the shortest of the window.
-    runtimes = _sorted(jnp.maximum(runtimes, window.min())) * divisor
+    least = jnp.where(literal_draws, -jnp.inf, window.min())
+    runtimes = _sorted(jnp.maximum(runtimes, least)) * divisor
     expected, spread = runtimes.mean(axis=0), runtimes.std(axis=0)
     count = jnp.arange(1, expected.size + 1)
     gain = jnp.where(jnp.isnan(rate), count / expected, count - rate * expected)

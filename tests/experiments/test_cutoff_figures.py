@@ -1,315 +1,464 @@
-"""The figures of Teng and Wood 2018 at toy size: 8 workers, and a model before training."""
+"""The figures of Teng and Wood 2018 at toy size: 8 workers, and models before training."""
 
-import csv
 import dataclasses
 import functools
 import math
-import pathlib
-import subprocess
-import sys
-import types
 
 import compiling
 import jax
 import numpy as np
+import pandas as pd
 import pytest
 
 from configs import cutoff as configurations
-from experiments.cutoff import cases, figure2, figure3, figure4, models
-from experiments.cutoff.figure2 import CHANGE, CUTOFF, ORACLE, SYNCHRONOUS, UNCENSORED, Line
+from experiments.cutoff import (
+    ablation,
+    cases,
+    contenders,
+    figure2,
+    figure3,
+    figure4,
+    models,
+    sample_efficiency,
+    throughput,
+)
+from experiments.cutoff.recovery import CHANGE, recovering
+from experiments.harness import Session, Sweep, within
 from sgdlab import cutoff
-from sgdlab.commands import launch
 from sgdlab.deep_markov import WindowModel
-from sgdlab.errors import UsageError
 from sgdlab.jobs import plan
 
-ROOT = pathlib.Path(__file__).parents[2]
-WORKERS, LAG = 8, 5
+WORKERS, LAG = 8, 20
 
 
 @pytest.fixture(scope="module", autouse=True)
-def compiled_once(tmp_path_factory):
-    """Every predictor compiles its own program: without optimisation, and read from a cache if it is the same."""
+def session(tmp_path_factory):
+    """All tests share a store, and a cache of compiled programs."""
     with compiling.kept_in(tmp_path_factory.mktemp("xla")):
+        yield Session(tmp_path_factory.mktemp("store"), jobs=1)
+
+
+@pytest.fixture(autouse=True)
+def untrained(session, monkeypatch):
+    """Models are those before training."""
+    monkeypatch.setattr(models, "fit", lambda runtimes, widths, fitting, **settings: model_of(widths))
+    with within(session):
         yield
+
+
+def model_of(widths):
+    parameters = jax.tree.map(np.asarray, WindowModel(WORKERS, widths, seed=0).initial)
+    history = ({"step": 20.0, "elbo": 0.0, "validation_elbo": 0.0},)
+    return cutoff.TrainedModel(widths, WORKERS, 2.1, parameters, history)
 
 
 @functools.cache
 def toy():
-    """The configuration of a small cluster, and its model before training."""
-    config = configurations.get_config("two_state")
-    config.cluster.num_workers, config.cluster.train_steps, config.cluster.test_steps = WORKERS, 60, 40
-    config.cluster.regimes.num_nodes = 2
-    for name in ("state", "gate", "emission", "scale", "recurrent"):
-        config.widths[name] = 4
-    config.widths.lag, config.samples = LAG, 8
-    widths = cutoff.Architecture(**config.widths)
-    parameters = jax.tree.map(np.asarray, WindowModel(WORKERS, widths, seed=0).initial)
-    return config, cutoff.TrainedModel(widths, WORKERS, 2 * config.cluster.regimes.mean, parameters)
+    return cases.configured("two_state", small=True)
 
 
-@functools.cache
-def toy_runs():
-    config, model = toy()
-    runs = [figure2.shown_run(config, 90, seed) for seed in range(2)]
-    return runs, figure2.measured(cutoff.DeepMarkov(model, samples=config.samples), runs)
+def deep(**settings):
+    (model,) = models.trained([toy()])
+    return {"kind": "deep_markov", "model": model, **settings}
 
 
-def assert_written(path, name, rows):
-    for kind in ("md", "png", "svg"):
-        assert (path / f"{name}.{kind}").stat().st_size > 0
-    with (path / f"{name}.csv").open(encoding="utf-8") as file:
-        assert list(csv.DictReader(file)) == [{key: str(value) for key, value in row.items()} for row in rows]
+class TestTheRunOfFigures2And3:
+    def test_the_cluster_is_the_training_law_but_for_one_spell(self):
+        law, shown = (cases.law_of(config.cluster) for config in (toy(), recovering(toy(), 200)))
+        assert shown.ordinary_mean == pytest.approx(law.ordinary_mean)
+        assert shown.noise == pytest.approx(law.noise)
+        states = shown.run(LAG + 200, seed=3).states
+        assert (states[: LAG + CHANGE, 0] == 1).all()
+        assert not states[LAG + CHANGE :].any()
+        assert not states[:, 1:].any()
+
+    def test_the_papers_node_has_40_workers(self):
+        law = cases.law_of(recovering(configurations.get_config("two_state"), 220).cluster)
+        assert np.bincount(law.node)[0] == 40
+
+    def test_every_iteration_ends_with_the_last_gradient_that_it_uses(self):
+        shown = recovering(toy(), 90)
+        used, seconds = figure2.followed(shown, deep()["model"], 2)
+        predictor = cutoff.DeepMarkov(cutoff.TrainedModel.load(deep()["model"]), samples=toy().samples)
+        for seed in range(2):
+            runtimes = cases.law_of(shown.cluster).draw(LAG + 90, seed=seed)
+            for t, row in enumerate(runtimes[LAG:]):
+                ordered = sorted(row)
+                rates = [(c + 1) / ordered[c] for c in range(WORKERS)]
+                rate = {name: used[name][seed, t] / seconds[name][seed, t] for name in used}
+                assert rate[figure2.ORACLE] == pytest.approx(max(rates))
+                assert rate[figure2.SYNCHRONOUS] == pytest.approx(WORKERS / max(row))
+                for name in (figure2.CUTOFF, figure2.UNCENSORED):
+                    assert rate[name] == pytest.approx(rates[used[name][seed, t] - 1])
+            for name, censored in ((figure2.CUTOFF, True), (figure2.UNCENSORED, False)):
+                history, rest = runtimes[:LAG], runtimes[LAG:]
+                record = cutoff.run_online(rest, predictor, history=history, seed=seed, censored=censored)
+                np.testing.assert_array_equal(used[name][seed], record.cutoff)
+
+    def test_the_table_has_each_phase_and_protocol(self):
+        output = figure2.figure2(iterations=90, runs=2, small=True)
+        used, seconds = figure2.followed(recovering(toy(), 90), deep()["model"], 2)
+        table = output.table.dropna(subset="iterations").set_index(["iterations", "waits for", "quantity"]).ours
+        assert set(table.index.get_level_values(0)) == {"1 to 61", "62 to 85", "86 to 90"}
+        for (words, name, quantity), value in table.items():
+            first, last = (int(number) for number in words.split(" to "))
+            rate, most = (
+                sum(used[protocol][seed, t] for seed in range(2) for t in range(first - 1, last))
+                / sum(seconds[protocol][seed, t] for seed in range(2) for t in range(first - 1, last))
+                for protocol in (name, figure2.ORACLE)
+            )
+            expected = {
+                "gradients per second": rate,
+                "% of the oracle": 100 * rate / most,
+                "seconds per iteration": np.mean([seconds[name][:, t].mean() for t in range(first - 1, last)]),
+            }
+            assert value == pytest.approx(expected[quantity])
+        drawn = {axes.get_ylabel(): axes for axes in output.picture.axes}
+        for label, names, series in (
+            ("gradients per second", (figure2.ORACLE, figure2.CUTOFF, figure2.SYNCHRONOUS), "rate"),
+            ("seconds per\niteration", (figure2.CUTOFF, figure2.SYNCHRONOUS), "seconds"),
+        ):
+            curves = {curve.get_label(): curve.get_ydata() for curve in drawn[label].get_lines()}
+            for name in names:
+                expected = used[name][0] / seconds[name][0] if series == "rate" else seconds[name][0]
+                np.testing.assert_array_equal(curves[name], expected)
+        counts = [len(dots.get_offsets()) for dots in drawn["run-time, s"].collections]
+        assert counts == [used[figure2.CUTOFF][0, 0], WORKERS - used[figure2.CUTOFF][0, 0]]
+
+    def test_recovery_is_the_first_iteration_from_which_shares_are_high(self):
+        shares = np.ones((2, 100))
+        assert figure2.recovers_at(shares) == CHANGE + 1
+        shares[:, CHANGE : CHANGE + 7] = 0.5
+        assert figure2.recovers_at(shares) == CHANGE + 8
+        assert figure2.recovers_at(shares / 2) is None
+
+    def test_elfvings_formula_gives_the_papers_longest_run_time_and_idle_time(self):
+        config = configurations.get_config("two_state")
+        mean, std = config.cluster.regimes.mean, config.cluster.regimes.std
+        longest = figure2.expected_longest(config)
+        rounding = 0.0005 * (1 + (longest - mean) / std)  # the paper's mean and std have three decimals
+        assert longest == pytest.approx(figure2.MAXIMUM, abs=rounding)
+        assert longest - mean == pytest.approx(figure2.IDLE, abs=rounding)
+        elfving, _ = figure2.idleness(config)
+        assert elfving.holds
+        config.cluster.regimes.std *= 1.01
+        assert not figure2.idleness(config)[0].holds
 
 
-def test_the_shown_cluster_is_the_training_law_but_for_one_spell():
-    config, _ = toy()
-    law, shown = cases.law_of(config.cluster), figure2.shown_law(config)
-    assert shown.ordinary_mean == pytest.approx(law.ordinary_mean)
-    assert shown.noise == pytest.approx(law.noise)
-    states = shown.run(LAG + 200, seed=3).states
-    assert (states[: LAG + CHANGE, 0] == 1).all()
-    assert not states[LAG + CHANGE :].any()
-    assert not states[:, 1:].any()
-    run = figure2.shown_run(config, 200, seed=3)
-    assert run.history.shape == (LAG, WORKERS)
-    np.testing.assert_array_equal(np.concatenate([run.history, run.runtimes]), shown.draw(LAG + 200, seed=3))
+class TestModels:
+    def test_a_model_is_trained_once_for_a_configuration(self, monkeypatch):
+        other = toy().copy_and_resolve_references()
+        other.fitting.blind_share = 0.0
+        first, second = models.trained([toy(), other])
+        assert first != second
+        monkeypatch.setattr(models, "fit", lambda *args, **settings: pytest.fail("trained again"))
+        assert models.trained([other, toy()]) == [second, first]
+        again = cutoff.TrainedModel.load(first)
+        jax.tree.map(np.testing.assert_array_equal, again.parameters, model_of(again.widths).parameters)
+
+    def test_a_run_is_known_by_what_its_model_holds(self, tmp_path):
+        trained, copies = cutoff.TrainedModel.load(deep()["model"]), (tmp_path / "a", tmp_path / "b" / "c")
+        for path in copies:
+            trained.save(path)
+        changed = dataclasses.replace(trained, divisor=2 * trained.divisor)
+        changed.save(tmp_path / "changed")
+
+        def key(path):
+            base = {"machines": toy().cluster.to_dict(), "lag": LAG, "samples": 8, "kind": "deep_markov"}
+            digest = functools.partial(Sweep, base, work=contenders.online, files=("model",))
+            return digest({"model": [str(path)]}).runs[0].key
+
+        assert key(tmp_path / "changed") != key(copies[0])
+        assert key(copies[0]) == key(copies[0].rename(tmp_path / "moved"))
+
+    def test_training_is_refused_where_there_are_too_few_iterations(self, monkeypatch):
+        monkeypatch.undo()
+        config = toy().copy_and_resolve_references()
+        config.cluster.train_steps = 30
+        with pytest.raises(ValueError, match="runtimes of 30 steps must have at least"):
+            models.trained([config])
 
 
-def test_the_papers_node_has_40_workers():
-    law = figure2.shown_law(configurations.get_config("two_state"))
-    assert np.bincount(law.node)[0] == 40
+class TestContenders:
+    def test_the_best_static_cutoff_has_the_most_gradients_per_second(self):
+        train = cases.training_run(toy().cluster, LAG)
+        rates = [c * len(train) / sum(sorted(row)[c - 1] for row in train) for c in range(1, WORKERS + 1)]
+        found = contenders.contenders(toy(), "")
+        assert found[contenders.STATIC]["options"] == {"cutoff": 1 + int(np.argmax(rates))}
+
+    def test_tuning_takes_the_best_on_the_end_of_the_training_run(self):
+        train = cases.training_run(toy().cluster, LAG)
+        found = contenders.tuned(machines=toy().cluster.to_dict(), lag=LAG)
+        rates = {
+            window: cutoff.run_online(train, cutoff.RunningMean(window), window=LAG).gradients_per_second()
+            for window in contenders.WINDOWS
+        }
+        assert rates[found["running"]] == max(rates.values())
+
+    def test_shares_are_of_the_oracle_on_the_same_run(self):
+        found = contenders.contenders(toy(), deep()["model"])
+        runs = contenders.compared(toy(), list(found.items()), 2)
+        assert (runs[runs.title == contenders.ORACLE].share == 100).all()
+        informed = runs[runs.title == contenders.INFORMED].set_index("seed")
+        for seed in range(2):
+            runtimes = cases.test_run(toy().cluster, LAG, seed).runtimes[LAG:]
+            best = [max((c / x, c) for c, x in enumerate(sorted(row), 1)) for row in runtimes]
+            rate = sum(c for _, c in best) / sum(c / r for r, c in best)
+            share = 100 * informed.gradients_per_second[seed] / rate
+            assert informed.share[seed] == pytest.approx(share)
+            assert share < 100
+
+    def test_a_row_belongs_to_its_title_whatever_the_order(self):
+        lines = list(contenders.contenders(toy(), deep()["model"]).items())
+        there, back = (
+            contenders.compared(toy(), order, 2).set_index(["title", "seed"]).gradients_per_second
+            for order in (lines, lines[:1:-1])
+        )
+        pd.testing.assert_series_equal(there[back.index], back)
+
+    def test_errors_of_predicted_order_statistics(self):
+        record = cutoff.CutoffRecord(
+            cutoff=np.array([2, 1, 2]),
+            mean=np.array([[np.nan, np.nan], [1.0, 2.0], [1.0, 3.0]]),
+            std=np.array([[np.nan, np.nan], [0.1, 0.1], [0.3, 0.3]]),
+            observed=np.array([[1.0, 9.0], [1.1, 4.0], [1.5, 2.0]]),
+            warm_up=1,
+        )
+        row = contenders.errors(record)
+        assert row["within"] == 50.0  # 0.1 <= 0.2, 2 > 0.2, 0.5 <= 0.6, 1 > 0.6
+        assert row["error"] == pytest.approx((0.1 + 2 + 0.5 + 1) / 4)
+        assert row["relative"] == pytest.approx(100 * (0.1 / 1.1 + 2 / 4 + 0.5 / 1.5 + 1 / 2) / 4)
+        assert row["uncut_within"] == pytest.approx(100 * 2 / 3)
+        assert row["uncut_error"] == pytest.approx((0.1 + 0.5 + 1) / 3)
+        assert row["at_cutoff"] == pytest.approx(100 * (0.1 / 1.1 + 1 / 2) / 2)
+
+    def test_a_recording_is_divided_into_training_and_test(self, tmp_path):
+        runtimes = cases.training_run(toy().cluster, LAG)
+        np.save(tmp_path / "mine.npy", runtimes)
+        config = cases.configured("recorded", trace=str(tmp_path / "mine.npy"))
+        np.testing.assert_array_equal(cases.training_run(config.cluster, LAG), runtimes[:80])
+        test = cases.test_run(config.cluster, LAG, 0)
+        np.testing.assert_array_equal(np.concatenate([test.history, test.runtimes]), runtimes[60:])
+        assert contenders.INFORMED not in contenders.contenders(config, "")
+        config.cluster.train_steps = 160
+        with pytest.raises(ValueError, match="train_steps=160 must be from 20 to 159"):
+            cases.training_run(config.cluster, LAG)
+
+    @pytest.mark.parametrize(("name", "trace"), [("recorded", ""), ("memory", "mine.npy")])
+    def test_a_trace_is_for_recorded_alone(self, name, trace):
+        with pytest.raises(ValueError, match=f"trace={trace!r} must name a file"):
+            cases.configured(name, trace=trace)
 
 
-def test_lines_are_gradients_over_the_time_of_the_last_of_them():
-    config, model = toy()
-    runs, lines = toy_runs()
-    predictor = cutoff.DeepMarkov(model, samples=config.samples)
-    for seed, run in enumerate(runs):
-        for t, row in enumerate(run.runtimes):
-            ordered = sorted(row)
-            rates = [(c + 1) / ordered[c] for c in range(WORKERS)]
-            assert lines[ORACLE].throughput[seed, t] == pytest.approx(max(rates))
-            assert lines[SYNCHRONOUS].throughput[seed, t] == pytest.approx(WORKERS / max(row))
-            for name in (CUTOFF, UNCENSORED):
-                c = lines[name].cutoff[seed, t]
-                assert lines[name].throughput[seed, t] == pytest.approx(rates[c - 1])
-        for name, censored in ((CUTOFF, True), (UNCENSORED, False)):
-            record = cutoff.run_online(run.runtimes, predictor, history=run.history, seed=seed, censored=censored)
-            np.testing.assert_array_equal(lines[name].cutoff[seed], record.cutoff)
-            of_run = Line(lines[name].cutoff[seed : seed + 1], lines[name].seconds[seed : seed + 1])
-            assert of_run.gradients_per_second() == pytest.approx(record.gradients_per_second())
+def shares(**leads):
+    """Shares of the oracle of three test runs, deep Markov ahead of others by `leads`."""
+    deep = np.array([97.0, 98.0, 99.0])
+    names = {"synchronous": contenders.SYNCHRONOUS, "static": contenders.STATIC, "known": contenders.INFORMED}
+    others = {names[name]: deep - np.array(lead) for name, lead in leads.items()}
+    return pd.DataFrame({contenders.DEEP_MARKOV: deep, contenders.ORACLE: [100.0] * 3, **others})
 
 
-def test_the_table_has_a_row_for_each_phase_and_protocol():
-    _, lines = toy_runs()
-    rows = figure2.table(lines)
-    assert [row["iterations"] for row in rows[:: len(lines)]] == ["1 to 61", "62 to 85", "86 to 90"]
-    for row in rows:
-        line = lines[row["waits"]]
-        first, last = (int(number) for number in row["iterations"].split(" to "))
-        rates = [
-            sum(line.cutoff[:, t].sum() for t in range(first - 1, last))
-            / sum(line.seconds[:, t].sum() for t in range(first - 1, last))
-            for line in (line, lines[ORACLE])
-        ]
-        assert row["gradients/s"] == pytest.approx(rates[0])
-        assert row["% of oracle"] == pytest.approx(100 * rates[0] / rates[1])
-        assert row["gradients used"] == pytest.approx(line.cutoff[:, first - 1 : last].mean())
+class TestThroughput:
+    def test_claims_rest_on_differences_that_are_paired_by_run(self):
+        ahead = shares(synchronous=[9.0, 9.1, 9.2], static=[1.0, 1.1, 1.2], known=[0.1, 0.0, -0.1])
+        assert [claim.holds for claim in throughput.claims("", ahead, small=False)] == [True, True, True]
+        level = shares(synchronous=[9.0, 9.1, 9.2], static=[1.0, -1.1, 1.2], known=[-9.0, -9.0, -9.0])
+        assert [claim.holds for claim in throughput.claims("", level, small=False)] == [None, None, False]
+        assert [claim.holds for claim in throughput.claims("", ahead, small=True)] == [None, None, None]
+
+    def test_what_learns_nothing_has_no_uncensored_runs(self):
+        runs = throughput.measured(toy(), deep()["model"], 2)
+        both = runs.groupby("title").censored.nunique()
+        static = [contenders.ORACLE, contenders.INFORMED, contenders.STATIC, contenders.SYNCHRONOUS]
+        assert (both[static] == 1).all()
+        assert (both.drop(static) == 2).all()
+        assert len(runs) == 2 * (4 * 2 + 5 * 4)
 
 
-def test_recovery_is_the_first_iteration_from_which_shares_are_high():
-    oracle = Line(np.full((2, 100), 10), np.ones((2, 100)))
-    slow = np.ones((2, 100))
-    slow[:, CHANGE : CHANGE + 7] = 2.0
-    line = dataclasses.replace(oracle, seconds=slow)
-    assert figure2.recovers_at(line, oracle, 0.98) == CHANGE + 8
-    assert figure2.recovers_at(oracle, oracle, 0.98) == CHANGE + 1
-    assert figure2.recovers_at(dataclasses.replace(oracle, seconds=slow + 1), oracle, 0.98) is None
+class TestAblation:
+    def test_draws_as_they_are(self):
+        model, window = model_of(cutoff.Architecture(**toy().widths)), cases.training_run(toy().cluster, LAG)[:LAG]
+        usual, literal = (
+            cutoff.DeepMarkov(model, samples=500, at_least=0.0, literal_draws=literal).predict
+            for literal in (False, True)
+        )
+        start = cutoff.DeepMarkov(model).start(10 * window, seed=0)
+        raised, as_drawn = usual(start).mean, literal(dataclasses.replace(start, made={})).mean
+        assert raised.min() >= 10 * window.min() * (1 - 1e-12)
+        assert as_drawn.min() < 10 * window.min()
+        assert (raised >= as_drawn).all()
+
+    def test_imputed_run_times_have_no_upper_bound_in_the_papers_form(self):
+        model = model_of(cutoff.Architecture(**toy().widths))
+        window = np.full((LAG, WORKERS), 0.01)  # much shorter than what the model predicts
+        seen = np.array([0.01] * (WORKERS - 1) + [np.nan])
+        imputed = []
+        for literal in (False, True):
+            predictor = cutoff.DeepMarkov(model, literal_draws=literal)
+            imputed.append(predictor.observe(predictor.start(window, seed=0), seen, 0.01).window[-1, -1])
+        assert imputed[0] == pytest.approx(0.02)
+        assert imputed[1] > 0.1
+
+    def test_the_papers_form_is_without_all(self):
+        forms = ablation.variants([*ablation.TRAINING, *ablation.PREDICTION])
+        entries, options = forms[ablation.WITHOUT_ALL]
+        assert entries == {"widths.literal": True, "fitting.blind_share": 0.0, "fitting.annealing": 0}
+        assert options == {"at_least": 0.0, "literal_scale": True, "literal_draws": True}
+        alone = [forms[name.replace("_", " ")] for name in (*ablation.TRAINING, *ablation.PREDICTION)]
+        assert [len(entries) + len(options) for entries, options in alone] == [1] * 6
+
+    def test_rows_are_of_their_variants(self):
+        runs = ablation.measured(toy(), ["own_scale", "no_least_share"], 2).set_index("title")
+        for title, options in (("own scale", {"literal_scale": True}), ("no least share", {"at_least": 0.0})):
+            alone = contenders.compared(toy(), [("", deep(options=options))], 2)
+            np.testing.assert_array_equal(runs.share[title], alone.share)
 
 
-def test_figure2(tmp_path, monkeypatch):
-    monkeypatch.setattr(figure2, "PANELS", (1, 50, 90))
-    config, model = toy()
-    rows = figure2.make(tmp_path, config, model, iterations=90, runs=1)
-    assert len(rows) == 4 * len(figure2.phases(90))
-    assert_written(tmp_path, "figure2", rows)
+class TestSampleEfficiency:
+    def test_rows_are_of_their_trainings(self):
+        runs = sample_efficiency.measured(toy(), [150, 160], 2, 2)
+        deep_markov = runs[runs.title == contenders.DEEP_MARKOV]
+        assert deep_markov.groupby(["iterations", "training"]).size().to_dict() == dict.fromkeys(
+            [(150, 0), (150, 1), (160, 0), (160, 1)], 2
+        )
+        known = runs[runs.title == contenders.INFORMED].set_index("seed").gradients_per_second
+        expected = 100 * deep_markov.gradients_per_second / deep_markov.seed.map(known)
+        np.testing.assert_allclose(deep_markov.known, expected)
+
+    @pytest.mark.parametrize(("loss", "holds"), [(0.5, True), (5.0, False)])
+    def test_an_hour_suffices_where_it_reaches_98_percent(self, loss, holds):
+        rows = [(contenders.STATIC, None, 0, seed, 90.0, 92.0) for seed in range(3)]
+        for training in range(3):
+            known = 100 - loss - 0.1 * training
+            rows += [
+                (contenders.DEEP_MARKOV, sample_efficiency.HOUR, training, s, 0.98 * known, known) for s in range(3)
+            ]
+        runs = pd.DataFrame(rows, columns=["title", "iterations", "training", "seed", "share", "known"])
+        assert [claim.holds for claim in sample_efficiency.claims(runs, small=False)] == [holds, True]
+        other = runs.replace(sample_efficiency.HOUR, 1000)
+        assert [claim.holds for claim in sample_efficiency.claims(other, small=False)] == [None, None]
 
 
-def test_figure2_draws_every_iteration_of_the_first_run(monkeypatch):
-    monkeypatch.setattr(figure2, "PANELS", (1, 50, 90))
-    runs, lines = toy_runs()
-    node = figure2.shown_law(toy()[0]).node
-    drawn = {axes.get_ylabel(): axes for axes in figure2.draw(lines, runs[0].runtimes, node).axes}
-    for label, names, what in (
-        ("gradients per second", (ORACLE, CUTOFF, SYNCHRONOUS), "throughput"),
-        ("seconds per iteration", (CUTOFF, SYNCHRONOUS), "seconds"),
-    ):
-        curves = {curve.get_label(): curve for curve in drawn[label].get_lines()}
-        for name in names:
-            np.testing.assert_array_equal(curves[name].get_xdata(), np.arange(1, 91))
-            np.testing.assert_array_equal(curves[name].get_ydata(), getattr(lines[name], what)[0])
-    used, cut_off = (len(dots.get_offsets()) for dots in drawn["run-time, s"].collections)
-    assert used == lines[CUTOFF].cutoff[0, 0]
-    assert used + cut_off == WORKERS
+class TestFigure3:
+    def test_iterations_are_chosen_by_their_slow_nodes(self):
+        slow = np.array([9, 0, 1, 2, 2, 7, 1, 1, 0])
+        assert figure3.chosen(slow, first=2) == {5: "", 4: "", 6: " (-6)", 8: ""}
+        assert figure3.chosen(slow, first=1)[1] == " (-9)"
 
+    def test_the_busy_iterations_of_a_law_are_titled_by_their_slow_nodes(self):
+        law = cases.law_of(toy().cluster)
+        slow = law.run(toy().cluster.test_steps, seed=0).states.sum(axis=1)
+        for at, title in figure3.busy(toy()).items():
+            assert title.startswith(f"iteration {at + 1}:\n{slow[at]} of 4 nodes slow")
 
-def test_elfvings_formula_gives_the_papers_longest_run_time_and_idle_time():
-    regimes = configurations.get_config("two_state").cluster.regimes
-    longest = cutoff.elfving(158, mean=regimes.mean, std=regimes.std)[-1]
-    rounding = 0.0005 * (1 + (longest - regimes.mean) / regimes.std)  # the paper's mean and std have three decimals
-    assert longest == pytest.approx(figure2.PAPER_MAXIMUM, abs=rounding)
-    assert longest - regimes.mean == pytest.approx(figure2.PAPER_IDLE, abs=rounding)
+    def test_the_panels_show_what_was_predicted(self):
+        output = figure3.figure3(clusters=["two_state"], seeds=2, small=True)
+        run = cases.test_run(recovering(toy(), 150).cluster, LAG, 0).runtimes[LAG:]
+        for axes, number in zip(output.picture.axes, figure3.SHOWN, strict=False):
+            lines = {line.get_label(): line.get_ydata() for line in axes.get_lines()}
+            np.testing.assert_allclose(lines["observed"], np.sort(run[number - 1]))
+        table = output.table.set_index(["predictor", "quantity"]).ours
+        runs = contenders.compared(toy(), [("", deep(censored=False))], 2)
+        for name, words in figure3.QUANTITIES.items():
+            assert table[figure3.UNCENSORED, words] == pytest.approx(runs[name].mean())
 
-
-def test_a_trained_model_is_loaded_and_that_of_another_configuration_is_refused(tmp_path, monkeypatch):
-    config, model = toy()
-    config = config.copy_and_resolve_references()
-    monkeypatch.setattr(models, "fit", lambda *args, **settings: model)
-    models.kept(config, tmp_path / "toy")
-    monkeypatch.setattr(models, "fit", lambda *args, **settings: pytest.fail("trained again"))
-    again = models.kept(config, tmp_path / "toy")
-    assert again.divisor == model.divisor
-    jax.tree.map(np.testing.assert_array_equal, again.parameters, model.parameters)
-    config.widths.state = 5
-    with pytest.raises(UsageError, match=r"config\.widths\.state=4, not 5"):
-        models.kept(config, tmp_path / "toy")
-
-
-def test_errors_of_predicted_order_statistics():
-    record = cutoff.CutoffRecord(
-        cutoff=np.array([2, 1, 2]),
-        mean=np.array([[np.nan, np.nan], [1.0, 2.0], [1.0, 3.0]]),
-        std=np.array([[np.nan, np.nan], [0.1, 0.1], [0.3, 0.3]]),
-        observed=np.array([[1.0, 9.0], [1.1, 4.0], [1.5, 2.0]]),
-        warm_up=1,
-    )
-    row = figure3.row(2, "toy", record)
-    assert row["within, %"] == 50.0  # 0.1 <= 0.2, 2 > 0.2, 0.5 <= 0.6, 1 > 0.6
-    assert row["error, s"] == pytest.approx((0.1 + 2 + 0.5 + 1) / 4)
-    assert row["error, %"] == pytest.approx(100 * (0.1 / 1.1 + 2 / 4 + 0.5 / 1.5 + 1 / 2) / 4)
-    assert row["uncut: within, %"] == pytest.approx(100 * 2 / 3)
-    assert row["uncut: error, s"] == pytest.approx((0.1 + 0.5 + 1) / 3)
-    assert row["at the cutoff: error, %"] == pytest.approx(100 * (0.1 / 1.1 + 1 / 2) / 2)
-
-
-def test_iterations_are_chosen_by_their_slow_nodes():
-    slow = np.array([9, 0, 1, 2, 2, 7, 1, 1, 0])
-    assert figure3.chosen(slow, first=2) == {5: "", 4: "", 6: " (-6)", 8: ""}
-    assert figure3.chosen(slow, first=1)[1] == " (-9)"
-
-
-def test_figure3(tmp_path, monkeypatch):
-    monkeypatch.setattr(figure3, "SHOWN", {2: "slow", 63: "not"})
-    rows = figure3.make(tmp_path, {"two_state": toy(), "large": toy()})
-    assert [row["predictor"] for row in rows[:3]] == [figure3.UNCENSORED, figure3.CENSORED, figure3.INFORMED]
-    assert rows[:3] == rows[3:]
-    assert_written(tmp_path, "figure3", rows)
-
-
-def experiment(tmp_path):
-    config, model = toy()
-    model.save(tmp_path / "model")
-    return figure4.Experiment(config.cluster, str(tmp_path / "model"), LAG, updates=12)
-
-
-@pytest.mark.parametrize("way", figure4.WAYS, ids=lambda way: way.title)
-def test_every_update_of_a_method_has_the_same_rate(way, tmp_path):
-    shared = experiment(tmp_path)
-    made = plan.make_plan(figure4.configuration(figure4.Job(shared, way, 0.5, 0)))
-    np.testing.assert_allclose(made.rates, 0.5 / WORKERS if way is figure4.WILD else 0.5)
-    used = made.schedule.used()[:, 0]
-    assert made.num_gradients == 12 * WORKERS
-    assert 0 <= used.sum() - made.num_gradients < WORKERS
-    again = plan.make_plan(made.config)  # the configuration that is stored in the run's records
-    np.testing.assert_allclose(again.rates, made.rates)
-    np.testing.assert_array_equal(again.schedule.applied, made.schedule.applied)
+    def test_slow_workers_are_left_out_where_no_cutoff_exceeds_the_ordinary_ones(self):
+        config = configurations.get_config("two_state")
+        assert figure3.without_the_slow(config, np.array([100, 118]), small=False).holds
+        assert not figure3.without_the_slow(config, np.array([100, 119]), small=False).holds
 
 
 def records_of(*losses, seconds=1.0, diverged=False):
     """The records of a run with an evaluation after each multiple of `seconds`."""
-    evaluations = [{"seconds": seconds * t, "gradients": t, "test_loss": loss} for t, loss in enumerate(losses)]
-    return [{}, *evaluations, {"diverged": diverged, "seconds": seconds * (len(losses) - 1)}]
+    evaluations = [
+        {"kind": "evaluation", "seconds": seconds * t, "gradients": t, "test_loss": loss}
+        for t, loss in enumerate(losses)
+    ]
+    end = {"seconds": seconds * (len(losses) - 1), "test_accuracy": 0.5, "gradients": len(losses) - 1, "updates": 1}
+    begin = {"kind": "run", "config": {"optimizer": {"learning_rate": 0.1}}}
+    return [
+        begin,
+        *({"kind": "evaluation", **point} for point in points),
+        {**end, "kind": "summary", "diverged": diverged},
+    ]
 
 
-def test_the_final_loss_is_the_mean_of_the_last_evaluations():
-    assert figure4.final_loss(records_of(*range(20))) == pytest.approx((18 + 19) / 2)
-    assert figure4.final_loss(records_of(3.0, 2.0)) == 2.0
-    assert figure4.final_loss(records_of(3.0, None)) is None
-    assert figure4.mean_final_loss([records_of(3.0, 2.0), records_of(3.0, 4.0)]) == 3.0
-    assert figure4.mean_final_loss([records_of(3.0, 2.0), records_of(2.0, 2.3, diverged=True)]) == math.inf
+def values_of(**runs):
+    """The quantities of Figure 4's table for the records of each method."""
+    return pd.concat({method: pd.DataFrame(map(figure4.measured, of_seeds)) for method, of_seeds in runs.items()})
 
 
-def test_differences_are_taken_seed_by_seed():
-    fast = [records_of(1.0, 0.1 + 0.001 * seed, seconds=1 + seed) for seed in range(3)]
-    slow = [records_of(1.0, 0.1 + 0.001 * seed, seconds=2 + 1.01 * seed) for seed in range(3)]
-    runs = {figure4.CUTOFF: fast, figure4.SYNC: slow, figure4.ORDER: fast, figure4.WILD: fast[::-1]}
-    later = figure4.behind(runs, figure4.SYNC, lambda records: records[-1]["seconds"])
-    assert later.mean == pytest.approx(1.01)
-    assert later.half < 0.1
-    same = figure4.behind(runs, figure4.SYNC, figure4.final_loss)
-    assert (same.mean, same.half) == (0, 0)
-    reordered = figure4.behind(runs, figure4.WILD, figure4.final_loss)
-    assert reordered.mean == pytest.approx(0)
-    assert reordered.half > 0
-    for loss in figure4.TARGETS:  # the first seed falls from 1 to 0.1 in 1 s, or in 2 s
-        to_loss = functools.partial(figure4.seconds_to, loss=loss)
-        part = [(1 - loss) / (0.9 - 0.001 * seed) for seed in range(3)]
-        expected = np.mean([share * (1 + 0.01 * seed) for seed, share in enumerate(part)])
-        assert figure4.behind(runs, figure4.SYNC, to_loss).mean == pytest.approx(expected)
-        never = {**runs, figure4.ORDER: [records_of(1.0, 0.9)] * 3}
-        assert figure4.behind(never, figure4.ORDER, to_loss) is None
+class TestFigure4:
+    @pytest.mark.parametrize("method", figure4.METHODS)
+    def test_every_update_of_a_method_has_the_same_rate(self, method, monkeypatch):
+        base = figure4.configured(toy(), deep()["model"], 24, small=True)
+        monkeypatch.setattr(Sweep, "records", lambda sweep: [({}, [run.settings]) for run in sweep.runs])
+        ((config,),) = figure4.trained(base, [(method, 0.5)], range(1))[method, 0.5]
+        made = plan.make_plan(config)
+        np.testing.assert_allclose(made.rates, 0.5 / WORKERS if method == figure4.WILD else 0.5)
+        used = made.schedule.used()[:, 0]
+        assert made.num_gradients == 24 * WORKERS
+        assert 0 <= used.sum() - made.num_gradients < WORKERS
 
+    def test_a_run_is_known_by_its_whole_configuration_and_what_its_model_holds(self, tmp_path):
+        def key(model, **changed):
+            base = figure4.configured(toy(), str(model), 24, small=True)
+            base.update_from_flattened_dict(changed)
+            return Sweep(base, [{**figure4.METHODS[figure4.CUTOFF], "seed": 0}]).runs[0].key
 
-def test_a_curve_is_interpolated_between_evaluations():
-    np.testing.assert_allclose(
-        figure4.curve(records_of(2.0, 1.0, None), "seconds", np.array([0.0, 0.25, 1.0])), [2, 1.75, 1]
-    )
+        trained = cutoff.TrainedModel.load(deep()["model"])
+        trained.save(tmp_path / "model")
+        before = key(tmp_path / "model")
+        assert before == key((tmp_path / "model").rename(tmp_path / "moved"))
+        assert before != key(tmp_path / "moved", evaluations=5)
+        assert before != key(tmp_path / "moved", **{"network.mlp.widths": (9,)})
+        dataclasses.replace(trained, divisor=3.0).save(tmp_path / "moved")
+        assert before != key(tmp_path / "moved")
 
+    def test_the_final_loss_is_the_mean_of_the_last_evaluations(self):
+        assert figure4.final_loss(records_of(*range(20))) == pytest.approx((18 + 19) / 2)
+        assert figure4.final_loss(records_of(3.0, 2.0)) == 2.0
+        assert math.isnan(figure4.final_loss(records_of(3.0, None)))
+        assert math.isnan(figure4.final_loss(records_of(2.0, 2.3, diverged=True)))
 
-def test_figure4_continues(tmp_path, monkeypatch):
-    monkeypatch.setattr(figure4, "CHANNELS", (2, 2))
-    monkeypatch.setattr(figure4, "LOOKS", 4)
-    shared = experiment(tmp_path)
-    rows = figure4.make(tmp_path / "runs", shared, rates=[0.05, 0.2], seeds=2, processes=1)
-    assert [row["method"] for row in rows] == ["cutoff", "sync", "order", "wild"]
-    assert rows[1]["updates"] == 12
-    assert rows[1]["rate of an update"] in ("0.05", "0.2")
-    assert float(rows[3]["rate of an update"]) == pytest.approx(float(rows[1]["rate of an update"]) / WORKERS)
-    assert_written(tmp_path / "runs", "figure4", rows)
-    monkeypatch.setattr(figure4, "trained", lambda job: pytest.fail(f"{job.name} trained again"))
-    assert figure4.make(tmp_path / "runs", shared, rates=[0.05, 0.2], seeds=2, processes=1) == rows
-    with pytest.raises(UsageError, match=r"config\.updates=12, not 13"):
-        figure4.make(tmp_path / "runs", dataclasses.replace(shared, updates=13), rates=[0.2], seeds=1)
+    def test_seconds_to_a_loss_are_interpolated(self):
+        for loss in figure4.TARGETS.values():
+            assert figure4.seconds_to(records_of(1.0, 0.1, seconds=3.0), loss) == pytest.approx(3 * (1 - loss) / 0.9)
+        assert math.isnan(figure4.seconds_to(records_of(1.0, 0.9, None), 0.3))
+        assert figure4.seconds_to(records_of(0.2, 0.1), 0.3) == 0.0
 
+    def test_differences_are_taken_seed_by_seed(self):
+        runs = [records_of(1.0, 0.1 + 0.01 * seed, seconds=1 + seed) for seed in range(3)]
+        later = [records_of(1.0, 0.1 + 0.01 * seed, seconds=2.001 + seed) for seed in range(3)]
+        paired = figure4.claims(values_of(cutoff=runs, sync=later, order=later, wild=runs), small=False)
+        assert [claim.holds for claim in paired] == [True, None, True, None, None]
+        mixed = figure4.claims(values_of(cutoff=runs, sync=later[::-1], order=later, wild=runs[::-1]), small=False)
+        assert [claim.holds for claim in mixed] == [None] * 5
+        assert "0 ± 0" in paired[-1].ours
+        assert "0 ± 0 " not in mixed[-1].ours
 
-@pytest.mark.parametrize(
-    ("module", "given", "flag"),
-    [
-        (figure2, {"iterations": 199, "runs": 1}, "--iterations=199"),
-        (figure2, {"iterations": 200, "runs": 0}, "--runs=0"),
-        (figure3, {"clusters": ["two_state", "memory"]}, "--clusters=two_state,memory"),
-        (figure3, {"clusters": []}, "--clusters="),
-        (figure4, {"rates": ["0.1", "fast"], "updates": 300, "seeds": 3}, "--rates=0.1,fast"),
-        (figure4, {"rates": ["0.1"], "updates": 20, "seeds": 3}, "--updates=20"),
-        (figure4, {"rates": ["0.1"], "updates": 300, "seeds": 0}, "--seeds=0"),
-    ],
-)
-def test_impossible_flags_are_refused(module, given, flag, monkeypatch, capsys):
-    monkeypatch.setattr(module.flags, "FLAGS", types.SimpleNamespace(**given))
-    with pytest.raises(SystemExit) as ended:
-        launch._guarded(module.main, [module.__name__])
-    assert ended.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"error: {flag} must be ")
+    def test_claims_hold_where_cutoff_is_first_and_lowest(self):
+        def runs(seconds, last):
+            return [records_of(1.0, last + 0.001 * seed, seconds=seconds + 0.01 * seed) for seed in range(3)]
 
+        values = values_of(cutoff=runs(2, 0.1), sync=runs(3, 0.11), order=runs(4, 0.12), wild=runs(1, 0.11))
+        assert [claim.holds for claim in figure4.claims(values, small=False)] == [True] * 5
+        assert [claim.holds for claim in figure4.claims(values, small=True)] == [None] * 5
 
-def test_a_mistake_on_the_command_line_is_one_line(tmp_path):
-    answer = subprocess.run(
-        [sys.executable, "-m", "experiments.cutoff.figure3", "--clusters=small", f"--workdir={tmp_path / 'runs'}"],
-        cwd=ROOT, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert answer.returncode == 2
-    assert answer.stderr.startswith("error: --clusters=small must be ")
-    assert answer.stderr.count("\n") == 1
-    assert not (tmp_path / "runs").exists()
+    def test_a_diverged_run_has_losses_that_are_no_numbers(self):
+        across, losses = figure4.series(records_of(2.0, 1.0, None), "gradients")
+        np.testing.assert_array_equal(across, [0, 1, 2])
+        np.testing.assert_array_equal(losses, [2, 1, np.nan])
+
+    def test_the_table_has_the_papers_rates(self):
+        table = figure4.figure4(updates=22, seeds=2, rates=[0.1, 0.2], small=True).table
+        rates = table[table.quantity == figure4.RATE].set_index("method")
+        assert rates.paper.dropna().to_dict() == {figure4.SYNC: 0.64, figure4.WILD: 0.004}
+        assert rates.ours[figure4.SYNC] == rates.ours[figure4.CUTOFF] == WORKERS * rates.ours[figure4.WILD]
+        used = table[table.quantity == "gradients per update"].set_index("method").ours
+        assert used[figure4.SYNC] == WORKERS
+        assert used[figure4.WILD] == 1
+
+    def test_the_first_updates_wait_for_all(self):
+        with pytest.raises(ValueError, match="updates=20 must be above 20"):
+            figure4.figure4(updates=20, small=True)

@@ -1,30 +1,28 @@
-"""The gossip experiments: simulation against replay, exact expectations, bounds, tables and figures."""
+"""The gossip experiments: simulation against replay, exact expectations, bounds, and what figures make of results."""
 
-import csv
-import pathlib
-import subprocess
-import sys
-import types
+import itertools
 
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 
-from experiments import figure
-from experiments.gossip import bounds, cases, comparison, drawing, inequalities, margins, quadratic, store
-from experiments.gossip.quadratic import ROUNDS, RUN_TIMES, TICKS
+from experiments.gossip import bounds, cases, figure1, inequalities, quadratic
+from experiments.gossip.quadratic import PROCESSES, ROUNDS, RUN_TIMES, TICKS
+from experiments.harness import Session, within
 from sgdlab import protocols, rules
-from sgdlab.errors import UsageError
+from sgdlab.jobs.plan import make_plan
 from sgdlab.replay import run_peers
 
-ROOT = pathlib.Path(__file__).parents[2]
 PROBLEM = quadratic.Quadratic(np.array([1.0, 4.0]), variance=1.0)
+START = np.array([[1.0, 2.0], [-1.0, 0.0], [3.0, 1.0]])
 
 
-def schedule_of(mode, num_nodes, num_steps):
+def schedule_of(process, num_nodes, num_steps):
     runtimes = np.random.default_rng(3).exponential(size=(6 * num_steps, num_nodes)) + 1e-9
-    gradients = quadratic.first_tick(mode, num_nodes) + num_steps * (num_nodes if mode == ROUNDS else 1)
-    return protocols.gossip(runtimes, include_self=True, num_gradients=gradients, seed=4, clock=quadratic.CLOCKS[mode])
+    gradients = quadratic.first_tick(process, num_nodes) + num_steps * (num_nodes if process == ROUNDS else 1)
+    clock = quadratic.CLOCKS[process]
+    return protocols.gossip(runtimes, include_self=True, num_gradients=gradients, seed=4, clock=clock)
 
 
 def by_engine(schedule, noise, alpha, start):
@@ -71,36 +69,64 @@ def test_rounds_are_those_of_replay():
     partner = quadratic.partner_of(schedule).reshape(-1, nodes)
     assert partner[0].tolist() == [0, 1, 2]
     for row in range(steps + 1):
-        theta, _ = quadratic.round_(theta, partner[row][None], noise[row][None], PROBLEM, alpha)
+        theta = quadratic.round_(theta, partner[row][None], noise[row][None], PROBLEM, alpha)
     found = by_engine(schedule, noise.reshape(-1, 2), alpha, np.ones(2))
     np.testing.assert_allclose(found, theta[0], rtol=0, atol=1e-13)
 
 
-@pytest.mark.parametrize("mode", [TICKS, RUN_TIMES])
-def test_ticks_and_partners_are_uniform(mode):
-    drawn = quadratic.partners(mode, num_nodes=4, num_steps=200, runs=50, seed=0)
+@pytest.mark.parametrize("process", [TICKS, RUN_TIMES])
+def test_ticks_and_partners_are_uniform(process):
+    drawn = quadratic.partners(process, num_nodes=4, num_steps=200, runs=50, seed=0)
     pairs = np.bincount((4 * drawn.node + drawn.partner).ravel(), minlength=16) / drawn.node.size
     assert np.abs(pairs - 1 / 16).max() < 5 * np.sqrt(1 / 16 / drawn.node.size)
 
 
-@pytest.mark.parametrize("mode", [TICKS, RUN_TIMES])
+@pytest.mark.parametrize("process", PROCESSES)
 @pytest.mark.parametrize("alpha", [0.0, 0.1, 0.4])
-def test_simulation_agrees_with_the_exact_expectation(alpha, mode):
-    drawn = quadratic.partners(mode, num_nodes=3, num_steps=12, runs=2000, seed=1)
-    start = np.array([[1.0, 2.0], [-1.0, 0.0], [3.0, 1.0]])
-    shared = {"start": start, "alpha": alpha, "looks": [0, 1, 2, 5, 12], "instantaneous": mode == TICKS}
-    measured = quadratic.measure(drawn, PROBLEM, steps=12, seed=2, **shared)
-    exact = quadratic.expected(PROBLEM, **shared)
+def test_simulation_agrees_with_the_exact_expectation(alpha, process):
+    drawn = quadratic.partners(process, num_nodes=3, num_steps=12, runs=2000, seed=1)
+    shared = {"start": START, "alpha": alpha, "when": [0, 1, 2, 5, 12]}
+    measured = quadratic.measure(drawn, PROBLEM, seed=2, **shared, instantaneous=process == TICKS)
+    exact = quadratic.expected(PROBLEM, **shared, process=process)
     for name in ("distance", "consensus"):
-        difference = np.abs(getattr(measured, name) - getattr(exact, name))
-        assert (difference <= 4 * getattr(measured, f"{name}_error") + 1e-12).all()
-    assert measured.gradient[0] == pytest.approx(np.square(PROBLEM.curvature * start).sum() / 3)
+        difference = np.abs(measured[name] - exact[name])
+        assert (difference <= 4 * measured[f"{name}_error"] + 1e-12).all()
+    assert measured["gradient"][0] == pytest.approx(np.square(PROBLEM.curvature * START).sum() / 3)
+
+
+@pytest.mark.parametrize("process", PROCESSES)
+def test_expectations_are_those_of_all_partners(process):
+    """Without noise: the mean over every choice of partners, and of nodes that tick, enumerated."""
+    found = [[], []]
+    nodes = [None] if process == ROUNDS else range(3)
+    choices = itertools.product(range(3), repeat=3) if process == ROUNDS else range(3)
+    for node, partner in itertools.product(nodes, choices):
+        theta = START[None].copy()
+        if process == ROUNDS:
+            theta = quadratic.round_(theta, np.array([partner]), 0.0, PROBLEM, 0.1)
+        else:
+            pair = np.array([node]), np.array([partner])
+            quadratic.tick(theta, *pair, 0.0, PROBLEM, 0.1, instantaneous=process == TICKS)
+        found[0].append(np.square(theta).sum())
+        found[1].append(np.square(theta - theta.mean(axis=1, keepdims=True)).sum())
+    noiseless = quadratic.Quadratic(PROBLEM.curvature, variance=0.0)
+    exact = quadratic.expected(noiseless, start=START, alpha=0.1, when=[1], process=process)
+    assert [exact["distance"][0], exact["consensus"][0]] == pytest.approx(np.mean(found, axis=1))
+
+
+@pytest.mark.parametrize("process", PROCESSES)
+def test_schedules_begin_alike_however_long_they_are(process):
+    """A case may be simulated on the first part of a longer schedule."""
+    short, long = (quadratic.partners(process, num_nodes=4, num_steps=steps, runs=2, seed=0) for steps in (9, 60))
+    np.testing.assert_array_equal(short.partner, long.partner[:, :9])
+    if process != ROUNDS:
+        np.testing.assert_array_equal(short.node, long.node[:, :9])
 
 
 @pytest.mark.parametrize("p", [2, 4, 64])
 def test_averaging_alone_contracts_by_the_lambda_of_the_appendix(p):
     start = np.random.default_rng(0).standard_normal((p, 2))
-    exact = quadratic.expected(PROBLEM, start=start, alpha=0.0, looks=[0, 1, 7]).consensus
+    exact = quadratic.expected(PROBLEM, start=start, alpha=0.0, when=[0, 1, 7])["consensus"]
     proved = inequalities.contraction(p, printed=False)
     np.testing.assert_allclose(exact, exact[0] * proved ** np.array([0, 1, 7]), rtol=1e-12)
     assert inequalities.contraction(p, printed=True) < proved
@@ -111,17 +137,20 @@ def test_averaging_alone_contracts_by_the_lambda_of_the_appendix(p):
 def test_bounds_hold_in_exact_expectation(p, alpha):
     ticks = np.arange(0, int(4 * p / alpha), p)
     start = np.ones((p, 2)) + np.random.default_rng(0).standard_normal((p, 2))
-    shared = {"start": start, "alpha": alpha, "looks": ticks.tolist()}
-    exact, delayed = (quadratic.expected(PROBLEM, **shared, instantaneous=instantly) for instantly in (True, False))
+    shared = {"start": start, "alpha": alpha, "when": ticks.tolist()}
+    exact = {process: quadratic.expected(PROBLEM, **shared, process=process) for process in (TICKS, RUN_TIMES)}
     shared = {"step": ticks, "alpha": alpha, "num_nodes": p}
-    printed = inequalities.distance_bound(PROBLEM, **shared, first=exact.distance[0], synchronous=False)
-    assert (exact.distance <= printed).all()
-    assert (
-        exact.consensus
-        <= inequalities.consensus_bound(PROBLEM, **shared, first=exact.consensus[0], gradient=exact.gradient.max())
-    ).all()
-    corrected = inequalities.corrected_distance_bound(PROBLEM, **shared, first=delayed.distance[0])
-    assert (delayed.distance <= corrected).all()
+    first = exact[TICKS]["distance"][0]
+    printed = inequalities.distance_bound(PROBLEM, **shared, first=first)
+    assert (exact[TICKS]["distance"] <= printed).all()
+    corrected = inequalities.distance_bound(PROBLEM, **shared, first=first, corrected=True)
+    assert (exact[RUN_TIMES]["distance"] <= corrected).all()
+    for values in exact.values():
+        settings = shared | {"first": values["consensus"][0], "gradient": values["gradient"].max()}
+        assert (values["consensus"] <= inequalities.consensus_bound(PROBLEM, **settings)).all()
+    rounds = quadratic.expected(PROBLEM, start=start, alpha=alpha, when=(ticks // p).tolist(), process=ROUNDS)
+    settings = shared | {"step": ticks // p, "first": first}
+    assert (rounds["distance"] <= inequalities.distance_bound(PROBLEM, **settings, synchronous=True)).all()
 
 
 @pytest.mark.parametrize("p", [2, 16])
@@ -129,160 +158,147 @@ def test_the_printed_distance_bound_fails_where_averaging_takes_half_of_a_step_b
     alpha, problem = 0.01, quadratic.Quadratic(np.array([1.0, 100.0]), variance=0.0)
     ticks = np.arange(0, int(4 * p / alpha), p)
     start = np.tile([1.0, 0.0], (p, 1))  # along m
-    shared = {"start": start, "alpha": alpha, "looks": ticks.tolist()}
-    exact, delayed = (quadratic.expected(problem, **shared, instantaneous=instantly) for instantly in (True, False))
-    shared = {"step": ticks, "first": exact.distance[0], "alpha": alpha, "num_nodes": p}
-    printed = inequalities.distance_bound(problem, **shared, synchronous=False)
-    assert (exact.distance <= printed).all()
-    assert delayed.distance[-1] > 2 * printed[-1]
-    assert (delayed.distance <= inequalities.corrected_distance_bound(problem, **shared)).all()
+    shared = {"start": start, "alpha": alpha, "when": ticks.tolist()}
+    exact, delayed = (
+        quadratic.expected(problem, **shared, process=process)["distance"] for process in (TICKS, RUN_TIMES)
+    )
+    shared = {"step": ticks, "first": exact[0], "alpha": alpha, "num_nodes": p}
+    printed = inequalities.distance_bound(problem, **shared)
+    assert (exact <= printed).all()
+    assert delayed[-1] > 2 * printed[-1]
+    assert (delayed <= inequalities.distance_bound(problem, **shared, corrected=True)).all()
 
 
-def written(path, name):
-    """The rows of a table, parsed from its CSV file; its other files must not be empty."""
-    for kind in ("md", "png", "svg"):
-        assert (path / f"{name}.{kind}").stat().st_size > 0
-    with (path / f"{name}.csv").open(encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+@pytest.mark.parametrize("p", [2, 5, 64])
+@pytest.mark.parametrize("process", [ROUNDS, TICKS])
+def test_pull_gossip_reduces_the_diffusion_potential_to_a_floor(process, p):
+    """The disagreement falls at a fixed rate, and a part of it becomes a share of the mean that is not 1 / p."""
+    case = cases.Case(process, p, 0.0, "contributions", 2000)
+    exact = quadratic.expected(case.problem, start=case.first(), alpha=0.0, when=[0, 1, 2000], process=process)
+    assert exact["distance"][0] == pytest.approx(p - 1)
+    np.testing.assert_allclose(exact["distance"][0], exact["consensus"][0])
+    if process == ROUNDS:
+        assert exact["distance"][1] == pytest.approx((p - 1) / 2)
+        assert exact["consensus"][1] == pytest.approx((p - 1) * (1 / 2 - 1 / (4 * p)))
+        assert exact["distance"][2] == pytest.approx((p - 1) / (2 * p + 1))
+    else:
+        assert exact["distance"][1] == pytest.approx((p - 1) * (1 - 1 / (2 * p)))
+        floor, left = (p - 1) / (p + 1), exact["consensus"][2] * (1 - 1 / (p + 1))
+        assert exact["distance"][2] == pytest.approx(floor + left, rel=1e-6)
 
 
-def test_bounds_writes_its_tables_and_continues(tmp_path, monkeypatch):
-    monkeypatch.setattr(figure, "directory", lambda default: tmp_path)
-    monkeypatch.setattr(bounds.flags, "FLAGS", types.SimpleNamespace(seeds=8, num_nodes=["4"]))
-    bounds.main([])
-    names = ("bounds", "contraction", "run_times")
-    tables = {name: written(tmp_path / "bounds", name) for name in names}
+def test_push_sum_reduces_the_diffusion_potential_by_a_fixed_rate():
+    """Of every choice of targets of three nodes, enumerated; the simulation has the same mean."""
+    after = []
+    for targets in itertools.product(range(3), repeat=3):
+        has = np.eye(3) / 2
+        for node, target in enumerate(targets):
+            has[target] += np.eye(3)[node] / 2
+        after.append(sum((has[i, j] - has[i].sum() / 3) ** 2 for i in range(3) for j in range(3)))
+    rate = 1 / 2 - 1 / 12
+    assert np.mean(after) == pytest.approx(2 * rate)
+    found = cases.push_sum(num_nodes=3, rounds=4, runs=2000)
+    difference = np.abs(np.array(found["potential"]) - 2 * rate ** np.arange(5))
+    assert (difference <= 4 * np.array(found["error"]) + 1e-12).all()
+    assert bounds.push_sum_potential(3)[:5] == pytest.approx(2 * rate ** np.arange(5))
 
-    tests, contractions = cases.bound_cases([4], 8), cases.contraction_cases([4], 8)
-    directory = store.finished_parts(tmp_path / "bounds", cases.SHARED)
-    measured = {case: cases.read(directory, case) for case in [*tests, *contractions]}
-    idealised = [case for case in tests if case.mode != RUN_TIMES]
-    for case, row in zip(idealised, tables["bounds"], strict=True):
-        distance = measured[case].distance
-        ratio = (margins.distance_bound(case, measured[case]) / distance).min()
-        assert (row["mode"], row["p"], bool(row["consensus"])) == (case.mode, "4", case.mode == TICKS)
-        assert float(row["distance"].split(" @ ")[0]) == pytest.approx(ratio, rel=1e-3)
-    for case, row in zip(contractions, tables["contraction"], strict=True):
-        consensus = measured[case].consensus
-        assert float(row[bounds.APPENDIX]) == pytest.approx(1 - 2 * 0.25 / 4 - 2 * 0.25 / 4**2)
-        assert float(row[bounds.PRINTED]) == pytest.approx(1 - 2 * 0.25 / 4 - 2 * 0.25 / 4)
-        if case.fraction == 0:
-            per_tick = (consensus[-1] / consensus[0]) ** (1 / case.steps)
-            assert float(row["per tick, measured"]) == pytest.approx(per_tick, abs=5e-6)
-            assert float(row["/ expected"]) == pytest.approx(1, abs=5e-4)  # averaging alone: the bound is an equality
-    assert [float(row["alpha"]) for row in tables["run_times"]] == [
-        pytest.approx(fraction * cases.PROBLEM.largest_step) for fraction in cases.FRACTIONS
+
+def test_margins_have_their_step_and_standard_error():
+    step, bound, measured = np.array([0, 5, 9]), np.ones(3), np.array([0.0, 2.0, 0.5])
+    assert inequalities.smallest(step, bound, measured, np.full(3, 0.1)) == (0.5, 5, pytest.approx(0.025), True)
+    assert not inequalities.smallest(step, bound, measured, np.full(3, 0.3)).fails
+    assert inequalities.smallest(step, bound, measured).fails
+    equal = inequalities.smallest(step, bound, np.array([0.5, 1.0 + 1e-12, 0.5]), np.full(3, 1e-17))
+    assert (equal.step, equal.error, equal.fails) == (5, 0.0, False)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    with within(Session(tmp_path_factory.mktemp("gossip"), jobs=1)):
+        yield bounds.bounds(num_nodes=[4, 16], fractions=[0.3], runs=8)
+
+
+def test_bounds_show_what_was_measured(made):
+    rows = made.table[made.table.quantity == f"margin: {bounds.DISTANCE}"].set_index(["process", "p"]).sort_index()
+    p, alpha = 16, 0.3 * 2 / 11
+    when = np.array(cases.Case(RUN_TIMES, p, 0.3, "together", 51 * p).when())
+    shared = {"start": np.ones((p, 4)), "alpha": alpha, "when": when.tolist()}
+    exact = quadratic.expected(cases.PROBLEM, **shared, process=RUN_TIMES)["distance"]
+    bound = (1 - 2 * alpha / p * 10 / 11) ** when * 4 * p + p * alpha * 11 / 20
+    assert rows.alpha.tolist() == pytest.approx([alpha] * 6)
+    assert (bound / exact).min() < 1
+    assert rows.exact["step, then average", p] == pytest.approx((bound / exact).min())
+    assert (rows.exact[["average, then step", "rounds"]] > 1).all()
+    rates = made.table[made.table.quantity.str.startswith("lambda")]
+    assert rates.paper.tolist() == pytest.approx([1 - 1 / 4, 1 - 1 / 16])
+    assert rates.exact.tolist() == pytest.approx([1 - 1 / 8 - 1 / 32, 1 - 1 / 32 - 1 / 512])
+    assert set(made.table.process) == {"step, then average", "average, then step", "rounds", "push-sum"}
+
+
+def test_bounds_judge_the_recursion_of_the_appendix_apart(made):
+    verdicts = [claim.holds for claim in made.claims]
+    #  synchronous, step then average, average then step, printed lambda, appendix's, push-sum, pull
+    assert verdicts == [True, False, True, False, True, True, False]
+
+
+@pytest.mark.parametrize("p", [8, 16])
+def test_figure1_takes_the_rate_and_the_minibatch_of_the_paper(p):
+    config = figure1.base_config(3.0, heterogeneous=True, network="conv")
+    for method in figure1.TITLES:
+        config.method, config.cluster.num_workers, config.batch_size = method, p, 256 // p
+        plan = make_plan(config)
+        assert plan.rates[[0, -1]] == pytest.approx([0.1, 0.001])
+        assert plan.law.heterogeneous
+
+
+def runs_of(seconds):
+    """Runs of two seeds at p = 16, by method and tau: seconds to the test loss, and the whole run's."""
+    rows = [
+        {"p": 16, "method": method, "tau": tau, "seed": seed, "seconds_to_test_loss": value, "seconds": 100.0}
+        for (method, tau), values in seconds.items()
+        for seed, value in enumerate(values)
     ]
-
-    monkeypatch.setattr(quadratic, "measure", lambda *args, **settings: pytest.fail("simulated again"))
-    bounds.main([])
-    assert {name: written(tmp_path / "bounds", name) for name in names} == tables
+    return pd.DataFrame(rows).set_index(figure1.KEYS).sort_index()
 
 
-def test_figures_of_bounds_show_what_was_measured():
-    case = cases.Case(TICKS, 4, 0.0, "around", 24, 8)
-    partners = quadratic.partners(TICKS, num_nodes=4, num_steps=24, runs=8, seed=0)
-    values = quadratic.measure(
-        partners, cases.PROBLEM, start=case.first(), alpha=0.0, steps=24, looks=cases.looks(24), seed=1
+def test_methods_are_compared_by_seed():
+    found = figure1.Compared(
+        runs_of(
+            {
+                figure1.REDUCE: [10.0, 20.0, 30.0],
+                figure1.PUSH: [9.0, 19.1, 28.9],  # less with every seed, though seeds differ by much more
+                figure1.ELASTIC: [50.0, 60.0, np.inf],
+            }
+        ),
+        16,
     )
-    axes = drawing.draw_contraction([case], {case: values}).axes[0]
-    measured, proved, printed = axes.get_lines()
-    np.testing.assert_allclose(measured.get_xydata(), np.transpose([values.step / 4, values.consensus]))
-    start = values.consensus[0]
-    np.testing.assert_allclose(proved.get_ydata(), start * inequalities.contraction(4, printed=False) ** values.step)
-    np.testing.assert_allclose(printed.get_ydata(), start * inequalities.contraction(4, printed=True) ** values.step)
+    speed = "seconds_to_test_loss"
+    assert found.there == [figure1.REDUCE, figure1.ELASTIC, figure1.PUSH]
+    assert found.less(figure1.PUSH, [figure1.REDUCE], speed) is True
+    assert found.less(figure1.REDUCE, [figure1.PUSH], speed) is False
+    assert found.values(figure1.ELASTIC, speed).tolist() == [50.0, 60.0, 100.0]
+    assert found.alike(figure1.REDUCE, [figure1.PUSH], speed) is True
+    assert found.alike(figure1.REDUCE, [figure1.PUSH, figure1.ELASTIC], speed) is False
+    assert "not always reached (Elastic averaging, tau = 10)" in found.words(speed, [figure1.ELASTIC])
 
 
-def test_margins_have_their_step_and_standard_errors():
-    margin = margins.smallest(
-        np.array([0, 5, 9]), np.array([1.0, 1.0, 1.0]), np.array([0.0, 2.0, 0.5]), np.full(3, 0.1)
+def test_evaluations_give_times_and_steps():
+    key = {"p": 8, "method": "all_reduce", "tau": 1, "seed": 0}
+    at = [(0, 0.0, 2.0, np.nan), (80, 10.0, 0.2, 0.1), (160, 20.0, 0.1, 0.04)]
+    evaluations = pd.DataFrame(
+        [
+            key | {"gradients": g, "seconds": s, "epoch": g / 40, "test_loss": test, "train_loss": train}
+            for g, s, test, train in at
+        ]
     )
-    assert (margin.value, margin.step, margin.errors, margin.fails) == (0.5, 5, pytest.approx(10.0), True)
-    assert not margins.smallest(np.array([0]), np.array([1.0]), np.array([1.1]), np.array([0.1])).fails
+    summary = key | {"gradients": 160, "seconds": 20.0, "test_accuracy": 0.9}
+    (row,) = figure1.measured(pd.DataFrame([summary]), evaluations, annealed=2.0).itertuples()
+    assert row.seconds_to_test_loss == pytest.approx(15.0)
+    assert row.seconds_to_train_loss == pytest.approx(10 + 10 * 5 / 6)
+    assert row.steps_to_train_loss == pytest.approx(10 + 10 * 5 / 6)
+    assert (row.first_rate_loss, row.lowest_loss, row.seconds_a_step) == (0.2, 0.1, 1.0)
 
 
-def test_comparison_takes_the_rate_of_the_paper():
-    config = comparison.shared_config(3.0, heterogeneous=True)
-    reduced = comparison.Setting("all_reduce", 1, 16).configured(config, seed=2)
-    peer = comparison.Setting("pull_gossip", 10, 16).configured(config, seed=2)
-    assert comparison.make_plan(reduced).rates[0] == pytest.approx(0.1)
-    assert comparison.make_plan(peer).rates[0] == pytest.approx(0.1)
-    assert (peer.batch_size, peer.protocol.gossip.period, peer.cluster.gamma.heterogeneous) == (8, 10, True)
-
-
-def test_comparison_trains_writes_its_table_and_continues(tmp_path, monkeypatch):
-    config = comparison.shared_config(1.0, heterogeneous=False)
-    config.evaluations, config.network.kind, config.network.mlp.widths = 3, "mlp", (8,)
-    directory = store.finished_parts(tmp_path / "comparison", config.to_dict())
-    lines = [comparison.Setting("all_reduce", 1, 8), comparison.Setting("elastic_averaging", 10, 8)]
-    comparison.train_all(config, lines, 2, directory)
-    runs = {line: [directory.read(line.name(seed)) for seed in range(2)] for line in lines}
-    monkeypatch.setattr(comparison.train, "train", lambda *args, **settings: pytest.fail("trained again"))
-    comparison.train_all(config, lines, 2, directory)
-
-    every = {comparison.Setting(*key, 8): runs[lines[1]] for key in comparison.METHODS_AND_PERIODS}
-    drawn = comparison.draw(runs, "equal machines")
-    rows = [comparison.row(line, runs[line]) for line in lines]
-    figure.publish(tmp_path, "comparison", rows, title="Peers", reading=comparison.reading(every), figure=drawn)
-    reduced, elastic = written(tmp_path, "comparison")
-    assert reduced["mean node, %"] == reduced["center, %"] == ""
-    for column, name in (
-        ("average, %", "test_accuracy"), ("mean node, %", "mean_node_accuracy"),
-        ("worst node, %", "worst_accuracy"), ("center, %", "center_accuracy"),
-    ):  # fmt: skip
-        values = [100 * records[-1][name] for records in runs[lines[1]]]
-        mean, deviation = map(float, elastic[column].split(" ± "))
-        assert mean == pytest.approx(np.mean(values), abs=0.05 + 1e-9)
-        assert deviation == pytest.approx(np.std(values, ddof=1), abs=0.05 + 1e-9)
-
-    columns = ("test_loss", "test_loss", "train_loss", "train_loss", "consensus")
-    for axes, x, y in zip(drawn.axes, ("seconds", "epoch", "seconds", "epoch", "seconds"), columns, strict=True):
-        assert axes.get_yscale() == "log"
-        curves = {curve.get_label(): curve for curve in axes.get_lines()}
-        assert (lines[0].title in curves) == (y != "consensus")  # the nodes of all-reduce are equal
-        for line in lines:
-            if line.title not in curves:
-                continue
-            pairs = [
-                [np.mean([record[name] for record in seeds]) for name in (x, y)]
-                for seeds in zip(*(records[1:-1] for records in runs[line]), strict=True)
-                if None not in [record[y] for record in seeds] and (y != "consensus" or seeds[0]["gradients"] > 0)
-            ]
-            np.testing.assert_allclose(curves[line.title].get_xydata(), pairs)
-
-
-def test_time_to_a_loss_is_interpolated_between_evaluations():
-    evaluation = lambda seconds, loss: {"seconds": seconds, "test_loss": loss, "train_loss": None}
-    records = [{}, evaluation(0.0, 2.0), evaluation(10.0, 0.2), evaluation(20.0, 0.1), {}]
-    assert comparison.TARGETS["test_loss"] == 0.15
-    assert comparison.seconds_to(records, "test_loss") == pytest.approx(15.0)
-    assert comparison.seconds_to([*records[:2], {}], "test_loss") is None
-    assert comparison.seconds_to(records, "train_loss") is None
-
-
-def test_other_settings_and_bad_numbers_are_refused(tmp_path):
-    store.finished_parts(tmp_path / "one", {"epochs": 1}).write("part", [{"kind": "summary"}])
-    with pytest.raises(UsageError, match=str(tmp_path / "one")):
-        store.finished_parts(tmp_path / "one", {"epochs": 2})
-    for values in (["1"], ["x"], []):
-        with pytest.raises(UsageError, match="--num_nodes="):
-            store.node_counts(values)
-    with pytest.raises(UsageError, match="--seeds=0 must be"):
-        store.whole("seeds", 0)
-
-
-@pytest.mark.parametrize(
-    ("module", "arguments", "code", "words"),
-    [
-        ("bounds", ["--help"], 0, "\n  --num_nodes: "),
-        ("comparison", ["--num_nodes=12"], 2, "error: --num_nodes=12 must "),
-    ],
-)
-def test_the_command_line_helps_and_refuses(module, arguments, code, words, tmp_path):
-    command = [sys.executable, "-m", f"experiments.gossip.{module}", *arguments, f"--workdir={tmp_path / 'w'}"]
-    answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
-    assert answer.returncode == code, answer.stderr
-    assert words in answer.stdout + answer.stderr
-    assert not (tmp_path / "w").exists()
-    if code:
-        assert len(answer.stderr.strip().splitlines()) == 1
+def test_figure1_refuses_nodes_that_do_not_divide_the_minibatch():
+    with pytest.raises(ValueError, match="num_nodes=12 must divide aggregate=256"):
+        figure1.figure1(num_nodes=[12])

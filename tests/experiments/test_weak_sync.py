@@ -1,202 +1,268 @@
-"""Weak synchronization at toy size: the model of the cluster, stored runs, the tables and the figures."""
+"""Weak synchronization at toy size: the model of the cluster, what is counted of its runs, table and figures."""
 
-import csv
 import dataclasses
-import json
-import pathlib
-import subprocess
-import sys
+import itertools
 
 import numpy as np
 import pytest
-from absl import flags
-from absl.testing import flagsaver
 
-from experiments import figure
-from experiments.weak_sync import blocks_behind, digits_runs, figure2, figures3_4, kept, simulation, table1
-from experiments.weak_sync.simulation import SETTINGS, Case, Cluster, Setting
-from sgdlab.errors import UsageError
-from sgdlab.results.directory import RunDirectory
+from experiments.harness import Session, within
+from experiments.weak_sync import blocks_behind, figure2, figures3_4, messages, table1, timeouts, training
+from experiments.weak_sync.settings import BOTH, SETTINGS, SMALL, SYNCHRONOUS
+from experiments.weak_sync.simulation import Cluster, count_messages, simulate
+from sgdlab import protocols, replay
+from sgdlab.jobs import plan, train
 
-ROOT = pathlib.Path(__file__).parents[2]
-TOY = Cluster(num_workers=32, iterations=6)
-
-
-def test_the_model_has_its_moments():
-    cluster = Cluster(iterations=2000)
-    runtimes = cluster.runtimes(0)
-    assert runtimes.shape == (2000, 32)
-    error = 5 / np.sqrt(runtimes.size)
-    assert runtimes.mean() == pytest.approx(cluster.mean_seconds, rel=error * cluster.variation)
-    assert runtimes.std() / runtimes.mean() == pytest.approx(cluster.variation, rel=error)
-    assert cluster.delays(False).late_share == 0
-    assert cluster.delays(True).late_share == cluster.late_share
-    assert Cluster(num_workers=1, late_share=0.5).share_with_late(2) == 0.75
+TOY = Cluster(iterations=6)
+TOY_RUN = {"cluster": dataclasses.asdict(Cluster(iterations=7)), "seed": 0}
 
 
-def test_without_delays_waiting_for_all_costs_the_slowest_worker():
-    cluster = dataclasses.replace(TOY, base_seconds=0.0)
-    schedule = cluster.schedule(Case(SETTINGS[0], False, 0, num_servers=2))
-    np.testing.assert_allclose(schedule.applied[:, 0], np.cumsum(cluster.runtimes(0).max(axis=1)))
+@pytest.fixture(name="made", scope="module")
+def made_at_toy_size(tmp_path_factory):
+    """Makes a figure at the scale smoke, in one directory for all."""
+    session = Session(tmp_path_factory.mktemp("runs"), jobs=1)
+
+    def make(figure, **changed):
+        with within(session):
+            return figure(**figure.values("smoke") | changed)
+
+    return make
 
 
-def test_finished_simulations_are_not_run_again(tmp_path, monkeypatch):
-    cases = [Case(setting, True, 0, num_servers=4) for setting in SETTINGS[2:]]
-    first = simulation.simulate(TOY, cases[:1], tmp_path, processes=1)
-    done = []
-    monkeypatch.setattr(simulation, "_simulated", lambda job: done.append(job[1]) or [{"kind": "summary"}])
-    again = simulation.simulate(TOY, cases, tmp_path, processes=1)
-    assert done == cases[1:]
-    assert again[cases[0]] == first[cases[0]]
+def ours(output, **where):
+    """The numbers of the rows of a table in which these columns have these values."""
+    table = output.table
+    return table[np.logical_and.reduce([table[name] == value for name, value in where.items()])].ours.tolist()
 
 
-def _square(number):
-    return [{"kind": "summary", "square": number**2}]
+class TestCluster:
+    def test_has_its_moments(self):
+        cluster = Cluster(iterations=2000)
+        runtimes = cluster.runtimes(0)
+        assert runtimes.shape == (2000, 32)
+        error = 5 / np.sqrt(runtimes.size)
+        assert runtimes.mean() == pytest.approx(cluster.mean_seconds, rel=error * cluster.variation)
+        assert runtimes.std() / runtimes.mean() == pytest.approx(cluster.variation, rel=error)
+        assert cluster.delays(False).late_share == 0
+        assert cluster.delays(True).late_share == cluster.late_share
+        assert Cluster(num_workers=1, late_share=0.5).share_with_late(2) == 0.75
+
+    def test_waiting_for_all_without_delays_is_synchronous(self):
+        cluster = dataclasses.replace(TOY, base_seconds=0.0)
+        schedule, delays = cluster.schedule(late=False, seed=0, num_servers=2, **SYNCHRONOUS.waits)
+        synchronous = protocols.synchronous(cluster.runtimes(0))
+        assert not delays.any()
+        np.testing.assert_allclose(schedule.applied[:, 0], np.cumsum(cluster.runtimes(0).max(axis=1)))
+        for block in range(2):
+            np.testing.assert_array_equal(schedule.applied[:, block], synchronous.applied[:, 0])
+            np.testing.assert_array_equal(schedule.read[:, block], synchronous.read[:, 0])
+
+    @pytest.mark.parametrize("late", [False, True])
+    def test_its_delays_are_those_that_the_protocol_draws(self, late):
+        schedule, _ = TOY.schedule(late=late, seed=3, num_servers=8, **SMALL.waits)
+        drawn = protocols.partial(TOY.runtimes(3), num_servers=8, pull_delays=TOY.delays(late), seed=3, **SMALL.waits)
+        for name in ("read", "update", "applied"):
+            np.testing.assert_array_equal(getattr(schedule, name), getattr(drawn, name))
 
 
-def test_several_processes_store_the_same(tmp_path):
-    jobs = {f"job{i}": i for i in range(3)}
-    directory = RunDirectory(tmp_path / "runs", {})
-    records = kept.run_missing(jobs, _square, directory, processes=2, what="squares")
-    assert {name: records_of[-1]["square"] for name, records_of in records.items()} == {
-        n: i**2 for n, i in jobs.items()
-    }
-    assert directory.read("job2") == records["job2"]
+def counted_one_by_one(schedule, delays, blocks):
+    """As `count_messages`, message by message."""
+    counts = dict.fromkeys(count_messages(schedule, delays, blocks), 0)
+    gradients = range(schedule.num_gradients)
+    stamp = [sorted(read)[delays.shape[2] - blocks] for read in schedule.read.tolist()]
+
+    def arrives(version, worker, server):
+        return (schedule.applied[version - 1, server] if version else 0.0) + delays[version, worker, server]
+
+    for g, s in itertools.product(gradients, range(delays.shape[2])):
+        newer = (arrives(v, schedule.worker[g], s) for v in range(stamp[g] + 1, delays.shape[0]))
+        counts["pushes_used"] += schedule.used()[g, s]
+        counts["pushes_avoidable"] += schedule.dropped()[g, s]
+        counts["pushes_foreseeable"] += schedule.dropped()[g, s] and any(t <= schedule.arrived[g, s] for t in newer)
+    for v, n, s in itertools.product(*map(range, delays.shape)):
+        own = [g for g in gradients if schedule.worker[g] == n]
+        if any(schedule.read[g, s] == v and arrives(v, n, s) <= schedule.started[g] for g in own):
+            counts["responses_used"] += 1
+        elif any(stamp[g] >= v for g in own):
+            counts["responses_avoidable"] += 1
+    return counts
 
 
-def written(path, name):
-    """The rows of a table, parsed from its CSV file."""
-    with (path / f"{name}.csv").open(encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+class TestMessages:
+    @pytest.mark.parametrize("seed", range(40))
+    def test_equal_those_counted_one_by_one(self, seed):
+        generator = np.random.default_rng(seed)
+        shape = generator.integers(1, 7, 3)
+        push, pull = (int(generator.integers(1, most + 1)) for most in shape[1:])
+        delays = generator.choice([0.0, 0.1, 0.5, 2.0, 5.0], size=shape)
+        schedule = protocols.partial(
+            generator.choice([0.5, 1.0, 1.5, 3.0], size=shape[:2]), num_servers=int(shape[2]), push_at_least=push,
+            pull_at_least=pull, pull_delays=delays, pull_timeout=float(generator.choice([0.0, 0.3])),
+        )  # fmt: skip
+        assert count_messages(schedule, delays, pull) == counted_one_by_one(schedule, delays, pull)
+
+    def test_a_block_that_comes_late_and_a_gradient_that_comes_late(self):
+        """Two servers and two workers; worker 1 needs 5 s for its first gradient, worker 0 misses one block."""
+        delays = np.zeros((3, 2, 2))
+        delays[1, 0, 1] = 0.5
+        runtimes = np.array([[1.0, 5.0], [1.0, 1.0], [1.0, 1.0]])
+        schedule = protocols.partial(runtimes, num_servers=2, push_at_least=1, pull_at_least=1, pull_delays=delays)
+        # Updates at 1, 2 and 3 s are all worker 0's: its second gradient does without block 1 of version 1.
+        np.testing.assert_array_equal(schedule.read[schedule.worker == 0], [[0, 0], [1, 0], [2, 2]])
+        counts = count_messages(schedule, delays, 1)
+        assert counts["pushes_used"] == 3 * 2
+        assert counts["responses_used"] == 3 * 2 - 1 + 2  # worker 1 has begun with version 0 only
+        assert counts["responses_avoidable"] == 1
+        assert counts["pushes_avoidable"] == counts["pushes_foreseeable"] == 0  # it has not ended by then
+
+    def test_synchronous_sgd_uses_all(self):
+        counts = simulate(**TOY_RUN, **SYNCHRONOUS.waits, late=True, num_servers=4)
+        assert counts["pushes_used"] == counts["responses_used"] == 7 * 32 * 4
+        assert counts["pushes_avoidable"] == counts["responses_avoidable"] == 0
+
+    def test_in_the_table_they_add_up(self, made):
+        output = made(messages.messages)
+        for setting in SETTINGS:
+            run = simulate(**TOY_RUN, **setting.waits, late=True, num_servers=4)
+            for kind in ("pushes", "responses"):
+                found = {
+                    name: ours(output, **{"(c, b)": str(setting)}, messages=kind, quantity=name)[0]
+                    for name in ("sent", "used", "avoidable")
+                }
+                assert found["used"] == run[f"{kind}_used"] / 7
+                assert found["sent"] == pytest.approx(found["used"] + found["avoidable"])
+        assert [line.get_width() for line in output.picture.axes[0].patches[::3]] == [
+            pytest.approx(simulate(**TOY_RUN, **s.waits, late=True, num_servers=4)["pushes_used"] / 7) for s in SETTINGS
+        ]
 
 
-def test_running_times_beside_the_paper(tmp_path):
-    cases = table1.time_cases(1)
-    runs = simulation.simulate(dataclasses.replace(TOY, iterations=2), cases, tmp_path, processes=2)
-    figure.publish(tmp_path, "times", table1.times(runs, 1), title="Times", reading=table1.time_reading(TOY, runs, 1))
-    rows = written(tmp_path, "times")
-    assert [int(row["servers"]) for row in rows] == [32] * 4 + [64] * 4
-    for number, row in enumerate(rows):
-        setting, servers = SETTINGS[number % 4], int(row["servers"])
-        without, late, first = (
-            runs[Case(*key, 0, servers)]["seconds"] for key in ((setting, False), (setting, True), (SETTINGS[0], True))
+class TestTimeouts:
+    @pytest.mark.parametrize("setting", [BOTH, SMALL])
+    def test_a_very_long_one_waits_for_all(self, setting):
+        run, naive = (
+            simulate(**TOY_RUN, late=True, num_servers=4, **waits)
+            for waits in (setting.waits | {"timeout": 1000.0}, SYNCHRONOUS.waits)
         )
-        assert row["(c, b)"] == str(setting)
-        for column, seconds in (("min, no injected delays", without), ("min, injected delays", late)):
-            assert float(row[column].split(" ± ")[0]) == pytest.approx(seconds / 60, abs=0.005 + 1e-9)
-        assert float(row["reduction, %"]) == pytest.approx(100 * (late / first - 1), abs=0.05 + 1e-9)
+        assert run["minutes"] == naive["minutes"]
+        assert len(run["behind"]) == 1
+
+    def test_the_table_has_what_is_simulated(self, made):
+        output = made(timeouts.timeouts)
+        for setting, tau in itertools.product((BOTH, SMALL), (0.0, 4.0)):
+            run = simulate(**TOY_RUN, **setting.waits, late=True, timeout=tau)
+            where = {"(c, b)": str(setting), "tau1 = tau2, s": tau}
+            minutes, behind = ours(output, **where)
+            assert minutes == run["minutes"]
+            assert behind == pytest.approx(np.average(range(len(run["behind"])), weights=run["behind"]))
+
+    def test_falling_is_paired_by_seed(self):
+        first, steps = np.array([1.0, 5.0, 9.0]), np.array([0.1, 0.11, 0.12])
+        assert timeouts.falls(np.stack([first, first - steps])) is True
+        assert timeouts.falls(np.stack([first, first - steps, first])) is False
+        assert timeouts.falls(np.stack([first, first - steps, first - 0.99 * steps])) is True  # less than 1 % of 5
+        assert timeouts.falls(np.stack([first, first + [0.1, -0.1, 0.0]])) is None  # noqa: RUF005 (an array)
 
 
-def test_the_papers_minutes_give_its_reductions():
-    """Table 1 prints both: minutes, and reductions in per cent with one decimal."""
-    first = SETTINGS[0].paper_minutes
-    reductions = [100 * (setting.paper_minutes / first - 1) for setting in SETTINGS]
-    np.testing.assert_allclose(reductions, [0.0, -17.5, -30.0, -31.7], atol=0.05)
+class TestTraining:
+    def test_every_setting_makes_as_many_updates_and_the_rate_is_linear_in_its_gradients(self):
+        for setting in SETTINGS:
+            schedule, _ = TOY.schedule(late=False, seed=0, num_servers=4, **setting.waits)
+            config = training.configuration(TOY, late=False, seed=0, blocks=4, learning_rate=0.1, **setting.waits)
+            planned = plan.make_plan(config, schedule=schedule)
+            assert planned.schedule.num_updates == TOY.iterations == planned.rates.size
+            assert planned.rates[0] == pytest.approx(0.1 / TOY.num_workers)
+            assert planned.rates[-1] == pytest.approx(0.01 * planned.rates[0])
+            assert planned.num_gradients >= TOY.iterations * setting.push_at_least
+            assert config.protocol.partial.push_at_least == setting.push_at_least
+            assert config.protocol.partial.pull_at_least == setting.pull_at_least
+            assert not config.optimizer.nesterov
+
+    def test_the_perceptron_can_be_split_among_32_servers(self):
+        config = training.configuration(TOY, late=False, seed=0, blocks=32, learning_rate=0.1, **BOTH.waits)
+        params = train.classifier(config, plan.dataset_of(config)).params
+        assert replay.partition(params, 32).num_blocks == 32
 
 
-def test_every_setting_makes_as_many_updates_and_the_rate_is_linear_in_its_gradients():
-    for setting in SETTINGS:
-        case = Case(setting, False, 0, num_servers=4)
-        plan = digits_runs.make_plan(TOY, case, 0.1)
-        assert plan.schedule.num_updates == TOY.iterations == plan.rates.size
-        assert plan.rates[0] == pytest.approx(0.1 / TOY.num_workers)
-        assert plan.rates[-1] == pytest.approx(0.01 * plan.rates[0])
-        assert plan.num_gradients >= TOY.iterations * setting.push_at_least
-        assert plan.config.protocol.partial.push_at_least == setting.push_at_least
+class TestTable1:
+    def test_the_papers_minutes_give_its_reductions(self, made):
+        """The paper has both: minutes, and reductions in per cent with one decimal."""
+        output = made(table1.table1)
+        reductions = output.table[output.table.quantity == "reduction of the running time, %"].paper
+        np.testing.assert_allclose(reductions, 2 * [17.5, 30.0, 31.7], atol=0.05)
+        on_paper = [claim.on_paper for claim in output.claims]
+        assert on_paper == [True, True, None, None, True, True]
+
+    def test_running_times_and_errors_are_those_of_the_runs(self, made):
+        output = made(table1.table1)
+        for setting, late, servers in itertools.product(SETTINGS, (False, True), (4, 8)):
+            run, first = (
+                simulate(**TOY_RUN, late=late, num_servers=servers, **waits)["minutes"]
+                for waits in (setting.waits, SYNCHRONOUS.waits)
+            )
+            where = {"(c, b)": str(setting), "servers": servers, "delays": "injected" if late else "none"}
+            assert ours(output, **where, quantity="running time, min") == [run]
+            if late and setting is not SYNCHRONOUS:
+                (reduction,) = ours(output, **where, quantity="reduction of the running time, %")
+                assert reduction == pytest.approx(100 * (1 - run / first))
+        records = training.trained(**TOY_RUN, **SMALL.waits, late=True, blocks=2, learning_rate=0.1)
+        (error,) = ours(output, **{"(c, b)": str(SMALL)}, servers=2, delays="injected", quantity="error, %")
+        assert error == pytest.approx(100 * (1 - records[-1]["test_accuracy"]))
 
 
-def test_the_perceptron_can_be_split_among_32_servers():
-    assert digits_runs.most_blocks(TOY, Case(SETTINGS[0], False, 0)) == 32
+def test_the_curves_are_those_of_the_runs(made):
+    output = made(figures3_4.figures3_4)
+    records = training.trained(**TOY_RUN, **BOTH.waits, late=True, blocks=2, learning_rate=0.1)[1:-1]
+    errors = [100 * (1 - record["test_accuracy"]) for record in records]
+    by_epochs, by_time = (
+        next(line for line in panel.get_lines() if line.get_label() == str(BOTH)) for panel in output.picture.axes[2:]
+    )
+    minutes, epochs = [r["seconds"] / 60 for r in records], [90 * r["updates"] / 7 for r in records]
+    np.testing.assert_allclose(by_time.get_xydata(), np.transpose([minutes, errors]))
+    np.testing.assert_allclose(by_epochs.get_xydata(), np.transpose([epochs, errors]))
+    where = {"(c, b)": str(BOTH), "figure": "Figure 4"}
+    assert ours(output, **where, quantity="minutes in all") == [pytest.approx(minutes[-1])]
+    reached = made(figures3_4.figures3_4, target=0.999)
+    (first,) = ours(reached, **where, quantity="minutes to 99.9 % error")
+    assert first == pytest.approx(next(t for t, error in zip(minutes, errors, strict=True) if error <= 99.9))
 
 
-def test_errors_and_curves(tmp_path, monkeypatch):
-    monkeypatch.setattr(digits_runs, "most_blocks", lambda cluster, case: 2)
-    groups = table1.trained(TOY, tmp_path, seeds=1, learning_rate=0.1, processes=1)
-    figure.publish(tmp_path, "errors", table1.errors(groups), title="Errors", reading=table1.error_reading(groups, 0.1))
-    last = {late: [group.runs[0][-1] for group in groups[late]] for late in (False, True)}
-    for index, row in enumerate(written(tmp_path, "errors")):
-        for late, column in ((False, "error, no injected delays, %"), (True, "error, injected delays, %")):
-            error = 100 * (1 - last[late][index]["test_accuracy"])
-            assert float(row[column].split(" ± ")[0]) == pytest.approx(error, abs=0.005 + 1e-9)
-        above = 100 * (last[True][0]["test_accuracy"] - last[True][index]["test_accuracy"])
-        assert float(row["above (32, 100 %), points"]) == pytest.approx(above, abs=0.005 + 1e-9)
-        assert float(row["gradients"]) == last[True][index]["gradients"]
+class TestFigure2:
+    def test_the_density_is_that_of_what_is_drawn(self, made):
+        delays = Cluster(late_share=0.25).delays(True)
+        x = np.linspace(0, 6, 200_001)
+        density = figure2.density(delays, x)
+        assert np.trapezoid(density, x) == pytest.approx(1, abs=1e-6)
+        assert np.trapezoid(density * x, x) == pytest.approx(delays.base_seconds + 0.25 * delays.late_seconds, abs=1e-5)
+        for axes, late in zip(made(figure2.figure2).picture.axes, (False, True), strict=True):
+            (line,) = axes.get_lines()
+            np.testing.assert_allclose(line.get_ydata(), figure2.density(TOY.delays(late), line.get_xdata()))
 
-    drawn = figures3_4.draw(groups[True], "Figure 4")
-    (axes,) = drawn.axes
-    curves, ends = axes.get_lines()[::2], axes.get_lines()[1::2]
-    for group, curve, end in zip(groups[True], curves, ends, strict=True):
-        evaluations = group.runs[0][1:-1]
-        minutes = [record["seconds"] / 60 for record in evaluations]
-        errors = [100 * (1 - record["test_accuracy"]) for record in evaluations]
-        np.testing.assert_allclose(curve.get_xydata(), np.transpose([minutes, errors]))
-        np.testing.assert_allclose(end.get_xydata(), [[minutes[-1], errors[-1]]])
-    figure.publish(tmp_path, "figure4", figures3_4.rows(groups[True]), title="Figure 4", figure=drawn)
-    for row, curve in zip(written(tmp_path, "figure4"), curves, strict=True):
-        assert float(row["minutes in all"]) == pytest.approx(curve.get_xdata()[-1], abs=0.05 + 1e-9)
-    assert (tmp_path / "figure4.png").stat().st_size > 0
+    def test_only_injected_delays_are_longer_than_a_second(self, made):
+        output = made(figure2.figure2)
+        above = ours(output, quantity="above 1 s, %")
+        assert above[0] == 0
+        share, count = 100 * TOY.late_share, 10 * 32 * 32
+        assert above[1] == pytest.approx(share, abs=4 * 10 * np.sqrt(share / count))
 
 
-def test_the_density_is_that_of_what_is_drawn():
-    delays = Cluster(late_share=0.25).delays(True)
-    x = np.linspace(0, 6, 200_001)
-    density = figure2.density(delays, x)
-    assert np.trapezoid(density, x) == pytest.approx(1, abs=1e-6)
-    assert np.trapezoid(density * x, x) == pytest.approx(delays.base_seconds + 0.25 * delays.late_seconds, abs=1e-5)
-    drawn = {late: TOY.delays(late).draw((1000,), np.random.default_rng(0)) for late in (False, True)}
-    assert figure2.rows(drawn)[0]["above 1 s, %"] == 0
-    for axes, late in zip(figure2.draw(drawn, TOY).axes, drawn, strict=True):
-        (line,) = axes.get_lines()
-        np.testing.assert_allclose(line.get_ydata(), figure2.density(TOY.delays(late), line.get_xdata()))
+class TestBlocksBehind:
+    def test_shares_of_blocks_add_up(self, made):
+        output = made(blocks_behind.blocks_behind)
+        for setting, late in itertools.product(SETTINGS, (False, True)):
+            behind = simulate(**TOY_RUN, **setting.waits, late=late, num_servers=4)["behind"]
+            where = {
+                "(c, b)": str(setting), "delays": "injected" if late else "none", "late blocks": "discarded",
+            }  # fmt: skip
+            assert ours(output, **where, quantity="newest, %") == [pytest.approx(100 * behind[0] / sum(behind))]
+            mean = np.average(range(len(behind)), weights=behind)
+            assert ours(output, **where, quantity="mean, versions") == [pytest.approx(mean)]
+            assert ours(output, **where, quantity="most, versions") == [len(behind) - 1]
+        for axes in output.picture.axes:
+            for line in axes.get_lines():
+                assert line.get_ydata().sum() == pytest.approx(100)
 
-
-def test_shares_of_blocks_add_up_over_seeds():
-    cases = blocks_behind.cases(2)
-    runs = {case: {"behind": [8, 2] if case.seed == 0 else [6, 2, 2]} for case in cases}
-    shares = blocks_behind.histograms(runs)
-    assert len(shares) == len(cases) / 2
-    for share in shares.values():
-        np.testing.assert_allclose(share, [0.7, 0.2, 0.1])
-    for row in blocks_behind.rows(shares):
-        assert float(row["newest, %"]) == pytest.approx(70)
-        assert float(row["mean"]) == pytest.approx(0.2 * 1 + 0.1 * 2)
-        assert row["farthest"] == 2
-    for axes in blocks_behind.draw(shares).axes:
-        assert len(axes.get_lines()) == len(SETTINGS) + 1
-        for line in axes.get_lines():
-            np.testing.assert_allclose(line.get_xydata(), [[0, 0.7], [1, 0.2], [2, 0.1]])
-
-
-def test_taking_late_blocks_leaves_fewer_behind(tmp_path):
-    setting = Setting(20, 0.75, 1.0, 1.0)
-    cases = [Case(setting, False, 0, num_servers=8, keep_newer=keep) for keep in (False, True)]
-    runs = simulation.simulate(dataclasses.replace(TOY, iterations=20), cases, tmp_path, processes=1)
-    line10, newer = (runs[case]["behind"] for case in cases)
-    assert len(line10) > len(newer)
-    everything = simulation.simulate(TOY, [Case(SETTINGS[1], True, 0, num_servers=8)], tmp_path / "all", processes=1)
-    (run,) = everything.values()
-    assert len(run["behind"]) == 1
-    assert json.loads(json.dumps(run)) == run
-
-
-@pytest.mark.parametrize(
-    ("flag", "value"), [("seeds", 0), ("processes", 0), ("variation", 0.0), ("variation", 2.0), ("mean_seconds", -1.0)]
-)
-def test_impossible_flags_are_refused(flag, value):
-    with flagsaver.flagsaver():
-        simulation.define_flags()
-        flags.FLAGS.mark_as_parsed()
-        setattr(flags.FLAGS, flag, value)
-        with pytest.raises(UsageError, match=f"^--{flag}={value:g} must be "):
-            simulation.cluster_of_flags()
-
-
-def test_a_mistake_is_one_line(tmp_path):
-    answer = subprocess.run(
-        [sys.executable, "-m", "experiments.weak_sync.table1", "--config.seed=1", f"--workdir={tmp_path / 'runs'}"],
-        cwd=ROOT, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert answer.returncode == 2
-    assert answer.stderr.startswith("error: --config.seed=1 ")
-    assert answer.stderr.count("\n") == 1
-    assert not (tmp_path / "runs").exists()
+    def test_accepting_late_blocks_leaves_fewer_behind(self):
+        cluster = dataclasses.asdict(Cluster(iterations=20))
+        run = {"cluster": cluster, "late": False, "seed": 0, "num_servers": 8, **SMALL.waits}
+        discarded, accepted = (simulate(**run, keep_newer=newer)["behind"] for newer in (False, True))
+        assert len(discarded) > len(accepted)
