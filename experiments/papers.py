@@ -45,9 +45,9 @@ WEAK = Paper(
     "submitted to ICLR 2018",
     {
         "Table 1": "Running time and top-1 error of four settings of c and b",
-        "Figure 2": "Number of blocks that are late, by setting",
-        "Figure 3": "Top-1 error against epochs and time, with delayed messages",
-        "Figure 4": "Top-1 error against epochs and time, without delayed messages",
+        "Figure 2": "Density of the delays of messages",
+        "Figure 3": "Top-1 error against epochs and time, without injected delays",
+        "Figure 4": "Top-1 error against epochs and time, with delays injected into messages",
     },
 )
 

@@ -1,8 +1,8 @@
 """Test error against the average staleness of the gradients, simulated by one worker (Chen et al. 2016, Figure 2).
 
 As in Appendix A.1: SGD without momentum for 25 epochs, a rate annealed to 0, and the error of the moving average of the
-parameters (decay 0.98; 0.9999 is too slow for 2200 updates). The best rate of each staleness loses the fewest runs, then
-has the lowest test error. Lost runs diverge or end with a training error above 80 % (paper: 90 %).
+parameters (decay 0.98; 0.9999 is too slow for 2200 updates). The best rate of each staleness loses the fewest runs,
+then has the lowest test error. Lost runs diverge or end with a training error above 80 % (paper: 90 %).
 """
 
 from collections.abc import Sequence
@@ -76,6 +76,4 @@ def figure2(
     left.set(xlabel="average staleness, updates", ylabel="test error at the best rate, over that at 0")
     right.set(xlabel="average staleness, updates", ylabel="lost runs, mean over the rates, %")
     left.legend()
-    return Output(
-        table, picture, claims, ["Errors in %, over the seeds whose runs are not lost; ± is their deviation."]
-    )
+    return Output(table, picture, claims, ["Errors in %, over the seeds whose runs are not lost; ± is their spread."])

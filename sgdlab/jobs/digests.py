@@ -185,10 +185,12 @@ def _meaning(statement: ast.Import | ast.ImportFrom, wanted: str) -> str:
 
 
 def _file_of(module: str, path: pathlib.Path, folder: pathlib.Path) -> pathlib.Path | None:
-    """The file of a module where it lies in the folder or below: the last words of its name are its path there."""
+    """The file of a module in the folder or below, whose name begins as the folder's does, or with its path there."""
     words = [word for word in module.split(".") if word]
     for base in dict.fromkeys((folder, path.parent)):
         for first in range(len(words)):
+            if first and tuple(words[:first]) != base.parts[-first:]:
+                continue  # another package's module of the same name
             candidate = base.joinpath(*words[first:]).with_suffix(".py")
             if candidate.is_file():
                 return candidate

@@ -67,6 +67,33 @@ def test_what_a_rule_does_not_reach_does_not_count(digest):
     assert digest(module=numbers[0]) != digest(module=numbers[1])
 
 
+@pytest.mark.parametrize(
+    ("line", "counts"),
+    [
+        ("from {package}.helper import scale", True),
+        ("from .helper import scale", True),
+        ("from {package}.deep.helper import scale", False),
+        ("from another.helper import scale", False),
+        ("import another.package.helper as scale", False),
+    ],
+)
+def test_a_module_of_another_package_is_not_that_of_the_same_name_here(line, counts, tmp_path, monkeypatch):
+    def digest(factor):
+        package = tmp_path / f"package{factor}"
+        (package / "deep").mkdir(parents=True)
+        (package / "helper.py").write_text(f"def scale(x):\n    return {factor} * x\n")
+        (package / "deep" / "helper.py").write_text("def scale(x):\n    return x\n")
+        code = f"{line.format(package=package.name)}\ndef rule(x):\n    return scale(x)\n"
+        return digests._reached(package / _written(package / "rule.py", code), "rule")
+
+    def _written(file, code):
+        file.write_text(code)
+        return file.name
+
+    first, second = ([code for code in digest(factor) if "Constant" in code] for factor in (2, 3))
+    assert (first != second) == counts
+
+
 def test_rules_of_one_file_differ():
     assert digests.of_code(rules.gap_aware) != digests.of_code(rules.dana)
     assert digests.of_code(rules.dana) != digests.of_code(rules.dana_gap_aware)
