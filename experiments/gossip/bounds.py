@@ -270,7 +270,7 @@ def draw(measured: Results, found: pd.DataFrame, pushed: Mapping[int, pd.Series]
         diffusion.plot(values.step, values.distance / (count - 1), "o-", color=shade, label=f"pull, p = {count}")
     rounds = np.arange(LAST + 1)
     diffusion.plot(rounds, pushed[p].potential / (p - 1), "ks", fillstyle="none", label=f"push-sum, p = {p}")
-    diffusion.plot(rounds, 0.5**rounds, "k:", label="half a round")
+    diffusion.plot(rounds, 0.5**rounds, "k:", label="halved each round")
     diffusion.set(yscale="log", xlabel="rounds", ylabel="diffusion potential, over at first")
     diffusion.set_title("Averaging only, in rounds: diffusion potential")
     for axes in (curves, consensus, diffusion):
