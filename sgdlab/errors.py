@@ -50,7 +50,7 @@ class RunFailed(Exception):
 def failures_of(run: str) -> Iterator[None]:
     """Turns errors of a block into `RunFailed`, which names the run and the line of the user's own code.
 
-    Mistakes in flags, a lack of memory and interruptions pass as they are.
+    Mistakes in flags, a lack of memory, a reader that has gone and interruptions pass as they are.
 
     Args:
       run: what the message calls it, such as "gap_aware, 8 workers, seed 0".
@@ -60,7 +60,7 @@ def failures_of(run: str) -> Iterator[None]:
     """
     try:
         yield
-    except (UsageError, RunFailed, MemoryError, concurrent.futures.process.BrokenProcessPool):
+    except (UsageError, RunFailed, MemoryError, BrokenPipeError, concurrent.futures.process.BrokenProcessPool):
         raise
     except Exception as error:
         frame = _own_frame(traceback.extract_tb(error.__traceback__))

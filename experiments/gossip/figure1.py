@@ -64,6 +64,11 @@ QUANTITIES = {
     "error": "top-1 test error of the nodes' average, end, %",
     "consensus": "consensus distance, end",
 }
+PANELS = [("seconds", "test_loss"), ("seconds", "error"), ("seconds", "train_loss")]
+PANELS += [("epoch", "test_loss"), ("epoch", "error"), ("epoch", "consensus")]
+LABELS = {"seconds": "virtual time, s", "epoch": "epoch", "test_loss": "test loss", "error": "top-1 test error, %"}
+LABELS |= {"train_loss": "training loss at the nodes", "consensus": "consensus distance"}
+TICKS = {"test_loss": (0.1, 0.2, 0.5, 1, 2), "error": (2, 3, 5, 10, 20, 50)}
 Nodes = Annotated[int, Bound(least=2)]
 Run = tuple[str, int]
 
@@ -302,11 +307,11 @@ def claims(runs: pd.DataFrame) -> list[Claim]:
 
 
 def draw(evaluations: pd.DataFrame, num_nodes: Sequence[int], epochs: float) -> Figure:
-    """Test loss and top-1 error by time and by epochs; a row of panels for each number of nodes."""
-    drawn, panels = canvas(len(num_nodes), 4, width=17, height=4.6 * len(num_nodes) + 0.8)
+    """Losses, top-1 error and consensus by time and by epochs; two rows of panels for each number of nodes."""
+    drawn, panels = canvas(2 * len(num_nodes), 3, width=15, height=8.4 * len(num_nodes) + 0.8)
     evaluations = evaluations.assign(error=100 * (1 - evaluations.test_accuracy))
-    for p, row in zip(num_nodes, panels, strict=True):
-        for axes, (x, y) in zip(row, itertools.product(("seconds", "epoch"), ("test_loss", "error")), strict=True):
+    for p, block in zip(num_nodes, panels.reshape(len(num_nodes), -1), strict=True):
+        for axes, (x, y) in zip(block, PANELS, strict=True):
             for method, tau in RUNS:
                 of_run = evaluations.query("p == @p and method == @method and tau == @tau")
                 if of_run.empty:
@@ -317,13 +322,11 @@ def draw(evaluations: pd.DataFrame, num_nodes: Sequence[int], epochs: float) -> 
             if x == "epoch":
                 for epoch in (epochs / 3, 2 * epochs / 3):
                     axes.axvline(epoch, color="#7a7a7a", linestyle=":", linewidth=1)
-            axes.set(xscale="log", yscale="log", title=f"p = {p}")
-            ticks = {"test_loss": (0.1, 0.2, 0.5, 1, 2), "error": (2, 3, 5, 10, 20, 50)}[y]
+            axes.set(xscale="log", yscale="log", title=f"p = {p}", xlabel=LABELS[x], ylabel=LABELS[y])
             low, high = axes.get_ylim()
-            axes.set_yticks([tick for tick in ticks if low <= tick <= high])
-            axes.yaxis.set_major_formatter("{x:g}")
+            if y in TICKS:
+                axes.set_yticks([tick for tick in TICKS[y] if low <= tick <= high])
+                axes.yaxis.set_major_formatter("{x:g}")
             axes.minorticks_off()
-            axes.set_xlabel({"seconds": "virtual time, s", "epoch": "epoch"}[x])
-            axes.set_ylabel({"test_loss": "test loss", "error": "top-1 test error, %"}[y])
     drawn.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return drawn

@@ -1,5 +1,6 @@
 """The command `python -m experiments`: lists the papers' tables and figures, makes them, and draws the scoreboard."""
 
+import contextlib
 import dataclasses
 import difflib
 import pathlib
@@ -90,11 +91,9 @@ def _command(argv: Sequence[str]) -> _Command | int:
     """What a command line asks for; an exit code where that is done, or wrong."""
     name = argv[0] if argv else "list"
     if name in ("--help", "-help", "-h", "help"):
-        print(USAGE)
-        return 0
+        return _shown(USAGE)
     if name == "list":
-        print(listing())
-        return 0
+        return _shown(listing())
     if name == "scoreboard":
         return _Command(scoreboard.USAGE, scoreboard.define_flags, scoreboard.main)
     if name == "all":
@@ -107,6 +106,12 @@ def _command(argv: Sequence[str]) -> _Command | int:
         print(f"error: {name!r} is no table or figure; {meant}", file=sys.stderr)
         return 2
     return _of_figure(made, argv[1:])
+
+
+def _shown(text: str) -> int:
+    with contextlib.suppress(BrokenPipeError):  # a pager that was closed, or head
+        print(text, flush=True)
+    return 0
 
 
 def _of_figure(made: Figure, arguments: Sequence[str]) -> _Command | int:

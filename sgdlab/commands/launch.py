@@ -136,6 +136,9 @@ def _guarded(main: Callable[[Sequence[str]], None], argv: Sequence[str]) -> None
             file=sys.stderr,
         )
         sys.exit(1)
+    except BrokenPipeError:  # as by `| head`: what was to be written to files is there
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     except KeyboardInterrupt:
         print("\nInterrupted; the same command continues where it stopped.", file=sys.stderr)
         sys.exit(130)
