@@ -12,6 +12,8 @@ from sgdlab.registry import CLUSTERS
 
 INFORMED_SAMPLES = 128
 """Number of draws from the true law for one prediction."""
+CHANGE, RECOVERED = 61, 85
+"""Of the paper's Figure 2: the last iteration in which a node is slow, and that by which the cutoff has recovered."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -57,6 +59,25 @@ def configured(name: str, *, small: bool = False, trace: str = "") -> ConfigDict
         config.fitting.steps = config.fitting.every = 20
         config.widths.state = config.widths.gate = config.widths.emission = config.widths.scale = 4
         config.widths.recurrent, config.samples = 4, 8
+    return config
+
+
+def recovering(config: ConfigDict, iterations: int) -> ConfigDict:
+    """The configuration of the run of Figures 2 and 3: the first node is slow until iteration `CHANGE`, no other is.
+
+    Everything else is as in training: `mean` and `std` are set to the training law's `ordinary_mean` and
+    `ordinary_mean * noise`, so that ordinary run-times have the same mean and the same relative noise. The first window
+    of the model is the iterations before the first one, in which the node is slow too.
+
+    Args:
+      config: configuration of configs/cutoff.py with two regimes.
+      iterations: length of a test run after the first window.
+    """
+    law, config = law_of(config.cluster), config.copy_and_resolve_references()
+    config.cluster.test_steps = config.widths.lag + iterations
+    regimes = config.cluster.regimes
+    regimes.slow_share, regimes.slow_until = 0.0, config.widths.lag + CHANGE
+    regimes.mean, regimes.std = law.ordinary_mean, law.ordinary_mean * law.noise
     return config
 
 

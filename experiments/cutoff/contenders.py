@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from ml_collections import ConfigDict
 
-from experiments.cutoff import cases
+from experiments.cutoff.cases import test_run, training_run
 from experiments.harness import Sweep, interval
 from sgdlab.advice import tuning
 from sgdlab.deep_markov import DeepMarkov, TrainedModel
@@ -75,20 +75,20 @@ def contenders(config: ConfigDict, model: str) -> dict[str, dict[str, Any]]:
     return selected
 
 
-def compared(config: ConfigDict, lines: Sequence[tuple[str, Mapping[str, Any]]], seeds: int) -> pd.DataFrame:
+def compared(config: ConfigDict, selected: Sequence[tuple[str, Mapping[str, Any]]], seeds: int) -> pd.DataFrame:
     """Runs predictors on the same test runs.
 
     Args:
       config: configuration of configs/cutoff.py.
-      lines: titles and settings of `online`.
+      selected: titles and settings of `online`.
       seeds: number of test runs.
 
     Returns:
-      A row for each line and test run: its `title` and settings, what `online` returns, and `share`: its gradients per
-      second in % of those of the oracle, with the paper's objective, on the same test run.
+      A row for each of them and each test run: its `title` and settings, what `online` returns, and `share`: its
+      gradients per second in % of those of the oracle, with the paper's objective, on the same test run.
     """
     base = {"machines": config.cluster.to_dict(), "lag": config.widths.lag, "samples": config.samples}
-    every = [*lines, ("", {"kind": "oracle"})]
+    every = [*selected, ("", {"kind": "oracle"})]
     over = [{**settings, "seed": seed} for _, settings in every for seed in range(seeds)]
     runs = Sweep(base, over, work=online, files=("model", "machines.recorded.trace")).table()
     oracle = runs.gradients_per_second.to_numpy()[-seeds:]
@@ -106,7 +106,7 @@ def tuned(*, machines: Mapping[str, Any], lag: int) -> dict[str, float]:
       machines: a configuration's entry `cluster`.
       lag: number of iterations of the first window.
     """
-    train = cases.training_run(ConfigDict(machines), lag)
+    train = training_run(ConfigDict(machines), lag)
     running = best(lambda window: RunningMean(window=window), WINDOWS, train, lag)
     grid = [(deviations, window) for deviations in DEVIATIONS for window in WINDOWS[::2]]
     deviations, window = best(lambda s: Deadline(deviations=s[0], window=s[1]), grid, train, lag)
@@ -159,10 +159,10 @@ def online(
       showing: iterations, counted from 0, of which the order statistics are returned.
 
     Returns:
-      Gradients per second with and without the first window, the mean cutoff, `cutoff` and `seconds` of all iterations,
-      the errors of the predicted order statistics, and `shown`: predictions and observations of `showing`.
+      Gradients per second and the mean cutoff after the first window, `cutoff` and `seconds` of all iterations, the
+      errors of the predicted order statistics, and `shown`: predictions and observations of `showing`.
     """
-    test, options = cases.test_run(ConfigDict(machines), lag, seed), options or {}
+    test, options = test_run(ConfigDict(machines), lag, seed), options or {}
     makers: dict[str, Callable[[], Predictor]] = {
         "oracle": lambda: Oracle(test.runtimes, whole=test.history is None),
         "informed": lambda: Informed(test.draw),
@@ -173,11 +173,10 @@ def online(
         "elfving": lambda: Elfving(**options),
         "static": lambda: Static(**options),
     }
-    ways = {"window": lag, "history": test.history, "censored": censored, "objective": objective, "seed": seed}
-    record = run_online(test.runtimes, makers[kind](), **ways)
+    settings = {"window": lag, "history": test.history, "censored": censored, "objective": objective, "seed": seed}
+    record = run_online(test.runtimes, makers[kind](), **settings)
     return {
         "gradients_per_second": record.gradients_per_second(),
-        "with_warm_up": record.gradients_per_second(warm_up=True),
         "waited_for": float(record.cutoff[record.warm_up :].mean()),
         "cutoff": record.cutoff.tolist(),
         "seconds": record.seconds.tolist(),
@@ -214,4 +213,4 @@ _loaded = functools.lru_cache(maxsize=2)(TrainedModel.load)
 @functools.lru_cache(maxsize=2)
 def _kalman_law(machines: str, lag: int) -> kalman.Law:
     """Fitted once in a process: it takes longer than a run."""
-    return kalman.fit(cases.training_run(ConfigDict(json.loads(machines)), lag))
+    return kalman.fit(training_run(ConfigDict(json.loads(machines)), lag))

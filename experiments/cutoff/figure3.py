@@ -22,8 +22,8 @@ from ml_collections import ConfigDict
 
 from experiments import papers
 from experiments.cutoff import cases, contenders, models
+from experiments.cutoff.cases import CHANGE, recovering
 from experiments.cutoff.contenders import WIDTH
-from experiments.cutoff.recovery import CHANGE, recovering
 from experiments.harness import PALETTE, Claim, Count, Output, Scale, all_of, below, canvas, colour, figure, interval
 from sgdlab.predictors import best_cutoff
 
@@ -44,13 +44,13 @@ QUANTITIES = {
 @figure(
     papers.CUTOFF,
     "Figure 3",
-    scales={"smoke": Scale("5 s", clusters=["two_state"], seeds=1, small=True), "laptop": Scale("10 min")},
+    scales={"smoke": Scale("5 s", clusters=["two_state"], seeds=1, small=True), "laptop": Scale("8 min")},
     differs="The clusters are simulated, after the paper's numbers of workers and nodes; the paper draws the figure "
-    "and prints no errors.",
+    "and prints no errors. The model has six additions to the paper's, see cutoff.ablation.",
 )
 def figure3(
     *,
-    clusters: list[Literal["two_state", "large"]] = ["two_state", "large"],  # noqa: B006 (the harness copies it)
+    clusters: list[Literal["two_state", "large"]] = ("two_state", "large"),
     seeds: Count = 3,
     small: bool = False,
 ) -> Output:
@@ -65,21 +65,20 @@ def figure3(
     rows, panels, found = [], [], []
     for config, model in zip(configs, models.trained(configs), strict=True):
         deep, workers = {"kind": "deep_markov", "model": model}, config.cluster.num_workers
-        lines = [
+        selected = [
             (UNCENSORED, {**deep, "censored": False}),
             (CENSORED, {**deep, "censored": True}),
             (INFORMED, {"kind": "informed", "censored": False}),
         ]
-        runs = contenders.compared(config, lines, seeds)
+        runs = contenders.compared(config, selected, seeds)
         for which, here in runs.groupby("title", sort=False):
             for name, words in QUANTITIES.items():
-                of_seeds = interval(here[name])
-                rows.append((workers, which, words, of_seeds.mean, of_seeds.half if seeds > 1 else None))
+                rows.append((workers, which, words, *contenders.spread(here[name])))
         found += claims(workers, runs, small=small)
         lag, recovers = config.widths.lag, config.name == "two_state"
         titles = {lag + n - 1: f"iteration {n}:\n{words}" for n, words in SHOWN.items()} if recovers else busy(config)
         law = recovering(config, max(SHOWN)) if recovers else config
-        shown = contenders.compared(law, [("", {**lines[0][1], "showing": list(titles)})], 1).to_dict("records")[0]
+        shown = contenders.compared(law, [("", {**selected[0][1], "showing": list(titles)})], 1).to_dict("records")[0]
         cutoffs = [shown["cutoff"][at] for at in titles]
         order = [np.array(shown["shown"][part]) for part in ("mean", "std", "observed")]
         panels.append(list(zip(titles.values(), *order, cutoffs, strict=True)))
@@ -107,7 +106,8 @@ def claims(workers: int, runs: pd.DataFrame, *, small: bool) -> list[Claim]:
             f"both trained models display high performance on validation sets ({workers} workers)",
             "section 4.1",
             ours=f"error {interval(full.relative)} %, {excess} points more than with the true law; "
-            f"{interval(full.within)} % within the band, {missing} points fewer; up to 3 more and 5 fewer are high",
+            f"{interval(full.within)} % within the band, {missing} points fewer; up to 3 points "
+            "more and 5 fewer count as high",
             holds=None if small else all_of([below(excess, 3), below(missing, 5)]),
         ),
         Claim(
@@ -122,14 +122,17 @@ def claims(workers: int, runs: pd.DataFrame, *, small: bool) -> list[Claim]:
 
 def without_the_slow(config: ConfigDict, cutoffs: np.ndarray, *, small: bool) -> Claim:
     """Whether cutoffs, int[T], of iterations in which one node is slow are at most the number of ordinary workers."""
-    ordinary = int((cases.law_of(config.cluster).node != 0).sum())
-    share = (cutoffs <= ordinary).mean()
+    shown, lag = recovering(config, cutoffs.size), config.widths.lag
+    ordinary = int((cases.law_of(shown.cluster).node != 0).sum())
+    oracle = np.array([best_cutoff(np.sort(row)) for row in cases.test_run(shown.cluster, lag, 0).runtimes[lag:]])
+    share, most = (100 * (values <= ordinary).mean() for values in (cutoffs, oracle))
     return Claim(
         "when exceptionally slow workers are present, the cutoff is set to proceed without any of them",
         "Figure 3",
         ours=f"cutoffs of {cutoffs.min()} to {cutoffs.max()} while a node is slow; at most the {ordinary} ordinary "
-        f"workers in {100 * share:.0f} % of {cutoffs.size} iterations",
-        holds=None if small else share == 1,
+        f"workers in {share:.0f} % of {cutoffs.size} iterations, the oracle's in {most:.0f} %.",
+        holds=None if small else share == 100,
+        because="Slow workers are slower by a factor of 1.8, so that the fastest of them are worth waiting for.",
     )
 
 

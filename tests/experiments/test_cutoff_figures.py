@@ -22,7 +22,7 @@ from experiments.cutoff import (
     sample_efficiency,
     throughput,
 )
-from experiments.cutoff.recovery import CHANGE, recovering
+from experiments.cutoff.cases import CHANGE, recovering
 from experiments.harness import Session, Sweep, within
 from sgdlab import cutoff
 from sgdlab.deep_markov import WindowModel
@@ -261,10 +261,11 @@ def shares(**leads):
 class TestThroughput:
     def test_claims_rest_on_differences_that_are_paired_by_run(self):
         ahead = shares(synchronous=[9.0, 9.1, 9.2], static=[1.0, 1.1, 1.2], known=[0.1, 0.0, -0.1])
-        assert [claim.holds for claim in throughput.claims("", ahead, small=False)] == [True, True, True]
+        assert [claim.holds for claim in throughput.claims("memory", ahead, small=False)] == [True, True, True]
         level = shares(synchronous=[9.0, 9.1, 9.2], static=[1.0, -1.1, 1.2], known=[-9.0, -9.0, -9.0])
-        assert [claim.holds for claim in throughput.claims("", level, small=False)] == [None, None, False]
-        assert [claim.holds for claim in throughput.claims("", ahead, small=True)] == [None, None, None]
+        assert [claim.holds for claim in throughput.claims("memory", level, small=False)] == [None, None, False]
+        assert [claim.holds for claim in throughput.claims("memory", ahead, small=True)] == [None, None, None]
+        assert [claim.holds for claim in throughput.claims("identical", ahead, small=False)] == [True]
 
     def test_what_learns_nothing_has_no_uncensored_runs(self):
         runs = throughput.measured(toy(), deep()["model"], 2)
@@ -306,6 +307,8 @@ class TestAblation:
         assert options == {"at_least": 0.0, "literal_scale": True, "literal_draws": True}
         alone = [forms[name.replace("_", " ")] for name in (*ablation.TRAINING, *ablation.PREDICTION)]
         assert [len(entries) + len(options) for entries, options in alone] == [1] * 6
+        assert forms["literal guide, no blind share"] == ({"widths.literal": True, "fitting.blind_share": 0.0}, {})
+        assert len(forms) == 1 + 6 + 1 + 1
 
     def test_rows_are_of_their_variants(self):
         runs = ablation.measured(toy(), ["own_scale", "no_least_share"], 2).set_index("title")
@@ -370,17 +373,11 @@ class TestFigure3:
 
 def records_of(*losses, seconds=1.0, diverged=False):
     """The records of a run with an evaluation after each multiple of `seconds`."""
-    evaluations = [
-        {"kind": "evaluation", "seconds": seconds * t, "gradients": t, "test_loss": loss}
-        for t, loss in enumerate(losses)
-    ]
-    end = {"seconds": seconds * (len(losses) - 1), "test_accuracy": 0.5, "gradients": len(losses) - 1, "updates": 1}
     begin = {"kind": "run", "config": {"optimizer": {"learning_rate": 0.1}}}
-    return [
-        begin,
-        *({"kind": "evaluation", **point} for point in points),
-        {**end, "kind": "summary", "diverged": diverged},
-    ]
+    points = [{"seconds": seconds * t, "gradients": t, "test_loss": loss} for t, loss in enumerate(losses)]
+    end = {"seconds": seconds * (len(losses) - 1), "test_accuracy": 0.5, "gradients": len(losses) - 1, "updates": 1}
+    evaluations = [{"kind": "evaluation", **point} for point in points]
+    return [begin, *evaluations, {**end, "kind": "summary", "diverged": diverged}]
 
 
 def values_of(**runs):

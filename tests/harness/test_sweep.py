@@ -18,6 +18,7 @@ from sweep_works import MOMENTS, doubled, failing, logged
 from configs import digits
 from experiments.harness import Session, Shard, Sweep, within
 from experiments.harness import sweep as sweep_module
+from experiments.harness.store import Store
 from experiments.harness.sweep import Unfinished
 from sgdlab.errors import RunFailed
 from sgdlab.jobs import digests
@@ -133,7 +134,11 @@ def test_training_equals_a_single_run_and_shares_one_program(session, monkeypatc
     config = tiny.config()
     points = [(0.05, 0), (0.05, 1), (0.1, 0)]
     over = [{"optimizer.learning_rate": rate, "seed": seed} for rate, seed in points]
+    write, after = Store.write, []
+    monkeypatch.setattr(Store, "write", lambda *given: (write(*given), after.append(len(compilations))))
     records = [found for _, found in Sweep(config, over).records()]
+    assert after[0] > 0
+    assert after == [after[0]] * 3
     for (rate, seed), found in zip(points, records, strict=True):
         config.optimizer.learning_rate, config.seed = rate, seed
         alone = [as_stored(record) for record in train(make_plan(config)).records]
