@@ -1,7 +1,7 @@
 """The five papers that sgdlab reproduces, and every table, figure and bound in them."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,3 +102,12 @@ GAP = Paper(
 )
 
 PAPERS = (CHEN, GAP, WEAK, CUTOFF, GOSSIP)
+
+
+def others(papers: Iterable[Paper]) -> list[Paper]:
+    """Papers that are not among the five, each once: those of figures of one's own."""
+    found: list[Paper] = []
+    for paper in papers:
+        if paper not in (*PAPERS, *found):
+            found.append(paper)
+    return found

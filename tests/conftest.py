@@ -31,15 +31,18 @@ def no_programs_left():
     gc.collect()
 
 
+_LIGHTLY = ("advice", "deep_markov", "experiments", "harness", "jobs", "peers", "protocols", "replay", "rules", "tests")
+
+
 @pytest.fixture(autouse=True, scope="module")
 def compiled_lightly(request):
     """Programs are hardly optimised where they are not what is tested: compiling them is most of the suite's time.
 
-    Those of replay and of the networks, the examples in docstrings and the commands in processes of their own are
-    compiled as users' are; so are modules that are marked.
+    Those of networks, the examples in docstrings and the commands in processes of their own are compiled as users' are;
+    so are modules that are marked, such as those that compare replay's modes bit for bit.
     """
     marked = request.node.get_closest_marker("fully_compiled")
-    lightly = request.path.parent.name in ("advice", "experiments", "jobs", "peers", "rules", "tests") and not marked
+    lightly = request.path.parent.name in _LIGHTLY and not marked
     jax.config.update("jax_disable_most_optimizations", lightly)
     yield
     jax.config.update("jax_disable_most_optimizations", False)

@@ -114,8 +114,13 @@ def test_records_can_be_read_as_it_says(here, capsys, monkeypatch):
 @pytest.mark.parametrize("example", SCRIPTS)
 def test_a_script_runs(example, here, capsys):
     exec(compile(example, str(README), "exec"), {"__name__": "__main__"})
-    assert "Gap-Aware" in capsys.readouterr().out
-    assert (here / "runs/script/report.html").exists()
+    output = capsys.readouterr().out
+    if "jobs.compare" in example:
+        assert "Gap-Aware" in output
+        assert (here / "runs/script/report.html").exists()
+    if "Sweep(" in example:
+        assert "test_accuracy" in output
+        assert len(list((here / "runs/mine/runs").glob("*.jsonl"))) == 4
 
 
 def test_examples_are_short():

@@ -10,7 +10,7 @@ import pandas as pd
 from ml_collections import ConfigDict
 
 from experiments.cutoff.cases import test_run, training_run
-from experiments.harness import Sweep, interval
+from experiments.harness import Sweep, goes_by, interval
 from sgdlab.advice import tuning
 from sgdlab.deep_markov import DeepMarkov, TrainedModel
 from sgdlab.predictors import (
@@ -99,6 +99,7 @@ def compared(config: ConfigDict, selected: Sequence[tuple[str, Mapping[str, Any]
     return runs[:-seeds]
 
 
+@goes_by(run_online, Deadline, RunningMean, tuning.static)
 def tuned(*, machines: Mapping[str, Any], lag: int) -> dict[str, float]:
     """Tunes the predictors that have few parameters on a training run.
 
@@ -131,6 +132,7 @@ def spread(values: Iterable[float]) -> tuple[float, float | None]:
     return found.mean, found.half if np.isfinite(found.half) else None
 
 
+@goes_by(run_online, DeepMarkov, Deadline, Elfving, Informed, Kalman, Oracle, RunningMean, Static)
 def online(
     *,
     machines: Mapping[str, Any],

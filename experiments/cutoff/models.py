@@ -7,7 +7,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from experiments.cutoff.cases import training_run
-from experiments.harness import Sweep
+from experiments.harness import Sweep, goes_by
 from sgdlab.deep_markov import Architecture, Fitting, TrainedModel, fit
 from sgdlab.errors import UsageError
 from sgdlab.jobs.configuration import flat
@@ -25,6 +25,7 @@ def trained(configs: Sequence[ConfigDict]) -> list[str]:
     return [str(folder / "model") for folder in sweep.folders()]
 
 
+@goes_by(fit, TrainedModel)
 def fitted(
     config: ConfigDict, folder: pathlib.Path, report: Callable[[Mapping[str, Any]], None] = lambda record: None
 ) -> list[dict[str, Any]]:

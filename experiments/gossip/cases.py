@@ -10,6 +10,8 @@ import numpy as np
 
 from experiments.gossip import quadratic
 from experiments.gossip.quadratic import PROCESSES, ROUNDS, RUN_TIMES, TICKS, Quadratic
+from experiments.harness import goes_by
+from sgdlab import cluster, protocols
 
 PROBLEM = Quadratic(np.geomspace(1.0, 10.0, 4), variance=1.0)
 SMALL = 0.01
@@ -99,6 +101,7 @@ def diffusion_cases(num_nodes: Sequence[int], rounds: int) -> list[Case]:
     ]
 
 
+@goes_by(protocols.gossip, cluster.exponential)
 def simulated(*, process: str, num_nodes: int, fraction: float, start: str, steps: int, runs: int) -> dict[str, Any]:
     """Simulates a case, and computes its exact expectations.
 

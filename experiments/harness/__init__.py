@@ -5,7 +5,7 @@ from experiments.harness.figures import Figure, Output, Scale, figure
 from experiments.harness.options import Count, NotNegative, Positive, Share, Whole
 from experiments.harness.pictures import PALETTE, PAPER, canvas, colour
 from experiments.harness.session import Session, Shard, within
-from experiments.harness.sweep import Alike, Sweep
+from experiments.harness.sweep import Alike, Sweep, goes_by
 from experiments.harness.training import capacity
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "capacity",
     "colour",
     "figure",
+    "goes_by",
     "interval",
     "within",
 ]

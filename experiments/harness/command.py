@@ -1,5 +1,6 @@
 """The command `python -m experiments`: lists the papers' tables and figures, makes them, and draws the scoreboard."""
 
+import concurrent.futures.process
 import contextlib
 import dataclasses
 import difflib
@@ -18,7 +19,7 @@ from experiments.harness.figures import SCALES, Figure
 from experiments.harness.session import DEFAULT_WORKDIR, Session, Shard, within
 from experiments.harness.sweep import Unfinished
 from sgdlab.commands import flag_names, launch
-from sgdlab.errors import RunFailed, UsageError, said_of
+from sgdlab.errors import RunFailed, UsageError, failures_of, said_of
 
 USAGE = """Reproduces the tables and figures of five papers, and says which of their claims hold.
 
@@ -82,8 +83,13 @@ def produce(made: Figure, scale: str, changed: Mapping[str, Any], session: Sessi
       Unfinished: where other shards have runs left.
     """
     session, begun = dataclasses.replace(session, used={}), time.perf_counter()
-    with within(session), said_of("--"):
-        output = made(**made.values(scale) | dict(changed))
+    try:
+        with within(session):
+            output = made(**made.values(scale) | dict(changed))
+    except ValueError as error:
+        if str(error).partition("=")[0] in made.options:  # of an argument, and not of something that went wrong
+            raise UsageError(f"--{error}") from error
+        raise
     return publishing.publish(made, scale, changed, output, session, time.perf_counter() - begun)
 
 
@@ -97,7 +103,7 @@ def _command(argv: Sequence[str]) -> _Command | int:
     if name == "scoreboard":
         return _Command(scoreboard.USAGE, scoreboard.define_flags, scoreboard.main)
     if name == "all":
-        return _Command(_ALL, lambda: _define_flags("laptop", SCALES), _make_all)
+        return _Command(_ALL, lambda: _define_flags("laptop", _scales(figures.figures())), _make_all)
     made = figures.find(name) if name in figures.names() else None
     if made is None:
         known = [found.name for found in figures.figures()]
@@ -123,7 +129,7 @@ def _of_figure(made: Figure, arguments: Sequence[str]) -> _Command | int:
     takes = "\n".join(f"  {name:<8}{size.takes}" for name, size in made.scales.items())
     rows = " and ".join(made.numbers)
     usage = f"{made.text.strip()}\n\n    python -m experiments {made.name} --scale={scale}\n\n"
-    usage += f"{made.paper.authors}, {rows}. What it takes, by --scale:\n\n{takes}"
+    usage += f"{made.paper.authors}, {rows}. Results: {DEFAULT_WORKDIR}. What it takes, by --scale:\n\n{takes}"
 
     def define() -> None:
         _define_flags(scale, list(made.scales))
@@ -138,9 +144,14 @@ def _of_figure(made: Figure, arguments: Sequence[str]) -> _Command | int:
         try:
             produce(made, scale, changed, _session())
         except Unfinished as left:
-            print(f"{left}; the same command, when they have done theirs, writes the figure")
+            print(f"{left}. When they have done theirs, the same command goes on, or writes the figure")
 
     return _Command(usage, define, run)
+
+
+def _scales(found: Sequence[Figure]) -> list[str]:
+    """The scales that some figure has."""
+    return [scale for scale in SCALES if any(scale in made.scales for made in found)]
 
 
 def _define_flags(scale: str, scales: Sequence[str]) -> None:
@@ -164,16 +175,16 @@ def _make_all(argv: Sequence[str]) -> None:
     """Makes all figures; one that fails does not keep the others."""
     del argv
     scale, session, failed, left = flags.FLAGS.scale, _session(), [], []
-    for made in figures.figures():
-        if scale not in made.scales:
-            print(f"{made.name} has no scale {scale}")
-            continue
+    found = figures.figures(lambda name, error: failed.append(name) or print(error, file=sys.stderr))
+    for made in [made for made in found if scale in made.scales]:
         print(f"\n=== {made.name}: {made.title}", flush=True)
         try:
-            produce(made, scale, {}, session)
-        except Unfinished as missing:
-            left.append(f"{made.name}: {missing}")
-        except (UsageError, RunFailed) as error:
+            with failures_of(made.name):
+                try:
+                    produce(made, scale, {}, session)
+                except Unfinished as missing:
+                    left.append(f"{made.name}: {missing}")
+        except (UsageError, RunFailed, MemoryError, concurrent.futures.process.BrokenProcessPool) as error:
             print(f"error: {made.name}: {error}", file=sys.stderr)
             failed.append(made.name)
     print("".join(f"\n{line}" for line in left))
@@ -184,17 +195,20 @@ def _make_all(argv: Sequence[str]) -> None:
 def listing() -> str:
     """Every table, figure and bound of the papers, with its command and what that takes at each scale."""
     found, lines = figures.figures(), []
-    for paper in papers.PAPERS:
+    scales = _scales(found)
+    for paper in [*papers.PAPERS, *papers.others(made.paper for made in found)]:
         ours = [made for made in found if made.paper == paper]
         by_number = {number: made for made in ours for number in made.numbers}
         numbers = [*paper.rows, *(number for number in by_number if number not in paper.rows)]
         rows = []
         for number in numbers:
             made = by_number.get(number)
-            takes = [made.scales[scale].takes if scale in made.scales else "" for scale in SCALES] if made else [""] * 4
+            takes = [made.scales[scale].takes if made and scale in made.scales else "" for scale in scales]
             shows = paper.rows.get(number) or made.title
             rows.append([number, shows, made.name if made else "no command yet", *takes])
-        headers = ["", "shows", "command", *SCALES]
-        table = tabulate(rows, headers, "simple", disable_numparse=True, maxcolwidths=[None, 56, None, 12, 12, 12, 12])
+        headers = ["", "shows", "command", *scales]
+        table = tabulate(
+            rows, headers, "simple", disable_numparse=True, maxcolwidths=[22, 46, None, *[12] * len(scales)]
+        )
         lines.append(f"{paper.authors}: {paper.title} ({paper.source})\n\n{table}\n")
     return "\n".join([*lines, "python -m experiments COMMAND --help describes one; scales are times on two cores."])

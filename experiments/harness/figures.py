@@ -3,6 +3,7 @@
 import dataclasses
 import importlib
 import inspect
+import pathlib
 import pkgutil
 import re
 import sys
@@ -18,12 +19,20 @@ from experiments.harness.claims import Claim
 from experiments.harness.options import Option, options
 from experiments.harness.pictures import STYLE
 from experiments.papers import Paper
+from sgdlab.errors import RunFailed, failures_of
 
 SCALES = ("smoke", "laptop", "gpu", "paper")
 """From seconds to days. Laptop is what the signature's defaults are."""
 
-FOLDERS = ("backup_workers", "gap_aware", "weak_sync", "cutoff", "gossip")
-"""One for each paper; every module of theirs may hold one figure."""
+_PAPERS = ("backup_workers", "gap_aware", "weak_sync", "cutoff", "gossip")
+_NOT_OF_PAPERS = ("benchmarks", "colab", "harness", "pictures", "results")
+
+
+def folders() -> list[str]:
+    """The folders of `experiments/` whose modules may hold figures, one each: those of the papers, then others."""
+    found = [path for root in experiments.__path__ for path in sorted(pathlib.Path(root).iterdir()) if path.is_dir()]
+    others = [path.name for path in found if path.name not in (*_PAPERS, *_NOT_OF_PAPERS) and path.name.isidentifier()]
+    return [*_PAPERS, *(name for name in others if not name.startswith("_"))]
 
 
 class Scale:
@@ -59,9 +68,10 @@ class Output:
     notes: Sequence[str] = ()
 
     def __post_init__(self):
-        for name in ("ours", "paper"):
-            if name not in self.table.columns:
-                raise ValueError(f"table: columns {', '.join(map(str, self.table.columns))} must hold {name!r} too")
+        lacking = [name for name in ("ours", "paper") if name not in self.table.columns]
+        if lacking:
+            columns = ", ".join(map(str, self.table.columns))
+            raise ValueError(f"Output: the table's columns ({columns}) must hold {' and '.join(lacking)} too")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,7 +175,7 @@ def names() -> list[str]:
     """The modules of the papers' folders, of which some hold figures: nothing is imported."""
     return [
         f"{folder}.{module.name}"
-        for folder in FOLDERS
+        for folder in folders()
         for module in pkgutil.iter_modules([f"{path}/{folder}" for path in experiments.__path__])
     ]
 
@@ -177,18 +187,33 @@ def find(name: str) -> Figure | None:
       >>> find("gap_aware.figure3").numbers
       ('Figure 3',)
     """
-    importlib.import_module(f"experiments.{name}")
+    with failures_of(f"experiments/{name.replace('.', '/')}.py"):
+        importlib.import_module(f"experiments.{name}")
     return _FIGURES.get(name)
 
 
-def figures() -> list[Figure]:
-    """All figures, in the order of the papers' folders and rows."""
-    found = [made for made in map(find, names()) if made is not None]
+def figures(broken: Callable[[str, RunFailed], None] | None = None) -> list[Figure]:
+    """All figures, in the order of the papers' folders and rows.
+
+    Args:
+      broken: called with a module that cannot be imported, which must not keep the others; by default, it is printed.
+    """
+    found, order = [], folders()
+    for name in names():
+        try:
+            found.append(find(name))
+        except RunFailed as error:
+            (broken or _print)(name, error)
 
     def place(made: Figure) -> tuple[int, int]:
         rows = list(made.paper.rows)
-        return FOLDERS.index(made.name.partition(".")[0]), min(
+        return order.index(made.name.partition(".")[0]), min(
             (rows.index(number) for number in made.numbers if number in rows), default=len(rows)
         )
 
-    return sorted(found, key=place)
+    return sorted((made for made in found if made is not None), key=place)
+
+
+def _print(name: str, error: RunFailed) -> None:
+    """Says in one line what is wrong with a module."""
+    print(f"experiments.{name} cannot be read: {str(error).strip().splitlines()[-1]}", file=sys.stderr)

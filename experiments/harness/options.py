@@ -123,7 +123,7 @@ def shown(value: Any) -> str:
         return ",".join(map(shown, value))
     if value is None:
         return ""
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
 
 
 class _Parser(flags.ArgumentParser):
@@ -167,7 +167,7 @@ def _reader(name: str, hint: Any) -> tuple[Callable[[Any], Any], str]:
     }
     if hint not in readers:
         raise ValueError(
-            f"{name}: {hint} must be int, float, bool, str, Literal, one of these or None, or a list of one"
+            f"{name}: {hint} must be int, float, bool, str, Literal, one of these or None, or a list or Sequence of one"
         )
     return readers[hint]
 

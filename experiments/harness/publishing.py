@@ -23,6 +23,7 @@ from experiments.harness.figures import Figure, Output
 from experiments.harness.options import shown
 from experiments.harness.pictures import STYLE
 from experiments.harness.session import Session
+from experiments.harness.store import key_of
 from sgdlab import files
 from sgdlab.jobs import pool, provenance
 from sgdlab.results import plots
@@ -30,9 +31,9 @@ from sgdlab.results import plots
 TABLE, PICTURE, CLAIMS = "table", "picture", "claims.json"
 
 
-def folder(path: pathlib.Path, name: str, scale: str) -> pathlib.Path:
-    """Where the results of a figure at a scale are."""
-    return path / name / scale
+def folder(path: pathlib.Path, name: str, scale: str, changed: Mapping[str, Any] | None = None) -> pathlib.Path:
+    """Where the results of a figure at a scale are; those with other arguments have a place of their own."""
+    return path / name / (f"{scale}-{key_of(changed)[:8]}" if changed else scale)
 
 
 def publish(
@@ -51,7 +52,7 @@ def publish(
     Returns:
       The directory: table.md, table.csv, claims.json and, where there is a picture, picture.png and picture.svg.
     """
-    path, table = folder(session.path, made.name, scale), with_difference(output.table)
+    path, table = folder(session.path, made.name, scale, changed), with_difference(output.table)
     computing = sum(records[-1].get("compute_seconds", 0.0) for records in session.used.values())
     made_with = _made_with(session)
     facts = {
@@ -62,7 +63,8 @@ def publish(
         "scale": scale,
         "changed": {name: shown(value) for name, value in changed.items()},
         "hardware": made_with,
-        "seconds": computing + seconds if session.used else seconds,
+        "seconds": seconds,
+        "computing_seconds": computing,
         "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "made": provenance.made_with(),
         "differs": made.differs,

@@ -18,9 +18,10 @@ from ml_collections import ConfigDict
 
 from experiments.harness import session as sessions
 from experiments.harness.session import Session
-from experiments.harness.store import Store, key_of
+from experiments.harness.store import Store, key_of, plain
 from experiments.harness.training import amount, identity, train
 from sgdlab import files
+from sgdlab.commands import flag_names
 from sgdlab.errors import failures_of
 from sgdlab.jobs import digests, pool, provenance
 from sgdlab.jobs.configuration import flat
@@ -34,6 +35,27 @@ _GIVEN = ("alike", "folder", "report")
 
 _MODEL = "made.json"
 """In a run's folder: the code that wrote what is there."""
+
+
+def goes_by(*functions: Callable[..., Any]) -> Callable[[Work], Work]:
+    """Says that a work's results depend on code outside of its folder: its runs are done anew where that changes.
+
+    Args:
+      *functions: functions and classes, such as a protocol.
+
+    Example:
+      >>> from sgdlab import protocols
+      >>> @goes_by(protocols.partial)
+      ... def simulated(*, seed: int) -> dict[str, float]: ...
+      >>> simulated.code[0].__name__
+      'partial'
+    """
+
+    def mark(work: Work) -> Work:
+        work.code = functions
+        return work
+
+    return mark
 
 
 class Unfinished(Exception):
@@ -77,7 +99,8 @@ class Sweep:
     """Runs of a base configuration over what varies.
 
     A run is kept under a hash of its own whole settings, of the parts that it uses: order, place and other runs do not
-    matter. It is done anew where the code of its work, or of its parts, has changed since.
+    matter. It is done anew where code has changed since: that of the parts of a configuration; that of any other work
+    in its own folder, and of what it `goes_by`.
 
     Attributes:
       base: a configuration such as `configs.digits` makes, for `work(config)`; or a mapping, for `work(**settings)`.
@@ -87,10 +110,9 @@ class Sweep:
         is given `report`, which appends a record as soon as it is there; `folder`, a directory of its own that outlives
         an interruption, for checkpoints and models; `alike`, the `Alike` of its group.
       together: settings; runs that agree in them are done one after the other by one process, since they share
-        something. Where a configuration is trained, runs that share a compiled program are.
+        something. Where a configuration is trained, runs that share a compiled program are done next to each other.
       files: settings that name files or directories. Their content counts, and not their place; of the parts of a
         configuration this is known.
-      check: refuses impossible settings, as `work` would; it is called before any run begins.
 
     Raises:
       ValueError: where a setting is not one of the base, or of the function's.
@@ -114,7 +136,6 @@ class Sweep:
     work: Work = train
     together: Sequence[str] = ()
     files: Sequence[str] = ()
-    check: Callable[..., object] | None = None
 
     @functools.cached_property
     def runs(self) -> list[Run]:
@@ -166,9 +187,8 @@ class Sweep:
             known = {name for name, _ in flat(settings)}
             for name, value in point.items():
                 if name not in known:
-                    raise ValueError(
-                        f"over: {name!r} must be an entry of the configuration: {', '.join(sorted(known))}"
-                    )
+                    near = " or ".join(flag_names.nearest(name, sorted(known)))
+                    raise ValueError(f"over: {name!r} must be an entry of the base{near and f'; did you mean {near}?'}")
                 settings.update_from_flattened_dict({name: value})
             whole = identity(settings)
         else:
@@ -185,12 +205,12 @@ class Sweep:
         there = {key: session.store.read(key) for key in unique}
         code = {key: self._code(run) for key, run in unique.items()}
         changed = [key for key, records in there.items() if records and records[0].get("code", code[key]) != code[key]]
-        for key in changed:
-            there[key] = None
+        for key, records in there.items():
+            if key in changed or (records and _lacks_files(session.store.folder(key), records)):
+                there[key] = None
         missing = [run for key, run in unique.items() if there[key] is None]
         ours = [run for run in missing if session.shard is None or session.shard.holds(run.key)]
-        if missing:
-            _say(len(unique), missing, ours, changed)
+        _say(len(unique), missing, ours, changed)
         if ours:
             self._do(ours, code, session)
             there |= {run.key: session.store.read(run.key) for run in ours}
@@ -203,12 +223,10 @@ class Sweep:
         groups: dict[str, list[Run]] = collections.defaultdict(list)
         for run in runs:
             groups[self._group(run)].append(run)
-        if self.check is not None:
-            for run in runs:
-                _call(self.check, run.settings)
         amounts = {run.key: amount(run.settings) if self.work is train else 0 for run in runs}
         processes = session.jobs or (len(pool.cores()) if jax.default_backend() == "cpu" else 1)
-        begin = functools.partial(_Task, work=self.work, store=session.store)
+        anew = frozenset(run.key for run in runs if session.store.read(run.key))
+        begin = functools.partial(_Task, work=self.work, store=session.store, anew=anew)
         tasks = [
             begin(runs=tuple(chunk), alike=_alike(group), code={run.key: code[run.key] for run in chunk})
             for group in sorted(groups.values(), key=len, reverse=True)
@@ -230,6 +248,7 @@ class Sweep:
     def _code(self, run: Run) -> dict[str, str]:
         """Digests of the code that the run goes by."""
         own = {} if self.work is train else {"work": digests.of_code(self.work)}
+        own |= {function.__qualname__: digests.of_code(function) for function in getattr(self.work, "code", ())}
         parts = digests.of_run(run.settings) if _is_trained(run.settings) else {}
         return own | parts
 
@@ -241,14 +260,19 @@ class _Task:
     runs: tuple[Run, ...]
     alike: Alike
     code: Mapping[str, dict[str, str]]
+    anew: frozenset[str]
     work: Work
     store: Store
 
     def __call__(self, send: Callable[[pool.Message], None]) -> None:
         for run in self.runs:
-            with failures_of(str(run)):
+            with failures_of(str(run)), self.store.held(run.key):
+                there = self.store.read(run.key)
+                if there and there[0].get("code") == self.code[run.key] and run.key not in self.anew:
+                    send(pool.Message(str(run), result="done by another command"))
+                    continue
                 records = self._records(run, send)
-            self.store.write(run.key, records)
+                self.store.write(run.key, records)
             for left in self.store.path.glob(f"under_way/{run.key}.*.jsonl"):
                 left.unlink(missing_ok=True)
             seconds = records[-1]["compute_seconds"]
@@ -259,7 +283,7 @@ class _Task:
         opening = {
             "kind": "run",
             "work": f"{self.work.__module__}.{self.work.__qualname__}",
-            "config": run.settings.to_dict() if isinstance(run.settings, ConfigDict) else run.settings,
+            "config": plain(run.settings.to_dict() if isinstance(run.settings, ConfigDict) else run.settings),
             "made": provenance.made_with(),
             "code": self.code[run.key],
         }
@@ -280,11 +304,13 @@ class _Task:
         if "folder" in wanted:
             given["folder"] = self._folder(run)
         result = _call(self.work, run.settings, **{name: given[name] for name in _GIVEN if name in wanted})
-        records = [dict(result)] if isinstance(result, Mapping) else [dict(record) for record in result]
+        records = [plain(record) for record in ([result] if isinstance(result, Mapping) else result)]
         if records[0].get("kind") != "run":
             records.insert(0, opening)
         records[0]["code"] = self.code[run.key]
         end = {"finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")}
+        if "folder" in given:
+            end["files"] = sorted(str(file.relative_to(given["folder"])) for file in given["folder"].rglob("*"))
         records[-1] = {"compute_seconds": time.perf_counter() - begun, **records[-1], **end, "kind": "summary"}
         return records
 
@@ -300,6 +326,9 @@ class _Task:
 
 def _say(total: int, missing: Sequence[Run], ours: Sequence[Run], changed: Sequence[str]) -> None:
     """What is there, what is done anew and why, and what is left to others."""
+    if not missing:
+        print(f"{total} run{'s' * (total != 1)} found finished", flush=True)
+        return
     words = f"{len(ours)} run{'s' * (len(ours) != 1)} to do"
     words += f", {total - len(missing)} found" if total > len(missing) else ""
     words += f", {len(missing) - len(ours)} left to other shards" if len(missing) > len(ours) else ""
@@ -343,6 +372,11 @@ def _with(entries: Mapping[str, Any], name: Sequence[str], change: Callable[[Any
     return {**entries, first: _with(value, rest, change) if rest else change(value)}
 
 
+def _lacks_files(folder: pathlib.Path, records: Records) -> bool:
+    """Whether something that the run wrote besides its records, such as a model, has been removed."""
+    return not all((folder / name).exists() for name in records[-1].get("files", ()))
+
+
 def _is_trained(settings: Settings) -> bool:
     return isinstance(settings, ConfigDict) and "method" in settings
 
@@ -352,7 +386,7 @@ def _value(settings: Settings, name: str) -> Any:
 
 
 def _entries(record: Mapping[str, Any], varied: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in record.items() if name != "kind" and name not in varied}
+    return {name: value for name, value in record.items() if name not in ("kind", "files", *varied)}
 
 
 def _plain(varied: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments.harness import goes_by
 from sgdlab import arguments, protocols
 from sgdlab.cluster import MessageDelays
 from sgdlab.schedule import Schedule
@@ -81,6 +82,7 @@ class Cluster:
         return schedule, delays
 
 
+@goes_by(protocols.partial, protocols.blocks_behind, MessageDelays)
 def simulate(
     *,
     cluster: Mapping[str, float],

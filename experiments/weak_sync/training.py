@@ -7,9 +7,10 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from configs import digits
-from experiments.harness import Sweep
+from experiments.harness import Sweep, goes_by
 from experiments.weak_sync.settings import SETTINGS
 from experiments.weak_sync.simulation import Cluster
+from sgdlab import protocols, rules
 from sgdlab.jobs import plan, train
 from sgdlab.results.directory import Records
 
@@ -17,7 +18,6 @@ DIFFERS = (
     "The errors are those of a perceptron with 64 hidden units on UCI digits, 4 a gradient, instead of ResNet-50 on "
     "CIFAR-10: they cannot be compared."
 )
-
 
 def sweep(cluster: Cluster, *, seeds: int, **training: Any) -> Sweep:
     """The runs of all settings, which Table 1 and Figures 3 and 4 share.
@@ -32,6 +32,7 @@ def sweep(cluster: Cluster, *, seeds: int, **training: Any) -> Sweep:
     return Sweep(base, runs, work=trained, together=("push_at_least", "pull_at_least"))
 
 
+@goes_by(digits.get_config, protocols.partial, rules.linear_scaling)
 def trained(
     *,
     cluster: Mapping[str, Any],

@@ -60,7 +60,9 @@ def _check_value(name: str, value: str | None) -> None:
     try:
         parser.parse(value)
     except (TypeError, ValueError):
-        raise UsageError(f"--{name}={value} must be {parser.syntactic_help}") from None
+        choices = getattr(parser, "enum_values", None)
+        right = f"one of {', '.join(choices)}" if choices else parser.syntactic_help
+        raise UsageError(f"--{name}={value} must be {right}") from None
 
 
 def values(arguments: Sequence[str], wanted: str, *, split: bool = True) -> list[str]:

@@ -132,11 +132,12 @@ def _guarded(main: Callable[[Sequence[str]], None], argv: Sequence[str]) -> None
         print(
             "error: a process ended before its time. If the traceback of a script of yours stands above, start the "
             'command under `if __name__ == "__main__":` there, since processes import the script. Else the process was '
-            "killed from outside (out of memory?): the same command continues, and --processes=1 needs less memory",
+            "killed from outside (out of memory?): the same command continues, and a single process needs less memory "
+            "(--processes=1; of a paper's figure, --jobs=1)",
             file=sys.stderr,
         )
         sys.exit(1)
-    except BrokenPipeError:  # as by `| head`: what was to be written to files is there
+    except BrokenPipeError:  # as by `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except KeyboardInterrupt:

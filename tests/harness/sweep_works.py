@@ -6,6 +6,8 @@ import signal
 import sys
 import time
 
+import numpy as np
+
 from experiments.harness import Session, Sweep, within
 from sgdlab import files
 
@@ -36,6 +38,18 @@ def logged(*, log: str, seed: int, folder: pathlib.Path, report) -> dict:
 def doubled(*, value: int, factor: int = 2) -> dict:
     """A work with a default."""
     return {"product": value * factor, "process": os.getpid()}
+
+
+def tripled(*, value: int, factor: int = 2) -> dict:
+    """Takes what `doubled` takes."""
+    return {"product": value * factor * 3}
+
+
+def slow(*, log: str, seed: int) -> dict:
+    """Says that it begins, and takes its time."""
+    note(log, "begins", seed)
+    time.sleep(0.05)
+    return {"counts": np.arange(seed), "mean": np.float64(seed / 2)}
 
 
 def failing(*, seed: int) -> dict:

@@ -1,15 +1,17 @@
 """A function of keyword arguments as a command: its flags, its help, and mistakes in one line."""
 
 import json
+import shutil
 from typing import Literal
 
 import pandas as pd
 import pytest
+from sweep_works import doubled
 
 from experiments import papers
 from experiments.harness import Claim, Count, Output, Positive, Scale, Sweep, Whole, command, figure, figures
 from experiments.harness.options import options
-from sgdlab.jobs import pool
+from sgdlab.errors import RunFailed
 
 
 def squares(
@@ -64,12 +66,21 @@ def facts(tmp_path, scale="laptop"):
     return json.loads((tmp_path / "gossip.squares" / scale / "claims.json").read_text())
 
 
+def changed(tmp_path):
+    """The directory of the results with arguments of one's own."""
+    (found,) = (tmp_path / "gossip.squares").glob("laptop-*")
+    return found
+
+
 def test_flags_are_the_functions_arguments(call, tmp_path):
     assert call("--numbers=1,2", "--factor=3", "--signed")[0] == 0
-    assert pd.read_csv(tmp_path / "gossip.squares" / "laptop" / "table.csv").ours.tolist() == [-3.0, -12.0]
-    assert facts(tmp_path)["changed"] == {"numbers": "1,2", "factor": "3", "signed": "True"}
+    other = changed(tmp_path)
+    assert pd.read_csv(other / "table.csv").ours.tolist() == [-3.0, -12.0]
+    assert facts(tmp_path, other.name)["changed"] == {"numbers": "1,2", "factor": "3", "signed": "True"}
+    assert not (tmp_path / "gossip.squares" / "laptop").exists()  # a trial replaces no result
+    shutil.rmtree(other)
     assert call("--limit=2")[0] == 0
-    assert pd.read_csv(tmp_path / "gossip.squares" / "laptop" / "table.csv").difference.tolist()[0] == 0.0
+    assert pd.read_csv(changed(tmp_path) / "table.csv").difference.tolist()[0] == 0.0
 
 
 def test_a_scale_has_its_own_defaults_and_directory(call, tmp_path):
@@ -136,8 +147,8 @@ def test_scales_are_checked_where_they_are_written():
 
 
 def test_a_table_needs_the_columns_ours_and_paper():
-    with pytest.raises(ValueError, match="must hold 'paper' too"):
-        Output(pd.DataFrame({"ours": [1]}))
+    with pytest.raises(ValueError, match=r"\(mine\) must hold ours and paper too"):
+        Output(pd.DataFrame({"mine": [1]}))
 
 
 def test_an_argument_without_a_default_is_refused():
@@ -147,15 +158,59 @@ def test_an_argument_without_a_default_is_refused():
         options(lacking)
 
 
-def test_all_goes_on_after_a_figure_that_fails(made, monkeypatch, tmp_path, capsys):
+@pytest.mark.parametrize("error", [KeyError("one"), MemoryError(), ValueError("operands differ"), OSError("disk full")])
+def test_all_goes_on_after_a_figure_that_fails(error, made, monkeypatch, tmp_path, capsys):
     def broken() -> Output:
         """Fails."""
-        return Sweep({}, {"value": [1]}, work=pool.cores).table()
+        raise error
 
     monkeypatch.setattr(broken, "__module__", "experiments.gossip.broken")
     scales = {"smoke": Scale("1 s"), "laptop": Scale("1 s")}
     other = figure(papers.GOSSIP, "Figure 1", scales=scales, differs="")(broken)
-    monkeypatch.setattr(figures, "figures", lambda: [other, made])
+    monkeypatch.setattr(figures, "figures", lambda broken=None: [other, made])
     assert command.answer(["all", "--scale=smoke", f"--workdir={tmp_path}"]) == 1
     assert "gossip.broken failed" in capsys.readouterr().err
     assert facts(tmp_path, "smoke")["claims"]
+
+
+def test_an_error_that_is_no_argument_s_is_not_called_a_flag(made, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(Claim, "__post_init__", lambda claim: pd.DataFrame({"a": [1]}).merge(pd.DataFrame({"b": [1]})))
+    assert command.answer(["gossip.squares", f"--workdir={tmp_path}"]) == 1
+    assert "error: --" not in capsys.readouterr().err
+
+
+def test_a_shard_of_a_figure_ends_well_and_says_what_is_left(monkeypatch, made, tmp_path, capsys):
+    def swept() -> Output:
+        """Sweeps."""
+        runs = Sweep({}, {"value": range(12)}, work=doubled).table()
+        return Output(runs.assign(ours=runs["product"], paper=None))
+
+    monkeypatch.setattr(swept, "__module__", "experiments.gossip.swept")
+    scales = {"smoke": Scale("1 s"), "laptop": Scale("1 s")}
+    other = figure(papers.GOSSIP, "Figure 1", scales=scales, differs="")(swept)
+    monkeypatch.setattr(figures, "find", {"gossip.swept": other, "gossip.squares": made}.get)
+    monkeypatch.setattr(figures, "names", lambda: ["gossip.swept", "gossip.squares"])
+    monkeypatch.setattr(figures, "figures", lambda broken=None: [other, made])
+    line = ["gossip.swept", f"--workdir={tmp_path}", "--jobs=1"]
+    assert command.answer([*line, "--shard=1/2"]) == 0
+    assert "of 12 runs are left to other shards" in capsys.readouterr().out
+    assert not (tmp_path / "gossip.swept").exists()
+    assert command.answer([*line, "--shard=2/2"]) == 0
+    assert (tmp_path / "gossip.swept" / "laptop" / "table.csv").exists()
+    assert command.answer(["all", "--scale=laptop", f"--workdir={tmp_path}"]) == 0
+    found = json.loads((tmp_path / "gossip.squares" / "laptop" / "claims.json").read_text())
+    assert found["computing_seconds"] == 0  # the runs of the figure before it are not its own
+
+
+def test_a_module_that_cannot_be_read_keeps_no_other(made, monkeypatch, capsys):
+    def find(name):
+        if name == "gossip.mine":
+            raise RunFailed("error: experiments/gossip/mine.py failed")
+        return made
+
+    monkeypatch.setattr(figures, "names", lambda: ["gossip.mine", "gossip.squares"])
+    monkeypatch.setattr(figures, "find", find)
+    assert command.answer(["list"]) == 0
+    seen = capsys.readouterr()
+    assert "gossip.squares" in seen.out
+    assert "gossip.mine cannot be read" in seen.err

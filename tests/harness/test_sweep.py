@@ -8,15 +8,16 @@ import pathlib
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
 import sweep_works
 import tiny
-from sweep_works import MOMENTS, doubled, failing, logged
+from sweep_works import MOMENTS, doubled, failing, logged, slow, tripled
 
 from configs import digits
-from experiments.harness import Session, Shard, Sweep, within
+from experiments.harness import Session, Shard, Sweep, goes_by, within
 from experiments.harness import sweep as sweep_module
 from experiments.harness.store import Store
 from experiments.harness.sweep import Unfinished
@@ -43,6 +44,10 @@ def test_a_run_is_identified_by_its_own_settings_alone():
     assert keys(other) == [keys(every)[2], keys(every)[0]]
     assert keys(Sweep({"value": 1}, work=doubled)) == keys(Sweep({"value": 1, "factor": 2}, work=doubled))
     assert len({*keys(every), *keys(Sweep({"factor": 2}, {"value": [1, 2, 3]}, work=doubled))}) == 6
+
+
+def test_the_work_counts():
+    assert keys(Sweep({"value": 1}, work=doubled)) != keys(Sweep({"value": 1}, work=tripled))
 
 
 def test_parts_that_a_configuration_does_not_use_do_not_count():
@@ -76,7 +81,9 @@ def test_a_setting_that_is_not_known_is_refused():
         keys(Sweep({"value": 1, "colour": 2}, work=doubled))
     with pytest.raises(ValueError, match="over: value missing"):
         keys(Sweep({}, work=doubled))
-    with pytest.raises(ValueError, match=r"'cluster\.workers'"):
+    with pytest.raises(
+        ValueError, match=r"'cluster\.workers' must be an entry of the base; did you mean cluster.num_workers"
+    ):
         keys(Sweep(digits.get_config(), {"cluster.workers": [1]}))
 
 
@@ -88,6 +95,50 @@ def test_changed_code_is_run_anew(session, monkeypatch, capsys):
     assert before[0]["code"]["work"] != after[0]["code"]["work"] == "other"
     assert "1 of them anew, since their code or files have changed" in capsys.readouterr().out
     assert len(list(session.path.glob("runs/superseded/*.jsonl"))) == 1
+
+
+def test_a_changed_part_or_function_that_the_work_goes_by_is_run_anew(session, monkeypatch, capsys):
+    of_code = digests.of_code
+    for sweep in (Sweep(tiny.config(evaluations=1)), Sweep({"value": 1}, work=goes_by(tripled)(doubled))):
+        sweep.records()
+        sweep.records()
+        assert capsys.readouterr().out.strip().endswith("1 run found finished")
+        with monkeypatch.context() as patched:
+            patched.setattr(digests, "of_run", lambda config: {"rule": "other"})
+            patched.setattr(digests, "of_code", lambda code: "other" if code is tripled else of_code(code))
+            sweep.records()
+        assert "1 of them anew" in capsys.readouterr().out
+    del doubled.code
+
+
+def test_a_run_whose_files_are_gone_is_done_again(session, tmp_path):
+    sweep = Sweep({"log": str(tmp_path / "log"), "seed": 1}, work=logged)
+    (sweep.folders()[0] / "checkpoint").unlink()
+    assert (sweep.folders()[0] / "checkpoint").read_text() == "whole"
+    assert (tmp_path / "log").read_text().count("begins") == 2
+
+
+def test_two_commands_at_once_do_every_run_once(tmp_path):
+    sweep, tables = Sweep({"log": str(tmp_path / "log")}, {"seed": range(6)}, work=slow), []
+
+    def command():
+        with within(Session(tmp_path / "papers", jobs=1)):
+            tables.append(sweep.table())
+
+    threads = [threading.Thread(target=command) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted((tmp_path / "log").read_text().splitlines()) == [f"begins {seed}" for seed in range(6)]
+    assert [table["mean"].tolist() for table in tables] == [[0.0, 0.5, 1.0, 1.5, 2.0, 2.5]] * 3
+    assert tables[0].counts[3] == [0, 1, 2]
+    assert not list((tmp_path / "papers" / "runs" / "under_way").iterdir())
+
+
+def test_what_is_no_setting_is_named():
+    with pytest.raises(ValueError, match=r"settings.value=.* must be a number, a text"):
+        keys(Sweep({"value": object()}, work=doubled))
 
 
 def test_a_folder_that_other_code_has_left_is_not_continued(session, tmp_path, monkeypatch):
@@ -106,6 +157,11 @@ def test_an_error_names_the_run_and_keeps_what_is_finished(session):
     with pytest.raises(RunFailed, match=r"(?s)seed=1 failed.*seed 1 is unlucky"):
         Sweep({}, {"seed": [0, 1, 2]}, work=failing).table()
     assert session.store.read(keys(Sweep({"seed": 0}, work=failing))[0])[-1]["seed_again"] == 0
+
+
+def test_what_was_under_way_is_removed_with_the_finished_run(session, tmp_path):
+    Sweep({"log": str(tmp_path / "log")}, {"seed": [0, 1]}, work=logged).table()
+    assert not list((session.store.path / "under_way").iterdir())
 
 
 def test_shards_do_every_run_once(tmp_path):

@@ -13,6 +13,8 @@ from replay_cases import any_blocks, heterogeneous, partly, seeded, softsync, wi
 from sgdlab import protocols, rules
 from sgdlab.replay import Watch, lower, run, server_engine
 
+pytestmark = pytest.mark.fully_compiled  # the precision that users have, as they compile it
+
 TOLERANCE = 2e-5  # a hundred steps of float32
 both_modes = pytest.mark.parametrize("mode", ["event", "wave"])
 

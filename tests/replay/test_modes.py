@@ -26,6 +26,8 @@ from replay_cases import (
 from sgdlab import protocols, rules
 from sgdlab.replay import Capacity, Result, Watch, lower, run, server_engine
 
+pytestmark = pytest.mark.fully_compiled  # modes are compared bit for bit, as users compile them
+
 WORKERS = 5
 RULES = {
     "asgd": lambda: rules.asgd(learning_rate=0.01, momentum=0.9),
