@@ -221,32 +221,46 @@ def claims(values: pd.DataFrame, *, small: bool) -> list[Claim]:
     found = [
         (
             "cutoff achieves the fastest convergence among methods performing synchronous SGD",
+            "section 4.3",
             f"{targets}: sync {words[SYNC]} s later, order {words[ORDER]} s",
             all_of(map(above, later[SYNC] + later[ORDER])),
         ),
         (
             "cutoff converges to the lowest loss among methods performing synchronous SGD",
+            "section 4.3",
             f"final loss of sync {behind[SYNC][LOSS]} higher, of order {behind[ORDER][LOSS]}",
             all_of(above(behind[method][LOSS]) for method in (SYNC, ORDER)),
         ),
         (
             "cutoff finishes faster than all other synchronous-family methods",
+            "Figure 4",
             f"sync {behind[SYNC][END]} s later, order {behind[ORDER][END]} s",
             all_of(above(behind[method][END]) for method in (SYNC, ORDER)),
         ),
         (
+            "cutoff achieves lower loss faster than all other methods",
+            "Figure 4",
+            f"{targets}: sync {words[SYNC]} s later, order {words[ORDER]} s, wild {words[WILD]} s",
+            all_of(above(lead) for leads in later.values() for lead in leads),
+            "Section 4.3 itself says that Hogwild outperforms cutoff in wall-clock time.",
+        ),
+        (
             "Hogwild outperforms cutoff in wall-clock time",
+            "section 4.3",
             f"{targets}: {words[WILD]} s after cutoff",
             all_of(map(below, later[WILD])),
         ),
         (
             "Hogwild converges to a higher validation loss than cutoff",
+            "section 4.3",
             f"final loss {behind[WILD][LOSS]} higher",
             above(behind[WILD][LOSS]),
         ),
     ]
-    where = "section 4.3 and Figure 4"
-    return [Claim(says, where, ours=ours, holds=None if small else holds) for says, ours, holds in found]
+    return [
+        Claim(says, where, ours=ours, holds=None if small else holds, because="".join(because))
+        for says, where, ours, holds, *because in found
+    ]
 
 
 def draw(runs: Mapping[str, Sequence[Records]]) -> Figure:

@@ -17,6 +17,7 @@ from ml_collections import ConfigDict
 from experiments import papers
 from experiments.cutoff import cases, contenders, models
 from experiments.cutoff.contenders import DEEP_MARKOV, INFORMED, ORACLE, STATIC
+from experiments.cutoff.throughput import NEAR, PRIOR_ART, SUBSTANTIAL
 from experiments.harness import PALETTE, Claim, Count, Output, Scale, above, canvas, colour, figure, interval
 
 HOUR = 1720
@@ -104,16 +105,18 @@ def claims(runs: pd.DataFrame, *, small: bool) -> list[Claim]:
     known, lead = (interval(by_training.loc[HOUR, name] if measured_hour else ()) for name in ("known", "lead"))
     return [
         Claim(
-            "the model is extremely sample efficient to train: an hour of run-times suffices",
-            "sections 3.1.2 and 4.1",
-            ours=f"% of a predictor that knows the true law: {words} training iterations; 98 % with {HOUR:,} suffices",
-            holds=above(known, 98),
+            "generative models are extremely sample efficient to train",
+            "section 3.1.2",
+            ours=f"% of a predictor that knows the true law: {words} training iterations; {known} with the "
+            f"paper's hour, {HOUR:,}, where above {NEAR:g} is extremely efficient",
+            holds=above(known, NEAR),
         ),
         Claim(
-            "trained on one hour, it improves over the static cutoff",
-            "abstract and section 4.1",
-            ours=f"{lead} points of the oracle above the best static cutoff with {HOUR:,} iterations",
-            holds=above(lead),
+            f"{PRIOR_ART} (trained on one hour, over trainings)",
+            "abstract",
+            ours=f"{lead} points of the oracle above the best static cutoff with {HOUR:,} iterations; above "
+            f"{SUBSTANTIAL:g} is substantial",
+            holds=above(lead, SUBSTANTIAL),
         ),
     ]
 

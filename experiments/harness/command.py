@@ -96,15 +96,18 @@ def produce(made: Figure, scale: str, changed: Mapping[str, Any], session: Sessi
 def _command(argv: Sequence[str]) -> _Command | int:
     """What a command line asks for; an exit code where that is done, or wrong."""
     name = argv[0] if argv else "list"
-    if name in ("--help", "-help", "-h", "help"):
-        return _shown(USAGE)
-    if name == "list":
-        return _shown(listing())
+    if name in ("list", "--help", "-help", "-h", "help"):
+        return _shown(listing() if name == "list" else USAGE)
     if name == "scoreboard":
         return _Command(scoreboard.USAGE, scoreboard.define_flags, scoreboard.main)
     if name == "all":
-        return _Command(_ALL, lambda: _define_flags("laptop", _scales(figures.figures())), _make_all)
-    made = figures.find(name) if name in figures.names() else None
+        found = figures.figures()
+        return _Command(_ALL, lambda: _define_flags("laptop", _scales(found)), _make_all)
+    try:
+        made = figures.find(name) if name in figures.names() else None
+    except RunFailed as error:
+        print(error, file=sys.stderr)
+        return 1
     if made is None:
         known = [found.name for found in figures.figures()]
         near = difflib.get_close_matches(name, known, n=1)

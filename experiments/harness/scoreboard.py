@@ -99,8 +99,9 @@ def main(argv: Sequence[str]) -> None:
     path = pathlib.Path(launch.WORKDIR.value or DEFAULT_WORKDIR)
     if path.exists() and not path.is_dir():
         raise UsageError(f"--workdir={path} is a file; name a directory")
-    own = papers.others(made.paper for made in figures())
-    by_paper = [(paper, rows_of(paper, path)) for paper in (*papers.PAPERS, *own)]
+    found = figures()
+    own = papers.others(made.paper for made in found)
+    by_paper = [(paper, rows_of(paper, path, found)) for paper in (*papers.PAPERS, *own)]
     if flags.FLAGS.store:
         store(by_paper)
     files.write_text(path / "scoreboard.html", as_html(by_paper))
@@ -108,14 +109,15 @@ def main(argv: Sequence[str]) -> None:
     print(f"{summary(by_paper)}\n\nWritten: {path}/scoreboard.html, .md")
 
 
-def rows_of(paper: papers.Paper, path: pathlib.Path) -> list[Row]:
+def rows_of(paper: papers.Paper, path: pathlib.Path, found: Sequence[Figure]) -> list[Row]:
     """The rows of a paper, then what is checked besides.
 
     Args:
       paper: one of `papers.PAPERS`.
       path: directory of results.
+      found: all figures.
     """
-    ours = [made for made in figures() if made.paper == paper]
+    ours = [made for made in found if made.paper == paper]
     by_number = {number: made for made in ours for number in made.numbers}
     numbers = [*paper.rows, *(number for number in by_number if number not in paper.rows)]
     rows, seen = [], set()

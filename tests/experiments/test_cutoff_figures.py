@@ -132,6 +132,16 @@ class TestTheRunOfFigures2And3:
         assert figure2.recovers_at(shares) == CHANGE + 8
         assert figure2.recovers_at(shares / 2) is None
 
+    @pytest.mark.parametrize(("late", "holds"), [(0.99, True), (0.97, False)])
+    def test_recovery_is_judged_by_all_iterations_after_85(self, late, holds):
+        oracle, used = np.ones((3, 220)), np.ones((3, 220))
+        used[:, figure2.RECOVERED :] = late  # near the maximum before
+        used[:, -1] += [-1e-3, 0, 1e-3]
+        rates = {figure2.ORACLE: oracle, figure2.CUTOFF: used, figure2.SYNCHRONOUS: oracle / 2}
+        seconds = dict.fromkeys(rates, oracle)
+        assert figure2.recovery(rates, seconds, small=False)[0].holds == holds
+        assert figure2.recovery(rates, seconds, small=True)[0].holds is None
+
     def test_elfvings_formula_gives_the_papers_longest_run_time_and_idle_time(self):
         config = configurations.get_config("two_state")
         mean, std = config.cluster.regimes.mean, config.cluster.regimes.std
@@ -258,14 +268,28 @@ def shares(**leads):
     return pd.DataFrame({contenders.DEEP_MARKOV: deep, contenders.ORACLE: [100.0] * 3, **others})
 
 
+def verdicts(**shares):
+    """The verdicts on throughput for the shares of each cluster."""
+    return [claim.holds for claim in throughput.claims(shares, small=False)]
+
+
 class TestThroughput:
     def test_claims_rest_on_differences_that_are_paired_by_run(self):
-        ahead = shares(synchronous=[9.0, 9.1, 9.2], static=[1.0, 1.1, 1.2], known=[0.1, 0.0, -0.1])
-        assert [claim.holds for claim in throughput.claims("memory", ahead, small=False)] == [True, True, True]
-        level = shares(synchronous=[9.0, 9.1, 9.2], static=[1.0, -1.1, 1.2], known=[-9.0, -9.0, -9.0])
-        assert [claim.holds for claim in throughput.claims("memory", level, small=False)] == [None, None, False]
-        assert [claim.holds for claim in throughput.claims("memory", ahead, small=True)] == [None, None, None]
-        assert [claim.holds for claim in throughput.claims("identical", ahead, small=False)] == [True]
+        ahead = shares(synchronous=[9.0, 9.1, 9.2], static=[3.0, 3.1, 3.2], known=[0.1, 0.0, -0.1])
+        level = shares(synchronous=[9.0, 9.1, 9.2], static=[1.0, 3.0, 5.0], known=[-9.0, -9.0, -9.0])
+        close = shares(synchronous=[9.0, 9.1, 9.2], static=[0.4, 0.5, 0.6], known=[0.1, 0.0, -0.1])
+        assert verdicts(memory=ahead) == [True, True, True]
+        assert verdicts(memory=level) == [None, None, False]
+        assert verdicts(memory=close) == [False, False, True]
+        assert verdicts(identical=close) == [True]
+        assert verdicts(memory=ahead, two_state=close, identical=level) == [False, False, True, False]
+        assert verdicts(memory=ahead, two_state=level) == [None, None, False]
+        assert [claim.holds for claim in throughput.claims({"memory": ahead}, small=True)] == [None] * 3
+
+    def test_a_recording_has_no_true_law(self):
+        ahead = shares(synchronous=[9.0, 9.1, 9.2], static=[3.0, 3.1, 3.2])
+        assert verdicts(recorded=ahead) == [True, True]
+        assert verdicts(recorded=ahead[:1]) == [None, None]  # a recording has one test run
 
     def test_what_learns_nothing_has_no_uncensored_runs(self):
         runs = throughput.measured(toy(), deep()["model"], 2)
@@ -428,9 +452,9 @@ class TestFigure4:
         runs = [records_of(1.0, 0.1 + 0.01 * seed, seconds=1 + seed) for seed in range(3)]
         later = [records_of(1.0, 0.1 + 0.01 * seed, seconds=2.001 + seed) for seed in range(3)]
         paired = figure4.claims(values_of(cutoff=runs, sync=later, order=later, wild=runs), small=False)
-        assert [claim.holds for claim in paired] == [True, None, True, None, None]
+        assert [claim.holds for claim in paired] == [True, None, True, None, None, None]
         mixed = figure4.claims(values_of(cutoff=runs, sync=later[::-1], order=later, wild=runs[::-1]), small=False)
-        assert [claim.holds for claim in mixed] == [None] * 5
+        assert [claim.holds for claim in mixed] == [None] * 6
         assert "0 ± 0" in paired[-1].ours
         assert "0 ± 0 " not in mixed[-1].ours
 
@@ -439,8 +463,8 @@ class TestFigure4:
             return [records_of(1.0, last + 0.001 * seed, seconds=seconds + 0.01 * seed) for seed in range(3)]
 
         values = values_of(cutoff=runs(2, 0.1), sync=runs(3, 0.11), order=runs(4, 0.12), wild=runs(1, 0.11))
-        assert [claim.holds for claim in figure4.claims(values, small=False)] == [True] * 5
-        assert [claim.holds for claim in figure4.claims(values, small=True)] == [None] * 5
+        assert [claim.holds for claim in figure4.claims(values, small=False)] == [True, True, True, False, True, True]
+        assert [claim.holds for claim in figure4.claims(values, small=True)] == [None] * 6
 
     def test_a_diverged_run_has_losses_that_are_no_numbers(self):
         across, losses = figure4.series(records_of(2.0, 1.0, None), "gradients")
