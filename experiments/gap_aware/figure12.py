@@ -28,6 +28,7 @@ from experiments.harness import (
     canvas,
     colour,
     figure,
+    goes_by,
     interval,
 )
 from experiments.harness import PAPER as BLACK
@@ -47,6 +48,7 @@ RATIO = "ASGD over SSGD"
 QUANTITIES = ("ASGD speed-up", "SSGD speed-up", RATIO)
 
 
+@goes_by(Gamma)
 def simulated(*, environment: str, num_workers: int, gradients: int, runs: int) -> dict[str, list[float]]:
     """Speed-ups in all runs with one number of workers.
 
@@ -150,7 +152,10 @@ def claims(found: pd.DataFrame, fewest: int, most: int) -> list[Claim]:
 
     at_most = f"at {most:,} workers"
     ratio = {name: interval(values(name, RATIO, most)) for name in ENVIRONMENTS}
-    exact = {name: closed_forms(name, np.array(LARGEST))[RATIO] for name in ENVIRONMENTS}
+    law = {
+        name: f"in closed form {closed_forms(name, np.array(LARGEST))[RATIO]:.3g} at {LARGEST:,}"
+        for name in ENVIRONMENTS
+    }
     linear = {name: interval(values(name, "ASGD speed-up", most) / most) for name in ENVIRONMENTS}
     share = {name: [values(name, "SSGD speed-up", n) / n for n in (fewest, most)] for name in ENVIRONMENTS}
     bounded, reached = below(ratio["homogeneous"], 1.215), above(ratio["heterogeneous"], 6.0)
@@ -160,19 +165,17 @@ def claims(found: pd.DataFrame, fewest: int, most: int) -> list[Claim]:
         Claim(
             "ASGD-based algorithms are up to 21 % faster than SSGD in homogeneous environments",
             "Appendix D, Figure 12(b)",
-            ours=f"{ratio['homogeneous']} times as fast {at_most}",
+            ours=f"{ratio['homogeneous']} times as fast {at_most}; {law['homogeneous']}",
             holds=False if bounded is False else bounded if most >= LARGEST else None,
-            paper=f"21 %; its law gives {100 * (exact['homogeneous'] - 1):.0f} % at {LARGEST:,} workers",
-            on_paper=exact["homogeneous"] < 1.215,
+            paper="up to 21 %",
             because=f"More than 21 % is reached from {min(beyond)} workers on." if beyond else small,
         ),
         Claim(
             "in heterogeneous environments, ASGD methods can be 6x faster than SSGD",
             "Appendix D, Figure 12(b)",
-            ours=f"{ratio['heterogeneous']} times as fast {at_most}",
+            ours=f"{ratio['heterogeneous']} times as fast {at_most}; {law['heterogeneous']}",
             holds=True if reached else reached if most >= LARGEST else None,
-            paper=f"6 times; its law gives {exact['heterogeneous']:.1f} at {LARGEST:,} workers",
-            on_paper=exact["heterogeneous"] > 6,
+            paper="6x",
             because=small,
         ),
         Claim(

@@ -36,12 +36,18 @@ from experiments.harness import (
     below,
     canvas,
     figure,
+    goes_by,
     interval,
 )
+from sgdlab.cluster import Gamma
+from sgdlab.protocols import asynchronous
 
 THEOREM, COROLLARY = "Theorem 1, (8)", "Corollary 1"
+POINTS = 3
+"""Values of B K from which on a rate of convergence is judged."""
 
 
+@goes_by(asynchronous, Gamma)
 def compared(
     *, bound: str, objective: str, num_workers: int, batch_size: int, multiple: int, noise: float, runs: int, seed: int
 ) -> dict[str, Any]:
@@ -187,6 +193,7 @@ def claims(found: pd.DataFrame) -> list[Claim]:
         if group.examples.nunique() > 1:
             logs = np.log(np.array(group.ergodic.tolist()))
             slopes[key] = interval(np.polyfit(np.log(group.examples.to_numpy(float)), logs, 1)[0])
+    few = corollary.groupby(["objective", "num_workers"]).examples.nunique().min() < POINTS
     steepness = "; ".join(f"{name}, {workers} workers: {slope}" for (name, workers), slope in slopes.items())
     return [
         Claim(
@@ -212,7 +219,7 @@ def claims(found: pd.DataFrame) -> list[Claim]:
             "the convergence rate achieves O(1 / sqrt(B K)), which is consistent with SGD",
             "section 5.2",
             ours=f"exponent of B K: {steepness}" if slopes else "a single number of updates",
-            holds=all_of(below(slope, -0.45) for slope in slopes.values()),
-            because="An exponent below -0.45 counts as this rate.",
+            holds=None if few else all_of(below(slope, -0.45) for slope in slopes.values()),
+            because=f"It takes {POINTS} values of B K." if few else "An exponent below -0.45 counts as this rate.",
         ),
     ]

@@ -16,7 +16,7 @@ import pandas as pd
 from matplotlib.ticker import MaxNLocator
 
 from experiments import papers
-from experiments.harness import PALETTE, Claim, Count, Output, Scale, Sweep, above, all_of, canvas, figure, interval
+from experiments.harness import PALETTE, Claim, Count, Output, Scale, Sweep, above, canvas, figure, interval
 from experiments.weak_sync.settings import HALF_WIDTH, SETTINGS, SMALL
 from experiments.weak_sync.simulation import Cluster, simulate
 
@@ -73,6 +73,11 @@ def blocks_behind(*, servers: Count = 32, iterations: Count = 900, seeds: Count 
         panel.xaxis.set_major_locator(MaxNLocator(integer=True))
     panels[0, 0].set_ylabel("share of the blocks (%)")
     panels[0, 1].legend(loc="upper right")
-    says = "for the workers, at least b % of the blocks are guaranteed to be pulled"
-    claim = Claim(says, "section 3", f"with injected delays the newest are {', '.join(claimed)}", all_of(pulled))
+    claim = Claim(
+        "for the workers, at least b % of the blocks are guaranteed to be pulled",
+        "section 3",
+        ours=f"of all gradients together, with injected delays, the newest are {', '.join(claimed)}",
+        holds=False if False in pulled else None,
+        because="Blocks are counted over all gradients of a run; a guarantee is about each.",
+    )
     return Output(pd.DataFrame(rows), drawn, [claim], [HALF_WIDTH])

@@ -12,13 +12,11 @@ import pandas as pd
 from experiments import papers
 from experiments.harness import Claim, Count, Output, Positive, Scale, Share, all_of, below, canvas, figure, interval
 from experiments.weak_sync import training
-from experiments.weak_sync.settings import BOTH, HALF_WIDTH, SETTINGS, SYNCHRONOUS, Setting
+from experiments.weak_sync.settings import BOTH, HALF_WIDTH, SAME, SETTINGS, SYNCHRONOUS, Setting
 from experiments.weak_sync.simulation import Cluster
 
 EPOCHS = 90
 FIGURES = {False: "Figure 3", True: "Figure 4"}
-SAME = 1.0
-"""Points of per cent that errors, or times in per cent, may differ by and be almost the same."""
 
 
 @figure(

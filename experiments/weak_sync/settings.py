@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from experiments.harness import PALETTE, Interval, above, all_of, below, colour, interval
+from experiments.harness import PALETTE, colour, interval
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,12 +71,5 @@ SYNCHRONOUS, PUSH, BOTH, SMALL = SETTINGS
 
 HALF_WIDTH = "± is half the width of the 95 % confidence interval of the mean over the seeds."
 
-
-def near(found: Interval, number: float, margin: float) -> bool | None:
-    """Whether a mean is within a margin of a number.
-
-    Example:
-      >>> near(interval([29.0, 30.0, 29.5]), 30.0, 3.0), near(interval([25.0, 25.1]), 30.0, 3.0)
-      (True, False)
-    """
-    return all_of([above(found, number - margin), below(found, number + margin)])
+SAME = 1.0
+"""Points of per cent that errors, or times in per cent, may differ by and be almost the same."""

@@ -19,6 +19,7 @@ DIFFERS = (
     "CIFAR-10: they cannot be compared."
 )
 
+
 def sweep(cluster: Cluster, *, seeds: int, **training: Any) -> Sweep:
     """The runs of all settings, which Table 1 and Figures 3 and 4 share.
 

@@ -150,7 +150,7 @@ class TestFigures:
         ]
         claims = figure12.claims(pd.DataFrame(rows), 4, most)
         assert [claim.holds for claim in claims] == expected
-        assert [claim.on_paper for claim in claims[:2]] == [False, True]
+        assert [claim.on_paper for claim in claims[:2]] == [None, None]
 
 
 class TestPenalties:
@@ -195,7 +195,8 @@ class TestPenalties:
 
     def test_all_identities_hold(self):
         output = penalties.penalties(delays=[2, 5], parameters=20)
-        assert [claim.holds for claim in output.claims] == [True] * 6
+        # Only that penalties which vary do not affect Adam's update does not hold.
+        assert [claim.holds for claim in output.claims] == [*[True] * 5, False, True]
         stale = output.table[output.table.quantity == penalties.NEXT].set_index(["rule", "delay"]).ours
         assert stale["SA", 5] == pytest.approx(1)
         assert stale["SA-Gradient", 5] == pytest.approx(1 / 5)
@@ -206,7 +207,8 @@ class TestPenalties:
         of_adam = output.table.rule.str.startswith("Adam")
         rows, adam = output.table[~of_adam].copy(), output.table[of_adam]
         rows.loc[(rows.rule == "GA") & (rows.quantity == penalties.NEXT), "largest error"] = 1e-3
-        assert [claim.holds for claim in penalties.claims(rows, adam)] == [True, False, True, True, True, True]
+        expected = [True, False, True, True, True, False, True]
+        assert [claim.holds for claim in penalties.claims(rows, adam)] == expected
 
     def test_needs_a_stale_gradient(self):
         with pytest.raises(ValueError, match=r"delays=\[1\] must hold"):
@@ -341,23 +343,24 @@ class TestBounds:
         assert len(session.used) == len(output.table) == 2 * (1 + 2)
 
     @pytest.mark.parametrize(("limit", "expected"), [(0.5, True), (0.2, None), (0.1, False)])
-    def test_claims_compare_the_mean_with_the_bound(self, limit, expected):
+    @pytest.mark.parametrize(("examples", "rate"), [([10, 20, 40], False), ([10, 40], None)])
+    def test_claims_compare_the_mean_with_the_bound(self, limit, expected, examples, rate):
         about = {"objective": "quadratic", "num_workers": 2, "condition": 0.5}
         rows = [
-            about | {"bound": bound, "examples": examples, "ergodic": [0.1, 0.2, 0.3], "limit": [limit] * 3}
-            for bound, examples in itertools.product([theorem1.THEOREM, theorem1.COROLLARY], [10, 40])
+            about | {"bound": bound, "examples": count, "ergodic": [0.1, 0.2, 0.3], "limit": [limit] * 3}
+            for bound, count in itertools.product([theorem1.THEOREM, theorem1.COROLLARY], examples)
         ]
         if expected is False:
             rows = [row | {"ergodic": [0.199, 0.2, 0.201]} for row in rows]
         claims = theorem1.claims(pd.DataFrame(rows))
-        assert [claim.holds for claim in claims] == [expected, expected, True, False]  # the runs do not improve with K
+        assert [claim.holds for claim in claims] == [expected, expected, True, rate]  # the runs do not improve with K
 
     def test_claims_see_a_condition_that_is_not_met(self):
         about = {"objective": "quadratic", "num_workers": 2, "condition": 1.5}
         rows = [
             about | {"bound": bound, "examples": examples, "ergodic": values, "limit": [1.0] * 2}
             for bound in (theorem1.THEOREM, theorem1.COROLLARY)
-            for examples, values in ((10, [0.2, 0.2]), (40, [0.1, 0.1]))
+            for examples, values in ((10, [0.2, 0.2]), (20, [0.14, 0.14]), (40, [0.1, 0.1]))
         ]
         assert [claim.holds for claim in theorem1.claims(pd.DataFrame(rows))] == [False, True, False, True]
 

@@ -238,7 +238,18 @@ def test_bounds_show_what_was_measured(made):
 def test_bounds_judge_the_recursion_of_the_appendix_apart(made):
     verdicts = [claim.holds for claim in made.claims]
     #  synchronous, step then average, average then step, printed lambda, appendix's, push-sum, pull
-    assert verdicts == [True, False, True, False, True, True, False]
+    assert verdicts == [True, False, True, False, True, None, False]
+
+
+@pytest.mark.parametrize(("slower", "error", "expected"), [(1.0, 1e-3, True), (1.0, 0.1, None), (1.2, 1e-3, False)])
+def test_a_fixed_rate_is_judged_by_its_interval(made, slower, error, expected):
+    rate = slower * (1 / 2 - 1 / 16)
+    potential = 3 * rate ** np.arange(bounds.LAST + 1)
+    pushed = {4: pd.Series({"potential": potential, "error": error * potential})}
+    case = cases.Case(ROUNDS, 4, 0.0, "contributions", bounds.LAST)
+    pulled = {case: pd.Series({"expected_distance": 3 * 0.5 ** np.arange(bounds.LAST + 1)})}
+    found = pd.DataFrame({"quantity": [], "process": [], "fails": [], "exact": [], "end": []})
+    assert bounds.claims(found, pulled, pushed)[5].holds is expected
 
 
 @pytest.mark.parametrize("p", [8, 16])
@@ -282,6 +293,40 @@ def test_methods_are_compared_by_seed():
     assert "not always reached (Elastic averaging, tau = 10)" in found.words(speed, [figure1.ELASTIC])
 
 
+@pytest.mark.parametrize(
+    ("own", "other", "expected"),
+    [
+        ([10.0, 11.0, 12.0], [90.0, 95.0, np.inf], True),  # the other's time is at least 100
+        ([90.0, 95.0, np.inf], [10.0, 11.0, 12.0], False),
+        ([10.0, 11.0, np.inf], [40.0, 41.0, np.inf], None),
+        ([10.0, 11.0, np.inf], [13.0, 14.0, 103.0], None),  # less after the whole run, and possibly more later
+    ],
+)
+def test_a_target_that_is_not_reached_gives_a_lower_limit(own, other, expected):
+    found = figure1.Compared(runs_of({figure1.REDUCE: own, figure1.PUSH: other}), 16)
+    assert found.less(figure1.REDUCE, [figure1.PUSH], "seconds_to_test_loss") is expected
+    alike = found.alike(figure1.REDUCE, [figure1.PUSH], "seconds_to_test_loss")
+    assert alike is (None if expected is None else False)
+    assert found.alike(figure1.REDUCE, [figure1.REDUCE], "seconds_to_test_loss") is (None if np.inf in own else True)
+
+
+@pytest.mark.parametrize(("p", "expected"), [(16, None), (32, True)])
+def test_larger_scales_begin_where_the_papers_do(p, expected):
+    noise = [0.0, 0.1, 0.2]
+    values = {figure1.REDUCE: (2.0, 10.0), figure1.PUSH: (1.0, 15.0)}  # seconds a step, steps to the target
+    rows = [
+        dict(zip(figure1.KEYS, (p, *run, seed), strict=True))
+        | dict.fromkeys(figure1.QUANTITIES, 1.0)
+        | {"seconds_a_step": pace + noise[seed], "steps_to_train_loss": steps + noise[seed], "seconds": 9, "steps": 99}
+        for run, (pace, steps) in values.items()
+        for seed in range(3)
+    ]
+    rows += [row | {"method": "elastic_averaging", "tau": tau} for row in rows[:3] for tau in (1, 10)]
+    claims = figure1.claims(pd.DataFrame(rows).set_index(figure1.KEYS).sort_index())
+    assert claims[-2].says.startswith("At larger scales")
+    assert claims[-2].holds is expected
+
+
 def test_evaluations_give_times_and_steps():
     key = {"p": 8, "method": "all_reduce", "tau": 1, "seed": 0}
     at = [(0, 0.0, 2.0, np.nan), (80, 10.0, 0.2, 0.1), (160, 20.0, 0.1, 0.04)]
@@ -321,17 +366,12 @@ def test_curves_are_means_over_seeds():
         {"p": p, "method": "push_gossip", "tau": 10, "seed": seed, "epoch": epoch}
         for p, seed, epoch in itertools.product([8, 16], range(2), range(4))
     ]
-    numbers = np.random.default_rng(0).uniform(0.1, 0.9, size=(len(keys), 3))
-    columns = ["seconds", "test_loss", "test_accuracy"]
+    columns = ["seconds", "test_loss", "test_accuracy", "train_loss", "consensus"]
+    numbers = np.random.default_rng(0).uniform(0.1, 0.9, size=(len(keys), len(columns)))
     evaluations = pd.DataFrame(keys).join(pd.DataFrame(numbers, columns=columns))
     drawn = figure1.draw(evaluations, [8, 16], epochs=3.0)
-    assert len(drawn.axes) == 8
-    means = numbers.reshape(2, 2, 4, 3).mean(axis=1)[:, 1:]  # without the first evaluation, at epoch 0
-    for (p, x), (loss, error) in zip(
-        itertools.product(range(2), ("seconds", "epoch")),
-        zip(drawn.axes[::2], drawn.axes[1::2], strict=True),
-        strict=True,
-    ):
+    means = numbers.reshape(2, 2, 4, 5).mean(axis=1)[:, 1:]  # without the first evaluation, at epoch 0
+    for axes, (p, (x, y)) in zip(drawn.axes, itertools.product(range(2), figure1.PANELS), strict=True):
         across = means[p, :, 0] if x == "seconds" else np.arange(1, 4)
-        for axes, up in ((loss, means[p, :, 1]), (error, 100 * (1 - means[p, :, 2]))):
-            np.testing.assert_allclose(axes.get_lines()[0].get_xydata(), np.transpose([across, up]))
+        up = 100 * (1 - means[p, :, 2]) if y == "error" else means[p, :, columns.index(y)]
+        np.testing.assert_allclose(axes.get_lines()[0].get_xydata(), np.transpose([across, up]))

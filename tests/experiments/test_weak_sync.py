@@ -131,6 +131,7 @@ class TestMessages:
                 }
                 assert found["used"] == run[f"{kind}_used"] / 7
                 assert found["sent"] == pytest.approx(found["used"] + found["avoidable"])
+        assert [claim.holds for claim in output.claims] == [None, None]  # of a single seed
         assert [line.get_width() for line in output.picture.axes[0].patches[::3]] == [
             pytest.approx(simulate(**TOY_RUN, **s.waits, late=True, num_servers=4)["pushes_used"] / 7) for s in SETTINGS
         ]
