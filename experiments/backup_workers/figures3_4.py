@@ -2,18 +2,28 @@
 
 Nothing is trained: run-times are drawn from sgdlab.cluster.LongTailed with its default parameters, a log-normal body
 with a Pareto tail, which model the paper's 100 GPUs. All machines start at the same time; the time to collect k
-gradients ends when the k-th gradient arrives. The paper's shares below 2 s are checked with binomial probabilities.
+gradients ends when the k-th gradient arrives. The paper's shares below 2 s are checked with binomial probabilities,
+means by intervals over 20 parts of the iterations.
 """
 
 import itertools
 
 import numpy as np
 import pandas as pd
+import scipy.stats
 from matplotlib.figure import Figure
 
 from experiments import papers
-from experiments.backup_workers.stragglers import LIMIT, MACHINES, collected, iterations_until, lateness, under
-from experiments.harness import PALETTE, PAPER, Claim, Count, Output, Scale, Whole, canvas, figure
+from experiments.backup_workers.stragglers import (
+    LIMIT,
+    MACHINES,
+    collected,
+    in_parts,
+    iterations_until,
+    lateness,
+    under,
+)
+from experiments.harness import PALETTE, PAPER, Claim, Count, Output, Scale, Whole, above, all_of, below, canvas, figure
 
 SHOWN = (1, 50, 90, 97, 98, 99, 100)
 """Values of k in Figure 3."""
@@ -51,36 +61,37 @@ def figures3_4(*, iterations: Count = 20_000, seed: Whole = 0) -> Output:
         for k in SHOWN
     ]
     means, late = times.mean(axis=0), (times >= LIMIT).mean()
-    steps = np.diff(means)[-6:]
-    growth = steps[1:] / steps[:-1]
-    share = {k: (times[:, k - 1] < LIMIT).mean() for k in (98, 100)}
-    error = {k: 2 * np.sqrt(under(k, late) * (1 - under(k, late)) / iterations) for k in share}
+    parts = in_parts(times)
+    growth = np.diff(np.log(np.diff(parts[:, -7:])))  # its mean over the parts is less skewed than the ratio's
+    factors = ", ".join(f"{factor:.1f}" for factor in np.exp(growth.mean(axis=0)))
+    within = [all_of([above(of_k, LOW), below(of_k, HIGH)]) for of_k in parts.T]
+    most = True if within.count(True) > MACHINES / 2 else False if within.count(False) > MACHINES / 2 else None
+    count = {k: int((times[:, k - 1] < LIMIT).sum()) for k in (98, 100)}
     by_last, by_98th = lateness(100, 0.3), lateness(98, 0.8)
     claims = [
         Claim(
-            "80% of the 98th gradient arrives in under 2s, whereas only 30% of the final gradient do",
+            "80% of the 98th gradient arrives in under 2s, whereas only 30% of the final gradient do (when rounded)",
             "section 3.1",
-            ours=f"{share[98]:.0%} and {share[100]:.0%}; by the binomial law {under(98, late):.0%} and "
-            f"{under(100, late):.0%} for machines that are late with probability {late:.4f}.",
-            holds=abs(share[98] - 0.8) < error[98] and abs(share[100] - 0.3) < error[100],
+            ours=f"{count[98] / iterations:.0%} and {count[100] / iterations:.0%}; by the binomial law "
+            f"{under(98, late):.0%} and {under(100, late):.0%} for machines that are late with probability {late:.4f}.",
+            holds=all_of(rounded(count[k], iterations, percent) for k, percent in ((98, 80), (100, 30))),
             paper="80% and 30%",
-            on_paper=compatible({98: (0.795, 0.805), 100: (0.295, 0.305)}),
             because=f"Independent machines cannot have both shares: 30% at the last means a probability of "
             f"{by_last:.4f} and {under(98, by_last):.0%} at the 98th; 80% at the 98th means {by_98th:.4f} and "
-            f"{under(100, by_98th):.0%} at the last. The paper's machines are late together.",
+            f"{under(100, by_98th):.0%} at the last.",
         ),
         Claim(
             "Most mean times fall between 1.4s and 1.8s, except of final few gradients",
             "Figure 4",
             ours=f"{np.sum((means >= LOW) & (means <= HIGH))} of {MACHINES} do; {np.sum(means < LOW)} are smaller, and "
             f"the last {np.sum(means > HIGH)} larger",
-            holds=np.sum((means >= LOW) & (means <= HIGH)) > MACHINES / 2 and means[-1] > HIGH,
+            holds=all_of([most, above(parts[:, -1], HIGH)]),
         ),
         Claim(
-            "The time to collect the final few gradients grows exponentially",
+            "The time to collect the final few gradients grows exponentially (by factors that do not fall)",
             "section 3.1",
-            ours=f"each of the last 5 adds {growth.min():.1f} to {growth.max():.1f} times as much as the one before",
-            holds=growth.min() > 1,
+            ours=f"each of the last 5 adds {factors} times as much as the one before",
+            holds=all_of([*(above(of_k) for of_k in growth.T), not below(growth[:, -1] - growth[:, 0])]),
         ),
     ]
     notes = [
@@ -92,18 +103,25 @@ def figures3_4(*, iterations: Count = 20_000, seed: Whole = 0) -> Output:
     return Output(table, _picture(times), claims, notes)
 
 
-def compatible(shares: dict[int, tuple[float, float]]) -> bool:
-    """Whether independent machines, all late with one probability, can have these shares of k-th gradients in time.
+def rounded(count: int, total: int, percent: int) -> bool | None:
+    """Whether a share is so many percent when rounded, by its exact 95 % confidence interval; None where that is open.
 
     Args:
-      shares: k -> lower and upper bound of the share that takes less than `LIMIT`.
+      count: iterations that are counted.
+      total: all iterations.
+      percent: what the share is compared with.
+
+    Source: Clopper and Pearson, 1934.
 
     Example:
-      >>> compatible({98: (0.79, 0.81), 100: (0.29, 0.31)}), compatible({98: (0.84, 0.85), 100: (0.25, 0.26)})
-      (False, True)
+      >>> rounded(80_000, 100_000, 80), rounded(8, 10, 80), rounded(2, 10, 80)
+      (True, None, False)
     """
-    lows, highs = zip(*((lateness(k, high), lateness(k, low)) for k, (low, high) in shares.items()), strict=True)
-    return max(lows) <= min(highs)
+    share = scipy.stats.binomtest(count, total).proportion_ci()
+    low, high = (percent - 0.5) / 100, (percent + 0.5) / 100
+    if low <= share.low and share.high <= high:
+        return True
+    return False if share.high < low or share.low > high else None
 
 
 def _picture(times: np.ndarray) -> Figure:

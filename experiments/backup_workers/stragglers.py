@@ -28,6 +28,16 @@ def collected(iterations: int, seed: int) -> np.ndarray:
     return np.sort(LAW.draw(iterations, seed=seed), axis=1)
 
 
+def in_parts(seconds: np.ndarray) -> np.ndarray:
+    """The means of at most 20 equal parts of the rows, which are independent and less skewed than the rows.
+
+    Example:
+      >>> in_parts(np.ones((50, 3))).shape
+      (20, 3)
+    """
+    return np.array([part.mean(axis=0) for part in np.array_split(seconds, min(20, len(seconds)))])
+
+
 def under(k: int, late: float) -> float:
     r"""Probability that the k-th gradient takes less than `LIMIT` if machines are late with probability p.
 

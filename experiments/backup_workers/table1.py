@@ -49,7 +49,8 @@ def table1(*, workers: Count = 40, layers: Count = 19, gradients: Count = 20_000
     """
     found = {timing: staleness(workers, layers, gradients, seed, *when) for timing, when in TIMINGS.items()}
     mean = {timing: values.mean(axis=0) for timing, values in found.items()}
-    mean = {"(N - 1)(1 - 2/3 l/L)": expected(workers, layers), **mean}
+    formula = expected(workers, layers)
+    mean = {"(N - 1)(1 - 2/3 l/L)": formula, **mean}
     printed = {layer: numbers for layer, numbers in PRINTED.items() if layer < layers}
     rows = [
         (layer, MAIN, name, STATISTICS[name](found[MAIN][:, layer]), number)
@@ -67,10 +68,10 @@ def table1(*, workers: Count = 40, layers: Count = 19, gradients: Count = 20_000
         Claim(
             "Staleness increases from a mean of ~14.5 in the top layer to ~39.0 in the bottom layer (within 2 %)",
             "Table 1",
-            ours=f"{mean[MAIN][-1]:.2f} and {mean[MAIN][0]:.2f}",
+            ours=f"{mean[MAIN][-1]:.2f} and {mean[MAIN][0]:.2f}, by the formula {formula[-1]:.2f} and {formula[0]:.2f}",
             holds=all_of(check for part, m in ends for check in (above(part, low * m), below(part, high * m))),
-            paper="14.54 and 38.97, by the formula 14.37 and 39",
-            on_paper=all(low < expected(40, 19)[layer] / PRINTED[layer][1] < high for layer in (0, 18)),
+            paper="14.54 and 38.97",
+            on_paper=[round(PRINTED[layer][1], 1) for layer in (18, 0)] == [14.5, 39.0],
         ),
         Claim(
             "Gradients of lower layers are more stale than top layers",
