@@ -74,8 +74,6 @@ def figure2(*, iterations: Count = 900, base_seconds: Positive = 0.05) -> Output
         panel.set(yscale="log", ylim=(1e-6, 100))
     panels[0, 0].set_ylabel("probability density (1 / s)")
     panels[0, 1].legend(loc="upper right")
-    hit = (
-        f"{100 * cluster.share_with_late(1):.0f} % of a server's iterations and {100 * cluster.share_with_late(32):.0f}"
-    )
-    note = f"Rare as the injected delays are, {hit} % of all iterations of 32 workers with 32 servers have one."
+    own, every = (f"{100 * cluster.share_with_late(servers):.0f} %" for servers in (1, 32))
+    note = f"Rare as they are, {own} of a server's iterations have an injected delay, and {every} of all."
     return Output(pd.DataFrame(rows), drawn, notes=[note])
