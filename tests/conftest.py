@@ -19,8 +19,10 @@ os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 import compiling
 import jax
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 
-atexit.register(shutil.rmtree, os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
+_PROGRAMS = os.environ["JAX_COMPILATION_CACHE_DIR"]
+atexit.register(shutil.rmtree, _PROGRAMS, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -44,6 +46,9 @@ def compiled_lightly(request):
     marked = request.node.get_closest_marker("fully_compiled")
     lightly = request.path.parent.name in _LIGHTLY and not marked
     jax.config.update("jax_disable_most_optimizations", lightly)
+    # Files of programs are found by what is computed, and not by how it was compiled: each way has its own.
+    jax.config.update("jax_compilation_cache_dir", f"{_PROGRAMS}/{'lightly' if lightly else 'fully'}")
+    compilation_cache.reset_cache()
     yield
     jax.config.update("jax_disable_most_optimizations", False)
 

@@ -8,7 +8,6 @@ import functools
 import math
 import re
 
-import compiling
 import jax
 import naive_model as naive
 import numpy as np
@@ -24,13 +23,6 @@ FITTING = Fitting(
 EVALUATIONS = FITTING.steps // FITTING.every
 ROWS = 51  # 6 percent of 50 are 3, less than a window; those of 51 are rounded up to 4
 VALIDATION = slice(ROWS - LAG, None)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def compiled_once(tmp_path_factory):
-    """Compiling takes longer than all else here: programs are hardly optimised, and cached."""
-    with compiling.kept_in(tmp_path_factory.mktemp("xla")):
-        yield
 
 
 @functools.cache

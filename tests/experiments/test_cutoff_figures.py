@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import math
 
-import compiling
 import jax
 import numpy as np
 import pandas as pd
@@ -29,21 +28,6 @@ from sgdlab.deep_markov import WindowModel
 from sgdlab.jobs import plan
 
 WORKERS, LAG = 8, 20
-
-
-@pytest.fixture(scope="module", autouse=True)
-def session(tmp_path_factory):
-    """All tests share a store, and a cache of compiled programs."""
-    with compiling.kept_in(tmp_path_factory.mktemp("xla")):
-        yield Session(tmp_path_factory.mktemp("store"), jobs=1)
-
-
-@pytest.fixture(autouse=True)
-def untrained(session, monkeypatch):
-    """Models are those before training."""
-    monkeypatch.setattr(models, "fit", lambda runtimes, widths, fitting, **settings: model_of(widths))
-    with within(session):
-        yield
 
 
 def model_of(widths):

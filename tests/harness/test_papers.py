@@ -15,9 +15,8 @@ from experiments.harness import command, figures, publishing, scoreboard
 from experiments.harness.claims import FAILS, HOLDS, OPEN
 
 FOLDER = pathlib.Path(experiments.__path__[0])
-NAMES = [
-    name for name in figures.names() if "@figure(" in (FOLDER / f"{name.replace(chr(46), chr(47))}.py").read_text()
-]
+SOURCES = {name: (FOLDER / f"{name.replace('.', '/')}.py").read_text() for name in figures.names()}
+NAMES = [name for name, source in SOURCES.items() if "figure(\n    papers." in source]
 
 
 @pytest.fixture(name="made", scope="module")
