@@ -22,7 +22,7 @@ from experiments.cutoff import (
     throughput,
 )
 from experiments.cutoff.cases import CHANGE, recovering
-from experiments.harness import Session, Sweep, within
+from experiments.harness import Sweep
 from sgdlab import cutoff
 from sgdlab.deep_markov import WindowModel
 from sgdlab.jobs import plan
