@@ -71,8 +71,9 @@ class Store:
         while True:
             handle = os.open(file, os.O_CREAT | os.O_RDWR)
             fcntl.flock(handle, fcntl.LOCK_EX)
-            if file.exists() and os.stat(file).st_ino == os.fstat(handle).st_ino:
-                break
+            with contextlib.suppress(FileNotFoundError):
+                if os.stat(file).st_ino == os.fstat(handle).st_ino:
+                    break
             os.close(handle)  # whoever held it has removed the file
         try:
             yield

@@ -35,9 +35,14 @@ def embedded(path: pathlib.Path) -> str:
 
 
 def small_png(path: pathlib.Path) -> bytes:
-    """A PNG with a palette of 128 colours: plots look the same, and take a third of the space."""
+    """A PNG with a palette of 128 colours: plots look the same, and take a third of the space.
+
+    One that has a palette already stays as it is.
+    """
     written = io.BytesIO()
     with Image.open(path) as image:
+        if image.mode == "P":
+            return path.read_bytes()
         image.convert("RGB").quantize(128, dither=Image.Dither.NONE).save(written, "png", optimize=True)
     return written.getvalue()
 

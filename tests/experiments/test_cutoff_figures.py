@@ -22,12 +22,26 @@ from experiments.cutoff import (
     throughput,
 )
 from experiments.cutoff.cases import CHANGE, recovering
-from experiments.harness import Sweep
+from experiments.harness import Session, Sweep, within
 from sgdlab import cutoff
 from sgdlab.deep_markov import WindowModel
 from sgdlab.jobs import plan
 
 WORKERS, LAG = 8, 20
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory):
+    """All tests share a store."""
+    return Session(tmp_path_factory.mktemp("store"), jobs=1)
+
+
+@pytest.fixture(autouse=True)
+def untrained(session, monkeypatch):
+    """Models are those before training."""
+    monkeypatch.setattr(models, "fit", lambda runtimes, widths, fitting, **settings: model_of(widths))
+    with within(session):
+        yield
 
 
 def model_of(widths):

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import struct
+import time
 
 import pytest
 
@@ -61,6 +62,18 @@ def leveldb_records(data, block=2**15, head=7):
             whole = b""
 
 
+def wandb_records(folder, patience=60.0):
+    """The records of the only offline run; on a busy machine its last ones are written after its process has ended."""
+    proto = pytest.importorskip("wandb.proto.wandb_internal_pb2")
+    (log,) = (folder / "wandb").glob("offline-run-*/*.wandb")
+    end = time.monotonic() + patience
+    while True:
+        found = [proto.Record.FromString(data) for data in leveldb_records(log.read_bytes())]
+        if any(record.WhichOneof("record_type") == "exit" for record in found) or time.monotonic() > end:
+            return found
+        time.sleep(0.1)
+
+
 def test_tensorboard_has_every_number_at_its_gradient(tmp_path):
     pytest.importorskip("tensorboardX")
     written("tensorboard", tmp_path)
@@ -77,14 +90,10 @@ def test_tensorboard_has_every_number_at_its_gradient(tmp_path):
 
 def test_wandb_has_every_number_at_its_gradient(tmp_path, monkeypatch):
     pytest.importorskip("wandb")
-    from wandb.proto import wandb_internal_pb2  # noqa: PLC0415
-
     monkeypatch.setenv("WANDB_MODE", "offline")
     written("wandb", tmp_path / "runs")
-    (log,) = (tmp_path / "runs/wandb").glob("offline-run-*/*.wandb")
     history, summary, config, run = [], {}, {}, None
-    for data in leveldb_records(log.read_bytes()):
-        record = wandb_internal_pb2.Record.FromString(data)
+    for record in wandb_records(tmp_path / "runs"):
         kind = record.WhichOneof("record_type")
         if kind == "history":
             items = {item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in record.history.item}
@@ -106,14 +115,11 @@ def test_wandb_has_every_number_at_its_gradient(tmp_path, monkeypatch):
 @pytest.mark.parametrize("failed", [False, True])
 def test_wandb_says_how_a_run_ended(tmp_path, monkeypatch, failed):
     pytest.importorskip("wandb")
-    from wandb.proto import wandb_internal_pb2  # noqa: PLC0415
-
     monkeypatch.setenv("WANDB_MODE", "offline")
     with contextlib.suppress(KeyboardInterrupt), writers.opened(["wandb"], tmp_path / "runs", "x"):
         if failed:
             raise KeyboardInterrupt
-    (log,) = (tmp_path / "runs/wandb").glob("offline-run-*/*.wandb")
-    records = map(wandb_internal_pb2.Record.FromString, leveldb_records(log.read_bytes()))
+    records = wandb_records(tmp_path / "runs")
     (ended,) = (record.exit.exit_code for record in records if record.WhichOneof("record_type") == "exit")
     assert ended == failed
 
