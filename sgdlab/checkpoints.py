@@ -3,57 +3,66 @@
 import json
 import os
 import pathlib
+import time
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from orbax.checkpoint import v1 as ocp
+import jax
+import numpy as np
+from absl import logging
 
 from sgdlab import files
 
+if TYPE_CHECKING:
+    from orbax.checkpoint import v1 as ocp
+
+Tree = Any
 _SETTINGS = "settings.json"
 _NEWEST = 2
+_TIMEOUT_SECONDS = 300
+
+
+class CheckpointError(ValueError):
+    """Checkpoints that cannot be used, or written; the message is one line and names the directory."""
 
 
 class Checkpoints:
     """The checkpoints of one training in one directory; without a directory nothing is saved.
 
+    They are written while the training goes on, under another name until they are whole. The newest two are kept.
+
     Args:
-      path: the directory, made if it does not exist. None: nothing is saved.
+      path: the directory, made by the first `save`. None: nothing is saved.
       settings: all values that the training depends on.
+      least_seconds: time between two checkpoints, at least; 0 saves whenever `save` is called.
 
     Raises:
-      ValueError: if the directory holds the checkpoints of another training; it names the setting that differs.
+      CheckpointError: if the directory holds the checkpoints of another training (it names the setting that differs),
+        or it could not be written.
 
     Example:
-      >>> import tempfile, numpy as np
+      >>> import tempfile, jax.numpy as jnp
       >>> with Checkpoints(tempfile.mkdtemp(), {"seed": 0}) as checkpoints:
-      ...     checkpoints.save(3, {"step": np.asarray(3)})
-      ...     int(checkpoints.latest({"step": np.asarray(0)})["step"])
-      3
+      ...     checkpoints.save(3, {"step": jnp.asarray(3)}, {"loss": 0.5})
+      ...     progress, facts = checkpoints.latest({"step": jnp.asarray(0)})
+      >>> int(progress["step"]), facts
+      (3, {'loss': 0.5})
     """
 
-    def __init__(self, path: str | os.PathLike[str] | None, settings: Mapping[str, Any]):
+    def __init__(self, path: str | os.PathLike[str] | None, settings: Mapping[str, Any], *, least_seconds: float = 0.0):
+        self._path = None if path is None else pathlib.Path(path).absolute()
+        self._settings = json.loads(json.dumps(settings))
+        self._least_seconds, self._saved_at = least_seconds, time.monotonic()
         self._keeper: ocp.training.Checkpointer | None = None
-        if path is None:
+        if self._path is None:
             return
-        path = pathlib.Path(path).absolute()
-        given, file = json.loads(json.dumps(settings)), path / _SETTINGS
-        if file.exists():
-            try:
-                stored = dict(json.loads(file.read_text(encoding="utf-8")))
-            except (ValueError, TypeError) as error:
-                raise ValueError(f"checkpoints={str(path)!r} holds a damaged {_SETTINGS}: {error}") from error
-            for name in sorted(stored.keys() | given.keys()):
-                if stored.get(name) != given.get(name):
-                    raise ValueError(
-                        f"checkpoints={str(path)!r} are of a training with {name}={stored.get(name)}, not "
-                        f"{given.get(name)}; name another directory"
-                    )
-        else:
-            files.write_text(file, json.dumps(given, indent=2) + "\n")
-        policy = ocp.training.preservation_policies.LatestN(_NEWEST)
-        self._keeper = ocp.training.Checkpointer(path, preservation_policy=policy)
+        if self._path.exists():
+            self._open()
+            return
+        there = next(parent for parent in self._path.parents if parent.exists())
+        if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
+            raise CheckpointError(f"checkpoints={str(path)!r} cannot be written: {there} is a file, or protected")
 
     def __enter__(self) -> "Checkpoints":
         return self
@@ -61,16 +70,127 @@ class Checkpoints:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._keeper is not None:
+        if self._keeper is None:
+            return
+        try:
             self._keeper.close()
+        except Exception as failure:  # of the last writing
+            if error is None:
+                raise self._not_written(failure) from failure
 
-    def latest(self, begun: Any) -> Any:
-        """The newest checkpoint, a pytree like `begun`; `begun` itself if there is none."""
-        if self._keeper is None or self._keeper.latest is None:
-            return begun
-        return self._keeper.load(self._keeper.latest, begun)
+    @property
+    def newest(self) -> int | None:
+        """The step of the newest checkpoint that is there; None if there is none."""
+        return max(self._steps(), default=None)
 
-    def save(self, step: int, progress: Any) -> None:
-        """Saves a pytree of arrays, and deletes all but the newest checkpoints."""
+    def latest(self, begun: Tree) -> tuple[Tree, dict[str, Any] | None]:
+        """The newest checkpoint that can be read.
+
+        Args:
+          begun: the training's state before its first step.
+
+        Returns:
+          A pytree like `begun`, placed as that is, and the facts that were saved with it; `begun` itself and None if
+          there is no checkpoint. One that is damaged is passed over, with a line in the log.
+
+        Raises:
+          CheckpointError: if there are checkpoints, but none can be read.
+        """
+        self.wait()
+        if not self._steps():
+            return begun, None
+        shapes = jax.tree.map(_described, begun)
+        for step in sorted(self._steps(), reverse=True):
+            try:
+                progress = self._keeper.load(step, shapes)
+                return progress, self._keeper.metadata(step).custom_metadata or {}
+            except Exception as error:  # Orbax raises many kinds for files that are damaged or missing
+                why = (str(error).splitlines() or [""])[0]
+                logging.warning("The checkpoint %s in %s cannot be read: %s", step, self._path, why)
+        raise CheckpointError(
+            f"checkpoints={str(self._path)!r} holds none that can be read; remove the directory to begin anew"
+        )
+
+    def save(self, step: int, progress: Tree, facts: Mapping[str, Any] | None = None) -> None:
+        """Begins to save a pytree of arrays, unless the last one was saved a moment ago.
+
+        Args:
+          step: rises from one to the next.
+          progress: the pytree. It is copied: its memory may be used again at once.
+          facts: plain values that go with it.
+
+        Raises:
+          CheckpointError: if this checkpoint, or the one before, cannot be written, such as to a disk that is full;
+            those before stand.
+        """
+        now = time.monotonic()
+        if self._path is None or now - self._saved_at < self._least_seconds:
+            return
+        self._saved_at = now
+        if self._keeper is None:
+            self._open()
+        try:
+            copied = jax.tree.map(lambda leaf: leaf.copy(), progress)
+            self._keeper.save_async(step, copied, overwrite=True, custom_metadata=dict(facts or {}))
+        except Exception as error:
+            raise self._not_written(error) from error
+
+    def wait(self) -> None:
+        """Waits until what was saved is on the disk."""
         if self._keeper is not None:
-            self._keeper.save(step, progress)
+            try:
+                self._keeper.wait()
+            except Exception as error:
+                raise self._not_written(error) from error
+
+    def _open(self) -> None:
+        """Makes the directory this training's, or checks that it is."""
+        from orbax.checkpoint import v1 as ocp  # noqa: PLC0415 (most runs end before they save anything)
+
+        try:
+            _agree(self._path, self._settings)
+        except OSError as error:
+            raise CheckpointError(f"checkpoints={str(self._path)!r} cannot be written: {error.strerror}") from error
+        context = ocp.Context()
+        context.async_options.timeout_secs = _TIMEOUT_SECONDS
+        self._keeper = ocp.training.Checkpointer(
+            self._path,
+            context=context,
+            # The default leaves out a checkpoint that is asked for while one is being written.
+            save_decision_policy=ocp.training.save_decision_policies.FixedIntervalPolicy(1),
+            preservation_policy=ocp.training.preservation_policies.LatestN(_NEWEST),
+            cleanup_tmp_directories=True,
+        )
+
+    def _steps(self) -> list[int]:
+        return [] if self._keeper is None else [found.step for found in self._keeper.checkpoints]
+
+    def _not_written(self, error: Exception) -> CheckpointError:
+        kept = "there is none" if self.newest is None else f"the one of step {self.newest} is kept"
+        why = (str(error).splitlines() or [type(error).__name__])[0]
+        return CheckpointError(f"checkpoints={str(self._path)!r} cannot be written ({kept}): {why}")
+
+
+def _described(leaf: jax.Array | np.ndarray) -> Any:
+    """What Orbax restores an array to: its shape and dtype, and, on a device, its place."""
+    if isinstance(leaf, np.ndarray):
+        return leaf
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding)
+
+
+def _agree(path: pathlib.Path, given: dict[str, Any]) -> None:
+    """Checks the settings of the checkpoints that are there; writes them where there are none."""
+    file = path / _SETTINGS
+    if not file.exists():
+        files.write_text(file, json.dumps(given, indent=2) + "\n")
+        return
+    try:
+        stored = dict(json.loads(file.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        raise CheckpointError(f"checkpoints={str(path)!r} holds a damaged {_SETTINGS}: {error}") from error
+    for name in sorted(stored.keys() | given.keys()):
+        if stored.get(name) != given.get(name):
+            raise CheckpointError(
+                f"checkpoints={str(path)!r} are of a training with {name}={stored.get(name)}, not {given.get(name)}; "
+                "name another directory"
+            )

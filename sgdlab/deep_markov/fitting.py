@@ -116,7 +116,7 @@ def fit(
         "runtimes": hashlib.sha256(np.ascontiguousarray(runtimes, np.float64).tobytes()).hexdigest(),
     }
     with Checkpoints(checkpoints, settings) as keeper:
-        progress = keeper.latest(training.begin())
+        progress, _ = keeper.latest(training.begin())
         while not training.is_done(progress):
             progress = training.advance(progress)
             keeper.save(int(progress["step"]), progress)

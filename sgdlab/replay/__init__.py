@@ -1,6 +1,7 @@
 """Replay of a schedule as one compiled program: `run`, `lower`, their inputs (`Watch`) and results (`Result`)."""
 
 from sgdlab.replay.blocks import MAX_BLOCKS, Partition, check_num_blocks, partition
+from sgdlab.replay.feed import Feed
 from sgdlab.replay.history import History, Result
 from sgdlab.replay.lowering import lower
 from sgdlab.replay.peer_program import PeerProgram
@@ -15,6 +16,7 @@ lower_peers, run_peers = lower, run
 __all__ = [
     "MAX_BLOCKS",
     "Capacity",
+    "Feed",
     "History",
     "Partition",
     "PeerProgram",

@@ -50,7 +50,14 @@ def check_callable(grad_fn: Any, batch_fn: Any, fold: Any) -> None:
         raise ValueError(f"fold must be a function, (stats, aux) -> stats; it is {described(fold)}")
 
 
-def checked_aux(parts: Parts, params: Tree, stats: Tree) -> Tree:
+def computed(parts: Parts, params: Tree, batch: Tree, local: Tree) -> tuple[Tree, Tree, Tree]:
+    """A gradient, its aux, and the state of its worker afterwards (None without one)."""
+    if local is None:
+        return (*parts.grad_fn(params, batch), None)
+    return parts.grad_fn(params, batch, local)
+
+
+def checked_aux(parts: Parts, params: Tree, stats: Tree, local: Tree = None) -> Tree:
     """Shapes and dtypes of the gradient function's aux, after a check of what the functions return.
 
     Nothing is computed or compiled; it is called while the start of a run is traced, hence once for each program. What
@@ -60,19 +67,26 @@ def checked_aux(parts: Parts, params: Tree, stats: Tree) -> Tree:
       parts: the functions of the run.
       params: initial parameters.
       stats: initial running statistics, or None.
+      local: initial state of one worker, or None.
 
     Returns:
       A pytree of `jax.ShapeDtypeStruct`.
 
     Raises:
-      ValueError: if `grad_fn` does not return (grads, aux) with gradients like the parameters, or `fold` does not
-        return statistics like those it is given.
+      ValueError: if `grad_fn` does not return (grads, aux), or (grads, aux, local), with gradients like the parameters
+        and a state like the worker's, or `fold` does not return statistics like those it is given.
     """
     batch = jax.eval_shape(parts.batch_fn, jnp.zeros([], jnp.int32))
-    found = jax.eval_shape(parts.grad_fn, params, batch)
-    if not isinstance(found, tuple) or len(found) != 2:
-        raise ValueError(f"{_GRADIENT}; it returns {described(found)}")
-    grads, aux = found
+    states = () if local is None else (local,)
+    found = jax.eval_shape(parts.grad_fn, params, batch, *states)
+    if not isinstance(found, tuple) or len(found) != 2 + len(states):
+        wanted = f"{_GRADIENT} or, of workers that have a state, (grads, aux, local)" if states else _GRADIENT
+        raise ValueError(f"{wanted}; it returns {described(found)}")
+    grads, aux, *after = found
+    for before, now in zip(states, after, strict=True):
+        wrong = _difference(before, now)
+        if wrong:
+            raise ValueError(f"grad_fn must return a worker's state like local: {wrong}")
     wrong = _difference(params, grads)
     if wrong:
         why = "it returns (value, grads)" if not _difference(params, aux) else f"of its gradients {wrong}"

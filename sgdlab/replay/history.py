@@ -70,6 +70,7 @@ class Result:
       average_stats: the Polyak average of the running statistics; None without `Watch.average_decay`.
       nodes: [N, *shape], the parameters of every node; None for servers.
       center: the parameters of the center; None if there is none.
+      local: [N, ...], the state of every worker; None if they have none.
       history: the record of every gradient, and the evaluations.
     """
 
@@ -81,3 +82,4 @@ class Result:
     average_stats: Tree = None
     nodes: Tree = None
     center: Tree = None
+    local: Tree = None

@@ -14,6 +14,7 @@ def lower(
     capacity: Capacity | None = None,
     every: int | None = None,
     width: int | None = None,
+    by_worker: bool = False,
 ) -> ServerProgram | PeerProgram:
     """Lowers a schedule to a program: the slots each gradient reads and writes, and the gradients computed at once.
 
@@ -28,6 +29,7 @@ def lower(
         if blocks use gradients in different orders. None: a pause at the end only.
       width: lanes of wave mode, the largest size of a wave. None: the largest power of two, up to the number of workers
         rounded up, for which at most 1.5 gradients are computed per gradient needed.
+      by_worker: whether a wave has at most one gradient of each worker, which workers with a state of their own need.
 
     Returns:
       A `ServerProgram` or a `PeerProgram`; the sizes of its capacity are rounded up to powers of two, except a given
@@ -52,4 +54,4 @@ def lower(
         )
     checked_limits(every, width)
     make = lower_peers if isinstance(schedule, PeerSchedule) else lower_servers
-    return make(schedule, capacity=capacity, every=every, width=width)
+    return make(schedule, capacity=capacity, every=every, width=width, by_worker=by_worker)

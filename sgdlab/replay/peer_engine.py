@@ -9,16 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from sgdlab.replay.functions import Parts, checked_aux
+from sgdlab.replay.functions import Parts, checked_aux, computed
 from sgdlab.replay.mixing import consensus_distance, mean_of_nodes, mixed, weighted
 from sgdlab.replay.peer_program import PeerProgram
 from sgdlab.replay.program import padded
-from sgdlab.replay.server_engine import record_aux
+from sgdlab.replay.server_engine import NOWHERE, of_each_worker, over_lanes, record_aux, write_lanes
 from sgdlab.replay.watch import Watch, as_pytree
 from sgdlab.xla import read_row
 
 Tree = Any
-NOWHERE = np.iinfo(np.int32).max
 
 
 @jax.tree_util.register_dataclass
@@ -44,6 +43,7 @@ class PeerCarry(NamedTuple):
     slots: Tree  # [slots + 1, *params_shape]: versions of the nodes' parameters; the last one is never read.
     state: Tree  # [N, ...], the state of each node's optimiser.
     stats: Tree  # [N, ...], each node's running statistics.
+    local: Tree  # [N, ...], what else belongs to each node, such as a memory; None if nothing does.
     aux: Tree  # scalar leaves of the gradient function's aux, by row.
 
 
@@ -53,11 +53,13 @@ class PeerMode:
 
     Attributes:
       width: gradients of a wave computed at once; 0 is event mode.
+      lanes: how they are: by "vmap", or one after the other by "map".
       fresh: gradients are computed at the averaged parameters.
       publishes: averages are stored for other nodes to read.
     """
 
     width: int
+    lanes: str
     fresh: bool
     publishes: bool
 
@@ -70,23 +72,25 @@ class PeerEngine:
       parts: the functions of the run.
       watch: what to evaluate; its `evaluate` is traced.
       waves: whether to run in wave mode.
+      lanes: how the gradients of a wave are computed, "vmap" or "map".
       scale: float[R], what each step is multiplied by.
     """
 
-    def __init__(self, program: PeerProgram, parts: Parts, watch: Watch, *, waves: bool, scale: np.ndarray):
+    def __init__(self, program: PeerProgram, parts: Parts, watch: Watch, *, waves: bool, lanes: str, scale: np.ndarray):
         self.program, self.parts, self.evaluate = program, parts, as_pytree(watch.evaluate)
-        self.mode = PeerMode(program.capacity.width if waves else 0, program.fresh, program.publishes)
+        self.mode = PeerMode(program.capacity.width if waves else 0, lanes, program.fresh, program.publishes)
         self.rows = on_device(program, scale)
 
-    def start(self, params: Tree, stats: Tree) -> PeerCarry:
+    def start(self, params: Tree, stats: Tree, local: Tree) -> PeerCarry:
         """The carry before the first gradient."""
         capacity = self.program.capacity
         sizes = {"rows": capacity.rows, "slots": capacity.slots}
-        return start(params, stats, self.parts, nodes=self.program.num_nodes, **sizes)
+        return start(params, stats, local, self.parts, nodes=self.program.num_nodes, **sizes)
 
-    def advance(self, carry: PeerCarry, begin: int, end: int) -> PeerCarry:
-        """Executes gradients, or waves, `begin` to `end`."""
-        return advance(carry, self.rows, np.int32(begin), np.int32(end), self.parts, mode=self.mode)
+    def advance(self, carry: PeerCarry, begin: int, end: int, batch_fn: Any = None) -> PeerCarry:
+        """Executes gradients, or waves, `begin` to `end`, perhaps with batches of their own."""
+        parts = self.parts if batch_fn is None else self.parts._replace(batch_fn=batch_fn)
+        return advance(carry, self.rows, np.int32(begin), np.int32(end), parts, mode=self.mode)
 
     def evaluated(self, carry: PeerCarry, pause: int) -> dict[str, jax.Array]:
         """The values of `watch.evaluate` for the average of the nodes, the nodes and the center, at a pause."""
@@ -96,7 +100,7 @@ class PeerEngine:
         """The fields of `Result`."""
         nodes, center = self._parameters(carry, len(self.program.pauses))
         found = {"params": mean_of_nodes(nodes), "stats": mean_of_nodes(carry.stats)}
-        return found | {"state": carry.state, "nodes": nodes, "center": center}
+        return found | {"state": carry.state, "nodes": nodes, "center": center, "local": carry.local}
 
     def records(self, carry: PeerCarry) -> dict[str, Tree]:
         """The fields of `History` that the run has recorded."""
@@ -141,14 +145,15 @@ def _evaluated(evaluate: Any, nodes: Tree, center: Tree, stats: Tree) -> dict[st
 
 
 @functools.partial(jax.jit, static_argnames=("nodes", "rows", "slots"))
-def start(params: Tree, stats: Tree, parts: Parts, *, nodes: int, rows: int, slots: int) -> PeerCarry:
+def start(params: Tree, stats: Tree, local: Tree, parts: Parts, *, nodes: int, rows: int, slots: int) -> PeerCarry:
     """The carry before the first gradient: all nodes have the same parameters."""
-    aux = checked_aux(parts, params, stats)
+    aux = checked_aux(parts, params, stats, local)
     many = lambda tree, count: jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *jnp.shape(leaf))).copy(), tree)
     return PeerCarry(
         slots=many(params, slots + 1),
         state=many(parts.init(params), nodes),
         stats=many(stats, nodes),
+        local=of_each_worker(local, nodes),
         aux=jax.tree.map(lambda leaf: jnp.zeros((rows,), leaf.dtype) if leaf.shape == () else None, aux),
     )
 
@@ -166,15 +171,17 @@ def _event(carry: PeerCarry, rows: PeerRows, row: jax.Array, parts: Parts, mode:
     """One node averages, computes a gradient and makes a step."""
     node = rows.worker[row]
     slots, averaged, at = _averaged(carry.slots, rows, row, mode)
-    grads, aux = parts.grad_fn(at, parts.batch_fn(row))
+    read = lambda tree: jax.tree.map(lambda buffer: read_row(buffer, node), tree)
+    grads, aux, local = computed(parts, at, parts.batch_fn(row), read(carry.local))
     averaged, grads, aux = jax.lax.optimization_barrier((averaged, grads, aux))
-    own = jax.tree.map(lambda buffer: read_row(buffer, node), (carry.state, carry.stats))
+    own = read((carry.state, carry.stats))
     stepped, *own = _step(averaged, grads, aux, own, node, rows.scale[row], parts)
     write = lambda index: lambda buffer, leaf: jax.lax.dynamic_update_index_in_dim(buffer, leaf, index, 0)
     return PeerCarry(
         slots=jax.tree.map(write(rows.store[row]), slots, stepped),
         state=jax.tree.map(write(node), carry.state, own[0]),
         stats=jax.tree.map(write(node), carry.stats, own[1]),
+        local=jax.tree.map(write(node), carry.local, local),
         aux=record_aux(carry.aux, row, aux),
     )
 
@@ -193,21 +200,23 @@ def _wave(carry: PeerCarry, rows: PeerRows, wave: jax.Array, parts: Parts, mode:
         return slots, *(jax.tree.map(write, *pair) for pair in zip(buffers, trees, strict=True))
 
     slots, averaged, at = jax.lax.fori_loop(begin, end, average, (carry.slots, empty, empty))
-    grads, aux = jax.vmap(parts.grad_fn)(at, jax.vmap(parts.batch_fn)(lanes))
-    averaged, grads, aux = jax.lax.optimization_barrier((averaged, grads, aux))
     node = rows.worker[lanes]
-    own = jax.tree.map(lambda buffer: buffer[node], (carry.state, carry.stats))
+    read = lambda tree: jax.tree.map(lambda buffer: buffer[node], tree)
+    compute = functools.partial(computed, parts)
+    grads, aux, local = over_lanes(mode.lanes, compute, at, jax.vmap(parts.batch_fn)(lanes), read(carry.local))
+    averaged, grads, aux = jax.lax.optimization_barrier((averaged, grads, aux))
+    own = read((carry.state, carry.stats))
     step = functools.partial(_step, parts=parts)
     stepped, *own = jax.vmap(step)(averaged, grads, aux, own, node, rows.scale[lanes])
-    # Lanes past the end of the wave write to an index out of bounds, which JAX drops.
+    write = functools.partial(write_lanes, begin=begin, end=end)
+    state, stats, local = write((carry.state, carry.stats, carry.local), (*own, local), node)
     inside = begin + jnp.arange(mode.width, dtype=begin.dtype) < end
-    store, node, row = (jnp.where(inside, index, NOWHERE) for index in (rows.store[lanes], node, lanes))
-    write = lambda indices: lambda buffer, leaf: buffer.at[indices].set(leaf, mode="drop")
     return PeerCarry(
-        slots=jax.tree.map(write(store), slots, stepped),
-        state=jax.tree.map(write(node), carry.state, own[0]),
-        stats=jax.tree.map(write(node), carry.stats, own[1]),
-        aux=record_aux(carry.aux, row, aux),
+        slots=write(slots, stepped, rows.store[lanes]),
+        state=state,
+        stats=stats,
+        local=local,
+        aux=record_aux(carry.aux, jnp.where(inside, lanes, NOWHERE), aux),
     )
 
 

@@ -76,9 +76,10 @@ class PeerProgram(Program):
 
 
 def lower_peers(
-    schedule: PeerSchedule, *, capacity: Capacity | None, every: int | None, width: int | None
+    schedule: PeerSchedule, *, capacity: Capacity | None, every: int | None, width: int | None, by_worker: bool
 ) -> PeerProgram:
     """Lowers a schedule of peers; see `sgdlab.replay.lowering.lower`."""
+    del by_worker  # a node's gradient needs the step before it: no wave has two of them
     nodes, number = schedule.num_nodes, schedule.number()
     event = np.flatnonzero(schedule.node < nodes).astype(np.int32)
     if event.size == 0:
@@ -103,6 +104,7 @@ def lower_peers(
         uniform=False,
         pauses=pauses,
         every=every,
+        by_worker=True,
         num_workers=nodes,
         num_slots=versions.num_slots,
         capacity=needed | capacity if capacity else needed,

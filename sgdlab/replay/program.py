@@ -54,6 +54,7 @@ class Program(abc.ABC):
       uniform: whether all gradients of each wave are computed on one version of the parameters.
       pauses: int32[P], numbers of gradients after which a run may evaluate; the last one is R.
       every: gradients between two pauses, as given to `lower`.
+      by_worker: whether no wave has two gradients of one worker.
       num_workers: N of the schedule.
       num_slots: number of slots that are used.
       capacity: sizes of the compiled replay; at least what this program uses.
@@ -65,6 +66,7 @@ class Program(abc.ABC):
     uniform: bool
     pauses: np.ndarray
     every: int | None
+    by_worker: bool
     num_workers: int
     num_slots: int
     capacity: Capacity
@@ -116,6 +118,24 @@ def pauses_after(ends: np.ndarray, every: int | None) -> np.ndarray:
     """
     wanted = np.arange(every, ends[-1], every) if every else np.empty(0, int)
     return np.unique([*ends[np.searchsorted(ends, wanted)], ends[-1]]).astype(np.int32)
+
+
+def after_own(needs: np.ndarray, worker: np.ndarray) -> np.ndarray:
+    """What each row needs where it also needs the row before it of its own worker, as `needs` of `cut_waves`.
+
+    Args:
+      needs: int[R], as for `cut_waves`.
+      worker: int[R], the worker of each row.
+
+    Example:
+      >>> after_own(np.array([-1, -1, -1, 1]), np.array([0, 1, 0, 0]))
+      array([-1, -1,  0,  2])
+    """
+    order = np.argsort(worker, kind="stable")
+    same = worker[order[1:]] == worker[order[:-1]]
+    before = np.full(needs.size, -1)
+    before[order[1:][same]] = order[:-1][same]
+    return np.maximum(needs, before)
 
 
 def cut_waves(needs: np.ndarray, pauses: np.ndarray, width: int) -> np.ndarray:

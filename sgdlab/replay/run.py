@@ -1,7 +1,7 @@
 """`run`, which executes a schedule, and `check_rule`, whether a rule can be used with one."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -9,20 +9,27 @@ import numpy as np
 import optax
 from jax.sharding import Mesh
 
+from sgdlab import arguments
 from sgdlab.peer_schedule import PeerSchedule
+from sgdlab.replay.execution import Execution
+from sgdlab.replay.feed import Feed
 from sgdlab.replay.functions import Parts, check_callable, described
-from sgdlab.replay.history import History, Result
+from sgdlab.replay.history import Result
 from sgdlab.replay.lowering import lower
 from sgdlab.replay.peer_engine import PeerEngine
 from sgdlab.replay.peer_program import PeerProgram
 from sgdlab.replay.program import Program
 from sgdlab.replay.server_engine import ServerEngine
 from sgdlab.replay.sharding import Layout
-from sgdlab.replay.watch import Evaluation, Watch, as_pytree
+from sgdlab.replay.watch import Watch, as_pytree
 from sgdlab.rules.server_rule import ServerRule, server_rule
 from sgdlab.schedule import Schedule
 
+if TYPE_CHECKING:
+    from sgdlab.checkpoints import Checkpoints
+
 Tree = Any
+LANES = ("vmap", "map")
 
 
 def run(  # noqa: PLR0913 (one function for every run)
@@ -30,14 +37,17 @@ def run(  # noqa: PLR0913 (one function for every run)
     rule: ServerRule | optax.GradientTransformation,
     grad_fn: Callable[[Tree, Tree], tuple[Tree, Tree]],
     params: Tree,
-    batch_fn: Callable[[jax.Array], Tree],
+    batch_fn: Callable[[jax.Array], Tree] | Feed,
     *,
     mode: str | None = None,
+    lanes: str = "vmap",
     mesh: Mesh | None = None,
     stats: Tree = None,
     fold: Callable[[Tree, Tree], Tree] | None = None,
+    local: Tree = None,
     step_scale: np.ndarray | None = None,
     watch: Watch | None = None,
+    checkpoints: "Checkpoints | None" = None,
 ) -> Result:
     """Executes a schedule: every gradient on the version it read, every update in order.
 
@@ -62,15 +72,24 @@ def run(  # noqa: PLR0913 (one function for every run)
         and dtypes of params, and scalar leaves of aux are recorded.
       params: initial parameters, a pytree of arrays.
       batch_fn: `(g) -> batch` for the g-th of the R gradients that enter an update, g = 0 to R - 1; traced. The row
-        of that gradient in the schedule is `lower(schedule).gradient[g]`.
+        of that gradient in the schedule is `lower(schedule).gradient[g]`. A `Feed` makes them on the host instead.
       mode: "event", "wave", or None, which is wave with a mesh, and on accelerators if waves have at least two
         gradients on average; event otherwise.
+      lanes: how the gradients of a wave are computed: "vmap", all in one operation after the other, or "map", one
+        gradient after the other, each with its own operations. "map" takes the activations of one gradient, and is
+        faster where one gradient keeps the device busy: from small convolutional nets on for a CPU.
       mesh: one-axis mesh over which the wave mode of servers is sharded.
       stats: initial running statistics, held by the server, or by each peer.
       fold: `(stats, aux) -> stats`, called once per gradient, in order.
+      local: the state of one worker at the start, such as a memory of the text that it reads; every worker has its own.
+        Then `grad_fn` is `(params, batch, local) -> (grads, aux, local)`. A gradient that is dropped, interrupted or
+        not finished leaves its worker's state as it was.
       step_scale: float[R], peers only: factor of the step of each gradient. It expresses a learning rate that depends
         on the gradients of all nodes; `rule` counts each node's own steps only. None: 1.
       watch: what to evaluate and record during the run; `norms` and `average_decay` are for servers.
+      checkpoints: where the whole state of the run is saved at its pauses, one for each evaluation. A run whose
+        checkpoints are there continues from the newest, and its result is that of a run that was never interrupted, bit
+        for bit; `watch.report` is called again for the evaluations that had been made.
 
     Returns:
       A `Result`.
@@ -93,50 +112,41 @@ def run(  # noqa: PLR0913 (one function for every run)
     """
     watch = watch or Watch()
     _check_mode(mode, mesh)
-    check_callable(grad_fn, batch_fn, fold)
+    arguments.one_of("lanes", lanes, LANES)
+    if lanes == "map" and mesh is not None:
+        raise ValueError("lanes='map' computes one gradient after the other; a mesh shards them: use lanes='vmap'")
+    feed = batch_fn if isinstance(batch_fn, Feed) else None
+    check_callable(grad_fn, feed.read if feed else batch_fn, fold)
     layout = Layout(mesh)
     if (stats is None) != (fold is None):
         raise ValueError("stats and fold must be given together: fold(stats, aux) -> stats")
-    program = schedule if isinstance(schedule, Program) else lower(schedule, every=watch.every)
+    stateful = local is not None
+    program = schedule if isinstance(schedule, Program) else lower(schedule, every=watch.every, by_worker=stateful)
     if watch.every not in (None, program.every):
         raise ValueError(
             f"every={watch.every} differs from the every={program.every} that the program was lowered with"
         )
     rule = _as_rule(rule)
     check_rule(program, rule)
+    waves = mode == "wave" or (mode is None and _prefers_waves(program, mesh))
+    if waves and stateful and not program.by_worker:
+        raise ValueError("local needs a program of waves without two gradients of one worker: lower(by_worker=True)")
+    if feed is not None:
+        _check_size(feed, program, waves)
+        batch_fn = feed.example()
     functions = (rule.init, rule.receive, rule.update, rule.send, grad_fn, batch_fn, fold)
     parts = Parts(*(as_pytree(function) for function in functions), watch.average_decay)
-    waves = mode == "wave" or (mode is None and _prefers_waves(program, mesh))
     if isinstance(program, PeerProgram):
         _check_peers(mesh, watch)
-        engine = PeerEngine(program, parts, watch, waves=waves, scale=_checked_scale(step_scale, program.num_rows))
+        engine = PeerEngine(
+            program, parts, watch, waves=waves, lanes=lanes, scale=_checked_scale(step_scale, program.num_rows)
+        )
     elif step_scale is not None:
         raise ValueError("step_scale must be left out for a schedule of servers: their rule has the learning rate")
     else:
-        engine = ServerEngine(program, params, parts, watch, waves=waves, layout=layout)
-    carry = engine.start(params, stats)
-    evaluations: list[Evaluation] = []
-
-    def history() -> History:
-        return History(**program.record(), **engine.records(carry), evaluations=list(evaluations))
-
-    def evaluate(pause: int, gradients: int) -> None:
-        if watch.evaluate is None:
-            return
-        updates, seconds = program.made(gradients)
-        values = jax.device_get(engine.evaluated(carry, pause))
-        counts = {"gradients": gradients, "updates": updates, "seconds": seconds}
-        evaluations.append(counts | {name: float(value) for name, value in values.items()})
-        if watch.report is not None:
-            watch.report(history().first(gradients))
-
-    evaluate(0, 0)
-    ends, begin = np.searchsorted(program.waves, program.pauses) if waves else program.pauses, 0
-    for pause, (end, gradients) in enumerate(zip(ends.tolist(), program.pauses.tolist(), strict=True), start=1):
-        carry = engine.advance(carry, begin, end)
-        evaluate(pause, gradients)
-        begin = end
-    return Result(**engine.outcome(carry), history=history())
+        engine = ServerEngine(program, params, parts, watch, waves=waves, lanes=lanes, layout=layout)
+    carry = engine.start(params, stats, local)
+    return Execution(program, engine, carry, watch, waves=waves, checkpoints=checkpoints).finish(feed)
 
 
 def check_rule(schedule: Schedule | PeerSchedule | Program, rule: ServerRule | optax.GradientTransformation) -> None:
@@ -209,6 +219,12 @@ def _check_peers(mesh: Mesh | None, watch: Watch) -> None:
         raise ValueError("mesh must be left out for a schedule of peers: only the waves of servers are sharded")
     if watch.norms or watch.average_decay is not None:
         raise ValueError("watch: norms and average_decay are the server's; peers have none")
+
+
+def _check_size(feed: Feed, program: Program, waves: bool) -> None:
+    longest = int(np.diff(program.waves).max()) if waves else 1
+    if feed.size < longest:
+        raise ValueError(f"batch_fn.size={feed.size} must be at least {longest}, the gradients of the longest wave")
 
 
 def _checked_scale(step_scale: np.ndarray | None, rows: int) -> np.ndarray:

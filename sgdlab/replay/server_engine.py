@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sgdlab.replay.blocks import Partition, partition
-from sgdlab.replay.functions import Parts, checked_aux
+from sgdlab.replay.functions import Parts, checked_aux, computed
 from sgdlab.replay.program import padded
 from sgdlab.replay.server import Instruction, Server, norm, norm_dtype, start_server, take
 from sgdlab.replay.server_program import ServerProgram
@@ -20,6 +21,8 @@ from sgdlab.xla import read_row
 
 Tree = Any
 State = tuple[Server, "Records", Tree]
+NOWHERE = np.iinfo(np.int32).max
+"""An index that is out of bounds of every buffer."""
 
 
 @jax.tree_util.register_dataclass
@@ -58,6 +61,7 @@ class Carry(NamedTuple):
     kept: tuple[Tree, ...]  # of each block, [kept, *block_shape]: the buffer of gradients not used yet.
     stats: Tree  # running statistics, such as BatchNorm's.
     average_stats: Tree  # their Polyak average; None without one.
+    local: Tree  # [workers, ...], what belongs to each worker; None if nothing does.
     records: Records
 
 
@@ -77,6 +81,7 @@ class Mode:
       single: every update has one gradient.
       aligned: every block uses every gradient at once, so that none is buffered.
       width: gradients of a wave computed at once; 0 is event mode.
+      lanes: how they are: by "vmap", or one after the other by "map".
       uniform: all gradients of a wave are computed on one version of the parameters.
       norms: whether norms are recorded.
       layout: how arrays are distributed over a mesh.
@@ -86,6 +91,7 @@ class Mode:
     single: bool
     aligned: bool
     width: int
+    lanes: str
     uniform: bool
     norms: bool
     layout: Layout
@@ -101,11 +107,20 @@ class ServerEngine:
       parts: the functions of the run.
       watch: what to evaluate and record.
       waves: whether to run in wave mode.
+      lanes: how the gradients of a wave are computed, "vmap" or "map".
       layout: how arrays are distributed over a mesh.
     """
 
     def __init__(
-        self, program: ServerProgram, params: Tree, parts: Parts, watch: Watch, *, waves: bool, layout: Layout
+        self,
+        program: ServerProgram,
+        params: Tree,
+        parts: Parts,
+        watch: Watch,
+        *,
+        waves: bool,
+        lanes: str,
+        layout: Layout,
     ):
         self.program, self.parts, self.watch = program, parts, watch
         devices = layout.num_devices
@@ -113,6 +128,7 @@ class ServerEngine:
             single=program.single,
             aligned=program.aligned,
             width=-(-program.capacity.width // devices) * devices if waves else 0,
+            lanes=lanes,
             uniform=waves and program.uniform,
             norms=watch.norms,
             layout=layout,
@@ -120,15 +136,16 @@ class ServerEngine:
         )
         self.rows = on_device(program)
 
-    def start(self, params: Tree, stats: Tree) -> Carry:
+    def start(self, params: Tree, stats: Tree, local: Tree) -> Carry:
         """The carry before the first gradient."""
         capacity = self.program.capacity
-        sizes = {"rows": capacity.rows, "slots": capacity.slots, "kept": capacity.kept}
-        return start(params, stats, self.parts, **sizes, mode=self.mode)
+        sizes = {"rows": capacity.rows, "slots": capacity.slots, "kept": capacity.kept, "workers": capacity.workers}
+        return start(params, stats, local, self.parts, **sizes, mode=self.mode)
 
-    def advance(self, carry: Carry, begin: int, end: int) -> Carry:
-        """Executes gradients, or waves, `begin` to `end`."""
-        return advance(carry, self.rows, np.int32(begin), np.int32(end), self.parts, mode=self.mode)
+    def advance(self, carry: Carry, begin: int, end: int, batch_fn: Any = None) -> Carry:
+        """Executes gradients, or waves, `begin` to `end`, perhaps with batches of their own."""
+        parts = self.parts if batch_fn is None else self.parts._replace(batch_fn=batch_fn)
+        return advance(carry, self.rows, np.int32(begin), np.int32(end), parts, mode=self.mode)
 
     def evaluated(self, carry: Carry, pause: int) -> dict[str, Any]:
         """The values of `watch.evaluate` for the parameters, and for their Polyak average, at a pause."""
@@ -153,6 +170,7 @@ class ServerEngine:
             "stats": carry.stats,
             "average": None if self.watch.average_decay is None else join(average),
             "average_stats": carry.average_stats,
+            "local": workers_of(carry.local, self.program.num_workers),
         }
 
     def records(self, carry: Carry) -> dict[str, Tree]:
@@ -176,10 +194,12 @@ def on_device(program: ServerProgram) -> Rows:
     )
 
 
-@functools.partial(jax.jit, static_argnames=("rows", "slots", "kept", "mode"))
-def start(params: Tree, stats: Tree, parts: Parts, *, rows: int, slots: int, kept: int, mode: Mode) -> Carry:
+@functools.partial(jax.jit, static_argnames=("rows", "slots", "kept", "workers", "mode"))
+def start(
+    params: Tree, stats: Tree, local: Tree, parts: Parts, *, rows: int, slots: int, kept: int, workers: int, mode: Mode
+) -> Carry:
     """The carry before the first gradient."""
-    aux = checked_aux(parts, params, stats)
+    aux = checked_aux(parts, params, stats, local)
     blocks = mode.partition.split(params)
     number = lambda *columns: jnp.zeros((rows, *columns), norm_dtype(params)) if mode.norms else None
     carry = Carry(
@@ -187,6 +207,7 @@ def start(params: Tree, stats: Tree, parts: Parts, *, rows: int, slots: int, kep
         kept=() if mode.aligned else jax.tree.map(lambda leaf: jnp.zeros((kept, *leaf.shape), leaf.dtype), blocks),
         stats=jax.tree.map(jnp.copy, stats),
         average_stats=None if parts.average_decay is None else jax.tree.map(jnp.copy, accumulators.wide(stats)),
+        local=of_each_worker(local, workers),
         records=None,
     )
     aux = jax.tree.map(lambda leaf: jnp.zeros((rows,), leaf.dtype) if leaf.shape == () else None, aux)
@@ -204,7 +225,11 @@ def advance(carry: Carry, rows: Rows, begin: jax.Array, end: jax.Array, parts: P
 def _event(carry: Carry, rows: Rows, row: jax.Array, parts: Parts, mode: Mode) -> Carry:
     """One gradient: loads the version it reads, computes it, and uses it."""
     read = _loaded(carry, rows, row)
-    grads, aux = parts.grad_fn(mode.partition.join(read), parts.batch_fn(row))
+    worker = rows.worker[row]
+    own = jax.tree.map(lambda buffer: read_row(buffer, worker), carry.local)
+    grads, aux, own = computed(parts, mode.partition.join(read), parts.batch_fn(row), own)
+    write = lambda buffer, leaf: jax.lax.dynamic_update_index_in_dim(buffer, leaf, worker, 0)
+    carry = carry._replace(local=jax.tree.map(write, carry.local, jax.lax.optimization_barrier(own)))
     grads = mode.partition.split(grads)
     return _used(carry, rows, row, read, Computed(grads, aux, norm(grads) if mode.norms else None), parts, mode)
 
@@ -216,17 +241,22 @@ def _wave(carry: Carry, rows: Rows, wave: jax.Array, parts: Parts, mode: Mode) -
     lanes = jnp.minimum(begin + jnp.arange(mode.width, dtype=begin.dtype), end - 1)
     join, split, layout = mode.partition.join, mode.partition.split, mode.layout
     if mode.uniform:
-        params, axis = layout.replicated(join(_loaded(carry, rows, begin))), None
+        shared, params = (layout.replicated(join(_loaded(carry, rows, begin))),), ()
     else:
         gather = lambda block, server: jax.tree.map(lambda buffer: buffer[rows.load[lanes, block]], server.slots)
-        params, axis = layout.by_lane(jax.vmap(join)(tuple(gather(*pair) for pair in enumerate(carry.servers)))), 0
+        versions = tuple(gather(*pair) for pair in enumerate(carry.servers))
+        shared, params = (), (layout.by_lane(jax.vmap(join)(versions)),)
     batches = jax.vmap(parts.batch_fn)(lanes)
-    grads, aux = layout.by_lane(jax.vmap(parts.grad_fn, in_axes=(axis, 0))(params, batches))
+    worker = rows.worker[lanes]
+    own = jax.tree.map(lambda buffer: buffer[worker], carry.local)
+    compute = functools.partial(computed, parts, *shared)
+    grads, aux, own = layout.by_lane(over_lanes(mode.lanes, compute, *params, batches, own))
+    carry = carry._replace(local=write_lanes(carry.local, own, worker, begin, end))
     grads, aux = layout.by_parameter((jax.vmap(split)(grads), aux), lanes=True)
-    computed = Computed(grads, aux, jax.vmap(norm)(grads) if mode.norms else None)
+    found = Computed(grads, aux, jax.vmap(norm)(grads) if mode.norms else None)
 
     def use(row: jax.Array, carry: Carry) -> Carry:
-        lane = jax.tree.map(lambda leaf: leaf[row - begin], computed)
+        lane = jax.tree.map(lambda leaf: leaf[row - begin], found)
         return _used(carry, rows, row, _loaded(carry, rows, row) if mode.aligned else None, lane, parts, mode)
 
     return jax.lax.fori_loop(begin, end, use, carry)
@@ -272,7 +302,7 @@ def _used(
         for block, server in enumerate(servers):
             state, inputs = (server, records, average_stats), (read[block], grads[block])
             servers[block], records, average_stats = _use(state, stats, rows, (row, row, block), inputs, parts, mode)
-        return Carry(tuple(servers), (), stats, average_stats, records)
+        return carry._replace(servers=tuple(servers), stats=stats, average_stats=average_stats, records=records)
     write = lambda buffer, leaf: jax.lax.dynamic_update_index_in_dim(buffer, leaf, rows.kept[row], 0)
     kept = jax.tree.map(write, carry.kept, grads)
     for block in range(len(servers)):
@@ -286,7 +316,7 @@ def _used(
         span = rows.ends[row, block], rows.ends[row + 1, block]
         state = jax.lax.fori_loop(*span, use, (servers[block], records, average_stats))
         servers[block], records, average_stats = state
-    return Carry(tuple(servers), kept, stats, average_stats, records)
+    return carry._replace(servers=tuple(servers), kept=kept, stats=stats, average_stats=average_stats, records=records)
 
 
 def _use(
@@ -322,6 +352,33 @@ def _use(
         moved = accumulators.moving_average(average_stats, stats, parts.average_decay)
         average_stats = jax.tree.map(lambda new, old: jnp.where(instruction.last, new, old), moved, average_stats)
     return server, records, average_stats
+
+
+def of_each_worker(local: Tree, workers: int) -> Tree:
+    """The state of so many workers at the start."""
+    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (workers, *jnp.shape(leaf))).copy(), local)
+
+
+def workers_of(local: Tree, num_workers: int) -> Tree:
+    """The state of the workers that there are, without those that a capacity has made room for."""
+    return jax.tree.map(lambda leaf: leaf[:num_workers], local)
+
+
+def over_lanes(lanes: str, function: Callable[..., Tree], *arguments: Tree) -> Tree:
+    """A function of each lane: at once ("vmap"), or in a loop ("map"), which takes the memory of one."""
+    if lanes == "vmap":
+        return jax.vmap(function)(*arguments)
+    return jax.lax.map(lambda lane: function(*lane), arguments)
+
+
+def write_lanes(buffers: Tree, lanes: Tree, index: jax.Array, begin: jax.Array, end: jax.Array) -> Tree:
+    """Writes what each lane of a wave has computed to its row of the buffers.
+
+    Lanes past the end of the wave repeat its last gradient: they write to an index out of bounds, which JAX drops.
+    """
+    inside = begin + jnp.arange(index.size, dtype=begin.dtype) < end
+    rows = jnp.where(inside, index, NOWHERE)
+    return jax.tree.map(lambda buffer, leaf: buffer.at[rows].set(leaf, mode="drop"), buffers, lanes)
 
 
 def record_aux(records: Tree, row: jax.Array, aux: Tree) -> Tree:

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 from sgdlab.replay.blocks import check_num_blocks
-from sgdlab.replay.program import Capacity, Program, pauses_after, power_of_two, waves_and_width
+from sgdlab.replay.program import Capacity, Program, after_own, pauses_after, power_of_two, waves_and_width
 from sgdlab.replay.registers import allocate
 from sgdlab.schedule import Schedule
 
@@ -88,7 +88,7 @@ class ServerProgram(Program):
 
 
 def lower_servers(
-    schedule: Schedule, *, capacity: Capacity | None, every: int | None, width: int | None
+    schedule: Schedule, *, capacity: Capacity | None, every: int | None, width: int | None, by_worker: bool
 ) -> ServerProgram:
     """Lowers a schedule of parameter servers; see `sgdlab.replay.lowering.lower`."""
     check_num_blocks(schedule.num_blocks)
@@ -122,6 +122,8 @@ def lower_servers(
     aligned = _aligned(ends, uses["row"])
     complete = uses["last"].all(axis=1) if aligned else np.ones(rows, bool)
     pauses = pauses_after(np.flatnonzero(complete) + 1, every)
+    if by_worker:
+        needs = after_own(needs, schedule.worker[gradient])
     waves, lanes = waves_and_width(needs, pauses, schedule.num_workers, width)
     of_wave = np.repeat(waves[:-1], np.diff(waves))
     kept, num_kept = allocate(np.arange(rows), last_use)
@@ -139,6 +141,7 @@ def lower_servers(
         uniform=bool((read == read[of_wave]).all()),
         pauses=pauses,
         every=every,
+        by_worker=by_worker,
         num_workers=schedule.num_workers,
         num_slots=num_slots,
         capacity=needed | capacity if capacity else needed,

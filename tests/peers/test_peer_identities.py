@@ -11,7 +11,7 @@ import pytest
 from replay_cases import assert_close, batches, network
 
 from sgdlab import PeerSchedule, cluster, protocols, rules
-from sgdlab.models import Batch
+from sgdlab.data import Batch
 from sgdlab.replay import Capacity, Watch, lower, run
 
 both_modes = pytest.mark.parametrize("mode", ["event", "wave"])

@@ -9,7 +9,8 @@ import numpy as np
 from flax import nnx
 from hypothesis import strategies as st
 
-from sgdlab import DROPPED, PENDING, Schedule, cluster, models, protocols
+from sgdlab import DROPPED, PENDING, Schedule, cluster, networks, protocols, tasks
+from sgdlab.data import Batch
 
 BATCH_SIZE = 4
 EXAMPLES = 64
@@ -197,20 +198,20 @@ def schedules(draw) -> tuple[str, Schedule]:
 
 
 @functools.cache
-def network(name: str) -> models.Classifier:
+def network(name: str) -> tasks.Task:
     """A classifier in float64: "mlp", "conv" or "batch_norm". Call it inside tests, where float64 is on."""
     options = {"param_dtype": jnp.float64, "rngs": nnx.Rngs(0)}
     if name == "mlp":
-        return models.classifier(models.MLP((64, 16, 10), **options))
-    return models.classifier(models.ConvNet((4, 8), batch_norm=name == "batch_norm", **options))
+        return tasks.classification(networks.MLP((64, 16, 10), **options))
+    return tasks.classification(networks.ConvNet((4, 8), batch_norm=name == "batch_norm", **options))
 
 
 @functools.cache
-def examples(seed: int = 0) -> models.Batch:
+def examples(seed: int = 0) -> Batch:
     """Random images and labels."""
     generator = np.random.default_rng(seed)
     images = generator.normal(size=(EXAMPLES, 8, 8, 1))
-    return models.Batch(jnp.asarray(images), jnp.asarray(generator.integers(0, 10, EXAMPLES)))
+    return Batch(jnp.asarray(images), jnp.asarray(generator.integers(0, 10, EXAMPLES)))
 
 
 def batches(seed: int = 0) -> jax.tree_util.Partial:
@@ -219,9 +220,9 @@ def batches(seed: int = 0) -> jax.tree_util.Partial:
     return jax.tree_util.Partial(_batch, examples(), jnp.asarray(order))
 
 
-def _batch(data: models.Batch, order: jax.Array, number: jax.Array) -> models.Batch:
+def _batch(data: Batch, order: jax.Array, number: jax.Array) -> Batch:
     rows = order[(number * BATCH_SIZE + jnp.arange(BATCH_SIZE)) % EXAMPLES]
-    return models.Batch(data.images[rows], data.labels[rows])
+    return Batch(data.inputs[rows], data.targets[rows])
 
 
 def assert_close(left, right, tolerance: float) -> None:

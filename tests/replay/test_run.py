@@ -15,7 +15,7 @@ import pytest
 from replay_cases import assert_close, batches, examples, heterogeneous, network, softsync, with_backups
 
 from sgdlab import Schedule, protocols, rules
-from sgdlab.models import Batch
+from sgdlab.data import Batch
 from sgdlab.replay import Capacity, Result, Watch, check_rule, lower, run, server_engine
 
 CAPACITY = Capacity(rows=128, slots=8, width=8, workers=8)
