@@ -1,6 +1,6 @@
 """Runs the benchmarks and prints each measurement with its goal and the absolute numbers.
 
-    python -m experiments.benchmarks [schedule|compilation|replay|blocks|peers|wave|cutoff ...]
+    python -m experiments.benchmarks [schedule|compilation|convolution|replay|blocks|peers|wave|cutoff ...]
 
 Without a name all suites run. Values are medians of 9 interleaved rounds in one process. Ratios are ratios of speeds:
 0.9 means 90 % of the gradients per second of the program that it is compared to.
@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator
 
 import jax
 
-from experiments.benchmarks import blocks, compilation, cutoff, peers, replay, schedule, wave
+from experiments.benchmarks import blocks, compilation, convolution, cutoff, peers, replay, schedule, wave
 from experiments.benchmarks.timing import Figure
 
 SUITES: dict[str, Callable[[], Iterator[Figure]]] = {
     "schedule": schedule.figures,
     "compilation": compilation.figures,  # before another suite compiles the same programs
+    "convolution": convolution.figures,
     "replay": replay.figures,
     "blocks": blocks.figures,
     "peers": peers.figures,

@@ -9,7 +9,7 @@ import numpy as np
 from flax import nnx
 
 import sgdlab
-from sgdlab import models
+from sgdlab import data, networks, tasks
 from sgdlab.xla import read_row
 
 EXAMPLES = 1437
@@ -17,14 +17,16 @@ LEARNING_RATE, MOMENTUM = 0.01, 0.9
 
 
 @functools.cache
-def network(kind: str) -> models.Classifier:
+def network(kind: str) -> tasks.Task:
     """The MLP 64-256-256-10 ("mlp"), or the conv net of the main job ("conv")."""
     rngs = nnx.Rngs(0)
-    return models.classifier(models.MLP((64, 256, 256, 10), rngs=rngs) if kind == "mlp" else models.ConvNet(rngs=rngs))
+    return tasks.classification(
+        networks.MLP((64, 256, 256, 10), rngs=rngs) if kind == "mlp" else networks.ConvNet(rngs=rngs)
+    )
 
 
 @functools.cache
-def batches(batch_size: int) -> Callable[[jax.Array], models.Batch]:
+def batches(batch_size: int) -> Callable[[jax.Array], data.Batch]:
     """Batches of synthetic digits, which are on the device and indexed inside the loop."""
     generator = np.random.default_rng(0)
     images = jnp.asarray(generator.random((EXAMPLES, 8, 8, 1), np.float32))
@@ -33,9 +35,9 @@ def batches(batch_size: int) -> Callable[[jax.Array], models.Batch]:
     return jax.tree_util.Partial(_batch, images, labels, order)
 
 
-def _batch(images: jax.Array, labels: jax.Array, order: jax.Array, g: jax.Array) -> models.Batch:
+def _batch(images: jax.Array, labels: jax.Array, order: jax.Array, g: jax.Array) -> data.Batch:
     chosen = order[g % order.shape[0]]
-    return models.Batch(images[chosen], labels[chosen])
+    return data.Batch(images[chosen], labels[chosen])
 
 
 def schedule(num_workers: int, num_gradients: int, *, heterogeneous: bool = False, seed: int = 0) -> sgdlab.Schedule:

@@ -7,7 +7,7 @@ import pytest
 import tiny
 from flax import nnx
 
-from sgdlab import data, models
+from sgdlab import data, tasks
 from sgdlab.jobs.plan import make_plan
 from sgdlab.jobs.train import train
 from sgdlab.registry import DATASETS, NETWORKS
@@ -68,8 +68,8 @@ def test_its_statistics_are_those_of_flax():
     """One folded batch: what `nnx.BatchNorm` itself makes of it."""
     network = nnx.Sequential(*layers(3, (4, 6, 2), CLASSES, nnx.Rngs(0)))
     images = jnp.asarray(np.random.default_rng(0).normal(size=(8, 4, 6, 2)), jnp.float32)
-    parts = models.classifier(network)
-    _, aux = parts.grad_fn(parts.params, models.Batch(images, jnp.zeros(8, int)))
+    parts = tasks.classification(network)
+    _, aux = parts.grad_fn(parts.params, data.Batch(images, jnp.zeros(8, int)))
     folded = parts.fold(parts.stats, aux)
     network.set_attributes(use_running_average=False, raise_if_not_found=False)
     network(images)
@@ -80,8 +80,8 @@ def test_its_statistics_are_those_of_flax():
 
 def test_networks_of_one_structure_share_their_program():
     structures = [
-        jax.tree.structure((parts.grad_fn, parts.fold, parts.evaluate))
-        for parts in (models.classifier(nnx.Sequential(*layers(3, (4, 6, 2), 3, nnx.Rngs(seed)))) for seed in (0, 1))
+        jax.tree.structure((parts.grad_fn, parts.fold, parts.sums))
+        for parts in (tasks.classification(nnx.Sequential(*layers(3, (4, 6, 2), 3, nnx.Rngs(seed)))) for seed in (0, 1))
     ]
     assert structures[0] == structures[1]
 
@@ -118,15 +118,15 @@ class Counting(nnx.Module):
 )
 def test_what_cannot_be_replayed_is_refused_by_its_module(network, match):
     with pytest.raises(ValueError, match=match):
-        models.classifier(network())
+        tasks.classification(network())
 
 
 def test_dropout_without_streams_is_the_identity():
     linear = nnx.Linear(8, CLASSES, rngs=nnx.Rngs(0))
     with_dropout, without = (
-        models.classifier(nnx.Sequential(flat, *first, linear))
+        tasks.classification(nnx.Sequential(flat, *first, linear))
         for first in ([nnx.Dropout(0.5, deterministic=True)], [])
     )
-    batch = models.Batch(jnp.ones([2, 2, 4, 1], jnp.float32), jnp.array([0, 1]))
+    batch = data.Batch(jnp.ones([2, 2, 4, 1], jnp.float32), jnp.array([0, 1]))
     left, right = (parts.grad_fn(parts.params, batch) for parts in (with_dropout, without))
     jax.tree.map(np.testing.assert_array_equal, *map(jax.tree.leaves, (left, right)))

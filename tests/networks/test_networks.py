@@ -1,4 +1,4 @@
-"""The networks are what they say: a convolution, a multilayer perceptron, BatchNorm on the batch's own statistics.
+"""The networks are what they say: a multilayer perceptron, a convolutional net, BatchNorm with the batch's statistics.
 
 Each is compared in float64 with the formula, written with jax.lax and jnp alone.
 """
@@ -11,17 +11,18 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from sgdlab import models
+from sgdlab import networks, tasks
+from sgdlab.data import Batch
 
-M = models.BATCH_NORM_MOMENTUM
+M = networks.BATCH_NORM_MOMENTUM
 EPSILON = 1e-5  # of flax's BatchNorm
 CLASSES = 10
 
 
-def batch(seed: int = 0, size: int = 6) -> models.Batch:
+def batch(seed: int = 0, size: int = 6) -> Batch:
     generator = np.random.default_rng(seed)
     images = jnp.asarray(generator.normal(1, 2, size=(size, 8, 8, 1)))
-    return models.Batch(images, jnp.asarray(generator.integers(0, CLASSES, size)))
+    return Batch(images, jnp.asarray(generator.integers(0, CLASSES, size)))
 
 
 def shifted(tree, seed: int = 0):
@@ -46,46 +47,17 @@ def assert_trees_close(left, right, rtol=1e-10):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=rtol, atol=1e-13), left, right)
 
 
-class TestMatmulConv:
-    @pytest.mark.parametrize("stride", [1, 2])
-    @pytest.mark.parametrize("size", [7, 8])
-    @pytest.mark.parametrize("kernel_size", [2, 3])
-    @pytest.mark.parametrize("use_bias", [True, False])
-    def test_is_a_convolution(self, stride, size, kernel_size, use_bias):
-        conv = models.MatmulConv(
-            2, 3, kernel_size=kernel_size, stride=stride, use_bias=use_bias, param_dtype=jnp.float64, rngs=nnx.Rngs(0)
-        )
-        generator = np.random.default_rng(0)
-        images = jnp.asarray(generator.normal(size=(2, size, size + 2, 2)))
-        bias = jnp.arange(1.0, 4.0) if use_bias else 0.0
-        if use_bias:
-            conv.bias[...] = bias
-        kernel = conv.kernel[...].reshape(kernel_size, kernel_size, 2, 3)
-        expected = convolve(images, kernel, stride) + bias
-        outputs = conv(images)
-        assert outputs.shape == (2, -(-size // stride), -(-(size + 2) // stride), 3)
-        assert outputs.dtype == jnp.float64
-        np.testing.assert_allclose(outputs, expected, rtol=1e-12, atol=1e-13)
-
-    def test_kernel_is_scaled_for_its_fan_in(self):
-        conv = models.MatmulConv(16, 64, rngs=nnx.Rngs(0))
-        kernel = np.asarray(conv.kernel[...])
-        assert kernel.dtype == np.float32
-        fan_in = 9 * 16
-        assert kernel.var() == pytest.approx(2 / fan_in, rel=5 * np.sqrt(2 / kernel.size))
-
-
 class TestMLP:
     def classifier(self):
-        return models.classifier(models.MLP((64, 16, 12, CLASSES), param_dtype=jnp.float64, rngs=nnx.Rngs(0)))
+        return tasks.classification(networks.MLP((64, 16, 12, CLASSES), param_dtype=jnp.float64, rngs=nnx.Rngs(0)))
 
     @staticmethod
     def loss(params, batch):
         layers = [params["layers"][i] for i in range(3)]
-        hidden = batch.images.reshape(batch.images.shape[0], -1)
+        hidden = batch.inputs.reshape(batch.inputs.shape[0], -1)
         for layer in layers[:-1]:
             hidden = jnp.maximum(hidden @ layer["kernel"] + layer["bias"], 0)
-        return cross_entropy(hidden @ layers[-1]["kernel"] + layers[-1]["bias"], batch.labels)
+        return cross_entropy(hidden @ layers[-1]["kernel"] + layers[-1]["bias"], batch.targets)
 
     def test_gradient_is_that_of_the_formula(self):
         net = self.classifier()
@@ -118,29 +90,27 @@ class TestMLP:
         data = batch(size=40)
         guess = jnp.stack([net_loss(params, data, label) for label in range(CLASSES)]).argmin(axis=0)
         wrong = jnp.arange(40) % 4 == 0
-        accuracy = net.evaluate(params, None, data._replace(labels=jnp.where(wrong, (guess + 1) % CLASSES, guess)))
+        accuracy = net.evaluate(params, None, data._replace(targets=jnp.where(wrong, (guess + 1) % CLASSES, guess)))
         assert float(accuracy["accuracy"]) == 0.75
 
     def test_same_structure_same_functions(self):
-        left, right = (
-            jax.tree.structure((net.grad_fn, net.evaluate)) for net in (self.classifier(), self.classifier())
-        )
+        left, right = (jax.tree.structure((net.grad_fn, net.sums)) for net in (self.classifier(), self.classifier()))
         assert left == right
 
     def test_dtype_of_parameters(self):
-        net = models.classifier(models.MLP((64, CLASSES), rngs=nnx.Rngs(0)))
+        net = tasks.classification(networks.MLP((64, CLASSES), rngs=nnx.Rngs(0)))
         assert {leaf.dtype for leaf in jax.tree.leaves(net.params)} == {jnp.dtype(jnp.float32)}
 
 
 def net_loss(params, data, label):
     """Each example's loss, were this its label."""
-    one = lambda image: TestMLP.loss(params, models.Batch(image[None], jnp.array([label])))
-    return jax.vmap(one)(data.images)
+    one = lambda image: TestMLP.loss(params, Batch(image[None], jnp.array([label])))
+    return jax.vmap(one)(data.inputs)
 
 
 def formula(params, batch, statistics):
     """The conv net with BatchNorm; `statistics(layer, hidden) -> (mean, var)` says what normalises."""
-    hidden = batch.images
+    hidden = batch.inputs
     for layer, (stride, before, after) in enumerate(((1, 1, 4), (2, 4, 8))):
         kernel = params["convolutions"][layer]["kernel"].reshape(3, 3, before, after)
         hidden = convolve(hidden, kernel, stride)
@@ -148,7 +118,7 @@ def formula(params, batch, statistics):
         norm = params["norms"][layer]
         hidden = jnp.maximum((hidden - mean) / jnp.sqrt(var + EPSILON) * norm["scale"] + norm["bias"], 0)
     logits = hidden.reshape(hidden.shape[0], -1) @ params["head"]["kernel"] + params["head"]["bias"]
-    return cross_entropy(logits, batch.labels)
+    return cross_entropy(logits, batch.targets)
 
 
 def own(layer, hidden):
@@ -169,9 +139,9 @@ def own_statistics(params, batch) -> dict:
 
 
 @functools.cache
-def normalised() -> models.Classifier:
+def normalised() -> tasks.Task:
     """A conv net with BatchNorm, in float64. Call it inside tests, where float64 is on."""
-    return models.classifier(models.ConvNet((4, 8), batch_norm=True, param_dtype=jnp.float64, rngs=nnx.Rngs(0)))
+    return tasks.classification(networks.ConvNet((4, 8), batch_norm=True, param_dtype=jnp.float64, rngs=nnx.Rngs(0)))
 
 
 @jax.jit
@@ -218,25 +188,25 @@ class TestBatchNorm:
     def test_evaluation_changes_no_statistics_and_batches_do_not_mix(self):
         params, stats = shifted(normalised().params), shifted(normalised().stats)
         data = batch(size=8)
-        half = lambda part: normalised().evaluate(params, stats, models.Batch(data.images[part], data.labels[part]))
+        half = lambda part: normalised().evaluate(params, stats, Batch(data.inputs[part], data.targets[part]))
         halves = [half(part)["loss"] for part in (slice(0, 4), slice(4, 8))]
         np.testing.assert_allclose(normalised().evaluate(params, stats, data)["loss"], np.mean(halves), rtol=1e-12)
 
 
 def test_conv_net_without_batch_norm():
     options = {"param_dtype": jnp.float64, "rngs": nnx.Rngs(0)}
-    net = models.classifier(models.ConvNet((4, 8), image_shape=(7, 7, 1), num_classes=3, **options))
+    net = tasks.classification(networks.ConvNet((4, 8), image_shape=(7, 7, 1), num_classes=3, **options))
     params = shifted(net.params)
     generator = np.random.default_rng(0)
-    data = models.Batch(jnp.asarray(generator.normal(size=(5, 7, 7, 1))), jnp.asarray(generator.integers(0, 3, 5)))
+    data = Batch(jnp.asarray(generator.normal(size=(5, 7, 7, 1))), jnp.asarray(generator.integers(0, 3, 5)))
 
     def loss(params):
-        hidden = data.images
+        hidden = data.inputs
         for (stride, before, after), layer in zip(((1, 1, 4), (2, 4, 8)), params["convolutions"].values(), strict=True):
             hidden = convolve(hidden, layer["kernel"].reshape(3, 3, before, after), stride) + layer["bias"]
             hidden = jnp.maximum(hidden, 0)
         logits = hidden.reshape(5, -1) @ params["head"]["kernel"] + params["head"]["bias"]
-        return cross_entropy(logits, data.labels)
+        return cross_entropy(logits, data.targets)
 
     expected, slope = jax.jit(jax.value_and_grad(loss))(params)
     grads, aux = gradient(net.grad_fn, params, data)
@@ -248,13 +218,13 @@ def test_conv_net_without_batch_norm():
 def test_running_statistics_are_folded_with_the_momentum_of_their_own_batch_norm():
     class Two(nnx.Module):
         def __init__(self):
-            self.slow = models.ConvNet((2, 2), batch_norm=True, param_dtype=jnp.float64, rngs=nnx.Rngs(0))
+            self.slow = networks.ConvNet((2, 2), batch_norm=True, param_dtype=jnp.float64, rngs=nnx.Rngs(0))
             self.slow.norms[1].momentum = 0.99
 
         def __call__(self, images):
             return self.slow(images)
 
-    parts = models.classifier(Two())
+    parts = tasks.classification(Two())
     ones = jax.tree.map(jnp.ones_like, parts.stats)
     folded = parts.fold(ones, {"stats": jax.tree.map(jnp.zeros_like, parts.stats)})
     assert sorted(float(leaf[0]) for leaf in jax.tree.leaves(folded)) == [0.9, 0.9, 0.99, 0.99]
@@ -270,4 +240,4 @@ def test_statistics_of_unknown_layers_are_refused():
             return self.layer(images.reshape(len(images), -1))
 
     with pytest.raises(ValueError, match=r"statistic seen must be that of an nnx\.BatchNorm"):
-        models.classifier(Other())
+        tasks.classification(Other())

@@ -1,0 +1,53 @@
+"""Networks in Flax (nnx), a file each; `parts` registers them for configurations, `convolution` is what they share.
+
+Flax is imported at the first use of a module.
+"""
+
+import lazy_loader
+
+from sgdlab.networks import parts
+
+__getattr__, _, _ = lazy_loader.attach(
+    __name__,
+    submod_attrs={
+        "adaptive_softmax": ["TiedSoftmax"],
+        "cifar_resnet": ["CifarResNet"],
+        "cnn": ["CNN"],
+        "conv_net": ["ConvNet"],
+        "convolution": ["Convolution", "conv"],
+        "inception": ["Inception"],
+        "multilayer_perceptron": ["MLP"],
+        "normalization": ["BATCH_NORM_MOMENTUM", "batch_norm"],
+        "pixelcnn": ["PixelCNN"],
+        "pooling": ["max_pool", "mean_pool"],
+        "resnet": ["ResNet"],
+        "transformer_xl": ["TransformerXL"],
+        "weight_norm_cnn": ["WeightNormCNN", "WeightNormConvolution"],
+        "wide_resnet": ["WideResNet"],
+    },
+)
+__all__ = [
+    "BATCH_NORM_MOMENTUM",
+    "CNN",
+    "MLP",
+    "CifarResNet",
+    "ConvNet",
+    "Convolution",
+    "Inception",
+    "PixelCNN",
+    "ResNet",
+    "TiedSoftmax",
+    "TransformerXL",
+    "WeightNormCNN",
+    "WeightNormConvolution",
+    "WideResNet",
+    "batch_norm",
+    "conv",
+    "max_pool",
+    "mean_pool",
+    "parts",
+]
+
+
+def __dir__() -> list[str]:
+    return list(__all__)
