@@ -7,6 +7,7 @@ from setuptools import find_packages, setup
 
 ROOT = pathlib.Path(__file__).parent
 VERSION = re.search(r'__version__ = "(.+)"', (ROOT / "sgdlab/__init__.py").read_text(encoding="utf-8")).group(1)
+STREAM = ["grain>=0.2.18,<0.3"]
 TENSORBOARD = ["tensorboardX>=2.6,<3"]
 WANDB = ["wandb>=0.18,<0.32"]
 
@@ -49,6 +50,7 @@ setup(
     extras_require={
         "gpu": ["jax[cuda12]>=0.10,<0.12"],
         "lint": ["ruff>=0.14,<0.18"],
+        "stream": STREAM,
         "tensorboard": TENSORBOARD,
         "test": [
             "hypothesis>=6.100,<7",
@@ -58,6 +60,7 @@ setup(
             "pytest>=8.2,<10",
             "pytest-xdist>=3.6,<4",
             "setuptools>=77,<85",  # tests build the wheel with it, and download nothing
+            *STREAM,
             *TENSORBOARD,
             *WANDB,
         ],

@@ -1,4 +1,4 @@
-"""Image data sets: the parts `digits`, `npz` and `tfds`, splits held in memory, and the batches of a run.
+"""Data sets: labelled images and texts, in memory or streamed, what is done to them, and the batches of a run.
 
 What needs jax, TFDS or scikit-learn is imported at its first use.
 """
@@ -8,14 +8,32 @@ import lazy_loader
 # ruff: isort: skip_file
 # In the order in which `--help` lists them: a data set registers itself when its module is imported.
 from sgdlab.data.digits import digits
+from sgdlab.data.mock import mock
+from sgdlab.data.original import cifar10, cifar100, mnist
+from sgdlab.data.imagenet import imagenet
+from sgdlab.data.photographs import photographs
+from sgdlab.data.wikitext103 import wikitext103
+from sgdlab.data.stdlib_text import stdlib_text
 from sgdlab.data.npz import npz
 from sgdlab.data.tfds import tfds
-from sgdlab.data.source import Dataset, Images, load, prepare
+from sgdlab.data.preprocess import Preprocess
+from sgdlab.data.reading import load, prepare
+from sgdlab.data.source import Dataset, Images
+from sgdlab.data.text import Text, Tokens
 
 __getattr__, _, _ = lazy_loader.attach(
-    __name__, submod_attrs={"batches": ["batch_fn", "order"], "digits_builder": ["Digits"]}
+    __name__,
+    submod_attrs={
+        "batch": ["Batch"],
+        "batches": ["Finish", "batch_fn", "finished", "key_of", "order", "text_batch_fn"],
+        "digits_builder": ["Digits"],
+    },
 )
-__all__ = ["Dataset", "Digits", "Images", "batch_fn", "digits", "load", "npz", "order", "prepare", "tfds"]
+__all__ = [
+    "Batch", "Dataset", "Digits", "Finish", "Images", "Preprocess", "Text", "Tokens", "batch_fn", "cifar10", "cifar100",
+    "digits", "imagenet", "load", "mnist", "mock", "npz", "order", "photographs", "prepare", "stdlib_text",
+    "text_batch_fn", "tfds", "wikitext103",
+]  # fmt: skip
 
 
 def __dir__() -> list[str]:

@@ -3,11 +3,12 @@
 import functools
 import os
 
-from sgdlab.data.source import Dataset, load
+from sgdlab.data.reading import load
+from sgdlab.data.source import Dataset
 from sgdlab.registry import DATASETS
 
 _WHITE = 16
-"""The largest pixel value."""
+"""The value of a white pixel: there are 17 levels."""
 
 
 @DATASETS.register(title="UCI digits", source="Alpaydin and Kaynak 1998")

@@ -58,15 +58,14 @@ def _read(file: pathlib.Path, changed: int, size: int) -> Dataset:
     """Reads a file; when it was changed and its size are arguments so that a file that has changed is read anew."""
     del changed, size
     arrays = _arrays(file)
-    splits = [
-        Images(_images(f"x_{split}", arrays[f"x_{split}"]), _labels(f"y_{split}", arrays[f"y_{split}"]))
-        for split in ("train", "test")
-    ]
-    for split, found in zip(("train", "test"), splits, strict=True):
-        if len(found.images) != len(found.labels):
-            raise ValueError(f"x_{split} has {len(found.images)} images, y_{split} {len(found.labels)} labels")
+    splits = []
+    for split in ("train", "test"):
+        pixels, labels = _pixels(f"x_{split}", arrays[f"x_{split}"]), _labels(f"y_{split}", arrays[f"y_{split}"])
+        if len(pixels) != len(labels):
+            raise ValueError(f"x_{split} has {len(pixels)} images, y_{split} {len(labels)} labels")
+        splits.append(Images(pixels, labels))
     train, test = splits
-    if train.images.shape[1:] != test.images.shape[1:]:
+    if train.image_shape != test.image_shape:
         shapes = [arrays[f"x_{split}"].shape for split in ("train", "test")]
         raise ValueError(f"images of x_train, {shapes[0]}, and of x_test, {shapes[1]}, must be of one size")
     return Dataset(train, test, num_classes=1 + int(max(train.labels.max(), test.labels.max())))
@@ -83,19 +82,18 @@ def _arrays(file: pathlib.Path) -> dict[str, np.ndarray]:
         return {name: archive[name] for name in _NAMES}
 
 
-def _images(name: str, array: np.ndarray) -> np.ndarray:
-    """float32[n, H, W, C]."""
+def _pixels(name: str, array: np.ndarray) -> np.ndarray:
+    """uint8 or float32 [n, H, W, C]."""
     if array.ndim not in (3, 4) or array.size == 0:
         raise ValueError(f"{name} of shape {array.shape} must be images [n, H, W] or [n, H, W, C], at least one")
-    if array.dtype != np.uint8 and not np.issubdtype(array.dtype, np.floating):
-        raise ValueError(f"{name} of dtype {array.dtype} must be uint8, or floating")
-    with np.errstate(over="ignore"):
-        images = array.astype(np.float32)
-    if array.dtype == np.uint8:
-        images /= 255
-    elif not np.isfinite(images).all():
-        raise ValueError(f"{name} must be finite numbers in float32")
-    return images if array.ndim == 4 else images[..., np.newaxis]
+    if array.dtype != np.uint8:
+        if not np.issubdtype(array.dtype, np.floating):
+            raise ValueError(f"{name} of dtype {array.dtype} must be uint8, or floating")
+        with np.errstate(over="ignore"):
+            array = array.astype(np.float32)
+        if not np.isfinite(array).all():
+            raise ValueError(f"{name} must be finite numbers in float32")
+    return array if array.ndim == 4 else array[..., np.newaxis]
 
 
 def _labels(name: str, array: np.ndarray) -> np.ndarray:

@@ -5,7 +5,8 @@ import os
 from importlib.util import find_spec
 from typing import Any
 
-from sgdlab.data.source import Dataset, data_source, prepare, read_split
+from sgdlab.data.reading import data_source, prepare, read_split
+from sgdlab.data.source import Dataset
 from sgdlab.registry import DATASETS
 
 
@@ -15,8 +16,9 @@ def tfds(*, name: str = "", data_dir: str | None = None, train: str = "train", t
 
     It is read from files of the format array_record, about a millisecond an example, once per process; where they are
     missing it is prepared first. Preparing a builder that gives PIL images, as `sgdlab.data.Digits` does, needs no
-    TensorFlow. Those that TFDS itself provides (mnist, cifar10) need TensorFlow and a network connection to be prepared
-    once, on any machine; reading them needs neither. Pixels of uint8 are divided by 255.
+    TensorFlow. Those that TFDS itself provides need TensorFlow and a network connection to be prepared once, on any
+    machine; reading them needs neither. (The parts mnist, cifar10, cifar100 and imagenet are prepared without
+    TensorFlow.) Pixels of uint8 are divided by 255.
 
     Args:
       name: TFDS builder, such as "mnist" or "my_dataset:1.0.0".

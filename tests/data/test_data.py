@@ -36,14 +36,44 @@ def test_digits_are_stored_as_array_record(directory):
     assert {name: split.num_examples for name, split in builder.info.splits.items()} == {"train": 1437, "test": 360}
 
 
+def test_digits_have_the_values_that_they_always_had(directory):
+    train = data.load(data.Digits, "train", white=16, data_dir=directory)
+    assert (train.pixels.dtype, train.white) == (np.uint8, 16)
+    assert train.images.dtype == np.float32
+    np.testing.assert_array_equal(train.images, train.pixels.astype(np.float32) / 16)
+    assert data.Dataset(train, train, num_classes=10).levels == 17
+
+
+LABELS = np.array([0, 1], np.int32)
+
+
+@pytest.mark.parametrize(
+    ("pixels", "labels", "white", "match"),
+    [
+        (np.zeros((2, 8, 8)), LABELS, 255, r"pixels of shape \(2, 8, 8\) and labels of shape \(2,\) must be images"),
+        (np.zeros((3, 8, 8, 1)), LABELS, 255, r"pixels of shape \(3, 8, 8, 1\) and labels of shape \(2,\) must be"),
+        (np.zeros((0, 8, 8, 1)), LABELS[:0], 255, "at least one"),
+        (np.zeros((2, 8, 8, 1), np.int32), LABELS, 255, "pixels of dtype int32 must be uint8, or floating"),
+        (np.zeros((2, 8, 8, 1), np.uint8), LABELS, 256, "white=256 must be a whole number from 1 to 255"),
+        (np.full((2, 8, 8, 1), 17, np.uint8), LABELS, 16, "white=16 must be at least 17, the largest pixel"),
+    ],
+)
+def test_splits_that_are_refused(pixels, labels, white, match):
+    with pytest.raises(ValueError, match=match):
+        data.Images(pixels, labels, white)
+
+
 def test_a_data_set_whose_parts_contradict_each_other_is_refused():
-    images = data.Images(np.zeros((2, 8, 8, 1), np.float32), np.array([0, 1], np.int32))
-    with pytest.raises(ValueError, match=r"train.labels must be from 0 to 0"):
+    images = data.Images(np.zeros((2, 8, 8, 1), np.uint8), LABELS)
+    with pytest.raises(ValueError, match=r"train.labels from 0 to 1 must be from 0 to 0, below num_classes=1"):
         data.Dataset(images, images, num_classes=1)
-    with pytest.raises(ValueError, match=r"test.images of shape \(2, 4, 4, 1\) must have those of train"):
-        data.Dataset(images, data.Images(np.zeros((2, 4, 4, 1)), images.labels), num_classes=2)
-    with pytest.raises(ValueError, match=r"test of shapes \(2, 8, 8\) and \(2,\) must be images"):
-        data.Dataset(images, data.Images(images.images[..., 0], images.labels), num_classes=2)
+    with pytest.raises(ValueError, match=r"test.image_shape=\(4, 4, 1\) must be that of train, \(8, 8, 1\)"):
+        data.Dataset(images, data.Images(np.zeros((2, 4, 4, 1), np.uint8), LABELS), num_classes=2)
+    with pytest.raises(ValueError, match=r"test.white=16 must be that of train, 255"):
+        data.Dataset(images, data.Images(images.pixels, LABELS, white=16), num_classes=2)
+    floating = data.Images(np.zeros((2, 8, 8, 1)), LABELS)
+    with pytest.raises(ValueError, match=r"test.pixels of dtype float64 must be uint8 to have levels"):
+        _ = data.Dataset(images, floating, num_classes=2).levels
 
 
 def test_every_epoch_is_a_fresh_permutation():
@@ -77,5 +107,5 @@ def test_batch_fn_indexes_the_data_and_can_be_traced():
     source = data.Images(images, np.arange(6, dtype=np.int32))
     indices = data.order(6, batch_size=2, num_batches=3, seed=0)
     batch = jax.jit(lambda f, g: f(g))(data.batch_fn(source, indices), 1)
-    np.testing.assert_array_equal(batch.images, images[indices[1]])
-    np.testing.assert_array_equal(batch.labels, indices[1])
+    np.testing.assert_array_equal(batch.inputs, images[indices[1]])
+    np.testing.assert_array_equal(batch.targets, indices[1])

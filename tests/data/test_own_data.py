@@ -14,7 +14,7 @@ from PIL import Image
 from tensorflow_datasets.core.features import image_feature
 
 from sgdlab import data
-from sgdlab.data.source import data_source, read_split
+from sgdlab.data.reading import data_source, read_split
 from sgdlab.errors import UsageError
 from sgdlab.jobs.plan import make_plan
 from sgdlab.jobs.train import train
@@ -272,8 +272,9 @@ def test_images_of_several_sizes_are_refused():
         read_split([{"image": np.zeros((4, 4, 1), np.uint16), "label": 0}])
 
 
-@pytest.mark.parametrize("network", ["conv", "mlp"])
-@pytest.mark.parametrize(("kind", "shape"), [("npz", (6, 4, 3)), ("npz", (5, 7, 1)), ("tfds", (6, 4, 3))])
+@pytest.mark.parametrize(
+    ("kind", "shape", "network"), [("npz", (6, 4, 3), "conv"), ("npz", (5, 7, 1), "mlp"), ("tfds", (6, 4, 3), "mlp")]
+)
 def test_whole_runs(kind, shape, network, saved, tfds_directory):
     entries = {"npz": {"path": saved(**arrays(shape))}, "tfds": {"name": "bands", "data_dir": tfds_directory}}[kind]
     config = tiny.config(

@@ -1,0 +1,243 @@
+"""Data sets that are larger than the device: `StreamedImages`, and `batches`, which are decoded ahead of their use."""
+
+import dataclasses
+import multiprocessing
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from absl import flags
+
+from sgdlab import arguments
+from sgdlab.data.reading import define_flags_of
+from sgdlab.data.source import Images
+from sgdlab.errors import UsageError
+
+_MOST_THREADS = 8
+_AHEAD = 2
+"""Batches that are finished and wait, besides those that are being made."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class StreamedImages:
+    """One split of a data set whose images are decoded when they are needed.
+
+    Attributes:
+      source: encoded examples by index, such as a TFDS data source. It is read by several threads at once and, where
+        processes decode, it is pickled.
+      labels: int32[n].
+      decode: `(example, seed) -> uint8[H, W, C]`. The seed, a `np.random.SeedSequence`, is what its augmentation
+        depends on; None asks for the image to evaluate on. A function of a module, or an instance of a class of one.
+      image_shape: height, width and channels of decoded images.
+      white: the value of a white pixel.
+
+    Raises:
+      ValueError: if there are not as many labels as examples, at least one.
+    """
+
+    source: Sequence[Any]
+    labels: np.ndarray
+    decode: Callable[[Any, np.random.SeedSequence | None], np.ndarray]
+    image_shape: tuple[int, int, int]
+    white: int = 255
+
+    def __post_init__(self) -> None:
+        if self.labels.shape != (len(self.source),) or len(self.source) == 0:
+            raise ValueError(
+                f"labels of shape {self.labels.shape} must be labels [n] of n = {len(self.source)} examples, at least "
+                "one"
+            )
+        arguments.whole("white", self.white, most=255)
+
+    def __len__(self) -> int:
+        return self.labels.shape[0]
+
+
+def streamed(images: Images) -> StreamedImages:
+    """Images in memory as a stream, which gives the same pixels: to test streaming, or to spare the device's memory.
+
+    Args:
+      images: the split.
+
+    Returns:
+      The stream.
+
+    Example:
+      >>> len(streamed(Images(np.zeros((6, 8, 8, 1), np.uint8), np.arange(6, dtype=np.int32))))
+      6
+    """
+    return StreamedImages(images.pixels, images.labels, _as_it_is, images.image_shape, images.white)
+
+
+def batches(
+    split: StreamedImages | Images,
+    order: np.ndarray,
+    seed: int | None,
+    begin: int,
+    end: int,
+    *,
+    workers: int = 0,
+) -> "Batches":
+    """Batches in a given order, decoded ahead of their use by Grain.
+
+    Image b of batch k depends on (seed, k, b) and its example alone: not on `begin`, nor on how many threads or
+    processes decode.
+
+    Args:
+      split: where the examples are from; images in memory are streamed as they are.
+      order: int32[K, B], the examples of each batch, such as `order` draws.
+      seed: seed of the augmentation; None for images to evaluate on.
+      begin: the first batch.
+      end: the batch after the last.
+      workers: processes that decode; 0: threads of this process, as many as it has cores, at most 8. Processes are
+        started anew, in seconds, and import the main module of a script; decoding in Python alone gains by them.
+
+    Returns:
+      An iterator over k in [begin, end) of (uint8[B, H, W, C], int32[B]), pixels and labels. Errors of decoding are
+      raised where the batch would have been. `close` ends its threads and processes, as does the end of a `with` block;
+      where processes decoded, the few threads stay by which Grain frees their memory, once for all iterators.
+
+    Raises:
+      ValueError: if a number is out of its range.
+      UsageError: if Grain is not installed.
+
+    Example:
+      >>> images = Images(np.zeros((6, 8, 8, 1), np.uint8), np.arange(6, dtype=np.int32))
+      >>> with batches(images, np.array([[0, 1, 2], [5, 4, 3]]), seed=0, begin=1, end=2) as found:
+      ...     [labels.tolist() for pixels, labels in found]
+      [[5, 4, 3]]
+    """
+    split = streamed(split) if isinstance(split, Images) else split
+    order = np.asarray(order)
+    if order.ndim != 2 or order.size == 0 or not np.issubdtype(order.dtype, np.integer):
+        raise ValueError(f"order of shape {order.shape} and dtype {order.dtype} must be integers [K, B]")
+    if order.min() < 0 or order.max() >= len(split):
+        raise ValueError(f"order from {order.min()} to {order.max()} must be examples from 0 to {len(split) - 1}")
+    if seed is not None:
+        arguments.whole("seed", seed, least=0)
+    arguments.whole("begin", begin, least=0, most=len(order), why="the number of batches")
+    arguments.whole("end", end, least=begin, most=len(order), why="from begin to the number of batches")
+    arguments.whole("workers", workers, least=0)
+    return Batches(_Decoded(split, order[begin:end], seed, begin), workers)
+
+
+class Batches(Iterator[tuple[np.ndarray, np.ndarray]]):
+    """What `batches` returns: an iterator that reads ahead, and that is closed."""
+
+    def __init__(self, decoded: "_Decoded", workers: int):
+        grain = _grain()
+        self._decoded = decoded
+        self._closed = False
+        self._copies = workers > 0
+        # Process i of n decodes the batches i, i + n, and so on, in one thread.
+        threads = 1 if workers else min(os.cpu_count() or 1, _MOST_THREADS)
+        ahead = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=threads + _AHEAD)
+        dataset = grain.MapDataset.source(decoded).to_iter_dataset(ahead)
+        if workers:
+            _set_flags()
+            options = grain.MultiprocessingOptions(num_workers=workers, per_worker_buffer_size=_AHEAD)
+            dataset = dataset.mp_prefetch(options, worker_init_fn=_end_with_parent)
+        self._reader = iter(dataset)
+        self._reader.start_prefetch()
+
+    def __next__(self) -> tuple[np.ndarray, np.ndarray]:
+        if self._closed:
+            raise StopIteration
+        try:
+            pixels, labels = next(self._reader)
+        except BaseException:  # the end of the batches, too
+            self.close()
+            raise
+        if self._copies:
+            # Those of other processes lie in memory that is unmapped with the array, whoever still has a view of it.
+            return np.array(pixels), np.array(labels)
+        return pixels, labels
+
+    def close(self) -> None:
+        """Ends threads and processes; more than once does no harm."""
+        if not self._closed:
+            self._closed = True
+            self._reader.close()
+            self._reader = None  # some of Grain's close again when they are deleted, which fails at the exit of Python
+            # Grain does not wait for threads that are still at their last batch.
+            for thread in list(self._decoded.threads):
+                if thread is not threading.current_thread():
+                    thread.join()
+
+    def __enter__(self) -> "Batches":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _Decoded(Sequence):
+    """Batches by index from `begin` on, decoded at every access."""
+
+    def __init__(self, split: StreamedImages, order: np.ndarray, seed: int | None, begin: int):
+        self._split, self._order, self._seed, self._begin = split, order, seed, begin
+        self.threads: set[threading.Thread] = set()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"threads": set()}  # those of this process are none of the other's
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        self.threads.add(threading.current_thread())
+        chosen = self._order[index]
+        if self._split.decode is _as_it_is:  # all at once, where there is nothing to decode
+            return self._split.source[chosen], self._split.labels[chosen]
+        pixels = [self._image(int(example), self._begin + index, b) for b, example in enumerate(chosen)]
+        return np.stack(pixels), self._split.labels[chosen]
+
+    def _image(self, example: int, k: int, b: int) -> np.ndarray:
+        split = self._split
+        seed = None if self._seed is None else np.random.SeedSequence(self._seed, spawn_key=(k, b))
+        try:
+            image = split.decode(split.source[example], seed)
+        except Exception as error:
+            raise ValueError(f"example {example} cannot be decoded: {type(error).__name__}: {error}") from error
+        if image.shape != tuple(split.image_shape):
+            raise ValueError(f"example {example} was decoded to shape {image.shape}, and not to {split.image_shape}")
+        return image
+
+
+def _as_it_is(example: np.ndarray, seed: np.random.SeedSequence | None) -> np.ndarray:
+    del seed
+    return example
+
+
+def _end_with_parent(index: int, number: int) -> None:
+    """Makes a process end when the one that has started it is killed, which Grain's would outlive."""
+    del index, number
+
+    def wait() -> None:
+        multiprocessing.parent_process().join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def _grain() -> Any:
+    try:
+        import grain  # noqa: PLC0415 (an optional requirement, and it takes a second to import)
+    except ImportError as error:
+        raise UsageError(
+            "streamed data sets need Grain, which is not installed: pip install 'sgdlab[stream]'"
+        ) from error
+    define_flags_of("grain._src.core.config")
+    return grain
+
+
+def _set_flags() -> None:
+    """Makes Grain's flags readable where nothing has parsed flags, as in a notebook: processes are sent them."""
+    for name in flags.FLAGS:
+        if name.startswith("grain_"):
+            flags.FLAGS[name].present = True
