@@ -1,4 +1,4 @@
-"""Update rules of the parameter server: SGD, Adam and their staleness corrections, also as optax transforms."""
+"""Update rules of the parameter server: SGD, Adam, RMSProp and staleness corrections, also as optax transforms."""
 
 # In the order in which tables, legends and command lines list the rules: each registers itself where it is defined.
 # isort: off
@@ -11,6 +11,7 @@ from sgdlab.rules.delay_adaptive import delay_adaptive, scale_by_excess_delay
 from sgdlab.rules.delay_compensated import delay_compensated
 from sgdlab.rules.dana import dana, dana_gap_aware, dana_staleness_aware
 from sgdlab.rules.adam import adam, adam_gap_aware, adam_staleness_aware
+from sgdlab.rules.rmsprop import rmsprop
 # isort: on
 
 from sgdlab.rules.accumulators import in_float32
@@ -39,6 +40,7 @@ __all__ = [
     "inject_hyperparams",
     "linear_scaling",
     "nag_asgd",
+    "rmsprop",
     "scale_by_delay",
     "scale_by_excess_delay",
     "scale_by_exponential_delay",

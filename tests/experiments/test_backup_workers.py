@@ -179,13 +179,19 @@ def test_figure2_counts_lost_runs_and_chooses_the_best_rate(session):
     assert all(claim.holds is None for claim in output.claims)
 
 
-def test_updates_are_those_of_the_first_evaluation_that_reaches_the_target(session):
+@pytest.mark.parametrize(("optimizer", "average"), [("nesterov", None), ("rmsprop", 0.5)])
+def test_updates_are_those_of_the_first_evaluation_that_reaches_the_target(session, optimizer, average):
     session.used.clear()
     target, gradients = 0.2, [90, 100]
-    output = figures5_6(gradients=gradients, rates=[0.01], seeds=2, epochs=1.0, target=target, iterations=20)
-    naive = {n: [] for n in gradients}
+    small = {"gradients": gradients, "rates": [0.01], "seeds": 2, "epochs": 1.0, "target": target, "iterations": 20}
+    changed = {"moving_average": True, "average_decay": average} if average else {}
+    output = figures5_6(**small, optimizer=optimizer, **changed)
+    naive, accuracy = {n: [] for n in gradients}, "average_accuracy" if average else "test_accuracy"
     for records in session.used.values():
-        reached = [r["updates"] for r in records if r["kind"] == "evaluation" and r["test_accuracy"] >= target]
+        config = records[0]["config"]
+        assert (config["rule"]["kind"] == "rmsprop") == (optimizer == "rmsprop")
+        assert config["average_decay"] == (average or 0.98)
+        reached = [r["updates"] for r in records if r["kind"] == "evaluation" and r[accuracy] >= target]
         naive[records[-1]["num_workers"]].append(reached[0])
     for n in gradients:
         assert one(output.table, updates_of="r = 0.01", quantity="updates", N=n) == pytest.approx(np.mean(naive[n]))

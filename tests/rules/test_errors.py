@@ -27,6 +27,7 @@ ON_MOMENTUM = {
     "delay_adaptive": functools.partial(rules.delay_adaptive, num_workers=2),
     "delay_compensated": rules.delay_compensated,
     "exponential_penalty": rules.exponential_penalty,
+    "rmsprop": rules.rmsprop,
 }
 ADAMS = {
     "adam": rules.adam,
