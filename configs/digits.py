@@ -52,9 +52,16 @@ def get_config() -> ConfigDict:
     config.batch_size = 8  # examples per gradient
     config.replacement = False  # draw examples with replacement, instead of a permutation each epoch
     config.evaluations = 25  # on the test set during a run
-    config.target_accuracy = 0.95  # on the test set, for the time to reach it
+    config.target = 0.95  # of accuracy, or of the task's own metric, on the test set, for the time to reach it
+    config.evaluation_batch = 1000  # examples evaluated at once
+    config.train_examples = 10_000  # at most, of the training set, for its loss and metric in the end
+    config.test_examples = config_dict.placeholder(int)  # at most; None: all
+    config.stream = False  # read examples from the host even if they fit the device
+    config.chunk = 32  # gradients whose examples are sent to the device at once, where they are streamed
+    config.readers = 0  # processes that decode, where examples are streamed; 0: threads
     config.average_decay = 0.98  # of the Polyak average; over a few hundred updates 0.9999 would hold the start
     config.mode = config_dict.placeholder(str)  # "event" or "wave"; None: the faster one
+    config.lanes = config_dict.placeholder(str)  # "vmap" or "map": how a wave is computed; None: as suits the network
     config.memory = config_dict.placeholder(float)  # GiB that a run may take; None: what is free
 
     delays = {"base_seconds": 0.2, "base_shape": 2.0, "late_share": 0.0016, "late_seconds": 16.0}
@@ -85,8 +92,11 @@ def get_config() -> ConfigDict:
     config.rate.of = "gradient"  # or "update"
     config.rate.warmup_epochs = config_dict.placeholder(float)  # from the N-th part of the rate; None: epochs / 4
     config.rate.decay = "cosine"  # or constant, step, linear, hold_linear, exponential
-    config.rate.steps = (10.0, 15.0)  # step: the epochs
+    config.rate.unit = "epochs"  # of steps, period, last and length: epochs of used gradients; or "updates"
+    config.rate.steps = (10.0, 15.0)  # step: where the rate is multiplied by factor
+    config.rate.period = 10.0  # exponential: length over which the rate is multiplied by factor
+    config.rate.last = 10.0  # hold_linear: length over which the rate falls to final
+    config.rate.length = config_dict.placeholder(float)  # of linear, hold_linear and cosine; None: that of the run
     config.rate.factor = 0.1  # step and exponential: what the rate is multiplied by
-    config.rate.period = 10.0  # exponential: epochs for one factor
-    config.rate.last_epochs = 10.0  # hold_linear: over which the rate falls to 0
+    config.rate.final = 0.0  # lowest share of the rate after warm-up to which it decays
     return config

@@ -312,8 +312,18 @@ CLUSTERS = Registry("cluster", given={"num_workers": "cluster.num_workers", "bat
 PREDICTORS = Registry("predictor", given={"runtimes": ""})
 """How many workers to wait for, predicted step by step: see `sgdlab.predictors`."""
 
-NETWORKS = Registry("network", given={"image_shape": "data.kind", "num_classes": "data.kind", "rngs": ""})
-"""Flax networks: `(*, image_shape, num_classes, rngs, **own) -> nnx.Module`."""
+NETWORKS = Registry(
+    "network",
+    given={
+        "image_shape": "data.kind",
+        "num_classes": "data.kind",
+        "levels": "data.kind",
+        "vocabulary": "data.kind",
+        "rngs": "",
+    },
+)
+"""Flax networks: `(*, rngs, **own) -> nnx.Module`, with what they ask of the data: `image_shape` and `num_classes`,
+`image_shape` and `levels` (`task="density"`), or `vocabulary` (`task="language"`)."""
 
 DATASETS = Registry("data", given={})
 """Data sets: `(**own) -> Dataset`."""

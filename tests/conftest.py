@@ -33,14 +33,27 @@ def no_programs_left():
     gc.collect()
 
 
-_LIGHTLY = ("advice", "deep_markov", "experiments", "harness", "jobs", "peers", "protocols", "replay", "rules", "tests")
+_LIGHTLY = (
+    "advice",
+    "data",
+    "deep_markov",
+    "experiments",
+    "harness",
+    "jobs",
+    "networks",
+    "peers",
+    "protocols",
+    "replay",
+    "rules",
+    "tests",
+)
 
 
 @pytest.fixture(autouse=True, scope="module")
 def compiled_lightly(request):
     """Programs are hardly optimised where they are not what is tested: compiling them is most of the suite's time.
 
-    Those of networks, the examples in docstrings and the commands in processes of their own are compiled as users' are;
+    The examples in docstrings and the commands in processes of their own are compiled as users' are;
     so are modules that are marked, such as those that compare replay's modes bit for bit.
     """
     marked = request.node.get_closest_marker("fully_compiled")

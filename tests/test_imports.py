@@ -39,14 +39,15 @@ def test_no_module_imports_itself_by_way_of_others():
 @pytest.mark.parametrize(
     ("below", "above"),
     [
-        ("protocols", ("rules", "replay", "jobs", "results", "models", "deep_markov")),
-        ("cluster", ("protocols", "rules", "replay", "jobs", "results", "models")),
-        ("rules", ("protocols", "cluster", "replay", "jobs", "results", "models")),
-        ("predictors", ("protocols", "rules", "replay", "jobs", "results", "models")),
-        ("replay", ("protocols", "cluster", "jobs", "results", "models", "data")),
-        ("results", ("jobs", "protocols", "rules", "cluster", "replay", "models", "registry", "predictors")),
-        ("models", ("jobs", "results", "replay", "protocols", "rules")),
-        ("data", ("jobs", "results", "replay", "protocols", "rules")),
+        ("protocols", ("rules", "replay", "jobs", "results", "networks", "deep_markov")),
+        ("cluster", ("protocols", "rules", "replay", "jobs", "results", "networks")),
+        ("rules", ("protocols", "cluster", "replay", "jobs", "results", "networks")),
+        ("predictors", ("protocols", "rules", "replay", "jobs", "results", "networks")),
+        ("replay", ("protocols", "cluster", "jobs", "results", "networks", "data")),
+        ("results", ("jobs", "protocols", "rules", "cluster", "replay", "networks", "registry", "predictors")),
+        ("networks", ("jobs", "results", "replay", "protocols", "rules")),
+        ("data", ("jobs", "results", "replay", "protocols", "rules", "networks", "tasks")),
+        ("tasks", ("jobs", "results", "replay", "protocols", "rules", "networks")),
     ],
 )
 def test_arrows_run_one_way(below, above):
@@ -62,7 +63,7 @@ def test_arrows_run_one_way(below, above):
         ("import sgdlab", ("numpyro", "pyarrow", "orbax", "scipy", "tensorflow_datasets")),
         ("import sgdlab; sgdlab.rules, sgdlab.replay", ("numpyro", "pyarrow", "orbax", "tensorflow_datasets")),
         (
-            "import sgdlab.data, sgdlab.models, sgdlab.predictors",
+            "import sgdlab.data, sgdlab.networks, sgdlab.predictors",
             ("tensorflow_datasets", "sklearn", "PIL", "flax", "matplotlib", "scipy", "jax"),
         ),
         ("import sgdlab; sgdlab.protocols, sgdlab.cluster", ("numpyro", "pyarrow", "orbax", "flax", "jax")),

@@ -10,7 +10,7 @@ def config(**changes):
     tiny.batch_size, tiny.optimizer.learning_rate, tiny.optimizer.adam_learning_rate = 32, 0.05, 0.003
     tiny.network.kind, tiny.network.mlp.widths = "mlp", (8,)
     tiny.cluster.num_workers = 4
-    tiny.target_accuracy = 0.2
+    tiny.target = 0.2
     for name, value in changes.items():
         entry = tiny
         *parents, last = name.split("__")

@@ -89,7 +89,7 @@ from tqdm import tqdm
 warnings.filterwarnings("ignore", message="IProgress not found")  # tqdm then draws a text bar
 
 import sgdlab
-from sgdlab import cutoff, models
+from sgdlab import cutoff, data, networks, tasks
 from sgdlab.results.plots import STYLE
 from sgdlab.results.timeline import timeline
 
@@ -427,8 +427,8 @@ show(figure)
 # %%
 digits = load_digits()
 images, labels = jnp.asarray(digits.images[..., None] / 16.0, jnp.float32), jnp.asarray(digits.target)
-train_images, train_labels, held_out = images[:1437], labels[:1437], models.Batch(images[1437:], labels[1437:])
-network = models.classifier(models.MLP((64, 32, 10), rngs=nnx.Rngs(SEED)))
+train_images, train_labels, held_out = images[:1437], labels[:1437], data.Batch(images[1437:], labels[1437:])
+network = tasks.classification(networks.MLP((64, 32, 10), rngs=nnx.Rngs(SEED)))
 rule = sgdlab.rules.asgd(learning_rate=0.4)
 images_each = max(1, 320 // num_workers)
 
@@ -437,7 +437,7 @@ def batch(gradient):
     """Draws the images of a gradient."""
     key = jax.random.fold_in(jax.random.key(SEED), gradient)
     chosen = jax.random.randint(key, (images_each,), 0, len(train_labels))
-    return models.Batch(train_images[chosen], train_labels[chosen])
+    return data.Batch(train_images[chosen], train_labels[chosen])
 
 
 def evaluate(params, stats):

@@ -1,6 +1,5 @@
 """Compares methods over numbers of workers and seeds, and reports.
 
-    sgdlab compare --workdir=runs/digits
     sgdlab compare --methods=all --num_workers=4,8,16,32 --seeds=3 --workdir=runs/digits
 
 Leaves in the work directory: report.html, one page with everything; table.md and table.csv; pictures (plots/); the

@@ -68,7 +68,13 @@ def _flags(default: str, *, with_config: bool) -> Iterable[str]:
 def _entries(entries: Mapping[str, object], words: Mapping[str, str]) -> Iterable[str]:
     shown = {name: f"--config.{name}={'' if value is None else value}" for name, value in entries.items()}
     width = min(max(map(len, shown.values()), default=0), 60)
-    return [f"  {flag:<{width}}  {words.get(name, '')}".rstrip() for name, flag in shown.items()]
+    lines = []
+    for name, flag in shown.items():
+        head, rest = f"  {flag:<{width}}  ", " " * (width + 4)
+        # A flag is never cut, nor a default that holds spaces.
+        words_ = textwrap.wrap(words.get(name, ""), max(_WIDTH - len(head), _WIDTH // 3)) or [""]
+        lines += [(head + words_[0]).rstrip(), *(rest + more for more in words_[1:])]
+    return lines
 
 
 def _meanings(config: ConfigDict) -> dict[str, str]:

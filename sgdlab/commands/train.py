@@ -2,11 +2,12 @@
 
     sgdlab train --config.method=gap_aware --workdir=runs/one
 
-Leaves in the work directory: the configuration, the metrics (JSON lines, appended while the run is under way), the
-final parameters (parameters.npz, one array a leaf), the schedule (schedule.npz), and pictures of the training and of
-the workers. A directory that holds the finished run of the same configuration and code is shown, not run again.
+Leaves in the work directory: the configuration, the metrics (JSON lines, appended during the run), the parameters
+(parameters.npz, one array a leaf), the schedule (schedule.npz), and pictures of training and workers. A finished run of
+the same configuration and code is shown, not run again; one that was interrupted continues from its last checkpoint.
 """
 
+import functools
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -26,6 +27,12 @@ def define_flags() -> None:
     """Defines the flags of this command."""
     flags.DEFINE_bool("rerun", False, "Run anew what is there; its records are put aside.")
     flags.DEFINE_list("writers", [], "Where records go besides: tensorboard, wandb.")
+    flags.DEFINE_float(
+        "checkpoint_seconds",
+        60.0,
+        "Between two checkpoints, at least, from which an interrupted run continues.",
+        lower_bound=0.0,
+    )
 
 
 def main(argv: Sequence[str]) -> None:
@@ -52,7 +59,15 @@ def main(argv: Sequence[str]) -> None:
         print(f"The {' and '.join(changed)} of the run in {workdir} has changed (code or files); it is run anew.")
     print(plan.schedule, flush=True)
     with failures_of(plan.choice.method.name):
-        run = jobs.train.train_and_record(plan, directory, NAME, writers=given.writers, report=_progress(plan))
+        run = jobs.train.train_and_record(
+            plan,
+            directory,
+            NAME,
+            writers=given.writers,
+            checkpoint_seconds=given.checkpoint_seconds,
+            report=_progress(plan),
+            say=functools.partial(print, flush=True),
+        )
     directory.claim()
     with files.replacing(directory.path / "parameters.npz") as file:
         np.savez(file, **jobs.train.leaves(run.result.params))
@@ -66,12 +81,13 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _progress(plan: Any) -> Any:
+    metric = results.metric.Metric.of(jobs.records.what(plan))
+
     def show(record: Mapping[str, Any]) -> None:
         if record["kind"] == "evaluation":
-            accuracy = 100 * record["test_accuracy"]
             print(
                 f"{record['gradients']:>7} of {plan.program.num_rows} gradients, {record['seconds']:>9,.0f} s of "
-                f"virtual time: test loss {record['test_loss']:.4f}, test accuracy {accuracy:.1f} %",
+                f"virtual time: test loss {record['test_loss']:.4f}, {metric.title} {metric.text(record[metric.test])}",
                 flush=True,
             )
 
@@ -79,7 +95,8 @@ def _progress(plan: Any) -> Any:
 
 
 def _show(summary: Mapping[str, Any]) -> None:
-    outcome = "diverged" if summary["diverged"] else f"test accuracy {100 * summary['test_accuracy']:.1f} %"
+    metric = results.metric.Metric.of(summary)
+    outcome = "diverged" if summary["diverged"] else f"{metric.title} {metric.text(summary[metric.test])}"
     workers = f"{summary['num_workers']} worker{'s' * (summary['num_workers'] > 1)}"
     print(
         f"{summary['title']}, {workers}: {outcome} after {summary['gradients']} gradients and "

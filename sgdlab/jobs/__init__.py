@@ -7,6 +7,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     submodules=(
         "compare", "configuration",
         "digests", "memory", "methods", "parts", "plan", "pool", "provenance", "rates", "records",
-        "seeds", "train",
+        "seeds", "tasks", "train",
     ),
 )  # fmt: skip

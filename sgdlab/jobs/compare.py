@@ -19,6 +19,7 @@ from sgdlab.jobs.records import Record
 from sgdlab.jobs.train import train_and_record
 from sgdlab.results import summary
 from sgdlab.results.directory import SUPERSEDED, Records, RunDirectory, read_records
+from sgdlab.results.metric import Metric
 
 GRID = ("method", "seed", "cluster.num_workers")
 """What differs between the runs of one directory, and is set by the grid."""
@@ -233,5 +234,6 @@ def outcome(record: Mapping[str, Any]) -> str:
       >>> outcome({"diverged": False, "test_accuracy": 0.964, "seconds": 1213.4, "speedup": 2.031})
       '96.4 %, 1,213 virtual s, 2.03 x sync. SGD'
     """
-    accuracy = "diverged" if record["diverged"] else f"{100 * record['test_accuracy']:.1f} %"
-    return f"{accuracy}, {record['seconds']:,.0f} virtual s, {record['speedup']:.2f} x sync. SGD"
+    metric = Metric.of(record)
+    end = "diverged" if record["diverged"] else metric.text(record[metric.test])
+    return f"{end}, {record['seconds']:,.0f} virtual s, {record['speedup']:.2f} x sync. SGD"

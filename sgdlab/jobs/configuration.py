@@ -6,7 +6,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from sgdlab import arguments, cluster, data, models, predictors  # noqa: F401 (the parts register themselves)
+from sgdlab import arguments, cluster, data, networks, predictors, tasks  # noqa: F401 (the parts register themselves)
 from sgdlab.errors import UsageError, said_of
 from sgdlab.jobs import rates
 from sgdlab.jobs.methods import chosen
@@ -14,7 +14,8 @@ from sgdlab.registry import CLUSTERS, DATASETS, FAMILIES, NETWORKS, PREDICTORS, 
 from sgdlab.results.directory import merged
 
 MODES = ("event", "wave")
-_NOT_OF_THE_RESULT = ("memory",)
+LANES = ("vmap", "map")
+_NOT_OF_THE_RESULT = ("memory", "stream", "chunk", "readers", "evaluation_batch")
 
 
 def parts(kinds: Mapping[str, str], /, **changed: Mapping[str, Mapping[str, Any]]) -> ConfigDict:
@@ -49,11 +50,20 @@ def check(config: ConfigDict) -> None:
         for name, least in (("seed", 0), ("batch_size", 1), ("evaluations", 1), ("cluster.num_workers", 1)):
             arguments.whole(name, _value(config, name), least=least)
         arguments.real("epochs", config.epochs, above=0)
-        arguments.real("target_accuracy", config.target_accuracy, above=0, most=1)
+        if config.target is not None:
+            most = {"most": 1} if tasks.kinds.kind_of(used_parts(config)["network"]).metric == "accuracy" else {}
+            arguments.real("target", config.target, above=0, **most)
+        for name, least in (("evaluation_batch", 1), ("chunk", 1), ("readers", 0)):
+            arguments.whole(name, config[name], least=least)
+        for name in ("train_examples", "test_examples"):
+            if config[name] is not None:
+                arguments.whole(name, config[name])
         if config.average_decay is not None and not 0 <= arguments.real("average_decay", config.average_decay) < 1:
             raise ValueError(f"average_decay={config.average_decay} must be at least 0 and below 1")
         if config.mode is not None:
             arguments.one_of("mode", config.mode, MODES)
+        if config.lanes is not None:
+            arguments.one_of("lanes", config.lanes, LANES)
         if config.memory is not None:
             arguments.real("memory", config.memory, above=0)
         for name in ("learning_rate", "adam_learning_rate"):

@@ -32,21 +32,25 @@ def check_schedule(config: ConfigDict, num_gradients: int, *, num_blocks: int = 
         )
 
 
-def check_run(config: ConfigDict, program: replay.Program, rule: ServerRule, params: object) -> None:
-    """Raises a `UsageError` where the versions that workers hold and the rule's state will not fit the device."""
+def check_run(
+    config: ConfigDict, program: replay.Program, rule: ServerRule, params: object, local: object = None
+) -> None:
+    """Raises a `UsageError` where the versions that workers hold, their own state and the rule's do not fit."""
     size = _bytes(jax.eval_shape(lambda tree: tree, params))
     state = _bytes(jax.eval_shape(rule.init, params))
     copies = program.capacity.slots + program.capacity.kept + 4
-    needed = copies * size + state
+    own = program.capacity.workers * _bytes(local)
+    needed = copies * size + state + own
     stats = jax.local_devices()[0].memory_stats() or {}
     free = stats.get("bytes_limit", 0) - stats.get("bytes_in_use", 0) or psutil.virtual_memory().available
     limit = _limit(config, free)
     if needed > limit:
+        of_workers = f", and {_size(own)} of the workers" if own else ""
         raise UsageError(
             f"--config.cluster.num_workers={config.cluster.num_workers} would take about {_size(needed)} on the device "
-            f"({program.capacity.slots} versions of parameters of {_size(size)}, and {_size(state)} of the rule), and "
-            f"{_size(limit)} are free; fewer workers or a smaller network take less, and --config.memory=GIB sets "
-            "another limit"
+            f"({program.capacity.slots} versions of parameters of {_size(size)}, {_size(state)} of the rule"
+            f"{of_workers}), and {_size(limit)} are free; fewer workers or a smaller network take less, and "
+            "--config.memory=GIB sets another limit"
         )
 
 

@@ -10,18 +10,20 @@ import optax
 from ml_collections import ConfigDict
 
 from sgdlab import replay, rules, runtimes
-from sgdlab.data import Dataset
+from sgdlab.data import Dataset, Text
 from sgdlab.errors import UsageError, said_of
 from sgdlab.jobs import configuration, memory
 from sgdlab.jobs.methods import Choice, chosen
 from sgdlab.jobs.rates import rates
 from sgdlab.jobs.seeds import seed_of
 from sgdlab.peer_schedule import PeerSchedule
-from sgdlab.registry import CLUSTERS, DATASETS, PREDICTORS, PROTOCOLS, RULES
+from sgdlab.registry import CLUSTERS, DATASETS, NETWORKS, PREDICTORS, PROTOCOLS, RULES
 from sgdlab.replay.blocks import check_num_blocks
 from sgdlab.schedule import Schedule
+from sgdlab.tasks.kinds import Kind, kind_of
 
 AnySchedule = Schedule | PeerSchedule
+AnyDataset = Dataset | Text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Plan:
 
     config: ConfigDict
     choice: Choice
-    dataset: Dataset
+    dataset: AnyDataset
     law: Any
     schedule: AnySchedule
     rates: np.ndarray
@@ -51,7 +53,18 @@ class Plan:
     @functools.cached_property
     def program(self) -> replay.Program:
         """The lowered schedule, with a pause for every evaluation."""
-        return replay.lower(self.schedule, every=math.ceil(self.num_gradients / self.config.evaluations))
+        every = math.ceil(self.num_gradients / self.config.evaluations)
+        return replay.lower(self.schedule, every=every, by_worker=self.kind.remembers)
+
+    @property
+    def kind(self) -> Kind:
+        """Classification, density estimation or language modelling: what the network is for."""
+        return kind_of(NETWORKS[self.config.network.kind])
+
+    @property
+    def outcomes(self) -> int:
+        """Number of values that a target can take."""
+        return getattr(self.dataset, {"density": "levels", "language": "vocabulary"}.get(self.kind.name, "num_classes"))
 
     @property
     def batches_per_epoch(self) -> int:
@@ -125,7 +138,7 @@ def make_plan(config: ConfigDict, *, schedule: AnySchedule | None = None) -> Pla
     return plan
 
 
-def batches_per_epoch(config: ConfigDict, dataset: Dataset) -> int:
+def batches_per_epoch(config: ConfigDict, dataset: AnyDataset) -> int:
     """Gradients that use one epoch of data.
 
     Raises:
@@ -139,12 +152,12 @@ def batches_per_epoch(config: ConfigDict, dataset: Dataset) -> int:
     return len(dataset.train) // config.batch_size
 
 
-def num_gradients(config: ConfigDict, dataset: Dataset) -> int:
+def num_gradients(config: ConfigDict, dataset: AnyDataset) -> int:
     """Gradients that a run uses."""
     return math.ceil(config.epochs * batches_per_epoch(config, dataset))
 
 
-def dataset_of(config: ConfigDict) -> Dataset:
+def dataset_of(config: ConfigDict) -> AnyDataset:
     """What a configuration trains and tests on."""
     return DATASETS.make(config.data.kind, config.data[config.data.kind])
 

@@ -42,7 +42,9 @@ def evaluation(plan: Plan, history: History) -> Record:
     Returns:
       `{"kind": "evaluation", ...}`.
     """
-    newest, served = history.evaluations[-1], history.distance is not None
+    newest, served, metric = history.evaluations[-1], history.distance is not None, plan.kind.metric
+    # Of several nodes, the one that has learned least.
+    worst = "lowest" if plan.kind.higher_is_better else "highest"
     now = newest["gradients"]
     before = history.evaluations[-2]["gradients"] if now else 0
     return {
@@ -52,11 +54,11 @@ def evaluation(plan: Plan, history: History) -> Record:
         "epoch": now / plan.batches_per_epoch,
         "seconds": newest["seconds"],
         "test_loss": newest["loss"],
-        "test_accuracy": newest["accuracy"],
-        "average_accuracy": newest.get("average_accuracy"),
-        "node_accuracy": newest.get("node_mean_accuracy"),
-        "worst_accuracy": newest.get("node_lowest_accuracy"),
-        "center_accuracy": newest.get("center_accuracy"),
+        f"test_{metric}": newest[metric],
+        f"average_{metric}": newest.get(f"average_{metric}"),
+        f"node_{metric}": newest.get(f"node_mean_{metric}"),
+        f"worst_{metric}": newest.get(f"node_{worst}_{metric}"),
+        f"center_{metric}": newest.get(f"center_{metric}"),
         "consensus": newest.get("consensus"),
         "train_loss": _mean(history.aux["loss"][before:]),
         "staleness": _mean(history.delay[before:] - 1 if served else np.empty(0)),
@@ -73,22 +75,23 @@ def closing(
       plan: what was done.
       history: of all gradients.
       evaluations: their records.
-      final: loss and accuracy on the training set, at the end.
+      final: loss and metric on the training set, or a sample of it, at the end.
       compute_seconds: what it took on this machine, evaluations included.
 
     Returns:
       `{"kind": "summary", ...}`.
     """
-    last, target = evaluations[-1], plan.config.target_accuracy
-    reached = next((record for record in evaluations if record["test_accuracy"] >= target), None)
+    last, target, metric = evaluations[-1], plan.config.target, plan.kind.metric
+    good = (record for record in evaluations if plan.kind.at_least_as_good(record[f"test_{metric}"], target))
+    reached = None if target is None else next(good, None)
     return {
         **what(plan),
         "kind": "summary",
-        "diverged": diverged(evaluations, plan.dataset.num_classes),
-        "test_accuracy": last["test_accuracy"],
-        "train_accuracy": final["accuracy"],
-        "average_accuracy": last["average_accuracy"],
-        **{name: last[name] for name in ("node_accuracy", "worst_accuracy", "center_accuracy", "consensus")},
+        "diverged": diverged(evaluations, plan.outcomes),
+        f"test_{metric}": last[f"test_{metric}"],
+        f"train_{metric}": final[metric],
+        **{f"{of}_{metric}": last[f"{of}_{metric}"] for of in ("average", "node", "worst", "center")},
+        "consensus": last["consensus"],
         "test_loss": last["test_loss"],
         "train_loss": final["loss"],
         "gradients": last["gradients"],
@@ -122,7 +125,10 @@ def what(plan: Plan) -> dict[str, Any]:
         "measures_gap": bool(plan.choice.rule.facts.get("measures_gap", False)),
         "num_workers": config.cluster.first_workers or config.cluster.num_workers,
         "seed": config.seed,
-        "target": config.target_accuracy,
+        "metric": plan.kind.metric,
+        "higher_is_better": plan.kind.higher_is_better,
+        "guess": plan.kind.of_guess(plan.outcomes),
+        "target": config.target,
     }
 
 
@@ -168,10 +174,10 @@ def _words(entries: dict[str, Any]) -> str:
     return "; ".join(words)
 
 
-def diverged(evaluations: Sequence[Record], num_classes: int) -> bool:
+def diverged(evaluations: Sequence[Record], outcomes: int) -> bool:
     """Whether a run was lost: its loss is not finite, or it ended no better than guessing after it had blown up.
 
-    A loss of log(classes) alone does not say so, since a run that has just begun has it too: the loss must once have
+    A loss of log(outcomes) alone does not say so, since a run that has just begun has it too: the loss must once have
     been clearly lower than in the end, or twice as high as at first.
     """
     # Nothing has been trained on at the first evaluation, so it has no training loss.
@@ -180,7 +186,7 @@ def diverged(evaluations: Sequence[Record], num_classes: int) -> bool:
     if not all(math.isfinite(loss) for loss in (*losses, *training)):
         return True
     first, last = evaluations[0]["test_loss"], evaluations[-1]["test_loss"]
-    return last >= 0.99 * math.log(num_classes) and (min(losses) < 0.95 * last or max(*losses, *training) > 2 * first)
+    return last >= 0.99 * math.log(outcomes) and (min(losses) < 0.95 * last or max(*losses, *training) > 2 * first)
 
 
 def gap(history: History, rates: np.ndarray) -> np.ndarray:

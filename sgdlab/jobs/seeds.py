@@ -3,7 +3,7 @@
 import numpy as np
 from ml_collections import ConfigDict
 
-STREAMS = {"parameters": 0, "batches": 1, "runtimes": 2, "protocol": 3}
+STREAMS = {"parameters": 0, "batches": 1, "runtimes": 2, "protocol": 3, "augmentation": 4}
 """What is random of a run: its network, the order of examples, run-times, and what its protocol draws."""
 
 

@@ -7,23 +7,24 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
-from flax import nnx
 from ml_collections import ConfigDict
 
-from sgdlab import data, models, replay
-from sgdlab.errors import said_of
-from sgdlab.jobs import memory, records
+from sgdlab import replay
+from sgdlab.checkpoints import CheckpointError, Checkpoints
+from sgdlab.errors import UsageError, said_of
+from sgdlab.jobs import digests, memory, records, tasks
+from sgdlab.jobs.configuration import flat, identity
 from sgdlab.jobs.plan import AnySchedule, Plan
 from sgdlab.jobs.records import Record
-from sgdlab.jobs.seeds import seed_of
 from sgdlab.registry import NETWORKS
-from sgdlab.results.directory import RunDirectory
+from sgdlab.results.directory import RunDirectory, as_stored
 from sgdlab.results.writers import opened
 
 Tree = Any
+CHECKPOINT_SECONDS = 60.0
+"""Shorter runs are begun anew in about the time that a checkpoint takes to be written and read."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +46,7 @@ def train(
     plan: Plan,
     *,
     capacity: replay.Capacity | None = None,
+    checkpoints: Checkpoints | None = None,
     report: Callable[[Record], None] = lambda record: None,
 ) -> Run:
     """Executes a plan.
@@ -52,6 +54,7 @@ def train(
     Args:
       plan: made by `sgdlab.jobs.plan.make_plan`.
       capacity: array sizes to make room for; runs of one method with one capacity share one compiled program.
+      checkpoints: where the state of the run is saved at its evaluations; it continues from the newest that is there.
       report: called with each record as soon as it is there: `run`, each `evaluation`, `summary`.
 
     Returns:
@@ -72,13 +75,13 @@ def train(
     config, program = plan.config, plan.program
     capacity = program.capacity | capacity if capacity else program.capacity
     program = dataclasses.replace(program, capacity=capacity)
-    network, test = classifier(config, plan.dataset), _on_device(plan.dataset.test)
+    task = tasks.task_of(config, plan.dataset)
     served = plan.schedule.has_server
     # Without a server the rate follows the gradients of all nodes, and not each node's own steps.
     rates = _padded(plan.rates, capacity.rows)
     rule = plan.rule(rates if served else 1.0, capacity.workers)
-    _check_blocks(plan, network.params)
-    memory.check_run(config, program, rule, network.params)
+    _check_blocks(plan, task.params)
+    memory.check_run(config, program, rule, task.params, task.local)
     begun, written = time.perf_counter(), []
 
     def add(record: Record) -> None:
@@ -89,21 +92,24 @@ def train(
     result = replay.run(
         program,
         rule,
-        _clipped(network.grad_fn, config.optimizer.clip_norm),
-        network.params,
-        _batches(plan, capacity.rows),
+        _clipped(task.grad_fn, config.optimizer.clip_norm),
+        task.params,
+        tasks.batches_of(plan, capacity.rows),
         mode=config.mode,
-        stats=network.stats,
-        fold=network.fold,
+        lanes=config.lanes or _lanes(config),
+        stats=task.stats,
+        fold=task.fold,
+        local=task.local,
         step_scale=None if served else rates[: program.num_rows],
         watch=replay.Watch(
-            evaluate=jax.tree_util.Partial(_evaluated, network.evaluate, test),
+            evaluate=tasks.evaluation_of(plan, task, "test", config.test_examples),
             report=lambda history: add(records.evaluation(plan, history)),
             average_decay=config.average_decay if served else None,
             norms=served,
         ),
+        checkpoints=checkpoints,
     )
-    final = network.evaluate(result.params, result.stats, _on_device(plan.dataset.train))
+    final = tasks.evaluation_of(plan, task, "train", config.train_examples)(result.params, result.stats)
     final = {name: float(value) for name, value in final.items()}
     add(records.closing(plan, result.history, written[1:], final, time.perf_counter() - begun))
     return Run(written, result, plan.schedule)
@@ -116,7 +122,9 @@ def train_and_record(
     *,
     writers: Sequence[str] = (),
     capacity: replay.Capacity | None = None,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
     report: Callable[[Record], None] = lambda record: None,
+    say: Callable[[str], None] = lambda line: None,
 ) -> Run:
     """Trains, and appends each record to the run's file under way and to other writers as soon as it is there.
 
@@ -126,9 +134,21 @@ def train_and_record(
       name: of the run.
       writers: names in `sgdlab.results.writers.WRITERS`.
       capacity: as in `train`.
+      checkpoint_seconds: between two checkpoints of the run's state, at least; they are removed by `directory.write`.
       report: called with each record too.
+      say: called with a line where the run continues from a checkpoint.
+
+    Raises:
+      UsageError: where the checkpoints that are there are of another configuration or other code.
     """
     with contextlib.ExitStack() as stack:
+        try:
+            path = directory.state_path(name)
+            checkpoints = stack.enter_context(Checkpoints(path, _settings(plan), least_seconds=checkpoint_seconds))
+        except CheckpointError as error:
+            raise UsageError(f"{error}, or remove it by --rerun") from error
+        if checkpoints.newest is not None:
+            say(f"{name}: continues after {checkpoints.newest:,} of {plan.program.num_rows:,} gradients")
         sinks: list[Callable[[Record], None]] = []
 
         def add(record: Record) -> None:
@@ -139,21 +159,13 @@ def train_and_record(
                 sink(record)
             report(record)
 
-        return train(plan, capacity=capacity, report=add)
+        return train(plan, capacity=capacity, checkpoints=checkpoints, report=add)
 
 
-def classifier(config: ConfigDict, dataset: data.Dataset) -> models.Classifier:
-    """The configuration's network with its initial parameters, which depend on the seed alone."""
-    kind = config.network.kind
-    network = NETWORKS.make(
-        kind,
-        config.network[kind],
-        image_shape=dataset.image_shape,
-        num_classes=dataset.num_classes,
-        rngs=nnx.Rngs(params=seed_of(config, "parameters")),
-    )
-    with said_of(f"--config.network.kind={kind}: "):
-        return models.classifier(network)
+def _settings(plan: Plan) -> dict[str, Any]:
+    """What the state of a run depends on."""
+    entries = {f"config.{name}": value for name, value in flat(as_stored(identity(plan.config)))}
+    return {**entries, **{f"code of its {family}": digest for family, digest in digests.of_run(plan.config).items()}}
 
 
 def leaves(params: Tree) -> dict[str, np.ndarray]:
@@ -178,32 +190,17 @@ def _clipped(grad_fn: Any, max_norm: float | None) -> Any:
     return grad_fn if max_norm is None else jax.tree_util.Partial(_clip, grad_fn, max_norm)
 
 
-def _clip(grad_fn: Any, max_norm: float, params: Tree, batch: models.Batch) -> tuple[Tree, Tree]:
-    grads, aux = grad_fn(params, batch)
+def _clip(grad_fn: Any, max_norm: float, *arguments: Tree) -> tuple[Tree, ...]:
+    grads, *others = grad_fn(*arguments)
     clip = optax.clip_by_global_norm(max_norm)
-    return clip.update(grads, clip.init(grads))[0], aux
+    return (clip.update(grads, clip.init(grads))[0], *others)
 
 
-def _batches(plan: Plan, size: int) -> Callable[[jax.Array], models.Batch]:
-    """Batch k goes to the k-th gradient that is used, whatever was dropped before it: all methods see the same ones."""
-    config, examples = plan.config, plan.dataset.train
-    order = data.order(
-        len(examples),
-        batch_size=config.batch_size,
-        num_batches=size,
-        seed=seed_of(config, "batches"),
-        replacement=config.replacement,
-    )
-    return data.batch_fn(examples, order)
-
-
-def _evaluated(evaluate: Any, test: models.Batch, params: Tree, stats: Tree) -> dict[str, jax.Array]:
-    return evaluate(params, stats, test)
+def _lanes(config: ConfigDict) -> str:
+    """One gradient of some networks keeps a CPU busy; their parts say so."""
+    facts = NETWORKS[config.network.kind].facts
+    return facts.get("lanes_on_cpu", "vmap") if jax.default_backend() == "cpu" else "vmap"
 
 
 def _padded(rates: np.ndarray, size: int) -> np.ndarray:
     return np.concatenate([rates, np.full(max(size - rates.size, 0), rates[-1])])
-
-
-def _on_device(images: data.Images) -> models.Batch:
-    return models.Batch(jnp.asarray(images.images), jnp.asarray(images.labels))

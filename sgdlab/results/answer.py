@@ -1,13 +1,16 @@
-"""What a comparison comes to, in three sentences: whose accuracy holds, who is fastest, and what that costs."""
+"""What a comparison comes to, in three sentences: whose accuracy holds, who is fastest, and what that costs.
+
+Where runs are judged by another metric than the accuracy, its name and its direction take the place of the accuracy's.
+"""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
 
 from sgdlab.results.facts import listed
-from sgdlab.results.summary import Group, Spread, compared, largest, single_workers
+from sgdlab.results.summary import Group, Spread, compared, largest, metric_of, single_workers
 
 TOLERANCE = 1.0
-"""Points of accuracy below the single worker's at which a method still keeps it."""
+"""How much worse than the single worker a method may be: points of accuracy, or % of the single worker's value."""
 
 _MOST_NAMED = 4
 """More methods than these are counted."""
@@ -22,10 +25,10 @@ def sentences(groups: Sequence[Group]) -> dict[str, str]:
       groups: single workers and methods.
 
     Returns:
-      "Accuracy", "Speed" and "Cost" -> a sentence.
+      The metric ("Accuracy"), "Speed" and "Cost" -> a sentence.
 
     Raises:
-      ValueError: where all groups are single workers.
+      ValueError: where all groups are single workers, or are judged by different metrics.
 
     Example:
       >>> from sgdlab.results.summary import Group
@@ -40,62 +43,77 @@ def sentences(groups: Sequence[Group]) -> dict[str, str]:
       'At 8 workers NAG (95.0 %) keeps the accuracy of the single worker (95.0 %), to within 1 point.'
     """
     crowd, single = largest(groups), single_workers(groups)
-    return {"Accuracy": _accuracy(crowd, single), "Speed": _speed(crowd, single), "Cost": _cost(groups, crowd, single)}
+    first = metric_of(groups).noun.capitalize()
+    return {first: _kept(crowd, single), "Speed": _speed(crowd, single), "Cost": _cost(groups, crowd, single)}
 
 
-def keeps_accuracy(group: Group, single: Mapping[str, Group]) -> bool:
-    """Whether no seed diverged and the mean test accuracy is at most `TOLERANCE` points below the single worker's.
+def keeps_up(group: Group, single: Mapping[str, Group]) -> bool:
+    """Whether no seed diverged and the mean on the test set is at most `TOLERANCE` worse than the single worker's.
 
     Args:
       group: of a method.
       single: the single workers, by the name of what they ran (`summary.single_workers`).
     """
-    alone, accuracy = _alone(group, single, "test_accuracy"), group.spread("test_accuracy")
-    if group.num_diverged or alone is None or accuracy is None:
+    metric = group.metric
+    alone, own = _alone(group, single, metric.test), group.test
+    if group.num_diverged or alone is None or own is None:
         return False
-    return 100 * (accuracy.mean - alone.mean) >= -TOLERANCE - _ROUNDING
+    return metric.sign * metric.difference(own.mean, alone.mean) >= -TOLERANCE - _ROUNDING
 
 
 def fastest(groups: Sequence[Group]) -> list[Group]:
-    """The groups in which all seeds reach the target accuracy and none diverges, by their mean virtual time to it."""
-    reached = [group for group in groups if group.spread("seconds_to_target") and not group.num_diverged]
-    return sorted(reached, key=lambda group: group.spread("seconds_to_target").mean)
+    """The groups in which no seed diverges, the fastest first.
+
+    With a target: those in which all seeds reach it, by their mean virtual time to it. Without: by gradients per
+    second and, where these are alike, by the metric.
+    """
+    sound = [group for group in groups if not group.num_diverged]
+    if any(group.target is not None for group in groups):
+        reached = [group for group in sound if group.spread("seconds_to_target")]
+        return sorted(reached, key=lambda group: group.spread("seconds_to_target").mean)
+    fast = [group for group in sound if group.spread("speedup") and group.test]
+    return sorted(fast, key=lambda group: (-round(_speedup(group), 2), -group.metric.sign * group.test.mean))
 
 
-def _accuracy(crowd: Sequence[Group], single: Mapping[str, Group]) -> str:
+def _kept(crowd: Sequence[Group], single: Mapping[str, Group]) -> str:
+    metric = crowd[0].metric
     sound = sorted(
-        (group for group in crowd if not group.num_diverged and group.spread("test_accuracy")),
-        key=lambda group: -group.spread("test_accuracy").mean,
+        (group for group in crowd if not group.num_diverged and group.test),
+        key=lambda group: -metric.sign * group.test.mean,
     )
     if not sound:
         subject = "every method" if len(crowd) > 1 else crowd[0].title
         return f"{_at(crowd)} {subject} has a run that diverged."
-    references = [single[name] for name in dict.fromkeys(group.baseline for group in crowd) if name in single]
+    baselines = dict.fromkeys(group.baseline for group in crowd)
+    references = [single[name] for name in baselines if name in single and single[name].test]
     if not references and len(crowd) == 1:
-        return f"{_at(crowd)} {_with_accuracy(sound[0])} has no single worker to be compared with."
+        return f"{_at(crowd)} {_with_metric(sound[0])} has no single worker to be compared with."
     if not references:
-        return f"{_at(crowd)} the highest test accuracies are those of {_first(sound, _with_accuracy)}."
+        return f"{_at(crowd)} the {metric.best} test {metric.plural} are those of {_first(sound, _with_metric)}."
     alone = _of_single_workers(references)
-    kept = [group for group in sound if keeps_accuracy(group, single)]
+    within = f"to within {TOLERANCE:g} {metric.margin}"
+    kept = [group for group in sound if keeps_up(group, single)]
     if not kept:
-        within = f"the accuracy of {alone} to within {TOLERANCE:g} point"
+        lacking = f"the {metric.noun} of {alone} {within}"
         if len(crowd) == 1:
-            return f"{_at(crowd)} {_with_accuracy(sound[0])} does not keep {within}."
-        return f"{_at(crowd)} no method keeps {within}; the highest is {_with_accuracy(sound[0])}."
+            return f"{_at(crowd)} {_with_metric(sound[0])} does not keep {lacking}."
+        return f"{_at(crowd)} no method keeps {lacking}; the {metric.best} is {_with_metric(sound[0])}."
     if len(crowd) == 1:
-        subject = f"{_with_accuracy(kept[0])} keeps"
+        subject = f"{_with_metric(kept[0])} keeps"
     elif len(kept) == len(crowd):
         subject = "both methods keep" if len(crowd) == 2 else f"all {len(crowd)} methods keep"
     else:
         subject = f"{len(kept)} of {len(crowd)} methods {'keeps' if len(kept) == 1 else 'keep'}"
-    named = "" if len(crowd) == 1 else f": {_first(kept, _with_accuracy)}"
-    return f"{_at(crowd)} {subject} the accuracy of {alone}, to within {TOLERANCE:g} point{named}."
+    named = "" if len(crowd) == 1 else f": {_first(kept, _with_metric)}"
+    return f"{_at(crowd)} {subject} the {metric.noun} of {alone}, {within}{named}."
 
 
 def _speed(crowd: Sequence[Group], single: Mapping[str, Group]) -> str:
     reached = fastest(crowd)
     first = (reached or crowd)[0]
-    goal = f"{100 * first.target:g} % test accuracy"
+    if first.target is None:
+        return _gradients_per_second(reached or [group for group in crowd if group.spread("speedup")])
+    goal = first.metric.reach(first.target)
     alone = _alone(first, single, "seconds_to_target")
     beside = [f"{_single_worker_of(first, crowd, single)} takes {_seconds(alone)}"] if alone else []
     if not reached:
@@ -113,6 +131,26 @@ def _speed(crowd: Sequence[Group], single: Mapping[str, Group]) -> str:
     return f"{text}; {listed(beside)}." if beside else f"{text}."
 
 
+def _gradients_per_second(groups: Sequence[Group]) -> str:
+    """Which methods make the most gradients per second, where there is no target to measure the time to."""
+    if not groups:
+        return "No run has a speed."
+    most = max(round(_speedup(group), 2) for group in groups)
+    first = [group for group in groups if round(_speedup(group), 2) == most]
+    rate = f"{most:.2f} times the gradients per second of synchronous SGD"
+    if len(groups) == 1:
+        return f"{_at(groups)} {first[0].title} makes {rate}."
+    if len(first) == 1:
+        return f"{_at(groups)} {first[0].title} makes the most gradients per second: {rate}."
+    named = _first(first, lambda group: group.title)
+    most_of_all = ", the most of all" if len(first) < len(groups) else ""
+    return f"{_at(groups)} {len(first)} methods make {rate}{most_of_all}: {named}."
+
+
+def _speedup(group: Group) -> float:
+    return group.spread("speedup").mean
+
+
 def _cost(groups: Sequence[Group], crowd: Sequence[Group], single: Mapping[str, Group]) -> str:
     reached = fastest(crowd)
     lost = _lost(groups)
@@ -125,11 +163,13 @@ def _cost(groups: Sequence[Group], crowd: Sequence[Group], single: Mapping[str, 
     if epochs:
         beside = f" ({reference}: {alone.mean:.1f})" if alone else ""
         parts.append(f"takes {epochs.mean:.1f} epochs of gradients to get there{beside}")
-    accuracy = _alone(first, single, "test_accuracy")
-    if accuracy:
-        points = 100 * (first.spread("test_accuracy").mean - accuracy.mean)
-        where = f"{abs(points):.1f} points {'above' if points > 0 else 'below'}" if abs(points) >= 0.05 else "with"
-        parts.append(f"ends {where} the accuracy of {reference}")
+    metric = first.metric
+    end = _alone(first, single, metric.test)
+    if end and first.test:
+        apart = metric.difference(first.test.mean, end.mean)
+        unit = "points" if metric.is_share else "%"
+        where = f"{abs(apart):.1f} {unit} {'above' if apart > 0 else 'below'}" if abs(apart) >= 0.05 else "with"
+        parts.append(f"ends {where} the {metric.noun} of {reference}")
     dropped = sum(summary["dropped"] or 0 for summary in first.summaries)
     if dropped:
         share = dropped / (dropped + sum(summary["gradients"] for summary in first.summaries))
@@ -177,8 +217,8 @@ def _single_worker_of(group: Group, crowd: Sequence[Group], single: Mapping[str,
 
 def _of_single_workers(references: Sequence[Group]) -> str:
     if len(references) == 1:
-        return f"the single worker ({_percent(references[0])})"
-    named = ", ".join(f"{_short(group.title)} {_percent(group)}" for group in references)
+        return f"the single worker ({_value(references[0])})"
+    named = ", ".join(f"{_short(group.title)} {_value(group)}" for group in references)
     return f"their single workers ({named})"
 
 
@@ -201,12 +241,12 @@ def _first(groups: Sequence[Group], text: Callable[[Group], str], *, most: int =
     return listed([*named, f"{rest} more"] if rest > 0 and more else named)
 
 
-def _percent(group: Group) -> str:
-    return f"{100 * group.spread('test_accuracy').mean:.1f} %"
+def _value(group: Group) -> str:
+    return group.metric.text(group.test.mean)
 
 
-def _with_accuracy(group: Group) -> str:
-    return f"{group.title} ({_percent(group)})"
+def _with_metric(group: Group) -> str:
+    return f"{group.title} ({_value(group)})"
 
 
 def _with_seconds(group: Group) -> str:

@@ -28,6 +28,9 @@ UNDER_WAY, SUPERSEDED = "under_way", "superseded"
 LOGS = ("tensorboard", "wandb")
 """Folders that other programs read (`sgdlab.results.writers`)."""
 
+STATES = "states"
+"""The folder of the states of runs under way, from which they continue (`sgdlab.checkpoints`)."""
+
 _PROVENANCE = ("version", "commit")
 _ABSENT = object()
 
@@ -83,6 +86,10 @@ class RunDirectory:
         """Where the metrics of a run are."""
         return self.path / "metrics" / f"{name}.jsonl"
 
+    def state_path(self, name: str) -> pathlib.Path:
+        """Where the state of a run under way is kept, until the run is written."""
+        return self.path / STATES / name
+
     def claim(self) -> None:
         """Makes the directory this configuration's, as `write` does; to be called before other files are put into it.
 
@@ -130,11 +137,13 @@ class RunDirectory:
             _supersede(self.path, name, copy=True)  # the old one stands until the new one does
         for left in (self.path / "metrics" / UNDER_WAY).glob(f"{glob.escape(name)}.*.jsonl"):
             left.unlink(missing_ok=True)
+        shutil.rmtree(self.state_path(name), ignore_errors=True)
 
     def tidy(self) -> None:
-        """Removes the folder of runs under way where there are none; at the end of a command."""
-        with contextlib.suppress(OSError):
-            (self.path / "metrics" / UNDER_WAY).rmdir()
+        """Removes the folders of runs under way where there are none; at the end of a command."""
+        for folder in (self.path / "metrics" / UNDER_WAY, self.path / STATES):
+            with contextlib.suppress(OSError):
+                folder.rmdir()
 
     def read(self, name: str, identity: Mapping[str, Any] | None = None) -> Records | None:
         """The records of a finished run.
@@ -198,6 +207,9 @@ def put_aside(path: str | pathlib.Path, names: Iterable[str]) -> int:
       How many were moved.
     """
     path = pathlib.Path(path)
+    names = list(names)
+    for name in names:
+        shutil.rmtree(path / STATES / name, ignore_errors=True)
     moved = sum(_supersede(path, name) for name in names)
     config = path / "config.json"
     if moved and config.exists():
@@ -266,7 +278,7 @@ def line_of(record: Mapping[str, Any]) -> str:
 
 def _holds_no_results(path: pathlib.Path) -> bool:
     """Whether a directory is empty but for what killed runs leave."""
-    unfinished = (path / "metrics" / UNDER_WAY, *(path / log for log in LOGS))
+    unfinished = (path / "metrics" / UNDER_WAY, path / STATES, *(path / log for log in LOGS))
     found = (file for file in path.rglob("*") if file.is_file() and not files.is_unfinished(file))
     return all(any(folder in file.parents for folder in unfinished) for file in found)
 

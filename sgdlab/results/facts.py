@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sgdlab.results.summary import Group, compared
+from sgdlab.results.summary import Group, compared, metric_of
 
 _MOST_VARIANTS = 4
 """More are not listed together, but by method."""
@@ -115,9 +115,16 @@ def gradients(groups: Sequence[Group]) -> str:
     return _range([summary["gradients"] for group in groups for summary in group.summaries], "used gradient")
 
 
-def target(groups: Sequence[Group]) -> str:
-    """The test accuracy of the time to target, as in "95 %"."""
-    return f"{' or '.join(f'{100 * accuracy:g}' for accuracy in sorted({group.target for group in groups}))} %"
+def target(groups: Sequence[Group]) -> str | None:
+    """The value that the time to target is measured to, as in "95 %" or "perplexity 100"; None where there is none."""
+    targets = sorted({group.target for group in groups if group.target is not None})
+    return metric_of(groups).short_reach(*targets) if targets else None
+
+
+def goal(groups: Sequence[Group]) -> str | None:
+    """The same in a sentence, as in "95 % test accuracy" or "a test perplexity of 100"."""
+    targets = sorted({group.target for group in groups if group.target is not None})
+    return metric_of(groups).reach(*targets) if targets else None
 
 
 def listed(words: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""The picture that a report opens with: accuracy against speed-up, one point for each method and number of workers."""
+"""The picture that a report opens with: the metric against speed-up, a point for each method and number of workers."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -11,10 +11,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from sgdlab.results import accuracy_axis, labels
+from sgdlab.results import labels, metric_axis
 from sgdlab.results.panels import ONE_PANEL, Style, family_styles, styles
 from sgdlab.results.plots import STYLE
-from sgdlab.results.summary import Group, compared, largest, single_workers
+from sgdlab.results.summary import Group, compared, largest, metric_of, single_workers
 
 _AREA = (26.0, 95.0)
 """Of the markers at the fewest and at the most workers, points squared."""
@@ -57,12 +57,12 @@ NARROW = Layout(width=3.85, height=3.1, font=7.6, legend_columns=2, ticks=5, lon
 
 
 def overview(groups: Sequence[Group], layout: Layout = WIDE) -> Figure:
-    """Draws final test accuracy against speed-up, one point for each method and number of workers.
+    """Draws the final metric on the test set against speed-up, one point for each method and number of workers.
 
     Points at the largest number of workers have the method's name beside them, or at the right edge with a thin line to
     the point. Fewer workers are smaller and paler. Methods with a run that diverged stand below, each in a row of its
     own, with a cross at the speed-up of each number of workers at which that happened. Dashed lines are the single
-    workers. Errors (100 % less the accuracy) are to a logarithmic scale, as speed-ups are.
+    workers. Better is always higher up (`metric_axis`); speed-ups are to a logarithmic scale.
 
     Args:
       groups: single workers and methods.
@@ -103,7 +103,8 @@ def overview(groups: Sequence[Group], layout: Layout = WIDE) -> Figure:
             _name_crosses(foot, [_lost_label(found, most, layout) for found in lost.values()], lost, marks)
         foot.set_xlabel("used gradients per second, x synchronous SGD", loc="left")
         across = axes.get_position().width * layout.width
-        axes.set_title("final test accuracy, %", loc="left", fontsize=layout.font, x=-2.4 * layout.line / across)
+        name = f"final {metric_of(groups).test_label}"
+        axes.set_title(name, loc="left", fontsize=layout.font, x=-2.4 * layout.line / across)
         figure.legend(
             handles=legend, loc="lower left", bbox_to_anchor=(0.01, 0.0), ncols=layout.legend_columns,
             fontsize=layout.font, handletextpad=0.3, columnspacing=1.2, labelspacing=0.25, borderaxespad=0.1,
@@ -121,8 +122,8 @@ class _Heights(NamedTuple):
 
 
 def _drawable(groups: Sequence[Group]) -> list[Group]:
-    """Those that can be drawn: a speed-up and, unless they diverged, an accuracy."""
-    return [g for g in groups if g.spread("speedup") and (g.num_diverged or g.spread("test_accuracy"))]
+    """Those that can be drawn: a speed-up and, unless they diverged, a value of the metric."""
+    return [g for g in groups if g.spread("speedup") and (g.num_diverged or g.test)]
 
 
 def _lost(groups: Sequence[Group]) -> dict[str, list[Group]]:
@@ -204,9 +205,10 @@ def _panels(figure: Figure, heights: _Heights, *, left: float, right: float) -> 
 
 
 def _scales(axes: Axes, foot: Axes, groups: Sequence[Group], layout: Layout) -> None:
-    levels = [_accuracy(group) for group in _drawable(groups) if not group.num_diverged]
-    low, high = accuracy_axis.limits(levels)
-    accuracy_axis.set_scale(axes, low, high, most_ticks=round(axes.get_window_extent().height / 20))
+    levels, metric = [_level(group) for group in _drawable(groups) if not group.num_diverged], metric_of(groups)
+    foot_level, top_level = metric_axis.limits(metric, levels)
+    most_ticks = round(axes.get_window_extent().height / 20)
+    metric_axis.set_scale(axes, metric, foot_level, top_level, most_ticks=most_ticks)
     ours = compared(groups)
     speeds = [_speedup(group) for group in _drawable(ours)]
     if len({group.num_workers for group in ours}) > 1:
@@ -243,25 +245,26 @@ def _points(axes: Axes, sound: Sequence[Group], marks: Mapping[str, Style], size
     most = max(sizes)
     for method in dict.fromkeys(group.method for group in sound):
         found, style = [group for group in sound if group.method == method], marks[method]
-        x, y = [_speedup(group) for group in found], [_accuracy(group) for group in found]
+        x, y = [_speedup(group) for group in found], [_level(group) for group in found]
         axes.plot(x, y, color=style.colour, linewidth=0.8, alpha=0.3, zorder=1)
         for group in found:
             axes.scatter(
-                _speedup(group), _accuracy(group), s=sizes[group.num_workers], color=style.colour, marker=style.marker,
+                _speedup(group), _level(group), s=sizes[group.num_workers], color=style.colour, marker=style.marker,
                 alpha=1.0 if group.num_workers == most else _PALE, linewidths=0, zorder=3,
                 label=f"{group.title}, {group.num_workers}",
             )  # fmt: skip
 
 
-def _accuracy(group: Group) -> float:
-    return 100 * group.spread("test_accuracy").mean
+def _level(group: Group) -> float:
+    """The metric on the test set, as it is drawn."""
+    return group.metric.scale * group.test.mean
 
 
 def _markers(axes: Axes, sound: Sequence[Group], sizes: Mapping[int, float]) -> list[labels.Box]:
     """The rectangles of all points, in pixels."""
     found = []
     for group in sound:
-        x, y = axes.transData.transform((_speedup(group), _accuracy(group))).tolist()
+        x, y = axes.transData.transform((_speedup(group), _level(group))).tolist()
         radius = _radius(axes, sizes[group.num_workers])
         found.append(labels.Box(x - radius, y - radius, x + radius, y + radius))
     return found
@@ -278,7 +281,8 @@ def _single_worker_lines(axes: Axes, groups: Sequence[Group], taken: Sequence[la
     Returns:
       The rectangles of the lines and of the label that they have in common.
     """
-    levels = [_accuracy(group) for group in single_workers(groups).values()]
+    alone = [group for group in single_workers(groups).values() if group.test]
+    levels = [_level(group) for group in alone]
     if not levels:
         return []
     frame, scale = axes.get_window_extent(), axes.figure.dpi / 72
@@ -286,7 +290,7 @@ def _single_worker_lines(axes: Axes, groups: Sequence[Group], taken: Sequence[la
     lines = [labels.Box(frame.x0, y - scale, frame.x1, y + scale) for y in heights]
     for level in levels:
         axes.axhline(level, color="black", linestyle="--", linewidth=1, zorder=2)
-    text = f"single worker, {levels[0]:.1f} %" if len(levels) == 1 else "single workers"
+    text = f"single worker, {alone[0].metric.text(alone[0].test.mean)}" if len(alone) == 1 else "single workers"
     width, height = _text_size(axes.figure, text)
     # Above or below the lines, wherever it covers no point; if nowhere, above them at the left end.
     starts = np.linspace(frame.x0 + 3 * scale, frame.x1 - width - 3 * scale, 9).tolist()
@@ -311,7 +315,7 @@ def _name_points(
         return
     figure, frame = axes.figure, axes.get_window_extent()
     sizes = [_text_size(figure, text) for text in texts]
-    at = axes.transData.transform([(_speedup(group), _accuracy(group)) for group in named])
+    at = axes.transData.transform([(_speedup(group), _level(group)) for group in named])
     scale = figure.dpi / 72
     radius = _radius(axes, _AREA[1])
     # Where many never wait, their points are at the right edge, one above the other.

@@ -1,4 +1,4 @@
-"""The pictures of a comparison: accuracy, loss, staleness and gap."""
+"""The pictures of a comparison: metric, loss, staleness and gap; and of one run."""
 
 import itertools
 import pathlib
@@ -10,10 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from sgdlab import files
-from sgdlab.results import accuracy_axis
+from sgdlab.results import metric_axis
 from sgdlab.results.directory import Records
+from sgdlab.results.metric import Metric
 from sgdlab.results.panels import Style, panels, styles
-from sgdlab.results.summary import Group, compared, largest, single_workers
+from sgdlab.results.summary import Group, compared, largest, metric_of, single_workers
 
 STYLE = {
     "figure.constrained_layout.use": True,
@@ -48,18 +49,18 @@ def save(figure: Figure, path: pathlib.Path) -> None:
             figure.savefig(file, format=kind, metadata={"Date": None} if kind == "svg" else None)
 
 
-def accuracy_by_workers(groups: Sequence[Group]) -> Figure:
-    """Mean final test accuracy against the number of workers, with a small point for each seed.
+def metric_by_workers(groups: Sequence[Group]) -> Figure:
+    """Mean final metric on the test set against the number of workers, with a small point for each seed.
 
     With one number of workers, methods stand side by side instead. With more than five seeds, the standard deviation is
-    drawn in place of the points. Errors are to a logarithmic scale, the same in all panels. A cross at the foot is a
-    number of workers at which some seed diverged.
+    drawn in place of the points. Better is always higher up, and the scale is the same in all panels (`metric_axis`). A
+    cross at the foot is a number of workers at which some seed diverged.
     """
-    ours, style = compared(groups), styles(groups)
+    ours, style, metric = compared(groups), styles(groups), metric_of(groups)
     counts = sorted({group.num_workers for group in ours})
     one_count = len(counts) == 1
-    ends = [accuracy for group in groups if not group.num_diverged for accuracy in _accuracies(group)]
-    bottom, top = accuracy_axis.limits(ends)
+    ends = [level for group in groups if not group.num_diverged for level in _levels(group)]
+    foot, top = metric_axis.limits(metric, ends)
     with mpl.rc_context(STYLE):
         figure, drawn = _figure(ours, share_x=not one_count)
         for axes, here in drawn:
@@ -68,13 +69,13 @@ def accuracy_by_workers(groups: Sequence[Group]) -> Figure:
                 # Sideways, so that several methods' seeds and crosses stand side by side.
                 shift = 2 ** (0.05 * (index - (len(lines) - 1) / 2))
                 at = [float(index)] if one_count else [shift * group.num_workers for group in found]
-                _accuracy_line(axes, found, style[found[0].method], at)
+                _metric_line(axes, found, style[found[0].method], at)
             _single_workers(axes, groups, here)
             if one_count:
                 _method_axis(axes, [found[0].title for found in lines])
-                axes.set_ylabel("test accuracy, %")
+                axes.set_ylabel(metric.test_label)
             else:
-                _dress(axes, "workers", "test accuracy, %")
+                _dress(axes, "workers", metric.test_label)
         first = figure.axes[0]
         if one_count:
             _single_worker_legend(figure)
@@ -83,8 +84,8 @@ def accuracy_by_workers(groups: Sequence[Group]) -> Figure:
             first.set_xticks(counts, [str(count) for count in counts])
             first.xaxis.set_minor_locator(mpl.ticker.NullLocator())
         for axes in figure.axes:
-            accuracy_axis.set_scale(axes, bottom, top)
-        title = "Test accuracy at an equal number of used gradients"
+            metric_axis.set_scale(axes, metric, foot, top)
+        title = f"{metric.title.capitalize()} at an equal number of used gradients"
         title += f", {counts[0]} worker{'s' * (counts[0] > 1)}" if one_count else ""
         lost = any(group.num_diverged for group in ours)
         figure.suptitle(f"{title}\n(x at the foot: some seed diverged)" if lost else title)
@@ -103,11 +104,9 @@ def loss_by_time(groups: Sequence[Group]) -> Figure:
             _dress(axes, "virtual time, s", "training loss")
         first = figure.axes[0]
         first.set_yscale("log")
-        first.set_ylim(top=min(first.get_ylim()[1], 10))  # a diverging run would flatten all others
-        bottom, top = first.get_ylim()
-        first.yaxis.set_major_locator(mpl.ticker.LogLocator(subs=(1,) if top > 100 * bottom else (1, 2, 5)))
-        first.yaxis.set_major_formatter(mpl.ticker.StrMethodFormatter("{x:g}"))
-        first.yaxis.set_minor_formatter(mpl.ticker.NullFormatter())
+        starts = [loss for group in ours for loss in group.curve("epoch", "test_loss")[1][:1]]
+        first.set_ylim(top=min(first.get_ylim()[1], max(10, *starts)))  # a diverging run would flatten all others
+        _plain_ticks(first)
         figure.suptitle(f"Training loss over virtual time, {ours[0].num_workers} workers")
     return figure
 
@@ -158,6 +157,14 @@ def _figure(groups: Sequence[Group], *, share_x: bool = True) -> tuple[Figure, I
     return figure, axes()
 
 
+def _plain_ticks(axes: Axes) -> None:
+    """Labels 0.1, 1 or 100 on a logarithmic y axis, rather than powers of ten."""
+    bottom, top = axes.get_ylim()
+    axes.yaxis.set_major_locator(mpl.ticker.LogLocator(subs=(1,) if top > 100 * bottom else (1, 2, 5)))
+    axes.yaxis.set_major_formatter(mpl.ticker.StrMethodFormatter("{x:g}"))
+    axes.yaxis.set_minor_formatter(mpl.ticker.NullFormatter())
+
+
 def _dress(axes: Axes, across: str, up: str) -> None:
     """Labels, and the legend below the panel, where it hides nothing."""
     axes.set_xlabel(across)
@@ -179,22 +186,22 @@ def _single_worker_legend(figure: Figure) -> None:
         figure.legend(handles=list(lines.values()), loc="outside lower left", ncols=len(lines))
 
 
-def _accuracies(group: Group) -> list[float]:
-    """Final test accuracy of each seed that did not diverge, in %."""
-    found = [summary["test_accuracy"] for summary in group.summaries if not summary["diverged"]]
-    return [100 * accuracy for accuracy in found if accuracy is not None]
+def _levels(group: Group) -> list[float]:
+    """Final metric on the test set of each seed that did not diverge, as it is drawn."""
+    found = [summary[group.metric.test] for summary in group.summaries if not summary["diverged"]]
+    return [group.metric.scale * value for value in found if value is not None]
 
 
-def _accuracy_line(axes: Axes, found: list[Group], style: Style, at: list[float]) -> None:
+def _metric_line(axes: Axes, found: list[Group], style: Style, at: list[float]) -> None:
     """One method: means, and seeds or their deviation, at positions on the x axis."""
     # No line through a number of workers at which the method was lost.
-    spreads = [None if group.num_diverged else group.spread("test_accuracy") for group in found]
+    spreads, scale = [None if group.num_diverged else group.test for group in found], found[0].metric.scale
     mean, std = (
-        np.array([np.nan if s is None else 100 * getattr(s, name) for s in spreads]) for name in ("mean", "std")
+        np.array([np.nan if s is None else scale * getattr(s, name) for s in spreads]) for name in ("mean", "std")
     )
     axes.plot(at, mean, color=style.colour, marker=style.marker, label=found[0].title)
     if max(len(group.runs) for group in found) <= _FEW_SEEDS:
-        seeds = [(x, accuracy) for x, group in zip(at, found, strict=True) for accuracy in _accuracies(group)]
+        seeds = [(x, level) for x, group in zip(at, found, strict=True) for level in _levels(group)]
         if seeds:
             axes.scatter(*zip(*seeds, strict=True), s=9, color=style.colour, alpha=0.5, linewidths=0)
     elif len(found) > 1:
@@ -213,8 +220,8 @@ def _single_workers(axes: Axes, groups: Sequence[Group], here: Sequence[Group]) 
     """A line for each single worker that methods of a panel are compared with, dashed alike in every panel."""
     wanted = {group.baseline for group in here}
     for group, dash in zip(single_workers(groups).values(), itertools.cycle(_DASHES), strict=False):
-        if group.method in wanted:
-            level = 100 * group.spread("test_accuracy").mean
+        if group.method in wanted and group.test:
+            level = group.metric.scale * group.test.mean
             axes.axhline(level, color="black", linestyle=dash, linewidth=1, label=group.title)
 
 
@@ -230,28 +237,32 @@ def _labelled(group: Group) -> str:
 
 
 def training(records: Records) -> Figure:
-    """Loss and accuracy of one run over virtual time.
+    """Loss and metric of one run over virtual time.
 
     Args:
       records: of its metrics file.
     """
-    evaluations = records[1:-1]
+    evaluations, metric = records[1:-1], Metric.of(records[0])
+    finals = {metric.test: "test", f"average_{metric.name}": "test, Polyak average"}
     seconds = [evaluation["seconds"] for evaluation in evaluations]
     with mpl.rc_context(STYLE):
         figure = mpl.figure.Figure(figsize=(10.4, 3.6))
-        losses, accuracies = figure.subplots(1, 2)
+        losses, others = figure.subplots(1, 2)
         for axes, unit, scale, curves in (
             (losses, "loss", 1, {"train_loss": "training, between evaluations", "test_loss": "test"}),
-            (accuracies, "accuracy, %", 100, {"test_accuracy": "test", "average_accuracy": "test, Polyak average"}),
+            (others, metric.label, metric.scale, finals),
         ):
-            for name, label in curves.items():
-                values = [np.nan if (value := e.get(name)) is None else scale * value for e in evaluations]
+            for entry, label in curves.items():
+                values = [np.nan if (value := e.get(entry)) is None else scale * value for e in evaluations]
                 if not np.isnan(values).all():
                     axes.plot(seconds, values, label=label)
             axes.set_xlabel("virtual time, s")
             axes.set_ylabel(unit)
             axes.legend()
         losses.set_yscale("log")
+        if metric.logarithmic and not metric.is_share:
+            others.set_yscale("log")
+            _plain_ticks(others)
         workers = records[0]["num_workers"]
         figure.suptitle(f"{records[0]['title']}, {workers} worker{'s' * (workers > 1)}")
     return figure

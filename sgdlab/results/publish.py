@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from sgdlab import files
 from sgdlab.peer_schedule import PeerSchedule
 from sgdlab.results import overview, plots, report, table
-from sgdlab.results.summary import Group
+from sgdlab.results.summary import Group, metric_of
 from sgdlab.results.timeline import timeline
 from sgdlab.schedule import Schedule
 
@@ -16,8 +16,9 @@ def publish(
 ) -> pathlib.Path:
     """Writes `table.md`, `table.csv`, `plots/*.png`, `plots/*.svg` and `report.html` below `path`.
 
-    The pictures are `answer` (accuracy against speed-up; `answer_narrow` for a screen held upright), `accuracy`,
-    `loss`, `staleness` where some method has a server, and `timeline` where schedules are given.
+    The pictures are `answer` (the metric against speed-up; `answer_narrow` for a screen held upright), `accuracy`, or
+    what else the metric's name is, `loss`, `staleness` where some method has a server, and `timeline` where schedules
+    are given.
 
     Args:
       path: the run directory.
@@ -28,12 +29,12 @@ def publish(
       The path of the report.
 
     Raises:
-      ValueError: where all groups are single workers.
+      ValueError: where all groups are single workers, or are judged by different metrics.
     """
     figures = {
         report.ANSWER: overview.overview(groups, overview.WIDE),
         report.NARROW_ANSWER: overview.overview(groups, overview.NARROW),
-        "accuracy": plots.accuracy_by_workers(groups),
+        metric_of(groups).name: plots.metric_by_workers(groups),
         "loss": plots.loss_by_time(groups),
         "staleness": plots.staleness_and_gap(groups),
         "timeline": timeline(schedules) if schedules else None,

@@ -7,13 +7,14 @@ import re
 from collections.abc import Mapping, Sequence
 
 from sgdlab.results import answer, facts, pages, table
-from sgdlab.results.summary import Group, compared, largest
+from sgdlab.results.metric import Metric
+from sgdlab.results.summary import Group, compared, largest, metric_of
 
 ANSWER, NARROW_ANSWER = "answer", "answer_narrow"
 """Names of the picture that the page opens with, and of its form for narrow screens."""
 
 _RISING_FIRST = ("method", "workers", "seconds", "staleness", "gap")
-"""Columns of which a first click shows the lowest value, besides those of the target."""
+"""Columns of which a first click shows the lowest value, besides those of the target and of a metric to be low."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,19 +36,19 @@ def page(groups: Sequence[Group], pictures: Mapping[str, pathlib.Path]) -> str:
 
     Args:
       groups: single workers, then the methods by number of workers.
-      pictures: "answer" and "answer_narrow", "accuracy", "loss", "staleness" or "timeline" -> SVG file; any may be
-        missing.
+      pictures: "answer" and "answer_narrow", the metric's name ("accuracy"), "loss", "staleness" or "timeline" -> SVG
+        file; any may be missing.
 
     Returns:
       HTML that refers to no other file. The table is whole without JavaScript, which lets a reader sort and filter it.
 
     Raises:
-      ValueError: where all groups are single workers.
+      ValueError: where all groups are single workers, or are judged by different metrics.
     """
     ours = compared(groups)
     titles = list(dict.fromkeys(group.title for group in ours))
     counts = sorted({group.num_workers for group in ours})
-    data = facts.shared(groups, "data")
+    metric, data = metric_of(groups), facts.shared(groups, "data")
     embedded = {name: pages.embedded(path) for name, path in pictures.items()}
     return pages.render(
         "sgdlab.results",
@@ -58,12 +59,13 @@ def page(groups: Sequence[Group], pictures: Mapping[str, pathlib.Path]) -> str:
         answer={word: _unbroken(sentence) for word, sentence in answer.sentences(groups).items()},
         overview=embedded.get(ANSWER),
         narrow=embedded.get(NARROW_ANSWER),
+        overview_title=f"{metric.title.capitalize()} against speed-up, a point for each method and number of workers",
         overview_caption=_overview_caption(groups),
         facts=_facts(groups),
         by_method=facts.by_method(groups),
         counts=counts,
         columns=[
-            _Column(_unbroken(heading), meaning, "ascending" if _rises(heading) else "descending")
+            _Column(_unbroken(heading), meaning, "ascending" if _rises(heading, metric) else "descending")
             for heading, meaning in table.columns(groups).items()
         ],
         rows=[
@@ -86,8 +88,9 @@ def _unbroken(text: str) -> str:
     return re.sub(r"(?<=\d) (?=%|s\b|points?\b)", "\u00a0", text)
 
 
-def _rises(heading: str) -> bool:
-    return heading in _RISING_FIRST or heading.startswith(("seconds to", "epochs to"))
+def _rises(heading: str, metric: Metric) -> bool:
+    low = () if metric.higher_is_better else table.headings(metric)
+    return heading in (*_RISING_FIRST, *low) or heading.startswith(("seconds to", "epochs to"))
 
 
 def _facts(groups: Sequence[Group]) -> list[tuple[str, str]]:
@@ -100,7 +103,13 @@ def _overview_caption(groups: Sequence[Group]) -> str:
     """How to read the picture at the top: only of what is in it."""
     ours = compared(groups)
     counts = sorted({group.num_workers for group in ours})
-    found = ["Up is more accurate, right is faster; errors and speeds are to a logarithmic scale."]
+    metric = metric_of(groups)
+    if metric.is_share:
+        found = ["Up is more accurate, right is faster; errors and speeds are to a logarithmic scale."]
+    else:
+        change = "higher" if metric.higher_is_better else "lower"
+        scaled = "both are" if metric.logarithmic else "speeds are"
+        found = [f"Up is better ({change} {metric.noun}), right is faster; {scaled} to a logarithmic scale."]
     if len(counts) > 1:
         found.append(f"Names stand at {counts[-1]} workers; smaller and paler points are fewer workers.")
     if any(group.serial and not group.num_diverged for group in groups):
@@ -112,11 +121,14 @@ def _overview_caption(groups: Sequence[Group]) -> str:
 
 def _titles_and_captions(groups: Sequence[Group]) -> dict[str, tuple[str, str]]:
     """Above and below the folded pictures: only what is to be seen in them."""
-    ours, most = compared(groups), largest(groups)[0].num_workers
+    ours, most, metric = compared(groups), largest(groups)[0].num_workers, metric_of(groups)
     several = max(len(group.runs) for group in ours) > 1
     one_count = len({group.num_workers for group in ours}) == 1
-    accuracy = [
-        "Final test accuracy" + ("; large points are means over the seeds, small ones the seeds." if several else "."),
+    across = f"of each method, {most} workers" if one_count else "against the number of workers"
+    better = "" if metric.higher_is_better else ", better higher up"
+    final = [
+        f"Final {metric.title}{better}"
+        + ("; large points are means over the seeds, small ones the seeds." if several else "."),
         "A dashed line is a single worker." if any(g.serial and not g.num_diverged for g in groups) else "",
         "A cross at the foot: some seed diverged." if any(g.num_diverged for g in ours) else "",
     ]
@@ -126,9 +138,9 @@ def _titles_and_captions(groups: Sequence[Group]) -> dict[str, tuple[str, str]]:
         *_mean_gaps(largest(groups)),
     ]
     return {
-        "accuracy": (
-            f"Accuracy of each method, {most} workers" if one_count else "Accuracy against the number of workers",
-            " ".join(sentence for sentence in accuracy if sentence),
+        metric.name: (
+            f"{metric.noun.capitalize()} {across}",
+            " ".join(sentence for sentence in final if sentence),
         ),
         "loss": (
             f"Training loss over virtual time, {most} workers",

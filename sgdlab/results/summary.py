@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sgdlab.results.directory import Records, read_records
+from sgdlab.results.metric import ACCURACY, Metric
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,8 +38,9 @@ class Group:
       measures_gap: whether the rule itself measures the gap.
       num_workers: N.
       about: label -> what was run, in words.
-      target: test accuracy of `seconds_to_target`.
+      target: value of the metric, on the test set, of `seconds_to_target`; None where there is none.
       runs: the records of each run's metrics file.
+      metric: by which the runs are judged.
     """
 
     method: str
@@ -53,8 +55,9 @@ class Group:
     measures_gap: bool
     num_workers: int
     about: Mapping[str, str]
-    target: float
+    target: float | None
     runs: tuple[Records, ...]
+    metric: Metric = ACCURACY
 
     @classmethod
     def of(cls, runs: Sequence[Records]) -> "Group":
@@ -66,12 +69,12 @@ class Group:
         if not runs:
             raise ValueError("runs=[] must hold at least one run")
         record = runs[0][0]
-        names = [field.name for field in dataclasses.fields(cls) if field.name != "runs"]
+        names = [field.name for field in dataclasses.fields(cls) if field.name not in ("runs", "metric")]
         missing = [name for name in names if name not in record]
         if missing:
             raise ValueError(f"runs: a run record has no {', '.join(missing)}; it must say what was run")
         facts = {name: record[name] for name in names} | {"families": tuple(record["families"])}
-        return cls(**facts, runs=tuple(runs))
+        return cls(**facts, runs=tuple(runs), metric=Metric.of(record))
 
     @property
     def summaries(self) -> list[dict[str, Any]]:
@@ -87,6 +90,11 @@ class Group:
     def num_diverged(self) -> int:
         """Seeds whose runs were lost, as their summaries say."""
         return sum(summary["diverged"] for summary in self.summaries)
+
+    @property
+    def test(self) -> Spread | None:
+        """Mean and deviation of the metric on the test set; None where some seed has none."""
+        return self.spread(self.metric.test)
 
     def spread(self, name: str) -> Spread | None:
         """Mean and deviation of an entry of the summaries; None where some seed has none."""
@@ -175,6 +183,19 @@ def compared(groups: Iterable[Group]) -> list[Group]:
     if not found:
         raise ValueError("groups must hold a method besides the single workers that methods are compared with")
     return found
+
+
+def metric_of(groups: Iterable[Group]) -> Metric:
+    """The metric by which all groups are judged.
+
+    Raises:
+      ValueError: where there is no group, or where two are judged by different metrics.
+    """
+    found = list(dict.fromkeys(group.metric for group in groups))
+    if len(found) != 1:
+        names = [metric.name for metric in found]
+        raise ValueError(f"groups: they are judged by metrics={names}; they must be judged by one and the same")
+    return found[0]
 
 
 def largest(groups: Iterable[Group]) -> list[Group]:

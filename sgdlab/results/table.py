@@ -10,7 +10,8 @@ from typing import NamedTuple
 from tabulate import tabulate
 
 from sgdlab.results import facts
-from sgdlab.results.summary import Group
+from sgdlab.results.metric import Metric
+from sgdlab.results.summary import Group, metric_of
 
 WIDTH = 120
 """Columns of a terminal; the table there is no wider."""
@@ -23,13 +24,10 @@ GAP = (
 )
 """What the column of that name is."""
 
-CSV_FIELDS = (
-    "test_accuracy",
-    "train_accuracy",
-    "average_accuracy",
-    "node_accuracy",
-    "worst_accuracy",
-    "center_accuracy",
+_OF_THE_METRIC = ("test", "train", "average", "node", "worst", "center")
+"""Whose or on what: a summary has an entry `<of>_<metric>` of each."""
+
+_NUMBERS = (
     "consensus",
     "test_loss",
     "train_loss",
@@ -51,6 +49,9 @@ _UNEQUAL = 0.1
 
 _NARROWEST_TITLE = 12
 
+_WIDEST_HEADING = 13
+"""In the terminal; wider ones take several lines."""
+
 
 class Cell(NamedTuple):
     """One cell: what a reader sees, and the number that rows are sorted by (None: after all that have one)."""
@@ -66,19 +67,25 @@ def columns(groups: Sequence[Group]) -> dict[str, str]:
       groups: the rows.
 
     Returns:
-      Heading -> definition with its unit, in the order of `cells`. `diverged` is a column only where some run did.
+      Heading -> definition with its unit, in the order of `cells`. `diverged` is a column only where some run did, and
+      those of the target where there is one.
     """
-    target = facts.target(groups)
+    metric, target = metric_of(groups), facts.target(groups)
+    test, train = headings(metric)
+    order = "" if metric.higher_is_better else "; lower is better"
+    to_target = {
+        f"seconds to {target}": f"virtual seconds until {facts.goal(groups)}; a mean where all seeds reach it",
+        f"epochs to {target}": "the same in epochs of used gradients",
+    }
     found = {
         "method": "whom the server waits for, and what it does with a gradient",
         "workers": "workers that compute gradients",
-        "test %": "accuracy on the test set after the last gradient",
-        "train %": "the same on the training set",
+        test: f"{metric.noun} on the test set after the last gradient{order}",
+        train: "the same on the training set",
         "diverged": "runs that ended no better than guessing after their loss had blown up; the means include them",
         "seconds": "virtual seconds of a whole run",
         SPEEDUP: "used gradients per virtual second, over those of synchronous SGD with the same workers",
-        f"seconds to {target}": f"virtual seconds until {target} test accuracy; a mean where all seeds reach it",
-        f"epochs to {target}": "the same in epochs of used gradients",
+        **(to_target if target else {}),
         "staleness": "updates between the reading of the parameters and the use of the gradient (delay - 1; fresh: 0)",
         "gap": GAP,
     }
@@ -95,21 +102,21 @@ def definitions(groups: Sequence[Group]) -> dict[str, str]:
 def cells(groups: Sequence[Group]) -> list[list[Cell]]:
     """One row for each group, in the order of `columns`.
 
-    Accuracies are means over all runs, those that diverged included. The time to the target is a mean where all runs
-    reached it, else how many did.
+    Accuracies, or other metrics, are means over all runs, those that diverged included. The time to the target is a
+    mean where all runs reached it, else how many did.
     """
-    some_diverged = any(group.num_diverged for group in groups)
+    metric = metric_of(groups)
+    some_diverged, target = any(group.num_diverged for group in groups), facts.target(groups)
     return [
         [
             Cell(group.title),
             Cell(str(group.num_workers), group.num_workers),
-            _number(group, "test_accuracy", 1, scale=100),
-            _number(group, "train_accuracy", 1, scale=100),
+            _score(group, metric.test),
+            _score(group, metric.train),
             *([Cell(_diverged(group), group.num_diverged / len(group.runs))] if some_diverged else []),
             _number(group, "seconds", 0),
             _number(group, "speedup", 2),
-            _to_target(group, "seconds_to_target", 0),
-            _to_target(group, "epochs_to_target", 1),
+            *([_to_target(group, "seconds_to_target", 0), _to_target(group, "epochs_to_target", 1)] if target else []),
             _number(group, "staleness", 1, spread=False),
             _number(group, "gap", 2, spread=False),
         ]
@@ -142,12 +149,12 @@ def notes(groups: Sequence[Group]) -> list[str]:
 def text(groups: Sequence[Group]) -> str:
     """The table for a terminal of 120 columns, with units and definitions below.
 
-    Accuracy on the training set and the seconds of a whole run are left to `markdown` and `comma_separated`.
+    The metric on the training set and the seconds of a whole run are left to `markdown` and `comma_separated`.
     """
-    headings = list(columns(groups))
-    indices = [index for index, heading in enumerate(headings) if heading not in ("train %", "seconds")]
-    shown = [headings[index] for index in indices]
-    heads = [heading.replace(" to ", "\nto ").replace("x sync. ", "x sync.\n") for heading in shown]
+    every, (_, train) = list(columns(groups)), headings(metric_of(groups))
+    indices = [index for index, heading in enumerate(every) if heading not in (train, "seconds")]
+    shown = [every[index] for index in indices]
+    heads = [_in_lines(heading) for heading in shown]
     found = [[row[index] for index in indices] for row in rows(groups)]
     taken = sum(
         max(len(cell) for cell in (*heads[index].split("\n"), *(row[index] for row in found))) + 2
@@ -161,13 +168,13 @@ def text(groups: Sequence[Group]) -> str:
 
 def markdown(groups: Sequence[Group]) -> str:
     """The table as Markdown, with units and definitions below."""
-    headings = list(columns(groups))
+    heads = list(columns(groups))
     table = tabulate(
         rows(groups),
-        headers=headings,
+        headers=heads,
         tablefmt="github",
         disable_numparse=True,
-        colalign=_alignment(len(headings)),
+        colalign=_alignment(len(heads)),
     )
     listed = [f"* **{heading}**: {meaning}" for heading, meaning in definitions(groups).items()]
     return "\n".join([table, "", *listed, "", *notes(groups)]).rstrip() + "\n"
@@ -177,16 +184,42 @@ def comma_separated(groups: Sequence[Group]) -> str:
     """Every number as CSV: mean and standard deviation over all seeds, empty where some seed has none."""
     output = io.StringIO()
     writer = csv.writer(output, lineterminator="\n")
-    names = [f"{field}_{kind}" for field in CSV_FIELDS for kind in ("mean", "std")]
+    fields = csv_fields(metric_of(groups))
+    names = [f"{field}_{kind}" for field in fields for kind in ("mean", "std")]
     writer.writerow(["method", "protocol", "rule", "serial", "num_workers", "seeds", "diverged", *names])
     for group in groups:
         values: list[object] = []
-        for field in CSV_FIELDS:
+        for field in fields:
             spread = group.spread(field)
             values += ["", ""] if spread is None else [repr(spread.mean), repr(spread.std)]
         identity = [group.method, group.protocol, group.rule, int(group.serial)]
         writer.writerow([*identity, group.num_workers, len(group.runs), group.num_diverged, *values])
     return output.getvalue()
+
+
+def csv_fields(metric: Metric) -> tuple[str, ...]:
+    """The entries of summaries whose means and deviations `comma_separated` gives.
+
+    Args:
+      metric: by which the runs are judged.
+    """
+    return (*(f"{of}_{metric.name}" for of in _OF_THE_METRIC), *_NUMBERS)
+
+
+def headings(metric: Metric) -> tuple[str, str]:
+    """The headings of the metric on the test set and on the training set."""
+    return f"test {metric.short}", f"train {metric.short}"
+
+
+def _in_lines(heading: str) -> str:
+    r"""A heading for the terminal.
+
+    Example:
+      >>> _in_lines("seconds to 95 %")
+      'seconds\nto 95 %'
+    """
+    lines = heading.replace(" to ", "\nto ").replace("x sync. ", "x sync.\n").split("\n")
+    return "\n".join(textwrap.fill(line, _WIDEST_HEADING) for line in lines)
 
 
 def _alignment(count: int) -> tuple[str, ...]:
@@ -221,13 +254,21 @@ def _diverged(group: Group) -> str:
     return f"{lost} of {seeds}" if lost else ""
 
 
-def _number(group: Group, name: str, digits: int, *, scale: float = 1, spread: bool = True) -> Cell:
+def _score(group: Group, name: str) -> Cell:
+    """A mean of the metric, with its deviation; one run has none."""
     found = group.spread(name)
     if found is None:
         return Cell("-")
-    mean, deviation = f"{scale * found.mean:,.{digits}f}", f"{scale * found.std:,.{digits}f}"
-    # One run has no deviation.
-    return Cell(f"{mean} ± {deviation}" if spread and len(group.runs) > 1 else mean, scale * found.mean)
+    several = len(group.runs) > 1
+    return Cell(group.metric.number(found.mean, found.std if several else None), group.metric.scale * found.mean)
+
+
+def _number(group: Group, name: str, digits: int, *, spread: bool = True) -> Cell:
+    found = group.spread(name)
+    if found is None:
+        return Cell("-")
+    mean, deviation = f"{found.mean:,.{digits}f}", f"{found.std:,.{digits}f}"
+    return Cell(f"{mean} ± {deviation}" if spread and len(group.runs) > 1 else mean, found.mean)
 
 
 def _to_target(group: Group, name: str, digits: int) -> Cell:

@@ -26,7 +26,7 @@ TINY = (
     "--config.evaluations=2",
     "--config.network.kind=mlp",
     "--config.network.mlp.widths=(8,)",
-    "--config.target_accuracy=0.2",
+    "--config.target=0.2",
 )
 
 

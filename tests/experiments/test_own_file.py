@@ -20,7 +20,7 @@ TINY = (
     "--config.evaluations=4",
     "--config.network.kind=mlp",
     "--config.network.mlp.widths=(8,)",
-    "--config.target_accuracy=0.2",
+    "--config.target=0.2",
     "--num_workers=4",
     "--seeds=1",
 )

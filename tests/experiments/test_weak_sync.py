@@ -11,7 +11,7 @@ from experiments.weak_sync import blocks_behind, figure2, figures3_4, messages, 
 from experiments.weak_sync.settings import BOTH, SETTINGS, SMALL, SYNCHRONOUS
 from experiments.weak_sync.simulation import Cluster, count_messages, simulate
 from sgdlab import protocols, replay
-from sgdlab.jobs import plan, train
+from sgdlab.jobs import plan, tasks
 
 TOY = Cluster(iterations=6)
 TOY_RUN = {"cluster": dataclasses.asdict(Cluster(iterations=7)), "seed": 0}
@@ -180,7 +180,7 @@ class TestTraining:
 
     def test_the_perceptron_can_be_split_among_32_servers(self):
         config = training.configuration(TOY, late=False, seed=0, blocks=32, learning_rate=0.1, **BOTH.waits)
-        params = train.classifier(config, plan.dataset_of(config)).params
+        params = tasks.task_of(config, plan.dataset_of(config)).params
         assert replay.partition(params, 32).num_blocks == 32
 
 

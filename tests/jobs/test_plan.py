@@ -220,7 +220,7 @@ def test_the_estimate_bounds_what_making_a_schedule_takes(protocol):
         ("epochs", 0.0, None),
         ("epochs", float("nan"), None),
         ("evaluations", 0, None),
-        ("target_accuracy", 1.5, None),
+        ("target", 1.5, None),
         ("average_decay", 1.0, None),
         ("memory", 0.0, None),
         ("cluster.num_workers", 0, None),

@@ -13,7 +13,8 @@ from sgdlab.jobs import records
 from sgdlab.jobs.configuration import identity
 from sgdlab.jobs.methods import methods
 from sgdlab.jobs.plan import make_plan
-from sgdlab.jobs.train import _batches, _check_blocks, classifier, train
+from sgdlab.jobs.tasks import batches_of, task_of
+from sgdlab.jobs.train import _check_blocks, train
 
 GRADIENTS = 1437 // 32  # of one epoch
 
@@ -66,7 +67,7 @@ def test_runs_of_one_capacity_share_one_program(compilations):
 def test_batch_norm_and_polyak_average_can_be_trained_and_evaluated():
     config = tiny.config(network__kind="conv", network__conv__channels=(4, 4), network__conv__batch_norm=True)
     plan = make_plan(config)
-    run, start = train(plan), classifier(config, plan.dataset)
+    run, start = train(plan), task_of(config, plan.dataset)
     for before, after in zip(jax.tree.leaves(start.stats), jax.tree.leaves(run.result.stats), strict=True):
         assert (np.asarray(before) != np.asarray(after)).all()
     ends = zip(*map(jax.tree.leaves, (start.params, run.result.average, run.result.params)), strict=True)
@@ -141,6 +142,6 @@ def test_backup_workers_see_the_same_batches_as_all_others():
     plan = make_plan(tiny.config(method="backup_workers", epochs=2.0))
     assert plan.schedule.dropped().any()
     other = make_plan(tiny.config(method="asgd", epochs=2.0))
-    ours, theirs = (_batches(p, p.program.capacity.rows) for p in (plan, other))
+    ours, theirs = (batches_of(p, p.program.capacity.rows) for p in (plan, other))
     for k in range(80):
-        np.testing.assert_array_equal(ours(k).images, theirs(k).images)
+        np.testing.assert_array_equal(ours(k).inputs, theirs(k).inputs)

@@ -3,6 +3,7 @@
 import math
 
 from sgdlab.results import table
+from sgdlab.results.metric import Metric
 
 METHODS = {
     "synchronous": ("Synchronous SGD", ["Rounds"], "nag_asgd"),
@@ -42,7 +43,9 @@ def run(method="gap_aware", num_workers=4, seed=0, *, serial=False, summary=(), 
     } | changed
     config = {"method": method, "seed": seed, "epochs": 20.0, "cluster": {"num_workers": num_workers, "kind": "gamma"}}
     evaluations = [_evaluation(epoch, **entries) for epoch, entries in curve]
-    numbers = dict.fromkeys(table.CSV_FIELDS, 0.5) | {"diverged": False, "gradients": 880} | dict(summary)
+    numbers = (
+        dict.fromkeys(table.csv_fields(Metric.of(record)), 0.5) | {"diverged": False, "gradients": 880} | dict(summary)
+    )
     made = {"version": "0.4.0", "jax": "0.10.2", "device": "cpu", "commit": "abc"}
     return [{"config": config, "made": made} | record, *evaluations, record | {"kind": "summary"} | numbers]
 
@@ -102,3 +105,32 @@ def _numbers(method, count, seed):
     if method == "backup_workers":
         about["backups"] = "1 of the workers not waited for"
     return {"summary": summary, "curve": curve, "about": about}
+
+
+def judged_by(runs, metric, of_accuracy, *, target=None):
+    """The same runs, judged by a metric of which lower is better, `of_accuracy(accuracy)`; the accuracy is left out."""
+    found = []
+    for records in runs:
+        changed = []
+        for record in records:
+            entries = {name.replace("accuracy", metric): value for name, value in record.items()}
+            for name, value in record.items():
+                if name.endswith("_accuracy") and value is not None:
+                    entries[name.replace("accuracy", metric)] = of_accuracy(value)
+            if target is None:
+                entries |= {name: None for name in ("seconds_to_target", "epochs_to_target") if name in entries}
+            if record["kind"] != "evaluation":
+                entries |= {"metric": metric, "higher_is_better": False, "target": target}
+            changed.append(entries)
+        found.append(changed)
+    return found
+
+
+def perplexity(accuracy):
+    """From 20, of an accuracy of 1, to 3000, of 0."""
+    return 20 * 150 ** (1 - accuracy)
+
+
+def bits_per_dimension(accuracy):
+    """From 2.8 to 8."""
+    return 2.8 + 5.2 * (1 - accuracy)

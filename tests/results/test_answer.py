@@ -23,7 +23,7 @@ class TestAccuracy:
     @pytest.mark.parametrize(("accuracy", "keeps"), [(0.96, True), (0.99, True), (0.9501, True), (0.9499, False)])
     def test_it_is_kept_to_within_the_tolerance(self, accuracy, keeps):
         *_, group = groups = summary.groups([single(), ended(accuracy)])
-        assert answer.keeps_accuracy(group, summary.single_workers(groups)) is keeps
+        assert answer.keeps_up(group, summary.single_workers(groups)) is keeps
         assert keeps is (100 * accuracy >= 96 - answer.TOLERANCE)
 
     def test_it_is_compared_with_the_methods_own_baseline(self):
@@ -31,7 +31,7 @@ class TestAccuracy:
         runs += [ended(0.95), ended(0.95, method="adam_gap_aware")]
         groups = summary.groups(runs)
         alone = summary.single_workers(groups)
-        kept = {group.method for group in summary.compared(groups) if answer.keeps_accuracy(group, alone)}
+        kept = {group.method for group in summary.compared(groups) if answer.keeps_up(group, alone)}
         assert kept == {"gap_aware"}
         text = answer.sentences(groups)["Accuracy"]
         for words in ("32 workers", "1 of 2", "Gap-Aware (95.0 %)", "90.0 %", "Adam 99.0 %"):
@@ -39,7 +39,7 @@ class TestAccuracy:
 
     def test_a_method_that_diverged_does_not_keep_it(self):
         groups = summary.groups([single(), ended(0.96, diverged=True)])
-        assert not answer.keeps_accuracy(groups[-1], summary.single_workers(groups))
+        assert not answer.keeps_up(groups[-1], summary.single_workers(groups))
 
     def test_only_the_most_workers_count(self):
         text = sentences(single(), made_up.run("dana", 8, summary={"test_accuracy": 0.97}), ended(0.96))["Accuracy"]

@@ -148,7 +148,7 @@ class TestPictures:
 
     def test_accuracy_is_drawn_where_no_seed_was_lost(self):
         found = groups("dana", "gap_aware")
-        (axes,) = plots.accuracy_by_workers(found).axes
+        (axes,) = plots.metric_by_workers(found).axes
         lines = self.lines(axes)
         means = [100 * g.spread("test_accuracy").mean for g in found if g.method == "gap_aware"]
         np.testing.assert_allclose(lines["Gap-Aware"].get_ydata(), means)
@@ -159,7 +159,7 @@ class TestPictures:
     @pytest.mark.parametrize("names", [("dana", "gap_aware", "adam"), tuple(made_up.METHODS)])
     def test_with_one_number_of_workers_methods_stand_side_by_side(self, names):
         found = groups(*names, counts=(32,))
-        figure = plots.accuracy_by_workers(found)
+        figure = plots.metric_by_workers(found)
         figure.draw_without_rendering()
         titles = {group.method: group for group in summary.compared(found)}
         for axes, panel in zip(figure.axes, panels(summary.compared(found)), strict=True):
@@ -180,7 +180,7 @@ class TestPictures:
     @pytest.mark.parametrize(("seeds", "bands"), [(5, 0), (6, 1)])
     def test_few_seeds_are_points_and_many_are_a_band(self, seeds, bands):
         found = groups("gap_aware", counts=(4, 8), seeds=seeds)
-        (axes,) = plots.accuracy_by_workers(found).axes
+        (axes,) = plots.metric_by_workers(found).axes
         drawn = [type(artist).__name__ for artist in axes.collections]
         assert drawn == ["FillBetweenPolyCollection" if bands else "PathCollection"]
         if not bands:
@@ -190,13 +190,13 @@ class TestPictures:
             assert low < min(ends) <= max(ends) < high
 
     def test_all_panels_have_one_scale(self):
-        figure = plots.accuracy_by_workers(groups())
+        figure = plots.metric_by_workers(groups())
         assert len(figure.axes) == len(panels(summary.compared(groups())))
         assert len({axes.get_ylim() for axes in figure.axes}) == 1
         assert len({tuple(axes.get_yticks()) for axes in figure.axes}) == 1
 
     def test_the_line_of_the_single_worker_is_the_panels_baseline(self):
-        figure = plots.accuracy_by_workers(groups())
+        figure = plots.metric_by_workers(groups())
         dashed = {a.get_title(): [k for k in self.lines(a) if k.startswith("Single")] for a in figure.axes}
         assert dashed["Penalties"] == ["Single worker (NAG-ASGD)"]
         assert dashed["Adam"] == ["Single worker (Adam)"]

@@ -1,0 +1,154 @@
+"""A configuration's task: its network as pure functions, the batches of its gradients, and what it is evaluated on."""
+
+import dataclasses
+import functools
+import json
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from flax import nnx
+from ml_collections import ConfigDict
+
+from sgdlab import data, replay, tasks
+from sgdlab.data import stream
+from sgdlab.errors import UsageError, said_of
+from sgdlab.jobs.plan import AnyDataset, Plan
+from sgdlab.jobs.seeds import seed_of
+from sgdlab.registry import NETWORKS
+
+Tree = Any
+
+
+def task_of(config: ConfigDict, dataset: AnyDataset) -> tasks.Task:
+    """The configuration's network with its initial parameters, which depend on the seed alone.
+
+    Raises:
+      UsageError: where the network is one for data of another kind, or cannot be replayed.
+    """
+    kind = config.network.kind
+    part, given = NETWORKS[kind], _given(config, dataset)
+    missing = sorted(part.given - given.keys() - {"rngs"})
+    if missing:
+        raise UsageError(
+            f"--config.network.kind={kind} is a network for {tasks.kinds.kind_of(part).name} and needs "
+            f"{' and '.join(missing)}, which --config.data.kind={config.data.kind} does not have"
+        )
+    seed = seed_of(config, "parameters")
+    network: Any = _Maker(
+        kind, json.dumps(config.network[kind].to_dict(), sort_keys=True), tuple(sorted(given.items()))
+    )
+    if part.is_foreign:  # somebody's own network may do what cannot be compiled
+        network = network(nnx.Rngs(params=seed))
+    with said_of(f"--config.network.kind={kind}: "):
+        match tasks.kinds.kind_of(part).name:
+            case "language":
+                size = config.batch_size
+                return tasks.language(network, vocabulary=dataset.vocabulary, batch_size=size, seed=seed)
+            case "density":
+                return tasks.density(network, levels=dataset.levels, seed=seed)
+            case _:
+                return tasks.classification(network, num_classes=dataset.num_classes, seed=seed)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Maker:
+    """Makes a network; two that make the same are equal, and share the compiled program that does it."""
+
+    kind: str
+    entries: str
+    given: tuple[tuple[str, Any], ...]
+
+    def __call__(self, rngs: nnx.Rngs) -> nnx.Module:
+        entries = {name: tuple(v) if isinstance(v, list) else v for name, v in json.loads(self.entries).items()}
+        return NETWORKS.make(self.kind, entries, **dict(self.given), rngs=rngs)
+
+
+def batches_of(plan: Plan, size: int) -> Callable[[jax.Array], data.Batch] | replay.Feed:
+    """The batch of every gradient.
+
+    Batch k goes to the k-th gradient that is used, whatever was dropped before it, so that all methods see the same
+    ones. Of a text, every worker reads its own part.
+
+    Args:
+      plan: what is to be done.
+      size: gradients to make room for.
+
+    Returns:
+      What `replay.run` takes as `batch_fn`: a function, or a `Feed` where examples are read from files.
+    """
+    config, dataset = plan.config, plan.dataset
+    seed = seed_of(config, "augmentation")
+    if isinstance(dataset, data.Text):
+        worker = np.zeros(size, int)
+        worker[: plan.program.num_rows] = plan.program.worker
+        with said_of("--config."):
+            return data.text_batch_fn(
+                dataset.train,
+                worker,
+                num_workers=plan.schedule.num_workers,
+                batch_size=config.batch_size,
+                seed=seed,
+            )
+    order = data.order(
+        len(dataset.train),
+        batch_size=config.batch_size,
+        num_batches=size,
+        seed=seed_of(config, "batches"),
+        replacement=config.replacement,
+    )
+    levels = plan.kind.name == "density"
+    if isinstance(dataset.train, data.Images) and not config.stream:
+        return data.batch_fn(dataset.train, order, preprocess=dataset.preprocess, levels=levels, seed=seed)
+    finish = data.Finish(dataset.preprocess, dataset.train.white, levels)
+    read = functools.partial(stream.batches, dataset.train, order, seed, workers=config.readers)
+    return replay.Feed(
+        read, jax.tree_util.Partial(data.finished, finish, data.key_of(seed)), size=max(config.chunk, _longest(plan))
+    )
+
+
+def evaluation_of(plan: Plan, task: tasks.Task, split: str, most: int | None) -> Callable[[Tree, Tree], dict[str, Any]]:
+    """The metrics of a split, un-augmented, as a function of parameters and statistics that can be traced.
+
+    Args:
+      plan: what is to be done.
+      task: its task.
+      split: "train" or "test".
+      most: examples (segments of a text) to evaluate on, a fixed sample; None: all.
+    """
+    dataset, size = plan.dataset, plan.config.evaluation_batch
+    examples = getattr(dataset, split)
+    if isinstance(dataset, data.Text):
+        tokens = examples.tokens if most is None else examples.tokens[: most * examples.segment + 1]
+        streams = plan.config.batch_size  # the memory that the network has is of so many texts
+        return tasks.evaluation(task, tasks.text_batches(np.asarray(tokens), examples.segment, streams=streams))
+    pixels, labels = _sample(examples, most)
+    prepare = data.Finish(dataset.preprocess, examples.white, plan.kind.name == "density", train=False)
+    return tasks.evaluation(task, tasks.padded_batches(pixels, labels, most=size), prepare)
+
+
+def _sample(examples: Any, most: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """The pixels and labels of a split, or of a sample of it that is always the same."""
+    chosen = np.arange(len(examples))
+    if most is not None and most < chosen.size:
+        chosen = np.sort(np.random.default_rng(0).permutation(chosen)[:most])
+    if isinstance(examples, data.Images):
+        return examples.pixels[chosen], examples.labels[chosen]
+    return np.stack([examples.decode(examples.source[i], None) for i in chosen.tolist()]), examples.labels[chosen]
+
+
+def _longest(plan: Plan) -> int:
+    """Gradients of the longest wave."""
+    return int(np.diff(plan.program.waves).max())
+
+
+def _given(config: ConfigDict, dataset: AnyDataset) -> dict[str, Any]:
+    """What a network is told of the data."""
+    if isinstance(dataset, data.Text):
+        return {"vocabulary": dataset.vocabulary}
+    given = {"image_shape": dataset.image_shape, "num_classes": dataset.num_classes}
+    if "levels" in NETWORKS[config.network.kind].given:
+        with said_of(f"--config.data.kind={config.data.kind}: "):
+            given["levels"] = dataset.levels
+    return given
