@@ -33,7 +33,8 @@ def opening(plan: Plan) -> Record:
 def evaluation(plan: Plan, history: History) -> Record:
     """The record of the newest evaluation.
 
-    Its `train_loss`, `staleness` and `gap` are means over the gradients since the evaluation before.
+    Its `train_loss`, `staleness`, `gap` and `penalty` are means over the gradients since the evaluation before; the
+    penalty is what the rule itself divides gradients by, such as Gap-Aware's own gap.
 
     Args:
       plan: what is being done.
@@ -63,6 +64,7 @@ def evaluation(plan: Plan, history: History) -> Record:
         "train_loss": _mean(history.aux["loss"][before:]),
         "staleness": _mean(history.delay[before:] - 1 if served else np.empty(0)),
         "gap": _mean(gap(history, plan.rates)[before:] if served else np.empty(0)),
+        "penalty": _mean(history.penalty[before:]) if history.penalty is not None else math.nan,
     }
 
 

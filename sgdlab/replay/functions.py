@@ -24,6 +24,7 @@ class Parts(NamedTuple):
     batch_fn: Any
     fold: Any  # None: no statistics.
     average_decay: Any  # None: no Polyak average.
+    penalty: Any = None  # what the rule divides a gradient by; None: it is not recorded.
 
 
 def check_callable(grad_fn: Any, batch_fn: Any, fold: Any) -> None:

@@ -29,6 +29,8 @@ class History:
       distance: float[R[, S]], distance between the server's parameters and those it was computed on; None unless
         recorded (`Watch.norms`).
       step: float[R[, S]], norm of the update that it completed, 0 if it completed none; None unless recorded.
+      penalty: float[R[, S]], what the rule divided the gradient by, the mean over the parameters: the gap G of a
+        Gap-Aware rule; None unless recorded, or if it divides by nothing.
       norm: float[R], Euclidean norm of the gradient as the gradient function returned it; None unless recorded.
       evaluations: one dict for each evaluation: `gradients`, `updates` (of the block, or node, that has made most),
         `seconds`, and the values of `evaluate`. For peers these are of the average of the nodes, and, under names that
@@ -45,6 +47,7 @@ class History:
     aux: Tree
     distance: np.ndarray | None = None
     step: np.ndarray | None = None
+    penalty: np.ndarray | None = None
     norm: np.ndarray | None = None
     evaluations: list[Evaluation] = dataclasses.field(default_factory=list)
 

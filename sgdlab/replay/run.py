@@ -135,7 +135,8 @@ def run(  # noqa: PLR0913 (one function for every run)
         _check_size(feed, program, waves)
         batch_fn = feed.example()
     functions = (rule.init, rule.receive, rule.update, rule.send, grad_fn, batch_fn, fold)
-    parts = Parts(*(as_pytree(function) for function in functions), watch.average_decay)
+    penalty = as_pytree(rule.penalty) if watch.norms else None
+    parts = Parts(*(as_pytree(function) for function in functions), watch.average_decay, penalty)
     if isinstance(program, PeerProgram):
         _check_peers(mesh, watch)
         engine = PeerEngine(

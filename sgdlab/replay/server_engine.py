@@ -52,6 +52,7 @@ class Records(NamedTuple):
     norm: jax.Array | None  # [rows], norm of the gradient; None, like the next two, unless recorded.
     distance: jax.Array | None  # [rows, S], norm of the server's parameters less those read.
     step: jax.Array | None  # [rows, S], norm of the update that a gradient completes; 0 where it completes none.
+    penalty: jax.Array | None  # [rows, S], what the rule divides a gradient by; None where it says nothing of it.
 
 
 class Carry(NamedTuple):
@@ -178,7 +179,9 @@ class ServerEngine:
         found = jax.tree.map(lambda array: np.asarray(array)[: self.program.num_rows], carry.records)._asdict()
         if self.watch.norms:
             unused = self.program.update < 0
-            for name in ("distance", "step"):
+            for name in ("distance", "step", "penalty"):
+                if found[name] is None:
+                    continue
                 by_block = np.where(unused, np.nan, found[name])
                 found[name] = by_block if self.program.num_blocks > 1 else by_block[:, 0]
         return found
@@ -211,7 +214,8 @@ def start(
         records=None,
     )
     aux = jax.tree.map(lambda leaf: jnp.zeros((rows,), leaf.dtype) if leaf.shape == () else None, aux)
-    records = Records(aux, norm=number(), distance=number(len(blocks)), step=number(len(blocks)))
+    penalty = None if parts.penalty is None else number(len(blocks))
+    records = Records(aux, norm=number(), distance=number(len(blocks)), step=number(len(blocks)), penalty=penalty)
     return mode.layout.by_parameter(carry)._replace(records=records)
 
 
@@ -345,6 +349,10 @@ def _use(
     if mode.norms:
         distance = norm(jax.tree.map(jnp.subtract, server.params, read))
         records = records._replace(distance=records.distance.at[row, block].set(distance))
+    if parts.penalty is not None:
+        own = {"worker": instruction.worker, "delay": instruction.delay, "read_params": read}
+        penalty = parts.penalty(grads, server.state, server.params, **own).astype(records.penalty.dtype)
+        records = records._replace(penalty=records.penalty.at[row, block].set(penalty))
     server, step = take(server, grads, read, instruction, parts, single=mode.single, norms=mode.norms)
     if mode.norms:
         records = records._replace(step=records.step.at[row, block].set(step))

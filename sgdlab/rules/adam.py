@@ -202,6 +202,12 @@ class _PenalisedAdam(Settings):
         penalised = self.penalty.divide(raw, state.penalty, params, delay=delay, read_params=read_params)
         return PenalisedGradient(penalised=penalised, raw=raw)
 
+    def mean_penalty(
+        self, grads: Tree, state: PenalisedAdamState, params: Tree, *, delay: Any, read_params: Tree, **extra: Any
+    ) -> jax.Array:
+        del grads, extra
+        return self.penalty.mean(state.penalty, params, delay=delay, read_params=read_params)
+
     def update(
         self, message: PenalisedGradient, state: PenalisedAdamState, params: Tree, **extra: Any
     ) -> tuple[Tree, PenalisedAdamState]:

@@ -158,6 +158,12 @@ class _Dana(Settings):
         raw = decayed(grads, params, self.weight_decay)
         return self.penalty.divide(raw, state.penalty, params, delay=delay, read_params=read_params)
 
+    def mean_penalty(
+        self, grads: Tree, state: DanaState, params: Tree, *, delay: Any, read_params: Tree, **extra: Any
+    ) -> jax.Array:
+        del grads, extra
+        return self.penalty.mean(state.penalty, params, delay=delay, read_params=read_params)
+
     def update(
         self, message: Tree, state: DanaState, params: Tree, *, worker: jax.Array | None = None, **extra: Any
     ) -> tuple[Tree, DanaState]:
@@ -206,6 +212,13 @@ class _PrintedDana(_Dana):
         raw = decayed(grads, params, self.weight_decay)
         gap = self._folded(state, raw, worker)
         return PenalisedGradient(self.penalty.divide(raw, gap, params, delay=delay, read_params=read_params), raw)
+
+    def mean_penalty(
+        self, grads: Tree, state: DanaState, params: Tree, *, worker: jax.Array, delay: Any, read_params: Tree, **extra
+    ) -> jax.Array:
+        del extra
+        gap = self._folded(state, decayed(grads, params, self.weight_decay), worker)
+        return self.penalty.mean(gap, params, delay=delay, read_params=read_params)
 
     def update(
         self,

@@ -101,6 +101,21 @@ class Gap:
         del delay
         return jax.tree.map(lambda g, gap: like(g / gap, g), grads, self.penalty(state, params, read_params))
 
+    def mean(self, state: GapState, params: Tree, *, delay: Any, read_params: Tree) -> jax.Array:
+        """The mean of G over all parameters.
+
+        Example:
+          >>> gap, start = Gap(max_learning_rate=1.0), jnp.zeros(2)
+          >>> state = gap.fold(gap.init(start), jnp.ones(2))
+          >>> gap.mean(state, jnp.array([1.0, 3.0]), delay=2, read_params=start)
+          Array(3., dtype=float32)
+        """
+        del delay
+        gaps = self.penalty(state, params, read_params)
+        # A layer's gap is that of each of its parameters.
+        total = sum(jnp.broadcast_to(g, jnp.shape(p)).sum() for g, p in zip(*map(jax.tree.leaves, (gaps, params)), strict=True))
+        return total / sum(jnp.size(p) for p in jax.tree.leaves(params))
+
     def fold(self, state: GapState, velocity: Tree) -> GapState:
         """State after one more velocity has entered the average."""
         moment = accumulators.moving_average(state.second_moment, self._squared(velocity), self.decay)

@@ -112,6 +112,12 @@ class _GapAware(Settings):
         raw = decayed(grads, params, self.weight_decay)
         return self.gap.divide(raw, state.gap, params, delay=delay, read_params=read_params)
 
+    def mean_penalty(
+        self, grads: Tree, state: GapAwareState, params: Tree, *, delay: Any, read_params: Tree, **extra: Any
+    ) -> jax.Array:
+        del grads, extra
+        return self.gap.mean(state.gap, params, delay=delay, read_params=read_params)
+
     def update(self, message: Tree, state: GapAwareState, params: Tree, **extra: Any) -> tuple[Tree, GapAwareState]:
         del extra
         velocity, step = accumulators.momentum_step(message, state.velocity, self.momentum, nesterov=self.nesterov)
@@ -131,6 +137,13 @@ class _PrintedGapAware(_GapAware):
         raw = decayed(grads, params, self.weight_decay)
         gap = self._folded(state, raw)
         return PenalisedGradient(self.gap.divide(raw, gap, params, delay=delay, read_params=read_params), raw)
+
+    def mean_penalty(
+        self, grads: Tree, state: GapAwareState, params: Tree, *, delay: Any, read_params: Tree, **extra: Any
+    ) -> jax.Array:
+        del extra
+        gap = self._folded(state, decayed(grads, params, self.weight_decay))
+        return self.gap.mean(gap, params, delay=delay, read_params=read_params)
 
     def update(
         self, message: PenalisedGradient, state: GapAwareState, params: Tree, **extra: Any

@@ -77,7 +77,11 @@ def inject_hyperparams(factory: Callable[..., ServerRule]) -> Callable[..., Serv
         def send(params, state, **extra):
             return at(state).send(params, state.inner, **extra)
 
-        return ServerRule(init, receive, update, send, given.num_workers)
+        def penalty(grads, state, params, **extra):
+            return at(state).penalty(grads, state.inner, params, **extra)
+
+        measured = None if given.penalty is None else penalty
+        return ServerRule(init, receive, update, send, given.num_workers, measured)
 
     return injected
 

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any, NamedTuple, Protocol
 
 import jax
+import jax.numpy as jnp
 
 from sgdlab.rules.hyperparameters import like, static
 
@@ -25,6 +26,9 @@ class Penalty(Protocol):
 
     def divide(self, grads: Tree, state: Tree, params: Tree, *, delay: Any, read_params: Tree) -> Tree:
         """The penalised gradients, which were computed on `read_params` and are to be applied to `params`."""
+
+    def mean(self, state: Tree, params: Tree, *, delay: Any, read_params: Tree) -> jax.Array:
+        """What a gradient is divided by, the mean over all parameters."""
 
     def fold(self, state: Tree, velocity: Tree) -> Tree:
         """The state after an update that formed `velocity`."""
@@ -64,6 +68,11 @@ class DelayPenalty(_Stateless):
         """g / tau."""
         del state, params, read_params
         return divide_by_delay(grads, delay)
+
+    def mean(self, state: tuple[()], params: Tree, *, delay: Any, read_params: Tree) -> jax.Array:
+        """tau."""
+        del state, params, read_params
+        return jnp.asarray(delay, float)
 
 
 def divide_by_delay(tree: Tree, delay: Any) -> Tree:

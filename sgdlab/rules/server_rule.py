@@ -17,6 +17,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from sgdlab.rules.penalty import NoPenalty
+
 Tree = Any
 """A pytree of arrays."""
 
@@ -34,6 +36,8 @@ class ServerRule(NamedTuple):
         `worker` is the sender, or None where an update has several gradients.
       send: `(params, state) -> what a worker reads`.
       num_workers: number of workers that the state has entries for; None if it has none per worker.
+      penalty: `(grads, state, params, *, worker, delay, read_params) -> scalar`, what `receive` divides a gradient by,
+        the mean over the parameters: a replay can record it. None if gradients are divided by nothing.
     """
 
     init: Callable[..., Tree]
@@ -41,6 +45,7 @@ class ServerRule(NamedTuple):
     update: Callable[..., tuple[Tree, Tree]]
     send: Callable[..., Tree]
     num_workers: int | None = None
+    penalty: Callable[..., jax.Array] | None = None
 
 
 class Settings:
@@ -62,7 +67,11 @@ def rule_of(settings: Settings, num_workers: int | None = None) -> ServerRule:
     bound = (
         jax.tree_util.Partial(getattr(type(settings), name), settings) for name in ("init", "receive", "update", "send")
     )
-    return ServerRule(*bound, num_workers=num_workers)
+    measured = getattr(type(settings), "mean_penalty", None)
+    if measured is None or isinstance(getattr(settings, "penalty", None), NoPenalty):
+        return ServerRule(*bound, num_workers=num_workers)
+    penalty = jax.tree_util.Partial(measured, settings)
+    return ServerRule(*bound, num_workers=num_workers, penalty=penalty)
 
 
 def decayed(grads: Tree, params: Tree, weight_decay: Any) -> Tree:

@@ -1,0 +1,89 @@
+"""The recorded penalty is what the rule divides gradients by: by hand, for each granularity, in both modes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from sgdlab import protocols, rules
+from sgdlab.replay import Watch, run
+
+RUNTIMES = np.random.default_rng(0).uniform(1, 3, (6, 4))
+SCHEDULE = protocols.asynchronous(RUNTIMES)
+RATE, MOMENTUM, B = 0.1, 0.9, 0.999
+
+
+def params():
+    return {"w": jnp.arange(3.0), "b": jnp.ones(1)}
+
+
+def batch_fn(g):
+    return jnp.cos(g + jnp.arange(4.0))
+
+
+def grad_fn(params, batch):
+    return {"w": params["w"] - batch[:3], "b": params["b"] ** 3 - batch[3:]}, {"loss": batch.sum()}
+
+
+def replayed(rule, mode="event", schedule=SCHEDULE):
+    return run(schedule, rule, grad_fn, params(), batch_fn, mode=mode, watch=Watch(norms=True)).history
+
+
+def by_hand(granularity):
+    """Algorithm 4 with Nesterov momentum and the settled coefficient, versions in a list."""
+    versions, velocity = [np.concatenate([np.asarray(params()[k]) for k in "wb"])], np.zeros(4)
+    moment, count, found, used = np.zeros(4), 0, [], np.flatnonzero(SCHEDULE.update[:, 0] >= 0)
+    leaf = np.array([0, 0, 0, 1])
+    squared = {
+        "parameter": np.square,
+        "layer": lambda v: np.bincount(leaf, v**2)[leaf],
+        "global": lambda v: np.full(4, (v**2).sum()),
+    }[granularity]
+    for g, row in enumerate(used):
+        read, now = versions[SCHEDULE.read[row, 0]], versions[-1]
+        grads, _ = grad_fn({"w": read[:3], "b": read[3:]}, np.asarray(batch_fn(g)))
+        gradient = np.concatenate([grads["w"], grads["b"]])
+        reach = RATE * (np.sqrt(moment / (1 - B ** max(count, 1))) + 1e-8)
+        gap = np.sqrt(squared(now - read)) / reach + 1
+        found.append(gap.mean())
+        velocity = MOMENTUM * velocity + gradient / gap
+        versions.append(now - RATE * (gradient / gap + MOMENTUM * velocity))
+        moment, count = B * moment + (1 - B) * squared(velocity), count + 1
+    return found
+
+
+@pytest.mark.parametrize("granularity", ["parameter", "layer", "global"])
+@pytest.mark.parametrize("mode", ["event", "wave"])
+def test_gap_aware(granularity, mode):
+    rule = rules.gap_aware(learning_rate=RATE, momentum=MOMENTUM, granularity=granularity)
+    np.testing.assert_allclose(replayed(rule, mode).penalty, by_hand(granularity), rtol=1e-10)
+
+
+@pytest.mark.parametrize("rule", [rules.dana_gap_aware, rules.gap_aware, rules.adam_gap_aware])
+@pytest.mark.parametrize("coefficient", ["settled", "printed"])
+def test_it_is_what_gradients_are_divided_by(rule, coefficient):
+    """A gradient of ones comes back as 1 / G, whatever the rule's state."""
+    if rule is rules.adam_gap_aware and coefficient == "printed":
+        pytest.skip("Adam-GA has the settled coefficient alone")
+    options = {"num_workers": 4} if rule is rules.dana_gap_aware else {}
+    options |= {} if rule is rules.adam_gap_aware else {"coefficient": coefficient}
+    made = rule(learning_rate=RATE, granularity="global", **options)
+    state, start = made.init(params()), params()
+    for step in range(3):
+        message = made.receive(grad_fn(start, batch_fn(step))[0], state, start, worker=0, delay=1, read_params=start)
+        updates, state = made.update(message, state, start, worker=0, num_gradients=1, delay=1)
+        start = jax.tree.map(jnp.add, start, updates)
+    ones = jax.tree.map(jnp.ones_like, start)
+    extra = {"worker": 1, "delay": 3, "read_params": params()}
+    message = made.receive(ones, state, start, **extra)
+    divided = getattr(message, "penalised", message)["b"]
+    np.testing.assert_allclose(made.penalty(ones, state, start, **extra), 1 / divided[0], rtol=1e-12)
+
+
+def test_the_delay_and_rules_without_a_penalty():
+    history = replayed(rules.dana_staleness_aware(learning_rate=RATE, num_workers=4))
+    np.testing.assert_array_equal(history.penalty, history.delay)
+    assert replayed(rules.asgd(learning_rate=RATE)).penalty is None
+    assert replayed(rules.dana(learning_rate=RATE, num_workers=4)).penalty is None
+    injected = rules.inject_hyperparams(rules.gap_aware)(learning_rate=RATE, momentum=MOMENTUM)
+    np.testing.assert_allclose(replayed(injected).penalty, by_hand("parameter"), rtol=1e-10)
