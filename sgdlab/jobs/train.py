@@ -82,6 +82,9 @@ def train(
     rule = plan.rule(rates if served else 1.0, capacity.workers)
     _check_blocks(plan, task.params)
     memory.check_run(config, program, rule, task.params, task.local)
+    # Before the first record: what is refused leaves nothing.
+    batches = tasks.batches_of(plan, capacity.rows)
+    on_test = tasks.evaluation_of(plan, task, "test", config.test_examples)
     begun, written = time.perf_counter(), []
 
     def add(record: Record) -> None:
@@ -94,7 +97,7 @@ def train(
         rule,
         _clipped(task.grad_fn, config.optimizer.clip_norm),
         task.params,
-        tasks.batches_of(plan, capacity.rows),
+        batches,
         mode=config.mode,
         lanes=config.lanes or _lanes(config),
         stats=task.stats,
@@ -102,7 +105,7 @@ def train(
         local=task.local,
         step_scale=None if served else rates[: program.num_rows],
         watch=replay.Watch(
-            evaluate=tasks.evaluation_of(plan, task, "test", config.test_examples),
+            evaluate=on_test,
             report=lambda history: add(records.evaluation(plan, history)),
             average_decay=config.average_decay if served else None,
             norms=served,

@@ -113,7 +113,8 @@ class Gap:
         del delay
         gaps = self.penalty(state, params, read_params)
         # A layer's gap is that of each of its parameters.
-        total = sum(jnp.broadcast_to(g, jnp.shape(p)).sum() for g, p in zip(*map(jax.tree.leaves, (gaps, params)), strict=True))
+        pairs = zip(jax.tree.leaves(gaps), jax.tree.leaves(params), strict=True)
+        total = sum(jnp.broadcast_to(gap, jnp.shape(leaf)).sum() for gap, leaf in pairs)
         return total / sum(jnp.size(p) for p in jax.tree.leaves(params))
 
     def fold(self, state: GapState, velocity: Tree) -> GapState:

@@ -121,7 +121,7 @@ def text_batches(tokens: np.ndarray, segment: int, *, streams: int = 1) -> Batch
     Args:
       tokens: int[T].
       segment: L.
-      streams: E; at most one a segment is used.
+      streams: E, as many as what the network remembers is of; those that the text is too short for are padding.
 
     Returns:
       A `Batch` of int32[K, E, L], on the device, whose weight [K, E, L] is 0 past the end of a stream.
@@ -132,7 +132,6 @@ def text_batches(tokens: np.ndarray, segment: int, *, streams: int = 1) -> Batch
       ([[0, 1], [2, 3]], [[5, 6], [7, 7]], [[1.0, 1.0], [1.0, 0.0]])
     """
     targets = len(tokens) - 1
-    streams = min(streams, -(-targets // segment))
     each = -(-targets // streams)
     column = np.arange(-(-each // segment) * segment)
     place = np.arange(streams)[:, None] * each + column

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from replay_cases import anything, layers, seeded
+from replay_cases import anything, assert_close, layers, seeded
 
 from sgdlab import protocols, rules
 from sgdlab.checkpoints import CheckpointError, Checkpoints
@@ -47,9 +47,11 @@ def grad_fn(params, batch, local):
     )
 
 
-def replayed(name, mode, *, dtype=float, checkpoints=None, stop_after=None, fed=False):
+def replayed(name, mode, *, dtype=float, checkpoints=None, stop_after=None, fed=False, devices=None):
     """All of a run's results; killed after so many reports if `stop_after`."""
     schedule, reports = SCHEDULES[name](), []
+    axes = {"axis_types": (jax.sharding.AxisType.Auto,)}
+    mesh = None if devices is None else jax.make_mesh((devices,), ("devices",), devices=jax.devices()[:devices], **axes)
     params = {"w": jnp.arange(3, dtype=dtype), "b": jnp.ones(2, dtype)}
     served = name != "peers"
 
@@ -74,6 +76,7 @@ def replayed(name, mode, *, dtype=float, checkpoints=None, stop_after=None, fed=
         params,
         Feed(read, size=8) if fed else batch_fn,
         mode=mode,
+        mesh=mesh,
         stats=jnp.zeros([], dtype),
         fold=lambda stats, aux: 0.9 * stats + aux["stats"],
         local={"memory": jnp.zeros(SIZE, dtype)},
@@ -113,6 +116,16 @@ def test_equals_the_uninterrupted_run(name, mode, dtype, tmp_path):
             continued = replayed(name, mode, dtype=dtype, checkpoints=checkpoints)
         # Reports are made again for evaluations that had been made, so that whoever writes them has all.
         assert_same(continued, whole)
+
+
+@pytest.mark.parametrize(("before", "after"), [(None, 4), (4, None), (4, 2)])
+def test_continues_on_another_number_of_devices(before, after, tmp_path):
+    whole = replayed("asynchronous", "wave")
+    with pytest.raises(Killed), Checkpoints(tmp_path, {}) as checkpoints:
+        replayed("asynchronous", "wave", devices=before, checkpoints=checkpoints, stop_after=3)
+    with Checkpoints(tmp_path, {}) as checkpoints:
+        continued = replayed("asynchronous", "wave", devices=after, checkpoints=checkpoints)
+    assert_close(leaves(continued[0]), leaves(whole[0]), 1e-13)
 
 
 def test_a_run_that_is_killed_again_and_again(tmp_path):
