@@ -38,65 +38,39 @@ tuned for a number of workers, so that what differs is the method:
 * The gap is measured in steps of the largest rate, the one after warm-up.
 """
 
-from ml_collections import ConfigDict, config_dict
+from ml_collections import ConfigDict
 
-from sgdlab.jobs import configuration
+from sgdlab.jobs import defaults
 
 
 def get_config() -> ConfigDict:
-    """Returns the configuration; every entry can be set by a flag, as in --config.cluster.num_workers=16."""
-    config = ConfigDict()
-    config.method = "gap_aware"  # a protocol and a rule; the methods are listed below
-    config.seed = 0  # of parameters, batches, run-times and what the protocol draws
-    config.epochs = 20.0  # of used gradients
-    config.batch_size = 8  # examples per gradient
-    config.replacement = False  # draw examples with replacement, instead of a permutation each epoch
-    config.evaluations = 25  # on the test set during a run
-    config.target = 0.95  # of accuracy, or of the task's own metric, on the test set, for the time to reach it
-    config.evaluation_batch = 1000  # examples evaluated at once
-    config.train_examples = 10_000  # at most, of the training set, for its loss and metric in the end
-    config.test_examples = config_dict.placeholder(int)  # at most; None: all
-    config.stream = False  # read examples from the host even if they fit the device
-    config.chunk = 32  # gradients whose examples are sent to the device at once, where they are streamed
-    config.readers = 0  # processes that decode, where examples are streamed; 0: threads
-    config.average_decay = 0.98  # of the Polyak average; over a few hundred updates 0.9999 would hold the start
-    config.mode = config_dict.placeholder(str)  # "event" or "wave"; None: the faster one
-    config.lanes = config_dict.placeholder(str)  # "vmap" or "map": how a wave is computed; None: as suits the network
-    config.memory = config_dict.placeholder(float)  # GiB that a run may take; None: what is free
+    """Returns the configuration; every entry can be set by a flag, as in --config.cluster.num_workers=16.
 
+    What is not set here is as in `sgdlab/jobs/defaults.py`, where every entry stands with its meaning.
+    """
     delays = {"base_seconds": 0.2, "base_shape": 2.0, "late_share": 0.0016, "late_seconds": 16.0}
-    config.update(
-        configuration.parts(
-            {"cluster": "gamma", "network": "conv", "data": "digits", "predictor": "running_mean"},
-            cluster={"gamma": {"heterogeneous": True}},
-            network={"conv": {"channels": (16, 32)}, "mlp": {"widths": (32, 64)}},
-            protocol={
-                # A gradient takes 32 seconds on average: batch_size of them.
-                "partial": {"push_at_least": 0.75, "push_timeout": 4.0, "pull_at_least": 0.75, "pull_delays": delays},
-                "cutoff": {"window": 5},  # first updates, which wait for all; deep_markov needs its lag, 20
-            },
-        )
+    config = defaults.entries(
+        {"cluster": "gamma", "network": "conv", "data": "digits"},
+        cluster={"gamma": {"heterogeneous": True}},
+        network={"conv": {"channels": (16, 32)}, "mlp": {"widths": (32, 64)}},
+        protocol={
+            # A gradient takes 8 seconds on average: batch_size of them.
+            "partial": {"push_at_least": 0.75, "push_timeout": 4.0, "pull_at_least": 0.75, "pull_delays": delays},
+            "cutoff": {"window": 5},  # first updates, which wait for all; deep_markov needs its lag, 20
+        },
     )
-    config.cluster.num_workers = 8  # N
-    config.cluster.first_workers = config_dict.placeholder(int)  # only so many of them take part; None: all
+    config.method = "gap_aware"
+    config.cluster.num_workers = 8
+    config.epochs = 20.0
+    config.batch_size = 8
+    config.target = 0.95
+    # Over a few hundred updates, 0.9999 would hold the start.
+    config.average_decay = 0.98
 
-    config.optimizer = ConfigDict()  # what rules share; each takes what it knows
-    config.optimizer.learning_rate = 0.0125  # after warm-up; rate.of says whether of a gradient or an update
-    config.optimizer.adam_learning_rate = 0.001  # the same, for rules on Adam
-    config.optimizer.momentum = config_dict.placeholder(float)  # None: as the rule has it: 0.9; asgd: 0
-    config.optimizer.nesterov = config_dict.placeholder(bool)  # None: as the rule has it: yes; asgd: no
-    config.optimizer.weight_decay = 0.0005  # added to the gradient, before any penalty
-    config.optimizer.clip_norm = config_dict.placeholder(float)  # of each gradient, by its worker; None: not clipped
+    config.optimizer.learning_rate = 0.0125
+    config.optimizer.adam_learning_rate = 0.001
+    config.optimizer.weight_decay = 0.0005
 
-    config.rate = ConfigDict()
-    config.rate.of = "gradient"  # or "update"
-    config.rate.warmup_epochs = config_dict.placeholder(float)  # from the N-th part of the rate; None: epochs / 4
-    config.rate.decay = "cosine"  # or constant, step, linear, hold_linear, exponential
-    config.rate.unit = "epochs"  # of steps, period, last and length: epochs of used gradients; or "updates"
-    config.rate.steps = (10.0, 15.0)  # step: where the rate is multiplied by factor
-    config.rate.period = 10.0  # exponential: length over which the rate is multiplied by factor
-    config.rate.last = 10.0  # hold_linear: length over which the rate falls to final
-    config.rate.length = config_dict.placeholder(float)  # of linear, hold_linear and cosine; None: that of the run
-    config.rate.factor = 0.1  # step and exponential: what the rate is multiplied by
-    config.rate.final = 0.0  # lowest share of the rate after warm-up to which it decays
+    config.rate.of = "gradient"
+    config.rate.decay = "cosine"
     return config

@@ -78,9 +78,11 @@ def _entries(entries: Mapping[str, object], words: Mapping[str, str]) -> Iterabl
 
 
 def _meanings(config: ConfigDict) -> dict[str, str]:
-    """What entries mean: the comments of the configuration's file, the docstrings of parts; which kinds there are."""
-    file = pathlib.Path(config_flags.get_config_filename(flags.FLAGS["config"]).partition(":")[0])
-    words = {name: comment.strip() for name, comment in _COMMENT.findall(file.read_text(encoding="utf-8"))}
+    """What entries mean: comments of the defaults and of the configuration's file, docstrings of parts; the kinds."""
+    own = pathlib.Path(config_flags.get_config_filename(flags.FLAGS["config"]).partition(":")[0])
+    words = {}
+    for file in (pathlib.Path(jobs.defaults.__file__), own):
+        words |= {name: comment.strip() for name, comment in _COMMENT.findall(file.read_text(encoding="utf-8"))}
     for registry in jobs.configuration.FAMILIES:
         if registry.family in config:
             words[f"{registry.family}.kind"] = _kinds(registry.family, list(registry))

@@ -3,6 +3,7 @@
 import concurrent.futures.process
 import contextlib
 import importlib.util
+import inspect
 import os
 import pathlib
 import re
@@ -12,7 +13,7 @@ from types import MappingProxyType, ModuleType
 
 from absl import app, flags, logging
 from absl.testing import flagsaver
-from ml_collections import config_flags
+from ml_collections import ConfigDict, config_flags
 
 import sgdlab
 from sgdlab import jobs
@@ -187,6 +188,8 @@ def _by_absl(given: list[str], *, configured: bool) -> list[str]:
             raise UsageError(str(error)) from error
         raise UsageError(f"--config={_config_of(given)} must be a configuration file") from error
     except (flags.Error, TypeError, ValueError) as error:
+        if configured and (wrong := _wrong_variant(_config_of(given))):
+            raise UsageError(wrong) from error
         if group := re.search(r"--config\.(\w+)=(\w+).*as a ConfigDict", str(error), re.DOTALL):
             name, value = group.groups()
             meant = f"--config.{name}.kind={value}"
@@ -231,14 +234,36 @@ def _config_of(given: Sequence[str]) -> str:
 
 def _entries(config: str) -> list[str]:
     """All entries of a configuration's file as it stands; none where it cannot be read."""
-    path, _, variant = _found(config).partition(":")
-    spec = importlib.util.spec_from_file_location("_configuration", path)
+    path, colon, variant = _found(config).partition(":")
     try:
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return [name for name, _ in jobs.configuration.flat(module.get_config(*filter(None, [variant])))]
+        return [name for name, _ in jobs.configuration.flat(_get_config(path)(*([variant] if colon else [])))]
     except Exception:
         return []
+
+
+def _wrong_variant(config: str) -> str | None:
+    """What to say of a configuration whose file refuses the part after the colon; None where it does not."""
+    path, colon, variant = config.partition(":")
+    if not colon:
+        return None
+    try:
+        get_config = _get_config(path)
+        if not inspect.signature(get_config).parameters:
+            return f"--config={config} must be --config={path}: this configuration has no variants"
+        get_config(variant)
+    except ValueError as error:
+        return f"--config={config}: {error}"
+    except Exception:
+        return None
+    return None
+
+
+def _get_config(path: str) -> Callable[..., ConfigDict]:
+    """The function of a configuration's file that makes the configuration."""
+    spec = importlib.util.spec_from_file_location("_configuration", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.get_config
 
 
 def _culprit(given: list[str], error: Exception) -> str:

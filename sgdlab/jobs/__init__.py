@@ -5,7 +5,7 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submodules=(
-        "compare", "configuration",
+        "compare", "configuration", "defaults",
         "digests", "memory", "methods", "parts", "plan", "pool", "provenance", "rates", "records",
         "seeds", "tasks", "train",
     ),

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from sgdlab.data import Text
 from sgdlab.jobs import digests, provenance, rates
 from sgdlab.jobs.configuration import identity
 from sgdlab.jobs.methods import baselines
-from sgdlab.jobs.plan import Plan
+from sgdlab.jobs.plan import AnyDataset, Plan
 from sgdlab.registry import DATASETS, NETWORKS
 from sgdlab.replay import History
 
@@ -143,7 +144,7 @@ def about_run(plan: Plan) -> dict[str, str]:
     warmup = rates.warmup_epochs(rate, config.epochs)
     alone = "the first worker of " if config.cluster.first_workers == 1 else ""
     return {
-        "data": f"{dataset.title}, {len(plan.dataset.train):,} examples, {config.batch_size} a gradient",
+        "data": f"{dataset.title}, {_amount(plan.dataset)}, {config.batch_size} a gradient",
         "network": f"{network.title} ({_words(used['network'][network.name])})",
         "length": f"{config.epochs:g} epochs of used gradients",
         "cluster": f"{alone}{plan.law}",
@@ -151,6 +152,14 @@ def about_run(plan: Plan) -> dict[str, str]:
         "rule": _words({**used["rule"][plan.choice.rule.name], **_set(used["optimizer"])}) or "as it is",
         "protocol": _words(used["protocol"][plan.choice.protocol.name]) or "as it is",
     }
+
+
+def _amount(dataset: AnyDataset) -> str:
+    """How much there is to train on, and which text it is."""
+    if not isinstance(dataset, Text):
+        return f"{len(dataset.train):,} examples"
+    facts = ", ".join(f"{name} {value}" for name, value in dataset.facts.items())
+    return f"{len(dataset.train):,} segments of {dataset.train.segment} tokens{f' ({facts})' if facts else ''}"
 
 
 def _set(optimizer: dict[str, Any]) -> dict[str, Any]:

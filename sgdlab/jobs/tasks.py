@@ -135,7 +135,8 @@ def _sample(examples: Any, most: int | None) -> tuple[np.ndarray, np.ndarray]:
         chosen = np.sort(np.random.default_rng(0).permutation(chosen)[:most])
     if isinstance(examples, data.Images):
         return examples.pixels[chosen], examples.labels[chosen]
-    return np.stack([examples.decode(examples.source[i], None) for i in chosen.tolist()]), examples.labels[chosen]
+    with stream.batches(examples, chosen[:, None], None, 0, chosen.size) as found:
+        return np.concatenate([pixels for pixels, _ in found]), examples.labels[chosen]
 
 
 def _longest(plan: Plan) -> int:

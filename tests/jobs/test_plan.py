@@ -212,7 +212,7 @@ def test_the_estimate_bounds_what_making_a_schedule_takes(protocol):
     ("name", "value", "method"),
     [
         ("method", "sgd", None),
-        ("data.kind", "mnist", None),
+        ("data.kind", "photos", None),
         ("mode", "batch", None),
         ("seed", -1, None),
         ("batch_size", 0, None),

@@ -1,0 +1,101 @@
+"""Every entry of a configuration with its default and its meaning; the files of `configs/` change what they need."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ml_collections import ConfigDict, config_dict
+
+from sgdlab import arguments
+from sgdlab.jobs import configuration
+
+VARIANTS = ("paper", "tiny")
+"""Of the configurations of the papers: their own sizes, or a few seconds on data at hand."""
+
+
+def entries(kinds: Mapping[str, str], /, **changed: Mapping[str, Mapping[str, Any]]) -> ConfigDict:
+    """All entries of a configuration; each can be set by a flag, as in --config.cluster.num_workers=16.
+
+    Args:
+      kinds: the part of each family that runs use, as for `sgdlab.jobs.configuration.parts`; cluster, network and data
+        must be named.
+      **changed: by family and part, entries that differ from the part's defaults.
+
+    Raises:
+      ValueError: where a family, a part or an entry is not known.
+
+    Example:
+      >>> config = entries({"cluster": "gamma", "network": "mlp", "data": "digits"}, network={"mlp": {"widths": (8,)}})
+      >>> config.batch_size, config.network.mlp.widths, config.rate.decay, config.optimizer.momentum
+      (32, (8,), 'constant', None)
+    """
+    config = ConfigDict()
+    config.method = "asgd"  # a protocol and a rule; the methods are listed below
+    config.seed = 0  # of parameters, batches, run-times and what the protocol draws
+    config.epochs = 1.0  # of used gradients
+    config.batch_size = 32  # examples per gradient
+    config.replacement = False  # draw examples with replacement, instead of a permutation each epoch
+    config.evaluations = 25  # on the test set during a run
+    config.target = config_dict.placeholder(float)  # of the task's metric on the test set, to time; None: no target
+    config.evaluation_batch = 1000  # examples evaluated at once
+    config.train_examples = 10_000  # at most, of the training set, for its loss and metric in the end
+    config.test_examples = config_dict.placeholder(int)  # at most; None: all
+    config.stream = False  # read examples from the host even if they fit the device
+    config.chunk = 32  # gradients whose examples are sent to the device at once, where they are streamed
+    config.readers = 0  # processes that decode, where examples are streamed; 0: threads
+    config.average_decay = config_dict.placeholder(float)  # of the Polyak average, by update; None: no average
+    config.mode = config_dict.placeholder(str)  # "event" or "wave"; None: the faster one
+    config.lanes = config_dict.placeholder(str)  # "vmap" or "map": how a wave is computed; None: as suits the network
+    config.memory = config_dict.placeholder(float)  # GiB that a run may take; None: what is free
+
+    config.update(configuration.parts({"predictor": "running_mean", **kinds}, **changed))
+    config.cluster.num_workers = 1  # N
+    config.cluster.first_workers = config_dict.placeholder(int)  # only so many of them take part; None: all
+
+    config.optimizer = ConfigDict()  # what rules share; each takes what it knows
+    config.optimizer.learning_rate = 0.1  # after warm-up; rate.of says whether of a gradient or an update
+    config.optimizer.adam_learning_rate = 0.001  # the same, for rules on Adam
+    config.optimizer.momentum = config_dict.placeholder(float)  # None: as the rule has it: 0.9; asgd: 0
+    config.optimizer.nesterov = config_dict.placeholder(bool)  # None: as the rule has it: yes; asgd: no
+    config.optimizer.weight_decay = 0.0  # added to the gradient, before any penalty
+    config.optimizer.clip_norm = config_dict.placeholder(float)  # of each gradient, by its worker; None: not clipped
+
+    config.rate = ConfigDict()
+    config.rate.of = "gradient"  # or "update"
+    config.rate.warmup_epochs = config_dict.placeholder(float)  # from the N-th part of the rate; None: epochs / 4
+    config.rate.decay = "constant"  # or step, linear, hold_linear, cosine, exponential
+    config.rate.unit = "epochs"  # of steps, period, last and length: epochs of used gradients; or "updates"
+    config.rate.steps = (10.0, 15.0)  # step: where the rate is multiplied by factor
+    config.rate.period = 10.0  # exponential: length over which the rate is multiplied by factor
+    config.rate.last = 10.0  # hold_linear: length over which the rate falls to final
+    config.rate.length = config_dict.placeholder(float)  # of linear, hold_linear and cosine; None: that of the run
+    config.rate.factor = 0.1  # step and exponential: what the rate is multiplied by
+    config.rate.final = 0.0  # lowest share of the rate after warm-up to which it decays
+    return config
+
+
+def shorten(config: ConfigDict, epochs: float) -> None:
+    """Sets the length of a run, and in proportion those of its warm-up and decay, where they are counted in epochs.
+
+    Args:
+      config: such as `entries` makes; it is changed.
+      epochs: the new length.
+
+    Raises:
+      ValueError: where `epochs` is not above 0.
+
+    Example:
+      >>> config = entries({"cluster": "gamma", "network": "mlp", "data": "digits"})
+      >>> config.epochs, config.rate.warmup_epochs, config.rate.steps = 160.0, 5.0, (80.0, 120.0)
+      >>> shorten(config, 2.0)
+      >>> config.epochs, config.rate.warmup_epochs, config.rate.steps
+      (2.0, 0.0625, (1.0, 1.5))
+    """
+    ratio = arguments.real("epochs", epochs, above=0) / config.epochs
+    config.epochs, rate = float(epochs), config.rate
+    if rate.warmup_epochs is not None:
+        rate.warmup_epochs *= ratio
+    if rate.unit == "epochs":
+        rate.steps = tuple(step * ratio for step in rate.steps)
+        rate.period, rate.last = rate.period * ratio, rate.last * ratio
+        if rate.length is not None:
+            rate.length *= ratio
