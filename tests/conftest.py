@@ -21,6 +21,10 @@ import jax
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
+# Commands in processes of their own are compiled lightly: what they do is tested, and not how fast. This process has
+# imported JAX already, and decides for each module (see `compiled_lightly`).
+os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"
+
 _PROGRAMS = os.environ["JAX_COMPILATION_CACHE_DIR"]
 atexit.register(shutil.rmtree, _PROGRAMS, ignore_errors=True)
 
@@ -53,8 +57,8 @@ _LIGHTLY = (
 def compiled_lightly(request):
     """Programs are hardly optimised where they are not what is tested: compiling them is most of the suite's time.
 
-    The examples in docstrings and the commands in processes of their own are compiled as users' are;
-    so are modules that are marked, such as those that compare replay's modes bit for bit.
+    The examples in docstrings are compiled as users' are, and so are modules that are marked, such as those that compare
+    replay's modes bit for bit.
     """
     marked = request.node.get_closest_marker("fully_compiled")
     lightly = request.path.parent.name in _LIGHTLY and not marked

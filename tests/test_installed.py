@@ -92,7 +92,7 @@ def test_the_package_is_that_of_the_wheel(installed):
 def test_help_lists_the_commands_and_imports_no_library(installed):
     answer = installed.run("sgdlab", "--help")
     assert answer.stdout == installed.run("sgdlab").stdout
-    for command in ("advise", "compare", "train", "timeline"):
+    for command in ("advise", "compare", "data", "train", "timeline"):
         assert f"\n  {command} " in answer.stdout
     script = "import sys; sys.argv[1:] = ['--help']; from sgdlab.commands import console; console.main()"
     slow = installed.run("python", "-c", f"{script}; print([m for m in ('jax', 'numpy', 'absl') if m in sys.modules])")
