@@ -57,8 +57,8 @@ _LIGHTLY = (
 def compiled_lightly(request):
     """Programs are hardly optimised where they are not what is tested: compiling them is most of the suite's time.
 
-    The examples in docstrings are compiled as users' are, and so are modules that are marked, such as those that compare
-    replay's modes bit for bit.
+    The examples in docstrings are compiled as users' are, and so are modules that are marked, such as those that
+    compare replay's modes bit for bit.
     """
     marked = request.node.get_closest_marker("fully_compiled")
     lightly = request.path.parent.name in _LIGHTLY and not marked

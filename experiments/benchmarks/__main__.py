@@ -1,18 +1,34 @@
 """Runs the benchmarks and prints each measurement with its goal and the absolute numbers.
 
-    python -m experiments.benchmarks [schedule|compilation|convolution|replay|blocks|peers|wave|cutoff ...]
+    python -m experiments.benchmarks [schedule|compilation|convolution|replay|blocks|peers|wave|streaming|cutoff ...]
+    python -m experiments.benchmarks kills [--kills=50]
+    python -m experiments.benchmarks learning
 
-Without a name all suites run. Values are medians of 9 interleaved rounds in one process. Ratios are ratios of speeds:
-0.9 means 90 % of the gradients per second of the program that it is compared to.
+Without a name the suites of the first line run; `kills` and `learning` take minutes. Values are medians of 9
+interleaved rounds in one process. Ratios are ratios of speeds: 0.9 means 90 % of the gradients per second of the
+program that it is compared to.
 """
 
+import argparse
+import functools
 import platform
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import jax
 
-from experiments.benchmarks import blocks, compilation, convolution, cutoff, peers, replay, schedule, wave
+from experiments.benchmarks import (
+    blocks,
+    compilation,
+    convolution,
+    cutoff,
+    kills,
+    learning,
+    peers,
+    replay,
+    schedule,
+    streaming,
+    wave,
+)
 from experiments.benchmarks.timing import Figure
 
 SUITES: dict[str, Callable[[], Iterator[Figure]]] = {
@@ -23,21 +39,32 @@ SUITES: dict[str, Callable[[], Iterator[Figure]]] = {
     "blocks": blocks.figures,
     "peers": peers.figures,
     "wave": wave.figures,
+    "streaming": streaming.figures,
     "cutoff": cutoff.figures,
 }
 
+LONG_SUITES: dict[str, Callable[[], Iterator[Figure]]] = {"kills": kills.figures, "learning": learning.figures}
+"""Suites that run only where they are named."""
 
-def main(names: list[str]) -> None:
-    """Runs the named suites, or all of them."""
-    for name in names:
-        if name not in SUITES:
-            print(f"error: {name!r} must be one of {', '.join(SUITES)}", file=sys.stderr)
-            sys.exit(2)
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the named suites, or all that are short."""
+    suites = SUITES | LONG_SUITES
+    parser = argparse.ArgumentParser(prog="python -m experiments.benchmarks", allow_abbrev=False)
+    parser.add_argument("suites", nargs="*", metavar="suite", help=", ".join(suites))
+    parser.add_argument("--kills", type=int, default=kills.KILLS, metavar="NUMBER", help="of processes, in `kills`")
+    given = parser.parse_args(arguments)
+    for name in given.suites:
+        if name not in suites:
+            parser.error(f"{name!r} must be one of {', '.join(suites)}")
+    if given.kills < 1:
+        parser.error(f"--kills={given.kills} must be at least 1")
+    suites["kills"] = functools.partial(kills.figures, given.kills)
     print(f"{platform.machine()}, Python {platform.python_version()}, jax {jax.__version__}, {jax.devices()}")
-    for name in names or SUITES:
-        for figure in SUITES[name]():
+    for name in given.suites or SUITES:
+        for figure in suites[name]():
             print(figure, flush=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()
