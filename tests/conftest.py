@@ -21,12 +21,12 @@ import jax
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
+_PROGRAMS = os.environ["JAX_COMPILATION_CACHE_DIR"]
+atexit.register(shutil.rmtree, _PROGRAMS, ignore_errors=True)
+
 # Commands in processes of their own are compiled lightly: what they do is tested, and not how fast. This process has
 # imported JAX already, and decides for each module (see `compiled_lightly`).
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"
-
-_PROGRAMS = os.environ["JAX_COMPILATION_CACHE_DIR"]
-atexit.register(shutil.rmtree, _PROGRAMS, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -66,14 +66,6 @@ class Carry(NamedTuple):
     records: Records
 
 
-class Computed(NamedTuple):
-    """A gradient, its aux and its norm."""
-
-    grads: tuple[Tree, ...]  # of each block.
-    aux: Tree
-    norm: jax.Array | None
-
-
 @dataclasses.dataclass(frozen=True)
 class Mode:
     """Static settings: a new value compiles a new program.
@@ -234,8 +226,7 @@ def _event(carry: Carry, rows: Rows, row: jax.Array, parts: Parts, mode: Mode) -
     grads, aux, own = computed(parts, mode.partition.join(read), parts.batch_fn(row), own)
     write = lambda buffer, leaf: jax.lax.dynamic_update_index_in_dim(buffer, leaf, worker, 0)
     carry = carry._replace(local=jax.tree.map(write, carry.local, jax.lax.optimization_barrier(own)))
-    grads = mode.partition.split(grads)
-    return _used(carry, rows, row, read, Computed(grads, aux, norm(grads) if mode.norms else None), parts, mode)
+    return _used(carry, rows, row, read, (mode.partition.split(grads), aux), parts, mode)
 
 
 def _wave(carry: Carry, rows: Rows, wave: jax.Array, parts: Parts, mode: Mode) -> Carry:
@@ -256,8 +247,7 @@ def _wave(carry: Carry, rows: Rows, wave: jax.Array, parts: Parts, mode: Mode) -
     compute = functools.partial(computed, parts, *shared)
     grads, aux, own = layout.by_lane(over_lanes(mode.lanes, compute, *params, batches, own))
     carry = carry._replace(local=write_lanes(carry.local, own, worker, begin, end))
-    grads, aux = layout.by_parameter((jax.vmap(split)(grads), aux), lanes=True)
-    found = Computed(grads, aux, jax.vmap(norm)(grads) if mode.norms else None)
+    found = layout.by_parameter((jax.vmap(split)(grads), aux), lanes=True)
 
     def use(row: jax.Array, carry: Carry) -> Carry:
         lane = jax.tree.map(lambda leaf: leaf[row - begin], found)
@@ -279,7 +269,7 @@ def _used(
     rows: Rows,
     row: jax.Array,
     read: tuple[Tree, ...] | None,
-    computed: Computed,
+    found: tuple[tuple[Tree, ...], Tree],
     parts: Parts,
     mode: Mode,
 ) -> Carry:
@@ -290,16 +280,16 @@ def _used(
       rows: the program.
       row: the index of the gradient.
       read: the versions that it was computed on; needed if the program is aligned.
-      computed: the gradient.
+      found: the gradient of each block, and its aux.
       parts: the functions of the run.
       mode: static settings.
     """
     # Without the barrier XLA fuses the update with the gradient, differently in the two modes, and rounds differently.
-    read, (grads, aux, length) = jax.lax.optimization_barrier((read, computed))
+    read, (grads, aux) = jax.lax.optimization_barrier((read, found))
     stats = carry.stats if parts.fold is None else parts.fold(carry.stats, aux)
     records = carry.records._replace(aux=record_aux(carry.records.aux, row, aux))
     if mode.norms:
-        records = records._replace(norm=records.norm.at[row].set(length))
+        records = records._replace(norm=records.norm.at[row].set(norm(grads)))
     carry = carry._replace(records=records)
     servers, records, average_stats = list(carry.servers), carry.records, carry.average_stats
     if mode.aligned:

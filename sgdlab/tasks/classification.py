@@ -29,6 +29,7 @@ def classification(network: Network, *, num_classes: int = 10, seed: int = 0) ->
 
     Example:
       >>> import jax.numpy as jnp
+      >>> from flax import nnx
       >>> from sgdlab import data, networks
       >>> task = classification(networks.MLP((64, 10), rngs=nnx.Rngs(0)))
       >>> batch = data.Batch(jnp.zeros([2, 8, 8, 1]), jnp.array([3, 7]))

@@ -33,6 +33,7 @@ def density(network: Network, *, levels: int = 256, seed: int = 0) -> Task:
 
     Example:
       >>> import jax.numpy as jnp
+      >>> from flax import nnx
       >>> class Independent(nnx.Module):
       ...     def __init__(self):
       ...         self.logits = nnx.Param(jnp.zeros(4))
@@ -42,7 +43,7 @@ def density(network: Network, *, levels: int = 256, seed: int = 0) -> Task:
       >>> task = density(Independent(), levels=4)
       >>> images = jnp.zeros([2, 3, 3, 1], int)
       >>> values = task.evaluate(task.params, None, Batch(images, images))
-      >>> round(float(values["loss"]), 4), float(values["bits_per_dimension"])
+      >>> round(float(values["loss"]), 4), round(float(values["bits_per_dimension"]), 4)
       (1.3863, 2.0)
     """
     return make_task(KINDS["density"], network, _likelihood, _finish, outcomes=levels, seed=seed)

@@ -34,6 +34,7 @@ def language(network: Network, *, vocabulary: int, batch_size: int, seed: int = 
     Source: Dai et al. 2019 (the memory of the segment before).
 
     Example:
+      >>> from flax import nnx
       >>> class Bigram(nnx.Module):
       ...     def __init__(self):
       ...         self.logits = nnx.Param(jnp.zeros((5, 5)))

@@ -11,7 +11,6 @@ import pytest
 from replay_cases import assert_close, batches, network
 
 from sgdlab import PeerSchedule, cluster, protocols, rules
-from sgdlab.data import Batch
 from sgdlab.replay import Capacity, Watch, lower, run
 
 both_modes = pytest.mark.parametrize("mode", ["event", "wave"])
@@ -89,7 +88,7 @@ def test_all_reduce_is_minibatch_sgd():
     params, state = net.params, TX.init(net.params)
     for update in range(len(RUNTIMES)):
         parts = [batches()(row) for row in range(update * NODES, (update + 1) * NODES)]
-        grads, _ = net.grad_fn(params, Batch(*(jnp.concatenate(part) for part in zip(*parts, strict=True))))
+        grads, _ = net.grad_fn(params, jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts))
         updates, state = TX.update(grads, state, params)
         params = optax.apply_updates(params, updates)
     assert_close(result.params, params, 1e-12)

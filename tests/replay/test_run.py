@@ -15,7 +15,6 @@ import pytest
 from replay_cases import assert_close, batches, examples, heterogeneous, network, softsync, with_backups
 
 from sgdlab import Schedule, protocols, rules
-from sgdlab.data import Batch
 from sgdlab.replay import Capacity, Result, Watch, check_rule, lower, run, server_engine
 
 CAPACITY = Capacity(rows=128, slots=8, width=8, workers=8)
@@ -155,7 +154,7 @@ def test_synchronous_is_large_batch_sgd():
     params, state, losses = net.params, tx.init(net.params), []
     for update in range(updates):
         parts = [batches()(row) for row in range(update * workers, (update + 1) * workers)]
-        grads, aux = net.grad_fn(params, Batch(*(jnp.concatenate(part) for part in zip(*parts, strict=True))))
+        grads, aux = net.grad_fn(params, jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts))
         step, state = tx.update(grads, state, params)
         params = optax.apply_updates(params, step)
         losses.append(aux["loss"])
