@@ -26,8 +26,9 @@ KINDS = {
         "data__mock__num_examples": 48,
         "data__mock__num_test": 10,
         "data__mock__augment": True,
-        "network__kind": "cifar_resnet",
-        "network__cifar_resnet__depth": 8,
+        "network__kind": "conv",
+        "network__conv__channels": (4, 8),
+        "network__conv__batch_norm": True,
         "evaluation_batch": 4,
     },
     "density": {
@@ -74,8 +75,8 @@ def task(kind):
     """In float64 with BatchNorm, whose gradients double a rounding difference with every step."""
     if kind != "classification":
         return task_of(planned(kind).config, planned(kind).dataset)
-    make = lambda rngs: networks.CifarResNet(8, param_dtype=jnp.float64, rngs=rngs)
-    return tasks.classification(make)
+    options = {"image_shape": (8, 8, 3), "batch_norm": True, "param_dtype": jnp.float64}
+    return tasks.classification(lambda rngs: networks.ConvNet((4, 8), **options, rngs=rngs))
 
 
 def replayed(kind, mode="event", **options):

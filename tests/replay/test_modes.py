@@ -114,8 +114,7 @@ def same_rounding(monkeypatch):
     return calls
 
 
-@pytest.mark.parametrize("rule", ["asgd", "nag"])
-@pytest.mark.parametrize("name", ["mlp", "conv"])
+@pytest.mark.parametrize(("name", "rule"), [("mlp", "nag"), ("conv", "asgd")])
 def test_bit_for_bit(same_rounding, name, rule):
     schedule = heterogeneous(60)
     # Convolutions of several kernels at once are products of patches, which round otherwise than one convolution.
@@ -129,7 +128,6 @@ def test_bit_for_bit(same_rounding, name, rule):
     ("kind", "rule", "name"),
     [
         ("anything", "asgd", "mlp"),
-        ("opposite", "nag", "mlp"),
         ("partial", "asgd", "conv"),
         ("layers, end", "nag", "mlp"),
     ],
@@ -153,8 +151,9 @@ def test_several_blocks(kind, rule):
 @pytest.mark.parametrize(
     ("name", "rule"),
     [
-        *[("mlp", rule) for rule in ("asgd", "staleness_aware", "dana", "adam")],
-        *[("conv", rule) for rule in ("asgd", "dana")],
+        ("mlp", "dana"),
+        ("mlp", "adam"),
+        ("conv", "staleness_aware"),
         ("batch_norm", "asgd"),
     ],
 )

@@ -102,9 +102,14 @@ def assert_same(left, right):
         np.testing.assert_array_equal(leaf, leaves(other)[name], err_msg=name, strict=True)
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
-@pytest.mark.parametrize("mode", ["event", "wave"])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    ("name", "mode", "dtype"),
+    [
+        *((name, "event", np.float32) for name in SCHEDULES),
+        *((name, "event", np.float64) for name in SCHEDULES),
+        *((name, "wave", np.float64) for name in SCHEDULES),
+    ],
+)
 def test_equals_the_uninterrupted_run(name, mode, dtype, tmp_path):
     whole = replayed(name, mode, dtype=dtype)
     pauses = len(whole[1]) - 1
