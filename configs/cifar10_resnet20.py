@@ -24,8 +24,8 @@ Memory (computed, for event mode; activations come on top): 269,722 parameters a
 holds 14 copies of them, 15 MB, and dana_gap_aware 22, 24 MB; the training images take 154 MB.
 
 Not in the paper, and assumed here: the augmentation (4 pixels of black on each side, random crops, mirrored) and the
-normalisation of the images, as He et al. 2016 have them; the initial values; BatchNorm's momentum, 0.9. The last,
-incomplete batch of an epoch is left out: 390 gradients instead of 391.
+normalisation of the images by channel (He et al. 2016 subtract the mean of each pixel); the initial values; BatchNorm's
+momentum, 0.9. The last, incomplete batch of an epoch is left out: 390 gradients instead of 391.
 """
 
 from ml_collections import ConfigDict

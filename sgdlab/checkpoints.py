@@ -1,10 +1,12 @@
 """Checkpoints of a training, written by Orbax: a training that was interrupted continues from the last one."""
 
+import contextlib
 import json
 import os
 import pathlib
+import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +38,8 @@ class Checkpoints:
       path: the directory, made by the first `save`. None: nothing is saved.
       settings: all values that the training depends on.
       least_seconds: time between two checkpoints, at least; 0 saves whenever `save` is called.
+      facts: plain values that are saved with every checkpoint, besides those that `save` is given.
+      say: called with a line where a checkpoint is continued from, or cannot be read.
 
     Raises:
       CheckpointError: if the directory holds the checkpoints of another training (it names the setting that differs),
@@ -50,7 +54,16 @@ class Checkpoints:
       (3, {'loss': 0.5})
     """
 
-    def __init__(self, path: str | os.PathLike[str] | None, settings: Mapping[str, Any], *, least_seconds: float = 0.0):
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None,
+        settings: Mapping[str, Any],
+        *,
+        least_seconds: float = 0.0,
+        facts: Mapping[str, Any] | None = None,
+        say: Callable[[str], None] = logging.warning,
+    ):
+        self._facts, self._say = dict(facts or {}), say
         self._path = None if path is None else pathlib.Path(path).absolute()
         self._settings = json.loads(json.dumps(settings))
         self._least_seconds, self._saved_at = least_seconds, time.monotonic()
@@ -74,14 +87,33 @@ class Checkpoints:
             return
         try:
             self._keeper.close()
-        except Exception as failure:  # of the last writing
+        except Exception as failure:  # of the last writing: what has been trained is not lost with it
             if error is None:
-                raise self._not_written(failure) from failure
+                self._say(str(self._not_written(failure)))
 
     @property
     def newest(self) -> int | None:
         """The step of the newest checkpoint that is there; None if there is none."""
         return max(self._steps(), default=None)
+
+    @property
+    def facts(self) -> dict[str, Any] | None:
+        """The facts of the newest checkpoint whose facts can be read; None if there is none."""
+        for step in sorted(self._steps(), reverse=True):
+            with contextlib.suppress(Exception):  # `latest` says what is damaged
+                return dict(self._keeper.metadata(step).custom_metadata)
+        return None
+
+    def always(self, facts: Mapping[str, Any]) -> None:
+        """Saves these facts with every checkpoint from now on."""
+        self._facts = dict(facts)
+
+    def clear(self) -> None:
+        """Removes all checkpoints: the training begins anew."""
+        if self._keeper is not None:
+            self._keeper.close()
+            self._keeper = None
+            shutil.rmtree(self._path, ignore_errors=True)
 
     def latest(self, begun: Tree) -> tuple[Tree, dict[str, Any] | None]:
         """The newest checkpoint that can be read.
@@ -103,10 +135,13 @@ class Checkpoints:
         for step in sorted(self._steps(), reverse=True):
             try:
                 progress = self._keeper.load(step, shapes)
-                return progress, self._keeper.metadata(step).custom_metadata or {}
+                facts = self._keeper.metadata(step).custom_metadata or {}
             except Exception as error:  # Orbax raises many kinds for files that are damaged or missing
                 why = (str(error).splitlines() or [""])[0]
-                logging.warning("The checkpoint %s in %s cannot be read: %s", step, self._path, why)
+                self._say(f"The checkpoint {step} in {self._path} cannot be read: {why}")
+                continue
+            self._say(f"Continued from checkpoint {step:,} in {self._path}")
+            return progress, facts
         raise CheckpointError(
             f"checkpoints={str(self._path)!r} holds none that can be read; remove the directory to begin anew"
         )
@@ -131,7 +166,7 @@ class Checkpoints:
             self._open()
         try:
             copied = jax.tree.map(lambda leaf: leaf.copy(), progress)
-            self._keeper.save_async(step, copied, overwrite=True, custom_metadata=dict(facts or {}))
+            self._keeper.save_async(step, copied, overwrite=True, custom_metadata=self._facts | dict(facts or {}))
         except Exception as error:
             raise self._not_written(error) from error
 

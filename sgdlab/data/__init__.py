@@ -25,7 +25,7 @@ __getattr__, _, _ = lazy_loader.attach(
     __name__,
     submod_attrs={
         "batch": ["Batch"],
-        "batches": ["Finish", "batch_fn", "finished", "key_of", "order", "text_batch_fn"],
+        "batches": ["Finish", "batch_fn", "finished", "key_of", "order", "streams_of", "text_batch_fn"],
         "digits_builder": ["Digits"],
     },
 )

@@ -166,6 +166,24 @@ def text_batch_fn(
       >>> [(batches(g).inputs.tolist(), bool(batches(g).begins)) for g in range(5)]
       [([[0, 1]], True), ([[8, 9]], True), ([[2, 3]], False), ([[4, 5]], False), ([[0, 1]], True)]
     """
+    length, segments = streams_of(text, num_workers=num_workers, batch_size=batch_size)
+    streams = num_workers * batch_size
+    rank = ranks(np.asarray(worker)) % segments
+    row = np.stack([np.asarray(worker) * batch_size, rank * text.segment], axis=1).astype(np.int32)
+    tokens = jnp.asarray(text.tokens[: streams * length].reshape(streams, length), jnp.int32)
+    return jax.tree_util.Partial(_text, _Segment(batch_size, text.segment), tokens, jnp.asarray(row), key_of(seed))
+
+
+def streams_of(text: Tokens, *, num_workers: int, batch_size: int) -> tuple[int, int]:
+    """The tokens, and the segments, of each of the N B streams of a text.
+
+    Raises:
+      ValueError: if there is less than one segment for each stream.
+
+    Example:
+      >>> streams_of(Tokens(np.arange(17), 2), num_workers=2, batch_size=1)
+      (8, 3)
+    """
     streams = num_workers * batch_size
     length = len(text.tokens) // streams
     segments = (length - 1) // text.segment
@@ -175,10 +193,7 @@ def text_batch_fn(
             f"{streams:,} streams ({num_workers} workers with {batch_size} each) leave {length} for each, and a "
             "segment needs one more than its length"
         )
-    rank = ranks(np.asarray(worker)) % segments
-    row = np.stack([np.asarray(worker) * batch_size, rank * text.segment], axis=1).astype(np.int32)
-    tokens = jnp.asarray(text.tokens[: streams * length].reshape(streams, length), jnp.int32)
-    return jax.tree_util.Partial(_text, _Segment(batch_size, text.segment), tokens, jnp.asarray(row), key_of(seed))
+    return length, segments
 
 
 def ranks(worker: np.ndarray) -> np.ndarray:

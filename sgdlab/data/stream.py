@@ -232,7 +232,8 @@ def _grain() -> Any:
         raise UsageError(
             "streamed data sets need Grain, which is not installed: pip install 'sgdlab[stream]'"
         ) from error
-    define_flags_of("grain._src.core.config")
+    for module in ("config", "profiler"):
+        define_flags_of(f"grain._src.core.{module}")
     return grain
 
 

@@ -10,7 +10,7 @@ import optax
 from ml_collections import ConfigDict
 
 from sgdlab import replay, rules, runtimes
-from sgdlab.data import Dataset, Text
+from sgdlab.data import Dataset, Text, streams_of
 from sgdlab.errors import UsageError, said_of
 from sgdlab.jobs import configuration, memory
 from sgdlab.jobs.methods import Choice, chosen
@@ -115,6 +115,9 @@ def make_plan(config: ConfigDict, *, schedule: AnySchedule | None = None) -> Pla
     """
     configuration.check(config)
     choice, dataset, law = chosen(config), dataset_of(config), _law(config)
+    network_arguments(config, dataset)
+    if isinstance(dataset, Text):
+        _check_text(config, dataset)
     per_epoch = batches_per_epoch(config, dataset)
     gradients = num_gradients(config, dataset)
     memory.check_schedule(config, gradients, num_blocks=_num_blocks(choice))
@@ -136,6 +139,38 @@ def make_plan(config: ConfigDict, *, schedule: AnySchedule | None = None) -> Pla
     with said_of(f"--config.rule.kind={choice.rule.name} with protocol {choice.protocol.name}: "):
         replay.check_rule(schedule, rule)
     return plan
+
+
+def network_arguments(config: ConfigDict, dataset: AnyDataset) -> dict[str, Any]:
+    """What a network is given of the data.
+
+    Raises:
+      UsageError: where the network is one for data of another kind.
+    """
+    kind = config.network.kind
+    part = NETWORKS.check(kind)
+    if isinstance(dataset, Text):
+        given = {"vocabulary": dataset.vocabulary}
+    else:
+        given = {"image_shape": dataset.image_shape, "num_classes": dataset.num_classes}
+        if "levels" in part.given:
+            with said_of(f"--config.data.kind={config.data.kind}: "):
+                given["levels"] = dataset.levels
+    missing = sorted(part.given - given.keys() - {"rngs"})
+    if missing:
+        raise UsageError(
+            f"--config.network.kind={kind} is a network for {kind_of(part).name} and needs {' and '.join(missing)}, "
+            f"which --config.data.kind={config.data.kind} does not have"
+        )
+    return given
+
+
+def _check_text(config: ConfigDict, text: Text) -> None:
+    """Every worker reads streams of its own, which must be there."""
+    with said_of("--config."):
+        streams_of(text.train, num_workers=_num_workers(config), batch_size=config.batch_size)
+    if config.stream:
+        raise UsageError(f"--config.stream=True has no effect: {config.data.kind} is a text, which is on the device")
 
 
 def batches_per_epoch(config: ConfigDict, dataset: AnyDataset) -> int:

@@ -13,8 +13,8 @@ from ml_collections import ConfigDict
 
 from sgdlab import data, replay, tasks
 from sgdlab.data import stream
-from sgdlab.errors import UsageError, said_of
-from sgdlab.jobs.plan import AnyDataset, Plan
+from sgdlab.errors import said_of
+from sgdlab.jobs.plan import AnyDataset, Plan, network_arguments
 from sgdlab.jobs.seeds import seed_of
 from sgdlab.registry import NETWORKS
 
@@ -28,13 +28,7 @@ def task_of(config: ConfigDict, dataset: AnyDataset) -> tasks.Task:
       UsageError: where the network is one for data of another kind, or cannot be replayed.
     """
     kind = config.network.kind
-    part, given = NETWORKS[kind], _given(config, dataset)
-    missing = sorted(part.given - given.keys() - {"rngs"})
-    if missing:
-        raise UsageError(
-            f"--config.network.kind={kind} is a network for {tasks.kinds.kind_of(part).name} and needs "
-            f"{' and '.join(missing)}, which --config.data.kind={config.data.kind} does not have"
-        )
+    part, given = NETWORKS[kind], network_arguments(config, dataset)
     seed = seed_of(config, "parameters")
     network: Any = _Maker(
         kind, json.dumps(config.network[kind].to_dict(), sort_keys=True), tuple(sorted(given.items()))
@@ -142,14 +136,3 @@ def _sample(examples: Any, most: int | None) -> tuple[np.ndarray, np.ndarray]:
 def _longest(plan: Plan) -> int:
     """Gradients of the longest wave."""
     return int(np.diff(plan.program.waves).max())
-
-
-def _given(config: ConfigDict, dataset: AnyDataset) -> dict[str, Any]:
-    """What a network is told of the data."""
-    if isinstance(dataset, data.Text):
-        return {"vocabulary": dataset.vocabulary}
-    given = {"image_shape": dataset.image_shape, "num_classes": dataset.num_classes}
-    if "levels" in NETWORKS[config.network.kind].given:
-        with said_of(f"--config.data.kind={config.data.kind}: "):
-            given["levels"] = dataset.levels
-    return given

@@ -2,8 +2,9 @@
 
 import contextlib
 import dataclasses
+import pathlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -73,7 +74,7 @@ def train(
       90
     """
     config, program = plan.config, plan.program
-    capacity = program.capacity | capacity if capacity else program.capacity
+    capacity = program.capacity | capacity if capacity else program.capacity  # with the program's own width
     program = dataclasses.replace(program, capacity=capacity)
     task = tasks.task_of(config, plan.dataset)
     served = plan.schedule.has_server
@@ -139,19 +140,14 @@ def train_and_record(
       capacity: as in `train`.
       checkpoint_seconds: between two checkpoints of the run's state, at least; they are removed by `directory.write`.
       report: called with each record too.
-      say: called with a line where the run continues from a checkpoint.
+      say: called with a line where the run continues from a checkpoint, or cannot.
 
     Raises:
-      UsageError: where the checkpoints that are there are of another configuration or other code.
+      UsageError: where the checkpoints that are there are of another configuration, or one cannot be written.
     """
     with contextlib.ExitStack() as stack:
-        try:
-            path = directory.state_path(name)
-            checkpoints = stack.enter_context(Checkpoints(path, _settings(plan), least_seconds=checkpoint_seconds))
-        except CheckpointError as error:
-            raise UsageError(f"{error}, or remove it by --rerun") from error
-        if checkpoints.newest is not None:
-            say(f"{name}: continues after {checkpoints.newest:,} of {plan.program.num_rows:,} gradients")
+        path = directory.state_path(name)
+        checkpoints, capacity = stack.enter_context(_checkpoints(plan, path, capacity, checkpoint_seconds, say))
         sinks: list[Callable[[Record], None]] = []
 
         def add(record: Record) -> None:
@@ -165,10 +161,34 @@ def train_and_record(
         return train(plan, capacity=capacity, checkpoints=checkpoints, report=add)
 
 
-def _settings(plan: Plan) -> dict[str, Any]:
-    """What the state of a run depends on."""
-    entries = {f"config.{name}": value for name, value in flat(as_stored(identity(plan.config)))}
-    return {**entries, **{f"code of its {family}": digest for family, digest in digests.of_run(plan.config).items()}}
+@contextlib.contextmanager
+def _checkpoints(
+    plan: Plan,
+    path: pathlib.Path,
+    capacity: replay.Capacity | None,
+    seconds: float,
+    say: Callable[[str], None],
+) -> Iterator[tuple[Checkpoints, replay.Capacity]]:
+    """The checkpoints of a run, whose mistakes are a line, and the capacity with which it is to be executed.
+
+    A state has the sizes of the capacity that it was saved with, which may have made room for other runs. One that was
+    made by other code is removed, and the run begins anew.
+    """
+    needed = plan.program.capacity | capacity if capacity else plan.program.capacity
+    facts = {"capacity": dataclasses.asdict(needed), "code": digests.of_run(plan.config)}
+    settings = {f"config.{name}": value for name, value in flat(as_stored(identity(plan.config)))}
+    try:
+        with Checkpoints(path, settings, least_seconds=seconds, facts=facts, say=say) as checkpoints:
+            before = checkpoints.facts
+            if before is not None and before.get("code") != facts["code"]:
+                say(f"The code of the run in {path} has changed; it is begun anew.")
+                checkpoints.clear()
+            elif before is not None:
+                needed = dataclasses.replace(replay.Capacity(**before["capacity"]), width=needed.width)
+                checkpoints.always(facts | {"capacity": before["capacity"]})
+            yield checkpoints, needed
+    except CheckpointError as error:
+        raise UsageError(f"{error}; --rerun begins anew") from error
 
 
 def leaves(params: Tree) -> dict[str, np.ndarray]:
@@ -200,8 +220,10 @@ def _clip(grad_fn: Any, max_norm: float, *arguments: Tree) -> tuple[Tree, ...]:
 
 
 def _lanes(config: ConfigDict) -> str:
-    """One gradient of some networks keeps a CPU busy; their parts say so."""
+    """One gradient of some networks keeps a CPU, or any device, busy; their parts say so."""
     facts = NETWORKS[config.network.kind].facts
+    if "lanes" in facts:
+        return facts["lanes"]
     return facts.get("lanes_on_cpu", "vmap") if jax.default_backend() == "cpu" else "vmap"
 
 

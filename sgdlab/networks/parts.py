@@ -417,7 +417,7 @@ def pixelcnn(
     return PixelCNN(image_shape[2], levels, **sizes, dtype=dtype, rngs=rngs)
 
 
-@NETWORKS.register(title="Transformer-XL", source="Dai et al. 2019", task="language", lanes_on_cpu="map")
+@NETWORKS.register(title="Transformer-XL", source="Dai et al. 2019", task="language", lanes="map")
 def transformer_xl(  # noqa: PLR0913 (its entries are the sizes of the published model)
     *,
     layers: int = 16,

@@ -26,7 +26,7 @@ class Feed:
       read: `(begin, end) -> iterator` of the trees of arrays of gradients `begin` to `end` (not included), in order; it
         is called in a thread of its own, and the iterator is closed at the end of the run.
       finish: `(tree, g) -> batch`, traced: the rest of the work, on the device. None: the tree is the batch.
-      size: gradients of a chunk; two chunks are held at a time.
+      size: gradients of a chunk; the device holds two or three chunks.
 
     Raises:
       ValueError: if `read` is not a function, or `size` is not a whole number of at least 1.

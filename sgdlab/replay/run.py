@@ -146,8 +146,13 @@ def run(  # noqa: PLR0913 (one function for every run)
         raise ValueError("step_scale must be left out for a schedule of servers: their rule has the learning rate")
     else:
         engine = ServerEngine(program, params, parts, watch, waves=waves, lanes=lanes, layout=layout)
-    carry = engine.start(params, stats, local)
-    return Execution(program, engine, carry, watch, waves=waves, checkpoints=checkpoints).finish(feed)
+    # What the run begins with is held by nobody else: a state that is loaded takes its place.
+    execution = Execution(
+        program, engine, engine.start(params, stats, local), watch, waves=waves, checkpoints=checkpoints
+    )
+    if feed is not None:
+        engine.parts = engine.parts._replace(batch_fn=None)  # the example has said what batches look like
+    return execution.finish(feed)
 
 
 def check_rule(schedule: Schedule | PeerSchedule | Program, rule: ServerRule | optax.GradientTransformation) -> None:

@@ -29,7 +29,7 @@ def density(network: Network, *, levels: int = 256, seed: int = 0) -> Task:
     Raises:
       ValueError: as `sgdlab.tasks.task.make_task` does.
 
-    Source: Chen et al. 2016, A.3 (nats per dimension); van den Oord et al. 2016.
+    Source: Chen et al. 2016, section 4.3 and A.4 (nats per dimension); van den Oord et al. 2016.
 
     Example:
       >>> import jax.numpy as jnp

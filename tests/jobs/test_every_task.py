@@ -190,4 +190,9 @@ def test_a_network_for_other_data_is_refused():
     with pytest.raises(
         UsageError, match=r"--config\.network\.kind=transformer_xl .*language.*vocabulary.*data\.kind=digits"
     ):
-        task_of(config, make_plan(tiny.config()).dataset)
+        make_plan(config)
+    text = {name: value for name, value in KINDS["language"].items() if not name.endswith("examples")}
+    with pytest.raises(UsageError, match=r"--config\.batch_size=4 must be smaller, or segment=6"):
+        make_plan(tiny.config(**text, batch_size=4, cluster__num_workers=400))
+    with pytest.raises(UsageError, match=r"--config\.stream=True has no effect"):
+        make_plan(tiny.config(**text, batch_size=4, stream=True))

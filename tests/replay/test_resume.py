@@ -89,7 +89,7 @@ def replayed(name, mode, *, dtype=float, checkpoints=None, stop_after=None, fed=
 def leaves(result):
     return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(
         (result.params, result.state, result.stats, result.average, result.average_stats, result.nodes, result.local,
-         result.history.aux, result.history.norm, result.history.distance, result.history.step)
+         result.history.aux, result.history.norm, result.history.distance, result.history.step, result.history.penalty)
     )}  # fmt: skip
 
 
