@@ -13,7 +13,7 @@ from sgdlab.replay.functions import Parts, checked_aux, computed
 from sgdlab.replay.mixing import consensus_distance, mean_of_nodes, mixed, weighted
 from sgdlab.replay.peer_program import PeerProgram
 from sgdlab.replay.program import padded
-from sgdlab.replay.server_engine import NOWHERE, of_each_worker, over_lanes, record_aux, write_lanes
+from sgdlab.replay.server_engine import of_each_worker, over_lanes, record_aux, within, write_lanes
 from sgdlab.replay.watch import Watch, as_pytree
 from sgdlab.xla import read_row
 
@@ -210,13 +210,12 @@ def _wave(carry: PeerCarry, rows: PeerRows, wave: jax.Array, parts: Parts, mode:
     stepped, *own = jax.vmap(step)(averaged, grads, aux, own, node, rows.scale[lanes])
     write = functools.partial(write_lanes, begin=begin, end=end)
     state, stats, local = write((carry.state, carry.stats, carry.local), (*own, local), node)
-    inside = begin + jnp.arange(mode.width, dtype=begin.dtype) < end
     return PeerCarry(
         slots=write(slots, stepped, rows.store[lanes]),
         state=state,
         stats=stats,
         local=local,
-        aux=record_aux(carry.aux, jnp.where(inside, lanes, NOWHERE), aux),
+        aux=record_aux(carry.aux, within(lanes, begin, end), aux),
     )
 
 

@@ -369,13 +369,14 @@ def over_lanes(lanes: str, function: Callable[..., Tree], *arguments: Tree) -> T
     return jax.lax.map(lambda lane: function(*lane), arguments)
 
 
-def write_lanes(buffers: Tree, lanes: Tree, index: jax.Array, begin: jax.Array, end: jax.Array) -> Tree:
-    """Writes what each lane of a wave has computed to its row of the buffers.
+def within(index: jax.Array, begin: jax.Array, end: jax.Array) -> jax.Array:
+    """The rows that the lanes of a wave write to: an index out of bounds, which JAX drops, for lanes past its end."""
+    return jnp.where(begin + jnp.arange(index.size, dtype=begin.dtype) < end, index, NOWHERE)
 
-    Lanes past the end of the wave repeat its last gradient: they write to an index out of bounds, which JAX drops.
-    """
-    inside = begin + jnp.arange(index.size, dtype=begin.dtype) < end
-    rows = jnp.where(inside, index, NOWHERE)
+
+def write_lanes(buffers: Tree, lanes: Tree, index: jax.Array, begin: jax.Array, end: jax.Array) -> Tree:
+    """Writes what each lane of a wave has computed to its row of the buffers; lanes past its end write nothing."""
+    rows = within(index, begin, end)
     return jax.tree.map(lambda buffer, leaf: buffer.at[rows].set(leaf, mode="drop"), buffers, lanes)
 
 

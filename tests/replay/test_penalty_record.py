@@ -7,6 +7,7 @@ import pytest
 
 from sgdlab import protocols, rules
 from sgdlab.replay import Watch, run
+from sgdlab.rules.gap import COEFFICIENTS
 
 RUNTIMES = np.random.default_rng(0).uniform(1, 3, (6, 4))
 SCHEDULE = protocols.asynchronous(RUNTIMES)
@@ -59,14 +60,16 @@ def test_gap_aware(granularity, mode):
     np.testing.assert_allclose(replayed(rule, mode).penalty, by_hand(granularity), rtol=1e-10)
 
 
-@pytest.mark.parametrize("rule", [rules.dana_gap_aware, rules.gap_aware, rules.adam_gap_aware])
-@pytest.mark.parametrize("coefficient", ["settled", "printed"])
-def test_it_is_what_gradients_are_divided_by(rule, coefficient):
+@pytest.mark.parametrize(
+    ("rule", "options"),
+    [
+        (rules.adam_gap_aware, {}),
+        *((rules.gap_aware, {"coefficient": name}) for name in COEFFICIENTS),
+        *((rules.dana_gap_aware, {"coefficient": name, "num_workers": 4}) for name in COEFFICIENTS),
+    ],
+)
+def test_it_is_what_gradients_are_divided_by(rule, options):
     """A gradient of ones comes back as 1 / G, whatever the rule's state."""
-    if rule is rules.adam_gap_aware and coefficient == "printed":
-        pytest.skip("Adam-GA has the settled coefficient alone")
-    options = {"num_workers": 4} if rule is rules.dana_gap_aware else {}
-    options |= {} if rule is rules.adam_gap_aware else {"coefficient": coefficient}
     made = rule(learning_rate=RATE, granularity="global", **options)
     state, start = made.init(params()), params()
     for step in range(3):
