@@ -1,4 +1,4 @@
-"""What a person can get wrong; command lines answer it in one line."""
+"""Errors that command lines answer in one line: mistakes, failed runs, lost hosts; and the request to stop."""
 
 import concurrent.futures.process
 import contextlib
@@ -46,11 +46,48 @@ class RunFailed(Exception):
     """
 
 
+class HostLost(Exception):
+    """Another process of the same run ended, stopped to answer, or never came; the message names it."""
+
+
+class Stopped(Exception):
+    """A run was asked to stop, and has stopped.
+
+    Args:
+      gradients: number of gradients that had been executed.
+      total: number of gradients of the run.
+      saved: whether a checkpoint holds the state of the run after these gradients.
+
+    Example:
+      >>> print(Stopped(120, 400, saved=True))
+      Stopped after 120 of 400 gradients; the same command continues
+    """
+
+    def __init__(self, gradients: int, total: int, *, saved: bool):
+        super().__init__(gradients, total, saved)
+        self.gradients, self.total, self.saved = gradients, total, saved
+
+    def __str__(self) -> str:
+        after = f"Stopped after {self.gradients:,} of {self.total:,} gradients"
+        return f"{after}; the same command continues" if self.saved else f"{after}, without a checkpoint"
+
+
+_PASSED = (
+    UsageError,
+    RunFailed,
+    HostLost,
+    Stopped,
+    MemoryError,
+    BrokenPipeError,
+    concurrent.futures.process.BrokenProcessPool,
+)
+
+
 @contextlib.contextmanager
 def failures_of(run: str) -> Iterator[None]:
     """Turns errors of a block into `RunFailed`, which names the run and the line of the user's own code.
 
-    Mistakes in flags, a lack of memory, a reader that has gone and interruptions pass as they are.
+    Mistakes in flags, a lack of memory, a reader that has gone, a lost host and interruptions pass as they are.
 
     Args:
       run: what the message calls it, such as "gap_aware, 8 workers, seed 0".
@@ -60,7 +97,7 @@ def failures_of(run: str) -> Iterator[None]:
     """
     try:
         yield
-    except (UsageError, RunFailed, MemoryError, BrokenPipeError, concurrent.futures.process.BrokenProcessPool):
+    except _PASSED:
         raise
     except Exception as error:
         frame = _own_frame(traceback.extract_tb(error.__traceback__))

@@ -1,0 +1,40 @@
+"""Many processes as one: start-up, agreement through the coordination service, failures, stopping, and the mesh."""
+
+from sgdlab.hosts.connection import (
+    Timeouts,
+    announce,
+    barrier,
+    connect,
+    connected,
+    disconnect,
+    gather,
+    host_of,
+    is_first,
+    leave,
+    num_processes,
+    process_id,
+    wait_for_reason,
+)
+from sgdlab.hosts.devices import mesh
+from sgdlab.hosts.shared_files import check_shared
+from sgdlab.hosts.stopping import stop_requested, stopping
+
+__all__ = [
+    "Timeouts",
+    "announce",
+    "barrier",
+    "check_shared",
+    "connect",
+    "connected",
+    "disconnect",
+    "gather",
+    "host_of",
+    "is_first",
+    "leave",
+    "mesh",
+    "num_processes",
+    "process_id",
+    "stop_requested",
+    "stopping",
+    "wait_for_reason",
+]

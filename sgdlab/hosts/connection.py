@@ -1,0 +1,296 @@
+"""`connect`, and what connected processes do together: `gather`, `barrier`, and an end that leaves nobody waiting."""
+
+import contextlib
+import ctypes
+import dataclasses
+import importlib
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NoReturn
+
+from sgdlab.errors import HostLost, UsageError
+from sgdlab.hosts import address as addresses
+from sgdlab.hosts import detection, rendezvous
+from sgdlab.hosts.lifeline import LOST, Lifeline
+
+_SHUTDOWN_SECONDS = 30
+_REASON_SECONDS = 5.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Timeouts:
+    """How long processes wait for each other, in seconds.
+
+    Attributes:
+      start: until all have come.
+      heartbeat: without a sign of life from a process, after which it counts as lost.
+      barrier: at a barrier, for the last process.
+    """
+
+    start: float = 60.0
+    heartbeat: float = 60.0
+    barrier: float = 1800.0
+
+
+@dataclasses.dataclass
+class _Connection:
+    """This process among the others.
+
+    Attributes:
+      index: its number.
+      hosts: the name of the host of each process.
+      lifeline: by which the end of others is noticed.
+      client: of JAX's coordination service.
+      timeouts: how long to wait.
+      meetings: how many barriers there have been, which makes their names unique.
+    """
+
+    index: int
+    hosts: tuple[str, ...]
+    lifeline: Lifeline
+    client: Any
+    timeouts: Timeouts
+    meetings: int = 0
+
+
+_connection: _Connection | None = None
+
+
+def connect(
+    where: str,
+    *,
+    num_processes: int | None = None,
+    process_id: int | None = None,
+    facts: Mapping[str, str] = MappingProxyType({}),
+    timeouts: Timeouts = Timeouts(),
+) -> None:
+    """Connects this process with the others of its run, before JAX is asked for a device.
+
+    All processes call it with equal arguments but for `process_id`. A single process is not connected.
+
+    Args:
+      where: "none"; HOST:PORT, the address at which process 0 listens, and no other; or "auto", which asks the cluster
+        (SLURM, Open MPI, TPU pods, GKE). Nothing is detected unless it is asked for.
+      num_processes: how many there are; detected with "auto".
+      process_id: which of them this is, from 0; detected with "auto".
+      facts: what must be equal on all processes, such as versions and entries of the configuration: name -> value.
+      timeouts: how long to wait.
+
+    Raises:
+      UsageError: where arguments are impossible, the address cannot be used, or processes do not belong together.
+      HostLost: where not all processes come in time; it says which.
+
+    Example:
+      >>> connect("none")
+      >>> connected(), num_processes(), process_id(), is_first()
+      (False, 1, 0, True)
+    """
+    if where == "none":
+        for name, value in (("num_processes", num_processes), ("process_id", process_id)):
+            if value is not None:
+                raise UsageError(f"--{name}={value} needs --hosts=HOST:PORT, the address of process 0, or --hosts=auto")
+        return
+    if _connection is not None:
+        raise RuntimeError("this process is connected already")
+    if where == "auto":
+        found = detection.detect(num_processes, process_id, timeouts.start)
+    else:
+        found = detection.Detected(str(addresses.parse(where)), *_checked(where, num_processes, process_id), None)
+    given = addresses.parse(found.address)
+    _check_range(found.num_processes, found.process_id)
+    if found.num_processes == 1:
+        return
+    if _uses_devices():
+        raise RuntimeError("connect must be called before JAX is asked for a device")
+    own_address = addresses.check_own_name()
+    own = rendezvous.Member(found.process_id, found.num_processes, facts, socket.gethostname(), own_address)
+    met = rendezvous.meet(own, given, timeouts.start)
+    _begin(found, given, met, timeouts)
+
+
+def _uses_devices() -> bool:
+    return importlib.import_module("jax._src.xla_bridge").backends_are_initialized()
+
+
+def _checked(where: str, num_processes: int | None, process_id: int | None) -> tuple[int, int]:
+    if num_processes is None or process_id is None:
+        name = "num_processes" if num_processes is None else "process_id"
+        raise UsageError(f"--hosts={where} needs --{name} (and each process its own --process_id, from 0)")
+    return num_processes, process_id
+
+
+def _check_range(count: int, index: int) -> None:
+    if count < 1:
+        raise UsageError(f"--num_processes={count} must be at least 1")
+    if not 0 <= index < count:
+        raise UsageError(f"--process_id={index} must be from 0 to {count - 1}, below --num_processes={count}")
+
+
+def _begin(found: detection.Detected, given: addresses.Address, met: rendezvous.Members, timeouts: Timeouts) -> None:
+    """Connects JAX; all processes are there."""
+    global _connection  # noqa: PLW0603 (one per process)
+    jax = importlib.import_module("jax")
+    state = importlib.import_module("jax._src.distributed").global_state  # private: the key-value store is not public
+    _delay_aborts()
+    # Its handler of SIGTERM would take the place of `stopping`.
+    jax.config.update("jax_enable_preemption_service", False)
+    late = threading.Timer(timeouts.start, _too_late, (given, timeouts.start))
+    late.daemon = True
+    late.start()
+    lifeline = Lifeline(found.process_id, met.hosts, met.connections, timeouts.heartbeat)
+    jax.distributed.initialize(
+        str(given),
+        found.num_processes,
+        found.process_id,
+        local_device_ids=found.local_device_ids,
+        cluster_detection_method="deactivate",
+        initialization_timeout=int(2 * timeouts.start) + 1,
+        # Later than ours, which names the process; JAX aborts.
+        heartbeat_timeout_seconds=int(2 * timeouts.heartbeat) + 30,
+        shutdown_timeout_seconds=_SHUTDOWN_SECONDS,
+        coordinator_bind_address=str(given.resolved()),
+    )
+    late.cancel()
+    _connection = _Connection(found.process_id, met.hosts, lifeline, state.client, timeouts)
+
+
+def _delay_aborts() -> None:
+    """An abort waits a few seconds, in which the lifeline ends the process with a line, where another one was lost.
+
+    JAX aborts the others as soon as process 0 is gone. The handler is the C library's own `sleep`, called with the
+    number of the signal, 6: no Python runs in it, it may be called in any handler, and afterwards the process aborts.
+    """
+    if os.name != "posix":
+        return
+    library = ctypes.CDLL(None)
+    library.signal.argtypes, library.signal.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
+    library.signal(signal.SIGABRT, ctypes.cast(library.sleep, ctypes.c_void_p))
+
+
+def _too_late(given: addresses.Address, seconds: float) -> None:
+    sys.stderr.write(f"error: all processes had come to {given}, but JAX did not connect them in {seconds:g} s\n")
+    sys.stderr.flush()
+    os._exit(LOST)
+
+
+def connected() -> bool:
+    """Whether this process is one of several."""
+    return _connection is not None
+
+
+def num_processes() -> int:
+    """How many processes there are; 1 if this one is not connected."""
+    return 1 if _connection is None else len(_connection.hosts)
+
+
+def process_id() -> int:
+    """Which of them this is, from 0."""
+    return 0 if _connection is None else _connection.index
+
+
+def is_first() -> bool:
+    """Whether this process is the one that writes files and prints results."""
+    return process_id() == 0
+
+
+def host_of(index: int) -> str:
+    """The name of a process's host."""
+    return socket.gethostname() if _connection is None else _connection.hosts[index]
+
+
+def gather(name: str, value: str) -> list[str]:
+    """Every process's value, in the order of their numbers; all processes call it, and wait for each other.
+
+    It goes through the coordination service, and touches no device. It is called by main threads alone, in the same
+    order everywhere.
+
+    Args:
+      name: of what is agreed upon, for messages.
+      value: this process's.
+
+    Raises:
+      HostLost: where a process does not come in time; it says which.
+
+    Example:
+      >>> gather("stop", "no")
+      ['no']
+    """
+    if _connection is None:
+        return [value]
+    this, client = _connection, _connection.client
+    this.meetings += 1
+    folder = f"sgdlab/{this.meetings}"
+    client.key_value_set(f"{folder}/{this.index}", value)
+    try:
+        client.wait_at_barrier(f"sgdlab/{this.meetings}", int(1000 * this.timeouts.barrier))
+        found = dict(client.key_value_dir_get(f"{folder}/"))
+    except Exception as error:
+        if "DEADLINE_EXCEEDED" not in str(error):
+            wait_for_reason()
+        came = set()
+        with contextlib.suppress(Exception):
+            came = {key.rpartition("/")[2] for key, _ in client.key_value_dir_get(f"{folder}/")}
+        missing = [this.lifeline.name(i) for i in range(len(this.hosts)) if str(i) not in came]
+        if "DEADLINE_EXCEEDED" in str(error) and missing:
+            why = f"waited {this.timeouts.barrier:g} s at {name!r} for {', '.join(missing)}"
+            raise HostLost(why) from None
+        raise HostLost(f"the coordination service failed at {name!r}: {str(error).splitlines()[0]}") from error
+    if this.index == 0 and this.meetings > 1:  # all have read what was gathered before
+        client.key_value_delete(f"sgdlab/{this.meetings - 1}")
+    return [found[f"{folder}/{i}"] for i in range(len(this.hosts))]
+
+
+def barrier(name: str) -> None:
+    """Waits until all processes have come here; see `gather`."""
+    gather(name, "")
+
+
+def announce(line: str, code: int) -> None:
+    """Tells the others that this process ends, and why: they end with this exit code, and with a line that names it."""
+    if _connection is not None:
+        _connection.lifeline.announce(line, code)
+
+
+def wait_for_reason(seconds: float = _REASON_SECONDS) -> None:
+    """Waits where communication has failed: if another process has ended, this one is ended with a line that says so.
+
+    Args:
+      seconds: after which it returns, where all others are alive.
+    """
+    if _connection is not None:
+        time.sleep(seconds)
+
+
+def leave(code: int, line: str = "") -> NoReturn:
+    """Ends this process because of an error, and, where it is one of several, all of them.
+
+    Args:
+      code: the exit code.
+      line: what happened, for the other processes' messages.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    if _connection is None:
+        sys.exit(code)
+    announce(line or f"ended with exit code {code}", code)
+    _connection.lifeline.linger()
+    # At a normal exit JAX would wait for the others, and then abort.
+    os._exit(code)
+
+
+def disconnect() -> None:
+    """Waits until all processes have come to their end, and ends their connection."""
+    global _connection  # noqa: PLW0603 (one per process)
+    if _connection is None:
+        return
+    barrier("the end")
+    _connection.lifeline.close()
+    _connection = None
+    importlib.import_module("jax").distributed.shutdown()

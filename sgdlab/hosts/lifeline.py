@@ -1,0 +1,168 @@
+"""`Lifeline`: connections that stay open between process 0 and the others, by which the end of one is noticed."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import selectors
+import socket
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+LOST = 69
+"""Exit code of a process that ends because another one was lost."""
+
+_GRACE = 1.0
+"""Seconds in which the main thread of a process that is to end may end it itself, with a message of its own."""
+_LONGEST_LEAVING = 30.0
+"""Seconds in which it has to, once it has begun."""
+_RETRY = 0.1
+"""Seconds between two checks whether the others have ended."""
+_LINGER = 5.0
+"""Seconds that process 0, without which the others are aborted, waits for them to end."""
+
+
+class Lifeline:
+    """Notices within a moment that another process has ended, and in time that one does not answer; then ends this one.
+
+    Process 0 has a connection to each other process, and tells all of them what happened to one. A thread sends a sign
+    of life over every connection and reads those of the others. Where a connection is closed without a goodbye, the
+    process behind it was killed.
+
+    Args:
+      own: the number of this process.
+      hosts: the name of the host of each process.
+      connections: to the others, by number; see `sgdlab.hosts.rendezvous.Members`.
+      seconds: without a sign of life, after which a process counts as lost.
+    """
+
+    def __init__(self, own: int, hosts: Sequence[str], connections: Mapping[int, socket.socket], seconds: float):
+        self._own, self._hosts, self._seconds = own, tuple(hosts), seconds
+        self._open = dict(connections)
+        self._interval = min(1.0, seconds / 5)
+        self._sending, self._closing, self._leaving = threading.Lock(), False, threading.Event()
+        self._all_gone, self._decision, self._printed = threading.Event(), None, False
+        for connection in self._open.values():
+            connection.settimeout(2.0)
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def name(self, index: int) -> str:
+        """A process and its host, for messages."""
+        return f"process {index} on {self._hosts[index]}"
+
+    def announce(self, line: str, code: int) -> None:
+        """Tells the other processes that this one ends, and why; to be called before it does.
+
+        Args:
+          line: what happened.
+          code: the exit code with which they are to end.
+        """
+        self._leaving.set()
+        self._tell_all({"ended": f"{self.name(self._own)}: {line}", "code": code})
+
+    def linger(self) -> None:
+        """Process 0 waits a few seconds for the others to end, since they are aborted without it."""
+        if self._own == 0:
+            self._all_gone.wait(_LINGER)
+
+    def close(self) -> None:
+        """Ends the watch, where all processes have come to their end."""
+        self._closing = True
+        self._tell_all({"bye": True})
+        self._thread.join(_LINGER)
+        for connection in self._open.values():
+            connection.close()
+
+    def _tell_all(self, message: Mapping[str, Any]) -> None:
+        for index in list(self._open):
+            self._send(index, json.dumps(message).encode() + b"\n")
+
+    def _send(self, index: int, data: bytes) -> None:
+        with self._sending, contextlib.suppress(OSError, KeyError):  # who has gone is noticed by reading
+            self._open[index].sendall(data)
+
+    def _watch(self) -> None:
+        """The thread: sends and reads signs of life, and ends this process where another one has ended."""
+        selector, received, now = selectors.DefaultSelector(), dict.fromkeys(self._open, b""), time.monotonic()
+        for index, connection in self._open.items():
+            selector.register(connection, selectors.EVENT_READ, index)
+        reading, heard, sent, last = set(self._open), dict.fromkeys(self._open, now), 0.0, now
+        while reading or self._decision is not None:
+            for key, _ in selector.select(self._interval if self._decision is None else _RETRY):
+                index, data = key.data, _received(key.fileobj)
+                *lines, received[index] = (received[index] + data).split(b"\n")
+                heard[index] = time.monotonic()
+                messages = [self._take(line) for line in lines if line]
+                goodbye = any(messages)
+                if goodbye or not data:
+                    selector.unregister(key.fileobj)
+                    reading.discard(index)
+                if not data and not goodbye:
+                    self._decide(f"{self.name(index)} ended without a message (killed?)", LOST)
+            now = time.monotonic()
+            if now - sent >= self._interval:
+                sent = now
+                for index in reading:
+                    self._send(index, b"\n")
+            if now - last > self._seconds / 2:  # this process itself was suspended
+                heard = dict.fromkeys(heard, now)
+            last = now
+            silent = {index for index in reading if now - heard[index] > self._seconds}
+            for index in sorted(silent):
+                self._decide(f"{self.name(index)} has not answered for {self._seconds:g} s", LOST)
+            if not reading:
+                self._all_gone.set()
+            self._carry_out(now, others=bool(reading - silent))
+
+    def _take(self, line: bytes) -> bool:
+        """Takes in a message, and says whether it was a goodbye."""
+        try:
+            message = dict(json.loads(line))
+            if "ended" in message:
+                self._decide(str(message["ended"]), int(message["code"]))
+        except (ValueError, TypeError, KeyError):
+            return False
+        return "bye" in message
+
+    def _decide(self, line: str, code: int) -> None:
+        """Decides that this process is to end, with the first line that says why, and tells the others."""
+        if self._closing or self._decision is not None:
+            return
+        self._decision = _Decision(line, code, time.monotonic())
+        if self._own == 0:
+            self._tell_all({"ended": line, "code": code})
+
+    def _carry_out(self, now: float, *, others: bool) -> None:
+        """Ends this process where that is decided and its main thread does not do so itself."""
+        decision = self._decision
+        if decision is None or now < decision.at + (_LONGEST_LEAVING if self._leaving.is_set() else _GRACE):
+            return
+        if not self._printed:
+            self._printed = True
+            sys.stderr.write(f"error: {decision.line}\n")
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(Exception):
+                    stream.flush()
+        if self._own == 0 and others and now < decision.at + _GRACE + _LINGER:
+            return
+        os._exit(decision.code)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Decision:
+    """Why and when it was decided that a process is to end."""
+
+    line: str
+    code: int
+    at: float
+
+
+def _received(connection: Any) -> bytes:
+    try:
+        return connection.recv(1 << 16)
+    except OSError:
+        return b""
