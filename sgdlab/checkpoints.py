@@ -1,4 +1,7 @@
-"""Checkpoints of a training, written by Orbax: a training that was interrupted continues from the last one."""
+"""Checkpoints of a training, written by Orbax: a training that was interrupted continues from the last one.
+
+Over several processes each writes its part of the arrays, and the first one everything else; all call the same methods.
+"""
 
 import contextlib
 import json
@@ -14,7 +17,8 @@ import jax
 import numpy as np
 from absl import logging
 
-from sgdlab import files
+from sgdlab import files, hosts
+from sgdlab.errors import Stopped
 
 if TYPE_CHECKING:
     from orbax.checkpoint import v1 as ocp
@@ -22,7 +26,7 @@ if TYPE_CHECKING:
 Tree = Any
 _SETTINGS = "settings.json"
 _NEWEST = 2
-_TIMEOUT_SECONDS = 300
+_PROBE_BYTES = 2**20
 
 
 class CheckpointError(ValueError):
@@ -37,9 +41,10 @@ class Checkpoints:
     Args:
       path: the directory, made by the first `save`. None: nothing is saved.
       settings: all values that the training depends on.
-      least_seconds: time between two checkpoints, at least; 0 saves whenever `save` is called.
+      least_seconds: time between two checkpoints, at least, by which `due` answers.
       facts: plain values that are saved with every checkpoint, besides those that `save` is given.
       say: called with a line where a checkpoint is continued from, or cannot be read.
+      timeout_seconds: how long processes wait for each other's part of a checkpoint to be written.
 
     Raises:
       CheckpointError: if the directory holds the checkpoints of another training (it names the setting that differs),
@@ -62,15 +67,17 @@ class Checkpoints:
         least_seconds: float = 0.0,
         facts: Mapping[str, Any] | None = None,
         say: Callable[[str], None] = logging.warning,
+        timeout_seconds: float = 300.0,
     ):
-        self._facts, self._say = dict(facts or {}), say
+        self._facts, self._say = dict(facts or {}), say if hosts.is_first() else lambda line: None
+        self._timeout_seconds = timeout_seconds
         self._path = None if path is None else pathlib.Path(path).absolute()
         self._settings = json.loads(json.dumps(settings))
         self._least_seconds, self._saved_at = least_seconds, time.monotonic()
         self._keeper: ocp.training.Checkpointer | None = None
         if self._path is None:
             return
-        if self._path.exists():
+        if hosts.gather("the checkpoints that are there", "some" if self._path.exists() else "")[0]:
             self._open()
             return
         there = next(parent for parent in self._path.parents if parent.exists())
@@ -85,6 +92,8 @@ class Checkpoints:
     ) -> None:
         if self._keeper is None:
             return
+        if hosts.connected() and error is not None and not isinstance(error, Stopped):
+            return  # to close is to wait for the other processes, which do not know of this one's error
         try:
             self._keeper.close()
         except Exception as failure:  # of the last writing: what has been trained is not lost with it
@@ -113,7 +122,10 @@ class Checkpoints:
         if self._keeper is not None:
             self._keeper.close()
             self._keeper = None
-            shutil.rmtree(self._path, ignore_errors=True)
+            hosts.barrier("checkpoints that are not used any more")
+            if hosts.is_first():
+                shutil.rmtree(self._path, ignore_errors=True)
+            hosts.barrier("their removal")
 
     def latest(self, begun: Tree) -> tuple[Tree, dict[str, Any] | None]:
         """The newest checkpoint that can be read.
@@ -128,17 +140,24 @@ class Checkpoints:
         Raises:
           CheckpointError: if there are checkpoints, but none can be read.
         """
+        if self._path is None:
+            return begun, None
         self.wait()
-        if not self._steps():
+        # File systems may show a new checkpoint to one host before another.
+        steps = json.loads(hosts.gather("the checkpoints to continue from", json.dumps(self._steps()))[0])
+        if not steps:
             return begun, None
         shapes = jax.tree.map(_described, begun)
-        for step in sorted(self._steps(), reverse=True):
+        for step in sorted(steps, reverse=True):
+            why, progress, facts = "", None, {}
             try:
                 progress = self._keeper.load(step, shapes)
                 facts = self._keeper.metadata(step).custom_metadata or {}
             except Exception as error:  # Orbax raises many kinds for files that are damaged or missing
-                why = (str(error).splitlines() or [""])[0]
-                self._say(f"The checkpoint {step} in {self._path} cannot be read: {why}")
+                why = (str(error).splitlines() or [""])[0] or type(error).__name__
+            wrong = [found for found in hosts.gather("a checkpoint", why) if found]
+            if wrong:
+                self._say(f"The checkpoint {step} in {self._path} cannot be read: {wrong[0]}")
                 continue
             self._say(f"Continued from checkpoint {step:,} in {self._path}")
             return progress, facts
@@ -146,8 +165,17 @@ class Checkpoints:
             f"checkpoints={str(self._path)!r} holds none that can be read; remove the directory to begin anew"
         )
 
+    @property
+    def enabled(self) -> bool:
+        """Whether anything is saved."""
+        return self._path is not None
+
+    def due(self) -> bool:
+        """Whether the last checkpoint was saved so long ago that another is wanted."""
+        return self.enabled and time.monotonic() - self._saved_at >= self._least_seconds
+
     def save(self, step: int, progress: Tree, facts: Mapping[str, Any] | None = None) -> None:
-        """Begins to save a pytree of arrays, unless the last one was saved a moment ago.
+        """Begins to save a pytree of arrays.
 
         Args:
           step: rises from one to the next.
@@ -158,13 +186,13 @@ class Checkpoints:
           CheckpointError: if this checkpoint, or the one before, cannot be written, such as to a disk that is full;
             those before stand.
         """
-        now = time.monotonic()
-        if self._path is None or now - self._saved_at < self._least_seconds:
+        if self._path is None:
             return
-        self._saved_at = now
+        self._saved_at = time.monotonic()
         if self._keeper is None:
             self._open()
         try:
+            self._check_disk(sum(leaf.nbytes for leaf in jax.tree.leaves(progress)))
             copied = jax.tree.map(lambda leaf: leaf.copy(), progress)
             self._keeper.save_async(step, copied, overwrite=True, custom_metadata=self._facts | dict(facts or {}))
         except Exception as error:
@@ -182,12 +210,19 @@ class Checkpoints:
         """Makes the directory this training's, or checks that it is."""
         from orbax.checkpoint import v1 as ocp  # noqa: PLC0415 (most runs end before they save anything)
 
-        try:
-            _agree(self._path, self._settings)
-        except OSError as error:
-            raise CheckpointError(f"checkpoints={str(self._path)!r} cannot be written: {error.strerror}") from error
+        wrong = ""
+        if hosts.is_first():
+            try:
+                _agree(self._path, self._settings)
+            except OSError as error:
+                wrong = f"checkpoints={str(self._path)!r} cannot be written: {error.strerror}"
+            except CheckpointError as error:
+                wrong = str(error)
+        wrong = hosts.gather("the settings of the checkpoints", wrong)[0]
+        if wrong:
+            raise CheckpointError(wrong)
         context = ocp.Context()
-        context.async_options.timeout_secs = _TIMEOUT_SECONDS
+        context.async_options.timeout_secs = max(1, int(self._timeout_seconds))
         self._keeper = ocp.training.Checkpointer(
             self._path,
             context=context,
@@ -196,6 +231,25 @@ class Checkpoints:
             preservation_policy=ocp.training.preservation_policies.LatestN(_NEWEST),
             cleanup_tmp_directories=True,
         )
+
+    def _check_disk(self, needed: int) -> None:
+        """Tries to write, where an error in the background would be known to other processes after a time-out alone.
+
+        Raises:
+          OSError: if that fails, or there is too little space for the whole checkpoint.
+        """
+        free = shutil.disk_usage(self._path).free
+        if needed > free:
+            raise OSError(f"it takes {needed:,} bytes, and {free:,} are free")
+        if hosts.connected():
+            probe = self._path / f"probe{hosts.process_id()}"
+            try:
+                with probe.open("wb") as file:
+                    file.write(bytes(min(needed, _PROBE_BYTES)))
+                    file.flush()
+                    os.fsync(file.fileno())
+            finally:
+                probe.unlink(missing_ok=True)
 
     def _steps(self) -> list[int]:
         return [] if self._keeper is None else [found.step for found in self._keeper.checkpoints]

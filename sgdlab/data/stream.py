@@ -76,27 +76,25 @@ def batches(
     split: StreamedImages | Images,
     order: np.ndarray,
     seed: int | None,
-    begin: int,
-    end: int,
+    which: Sequence[int],
     *,
     workers: int = 0,
 ) -> "Batches":
     """Batches in a given order, decoded ahead of their use by Grain.
 
-    Image b of batch k depends on (seed, k, b) and its example alone: not on `begin`, nor on how many threads or
+    Image b of batch k depends on (seed, k, b) and its example alone: not on `which`, nor on how many threads or
     processes decode.
 
     Args:
       split: where the examples are from; images in memory are streamed as they are.
       order: int32[K, B], the examples of each batch, such as `order` draws.
       seed: seed of the augmentation; None for images to evaluate on.
-      begin: the first batch.
-      end: the batch after the last.
+      which: int[.], ascending, the batches to read: k from 0 to K - 1.
       workers: processes that decode; 0: threads of this process, as many as it has cores, at most 8. Processes are
         started anew, in seconds, and import the main module of a script; decoding in Python alone gains by them.
 
     Returns:
-      An iterator over k in [begin, end) of (uint8[B, H, W, C], int32[B]), pixels and labels. Errors of decoding are
+      An iterator over these k of (uint8[B, H, W, C], int32[B]), pixels and labels. Errors of decoding are
       raised where the batch would have been. `close` ends its threads and processes, as does the end of a `with` block;
       where processes decoded, the few threads stay by which Grain frees their memory, once for all iterators.
 
@@ -106,7 +104,7 @@ def batches(
 
     Example:
       >>> images = Images(np.zeros((6, 8, 8, 1), np.uint8), np.arange(6, dtype=np.int32))
-      >>> with batches(images, np.array([[0, 1, 2], [5, 4, 3]]), seed=0, begin=1, end=2) as found:
+      >>> with batches(images, np.array([[0, 1, 2], [5, 4, 3]]), seed=0, which=[1]) as found:
       ...     [labels.tolist() for pixels, labels in found]
       [[5, 4, 3]]
     """
@@ -118,10 +116,15 @@ def batches(
         raise ValueError(f"order from {order.min()} to {order.max()} must be examples from 0 to {len(split) - 1}")
     if seed is not None:
         arguments.whole("seed", seed, least=0)
-    arguments.whole("begin", begin, least=0, most=len(order), why="the number of batches")
-    arguments.whole("end", end, least=begin, most=len(order), why="from begin to the number of batches")
+    which = np.asarray(which, int)
+    if (
+        which.ndim != 1
+        or (np.diff(which) <= 0).any()
+        or not np.isin(which[[0, -1][: which.size]], range(len(order))).all()
+    ):
+        raise ValueError(f"which={which} must be ascending numbers of batches, from 0 to {len(order) - 1}")
     arguments.whole("workers", workers, least=0)
-    return Batches(_Decoded(split, order[begin:end], seed, begin), workers)
+    return Batches(_Decoded(split, order[which], seed, which), workers)
 
 
 class Batches(Iterator[tuple[np.ndarray, np.ndarray]]):
@@ -177,10 +180,10 @@ class Batches(Iterator[tuple[np.ndarray, np.ndarray]]):
 
 
 class _Decoded(Sequence):
-    """Batches by index from `begin` on, decoded at every access."""
+    """Some batches, decoded at every access."""
 
-    def __init__(self, split: StreamedImages, order: np.ndarray, seed: int | None, begin: int):
-        self._split, self._order, self._seed, self._begin = split, order, seed, begin
+    def __init__(self, split: StreamedImages, order: np.ndarray, seed: int | None, which: np.ndarray):
+        self._split, self._order, self._seed, self._which = split, order, seed, which
         self.threads: set[threading.Thread] = set()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -194,7 +197,7 @@ class _Decoded(Sequence):
         chosen = self._order[index]
         if self._split.decode is _as_it_is:  # all at once, where there is nothing to decode
             return self._split.source[chosen], self._split.labels[chosen]
-        pixels = [self._image(int(example), self._begin + index, b) for b, example in enumerate(chosen)]
+        pixels = [self._image(int(example), int(self._which[index]), b) for b, example in enumerate(chosen)]
         return np.stack(pixels), self._split.labels[chosen]
 
     def _image(self, example: int, k: int, b: int) -> np.ndarray:

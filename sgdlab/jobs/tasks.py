@@ -129,7 +129,7 @@ def _sample(examples: Any, most: int | None) -> tuple[np.ndarray, np.ndarray]:
         chosen = np.sort(np.random.default_rng(0).permutation(chosen)[:most])
     if isinstance(examples, data.Images):
         return examples.pixels[chosen], examples.labels[chosen]
-    with stream.batches(examples, chosen[:, None], None, 0, chosen.size) as found:
+    with stream.batches(examples, chosen[:, None], None, range(chosen.size)) as found:
         return np.concatenate([pixels for pixels, _ in found]), examples.labels[chosen]
 
 

@@ -1,17 +1,22 @@
 """`Execution`: a run under way, from pause to pause: what it evaluates, reports and saves, and where it continues."""
 
 import contextlib
+import json
+import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
 
-from sgdlab.replay.feed import Feed, spans_of
+from sgdlab import hosts
+from sgdlab.errors import Stopped
+from sgdlab.replay.feed import Feed, Placement, spans_of
 from sgdlab.replay.history import History, Result
 from sgdlab.replay.peer_engine import PeerCarry, PeerEngine
 from sgdlab.replay.program import Program
-from sgdlab.replay.server_engine import Carry, ServerEngine
+from sgdlab.replay.server_engine import ServerEngine
+from sgdlab.replay.server_step import Carry
 from sgdlab.replay.watch import Evaluation, Watch
 
 if TYPE_CHECKING:
@@ -19,31 +24,45 @@ if TYPE_CHECKING:
 
 Tree = Any
 
+_SECONDS_OF_A_PIECE = 2.0
+"""About so often a run asks whether it is to stop: well within the grace time of a cluster."""
+_FASTEST_GROWTH = 8
+
+
+class _Agreed(NamedTuple):
+    """What all processes of a run do next."""
+
+    stop: bool
+    save: bool
+    piece: int  # how many gradients, or waves, the device executes before they agree again.
+
 
 class Execution:
-    """A run under way.
+    """A run under way, in one process or in many, which then all do the same.
 
     Args:
-      program: the program.
-      engine: its compiled loop.
+      engine: the compiled loop of a program.
       carry: the state before the first gradient.
       watch: what to evaluate and report at pauses.
       waves: whether the loop counts waves, not gradients.
       checkpoints: where the state is saved at pauses; a run continues from the newest that is there.
+      stop: whether somebody wants the run to stop. None: nobody can.
     """
 
     def __init__(
         self,
-        program: Program,
         engine: ServerEngine | PeerEngine,
         carry: Carry | PeerCarry,
         watch: Watch,
         *,
         waves: bool,
         checkpoints: "Checkpoints | None",
+        stop: Callable[[], bool] | None,
     ):
-        self._program, self._engine, self._watch = program, engine, watch
-        self._waves, self._checkpoints = waves, checkpoints
+        self._engine, self._watch, self._waves, self._checkpoints = engine, watch, waves, checkpoints
+        self._stop = stop or (lambda: False)
+        # None: nobody asks, and the device executes everything up to the next pause without the host.
+        self._piece = None if stop is None and not engine.layout.many_processes else 1
         self._carry, saved = (carry, None) if checkpoints is None else checkpoints.latest(carry)
         self._evaluations: list[Evaluation] = []
         self._done = 0
@@ -51,18 +70,25 @@ class Execution:
             self._evaluate(0)
             return
         self._done = saved["gradients"]
+        engine.cut_at(self._done)
         for evaluation in saved["evaluations"]:
             self._add(evaluation)
 
+    @property
+    def _program(self) -> Program:
+        return self._engine.program
+
     def finish(self, feed: Feed | None) -> Result:
-        """Executes all gradients that are left, and returns the result."""
-        pauses = set(self._program.pauses.tolist())
+        """Executes all gradients that are left, and returns the result.
+
+        Raises:
+          Stopped: if the run was asked to stop; its state is saved where there are checkpoints.
+        """
         with contextlib.closing(self._segments(feed)) as segments:
             for (first, last), batch_fn in segments:
-                self._carry = self._engine.advance(self._carry, self._index(first), self._index(last), batch_fn)
-                if last in pauses:
-                    self._evaluate(last)
-                    self._save(last)
+                self._advance(first, last, batch_fn)
+        if self._engine.layout.many_processes:
+            self._evaluations = json.loads(hosts.gather("the evaluations", json.dumps(self._evaluations))[0])
         return Result(**self._engine.outcome(self._carry), history=self._history())
 
     def _segments(self, feed: Feed | None) -> Iterator[tuple[tuple[int, int], Callable[[jax.Array], Tree] | None]]:
@@ -72,11 +98,56 @@ class Execution:
         for pause in program.pauses[program.pauses > begin].tolist():
             spans += spans_of(ends[(ends > begin) & (ends <= pause)].tolist(), begin, feed and feed.size)
             begin = pause
-        return feed.chunks(spans) if feed else ((span, None) for span in spans)
+        if feed is None:
+            return ((span, None) for span in spans)
+        return feed.chunks(spans, Placement(self._engine.layout, self._engine.device))
+
+    def _advance(self, first: int, last: int, batch_fn: Callable[[jax.Array], Tree] | None) -> None:
+        """Executes gradients `first` to `last`, in pieces where the run can be asked to stop."""
+        begin, end = self._index(first), self._index(last)
+        while begin < end:
+            until = end if self._piece is None else min(end, begin + self._piece)
+            started = time.monotonic()
+            self._carry = self._engine.advance(self._carry, begin, until, batch_fn)
+            if self._piece is not None:
+                jax.block_until_ready(self._carry)
+                growth = _SECONDS_OF_A_PIECE / max(time.monotonic() - started, 1e-3)
+                self._piece = max(1, int((until - begin) * min(growth, _FASTEST_GROWTH)))
+            begin = until
+            self._ask(self._gradients(begin))
+
+    def _ask(self, gradients: int) -> None:
+        """Evaluates at a pause, and saves or stops if that is what the processes agree on."""
+        pause, end = gradients in self._program.pauses, gradients == self._program.num_rows
+        if pause:
+            self._evaluate(gradients)
+        agreed = self._agreed(pause)
+        self._piece = None if self._piece is None else agreed.piece
+        if end:
+            return
+        if self._checkpoints is not None and (agreed.save or agreed.stop):
+            facts = {"gradients": gradients, "evaluations": list(self._evaluations)}
+            self._checkpoints.save(gradients, self._carry, facts)
+        if agreed.stop:
+            saved = self._checkpoints is not None and self._checkpoints.enabled
+            raise Stopped(gradients, self._program.num_rows, saved=saved)
+
+    def _agreed(self, pause: bool) -> _Agreed:
+        """All stop if one wants to; when to save, and how often to agree, is as the first process has it."""
+        due = pause and self._checkpoints is not None and self._checkpoints.due()
+        own = _Agreed(self._stop(), due, self._piece or 0)
+        if not self._engine.layout.many_processes:
+            return own
+        found = [_Agreed(*json.loads(value)) for value in hosts.gather("a pause of the run", json.dumps(own))]
+        return found[0]._replace(stop=any(agreed.stop for agreed in found))
 
     def _index(self, gradients: int) -> int:
         """What the loop counts, after so many gradients."""
         return int(np.searchsorted(self._program.waves, gradients)) if self._waves else gradients
+
+    def _gradients(self, index: int) -> int:
+        """The opposite."""
+        return int(self._program.waves[index]) if self._waves else index
 
     def _evaluate(self, gradients: int) -> None:
         if self._watch.evaluate is None:
@@ -84,6 +155,8 @@ class Execution:
         pause = int(np.searchsorted(self._program.pauses, gradients)) + 1 if gradients else 0
         updates, seconds = self._program.made(gradients)
         values = jax.device_get(self._engine.evaluated(self._carry, pause))
+        if not self._engine.layout.evaluates:
+            return
         counts = {"gradients": gradients, "updates": updates, "seconds": seconds}
         self._add(counts | {name: float(value) for name, value in values.items()})
 
@@ -91,11 +164,6 @@ class Execution:
         self._evaluations.append(evaluation)
         if self._watch.report is not None:
             self._watch.report(self._history().first(evaluation["gradients"]))
-
-    def _save(self, gradients: int) -> None:
-        if self._checkpoints is not None and gradients < self._program.num_rows:
-            facts = {"gradients": gradients, "evaluations": list(self._evaluations)}
-            self._checkpoints.save(gradients, self._carry, facts)
 
     def _history(self) -> History:
         recorded = self._engine.records(self._carry)

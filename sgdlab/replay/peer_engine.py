@@ -8,12 +8,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.sharding import Mesh, PartitionSpec
 
+from sgdlab.replay import exchange
 from sgdlab.replay.functions import Parts, checked_aux, computed
+from sgdlab.replay.lanes import (
+    NOWHERE,
+    Lanes,
+    for_devices,
+    lanes_at,
+    of_each_worker,
+    over_lanes,
+    placed,
+    record_aux,
+    write_lanes,
+)
 from sgdlab.replay.mixing import consensus_distance, mean_of_nodes, mixed, weighted
 from sgdlab.replay.peer_program import PeerProgram
 from sgdlab.replay.program import padded
-from sgdlab.replay.server_engine import of_each_worker, over_lanes, record_aux, within, write_lanes
+from sgdlab.replay.sharding import AXIS, Layout, kind_by_size
 from sgdlab.replay.watch import Watch, as_pytree
 from sgdlab.xla import read_row
 
@@ -27,6 +40,7 @@ class PeerRows:
 
     event: jax.Array
     worker: jax.Array
+    lane: jax.Array  # int[R], the lane in which wave mode computes a gradient.
     own: jax.Array
     store: jax.Array
     publish: jax.Array
@@ -56,12 +70,14 @@ class PeerMode:
       lanes: how they are: by "vmap", or one after the other by "map".
       fresh: gradients are computed at the averaged parameters.
       publishes: averages are stored for other nodes to read.
+      layout: how arrays are distributed over a mesh.
     """
 
     width: int
     lanes: str
     fresh: bool
     publishes: bool
+    layout: Layout
 
 
 class PeerEngine:
@@ -73,19 +89,50 @@ class PeerEngine:
       watch: what to evaluate; its `evaluate` is traced.
       waves: whether to run in wave mode.
       lanes: how the gradients of a wave are computed, "vmap" or "map".
+      mesh: over which a wave is sharded; None: one device.
+      layout: one of `sgdlab.replay.sharding.KINDS`; None: as suits the sizes.
+      stateful: whether nodes have a state besides their optimiser's.
       scale: float[R], what each step is multiplied by.
     """
 
-    def __init__(self, program: PeerProgram, parts: Parts, watch: Watch, *, waves: bool, lanes: str, scale: np.ndarray):
-        self.program, self.parts, self.evaluate = program, parts, as_pytree(watch.evaluate)
-        self.mode = PeerMode(program.capacity.width if waves else 0, lanes, program.fresh, program.publishes)
-        self.rows = on_device(program, scale)
+    def __init__(
+        self,
+        program: PeerProgram,
+        params: Tree,
+        parts: Parts,
+        watch: Watch,
+        *,
+        waves: bool,
+        lanes: str,
+        mesh: Mesh | None,
+        layout: str | None,
+        stateful: bool,
+        scale: np.ndarray,
+    ):
+        self.layout = Layout.over(mesh, layout or _suitable(program, params), params)
+        self.parts, self.evaluate = self.layout.put((parts, as_pytree(watch.evaluate)))
+        self._waves, self._lanes, self._stateful, self._scale = waves, lanes, stateful, scale
+        self._execute(program)
+
+    def _execute(self, program: PeerProgram) -> None:
+        devices, capacity = self.layout.num_devices, program.capacity
+        width = -(-capacity.width // devices) * devices if self._waves else 0
+        self.program, self.device, lane = placed(
+            program, width=width, devices=devices, workers=program.num_nodes, stateful=self._stateful
+        )
+        self.mode = PeerMode(width, self._lanes, program.fresh, program.publishes, self.layout)
+        self.rows = on_device(self.program, lane, self._scale, self.layout)
+
+    def cut_at(self, gradients: int) -> None:
+        """Makes the run begin after so many gradients, where a wave, of another layout perhaps, has ended."""
+        if self._waves and gradients not in self.program.waves:
+            self._execute(dataclasses.replace(self.program, waves=np.union1d(self.program.waves, [gradients])))
 
     def start(self, params: Tree, stats: Tree, local: Tree) -> PeerCarry:
         """The carry before the first gradient."""
         capacity = self.program.capacity
-        sizes = {"rows": capacity.rows, "slots": capacity.slots}
-        return start(params, stats, local, self.parts, nodes=self.program.num_nodes, **sizes)
+        sizes = {"rows": capacity.rows, "slots": capacity.slots, "nodes": self.program.num_nodes}
+        return start(*self.layout.put((params, stats, local)), self.parts, **sizes, layout=self.layout)
 
     def advance(self, carry: PeerCarry, begin: int, end: int, batch_fn: Any = None) -> PeerCarry:
         """Executes gradients, or waves, `begin` to `end`, perhaps with batches of their own."""
@@ -93,14 +140,17 @@ class PeerEngine:
         return advance(carry, self.rows, np.int32(begin), np.int32(end), parts, mode=self.mode)
 
     def evaluated(self, carry: PeerCarry, pause: int) -> dict[str, jax.Array]:
-        """The values of `watch.evaluate` for the average of the nodes, the nodes and the center, at a pause."""
+        """The values of `watch.evaluate` for the average of the nodes, the nodes and the center, at a pause.
+
+        All processes evaluate: the parameters of the nodes may be too many for one.
+        """
         return _evaluated(self.evaluate, *self._parameters(carry, pause), carry.stats)
 
     def outcome(self, carry: PeerCarry) -> dict[str, Tree]:
-        """The fields of `Result`."""
+        """The fields of `Result`. What grows with the number of nodes stays where it is."""
         nodes, center = self._parameters(carry, len(self.program.pauses))
-        found = {"params": mean_of_nodes(nodes), "stats": mean_of_nodes(carry.stats)}
-        return found | {"state": carry.state, "nodes": nodes, "center": center, "local": carry.local}
+        found = {"params": mean_of_nodes(nodes), "stats": mean_of_nodes(carry.stats), "center": center}
+        return self.layout.local(found) | {"state": carry.state, "nodes": nodes, "local": carry.local}
 
     def records(self, carry: PeerCarry) -> dict[str, Tree]:
         """The fields of `History` that the run has recorded."""
@@ -114,21 +164,31 @@ class PeerEngine:
         return nodes, center
 
 
-def on_device(program: PeerProgram, scale: np.ndarray) -> PeerRows:
-    """Puts a program on the device, padded to its capacity."""
+def on_device(program: PeerProgram, lane: np.ndarray, scale: np.ndarray, layout: Layout) -> PeerRows:
+    """Puts a program, and the lane of each gradient, on the device, padded to its capacity."""
     capacity = program.capacity
     publish = np.where(program.publish == program.num_slots, capacity.slots, program.publish)
-    return jax.device_put(
-        PeerRows(
-            **{name: padded(getattr(program, name), capacity.rows) for name in ("worker", "own", "store")},
-            scale=padded(scale, capacity.rows),
-            event=padded(program.event, capacity.rows + 1, "edge"),
-            publish=padded(publish, capacity.events),
-            edges=padded(program.edges, capacity.events + 1, "edge"),
-            source=padded(program.source, capacity.edges),
-            weight=padded(program.weight, capacity.edges),
-            waves=padded(program.waves, capacity.rows + 1, "edge"),
-        )
+    rows = PeerRows(
+        **{name: padded(getattr(program, name), capacity.rows) for name in ("worker", "own", "store")},
+        lane=padded(lane, capacity.rows),
+        scale=padded(scale, capacity.rows),
+        event=padded(program.event, capacity.rows + 1, "edge"),
+        publish=padded(publish, capacity.events),
+        edges=padded(program.edges, capacity.events + 1, "edge"),
+        source=padded(program.source, capacity.edges),
+        weight=padded(program.weight, capacity.edges),
+        waves=padded(program.waves, capacity.rows + 1, "edge"),
+    )
+    return jax.device_put(rows) if layout.mesh is None else layout.put(rows)
+
+
+def _suitable(program: PeerProgram, params: Tree) -> str:
+    leaves = jax.tree.leaves(params)
+    return kind_by_size(
+        synchronous=False,
+        versions=program.capacity.slots + program.num_nodes + program.capacity.width,
+        parameters=sum(np.size(leaf) for leaf in leaves),
+        itemsize=max((leaf.dtype.itemsize for leaf in leaves), default=4),
     )
 
 
@@ -144,18 +204,21 @@ def _evaluated(evaluate: Any, nodes: Tree, center: Tree, stats: Tree) -> dict[st
     return values
 
 
-@functools.partial(jax.jit, static_argnames=("nodes", "rows", "slots"))
-def start(params: Tree, stats: Tree, local: Tree, parts: Parts, *, nodes: int, rows: int, slots: int) -> PeerCarry:
+@functools.partial(jax.jit, static_argnames=("nodes", "rows", "slots", "layout"))
+def start(
+    params: Tree, stats: Tree, local: Tree, parts: Parts, *, nodes: int, rows: int, slots: int, layout: Layout
+) -> PeerCarry:
     """The carry before the first gradient: all nodes have the same parameters."""
     aux = checked_aux(parts, params, stats, local)
     many = lambda tree, count: jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *jnp.shape(leaf))).copy(), tree)
-    return PeerCarry(
+    carry = PeerCarry(
         slots=many(params, slots + 1),
         state=many(parts.init(params), nodes),
         stats=many(stats, nodes),
         local=of_each_worker(local, nodes),
         aux=jax.tree.map(lambda leaf: jnp.zeros((rows,), leaf.dtype) if leaf.shape == () else None, aux),
     )
+    return _placed(carry, layout)
 
 
 @functools.partial(jax.jit, static_argnames=("mode",), donate_argnames=("carry",))
@@ -164,7 +227,21 @@ def advance(
 ) -> PeerCarry:
     """Executes gradients `begin` to `end` (event mode) or waves `begin` to `end` (wave mode)."""
     body = _wave if mode.width else _event
-    return jax.lax.fori_loop(begin, end, lambda i, c: body(c, rows, i, parts, mode), carry)
+    nodes = jax.tree.map(lambda leaf: leaf.shape[0], carry.local)
+    carry = carry._replace(local=mode.layout.by_worker(for_devices(carry.local, mode.layout.num_devices)))
+    carry = jax.lax.fori_loop(begin, end, lambda i, c: body(c, rows, i, parts, mode), carry)
+    return _placed(carry._replace(local=jax.tree.map(lambda leaf, size: leaf[:size], carry.local, nodes)), mode.layout)
+
+
+def _placed(carry: PeerCarry, layout: Layout) -> PeerCarry:
+    """The carry where the layout wants it, between two segments of a run."""
+    return PeerCarry(
+        slots=layout.by_parameter(carry.slots, lead=1),
+        state=layout.by_shape(carry.state),
+        stats=layout.replicated(carry.stats),
+        local=layout.by_worker(carry.local),
+        aux=layout.replicated(carry.aux),
+    )
 
 
 def _event(carry: PeerCarry, rows: PeerRows, row: jax.Array, parts: Parts, mode: PeerMode) -> PeerCarry:
@@ -188,35 +265,56 @@ def _event(carry: PeerCarry, rows: PeerRows, row: jax.Array, parts: Parts, mode:
 
 def _wave(carry: PeerCarry, rows: PeerRows, wave: jax.Array, parts: Parts, mode: PeerMode) -> PeerCarry:
     """Averages in order, then computes all gradients and steps of the wave at once: each is of another node."""
-    begin, end = rows.waves[wave], rows.waves[wave + 1]
-    # Lanes past the end of the wave repeat its last gradient; their results are not used.
-    lanes = jnp.minimum(begin + jnp.arange(mode.width, dtype=begin.dtype), end - 1)
+    lanes = lanes_at(rows.lane, rows.waves[wave], rows.waves[wave + 1], mode.width)
     empty = jax.tree.map(lambda leaf: jnp.zeros((mode.width, *leaf.shape[1:]), leaf.dtype), carry.slots)
 
     def average(row: jax.Array, state: tuple[Tree, Tree, Tree]) -> tuple[Tree, Tree, Tree]:
         slots, *buffers = state
         slots, *trees = _averaged(slots, rows, row, mode)
-        write = lambda buffer, leaf: jax.lax.dynamic_update_index_in_dim(buffer, leaf, row - begin, 0)
+        write = lambda buffer, leaf: jax.lax.dynamic_update_index_in_dim(buffer, leaf, rows.lane[row], 0)
         return slots, *(jax.tree.map(write, *pair) for pair in zip(buffers, trees, strict=True))
 
-    slots, averaged, at = jax.lax.fori_loop(begin, end, average, (carry.slots, empty, empty))
-    node = rows.worker[lanes]
-    read = lambda tree: jax.tree.map(lambda buffer: buffer[node], tree)
-    compute = functools.partial(computed, parts)
-    grads, aux, local = over_lanes(mode.lanes, compute, at, jax.vmap(parts.batch_fn)(lanes), read(carry.local))
+    slots, averaged, at = jax.lax.fori_loop(lanes.begin, lanes.end, average, (carry.slots, empty, empty))
+    grads, aux, local = _gradients(at, rows, lanes, carry.local, parts, mode)
     averaged, grads, aux = jax.lax.optimization_barrier((averaged, grads, aux))
-    own = read((carry.state, carry.stats))
+    node = rows.worker[lanes.row]
+    own = jax.tree.map(lambda buffer: buffer[node], (carry.state, carry.stats))
     step = functools.partial(_step, parts=parts)
-    stepped, *own = jax.vmap(step)(averaged, grads, aux, own, node, rows.scale[lanes])
-    write = functools.partial(write_lanes, begin=begin, end=end)
-    state, stats, local = write((carry.state, carry.stats, carry.local), (*own, local), node)
+    stepped, *own = jax.vmap(step)(averaged, grads, aux, own, node, rows.scale[lanes.row])
+    write = lambda buffers, found, index: write_lanes(buffers, found, jnp.where(lanes.used, index, NOWHERE))
+    state, stats = write((carry.state, carry.stats), tuple(own), node)
     return PeerCarry(
-        slots=write(slots, stepped, rows.store[lanes]),
+        slots=write(slots, stepped, rows.store[lanes.row]),
         state=state,
         stats=stats,
         local=local,
-        aux=record_aux(carry.aux, within(lanes, begin, end), aux),
+        aux=record_aux(carry.aux, lanes.index, aux),
     )
+
+
+def _gradients(
+    at: Tree, rows: PeerRows, lanes: Lanes, local: Tree, parts: Parts, mode: PeerMode
+) -> tuple[Tree, Tree, Tree]:
+    """The gradients of a wave at parameters [width, *shape], their aux, and the states of the nodes afterwards."""
+    layout, everywhere, by_lane = mode.layout, PartitionSpec(), PartitionSpec(AXIS)
+    axes = layout.axes(at, lead=1)
+
+    def compute(at: Tree, rows: PeerRows, lanes: Lanes, local: Tree, parts: Parts) -> tuple[Tree, Tree, Tree]:
+        (params,) = exchange.to_lanes(layout, [(at, jnp.arange(mode.width))], (axes,))
+        read, written = exchange.rows_of_workers(layout, rows.worker, lanes, local)
+        before = jax.tree.map(lambda buffer: buffer[read], local)
+        batches = jax.vmap(parts.batch_fn)(exchange.own(layout, lanes.row))
+        grads, aux, after = over_lanes(mode.lanes, functools.partial(computed, parts), params, batches, before)
+        grads, aux = exchange.from_lanes(layout, (grads, aux), (axes, exchange.everywhere(aux)))
+        return grads, aux, write_lanes(local, after, written)
+
+    by_parameter = layout.specs(at, lead=1)
+    compute = layout.by_device(
+        compute,
+        (by_parameter, everywhere, everywhere, by_lane, layout.of_parts(parts)),
+        (by_parameter, everywhere, by_lane),
+    )
+    return compute(at, rows, lanes, local, parts)
 
 
 def _averaged(slots: Tree, rows: PeerRows, row: jax.Array, mode: PeerMode) -> tuple[Tree, Tree, Tree]:

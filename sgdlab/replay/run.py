@@ -20,7 +20,7 @@ from sgdlab.replay.peer_engine import PeerEngine
 from sgdlab.replay.peer_program import PeerProgram
 from sgdlab.replay.program import Program
 from sgdlab.replay.server_engine import ServerEngine
-from sgdlab.replay.sharding import Layout
+from sgdlab.replay.sharding import KINDS
 from sgdlab.replay.watch import Watch, as_pytree
 from sgdlab.rules.server_rule import ServerRule, server_rule
 from sgdlab.schedule import Schedule
@@ -42,12 +42,14 @@ def run(  # noqa: PLR0913 (one function for every run)
     mode: str | None = None,
     lanes: str = "vmap",
     mesh: Mesh | None = None,
+    layout: str | None = None,
     stats: Tree = None,
     fold: Callable[[Tree, Tree], Tree] | None = None,
     local: Tree = None,
     step_scale: np.ndarray | None = None,
     watch: Watch | None = None,
     checkpoints: "Checkpoints | None" = None,
+    stop: Callable[[], bool] | None = None,
 ) -> Result:
     """Executes a schedule: every gradient on the version it read, every update in order.
 
@@ -78,7 +80,13 @@ def run(  # noqa: PLR0913 (one function for every run)
       lanes: how the gradients of a wave are computed: "vmap", all in one operation after the other, or "map", one
         gradient after the other, each with its own operations. "map" takes the activations of one gradient, and is
         faster where one gradient keeps the device busy: from small convolutional nets on for a CPU.
-      mesh: one-axis mesh over which the wave mode of servers is sharded.
+      mesh: devices, of this process or of many (`sgdlab.hosts.mesh`), over which waves are sharded, in their order.
+        Over many processes all of them call this function, with the same arguments, and get the same result, of which
+        `state`, `local` and `nodes` stay sharded; the first one evaluates servers and reports.
+      layout: where the arrays are on a mesh. "sharded": servers, versions and what else grows with the number of
+        workers are split along axes of the parameters; "replicated": they are on every device, and applying a gradient
+        needs no communication. None: replicated where every wave is one update, of which the devices exchange but the
+        mean, and for at most 10^6 parameters whose versions take at most 2 GiB.
       stats: initial running statistics, held by the server, or by each peer.
       fold: `(stats, aux) -> stats`, called once per gradient, in order.
       local: the state of one worker at the start, such as a memory of the text that it reads; every worker has its own.
@@ -89,12 +97,16 @@ def run(  # noqa: PLR0913 (one function for every run)
       watch: what to evaluate and record during the run; `norms` and `average_decay` are for servers.
       checkpoints: where the whole state of the run is saved at its pauses, one for each evaluation. A run whose
         checkpoints are there continues from the newest, and its result is that of a run that was never interrupted, bit
-        for bit; `watch.report` is called again for the evaluations that had been made.
+        for bit; `watch.report` is called again for the evaluations that had been made. On another number of devices
+        sums over lanes are added up in another order, and the result is the same to rounding.
+      stop: `() -> bool`, asked about every two seconds: whether to stop. Where there are checkpoints, the state is
+        saved then, at once. Over many processes all stop if it is true in one.
 
     Returns:
       A `Result`.
 
     Raises:
+      Stopped: if `stop` was true before the end.
       ValueError: if an argument is of the wrong kind, functions do not return what is asked of them, or arguments do
         not fit each other. Nothing is compiled before. Exceptions of the functions themselves are not caught.
 
@@ -113,11 +125,10 @@ def run(  # noqa: PLR0913 (one function for every run)
     watch = watch or Watch()
     _check_mode(mode, mesh)
     arguments.one_of("lanes", lanes, LANES)
-    if lanes == "map" and mesh is not None:
-        raise ValueError("lanes='map' computes one gradient after the other; a mesh shards them: use lanes='vmap'")
+    if layout is not None:
+        arguments.one_of("layout", layout, KINDS)
     feed = batch_fn if isinstance(batch_fn, Feed) else None
     check_callable(grad_fn, feed.read if feed else batch_fn, fold)
-    layout = Layout(mesh)
     if (stats is None) != (fold is None):
         raise ValueError("stats and fold must be given together: fold(stats, aux) -> stats")
     stateful = local is not None
@@ -137,18 +148,18 @@ def run(  # noqa: PLR0913 (one function for every run)
     functions = (rule.init, rule.receive, rule.update, rule.send, grad_fn, batch_fn, fold)
     penalty = as_pytree(rule.penalty) if watch.norms else None
     parts = Parts(*(as_pytree(function) for function in functions), watch.average_decay, penalty)
+    static = {"waves": waves, "lanes": lanes, "mesh": mesh, "layout": layout, "stateful": stateful}
     if isinstance(program, PeerProgram):
-        _check_peers(mesh, watch)
-        engine = PeerEngine(
-            program, parts, watch, waves=waves, lanes=lanes, scale=_checked_scale(step_scale, program.num_rows)
-        )
+        _check_peers(watch)
+        scale = _checked_scale(step_scale, program.num_rows)
+        engine = PeerEngine(program, params, parts, watch, scale=scale, **static)
     elif step_scale is not None:
         raise ValueError("step_scale must be left out for a schedule of servers: their rule has the learning rate")
     else:
-        engine = ServerEngine(program, params, parts, watch, waves=waves, lanes=lanes, layout=layout)
+        engine = ServerEngine(program, params, parts, watch, **static)
     # What the run begins with is held by nobody else: a state that is loaded takes its place.
     execution = Execution(
-        program, engine, engine.start(params, stats, local), watch, waves=waves, checkpoints=checkpoints
+        engine, engine.start(params, stats, local), watch, waves=waves, checkpoints=checkpoints, stop=stop
     )
     if feed is not None:
         engine.parts = engine.parts._replace(batch_fn=None)  # the example has said what batches look like
@@ -220,9 +231,7 @@ def _check_mode(mode: str | None, mesh: Mesh | None) -> None:
         raise ValueError("mode='event' computes one gradient at a time; a mesh shards waves: use mode='wave'")
 
 
-def _check_peers(mesh: Mesh | None, watch: Watch) -> None:
-    if mesh is not None:
-        raise ValueError("mesh must be left out for a schedule of peers: only the waves of servers are sharded")
+def _check_peers(watch: Watch) -> None:
     if watch.norms or watch.average_decay is not None:
         raise ValueError("watch: norms and average_decay are the server's; peers have none")
 

@@ -65,21 +65,24 @@ def take(
     """
     message = parts.receive(grads, server.state, server.params, worker=use.worker, delay=use.delay, read_params=read)
     if single:
-        return _update(server, message, use, parts, use.worker, norms)
-
-    def share(total: jax.Array, leaf: jax.Array) -> jax.Array:
-        return jnp.where(use.first, 0, total) + leaf.astype(total.dtype) / use.count.astype(total.dtype)
-
-    server = server._replace(message=jax.tree.map(share, server.message, message))
+        return updated(server, message, use, parts, worker=use.worker, norms=norms)
+    total = jax.tree.map(lambda leaf: jnp.where(use.first, 0, leaf), server.message)
+    server = server._replace(message=jax.tree.map(jnp.add, total, share(message, use.count)))
     mean = accumulators.narrow(server.message, message)
     zero = jnp.zeros([], norm_dtype(server.params)) if norms else None
-    return jax.lax.cond(use.last, lambda s: _update(s, mean, use, parts, None, norms), lambda s: (s, zero), server)
+    update = lambda server: updated(server, mean, use, parts, worker=None, norms=norms)
+    return jax.lax.cond(use.last, update, lambda server: (server, zero), server)
 
 
-def _update(
-    server: Server, message: Tree, use: Instruction, parts: Parts, worker: jax.Array | None, norms: bool
+def share(message: Tree, count: jax.Array) -> Tree:
+    """What a message adds to the mean of so many, in at least float32."""
+    return jax.tree.map(lambda leaf: leaf / count.astype(leaf.dtype), accumulators.wide(message))
+
+
+def updated(
+    server: Server, message: Tree, use: Instruction, parts: Parts, *, worker: jax.Array | None, norms: bool
 ) -> tuple[Server, jax.Array | None]:
-    """One update, whose new version is stored in its slot."""
+    """One update, whose new version is stored in its slot, and its norm (None unless `norms`)."""
     updates, state = parts.update(
         message, server.state, server.params, num_gradients=use.count, delay=use.mean_delay, worker=worker
     )

@@ -1,94 +1,28 @@
-"""The compiled loop of replay for parameter servers, in event mode and in wave mode."""
+"""`ServerEngine`: the compiled loop of replay for parameter servers, in event mode and in wave mode."""
 
 import dataclasses
 import functools
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
-from sgdlab.replay.blocks import Partition, partition
+from sgdlab.replay.blocks import partition
 from sgdlab.replay.functions import Parts, checked_aux, computed
+from sgdlab.replay.lanes import for_devices, of_each_worker, placed, workers_of
 from sgdlab.replay.program import padded
-from sgdlab.replay.server import Instruction, Server, norm, norm_dtype, start_server, take
+from sgdlab.replay.server import Server, norm_dtype, start_server
 from sgdlab.replay.server_program import ServerProgram
-from sgdlab.replay.sharding import Layout
+from sgdlab.replay.server_step import Carry, Mode, Records, Rows, loaded, used
+from sgdlab.replay.server_wave import wave
+from sgdlab.replay.sharding import Layout, kind_by_size
 from sgdlab.replay.watch import Watch
 from sgdlab.rules import accumulators
 from sgdlab.xla import read_row
 
 Tree = Any
-State = tuple[Server, "Records", Tree]
-NOWHERE = np.iinfo(np.int32).max
-"""An index that is out of bounds of every buffer."""
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Rows:
-    """A `ServerProgram` on the device, padded to its capacity (see there)."""
-
-    worker: jax.Array
-    load: jax.Array
-    kept: jax.Array
-    waves: jax.Array
-    ends: jax.Array
-    row: jax.Array
-    reload: jax.Array
-    store: jax.Array
-    first: jax.Array
-    last: jax.Array
-    delay: jax.Array
-    mean_delay: jax.Array
-    count: jax.Array
-
-
-class Records(NamedTuple):
-    """The records of each gradient; arrays of the program's capacity."""
-
-    aux: Tree  # [rows], scalar leaves of the gradient function's aux.
-    norm: jax.Array | None  # [rows], norm of the gradient; None, like the next two, unless recorded.
-    distance: jax.Array | None  # [rows, S], norm of the server's parameters less those read.
-    step: jax.Array | None  # [rows, S], norm of the update that a gradient completes; 0 where it completes none.
-    penalty: jax.Array | None  # [rows, S], what the rule divides a gradient by; None where it says nothing of it.
-
-
-class Carry(NamedTuple):
-    """The state of the loop between two gradients."""
-
-    servers: tuple[Server, ...]
-    kept: tuple[Tree, ...]  # of each block, [kept, *block_shape]: the buffer of gradients not used yet.
-    stats: Tree  # running statistics, such as BatchNorm's.
-    average_stats: Tree  # their Polyak average; None without one.
-    local: Tree  # [workers, ...], what belongs to each worker; None if nothing does.
-    records: Records
-
-
-@dataclasses.dataclass(frozen=True)
-class Mode:
-    """Static settings: a new value compiles a new program.
-
-    Attributes:
-      single: every update has one gradient.
-      aligned: every block uses every gradient at once, so that none is buffered.
-      width: gradients of a wave computed at once; 0 is event mode.
-      lanes: how they are: by "vmap", or one after the other by "map".
-      uniform: all gradients of a wave are computed on one version of the parameters.
-      norms: whether norms are recorded.
-      layout: how arrays are distributed over a mesh.
-      partition: which parameters each block holds.
-    """
-
-    single: bool
-    aligned: bool
-    width: int
-    lanes: str
-    uniform: bool
-    norms: bool
-    layout: Layout
-    partition: Partition
 
 
 class ServerEngine:
@@ -101,7 +35,9 @@ class ServerEngine:
       watch: what to evaluate and record.
       waves: whether to run in wave mode.
       lanes: how the gradients of a wave are computed, "vmap" or "map".
-      layout: how arrays are distributed over a mesh.
+      mesh: over which a wave is sharded; None: one device.
+      layout: one of `sgdlab.replay.sharding.KINDS`; None: as suits the sizes.
+      stateful: whether workers have a state.
     """
 
     def __init__(
@@ -113,27 +49,52 @@ class ServerEngine:
         *,
         waves: bool,
         lanes: str,
-        layout: Layout,
+        mesh: Mesh | None,
+        layout: str | None,
+        stateful: bool,
     ):
-        self.program, self.parts, self.watch = program, parts, watch
-        devices = layout.num_devices
-        self.mode = Mode(
-            single=program.single,
-            aligned=program.aligned,
-            width=-(-program.capacity.width // devices) * devices if waves else 0,
-            lanes=lanes,
-            uniform=waves and program.uniform,
-            norms=watch.norms,
-            layout=layout,
-            partition=partition(params, program.num_blocks),
+        self.watch = watch
+        blocks = partition(params, program.num_blocks)
+        self.layout = Layout.over(
+            mesh, layout or _suitable(program, params), jax.eval_shape(blocks.split, params) if mesh else ()
         )
-        self.rows = on_device(program)
+        self.parts = self.layout.put(parts)
+        self._waves, self._stateful = waves, stateful
+        self._static = {
+            "single": program.single,
+            "aligned": program.aligned,
+            "lanes": lanes,
+            "norms": watch.norms,
+            "layout": self.layout,
+            "partition": blocks,
+        }
+        self._execute(program)
+
+    def _execute(self, program: ServerProgram) -> None:
+        devices, capacity = self.layout.num_devices, program.capacity
+        width = -(-capacity.width // devices) * devices if self._waves else 0
+        self.program, self.device, lane = placed(
+            program, width=width, devices=devices, workers=capacity.workers, stateful=self._stateful
+        )
+        self.mode = Mode(
+            width=width,
+            uniform=self._waves and program.uniform,
+            # On one device the messages are added up in their order, as in event mode: equal bit for bit.
+            synchronous=self.layout.mesh is not None and one_update_a_wave(self.program),
+            **self._static,
+        )
+        self.rows = on_device(self.program, lane, self.layout)
+
+    def cut_at(self, gradients: int) -> None:
+        """Makes the run begin after so many gradients, where a wave, of another layout perhaps, has ended."""
+        if self._waves and gradients not in self.program.waves:
+            self._execute(dataclasses.replace(self.program, waves=np.union1d(self.program.waves, [gradients])))
 
     def start(self, params: Tree, stats: Tree, local: Tree) -> Carry:
         """The carry before the first gradient."""
         capacity = self.program.capacity
         sizes = {"rows": capacity.rows, "slots": capacity.slots, "kept": capacity.kept, "workers": capacity.workers}
-        return start(params, stats, local, self.parts, **sizes, mode=self.mode)
+        return start(*self.layout.put((params, stats, local)), self.parts, **sizes, mode=self.mode)
 
     def advance(self, carry: Carry, begin: int, end: int, batch_fn: Any = None) -> Carry:
         """Executes gradients, or waves, `begin` to `end`, perhaps with batches of their own."""
@@ -141,9 +102,14 @@ class ServerEngine:
         return advance(carry, self.rows, np.int32(begin), np.int32(end), parts, mode=self.mode)
 
     def evaluated(self, carry: Carry, pause: int) -> dict[str, Any]:
-        """The values of `watch.evaluate` for the parameters, and for their Polyak average, at a pause."""
+        """The values of `watch.evaluate` for the parameters, and for their Polyak average, at a pause.
+
+        All processes call it; one of them evaluates.
+        """
         del pause  # what is evaluated is the newest version
-        found = self.outcome(carry)
+        found = self._parameters(carry)
+        if not self.layout.evaluates:
+            return {}
         values = dict(self.watch.evaluate(found["params"], found["stats"]))
         if found["average"] is not None:
             average = (
@@ -154,16 +120,26 @@ class ServerEngine:
         return values
 
     def outcome(self, carry: Carry) -> dict[str, Tree]:
-        """The fields of `Result`: the blocks of all servers joined, except the states of their rules."""
+        """The fields of `Result`: the blocks of all servers joined, except the states of their rules.
+
+        What grows with the number of workers stays where it is: `state` and `local`.
+        """
+        state = tuple(server.state for server in carry.servers)
+        return self._parameters(carry) | {
+            "state": state if len(state) > 1 else state[0],
+            "local": workers_of(carry.local, self.program.num_workers),
+        }
+
+    def _parameters(self, carry: Carry) -> dict[str, Tree]:
+        """Parameters, statistics and their averages, for this process to use."""
+        params, _, _, _, average = zip(*carry.servers, strict=True)
+        params, average, stats, average_stats = self.layout.local((params, average, carry.stats, carry.average_stats))
         join = self.mode.partition.join
-        params, state, _, _, average = zip(*carry.servers, strict=True)
         return {
             "params": join(params),
-            "state": state if len(state) > 1 else state[0],
-            "stats": carry.stats,
+            "stats": stats,
             "average": None if self.watch.average_decay is None else join(average),
-            "average_stats": carry.average_stats,
-            "local": workers_of(carry.local, self.program.num_workers),
+            "average_stats": average_stats,
         }
 
     def records(self, carry: Carry) -> dict[str, Tree]:
@@ -179,14 +155,41 @@ class ServerEngine:
         return found
 
 
-def on_device(program: ServerProgram) -> Rows:
-    """Puts a program on the device, padded to its capacity."""
+def one_update_a_wave(program: ServerProgram) -> bool:
+    """Whether every wave has the gradients of one update, of several, and all are computed on one version.
+
+    Example:
+      >>> from sgdlab import protocols, replay
+      >>> one_update_a_wave(replay.lower(protocols.synchronous(np.ones((3, 2)))))
+      True
+      >>> one_update_a_wave(replay.lower(protocols.asynchronous(np.ones((3, 2)))))
+      False
+    """
+    if program.single or not (program.aligned and program.uniform):
+        return False
+    first, last = program.waves[:-1], program.waves[1:] - 1
+    ends = program.last[: program.num_rows]
+    return bool(program.first[first].all() and ends[last].all() and (ends.sum(axis=0) == last.size).all())
+
+
+def _suitable(program: ServerProgram, params: Tree) -> str:
+    leaves = jax.tree.leaves(params)
+    return kind_by_size(
+        synchronous=one_update_a_wave(program),
+        versions=program.capacity.slots + program.capacity.width,
+        parameters=sum(np.size(leaf) for leaf in leaves),
+        itemsize=max((leaf.dtype.itemsize for leaf in leaves), default=4),
+    )
+
+
+def on_device(program: ServerProgram, lane: np.ndarray, layout: Layout) -> Rows:
+    """Puts a program, and the lane of each gradient, on the device, padded to its capacity."""
     rows = program.capacity.rows
     sizes = {"ends": rows + 1, "waves": rows + 1}
-    arrays = {field.name: getattr(program, field.name) for field in dataclasses.fields(Rows)}
-    return jax.device_put(
-        Rows(**{name: padded(array, sizes.get(name, rows), "constant") for name, array in arrays.items()})
-    )
+    names = [field.name for field in dataclasses.fields(Rows) if field.name != "lane"]
+    arrays = {name: getattr(program, name) for name in names} | {"lane": lane}
+    found = Rows(**{name: padded(array, sizes.get(name, rows), "constant") for name, array in arrays.items()})
+    return jax.device_put(found) if layout.mesh is None else layout.put(found)
 
 
 @functools.partial(jax.jit, static_argnames=("rows", "slots", "kept", "workers", "mode"))
@@ -208,183 +211,49 @@ def start(
     aux = jax.tree.map(lambda leaf: jnp.zeros((rows,), leaf.dtype) if leaf.shape == () else None, aux)
     penalty = None if parts.penalty is None else number(len(blocks))
     records = Records(aux, norm=number(), distance=number(len(blocks)), step=number(len(blocks)), penalty=penalty)
-    return mode.layout.by_parameter(carry)._replace(records=records)
+    return _placed(carry._replace(records=records), mode.layout)
 
 
 @functools.partial(jax.jit, static_argnames=("mode",), donate_argnames=("carry",))
 def advance(carry: Carry, rows: Rows, begin: jax.Array, end: jax.Array, parts: Parts, *, mode: Mode) -> Carry:
     """Executes gradients `begin` to `end` (event mode) or waves `begin` to `end` (wave mode)."""
-    body = _wave if mode.width else _event
-    return jax.lax.fori_loop(begin, end, lambda i, c: body(c, rows, i, parts, mode), carry)
+    body = wave if mode.width else _event
+    workers = jax.tree.map(lambda leaf: leaf.shape[0], carry.local)
+    carry = carry._replace(local=mode.layout.by_worker(for_devices(carry.local, mode.layout.num_devices)))
+    carry = jax.lax.fori_loop(begin, end, lambda i, c: body(c, rows, i, parts, mode), carry)
+    return _placed(
+        carry._replace(local=jax.tree.map(lambda leaf, size: leaf[:size], carry.local, workers)), mode.layout
+    )
+
+
+def _placed(carry: Carry, layout: Layout) -> Carry:
+    """The carry where the layout wants it, between two segments of a run."""
+    servers = (
+        Server(
+            params=layout.by_parameter(server.params),
+            state=layout.by_shape(server.state),
+            slots=layout.by_parameter(server.slots, lead=1),
+            message=layout.by_shape(server.message),
+            average=layout.by_parameter(server.average),
+        )
+        for server in carry.servers
+    )
+    return Carry(
+        servers=tuple(servers),
+        kept=layout.by_parameter(carry.kept, lead=1),
+        stats=layout.replicated(carry.stats),
+        average_stats=layout.replicated(carry.average_stats),
+        local=layout.by_worker(carry.local),
+        records=layout.replicated(carry.records),
+    )
 
 
 def _event(carry: Carry, rows: Rows, row: jax.Array, parts: Parts, mode: Mode) -> Carry:
     """One gradient: loads the version it reads, computes it, and uses it."""
-    read = _loaded(carry, rows, row)
+    read = loaded(carry, rows, row)
     worker = rows.worker[row]
     own = jax.tree.map(lambda buffer: read_row(buffer, worker), carry.local)
     grads, aux, own = computed(parts, mode.partition.join(read), parts.batch_fn(row), own)
     write = lambda buffer, leaf: jax.lax.dynamic_update_index_in_dim(buffer, leaf, worker, 0)
     carry = carry._replace(local=jax.tree.map(write, carry.local, jax.lax.optimization_barrier(own)))
-    return _used(carry, rows, row, read, (mode.partition.split(grads), aux), parts, mode)
-
-
-def _wave(carry: Carry, rows: Rows, wave: jax.Array, parts: Parts, mode: Mode) -> Carry:
-    """Computes all gradients of a wave at once, then uses them in order."""
-    begin, end = rows.waves[wave], rows.waves[wave + 1]
-    # Lanes past the end of the wave repeat its last gradient; their results are not used.
-    lanes = jnp.minimum(begin + jnp.arange(mode.width, dtype=begin.dtype), end - 1)
-    join, split, layout = mode.partition.join, mode.partition.split, mode.layout
-    if mode.uniform:
-        shared, params = (layout.replicated(join(_loaded(carry, rows, begin))),), ()
-    else:
-        gather = lambda block, server: jax.tree.map(lambda buffer: buffer[rows.load[lanes, block]], server.slots)
-        versions = tuple(gather(*pair) for pair in enumerate(carry.servers))
-        shared, params = (), (layout.by_lane(jax.vmap(join)(versions)),)
-    batches = jax.vmap(parts.batch_fn)(lanes)
-    worker = rows.worker[lanes]
-    own = jax.tree.map(lambda buffer: buffer[worker], carry.local)
-    compute = functools.partial(computed, parts, *shared)
-    grads, aux, own = layout.by_lane(over_lanes(mode.lanes, compute, *params, batches, own))
-    carry = carry._replace(local=write_lanes(carry.local, own, worker, begin, end))
-    found = layout.by_parameter((jax.vmap(split)(grads), aux), lanes=True)
-
-    def use(row: jax.Array, carry: Carry) -> Carry:
-        lane = jax.tree.map(lambda leaf: leaf[row - begin], found)
-        return _used(carry, rows, row, _loaded(carry, rows, row) if mode.aligned else None, lane, parts, mode)
-
-    return jax.lax.fori_loop(begin, end, use, carry)
-
-
-def _loaded(carry: Carry, rows: Rows, row: jax.Array) -> tuple[Tree, ...]:
-    """The versions that a gradient is computed on."""
-    return tuple(
-        jax.tree.map(lambda buffer, b=block: read_row(buffer, rows.load[row, b]), server.slots)
-        for block, server in enumerate(carry.servers)
-    )
-
-
-def _used(
-    carry: Carry,
-    rows: Rows,
-    row: jax.Array,
-    read: tuple[Tree, ...] | None,
-    found: tuple[tuple[Tree, ...], Tree],
-    parts: Parts,
-    mode: Mode,
-) -> Carry:
-    """The carry after a gradient, in both modes: every block makes the uses that this gradient completes.
-
-    Args:
-      carry: the carry before it.
-      rows: the program.
-      row: the index of the gradient.
-      read: the versions that it was computed on; needed if the program is aligned.
-      found: the gradient of each block, and its aux.
-      parts: the functions of the run.
-      mode: static settings.
-    """
-    # Without the barrier XLA fuses the update with the gradient, differently in the two modes, and rounds differently.
-    read, (grads, aux) = jax.lax.optimization_barrier((read, found))
-    stats = carry.stats if parts.fold is None else parts.fold(carry.stats, aux)
-    records = carry.records._replace(aux=record_aux(carry.records.aux, row, aux))
-    if mode.norms:
-        records = records._replace(norm=records.norm.at[row].set(norm(grads)))
-    carry = carry._replace(records=records)
-    servers, records, average_stats = list(carry.servers), carry.records, carry.average_stats
-    if mode.aligned:
-        for block, server in enumerate(servers):
-            state, inputs = (server, records, average_stats), (read[block], grads[block])
-            servers[block], records, average_stats = _use(state, stats, rows, (row, row, block), inputs, parts, mode)
-        return carry._replace(servers=tuple(servers), stats=stats, average_stats=average_stats, records=records)
-    write = lambda buffer, leaf: jax.lax.dynamic_update_index_in_dim(buffer, leaf, rows.kept[row], 0)
-    kept = jax.tree.map(write, carry.kept, grads)
-    for block in range(len(servers)):
-
-        def use(k: jax.Array, state: State, block: int = block) -> State:
-            of = rows.row[k, block]
-            grads = jax.tree.map(lambda buffer: read_row(buffer, rows.kept[of]), kept[block])
-            read = jax.tree.map(lambda buffer: read_row(buffer, rows.reload[k, block]), state[0].slots)
-            return _use(state, stats, rows, (k, of, block), (read, grads), parts, mode)
-
-        span = rows.ends[row, block], rows.ends[row + 1, block]
-        state = jax.lax.fori_loop(*span, use, (servers[block], records, average_stats))
-        servers[block], records, average_stats = state
-    return carry._replace(servers=tuple(servers), kept=kept, stats=stats, average_stats=average_stats, records=records)
-
-
-def _use(
-    state: State,
-    stats: Tree,
-    rows: Rows,
-    index: tuple[jax.Array, jax.Array, int],
-    inputs: tuple[Tree, Tree],
-    parts: Parts,
-    mode: Mode,
-) -> State:
-    """A block uses its part of a gradient.
-
-    Args:
-      state: the block's server, the records, the average of the statistics.
-      stats: running statistics.
-      rows: the program.
-      index: index of the use, of the gradient, and of the block.
-      inputs: the version of the block that the gradient was computed on, and the block's part of the gradient.
-      parts: the functions of the run.
-      mode: static settings.
-    """
-    (server, records, average_stats), (k, row, block), (read, grads) = state, index, inputs
-    by_use = {name: getattr(rows, name)[k, block] for name in Instruction._fields if name != "worker"}
-    instruction = Instruction(worker=rows.worker[row], **by_use)
-    if mode.norms:
-        distance = norm(jax.tree.map(jnp.subtract, server.params, read))
-        records = records._replace(distance=records.distance.at[row, block].set(distance))
-    if parts.penalty is not None:
-        own = {"worker": instruction.worker, "delay": instruction.delay, "read_params": read}
-        penalty = parts.penalty(grads, server.state, server.params, **own).astype(records.penalty.dtype)
-        records = records._replace(penalty=records.penalty.at[row, block].set(penalty))
-    server, step = take(server, grads, read, instruction, parts, single=mode.single, norms=mode.norms)
-    if mode.norms:
-        records = records._replace(step=records.step.at[row, block].set(step))
-    if average_stats is not None and block == 0:
-        moved = accumulators.moving_average(average_stats, stats, parts.average_decay)
-        average_stats = jax.tree.map(lambda new, old: jnp.where(instruction.last, new, old), moved, average_stats)
-    return server, records, average_stats
-
-
-def of_each_worker(local: Tree, workers: int) -> Tree:
-    """The state of so many workers at the start."""
-    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (workers, *jnp.shape(leaf))).copy(), local)
-
-
-def workers_of(local: Tree, num_workers: int) -> Tree:
-    """The state of the workers that there are, without those that a capacity has made room for."""
-    return jax.tree.map(lambda leaf: leaf[:num_workers], local)
-
-
-def over_lanes(lanes: str, function: Callable[..., Tree], *arguments: Tree) -> Tree:
-    """A function of each lane: at once ("vmap"), or in a loop ("map"), which takes the memory of one."""
-    if lanes == "vmap":
-        return jax.vmap(function)(*arguments)
-    return jax.lax.map(lambda lane: function(*lane), arguments)
-
-
-def within(index: jax.Array, begin: jax.Array, end: jax.Array) -> jax.Array:
-    """The rows that the lanes of a wave write to: an index out of bounds, which JAX drops, for lanes past its end."""
-    return jnp.where(begin + jnp.arange(index.size, dtype=begin.dtype) < end, index, NOWHERE)
-
-
-def write_lanes(buffers: Tree, lanes: Tree, index: jax.Array, begin: jax.Array, end: jax.Array) -> Tree:
-    """Writes what each lane of a wave has computed to its row of the buffers; lanes past its end write nothing."""
-    rows = within(index, begin, end)
-    return jax.tree.map(lambda buffer, leaf: buffer.at[rows].set(leaf, mode="drop"), buffers, lanes)
-
-
-def record_aux(records: Tree, row: jax.Array, aux: Tree) -> Tree:
-    """Records the scalars of a gradient's aux, or of several gradients if `row` and the leaves of `aux` are arrays."""
-    return jax.tree.map(
-        lambda leaf, record: None if record is None else record.at[row].set(leaf, mode="drop"),
-        aux,
-        records,
-        is_leaf=lambda leaf: leaf is None,
-    )
+    return used(carry, rows, row, read, (mode.partition.split(grads), aux), parts, mode)

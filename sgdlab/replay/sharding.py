@@ -1,63 +1,202 @@
-"""`Layout`: how a replay is sharded over a mesh; parameters, state and slots by parameter, waves by lane."""
+"""`Layout`: where the arrays of a replay are on a mesh of devices, of one process or of many."""
 
 import dataclasses
+import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from sgdlab import hosts
+from sgdlab.replay.feed import Chunk
 
 Tree = Any
+
+AXIS = "lane"
+"""The one axis over which a replay is sharded; the axes of a mesh are put together, the first one outside."""
+
+KINDS = ("sharded", "replicated")
+WHOLE = -1
+"""In the place of an axis: the array is on every device."""
+
+# Smaller arrays cost more to exchange than they take of a device's memory.
+_LEAST_SPLIT = 8192
+
+_MOST_REPLICATED_PARAMETERS = 1_000_000
+_MOST_REPLICATED_BYTES = 2**31
 
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Sharding constraints for a mesh with one axis; none without a mesh.
+    """Where the arrays of a replay are on a mesh; without a mesh, on one device.
 
-    Server and slots are split along axes of the parameters (arrays that cannot be split evenly are replicated); a wave
-    is split along its lanes, so that each device holds whole versions only for its share of the gradients. XLA inserts
-    the communication between the two.
+    The gradients of a wave are always split by lane. "sharded" splits everything that grows with the parameters or the
+    number of workers along axes of the parameters: each device holds its part of every version. "replicated" holds all
+    of it on every device, so that applying a gradient needs no communication. Both hold the state of the workers
+    (`local`) split by worker, and compute a gradient where its worker's state is.
 
     Attributes:
-      mesh: the mesh, with one axis. None: no sharding.
-
-    Raises:
-      ValueError: if the mesh has several axes.
+      mesh: the mesh, with the one axis `AXIS`. None: one device.
+      kind: one of `KINDS`.
+      shapes: those of the parameters, by which arrays of a rule's state are recognized.
     """
 
     mesh: Mesh | None = None
+    kind: str = "sharded"
+    shapes: frozenset[tuple[int, ...]] = frozenset()
 
-    def __post_init__(self) -> None:
-        if self.mesh is not None and len(self.mesh.axis_names) != 1:
-            raise ValueError(f"mesh has axes {self.mesh.axis_names}; replay shards waves over exactly one axis")
+    @classmethod
+    def over(cls, mesh: Mesh | None, kind: str, params: Tree) -> "Layout":
+        """The layout over all devices of a mesh, in its order: those that are next to each other exchange most.
+
+        Args:
+          mesh: any mesh, such as `sgdlab.hosts.mesh()`. None: one device.
+          kind: one of `KINDS`.
+          params: arrays, or objects with shapes.
+        """
+        if mesh is None:
+            return cls()
+        line = Mesh(mesh.devices.reshape(-1), (AXIS,), axis_types=(AxisType.Auto,))
+        return cls(line, kind, frozenset(np.shape(leaf) for leaf in jax.tree.leaves(params)))
 
     @property
     def num_devices(self) -> int:
-        """Number of devices of the mesh; 1 without a mesh."""
+        """Number of devices; 1 without a mesh."""
         return 1 if self.mesh is None else self.mesh.size
 
-    def by_parameter(self, tree: Tree, *, lanes: bool = False) -> Tree:
-        """Splits each array along its last axis that the number of devices divides; never the first axis if `lanes`."""
-        return self._constrained(tree, lambda shape: self._last_divisible(shape, 1 if lanes else 0))
+    @property
+    def many_processes(self) -> bool:
+        """Whether devices of other processes take part."""
+        return self.mesh is not None and self.mesh.is_multi_process
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether this process evaluates and reports: one of many does."""
+        return not self.many_processes or hosts.is_first()
+
+    @property
+    def own_devices(self) -> list[int]:
+        """Positions of this process's devices on the axis."""
+        if self.mesh is None:
+            return [0]
+        own = jax.process_index()
+        return [index for index, device in enumerate(self.mesh.devices) if device.process_index == own]
+
+    def axis(self, shape: tuple[int, ...]) -> int:
+        """The axis of a parameter, of this shape, along which it is split; `WHOLE` if it is not."""
+        if self.mesh is None or self.kind == "replicated" or math.prod(shape) < _LEAST_SPLIT:
+            return WHOLE
+        axes = [axis for axis, size in enumerate(shape) if size % self.num_devices == 0]
+        return axes[-1] if axes else WHOLE
+
+    def axes(self, tree: Tree, *, lead: int = 0) -> Tree:
+        """The axis of each parameter, in a tree of arrays [..., *shape] with `lead` axes before the parameter's."""
+        return jax.tree.map(lambda leaf: self.axis(leaf.shape[lead:]), tree)
+
+    def specs(self, tree: Tree, *, lead: int = 0) -> Tree:
+        """The `PartitionSpec` of each array of such a tree."""
+        return jax.tree.map(lambda axis: spec(axis, lead), self.axes(tree, lead=lead))
+
+    def by_parameter(self, tree: Tree, *, lead: int = 0) -> Tree:
+        """Splits arrays [..., *shape], with `lead` axes before the parameter's, along axes of the parameters."""
+        return self._constrained(tree, lambda shape: spec(self.axis(shape[lead:]), lead))
+
+    def by_shape(self, tree: Tree) -> Tree:
+        """Splits arrays that belong to a rule: like a parameter's, or like [workers, *shape] of one."""
+
+        def of(shape: tuple[int, ...]) -> PartitionSpec:
+            lead = int(shape not in self.shapes and shape[1:] in self.shapes)
+            return spec(self.axis(shape[lead:]), lead)
+
+        return self._constrained(tree, of)
+
+    def by_worker(self, tree: Tree) -> Tree:
+        """Splits arrays [workers, ...] by worker; those that cannot be split evenly are on every device."""
+        return self._constrained(
+            tree, lambda shape: PartitionSpec() if shape[0] % self.num_devices else PartitionSpec(AXIS)
+        )
 
     def replicated(self, tree: Tree) -> Tree:
-        """Puts whole arrays on every device."""
-        return self._constrained(tree, lambda shape: None)
+        """Whole arrays on every device."""
+        return self._constrained(tree, lambda shape: PartitionSpec())
 
-    def by_lane(self, tree: Tree) -> Tree:
-        """Splits each array along its first axis, the lanes of a wave."""
-        return self._constrained(tree, lambda shape: 0)
+    def by_device(self, function: Callable[..., Tree], in_specs: Any, out_specs: Any) -> Callable[..., Tree]:
+        """A function that each device executes on its own part of the arrays; without a mesh, the function itself."""
+        if self.mesh is None:
+            return function
+        # Without the check of varying values: gradients with respect to whole parameters stay those of the device.
+        return jax.shard_map(function, mesh=self.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
 
-    def _last_divisible(self, shape: tuple[int, ...], first: int) -> int | None:
-        axes = [axis for axis in range(first, len(shape)) if shape[axis] % self.num_devices == 0 and shape[axis] > 0]
-        return axes[-1] if axes else None
+    def of_parts(self, parts: Tree) -> Tree:
+        """The `PartitionSpec`s of the functions of a run: data are on every device, but for a chunk of a `Feed`."""
+        chunk = lambda leaf: isinstance(leaf, Chunk)
+        return jax.tree.map(lambda leaf: PartitionSpec(AXIS) if chunk(leaf) else PartitionSpec(), parts, is_leaf=chunk)
 
-    def _constrained(self, tree: Tree, axis_of) -> Tree:
+    def put(self, tree: Tree) -> Tree:
+        """Puts arrays that this process has, the same as all others, on every device of the mesh."""
         if self.mesh is None:
             return tree
+        return jax.tree.map(self._put, tree)
 
-        def constrain(leaf: jax.Array) -> jax.Array:
-            axis = axis_of(leaf.shape)
-            spec = PartitionSpec() if axis is None else PartitionSpec(*[None] * axis, self.mesh.axis_names[0])
-            return jax.lax.with_sharding_constraint(leaf, NamedSharding(self.mesh, spec))
+    def local(self, tree: Tree) -> Tree:
+        """Whole arrays that this process can use by itself. All processes call it, with the same arrays."""
+        if not self.many_processes:
+            return tree
+        whole = jax.jit(lambda tree: tree, out_shardings=self._everywhere())(tree)
+        return jax.tree.map(lambda leaf: leaf.addressable_data(0), whole)
 
-        return jax.tree.map(constrain, tree)
+    def _everywhere(self) -> NamedSharding:
+        return NamedSharding(self.mesh, PartitionSpec())
+
+    def _put(self, leaf: Any) -> Any:
+        if not isinstance(leaf, jax.Array | np.ndarray) or isinstance(leaf, jax.core.Tracer):
+            return leaf
+        if not self.many_processes:
+            return jax.device_put(leaf, self._everywhere())
+        if isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            return jax.random.wrap_key_data(self._put(jax.random.key_data(leaf)), impl=jax.random.key_impl(leaf))
+        if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
+            return leaf
+        values = np.asarray(leaf)
+        return jax.make_array_from_callback(values.shape, self._everywhere(), lambda index: values[index])
+
+    def _constrained(self, tree: Tree, spec_of: Callable[[tuple[int, ...]], PartitionSpec]) -> Tree:
+        if self.mesh is None:
+            return tree
+        constrain = jax.lax.with_sharding_constraint
+        return jax.tree.map(lambda leaf: constrain(leaf, NamedSharding(self.mesh, spec_of(leaf.shape))), tree)
+
+
+def spec(axis: int, lead: int = 0) -> PartitionSpec:
+    """The `PartitionSpec` of an array that is split along this axis behind `lead` others.
+
+    Example:
+      >>> spec(1, lead=1), spec(WHOLE)
+      (P(None, None, 'lane'), P())
+    """
+    return PartitionSpec() if axis == WHOLE else PartitionSpec(*[None] * (axis + lead), AXIS)
+
+
+def kind_by_size(*, synchronous: bool, versions: int, parameters: int, itemsize: int) -> str:
+    """The layout to use where none is named.
+
+    Args:
+      synchronous: every wave is one update of one version.
+      versions: of the parameters, that a device would hold.
+      parameters: P.
+      itemsize: bytes of one.
+
+    Returns:
+      "replicated" for synchronous waves, which exchange but the mean, and for small networks whose versions fit every
+      device; otherwise "sharded".
+
+    Example:
+      >>> kind_by_size(synchronous=False, versions=40, parameters=272_000, itemsize=4)
+      'replicated'
+      >>> kind_by_size(synchronous=False, versions=40, parameters=2_750_000, itemsize=4)
+      'sharded'
+    """
+    small = parameters <= _MOST_REPLICATED_PARAMETERS and versions * parameters * itemsize <= _MOST_REPLICATED_BYTES
+    return "replicated" if synchronous or small else "sharded"

@@ -128,5 +128,6 @@ class Gap:
         if self.granularity == "parameter":
             return jax.tree.map(jnp.square, tree)
         if self.granularity == "layer":
-            return jax.tree.map(lambda leaf: jnp.vdot(leaf, leaf), tree)
+            # Not `vdot`, for which XLA gathers a whole matrix that is split over devices.
+            return jax.tree.map(lambda leaf: jnp.sum(jnp.square(leaf)), tree)
         return optax.tree.norm(tree, squared=True)

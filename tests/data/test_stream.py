@@ -51,7 +51,7 @@ def streamed(decode=with_noise):
 
 
 def read(begin, end, *, seed=3, workers=0, split=None):
-    with stream.batches(split or streamed(), ORDER, seed, begin, end, workers=workers) as found:
+    with stream.batches(split or streamed(), ORDER, seed, range(begin, end), workers=workers) as found:
         return list(found)
 
 
@@ -117,7 +117,7 @@ import test_stream
 from sgdlab.data import stream
 
 if __name__ == "__main__":
-    found = stream.batches(test_stream.streamed(), test_stream.ORDER, 0, 0, 12, workers=1)
+    found = stream.batches(test_stream.streamed(), test_stream.ORDER, 0, range(12), workers=1)
     next(found)
     print("decoding", flush=True)
     time.sleep(100)
@@ -148,7 +148,7 @@ def test_images_in_memory_are_streamed_as_they_are():
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_errors_come_out_where_the_batch_would_have_been(workers):
-    found = stream.batches(streamed(refusing), ORDER, 0, 0, 12, workers=workers)
+    found = stream.batches(streamed(refusing), ORDER, 0, range(12), workers=workers)
     seen = []
     with pytest.raises(ValueError, match=rf"^example {ORDER[5, 2]} cannot be decoded: OSError: cut off"):
         seen.extend(found)
@@ -161,7 +161,7 @@ def test_errors_come_out_where_the_batch_would_have_been(workers):
 
 @pytest.mark.parametrize("how", ["before", "in the middle", "twice", "by with"])
 def test_closing_leaves_no_thread(how):
-    found = stream.batches(streamed(slow), ORDER, 0, 0, 12)
+    found = stream.batches(streamed(slow), ORDER, 0, range(12))
     if how != "before":
         next(found)
     if how == "by with":
@@ -182,7 +182,7 @@ def test_reads_ahead():
         seen.append(1)
         return example
 
-    with stream.batches(streamed(counted), ORDER, 0, 0, 12) as found:
+    with stream.batches(streamed(counted), ORDER, 0, range(12)) as found:
         next(found)
         until = time.monotonic() + 5
         while len(seen) < 3 * ORDER.shape[1] and time.monotonic() < until:
@@ -210,13 +210,14 @@ def test_without_grain(monkeypatch):
         ({"order": ORDER[0]}, r"order of shape \(4,\) and dtype int32 must be integers"),
         ({"order": ORDER + NUMBER}, rf"order from {ORDER.min() + NUMBER} to .* must be examples from 0 to 29"),
         ({"seed": -1}, "seed=-1 must be"),
-        ({"begin": 13}, "begin=13 must be"),
-        ({"begin": 3, "end": 2}, "end=2 must be"),
+        ({"which": [0, 30]}, r"which=\[ 0 30\] must be ascending numbers of batches, from 0 to 11"),
+        ({"which": [-1, 2]}, r"which=\[-1  2\] must be"),
+        ({"which": [2, 1]}, r"which=\[2 1\] must be"),
         ({"workers": 0.5}, "workers=0.5 must be"),
     ],
 )
 def test_impossible_arguments(given, match):
-    known = {"split": streamed(), "order": ORDER, "seed": 0, "begin": 0, "end": 12, "workers": 0} | given
+    known = {"split": streamed(), "order": ORDER, "seed": 0, "which": range(12), "workers": 0} | given
     workers = known.pop("workers")
     with pytest.raises(ValueError, match=f"^{match}"):
         stream.batches(*known.values(), workers=workers)

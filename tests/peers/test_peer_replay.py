@@ -271,11 +271,6 @@ class TestErrors:
             with pytest.raises(ValueError, match="num_workers=8 workers of a server"):
                 check_rule(schedule, rules.dana(learning_rate=0.1, num_workers=8))
 
-    def test_mesh(self):
-        mesh = jax.make_mesh((2,), ("lane",), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:2])
-        with pytest.raises(ValueError, match="mesh must be left out"):
-            small(SCHEDULES["pull"](), mesh=mesh)
-
 
 def test_compilations_are_seen():
     with compilations() as seen:

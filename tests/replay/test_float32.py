@@ -12,6 +12,7 @@ from replay_cases import any_blocks, heterogeneous, partly, seeded, softsync, wi
 
 from sgdlab import protocols, rules
 from sgdlab.replay import Watch, lower, run, server_engine
+from sgdlab.replay.sharding import Layout
 
 pytestmark = pytest.mark.fully_compiled  # the precision that users have, as they compile it
 
@@ -137,7 +138,7 @@ def test_float32_is_float64_rounded(mode):
 @pytest.mark.parametrize("name", ["asynchronous", "blocks"])
 def test_padded_arrays_hold_what_the_program_says(name):
     program = lower(SCHEDULES[name]())
-    rows = server_engine.on_device(program)
+    rows = server_engine.on_device(program, np.arange(program.num_rows, dtype=np.int32), Layout())
     for field in ("worker", "load", "kept", "waves", "ends", "row", "reload", "store", "first", "last", "count"):
         array, wanted = np.asarray(getattr(rows, field)), getattr(program, field)
         np.testing.assert_array_equal(array[: len(wanted)], wanted, err_msg=field)

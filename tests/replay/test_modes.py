@@ -177,33 +177,3 @@ def test_updates_of_several_gradients():
         event, wave = (replayed("mlp", "staleness_aware", schedule, mode=mode) for mode in ("event", "wave"))
         assert (event.history.distance.max() > 0) == (schedule.staleness().max() > 0)
         assert_same(wave, event, 1e-12)
-
-
-@pytest.mark.parametrize(("name", "rule"), [("batch_norm", "asgd"), ("mlp", "dana")])
-def test_sharded_over_four_devices(name, rule):
-    assert len(jax.devices()) >= 4
-    mesh = jax.make_mesh((4,), ("lane",), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:4])
-    schedule = heterogeneous(100)
-    sharded, whole = (replayed(name, rule, schedule, **options) for options in ({"mesh": mesh}, {"mode": "wave"}))
-    assert all(len(leaf.sharding.device_set) == 4 for leaf in jax.tree.leaves(sharded.params))
-    largest = max(jax.tree.leaves(sharded.params), key=lambda leaf: leaf.size)
-    assert not largest.sharding.is_fully_replicated
-    assert_same(sharded, whole, 1e-12)
-
-
-def test_sharded_updates_of_several_gradients():
-    mesh = jax.make_mesh((4,), ("lane",), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:4])
-    sharded, whole = (
-        replayed("mlp", "asgd", softsync(60), **options) for options in ({"mesh": mesh}, {"mode": "wave"})
-    )
-    assert_same(sharded, whole, 1e-12)
-
-
-@pytest.mark.parametrize(("kind", "rule"), [("anything", "asgd"), ("layers, end", "dana")])
-def test_sharded_several_blocks(kind, rule):
-    mesh = jax.make_mesh((4,), ("lane",), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:4])
-    schedule = SEVERAL_BLOCKS[kind]()
-    sharded, whole = (replayed("mlp", rule, schedule, **options) for options in ({"mesh": mesh}, {"mode": "wave"}))
-    assert all(len(leaf.sharding.device_set) == 4 for leaf in jax.tree.leaves(sharded.state))
-    assert not all(leaf.sharding.is_fully_replicated for leaf in jax.tree.leaves(sharded.state))
-    assert_same(sharded, whole, 1e-12, evaluations=2)

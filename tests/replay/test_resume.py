@@ -1,5 +1,6 @@
 """A run that is interrupted at any pause and continued equals the uninterrupted one, bit for bit."""
 
+import contextlib
 import json
 import pathlib
 import shutil
@@ -8,10 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from mesh_cases import Asked
 from replay_cases import anything, assert_close, layers, seeded
 
 from sgdlab import protocols, rules
 from sgdlab.checkpoints import CheckpointError, Checkpoints
+from sgdlab.errors import Stopped
 from sgdlab.replay import Feed, Watch, lower, run
 
 WORKERS, SIZE, EVERY = 5, 3, 6
@@ -32,8 +35,8 @@ def batch_fn(g):
     return jnp.sin(g + jnp.arange(SIZE, dtype=float))
 
 
-def read(begin, end):
-    return (np.sin(g + np.arange(SIZE, dtype=float)) for g in range(begin, end))
+def read(gradients):
+    return (np.sin(g + np.arange(SIZE, dtype=float)) for g in gradients)
 
 
 def grad_fn(params, batch, local):
@@ -47,7 +50,7 @@ def grad_fn(params, batch, local):
     )
 
 
-def replayed(name, mode, *, dtype=float, checkpoints=None, stop_after=None, fed=False, devices=None):
+def replayed(name, mode, *, dtype=float, checkpoints=None, stop_after=None, fed=False, devices=None, stop=None):
     """All of a run's results; killed after so many reports if `stop_after`."""
     schedule, reports = SCHEDULES[name](), []
     axes = {"axis_types": (jax.sharding.AxisType.Auto,)}
@@ -82,6 +85,7 @@ def replayed(name, mode, *, dtype=float, checkpoints=None, stop_after=None, fed=
         local={"memory": jnp.zeros(SIZE, dtype)},
         watch=watch,
         checkpoints=checkpoints,
+        stop=stop,
     )
     return result, reports
 
@@ -217,3 +221,28 @@ class TestDamage:
                 replayed("asynchronous", "event", checkpoints=checkpoints)
         with Checkpoints(killed, {"seed": 1}) as checkpoints:
             assert_same(replayed("asynchronous", "event", checkpoints=checkpoints), whole)
+
+
+@pytest.mark.parametrize("mode", ["event", "wave"])
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_a_run_that_is_asked_to_stop_goes_on_where_it_stopped(name, mode, tmp_path):
+    """A run is asked between pauses, too, and every time it is begun it does at least one gradient more."""
+    expected, found, done = replayed(name, mode), None, []
+    while found is None:
+        with Checkpoints(tmp_path / "states", {}) as checkpoints, contextlib.suppress(Stopped):
+            found = replayed(name, mode, checkpoints=checkpoints, stop=Asked(2))
+        with Checkpoints(tmp_path / "states", {}) as checkpoints:
+            done.append(checkpoints.newest)
+    assert done[-1] < expected[0].history.worker.size
+    assert done[:-1] == sorted(set(done[:-1]))
+    assert len(done) > 2
+    assert leaves(found[0]).keys() == leaves(expected[0]).keys()
+    for key, leaf in leaves(found[0]).items():
+        np.testing.assert_array_equal(leaf, leaves(expected[0])[key], err_msg=key)
+    assert found[0].history.evaluations == expected[0].history.evaluations
+
+
+def test_a_run_without_checkpoints_stops_too():
+    with pytest.raises(Stopped) as caught:
+        replayed("asynchronous", "event", stop=lambda: True)
+    assert not caught.value.saved

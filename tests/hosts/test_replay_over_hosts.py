@@ -1,0 +1,84 @@
+"""A run over several processes is the run of one, goes on with fewer and with more, and stops everywhere at once."""
+
+import pathlib
+import sys
+
+import jax
+import numpy as np
+import pytest
+from mesh_cases import CASES, assert_close, continued, leaves, replayed, stopped
+from processes import Processes, free_port
+from test_mesh import mesh_of
+
+MEMBER = str(pathlib.Path(__file__).with_name("mesh_member.py"))
+# Every family; layouts, and one and two devices of a process, in turn.
+RUNS = [f"{name}:{i % 2 + 1}:{('sharded', 'replicated')[i // 2 % 2]}" for i, name in enumerate(CASES)]
+STOPPED = "gap_aware:2:sharded:stopped"
+REPEATED = "asgd:1:sharded:stopped"
+
+
+def spawned(folder, count, runs, devices, seconds=400.0):
+    """Executes runs in so many processes at once, and returns every array of each."""
+    port = free_port()
+    commands = [
+        [sys.executable, MEMBER, f"127.0.0.1:{port}", str(count), str(i), str(folder), *runs] for i in range(count)
+    ]
+    with Processes(folder, commands, devices=devices) as processes:
+        assert processes.codes(seconds) == [0] * count, processes.output()
+    return {run: dict(np.load(folder / f"{run}.npz")) for run in runs}
+
+
+@pytest.fixture(scope="module")
+def over_two(tmp_path_factory):
+    """The runs of two processes, one of which goes on where one process has stopped; and the folder."""
+    folder = tmp_path_factory.mktemp("two")
+    with jax.enable_x64(True):  # a module's fixture comes before those of its tests
+        stopped("gap_aware", folder / "states" / "gap_aware", mode="wave")
+    return spawned(folder, 2, [*RUNS, STOPPED, REPEATED], devices=2), folder
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_two_processes_are_one(run, over_two):
+    found, _ = over_two
+    assert_close(found[run], leaves(replayed(run.split(":")[0], mode="wave")), 1e-12)
+
+
+def test_a_run_goes_on_with_more_processes(over_two):
+    found, _ = over_two
+    assert_close(found[STOPPED], leaves(replayed("gap_aware", mode="wave")), 1e-12)
+
+
+@pytest.mark.parametrize("shape", [None, (3,), (2, 2)])
+def test_a_run_of_two_processes_goes_on_in_one(shape, over_two):
+    _, folder = over_two
+    on = {"mode": "wave"} if shape is None else {"mesh": mesh_of(*shape), "layout": "replicated"}
+    found = continued("gap_aware", folder / "states" / "gap_aware", **on)
+    assert_close(found, leaves(replayed("gap_aware", mode="wave")), 1e-12)
+
+
+def test_a_run_that_was_stopped_is_the_same_to_the_bit(over_two):
+    found, _ = over_two
+    assert found[REPEATED].keys() == found["asgd:1:sharded"].keys()
+    for name, leaf in found[REPEATED].items():
+        np.testing.assert_array_equal(leaf, found["asgd:1:sharded"][name], err_msg=name)
+
+
+def test_a_disk_that_is_full_for_one_ends_all(tmp_path):
+    address = f"127.0.0.1:{free_port()}"
+    commands = [
+        [sys.executable, MEMBER, address, "2", str(i), str(tmp_path), "gossip:1:replicated:full"] for i in range(2)
+    ]
+    with Processes(tmp_path, commands) as processes:
+        codes = processes.codes(after_failure=60.0)
+        assert all(code in (1, 2, 69) for code in codes), processes.output()
+        assert "process 1" in processes.log(0), processes.output()
+        assert "cannot be written" in processes.log(1), processes.output()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("devices", [1, 2])
+def test_four_processes_are_one(devices, tmp_path):
+    names = ("gap_aware", "synchronous", "partial", "gossip", "streamed")
+    runs = [f"{name}:{devices}:{('sharded', 'replicated')[i % 2]}" for i, name in enumerate(names)]
+    for run, found in spawned(tmp_path, 4, runs, devices).items():
+        assert_close(found, leaves(replayed(run.split(":")[0], mode="wave")), 1e-12)

@@ -1,0 +1,95 @@
+"""Lanes: each gradient of a wave has one of its own, on the device of its worker; how a run chooses its layout."""
+
+import itertools
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from replay_cases import heterogeneous, with_backups
+
+from sgdlab import protocols
+from sgdlab.replay import lower
+from sgdlab.replay.lanes import lanes_at, lanes_of, placed, summed_over_lanes
+from sgdlab.replay.server_engine import one_update_a_wave
+from sgdlab.replay.sharding import WHOLE, Layout, kind_by_size
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_every_gradient_of_a_wave_has_a_lane_of_its_device(data):
+    devices, share = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 4))
+    width = devices * share
+    lengths = data.draw(st.lists(st.integers(1, width), min_size=1, max_size=6))
+    waves = np.concatenate([[0], np.cumsum(lengths)])
+    home = data.draw(st.none() | st.lists(st.integers(0, devices - 1), min_size=sum(lengths), max_size=sum(lengths)))
+    home = None if home is None else np.array(home)
+    found, lane = lanes_of(waves, width=width, devices=devices, home=home)
+    assert set(waves.tolist()) <= set(found.tolist())  # a wave is cut, never joined with another
+    for begin, end in itertools.pairwise(found):
+        assert len(set(lane[begin:end].tolist())) == end - begin > 0
+        filled = np.bincount(lane[begin:end] // share, minlength=devices)
+        if home is None or devices == 1:
+            assert filled.max() - filled.min() <= 1
+            continue
+        np.testing.assert_array_equal(lane[begin:end] // share, home[begin:end])
+        if end not in waves:  # cut, since the device of the next gradient has no lane left
+            assert filled[home[end]] == share
+    if home is None:
+        np.testing.assert_array_equal(found, waves)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(1, 4), st.integers(1, 4), st.data())
+def test_lanes_compute_the_gradients_of_the_wave_and_no_other(devices, share, data):
+    width = devices * share
+    length, begin = data.draw(st.integers(1, width)), data.draw(st.integers(0, 3))
+    _, lane = lanes_of(
+        np.array([0, begin, begin + length]) if begin else np.array([0, length]), width=width, devices=devices
+    )
+    lanes = lanes_at(jnp.asarray(lane), jnp.asarray(begin), jnp.asarray(begin + length), width)
+    used = np.asarray(lanes.used)
+    assert sorted(np.asarray(lanes.row)[used].tolist()) == list(range(begin, begin + length))
+    np.testing.assert_array_equal(np.asarray(lanes.row)[lane[begin : begin + length]], range(begin, begin + length))
+    assert (np.asarray(lanes.row)[~used] == begin + length - 1).all()
+
+
+def test_workers_stay_on_their_device():
+    program = lower(heterogeneous(60, num_workers=6), by_worker=True, width=4)
+    cut, device, lane = placed(program, width=4, devices=4, workers=6, stateful=True)
+    np.testing.assert_array_equal(device, program.worker // 2)
+    np.testing.assert_array_equal(lane, device)
+    assert set(program.waves.tolist()) < set(cut.waves.tolist())
+
+
+@pytest.mark.parametrize("lanes", ["vmap", "map"])
+def test_a_sum_over_lanes_is_a_sum(lanes):
+    values = jnp.arange(12.0).reshape(4, 3)
+    total, others = summed_over_lanes(lanes, lambda row, k: ({"a": row * k}, row[0] + k), values, jnp.arange(4.0))
+    np.testing.assert_allclose(total["a"], (values * jnp.arange(4.0)[:, None]).sum(axis=0))
+    np.testing.assert_allclose(others, values[:, 0] + jnp.arange(4.0))
+
+
+def test_one_update_a_wave():
+    runtimes = np.random.default_rng(0).uniform(1, 3, (5, 4))
+    assert one_update_a_wave(lower(protocols.synchronous(runtimes)))
+    assert one_update_a_wave(lower(with_backups(5)))
+    assert not one_update_a_wave(lower(protocols.synchronous(runtimes), width=2))  # two waves an update
+    assert not one_update_a_wave(lower(protocols.synchronous(runtimes[:, :1])))  # updates of one gradient
+    assert not one_update_a_wave(lower(protocols.softsync(runtimes, gradients_per_update=2)))
+
+
+def test_the_layout_that_is_chosen():
+    big = {"versions": 32, "parameters": 10_000_000, "itemsize": 4}
+    assert kind_by_size(synchronous=True, **big) == "replicated"
+    assert kind_by_size(synchronous=False, **big) == "sharded"
+    assert kind_by_size(synchronous=False, **big | {"parameters": 1_000_000}) == "replicated"
+    assert kind_by_size(synchronous=False, **big | {"parameters": 1_000_000, "versions": 1000}) == "sharded"
+
+
+def test_without_a_mesh_nothing_is_split():
+    layout = Layout()
+    assert (layout.num_devices, layout.axis((128, 128)), layout.own_devices) == (1, WHOLE, [0])
+    assert layout.evaluates
+    assert not layout.many_processes
