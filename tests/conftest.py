@@ -43,6 +43,7 @@ _LIGHTLY = (
     "deep_markov",
     "experiments",
     "harness",
+    "hosts",
     "jobs",
     "networks",
     "peers",

@@ -2,9 +2,7 @@
 
     sgdlab compare --methods=all --num_workers=4,8,16,32 --seeds=3 --workdir=runs/digits
 
-Leaves in the work directory: report.html, one page with everything; table.md and table.csv; pictures (plots/); the
-configuration; one metrics file a run (JSON lines). The same command continues where a killed one stopped: finished
-runs are not run again, unless the code of their parts has changed, and more methods, workers or seeds can be added.
+Leaves report.html, tables, plots/ and metrics in the work directory. The same command continues, or adds runs.
 """
 
 import pathlib
@@ -13,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from sgdlab import jobs, results
-from sgdlab.commands import launch
-from sgdlab.errors import UsageError
+from sgdlab import hosts, jobs, results
+from sgdlab.commands import host_flags, launch
+from sgdlab.errors import UsageError, said_of
 
 if TYPE_CHECKING:
     from ml_collections import ConfigDict
@@ -36,17 +34,31 @@ def define_flags() -> None:
     flags.DEFINE_list("num_workers", ["8", "32"], "Numbers of workers, separated by commas.")
     flags.DEFINE_integer("seeds", 2, "How many seeds: 0, 1, ...", lower_bound=1)
     flags.DEFINE_integer("processes", None, "Runs at once. By default one a core, or one on a GPU.", lower_bound=1)
+    flags.DEFINE_string("shard", None, "Does a share of the runs: 2/8 is task 2 of a scheduler's array of 8.")
     flags.DEFINE_list("rerun", [], "Methods (or all) to run anew; their finished runs are put aside.")
     flags.DEFINE_list("writers", [], "Where records go besides: tensorboard, wandb.")
+    host_flags.define_flags()
 
 
 def main(argv: Sequence[str]) -> None:
-    """Runs what is missing, then reports."""
+    """Runs what is missing, then reports; over many processes, the first one writes and prints."""
     del argv
     given = flags.FLAGS
     workdir = pathlib.Path(launch.WORKDIR.value or DEFAULT_WORKDIR)
     num_workers = _checked_counts(given.num_workers)
     results.writers.check(given.writers)
+    with said_of("--"):
+        shard = None if given.shard is None else jobs.shard.Shard.of(given.shard)
+    if shard and given.rerun:
+        raise UsageError(
+            f"--rerun={','.join(given.rerun)} must be left out with --shard: tasks that begin later would put aside "
+            "what others have finished; name a new --workdir instead"
+        )
+    mesh = host_flags.mesh()
+    if mesh is not None and given.processes is not None:
+        raise UsageError(
+            f"--processes={given.processes} must be left out: with several devices, a run takes all of them"
+        )
     config, known = launch.CONFIG.value, list(jobs.methods.methods())
     names = _checked_methods("methods", given.methods, known, otherwise=jobs.methods.REPRESENTATIVE)
     rerun = _checked_methods("rerun", given.rerun or None, known, otherwise=())
@@ -59,12 +71,27 @@ def main(argv: Sequence[str]) -> None:
     _check_different(config, names)
     own = [jobs.configuration.identity(cell.configured(config)) for cell in cells if cell.seed == 0]
     jobs.configuration.check_used(launch.given_entries(), own)
-    shared, made = jobs.compare.shared_config(config, cells), jobs.provenance.made_with()
     for name in set(rerun) - set(names) if given.rerun != ["all"] else ():
         raise UsageError(f"--rerun={name} must be one of the methods that are compared: {', '.join(names)}")
     jobs.compare.check(config, cells)
-    anew = [cell.name(config) for cell in cells if cell.method in rerun]
-    if rerun and (aside := results.directory.put_aside(workdir, anew)):
+    hosts.check_shared(workdir)
+    directory = _directory(workdir, config, cells, [cell.name(config) for cell in cells if cell.method in rerun])
+    share = cells if shard is None else jobs.compare.share(cells, shard)
+    if shard is not None and hosts.is_first():
+        print(f"Task {shard}: {len(share)} of {len(cells)} runs", flush=True)
+    jobs.compare.run_all(config, share, directory, processes=given.processes, writers=given.writers, mesh=mesh)
+    if hosts.is_first():
+        _report(config, cells, directory)
+
+
+def _directory(
+    workdir: pathlib.Path, config: "ConfigDict", cells: Sequence["Cell"], anew: Sequence[str]
+) -> "results.directory.RunDirectory":
+    """The directory of the runs, less those that are to be run anew; over many processes, the first one writes."""
+    shared, made = jobs.compare.shared_config(config, cells), jobs.provenance.made_with()
+    if not hosts.is_first():
+        return results.directory.RunDirectory(workdir, shared, made=made, writes=False)
+    if anew and (aside := results.directory.put_aside(workdir, anew)):
         print(
             f"Put aside, to be run anew: {aside} finished runs. To continue after an interruption, leave out --rerun."
         )
@@ -72,9 +99,20 @@ def main(argv: Sequence[str]) -> None:
     directory = results.directory.RunDirectory(workdir, shared, made=made, superseding=changed)
     if other := directory.changed_since():
         print(other, flush=True)
-    jobs.compare.run_all(config, cells, directory, processes=given.processes, writers=given.writers)
+    return directory
+
+
+def _report(config: "ConfigDict", cells: Sequence["Cell"], directory: "results.directory.RunDirectory") -> None:
+    """Publishes the comparison, unless runs are left to other tasks of a scheduler's array."""
+    if left := jobs.compare.unfinished(config, cells, directory):
+        print(
+            f"{len(left)} of {len(cells)} runs are left to other tasks. The last to finish writes the report; so does "
+            "the same command without --shard."
+        )
+        return
+    directory.tidy()
     groups = jobs.compare.groups(config, cells, directory)
-    page = results.publish.publish(workdir, groups, _schedules(config, cells))
+    page = results.publish.publish(directory.path, groups, _schedules(config, cells))
     print(f"\n{results.table.text(groups)}\n\nReport: {page}")
 
 

@@ -9,7 +9,7 @@ from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from sgdlab import jobs
-from sgdlab.commands import flag_names
+from sgdlab.commands import flag_names, host_flags
 
 COMMON = (
     "method",
@@ -40,7 +40,7 @@ def page(usage: str, config: ConfigDict | None, default: str, hidden: Sequence[s
       hidden: entries that the command sets by its own flags.
       whole: every entry and every method with its source; else the common entries, and the methods by family.
     """
-    lines = [usage.strip(), "", "Flags:", *_flags(default, with_config=config is not None)]
+    lines = [usage.strip(), "", "Flags:", *_flags(default, with_config=config is not None, whole=whole)]
     if config is None:
         return "\n".join(lines)
     entries = {name: value for name, value in jobs.configuration.flat(config) if name not in hidden}
@@ -54,8 +54,12 @@ def page(usage: str, config: ConfigDict | None, default: str, hidden: Sequence[s
     return "\n".join(lines)
 
 
-def _flags(default: str, *, with_config: bool) -> Iterable[str]:
-    for flag in sorted(flag_names.own_flags(), key=lambda flag: flag.name):
+def _flags(default: str, *, with_config: bool, whole: bool) -> Iterable[str]:
+    found = flag_names.own_flags()
+    if not whole:  # of those for many hosts, one says that there are more
+        less = flag_names.defined_by(host_flags.__name__)
+        found = [flag for flag in found if flag.name not in less or flag.name in host_flags.SHOWN]
+    for flag in sorted(found, key=lambda flag: flag.name):
         if flag.name == "config" and not with_config:
             continue
         shown = default if flag.name == "config" else flag.default_as_str

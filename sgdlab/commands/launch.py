@@ -10,21 +10,30 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType, ModuleType
+from typing import NoReturn
 
 from absl import app, flags, logging
 from absl.testing import flagsaver
 from ml_collections import ConfigDict, config_flags
 
 import sgdlab
-from sgdlab import jobs
+from sgdlab import hosts, jobs
 from sgdlab.commands import flag_names, help_page
-from sgdlab.errors import RunFailed, UsageError, failures_of
+from sgdlab.errors import HostLost, RunFailed, Stopped, UsageError, failures_of
+from sgdlab.hosts.lifeline import LOST
 
 DEFAULT_CONFIG = "configs/digits.py"
 
 CONFIG = config_flags.DEFINE_config_file("config", None, "Configuration file; its entries are flags too.")
 WORKDIR = flags.DEFINE_string("workdir", None, "Directory for the results (default: see above).")
 PARTS = flags.DEFINE_list("parts", [], "Python files that register rules, protocols, data, ... of your own.")
+
+_STOPPED, _INTERRUPTED = 75, 130
+"""Exit codes: the same command continues from a checkpoint; from the runs that have finished."""
+
+_LONGEST_LINE = 500
+_COMMUNICATION = re.compile(r"gloo|nccl|coordination service|UNAVAILABLE:|DEADLINE_EXCEEDED", re.IGNORECASE)
+"""Words of errors that come of the end of another process."""
 
 _HELP = {"--help", "-help", "-h", "--helpshort"}
 _HELP_ON_ALL = {"--help=all", "-help=all", "--helpfull"}
@@ -118,32 +127,53 @@ def _keep_compiled_programs() -> None:
 
 
 def _guarded(main: Callable[[Sequence[str]], None], argv: Sequence[str]) -> None:
+    """Runs a command, whose errors are one line and an exit code; over hosts, an error of one process ends all."""
     logging.set_verbosity(logging.ERROR)
     try:
         with failures_of("the command"):
             main(argv)
+            hosts.disconnect()
+    except Stopped as stopped:
+        if hosts.is_first():
+            print(stopped, file=sys.stderr)
+        hosts.disconnect()
+        sys.exit(_STOPPED if stopped.saved else _INTERRUPTED)
     except UsageError as error:
-        _fail(str(error))
+        _end(2, f"error: {error}")
     except RunFailed as error:
-        print(error, file=sys.stderr)
-        sys.exit(1)
+        _end(1, str(error))
+    except HostLost as error:
+        _end(LOST, f"error: {error}")
     except MemoryError as error:
-        _fail(f"out of memory; fewer epochs or workers need less ({error})")
+        _end(2, f"error: out of memory; fewer epochs or workers need less ({error})")
     except concurrent.futures.process.BrokenProcessPool:
-        print(
+        _end(
+            1,
             "error: a process ended before its time. If the traceback of a script of yours stands above, start the "
             'command under `if __name__ == "__main__":` there, since processes import the script. Else the process was '
             "killed from outside (out of memory?): the same command continues, and a single process needs less memory "
             "(--processes=1; of a paper's figure, --jobs=1)",
-            file=sys.stderr,
         )
-        sys.exit(1)
     except BrokenPipeError:  # as by `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+        hosts.leave(1, "nobody reads what it prints")
     except KeyboardInterrupt:
-        print("\nInterrupted; the same command continues where it stopped.", file=sys.stderr)
-        sys.exit(130)
+        _end(_INTERRUPTED, "\nInterrupted; the same command continues where it stopped.")
+    except SystemExit as ended:
+        if hosts.connected() and ended.code:
+            hosts.leave(ended.code if isinstance(ended.code, int) else 1)
+        raise
+
+
+def _end(code: int, message: str) -> NoReturn:
+    """Ends the command with a message on stderr; over hosts, all of its processes."""
+    last = message[message.rfind("\nerror: ") + 1 :].removeprefix("error: ")
+    if hosts.connected() and _COMMUNICATION.search(last):
+        hosts.wait_for_reason()
+        code = LOST
+    with contextlib.suppress(OSError):  # such as of a log on a disk that is full: the others are told all the same
+        print(message, file=sys.stderr)
+    hosts.leave(code, " ".join(last.split())[:_LONGEST_LINE])
 
 
 def _parsed(argv: list[str], usage: str, configured: bool | str, own_entries: Mapping[str, str]) -> list[str]:

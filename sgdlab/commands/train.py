@@ -2,22 +2,25 @@
 
     sgdlab train --config.method=gap_aware --workdir=runs/one
 
-Leaves in the work directory: the configuration, the metrics (JSON lines, appended during the run), the parameters
-(parameters.npz, one array a leaf), the schedule (schedule.npz), and pictures of training and workers. A finished run of
-the same configuration and code is shown, not run again; one that was interrupted continues from its last checkpoint.
+Leaves in the work directory: the configuration, the metrics (JSON lines, appended during the run), parameters.npz,
+schedule.npz, and pictures. A finished run is shown, not run again; an interrupted one continues from a checkpoint.
 """
 
 import functools
+import json
 import pathlib
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from absl import flags
 
-from sgdlab import files, jobs, results
-from sgdlab.commands import launch
+from sgdlab import files, hosts, jobs, results
+from sgdlab.commands import host_flags, launch
 from sgdlab.errors import failures_of
+
+if TYPE_CHECKING:
+    from ml_collections import ConfigDict
 
 DEFAULT_WORKDIR = "runs/one"
 NAME = "run"
@@ -33,41 +36,66 @@ def define_flags() -> None:
         "Between two checkpoints, at least, from which an interrupted run continues.",
         lower_bound=0.0,
     )
+    host_flags.define_flags()
 
 
 def main(argv: Sequence[str]) -> None:
-    """Trains, or shows what is there."""
+    """Trains, or shows what is there; over many processes, the first one writes and prints."""
     del argv
     given, workdir = flags.FLAGS, pathlib.Path(launch.WORKDIR.value or DEFAULT_WORKDIR)
     results.writers.check(given.writers)
-    config = launch.CONFIG.value
+    mesh, config = host_flags.mesh(), launch.CONFIG.value
     plan = jobs.plan.make_plan(config)
     own = jobs.configuration.identity(config)
     jobs.configuration.check_used(launch.given_entries(), [own])
-    if given.rerun:
-        results.directory.put_aside(workdir, [NAME])
-    there = results.directory.read_records(workdir / "metrics" / f"{NAME}.jsonl")
-    changed = jobs.digests.changed(there, config) if there else []
-    made = jobs.provenance.made_with()
-    directory = results.directory.RunDirectory(workdir, own, made=made, superseding=[NAME] if changed else ())
-    finished = None if changed else directory.read(NAME, identity=own)
-    if finished is not None:
-        print(f"{workdir} holds this run already; nothing had to be run.")
-        _show(finished[-1])
+    hosts.check_shared(workdir)
+    say = functools.partial(print, flush=True) if hosts.is_first() else lambda line: None
+    directory, finished = _directory(workdir, config, own, rerun=given.rerun, say=say)
+    if finished:
         return
-    if changed:
-        print(f"The {' and '.join(changed)} of the run in {workdir} has changed (code or files); it is run anew.")
-    print(plan.schedule, flush=True)
-    with failures_of(plan.choice.method.name):
+    say(plan.schedule)
+    with failures_of(plan.choice.method.name), hosts.stopping():
         run = jobs.train.train_and_record(
             plan,
             directory,
             NAME,
             writers=given.writers,
             checkpoint_seconds=given.checkpoint_seconds,
-            report=_progress(plan),
-            say=functools.partial(print, flush=True),
+            mesh=mesh,
+            stop=hosts.stop_requested,
+            report=_progress(plan, say),
+            say=say,
         )
+    if hosts.is_first():
+        _leave_results(directory, run)
+        _show(run.records[-1])
+
+
+def _directory(
+    workdir: pathlib.Path, config: "ConfigDict", own: Mapping[str, Any], *, rerun: bool, say: Callable[[str], None]
+) -> tuple["results.directory.RunDirectory", bool]:
+    """The directory of the run, and whether it holds the run already, which the first process finds out for all."""
+    made = jobs.provenance.made_with()
+    if not hosts.is_first():
+        finished = json.loads(hosts.gather("whether the run has finished", "")[0])
+        return results.directory.RunDirectory(workdir, own, made=made, writes=False), finished
+    if rerun:
+        results.directory.put_aside(workdir, [NAME])
+    there = results.directory.read_records(workdir / "metrics" / f"{NAME}.jsonl")
+    changed = jobs.digests.changed(there, config) if there else []
+    directory = results.directory.RunDirectory(workdir, own, made=made, superseding=[NAME] if changed else ())
+    finished = None if changed else directory.read(NAME, identity=own)
+    if finished is not None:
+        say(f"{workdir} holds this run already; nothing had to be run.")
+        _show(finished[-1])
+    if changed:
+        say(f"The {' and '.join(changed)} of the run in {workdir} has changed (code or files); it is run anew.")
+    hosts.gather("whether the run has finished", json.dumps(finished is not None))
+    return directory, finished is not None
+
+
+def _leave_results(directory: "results.directory.RunDirectory", run: "jobs.train.Run") -> None:
+    """Writes the parameters, the schedule, the pictures and, last of all, the metrics."""
     directory.claim()
     with files.replacing(directory.path / "parameters.npz") as file:
         np.savez(file, **jobs.train.leaves(run.result.params))
@@ -77,18 +105,16 @@ def main(argv: Sequence[str]) -> None:
     results.plots.save(timeline, directory.path / "plots" / "timeline")
     directory.write(NAME, run.records)
     directory.tidy()
-    _show(run.records[-1])
 
 
-def _progress(plan: Any) -> Any:
+def _progress(plan: Any, say: Callable[[str], None]) -> Any:
     metric = results.metric.Metric.of(jobs.records.what(plan))
 
     def show(record: Mapping[str, Any]) -> None:
         if record["kind"] == "evaluation":
-            print(
+            say(
                 f"{record['gradients']:>7} of {plan.program.num_rows} gradients, {record['seconds']:>9,.0f} s of "
-                f"virtual time: test loss {record['test_loss']:.4f}, {metric.title} {metric.text(record[metric.test])}",
-                flush=True,
+                f"virtual time: test loss {record['test_loss']:.4f}, {metric.title} {metric.text(record[metric.test])}"
             )
 
     return show

@@ -240,7 +240,8 @@ def gather(name: str, value: str) -> list[str]:
         if "DEADLINE_EXCEEDED" in str(error) and missing:
             why = f"waited {this.timeouts.barrier:g} s at {name!r} for {', '.join(missing)}"
             raise HostLost(why) from None
-        raise HostLost(f"the coordination service failed at {name!r}: {str(error).splitlines()[0]}") from error
+        why = (str(error).splitlines() or [type(error).__name__])[0]
+        raise HostLost(f"the coordination service failed at {name!r}: {why}") from error
     if this.index == 0 and this.meetings > 1:  # all have read what was gathered before
         client.key_value_delete(f"sgdlab/{this.meetings - 1}")
     return [found[f"{folder}/{i}"] for i in range(len(this.hosts))]

@@ -6,6 +6,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator
 
 from sgdlab.hosts import connection
@@ -13,6 +14,8 @@ from sgdlab.hosts import connection
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _INTERRUPTED = 130
 """Exit code of the others, which nobody is to start again."""
+_AS_ONE = 1.0
+"""Seconds in which several signals are one request."""
 _requested = threading.Event()
 
 
@@ -25,8 +28,9 @@ def stop_requested() -> bool:
 def stopping() -> Iterator[None]:
     """Inside, the first SIGINT or SIGTERM asks to stop, with a line on stderr, and the second ends the process at once.
 
-    A thread reads the signals, so that they are noticed while the main thread compiles or waits for other processes.
-    Outside of the main thread, and inside of another `stopping`, it changes nothing.
+    Signals within a second of the first count as one: what starts a command may pass on a Ctrl-C that the terminal has
+    sent to the command too. A thread reads the signals, so that they are noticed while the main thread compiles or
+    waits for other processes. Outside of the main thread, and inside of another `stopping`, it changes nothing.
 
     Example:
       >>> with stopping():
@@ -65,8 +69,9 @@ def _noted_by_thread(number: int, frame: object) -> None:
 
 
 def _read(reader: socket.socket) -> None:
+    first = 0.0
     while data := reader.recv(1):
-        if data[0] not in _SIGNALS:
+        if data[0] not in _SIGNALS or (_requested.is_set() and time.monotonic() < first + _AS_ONE):
             continue
         name = signal.Signals(data[0]).name
         if _requested.is_set():
@@ -74,6 +79,7 @@ def _read(reader: socket.socket) -> None:
             sys.stderr.write("Ended at once.\n")
             sys.stderr.flush()
             os._exit(128 + data[0])
+        first = time.monotonic()
         _requested.set()
         again = "press Ctrl-C again" if data[0] == signal.SIGINT else f"send {name} again"
         sys.stderr.write(f"\nStopping at the next pause; to end at once, {again}.\n")

@@ -1,21 +1,26 @@
 """Compares methods over numbers of workers and seeds: a grid of runs that survives being killed."""
 
+import contextlib
 import dataclasses
 import functools
 import itertools
+import json
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
+from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from sgdlab.errors import failures_of
+from sgdlab import hosts
+from sgdlab.errors import Stopped, failures_of
 from sgdlab.jobs import digests, pool
 from sgdlab.jobs.configuration import common, identity
 from sgdlab.jobs.methods import baselines, methods
 from sgdlab.jobs.plan import dataset_of, make_plan, num_gradients
 from sgdlab.jobs.records import Record
+from sgdlab.jobs.shard import Shard
 from sgdlab.jobs.train import train_and_record
 from sgdlab.results import summary
 from sgdlab.results.directory import SUPERSEDED, Records, RunDirectory, read_records
@@ -124,6 +129,33 @@ def superseded(config: ConfigDict, cells: Sequence[Cell], path: pathlib.Path) ->
     return names
 
 
+def share(cells: Sequence[Cell], shard: Shard) -> list[Cell]:
+    """The cells of one task of a scheduler's array, in their order; a method's cells stay together where they can.
+
+    Args:
+      cells: all runs of the comparison.
+      shard: which task.
+
+    Example:
+      >>> cells = grid(["asgd", "dana"], [4], 2)
+      >>> [[str(cell) for cell in share(cells, Shard(index, 3))] for index in (1, 2, 3)]
+      [['nag_asgd, 1 worker, seed 0', 'nag_asgd, 1 worker, seed 1'],
+       ['asgd, 4 workers, seed 0', 'asgd, 4 workers, seed 1'],
+       ['dana, 4 workers, seed 0', 'dana, 4 workers, seed 1']]
+    """
+    own = set(shard.share(_by_method(cells)))
+    return [cell for cell in cells if cell in own]
+
+
+def unfinished(config: ConfigDict, cells: Sequence[Cell], directory: RunDirectory) -> list[Cell]:
+    """The cells that have no finished run, or one that other code has made.
+
+    Raises:
+      OtherConfiguration: where a run that is there is of another configuration.
+    """
+    return [cell for cell in cells if read(config, cell, directory) is None]
+
+
 def run_all(
     config: ConfigDict,
     cells: Sequence[Cell],
@@ -131,6 +163,7 @@ def run_all(
     *,
     processes: int | None = None,
     writers: Sequence[str] = (),
+    mesh: Mesh | None = None,
 ) -> int:
     """Runs the cells that have not finished yet, each method's by one process, and shows progress.
 
@@ -143,37 +176,79 @@ def run_all(
       processes: how many at once. None: one for each core where the backend is the CPU (a small net is faster on one
         core than on two), else one.
       writers: names in `sgdlab.results.writers.WRITERS`: where records go besides.
+      mesh: several devices, of this process or of many, over which the runs go one after the other. None: each run has
+        a device, or a core, of its own.
 
     Returns:
       How many runs it did.
 
     Raises:
+      Stopped: over a mesh, where a signal asked to stop.
       UsageError: where a cell's configuration is impossible.
       RunFailed: where a run raised an error, such as one of a user's own rule.
     """
-    there = {cell: _found(config, cell, directory) for cell in cells}
-    missing = [cell for cell, (records, changed) in there.items() if records is None or changed]
-    _print_what_is_there(there, len(missing), directory)
-    groups: dict[str, list[Cell]] = {}
-    for cell in missing:
-        groups.setdefault(cell.method, []).append(cell)
+    missing = _missing(config, cells, directory)
+    gradients = num_gradients(config, dataset_of(config)) * len(missing)
+    grouped = sorted(_by_method(missing), key=len)[::-1]
+    if mesh is not None:
+        _run_over_mesh(config, grouped, directory, tuple(writers), mesh, gradients)
+        return len(missing)
     if processes is None:
         processes = len(pool.cores()) if jax.default_backend() == "cpu" else 1
-    jobs = [
-        functools.partial(_run_group, config, group, directory, tuple(writers))
-        for group in sorted(groups.values(), key=len)[::-1]
-    ]
-    gradients = num_gradients(config, dataset_of(config)) * len(missing)
+    jobs = [functools.partial(_run_group, config, group, directory, tuple(writers)) for group in grouped]
     with pool.Progress(len(missing), gradients, min(processes, max(len(jobs), 1))) as progress:
         pool.run(jobs, progress, processes)
-    directory.tidy()
     return len(missing)
+
+
+def _missing(config: ConfigDict, cells: Sequence[Cell], directory: RunDirectory) -> list[Cell]:
+    """The cells to run, which the first of many processes finds out for all."""
+    found = ""
+    if hosts.is_first():
+        there = {cell: _found(config, cell, directory) for cell in cells}
+        missing = [i for i, (records, changed) in enumerate(there.values()) if records is None or changed]
+        _print_what_is_there(there, len(missing), directory)
+        found = json.dumps(missing)
+    return [cells[i] for i in json.loads(hosts.gather("the runs that are missing", found)[0])]
+
+
+def _run_over_mesh(
+    config: ConfigDict,
+    grouped: Sequence[Sequence[Cell]],
+    directory: RunDirectory,
+    writers: Sequence[str],
+    mesh: Mesh,
+    gradients: int,
+) -> None:
+    """Runs cells one after the other, each over all devices; a signal stops the one that is under way."""
+    total = sum(map(len, grouped))
+    with contextlib.ExitStack() as stack:
+        progress = stack.enter_context(pool.Progress(total, gradients, 1)) if directory.writes else None
+        stack.enter_context(hosts.stopping())
+        try:
+            for group in grouped:
+                send = progress.take if progress else lambda message: None
+                _run_group(config, group, directory, writers, send, mesh=mesh, stop=hosts.stop_requested)
+                if progress:
+                    progress.finished_job()
+        except Stopped as stopped:
+            done = progress.done if progress else 0
+            # Finished runs are not run again: the same command continues, also without a checkpoint of this one.
+            raise Stopped(done, gradients, saved=True) from stopped
 
 
 def groups(config: ConfigDict, cells: Sequence[Cell], directory: RunDirectory) -> list[summary.Group]:
     """Finished cells, seeds put together: single workers first, then by number of workers."""
     found = (read(config, cell, directory) for cell in cells)
     return summary.groups([records for records in found if records is not None])
+
+
+def _by_method(cells: Sequence[Cell]) -> list[list[Cell]]:
+    """Cells that share a compiled program, method by method."""
+    found: dict[str, list[Cell]] = {}
+    for cell in cells:
+        found.setdefault(cell.method, []).append(cell)
+    return list(found.values())
 
 
 def _found(config: ConfigDict, cell: Cell, directory: RunDirectory) -> tuple[Records | None, list[str]]:
@@ -207,6 +282,9 @@ def _run_group(
     directory: RunDirectory,
     names: Sequence[str],
     send: Callable[[pool.Message], None],
+    *,
+    mesh: Mesh | None = None,
+    stop: Callable[[], bool] | None = None,
 ) -> None:
     """Runs cells of one method one after the other; they share one compiled program."""
     plans = [make_plan(cell.configured(config)) for cell in cells]
@@ -222,9 +300,19 @@ def _run_group(
                 last = record["gradients"]
 
         with failures_of(str(cell)):
-            run = train_and_record(plan, directory, cell.name(config), writers=names, capacity=capacity, report=report)
-        directory.write(cell.name(config), run.records)
-        send(pool.Message(str(cell), result=outcome(run.records[-1])))
+            run = train_and_record(
+                plan,
+                directory,
+                cell.name(config),
+                writers=names,
+                capacity=capacity,
+                mesh=mesh,
+                stop=stop,
+                report=report,
+            )
+        if directory.writes:
+            directory.write(cell.name(config), run.records)
+            send(pool.Message(str(cell), result=outcome(run.records[-1])))
 
 
 def outcome(record: Mapping[str, Any]) -> str:

@@ -15,7 +15,8 @@ from sgdlab.results.directory import merged
 
 MODES = ("event", "wave")
 LANES = ("vmap", "map")
-_NOT_OF_THE_RESULT = ("memory", "stream", "chunk", "readers", "evaluation_batch")
+LAYOUTS = ("sharded", "replicated")
+_NOT_OF_THE_RESULT = ("memory", "stream", "chunk", "readers", "evaluation_batch", "layout")
 
 
 def parts(kinds: Mapping[str, str], /, **changed: Mapping[str, Mapping[str, Any]]) -> ConfigDict:
@@ -60,10 +61,9 @@ def check(config: ConfigDict) -> None:
                 arguments.whole(name, config[name])
         if config.average_decay is not None and not 0 <= arguments.real("average_decay", config.average_decay) < 1:
             raise ValueError(f"average_decay={config.average_decay} must be at least 0 and below 1")
-        if config.mode is not None:
-            arguments.one_of("mode", config.mode, MODES)
-        if config.lanes is not None:
-            arguments.one_of("lanes", config.lanes, LANES)
+        for name, choices in (("mode", MODES), ("lanes", LANES), ("layout", LAYOUTS)):
+            if config[name] is not None:
+                arguments.one_of(name, config[name], choices)
         if config.memory is not None:
             arguments.real("memory", config.memory, above=0)
         for name in ("learning_rate", "adam_learning_rate"):

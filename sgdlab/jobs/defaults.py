@@ -45,6 +45,7 @@ def entries(kinds: Mapping[str, str], /, **changed: Mapping[str, Mapping[str, An
     config.average_decay = config_dict.placeholder(float)  # of the Polyak average, by update; None: no average
     config.mode = config_dict.placeholder(str)  # "event" or "wave"; None: the faster one
     config.lanes = config_dict.placeholder(str)  # "vmap" or "map": how a wave is computed; None: as suits the network
+    config.layout = config_dict.placeholder(str)  # of several devices: "sharded" or "replicated"; None: by size
     config.memory = config_dict.placeholder(float)  # GiB that a run may take; None: what is free
 
     config.update(configuration.parts({"predictor": "running_mean", **kinds}, **changed))

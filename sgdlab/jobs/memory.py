@@ -5,6 +5,7 @@ import math
 import jax
 import numpy as np
 import psutil
+from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from sgdlab import replay
@@ -12,10 +13,14 @@ from sgdlab.errors import UsageError
 from sgdlab.rules import ServerRule
 
 _GIB = 2**30
-_BYTES_PER_GRADIENT = 700
-"""What making a schedule takes at its peak, for each gradient and block. Measured from 100 to 10,000 workers: 140 to
-180 for `asynchronous`, 190 to 230 `synchronous`, 210 to 320 `bounded_staleness`, 250 to 300 `gossip`, 420 to 690
-`ringmaster`."""
+_BYTES_PER_GRADIENT = 820
+"""What making a schedule and its program takes at its peak, for each gradient and block. Measured from 100 to 10,000
+workers, with 10^6 gradients: 160 to 180 for four blocks, 240 for `synchronous`, `partial` and `softsync`, 290 to 340
+for `asynchronous`, `bounded_staleness` and `ringmaster` (with interrupts 410), 400 to 500 for `gossip`, and 800 for
+`elastic_averaging`, which has two events a gradient."""
+
+_BYTES_PER_ROW = 80
+"""What a program and its records take on the device, for each gradient and block."""
 
 
 def check_schedule(config: ConfigDict, num_gradients: int, *, num_blocks: int = 1) -> None:
@@ -33,25 +38,54 @@ def check_schedule(config: ConfigDict, num_gradients: int, *, num_blocks: int = 
 
 
 def check_run(
-    config: ConfigDict, program: replay.Program, rule: ServerRule, params: object, local: object = None
+    config: ConfigDict,
+    program: replay.Program,
+    rule: ServerRule,
+    params: object,
+    local: object = None,
+    mesh: Mesh | None = None,
 ) -> None:
-    """Raises a `UsageError` where the versions that workers hold, their own state and the rule's do not fit."""
-    size = _bytes(jax.eval_shape(lambda tree: tree, params))
-    state = _bytes(jax.eval_shape(rule.init, params))
-    copies = program.capacity.slots + program.capacity.kept + 4
-    own = program.capacity.workers * _bytes(local)
-    needed = copies * size + state + own
+    """Raises a `UsageError` where what a run holds does not fit the device.
+
+    That is a copy of the parameters for each version that some worker holds, the state of the workers and of the rule
+    (of every node where there is no server), in wave mode copies for each lane, and the program. Activations come on
+    top. Each device of a mesh has its share of that, but in a replicated layout it has all versions, the rule's state
+    and the gradients of all lanes.
+    """
+    capacity, of_peers = program.capacity, isinstance(program, replay.PeerProgram)
+    size, optimizers = _bytes(params), program.num_workers if of_peers else 1
+    state = optimizers * _bytes(jax.eval_shape(rule.init, params))
+    # Lanes hold versions and gradients, of peers averages too; the result has the parameters of every node.
+    waves, devices = mesh is not None or _in_waves(config, program), 1 if mesh is None else mesh.size
+    of_lanes = capacity.width * (3 if of_peers else 1 if program.uniform else 2) if waves else 0
+    versions = capacity.slots + capacity.kept + (program.num_workers if of_peers else 0)
+    own = capacity.workers * _bytes(local) / devices
+    if mesh is not None and config.layout != "replicated":
+        versions, state = math.ceil(versions / devices), state / devices
+    elif not program.uniform:
+        of_lanes += (devices - 1) * capacity.width  # the gradients of the other devices
+    copies = versions + 4 + math.ceil(of_lanes / devices)
+    blocks = 1 if of_peers else program.num_blocks
+    needed = copies * size + state + own + _BYTES_PER_ROW * blocks * capacity.rows
     stats = jax.local_devices()[0].memory_stats() or {}
     free = stats.get("bytes_limit", 0) - stats.get("bytes_in_use", 0) or psutil.virtual_memory().available
+    if mesh is not None and jax.default_backend() == "cpu":
+        free /= len(mesh.local_devices)  # which share the memory of the machine
     limit = _limit(config, free)
     if needed > limit:
         of_workers = f", and {_size(own)} of the workers" if own else ""
         raise UsageError(
             f"--config.cluster.num_workers={config.cluster.num_workers} would take about {_size(needed)} on the device "
-            f"({program.capacity.slots} versions of parameters of {_size(size)}, {_size(state)} of the rule"
-            f"{of_workers}), and {_size(limit)} are free; fewer workers or a smaller network take less, and "
-            "--config.memory=GIB sets another limit"
+            f"({copies} copies of parameters of {_size(size)}, {_size(state)} of the rule{of_workers}), and "
+            f"{_size(limit)} are free; fewer workers or a smaller network take less, and --config.memory=GIB sets "
+            "another limit"
         )
+
+
+def _in_waves(config: ConfigDict, program: replay.Program) -> bool:
+    if config.mode is None:
+        return jax.default_backend() != "cpu" and program.mean_wave_length() >= 2
+    return config.mode == "wave"
 
 
 def _limit(config: ConfigDict, free: float) -> float:

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import json
 import pathlib
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -10,9 +11,10 @@ from typing import Any
 import jax
 import numpy as np
 import optax
+from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from sgdlab import replay
+from sgdlab import hosts, replay
 from sgdlab.checkpoints import CheckpointError, Checkpoints
 from sgdlab.errors import UsageError, said_of
 from sgdlab.jobs import digests, memory, records, tasks
@@ -48,6 +50,8 @@ def train(
     *,
     capacity: replay.Capacity | None = None,
     checkpoints: Checkpoints | None = None,
+    mesh: Mesh | None = None,
+    stop: Callable[[], bool] | None = None,
     report: Callable[[Record], None] = lambda record: None,
 ) -> Run:
     """Executes a plan.
@@ -56,13 +60,17 @@ def train(
       plan: made by `sgdlab.jobs.plan.make_plan`.
       capacity: array sizes to make room for; runs of one method with one capacity share one compiled program.
       checkpoints: where the state of the run is saved at its evaluations; it continues from the newest that is there.
+      mesh: the devices to use (`sgdlab.hosts.mesh`), of this process or of many, each of which calls this. None: one.
+      stop: `() -> bool`, asked about every two seconds: whether to stop.
       report: called with each record as soon as it is there: `run`, each `evaluation`, `summary`.
 
     Returns:
-      The finished `Run`.
+      The finished `Run`; of many processes, that of the first one alone has evaluations and a summary.
 
     Raises:
-      UsageError: where the network has too few parameters for so many servers, or the run would not fit the memory.
+      Stopped: where it was asked to stop; the state of the run is saved before, where there are checkpoints.
+      UsageError: where the network has too few parameters for so many servers, the run would not fit the memory, or an
+        entry is one for a single device.
 
     Example:
       >>> from configs import digits
@@ -74,6 +82,8 @@ def train(
       90
     """
     config, program = plan.config, plan.program
+    if mesh is not None and config.mode == "event":
+        raise UsageError("--config.mode=event must be left out with several devices, over which waves are sharded")
     capacity = program.capacity | capacity if capacity else program.capacity  # with the program's own width
     program = dataclasses.replace(program, capacity=capacity)
     task = tasks.task_of(config, plan.dataset)
@@ -82,7 +92,7 @@ def train(
     rates = _padded(plan.rates, capacity.rows)
     rule = plan.rule(rates if served else 1.0, capacity.workers)
     _check_blocks(plan, task.params)
-    memory.check_run(config, program, rule, task.params, task.local)
+    memory.check_run(config, program, rule, task.params, task.local, mesh)
     # Before the first record: what is refused leaves nothing.
     batches = tasks.batches_of(plan, capacity.rows)
     on_test = tasks.evaluation_of(plan, task, "test", config.test_examples)
@@ -101,6 +111,8 @@ def train(
         batches,
         mode=config.mode,
         lanes=config.lanes or _lanes(config),
+        mesh=mesh,
+        layout=config.layout,
         stats=task.stats,
         fold=task.fold,
         local=task.local,
@@ -112,7 +124,10 @@ def train(
             norms=served,
         ),
         checkpoints=checkpoints,
+        stop=stop,
     )
+    if not hosts.is_first():  # the first one evaluates
+        return Run(written, result, plan.schedule)
     final = tasks.evaluation_of(plan, task, "train", config.train_examples)(result.params, result.stats)
     final = {name: float(value) for name, value in final.items()}
     add(records.closing(plan, result.history, written[1:], final, time.perf_counter() - begun))
@@ -127,6 +142,8 @@ def train_and_record(
     writers: Sequence[str] = (),
     capacity: replay.Capacity | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    mesh: Mesh | None = None,
+    stop: Callable[[], bool] | None = None,
     report: Callable[[Record], None] = lambda record: None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Run:
@@ -139,10 +156,13 @@ def train_and_record(
       writers: names in `sgdlab.results.writers.WRITERS`.
       capacity: as in `train`.
       checkpoint_seconds: between two checkpoints of the run's state, at least; they are removed by `directory.write`.
+      mesh: as in `train`; over many processes, the first one writes everything but its part of the checkpoints.
+      stop: as in `train`.
       report: called with each record too.
       say: called with a line where the run continues from a checkpoint, or cannot.
 
     Raises:
+      Stopped: where it was asked to stop.
       UsageError: where the checkpoints that are there are of another configuration, or one cannot be written.
     """
     with contextlib.ExitStack() as stack:
@@ -153,12 +173,13 @@ def train_and_record(
         def add(record: Record) -> None:
             if record["kind"] == "run":  # what is refused before it begins leaves nothing
                 sinks.append(stack.enter_context(directory.under_way(name)))
-                sinks.extend(writer.write for writer in stack.enter_context(opened(writers, directory.path, name)))
+                wanted = writers if directory.writes else ()
+                sinks.extend(writer.write for writer in stack.enter_context(opened(wanted, directory.path, name)))
             for sink in sinks:
                 sink(record)
             report(record)
 
-        return train(plan, capacity=capacity, checkpoints=checkpoints, report=add)
+        return train(plan, capacity=capacity, checkpoints=checkpoints, mesh=mesh, stop=stop, report=add)
 
 
 @contextlib.contextmanager
@@ -179,7 +200,8 @@ def _checkpoints(
     settings = {f"config.{name}": value for name, value in flat(as_stored(identity(plan.config)))}
     try:
         with Checkpoints(path, settings, least_seconds=seconds, facts=facts, say=say) as checkpoints:
-            before = checkpoints.facts
+            # Of many processes, the first one decides.
+            before = json.loads(hosts.gather("the facts of the last checkpoint", json.dumps(checkpoints.facts))[0])
             if before is not None and before.get("code") != facts["code"]:
                 say(f"The code of the run in {path} has changed; it is begun anew.")
                 checkpoints.clear()

@@ -51,6 +51,8 @@ class RunDirectory:
       shared: configuration entries common to the runs, nested.
       made: provenance: version, commit, jax and device.
       superseding: names of finished runs that are to be run anew: their entries may differ.
+      writes: whether this process writes. Of a run over many hosts one does; in the others nothing is checked, and
+        `claim`, `under_way`, `write` and `tidy` do nothing.
 
     Raises:
       OtherConfiguration: where the directory holds runs in which an entry has another value (it names the first one),
@@ -71,16 +73,20 @@ class RunDirectory:
         made: Mapping[str, Any] | None = None,
         *,
         superseding: Sequence[str] = (),
+        writes: bool = True,
     ):
-        self.path = pathlib.Path(path)
+        self.path, self.writes = pathlib.Path(path), writes
         self._shared, self._made, self._superseding = as_stored(shared), as_stored(made or {}), set(superseding)
+        self._first_made: dict[str, Any] | None = None
+        if not writes:
+            return
         _check_writable(self.path)
         stored = self._agreed()
         if stored is None and not _holds_no_results(self.path):
             stored = self._agreed()  # another command may have claimed it meanwhile
         if stored is None and self.path.is_dir() and not _holds_no_results(self.path):
             raise OtherConfiguration(f"--workdir={path} holds files but no config.json; name a new or empty directory")
-        self._first_made: dict[str, Any] | None = None if stored is None else stored["made"]
+        self._first_made = None if stored is None else stored["made"]
 
     def metrics_path(self, name: str) -> pathlib.Path:
         """Where the metrics of a run are."""
@@ -96,6 +102,8 @@ class RunDirectory:
         Raises:
           OtherConfiguration: as the constructor, if another command has been there since.
         """
+        if not self.writes:
+            return
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             with _locked(self.path):
@@ -119,6 +127,9 @@ class RunDirectory:
         Yields:
           A function that appends a record.
         """
+        if not self.writes:
+            yield lambda record: None
+            return
         path = self.path / "metrics" / UNDER_WAY / f"{name}.{os.getpid()}.jsonl"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -130,6 +141,8 @@ class RunDirectory:
 
     def write(self, name: str, records: Records) -> None:
         """Writes a finished run, one record a line, whole or not at all; a run that is there already is superseded."""
+        if not self.writes:
+            return
         lines = [line_of(record) for record in records]
         self.claim()
         with files.replacing(self.metrics_path(name)) as file:
@@ -141,6 +154,8 @@ class RunDirectory:
 
     def tidy(self) -> None:
         """Removes the folders of runs under way where there are none; at the end of a command."""
+        if not self.writes:
+            return
         for folder in (self.path / "metrics" / UNDER_WAY, self.path / STATES):
             with contextlib.suppress(OSError):
                 folder.rmdir()

@@ -72,6 +72,10 @@ def test_the_second_signal_ends_a_process_whose_main_thread_does_not_run_python(
             child.send_signal(signal.SIGTERM)
             assert child.stderr.readline() == b"\n"
             assert b"Stopping at the next pause" in child.stderr.readline()
+            for _ in range(3):  # passed on by what has started it: the same request
+                child.send_signal(signal.SIGTERM)
+            time.sleep(1.1)
+            assert child.poll() is None
             child.send_signal(signal.SIGTERM)
             assert child.wait(timeout=30) == 128 + signal.SIGTERM
             assert child.stderr.read() == b"Ended at once.\n"

@@ -26,6 +26,18 @@ class TestClaiming:
         directory.write("one", [{"kind": "run"}, SUMMARY])
         assert stored(tmp_path / "a" / "runs") == {"config": SHARED | {"widths": [1, 2]}, "made": MADE}
 
+    def test_a_process_that_does_not_write_leaves_all_as_it_is(self, tmp_path):
+        RunDirectory(tmp_path, SHARED, MADE).write("one", [{"kind": "run"}, SUMMARY])
+        before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+        directory = RunDirectory(tmp_path, SHARED | {"epochs": 3}, MADE, writes=False)
+        directory.claim()
+        with directory.under_way("one") as write:
+            write({"kind": "run"})
+        directory.write("one", [{"kind": "run"}, SUMMARY | {"loss": 0.25}])
+        directory.tidy()
+        assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+        assert directory.read("one") == [{"kind": "run"}, SUMMARY]
+
     def test_records_that_cannot_be_written_claim_nothing(self, tmp_path):
         directory = RunDirectory(tmp_path / "runs", SHARED)
         with pytest.raises(TypeError):

@@ -1,0 +1,136 @@
+"""Flags of the commands that run over many hosts, and the mesh that they ask for."""
+
+import hashlib
+import importlib
+import importlib.metadata
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from absl import flags
+
+import sgdlab
+from sgdlab import hosts, jobs
+from sgdlab.commands import flag_names
+from sgdlab.errors import UsageError
+
+if TYPE_CHECKING:
+    from jax.sharding import Mesh
+
+SHOWN = ("hosts",)
+"""Those on the first page of --help."""
+
+_OWN = (
+    "hosts",
+    "coordinator_address",
+    "num_processes",
+    "process_id",
+    "start_seconds",
+    "heartbeat_seconds",
+    "barrier_seconds",
+)
+_NOT_SHARED = (*_OWN, "config", "parts")
+"""Flags that may differ between the processes of a run; configurations and parts are compared by what they hold."""
+
+_SETTINGS_OF_JAX = (
+    "jax_enable_x64",
+    "jax_default_matmul_precision",
+    "jax_default_prng_impl",
+    "jax_threefry_partitionable",
+)
+
+
+def define_flags() -> None:
+    """Defines them; each can be set by a variable of the environment, such as SGDLAB_HOSTS, too."""
+    times = hosts.Timeouts()
+    flags.DEFINE_string(
+        "hosts",
+        None,
+        "One run over many processes: none, auto (SLURM, Open MPI, TPU, GKE) or HOST:PORT of process 0.",
+    )
+    flags.DEFINE_string("coordinator_address", None, "HOST:PORT of process 0: the same as --hosts=HOST:PORT.")
+    flags.DEFINE_integer("num_processes", None, "How many processes one run has; detected by --hosts=auto.")
+    flags.DEFINE_integer("process_id", None, "Which of them this is, from 0; detected by --hosts=auto.")
+    flags.DEFINE_integer(
+        "devices", None, "Devices of each process to use. By default one in a single process, all over several."
+    )
+    flags.DEFINE_float("start_seconds", times.start, "How long processes wait until all have come.", lower_bound=0.0)
+    flags.DEFINE_float(
+        "heartbeat_seconds", times.heartbeat, "Without a sign of life, after which a process is lost.", lower_bound=1.0
+    )
+    flags.DEFINE_float(
+        "barrier_seconds", times.barrier, "How long processes wait for the last during a run.", lower_bound=1.0
+    )
+
+
+def mesh() -> "Mesh | None":
+    """Connects this process with the others that its flags speak of, and returns the devices to use.
+
+    Returns:
+      None for a single device.
+
+    Raises:
+      UsageError: where a flag is impossible, or processes do not belong together.
+      HostLost: where others do not come.
+    """
+    given = flags.FLAGS
+    hosts.connect(
+        _where(),
+        num_processes=_number("num_processes"),
+        process_id=_number("process_id"),
+        facts=_facts(),
+        timeouts=hosts.Timeouts(given.start_seconds, given.heartbeat_seconds, given.barrier_seconds),
+    )
+    return hosts.mesh(given.devices)
+
+
+def _where() -> str:
+    """What --hosts says, or --coordinator_address, or the environment."""
+    flag, address = flags.FLAGS.hosts, flags.FLAGS.coordinator_address
+    if flag is None and address is None:
+        flag, address = (os.environ.get(_variable(name)) or None for name in ("hosts", "coordinator_address"))
+    if flag is not None and address is not None and flag != address:
+        raise UsageError(f"--coordinator_address={address} differs from --hosts={flag}; name one of them")
+    return flag or address or "none"
+
+
+def _number(name: str) -> int | None:
+    """A number from its flag, or from the environment unless --hosts=none says that this process is alone."""
+    if flags.FLAGS[name].value is not None or flags.FLAGS.hosts == "none":
+        return flags.FLAGS[name].value
+    text = os.environ.get(_variable(name)) or None
+    if text is not None and not text.isdecimal():
+        raise UsageError(f"{_variable(name)}={text} must be a whole number")
+    return None if text is None else int(text)
+
+
+def _variable(name: str) -> str:
+    return f"SGDLAB_{name.upper()}"
+
+
+def _facts() -> Mapping[str, str]:
+    """What must be equal on all processes: versions, code, settings, flags and all entries of the configuration."""
+    if _where() == "none":
+        return {}
+    jax = importlib.import_module("jax")
+    found = {f"the version of {name}": importlib.metadata.version(name) for name in ("jax", "jaxlib", "flax", "optax")}
+    found |= {"the version of sgdlab": sgdlab.__version__, "the code of sgdlab": _digest(pathlib.Path(sgdlab.__file__))}
+    found |= {name: repr(getattr(jax.config, name, None)) for name in _SETTINGS_OF_JAX}
+    for flag in flag_names.own_flags():
+        if flag.name not in _NOT_SHARED:
+            found[f"--{flag.name}"] = repr(flag.value)
+    for file in flags.FLAGS.parts:
+        found[f"the code of --parts={pathlib.Path(file).name}"] = _digest(pathlib.Path(file))
+    for name, value in jobs.configuration.flat(flags.FLAGS.config):
+        found[f"--config.{name}"] = repr(value)
+    return found
+
+
+def _digest(path: pathlib.Path) -> str:
+    """Of a file; of a package's first file: of all that belong to the package. 12 hexadecimal digits."""
+    files = sorted(path.parent.rglob("*.py")) if path.name == "__init__.py" else [path]
+    total = hashlib.sha256()
+    for file in files:
+        total.update(f"{file.relative_to(path.parent)}\n".encode() + file.read_bytes())
+    return total.hexdigest()[:12]

@@ -1,0 +1,89 @@
+"""The commands over two processes: the same files as from one, stopped by a signal, and continued."""
+
+import os
+import pathlib
+import signal
+import sys
+
+import records
+from processes import Processes, free_port
+
+ROOT = pathlib.Path(__file__).parents[2]
+TINY = (
+    "--config.evaluations=8",
+    "--config.network.kind=mlp",
+    "--config.network.mlp.widths=(8,)",
+    "--config.batch_size=32",
+    "--config.mode=wave",
+)
+
+
+def over_two(module, *arguments):
+    """The command lines of two processes."""
+    address = f"127.0.0.1:{free_port()}"
+    command = [sys.executable, "-m", f"experiments.{module}", *TINY, *arguments, "--num_processes=2"]
+    return [[*command, f"--hosts={address}", f"--process_id={i}"] for i in range(2)]
+
+
+def printed(log):
+    """What a process has printed, less what gloo does."""
+    return [line for line in log.splitlines() if line and not line.startswith("[Gloo]")]
+
+
+def test_a_run_is_stopped_by_a_signal_to_one_process_and_continued(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    one = [sys.executable, "-m", "experiments.main", *TINY, "--config.epochs=4.0", f"--workdir={tmp_path}/one"]
+    two = over_two("main", "--config.epochs=4.0", f"--workdir={tmp_path}/two")
+    with Processes(tmp_path, [*two, one]) as processes:
+        for index in (0, 2):
+            processes.wait_for(" of 176 gradients", index)
+        for index in (1, 2):
+            os.killpg(processes.children[index].pid, signal.SIGTERM)
+        codes = processes.codes(allowed=(75,))
+        assert codes == [75, 75, 75], processes.output()
+        for index in (0, 2):
+            assert "of 176 gradients; the same command continues" in processes.log(index)
+        assert not [line for line in printed(processes.log(1)) if "of 176" in line]
+    assert not (tmp_path / "two" / "config.json").exists()  # the directory belongs to nobody yet
+    with Processes(tmp_path, [*over_two("main", "--config.epochs=4.0", f"--workdir={tmp_path}/two"), one]) as processes:
+        assert processes.codes() == [0, 0, 0], processes.output()
+        for index in (0, 2):
+            assert "Continued from checkpoint" in processes.log(index)
+        assert printed(processes.log(1)) == []
+    records.same(records.read(tmp_path / "one"), records.read(tmp_path / "two"))
+    files = {path.name for path in (tmp_path / "two").iterdir()}
+    assert files == {"config.json", "metrics", "parameters.npz", "plots", "schedule.npz"}
+    with Processes(tmp_path, over_two("main", "--config.epochs=4.0", f"--workdir={tmp_path}/two")) as processes:
+        assert processes.codes() == [0, 0], processes.output()
+        assert "holds this run already" in processes.log(0)
+
+
+def test_a_comparison_is_run_over_two_processes(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    given = (
+        "--methods=all_reduce",
+        "--num_workers=2",
+        "--seeds=1",
+        "--config.epochs=0.5",
+        f"--workdir={tmp_path}/runs",
+    )
+    with Processes(tmp_path, over_two("compare", *given)) as processes:
+        assert processes.codes() == [0, 0], processes.output()
+        assert "[2/2]" in processes.log(0)
+        assert printed(processes.log(1)) == []
+    assert (tmp_path / "runs" / "report.html").exists()
+    names = {path.stem for path in (tmp_path / "runs" / "metrics").glob("*.jsonl")}
+    assert names == {"nag_asgd-n1-seed0", "all_reduce-n2-seed0"}
+
+
+def test_processes_of_different_configurations_refuse_to_begin(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    commands = over_two("main", f"--workdir={tmp_path}/runs")
+    commands[1].append("--config.optimizer.learning_rate=0.3")
+    with Processes(tmp_path, commands) as processes:
+        assert processes.codes(allowed=()) == [2, 2], processes.output()
+        for index in range(2):
+            (line,) = printed(processes.log(index))
+            assert "--config.optimizer.learning_rate is 0.0125 for process 0" in line
+            assert "and 0.3 for process 1" in line
+    assert not (tmp_path / "runs").exists()

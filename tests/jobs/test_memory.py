@@ -1,0 +1,41 @@
+"""What a run is expected to take on each device: on a mesh its share, and in a replicated layout all versions."""
+
+import re
+
+import jax
+import numpy as np
+import pytest
+import tiny
+
+from sgdlab import protocols, replay, rules
+from sgdlab.errors import UsageError
+from sgdlab.jobs import memory
+
+WORKERS, SIZE = 16, 2**16
+PARAMS = np.zeros(SIZE, np.float32)
+PROGRAM = replay.lower(protocols.asynchronous(np.random.default_rng(0).uniform(1, 3, (8, WORKERS))), width=8)
+MIB = 2**20
+
+
+def expected(devices=None, layout=None):
+    """MiB that a run in wave mode is said to take on a device."""
+    config = tiny.config(memory=1e-9, mode="wave")
+    config.layout = layout
+    mesh = None
+    if devices:
+        auto = (jax.sharding.AxisType.Auto,)
+        mesh = jax.make_mesh((devices,), ("device",), devices=jax.devices()[:devices], axis_types=auto)
+    with pytest.raises(UsageError, match="would take about") as caught:
+        memory.check_run(config, PROGRAM, rules.dana(learning_rate=0.1, num_workers=WORKERS), PARAMS, None, mesh)
+    return float(re.search(r"about ([\d.]+) MiB", str(caught.value))[1])
+
+
+def test_a_device_of_a_mesh_holds_its_share():
+    copy, slots, lanes = PARAMS.nbytes / MIB, PROGRAM.capacity.slots, PROGRAM.capacity.width
+    state = jax.eval_shape(rules.dana(learning_rate=0.1, num_workers=WORKERS).init, PARAMS)
+    velocities = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state)) / MIB
+    assert expected() == pytest.approx(copy * (slots + 4 + 2 * lanes) + velocities, abs=0.1)
+    assert expected(4) == pytest.approx(copy * (slots / 4 + 4 + 2 * lanes / 4) + velocities / 4, abs=0.1)
+    # Each device has the gradients of all lanes, and versions and gradients of its own.
+    everything = copy * (slots + 4 + (2 + 3) * lanes / 4) + velocities
+    assert expected(4, "replicated") == pytest.approx(everything, abs=0.1)

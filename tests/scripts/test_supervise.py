@@ -1,0 +1,130 @@
+"""`scripts/supervise`: what is started again, how often, and where signals go."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import pytest
+from fakes import SCRIPTS, is_running, until
+
+ENDS = """
+import os, pathlib, sys
+count = pathlib.Path(sys.argv[1])
+times = int(count.read_text()) + 1 if count.exists() else 1
+count.write_text(str(times))
+how = sys.argv[1 + times]
+if how.startswith("SIG"):
+    import signal
+    os.kill(os.getpid(), getattr(signal, how))
+sys.exit(int(how))
+"""
+STOPS = """
+import os, pathlib, signal, subprocess, sys, time
+def stop(number, frame):
+    print("signal", number, flush=True)
+    sys.exit(75)
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, stop)
+child = subprocess.Popen(["sleep", "1000"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+print(child.pid, flush=True)
+time.sleep(1000)
+"""
+
+
+def supervised(folder, *ways, restarts=3, wait="0"):
+    """Supervises a command that ends in one way after the other: (exit code, lines of errors, times it was run)."""
+    count = folder / "count"
+    answer = subprocess.run(
+        [SCRIPTS / "supervise", f"--restarts={restarts}", f"--wait={wait}",
+         sys.executable, "-I", "-c", ENDS, count, *ways],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    return answer.returncode, answer.stderr.splitlines(), int(count.read_text())
+
+
+@pytest.mark.parametrize("way", ["69", "134", "137", "139", "SIGKILL", "SIGABRT", "SIGSEGV", "SIGTERM"])
+def test_a_lost_host_or_process_is_started_again(way, tmp_path):
+    code, lines, times = supervised(tmp_path, way, "0")
+    assert (code, times) == (0, 2)
+    (line,) = lines
+    assert line.endswith("starting again in 0 s (restart 1 of 3)")
+
+
+@pytest.mark.parametrize("code", [1, 2, 3, 75, 130])
+def test_other_ends_are_final(code, tmp_path):
+    ended, lines, times = supervised(tmp_path, str(code), "0")
+    assert (ended, times) == (code, 1)
+    (line,) = lines
+    assert "not started again" in line
+    assert str(code) in line or code == 130
+
+
+def test_success_says_nothing(tmp_path):
+    assert supervised(tmp_path, "0") == (0, [], 1)
+
+
+def test_an_interrupted_command_is_not_started_again(tmp_path):
+    code, lines, times = supervised(tmp_path, "SIGINT", "0")
+    assert (code, times) == (128 + signal.SIGINT, 1)
+    assert "ended by SIGINT" in lines[-1]  # behind Python's own traceback
+
+
+def test_restarts_have_a_limit(tmp_path):
+    code, lines, times = supervised(tmp_path, *["SIGKILL", "69"] * 2, restarts=3)
+    assert (code, times) == (69, 4)
+    assert "given up after 3 restarts" in lines[-1]
+    assert ["SIGKILL" in line for line in lines] == [True, False, True, False]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_is_passed_on_once_and_its_end_is_final(number):
+    """The whole process group of the supervisor is signalled, as by Ctrl-C in a terminal."""
+    command = [SCRIPTS / "supervise", "--wait=0", sys.executable, "-I", "-c", STOPS]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as script:
+        child = int(script.stdout.readline())
+        os.killpg(script.pid, number)
+        rest = script.stdout.read()
+        assert script.wait(timeout=60) == 75
+    assert rest.split() == ["signal", str(number.value)]
+    until(lambda: not is_running(child))  # what the command had left behind
+
+
+def test_a_signal_ends_the_wait_for_the_next_start(tmp_path):
+    count = tmp_path / "count"
+    command = [SCRIPTS / "supervise", "--wait=1000", sys.executable, "-I", "-c", ENDS, count, "69", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as script:
+        assert "starting again in 1000 s" in script.stderr.readline()
+        script.send_signal(signal.SIGTERM)
+        assert script.wait(timeout=60) == 69
+    assert count.read_text() == "1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "COMMAND must be given"),
+        (("--restarts=-1", "true"), "-1 must be a whole number"),
+        (("--wait=nan", "true"), "nan must be a number of seconds"),
+    ],
+)
+def test_wrong_usage(arguments, words):
+    answer = subprocess.run([SCRIPTS / "supervise", *arguments], capture_output=True, text=True, check=False)
+    assert answer.returncode == 2
+    assert words in answer.stderr
+
+
+def test_a_command_that_is_not_there(tmp_path):
+    missing = tmp_path / "nothing"
+    answer = subprocess.run([SCRIPTS / "supervise", missing], capture_output=True, text=True, check=False)
+    assert answer.returncode == 127
+    assert str(missing) in answer.stderr
+
+
+def test_it_runs_by_itself():
+    """It needs nothing but Python's own library, and is executable."""
+    path = pathlib.Path(SCRIPTS / "supervise")
+    assert os.access(path, os.X_OK)
+    answer = subprocess.run([sys.executable, "-I", "-S", path, "true"], capture_output=True, text=True, check=False)
+    assert (answer.returncode, answer.stderr) == (0, "")
