@@ -1,6 +1,6 @@
 # make run    compare the methods on real images; results in runs/digits
 # make test   all tests, docstring examples among them
-# make lint   ruff
+# make lint   ruff; shellcheck
 # make bench  the measured figures, each with what it is compared to
 # make notebooks  notebooks for Colab or Jupyter, from experiments/colab, in runs/notebooks
 # make clean  remove everything that these commands made here
@@ -21,6 +21,7 @@ test: $(VENV)/installed
 lint: $(VENV)/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/shellcheck scripts/*.sh scripts/*/*.sh scripts/*/*.sbatch .ci/run
 
 bench: $(VENV)/installed
 	$(BIN)/python -m experiments.benchmarks $(ARGS)

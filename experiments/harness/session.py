@@ -7,42 +7,10 @@ import pathlib
 from collections.abc import Iterator
 
 from experiments.harness.store import Store
+from sgdlab.jobs.shard import Shard
 from sgdlab.results.directory import Records
 
 DEFAULT_WORKDIR = "runs/papers"
-
-
-@dataclasses.dataclass(frozen=True)
-class Shard:
-    """The runs of one task of a scheduler's array: those whose hash leaves `index - 1` when divided by `count`.
-
-    Attributes:
-      index: from 1 to `count`.
-      count: number of tasks.
-
-    Example:
-      >>> Shard.of("2/8")
-      Shard(index=2, count=8)
-    """
-
-    index: int
-    count: int
-
-    @classmethod
-    def of(cls, text: str) -> "Shard":
-        """Reads "2/8".
-
-        Raises:
-          ValueError: where it is not two whole numbers, the first from 1 to the second.
-        """
-        index, _, count = text.partition("/")
-        if not (index.isdecimal() and count.isdecimal() and 1 <= int(index) <= int(count)):
-            raise ValueError(f"shard={text!r} must be like 2/8: task 2 of the tasks 1 to 8")
-        return cls(int(index), int(count))
-
-    def holds(self, key: str) -> bool:
-        """Whether a run belongs to this task."""
-        return int(key, 16) % self.count == self.index - 1
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,6 +7,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     submodules=(
         "compare", "configuration", "defaults",
         "digests", "memory", "methods", "parts", "plan", "pool", "provenance", "rates", "records",
-        "seeds", "tasks", "train",
+        "seeds", "shard", "tasks", "train",
     ),
 )  # fmt: skip

@@ -179,7 +179,7 @@ def test_shards_do_every_run_once(tmp_path):
     assert session.shard == Shard.of("3/3")
 
 
-@pytest.mark.parametrize("text", ["0/2", "3/2", "2", "a/b", "1/0", ""])
+@pytest.mark.parametrize("text", ["-1/2", "3/2", "2", "a/b", "1/0", "0/0", "1/2/3", ""])
 def test_a_shard_that_cannot_be_is_refused(text):
     with pytest.raises(ValueError, match="must be like 2/8"):
         Shard.of(text)
