@@ -1,5 +1,7 @@
 """`run`, which executes a schedule, and `check_rule`, whether a rule can be used with one."""
 
+import dataclasses
+import hashlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +11,7 @@ import numpy as np
 import optax
 from jax.sharding import Mesh
 
-from sgdlab import arguments
+from sgdlab import arguments, hosts
 from sgdlab.peer_schedule import PeerSchedule
 from sgdlab.replay.execution import Execution
 from sgdlab.replay.feed import Feed
@@ -107,8 +109,9 @@ def run(  # noqa: PLR0913 (one function for every run)
 
     Raises:
       Stopped: if `stop` was true before the end.
-      ValueError: if an argument is of the wrong kind, functions do not return what is asked of them, or arguments do
-        not fit each other. Nothing is compiled before. Exceptions of the functions themselves are not caught.
+      ValueError: if an argument is of the wrong kind, functions do not return what is asked of them, arguments do not
+        fit each other, or processes have different schedules or parameters. Nothing is compiled before. Exceptions of
+        the functions themselves are not caught.
 
     Example:
       >>> import jax.numpy as jnp, numpy as np
@@ -157,6 +160,8 @@ def run(  # noqa: PLR0913 (one function for every run)
         raise ValueError("step_scale must be left out for a schedule of servers: their rule has the learning rate")
     else:
         engine = ServerEngine(program, params, parts, watch, **static)
+    if engine.layout.many_processes:
+        _check_same(program, params)
     # What the run begins with is held by nobody else: a state that is loaded takes its place.
     execution = Execution(
         engine, engine.start(params, stats, local), watch, waves=waves, checkpoints=checkpoints, stop=stop
@@ -204,6 +209,25 @@ def check_rule(schedule: Schedule | PeerSchedule | Program, rule: ServerRule | o
             return rule.update(message, state, params, num_gradients=number, delay=number, worker=None)
 
         jax.eval_shape(update, number, params)
+
+
+def _check_same(program: Program, params: Tree) -> None:
+    """Checks that all processes of a run have the same schedule and the same initial parameters, and waits for them.
+
+    Raises:
+      ValueError: if they do not; nothing else would notice.
+    """
+    digest = hashlib.sha256()
+    fields = [getattr(program, field.name) for field in dataclasses.fields(program)]
+    for leaf in [*(field for field in fields if isinstance(field, np.ndarray)), *jax.tree.leaves(params)]:
+        digest.update(np.ascontiguousarray(leaf).tobytes())
+    found = hosts.gather("the beginning of a run", digest.hexdigest())
+    others = [index for index, other in enumerate(found) if other != found[0]]
+    if others:
+        raise ValueError(
+            f"schedule and params must be the same in all processes; those of process {others[0]} on "
+            f"{hosts.host_of(others[0])} differ from those of process 0: were their seeds the same?"
+        )
 
 
 def _single(schedule: Schedule | Program) -> bool:

@@ -4,7 +4,8 @@ python mesh_member.py ADDRESS COUNT INDEX FOLDER RUN [RUN ...]
 
 A run is CASE:DEVICES:LAYOUT, with so many devices of each process. CASE:DEVICES:LAYOUT:stopped has checkpoints in
 FOLDER/states/CASE, from which it continues; the last process stops it, and it is begun again. CASE:DEVICES:LAYOUT:full
-has checkpoints that the last process cannot write, as on a full disk.
+has checkpoints that the last process cannot write, as on a full disk; in CASE:DEVICES:LAYOUT:differs the last process
+replays another case.
 """
 
 import pathlib
@@ -31,7 +32,9 @@ def main(address, count, index, folder, *runs):
         name, devices, layout, *how = run.split(":")
         on_mesh = {"mesh": hosts.mesh(int(devices)), "layout": layout}
         last = hosts.process_id() == hosts.num_processes() - 1
-        if how == ["full"]:
+        if how == ["differs"]:
+            found = leaves(replayed(("asgd", "synchronous")[last], **on_mesh))
+        elif how == ["full"]:
             if last:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
             with Checkpoints(pathlib.Path(folder) / "full", {}, timeout_seconds=4) as checkpoints:

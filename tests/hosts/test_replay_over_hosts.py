@@ -75,6 +75,17 @@ def test_a_disk_that_is_full_for_one_ends_all(tmp_path):
         assert "cannot be written" in processes.log(1), processes.output()
 
 
+def test_processes_that_replay_different_schedules_are_told(tmp_path):
+    address = f"127.0.0.1:{free_port()}"
+    commands = [
+        [sys.executable, MEMBER, address, "2", str(i), str(tmp_path), "asgd:1:replicated:differs"] for i in (0, 1)
+    ]
+    with Processes(tmp_path, commands) as processes:
+        assert processes.codes(allowed=(1,)) == [1, 1], processes.output()
+        for index in (0, 1):
+            assert "those of process 1 on" in processes.log(index), processes.output()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("devices", [1, 2])
 def test_four_processes_are_one(devices, tmp_path):
