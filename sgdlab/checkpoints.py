@@ -75,6 +75,7 @@ class Checkpoints:
         self._settings = json.loads(json.dumps(settings))
         self._least_seconds, self._saved_at = least_seconds, time.monotonic()
         self._keeper: ocp.training.Checkpointer | None = None
+        self._coming: Any = None
         if self._path is None:
             return
         if hosts.gather("the checkpoints that are there", "some" if self._path.exists() else "")[0]:
@@ -95,6 +96,7 @@ class Checkpoints:
         if hosts.connected() and error is not None and not isinstance(error, Stopped):
             return  # to close is to wait for the other processes, which do not know of this one's error
         try:
+            self._written()
             self._keeper.close()
         except Exception as failure:  # of the last writing: what has been trained is not lost with it
             if error is None:
@@ -191,10 +193,12 @@ class Checkpoints:
         self._saved_at = time.monotonic()
         if self._keeper is None:
             self._open()
+        self.wait()
         try:
             self._check_disk(sum(leaf.nbytes for leaf in jax.tree.leaves(progress)))
             copied = jax.tree.map(lambda leaf: leaf.copy(), progress)
-            self._keeper.save_async(step, copied, overwrite=True, custom_metadata=self._facts | dict(facts or {}))
+            custom = self._facts | dict(facts or {})
+            self._coming = self._keeper.save_async(step, copied, overwrite=True, custom_metadata=custom)
         except Exception as error:
             raise self._not_written(error) from error
 
@@ -202,9 +206,16 @@ class Checkpoints:
         """Waits until what was saved is on the disk."""
         if self._keeper is not None:
             try:
-                self._keeper.wait()
+                self._written()
             except Exception as error:
                 raise self._not_written(error) from error
+
+    def _written(self) -> None:
+        """Waits until the last checkpoint is on the disk; asked for its result, Orbax ends the thread that wrote it."""
+        coming, self._coming = self._coming, None
+        if coming is not None:
+            coming.result()
+        self._keeper.wait()
 
     def _open(self) -> None:
         """Makes the directory this training's, or checks that it is."""

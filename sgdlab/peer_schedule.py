@@ -7,6 +7,7 @@ import os
 import numpy as np
 
 from sgdlab import arrays
+from sgdlab.ordering import by_number
 
 _DTYPES = {
     "node": np.int32,
@@ -94,7 +95,7 @@ class PeerSchedule:
 
     def number(self) -> np.ndarray:
         """int64[E]: index of each event among the events of its node."""
-        order = np.argsort(self.node, kind="stable")
+        order = by_number(self.node, self.num_nodes + 1)
         counts = np.bincount(self.node, minlength=self.num_nodes + 1)
         number = np.empty(order.size, np.int64)
         number[order] = np.arange(order.size) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -171,7 +172,7 @@ def _check(schedule: PeerSchedule) -> None:
     total = np.bincount(event, weights=schedule.weight, minlength=events)
     refuse(np.abs(total - 1) > 1e-9, "weight", total, "such that those of an event add up to 1")
     # Version v > 0 of a node is made by its event (v - 1) // 2, which must come before the one that reads it.
-    order = np.argsort(schedule.node, kind="stable")
+    order = by_number(schedule.node, nodes + 1)
     counts = np.bincount(schedule.node, minlength=nodes + 1)
     first = np.cumsum(counts) - counts
     number = (version + 1) // 2 - 1

@@ -11,6 +11,7 @@ import os
 import numpy as np
 
 from sgdlab import arrays
+from sgdlab.ordering import by_number
 
 DROPPED = -1
 """`Schedule.update` of a gradient that was discarded, such as one that arrived too late."""
@@ -233,7 +234,6 @@ def _check_shapes(schedule: Schedule) -> None:
 def _check_order(schedule: Schedule) -> None:
     """Raises where a row contradicts the rows before it."""
     worker, update, used = schedule.worker, schedule.update, schedule.used()
-    advice = "; sort the rows by arrival" if (np.diff(schedule.arrived.min(axis=1)) < 0).any() else ""
     arrays.refuse((worker < 0) | (worker >= schedule.num_workers), "worker", worker, f"0 to {schedule.num_workers - 1}")
     arrays.refuse(
         (update < PENDING) | (update >= schedule.num_updates),
@@ -253,24 +253,31 @@ def _check_order(schedule: Schedule) -> None:
     for block in range(schedule.num_blocks):
         rows = np.flatnonzero(used[:, block])
         if schedule.num_blocks > 1:  # two servers can use the same two gradients in different orders
-            rows = rows[np.argsort(update[rows, block], kind="stable")]
+            rows = rows[by_number(update[rows, block], schedule.num_updates)]
         entered = update[rows, block]
         steps = np.diff(entered, prepend=-1)
-        right = f"non-decreasing from 0 without a gap{advice}"
-        arrays.refuse((steps < 0) | (steps > 1), "update", entered, right, rows)
+        bad = (steps < 0) | (steps > 1)
+        if bad.any():
+            right = f"non-decreasing from 0 without a gap{_advice(schedule)}"
+            arrays.refuse(bad, "update", entered, right, rows)
         count = int(entered[-1]) + 1 if entered.size else 0
         _check_applied(schedule.applied[:, block], count, block)
-        early = schedule.applied[entered, block] < schedule.arrived[rows, block]
-        arrays.refuse(early, "applied", schedule.applied[entered, block], "no earlier than its gradients arrived", rows)
+        applied = schedule.applied[entered, block]
+        early = applied < schedule.arrived[rows, block]
+        arrays.refuse(early, "applied", applied, "no earlier than its gradients arrived", rows)
         # Version v exists after all rows of the updates before v: count the updates that are complete before each row.
         complete = np.maximum.accumulate(rows[np.diff(entered, append=schedule.num_updates) != 0])
-        made = np.zeros(schedule.num_gradients, np.int32)
-        np.add.at(made, complete, 1)
-        exists = np.cumsum(made, dtype=np.int32) - made
+        made = np.bincount(complete, minlength=schedule.num_gradients)
+        exists = np.cumsum(made) - made
         read = schedule.read[:, block]
-        arrays.refuse(
-            (read < 0) | (read > exists), "read", read, f"0 or a version that earlier rows have formed{advice}"
-        )
+        bad = (read < 0) | (read > exists)
+        if bad.any():
+            arrays.refuse(bad, "read", read, f"0 or a version that earlier rows have formed{_advice(schedule)}")
+
+
+def _advice(schedule: Schedule) -> str:
+    """What helps where rows contradict each other because they are in another order."""
+    return "; sort the rows by arrival" if (np.diff(schedule.arrived.min(axis=1)) < 0).any() else ""
 
 
 def _check_times(schedule: Schedule) -> None:
@@ -279,7 +286,7 @@ def _check_times(schedule: Schedule) -> None:
     applied = np.concatenate([np.zeros((1, schedule.num_blocks)), schedule.applied])
     available = np.take_along_axis(applied, read, axis=0)  # when each version was applied that was read
     # Layers can be read one after the other, but a forward pass needs one of them to begin.
-    early = available.min(axis=1) > started
+    early = (available > started[:, None]).all(axis=1)
     late = available > arrived
     if early.any() or late.any():
         row = int(np.argmax(early | late.any(axis=1)))
@@ -290,9 +297,10 @@ def _check_times(schedule: Schedule) -> None:
             f"{time} in row {row} must be at least {available[row, block]}, when version {version} was applied"
         )
     # Of one worker, gradients overlap where messages take time, but no two begin at once.
-    order = np.argsort(schedule.worker, kind="stable")
-    same = np.diff(schedule.worker[order]) == 0
-    if (np.diff(started[order])[same] <= 0).any():
+    order = by_number(schedule.worker, schedule.num_workers)
+    worker, begun = schedule.worker[order], started[order]
+    same = worker[1:] == worker[:-1]
+    if (same & (begun[1:] <= begun[:-1])).any():
         order = np.lexsort((started, schedule.worker))
         twice = np.flatnonzero(same & (np.diff(started[order]) == 0))
         if twice.size:

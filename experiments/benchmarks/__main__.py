@@ -1,12 +1,13 @@
 """Runs the benchmarks and prints each measurement with its goal and the absolute numbers.
 
-    python -m experiments.benchmarks [schedule|compilation|convolution|replay|blocks|peers|wave|streaming|cutoff ...]
+    python -m experiments.benchmarks [schedule|compilation|convolution|replay|blocks|peers|wave|streaming|cutoff|...]
     python -m experiments.benchmarks kills [--kills=50]
-    python -m experiments.benchmarks learning
+    python -m experiments.benchmarks soak [--gradients=1000000]
+    python -m experiments.benchmarks learning workers throughput
 
-Without a name the suites of the first line run; `kills` and `learning` take minutes. Values are medians of 9
-interleaved rounds in one process. Ratios are ratios of speeds: 0.9 means 90 % of the gradients per second of the
-program that it is compared to.
+Without a name the suites of the first line run; the others take minutes. Values are medians of 9 interleaved rounds in
+one process. Ratios are ratios of speeds: 0.9 means 90 % of the gradients per second of the program that it is compared
+to.
 """
 
 import argparse
@@ -24,10 +25,14 @@ from experiments.benchmarks import (
     kills,
     learning,
     peers,
+    processes,
     replay,
     schedule,
+    soak,
     streaming,
+    throughput,
     wave,
+    workers,
 )
 from experiments.benchmarks.timing import Figure
 
@@ -41,9 +46,16 @@ SUITES: dict[str, Callable[[], Iterator[Figure]]] = {
     "wave": wave.figures,
     "streaming": streaming.figures,
     "cutoff": cutoff.figures,
+    "processes": processes.figures,
 }
 
-LONG_SUITES: dict[str, Callable[[], Iterator[Figure]]] = {"kills": kills.figures, "learning": learning.figures}
+LONG_SUITES: dict[str, Callable[[], Iterator[Figure]]] = {
+    "kills": kills.figures,
+    "soak": soak.figures,
+    "learning": learning.figures,
+    "workers": workers.figures,
+    "throughput": throughput.figures,
+}
 """Suites that run only where they are named."""
 
 
@@ -53,13 +65,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m experiments.benchmarks", allow_abbrev=False)
     parser.add_argument("suites", nargs="*", metavar="suite", help=", ".join(suites))
     parser.add_argument("--kills", type=int, default=kills.KILLS, metavar="NUMBER", help="of processes, in `kills`")
+    parser.add_argument("--gradients", type=int, default=soak.GRADIENTS, metavar="NUMBER", help="of the run, in `soak`")
     given = parser.parse_args(arguments)
     for name in given.suites:
         if name not in suites:
             parser.error(f"{name!r} must be one of {', '.join(suites)}")
     if given.kills < 1:
         parser.error(f"--kills={given.kills} must be at least 1")
+    if given.gradients < soak.FEWEST:
+        parser.error(
+            f"--gradients={given.gradients} must be at least {soak.FEWEST}, {soak.FEWEST // soak.EVALUATIONS} "
+            "for each evaluation"
+        )
     suites["kills"] = functools.partial(kills.figures, given.kills)
+    suites["soak"] = functools.partial(soak.figures, given.gradients)
     print(f"{platform.machine()}, Python {platform.python_version()}, jax {jax.__version__}, {jax.devices()}")
     for name in given.suites or SUITES:
         for figure in suites[name]():

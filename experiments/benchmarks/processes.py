@@ -35,7 +35,7 @@ GRADIENTS = {4_000: 4_096, 100_000: 2_048, 1_000_000: 128, 10_000_000: 16}
 """Of one run, which then takes about a second."""
 
 PROTOCOLS = ("asynchronous", "synchronous")
-ROUNDS = 5
+ROUNDS = 3
 RULE = sgdlab.rules.asgd(learning_rate=setup.LEARNING_RATE, momentum=setup.MOMENTUM)
 _ROOT = pathlib.Path(__file__).parents[2]
 
@@ -67,7 +67,7 @@ def _figure(one: "_Group", two: "_Group", parameters: int, protocol: str, layout
         f"2 processes over 1, {parameters:,} parameters, {protocol}, {layout}",
         statistics.median(a / b for a, b in zip(alone, both, strict=True)),
         "x",
-        detail=f"{gradients / statistics.median(alone):,.0f}/s alone; {more:+.2f} ms a wave; a wave: {words or 'nothing'}; "
+        detail=f"{gradients / statistics.median(alone):,.0f}/s alone; {more:+.2f} ms a wave; a wave: {words}; "
         f"a gradient: {within or 'no'} all-reduces",
     )
 

@@ -64,7 +64,7 @@ def evaluation(plan: Plan, history: History) -> Record:
         "consensus": newest.get("consensus"),
         "train_loss": _mean(history.aux["loss"][before:]),
         "staleness": _mean(history.delay[before:] - 1 if served else np.empty(0)),
-        "gap": _mean(gap(history, plan.rates)[before:] if served else np.empty(0)),
+        "gap": _mean(gap(history, plan.rates, before) if served else np.empty(0)),
         "penalty": _mean(history.penalty[before:]) if history.penalty is not None else math.nan,
     }
 
@@ -200,7 +200,7 @@ def diverged(evaluations: Sequence[Record], outcomes: int) -> bool:
     return last >= 0.99 * math.log(outcomes) and (min(losses) < 0.95 * last or max(*losses, *training) > 2 * first)
 
 
-def gap(history: History, rates: np.ndarray) -> np.ndarray:
+def gap(history: History, rates: np.ndarray, begin: int = 0) -> np.ndarray:
     r"""The global gap of every gradient, measured alike for every method.
 
     .. math:: G_k = \frac{\|\theta_k - \theta_{read}\|}{C_k} + 1, \qquad
@@ -213,21 +213,20 @@ def gap(history: History, rates: np.ndarray) -> np.ndarray:
       history: with distances and norms (`Watch.norms`). Of several blocks, the squares of distances add up over those
         that used the gradient.
       rates: float64[U], the learning rate of each update.
+      begin: the first gradient whose gap is asked for.
 
     Returns:
-      float64[R]; 1 for the first gradient.
+      float64[R - begin]; 1 for the first gradient of the run.
 
     Source: Barkai et al. 2020, Definition 1.
     """
-    norm = np.asarray(history.norm, float)
-    if norm.size == 0:
-        return norm
-    distance = np.asarray(history.distance, float).reshape(norm.size, -1)
+    rows, after = len(history.norm), max(begin, 1)  # before the first gradient there is no mean
     with np.errstate(all="ignore"):  # a diverged run has infinite gradients
-        far = np.sqrt(np.nansum(distance**2, axis=1))
-        mean = np.cumsum(norm[:-1]) / np.arange(1, norm.size)
-        gaps = far[1:] / (rates.max() * mean) + 1
-    return np.concatenate([[1.0], gaps])
+        squares = np.asarray(history.distance[after:], float) ** 2
+        far = np.sqrt(np.nansum(squares, axis=tuple(range(1, squares.ndim))))
+        mean = np.cumsum(history.norm[:-1], dtype=float)[after - 1 :] / np.arange(after, rows)
+        gaps = far / (rates.max() * mean) + 1
+    return gaps if begin else np.concatenate([np.ones(min(rows, 1)), gaps])
 
 
 def _mean(values: np.ndarray) -> float:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sgdlab import arguments
+from sgdlab.ordering import by_time
 from sgdlab.runtimes import NotEnoughRuntimes, checked
 
 
@@ -43,24 +44,24 @@ def arrivals(runtimes: np.ndarray, num_gradients: int | None, *, multiple: int =
     in_order = finished <= horizon
     # At that very moment workers up to the exhausted one count; a later one arrives behind it.
     in_order[:, exhausted + 1 :] &= finished[:, exhausted + 1 :] != horizon
-    chosen = np.flatnonzero(in_order)
-    known = chosen.size
+    counts = np.count_nonzero(in_order, axis=0)
+    known = int(counts.sum())
     if num_gradients is None:
         num_gradients = max(known // multiple, 1) * multiple
     if num_gradients > known:
         raise NotEnoughRuntimes.after(num_gradients, rows=rows, done=known, who=f"worker {exhausted}", spare=True)
 
     # Worker by worker, so that a stable sort by time leaves equal times in the order of the workers.
-    chosen = chosen[np.argsort((chosen % workers).astype(_smallest_integer(workers)), kind="stable")]
-    times, owner = finished.ravel()[chosen], (chosen % workers).astype(np.int32)
+    times = finished.T[in_order.T]
     order = _first_in_order(times, num_gradients)
-    worker, arrived = owner[order], times[order]
-    # Entry j of `times` follows entry j - 1 of the same worker; `rank` is the index of each in the order of arrival.
-    rank = np.full(known + 1, -1, np.int64)
-    rank[order] = np.arange(num_gradients)
-    fresh = np.diff(owner, prepend=-1)[order] != 0
-    seen = np.where(fresh, 0, rank[order - 1] + 1)
-    started = np.where(fresh, 0.0, times[order - 1])
+    worker, arrived = np.repeat(np.arange(workers, dtype=np.int32), counts)[order], times[order]
+    # Each entry of `times` follows the one before it, unless it is its worker's first.
+    first = (np.cumsum(counts) - counts)[counts > 0]
+    seen, started = np.zeros(known, np.int64), np.zeros(known)
+    seen[order] = np.arange(1, num_gradients + 1)
+    seen[1:], started[1:] = seen[:-1], times[:-1]
+    seen[first], started[first] = 0, 0.0
+    seen, started = seen[order], started[order]
 
     done = np.bincount(worker, minlength=workers)
     began = np.where(done > 0, finished[done - 1, np.arange(workers)], 0.0)
@@ -92,10 +93,5 @@ def _first_in_order(times: np.ndarray, count: int) -> np.ndarray:
     if count < times.size:
         latest = np.partition(times, count - 1)[count - 1]
         candidates = np.flatnonzero(times <= latest)
-        return candidates[np.argsort(times[candidates], kind="stable")][:count]
-    return np.argsort(times, kind="stable")
-
-
-def _smallest_integer(count: int) -> type[np.signedinteger]:
-    """An integer type for 0 to count - 1: NumPy sorts 16-bit integers several times faster than longer ones."""
-    return np.int16 if count <= np.iinfo(np.int16).max else np.int64
+        return candidates[by_time(times[candidates])][:count]
+    return by_time(times)

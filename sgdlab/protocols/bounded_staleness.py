@@ -3,6 +3,7 @@
 import numpy as np
 
 from sgdlab import arguments
+from sgdlab.ordering import by_time
 from sgdlab.registry import PROTOCOLS
 from sgdlab.runtimes import NotEnoughRuntimes, checked
 from sgdlab.schedule import PENDING, Schedule
@@ -61,9 +62,8 @@ def bounded_staleness(runtimes: np.ndarray, *, bound: int = 2, num_gradients: in
             started[k, waits], released_by[k, waits] = latest, row * workers + slowest[row]
         finished[k] = started[k] + runtimes[k]
 
-    order = np.argsort(finished.ravel(), kind="stable")
-    # Row-major order is by gradient, then by worker, but equal times are to be ordered by worker.
-    order = order[np.lexsort((order % workers, finished.ravel()[order]))]
+    # Worker by worker, so that a stable sort by time leaves equal times in the order of the workers.
+    order = np.arange(finished.size).reshape(rows, workers).T.ravel()[by_time(finished.T.ravel())]
     rank = np.empty(order.size + 1, np.int64)  # index in the order of arrival
     rank[order], rank[-1] = np.arange(order.size), -1
     # The arrival after which each worker would begin a gradient that has no run-time: its own last, or the slowest's.

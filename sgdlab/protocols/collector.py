@@ -1,13 +1,17 @@
-"""Event simulation of Rennala SGD and Ringmaster ASGD: nobody waits, and gradients that are too old are dropped."""
+"""Rennala SGD and Ringmaster ASGD: nobody waits, and gradients that are too old are dropped."""
 
 import heapq
-from typing import NamedTuple
+from collections.abc import Iterable
 
 import numpy as np
 
 from sgdlab import arguments
+from sgdlab.ordering import by_number, by_time
+from sgdlab.protocols.arrivals import Arrivals, arrivals
 from sgdlab.runtimes import NotEnoughRuntimes, checked
 from sgdlab.schedule import DROPPED, PENDING, Schedule
+
+_NEVER = -1.0
 
 
 def collected(
@@ -35,101 +39,180 @@ def collected(
     runtimes = checked(runtimes)
     if num_gradients is not None:
         num_gradients = -(-arguments.whole("num_gradients", num_gradients) // size) * size
-    run = _Collector(runtimes, size, max_delay, interrupt)
+    collect = _interrupted if interrupt else _finished
+    return collect(runtimes, size, max_delay, num_gradients)
+
+
+def _finished(runtimes: np.ndarray, size: int, max_delay: int, num_gradients: int | None) -> Schedule:
+    """Workers finish what they have begun: gradients arrive as they do in `arrivals`, whatever becomes of them."""
+    workers = runtimes.shape[1]
+    count = None if num_gradients is None else num_gradients + workers
+    while True:
+        try:
+            gradients = arrivals(runtimes, count)
+        except NotEnoughRuntimes:
+            count, gradients = None, arrivals(runtimes, None)
+        update = _updates(gradients, size, max_delay, num_gradients)
+        used = np.count_nonzero(update >= 0)
+        if count is None or used == num_gradients:
+            break
+        count *= 2
+    _check_advance(runtimes, gradients, update.size)
+    wanted = used // size * size if num_gradients is None else num_gradients
+    if used < wanted or wanted == 0:
+        raise NotEnoughRuntimes.after(num_gradients or size, rows=runtimes.shape[0], done=used, spare=True)
+    last = np.flatnonzero(update >= 0)[wanted - 1]
+    end, update = last + 1, update[: last + 1]
+    # In flight at the end are the later gradients that were begun after at most so many arrivals.
+    rest = end + np.flatnonzero(gradients.seen[end:] <= end)
+    rest = rest[gradients.started[rest] < gradients.arrived[last]]
+    rows = np.concatenate([np.arange(end), rest])
+    made = np.append(0, np.cumsum(update >= 0)) // size  # updates after so many arrivals
+    applied = gradients.arrived[:end][np.diff(made) > 0]
+    return Schedule(
+        worker=gradients.worker[rows],
+        read=made[gradients.seen[rows], None],
+        update=np.append(update, np.full(rest.size, PENDING))[:, None],
+        started=gradients.started[rows],
+        arrived=gradients.arrived[rows, None],
+        applied=applied[:, None],
+        num_workers=workers,
+    )
+
+
+def _updates(gradients: Arrivals, size: int, max_delay: int, num_gradients: int | None) -> np.ndarray:
+    """int64[.]: the update that each gradient enters, in order of arrival, until `num_gradients` have been used."""
+    made, update, used, updates = [0], [], 0, 0  # made[k]: the number of updates after k arrivals
+    for seen in gradients.seen[: gradients.count].tolist():
+        if updates - made[seen] < max_delay:
+            update.append(updates)
+            used += 1
+            updates = used // size
+        else:
+            update.append(DROPPED)
+        if used == num_gradients:
+            break
+        made.append(updates)
+    return np.array(update)
+
+
+def _check_advance(runtimes: np.ndarray, gradients: Arrivals, count: int) -> None:
+    """Raises a `ValueError` if one of the first `count` gradients took no time."""
+    started, arrived = gradients.started[:count], gradients.arrived[:count]
+    if (arrived > started).all():
+        return
+    stuck = np.flatnonzero(~(arrived > started))
+    first = stuck[np.lexsort((gradients.worker[stuck], gradients.seen[stuck]))[0]]
+    worker = gradients.worker[first]
+    raise _no_advance(runtimes, np.count_nonzero(gradients.worker[:first] == worker), worker, started[first])
+
+
+def _no_advance(runtimes: np.ndarray, row: int, worker: int, now: float) -> ValueError:
+    return ValueError(
+        f"runtimes[{row}, {worker}]={runtimes[row, worker]} does not advance the clock at {now:g} s; run-times must be "
+        "long enough to move the clock"
+    )
+
+
+def _interrupted(runtimes: np.ndarray, size: int, max_delay: int, num_gradients: int | None) -> Schedule:
+    """A worker whose gradient becomes too old begins again at once, simulated event by event."""
+    run = _Interrupting(runtimes, size, max_delay)
     if not run.collect(num_gradients):
         whole = run.used // size * size
         if num_gradients is not None or whole == 0:
             raise NotEnoughRuntimes.after(num_gradients or size, rows=runtimes.shape[0], done=run.used, spare=True)
-        run = _Collector(runtimes, size, max_delay, interrupt)
+        run = _Interrupting(runtimes, size, max_delay)
         run.collect(whole)
     return run.schedule()
 
 
-class _Work(NamedTuple):
-    """A gradient in flight."""
+class _Interrupting:
+    """The server and its workers. No gradient that arrives is too old: its worker would have begun another."""
 
-    version: int  # that it is computed on.
-    started: float  # seconds.
-    arrives: float  # seconds.
-
-
-class _Collector:
-    """The server and its workers, simulated event by event."""
-
-    def __init__(self, runtimes: np.ndarray, size: int, max_delay: int, interrupt: bool):
+    def __init__(self, runtimes: np.ndarray, size: int, max_delay: int):
+        self.runtimes, self.size, self.max_delay = runtimes, size, max_delay
+        workers = runtimes.shape[1]
         self.columns = [column.tolist() for column in runtimes.T]
-        self.size, self.max_delay, self.interrupt = size, max_delay, interrupt
-        self.begun = [0] * len(self.columns)
-        self.current: dict[int, _Work] = {}  # the gradient in flight of each worker
-        self.on_version: dict[int, set[int]] = {}  # workers that compute on each version, if `interrupt`
+        self.begun = [0] * workers
+        # The gradient in flight of each worker: the version it is computed on, and when it begins and arrives, seconds.
+        self.version, self.started, self.arrives = [0] * workers, [0.0] * workers, [_NEVER] * workers
+        self.on_version: dict[int, set[int]] = {}  # workers that compute on each version
         self.queue: list[tuple[float, int]] = []
-        self.rows: list[tuple[int, int, int, float, float]] = []  # worker, read, update, started, arrived
+        self.rows: tuple[list, ...] = [], [], [], [], []  # worker, read, update, started, arrived
         self.applied: list[float] = []
         self.used = 0
 
     def collect(self, num_gradients: int | None) -> bool:
         """Simulates until `num_gradients` are used; False if a worker that has to begin runs out of run-times."""
-        if not all(self._begin(worker, 0.0) for worker in range(len(self.columns))):
+        if not self._begin(range(len(self.columns)), 0.0):
             return False
+        arrives, queue, version = self.arrives, self.queue, self.version
         while True:
-            now, worker = heapq.heappop(self.queue)
-            work = self.current[worker]
-            if work.arrives != now:
-                continue  # this work was interrupted
-            self._end(worker, now, used=len(self.applied) - work.version < self.max_delay)
+            now, worker = heapq.heappop(queue)
+            if arrives[worker] != now:
+                continue  # this gradient was interrupted
+            self._end(worker, len(self.applied), now)
+            self.on_version[version[worker]].discard(worker)
+            self.used += 1
             restart = [worker]
-            if self.rows[-1][2] != DROPPED:
-                self.used += 1
-                if self.used % self.size == 0:
-                    self.applied.append(now)
-                    if self.used == num_gradients:
-                        return True
-                    restart += self._interrupted(now)
-            for idle in sorted(restart):
-                if not self._begin(idle, now):
-                    return False
+            if self.used % self.size == 0:
+                self.applied.append(now)
+                if self.used == num_gradients:
+                    return True
+                restart = sorted(restart + self._drop(now))
+            if not self._begin(restart, now):
+                return False
 
-    def _begin(self, worker: int, now: float) -> bool:
-        row, times = self.begun[worker], self.columns[worker]
-        if row == len(times):
-            return False
-        work = _Work(len(self.applied), now, now + times[row])
-        if not work.arrives > now:
-            raise ValueError(
-                f"runtimes[{row}, {worker}]={times[row]} does not advance the clock at {now:g} s; run-times must be "
-                "long enough to move the clock"
-            )
-        self.begun[worker] += 1
-        self.current[worker] = work
-        if self.interrupt:
-            self.on_version.setdefault(work.version, set()).add(worker)
-        heapq.heappush(self.queue, (work.arrives, worker))
+    def _begin(self, workers: Iterable[int], now: float) -> bool:
+        version = len(self.applied)
+        for worker in workers:
+            row, times = self.begun[worker], self.columns[worker]
+            if row == len(times):
+                return False
+            arrives = now + times[row]
+            if not arrives > now:
+                raise _no_advance(self.runtimes, row, worker, now)
+            self.begun[worker] = row + 1
+            self.version[worker], self.started[worker], self.arrives[worker] = version, now, arrives
+            self.on_version.setdefault(version, set()).add(worker)
+            heapq.heappush(self.queue, (arrives, worker))
         return True
 
-    def _end(self, worker: int, now: float, *, used: bool) -> None:
-        work = self.current.pop(worker)
-        if self.interrupt:
-            self.on_version[work.version].discard(worker)
-        self.rows.append((worker, work.version, len(self.applied) if used else DROPPED, work.started, now))
-
-    def _interrupted(self, now: float) -> list[int]:
+    def _drop(self, now: float) -> list[int]:
         """Drops gradients in flight that the newest update has made too old; returns their workers."""
-        late = sorted(self.on_version.get(len(self.applied) - self.max_delay, ()))
+        read = len(self.applied) - self.max_delay
+        late = sorted(self.on_version.pop(read, ()))
         for worker in late:
-            if self.current[worker].started < now:
-                self._end(worker, now, used=False)
+            if self.started[worker] < now:
+                self._end(worker, DROPPED, now)
             else:  # begun at this very instant: undone, so that its run-time is not used up
-                self.on_version[self.current.pop(worker).version].discard(worker)
                 self.begun[worker] -= 1
+                self.arrives[worker] = _NEVER
         return late
+
+    def _end(self, worker: int, update: int, now: float) -> None:
+        self.arrives[worker] = _NEVER
+        workers, reads, updates, started, arrived = self.rows
+        workers.append(worker)
+        reads.append(self.version[worker])
+        updates.append(update)
+        started.append(self.started[worker])
+        arrived.append(now)
 
     def schedule(self) -> Schedule:
         """The schedule so far; gradients in flight are pending."""
-        end = self.applied[-1]
-        busy = [(w, work.version, PENDING, work.started, work.arrives) for w, work in self.current.items()]
-        by_arrival = lambda row: (row[4], row[0])
-        rows = sorted(self.rows, key=by_arrival) + sorted((row for row in busy if row[3] < end), key=by_arrival)
-        worker, read, update, started, arrived = (np.array(column) for column in zip(*rows, strict=True))
+        columns = [np.array(column) for column in self.rows]
+        arrives, started = np.array(self.arrives), np.array(self.started)
+        busy = np.flatnonzero((arrives != _NEVER) & (started < self.applied[-1]))
+        pending = np.full(busy.size, PENDING)
+        in_flight = [busy, np.array(self.version)[busy], pending, started[busy], arrives[busy]]
+        # Worker by worker, so that a stable sort by time leaves equal times in the order of the workers.
+        order = by_number(columns[0], len(self.columns))
+        order = order[by_time(columns[-1][order])]
+        last = by_time(in_flight[-1])
+        worker, read, update, started, arrived = (
+            np.concatenate([ended[order], busy[last]]) for ended, busy in zip(columns, in_flight, strict=True)
+        )
         return Schedule(
             worker=worker,
             read=read[:, None],

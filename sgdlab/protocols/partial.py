@@ -6,6 +6,7 @@ import numpy as np
 
 from sgdlab import arguments
 from sgdlab.cluster.messages import MessageDelays
+from sgdlab.ordering import by_number, by_time
 from sgdlab.registry import PROTOCOLS
 from sgdlab.runtimes import NotEnoughRuntimes, checked
 from sgdlab.schedule import DROPPED, PENDING, Schedule
@@ -140,11 +141,12 @@ def _drawn(name: str, delays: Delays, shape: tuple[int, ...], generator: np.rand
 
 
 class _Simulation:
-    """Servers and workers, simulated decision by decision: a server updates, or a worker starts.
+    """Servers and workers, simulated decision by decision: a server updates, or some workers start.
 
     All messages that follow from decisions made so far are known, with their times of arrival, so that no later message
-    can precede the earliest decision that they allow. The messages of one decision are handled in arrays. The times of
-    decisions are recomputed only when new messages could change the next one, then for all that have got messages.
+    can precede the earliest decision that they allow. The messages of one decision are handled in arrays, and so are
+    workers that start before anything else can happen. The times of decisions are recomputed only when new messages
+    could change the next one, then for all that have got messages.
     """
 
     def __init__(
@@ -223,7 +225,7 @@ class _Simulation:
                 self._update(server)
                 yield server
             else:
-                self._start(worker)
+                self._start(self._starting(server, worker))
 
     def _next(self) -> tuple[int, int]:
         """The server that updates first and the worker that starts first; the earlier of them is the next decision."""
@@ -236,6 +238,19 @@ class _Simulation:
                 self._set_starts(np.flatnonzero(self.stale_workers))
             else:
                 return server, worker
+
+    def _starting(self, server: int, worker: int) -> np.ndarray:
+        """The workers that start one after the other, from `worker` on, before anything else can be decided."""
+        known = min(self.closes[server], self.first_push[self.stale_servers].min(initial=_NEVER), self.first_pull)
+        ready = np.flatnonzero(self.starts < known)
+        if ready.size < 2:
+            return np.array([worker])
+        ready = ready[by_time(self.starts[ready])]
+        starts = self.starts[ready]
+        # No message of a gradient arrives, and its worker does not start again, before it is finished.
+        finished = starts + self.runtimes[self.begun[ready], ready]
+        alone = starts[1:] < np.minimum.accumulate(finished[:-1])
+        return ready[: ready.size if alone.all() else int(np.argmin(alone)) + 1]
 
     def _send(self, server: int, now: float) -> None:
         """Sends a new version to all workers, some of which may then start."""
@@ -260,62 +275,70 @@ class _Simulation:
         start = np.minimum(times[:, needed] + self.pull_timeout, times[:, -1])
         self.starts[ready] = np.maximum(start, self.free[ready])
 
-    def _start(self, worker: int) -> None:
-        """Lets a worker read and compute; the arrivals of its gradient at the servers follow at once."""
-        now = self.starts[worker]
-        newest = self._delivered(worker, now)
-        own = np.partition(newest, self.servers - self.pull_at_least)[self.servers - self.pull_at_least]
-        self.newest[worker], self.own[worker] = newest, own
-        fresh = newest > self.held[worker] if self.keep_newer else newest >= own
-        self.held[worker][fresh] = newest[fresh]
+    def _start(self, workers: np.ndarray) -> None:
+        """Lets workers read and compute; the arrivals of their gradients at the servers follow at once."""
+        now, rows = self.starts[workers], self.begun[workers]
+        newest = self._delivered(workers, now)
+        least = self.servers - self.pull_at_least
+        own = np.partition(newest, least, axis=1)[:, least]
+        self.newest[workers], self.own[workers] = newest, own
+        held = self.held[workers]
+        held = np.where(newest > held if self.keep_newer else newest >= own[:, None], newest, held)
+        self.held[workers] = held
 
-        gradient, row = self.size, self.begun[worker]
-        finished = now + self.runtimes[row, worker]
-        if not finished > now:
+        finished = now + self.runtimes[rows, workers]
+        if not (finished > now).all():
+            stuck = int(np.argmin(finished > now))
+            row, worker = rows[stuck], workers[stuck]
             raise ValueError(
-                f"runtimes[{row}, {worker}]={self.runtimes[row, worker]} does not advance the clock at {now:g} s; "
-                "run-times must be long enough to move the clock"
+                f"runtimes[{row}, {worker}]={self.runtimes[row, worker]} does not advance the clock at "
+                f"{now[stuck]:g} s; run-times must be long enough to move the clock"
             )
-        self.begun[worker] += 1
-        self.size += 1
-        self.free[worker] = finished
-        self.worker[gradient], self.stamp[gradient], self.started[gradient] = worker, own, now
-        self.read[gradient] = self.held[worker]
-        arrives = finished + self.push_delays[row, worker]
-        self.arrived[gradient] = arrives
-        counts = own >= self.count
-        self.status[gradient] = np.where(counts, _OPEN, DROPPED)
-        if counts.any():
-            self.open = np.append(self.open, gradient)
-            self.waiting += counts
-            self.first_push[counts] = np.minimum(self.first_push[counts], arrives[counts])
-            self.stale_servers |= counts & (self.waiting >= self.push_at_least) & self._matters(arrives)
-        self._wait(worker)
+        gradients = slice(self.size, self.size + workers.size)
+        self.begun[workers] += 1
+        self.size += workers.size
+        self.free[workers] = finished
+        self.worker[gradients], self.stamp[gradients], self.started[gradients] = workers, own, now
+        self.read[gradients] = held
+        arrives = finished[:, None] + self.push_delays[rows, workers]
+        self.arrived[gradients] = arrives
+        counts = own[:, None] >= self.count
+        self.status[gradients] = np.where(counts, _OPEN, DROPPED)
+        counting = counts.any(axis=1)
+        if counting.any():
+            self.open = np.concatenate([self.open, np.flatnonzero(counting) + gradients.start])
+            self.waiting += np.count_nonzero(counts, axis=0)
+            self.first_push = np.minimum(self.first_push, np.where(counts, arrives, _NEVER).min(axis=0))
+            matter = (counts & self._matters(arrives)).any(axis=0)
+            self.stale_servers |= matter & (self.waiting >= self.push_at_least)
+        self._wait(workers)
 
     def _matters(self, arrives: np.ndarray) -> np.ndarray:
-        """bool[S], whether a gradient that arrives then could change the server's next update."""
+        """bool[., S], whether a gradient that arrives then could change the server's next update."""
         return (arrives < self.enough) | (arrives <= self.closes) if self.push_timeout else arrives < self.enough
 
-    def _delivered(self, worker: int, now: float) -> np.ndarray:
-        """int64[S], the newest stamp of each block that has arrived at the worker."""
-        seen, sent = self.newest[worker], np.minimum(self.count, self.updates - 1)
+    def _delivered(self, workers: np.ndarray, now: np.ndarray) -> np.ndarray:
+        """int64[., S], the newest stamp of each block that has arrived at each of these workers."""
+        seen, sent = self.newest[workers], np.minimum(self.count, self.updates - 1)
         newest, columns = seen.copy(), np.arange(self.servers)
         for ahead in range(1, int((sent - seen).max()) + 1):
             stamp = np.minimum(seen + ahead, sent)
-            arrived = self.pulled[stamp, worker, columns] <= now
+            arrived = self.pulled[stamp, workers[:, None], columns] <= now[:, None]
             newest[arrived] = np.maximum(newest[arrived], stamp[arrived])
         return newest
 
-    def _wait(self, worker: int) -> None:
-        """Lets a worker wait for blocks with a later stamp than that of its gradient."""
-        first, sent = self.own[worker] + 1, np.minimum(self.count, self.updates - 1)
-        last = int(sent.max())
-        self.starts[worker] = _NEVER
-        self.first_arrival[worker] = self.pulled[first : last + 1, worker].min(axis=0) if first <= last else _NEVER
-        self.have[worker] = np.isfinite(self.first_arrival[worker]).sum()
-        self.stale_workers[worker] = self.have[worker] >= self.pull_at_least
-        if self.stale_workers[worker]:
-            self.first_pull = min(self.first_pull, self.free[worker])
+    def _wait(self, workers: np.ndarray) -> None:
+        """Lets workers wait for blocks with a later stamp than that of their gradient."""
+        first, last = self.own[workers] + 1, int(np.minimum(self.count, self.updates - 1).max())
+        arrival = np.full((workers.size, self.servers), _NEVER)
+        for stamp in range(int(first.min()), last + 1):
+            later = np.flatnonzero(first <= stamp)
+            arrival[later] = np.minimum(arrival[later], self.pulled[stamp, workers[later]])
+        have = np.isfinite(arrival).sum(axis=1)
+        ready = have >= self.pull_at_least
+        self.starts[workers] = _NEVER
+        self.first_arrival[workers], self.have[workers], self.stale_workers[workers] = arrival, have, ready
+        self.first_pull = min(self.first_pull, self.free[workers[ready]].min(initial=_NEVER))
 
     def _set_closes(self, servers: np.ndarray) -> None:
         """Recomputes when these servers update, from the gradients known."""
@@ -336,7 +359,8 @@ class _Simulation:
         now = self.closes[server]
         gradients = self.open[self.status[self.open, server] == _OPEN]
         times, workers = self.arrived[gradients, server], self.worker[gradients]
-        order = np.lexsort((workers, times))
+        order = by_number(workers, self.workers)
+        order = order[by_time(times[order])]
         taken, self.closed_by[server] = self._taken(times[order], workers[order], now)
         update = self.count[server]
         self.status[gradients[order[:taken]], server] = update
@@ -375,7 +399,8 @@ class _Simulation:
         last = self.applied[np.maximum(self.count - 1, 0), np.arange(self.servers)] == end
         closed_by = int(self.closed_by[last].max())
         rows = np.flatnonzero(self.started[: self.size] < end)
-        rows = rows[np.lexsort((self.worker[rows], self.arrived[rows].min(axis=1)))]
+        rows = rows[by_number(self.worker[rows], self.workers)]
+        rows = rows[by_time(self.arrived[rows].min(axis=1))]
         worker, arrived, status = self.worker[rows], self.arrived[rows], self.status[rows]
         after = (arrived > end) | ((arrived == end) & (worker[:, None] > closed_by))
         update = np.where(status >= 0, status, np.where(after, PENDING, DROPPED))

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sgdlab import arguments
+from sgdlab.ordering import by_time
 from sgdlab.peer_schedule import PeerSchedule
 from sgdlab.protocols.arrivals import accumulated
 from sgdlab.protocols.synchronous import synchronous
@@ -180,7 +181,11 @@ def elastic_averaging(
         (centers, np.full(centers.size, nodes), 2 * moves, np.full(centers.size, 1.0 - size * beta)),
         (np.repeat(centers, size), events.node[met], own[met], np.full(met.size, beta)),
     ]
-    event, source, version, weight = (np.concatenate(column) for column in zip(*columns, strict=True))
+    dtypes = np.int32, np.int32, np.int32, np.float64
+    event, source, version, weight = (
+        np.concatenate(column, dtype=dtype) for column, dtype in zip(zip(*columns, strict=True), dtypes, strict=True)
+    )
+    del columns  # it is as large as the schedule
     order = np.argsort(event, kind="stable")
     return PeerSchedule(node, started, finished, event[order], source[order], version[order], weight[order], nodes)
 
@@ -222,7 +227,8 @@ def _events(runtimes: np.ndarray, period: int, clock: str, num_gradients: int | 
             if row:
                 started[row] = finished[row - 1].max() if row % period == 0 else finished[row - 1]
             finished[row] = started[row] + runtimes[row]
-        chosen = np.arange(min(wanted, rows) * nodes)
+        when, known = started, np.zeros(runtimes.shape, bool)
+        known[:wanted] = True
     else:
         finished = accumulated(runtimes)
         started = np.concatenate([np.zeros((1, nodes)), finished[:-1]])
@@ -231,24 +237,24 @@ def _events(runtimes: np.ndarray, period: int, clock: str, num_gradients: int | 
         when = finished if at_the_end else started
         known = when < finished[-1, first]
         known[:, : first + at_the_end] |= when[:, : first + at_the_end] == finished[-1, first]
-        chosen = np.flatnonzero(known)
-        wanted = chosen.size if num_gradients is None else num_gradients
+        wanted = np.count_nonzero(known) if num_gradients is None else num_gradients
     if not (finished > started).all():
         row, node = np.argwhere(~(finished > started))[0]
         raise ValueError(
             f"runtimes[{row}, {node}]={runtimes[row, node]} does not advance the clock at {started[row, node]:g} s; "
             "run-times must be long enough to move the clock"
         )
-    if (wanted * nodes if in_rounds else wanted) > chosen.size:
-        raise NotEnoughRuntimes.after(num_gradients, rows=rows, done=chosen.size, who="a node", spare=not in_rounds)
+    done = np.count_nonzero(known)
+    if (wanted * nodes if in_rounds else wanted) > done:
+        raise NotEnoughRuntimes.after(num_gradients, rows=rows, done=done, who="a node", spare=not in_rounds)
     # Node by node, so that a stable sort by time leaves equal times in the order of the nodes.
-    chosen = chosen[np.argsort(chosen % nodes, kind="stable")]
-    order = chosen[np.argsort((finished if at_the_end else started).ravel()[chosen], kind="stable")]
+    known = np.ascontiguousarray(known.T)
+    node, number = np.nonzero(known)
+    order = by_time(when.T[known])
     order = order if in_rounds else order[:wanted]
-    number = order // nodes
+    node, number, started, finished = node[order], number[order], started.T[known][order], finished.T[known][order]
     mixes = (number % period == 0) & ((number > 0) | at_the_end)
-    times = started.ravel()[order], finished.ravel()[order]
-    return _Events(order % nodes, number, *times, mixes, nodes, in_rounds or at_the_end, in_rounds)
+    return _Events(node, number, started, finished, mixes, nodes, in_rounds or at_the_end, in_rounds)
 
 
 def _partners(events: _Events, include_self: bool, generator: np.random.Generator) -> np.ndarray:

@@ -3,6 +3,7 @@
 import numpy as np
 
 from sgdlab import arguments
+from sgdlab.ordering import by_time
 from sgdlab.runtimes import NotEnoughRuntimes, checked
 from sgdlab.schedule import DROPPED, PENDING, Schedule
 
@@ -72,12 +73,15 @@ def rounds(
         raise NotEnoughRuntimes.after(num_gradients, rows=rows, done=done)
 
     began, ended, used, applied = began[:update], ended[:update], used[:update], applied[:update]
-    version, worker = np.nonzero(~np.isnan(began))
+    # Worker by worker, so that a stable sort by time leaves equal times in the order of the workers.
+    worker, version = np.nonzero(np.ascontiguousarray(~np.isnan(began.T)))
     started, arrived = began[version, worker], ended[version, worker]
     after = (arrived > applied[-1]) | ((arrived == applied[-1]) & (worker > closed_by) & ~np.bool_(interrupt))
     kind = np.where(used[version, worker], version, np.where(after, PENDING, DROPPED))
-    order = np.lexsort((worker, arrived, kind == PENDING))
-    order = order[(kind[order] != PENDING) | (started[order] < applied[-1])]  # begun at the very end: not begun
+    order = by_time(arrived)
+    late = order[kind[order] == PENDING]
+    late = late[started[late] < applied[-1]]  # begun at the very end: not begun
+    order = np.concatenate([order[kind[order] != PENDING], late])
     return Schedule(
         worker=worker[order],
         read=version[order, None],
@@ -91,7 +95,7 @@ def rounds(
 
 def _closing(ends: np.ndarray, ranks: np.ndarray, at_least: int, seconds: float) -> tuple[np.ndarray, float, int]:
     """bool[N], workers in time; when the update closes; and the worker that closes it (ties by worker number)."""
-    order = np.argsort(ranks, kind="stable")
+    order = by_time(ranks)
     enough = ends[order[at_least - 1]]
     deadline = enough + seconds
     count, closed_by = at_least, int(order[at_least - 1])

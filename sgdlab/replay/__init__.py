@@ -1,9 +1,10 @@
-"""Replay of a schedule as one compiled program: `run`, `lower`, their inputs (`Watch`) and results (`Result`)."""
+"""Replay of schedules as one compiled program: `run`, `run_many`, `lower`, their inputs and results."""
 
 from sgdlab.replay.blocks import MAX_BLOCKS, Partition, check_num_blocks, partition
 from sgdlab.replay.feed import Feed
 from sgdlab.replay.history import History, Result
 from sgdlab.replay.lowering import lower
+from sgdlab.replay.many import run_many
 from sgdlab.replay.peer_program import PeerProgram
 from sgdlab.replay.program import Capacity, Program
 from sgdlab.replay.run import check_rule, run
@@ -30,5 +31,6 @@ __all__ = [
     "lower_peers",
     "partition",
     "run",
+    "run_many",
     "run_peers",
 ]

@@ -1,6 +1,7 @@
 """`Execution`: a run under way, from pause to pause: what it evaluates, reports and saves, and where it continues."""
 
 import contextlib
+import itertools
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -94,12 +95,14 @@ class Execution:
     def _segments(self, feed: Feed | None) -> Iterator[tuple[tuple[int, int], Callable[[jax.Array], Tree] | None]]:
         """What the device executes without the host: gradients from one to another, and batches that the host makes."""
         program, begin, spans = self._program, self._done, []
-        ends = program.waves[1:] if self._waves else np.arange(1, program.num_rows + 1)
-        for pause in program.pauses[program.pauses > begin].tolist():
-            spans += spans_of(ends[(ends > begin) & (ends <= pause)].tolist(), begin, feed and feed.size)
-            begin = pause
+        pauses = program.pauses[program.pauses > begin].tolist()
         if feed is None:
-            return ((span, None) for span in spans)
+            return ((span, None) for span in itertools.pairwise([begin, *pauses]))
+        ends = program.waves[1:] if self._waves else np.arange(1, program.num_rows + 1)
+        for pause in pauses:
+            between = slice(*np.searchsorted(ends, [begin, pause], side="right"))
+            spans += spans_of(ends[between].tolist(), begin, feed.size)
+            begin = pause
         return feed.chunks(spans, Placement(self._engine.layout, self._engine.device))
 
     def _advance(self, first: int, last: int, batch_fn: Callable[[jax.Array], Tree] | None) -> None:

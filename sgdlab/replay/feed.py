@@ -183,8 +183,8 @@ def _batch(finish: Any, chunk: Chunk, place: jax.Array, begin: jax.Array, g: jax
     return tree if finish is None else finish(tree, g)
 
 
-def spans_of(ends: Sequence[int], begin: int, size: int | None) -> list[tuple[int, int]]:
-    """Cuts rows into spans of at most `size`, each of which ends at one of `ends`; without a size, of all of them.
+def spans_of(ends: Sequence[int], begin: int, size: int) -> list[tuple[int, int]]:
+    """Cuts rows into spans of at most `size`, each of which ends at one of `ends`.
 
     Args:
       ends: ascending numbers of rows at which a span may end; the last one is where the last span ends.
@@ -198,7 +198,7 @@ def spans_of(ends: Sequence[int], begin: int, size: int | None) -> list[tuple[in
     spans = []
     last = None
     for end in ends:
-        if size is not None and last is not None and end - begin > size:
+        if last is not None and end - begin > size:
             spans.append((begin, last))
             begin = last
         last = end

@@ -153,13 +153,31 @@ def cut_waves(needs: np.ndarray, pauses: np.ndarray, width: int) -> np.ndarray:
       >>> cut_waves(np.array([-1, -1, 0, 2]), np.array([4]), 8)
       array([0, 2, 3, 4], dtype=int32)
     """
-    ends = set(pauses.tolist())
-    starts, start = [0], 0
-    for row, needed in enumerate(needs.tolist()):
-        if row > start and (needed >= start or row in ends or row - start == width):
-            starts.append(row)
-            start = row
-    return np.array([*starts, needs.size], np.int32)
+    return _Cuts(needs, pauses).waves(width)
+
+
+class _Cuts:
+    """Where waves end, for any width.
+
+    Args:
+      needs: as for `cut_waves`.
+      pauses: as for `cut_waves`.
+    """
+
+    def __init__(self, needs: np.ndarray, pauses: np.ndarray):
+        # The latest end of a wave that begins at each row: the next row that needs a row from there on, or a pause.
+        begins = np.arange(needs.size)
+        needed = np.searchsorted(np.maximum.accumulate(needs), begins)
+        pauses = np.unique(np.append(pauses, needs.size))
+        self._ends = np.minimum(needed, pauses[np.searchsorted(pauses, begins, side="right")]).tolist()
+
+    def waves(self, width: int) -> np.ndarray:
+        """int32[W + 1], as `cut_waves`."""
+        ends, starts, start = self._ends, [0], 0
+        while start < len(ends):
+            start = min(ends[start], start + width)
+            starts.append(start)
+        return np.array(starts, np.int32)
 
 
 def waves_and_width(
@@ -184,14 +202,15 @@ def waves_and_width(
       >>> waves_and_width(np.array([-1, -1, 0, 1, 2, 3]), np.array([6]), 4, None)
       (array([0, 2, 4, 6], dtype=int32), 2)
     """
+    cuts = _Cuts(needs, pauses)
     lanes = width or power_of_two(num_workers)
-    whole = np.diff(cut_waves(needs, pauses, lanes))
+    waves = cuts.waves(lanes)
+    whole = np.diff(waves)
     if width is None and (whole == whole[0]).all():
-        lanes = int(whole[0])
-    waves = cut_waves(needs, pauses, lanes)
+        return waves, int(whole[0])
     while width is None and lanes * (waves.size - 1) > MOST_LANES_PER_GRADIENT * needs.size:
         lanes //= 2
-        waves = cut_waves(needs, pauses, lanes)
+        waves = cuts.waves(lanes)
     return waves, lanes
 
 

@@ -23,16 +23,24 @@ def allocate(born: np.ndarray, last_use: np.ndarray) -> tuple[np.ndarray, int]:
       >>> allocate(np.array([0, 1, 2]), np.array([1, 4, 3]))
       (array([0, 1, 0], dtype=int32), 2)
     """
-    slot, size = np.empty(born.size, np.int32), 0
-    free: list[int] = []
-    living: list[tuple[int, int]] = []  # (last use, slot)
-    begin, end = born.tolist(), np.maximum(born, last_use).tolist()
-    for value in np.argsort(born, kind="stable").tolist():
-        while living and living[0][0] < begin[value]:
-            heapq.heappush(free, heapq.heappop(living)[1])
-        if not free:
-            free.append(size)
+    order, end = np.argsort(born, kind="stable"), np.maximum(born, last_use)
+    begin = born[order]
+    if (end[order[:-1]] < begin[1:]).all():  # no two values are in use at one time
+        return np.zeros(born.size, np.int32), min(born.size, 1)
+    by_end = np.argsort(end, kind="stable")
+    # Before the i-th value is written, the first ended[i] values of `by_end` have been read for the last time.
+    ended = np.searchsorted(end[by_end], begin).tolist()
+    slot, free, size, done = [0] * born.size, [], 0, 0
+    by_end = by_end.tolist()
+    for value, until in zip(order.tolist(), ended, strict=True):
+        if until > done:
+            for gone in by_end[done + 1 : until]:
+                heapq.heappush(free, slot[gone])
+            slot[value] = heapq.heappushpop(free, slot[by_end[done]])
+            done = until
+        elif free:
+            slot[value] = heapq.heappop(free)
+        else:
+            slot[value] = size
             size += 1
-        slot[value] = lowest = heapq.heappop(free)
-        heapq.heappush(living, (end[value], lowest))
-    return slot, size
+    return np.array(slot, np.int32), size

@@ -71,6 +71,26 @@ class TestEvents:
     def test_equals_messages_with_time_outs(self, given, push_timeout, pull_timeout):
         assert_equals_messages(given | {"push_timeout": push_timeout, "pull_timeout": pull_timeout})
 
+    @pytest.mark.parametrize("seconds", [0.0, 0.5])
+    @pytest.mark.parametrize("late", [0.0, 0.3])
+    def test_many_workers_that_start_together(self, seconds, late):
+        generator = np.random.default_rng(0)
+        shape = 6, 40, 3
+        delays = lambda: 3.0 * (generator.random(shape) < late)
+        assert_equals_messages(
+            {
+                "runtimes": generator.integers(2, 9, shape[:2]) / 4,
+                "num_servers": shape[2],
+                "pull_delays": delays(),
+                "push_delays": delays(),
+                "push_at_least": 30,
+                "pull_at_least": 2,
+                "keep_newer": False,
+                "push_timeout": seconds,
+                "pull_timeout": seconds,
+            }
+        )
+
     @settings(check, max_examples=100)
     @given(given=clusters(workers=st.just(1)), push_timeout=TIMEOUTS, pull_timeout=TIMEOUTS)
     def test_one_worker(self, given, push_timeout, pull_timeout):

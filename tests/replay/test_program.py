@@ -16,6 +16,7 @@ from replay_cases import schedules, with_backups
 
 from sgdlab import Schedule, cluster, protocols
 from sgdlab.replay import MAX_BLOCKS, Capacity, ServerProgram, lower
+from sgdlab.replay.program import cut_waves, power_of_two, waves_and_width
 
 check = settings(derandomize=True, deadline=None, max_examples=150, database=None)
 LIMITS = st.one_of(st.none(), st.integers(1, 7))
@@ -171,6 +172,44 @@ class TestWaves:
     def test_synchronous_waves_are_updates(self):
         program = lowered(protocols.synchronous(np.ones((3, 4))))
         np.testing.assert_array_equal(program.waves, [0, 4, 8, 12])
+
+
+def cut_row_by_row(needs: list[int], pauses: list[int], width: int) -> list[int]:
+    """The first row of each wave, and R, by going through the rows."""
+    starts = [0]
+    for row, needed in enumerate(needs):
+        if row > starts[-1] and (needed >= starts[-1] or row in pauses or row - starts[-1] == width):
+            starts.append(row)
+    return [*starts, len(needs)]
+
+
+@st.composite
+def dependences(draw) -> tuple[list[int], list[int]]:
+    """What each row needs, an earlier row or none, and pauses, the last one after all rows."""
+    size = draw(st.integers(1, 40))
+    needs = [draw(st.one_of(st.just(-1), st.integers(max(row - 5, -1), row - 1))) for row in range(size)]
+    return needs, sorted({*draw(st.lists(st.integers(1, size), max_size=4)), size})
+
+
+class TestCuts:
+    @settings(check, max_examples=300)
+    @given(case=dependences(), width=st.integers(1, 12))
+    def test_are_those_of_going_row_by_row(self, case, width):
+        waves = cut_waves(*map(np.array, case), width)
+        assert waves.dtype == np.int32
+        assert waves.tolist() == cut_row_by_row(*case, width)
+
+    @settings(check, max_examples=300)
+    @given(case=dependences(), num_workers=st.integers(1, 20))
+    def test_of_the_width_that_is_chosen(self, case, num_workers):
+        lanes = power_of_two(num_workers)
+        whole = set(np.diff(cut_row_by_row(*case, lanes)).tolist())
+        if len(whole) == 1:
+            lanes = whole.pop()
+        while lanes * (len(cut_row_by_row(*case, lanes)) - 1) > 1.5 * len(case[0]):
+            lanes //= 2
+        waves, width = waves_and_width(*map(np.array, case), num_workers, None)
+        assert (waves.tolist(), width) == (cut_row_by_row(*case, lanes), lanes)
 
 
 def gamma(num_workers: int, num_gradients: int) -> Schedule:
