@@ -96,8 +96,10 @@ class Checkpoints:
         if hosts.connected() and error is not None and not isinstance(error, Stopped):
             return  # to close is to wait for the other processes, which do not know of this one's error
         try:
-            self._written()
-            self._keeper.close()
+            try:
+                self._written()
+            finally:
+                self._keeper.close()
         except Exception as failure:  # of the last writing: what has been trained is not lost with it
             if error is None:
                 self._say(str(self._not_written(failure)))
@@ -234,6 +236,8 @@ class Checkpoints:
             raise CheckpointError(wrong)
         context = ocp.Context()
         context.async_options.timeout_secs = max(1, int(self._timeout_seconds))
+        # Random numbers, such as most parameters, do not become smaller: compressing them costs time and memory.
+        context.array_options.saving.use_compression = False
         self._keeper = ocp.training.Checkpointer(
             self._path,
             context=context,

@@ -1,10 +1,12 @@
 """Flags of the commands that run over many hosts, and the mesh that they ask for."""
 
+import contextlib
 import hashlib
 import importlib
 import importlib.metadata
 import os
 import pathlib
+import platform
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -42,7 +44,7 @@ _SETTINGS_OF_JAX = (
 
 
 def define_flags() -> None:
-    """Defines them; each can be set by a variable of the environment, such as SGDLAB_HOSTS, too."""
+    """Defines them; the first four can be set by variables of the environment, such as SGDLAB_HOSTS, too."""
     times = hosts.Timeouts()
     flags.DEFINE_string(
         "hosts",
@@ -114,7 +116,10 @@ def _facts() -> Mapping[str, str]:
     if _where() == "none":
         return {}
     jax = importlib.import_module("jax")
-    found = {f"the version of {name}": importlib.metadata.version(name) for name in ("jax", "jaxlib", "flax", "optax")}
+    found = {
+        f"the version of {name}": importlib.metadata.version(name)
+        for name in ("jax", "jaxlib", "flax", "optax", "numpy", "scipy")
+    }
     found |= {"the version of sgdlab": sgdlab.__version__, "the code of sgdlab": _digest(pathlib.Path(sgdlab.__file__))}
     found |= {name: repr(getattr(jax.config, name, None)) for name in _SETTINGS_OF_JAX}
     for flag in flag_names.own_flags():
@@ -122,6 +127,11 @@ def _facts() -> Mapping[str, str]:
             found[f"--{flag.name}"] = repr(flag.value)
     for file in flags.FLAGS.parts:
         found[f"the code of --parts={pathlib.Path(file).name}"] = _digest(pathlib.Path(file))
+    found["the version of Python"] = platform.python_version()
+    # Of a recorded trace, or a data set in a file, the configuration has the path alone.
+    with contextlib.suppress(UsageError):  # said by the command itself
+        for family, digest in jobs.digests.of_run(flags.FLAGS.config).items():
+            found[f"the code and the files of --config.{family}"] = repr(digest)
     for name, value in jobs.configuration.flat(flags.FLAGS.config):
         found[f"--config.{name}"] = repr(value)
     return found

@@ -136,7 +136,10 @@ def _guarded(main: Callable[[Sequence[str]], None], argv: Sequence[str]) -> None
     except Stopped as stopped:
         if hosts.is_first():
             print(stopped, file=sys.stderr)
-        hosts.disconnect()
+        try:
+            hosts.disconnect()
+        except HostLost as error:
+            _end(LOST, f"error: {error}")
         sys.exit(_STOPPED if stopped.saved else _INTERRUPTED)
     except UsageError as error:
         _end(2, f"error: {error}")

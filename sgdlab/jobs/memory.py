@@ -55,14 +55,13 @@ def check_run(
     capacity, of_peers = program.capacity, isinstance(program, replay.PeerProgram)
     size, optimizers = _bytes(params), program.num_workers if of_peers else 1
     state = optimizers * _bytes(jax.eval_shape(rule.init, params))
-    # Lanes hold versions and gradients, of peers averages too; the result has the parameters of every node.
     waves, devices = mesh is not None or _in_waves(config, program), 1 if mesh is None else mesh.size
-    of_lanes = capacity.width * (3 if of_peers else 1 if program.uniform else 2) if waves else 0
     versions = capacity.slots + capacity.kept + (program.num_workers if of_peers else 0)
+    of_lanes = program.versions - versions if waves else 0
     own = capacity.workers * _bytes(local) / devices
-    if mesh is not None and config.layout != "replicated":
+    if mesh is not None and (config.layout or replay.sharding.kind_of(program, params)) == "sharded":
         versions, state = math.ceil(versions / devices), state / devices
-    elif not program.uniform:
+    elif not program.synchronous:
         of_lanes += (devices - 1) * capacity.width  # the gradients of the other devices
     copies = versions + 4 + math.ceil(of_lanes / devices)
     blocks = 1 if of_peers else program.num_blocks

@@ -74,10 +74,10 @@ def from_lanes(layout: Layout, trees: Sequence[Tree], axes: Sequence[Tree]) -> t
         structures.append(structure)
         leaves += found
         axis_of += jax.tree.leaves(of)
-    split = [_cut(layout, leaf, axis) for leaf, axis in zip(leaves, axis_of, strict=True) if axis != WHOLE]
-    whole = [leaf for leaf, axis in zip(leaves, axis_of, strict=True) if axis == WHOLE]
-    split, whole = iter(_packed(split, _all_to_all)), iter(_packed(whole, _all_gather))
-    return _unflattened([next(whole if axis == WHOLE else split) for axis in axis_of], structures)
+    cut = [_cut(layout, leaf, axis) for leaf, axis in zip(leaves, axis_of, strict=True) if axis != WHOLE]
+    uncut = [leaf for leaf, axis in zip(leaves, axis_of, strict=True) if axis == WHOLE]
+    parts, gathered = iter(_packed(cut, _all_to_all)), iter(_packed(uncut, _all_gather))
+    return _unflattened([next(gathered if axis == WHOLE else parts) for axis in axis_of], structures)
 
 
 def whole(layout: Layout, tree: Tree, axes: Tree) -> Tree:

@@ -124,7 +124,7 @@ class Execution:
         pause, end = gradients in self._program.pauses, gradients == self._program.num_rows
         if pause:
             self._evaluate(gradients)
-        agreed = self._agreed(pause)
+        agreed = self._agreed()
         self._piece = None if self._piece is None else agreed.piece
         if end:
             return
@@ -133,11 +133,13 @@ class Execution:
             self._checkpoints.save(gradients, self._carry, facts)
         if agreed.stop:
             saved = self._checkpoints is not None and self._checkpoints.enabled
+            if saved:
+                self._checkpoints.wait()  # what has failed is not said to be saved
             raise Stopped(gradients, self._program.num_rows, saved=saved)
 
-    def _agreed(self, pause: bool) -> _Agreed:
+    def _agreed(self) -> _Agreed:
         """All stop if one wants to; when to save, and how often to agree, is as the first process has it."""
-        due = pause and self._checkpoints is not None and self._checkpoints.due()
+        due = self._checkpoints is not None and self._checkpoints.due()
         own = _Agreed(self._stop(), due, self._piece or 0)
         if not self._engine.layout.many_processes:
             return own
@@ -165,7 +167,7 @@ class Execution:
 
     def _add(self, evaluation: Evaluation) -> None:
         self._evaluations.append(evaluation)
-        if self._watch.report is not None:
+        if self._watch.report is not None and self._engine.layout.evaluates:
             self._watch.report(self._history().first(evaluation["gradients"]))
 
     def _history(self) -> History:

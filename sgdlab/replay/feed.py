@@ -137,7 +137,7 @@ class _Maker:
 
     def close(self) -> None:
         """Closes what reads."""
-        getattr(self._source, "close", lambda: None)()
+        _close(self._source)
 
     def make(self, span: tuple[int, int]) -> tuple[Chunk, np.ndarray]:
         """The chunk of a span, and int32[size], the row of each of its gradients within the part of its device."""
@@ -167,8 +167,9 @@ class _Maker:
     def _filled(self, found: list[Tree]) -> list[Tree]:
         """As many as every device has; those past the end, which nobody uses, repeat another."""
         if self._like is None:  # a process without a gradient so far asks for the sizes
-            with contextlib.closing(iter(self._feed.read(np.zeros(1, int)))) as example:
-                self._like = next(example)
+            example = iter(self._feed.read(np.zeros(1, int)))
+            self._like = next(example)
+            _close(example)
         return found + [found[-1] if found else self._like] * (self._rows - len(found))
 
     def _on_devices(self, tree: Tree) -> Tree:
@@ -176,6 +177,10 @@ class _Maker:
             return jax.device_put(tree)
         place = NamedSharding(self._layout.mesh, PartitionSpec(*self._layout.mesh.axis_names))
         return jax.tree.map(lambda leaf: jax.make_array_from_process_local_data(place, leaf), tree)
+
+
+def _close(source: Iterator[Tree]) -> None:
+    getattr(source, "close", lambda: None)()
 
 
 def _batch(finish: Any, chunk: Chunk, place: jax.Array, begin: jax.Array, g: jax.Array) -> Tree:

@@ -26,7 +26,7 @@ from sgdlab.replay.lanes import (
 from sgdlab.replay.mixing import consensus_distance, mean_of_nodes, mixed, weighted
 from sgdlab.replay.peer_program import PeerProgram
 from sgdlab.replay.program import padded
-from sgdlab.replay.sharding import AXIS, Layout, kind_by_size
+from sgdlab.replay.sharding import AXIS, Layout, kind_of
 from sgdlab.replay.watch import Watch, as_pytree
 from sgdlab.xla import read_row
 
@@ -109,7 +109,9 @@ class PeerEngine:
         stateful: bool,
         scale: np.ndarray,
     ):
-        self.layout = Layout.over(mesh, layout or _suitable(program, params), params)
+        self.layout = Layout()
+        if mesh is not None:
+            self.layout = Layout.over(mesh, layout or kind_of(program, params), params)
         self.parts, self.evaluate = self.layout.put((parts, as_pytree(watch.evaluate)))
         self._waves, self._lanes, self._stateful, self._scale = waves, lanes, stateful, scale
         self._execute(program)
@@ -180,16 +182,6 @@ def on_device(program: PeerProgram, lane: np.ndarray, scale: np.ndarray, layout:
         waves=padded(program.waves, capacity.rows + 1, "edge"),
     )
     return jax.device_put(rows) if layout.mesh is None else layout.put(rows)
-
-
-def _suitable(program: PeerProgram, params: Tree) -> str:
-    leaves = jax.tree.leaves(params)
-    return kind_by_size(
-        synchronous=False,
-        versions=program.capacity.slots + program.num_nodes + program.capacity.width,
-        parameters=sum(np.size(leaf) for leaf in leaves),
-        itemsize=max((leaf.dtype.itemsize for leaf in leaves), default=4),
-    )
 
 
 @jax.jit

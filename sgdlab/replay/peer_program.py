@@ -57,6 +57,16 @@ class PeerProgram(Program):
         """True: every gradient is a step of its node."""
         return True
 
+    @property
+    def synchronous(self) -> bool:
+        """False: no gradient of another node enters a step."""
+        return False
+
+    @property
+    def versions(self) -> int:
+        """Copies of the parameters: versions, the nodes' own in the result, and three of each lane."""
+        return self.capacity.slots + self.num_nodes + 3 * self.capacity.width
+
     def made(self, gradients: int) -> tuple[int, float]:
         """Steps of the node that has made most after so many gradients, and the time of the last step of any."""
         if gradients == 0:

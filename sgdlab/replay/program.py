@@ -81,6 +81,16 @@ class Program(abc.ABC):
     def single(self) -> bool:
         """Whether every update has exactly one gradient."""
 
+    @property
+    @abc.abstractmethod
+    def synchronous(self) -> bool:
+        """Whether every wave has the gradients of one update, of several, and all are computed on one version."""
+
+    @property
+    @abc.abstractmethod
+    def versions(self) -> int:
+        """Copies of the parameters that a run in wave mode holds at most, without the states of rules."""
+
     @abc.abstractmethod
     def made(self, gradients: int) -> tuple[int, float]:
         """Number of updates made after so many gradients, and the time of the last of them, in seconds."""

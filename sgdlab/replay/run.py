@@ -87,7 +87,7 @@ def run(  # noqa: PLR0913 (one function for every run)
         `state`, `local` and `nodes` stay sharded; the first one evaluates servers and reports.
       layout: where the arrays are on a mesh. "sharded": servers, versions and what else grows with the number of
         workers are split along axes of the parameters; "replicated": they are on every device, and applying a gradient
-        needs no communication. None: replicated where every wave is one update, of which the devices exchange but the
+        needs no communication. None: replicated where every wave is one update, of which the devices exchange only the
         mean, and for at most 10^6 parameters whose versions take at most 2 GiB.
       stats: initial running statistics, held by the server, or by each peer.
       fold: `(stats, aux) -> stats`, called once per gradient, in order.
@@ -97,12 +97,14 @@ def run(  # noqa: PLR0913 (one function for every run)
       step_scale: float[R], peers only: factor of the step of each gradient. It expresses a learning rate that depends
         on the gradients of all nodes; `rule` counts each node's own steps only. None: 1.
       watch: what to evaluate and record during the run; `norms` and `average_decay` are for servers.
-      checkpoints: where the whole state of the run is saved at its pauses, one for each evaluation. A run whose
-        checkpoints are there continues from the newest, and its result is that of a run that was never interrupted, bit
-        for bit; `watch.report` is called again for the evaluations that had been made. On another number of devices
-        sums over lanes are added up in another order, and the result is the same to rounding.
-      stop: `() -> bool`, asked about every two seconds: whether to stop. Where there are checkpoints, the state is
-        saved then, at once. Over many processes all stop if it is true in one.
+      checkpoints: where the whole state of the run is saved, where that is due, at its pauses, one for each evaluation,
+        and whenever it asks `stop`. A run whose checkpoints are there continues from the newest, and its result is that
+        of a run that was never interrupted, bit for bit; `watch.report` is called again for the evaluations that had
+        been made. On another number of devices sums over lanes are added up in another order, and the result is the
+        same to rounding.
+      stop: `() -> bool`, whether to stop; asked about every two seconds, but not while something is compiled or
+        evaluated. Where there are checkpoints, the state is saved then, at once. Over many processes all stop if it is
+        true in one.
 
     Returns:
       A `Result`.
@@ -162,7 +164,6 @@ def run(  # noqa: PLR0913 (one function for every run)
         engine = ServerEngine(program, params, parts, watch, **static)
     if engine.layout.many_processes:
         _check_same(program, params)
-    # What the run begins with is held by nobody else: a state that is loaded takes its place.
     execution = Execution(
         engine, engine.start(params, stats, local), watch, waves=waves, checkpoints=checkpoints, stop=stop
     )

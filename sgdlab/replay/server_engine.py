@@ -17,7 +17,7 @@ from sgdlab.replay.server import Server, norm_dtype, start_server
 from sgdlab.replay.server_program import ServerProgram
 from sgdlab.replay.server_step import Carry, Mode, Records, Rows, loaded, used
 from sgdlab.replay.server_wave import wave
-from sgdlab.replay.sharding import Layout, kind_by_size
+from sgdlab.replay.sharding import Layout, kind_of
 from sgdlab.replay.watch import Watch
 from sgdlab.rules import accumulators
 from sgdlab.xla import read_row
@@ -55,9 +55,9 @@ class ServerEngine:
     ):
         self.watch = watch
         blocks = partition(params, program.num_blocks)
-        self.layout = Layout.over(
-            mesh, layout or _suitable(program, params), jax.eval_shape(blocks.split, params) if mesh else ()
-        )
+        self.layout = Layout()
+        if mesh is not None:
+            self.layout = Layout.over(mesh, layout or kind_of(program, params), jax.eval_shape(blocks.split, params))
         self.parts = self.layout.put(parts)
         self._waves, self._stateful = waves, stateful
         self._static = {
@@ -80,7 +80,7 @@ class ServerEngine:
             width=width,
             uniform=self._waves and program.uniform,
             # On one device the messages are added up in their order, as in event mode: equal bit for bit.
-            synchronous=self.layout.mesh is not None and one_update_a_wave(self.program),
+            synchronous=self.layout.mesh is not None and self.program.synchronous,
             **self._static,
         )
         self.rows = on_device(self.program, lane, self.layout)
@@ -153,33 +153,6 @@ class ServerEngine:
                 by_block = np.where(unused, np.nan, found[name])
                 found[name] = by_block if self.program.num_blocks > 1 else by_block[:, 0]
         return found
-
-
-def one_update_a_wave(program: ServerProgram) -> bool:
-    """Whether every wave has the gradients of one update, of several, and all are computed on one version.
-
-    Example:
-      >>> from sgdlab import protocols, replay
-      >>> one_update_a_wave(replay.lower(protocols.synchronous(np.ones((3, 2)))))
-      True
-      >>> one_update_a_wave(replay.lower(protocols.asynchronous(np.ones((3, 2)))))
-      False
-    """
-    if program.single or not (program.aligned and program.uniform):
-        return False
-    first, last = program.waves[:-1], program.waves[1:] - 1
-    ends = program.last[: program.num_rows]
-    return bool(program.first[first].all() and ends[last].all() and (ends.sum(axis=0) == last.size).all())
-
-
-def _suitable(program: ServerProgram, params: Tree) -> str:
-    leaves = jax.tree.leaves(params)
-    return kind_by_size(
-        synchronous=one_update_a_wave(program),
-        versions=program.capacity.slots + program.capacity.width,
-        parameters=sum(np.size(leaf) for leaf in leaves),
-        itemsize=max((leaf.dtype.itemsize for leaf in leaves), default=4),
-    )
 
 
 def on_device(program: ServerProgram, lane: np.ndarray, layout: Layout) -> Rows:

@@ -67,6 +67,29 @@ class ServerProgram(Program):
         """Whether every block uses every gradient as soon as it is computed, so that none is buffered."""
         return _aligned(self.ends, self.row)
 
+    @property
+    def synchronous(self) -> bool:
+        """Whether every wave has the gradients of one update, of several, and all are computed on one version.
+
+        Example:
+          >>> from sgdlab import protocols, replay
+          >>> replay.lower(protocols.synchronous(np.ones((3, 2)))).synchronous
+          True
+          >>> replay.lower(protocols.asynchronous(np.ones((3, 2)))).synchronous
+          False
+        """
+        if self.single or not (self.aligned and self.uniform):
+            return False
+        first, last = self.waves[:-1], self.waves[1:] - 1
+        ends = self.last[: self.num_rows]
+        return bool(self.first[first].all() and ends[last].all() and (ends.sum(axis=0) == last.size).all())
+
+    @property
+    def versions(self) -> int:
+        """Copies of the parameters: versions, buffered gradients, and a gradient and a version of each lane."""
+        capacity = self.capacity
+        return capacity.slots + capacity.kept + capacity.width * (1 if self.uniform else 2)
+
     def made(self, gradients: int) -> tuple[int, float]:
         """Updates of the block that has made most after so many gradients, and the time of the last update of any."""
         updates, seconds = 0, 0.0

@@ -57,7 +57,7 @@ def _used_in_order(carry: Carry, rows: Rows, lanes: Lanes, parts: Parts, mode: M
 
 
 def _updated_once(carry: Carry, rows: Rows, lanes: Lanes, parts: Parts, mode: Mode) -> Carry:
-    """All gradients are of one update, and of one version: the devices exchange but the mean of their messages."""
+    """All gradients are of one update, and of one version: the devices exchange only the mean of their messages."""
     layout, slots = mode.layout, tuple(server.slots for server in carry.servers)
     axes = tuple(layout.axes(block, lead=1) for block in slots)
 

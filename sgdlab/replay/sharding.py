@@ -1,16 +1,19 @@
 """`Layout`: where the arrays of a replay are on a mesh of devices, of one process or of many."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from sgdlab import hosts
 from sgdlab.replay.feed import Chunk
+from sgdlab.replay.program import Program
 
 Tree = Any
 
@@ -48,16 +51,14 @@ class Layout:
     shapes: frozenset[tuple[int, ...]] = frozenset()
 
     @classmethod
-    def over(cls, mesh: Mesh | None, kind: str, params: Tree) -> "Layout":
+    def over(cls, mesh: Mesh, kind: str, params: Tree) -> "Layout":
         """The layout over all devices of a mesh, in its order: those that are next to each other exchange most.
 
         Args:
-          mesh: any mesh, such as `sgdlab.hosts.mesh()`. None: one device.
+          mesh: any mesh, such as `sgdlab.hosts.mesh()`.
           kind: one of `KINDS`.
           params: arrays, or objects with shapes.
         """
-        if mesh is None:
-            return cls()
         line = Mesh(mesh.devices.reshape(-1), (AXIS,), axis_types=(AxisType.Auto,))
         return cls(line, kind, frozenset(np.shape(leaf) for leaf in jax.tree.leaves(params)))
 
@@ -144,8 +145,7 @@ class Layout:
         """Whole arrays that this process can use by itself. All processes call it, with the same arrays."""
         if not self.many_processes:
             return tree
-        whole = jax.jit(lambda tree: tree, out_shardings=self._everywhere())(tree)
-        return jax.tree.map(lambda leaf: leaf.addressable_data(0), whole)
+        return jax.tree.map(lambda leaf: leaf.addressable_data(0), _gathered(tree, self))
 
     def _everywhere(self) -> NamedSharding:
         return NamedSharding(self.mesh, PartitionSpec())
@@ -159,6 +159,8 @@ class Layout:
             return jax.random.wrap_key_data(self._put(jax.random.key_data(leaf)), impl=jax.random.key_impl(leaf))
         if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
             return leaf
+        if isinstance(leaf, jax.Array) and leaf.weak_type and leaf.ndim == 0:
+            return leaf.item()  # as weakly typed as before
         values = np.asarray(leaf)
         return jax.make_array_from_callback(values.shape, self._everywhere(), lambda index: values[index])
 
@@ -167,6 +169,11 @@ class Layout:
             return tree
         constrain = jax.lax.with_sharding_constraint
         return jax.tree.map(lambda leaf: constrain(leaf, NamedSharding(self.mesh, spec_of(leaf.shape))), tree)
+
+
+@functools.partial(jax.jit, static_argnames="layout")
+def _gathered(tree: Tree, layout: Layout) -> Tree:
+    return layout.replicated(tree)
 
 
 def spec(axis: int, lead: int = 0) -> PartitionSpec:
@@ -179,24 +186,24 @@ def spec(axis: int, lead: int = 0) -> PartitionSpec:
     return PartitionSpec() if axis == WHOLE else PartitionSpec(*[None] * (axis + lead), AXIS)
 
 
-def kind_by_size(*, synchronous: bool, versions: int, parameters: int, itemsize: int) -> str:
-    """The layout to use where none is named.
+def kind_of(program: Program, params: Tree) -> str:
+    """The layout of a run over a mesh for which none is named.
 
     Args:
-      synchronous: every wave is one update of one version.
-      versions: of the parameters, that a device would hold.
-      parameters: P.
-      itemsize: bytes of one.
+      program: of the run.
+      params: initial parameters.
 
     Returns:
-      "replicated" for synchronous waves, which exchange but the mean, and for small networks whose versions fit every
-      device; otherwise "sharded".
+      "replicated" for synchronous waves, which exchange only the mean, and for at most 10^6 parameters whose versions
+      take at most 2 GiB; otherwise "sharded".
 
     Example:
-      >>> kind_by_size(synchronous=False, versions=40, parameters=272_000, itemsize=4)
-      'replicated'
-      >>> kind_by_size(synchronous=False, versions=40, parameters=2_750_000, itemsize=4)
-      'sharded'
+      >>> from sgdlab import protocols, replay
+      >>> program = replay.lower(protocols.asynchronous(np.ones((3, 4))))
+      >>> [kind_of(program, np.zeros(size, np.float32)) for size in (272_000, 2_750_000)]
+      ['replicated', 'sharded']
     """
-    small = parameters <= _MOST_REPLICATED_PARAMETERS and versions * parameters * itemsize <= _MOST_REPLICATED_BYTES
-    return "replicated" if synchronous or small else "sharded"
+    leaves = [jnp.asarray(leaf) if np.isscalar(leaf) else leaf for leaf in jax.tree.leaves(params)]
+    number, size = (sum(value(leaf) for leaf in leaves) for value in (lambda leaf: leaf.size, lambda leaf: leaf.nbytes))
+    small = number <= _MOST_REPLICATED_PARAMETERS and program.versions * size <= _MOST_REPLICATED_BYTES
+    return "replicated" if program.synchronous or small else "sharded"

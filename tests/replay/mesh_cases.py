@@ -45,6 +45,11 @@ CASES = {
         lambda: rules.asgd(learning_rate=0.05),
         {"stateful": False},
     ),
+    "alone": (
+        lambda: protocols.asynchronous(RUNTIMES[:, :1]),
+        lambda: rules.nag_asgd(learning_rate=0.05),
+        {"fed": True},
+    ),
     "streamed": (asynchronous, lambda: rules.asgd(learning_rate=0.05), {"fed": True}),
 }
 PEERS = ("gossip", "elastic_averaging")
@@ -61,8 +66,7 @@ def batch_fn(g):
 
 
 def read(gradients):
-    for g in gradients:
-        yield np.cos(g * (1.0 + np.arange(SIZE)))
+    return map(lambda g: np.cos(g * (1.0 + np.arange(SIZE))), gradients)  # noqa: C417 (an iterator that cannot be closed)
 
 
 def grad_fn(params, batch, local=None):

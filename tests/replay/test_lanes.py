@@ -1,5 +1,6 @@
 """Lanes: each gradient of a wave has one of its own, on the device of its worker; how a run chooses its layout."""
 
+import dataclasses
 import itertools
 
 import jax.numpy as jnp
@@ -12,8 +13,7 @@ from replay_cases import heterogeneous, with_backups
 from sgdlab import protocols
 from sgdlab.replay import lower
 from sgdlab.replay.lanes import lanes_at, lanes_of, placed, summed_over_lanes
-from sgdlab.replay.server_engine import one_update_a_wave
-from sgdlab.replay.sharding import WHOLE, Layout, kind_by_size
+from sgdlab.replay.sharding import WHOLE, Layout, kind_of
 
 
 @settings(max_examples=200, deadline=None)
@@ -71,21 +71,25 @@ def test_a_sum_over_lanes_is_a_sum(lanes):
     np.testing.assert_allclose(others, values[:, 0] + jnp.arange(4.0))
 
 
-def test_one_update_a_wave():
+def test_synchronous_waves():
     runtimes = np.random.default_rng(0).uniform(1, 3, (5, 4))
-    assert one_update_a_wave(lower(protocols.synchronous(runtimes)))
-    assert one_update_a_wave(lower(with_backups(5)))
-    assert not one_update_a_wave(lower(protocols.synchronous(runtimes), width=2))  # two waves an update
-    assert not one_update_a_wave(lower(protocols.synchronous(runtimes[:, :1])))  # updates of one gradient
-    assert not one_update_a_wave(lower(protocols.softsync(runtimes, gradients_per_update=2)))
+    assert lower(protocols.synchronous(runtimes)).synchronous
+    assert lower(with_backups(5)).synchronous
+    assert not lower(protocols.synchronous(runtimes), width=2).synchronous  # two waves an update
+    assert not lower(protocols.synchronous(runtimes[:, :1])).synchronous  # updates of one gradient
+    assert not lower(protocols.softsync(runtimes, gradients_per_update=2)).synchronous
+    assert not lower(protocols.gossip(runtimes, seed=0)).synchronous
 
 
 def test_the_layout_that_is_chosen():
-    big = {"versions": 32, "parameters": 10_000_000, "itemsize": 4}
-    assert kind_by_size(synchronous=True, **big) == "replicated"
-    assert kind_by_size(synchronous=False, **big) == "sharded"
-    assert kind_by_size(synchronous=False, **big | {"parameters": 1_000_000}) == "replicated"
-    assert kind_by_size(synchronous=False, **big | {"parameters": 1_000_000, "versions": 1000}) == "sharded"
+    runtimes = np.random.default_rng(0).uniform(1, 3, (5, 4))
+    synchronous, stale = (lower(protocol(runtimes)) for protocol in (protocols.synchronous, protocols.asynchronous))
+    big, small = (np.broadcast_to(np.float32(0), size) for size in (10**7, 10**6))
+    assert kind_of(synchronous, big) == "replicated"
+    assert kind_of(stale, big) == "sharded"
+    assert kind_of(stale, small) == "replicated"
+    many = dataclasses.replace(stale, capacity=dataclasses.replace(stale.capacity, slots=1000))
+    assert kind_of(many, small) == "sharded"  # 4 MB each
 
 
 def test_without_a_mesh_nothing_is_split():

@@ -53,7 +53,7 @@ def test_a_split_server_exchanges_its_part_of_each_lane(name):
     assert wave == [part, part, ("all-gather", lanes * (SMALL + AUX) * ENTRY)]
     # The norms of a gradient, of its update and of the server's distance: sums of squares, of one leaf each.
     assert all(kind == "all-reduce" and size <= 6 * ENTRY for kind, size in gradient)
-    assert bool(gradient) == (name != "gossip")
+    assert len(gradient) == (name != "gossip")
 
 
 @pytest.mark.fully_compiled
@@ -72,6 +72,16 @@ def test_synchronous_devices_exchange_the_mean_alone():
         ("all-gather", lanes * (AUX + norm) * ENTRY),
         ("all-reduce", (SPLIT + SMALL) * ENTRY),
     ]
+    assert gradient == []
+
+
+@pytest.mark.fully_compiled
+def test_a_split_server_gathers_its_version_for_synchronous_devices():
+    wave, gradient, lanes = sent("synchronous", "sharded")
+    whole = ("all-gather", SPLIT * ENTRY)
+    # The version, and the parameters that `receive` is given; the mean; aux and norms; the norm of the update.
+    large = [found for found in wave if found[1] > lanes * (AUX + 1) * ENTRY]
+    assert sorted(large) == [whole, whole, ("all-reduce", (SPLIT + SMALL + 1) * ENTRY)]
     assert gradient == []
 
 
