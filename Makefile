@@ -1,5 +1,5 @@
 # make run    compare the methods on real images; results in runs/digits
-# make test   all tests, docstring examples among them
+# make test   all tests, docstring examples among them; ARGS='-m slow' runs those over four processes instead
 # make lint   ruff; shellcheck
 # make bench  the measured figures, each with what it is compared to
 # make notebooks  notebooks for Colab or Jupyter, from experiments/colab, in runs/notebooks

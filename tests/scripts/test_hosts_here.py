@@ -24,7 +24,7 @@ def write(name, text):
     (folder / f"{name}.new").write_text(text)
     (folder / f"{name}.new").rename(folder / name)
 def stop(number, frame):
-    print("signal", number)
+    os.write(1, f"signal {number}\\n".encode())
     sys.exit(75)
 signal.signal(signal.SIGINT, stop)
 signal.signal(signal.SIGTERM, stop)

@@ -23,7 +23,7 @@ sys.exit(int(how))
 STOPS = """
 import os, pathlib, signal, subprocess, sys, time
 def stop(number, frame):
-    print("signal", number, flush=True)
+    os.write(1, f"signal {number}\\n".encode())  # print may be interrupted in print
     sys.exit(75)
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, stop)
