@@ -11,22 +11,21 @@ import optax
 from jax.sharding import Mesh, PartitionSpec
 
 from sgdlab.replay import exchange
+from sgdlab.replay.engine import Engine, loop
 from sgdlab.replay.functions import Parts, checked_aux, computed
 from sgdlab.replay.lanes import (
     NOWHERE,
     Lanes,
-    for_devices,
     lanes_at,
     of_each_worker,
     over_lanes,
-    placed,
     record_aux,
     write_lanes,
 )
 from sgdlab.replay.mixing import consensus_distance, mean_of_nodes, mixed, weighted
 from sgdlab.replay.peer_program import PeerProgram
 from sgdlab.replay.program import padded
-from sgdlab.replay.sharding import AXIS, Layout, kind_of
+from sgdlab.replay.sharding import AXIS, Layout
 from sgdlab.replay.watch import Watch, as_pytree
 from sgdlab.xla import read_row
 
@@ -80,7 +79,7 @@ class PeerMode:
     layout: Layout
 
 
-class PeerEngine:
+class PeerEngine(Engine):
     """A program of peers on the device; each node has an optimiser and statistics of its own.
 
     Args:
@@ -109,26 +108,14 @@ class PeerEngine:
         stateful: bool,
         scale: np.ndarray,
     ):
-        self.layout = Layout()
-        if mesh is not None:
-            self.layout = Layout.over(mesh, layout or kind_of(program, params), params)
+        super().__init__(program, params, params, waves=waves, mesh=mesh, layout=layout)
         self.parts, self.evaluate = self.layout.put((parts, as_pytree(watch.evaluate)))
-        self._waves, self._lanes, self._stateful, self._scale = waves, lanes, stateful, scale
-        self._execute(program)
+        self._lanes, self._scale = lanes, scale
+        self._place(program, workers=program.num_nodes, stateful=stateful)
 
-    def _execute(self, program: PeerProgram) -> None:
-        devices, capacity = self.layout.num_devices, program.capacity
-        width = -(-capacity.width // devices) * devices if self._waves else 0
-        self.program, self.device, lane = placed(
-            program, width=width, devices=devices, workers=program.num_nodes, stateful=self._stateful
-        )
-        self.mode = PeerMode(width, self._lanes, program.fresh, program.publishes, self.layout)
+    def _prepare(self, width: int, lane: np.ndarray) -> None:
+        self.mode = PeerMode(width, self._lanes, self.program.fresh, self.program.publishes, self.layout)
         self.rows = on_device(self.program, lane, self._scale, self.layout)
-
-    def cut_at(self, gradients: int) -> None:
-        """Makes the run begin after so many gradients, where a wave, of another layout perhaps, has ended."""
-        if self._waves and gradients not in self.program.waves:
-            self._execute(dataclasses.replace(self.program, waves=np.union1d(self.program.waves, [gradients])))
 
     def start(self, params: Tree, stats: Tree, local: Tree) -> PeerCarry:
         """The carry before the first gradient."""
@@ -219,10 +206,8 @@ def advance(
 ) -> PeerCarry:
     """Executes gradients `begin` to `end` (event mode) or waves `begin` to `end` (wave mode)."""
     body = _wave if mode.width else _event
-    nodes = jax.tree.map(lambda leaf: leaf.shape[0], carry.local)
-    carry = carry._replace(local=mode.layout.by_worker(for_devices(carry.local, mode.layout.num_devices)))
-    carry = jax.lax.fori_loop(begin, end, lambda i, c: body(c, rows, i, parts, mode), carry)
-    return _placed(carry._replace(local=jax.tree.map(lambda leaf, size: leaf[:size], carry.local, nodes)), mode.layout)
+    step = lambda index, carry: body(carry, rows, index, parts, mode)
+    return _placed(loop(carry, begin, end, step, mode.layout), mode.layout)
 
 
 def _placed(carry: PeerCarry, layout: Layout) -> PeerCarry:

@@ -10,14 +10,15 @@ import numpy as np
 from jax.sharding import Mesh
 
 from sgdlab.replay.blocks import partition
+from sgdlab.replay.engine import Engine, loop
 from sgdlab.replay.functions import Parts, checked_aux, computed
-from sgdlab.replay.lanes import for_devices, of_each_worker, placed, workers_of
+from sgdlab.replay.lanes import of_each_worker, workers_of
 from sgdlab.replay.program import padded
 from sgdlab.replay.server import Server, norm_dtype, start_server
 from sgdlab.replay.server_program import ServerProgram
 from sgdlab.replay.server_step import Carry, Mode, Records, Rows, loaded, used
 from sgdlab.replay.server_wave import wave
-from sgdlab.replay.sharding import Layout, kind_of
+from sgdlab.replay.sharding import Layout
 from sgdlab.replay.watch import Watch
 from sgdlab.rules import accumulators
 from sgdlab.xla import read_row
@@ -25,7 +26,7 @@ from sgdlab.xla import read_row
 Tree = Any
 
 
-class ServerEngine:
+class ServerEngine(Engine):
     """A program of parameter servers on the device.
 
     Args:
@@ -55,11 +56,9 @@ class ServerEngine:
     ):
         self.watch = watch
         blocks = partition(params, program.num_blocks)
-        self.layout = Layout()
-        if mesh is not None:
-            self.layout = Layout.over(mesh, layout or kind_of(program, params), jax.eval_shape(blocks.split, params))
+        shapes = jax.eval_shape(blocks.split, params)
+        super().__init__(program, params, shapes, waves=waves, mesh=mesh, layout=layout)
         self.parts = self.layout.put(parts)
-        self._waves, self._stateful = waves, stateful
         self._static = {
             "single": program.single,
             "aligned": program.aligned,
@@ -68,27 +67,17 @@ class ServerEngine:
             "layout": self.layout,
             "partition": blocks,
         }
-        self._execute(program)
+        self._place(program, workers=program.capacity.workers, stateful=stateful)
 
-    def _execute(self, program: ServerProgram) -> None:
-        devices, capacity = self.layout.num_devices, program.capacity
-        width = -(-capacity.width // devices) * devices if self._waves else 0
-        self.program, self.device, lane = placed(
-            program, width=width, devices=devices, workers=capacity.workers, stateful=self._stateful
-        )
+    def _prepare(self, width: int, lane: np.ndarray) -> None:
         self.mode = Mode(
             width=width,
-            uniform=self._waves and program.uniform,
+            uniform=self._waves and self.program.uniform,
             # On one device the messages are added up in their order, as in event mode: equal bit for bit.
             synchronous=self.layout.mesh is not None and self.program.synchronous,
             **self._static,
         )
         self.rows = on_device(self.program, lane, self.layout)
-
-    def cut_at(self, gradients: int) -> None:
-        """Makes the run begin after so many gradients, where a wave, of another layout perhaps, has ended."""
-        if self._waves and gradients not in self.program.waves:
-            self._execute(dataclasses.replace(self.program, waves=np.union1d(self.program.waves, [gradients])))
 
     def start(self, params: Tree, stats: Tree, local: Tree) -> Carry:
         """The carry before the first gradient."""
@@ -191,12 +180,8 @@ def start(
 def advance(carry: Carry, rows: Rows, begin: jax.Array, end: jax.Array, parts: Parts, *, mode: Mode) -> Carry:
     """Executes gradients `begin` to `end` (event mode) or waves `begin` to `end` (wave mode)."""
     body = wave if mode.width else _event
-    workers = jax.tree.map(lambda leaf: leaf.shape[0], carry.local)
-    carry = carry._replace(local=mode.layout.by_worker(for_devices(carry.local, mode.layout.num_devices)))
-    carry = jax.lax.fori_loop(begin, end, lambda i, c: body(c, rows, i, parts, mode), carry)
-    return _placed(
-        carry._replace(local=jax.tree.map(lambda leaf, size: leaf[:size], carry.local, workers)), mode.layout
-    )
+    step = lambda index, carry: body(carry, rows, index, parts, mode)
+    return _placed(loop(carry, begin, end, step, mode.layout), mode.layout)
 
 
 def _placed(carry: Carry, layout: Layout) -> Carry:
