@@ -8,6 +8,7 @@ import lazy_loader
 # ruff: isort: skip_file
 # In the order in which `--help` lists them: a data set registers itself when its module is imported.
 from sgdlab.data.digits import digits
+from sgdlab.data.digit_pairs import digit_pairs
 from sgdlab.data.mock import mock
 from sgdlab.data.original import cifar10, cifar100, mnist
 from sgdlab.data.imagenet import imagenet
@@ -31,8 +32,8 @@ __getattr__, _, _ = lazy_loader.attach(
 )
 __all__ = [
     "Batch", "Dataset", "Digits", "Finish", "Images", "Preprocess", "Text", "Tokens", "batch_fn", "cifar10", "cifar100",
-    "digits", "imagenet", "load", "mnist", "mock", "npz", "order", "photographs", "prepare", "stdlib_text",
-    "text_batch_fn", "tfds", "wikitext103",
+    "digit_pairs", "digits", "imagenet", "load", "mnist", "mock", "npz", "order", "photographs", "prepare",
+    "stdlib_text", "text_batch_fn", "tfds", "wikitext103",
 ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Data sets that need no download: mocked images, patches of photographs, the standard library's text."""
+"""Data sets that need no download: mocked images, pairs of digits, photographs, the standard library's text."""
 
 import hashlib
 import pathlib
@@ -63,6 +63,45 @@ class TestMock:
     def test_impossible_entries(self, given, match):
         with pytest.raises(UsageError, match=f"^--config.data.mock.{match}"):
             DATASETS.make("mock", given)
+
+
+class TestDigitPairs:
+    @pytest.mark.parametrize("seed", [0, 3])
+    def test_are_two_digits_of_the_same_split(self, seed):
+        found, single = data.digit_pairs(num_examples=300, num_test=200, seed=seed), data.digits()
+        for split, digits in ((found.train, single.train), (found.test, single.test)):
+            known = {image.tobytes(): int(label) for image, label in zip(digits.pixels, digits.labels, strict=True)}
+            halves = np.ascontiguousarray(split.pixels[:, :, :8]), np.ascontiguousarray(split.pixels[:, :, 8:])
+            left, right = ([known[image.tobytes()] for image in half] for half in halves)
+            np.testing.assert_array_equal(split.labels, 10 * np.array(left) + np.array(right))
+            assert len({*left}) == len({*right}) == 10
+
+    def test_ten_classes_are_the_left_digit_of_the_same_images(self):
+        both, left = (data.digit_pairs(classes=classes, num_examples=100, num_test=50) for classes in (100, 10))
+        for split in ("train", "test"):
+            np.testing.assert_array_equal(getattr(left, split).pixels, getattr(both, split).pixels)
+            np.testing.assert_array_equal(getattr(left, split).labels, getattr(both, split).labels // 10)
+        assert (both.num_classes, left.num_classes) == (100, 10)
+
+    def test_a_split_depends_on_its_own_number_and_on_the_seed(self):
+        found, longer = data.digit_pairs(num_examples=100, num_test=50), data.digit_pairs(num_examples=100, num_test=60)
+        np.testing.assert_array_equal(found.train.pixels, longer.train.pixels)
+        other = data.digit_pairs(num_examples=100, num_test=50, seed=1)
+        assert (found.train.pixels != other.train.pixels).any()
+        assert (found.train.labels[:50] != found.test.labels).any()
+
+    @pytest.mark.parametrize(
+        ("given", "match"),
+        [
+            ({"classes": 20}, "classes=20 must be 10 or 100"),
+            ({"num_examples": 0}, "num_examples=0 must be"),
+            ({"num_test": 1.5}, "num_test=1.5 must be"),
+            ({"seed": -1}, "seed=-1 must be"),
+        ],
+    )
+    def test_impossible_entries(self, given, match):
+        with pytest.raises(ValueError, match=f"^{match}"):
+            data.digit_pairs(**given)
 
 
 class TestPhotographs:

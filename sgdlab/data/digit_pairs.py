@@ -1,0 +1,58 @@
+"""The part `digit_pairs`: two UCI handwritten digits side by side, a harder task than one digit, at hand."""
+
+import functools
+
+import numpy as np
+
+from sgdlab import arguments
+from sgdlab.data.digits import read
+from sgdlab.data.source import Dataset, Images
+from sgdlab.registry import DATASETS
+
+CLASSES = (10, 100)
+
+
+@DATASETS.register(title="Pairs of UCI digits", source="Alpaydin and Kaynak 1998")
+def digit_pairs(*, classes: int = 100, num_examples: int = 4096, num_test: int = 2048, seed: int = 0) -> Dataset:
+    """Images of 8x16 pixels, each of two UCI digits that are drawn at random: what CIFAR-10 and CIFAR-100 are to MNIST.
+
+    With 100 classes the label is the number that the two digits form, `10 left + right`. With 10 classes it is the left
+    digit, and the right one only distracts. Both have the same images. Pairs to train on are of digits to train on, and
+    pairs to test on of digits to test on; each split depends on its own number of examples, and not on that of the
+    other. Nothing is downloaded.
+
+    Args:
+      classes: 100 or 10.
+      num_examples: number of pairs to train on.
+      num_test: number of pairs to test on.
+      seed: seed of the pairs.
+
+    Returns:
+      The `Dataset`.
+
+    Raises:
+      ValueError: if an argument is out of its range; the message begins with it.
+
+    Example:
+      >>> found = digit_pairs(num_examples=100, num_test=50)
+      >>> found.image_shape, found.num_classes, len(found.train), len(found.test)
+      ((8, 16, 1), 100, 100, 50)
+    """
+    if classes not in CLASSES:
+        raise ValueError(f"{classes=} must be {' or '.join(map(str, CLASSES))}")
+    arguments.whole("num_examples", num_examples)
+    arguments.whole("num_test", num_test)
+    arguments.whole("seed", seed, least=0)
+    splits = (_pairs(name, count, seed) for name, count in (("train", num_examples), ("test", num_test)))
+    named = (Images(pixels, labels // (100 // classes), white=white) for pixels, labels, white in splits)
+    return Dataset(*named, num_classes=classes)
+
+
+@functools.lru_cache(maxsize=4)
+def _pairs(split: str, count: int, seed: int) -> tuple[np.ndarray, np.ndarray, int]:
+    """Pixels [count, 8, 16, 1], labels [count] from 0 to 99, and white."""
+    digits = getattr(read(), split)
+    drawn = np.random.default_rng((seed, split == "test")).integers(len(digits), size=(count, 2))
+    left, right = drawn.T
+    pixels = np.concatenate([digits.pixels[left], digits.pixels[right]], axis=2)
+    return pixels, 10 * digits.labels[left] + digits.labels[right], digits.white
