@@ -1,0 +1,147 @@
+"""Tables 4 to 6 and Figures 2, 6 and 7 of Barkai et al. 2020: configurations, verdicts on known numbers, smoke."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from experiments.gap_aware import figure7, figures2_6, printed, tables4_6
+from experiments.gap_aware.accuracies import (
+    PAPER_CELLS,
+    SINGLE_TITLE,
+    Accuracies,
+    everywhere,
+    everywhere_on_paper,
+    paper_accuracy,
+)
+from experiments.gap_aware.frameworks import FRAMEWORKS, METHODS, sweep
+from experiments.harness import Session, within
+from sgdlab.jobs import configuration
+
+
+def accuracies(means, *, seeds=5, lost=()):
+    """Runs whose accuracies are known: a mean for each framework, N and method, and ten times smaller steps by seed."""
+    rows = [
+        {"framework": f, "N": n, "method": m, "seed": seed, "test": mean + 0.1 * seed, "train": mean, "lost": m in lost}
+        for (f, n, m), mean in means.items()
+        for seed in range(seeds)
+    ]
+    return Accuracies(pd.DataFrame(rows))
+
+
+def of_the_paper(**changed):
+    """Runs with the means of the paper's tables."""
+    means = {(f, n, m): paper_accuracy(f, n, m) for f, n in PAPER_CELLS for m in METHODS.values()}
+    means |= {(f, 1, SINGLE_TITLE): printed.SINGLE[f] for f in FRAMEWORKS}
+    return accuracies(means, **changed)
+
+
+class TestConfigurations:
+    """Appendix C.4."""
+
+    PAPER = (
+        ("R", 160, (80, 120), 0.1, 10, 0.0005),
+        ("W", 200, (60, 120, 160), 0.2, 10, 0.0005),
+        ("W100", 200, (60, 120, 160), 0.2, 100, 0.0005),
+    )
+
+    @pytest.mark.parametrize(("letter", "epochs", "steps", "factor", "classes", "decay"), PAPER)
+    def test_paper(self, letter, epochs, steps, factor, classes, decay):
+        config = FRAMEWORKS[letter].config("paper")
+        assert (config.epochs, config.rate.steps, config.rate.factor) == (epochs, steps, factor)
+        assert (config.rate.decay, config.rate.warmup_epochs, config.batch_size) == ("step", 5, 128)
+        assert (config.optimizer.learning_rate, config.optimizer.weight_decay) == (0.1, decay)
+        assert not config.cluster.gamma.heterogeneous
+        assert FRAMEWORKS[letter].classes == classes
+        assert config.data.kind == ("cifar100" if classes == 100 else "cifar10")
+
+    @pytest.mark.parametrize(("letter", "epochs", "steps", "factor", "classes", "decay"), PAPER)
+    @pytest.mark.parametrize("size", ["laptop", "gpu"])
+    def test_smaller_sizes_keep_the_protocol(self, size, letter, epochs, steps, factor, classes, decay):
+        del classes
+        config = FRAMEWORKS[letter].config(size)
+        np.testing.assert_allclose(np.array(config.rate.steps) / config.epochs, np.array(steps) / epochs)
+        np.testing.assert_allclose(config.rate.warmup_epochs / config.epochs, 5 / epochs)
+        assert (config.rate.factor, config.optimizer.weight_decay) == (factor, decay)
+        configuration.check(config)
+
+    def test_the_papers_sweep(self):
+        runs = sweep("R", "paper", num_workers=printed.WORKERS, seeds=5).runs
+        assert len(runs) == 7 * 10 * 5 + 5
+        assert {run.varied["cluster.num_workers"] for run in runs} == {1, *printed.WORKERS}
+        assert {run.varied["method"] for run in runs if run.varied["cluster.num_workers"] == 1} == {"nag_asgd"}
+
+
+class TestPrinted:
+    """What the paper itself says of its numbers."""
+
+    def test_tables(self):
+        found = printed.tables()
+        assert len(found) == 3 * 10 * 7
+        assert printed.grid("R").stack().idxmax() == (0.5, 0.03)
+        assert printed.grid("W").stack().idxmax() == (-0.8, 0.3)
+        assert printed.grid("W100").stack().idxmax() == (-0.5, 0.3)
+        assert [printed.grid(f).to_numpy().max() for f in ("R", "W", "W100")] == [88.0, 91.57, 71.07]
+        for letter, (tuned, gap_aware, dana) in printed.TABLE_1.items():  # rounded or cut to a decimal
+            exact = printed.grid(letter).to_numpy().max(), *(paper_accuracy(letter, 32, m) for m in ("GA", "DANA-GA"))
+            np.testing.assert_allclose((tuned, gap_aware, dana), exact, atol=0.1)
+
+
+class TestVerdicts:
+    """On numbers for which they are known."""
+
+    def test_on_the_papers_means_they_are_those_on_paper(self):
+        for claim in tables4_6.claims(of_the_paper()):
+            assert claim.holds == claim.on_paper, claim.says
+
+    def test_a_worse_cell_fails_and_an_equal_one_is_open(self):
+        def verdict(shift):
+            noise = np.random.default_rng(0).normal(size=(2, 5))
+            values = {"GA": 90 + noise[0], "SA": 90 - shift + noise[1]}
+            rows = [
+                {"framework": "R", "N": 8, "method": m, "seed": s, "test": v, "train": v, "lost": False}
+                for m, of_m in values.items()
+                for s, v in enumerate(of_m)
+            ]
+            return everywhere(Accuracies(pd.DataFrame(rows)), [("GA", "SA")])[1]
+
+        assert [verdict(shift) for shift in (10.0, 0.0, -10.0)] == [True, None, False]
+
+    def test_on_paper(self):
+        assert everywhere_on_paper([("GA", "SA")])[1]
+        assert not everywhere_on_paper([("DANA-GA", "DANA")])[1]
+        assert everywhere_on_paper([("DANA-GA", "DANA")], [("W", 8)])[1]
+
+    def test_lost_runs_count_as_they_are_and_are_marked(self):
+        found = accuracies({("R", 8, "DANA"): 10.0, ("R", 8, "GA"): 90.0}, lost=("DANA",))
+        assert (found.lost(("R", 8), "DANA"), found.lost(("R", 8), "GA")) == ("5 of 5", "")
+        assert found.values(("R", 8), "DANA").mean() == pytest.approx(10.2)
+
+    def test_training_error(self):
+        (zero, *_) = figures2_6.claims(of_the_paper())
+        assert not zero.holds  # test accuracies stand for training's there
+
+    def test_epoch_of_convergence(self):
+        epochs = np.arange(5.0)
+        assert figure7.converged(epochs, np.array([90.0, 50.0, 10.5, 9.5, 10.0])) == 2
+        assert figure7.converged(epochs, np.full(5, 90.0)) == 0
+        assert figure7.converged(epochs, np.array([10.0, 10.0, 10.0, 12.0, 10.0])) == 4
+
+
+def test_smoke(tmp_path):
+    """All three commands, on the same runs."""
+    with within(Session(tmp_path, jobs=1)) as session:
+        tables = tables4_6.tables4_6(**tables4_6.tables4_6.values("smoke"))
+        done = len(list(session.store.path.glob("*.jsonl")))
+        curves = figures2_6.figures2_6(**figures2_6.figures2_6.values("smoke"))
+        epochs = figure7.figure7(**figure7.figure7.values("smoke"))
+        assert len(list(session.store.path.glob("*.jsonl"))) == done == 8
+    ours = tables.table.set_index(["method", "N"]).ours
+    errors = curves.table[curves.table.error == "test, %"].set_index(["method", "N"]).ours
+    np.testing.assert_allclose(ours + errors, 100)
+    last = epochs.table[epochs.table.quantity == "test error at the end, %"].set_index("method").ours
+    np.testing.assert_allclose(last["GA"], errors["GA", 4])
+    assert tables.table.paper.notna().all()
+    assert math.isnan(curves.table[curves.table.error == "training, %"].paper.max())
+    assert all(output.picture is not None for output in (tables, curves, epochs))
