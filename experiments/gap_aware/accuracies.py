@@ -8,7 +8,7 @@ import pandas as pd
 from experiments import harness
 from experiments.gap_aware import printed
 from experiments.gap_aware.frameworks import METHODS, SINGLE, Size, title
-from experiments.harness import Interval, Sweep, above, all_of, interval
+from experiments.harness import Interval, Sweep, above, all_of, below, interval
 
 SINGLE_TITLE = "single worker"
 
@@ -41,9 +41,12 @@ class Accuracies:
         """float64[seeds]: the single worker's, in %."""
         return self.values((framework, 1), SINGLE_TITLE, column)
 
-    def difference(self, cell: Cell, first: str, second: str, column: str = "test") -> Interval:
-        """The mean of one method's less another's, in points, paired by seed."""
-        return interval(self.values(cell, first, column) - self.values(cell, second, column))
+    def difference(
+        self, cell: Cell, first: str, second: str, column: str = "test", *, comparisons: int = 1
+    ) -> Interval:
+        """The mean of one method's less another's, in points, paired by seed; one of several such comparisons."""
+        differences = self.values(cell, first, column) - self.values(cell, second, column)
+        return interval(differences, comparisons=comparisons)
 
     def lost(self, cell: Cell, method: str) -> str:
         """How many of the runs were lost, such as "2 of 5"; empty for none."""
@@ -126,6 +129,9 @@ def everywhere(
 ) -> tuple[str, bool | None]:
     """Whether methods are better than others in every cell: in words, and whether the intervals say so.
 
+    That all are better is said where each is by its own 95 % interval. That one is worse is said by an interval that
+    holds for all comparisons at once: among many, one seems worse by chance.
+
     Args:
       found: the runs.
       pairs: titles of a method and of another that it is said to be better than.
@@ -137,7 +143,10 @@ def everywhere(
     """
     pairs, cells = list(pairs), found.cells if cells is None else cells
     differences = {(cell, *pair): found.difference(cell, *pair, column) for cell in cells for pair in pairs}
-    verdicts = {key: above(difference) for key, difference in differences.items()}
+    verdicts = {key: above(difference) or None for key, difference in differences.items()}
+    for key, verdict in verdicts.items():
+        if not verdict and below(found.difference(*key, column, comparisons=len(verdicts))):
+            verdicts[key] = False
     several = len(pairs) > 1
     words = []
     for verdict, word in ((True, "better"), (False, "worse"), (None, "open")):

@@ -109,7 +109,7 @@ def summarised(curves: pd.DataFrame, num_workers: int, size: Size) -> pd.DataFra
 def drawn(curves: pd.DataFrame, size: Size) -> Figure:
     """A panel for each framework."""
     letters = list(dict.fromkeys(curves.framework))
-    picture, panels = canvas(1, len(letters), width=max(4.8 * len(letters), 7), height=5)
+    picture, panels = canvas(1, len(letters), width=max(4.8 * len(letters), 7), height=5.5)
     for panel, letter in zip(panels[0], letters, strict=True):
         of_framework = curves[(curves.framework == letter) & (curves.epoch > 0)]
         for method in (*METHODS.values(), SINGLE_TITLE):
@@ -126,7 +126,7 @@ def drawn(curves: pd.DataFrame, size: Size) -> Figure:
         lines.logarithmic([panel], [])
         panel.xaxis.set_major_locator(MaxNLocator(integer=True))
         panel.set_xlabel("epoch")
-        panel.set_title(f"test error, %, {frameworks.title(letter, size)}", fontsize=10.5)
+        panel.set_title(f"{frameworks.heading(letter, size)}\ntest error, %", fontsize=10.5)
     lines.legend(picture, panels[0, 0])
     return picture
 

@@ -71,7 +71,7 @@ def _not_printed(letter: str, workers: int, method: str) -> float:
 def drawn(found: Accuracies, size: Size) -> Figure:
     """Test error, training error, and the paper's test error, a column for each framework."""
     letters = list(dict.fromkeys(letter for letter, _ in found.cells))
-    picture, panels = canvas(3, len(letters), width=max(4.6 * len(letters), 7), height=11)
+    picture, panels = canvas(3, len(letters), width=max(4.6 * len(letters), 7), height=12)
     for column, letter in enumerate(letters):
         workers = [n for framework, n in found.cells if framework == letter]
         for row, of in enumerate(("test", "train")):
@@ -83,9 +83,9 @@ def drawn(found: Accuracies, size: Size) -> Figure:
             values = [np.array([100 - paper_accuracy(letter, n, method)]) for n in printed.WORKERS]
             lines.errors(panels[2, column], printed.WORKERS, method, values)
         lines.level(panels[2, column], 100 - printed.SINGLE[letter])
-        panels[0, column].set_title(f"test error, %, {frameworks.title(letter, size)}", fontsize=10.5)
+        panels[0, column].set_title(f"{frameworks.heading(letter, size)}\ntest error, %", fontsize=10.5)
         panels[1, column].set_title("training error, %", fontsize=10.5)
-        panels[2, column].set_title(f"the paper's test error, %, {frameworks.FRAMEWORKS[letter].title}", fontsize=10.5)
+        panels[2, column].set_title(f"paper, {frameworks.FRAMEWORKS[letter].title}\ntest error, %", fontsize=10.5)
         lines.logarithmic(panels[:2, column], workers)
         lines.logarithmic(panels[2:, column], printed.WORKERS)
         panels[2, column].set_xlabel("workers")

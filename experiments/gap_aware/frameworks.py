@@ -114,6 +114,11 @@ def title(letter: str, size: Size) -> str:
     return f"for {framework.title}: {framework.classes} classes, {first} and {second} channels"
 
 
+def heading(letter: str, size: Size) -> str:
+    """The title of a panel: `title` in two lines."""
+    return title(letter, size).replace(": ", ":\n")
+
+
 def sweep(
     letter: str,
     size: Size,

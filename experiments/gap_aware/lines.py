@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter, ScalarFormatter
+from matplotlib.ticker import NullFormatter
 
 from experiments.harness import PALETTE, PAPER, colour
 
@@ -77,9 +77,13 @@ def logarithmic(panels: Iterable[Axes], num_workers: Sequence[int]) -> None:
     """Gives panels a logarithmic axis of errors in %, with plain numbers, and one of N."""
     for panel in panels:
         panel.set_yscale("log")
-        panel.set_yticks([0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100])
-        panel.yaxis.set_major_formatter(ScalarFormatter())
+        drawn = np.concatenate([np.ravel(line.get_ydata()) for line in panel.get_lines()])
+        low, high = np.nanmin(drawn), np.nanmax(drawn)  # of the lines: the bands of lost runs reach far below
+        wide = high > 8 * low
+        panel.set_yticks([digit * ten for ten in (0.1, 1, 10, 100) for digit in ((1, 2, 5) if wide else range(1, 10))])
+        panel.yaxis.set_major_formatter("{x:g}")
         panel.yaxis.set_minor_formatter(NullFormatter())
+        panel.set_ylim(low / 1.25, high * 1.25)
         panel.set_xticks(list(num_workers))
 
 

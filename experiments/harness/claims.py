@@ -88,15 +88,16 @@ class Interval:
         return f"{self.mean:.3g} ± {self.half:.2g}" if math.isfinite(self.half) else f"{self.mean:.3g}"
 
 
-def interval(values: Iterable[float]) -> Interval:
+def interval(values: Iterable[float], *, comparisons: int = 1) -> Interval:
     r"""The confidence interval of a mean.
 
-    .. math:: \bar x \pm t_{0.975, n - 1} s / \sqrt n
+    .. math:: \bar x \pm t_{1 - 0.025 / m, n - 1} s / \sqrt n
 
     Args:
       values: independent and finite, such as one for each seed.
+      comparisons: m, the number of means whose intervals are to hold all at once, in 95 % of all cases; 1: each alone.
 
-    Source: Student's t.
+    Source: Student's t; Bonferroni's inequality.
 
     Example:
       >>> str(interval([1.0, 2.0, 3.0]))
@@ -108,7 +109,7 @@ def interval(values: Iterable[float]) -> Interval:
         return Interval(math.nan, math.inf, count)
     if count == 1:
         return Interval(numbers[0], math.inf, 1)
-    quantile = float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, count - 1))
+    quantile = float(scipy.stats.t.ppf(1 - (1 - CONFIDENCE) / (2 * comparisons), count - 1))
     return Interval(statistics.fmean(numbers), quantile * statistics.stdev(numbers) / math.sqrt(count), count)
 
 
