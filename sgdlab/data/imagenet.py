@@ -61,7 +61,8 @@ class decode:  # noqa: N801 (used as a function is)
         arguments.one_of("crops", self.crops, CROPS)
         arguments.whole("size", self.size)
         arguments.whole("test_side", self.test_side, least=self.size)
-        if len(self.sides) != 2 or not self.size <= self.sides[0] <= self.sides[1]:
+        scaled = self.crops == "shortest_side"  # the only one that uses sides
+        if scaled and (len(self.sides) != 2 or not self.size <= self.sides[0] <= self.sides[1]):
             raise ValueError(f"sides={self.sides!r} must be two rising whole numbers of at least size={self.size}")
 
     def __call__(self, example: Mapping[str, Any], seed: np.random.SeedSequence | None) -> np.ndarray:

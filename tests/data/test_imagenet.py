@@ -172,8 +172,8 @@ def test_shares_and_ratios_of_rectangles():
     ("given", "match"),
     [
         ({"crops": "centre"}, "crops='centre' must be one of area, shortest_side"),
-        ({"sides": (200, 480)}, r"sides=\(200, 480\) must be"),
-        ({"sides": (480, 256)}, r"sides=\(480, 256\) must be"),
+        ({"crops": "shortest_side", "sides": (200, 480)}, r"sides=\(200, 480\) must be"),
+        ({"crops": "shortest_side", "sides": (480, 256)}, r"sides=\(480, 256\) must be"),
         ({"test_side": 100}, "test_side=100 must be"),
         ({"colour_noise": -0.1}, "colour_noise=-0.1 must be"),
     ],
@@ -198,3 +198,8 @@ def test_archives_that_are_missing_or_cut_off(state, tmp_path, directory):
     assert len(message.splitlines()) == 1
     assert ("cut off" in message) == (state == "cut off")
     assert str(manual) in message
+
+
+def test_crops_by_area_are_of_any_size():
+    """Inception's 299 pixels are more than the smallest side that only crops of the other kind use."""
+    assert decode(crops="area", size=299, test_side=342).size == 299
