@@ -4,8 +4,9 @@ from experiments.harness.claims import Claim, Interval, above, all_of, below, in
 from experiments.harness.figures import Figure, Output, Scale, figure
 from experiments.harness.options import Count, NotNegative, Positive, Share, Whole
 from experiments.harness.pictures import PALETTE, PAPER, canvas, colour
+from experiments.harness.runs import Alike, goes_by, trains
 from experiments.harness.session import Session, Shard, within
-from experiments.harness.sweep import Alike, Sweep, goes_by
+from experiments.harness.sweep import Sweep, prepare
 from experiments.harness.training import capacity
 
 __all__ = [
@@ -34,5 +35,7 @@ __all__ = [
     "figure",
     "goes_by",
     "interval",
+    "prepare",
+    "trains",
     "within",
 ]

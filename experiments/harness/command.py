@@ -1,9 +1,11 @@
 """The command `python -m experiments`: lists the papers' tables and figures, makes them, and draws the scoreboard."""
 
+import collections
 import concurrent.futures.process
 import contextlib
 import dataclasses
 import difflib
+import json
 import pathlib
 import sys
 import time
@@ -14,10 +16,12 @@ from absl import flags
 from tabulate import tabulate
 
 from experiments import papers
-from experiments.harness import figures, publishing, scoreboard
+from experiments.harness import dry, figures, publishing, scoreboard
+from experiments.harness.claims import FAILS, HOLDS, OPEN
+from experiments.harness.doing import Unfinished
 from experiments.harness.figures import SCALES, Figure
+from experiments.harness.machine import duration, seconds_of
 from experiments.harness.session import DEFAULT_WORKDIR, Session, Shard, within
-from experiments.harness.sweep import Unfinished
 from sgdlab.commands import flag_names, launch
 from sgdlab.errors import RunFailed, UsageError, failures_of, said_of
 
@@ -26,6 +30,7 @@ USAGE = """Reproduces the tables and figures of five papers, and says which of t
     python -m experiments                            lists all tables and figures, and what each takes
     python -m experiments gossip.bounds --help       says what one shows, and lists its flags
     python -m experiments gossip.bounds --scale=smoke --workdir=runs/papers
+    python -m experiments gossip.bounds --dry_run    says what it would take here, and does nothing
     python -m experiments all --scale=laptop         makes all; what is finished is not done again
     python -m experiments scoreboard                 writes one page: every claim, with its verdict and picture
 """
@@ -34,6 +39,7 @@ _ALL = """Makes every table and figure of the papers at one scale; what is finis
 
     python -m experiments all --scale=laptop --workdir=runs/papers
     python -m experiments all --scale=gpu --shard=2/8        one task of a scheduler's array of eight
+    python -m experiments all --scale=paper --dry_run        what all would take here, and which data they need
 """
 
 
@@ -73,7 +79,7 @@ def produce(made: Figure, scale: str, changed: Mapping[str, Any], session: Sessi
       made: the figure.
       scale: its size.
       changed: arguments with another value than the scale's.
-      session: where its runs are.
+      session: where its runs are; those that the figure has asked for are added to the used ones.
 
     Returns:
       The directory of its results.
@@ -82,15 +88,16 @@ def produce(made: Figure, scale: str, changed: Mapping[str, Any], session: Sessi
       UsageError: where an argument is impossible.
       Unfinished: where other shards have runs left.
     """
-    session, begun = dataclasses.replace(session, used={}), time.perf_counter()
+    own, begun = dataclasses.replace(session, used={}, code={}), time.perf_counter()
     try:
-        with within(session):
+        with within(own):
             output = made(**made.values(scale) | dict(changed))
     except ValueError as error:
         if str(error).partition("=")[0] in made.options:  # of an argument, and not of something that went wrong
             raise UsageError(f"--{error}") from error
         raise
-    return publishing.publish(made, scale, changed, output, session, time.perf_counter() - begun)
+    session.used.update(own.used)
+    return publishing.publish(made, scale, changed, output, own, time.perf_counter() - begun)
 
 
 def _command(argv: Sequence[str]) -> _Command | int:
@@ -144,6 +151,11 @@ def _of_figure(made: Figure, arguments: Sequence[str]) -> _Command | int:
         values, defaults = {name: flags.FLAGS[name].value for name in made.options}, made.values(scale)
         checked = {name: made.options[name].check(value) for name, value in defaults.items()}
         changed = {name: value for name, value in values.items() if value != checked[name]}
+        if flags.FLAGS.dry_run:
+            session = _session()
+            foreseen = dry.foresee(made, scale, changed, session)
+            print(dry.report(foreseen, session, made.scales[scale].takes))
+            return
         try:
             produce(made, scale, changed, _session())
         except Unfinished as left:
@@ -162,6 +174,7 @@ def _define_flags(scale: str, scales: Sequence[str]) -> None:
     flags.DEFINE_integer(
         "jobs", None, "Processes at once (default: one for each core; one on a GPU and at scale smoke).", lower_bound=1
     )
+    flags.DEFINE_bool("dry_run", False, "Says what the missing runs take here, and which data they need; does none.")
     flags.DEFINE_string("shard", None, "Does a share of the runs: 2/8 is task 2 of a scheduler's array of 8.")
 
 
@@ -177,22 +190,69 @@ def _session() -> Session:
 def _make_all(argv: Sequence[str]) -> None:
     """Makes all figures; one that fails does not keep the others."""
     del argv
-    scale, session, failed, left = flags.FLAGS.scale, _session(), [], []
+    scale, session, failed, rows = flags.FLAGS.scale, _session(), [], []
     found = figures.figures(lambda name, error: failed.append(name) or print(error, file=sys.stderr))
-    for made in [made for made in found if scale in made.scales]:
-        print(f"\n=== {made.name}: {made.title}", flush=True)
-        try:
-            with failures_of(made.name):
-                try:
-                    produce(made, scale, {}, session)
-                except Unfinished as missing:
-                    left.append(f"{made.name}: {missing}")
-        except (UsageError, RunFailed, MemoryError, concurrent.futures.process.BrokenProcessPool) as error:
-            print(f"error: {made.name}: {error}", file=sys.stderr)
-            failed.append(made.name)
-    print("".join(f"\n{line}" for line in left))
+    found = [made for made in found if scale in made.scales]
+    if flags.FLAGS.dry_run:
+        _foresee_all(found, scale, session)
+    else:
+        for number, made in enumerate(found):
+            print(
+                f"\n=== [{number + 1}/{len(found)}] {made.name}: {made.title}{_left(found[number:], scale)}", flush=True
+            )
+            row = _made_of_all(made, scale, session)
+            rows.append([made.name, *row])
+            if row[-1] == "failed":
+                failed.append(made.name)
+        print(f"\n{_summary(rows, session)}")
     if failed:
         raise RunFailed(f"error: {', '.join(failed)} failed; see above. The same command continues")
+
+
+def _made_of_all(made: Figure, scale: str, session: Session) -> list[Any]:
+    """Makes one of all figures: seconds, computing seconds, the number of claims by verdict, and what went wrong."""
+    try:
+        with failures_of(made.name):
+            try:
+                facts = json.loads((produce(made, scale, {}, session) / publishing.CLAIMS).read_text(encoding="utf-8"))
+            except Unfinished as missing:
+                return [*[None] * 5, str(missing)]
+    except (UsageError, RunFailed, MemoryError, concurrent.futures.process.BrokenProcessPool) as error:
+        print(f"error: {made.name}: {error}", file=sys.stderr)
+        return [*[None] * 5, "failed"]
+    counts = collections.Counter(claim["verdict"] for claim in facts["claims"])
+    verdicts = (counts[verdict] for verdict in (HOLDS, FAILS, OPEN))
+    return [facts["seconds"], facts["computing_seconds"], *verdicts, ""]
+
+
+def _left(found: Sequence[Figure], scale: str) -> str:
+    """What the figures take that are left, by what their scales say."""
+    takes = [seconds_of(made.scales[scale].takes) for made in found]
+    known = sum(seconds for seconds in takes if seconds is not None)
+    others = takes.count(None)
+    words = f"{duration(known)} at most" if not others else f"{others} of unknown length" + f" and {duration(known)}"
+    return f" ({found[0].scales[scale].takes}; {len(found)} left, {words})"
+
+
+def _foresee_all(found: Sequence[Figure], scale: str, session: Session) -> None:
+    foreseen = []
+    for number, made in enumerate(found):
+        print(f"[{number + 1}/{len(found)}] {made.name}", flush=True)
+        foreseen.append(dry.foresee(made, scale, {}, session))
+    print(f"\n{dry.report_all(foreseen, session)}")
+
+
+def _summary(rows: Sequence[Sequence[Any]], session: Session) -> str:
+    """A table of all figures, and their sum, in which runs that figures share count once."""
+    shown = [
+        ["" if cell is None else duration(cell) if isinstance(cell, float) else str(cell) for cell in row]
+        for row in rows
+    ]
+    sums = [sum(row[column] or 0 for row in rows) for column in (1, 3, 4, 5)]
+    computing = sum(records[-1].get("compute_seconds", 0.0) for records in session.used.values())
+    shown.append(["all, shared runs once", duration(sums[0]), duration(computing), *map(str, sums[1:]), ""])
+    headers = ["figure", "now", "computing", HOLDS, FAILS, "open", ""]
+    return tabulate(shown, headers, "simple", disable_numparse=True)
 
 
 def listing() -> str:

@@ -24,6 +24,7 @@ from sgdlab.errors import RunFailed, failures_of
 SCALES = ("smoke", "laptop", "gpu", "paper")
 """From seconds to days. Laptop is what the signature's defaults are."""
 
+_LARGER = ("gpu", "paper")
 _PAPERS = ("backup_workers", "gap_aware", "weak_sync", "cutoff", "gossip")
 _NOT_OF_PAPERS = ("benchmarks", "colab", "harness", "pictures", "results")
 
@@ -86,6 +87,7 @@ class Figure:
       scales: name -> size.
       differs: why numbers differ from the paper's, in one or two sentences.
       text: the module's docstring.
+      full_size: laptop is the paper's own size.
     """
 
     name: str
@@ -95,6 +97,7 @@ class Figure:
     scales: Mapping[str, Scale]
     differs: str
     text: str
+    full_size: bool = False
 
     @property
     def title(self) -> str:
@@ -128,21 +131,30 @@ _FIGURES: dict[str, Figure] = {}
 
 
 def figure(
-    paper: Paper, numbers: str | tuple[str, ...], *, scales: Mapping[str, Scale], differs: str
+    paper: Paper,
+    numbers: str | tuple[str, ...],
+    *,
+    scales: Mapping[str, Scale],
+    differs: str,
+    full_size: bool = False,
 ) -> Callable[[Callable[..., Output]], Figure]:
     """Makes a function a command, `python -m experiments FOLDER.MODULE`.
 
     Its flags are its keyword arguments, whose types say what they may be (`Count`, `Positive`, `list[Share]`) and whose
     meaning its docstring says; each `Scale` gives some of them other defaults.
 
+    A closed form, or a simulation of as many workers and updates as the paper has, takes a laptop no longer than a GPU:
+    with `full_size=True`, the scales gpu and paper are the scale laptop by another name, and share its runs.
+
     Args:
       paper: one of `experiments.papers`.
       numbers: rows of the paper, or else a name for what the paper claims but shows nowhere.
       scales: name in `SCALES` -> size; among them "smoke", which takes seconds, and "laptop", the signature's defaults.
       differs: why the numbers differ from the paper's.
+      full_size: laptop is the paper's own size, so that gpu and paper are not among the scales that are given.
 
     Raises:
-      ValueError: where a scale is not known or has an argument that the function does not take.
+      ValueError: where a scale is not known, has an argument that the function does not take, or is one too many.
     """
 
     def register(make: Callable[..., Output]) -> Figure:
@@ -153,7 +165,14 @@ def figure(
         module = inspect.getmodule(make)
         text = (module and module.__doc__) or make.__doc__ or ""
         rows = (numbers,) if isinstance(numbers, str) else tuple(numbers)
-        made = Figure(name, make, paper, rows, dict(scales), differs, text)
+        given = dict(scales)
+        if full_size:
+            if own := [scale for scale in _LARGER if scale in given]:
+                raise ValueError(
+                    f"scales: {', '.join(own)} must be left out, or full_size=True: laptop stands for them"
+                )
+            given |= dict.fromkeys(_LARGER, given["laptop"]) if "laptop" in given else {}
+        made = Figure(name, make, paper, rows, given, differs, text, full_size)
         known = made.options
         for scale, size in made.scales.items():
             if scale not in SCALES:

@@ -1,15 +1,11 @@
 """What a figure's command writes: the table with the paper's numbers beside ours, the picture, the claims."""
 
-import contextlib
 import dataclasses
 import datetime
-import functools
 import io
 import json
 import math
-import os
 import pathlib
-import platform
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -20,15 +16,18 @@ from tabulate import tabulate
 
 from experiments.harness.claims import Claim, verdict
 from experiments.harness.figures import Figure, Output
+from experiments.harness.machine import duration, processor
 from experiments.harness.options import shown
 from experiments.harness.pictures import STYLE
 from experiments.harness.session import Session
 from experiments.harness.store import key_of
 from sgdlab import files
-from sgdlab.jobs import pool, provenance
+from sgdlab.jobs import digests, pool, provenance
 from sgdlab.results import plots
 
 TABLE, PICTURE, CLAIMS = "table", "picture", "claims.json"
+FIGURE = "figure"
+"""The name of the figure's own code among those of its runs."""
 
 
 def folder(path: pathlib.Path, name: str, scale: str, changed: Mapping[str, Any] | None = None) -> pathlib.Path:
@@ -70,8 +69,13 @@ def publish(
         "differs": made.differs,
         "notes": list(output.notes),
         "picture": output.picture is not None,
+        "full_size": made.full_size,
         "claims": [dataclasses.asdict(claim) | {"verdict": claim.verdict} for claim in output.claims],
+        "code": {FIGURE: digests.of_code(made.make), **session.code},
     }
+    csv = io.StringIO()
+    table.to_csv(csv, index=False, lineterminator="\n")
+    facts["digest"] = digest(facts, csv.getvalue())
     line = _line(facts, seconds, computing, len(session.used))
     title = f"{made.paper.authors}, {' and '.join(made.numbers)}: {made.title}"
     notes = "".join(f"* {note}\n" for note in output.notes)
@@ -82,14 +86,32 @@ def publish(
     if output.picture is not None:
         with mpl.rc_context(STYLE):
             plots.save(output.picture, path / PICTURE)
-    csv = io.StringIO()
-    table.to_csv(csv, index=False, lineterminator="\n")
     files.write_text(path / f"{TABLE}.csv", csv.getvalue())
     files.write_text(path / f"{TABLE}.md", text.rstrip() + "\n")
     files.write_text(path / CLAIMS, json.dumps(facts, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
     print(f"\n{title}\n\n{_tabulated(table, 'simple')}\n\n{line}\n{notes}\n{_claims(output.claims, 'simple')}\n")
     print(f"Written: {path}/{TABLE}.md, .csv{', picture.png, .svg' if output.picture else ''}, {CLAIMS}", flush=True)
     return path
+
+
+def digest(facts: Mapping[str, Any], table: str) -> str:
+    """A hash of a result: of its claims and other facts, and of its table.
+
+    Args:
+      facts: what claims.json holds; its own entry `digest` does not count.
+      table: the text of table.csv.
+    """
+    return key_of({"facts": {name: value for name, value in facts.items() if name != "digest"}, "table": table})
+
+
+def opinion(because: str) -> str:
+    """Why we think that a claim fails or is open; said of as an opinion, since nothing of it is measured.
+
+    Example:
+      >>> opinion("The data are few."), opinion("We think: the data are few."), opinion("")
+      ('We think: The data are few.', 'We think: the data are few.', '')
+    """
+    return because if not because or because.startswith("We think") else f"We think: {because}"
 
 
 def with_difference(table: pd.DataFrame) -> pd.DataFrame:
@@ -124,7 +146,7 @@ def _claims(claims: Iterable[Claim], form: str) -> str:
     rows = []
     for claim in claims:
         on_paper = "" if claim.on_paper is None else f" ({verdict(claim.on_paper)} on its own numbers)"
-        because = f". {claim.because}" if claim.because else ""
+        because = f". {opinion(claim.because)}" if claim.because else ""
         ours, paper = claim.ours.rstrip(".") + because, f"{claim.paper}{on_paper}".strip()
         row = [f"{claim.says} ({claim.where})", ours, paper, claim.verdict]
         rows.append([re.sub(r"\|", "/", cell) for cell in row])
@@ -138,21 +160,9 @@ def _claims(claims: Iterable[Claim], form: str) -> str:
 def _line(facts: Mapping[str, Any], seconds: float, computing: float, runs: int) -> str:
     """One line: the scale, the hardware, the time taken, and why numbers differ."""
     changed = "".join(f", {name}={value}" for name, value in facts["changed"].items())
-    took = f"{runs} runs of {_duration(computing)} of computing in all; this command took {_duration(seconds)}"
-    took = took if runs else f"it took {_duration(seconds)}"
+    took = f"{runs} runs of {duration(computing)} of computing in all; this command took {duration(seconds)}"
+    took = took if runs else f"it took {duration(seconds)}"
     return f"Scale {facts['scale']}{changed}, on {facts['hardware']}: {took}. Why numbers differ: {facts['differs']}"
-
-
-def _duration(seconds: float) -> str:
-    """A time that a person can read.
-
-    Example:
-      >>> _duration(0.42), _duration(42), _duration(4210)
-      ('0.4 s', '42 s', '70 min')
-    """
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
 def _made_with(session: Session) -> str:
@@ -161,14 +171,4 @@ def _made_with(session: Session) -> str:
     here = provenance.made_with()["device"]
     others = "".join(f" and {device}" for device in sorted(devices - {here}))
     cores = len(pool.cores())
-    return f"{cores} core{'s' * (cores != 1)} of {_processor()}{f', {here}' if here != 'cpu' else ''}{others}"
-
-
-@functools.cache
-def _processor() -> str:
-    """The name of this machine's processor."""
-    with contextlib.suppress(OSError):
-        found = re.search(r"model name\s*:\s*(.+)", pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8"))
-        if found:
-            return re.sub(r"\s+", " ", re.sub(r"\((R|TM)\)|CPU|Processor", "", found.group(1))).strip()
-    return platform.processor() or os.uname().machine
+    return f"{cores} core{'s' * (cores != 1)} of {processor()}{f', {here}' if here != 'cpu' else ''}{others}"

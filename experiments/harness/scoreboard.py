@@ -6,6 +6,8 @@ import dataclasses
 import datetime
 import json
 import pathlib
+import re
+import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,10 +19,12 @@ from experiments import papers
 from experiments.harness import publishing
 from experiments.harness.claims import FAILS, HOLDS, OPEN
 from experiments.harness.figures import SCALES, Figure, figures
+from experiments.harness.runs import digest_now
 from experiments.harness.session import DEFAULT_WORKDIR
 from sgdlab import files
 from sgdlab.commands import launch
 from sgdlab.errors import UsageError
+from sgdlab.jobs import digests
 from sgdlab.results import pages
 
 USAGE = """Writes the scoreboard: every table and figure of the papers, with its claims' verdicts and its picture.
@@ -45,10 +49,12 @@ class Result:
     Attributes:
       facts: what claims.json holds.
       picture: the PNG file; None where there is none.
+      table: the CSV file; None where there is none.
     """
 
     facts: dict[str, Any]
     picture: pathlib.Path | None
+    table: pathlib.Path | None = None
 
     @property
     def claims(self) -> list[dict[str, Any]]:
@@ -56,6 +62,25 @@ class Result:
         if self.facts["scale"] == SCALES[0]:
             return [claim | {"verdict": OPEN} for claim in self.facts["claims"]]
         return self.facts["claims"]
+
+    def changed(self, made: Figure) -> list[str]:
+        """What of the code that made it has changed since: "figure", works, functions and parts, by name."""
+        now = {publishing.FIGURE: digests.of_code(made.make)}
+        stored = self.facts.get("code", {})
+        return [name for name, digest in stored.items() if (now.get(name) or digest_now(name)) != digest]
+
+    @property
+    def scale(self) -> str:
+        """The scale, with the arguments that differ from its own."""
+        changed = "".join(f", {name}={value}" for name, value in self.facts["changed"].items())
+        whole = " (the paper's size)" if self.facts.get("full_size") and self.facts["scale"] == "laptop" else ""
+        return f"{self.facts['scale']}{whole}{changed}"
+
+    @property
+    def made_with(self) -> str:
+        """The machine and the version of the code."""
+        made = self.facts["made"]
+        return f"{self.facts['hardware']}; sgdlab {made['version']}, commit {made['commit'] or 'unknown'}"
 
     def age(self, now: datetime.datetime) -> str:
         """How old it is, in words."""
@@ -135,28 +160,40 @@ def find(made: Figure, path: pathlib.Path) -> Result | None:
     """The result of a figure at the largest scale, in a directory or else in the repository."""
     for scale in reversed(SCALES):
         folder = publishing.folder(path, made.name, scale)
-        if (result := _read(folder / publishing.CLAIMS, folder / f"{publishing.PICTURE}.png")) is not None:
-            stored = _read(STORED / f"{made.name}.json", STORED / f"{made.name}.png")
+        if (
+            result := _read(folder / publishing.CLAIMS, folder / publishing.PICTURE, folder / publishing.TABLE)
+        ) is not None:
+            stored = stored_result(made.name)
             larger = stored and SCALES.index(stored.facts["scale"]) > SCALES.index(scale)
             return stored if larger else result
-    return _read(STORED / f"{made.name}.json", STORED / f"{made.name}.png")
+    return stored_result(made.name)
 
 
-def _read(claims: pathlib.Path, picture: pathlib.Path) -> Result | None:
+def stored_result(name: str) -> Result | None:
+    """The result of a figure that the repository holds; None where there is none."""
+    return _read(STORED / f"{name}.json", STORED / name, STORED / name)
+
+
+def _read(claims: pathlib.Path, picture: pathlib.Path, table: pathlib.Path) -> Result | None:
+    """A result of its files, whose names end in .json, .png and .csv."""
     try:
         facts = json.loads(claims.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return Result(facts, picture if facts["picture"] and picture.exists() else None)
+    png, csv = (path.with_name(f"{path.name}.{kind}") for path, kind in ((picture, "png"), (table, "csv")))
+    return Result(facts, png if facts["picture"] and png.exists() else None, csv if csv.exists() else None)
 
 
 def store(by_paper: Board) -> None:
-    """Copies the results that are shown into the repository, pictures in few colours."""
+    """Copies the results that are shown into the repository: facts, tables, and pictures in few colours."""
     for row in (row for _, rows in by_paper for row in rows if row.first and row.result):
         name, result = row.figure.name, row.result
         text = json.dumps(result.facts, indent=1, ensure_ascii=False) + "\n"
         picture = pages.small_png(result.picture) if result.picture else None
+        table = result.table and result.table.read_text(encoding="utf-8")
         files.write_text(STORED / f"{name}.json", text)
+        if table is not None:
+            files.write_text(STORED / f"{name}.csv", table)
         if picture is not None:
             with files.replacing(STORED / f"{name}.png") as file:
                 file.write(picture)
@@ -201,12 +238,15 @@ def as_markdown(by_paper: Board, path: pathlib.Path) -> str:
                 with files.replacing(picture) as file:
                     file.write(pages.small_png(row.result.picture))
                 parts.append(f"![{row.figure.title}](pictures/{picture.name})\n")
-            claims = [[c["verdict"], f"{c['says']} ({c['where']})", c["ours"], _of_paper(c)] for c in row.result.claims]
+            old = _older(row)
+            parts.append(f"Scale {row.result.scale}, on {row.result.made_with}.{f' {old}' if old else ''}\n")
+            claims = [
+                [c["verdict"], f"{c['says']} ({c['where']})", c["ours"], _of_paper(c), publishing.opinion(c["because"])]
+                for c in row.result.claims
+            ]
             if claims:
-                table = tabulate(
-                    claims, ["verdict", "the paper says", "ours", "paper"], "github", disable_numparse=True
-                )
-                parts.append(table.replace("\n\n", " ") + "\n")
+                headers = ["verdict", "the paper says", "ours", "paper", "our opinion"]
+                parts.append(tabulate(claims, headers, "github", disable_numparse=True).replace("\n\n", " ") + "\n")
     return "\n".join(parts)
 
 
@@ -218,6 +258,8 @@ def as_html(by_paper: Board) -> str:
         sections.append(
             {
                 "paper": paper,
+                "anchor": re.sub(r"[^a-z0-9]+", "-", paper.authors.lower()),
+                "short": re.sub(r" et al\.", "", paper.authors),
                 "counts": _coloured(counted(rows)),
                 "rows": [_html_row(row, now) for row in rows],
                 "cards": [_card(row, now) for row in rows if row.first and row.result],
@@ -247,22 +289,33 @@ def _html_row(row: Row, now: datetime.datetime) -> dict[str, Any]:
         "age": age,
         "marks": marks if row.first else [],
         "above": bool(row.figure) and not row.first,
+        "older": bool(_older(row)),
     }
 
 
 def _card(row: Row, now: datetime.datetime) -> dict[str, Any]:
     result = row.result
-    source = None
+    source, size = None, (0, 0)
     if result.picture:
-        source = f"data:image/png;base64,{base64.b64encode(pages.small_png(result.picture)).decode()}"
+        content = pages.small_png(result.picture)
+        source = f"data:image/png;base64,{base64.b64encode(content).decode()}"
+        size = struct.unpack(">II", content[16:24])  # so that the page keeps its room before it is drawn
     return {
         "name": row.figure.name,
         "heading": _heading(row),
         "picture": source,
+        "size": size,
+        "made_with": result.made_with,
+        "older": _older(row),
         "title": row.figure.title,
         "facts": result.facts,
         "age": result.age(now),
-        "claims": [claim | {"word": WORDS[claim["verdict"]], "of_paper": _of_paper(claim)} for claim in result.claims],
+        "claims": [
+            claim
+            | {"word": WORDS[claim["verdict"]], "of_paper": _of_paper(claim)}
+            | {"opinion": publishing.opinion(claim["because"])}
+            for claim in result.claims
+        ],
     }
 
 
@@ -276,8 +329,13 @@ def _state(row: Row, now: datetime.datetime) -> tuple[str, str, str]:
         return "no command yet", "", ""
     if row.result is None:
         return row.figure.name, "not run yet", ""
-    changed = "".join(f", {name}={value}" for name, value in row.result.facts["changed"].items())
-    return row.figure.name, f"{row.result.facts['scale']}{changed}", row.result.age(now)
+    return row.figure.name, row.result.scale, row.result.age(now)
+
+
+def _older(row: Row) -> str:
+    """Whether the code that made a result has changed since, and what of it; "" where it has not."""
+    changed = row.result.changed(row.figure) if row.figure and row.result else []
+    return f"Made by older code: {', '.join(changed)} changed since." if changed else ""
 
 
 def _counts(row: Row) -> list[int | str]:

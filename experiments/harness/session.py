@@ -4,13 +4,35 @@ import contextlib
 import contextvars
 import dataclasses
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from experiments.harness.store import Store
 from sgdlab.jobs.shard import Shard
 from sgdlab.results.directory import Records
 
+if TYPE_CHECKING:
+    from experiments.harness.runs import Run, Work
+
 DEFAULT_WORKDIR = "runs/papers"
+
+
+@dataclasses.dataclass(frozen=True)
+class Noted:
+    """The runs that sweeps have asked for in a dry run.
+
+    Attributes:
+      found: keys of those that are there.
+      missing: those that are not, by key, each with its work.
+    """
+
+    found: set[str] = dataclasses.field(default_factory=set)
+    missing: "dict[str, tuple[Work, Run]]" = dataclasses.field(default_factory=dict)
+
+    def add(self, found: Iterable[str], missing: "Mapping[str, tuple[Work, Run]]") -> None:
+        """Notes the runs of some sweeps."""
+        self.found.update(found)
+        self.missing.update(missing)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,12 +44,16 @@ class Session:
       jobs: processes at once; None: one for each core on a CPU, else one.
       shard: does only its own runs; None: all.
       used: the records of every run that sweeps have asked for in this session, by key.
+      code: digests of the code of these runs, by its name.
+      noted: of a dry run, in which no run is done: those that sweeps have asked for; None: this is no dry run.
     """
 
     path: pathlib.Path = pathlib.Path(DEFAULT_WORKDIR)
     jobs: int | None = None
     shard: Shard | None = None
     used: dict[str, Records] = dataclasses.field(default_factory=dict)
+    code: dict[str, str] = dataclasses.field(default_factory=dict)
+    noted: Noted | None = None
 
     @property
     def store(self) -> Store:

@@ -12,7 +12,7 @@ from sgdlab.jobs.train import train as train_plan
 from sgdlab.results.directory import Records
 
 if TYPE_CHECKING:
-    from experiments.harness.sweep import Alike
+    from experiments.harness.runs import Alike
 
 
 def train(config: ConfigDict, *, alike: "Alike", report: Callable[[Mapping[str, Any]], None]) -> Records:

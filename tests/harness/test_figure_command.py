@@ -10,6 +10,7 @@ from sweep_works import doubled
 
 from experiments import papers
 from experiments.harness import Claim, Count, Output, Positive, Scale, Sweep, Whole, command, figure, figures
+from experiments.harness.machine import duration
 from experiments.harness.options import options
 from sgdlab.errors import RunFailed
 
@@ -146,6 +147,20 @@ def test_scales_are_checked_where_they_are_written():
         figure(papers.GOSSIP, "Figure 2", scales={"smoke": Scale("1 s", colour=1)}, differs="")(squares)
 
 
+def test_a_figure_of_full_size_has_the_larger_scales_too(made, monkeypatch, tmp_path):
+    scales = {"smoke": Scale("1 s", numbers=(1,)), "laptop": Scale("2 s", numbers=(1, 2))}
+    whole = figure(papers.GOSSIP, "Figure 2", scales=scales, differs="", full_size=True)(squares)
+    assert list(whole.scales) == ["smoke", "laptop", "gpu", "paper"]
+    assert whole.values("paper") == whole.values("laptop") != whole.values("smoke")
+    monkeypatch.setattr(figures, "find", {"gossip.squares": whole}.get)
+    assert command.answer(["gossip.squares", "--scale=paper", f"--workdir={tmp_path}"]) == 0
+    assert facts(tmp_path, "paper")["claims"][0]["ours"] == "5"
+    with pytest.raises(ValueError, match="paper must be left out, or full_size=True"):
+        figure(papers.GOSSIP, "Figure 2", scales=scales | {"paper": Scale("a day")}, differs="", full_size=True)(
+            squares
+        )
+
+
 def test_a_table_needs_the_columns_ours_and_paper():
     with pytest.raises(ValueError, match=r"\(mine\) must hold ours and paper too"):
         Output(pd.DataFrame({"mine": [1]}))
@@ -171,6 +186,29 @@ def test_all_goes_on_after_a_figure_that_fails(error, made, monkeypatch, tmp_pat
     assert command.answer(["all", "--scale=smoke", f"--workdir={tmp_path}"]) == 1
     assert "gossip.broken failed" in capsys.readouterr().err
     assert facts(tmp_path, "smoke")["claims"]
+
+
+def test_all_says_where_it_is_and_sums_up(made, monkeypatch, tmp_path, capsys):
+    def swept() -> Output:
+        """Sweeps."""
+        runs = Sweep({}, {"value": range(3)}, work=doubled).table()
+        return Output(runs.assign(ours=runs["product"], paper=None), claims=[Claim("it is open", "here", "so", None)])
+
+    monkeypatch.setattr(swept, "__module__", "experiments.gossip.swept")
+    scales = {"smoke": Scale("1 s"), "laptop": Scale("3 min")}
+    other = figure(papers.GOSSIP, "Figure 1", scales=scales, differs="")(swept)
+    monkeypatch.setattr(figures, "figures", lambda broken=None: [other, other, made])
+    assert command.answer(["all", "--scale=laptop", f"--workdir={tmp_path}", "--jobs=1"]) == 0
+    seen = capsys.readouterr().out
+    assert "=== [1/3] gossip.swept: Sweeps (3 min; 3 left, 6 min at most)" in seen
+    assert "=== [3/3] gossip.squares: " in seen
+    rows = [line.split() for line in seen[seen.rindex("\nfigure") :].splitlines()[3:]]
+    assert [row[0] for row in rows] == ["gossip.swept", "gossip.swept", "gossip.squares", "all,"]
+    assert [row[-3:] for row in rows] == [["0", "0", "1"], ["0", "0", "1"], ["1", "0", "0"], ["1", "0", "2"]]
+    stored = [json.loads(file.read_text().splitlines()[-1]) for file in tmp_path.glob("runs/*.jsonl")]
+    assert len(stored) == 3
+    total = sum(record["compute_seconds"] for record in stored)  # once, though two figures have them
+    assert rows[-1][6:8] == [*duration(total).split()]
 
 
 def test_an_error_that_is_no_argument_s_is_not_called_a_flag(made, monkeypatch, tmp_path, capsys):

@@ -17,10 +17,9 @@ import tiny
 from sweep_works import MOMENTS, doubled, failing, logged, slow, tripled
 
 from configs import digits
-from experiments.harness import Session, Shard, Sweep, goes_by, within
-from experiments.harness import sweep as sweep_module
+from experiments.harness import Session, Shard, Sweep, doing, goes_by, prepare, within
+from experiments.harness.doing import Unfinished
 from experiments.harness.store import Store
-from experiments.harness.sweep import Unfinished
 from sgdlab.errors import RunFailed
 from sgdlab.jobs import digests
 from sgdlab.jobs.plan import make_plan
@@ -153,6 +152,40 @@ def test_a_folder_that_other_code_has_left_is_not_continued(session, tmp_path, m
     assert list((session.store.path / "superseded").glob("*/checkpoint"))
 
 
+def test_several_sweeps_are_one_pool_and_one_array(tmp_path, capsys):
+    """Runs of two works, of which two sweeps share some, are done once each; and by two tasks, half by each."""
+    sweeps = (
+        Sweep({}, {"value": range(20)}, work=doubled),
+        Sweep({}, {"value": range(10, 30)}, work=tripled),
+        Sweep({"factor": 2}, {"value": range(5)}, work=doubled),
+    )
+    with within(Session(tmp_path / "one", jobs=1)) as session:
+        prepare(*sweeps)
+        seen = capsys.readouterr().out
+        assert seen.startswith("40 runs to do\n")
+        assert "[40/40]" in seen
+        assert len(list(session.path.glob("runs/*.jsonl"))) == 40
+        assert sweeps[1].table()["product"].tolist() == [6 * value for value in range(10, 30)]
+        assert sweeps[2].table()["product"].tolist() == [2 * value for value in range(5)]
+        assert "to do" not in capsys.readouterr().out
+        assert len(session.used) == 25  # of the sweeps that were asked for their results
+    tasks = []
+    for index in (1, 2):
+        with within(Session(tmp_path / "two", jobs=1, shard=Shard(index, 2))) as session:
+            with contextlib.nullcontext() if index == 2 else pytest.raises(Unfinished, match="of 40 runs are left"):
+                prepare(*sweeps)
+            tasks.append(len(list(session.path.glob("runs/*.jsonl"))))
+    assert tasks[0] > 10
+    assert tasks[1] == 40
+
+
+def test_what_is_done_together_stays_so_among_other_sweeps(tmp_path):
+    with within(Session(tmp_path / "papers", jobs=2)):
+        first = Sweep({}, {"factor": [1, 2], "value": [1, 2, 3]}, work=doubled, together=("factor",))
+        prepare(first, Sweep({}, {"value": range(4)}, work=tripled))
+        assert first.table().groupby("factor").process.nunique().tolist() == [1, 1]
+
+
 def test_an_error_names_the_run_and_keeps_what_is_finished(session):
     with pytest.raises(RunFailed, match=r"(?s)seed=1 failed.*seed 1 is unlucky"):
         Sweep({}, {"seed": [0, 1, 2]}, work=failing).table()
@@ -276,12 +309,12 @@ def test_what_is_done_together_is_done_by_one_process(tmp_path):
 def test_gradients_are_counted_for_progress(session, monkeypatch):
     seen = []
 
-    class Seen(sweep_module.pool.Progress):
+    class Seen(doing.pool.Progress):
         def take(self, message):
             seen.append(message)
             super().take(message)
 
-    monkeypatch.setattr(sweep_module.pool, "Progress", Seen)
+    monkeypatch.setattr(doing.pool, "Progress", Seen)
     config = tiny.config()
     [(_, records)] = Sweep(config).records()
     assert sum(message.gradients for message in seen) == records[-1]["gradients"]

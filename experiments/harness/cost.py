@@ -1,0 +1,272 @@
+"""What a run takes on this machine: the time of a gradient, measured without any data, and its memory."""
+
+import dataclasses
+import json
+import math
+import pathlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from ml_collections import ConfigDict
+
+from experiments.harness import stand_ins
+from experiments.harness.machine import processor
+from experiments.harness.store import key_of
+from sgdlab import data, files, tasks
+from sgdlab.errors import UsageError
+from sgdlab.jobs import defaults, plan, pool
+from sgdlab.registry import DATASETS, NETWORKS, Part
+
+_LARGE = 4_000_000
+"""Parameters of a network of which few examples are timed, since compiling it takes most of the time."""
+_FEW = 2
+_OPERATIONS = 8e9
+"""Floating-point operations of the gradient that is timed, about a second of a core, unless one example has more."""
+_EVALUATED = 1 / 3
+"""The time of an example that is evaluated, as a share of the time of its gradient: a forward pass."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Speed:
+    """What was measured of a gradient.
+
+    Attributes:
+      seconds: of a gradient of a whole batch: of one core where there are only CPUs, else of the device.
+      timed: examples that were timed.
+      batch: examples of the batch.
+      parameters: bytes of the network's parameters.
+      workspace: bytes that the gradient of the whole batch takes besides.
+    """
+
+    seconds: float
+    timed: int
+    batch: int
+    parameters: int
+    workspace: float
+
+    @property
+    def examples_per_second(self) -> float:
+        """B divided by the seconds."""
+        return self.batch / self.seconds
+
+    def __str__(self) -> str:
+        part = "" if self.timed == self.batch else f", from {self.timed} of {self.batch} examples"
+        return f"{1000 * self.seconds:,.3g} ms a gradient{part}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Gradient:
+    """What the time of a gradient depends on.
+
+    Attributes:
+      key: a hash of it, and of this machine.
+      title: the network, the data and the batch, for a person.
+      config: a configuration with such gradients.
+    """
+
+    key: str
+    title: str
+    config: ConfigDict = dataclasses.field(compare=False)
+
+    @classmethod
+    def of(cls, config: ConfigDict) -> "Gradient":
+        """That of a configuration; called where data sets are stand-ins."""
+        network, dataset = config.network.kind, plan.dataset_of(config)
+        entries = config.network[network].to_dict()
+        shape = plan.network_arguments(config, dataset) | {"batch": config.batch_size}
+        if isinstance(dataset, data.Text):
+            shape["segment"] = dataset.train.segment
+        else:
+            shape["preprocess"] = repr(dataset.preprocess)
+        here = [processor(), jax.default_backend(), jax.__version__]
+        key = key_of({"network": network, "entries": entries, "shape": shape, "here": here})
+        trained = _titled(NETWORKS[network], entries)
+        on = _titled(DATASETS[config.data.kind], config.data[config.data.kind].to_dict())
+        return cls(key, f"{trained} on {on}, batches of {config.batch_size}", config)
+
+
+def _titled(part: Part, entries: Mapping[str, Any]) -> str:
+    """A part's name, with those of its entries that are not its defaults."""
+    plain = lambda value: list(value) if isinstance(value, tuple) else value
+    other = {name: value for name, value in entries.items() if plain(value) != plain(part.defaults.get(name))}
+    words = (f"{name}={value}".replace(" ", "") for name, value in other.items() if name != "data_dir")
+    return f"{part.name}({', '.join(words)})" if other else part.name
+
+
+def speeds(gradients: Sequence[Gradient], path: pathlib.Path, processes: int) -> dict[Gradient, Speed]:
+    """Times gradients, in processes such as runs have; those that were timed before are read.
+
+    Args:
+      gradients: to be timed.
+      path: directory in which the results are kept.
+      processes: how many at once.
+    """
+    unique = list({gradient.key: gradient for gradient in gradients}.values())
+    new = [gradient for gradient in unique if not _file(path, gradient).exists()]
+    if new:
+        some = f"{len(new)} kind{'s' * (len(new) != 1)} of gradients to time, of the networks without their data"
+        print(f"{some}; compiling a large one takes a minute", flush=True)
+        with pool.Progress(len(new), 0, min(processes, len(new))) as progress:
+            pool.run([_Timing(gradient, path) for gradient in new], progress, processes)
+    return {gradient: Speed(**json.loads(_file(path, gradient).read_text())) for gradient in gradients}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Timing:
+    gradient: Gradient
+    path: pathlib.Path
+
+    def __call__(self, send: Callable[[pool.Message], None]) -> None:
+        speed = timed(self.gradient.config)
+        files.write_text(_file(self.path, self.gradient), json.dumps(dataclasses.asdict(speed)) + "\n")
+        send(pool.Message(self.gradient.title, result=str(speed)))
+
+
+def _file(path: pathlib.Path, gradient: Gradient) -> pathlib.Path:
+    return path / f"{gradient.key}.json"
+
+
+def timed(config: ConfigDict) -> Speed:
+    """Compiles a gradient of a configuration and times it, on parameters and examples that are all 0.
+
+    Of a large network, or a large batch, few examples are timed, and the time is taken to be linear in their number.
+    """
+    with stand_ins.used():
+        batch, few = config.batch_size, config.copy_and_resolve_references()
+        task, dataset = abstract_task(few), plan.dataset_of(few)
+        size = bytes_of(task.params)
+        few.batch_size = min(batch, _FEW)
+        lowered, arguments = _lowered(few, dataset)
+        if size / 4 < _LARGE:
+            operations = (lowered.cost_analysis() or {}).get("flops", 0) / few.batch_size
+            fits = int(min(batch, max(_OPERATIONS // max(operations, 1), 1)))
+            if fits != few.batch_size:
+                few.batch_size = fits
+                lowered, arguments = _lowered(few, dataset)
+        compiled = lowered.compile()
+        zeros = jax.tree.map(_zeros, arguments)
+        seconds = _fastest(lambda: jax.block_until_ready(compiled(*zeros)))
+        memory = compiled.memory_analysis()
+        ratio = batch / few.batch_size
+        workspace = 0 if memory is None else memory.temp_size_in_bytes * ratio
+        return Speed(seconds * ratio, few.batch_size, batch, size, workspace)
+
+
+def _fastest(call: Callable[[], object], *, least: float = 1.0, most: int = 5) -> float:
+    """The shortest time of several calls, after a first; on a CPU that of its cores, whatever else they do."""
+    clock = time.process_time if jax.default_backend() == "cpu" else time.perf_counter
+    call()
+    found: list[float] = []
+    while len(found) < most and (sum(found) < least or len(found) < 2):
+        begun = clock()
+        call()
+        found.append(clock() - begun)
+        if found[0] > 3 * least:
+            break
+    return max(min(found), 1e-9)
+
+
+def _lowered(config: ConfigDict, dataset: plan.AnyDataset) -> tuple[Any, tuple]:
+    """The gradient of a batch, traced, and the shapes of its arguments."""
+    task, number = abstract_task(config), config.batch_size
+    key = jax.eval_shape(lambda: data.batches.key_of(0))
+    if isinstance(dataset, data.Text):
+        examples = (jax.ShapeDtypeStruct((number, dataset.train.segment), jnp.int32),) * 2
+        finish = data.Batch
+    else:
+        pixels = getattr(dataset.train, "pixels", np.zeros(0, np.uint8)).dtype
+        examples = (
+            jax.ShapeDtypeStruct((number, *dataset.image_shape), pixels),
+            jax.ShapeDtypeStruct((number,), jnp.int32),
+        )
+        finish = data.Finish(dataset.preprocess, dataset.train.white, task.kind.name == "density")
+
+    def gradient(params: Any, local: Any, inputs: jax.Array, targets: jax.Array, key: jax.Array) -> Any:
+        batch = finish(inputs, targets, key)
+        return task.grad_fn(params, batch) if local is None else task.grad_fn(params, batch, local)
+
+    arguments = (*jax.tree.map(_shape, (task.params, task.local)), *examples, key)
+    return jax.jit(gradient).lower(*arguments), arguments
+
+
+def abstract_task(config: ConfigDict) -> tasks.Task:
+    """The task of a configuration, whose parameters are shapes without values."""
+    kind, dataset = config.network.kind, plan.dataset_of(config)
+    given = plan.network_arguments(config, dataset)
+    entries = {n: tuple(v) if isinstance(v, list) else v for n, v in config.network[kind].to_dict().items()}
+    network = nnx.eval_shape(lambda: NETWORKS.make(kind, entries, **given, rngs=nnx.Rngs(params=0)))
+    match tasks.kinds.kind_of(NETWORKS[kind]).name:
+        case "language":
+            return tasks.language(network, vocabulary=dataset.vocabulary, batch_size=config.batch_size)
+        case "density":
+            return tasks.density(network, levels=dataset.levels)
+        case _:
+            return tasks.classification(network, num_classes=dataset.num_classes)
+
+
+def seconds_of(config: ConfigDict, speed: Speed) -> float:
+    """The time of a run: of its gradients and evaluations.
+
+    The rule's own work, compiling, and the reading of files are not counted.
+    """
+    dataset = plan.dataset_of(config)
+    tested = config.test_examples or len(dataset.test)
+    evaluated = (config.evaluations + 1) * tested + (config.train_examples or len(dataset.train))
+    gradients = plan.num_gradients(config, dataset)
+    return speed.seconds * (gradients + _EVALUATED * evaluated / config.batch_size)
+
+
+def memory_of(config: ConfigDict, speed: Speed) -> float:
+    """Bytes that a run holds: copies of the parameters, the state of rule and workers, one gradient, and the data.
+
+    The copies are those of a schedule that begins like that of the run.
+    """
+    dataset, workers = plan.dataset_of(config), config.cluster.num_workers
+    copies, state = _held(config)
+    task = abstract_task(config)
+    examples = [getattr(dataset, name) for name in ("train", "test")]
+    arrays = [getattr(split, "tokens", getattr(split, "pixels", None)) for split in examples]
+    held = sum(array.nbytes for array in arrays if array is not None)
+    if arrays[1] is None:  # streamed, but for what is evaluated
+        held += (config.test_examples or len(examples[1])) * math.prod(dataset.image_shape)
+    return copies * speed.parameters + state + workers * bytes_of(task.local) + speed.workspace + held
+
+
+def _held(config: ConfigDict) -> tuple[int, float]:
+    """Copies of the parameters, and bytes of the rule's state."""
+    workers, short = config.cluster.num_workers, config.copy_and_resolve_references()
+    params = abstract_task(config).params
+    with_rest = 4  # the new parameters, the gradient, its part of the update, the running average
+    try:
+        per_epoch = plan.batches_per_epoch(config, plan.dataset_of(config))
+        defaults.shorten(short, min(config.epochs, (4 * workers + 64) / per_epoch))
+        short.evaluations = 1
+        made = plan.make_plan(short)
+    except UsageError:  # a protocol that learns from more than the beginning of a run
+        return workers + with_rest, 0.0
+    program = made.program
+    rule = made.rule(made.rates, program.capacity.workers)
+    nodes = 1 if made.schedule.has_server else program.num_workers
+    state = nodes * bytes_of(jax.eval_shape(rule.init, jax.tree.map(_shape, params)))
+    versions = program.capacity.slots + program.capacity.kept + (0 if made.schedule.has_server else nodes)
+    return versions + with_rest, state
+
+
+def bytes_of(tree: Any) -> int:
+    """Bytes of the arrays of a tree, or of what stands for them."""
+    return sum(math.prod(leaf.shape) * np.dtype(leaf.dtype).itemsize for leaf in jax.tree.leaves(tree))
+
+
+def _shape(leaf: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+
+
+def _zeros(leaf: Any) -> jax.Array:
+    if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return data.batches.key_of(0)
+    return jnp.zeros(leaf.shape, leaf.dtype)

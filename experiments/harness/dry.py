@@ -1,0 +1,307 @@
+"""`--dry_run`: what a figure, or all of them, would take, before any run is begun."""
+
+import collections
+import contextlib
+import dataclasses
+import functools
+import io
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import jax
+import psutil
+from ml_collections import ConfigDict
+from tabulate import tabulate
+
+from experiments.harness import cost, stand_ins
+from experiments.harness.cost import Gradient, Speed
+from experiments.harness.doing import Unfinished
+from experiments.harness.figures import Figure
+from experiments.harness.machine import duration, processor, size
+from experiments.harness.runs import Run, Work, name_of, trained_by
+from experiments.harness.session import Noted, Session, within
+from experiments.harness.training import train
+from sgdlab.errors import RunFailed, UsageError, failures_of
+from sgdlab.jobs import plan, pool
+from sgdlab.jobs.configuration import used_parts
+
+_BYTES_PER_RECORD = 500
+"""A record of an evaluation on the disk; the first and the last record of a run are as large as five of them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Foreseen:
+    """What a figure asks for before it can go on.
+
+    Attributes:
+      name: of the figure.
+      noted: its runs.
+      whole: no run is missing: the figure would be made at once.
+      error: why it cannot be foreseen, in a line; "" where it can.
+    """
+
+    name: str
+    noted: Noted
+    whole: bool
+    error: str = ""
+
+
+def foresee(made: Figure, scale: str, changed: Mapping[str, Any], session: Session) -> Foreseen:
+    """Asks a figure for its runs, and does none of them.
+
+    Args:
+      made: the figure.
+      scale: its size.
+      changed: arguments with another value than the scale's.
+      session: where its runs are.
+    """
+    session, error, whole = dataclasses.replace(session, used={}, noted=Noted()), "", False
+    # What a figure says while it is made is not about this command.
+    with stand_ins.used(), within(session), contextlib.redirect_stdout(io.StringIO()):
+        try:
+            with failures_of(made.name):
+                try:
+                    made(**made.values(scale) | dict(changed))
+                    whole = True
+                except Unfinished:
+                    pass
+        except (UsageError, RunFailed) as failure:
+            error = str(failure).strip().splitlines()[-1]
+    return Foreseen(made.name, session.noted, whole, error)
+
+
+@dataclasses.dataclass(frozen=True)
+class Item:
+    """Runs that take the same time for each gradient; or those of one work that trains nothing.
+
+    Attributes:
+      title: what is trained, or the work.
+      runs: number of runs.
+      gradients: of all of them; 0 where nothing is trained.
+      speed: of a gradient; None where nothing is trained.
+      seconds: of all runs, on one core (or on the device); None where nothing is known.
+      memory: bytes of the largest run; 0 where nothing is known.
+      disk: bytes of the records.
+    """
+
+    title: str
+    runs: int
+    gradients: int
+    speed: Speed | None
+    seconds: float | None
+    memory: float
+    disk: float
+
+
+class Costs:
+    """What missing runs take.
+
+    Args:
+      missing: by key, each run with its work.
+      session: where runs are; the times of gradients are kept there too.
+    """
+
+    def __init__(self, missing: Mapping[str, tuple[Work, Run]], session: Session):
+        self._session, self._missing = session, missing
+        self.processes = session.jobs or (len(pool.cores()) if jax.default_backend() == "cpu" else 1)
+        with stand_ins.used():
+            configs = {key: trained_by(work, run.settings) for key, (work, run) in missing.items()}
+            self._configs = {key: config for key, config in configs.items() if config is not None}
+            self._gradients = {key: Gradient.of(config) for key, config in self._configs.items()}
+        self._speeds = cost.speeds(list(self._gradients.values()), session.path / "speeds", self.processes)
+        self._seconds = _seconds_of_works({work for work, _ in missing.values()}, session)
+
+    def items(self, keys: Iterable[str]) -> list[Item]:
+        """What the runs of some keys take, by what is trained; the longest first."""
+        groups: dict[Any, list[str]] = collections.defaultdict(list)
+        for key in keys:
+            groups[self._gradients[key] if key in self._gradients else self._missing[key][0]].append(key)
+        with stand_ins.used():
+            found = [
+                self._training(what, of) if isinstance(what, Gradient) else self._work(what, of)
+                for what, of in groups.items()
+            ]
+        return sorted(found, key=lambda item: -(item.seconds or 0))
+
+    def data(self, keys: Iterable[str]) -> list[str]:
+        """The data sets that have to be prepared first."""
+        return sorted(
+            {name for key in keys if key in self._configs and (name := stand_ins.missing(self._configs[key]))}
+        )
+
+    def _training(self, gradient: Gradient, keys: Sequence[str]) -> Item:
+        speed, configs = self._speeds[gradient], [self._configs[key] for key in keys]
+        gradients = sum(plan.num_gradients(config, plan.dataset_of(config)) for config in configs)
+        # The more workers, the more versions of the parameters; and a rule may hold a state for each.
+        largest: dict[Any, ConfigDict] = {}
+        for config in configs:
+            kind = tuple(part.name for part in used_parts(config).values())
+            if kind not in largest or config.cluster.num_workers > largest[kind].cluster.num_workers:
+                largest[kind] = config
+        return Item(
+            gradient.title,
+            len(keys),
+            gradients,
+            speed,
+            sum(cost.seconds_of(config, speed) for config in configs),
+            max(cost.memory_of(config, speed) for config in largest.values()),
+            sum(_BYTES_PER_RECORD * (config.evaluations + 10) for config in configs),
+        )
+
+    def _work(self, work: Work, keys: Sequence[str]) -> Item:
+        each = self._seconds.get(name_of(work))
+        seconds = None if each is None else each * len(keys)
+        return Item(name_of(work).removeprefix("experiments."), len(keys), 0, None, seconds, 0, 5e3 * len(keys))
+
+
+def _seconds_of_works(works: Iterable[Work], session: Session) -> dict[str, float]:
+    """The mean time of the finished runs of works that train nothing, by the works' names."""
+    wanted, found = {name_of(work) for work in works} - {name_of(train)}, collections.defaultdict(list)
+    for file in session.store.path.glob("*.jsonl") if wanted else ():
+        records = session.store.read(file.stem)
+        if records and records[0].get("work") in wanted:
+            found[records[0]["work"]].append(records[-1]["compute_seconds"])
+    return {name: statistics.fmean(seconds) for name, seconds in found.items()}
+
+
+def report(foreseen: Foreseen, session: Session, takes: str) -> str:
+    """What one figure takes, in a table and some sentences.
+
+    Args:
+      foreseen: what it asks for.
+      session: where its runs are.
+      takes: what its scale says that it takes.
+    """
+    if foreseen.error:
+        return f"{foreseen.name} cannot be foreseen: {foreseen.error}"
+    missing, found = foreseen.noted.missing, len(foreseen.noted.found)
+    if foreseen.whole:
+        runs = f"All of its {found:,} runs are finished" if found else "It needs no runs"
+        return f"{runs}: the figure is made at once."
+    costs = Costs(missing, session)
+    items = costs.items(missing)
+    rows = [
+        [
+            item.title,
+            f"{item.runs:,}",
+            f"{item.gradients:,}" if item.gradients else "",
+            "" if item.speed is None else str(item.speed),
+            "not known" if item.seconds is None else duration(item.seconds),
+            size(item.memory) if item.memory else "",
+        ]
+        for item in items
+    ]
+    headers = ["runs of", "runs", "gradients", "time of a gradient", f"time on one {_device()}", "memory of one"]
+    table = tabulate(rows, headers, "simple", disable_numparse=True, maxcolwidths=[44, None, None, 26, None, None])
+    total = _summed(items)
+    lines = [
+        f"{len(missing):,} runs to do, {found:,} found finished; {total.gradients:,} gradients.",
+        _time(total, costs.processes),
+        *_memory(total, costs.processes),
+        f"Disk: {size(total.disk)} of records{_prepared(costs.data(missing))}.",
+        *_to_prepare(costs.data(missing)),
+        f"The scale says that the figure takes: {takes}.",
+        "Runs that depend on the results of these are not counted.",
+    ]
+    return "\n".join([table, "", *lines])
+
+
+def report_all(foreseen: Sequence[Foreseen], session: Session) -> str:
+    """What several figures take, a row each, and all of them, which share runs."""
+    together: dict[str, tuple[Work, Run]] = {}
+    for each in foreseen:
+        together |= each.noted.missing
+    costs, rows = Costs(together, session), []
+    for each in foreseen:
+        items, data = costs.items(each.noted.missing), costs.data(each.noted.missing)
+        rows.append([each.name, *_cells(items, len(each.noted.found)), ", ".join(data)])
+    found = len(set().union(*(each.noted.found for each in foreseen)))
+    items, data = costs.items(together), costs.data(together)
+    rows.append(["all, shared runs once", *_cells(items, found), ""])
+    headers = [
+        "",
+        "found",
+        "to do",
+        "gradients",
+        f"time on one {_device()}",
+        "memory of one",
+        "records",
+        "data missing",
+    ]
+    total = _summed(items)
+    lines = [
+        _time(total, costs.processes),
+        *_memory(total, costs.processes),
+        f"Disk: {size(total.disk)} of records{_prepared(data)}.",
+        *_to_prepare(data),
+        "Runs that depend on the results of these are not counted.",
+        *(f"{each.name} cannot be foreseen: {each.error}" for each in foreseen if each.error),
+    ]
+    return "\n".join([tabulate(rows, headers, "simple", disable_numparse=True), "", *lines])
+
+
+def _cells(items: Sequence[Item], found: int) -> list[str]:
+    if not items:
+        return [f"{found:,}", "0", "", "", "", ""]
+    total = _summed(items)
+    seconds = duration(total.seconds or 0.0)
+    unknown = sum(item.runs for item in items if item.seconds is None)
+    time = seconds if not unknown else f"{seconds} + {unknown:,} runs" if total.seconds else "not known"
+    gradients = f"{total.gradients:,}" if total.gradients else ""
+    return [
+        f"{found:,}",
+        f"{total.runs:,}",
+        gradients,
+        time,
+        size(total.memory) if total.memory else "",
+        size(total.disk),
+    ]
+
+
+def _summed(items: Sequence[Item]) -> Item:
+    def add(one: Item, two: Item) -> Item:
+        return Item(
+            "",
+            one.runs + two.runs,
+            one.gradients + two.gradients,
+            None,
+            (one.seconds or 0) + (two.seconds or 0),
+            max(one.memory, two.memory),
+            one.disk + two.disk,
+        )
+
+    return functools.reduce(add, items, Item("", 0, 0, None, 0.0, 0, 0))
+
+
+def _time(total: Item, processes: int) -> str:
+    here = f"{duration(total.seconds / processes)} with {processes} processes" if processes > 1 else "in one process"
+    what = f"one {_device()}" if jax.default_backend() != "cpu" else f"one core of {processor()}"
+    return (
+        f"Computing: {duration(total.seconds)} of {what}, {here}, estimated from the time of a gradient; "
+        "compiling, rules and the reading of files come on top."
+    )
+
+
+def _memory(total: Item, processes: int) -> list[str]:
+    if not total.memory:
+        return []
+    free = psutil.virtual_memory().total
+    several = f", {processes} of which run at once" if processes > 1 else ""
+    return [f"Memory of the largest run: {size(total.memory)}{several}; this machine has {size(free)}."]
+
+
+def _prepared(names: Sequence[str]) -> str:
+    disk = sum(stand_ins.KNOWN[name].disk for name in names if name in stand_ins.KNOWN)
+    return f", and about {size(disk)} of data sets that are prepared first" if disk else ""
+
+
+def _to_prepare(names: Sequence[str]) -> list[str]:
+    if not names:
+        return []
+    return [f"Data that are missing here: {', '.join(f'{name} (`sgdlab data {name}`)' for name in names)}."]
+
+
+def _device() -> str:
+    """Core, or the name of the accelerator."""
+    return "core" if jax.default_backend() == "cpu" else jax.devices()[0].device_kind

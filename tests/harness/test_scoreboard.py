@@ -1,0 +1,204 @@
+"""The scoreboard is what the stored results say, nobody has edited them, and results of older code are marked."""
+
+import html.parser
+import json
+import pathlib
+import shutil
+
+import pandas as pd
+import pytest
+from sweep_works import doubled
+
+import experiments
+from experiments import papers
+from experiments.harness import (
+    Claim,
+    Output,
+    Scale,
+    Session,
+    Sweep,
+    canvas,
+    command,
+    figure,
+    figures,
+    publishing,
+    runs,
+    scoreboard,
+)
+from experiments.harness.claims import FAILS, HOLDS, OPEN, verdict
+from sgdlab.jobs import digests
+
+STORED = pathlib.Path(experiments.__path__[0]) / "results"
+NAMES = sorted(file.stem for file in STORED.glob("*.json"))
+
+
+class Articles(html.parser.HTMLParser):
+    """Of each article of the page, by its id: the titles of its marks, its sentences and its pictures."""
+
+    def __init__(self):
+        super().__init__()
+        self.found, self._of, self._reads = {}, None, None
+
+    def handle_starttag(self, tag, attributes):
+        given = dict(attributes)
+        if tag == "article":
+            self._of = self.found.setdefault(given["id"], {"marks": [], "ours": [], "opinion": [], "pictures": 0})
+        elif self._of is not None and tag == "span" and given.get("class", "").startswith("mark"):
+            self._of["marks"].append(given["title"])
+        elif self._of is not None and tag == "img":
+            self._of["pictures"] += 1
+            assert int(given["width"]) > 300
+            assert int(given["height"]) > 100
+        elif self._of is not None and tag == "p" and given.get("class") in ("ours", "opinion"):
+            self._reads = given["class"]
+            self._of[self._reads].append("")
+
+    def handle_endtag(self, tag):
+        self._reads = None if tag == "p" else self._reads
+        self._of = None if tag == "article" else self._of
+
+    def handle_data(self, text):
+        if self._reads:
+            self._of[self._reads][-1] += text
+
+
+def articles(page):
+    parser = Articles()
+    parser.feed(page)
+    return parser.found
+
+
+def checks_out(result):
+    """Whether a result is as it was published."""
+    return result.facts["digest"] == publishing.digest(result.facts, result.table.read_text(encoding="utf-8"))
+
+
+def test_every_stored_result_is_that_of_a_command():
+    assert len(NAMES) >= 20
+    known = figures.names()
+    for name in NAMES:
+        made, facts = figures.find(name) if name in known else None, json.loads((STORED / f"{name}.json").read_text())
+        assert made is not None, name
+        assert facts["figure"] == name
+        assert facts["numbers"] == list(made.numbers)
+        assert facts["scale"] in made.scales
+        assert facts["picture"] == (STORED / f"{name}.png").exists()
+    assert {file.stem for file in STORED.iterdir()} == set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_stored_number_was_edited(name):
+    result = scoreboard.stored_result(name)
+    assert (result.table is None) == ("digest" not in result.facts)  # results of before there were digests have neither
+    assert result.table is None or checks_out(result), f"{name}: make the figure anew, and store it"
+    for claim in result.facts["claims"]:
+        assert claim["verdict"] == verdict(claim["holds"])
+
+
+def test_the_page_is_what_the_stored_results_say(tmp_path):
+    """Verdicts, sentences and pictures, one by one, and the counts of all."""
+    made = [figures.find(name) for name in NAMES]
+    by_paper = [(paper, scoreboard.rows_of(paper, tmp_path, made)) for paper in papers.PAPERS]
+    found, stored = articles(scoreboard.as_html(by_paper)), {}
+    for name in NAMES:
+        stored[name] = json.loads((STORED / f"{name}.json").read_text())
+        claims = stored[name]["claims"]
+        assert found[name]["marks"] == [claim["verdict"] for claim in claims]
+        assert found[name]["ours"] == [f"Here: {claim['ours']}" for claim in claims]
+        assert len(found[name]["opinion"]) == sum(bool(claim["because"]) for claim in claims)
+        assert found[name]["pictures"] == stored[name]["picture"]
+    assert set(found) == set(NAMES)
+    verdicts = [claim["verdict"] for facts in stored.values() for claim in facts["claims"]]
+    counts = [verdicts.count(each) for each in (HOLDS, FAILS, OPEN)]
+    words = "Of {} claims {} hold, {} fail, and {} cannot be said".format(len(verdicts), *counts)
+    assert words in scoreboard.summary(by_paper)
+
+
+def products(*, factor: float = 1.0) -> Output:
+    """Multiplies.
+
+    Args:
+      factor: of each product.
+    """
+    table = Sweep({}, {"value": [1, 2]}, work=doubled).table()
+    drawn, panels = canvas(width=4, height=3)
+    panels[0, 0].plot([0, factor])
+    claim = Claim("the sum is 6", "here", f"{table['product'].sum()}", False, because="Two numbers are few.")
+    return Output(pd.DataFrame({"ours": factor * table["product"], "paper": [2.0, 5.0]}), drawn, [claim])
+
+
+@pytest.fixture(name="published")
+def a_published_result(monkeypatch, tmp_path):
+    """A figure, and its result."""
+    monkeypatch.setattr(figures, "_FIGURES", {})
+    monkeypatch.setattr(products, "__module__", "experiments.gossip.products")
+    scales = {"smoke": Scale("1 s"), "laptop": Scale("2 s")}
+    made = figure(papers.GOSSIP, "Figure 2", scales=scales, differs="They do not.", full_size=True)(products)
+    monkeypatch.setattr(scoreboard, "STORED", tmp_path / "stored")
+    command.produce(made, "laptop", {}, Session(tmp_path, jobs=1))
+    return made, tmp_path
+
+
+def test_an_edited_number_is_found(published):
+    made, path = published
+    folder = path / made.name / "laptop"
+    assert checks_out(scoreboard.find(made, path))
+    for name, before, after in (
+        ("claims.json", '"verdict": "fails"', '"verdict": "holds"'),
+        ("claims.json", '"ours": "6"', '"ours": "7"'),
+        ("table.csv", "5.0", "4.0"),
+    ):
+        whole = (folder / name).read_text()
+        assert before in whole
+        (folder / name).write_text(whole.replace(before, after))
+        assert not checks_out(scoreboard.find(made, path))
+        (folder / name).write_text(whole)
+    assert checks_out(scoreboard.find(made, path))
+
+
+def test_storing_keeps_the_table_and_the_digest(published):
+    made, path = published
+    scoreboard.store([(papers.GOSSIP, scoreboard.rows_of(papers.GOSSIP, path, [made]))])
+    shutil.rmtree(path / made.name)
+    stored = scoreboard.find(made, path)
+    assert checks_out(stored)
+    assert pd.read_csv(stored.table).difference.tolist() == [0.0, -1.0]
+    assert stored.picture.exists()
+
+
+def test_a_result_of_older_code_is_marked(published, monkeypatch):
+    made, path = published
+    row = lambda: next(row for row in scoreboard.rows_of(papers.GOSSIP, path, [made]) if row.figure)
+    assert row().result.changed(made) == []
+    by_paper = [(papers.GOSSIP, [row()])]
+    assert "older code" not in scoreboard.as_markdown(by_paper, path)
+    of_code = digests.of_code
+    for changed, name in ((doubled, runs.name_of(doubled)), (products, "figure")):
+        other = lambda function, changed=changed: "other" if function is changed else of_code(function)
+        monkeypatch.setattr(digests, "of_code", other)
+        assert row().result.changed(made) == [name]
+        words = f"Made by older code: {name} changed since."
+        assert words in scoreboard.as_html([(papers.GOSSIP, [row()])])
+        assert words in scoreboard.as_markdown([(papers.GOSSIP, [row()])], path)
+
+
+@pytest.mark.parametrize("name", ["experiments.gossip.nothing.here", "sgdlab.protocols.nothing", "rule:nothing", "x:y"])
+def test_code_that_is_gone_has_no_digest(name):
+    assert runs.digest_now(name) is None
+
+
+def test_parts_are_found_by_their_names():
+    assert runs.digest_now("rule:gap_aware") not in (None, runs.digest_now("rule:dana"))
+
+
+def test_an_opinion_is_set_apart_and_the_machine_and_size_are_said(published):
+    made, path = published
+    by_paper = [(papers.GOSSIP, scoreboard.rows_of(papers.GOSSIP, path, [made]))]
+    page, text = scoreboard.as_html(by_paper), scoreboard.as_markdown(by_paper, path)
+    assert articles(page)[made.name]["opinion"] == ["We think: Two numbers are few."]
+    assert "Two numbers" not in "".join(articles(page)[made.name]["ours"])
+    result = scoreboard.find(made, path)
+    for shown in (page, text):
+        assert "laptop (the paper&#39;s size)" in shown or "laptop (the paper's size)" in shown
+        assert result.facts["hardware"] in shown
+        assert f"commit {result.facts['made']['commit']}" in shown
