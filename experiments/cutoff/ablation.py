@@ -54,6 +54,7 @@ PAIR = ("literal_guide", "no_blind_share")
         "laptop": Scale("5 min"),
     },
     differs="The paper has no such comparison; the cluster is simulated.",
+    full_size=True,
 )
 def ablation(
     *,

@@ -57,8 +57,7 @@ def contenders(config: ConfigDict, model: str) -> dict[str, dict[str, Any]]:
     Returns:
       Title -> the settings of `online` that select the predictor.
     """
-    base = {"machines": config.cluster.to_dict(), "lag": config.widths.lag}
-    (found,) = Sweep(base, work=tuned, files=("machines.recorded.trace",)).table().to_dict("records")
+    (found,) = tuning_of(config).table().to_dict("records")
     selected = {
         ORACLE: {"kind": "oracle"},
         INFORMED: {"kind": "informed"},
@@ -75,6 +74,21 @@ def contenders(config: ConfigDict, model: str) -> dict[str, dict[str, Any]]:
     return selected
 
 
+def tuning_of(config: ConfigDict) -> Sweep:
+    """The run in which the predictors of few parameters are tuned on a cluster's training run."""
+    base = {"machines": config.cluster.to_dict(), "lag": config.widths.lag}
+    return Sweep(base, work=tuned, files=("machines.recorded.trace",))
+
+
+def sweep_of(config: ConfigDict, selected: Sequence[tuple[str, Mapping[str, Any]]], seeds: int) -> Sweep:
+    """The runs of predictors on the same test runs, and of the oracle at the end; see `compared`."""
+    base = {"machines": config.cluster.to_dict(), "lag": config.widths.lag, "samples": config.samples}
+    over = [
+        {**settings, "seed": seed} for _, settings in [*selected, ("", {"kind": "oracle"})] for seed in range(seeds)
+    ]
+    return Sweep(base, over, work=online, files=("model", "machines.recorded.trace"))
+
+
 def compared(config: ConfigDict, selected: Sequence[tuple[str, Mapping[str, Any]]], seeds: int) -> pd.DataFrame:
     """Runs predictors on the same test runs.
 
@@ -87,16 +101,12 @@ def compared(config: ConfigDict, selected: Sequence[tuple[str, Mapping[str, Any]
       A row for each of them and each test run: its `title` and settings, what `online` returns, and `share`: its
       gradients per second in % of those of the oracle, with the paper's objective, on the same test run.
     """
-    base = {"machines": config.cluster.to_dict(), "lag": config.widths.lag, "samples": config.samples}
-    every = [*selected, ("", {"kind": "oracle"})]
-    over = [{**settings, "seed": seed} for _, settings in every for seed in range(seeds)]
-    runs = Sweep(base, over, work=online, files=("model", "machines.recorded.trace")).table()
-    oracle = runs.gradients_per_second.to_numpy()[-seeds:]
-    runs = runs.assign(
-        title=[title for title, _ in every for _ in range(seeds)],
-        share=100 * (runs.gradients_per_second / np.tile(oracle, len(every))),
+    runs = sweep_of(config, selected, seeds).table()
+    oracle, runs = runs.gradients_per_second.to_numpy()[-seeds:], runs[:-seeds]
+    return runs.assign(
+        title=[title for title, _ in selected for _ in range(seeds)],
+        share=100 * (runs.gradients_per_second / np.tile(oracle, len(selected))),
     )
-    return runs[:-seeds]
 
 
 @goes_by(run_online, Deadline, RunningMean, tuning.static)

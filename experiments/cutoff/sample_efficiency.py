@@ -31,6 +31,7 @@ QUANTITIES = {"share": "% of the oracle", "known": "% of the true law, regimes o
     scales={"smoke": Scale("5 s", iterations=[160], trainings=1, seeds=2, small=True), "laptop": Scale("6 min")},
     differs="The paper states sample efficiency and does not measure it; the cluster is simulated. The "
     "model has six additions to the paper's, see cutoff.ablation.",
+    full_size=True,
 )
 def sample_efficiency(
     *,

@@ -13,7 +13,7 @@ a whole run the best cutoff maximises c - lambda x_(c), with lambda the rate of 
 """
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -23,7 +23,20 @@ from ml_collections import ConfigDict
 from experiments import papers
 from experiments.cutoff import cases, contenders, models
 from experiments.cutoff.contenders import DEEP_MARKOV, INFORMED, NOT_DEPLOYABLE, ORACLE, STATIC
-from experiments.harness import PALETTE, Claim, Count, Output, Scale, above, all_of, below, canvas, figure, interval
+from experiments.harness import (
+    PALETTE,
+    Claim,
+    Count,
+    Output,
+    Scale,
+    above,
+    all_of,
+    below,
+    canvas,
+    figure,
+    interval,
+    prepare,
+)
 
 Cluster = Literal["two_state", "memory", "large", "identical", "recorded"]
 LEARN_NOTHING = ("oracle", "informed", "static")
@@ -53,6 +66,7 @@ PRIOR_ART = "dynamically adjusting the cutoff improves substantially over the st
     scales={"smoke": Scale("5 s", clusters=["two_state"], seeds=2, small=True), "laptop": Scale("6 min")},
     differs="The clusters are simulated; the paper draws throughput in Figure 2 alone and prints none of it. The model "
     "has six additions to the paper's, see cutoff.ablation.",
+    full_size=True,
 )
 def throughput(
     *,
@@ -72,7 +86,10 @@ def throughput(
     if trace and "recorded" not in clusters:
         raise ValueError(f"{trace=} must go with --clusters=recorded")
     configs = [cases.configured(name, small=small, trace=trace * (name == "recorded")) for name in clusters]
-    runs = pd.concat([measured(*pair, seeds) for pair in zip(configs, models.trained(configs), strict=True)])
+    pairs = list(zip(configs, models.trained(configs), strict=True))
+    prepare(*map(contenders.tuning_of, configs))
+    prepare(*(contenders.sweep_of(config, selected(config, model), count(config, seeds)) for config, model in pairs))
+    runs = pd.concat([measured(*pair, seeds) for pair in pairs])
     rows = []
     for (cluster, title, *which), here in runs.groupby(["cluster", "title", "censored", "objective"], sort=False):
         quantities = {OBSERVED[tuple(which)]: here.share}
@@ -101,14 +118,22 @@ def measured(config: ConfigDict, model: str, seeds: int) -> pd.DataFrame:
       model: directory of its trained model.
       seeds: number of test runs; a recording has one.
     """
-    selected = [
+    return contenders.compared(config, selected(config, model), count(config, seeds)).assign(cluster=config.name)
+
+
+def selected(config: ConfigDict, model: str) -> list[tuple[str, dict[str, Any]]]:
+    """The predictors of a cluster with each objective, censored and uncensored: titles and settings."""
+    return [
         (title, {**settings, "censored": censored, "objective": objective})
         for title, settings in contenders.contenders(config, model).items()
         for censored, objective in OBSERVED
         if censored or settings["kind"] not in LEARN_NOTHING
     ]
-    recorded = config.cluster.kind == "recorded"
-    return contenders.compared(config, selected, 1 if recorded else seeds).assign(cluster=config.name)
+
+
+def count(config: ConfigDict, seeds: int) -> int:
+    """The number of test runs of a cluster."""
+    return 1 if config.cluster.kind == "recorded" else seeds
 
 
 def tuned(runs: pd.DataFrame) -> str:

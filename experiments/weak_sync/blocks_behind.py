@@ -30,6 +30,7 @@ KINDS = [*((setting, False) for setting in SETTINGS), (SMALL, True)]
     "blocks behind",
     scales={"smoke": Scale("2 s", servers=4, iterations=7, seeds=1), "laptop": Scale("1 min")},
     differs="The paper has no such numbers.",
+    full_size=True,
 )
 def blocks_behind(*, servers: Count = 32, iterations: Count = 900, seeds: Count = 3) -> Output:
     """Simulates the runs and counts.

@@ -41,6 +41,7 @@ def density(delays: MessageDelays, seconds: np.ndarray) -> np.ndarray:
     "Figure 2",
     scales={"smoke": Scale("2 s", iterations=10), "laptop": Scale("3 s")},
     differs="The paper's measured delays are lost in the available text, so that the small delays are assumed.",
+    full_size=True,
 )
 def figure2(*, iterations: Count = 900, base_seconds: Positive = 0.05) -> Output:
     """Draws the delays.

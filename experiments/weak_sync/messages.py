@@ -35,6 +35,7 @@ SOME = 1.0
     "messages",
     scales={"smoke": Scale("2 s", servers=4, iterations=7, seeds=1), "laptop": Scale("30 s")},
     differs="The paper gives no numbers.",
+    full_size=True,
 )
 def messages(*, servers: Count = 32, iterations: Count = 900, seeds: Count = 3) -> Output:
     """Simulates the runs and counts.

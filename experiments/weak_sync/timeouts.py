@@ -25,6 +25,7 @@ QUANTITIES = {"minutes": "running time (min)", "behind": "mean number of version
     "time-outs",
     scales={"smoke": Scale("2 s", timeouts=[0.0, 4.0], iterations=7, seeds=1), "laptop": Scale("2 min")},
     differs="The paper has no experiment with time-outs.",
+    full_size=True,
 )
 def timeouts(
     *, timeouts: Sequence[NotNegative] = (0.0, 0.1, 0.5, 1.0, 2.0, 4.0), iterations: Count = 900, seeds: Count = 3

@@ -7,7 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments.gossip import bounds, cases, figure1, inequalities, quadratic
+from experiments.gossip import bounds, cases, comparison, figure1, inequalities, margins, quadratic, sizes
+from experiments.gossip.comparison import Compared
 from experiments.gossip.quadratic import PROCESSES, ROUNDS, RUN_TIMES, TICKS
 from experiments.harness import Session, within
 from sgdlab import protocols, rules
@@ -15,6 +16,7 @@ from sgdlab.jobs.plan import make_plan
 from sgdlab.replay import run_peers
 
 PROBLEM = quadratic.Quadratic(np.array([1.0, 4.0]), variance=1.0)
+WORDS = comparison.quantities(figure1.TARGETS["laptop"])
 START = np.array([[1.0, 2.0], [-1.0, 0.0], [3.0, 1.0]])
 
 
@@ -200,7 +202,7 @@ def test_push_sum_reduces_the_diffusion_potential_by_a_fixed_rate():
     found = cases.push_sum(num_nodes=3, rounds=4, runs=2000)
     difference = np.abs(np.array(found["potential"]) - 2 * rate ** np.arange(5))
     assert (difference <= 4 * np.array(found["error"]) + 1e-12).all()
-    assert bounds.push_sum_potential(3)[:5] == pytest.approx(2 * rate ** np.arange(5))
+    assert margins.push_sum_potential(3)[:5] == pytest.approx(2 * rate ** np.arange(5))
 
 
 def test_margins_have_their_step_and_standard_error():
@@ -254,8 +256,8 @@ def test_a_fixed_rate_is_judged_by_its_interval(made, slower, error, expected):
 
 @pytest.mark.parametrize("p", [8, 16])
 def test_figure1_takes_the_rate_and_the_minibatch_of_the_paper(p):
-    config = figure1.base_config(3.0, heterogeneous=True, network="conv")
-    for method in figure1.TITLES:
+    config = sizes.configured("laptop", epochs=3.0, heterogeneous=True)
+    for method in comparison.TITLES:
         config.method, config.cluster.num_workers, config.batch_size = method, p, 256 // p
         plan = make_plan(config)
         assert plan.rates[[0, -1]] == pytest.approx([0.1, 0.001])
@@ -269,28 +271,29 @@ def runs_of(seconds):
         for (method, tau), values in seconds.items()
         for seed, value in enumerate(values)
     ]
-    return pd.DataFrame(rows).set_index(figure1.KEYS).sort_index()
+    return pd.DataFrame(rows).set_index(comparison.KEYS).sort_index()
 
 
 def test_methods_are_compared_by_seed():
-    found = figure1.Compared(
+    found = Compared(
         runs_of(
             {
-                figure1.REDUCE: [10.0, 20.0, 30.0],
-                figure1.PUSH: [9.8, 19.7, 29.7],  # less with every seed, though seeds differ by much more
-                figure1.ELASTIC: [50.0, 60.0, np.inf],
+                comparison.REDUCE: [10.0, 20.0, 30.0],
+                comparison.PUSH: [9.8, 19.7, 29.7],  # less with every seed, though seeds differ by much more
+                comparison.ELASTIC: [50.0, 60.0, np.inf],
             }
         ),
         16,
+        WORDS,
     )
     speed = "seconds_to_test_loss"
-    assert found.there == [figure1.REDUCE, figure1.ELASTIC, figure1.PUSH]
-    assert found.less(figure1.PUSH, [figure1.REDUCE], speed) is True
-    assert found.less(figure1.REDUCE, [figure1.PUSH], speed) is False
-    assert found.values(figure1.ELASTIC, speed).tolist() == [50.0, 60.0, 100.0]
-    assert found.alike(figure1.REDUCE, [figure1.PUSH], speed) is True
-    assert found.alike(figure1.REDUCE, [figure1.PUSH, figure1.ELASTIC], speed) is False
-    assert "not always reached (Elastic averaging, tau = 10)" in found.words(speed, [figure1.ELASTIC])
+    assert found.there == [comparison.REDUCE, comparison.ELASTIC, comparison.PUSH]
+    assert found.less(comparison.PUSH, [comparison.REDUCE], speed) is True
+    assert found.less(comparison.REDUCE, [comparison.PUSH], speed) is False
+    assert found.values(comparison.ELASTIC, speed).tolist() == [50.0, 60.0, 100.0]
+    assert found.alike(comparison.REDUCE, [comparison.PUSH], speed) is True
+    assert found.alike(comparison.REDUCE, [comparison.PUSH, comparison.ELASTIC], speed) is False
+    assert "not always reached (Elastic averaging, tau = 10)" in found.words(speed, [comparison.ELASTIC])
 
 
 @pytest.mark.parametrize(
@@ -303,26 +306,28 @@ def test_methods_are_compared_by_seed():
     ],
 )
 def test_a_target_that_is_not_reached_gives_a_lower_limit(own, other, expected):
-    found = figure1.Compared(runs_of({figure1.REDUCE: own, figure1.PUSH: other}), 16)
-    assert found.less(figure1.REDUCE, [figure1.PUSH], "seconds_to_test_loss") is expected
-    alike = found.alike(figure1.REDUCE, [figure1.PUSH], "seconds_to_test_loss")
+    found = Compared(runs_of({comparison.REDUCE: own, comparison.PUSH: other}), 16, WORDS)
+    assert found.less(comparison.REDUCE, [comparison.PUSH], "seconds_to_test_loss") is expected
+    alike = found.alike(comparison.REDUCE, [comparison.PUSH], "seconds_to_test_loss")
     assert alike is (None if expected is None else False)
-    assert found.alike(figure1.REDUCE, [figure1.REDUCE], "seconds_to_test_loss") is (None if np.inf in own else True)
+    assert found.alike(comparison.REDUCE, [comparison.REDUCE], "seconds_to_test_loss") is (
+        None if np.inf in own else True
+    )
 
 
 @pytest.mark.parametrize(("p", "expected"), [(16, None), (32, True)])
 def test_larger_scales_begin_where_the_papers_do(p, expected):
     noise = [0.0, 0.1, 0.2]
-    values = {figure1.REDUCE: (2.0, 10.0), figure1.PUSH: (1.0, 15.0)}  # seconds a step, steps to the target
+    values = {comparison.REDUCE: (2.0, 10.0), comparison.PUSH: (1.0, 15.0)}  # seconds a step, steps to the target
     rows = [
-        dict(zip(figure1.KEYS, (p, *run, seed), strict=True))
-        | dict.fromkeys(figure1.QUANTITIES, 1.0)
+        dict(zip(comparison.KEYS, (p, *run, seed), strict=True))
+        | dict.fromkeys(WORDS, 1.0)
         | {"seconds_a_step": pace + noise[seed], "steps_to_train_loss": steps + noise[seed], "seconds": 9, "steps": 99}
         for run, (pace, steps) in values.items()
         for seed in range(3)
     ]
     rows += [row | {"method": "elastic_averaging", "tau": tau} for row in rows[:3] for tau in (1, 10)]
-    claims = figure1.claims(pd.DataFrame(rows).set_index(figure1.KEYS).sort_index())
+    claims = figure1.claims(pd.DataFrame(rows).set_index(comparison.KEYS).sort_index(), WORDS)
     assert claims[-2].says.startswith("At larger scales")
     assert claims[-2].holds is expected
 
@@ -337,7 +342,10 @@ def test_evaluations_give_times_and_steps():
         ]
     )
     summary = key | {"gradients": 160, "seconds": 20.0, "test_accuracy": 0.9}
-    (row,) = figure1.measured(pd.DataFrame([summary]), evaluations, annealed=2.0).itertuples()
+    found = comparison.measured(
+        pd.DataFrame([summary]), evaluations, annealed=2.0, targets={"test_loss": 0.15, "train_loss": 0.05}
+    )
+    (row,) = found.itertuples()
     assert row.seconds_to_test_loss == pytest.approx(15.0)
     assert row.seconds_to_train_loss == pytest.approx(10 + 10 * 5 / 6)
     assert row.steps_to_train_loss == pytest.approx(10 + 10 * 5 / 6)
@@ -369,9 +377,9 @@ def test_curves_are_means_over_seeds():
     columns = ["seconds", "test_loss", "test_accuracy", "train_loss", "consensus"]
     numbers = np.random.default_rng(0).uniform(0.1, 0.9, size=(len(keys), len(columns)))
     evaluations = pd.DataFrame(keys).join(pd.DataFrame(numbers, columns=columns))
-    drawn = figure1.draw(evaluations, [8, 16], epochs=3.0)
+    drawn = comparison.draw(evaluations, [8, 16], (1.0, 2.0), figure1.TARGETS["laptop"])
     means = numbers.reshape(2, 2, 4, 5).mean(axis=1)[:, 1:]  # without the first evaluation, at epoch 0
-    for axes, (p, (x, y)) in zip(drawn.axes, itertools.product(range(2), figure1.PANELS), strict=True):
+    for axes, (p, (x, y)) in zip(drawn.axes, itertools.product(range(2), comparison.PANELS), strict=True):
         across = means[p, :, 0] if x == "seconds" else np.arange(1, 4)
         up = 100 * (1 - means[p, :, 2]) if y == "error" else means[p, :, columns.index(y)]
         np.testing.assert_allclose(axes.get_lines()[0].get_xydata(), np.transpose([across, up]))

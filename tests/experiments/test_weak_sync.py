@@ -2,16 +2,17 @@
 
 import dataclasses
 import itertools
+import types
 
 import numpy as np
 import pytest
 
 from experiments.harness import Session, within
-from experiments.weak_sync import blocks_behind, figure2, figures3_4, messages, table1, timeouts, training
+from experiments.weak_sync import blocks_behind, figure2, figures3_4, identities, messages, table1, timeouts, training
 from experiments.weak_sync.settings import BOTH, SETTINGS, SMALL, SYNCHRONOUS
 from experiments.weak_sync.simulation import Cluster, count_messages, simulate
 from sgdlab import protocols, replay
-from sgdlab.jobs import plan, tasks
+from sgdlab.jobs import configuration, plan, rates, tasks
 
 TOY = Cluster(iterations=6)
 TOY_RUN = {"cluster": dataclasses.asdict(Cluster(iterations=7)), "seed": 0}
@@ -182,6 +183,96 @@ class TestTraining:
         config = training.configuration(TOY, late=False, seed=0, blocks=32, learning_rate=0.1, **BOTH.waits)
         params = tasks.task_of(config, plan.dataset_of(config)).params
         assert replay.partition(params, 32).num_blocks == 32
+
+
+class TestThePapersOwnSize:
+    @pytest.mark.parametrize("figure", [table1.table1, figures3_4.figures3_4])
+    @pytest.mark.parametrize(("scale", "network"), [("gpu", "cifar_resnet"), ("paper", "resnet50")])
+    def test_is_90_epochs_of_cifar10_on_32_workers_with_160_each(self, figure, scale, network, monkeypatch):
+        monkeypatch.setattr(plan, "dataset_of", lambda config: types.SimpleNamespace(train=range(50_000)))
+        values = figure.values(scale)
+        assert values["seeds"] == 3
+        cluster = Cluster(iterations=values["iterations"], mean_seconds=values["mean_seconds"])
+        sweep = training.sweep(
+            cluster, seeds=values["seeds"], size=values["size"], blocks=values["blocks"],
+            learning_rate=values["learning_rate"],
+        )  # fmt: skip
+        assert len(sweep.runs) == 4 * 2 * 3
+        assert cluster.iterations * 32 * 160 / 50_000 == pytest.approx(90, abs=0.1)
+        for run in sweep.runs:
+            config = training.on_cifar10(**run.settings)
+            configuration.check(config)
+            assert (config.data.kind, config.network.kind, config.network[network].get("stem")) == (
+                "cifar10", network, "cifar" if network == "resnet50" else None,
+            )  # fmt: skip
+            c = config.protocol.partial.push_at_least
+            assert (config.batch_size, config.cluster.num_workers) == (160, 32)
+            assert config.protocol.partial.num_servers == 32
+            assert config.protocol.partial.push_timeout == 0
+            table = rates.rates(
+                config.rate, peak=config.optimizer.learning_rate, num_workers=32, epochs=config.epochs,
+                updates_per_epoch=312 / c,
+            )  # fmt: skip
+            assert len(table) == pytest.approx(cluster.iterations, abs=1)
+            (falls,) = np.nonzero(np.diff(table))
+            assert (falls + 1) * 90 / cluster.iterations == pytest.approx([30, 60], abs=0.2)
+            assert 32 * table[[0, falls[0] + 1, -1]] == pytest.approx(0.02 * 5120 / 256 * np.array([1, 0.1, 0.01]))
+            assert (config.optimizer.momentum, config.optimizer.nesterov) == (0.9, False)
+            assert config.optimizer.weight_decay == 1e-4
+
+    def test_its_run_times_give_the_papers_times(self):
+        """Of the two settings that almost never wait for a late response."""
+        part = Cluster(iterations=100, mean_seconds=training.WHOLE["mean_seconds"])
+        for setting in (BOTH, SMALL):
+            schedule, _ = part.schedule(late=True, seed=0, **setting.waits)
+            minutes = schedule.wall_clock() / 60 * training.WHOLE["iterations"] / part.iterations
+            assert minutes == pytest.approx(setting.paper_minutes, rel=0.01)
+
+    def test_its_work_trains_what_it_says(self, monkeypatch):
+        """On other data, with another network; reports come as the run goes on."""
+        on_cifar10, reported = training.on_cifar10, []
+
+        def on_small_images(**settings):
+            with monkeypatch.context() as patch:
+                patch.setattr(plan, "dataset_of", lambda config: types.SimpleNamespace(train=range(50_000)))
+                config = on_cifar10(**settings)
+            config.data.kind, config.data.mock.image_shape, config.data.mock.num_examples = "mock", (8, 8, 1), 480
+            config.epochs, config.batch_size, config.evaluations = 4.0, 160, 2
+            config.rate.steps = (1.0, 3.0)
+            return config
+
+        monkeypatch.setattr(training, "on_cifar10", on_small_images)
+        cluster = dataclasses.asdict(Cluster(num_workers=4, iterations=3))
+        waits = SYNCHRONOUS.waits | {"push_at_least": 4}
+        records = training.trained_on_cifar10(
+            cluster=cluster, network="mlp", late=False, seed=0, blocks=2, learning_rate=0.1, report=reported.append,
+            **waits,
+        )  # fmt: skip
+        assert (records[-1]["updates"], records[-1]["gradients"]) == (3, 12)
+        assert reported == records[: len(reported)]
+        assert [record["kind"] for record in reported].count("evaluation") >= 2
+
+
+class TestIdentities:
+    def test_it_contains_synchronous_sgd_and_steps_grow_with_their_gradients(self, made):
+        output = made(identities.identities)
+        assert [claim.holds for claim in output.claims] == [True, True]
+        steps = output.table.dropna(subset="d")
+        np.testing.assert_allclose(steps.ours, [1, 2, 3, 4], rtol=1e-12)
+        assert steps.paper.tolist() == steps.d.tolist()
+
+    def test_another_number_of_gradients_is_another_run(self, x64):
+        """What the figure compares differs where servers do not wait for all."""
+        generator = np.random.default_rng(0)
+        runtimes, noise = generator.gamma(4.0, size=(5, 4)), generator.standard_normal((20, 12))
+        expected = identities.by_hand(noise.reshape(5, 4, 12))
+        same = identities.replayed(
+            protocols.partial(runtimes, num_servers=3, push_at_least=4, pull_at_least=1.0), noise
+        )
+        np.testing.assert_allclose(same, expected, rtol=1e-12, atol=1e-14)
+        fewer = protocols.partial(runtimes, num_servers=3, push_at_least=3, pull_at_least=1.0)
+        other = identities.replayed(fewer, noise)
+        assert np.abs(other[-1] - expected[-1]).max() > 1e-3
 
 
 class TestTable1:

@@ -1,0 +1,66 @@
+"""The runs of Figure 4: four methods that train one network on 158 workers, with one rate alpha."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from ml_collections import ConfigDict
+
+from configs import digits
+from experiments.harness import Sweep
+from sgdlab.jobs import plan
+from sgdlab.results.directory import Records
+
+Size = Literal["laptop", "gpu", "paper"]
+CUTOFF, SYNC, ORDER, WILD = "cutoff", "sync", "order", "wild"
+METHODS = {
+    CUTOFF: {"method": "cutoff", "predictor.kind": "deep_markov"},
+    SYNC: {"method": "synchronous"},
+    ORDER: {"method": "cutoff", "predictor.kind": "elfving"},
+    WILD: {"method": "asgd"},
+}
+"""The paper's name of a method -> entries of its configuration."""
+
+
+def configured(
+    clusters: ConfigDict, model: str, updates: int, *, size: Size = "laptop", small: bool = False
+) -> ConfigDict:
+    """What all runs share.
+
+    Args:
+      clusters: configuration of configs/cutoff.py.
+      model: directory of its trained model.
+      updates: updates of full synchrony.
+      size: laptop has digits, gpu and paper have MNIST.
+      small: whether the network is a small perceptron.
+    """
+    config, workers, lag = digits.get_config(), clusters.cluster.num_workers, clusters.widths.lag
+    config.batch_size, config.replacement = 2, True
+    config.network.kind = "mlp" if small else "conv"
+    if size != "laptop":
+        config.data.kind, config.network.kind, config.batch_size = "mnist", "cnn", 64
+    per_epoch = plan.batches_per_epoch(config, plan.dataset_of(config))
+    config.epochs = (updates * workers - 0.5) / per_epoch  # rounded up to this number of gradients
+    config.evaluations = 4 if small else 120
+    config.network.conv.channels, config.network.mlp.widths = (8, 16), (8,)
+    config.cluster.kind, config.cluster.num_workers = "regimes", workers
+    config.cluster.regimes = clusters.cluster.regimes
+    config.protocol.cutoff.window = lag
+    config.predictor.running_mean.window = config.predictor.elfving.window = lag
+    config.predictor.deep_markov.model = model
+    config.optimizer.momentum = config.optimizer.weight_decay = 0.0
+    config.rate.of, config.rate.warmup_epochs, config.rate.decay = "update", 0.0, "constant"
+    return config
+
+
+def trained(
+    base: ConfigDict, pairs: Sequence[tuple[str, float]], seeds: Sequence[int]
+) -> dict[tuple[str, float], list[Records]]:
+    """Trains methods: method and alpha -> the records of all seeds; wild has the rate alpha / N."""
+    share = {WILD: 1 / base.cluster.num_workers}
+    over = [
+        {**METHODS[method], "optimizer.learning_rate": alpha * share.get(method, 1.0), "seed": seed}
+        for method, alpha in pairs
+        for seed in seeds
+    ]
+    found = iter(Sweep(base, over).records())
+    return {pair: [next(found)[1] for _ in seeds] for pair in pairs}
