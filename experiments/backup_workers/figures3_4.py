@@ -45,6 +45,7 @@ QUANTITIES = {
     papers.CHEN,
     ("Figure 3", "Figure 4"),
     scales={"smoke": Scale("2 s", iterations=500), "laptop": Scale("5 s")},
+    full_size=True,
     differs="Run-times are independent draws from a model that was chosen to resemble the few that the paper prints.",
 )
 def figures3_4(*, iterations: Count = 20_000, seed: Whole = 0) -> Output:

@@ -36,6 +36,7 @@ TIMINGS = {MAIN: ("start", "backward"), FORWARD: ("forward", "backward"), CLIPPE
     papers.CHEN,
     "Table 1",
     scales={"smoke": Scale("2 s", gradients=400), "laptop": Scale("5 s")},
+    full_size=True,
     differs="Run-times and the layers' equal shares of them are a model: the paper does not print its own.",
 )
 def table1(*, workers: Count = 40, layers: Count = 19, gradients: Count = 20_000, seed: Whole = 0) -> Output:

@@ -80,6 +80,7 @@ def closed_forms(environment: str, num_workers: np.ndarray) -> dict[str, np.ndar
     papers.GAP,
     "Figure 12",
     scales={"smoke": Scale("2 s", num_workers=[4, 32], gradients=2000, runs=3), "laptop": Scale("1 min")},
+    full_size=True,
     differs="The paper prints neither its curves nor whose speed counts as 1; here that is the mean speed of one "
     "worker, with which ASGD is linear, as the paper says.",
 )

@@ -30,6 +30,7 @@ ENVIRONMENTS = {  # spread of the means, spread around them, what `Gamma` takes,
     papers.GAP,
     "Figure 3",
     scales={"smoke": Scale("2 s", runs=20), "laptop": Scale("2 s")},
+    full_size=True,
     differs="The paper prints 1 % without decimals; the laws are the same.",
 )
 def figure3(*, runs: Count = 1000, machines: Count = 1000) -> Output:

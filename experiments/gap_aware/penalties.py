@@ -138,6 +138,7 @@ def first_moments(gradients: np.ndarray) -> np.ndarray:
     papers.GAP,
     "over- and under-penalization",
     scales={"smoke": Scale("5 s", delays=[2, 8], parameters=10), "laptop": Scale("5 s")},
+    full_size=True,
     differs="They do not: the paper argues by formulas, which the rules meet to rounding.",
 )
 def penalties(

@@ -99,6 +99,7 @@ def compared(
     papers.GAP,
     "Theorem 1",
     scales={"smoke": Scale("5 s", workers=[2], batch_sizes=[1], multiples=[1, 2], runs=4), "laptop": Scale("1 min")},
+    full_size=True,
     differs="The paper proves the bounds and shows no runs.",
 )
 def theorem1(
