@@ -184,7 +184,7 @@ def test_updates_are_those_of_the_first_evaluation_that_reaches_the_target(sessi
     session.used.clear()
     target, gradients = 0.2, [90, 100]
     small = {"gradients": gradients, "rates": [0.01], "seeds": 2, "epochs": 1.0, "target": target, "iterations": 20}
-    changed = {"moving_average": True, "average_decay": average} if average else {}
+    changed = {"average_decay": average} if average else {}
     output = figures5_6(**small, optimizer=optimizer, **changed)
     naive, accuracy = {n: [] for n in gradients}, "average_accuracy" if average else "test_accuracy"
     for records in session.used.values():
