@@ -8,7 +8,7 @@ import json
 import pathlib
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from absl import flags
@@ -37,6 +37,9 @@ directory has results of, and else the result that is stored in this repository.
 
 STORED = pathlib.Path(experiments.__path__[0]) / "results"
 """Results that the repository holds, so that the page is whole before anything was run."""
+
+PAGE = "README.md"
+"""The page of the stored results, with their pictures beside it."""
 
 WORDS = {HOLDS: "holds", FAILS: "fails", OPEN: "open"}
 """Verdict -> the word in colour."""
@@ -129,8 +132,13 @@ def main(argv: Sequence[str]) -> None:
     by_paper = [(paper, rows_of(paper, path, found)) for paper in (*papers.PAPERS, *own)]
     if flags.FLAGS.store:
         store(by_paper)
+        stored = [(paper, rows_of(paper, STORED, found)) for paper in papers.PAPERS]
+        files.write_text(STORED / PAGE, as_markdown(stored, older=False))
     files.write_text(path / "scoreboard.html", as_html(by_paper))
-    files.write_text(path / "scoreboard.md", as_markdown(by_paper, path))
+    files.write_text(path / "scoreboard.md", as_markdown(by_paper, pictures="pictures/"))
+    for row in (row for _, rows in by_paper for row in rows if row.first and row.result and row.result.picture):
+        with files.replacing(path / "pictures" / f"{row.figure.name}.png") as file:
+            file.write(pages.small_png(row.result.picture))
     print(f"{summary(by_paper)}\n\nWritten: {path}/scoreboard.html, .md")
 
 
@@ -219,13 +227,18 @@ def summary(by_paper: Board) -> str:
     )
 
 
-def as_markdown(by_paper: Board, path: pathlib.Path) -> str:
-    """The page in Markdown, with pictures beside it."""
-    now = datetime.datetime.now(datetime.UTC)
+def as_markdown(by_paper: Board, *, pictures: str = "", older: bool = True) -> str:
+    """The page in Markdown, with pictures beside it.
+
+    Args:
+      by_paper: the rows.
+      pictures: where the pictures are, relative to the page.
+      older: whether results of older code are marked.
+    """
     parts = [f"# What holds of five papers on distributed SGD\n\n{summary(by_paper)}\n"]
     for paper, rows in by_paper:
-        table = [[row.number, row.shows, *_state(row, now), *_counts(row)] for row in rows]
-        headers = ["", "shows", "command", "scale", "age", HOLDS, FAILS, "open"]
+        table = [[row.number, row.shows, *_state(row, _date), *_counts(row)] for row in rows]
+        headers = ["", "shows", "command", "scale", "made", HOLDS, FAILS, "open"]
         parts.append(
             f"## {paper.authors}: {paper.title}\n\n{tabulate(table, headers, 'github', disable_numparse=True)}\n"
         )
@@ -234,11 +247,8 @@ def as_markdown(by_paper: Board, path: pathlib.Path) -> str:
                 continue
             parts.append(f"### {_heading(row)}\n")
             if row.result.picture:
-                picture = path / "pictures" / f"{row.figure.name}.png"
-                with files.replacing(picture) as file:
-                    file.write(pages.small_png(row.result.picture))
-                parts.append(f"![{row.figure.title}](pictures/{picture.name})\n")
-            old = _older(row)
+                parts.append(f"![{row.figure.title}]({pictures}{row.figure.name}.png)\n")
+            old = _older(row) if older else ""
             parts.append(f"Scale {row.result.scale}, on {row.result.made_with}.{f' {old}' if old else ''}\n")
             claims = [
                 [c["verdict"], f"{c['says']} ({c['where']})", c["ours"], _of_paper(c), publishing.opinion(c["because"])]
@@ -248,6 +258,10 @@ def as_markdown(by_paper: Board, path: pathlib.Path) -> str:
                 headers = ["verdict", "the paper says", "ours", "paper", "our opinion"]
                 parts.append(tabulate(claims, headers, "github", disable_numparse=True).replace("\n\n", " ") + "\n")
     return "\n".join(parts)
+
+
+def _date(result: Result) -> str:
+    return result.facts["when"].partition("T")[0]
 
 
 def as_html(by_paper: Board) -> str:
@@ -277,7 +291,7 @@ def as_html(by_paper: Board) -> str:
 
 
 def _html_row(row: Row, now: datetime.datetime) -> dict[str, Any]:
-    command, scale, age = _state(row, now)
+    command, scale, age = _state(row, lambda result: result.age(now))
     claims = [] if row.result is None else row.result.claims
     marks = [{"word": WORDS[claim["verdict"]], "says": claim["says"]} for claim in claims]
     return {
@@ -323,13 +337,13 @@ def _heading(row: Row) -> str:
     return f"{' and '.join(row.figure.numbers)}: {row.figure.title}"
 
 
-def _state(row: Row, now: datetime.datetime) -> tuple[str, str, str]:
-    """Command, scale and age, as far as there are such."""
+def _state(row: Row, when: Callable[[Result], str]) -> tuple[str, str, str]:
+    """Command, scale, and when it was made, as far as there are such."""
     if row.figure is None:
         return "no command yet", "", ""
     if row.result is None:
         return row.figure.name, "not run yet", ""
-    return row.figure.name, row.result.scale, row.result.age(now)
+    return row.figure.name, row.result.scale, when(row.result)
 
 
 def _older(row: Row) -> str:

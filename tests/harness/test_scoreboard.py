@@ -83,7 +83,7 @@ def test_every_stored_result_is_that_of_a_command():
         assert facts["numbers"] == list(made.numbers)
         assert facts["scale"] in made.scales
         assert facts["picture"] == (STORED / f"{name}.png").exists()
-    assert {file.stem for file in STORED.iterdir()} == set(NAMES)
+    assert {file.stem for file in STORED.iterdir() if file.name != scoreboard.PAGE} == set(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -139,6 +139,11 @@ def a_published_result(monkeypatch, tmp_path):
     return made, tmp_path
 
 
+def test_the_stored_page_is_that_of_the_stored_results():
+    by_paper = [(paper, scoreboard.rows_of(paper, STORED, figures.figures())) for paper in papers.PAPERS]
+    assert (STORED / scoreboard.PAGE).read_text() == scoreboard.as_markdown(by_paper, older=False)
+
+
 def test_an_edited_number_is_found(published):
     made, path = published
     folder = path / made.name / "laptop"
@@ -171,7 +176,7 @@ def test_a_result_of_older_code_is_marked(published, monkeypatch):
     row = lambda: next(row for row in scoreboard.rows_of(papers.GOSSIP, path, [made]) if row.figure)
     assert row().result.changed(made) == []
     by_paper = [(papers.GOSSIP, [row()])]
-    assert "older code" not in scoreboard.as_markdown(by_paper, path)
+    assert "older code" not in scoreboard.as_markdown(by_paper)
     of_code = digests.of_code
     for changed, name in ((doubled, runs.name_of(doubled)), (products, "figure")):
         other = lambda function, changed=changed: "other" if function is changed else of_code(function)
@@ -179,7 +184,7 @@ def test_a_result_of_older_code_is_marked(published, monkeypatch):
         assert row().result.changed(made) == [name]
         words = f"Made by older code: {name} changed since."
         assert words in scoreboard.as_html([(papers.GOSSIP, [row()])])
-        assert words in scoreboard.as_markdown([(papers.GOSSIP, [row()])], path)
+        assert words in scoreboard.as_markdown([(papers.GOSSIP, [row()])])
 
 
 @pytest.mark.parametrize("name", ["experiments.gossip.nothing.here", "sgdlab.protocols.nothing", "rule:nothing", "x:y"])
@@ -194,7 +199,7 @@ def test_parts_are_found_by_their_names():
 def test_an_opinion_is_set_apart_and_the_machine_and_size_are_said(published):
     made, path = published
     by_paper = [(papers.GOSSIP, scoreboard.rows_of(papers.GOSSIP, path, [made]))]
-    page, text = scoreboard.as_html(by_paper), scoreboard.as_markdown(by_paper, path)
+    page, text = scoreboard.as_html(by_paper), scoreboard.as_markdown(by_paper)
     assert articles(page)[made.name]["opinion"] == ["We think: Two numbers are few."]
     assert "Two numbers" not in "".join(articles(page)[made.name]["ours"])
     result = scoreboard.find(made, path)
