@@ -1,0 +1,262 @@
+"""Test accuracy and error by epoch with 32 to 128 workers, ImageNet (Barkai et al. 2020, Table 3, Figure 8).
+
+At the size of a laptop a conv net with BatchNorm tells apart 100 classes of pairs of UCI digits, as in Table 6, with
+the settings of the paper's ResNet-50 in all but the rate, the batch and the length: 9 of 90 epochs, whose rate is
+multiplied by 0.1 after each third. The rate is that of Tables 4 to 6. A run has 2,304 gradients, of which each of 128
+workers makes 18, and the paper's 450,360, 3,518 each: staleness weighs more here, and fewer workers do as much harm.
+
+The paper has one run of each and prints NaN for what was lost; here lost runs count with the accuracy that they end
+with. Figure 8 has the runs with 64 workers.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from ml_collections import ConfigDict
+
+from configs import digits, imagenet_resnet50
+from experiments import papers
+from experiments.gap_aware import lines, printed
+from experiments.gap_aware.accuracies import SINGLE_TITLE, Accuracies, accuracies
+from experiments.gap_aware.frameworks import METHODS, RATE, SINGLE, Size
+from experiments.harness import (
+    PAPER,
+    Claim,
+    Count,
+    Interval,
+    Output,
+    Scale,
+    Share,
+    Sweep,
+    above,
+    all_of,
+    below,
+    canvas,
+    figure,
+    interval,
+)
+from sgdlab.jobs import defaults
+
+LETTER = "I"
+CLOSE, FAR = 2.0, 10.0
+"""Points of accuracy below the single worker that are close to it, and that are no longer relatively close."""
+TITLES = tuple(METHODS.values())
+Values = Callable[[int, str], np.ndarray]
+"""(N, method's title) -> final test accuracies in %, one for each seed."""
+
+
+@figure(
+    papers.GAP,
+    ("Table 3", "Figure 8"),
+    scales={
+        "smoke": Scale("20 s", num_workers=[32], curves=32, seeds=1, epochs_share=0.04),
+        "laptop": Scale("6 min"),
+        "gpu": Scale("1 h, estimated", size="gpu", num_workers=[32, 64, 128], seeds=1),
+        "paper": Scale("GPU-weeks, estimated", size="paper", seeds=1),
+    },
+    differs="Pairs of UCI digits and a small conv net with BatchNorm instead of ImageNet and ResNet-50, and 2,304 "
+    "gradients a run instead of 450,360.",
+)
+def table3_figure8(
+    *,
+    num_workers: list[Count] = (32, 48, 64, 128),
+    curves: Count = 64,
+    seeds: Count = 3,
+    size: Size = "laptop",
+    epochs_share: Share = 1.0,
+) -> Output:
+    """Trains all methods with all numbers of workers.
+
+    Args:
+      num_workers: numbers of asynchronous workers, N.
+      curves: the number of workers whose errors are drawn by epoch, one of `num_workers`.
+      seeds: number of seeds; the paper has 1.
+      size: laptop; gpu, ResNet-50 on mocked images of 64x64 pixels and 1,000 classes, 9 epochs of 256 gradients; or
+        paper.
+      epochs_share: of the size's epochs, at most 1.
+    """
+    if curves not in num_workers:
+        raise ValueError(f"curves={curves} must be one of num_workers, {', '.join(map(str, num_workers))}")
+    points = [(SINGLE, 1), *((method, workers) for workers in num_workers for method in METHODS)]
+    over = [
+        {"method": method, "cluster.num_workers": workers, "seed": seed}
+        for method, workers in points
+        for seed in range(seeds)
+    ]
+    sweep = Sweep(configuration(size, epochs_share), over)
+    found = accuracies({LETTER: sweep})
+    notes = [
+        "Test accuracies in %; ± is one standard deviation over the seeds. Verdicts rest on 95 % intervals over the "
+        "seeds, paired by seed where methods are compared; those on the paper's numbers compare single runs.",
+        "Lost: runs that blew up and ended no better than guessing. For reference, Goyal et al. (2017) train the same "
+        "network synchronously on 256 GPUs; the paper's 128 workers of 8 GPUs are 1,024.",
+    ]
+    return Output(table(found, num_workers), draw(found, sweep, num_workers, curves, size), claims(found), notes)
+
+
+def configuration(size: Size, share: float = 1.0) -> ConfigDict:
+    """The configuration of a single worker.
+
+    Args:
+      size: laptop, gpu or paper.
+      share: of the size's epochs.
+    """
+    paper = imagenet_resnet50.get_config()
+    config, epochs = paper, paper.epochs if size == "paper" else paper.epochs / 10
+    if size == "laptop":
+        config = digits.get_config()
+        config.network.kind, config.network.conv.channels, config.network.conv.batch_norm = "conv", (16, 32), True
+        config.data.kind, config.data.digit_pairs.classes = "digit_pairs", 100
+        config.epochs, config.rate, config.optimizer = paper.epochs, paper.rate, paper.optimizer
+        config.batch_size, config.optimizer.learning_rate = 16, RATE
+        config.cluster.gamma.heterogeneous = False
+    elif size == "gpu":
+        config.data.kind, mock = "mock", config.data.mock
+        mock.image_shape, mock.num_examples, mock.num_test = (64, 64, 3), 65_536, 8_192
+        config.network.resnet50.dtype = "bfloat16"
+    defaults.shorten(config, share * epochs)
+    config.evaluations = max(round(share * (90 if size == "paper" else 18)), 1)
+    config.method, config.target, config.average_decay = SINGLE, None, None
+    return config
+
+
+def in_print(workers: int, method: str) -> float:
+    """What Table 3 prints, in %; NaN for a lost run, and where it prints nothing.
+
+    Example:
+      >>> in_print(128, "DANA-GA"), in_print(128, "DANA"), in_print(1, "single worker")
+      (72.18, nan, 75.64)
+    """
+    if method == SINGLE_TITLE:
+        return printed.SINGLE[LETTER]
+    return dict(zip(printed.COLUMNS, printed.TABLE_3.get(workers, ()), strict=False)).get(method, np.nan)
+
+
+def table(found: Accuracies, num_workers: Sequence[int]) -> pd.DataFrame:
+    """Final test accuracies with the paper's."""
+    rows = []
+    for workers, method in [(1, SINGLE_TITLE), *((n, method) for n in num_workers for method in TITLES)]:
+        values = found.values((LETTER, workers), method)
+        numbers = {"ours": values.mean(), "±": values.std(ddof=1) if len(values) > 1 else np.nan}
+        lost = found.lost((LETTER, workers), method)
+        rows.append({"N": workers, "method": method, "lost": lost, **numbers, "paper": in_print(workers, method)})
+    return pd.DataFrame(rows)
+
+
+def claims(found: Accuracies) -> list[Claim]:
+    """Sections 6.2 and C.13, at the numbers of workers that are there."""
+    counts = [n for _, n in found.cells]
+    ours = Compared(lambda n, method: found.values((LETTER, n), method), counts)
+    paper = Compared(lambda n, method: np.array([in_print(n, method)]), list(printed.TABLE_3), in_print=True)
+    others = [method for method in TITLES if method != "DANA-GA"]
+    statements = (
+        ("GA out-performs SA", "section 6.2", lambda runs: runs.lead("GA", ["SA"], runs.upto(64))),
+        ("Unlike SA, GA out-performs NAG-ASGD as N increases (above 32 workers)", "section 6.2",
+         lambda runs: runs.lead("GA", ["NAG-ASGD"], [n for n in runs.upto(64) if n > 32])),
+        ("DANA-GA is better than any other method as N increases", "section 6.2",
+         lambda runs: runs.lead("DANA-GA", others, runs.upto(64))),
+        (f"DANA-GA remains close to the baseline (within {CLOSE:g} points up to 64 workers)", "section 6.2",
+         lambda runs: runs.close("DANA-GA", CLOSE, runs.upto(64))),
+        ("GA surpasses SA and DANA-SA (64 workers)", "Figure 8",
+         lambda runs: runs.lead("GA", ["SA", "DANA-SA"], [n for n in runs.counts if n == 64])),
+        ("128 workers: DANA-GA converges, and no other method does", "section 6.2 and Table 3",
+         lambda runs: runs.alone("DANA-GA", others, 128)),
+        (f"NAG-ASGD remains relatively close to the baseline (within {FAR:g} points, 32 workers)", "appendix C.13",
+         lambda runs: runs.close("NAG-ASGD", FAR, runs.upto(32))),
+    )  # fmt: skip
+    made = []
+    for says, where, check in statements:
+        (words, holds), (printed_words, on_paper) = check(ours), check(paper)
+        made.append(Claim(says, where, words, holds, printed_words, on_paper))
+    return made
+
+
+class Compared:
+    """Comparisons of methods, for our runs and for the paper's single ones, which stand without an interval.
+
+    Args:
+      values: final test accuracies.
+      counts: the numbers of workers that are there.
+      in_print: whether they are the paper's.
+    """
+
+    def __init__(self, values: Values, counts: Sequence[int], *, in_print: bool = False):
+        self.values, self.counts, self.in_print = values, sorted(set(counts)), in_print
+
+    def upto(self, most: int) -> list[int]:
+        """The numbers of workers up to one."""
+        return [n for n in self.counts if n <= most]
+
+    def interval(self, numbers: np.ndarray, comparisons: int = 1) -> Interval:
+        """Of our numbers, one for each seed; the paper's single one is taken as it is."""
+        return Interval(float(numbers[0]), 0.0, 1) if self.in_print else interval(numbers, comparisons=comparisons)
+
+    def lead(self, method: str, others: Sequence[str], counts: Sequence[int]) -> tuple[str, bool | None]:
+        """How far a method is above the best of others, and whether it is above each.
+
+        That it is below one is said by an interval that holds for all comparisons at once: of many, one seems so by
+        chance.
+        """
+        leads = {(n, other): self.values(n, method) - self.values(n, other) for n in counts for other in others}
+        least = {n: min((leads[n, other] for other in others), key=np.mean) for n in counts}
+        words = ", ".join(f"{_shown(self.interval(lead))} (N = {n})" for n, lead in least.items())
+        better = [above(self.interval(lead)) or None for lead in leads.values()]
+        worse = [below(self.interval(lead, len(leads))) or None for lead in leads.values()]
+        best = f"points above{' the best of them' * (len(others) > 1)}: {words or 'not run'}"
+        return best, False if True in worse else all_of(better)
+
+    def close(self, method: str, points: float, counts: Sequence[int]) -> tuple[str, bool | None]:
+        """How far a method is below the single worker."""
+        gaps = {n: self.interval(self.values(1, SINGLE_TITLE) - self.values(n, method)) for n in counts}
+        words = ", ".join(f"{_shown(gap)} (N = {n})" for n, gap in gaps.items())
+        return f"points below the single worker: {words or 'not run'}", all_of(
+            below(gap, points) for gap in gaps.values()
+        )
+
+    def alone(self, method: str, others: Sequence[str], workers: int) -> tuple[str, bool | None]:
+        """Whether one method alone gets more than half of the single worker's accuracy."""
+        if workers not in self.counts:
+            return "not run", None
+        half = self.values(1, SINGLE_TITLE).mean() / 2
+        found = {each: self.interval(np.nan_to_num(self.values(workers, each))) for each in (method, *others)}
+        words = ", ".join(f"{_shown(accuracy)} ({each})" for each, accuracy in found.items())
+        verdicts = [above(found[method], half), *(below(found[each], half) for each in others)]
+        return f"test accuracy in %, of which more than {half:.1f} converges: {words}", all_of(verdicts)
+
+
+def _shown(found: Interval) -> str:
+    return f"{found}" if found.half else f"{found.mean:.3g}"
+
+
+def draw(found: Accuracies, sweep: Sweep, num_workers: Sequence[int], curves: int, size: Size) -> Figure:
+    """Test error by the number of workers, ours and the paper's, and ours by epoch with one number of workers."""
+    drawn, panels = canvas(1, 3, width=16, height=5.6)
+    ours, theirs, by_epoch = panels[0]
+    for method in TITLES:
+        lines.banded(
+            ours, num_workers, [100 - found.values((LETTER, n), method) for n in num_workers], lines.line(method)
+        )
+        errors = [100 - in_print(n, method) for n in printed.TABLE_3]
+        theirs.plot(list(printed.TABLE_3), errors, markersize=5, **lines.line(method))
+    theirs.text(0.97, 0.55, "128 workers: NaN,\nbut for DANA-GA", transform=theirs.transAxes, ha="right")
+    lines.level(ours, 100 - found.single(LETTER).mean())
+    lines.level(theirs, 100 - printed.SINGLE[LETTER])
+    data = {"laptop": "pairs of digits", "gpu": "mocked images", "paper": "ImageNet"}[size]
+    for panel, counts, title in (
+        (ours, num_workers, f"Table 3, ours: {data}"),
+        (theirs, printed.TABLE_3, "Table 3, paper: ImageNet"),
+    ):
+        panel.set(title=title, xlabel="workers, N", ylabel="final test error, %", xticks=list(counts))
+    evaluations = sweep.evaluations().rename(columns={"cluster.num_workers": "N"})
+    evaluations = evaluations[evaluations.epoch > 0].assign(error=lambda rows: 100 * (1 - rows.test_accuracy))
+    for method, title in (*METHODS.items(), (SINGLE, SINGLE_TITLE)):
+        own = evaluations[(evaluations.method == method) & ((1 if title == SINGLE_TITLE else curves) == evaluations.N)]
+        errors = own.pivot_table(index="epoch", columns="seed", values="error")
+        style: Mapping[str, object] = {"color": PAPER, "linestyle": "--", "linewidth": 1.5, "label": SINGLE_TITLE}
+        style = style if title == SINGLE_TITLE else {**lines.line(title), "markevery": 3}
+        lines.banded(by_epoch, errors.index, list(errors.to_numpy()), style)
+    by_epoch.set(title=f"Figure 8, ours: {curves} workers", xlabel="epoch", ylabel="test error, %")
+    lines.legend(drawn, ours)
+    return drawn
