@@ -56,10 +56,15 @@ def test_a_figure_writes_its_table_claims_and_picture(made, name):
     assert figure.differs in text
 
 
-def test_every_row_of_a_paper_has_one_command_at_most():
+def test_every_row_of_a_paper_has_one_command_with_all_four_scales():
     for paper in papers.PAPERS:
-        numbers = [number for made in figures.figures() if made.paper == paper for number in made.numbers]
+        ours = [made for made in figures.figures() if made.paper == paper]
+        numbers = [number for made in ours for number in made.numbers]
         assert len(numbers) == len(set(numbers))
+        assert set(paper.rows) <= set(numbers)
+        assert {tuple(sorted(made.scales)) for made in ours if set(made.numbers) & set(paper.rows)} == {
+            tuple(sorted(figures.SCALES))
+        }
     assert sum(len(paper.rows) for paper in papers.PAPERS) == 40
 
 
