@@ -7,7 +7,7 @@ import pandas as pd
 
 from experiments import harness
 from experiments.gap_aware import printed
-from experiments.gap_aware.frameworks import METHODS, SINGLE, Size, title
+from experiments.gap_aware.frameworks import FRAMEWORKS, METHODS, SINGLE, Size, title
 from experiments.harness import Interval, Sweep, above, all_of, below, interval
 
 SINGLE_TITLE = "single worker"
@@ -57,6 +57,8 @@ class Accuracies:
 def accuracies(sweeps: Mapping[str, Sweep]) -> Accuracies:
     """The final accuracies of the runs of frameworks.
 
+    A run is lost where it blew up, or ends at most half better than a guess.
+
     Args:
       sweeps: letter -> its runs, such as `frameworks.sweep` makes.
     """
@@ -65,6 +67,7 @@ def accuracies(sweeps: Mapping[str, Sweep]) -> Accuracies:
     for letter, sweep in sweeps.items():
         runs = sweep.table()
         workers = runs["cluster.num_workers"]
+        guess = 1 / (FRAMEWORKS[letter].classes if letter in FRAMEWORKS else 100)
         frames.append(
             pd.DataFrame(
                 {
@@ -74,7 +77,7 @@ def accuracies(sweeps: Mapping[str, Sweep]) -> Accuracies:
                     "seed": runs.seed,
                     "test": 100 * runs.test_accuracy,
                     "train": 100 * runs.train_accuracy,
-                    "lost": runs.diverged.astype(bool),
+                    "lost": runs.diverged.astype(bool) | (runs.test_accuracy < 1.5 * guess),
                 }
             )
         )
@@ -129,8 +132,9 @@ def everywhere(
 ) -> tuple[str, bool | None]:
     """Whether methods are better than others in every cell: in words, and whether the intervals say so.
 
-    That all are better is said where each is by its own 95 % interval. That one is worse is said by an interval that
-    holds for all comparisons at once: among many, one seems worse by chance.
+    That all are better is said where each is by its own 95 % interval. That the statement fails is said where one is
+    worse by an interval that holds for all comparisons at once: among many, one seems worse by chance. The words count
+    and name those that are worse by their own interval.
 
     Args:
       found: the runs.
@@ -143,10 +147,8 @@ def everywhere(
     """
     pairs, cells = list(pairs), found.cells if cells is None else cells
     differences = {(cell, *pair): found.difference(cell, *pair, column) for cell in cells for pair in pairs}
-    verdicts = {key: above(difference) or None for key, difference in differences.items()}
-    for key, verdict in verdicts.items():
-        if not verdict and below(found.difference(*key, column, comparisons=len(verdicts))):
-            verdicts[key] = False
+    verdicts = {key: above(difference) for key, difference in differences.items()}
+    surely = [below(found.difference(*key, column, comparisons=len(verdicts))) for key in verdicts]
     several = len(pairs) > 1
     words = []
     for verdict, word in ((True, "better"), (False, "worse"), (None, "open")):
@@ -156,11 +158,13 @@ def everywhere(
         named = ""
         if verdict is False:
             shown = (f"{letter} N={n}{f' ({other})' if several else ''}" for (letter, n), _, other in there)
-            named = f" ({', '.join(shown)})"
+            named = f" ({', '.join(shown)}; by an interval for all at once {surely.count(True)})"
         words.append(f"{word} in {len(there)}{named}")
     widths = [difference.half for difference in differences.values() if np.isfinite(difference.half)]
     width = f"; half an interval is {np.median(widths):.2g} points (median)" if widths else ""
-    return f"of {len(verdicts)} comparisons {', '.join(words)}{width}", all_of(verdicts.values())
+    return f"of {len(verdicts)} comparisons {', '.join(words)}{width}", False if True in surely else all_of(
+        verdict or None for verdict in verdicts.values()
+    )
 
 
 def everywhere_on_paper(pairs: Iterable[tuple[str, str]], cells: Iterable[Cell] = ()) -> tuple[str, bool]:

@@ -6,8 +6,9 @@ Nesterov momentum. Lost runs count with the accuracy that they end with, as in t
 At the size of a laptop the images are pairs of UCI digits, with 10 classes (the left digit; the right one distracts) or
 100 classes (both), the networks small conv nets with BatchNorm, and the epochs a tenth of the paper's. The learning
 rate was chosen by the single worker and NAG-ASGD alone, before any other method was run: of 0.01, 0.02 and 0.03 the
-largest at which 8 workers of NAG-ASGD still train in both of the frameworks that were tried, R and W100. That is where
-the paper's rate lies, too: there NAG-ASGD loses a few points with 8 workers, and everything with 12.
+largest at which 8 workers of NAG-ASGD trained in R and W100, with seed 0 (with others they are lost at times). The
+paper's rate is about as large: there NAG-ASGD is lost with 12 workers in R and W, and with 20 in W100. What is said of
+the numbers of workers at which NAG-ASGD is lost depends on this choice.
 """
 
 import itertools
@@ -16,7 +17,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from scipy.stats import fisher_exact
 
 from experiments import papers
 from experiments.gap_aware import frameworks, printed
@@ -44,7 +44,6 @@ from experiments.harness import (
     figure,
     interval,
 )
-from experiments.harness.claims import CONFIDENCE
 
 SHARP = 10.0
 """Points of accuracy that a sharp climb of the error, or a collapse, is at least."""
@@ -87,9 +86,11 @@ def tables4_6(
     notes = [
         "± is one standard deviation over seeds, as in the paper. Verdicts rest on 95 % intervals of differences that "
         "are paired by seed: a claim holds where all comparisons go this way, fails where one goes the other way by "
-        "an interval that holds for all of them at once, and is open otherwise. Those on the paper's numbers compare "
-        "its means.",
-        "Lost: runs that blew up and ended no better than guessing. They count with the accuracy that they end with.",
+        "an interval that holds for all of them at once (Bonferroni; a rule that was made when the runs of R were "
+        "known, and those of W and W100 were not), and is open otherwise. Those on the paper's numbers compare its "
+        "means.",
+        "Lost: runs that blew up, or end at most half better than a guess. They count with the accuracy that they end "
+        "with.",
     ]
     return Output(table(found, size, paper_accuracy), drawn(found, size), claims(found), notes)
 
@@ -166,8 +167,9 @@ def _many(found: Accuracies) -> list[Claim]:
         ("ASGD without momentum performs poorly using few workers", ("NAG-ASGD", "ASGD"), few, paper_few),
     ):
         words, holds = everywhere(found, [pair], ours)
-        on_paper = everywhere_on_paper([pair], paper)
-        made.append(Claim(f"{says} (N = {ours[0][1]})", "section 6.1", words, holds, *on_paper))
+        on_paper, holds_there = everywhere_on_paper([pair], paper)
+        words, on_paper = f"N = {ours[0][1]}: {words}", f"N = {paper[0][1]}: {on_paper}"
+        made.append(Claim(says, "section 6.1", words, holds, on_paper, holds_there))
     return made
 
 
@@ -188,7 +190,7 @@ def _climbs(found: Accuracies) -> Claim:
         because=""
         if holds
         else "We think: it climbs as soon as the delay times the step is too long, which depends on "
-        "the rate; so it does in the paper's own tables, with 12 workers.",
+        "the rate; so it does in the paper's own tables, with 12 workers in R and W.",
     )
 
 
@@ -211,29 +213,28 @@ def _only_after(sharp: Mapping[Cell, bool | None], letter: str) -> bool | None:
 
 def _collapses(found: Accuracies) -> Claim:
     """DANA at the largest number of workers."""
-    cells, lost = _largest(found), {}
-    for method in ("DANA", "DANA-GA", "DANA-SA"):
-        below_half = [found.values(cell, method) < found.single(cell[0]).mean() / 2 for cell in cells]
-        lost[method] = int(np.sum(below_half)), np.size(below_half)
-    ours = ", ".join(f"{letter} N={n}: {found.values((letter, n), 'DANA').mean():.1f} %" for letter, n in cells)
-    counts = ", ".join(f"{method} {some} of {all_runs}" for method, (some, all_runs) in lost.items())
-    (some, of_dana), *others = lost.values()
-    holds = some > 0 and all(
-        fisher_exact([[some, of_dana - some], [other, all_runs - other]], "greater").pvalue < 1 - CONFIDENCE
-        for other, all_runs in others
+    cells, pairs = _largest(found), [("DANA-GA", "DANA"), ("DANA-SA", "DANA")]
+    gaps = {(cell, first): found.difference(cell, first, second) for cell in cells for first, second in pairs}
+    words = (
+        f"{letter} {found.values((letter, n), 'DANA').mean():.1f} %, DANA-GA {gaps[(letter, n), 'DANA-GA'].mean:+.1f} "
+        f"and DANA-SA {gaps[(letter, n), 'DANA-SA'].mean:+.1f} points"
+        for letter, n in cells
     )
-    half = {
-        method: [f for f in printed.TABLES if paper_accuracy(f, 48, method) < printed.SINGLE[f] / 2] for method in lost
-    }
+    paper = {(f, m): paper_accuracy(f, 48, m) for f in printed.TABLES for m in ("DANA", "DANA-GA", "DANA-SA")}
+    worst = {f: min(paper[f, m] - paper[f, "DANA"] for m in ("DANA-GA", "DANA-SA")) for f in printed.TABLES}
+    holds = all_of(above(gap, SHARP) for gap in gaps.values())
     return Claim(
-        "DANA potentially diverges when N grows as opposed to DANA-GA and DANA-SA (runs end below half of "
-        "the single worker's accuracy at the largest N)",
+        f"DANA potentially diverges when N grows as opposed to DANA-GA and DANA-SA (at the largest N {SHARP:g} points "
+        "below both, in every framework)",
         "section 6.1",
-        ours=f"runs below half: {counts}; DANA's accuracy {ours}",
-        holds=holds or (None if some == 0 or len(found.runs) < 30 else False),
-        paper=f"N=48: means below half: DANA in {len(half['DANA'])} of 3 frameworks, DANA-GA "
-        f"in {len(half['DANA-GA'])}, DANA-SA in {len(half['DANA-SA'])}",
-        on_paper=bool(half["DANA"]) and not half["DANA-GA"] and not half["DANA-SA"],
+        ours=f"DANA with {cells[0][1]} workers: {'; '.join(words)}",
+        holds=holds,
+        paper=f"N = 48: at least {min(worst.values()):.1f} points below both",
+        on_paper=min(worst.values()) > SHARP,
+        because=""
+        if holds
+        else "We think: where so many workers are not too many for DANA, as in W100, the delay's "
+        "penalty in DANA-SA costs more than the staleness that it removes.",
     )
 
 
@@ -249,10 +250,10 @@ def _close(found: Accuracies) -> Claim:
     }
     paper = {letter: printed.SINGLE[letter] - paper_accuracy(letter, 32, "DANA-GA") for letter in printed.TABLES}
     return Claim(
-        f"DANA-GA remains close to the baseline's error across all frameworks (within {CLOSE:g} points, N = 32)",
+        f"DANA-GA remains close to the baseline's error across all frameworks (within {CLOSE:g} points)",
         "section 6.1",
         ours="points below the single worker: " + ", ".join(f"{f} N={n}: {gap}" for (f, n), gap in below_by.items()),
         holds=all_of(below(gap, CLOSE) for gap in below_by.values()),
-        paper=", ".join(f"{letter} {gap:.2f}" for letter, gap in paper.items()),
+        paper=f"N = 32: {', '.join(f'{letter} {gap:.2f}' for letter, gap in paper.items())}",
         on_paper=max(paper.values()) < CLOSE,
     )

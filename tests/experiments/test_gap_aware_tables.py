@@ -21,9 +21,18 @@ from sgdlab.jobs import configuration
 
 
 def accuracies(means, *, seeds=5, lost=()):
-    """Runs whose accuracies are known: a mean for each framework, N and method, and ten times smaller steps by seed."""
+    """Runs whose mean accuracies are known up to a thousandth: for each framework, N and method."""
+    noise = np.random.default_rng(0)
     rows = [
-        {"framework": f, "N": n, "method": m, "seed": seed, "test": mean + 0.1 * seed, "train": mean, "lost": m in lost}
+        {
+            "framework": f,
+            "N": n,
+            "method": m,
+            "seed": seed,
+            "test": mean + noise.normal(scale=1e-3),
+            "train": mean,
+            "lost": m in lost,
+        }
         for (f, n, m), mean in means.items()
         for seed in range(seeds)
     ]
@@ -116,11 +125,11 @@ class TestVerdicts:
     def test_lost_runs_count_as_they_are_and_are_marked(self):
         found = accuracies({("R", 8, "DANA"): 10.0, ("R", 8, "GA"): 90.0}, lost=("DANA",))
         assert (found.lost(("R", 8), "DANA"), found.lost(("R", 8), "GA")) == ("5 of 5", "")
-        assert found.values(("R", 8), "DANA").mean() == pytest.approx(10.2)
+        assert found.values(("R", 8), "DANA").mean() == pytest.approx(10.0, abs=0.01)
 
     def test_training_error(self):
         (zero, *_) = figures2_6.claims(of_the_paper())
-        assert not zero.holds  # test accuracies stand for training's there
+        assert zero.holds is False  # test accuracies stand for training's there
 
     def test_epoch_of_convergence(self):
         epochs = np.arange(5.0)
