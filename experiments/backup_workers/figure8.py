@@ -8,7 +8,10 @@ of 53 and 212 here the same share. All runs use the same number of gradients. A 
 evaluation within 0.25 points of its highest precision: the paper does not say how it decides.
 
 The rate r is that of `training.RATES`, the same for both. The paper does not print the norm to which gradients are
-clipped. Here it is 1 (--clip_norm): at the size laptop, 212 machines train better with it than with 2, 4 or 8.
+clipped. Here it is 1 (--clip_norm): at the size laptop, of 1, 2, 4 and 8 it gives 212 asynchronous machines the highest
+test precision with seed 0. This is the edge of what was tried: smaller norms were not, and one of them may be better
+for asynchronous training, so that the comparison may favour synchronous training. On the other hand seed 0, by which
+the norm was chosen, is among the seeds of the verdicts, which favours asynchronous training a little.
 
 Time is the virtual time of the paper's cluster (long_tailed), in which only gradients take time. Messages and parameter
 servers take none, so that an asynchronous epoch is as long as a mean gradient, however many machines there are.
@@ -51,7 +54,7 @@ EARLY = "We think: what ends at a poorer precision is there early, so that epoch
     papers.CHEN,
     "Figure 8",
     scales={
-        "smoke": Scale("10 s", machines=[5, 9], seeds=2, epochs=0.25, evaluations=6),
+        "smoke": Scale("10 s", machines=[5], seeds=2, epochs=0.25, evaluations=6),
         "laptop": Scale("6 min"),
         "gpu": Scale("50 min on one GPU, estimated", size="gpu", seeds=1),
         "paper": Scale("GPU-years, estimated; see --dry_run", size="paper", seeds=1),

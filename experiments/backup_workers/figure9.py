@@ -4,14 +4,15 @@ As in Appendix A.4: 1, 8 and 16 machines of equal speed, one of them a backup wh
 0.95 and momentum 0.9, 4 examples a gradient, and the same number of updates for all, over which the rate falls to 3 %.
 Shown is the lowest test negative log-likelihood (nats per dimension) that a run has reached by a virtual time, in which
 only gradients take time, and the time that it needs to a level eps. The paper's eps is 2.183, which serial training
-reaches in 40 h; here eps is the lowest level that serial training reaches with every seed.
+reaches in 40 h; here eps is the lowest level that serial training reaches with every seed. As this level comes from the
+runs themselves, whether asynchronous training reaches it is told by each seed's own lowest level of serial training.
 
 At the size laptop the rate is, of 0.001, 0.002, 0.004, ..., the best one of serial training (seed 0); all others have
 the same, as in the paper.
 """
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -37,6 +38,11 @@ from experiments.harness import (
 SERIAL, SYNC, ASYNC = "serial", "synchronous, b = 1", "asynchronous"
 EPS, HOURS = 2.183, (40.0, 13.0)
 """The level of the paper in nats; hours of serial and, at most, of synchronous training to it (section 4.3)."""
+SHORT = (
+    "We think: these runs are short, and the rate must fall before serial or synchronous training comes to a low "
+    "level; the same number of updates is the same time for both."
+)
+"""Why synchronous training may not be so much faster."""
 
 
 @harness.figure(
@@ -119,10 +125,9 @@ def compared(runs: Mapping[tuple[str, int], Sequence[pd.DataFrame]], size: Size 
     lower = {count: interval(best[ASYNC, count] - best[SYNC, count]) for count in counts}
     behind = {count: interval(best[ASYNC, count] - best[SERIAL, 1]) for count in counts}
     worse = {pair: interval(best[ASYNC, pair[1]] - best[ASYNC, pair[0]]) for pair in itertools.pairwise(counts)}
-    faster = {count: interval(hours[SERIAL, 1] / hours[SYNC, count]) for count in counts}
-    never = {count: interval(best[ASYNC, count] - eps) for count in counts}
-    missed = {count: int(np.isinf(hours[ASYNC, count]).sum()) for count in counts}
-    times = HOURS[0] / HOURS[1]
+    faster = {count: hours[SERIAL, 1] / hours[SYNC, count] for count in counts}
+    missed = {count: int((best[ASYNC, count] > best[SERIAL, 1]).sum()) for count in counts}
+    times, sooner = HOURS[0] / HOURS[1], at_least([*faster.values()], 3.0)
 
     def words(found: Mapping[int, Interval], unit: str) -> str:
         return ", ".join(f"{each} {unit} with {count}" for count, each in found.items())
@@ -144,16 +149,15 @@ def compared(runs: Mapping[tuple[str, int], Sequence[pd.DataFrame]], size: Size 
         Claim(
             "Synchronous training reduces the time to a level that serial training reaches from 40 h to less than 13 h "
             "(the fastest is at least 3 times as fast)", "section 4.3, Figure 9b",
-            f"to {eps:.4g} nats {words(faster, 'times as fast')}",
-            at_least(faster.values(), 3.0), f"{HOURS[0]:g} h and less than {HOURS[1]:g} h to {EPS:g} nats", times > 3,
-            because="" if size == "paper" else "We think: these runs are short, and the rate must fall before serial "
-            "or synchronous training comes to a low level; the same number of updates is the same time for both.",
+            f"to {eps:.4g} nats {words({n: interval(each) for n, each in faster.items()}, 'times as fast')}",
+            sooner, f"{HOURS[0]:g} h and less than {HOURS[1]:g} h to {EPS:g} nats", times > 3,
+            because="" if sooner or size == "paper" else SHORT,
         ),
         Claim(
             "This level is not even achieved by asynchronous training", "section 4.3, Figure 9b",
-            ", ".join(f"{missed[count]} of {len(best[ASYNC, count])} runs with {count} did not reach {eps:.4g} nats: "
-                      f"they end {never[count]} nats above" for count in counts),
-            all_of(above(each) if missed[count] == len(best[ASYNC, count]) else False for count, each in never.items()),
+            ", ".join(f"{missed[count]} of {len(best[ASYNC, count])} runs with {count} did not reach the lowest NLL of "
+                      f"serial training with the same seed: they end {behind[count]} nats above" for count in counts),
+            all_of(never_reached(best[ASYNC, count] - best[SERIAL, 1]) for count in counts),
         ),
     ]  # fmt: skip
     notes = [
@@ -166,15 +170,37 @@ def compared(runs: Mapping[tuple[str, int], Sequence[pd.DataFrame]], size: Size 
     return Output(table, _picture(runs, eps), claims, notes)
 
 
-def at_least(found: Iterable[Interval], factor: float) -> bool | None:
-    """Whether the best of several is above a factor: True where one is, False where all are below it.
+def at_least(cases: Sequence[Sequence[float]], factor: float) -> bool | None:
+    """Whether the best of several means is above a factor: True where one is, False where all are below it.
+
+    One of several intervals is above by chance more often than a single one, so that True rests on intervals that hold
+    all at once; that all are below needs no such care.
+
+    Args:
+      cases: the values of each case, one for each seed.
+      factor: what the means are compared with.
 
     Example:
-      >>> at_least([Interval(2.0, 0.5, 3), Interval(4.0, 0.5, 3)], 3.0), at_least([Interval(2.0, 0.5, 3)], 3.0)
+      >>> at_least([[2.0, 2.1, 1.9], [4.0, 4.1, 3.9]], 3.0), at_least([[2.0, 2.1, 1.9]], 3.0)
       (True, False)
     """
-    verdicts = [above(each, factor) for each in found]
-    return True if True in verdicts else None if None in verdicts else False
+    if any(above(interval(values, comparisons=len(cases)), factor) for values in cases):
+        return True
+    return False if cases and all(above(values, factor) is False for values in cases) else None
+
+
+def never_reached(above_level: np.ndarray) -> bool | None:
+    """Whether runs never reach their levels: True where none does and the mean is above, False where it is below.
+
+    Args:
+      above_level: float64[seeds], how far above its level each run ends, in nats; 0 is reached.
+
+    Example:
+      >>> [never_reached(np.array(ends)) for ends in ([0.3, 0.4, 0.5], [0.4, 0.4, 0.5, 0.0], [-0.3, -0.4, -0.5])]
+      [True, None, False]
+    """
+    verdict = above(above_level)
+    return None if verdict and (above_level <= 0).any() else verdict
 
 
 def _picture(runs: Mapping[tuple[str, int], Sequence[pd.DataFrame]], eps: float) -> Figure:

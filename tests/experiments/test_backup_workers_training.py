@@ -9,6 +9,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.stats
 
 from experiments.backup_workers import figure2, figure8, figure9, figures5_6, table2_figure7, training
 from experiments.backup_workers.figure8 import ASYNC, EARLIER, SYNC, UNCLIPPED
@@ -338,6 +339,74 @@ def test_figure9_where_asynchrony_is_best():
     }
     output = figure9.compared({key: losses(end, 36.0, noise) for key, end in ends.items()})
     assert [each.holds for each in output.claims] == [False] * 5
+
+
+def test_figure9_pairs_each_asynchronous_run_with_the_serial_run_of_its_seed():
+    # Seed 3 is the worst of both: its serial end is eps, which all asynchronous runs of other seeds get below.
+    noise = 0.1 * np.arange(SEEDS)
+    runs = {key: losses(1.0, 36.0, noise) for key in ((SERIAL, 1), (ONE_BACKUP, 8))}
+    runs[figure9.ASYNC, 8] = losses(1.01, 36.0, noise + 1e-3 * np.arange(SEEDS))
+    output = figure9.compared(runs)
+    never = claim(output, "This level is not even achieved")
+    assert never.holds
+    assert never.ours.startswith(f"{SEEDS} of {SEEDS} runs with 8 did not reach")
+    assert ours(output, kind=figure9.ASYNC, quantity="runs that do not reach eps") == 1
+
+
+@pytest.mark.parametrize(
+    ("ends", "holds"),
+    [
+        ([1.1, 1.2, 1.1, 1.2], True),
+        ([1.1, 1.2, 1.1, 0.9], None),  # mixed
+        ([2.0, 2.1, 2.2, 2.1, 2.0, 2.2, 2.1, 0.99], None),  # the mean is above, but one run reaches it
+        ([1.1, 0.8, 0.9, 0.9, 0.8, 0.9, 0.8, 0.8], False),  # mixed, but an interval says so
+    ],
+)
+def test_a_level_that_some_runs_reach_is_open_unless_their_mean_is_below(ends, holds):
+    assert figure9.never_reached(np.array(ends) - 1.0) is holds
+
+
+def test_one_of_several_is_above_only_where_all_intervals_hold_at_once():
+    values = 5.0 + np.array([-1.0, -1.0, 1.0, 1.0])
+    error = math.sqrt(4 / 3 / 4)
+    one, eight = (error * scipy.stats.t.isf(0.025 / cases, 3) for cases in (1, 8))
+    assert figure9.at_least([values], 5.0 - 1.01 * one) is True
+    assert figure9.at_least([values, *[values - 100] * 7], 5.0 - 0.99 * eight) is None
+    assert figure9.at_least([values, *[values - 100] * 7], 5.0 - 1.01 * eight) is True
+    assert figure9.at_least([values] * 8, 5.0 + 1.01 * one) is False
+    assert figure9.at_least([], 5.0) is None
+
+
+def test_what_holds_needs_no_reason():
+    noise = 1e-3 * np.arange(SEEDS)
+    ends = {(SERIAL, 1): 1.3, (ONE_BACKUP, 8): -5.0, (figure9.ASYNC, 8): 1.4}
+    faster = figure9.compared({key: losses(end, 36.0, noise) for key, end in ends.items()})
+    assert [each.because for each in faster.claims if each.holds] == [""] * 4
+    slower = figure9.compared({key: losses(1.3, 36.0, noise) for key in ends})
+    assert claim(slower, "Synchronous training reduces").because
+    rates = four_rates([10, 20, 30, 40], [900, 800, 700, 600], [0.771, 0.775, 0.78, 0.785])
+    lowest = claim(table2_figure7.compared(rates, 75 / 77.75), "The lowest rate")
+    assert (lowest.holds, lowest.because) == (True, "")
+
+
+@pytest.mark.parametrize(("staleness", "holds"), [(10, False), (15, True), (20, True)])
+def test_the_ramp_is_not_relevant_with_less_than_15(monkeypatch, staleness, holds):
+    class Swept:
+        """Runs that are all lost without the ramp at one staleness, and good otherwise."""
+
+        def __init__(self, _, over):
+            self.over = over
+
+        def table(self):
+            runs = pd.DataFrame(itertools.product(*self.over.values()), columns=list(self.over))
+            ramp, average, *_ = self.over
+            accuracy = 0.95 - 1e-3 * runs.seed - 1e-3 * runs[average]
+            lost = (runs[ramp] == 0) & (runs[average] == staleness)
+            return runs.assign(diverged=lost, train_accuracy=1.0, test_accuracy=accuracy, average_accuracy=accuracy)
+
+    monkeypatch.setattr(figure2, "Sweep", Swept)
+    output = figure2.figure2(staleness=[0, 10, 15, 20], rates=[0.1, 0.05])
+    assert claim(output, "The ramp is not relevant").holds is holds
 
 
 def test_a_single_machine_cannot_have_a_backup():

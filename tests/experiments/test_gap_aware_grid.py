@@ -13,6 +13,7 @@ from experiments.gap_aware import figures9_11, grid, printed, table2, table3_fig
 from experiments.gap_aware.accuracies import SINGLE_TITLE, Accuracies
 from experiments.gap_aware.frameworks import METHODS
 from experiments.harness import Interval, Session, within
+from experiments.harness.runs import trained_by
 from sgdlab.jobs import plan, train
 
 LETTERS = ("R", "W", "W100")
@@ -47,17 +48,18 @@ class TestGrid:
     def test_a_figure_is_the_runs_of_its_cells(self, session):
         changed = {"share": 0.005, "num_workers": 4, "repeats": 2, "frameworks": ["R"], "rates": [0.01, 0.1]}
         output = figures9_11.figures9_11(**changed, momenta=[-0.5, 0.9], at_once=4)
-        assert len(session.used) == 1 + 2  # the grid, and two seeds of its two best cells
+        assert len(session.used) == 1 + 2  # the grid, and two seeds of its best cells
         table = output.table.set_index(["quantity", "momentum", "rate"]).ours
         cells = list(itertools.product([-0.5, 0.9], [0.01, 0.1]))
         alone = 100 * np.array(grid.trained_together(**ABOUT, seed=0, cells=cells)["test_accuracy"])
         np.testing.assert_allclose([table["one run", *cell] for cell in cells], alone)
         best, *others = (cells[row + int(np.argmax(alone[row : row + size]))] for row, size in ((0, 4), (0, 2), (2, 2)))
-        chosen = list(dict.fromkeys([best, *others]))
+        chosen = list(dict.fromkeys([best, *others, (0.9, 0.01)]))  # of the two rates nearest to 0.02 in ratio
         seeds = [grid.trained_together(**ABOUT, seed=seed, cells=chosen)["test_accuracy"] for seed in (1, 2)]
         np.testing.assert_allclose([table["other seeds", *cell] for cell in chosen], 100 * np.mean(seeds, axis=0))
         found = output.table.set_index("quantity").ours
         assert (found["best, any momentum: its momentum"], found["best, any momentum: its rate"]) == best
+        assert found["the single worker's"] == pytest.approx(alone[2])
         ours, paper = output.picture.axes[0], output.picture.axes[1 if len(output.picture.axes) < 3 else -1]
         assert [float(text.get_text()) for text in ours.texts] == pytest.approx(alone, abs=0.051)
         assert len(paper.texts) == 70
@@ -73,6 +75,17 @@ class TestGrid:
         for letter, epochs in zip(LETTERS, (160, 200, 200), strict=True):
             config = grid.configuration(letter=letter, size="paper", share=1.0, num_workers=32, nesterov=True)
             assert (config.method, config.epochs, config.batch_size) == ("nag_asgd", epochs, 128)
+
+    def test_a_dry_run_knows_what_is_trained_together(self):
+        made = grid.Grid("W", "paper", at_once=7)
+        runs = made.sweep(made.cells, [3]).runs
+        assert len(runs) == 10  # rows of one momentum
+        for momentum, run in zip(printed.MOMENTA, runs, strict=True):
+            configs = trained_by(grid.trained_together, run.settings)
+            assert {(config.optimizer.momentum, config.seed, config.method) for config in configs} == {
+                (momentum, 3, "nag_asgd")
+            }
+            assert [config.optimizer.learning_rate for config in configs] == list(printed.RATES)
 
     def test_what_depends_on_the_effective_rate_alone_is_explained_by_it(self):
         momenta, rates = np.array(printed.MOMENTA), np.array(printed.RATES)
@@ -92,9 +105,13 @@ class TestVerdictsOfTheGrid:
 
     def test_of_the_papers_own_grids_the_best_cells_are_too_close(self):
         tables = {letter: printed.grid(letter) for letter in LETTERS}
-        ours, paper = verdicts(figures9_11.claims(tables, tables, {}))
+        claims = figures9_11.claims(tables, tables, {}, 0.02)
+        ours, paper = verdicts(claims)
         assert ours == [None, None, None, None]  # without repeats, nothing can be said of the best of 70
-        assert paper == [True, None, None, None]
+        assert paper == [True, True, None, None]
+        # With 0.9 and 0.1 the paper's accuracies are 10, 10 and 1 %, and the best 88, 91.57 and 71.07.
+        for difference in ("78 ±", "81.6 ±", "70.1 ±"):
+            assert difference in claims[1].paper
 
     def test_of_clear_repeats(self):
         """W and W100 have their best cells at a negative momentum, R at a positive one; all repeats confirm that."""
@@ -106,10 +123,19 @@ class TestVerdictsOfTheGrid:
             again[letter] = pd.DataFrame({seed: cells + 0.1 * seed * (cells > 60) for seed in range(3)})
             again[letter].index.names = ["momentum", "rate"]
         paper = {letter: printed.grid(letter) for letter in LETTERS}
-        assert verdicts(figures9_11.claims(tables, paper, again))[0] == [True, True, True, True]
+        assert verdicts(figures9_11.claims(tables, paper, again, 0.02))[0] == [True, True, True, True]
         swapped = {"R": "W", "W": "R", "W100": "R"}
         tables, again = ({name: of[other] for name, other in swapped.items()} for of in (tables, again))
-        assert verdicts(figures9_11.claims(tables, paper, again))[0] == [True, True, False, False]
+        assert verdicts(figures9_11.claims(tables, paper, again, 0.02))[0] == [True, True, False, False]
+
+    def test_what_is_best_for_the_single_worker_is_not_different(self):
+        cells = pd.Series(dict.fromkeys(itertools.product((-0.5, 0.9), (0.01, 0.1)), 50.0))
+        cells.loc[0.9, 0.1] = 90.0
+        again = {"R": pd.DataFrame({seed: cells + 0.1 * seed * (cells > 60) for seed in range(3)})}
+        paper = {letter: printed.grid(letter) for letter in LETTERS}
+        for rate, holds in ((0.1, False), (0.04, False), (0.02, True)):  # 0.04 is nearer to 0.1 than to 0.01 in ratio
+            claims = figures9_11.claims({"R": cells.unstack()}, paper, again, rate)
+            assert claims[1].holds is holds
 
 
 LOSSES = {
@@ -210,26 +236,29 @@ def printed_means():
 
 class TestTable3:
     def test_verdicts_on_the_papers_numbers(self):
-        """GA loses to NAG with 32 workers, of which the sentence says nothing; all else is as printed."""
+        """With 128 workers DANA-GA is 3.46 below and NAG-ASGD is lost. Of what all ended at 1 %, neither is better."""
         ours, paper = verdicts(table3_figure8.claims(of_runs(printed_means())))
-        assert paper == [True] * 7
-        assert ours == paper
+        assert paper == [True, True, True, False, True, True, True, False]
+        assert ours == [None, None, True, False, True, True, True, False]
 
     @pytest.mark.parametrize(
         ("changed", "failing"),
         [
-            ({(48, "SA"): 70.0}, [0]),
-            ({(64, "NAG-ASGD"): 70.0}, [1]),
-            ({(32, "DANA"): 75.3}, [2]),
-            ({(64, "DANA-GA"): 73.0}, [3]),
-            ({(64, "DANA-SA"): 66.0}, [4]),
-            ({(128, "DANA"): 60.0}, [5]),
-            ({(128, "DANA-GA"): 20.0}, [5]),
-            ({(32, "NAG-ASGD"): 60.0}, [6]),
+            ({(48, "SA"): 70.0}, [0, 7]),
+            ({(48, "NAG-ASGD"): 70.0}, [1, 7]),
+            ({(32, "DANA"): 75.3}, [2, 7]),
+            ({(48, "DANA-GA"): 73.0}, [2, 3, 7]),
+            ({(64, "DANA-GA"): 73.0}, [3, 4, 7]),
+            ({(64, "DANA-SA"): 66.0}, [5, 7]),
+            ({(128, "DANA"): 60.0}, [6, 7]),
+            ({(128, "DANA-GA"): 20.0}, [3, 6, 7]),
+            ({(64, "NAG-ASGD"): 66.0, (128, "NAG-ASGD"): 66.0}, [1, 6]),
         ],
     )
     def test_each_fails_where_it_is_not_so(self, changed, failing):
-        ours, _ = verdicts(table3_figure8.claims(of_runs(printed_means() | changed)))
+        """As in print, but that with 128 workers GA is not quite lost, and DANA-GA is close."""
+        means = printed_means() | {(128, "GA"): 3.0, (128, "DANA-GA"): 74.0} | changed
+        ours, _ = verdicts(table3_figure8.claims(of_runs(means)))
         assert [number for number, holds in enumerate(ours) if not holds] == failing
 
     def test_one_seed_says_nothing(self):

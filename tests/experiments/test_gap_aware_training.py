@@ -8,7 +8,9 @@ import pytest
 
 from experiments.gap_aware import figure4, figure13, figures1_5, frameworks, printed, table1
 from experiments.gap_aware.accuracies import Accuracies
-from experiments.harness import Session, within
+from experiments.harness import Session, Sweep, within
+from experiments.harness.doing import Unfinished
+from experiments.harness.session import Noted
 from sgdlab.jobs import plan
 
 LETTERS = ["R", "W", "W100"]
@@ -301,6 +303,7 @@ class TestTuned:
         """The paper's own grids."""
         del inventing
         monkeypatch.setattr(table1.Grid, "table", lambda self, seed=0: printed.grid(self.letter))
+        monkeypatch.setattr(table1.Grid, "sweep", lambda self, cells, seeds: Sweep({}, [], work=invented))
 
     def test_table(self, grids):
         del grids
@@ -323,6 +326,14 @@ class TestTuned:
         assert [claim.on_paper for claim in claims] == [True, False, True, True]
         assert claims[1].paper == "R -0.1, W 0.7, W100 -0.5 points above"
         assert verdicts(table1.table1(seeds=1)) == [None] * 4
+
+    def test_the_grids_and_the_runs_that_do_not_depend_on_them_are_asked_for_together(self, tmp_path):
+        noted = Noted()
+        with within(Session(tmp_path, jobs=1, noted=noted)), pytest.raises(Unfinished):
+            table1.table1(frameworks=["R"], besides=None, seeds=2, at_once=7)
+        works = [work.__name__ for work, _ in noted.missing.values()]
+        assert works.count("trained_together") == 10  # of 70 cells
+        assert works.count("train") == 2 * 3  # GA, DANA-GA and the single worker
 
     @pytest.mark.parametrize("cell", [(-0.8, 0.3), (0.5, 0.03)])
     def test_the_tuned_run_is_the_cell(self, cell):

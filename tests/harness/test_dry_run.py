@@ -35,6 +35,17 @@ def trained(*, seed: int, epochs: float = 1.0) -> dict:
     raise AssertionError("a dry run does no run")
 
 
+def configs_of(*, seeds: list[int]):
+    """The configurations that `trained_at_once` trains."""
+    return [config_of(seed=seed) for seed in seeds]
+
+
+@says_what_it_trains(configs_of)
+def trained_at_once(*, seeds: list[int]) -> dict:
+    """Is never called, too."""
+    raise AssertionError("a dry run does no run")
+
+
 @pytest.fixture(autouse=True)
 def no_data(monkeypatch, tmp_path):
     """A machine on which no data set is prepared."""
@@ -179,6 +190,7 @@ def test_data_that_are_missing_are_no_obstacle_and_are_named(monkeypatch, tmp_pa
     assert "cifar10 (`sgdlab data cifar10`)" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_every_figure_of_the_papers_own_size_is_foreseen_without_data(tmp_path):
     """Configurations are made, and runs counted: none needs data that are not there, or fails."""
     found = [made for made in figures.figures() if "paper" in made.scales]
@@ -214,8 +226,44 @@ def test_a_figure_whose_runs_are_finished_says_so_and_one_that_fails_keeps_no_ot
 def test_a_work_says_which_configuration_it_trains():
     (run,) = Sweep({"seed": 3, "epochs": 2.0}, work=trained).runs
     with stand_ins.used():
-        assert trained_by(trained, run.settings).to_dict() == config_of(seed=3, epochs=2.0).to_dict()
-    assert trained_by(doubled, {"value": 1}) is None
+        (config,) = trained_by(trained, run.settings)
+        assert config.to_dict() == config_of(seed=3, epochs=2.0).to_dict()
+        assert [config.seed for config in trained_by(trained_at_once, {"seeds": [4, 2]})] == [4, 2]
+    assert trained_by(doubled, {"value": 1}) == []
+
+
+def missing_of(*sweeps):
+    """What a figure foresees that asks for the runs of sweeps, none of which is finished."""
+    noted = Noted()
+    for sweep in sweeps:
+        noted.add(set(), {run.key: (sweep.work, run) for run in sweep.runs})
+    return dry.Foreseen("gossip.several", noted, False)
+
+
+def test_a_run_of_several_configurations_has_the_gradients_of_all_and_holds_all(tmp_path):
+    session = Session(tmp_path, jobs=1)
+    foreseen = missing_of(Sweep({}, {"seeds": [[0, 1, 2], [3]]}, work=trained_at_once))
+    (item,) = dry.Costs(foreseen.noted.missing, session).items(foreseen.noted.missing)
+    assert (item.runs, item.gradients) == (2, 4 * 44)
+    with stand_ins.used():
+        config = config_of(seed=0)
+        splits = plan.dataset_of(config)
+        data = splits.train.pixels.nbytes + splits.test.pixels.nbytes
+        assert item.seconds == pytest.approx(4 * cost.seconds_of(config, item.speed))
+        assert item.memory - data == pytest.approx(3 * (cost.memory_of(config, item.speed) - data))
+
+
+def test_what_is_not_known_is_said_and_is_no_zero(tmp_path):
+    session = Session(tmp_path, jobs=1)
+    unknown = missing_of(Sweep({}, {"value": range(5)}, work=doubled))
+    for text in (dry.report(unknown, session, "9 s"), dry.report_all([unknown], session)):
+        assert "Computing: 5 runs whose time is unknown" in text
+        assert "0.0 s" not in text
+        assert " 0 gradients" not in text
+    both = missing_of(Sweep({}, {"value": range(5)}, work=doubled), Sweep({}, {"seed": range(3)}, work=trained))
+    for text in (dry.report(both, session, "9 s"), dry.report_all([both], session)):
+        assert ", and 5 runs whose time is unknown" in text
+    assert "132 gradients." in dry.report(both, session, "9 s")
 
 
 def test_the_table_of_a_dry_run_is_empty_for_a_figure_without_runs(tmp_path):
