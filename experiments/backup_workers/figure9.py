@@ -98,6 +98,12 @@ def _hours_to(level: float, runs: Sequence[pd.DataFrame]) -> np.ndarray:
     return np.array([np.min(hours[low_enough], initial=np.inf) for hours, low_enough in there])
 
 
+def _over(times: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """The ratio of times; NaN where both are 0, since a level is reached at once, or where neither reaches it."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return times / others
+
+
 def compared(runs: Mapping[tuple[str, int], Sequence[pd.DataFrame]], size: Size = "laptop") -> Output:
     """The table, the picture and the claims.
 
@@ -115,7 +121,7 @@ def compared(runs: Mapping[tuple[str, int], Sequence[pd.DataFrame]], size: Size 
         rows.append((count, kind, "lowest test NLL, nats", found.mean, found.half, None))
         printed = dict(zip((SERIAL, SYNC), HOURS, strict=True)).get(kind)
         rows.append((count, kind, "hours to eps", there.mean, there.half, printed if size == "paper" else None))
-        share = interval(spent / hours[SERIAL, 1])
+        share = interval(_over(spent, hours[SERIAL, 1]))
         rows.append((count, kind, "time to eps, over serial's", share.mean, share.half, printed and printed / HOURS[0]))
         rows.append((count, kind, "runs that do not reach eps", int(np.isinf(spent).sum()), None, None))
     columns = ["machines", "kind", "quantity", "ours", "±", "paper"]
@@ -125,7 +131,7 @@ def compared(runs: Mapping[tuple[str, int], Sequence[pd.DataFrame]], size: Size 
     lower = {count: interval(best[ASYNC, count] - best[SYNC, count]) for count in counts}
     behind = {count: interval(best[ASYNC, count] - best[SERIAL, 1]) for count in counts}
     worse = {pair: interval(best[ASYNC, pair[1]] - best[ASYNC, pair[0]]) for pair in itertools.pairwise(counts)}
-    faster = {count: hours[SERIAL, 1] / hours[SYNC, count] for count in counts}
+    faster = {count: _over(hours[SERIAL, 1], hours[SYNC, count]) for count in counts}
     missed = {count: int((best[ASYNC, count] > best[SERIAL, 1]).sum()) for count in counts}
     times, sooner = HOURS[0] / HOURS[1], at_least([*faster.values()], 3.0)
 
