@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 from configs import cifar10_resnet20, cifar10_wrn, cifar100_wrn, digits
 from experiments.gap_aware import printed
 from experiments.gap_aware.frameworks import FRAMEWORKS, Size
-from experiments.harness import Sweep, goes_by
+from experiments.harness import Sweep, goes_by, trains
 from sgdlab import networks, replay, rules
 from sgdlab.jobs import plan, tasks
 
@@ -93,17 +93,29 @@ def best(table: pd.DataFrame) -> Cell:
 
 
 def parts(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """The rows of negative momenta, of all others, and of the one that is best for a single worker, if they are there.
+    """The rows of negative momenta and of all others, if they are there.
 
     Args:
       table: momenta by learning rates.
     """
-    found = {
-        "negative": table[table.index < 0],
-        "not negative": table[table.index >= 0],
-        "single": table[table.index == SINGLE_MOMENTUM],
-    }
+    found = {"negative": table[table.index < 0], "not negative": table[table.index >= 0]}
     return {name: part for name, part in found.items() if len(part)}
+
+
+def single_cell(table: pd.DataFrame, rate: float) -> Cell | None:
+    """The cell of a single worker's hyperparameters; None where its momentum is not there.
+
+    Args:
+      table: momenta by learning rates.
+      rate: of the single worker; that of the grid which is nearest to it in ratio takes its place.
+
+    Example:
+      >>> single_cell(printed.grid("R"), 0.1), single_cell(printed.grid("R"), 0.02)
+      ((0.9, 0.1), (0.9, 0.03))
+    """
+    if SINGLE_MOMENTUM not in table.index:
+        return None
+    return SINGLE_MOMENTUM, float(min(table.columns, key=lambda other: abs(math.log(other / rate))))
 
 
 def explained(table: pd.DataFrame, letter: str) -> float:
@@ -198,3 +210,16 @@ def trained_together(
     )
     last = [result.history.evaluations[-1] for result in results]
     return {f"test_{name}": [float(values[name]) for values in last] for name in ("accuracy", "loss")}
+
+
+def configurations(*, seed: int, cells: Sequence[Sequence[float]], **about: Any) -> list[ConfigDict]:
+    """The configurations that `trained_together` trains; its arguments are those of `trained_together`."""
+    found = []
+    for momentum, rate in cells:
+        config = configuration(**about)
+        config.seed, config.optimizer.momentum, config.optimizer.learning_rate = seed, momentum, rate
+        found.append(config)
+    return found
+
+
+trains(configurations)(trained_together)

@@ -25,6 +25,7 @@ from experiments.harness import (
     PAPER,
     Claim,
     Count,
+    Interval,
     Output,
     Positive,
     Scale,
@@ -32,6 +33,7 @@ from experiments.harness import (
     Sweep,
     above,
     all_of,
+    below,
     canvas,
     figure,
 )
@@ -44,7 +46,7 @@ Momentum = Annotated[float, Bound(least=-0.999, most=0.999)]
 Besides = Literal["asgd", "dana"]
 PAPER_WORKERS = 32
 SIMILAR = 0.5
-"""Points of accuracy within which two results are similar."""
+"""Points of accuracy; two results that differ by at most so many are similar. In print, GA is 0.5 below with W100."""
 
 
 @figure(
@@ -63,8 +65,8 @@ SIMILAR = 0.5
             epochs_share=0.02,
         ),
         "laptop": Scale("2 min after figures9_11 and tables4_6"),
-        "gpu": Scale("1 h, estimated", size="gpu", frameworks=["R"], seeds=3, at_once=70),
-        "paper": Scale("GPU-weeks, estimated", size="paper", grid_share=1.0, at_once=70),
+        "gpu": Scale("1 h, estimated", size="gpu", frameworks=["R"], seeds=3, at_once=7),
+        "paper": Scale("GPU-weeks, estimated", size="paper", grid_share=1.0, at_once=7),
     },
     differs=frameworks.DIFFERS,
 )
@@ -117,7 +119,8 @@ def trained(
         return frameworks.sweep(grid.letter, grid.size, methods=methods, **of, **options)
 
     sweeps = {letter: sweep(grid, methods) for letter, grid in grids.items()}
-    harness.prepare(*sweeps.values())
+    # The tuned runs depend on the grids; these and the other runs do not depend on each other.
+    harness.prepare(*sweeps.values(), *(grid.sweep(grid.cells, [0]) for grid in grids.values()))
     best = {letter: grid.best() for letter, grid in grids.items()}
     tuned = {
         letter: sweep(grid, ["nag_asgd"], single=False, changed=settings(best[letter]))
@@ -184,9 +187,11 @@ def claims(found: Accuracies) -> list[Claim]:
             f"both momentum and learning rate of ASGD (at most {SIMILAR:g} points below)",
             "section 6.1",
             ours="; ".join(f"{m} {_listed(of_method)}" for m, of_method in differences.items()) + " points above",
-            holds=all_of(above(gap, -SIMILAR) for of_method in differences.values() for gap in of_method.values()),
+            holds=all_of(at_least(gap, -SIMILAR) for of_method in differences.values() for gap in of_method.values()),
             paper="; ".join(f"{m} {_listed(of_paper[m])}" for m in COMPARED[1:]) + " points above",
-            on_paper=min(gap for m in COMPARED[1:] for gap in of_paper[m].values()) >= -SIMILAR,
+            on_paper=all_of(
+                at_least(Interval(gap, 0.0, 1), -SIMILAR) for m in COMPARED[1:] for gap in of_paper[m].values()
+            ),
         )
     ]
     for method, says, where in (
@@ -212,6 +217,18 @@ def claims(found: Accuracies) -> list[Claim]:
         )
     )
     return made
+
+
+def at_least(gap: Interval, least: float) -> bool | None:
+    """Whether a mean is at least so large: `harness.above`, but with the threshold itself.
+
+    Example:
+      >>> at_least(Interval(-0.5, 0.0, 1), -0.5), at_least(Interval(-0.6, 0.2, 5), -0.5)
+      (True, None)
+    """
+    if gap.low >= least:
+        return True
+    return False if below(gap, least) else None
 
 
 def _cells(found: Mapping[str, Cell]) -> str:

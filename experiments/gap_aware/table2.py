@@ -52,9 +52,24 @@ REGAINED = "share of Adam's loss that is regained, %"
 ALMOST_TWO = 1.5 * math.log(10)
 """Almost two orders of magnitude are at least one and a half; of logarithms."""
 NEAR = math.log(1.25)
-"""A perplexity is near the single worker's where it is at most so many times as high; of logarithms."""
+"""A perplexity is near the single worker's where it is at most so many times as high; of logarithms.
+
+The paper gives no number: this one is just beyond its own 1.18 times with 8 workers.
+"""
 FAILS = 10.0
-"""A penalty that regains at most so many per cent of what staleness costs fails completely."""
+"""A penalty that regains at most so many per cent of what staleness costs fails completely.
+
+The paper gives no number: this one is just beyond its own 8.34 % with 8 workers.
+"""
+MILDER = (
+    "We think: a small network of bytes has less to lose. With stale gradients Adam falls back to about the frequency "
+    "of each byte, a milder loss than that of a Transformer-XL of words, and SA regains a large part of it."
+)
+SHORTER = (
+    "We think: a run is a small part of the paper's 200,000 gradients, and what staleness costs in the beginning is "
+    "not made up for later."
+)
+"""Why claims fail with bytes."""
 Size = Literal["laptop", "gpu", "paper"]
 Values = Mapping[tuple[str, int], np.ndarray]
 
@@ -203,7 +218,7 @@ def claims(losses: Values, unit: float) -> list[Claim]:
 
     def add(
         says: str, where: str, measure: str, value: Callable[[Values, int, float], np.ndarray],
-        test: Callable[[Interval], bool | None], words: Callable[[Interval], str],
+        test: Callable[[Interval], bool | None], words: Callable[[Interval], str], because: str = MILDER,
     ) -> None:  # fmt: skip
         ours = [interval(value(losses, workers, unit)) for workers in counts]
         theirs = [Interval(value(paper, workers, 1.0).item(), 0.0, 1) for workers in printed.TABLE_2]
@@ -211,7 +226,13 @@ def claims(losses: Values, unit: float) -> list[Claim]:
             f"{measure}: " + ", ".join(f"{words(each)} at N = {n}" for n, each in zip(ns, of, strict=True))
             for ns, of in ((counts, ours), (printed.TABLE_2, theirs))
         )
-        found.append(Claim(says, where, measured, all_of(map(test, ours)), in_paper, all_of(map(test, theirs))))
+        holds = all_of(map(test, ours))
+        found.append(
+            Claim(
+                says, where, measured, holds, in_paper, all_of(map(test, theirs)),
+                because if holds is False and unit != 1 else "",
+            )
+        )  # fmt: skip
 
     for worse in ("Adam", "Adam-SA"):
         add(
@@ -224,7 +245,7 @@ def claims(losses: Values, unit: float) -> list[Claim]:
         "GA successfully mitigates the gradient staleness and achieves near-baseline perplexity", "section 6.3",
         f"Adam-GA's over the single worker's, per word, at most {exp(NEAR):.3g} being near",
         lambda of, workers, power: power * (of["Adam-GA", workers] - of[SINGLE, 1]),
-        lambda ratio: below(ratio, NEAR), times,
+        lambda ratio: below(ratio, NEAR), times, SHORTER,
     )  # fmt: skip
     add(
         "SA completely fails to mitigate the gradient staleness", "section 6.3",

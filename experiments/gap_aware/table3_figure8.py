@@ -9,6 +9,7 @@ The paper has one run of each and prints NaN for what was lost; here lost runs c
 with. Figure 8 has the runs with 64 workers.
 """
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -41,7 +42,16 @@ from sgdlab.jobs import defaults
 
 LETTER = "I"
 CLOSE, FAR = 2.0, 10.0
-"""Points of accuracy below the single worker that are close to it, and that are no longer relatively close."""
+"""Points of accuracy below the single worker that are close to it, and that are no longer relatively close.
+
+The paper gives no numbers. In print DANA-GA is 0.58 to 1.53 below with 32 to 64 workers and 3.46 with 128, and
+NAG-ASGD 5.0 to 15.83 with 32 to 64, and lost with 128.
+"""
+SHORT = (
+    "We think: a run has 2,304 gradients instead of 450,360, so that each of many workers makes few of them. Staleness "
+    "costs more here, and methods without momentum, or with small steps, suffer least."
+)
+"""Why claims fail at the size of a laptop."""
 TITLES = tuple(METHODS.values())
 Values = Callable[[int, str], np.ndarray]
 """(N, method's title) -> final test accuracies in %, one for each seed."""
@@ -93,7 +103,8 @@ def table3_figure8(
         "Lost: runs that blew up and ended no better than guessing. For reference, Goyal et al. (2017) train the same "
         "network synchronously on 256 GPUs; the paper's 128 workers of 8 GPUs are 1,024.",
     ]
-    return Output(table(found, num_workers), draw(found, sweep, num_workers, curves, size), claims(found), notes)
+    checked = claims(found, SHORT if size == "laptop" else "")
+    return Output(table(found, num_workers), draw(found, sweep, num_workers, curves, size), checked, notes)
 
 
 def configuration(size: Size, share: float = 1.0) -> ConfigDict:
@@ -145,31 +156,40 @@ def table(found: Accuracies, num_workers: Sequence[int]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def claims(found: Accuracies) -> list[Claim]:
-    """Sections 6.2 and C.13, at the numbers of workers that are there."""
+def claims(found: Accuracies, because: str = "") -> list[Claim]:
+    """Sections 6.2 and C.13, at the numbers of workers that are there.
+
+    Args:
+      found: the runs.
+      because: why a claim fails here that holds on the paper's numbers.
+    """
     counts = [n for _, n in found.cells]
     ours = Compared(lambda n, method: found.values((LETTER, n), method), counts)
     paper = Compared(lambda n, method: np.array([in_print(n, method)]), list(printed.TABLE_3), in_print=True)
     others = [method for method in TITLES if method != "DANA-GA"]
     statements = (
-        ("GA out-performs SA", "section 6.2", lambda runs: runs.lead("GA", ["SA"], runs.upto(64))),
+        ("GA out-performs SA", "section 6.2", lambda runs: runs.lead("GA", ["SA"], runs.counts)),
         ("Unlike SA, GA out-performs NAG-ASGD as N increases (above 32 workers)", "section 6.2",
-         lambda runs: runs.lead("GA", ["NAG-ASGD"], [n for n in runs.upto(64) if n > 32])),
+         lambda runs: runs.lead("GA", ["NAG-ASGD"], [n for n in runs.counts if n > 32])),
         ("DANA-GA is better than any other method as N increases", "section 6.2",
-         lambda runs: runs.lead("DANA-GA", others, runs.upto(64))),
-        (f"DANA-GA remains close to the baseline (within {CLOSE:g} points up to 64 workers)", "section 6.2",
-         lambda runs: runs.close("DANA-GA", CLOSE, runs.upto(64))),
+         lambda runs: runs.lead("DANA-GA", others, runs.counts)),
+        (f"DANA-GA remains close to the baseline (within {CLOSE:g} points)", "section 6.2",
+         lambda runs: runs.close("DANA-GA", CLOSE, runs.counts)),
+        (f"DANA-GA remains close to the baseline (within {CLOSE:g} points, 64 workers)", "Figure 8",
+         lambda runs: runs.close("DANA-GA", CLOSE, [n for n in runs.counts if n == 64])),
         ("GA surpasses SA and DANA-SA (64 workers)", "Figure 8",
          lambda runs: runs.lead("GA", ["SA", "DANA-SA"], [n for n in runs.counts if n == 64])),
         ("128 workers: DANA-GA converges, and no other method does", "section 6.2 and Table 3",
          lambda runs: runs.alone("DANA-GA", others, 128)),
-        (f"NAG-ASGD remains relatively close to the baseline (within {FAR:g} points, 32 workers)", "appendix C.13",
-         lambda runs: runs.close("NAG-ASGD", FAR, runs.upto(32))),
+        ("NAG-ASGD remains relatively close to the baseline even when the number of workers is large (within "
+         f"{FAR:g} points)", "appendix C.13",
+         lambda runs: runs.close("NAG-ASGD", FAR, runs.counts)),
     )  # fmt: skip
     made = []
     for says, where, check in statements:
         (words, holds), (printed_words, on_paper) = check(ours), check(paper)
-        made.append(Claim(says, where, words, holds, printed_words, on_paper))
+        reason = because if holds is False and on_paper else ""
+        made.append(Claim(says, where, words, holds, printed_words, on_paper, reason))
     return made
 
 
@@ -185,10 +205,6 @@ class Compared:
     def __init__(self, values: Values, counts: Sequence[int], *, in_print: bool = False):
         self.values, self.counts, self.in_print = values, sorted(set(counts)), in_print
 
-    def upto(self, most: int) -> list[int]:
-        """The numbers of workers up to one."""
-        return [n for n in self.counts if n <= most]
-
     def interval(self, numbers: np.ndarray, comparisons: int = 1) -> Interval:
         """Of our numbers, one for each seed; the paper's single one is taken as it is."""
         return Interval(float(numbers[0]), 0.0, 1) if self.in_print else interval(numbers, comparisons=comparisons)
@@ -197,23 +213,30 @@ class Compared:
         """How far a method is above the best of others, and whether it is above each.
 
         That it is below one is said by an interval that holds for all comparisons at once: of many, one seems so by
-        chance.
+        chance. Of two that the paper prints as lost neither is better, and they are left out; one counts as 0 %.
         """
-        leads = {(n, other): self.values(n, method) - self.values(n, other) for n in counts for other in others}
-        least = {n: min((leads[n, other] for other in others), key=np.mean) for n in counts}
-        words = ", ".join(f"{_shown(self.interval(lead))} (N = {n})" for n, lead in least.items())
+        leads: dict[tuple[int, str], np.ndarray] = {}
+        for n, other in itertools.product(counts, others):
+            one, two = self.values(n, method), self.values(n, other)
+            if not (np.isnan(one).any() and np.isnan(two).any()):
+                leads[n, other] = np.nan_to_num(one) - np.nan_to_num(two)
+        shown = []
+        for n in counts:
+            there = [leads[n, other] for other in others if (n, other) in leads]
+            shown.append(f"{_shown(self.interval(min(there, key=np.mean))) if there else 'lost'} (N = {n})")
+        words = ", ".join(shown)
         better = [above(self.interval(lead)) or None for lead in leads.values()]
         worse = [below(self.interval(lead, len(leads))) or None for lead in leads.values()]
         best = f"points above{' the best of them' * (len(others) > 1)}: {words or 'not run'}"
         return best, False if True in worse else all_of(better)
 
     def close(self, method: str, points: float, counts: Sequence[int]) -> tuple[str, bool | None]:
-        """How far a method is below the single worker."""
-        gaps = {n: self.interval(self.values(1, SINGLE_TITLE) - self.values(n, method)) for n in counts}
-        words = ", ".join(f"{_shown(gap)} (N = {n})" for n, gap in gaps.items())
-        return f"points below the single worker: {words or 'not run'}", all_of(
-            below(gap, points) for gap in gaps.values()
-        )
+        """How far a method is below the single worker; what was lost is not close."""
+        gaps = {n: self.values(1, SINGLE_TITLE) - self.values(n, method) for n in counts}
+        found = {n: self.interval(gap) for n, gap in gaps.items()}
+        words = ", ".join(f"{'lost' if np.isnan(gaps[n]).any() else _shown(gap)} (N = {n})" for n, gap in found.items())
+        verdicts = [False if np.isnan(gaps[n]).any() else below(gap, points) for n, gap in found.items()]
+        return f"points below the single worker: {words or 'not run'}", all_of(verdicts)
 
     def alone(self, method: str, others: Sequence[str], workers: int) -> tuple[str, bool | None]:
         """Whether one method alone gets more than half of the single worker's accuracy."""

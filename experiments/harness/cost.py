@@ -221,10 +221,15 @@ def seconds_of(config: ConfigDict, speed: Speed) -> float:
     return speed.seconds * (gradients + _EVALUATED * evaluated / config.batch_size)
 
 
-def memory_of(config: ConfigDict, speed: Speed) -> float:
+def memory_of(config: ConfigDict, speed: Speed, *, at_once: int = 1) -> float:
     """Bytes that a run holds: copies of the parameters, the state of rule and workers, one gradient, and the data.
 
     The copies are those of a schedule that begins like that of the run.
+
+    Args:
+      config: what is trained.
+      speed: of its gradients.
+      at_once: how many such configurations one program trains, which share the data.
     """
     dataset, workers = plan.dataset_of(config), config.cluster.num_workers
     copies, state = _held(config)
@@ -234,7 +239,7 @@ def memory_of(config: ConfigDict, speed: Speed) -> float:
     held = sum(array.nbytes for array in arrays if array is not None)
     if arrays[1] is None:  # streamed, but for what is evaluated
         held += (config.test_examples or len(examples[1])) * math.prod(dataset.image_shape)
-    return copies * speed.parameters + state + workers * bytes_of(task.local) + speed.workspace + held
+    return at_once * (copies * speed.parameters + state + workers * bytes_of(task.local) + speed.workspace) + held
 
 
 def _held(config: ConfigDict) -> tuple[int, float]:

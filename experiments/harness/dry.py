@@ -73,20 +73,22 @@ def foresee(made: Figure, scale: str, changed: Mapping[str, Any], session: Sessi
 
 @dataclasses.dataclass(frozen=True)
 class Item:
-    """Runs that take the same time for each gradient; or those of one work that trains nothing.
+    """Runs that take the same time for each gradient; or those of one work that does not say that it trains anything.
 
     Attributes:
       title: what is trained, or the work.
       runs: number of runs.
-      gradients: of all of them; 0 where nothing is trained.
-      speed: of a gradient; None where nothing is trained.
-      seconds: of all runs, on one core (or on the device); None where nothing is known.
+      unknown: number of those of them whose time is not known.
+      gradients: of all of them; 0 where nothing is said to be trained.
+      speed: of a gradient; None where nothing is said to be trained.
+      seconds: of all runs whose time is known, on one core (or on the device); None where it is of none.
       memory: bytes of the largest run; 0 where nothing is known.
       disk: bytes of the records.
     """
 
     title: str
     runs: int
+    unknown: int
     gradients: int
     speed: Speed | None
     seconds: float | None
@@ -107,8 +109,9 @@ class Costs:
         self.processes = session.jobs or (len(pool.cores()) if jax.default_backend() == "cpu" else 1)
         with stand_ins.used():
             configs = {key: trained_by(work, run.settings) for key, (work, run) in missing.items()}
-            self._configs = {key: config for key, config in configs.items() if config is not None}
-            self._gradients = {key: Gradient.of(config) for key, config in self._configs.items()}
+            self._configs = {key: found for key, found in configs.items() if found}
+            # What one program trains has one network, and batches of one size.
+            self._gradients = {key: Gradient.of(found[0]) for key, found in self._configs.items()}
         self._speeds = cost.speeds(list(self._gradients.values()), session.path / "speeds", self.processes)
         self._seconds = _seconds_of_works({work for work, _ in missing.values()}, session)
 
@@ -127,32 +130,34 @@ class Costs:
     def data(self, keys: Iterable[str]) -> list[str]:
         """The data sets that have to be prepared first."""
         return sorted(
-            {name for key in keys if key in self._configs and (name := stand_ins.missing(self._configs[key]))}
+            {name for key in keys for config in self._configs.get(key, [])[:1] if (name := stand_ins.missing(config))}
         )
 
     def _training(self, gradient: Gradient, keys: Sequence[str]) -> Item:
-        speed, configs = self._speeds[gradient], [self._configs[key] for key in keys]
+        speed, configs = self._speeds[gradient], [config for key in keys for config in self._configs[key]]
         gradients = sum(plan.num_gradients(config, plan.dataset_of(config)) for config in configs)
         # The more workers, the more versions of the parameters; and a rule may hold a state for each.
         largest: dict[Any, ConfigDict] = {}
-        for config in configs:
-            kind = tuple(part.name for part in used_parts(config).values())
+        for config, at_once in ((self._configs[key][0], len(self._configs[key])) for key in keys):
+            kind = (at_once, *(part.name for part in used_parts(config).values()))
             if kind not in largest or config.cluster.num_workers > largest[kind].cluster.num_workers:
                 largest[kind] = config
         return Item(
             gradient.title,
             len(keys),
+            0,
             gradients,
             speed,
             sum(cost.seconds_of(config, speed) for config in configs),
-            max(cost.memory_of(config, speed) for config in largest.values()),
+            max(cost.memory_of(config, speed, at_once=at_once) for (at_once, *_), config in largest.items()),
             sum(_BYTES_PER_RECORD * (config.evaluations + 10) for config in configs),
         )
 
     def _work(self, work: Work, keys: Sequence[str]) -> Item:
         each = self._seconds.get(name_of(work))
-        seconds = None if each is None else each * len(keys)
-        return Item(name_of(work).removeprefix("experiments."), len(keys), 0, None, seconds, 0, 5e3 * len(keys))
+        seconds, unknown = (None, len(keys)) if each is None else (each * len(keys), 0)
+        title = name_of(work).removeprefix("experiments.")
+        return Item(title, len(keys), unknown, 0, None, seconds, 0, 5e3 * len(keys))
 
 
 def _seconds_of_works(works: Iterable[Work], session: Session) -> dict[str, float]:
@@ -196,7 +201,8 @@ def report(foreseen: Foreseen, session: Session, takes: str) -> str:
     table = tabulate(rows, headers, "simple", disable_numparse=True, maxcolwidths=[44, None, None, 26, None, None])
     total = _summed(items)
     lines = [
-        f"{len(missing):,} runs to do, {found:,} found finished; {total.gradients:,} gradients.",
+        f"{len(missing):,} runs to do, {found:,} found finished"
+        + (f"; {total.gradients:,} gradients." if total.gradients else "."),
         _time(total, costs.processes),
         *_memory(total, costs.processes),
         f"Disk: {size(total.disk)} of records{_prepared(costs.data(missing))}.",
@@ -245,9 +251,8 @@ def _cells(items: Sequence[Item], found: int) -> list[str]:
     if not items:
         return [f"{found:,}", "0", "", "", "", ""]
     total = _summed(items)
-    seconds = duration(total.seconds or 0.0)
-    unknown = sum(item.runs for item in items if item.seconds is None)
-    time = seconds if not unknown else f"{seconds} + {unknown:,} runs" if total.seconds else "not known"
+    time = "not known" if total.seconds is None else duration(total.seconds)
+    time += f" + {total.unknown:,} runs" if total.unknown and total.seconds is not None else ""
     gradients = f"{total.gradients:,}" if total.gradients else ""
     return [
         f"{found:,}",
@@ -264,21 +269,28 @@ def _summed(items: Sequence[Item]) -> Item:
         return Item(
             "",
             one.runs + two.runs,
+            one.unknown + two.unknown,
             one.gradients + two.gradients,
             None,
-            (one.seconds or 0) + (two.seconds or 0),
+            None if one.seconds is None and two.seconds is None else (one.seconds or 0) + (two.seconds or 0),
             max(one.memory, two.memory),
             one.disk + two.disk,
         )
 
-    return functools.reduce(add, items, Item("", 0, 0, None, 0.0, 0, 0))
+    return functools.reduce(add, items, Item("", 0, 0, 0, None, None, 0, 0))
 
 
 def _time(total: Item, processes: int) -> str:
+    if not total.runs:
+        return "Computing: none, since no run is missing."
+    unknown = f"{total.unknown:,} run{'s' * (total.unknown != 1)} whose time is unknown"
+    if total.seconds is None:
+        return f"Computing: {unknown}, since none of the kind is finished here."
+    besides = f", and {unknown}" if total.unknown else ""
     here = f"{duration(total.seconds / processes)} with {processes} processes" if processes > 1 else "in one process"
     what = f"one {_device()}" if jax.default_backend() != "cpu" else f"one core of {processor()}"
     return (
-        f"Computing: {duration(total.seconds)} of {what}, {here}, estimated from the time of a gradient; "
+        f"Computing: {duration(total.seconds)} of {what}, {here}{besides}, estimated from the time of a gradient; "
         "compiling, rules and the reading of files come on top."
     )
 

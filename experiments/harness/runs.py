@@ -73,13 +73,14 @@ def goes_by(*functions: Callable[..., Any]) -> Callable[[Work], Work]:
     return mark
 
 
-def trains(configuration: Callable[..., ConfigDict]) -> Callable[[Work], Work]:
-    """Says which configuration a work trains, so that `--dry_run` knows what its runs take.
+def trains(configuration: Callable[..., ConfigDict | list[ConfigDict]]) -> Callable[[Work], Work]:
+    """Says which configuration, or configurations, a work trains, so that `--dry_run` knows what its runs take.
 
     It decorates the work, or is called on one below it, which leaves the code of the work, and so its runs, as it was.
 
     Args:
-      configuration: from a run's settings, as the work itself is given them, to the configuration that it trains.
+      configuration: from a run's settings, as the work itself is given them, to the configuration that it trains; or
+        to a list of several, which it trains at once, as one program.
 
     Example:
       >>> from configs import digits
@@ -89,8 +90,8 @@ def trains(configuration: Callable[..., ConfigDict]) -> Callable[[Work], Work]:
       ...     return config
       >>> def trained(*, epochs: float) -> dict[str, float]: ...
       >>> _ = trains(configured)(trained)
-      >>> trained_by(trained, {"epochs": 3.0}).epochs
-      3.0
+      >>> [config.epochs for config in trained_by(trained, {"epochs": 3.0})]
+      [3.0]
     """
 
     def mark(work: Work) -> Work:
@@ -100,12 +101,14 @@ def trains(configuration: Callable[..., ConfigDict]) -> Callable[[Work], Work]:
     return mark
 
 
-def trained_by(work: Work, settings: Settings) -> ConfigDict | None:
-    """The configuration that a work trains; None where it trains none, or does not say so."""
+def trained_by(work: Work, settings: Settings) -> list[ConfigDict]:
+    """The configurations that a run of a work trains; none where it trains nothing, or does not say so."""
     if work is train:
-        return settings
-    configuration = getattr(work, "trains", None)
-    return None if configuration is None else called(configuration, settings)
+        return [settings]
+    if (configuration := getattr(work, "trains", None)) is None:
+        return []
+    found = called(configuration, settings)
+    return [found] if isinstance(found, ConfigDict) else list(found)
 
 
 def name_of(work: Work) -> str:
