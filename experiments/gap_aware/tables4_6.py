@@ -208,7 +208,8 @@ def _only_after(sharp: Mapping[Cell, bool | None], letter: str) -> bool | None:
     """Whether something is so for some number of workers above `MANY`, and for none up to it."""
     few = [found for (of, n), found in sharp.items() if of == letter and n <= MANY]
     many = [found for (of, n), found in sharp.items() if of == letter and n > MANY]
-    return all_of([*(None if found is None else not found for found in few), True in many or None])
+    never = all_of(None if found is None else not found for found in few)  # None where there are no few
+    return all_of([never, True in many or None])
 
 
 def _collapses(found: Accuracies) -> Claim:

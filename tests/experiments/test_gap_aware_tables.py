@@ -154,3 +154,10 @@ def test_smoke(tmp_path):
     assert tables.table.paper.notna().all()
     assert math.isnan(curves.table[curves.table.error == "training, %"].paper.max())
     assert all(output.picture is not None for output in (tables, curves, epochs))
+
+
+def test_a_climb_above_many_workers_is_not_said_without_few():
+    """Who trains 48 workers alone does not see where the error begins to climb."""
+    means = {("R", 48, m): paper_accuracy("R", 48, m) for m in METHODS.values()} | {("R", 1, SINGLE_TITLE): 92.43}
+    (claim,) = (c for c in tables4_6.claims(accuracies(means)) if "climbs" in c.says)
+    assert claim.holds is None
