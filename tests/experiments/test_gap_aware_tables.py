@@ -15,6 +15,9 @@ from experiments.gap_aware.accuracies import (
     everywhere_on_paper,
     paper_accuracy,
 )
+from experiments.gap_aware.accuracies import (
+    accuracies as of_runs,
+)
 from experiments.gap_aware.frameworks import FRAMEWORKS, METHODS, sweep
 from experiments.harness import Session, within
 from sgdlab.jobs import configuration
@@ -161,3 +164,31 @@ def test_a_climb_above_many_workers_is_not_said_without_few():
     means = {("R", 48, m): paper_accuracy("R", 48, m) for m in METHODS.values()} | {("R", 1, SINGLE_TITLE): 92.43}
     (claim,) = (c for c in tables4_6.claims(accuracies(means)) if "climbs" in c.says)
     assert claim.holds is None
+
+
+def test_one_worse_cell_among_many_is_named_and_decides_nothing_unless_it_is_sure():
+    def said(worse):
+        differences = {n: np.full(5, 10.0) + np.arange(5) for n in range(2, 61)} | {61: np.array(worse)}
+        rows = [
+            {"framework": "R", "N": n, "method": m, "seed": s, "test": 50 + sign * d, "train": 0.0, "lost": False}
+            for n, of_n in differences.items()
+            for m, sign in (("GA", 1), ("SA", 0))
+            for s, d in enumerate(of_n)
+        ]
+        return everywhere(Accuracies(pd.DataFrame(rows)), [("GA", "SA")])
+
+    words, holds = said([-1.0, -1.2, -0.8, -1.1, -0.5])  # t = 7.5: beyond 2.8 by itself, and not beyond 9.2 of 60
+    assert holds is None
+    assert "worse in 1 (R N=61; by an interval for all at once 0)" in words
+    assert said([-1.0, -1.01, -0.99, -1.0, -1.0])[1] is False
+
+
+def test_a_run_that_ends_like_a_guess_is_lost(monkeypatch):
+    class Runs:
+        def table(self):
+            columns = {"method": "dana", "cluster.num_workers": 8, "seed": range(4), "train_accuracy": 0.5}
+            return pd.DataFrame(columns | {"test_accuracy": [0.9, 0.149, 0.151, 0.9], "diverged": [0, 0, 0, 1]})
+
+    monkeypatch.setattr("experiments.harness.prepare", lambda *sweeps: None)
+    assert of_runs({"R": Runs()}).runs.lost.tolist() == [False, True, False, True]
+    assert of_runs({"W100": Runs()}).runs.lost.tolist() == [False, False, False, True]
