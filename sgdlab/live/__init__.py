@@ -1,0 +1,1 @@
+"""Executes a policy on real processes, and records what happened."""

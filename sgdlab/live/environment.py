@@ -1,0 +1,90 @@
+"""Environment of a worker's process: its devices, its threads, and the settings of JAX that its gradients depend on."""
+
+import os
+import pathlib
+from collections.abc import Mapping
+
+import jax
+
+_SETTINGS = (
+    "jax_enable_x64",
+    "jax_default_matmul_precision",
+    "jax_default_prng_impl",
+    "jax_threefry_partitionable",
+    "jax_random_seed_offset",
+    "jax_disable_most_optimizations",
+)
+"""Settings of JAX on which the bits of a gradient depend."""
+
+_GPUS = pathlib.Path("/proc/driver/nvidia/gpus")
+_MEMORY_SHARE = 0.9
+"""Of a GPU's memory, for all workers on it together."""
+
+
+def for_worker(
+    worker: int, *, num_workers: int, gpus_per_worker: float | None, given: Mapping[str, str]
+) -> dict[str, str]:
+    """Environment variables of a worker: this process's, with what differs.
+
+    JAX reads the settings of this process, whether they were made by variables or in code. Where there are fewer than
+    two cores a worker, each computes in one thread, so that they do not get in each other's way.
+
+    Args:
+      worker: its number.
+      num_workers: the largest number of workers at once.
+      gpus_per_worker: see `devices`.
+      given: variables that win over all others.
+
+    Raises:
+      ValueError: if there are not GPUs enough.
+    """
+    own = {"PYTHONUNBUFFERED": "1"}
+    for name in _SETTINGS:
+        value = getattr(jax.config, name, jax.config.values.get(name))  # not all of them are attributes
+        if value is not None:
+            own[name.upper()] = str(value)
+    if num_workers * 2 > (os.cpu_count() or 1):
+        flags = os.environ.get("XLA_FLAGS", "")
+        own |= {"OMP_NUM_THREADS": "1", "XLA_FLAGS": f"{flags} --xla_cpu_multi_thread_eigen=false".strip()}
+    return {**os.environ, **own, **devices(worker, num_workers, gpus_per_worker), **given}
+
+
+def devices(worker: int, num_workers: int, gpus_per_worker: float | None) -> dict[str, str]:
+    """Environment variables that say which devices a worker computes on.
+
+    Args:
+      worker: its number.
+      num_workers: the largest number of workers at once.
+      gpus_per_worker: None: it computes on the CPU. A whole number: GPUs of its own. 1/k: k workers share a GPU, and
+        its memory.
+
+    Raises:
+      ValueError: if `gpus_per_worker` is neither, or there are not GPUs enough.
+
+    Example:
+      >>> devices(3, 4, None)
+      {'JAX_PLATFORMS': 'cpu'}
+    """
+    if gpus_per_worker is None:
+        return {"JAX_PLATFORMS": "cpu"}
+    sharing = round(1 / gpus_per_worker) if 0 < gpus_per_worker < 1 else 1
+    count = round(gpus_per_worker) if gpus_per_worker >= 1 else 1
+    if gpus_per_worker <= 0 or abs(count / sharing - gpus_per_worker) > 1e-6:
+        raise ValueError(f"gpus_per_worker={gpus_per_worker} must be a whole number, or 1 over one, such as 0.5")
+    there, wanted = _visible(), -(-num_workers // sharing) * count
+    if wanted > len(there):
+        raise ValueError(
+            f"gpus_per_worker={gpus_per_worker} wants {wanted} GPUs for {num_workers} workers; there are {len(there)}"
+        )
+    first = worker // sharing * count
+    chosen = {"JAX_PLATFORMS": "cuda,cpu", "CUDA_VISIBLE_DEVICES": ",".join(there[first : first + count])}
+    if sharing > 1:
+        chosen["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{_MEMORY_SHARE / sharing:.3f}"
+    return chosen
+
+
+def _visible() -> list[str]:
+    """Names of the GPUs that this process may use, without a library of theirs."""
+    if (named := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
+        return [name for name in named.split(",") if name.strip() not in ("", "-1")]
+    return [str(number) for number in range(len(list(_GPUS.iterdir())))] if _GPUS.is_dir() else []

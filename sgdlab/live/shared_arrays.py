@@ -1,0 +1,179 @@
+"""Arrays in memory that a server shares with its workers, without a name that a killed run could leave behind.
+
+The memory is a file without a name, which a worker inherits as a file descriptor; both map it. It is gone when the last
+of them is, however they end.
+"""
+
+import mmap
+import os
+import tempfile
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+Tree = Any
+ALIGNMENT = 64
+"""Bytes; what vector instructions want, and the width of a cache line."""
+
+
+class Field(NamedTuple):
+    """Where one array lies.
+
+    Attributes:
+      path: its place in the tree, such as "['params']['kernel']".
+      shape: of the array.
+      dtype: of the array.
+      offset: bytes from the beginning, a multiple of `ALIGNMENT`.
+    """
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    offset: int
+
+
+class Layout:
+    """Where the arrays of a tree lie in memory, in the order of `jax.tree.leaves`.
+
+    Args:
+      tree: a pytree of arrays, or of `jax.ShapeDtypeStruct`.
+
+    Example:
+      >>> layout = Layout({"bias": np.zeros([2], np.float32), "kernel": np.zeros([3, 2], np.float32)})
+      >>> [field.offset for field in layout.fields], layout.size
+      ([0, 64], 128)
+    """
+
+    def __init__(self, tree: Tree):
+        leaves, self.structure = jax.tree_util.tree_flatten_with_path(tree)
+        self.fields: list[Field] = []
+        offset = 0
+        for path, leaf in leaves:
+            dtype = np.dtype(leaf.dtype)
+            field = Field(jax.tree_util.keystr(path), tuple(leaf.shape), dtype, offset)
+            self.fields.append(field)
+            offset += -(-int(np.prod(field.shape, dtype=np.int64)) * dtype.itemsize // ALIGNMENT) * ALIGNMENT
+        self.size = max(offset, ALIGNMENT)  # nothing at all cannot be mapped
+
+    def described(self) -> list[list[str]]:
+        """[path, dtype and shape] of each array: what both sides must agree on."""
+        return [[field.path, f"{field.dtype.name}{list(field.shape)}"] for field in self.fields]
+
+    def check(self, described: Sequence[Sequence[str]]) -> None:
+        """Checks that the arrays are those of another process.
+
+        Args:
+          described: what `described` returns there.
+
+        Raises:
+          ValueError: if they are not; it names the first array that differs.
+
+        Example:
+          >>> Layout({"bias": np.zeros([2], np.float32)}).check([["['bias']", "float64[2]"]])
+          Traceback (most recent call last):
+          ...
+          ValueError: ['bias'] is float32[2] in the worker and float64[2] in the server; both must make the same task
+          with the same settings of JAX
+        """
+        ours, theirs = dict(map(tuple, self.described())), dict(map(tuple, described))
+        for path in [*theirs, *ours]:
+            if ours.get(path) != theirs.get(path):
+                raise ValueError(
+                    f"{path} is {ours.get(path, 'missing')} in the worker and {theirs.get(path, 'missing')} in the "
+                    "server; both must make the same task with the same settings of JAX"
+                )
+
+    def views(self, memory: np.ndarray) -> list[np.ndarray]:
+        """The arrays in a piece of memory, uint8[size], which they alias."""
+        return [np.ndarray(field.shape, field.dtype, memory, field.offset) for field in self.fields]
+
+    def write(self, views: Sequence[np.ndarray], tree: Tree) -> None:
+        """Copies a tree's arrays into `views`.
+
+        Raises:
+          ValueError: if an array has another shape or dtype.
+        """
+        leaves = jax.tree.leaves(tree)
+        if len(leaves) != len(views):
+            raise ValueError(f"{len(leaves)} arrays have come where {len(views)} were expected")
+        for field, view, leaf in zip(self.fields, views, leaves, strict=True):
+            array = np.asarray(leaf)
+            if (array.shape, array.dtype) != (field.shape, field.dtype):
+                raise ValueError(
+                    f"{field.path} must be {field.dtype.name}{list(field.shape)}; it is "
+                    f"{array.dtype.name}{list(array.shape)}"
+                )
+            np.copyto(view, array)
+
+    def tree(self, memory: np.ndarray) -> Tree:
+        """The tree in a piece of memory, of arrays that alias it."""
+        return jax.tree.unflatten(self.structure, self.views(memory))
+
+    def copied(self, memory: np.ndarray) -> Tree:
+        """The tree in a piece of memory, of arrays that share nothing with it."""
+        return self.tree(own(memory))
+
+
+def own(memory: np.ndarray) -> np.ndarray:
+    """A copy of bytes, aligned as they are.
+
+    Args:
+      memory: uint8[size].
+
+    Returns:
+      uint8[size]; the first byte's address is a multiple of `ALIGNMENT`.
+    """
+    more = np.empty(len(memory) + ALIGNMENT, np.uint8)
+    copy = more[-more.ctypes.data % ALIGNMENT :][: len(memory)]
+    np.copyto(copy, memory)
+    return copy
+
+
+class Pieces:
+    """Pieces of one size in a file without a name; a process maps a piece when it first asks for it.
+
+    Args:
+      size: bytes of a piece.
+      file: the file's descriptor in a process that has inherited it; None makes a new file.
+    """
+
+    def __init__(self, size: int, file: int | None = None):
+        self.size = size
+        self._stride = -(-size // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
+        self._owner = file is None
+        self.file = _nameless() if file is None else file
+        self._mapped: dict[int, np.ndarray] = {}
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        """Piece `index`, uint8[size]; the process that has made the file makes it longer where it must."""
+        if index not in self._mapped:
+            start = index * self._stride
+            if self._owner and os.fstat(self.file).st_size < start + self._stride:
+                _lengthen(self.file, start, self._stride)
+            mapped = mmap.mmap(self.file, self._stride, offset=start)
+            self._mapped[index] = np.frombuffer(mapped, np.uint8, self.size)
+        return self._mapped[index]
+
+    def close(self) -> None:
+        """Gives the memory back, once no array aliases it."""
+        self._mapped.clear()
+        if self.file >= 0:
+            os.close(self.file)
+        self.file = -1
+
+
+def _nameless() -> int:
+    if hasattr(os, "memfd_create"):  # Linux: memory, whatever size a container gives /dev/shm
+        return os.memfd_create("sgdlab", os.MFD_CLOEXEC)
+    with tempfile.TemporaryFile(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as file:
+        return os.dup(file.fileno())
+
+
+def _lengthen(file: int, start: int, size: int) -> None:
+    """Adds `size` bytes at `start`; that there is no room for them is an error now, not a signal at the first write."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file, start, size)
+    else:
+        os.ftruncate(file, start + size)

@@ -1,0 +1,52 @@
+"""`Transport`, how parameters get to workers and gradients back; the server knows these calls and nothing else."""
+
+from collections.abc import Hashable
+from typing import Any, Protocol
+
+from sgdlab.live.messages import Message
+
+Tree = Any
+
+
+class Transport(Protocol):
+    """Workers, and the ways to them. All calls come from one thread; none but `next` and `close` may wait."""
+
+    def time(self) -> float:
+        """Seconds since some instant; it never falls."""
+        ...
+
+    def spawn(self, worker: int) -> None:
+        """Starts a process for a worker, which must have none: `Joined` follows, or `Lost`."""
+        ...
+
+    def publish(self, tree: Tree) -> Hashable:
+        """Makes a version of the parameters available to workers; called once a version.
+
+        Returns:
+          A handle of it.
+        """
+        ...
+
+    def release(self, handle: Hashable) -> None:
+        """Nobody will begin another gradient on that version, and no ticket on it is valid any more."""
+        ...
+
+    def begin(self, worker: int, ticket: int, handle: Hashable) -> None:
+        """Sends a worker its next gradient; a worker that has ended is reported by `Lost`, not by an exception."""
+        ...
+
+    def interrupt(self, worker: int, ticket: int) -> None:
+        """Tells a worker to give up a gradient, if it still computes it."""
+        ...
+
+    def kill(self, worker: int) -> None:
+        """Ends a worker's process, wherever it is; no message of it follows, not even `Lost`."""
+        ...
+
+    def next(self, timeout: float | None) -> list[Message]:
+        """All messages that have come, the earlier question's answer first; [] after `timeout` seconds (None: none)."""
+        ...
+
+    def close(self) -> None:
+        """Ends all workers; no process is left behind."""
+        ...

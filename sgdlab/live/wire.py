@@ -1,0 +1,97 @@
+"""Messages between a server and a worker: JSON behind its length, over a socket that the worker inherits."""
+
+import json
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+_LENGTH = 4
+"""Bytes of a message's length, the most significant first."""
+
+
+def packed(message: dict[str, Any]) -> bytes:
+    r"""A message as bytes.
+
+    Example:
+      >>> packed({"kind": "begin"})
+      b'\x00\x00\x00\x10{"kind":"begin"}'
+    """
+    body = json.dumps(message, separators=(",", ":")).encode()
+    return len(body).to_bytes(_LENGTH, "big") + body
+
+
+def unpacked(received: bytearray) -> Iterator[dict[str, Any]]:
+    """The messages that are whole, which are taken off the front.
+
+    Example:
+      >>> received = bytearray(packed({"ticket": 1}) + packed({"ticket": 2})[:-1])
+      >>> list(unpacked(received)), len(received)
+      ([{'ticket': 1}], 15)
+    """
+    while len(received) >= _LENGTH:
+        end = _LENGTH + int.from_bytes(received[:_LENGTH], "big")
+        if len(received) < end:
+            return
+        body = bytes(received[_LENGTH:end])
+        del received[:end]
+        yield json.loads(body)
+
+
+def heard(line: socket.socket) -> Iterator[dict[str, Any]]:
+    """The messages of a socket that blocks, until the other side is gone."""
+    received = bytearray()
+    while True:
+        try:
+            some = line.recv(1 << 16)
+        except OSError:
+            return
+        if not some:
+            return
+        received += some
+        yield from unpacked(received)
+
+
+class Line:
+    """A socket that never blocks: what it cannot send at once it keeps.
+
+    Args:
+      line: the server's side.
+    """
+
+    def __init__(self, line: socket.socket):
+        line.setblocking(False)
+        self.socket = line
+        self._received, self._unsent = bytearray(), bytearray()
+
+    @property
+    def waits(self) -> bool:
+        """Whether something is still to be sent, by `flush`, once the socket can be written to."""
+        return bool(self._unsent)
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Sends a message, or keeps it; to a side that is gone it sends nothing."""
+        self._unsent += packed(message)
+        self.flush()
+
+    def flush(self) -> None:
+        """Sends what the socket takes now."""
+        try:
+            while self._unsent:
+                del self._unsent[: self.socket.send(self._unsent)]
+        except BlockingIOError:
+            pass
+        except OSError:  # that the other side is gone is noticed, and said, by `receive`
+            self._unsent.clear()
+
+    def receive(self) -> tuple[list[dict[str, Any]], bool]:
+        """The messages that have come, and whether they were the last."""
+        ended = False
+        try:
+            while some := self.socket.recv(1 << 16):
+                self._received += some
+            ended = True
+        except BlockingIOError:
+            pass
+        except OSError:
+            ended = True
+        return list(unpacked(self._received)), ended

@@ -1,0 +1,131 @@
+"""`Work`, what a worker computes, and `Source`, from which a worker makes it in its own process."""
+
+import importlib
+import importlib.util
+import json
+import pathlib
+import sys
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+Tree = Any
+
+
+class Work(NamedTuple):
+    """What a worker needs to compute gradients.
+
+    Attributes:
+      params: parameters of the right shapes and dtypes; their values are those before the first update.
+      grad_fn: `(params, batch) -> (grads, aux)`, with gradients like the parameters.
+      batch_fn: `(ticket) -> batch`, traced; the ticket is an int32 scalar, and the batch depends on nothing else.
+      micro_batches: into how many equal parts a batch is cut; between two of them a gradient can be interrupted.
+      seconds: `(worker, k) -> seconds`, the least time that the k-th gradient (0, 1, ...) of a worker's process takes,
+        so that one machine behaves like a slower or less even cluster. None: gradients take what they take.
+      finish: `(grads) -> grads`, traced: what is done with the whole gradient, the mean of its micro-batches, such as
+        clipping. None: nothing.
+    """
+
+    params: Tree
+    grad_fn: Callable[[Tree, Tree], tuple[Tree, Tree]]
+    batch_fn: Callable[[Any], Tree]
+    micro_batches: int = 1
+    seconds: Callable[[int, int], float] | None = None
+    finish: Callable[[Tree], Tree] | None = None
+
+
+class Source(NamedTuple):
+    """Where a worker finds its `Work`: a function by its name, and the values it is called with.
+
+    Attributes:
+      function: "package.module:function", which is called with `argument` and returns a `Work`.
+      argument: anything that JSON can write, so that nothing is unpickled.
+      modules: modules that are imported before, by name; one that no import finds is loaded from its file.
+    """
+
+    function: str
+    argument: Any
+    modules: Mapping[str, str] = MappingProxyType({})
+
+    def check(self) -> None:
+        """Checks what can be checked without an import.
+
+        Raises:
+          ValueError: if `function` is not a name that another process can import, `argument` is not JSON, or a file of
+            `modules` does not exist.
+
+        Example:
+          >>> Source("jobs.live", {}).check()
+          Traceback (most recent call last):
+          ...
+          ValueError: function='jobs.live' must be a module's name, a colon, and the name of a function in it, such as
+          'package.module:function'
+        """
+        module, _, name = self.function.partition(":")
+        if not (name.isidentifier() and all(part.isidentifier() for part in module.split("."))):
+            raise ValueError(
+                f"function={self.function!r} must be a module's name, a colon, and the name of a function in it, such "
+                "as 'package.module:function'"
+            )
+        if module == "__main__":
+            raise ValueError(
+                f"function={self.function!r} must be in a module that other processes can import: put it in a file of "
+                "its own"
+            )
+        try:
+            json.dumps(self.argument)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"argument must be of values that JSON can write: {error}") from error
+        for called, file in self.modules.items():
+            if not pathlib.Path(file).is_file():
+                raise ValueError(f"modules[{called!r}]={str(file)!r} must be a file; there is none")
+
+    def make(self) -> Work:
+        """Calls the function, in this process.
+
+        Raises:
+          ValueError: if the function is not there, or returns something else than a `Work`.
+
+        Example:
+          >>> Source("math:sqrt", 4.0).make()
+          Traceback (most recent call last):
+          ...
+          ValueError: function='math:sqrt' must return a sgdlab.live.work.Work; it has returned a float
+        """
+        for called, file in self.modules.items():
+            if not _found(called):
+                _load(called, file)
+        module, _, name = self.function.partition(":")
+        function = getattr(importlib.import_module(module), name, None)
+        if not callable(function):
+            raise ValueError(f"function={self.function!r} must name a function; {module} has no {name}")
+        work = function(self.argument)
+        if not isinstance(work, Work):
+            raise ValueError(
+                f"function={self.function!r} must return a sgdlab.live.work.Work; it has returned a "
+                f"{type(work).__name__}"
+            )
+        return work
+
+
+def _found(name: str) -> bool:
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name not in (name, name.partition(".")[0]):
+            raise
+        return False
+    return True
+
+
+def _load(name: str, file: str) -> None:
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise ValueError(f"modules[{name!r}]={str(file)!r} must be a file of Python code, *.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise

@@ -1,0 +1,121 @@
+"""A worker's process: one gradient after another, as the server asks for them.
+
+    python -m sgdlab.live.worker WORKER SOCKET VERSIONS GRADIENTS
+
+The last three are file descriptors that it inherits from the server, which starts it: nobody else does. It ends when
+the server does, however that ends.
+"""
+
+import copy
+import faulthandler
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+from sgdlab.live import failure, wire
+
+
+class _Asked:
+    """What the server asks for, heard while a gradient is computed.
+
+    Attributes:
+      void: (run, ticket), the last that was interrupted; both only grow, so that all before it are void too.
+    """
+
+    def __init__(self, messages: Iterator[dict[str, Any]]):
+        self.void = (0, -1)
+        self._begun: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self._messages = messages
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def next(self) -> dict[str, Any]:
+        return self._begun.get()
+
+    def _listen(self) -> None:
+        for message in self._messages:
+            if message["kind"] == "interrupt":
+                self.void = max(self.void, (message["run"], message["ticket"]))
+            else:
+                self._begun.put(message)
+        os._exit(0)  # the server is gone, and whatever is being computed is of no use
+
+
+def main(worker: int, line: socket.socket, versions: int, gradients: int) -> None:
+    """Computes gradients until the server is gone."""
+    messages = wire.heard(line)
+    start = next(messages, None)
+    if start is None:
+        return
+    asked = _Asked(messages)
+    sys.path[:] = start["path"]
+    try:
+        computer = _Computer(start, worker, versions, gradients)
+        _say(line, {"kind": "joined", "process": os.getpid(), "host": socket.gethostname()})
+    except Exception as error:
+        _say(line, {"kind": "broken", "error": failure.in_one_line(error)})
+        raise
+    while True:
+        begun = asked.next()
+        answer = computer.answer(begun["run"], begun["ticket"], begun["slot"], asked)
+        _say(line, {**answer, "run": begun["run"], "ticket": begun["ticket"]})
+
+
+class _Computer:
+    """Gradients from shared memory to shared memory."""
+
+    def __init__(self, start: dict[str, Any], worker: int, versions: int, gradients: int):
+        # After the server's end is listened for: these take seconds.
+        from sgdlab.live.shared_arrays import Layout, Pieces  # noqa: PLC0415
+        from sgdlab.live.work import Source  # noqa: PLC0415
+
+        work = Source(**start["source"]).make()
+        from sgdlab.live.gradients import Gradients  # noqa: PLC0415
+
+        self._fresh = Gradients(work, worker=worker)
+        self._run, self._gradients = -1, self._fresh
+        self._params = Layout(work.params)
+        self._answer = Layout({"params": work.params, "aux": self._fresh.aux})
+        self._answer.check(start["layout"])
+        self._fresh.compile()
+        self._versions = Pieces(self._params.size, versions)
+        self._views = self._answer.views(Pieces(self._answer.size, gradients)[0])
+
+    def answer(self, run: int, ticket: int, slot: int, asked: _Asked) -> dict[str, Any]:
+        """Computes a gradient, leaves it in shared memory, and says so."""
+        begun = time.perf_counter()
+        if run != self._run:  # a run counts its own gradients, and finds the programs compiled
+            self._run, self._gradients = run, copy.copy(self._fresh)
+        try:
+            # Not a copy: a piece that is used again while it is read means that this gradient is void.
+            params = self._params.tree(self._versions[slot])
+            computed = self._gradients.compute(ticket, params, lambda: asked.void >= (run, ticket))
+            if computed is not None:
+                grads, aux = computed
+                self._answer.write(self._views, {"params": grads, "aux": aux})
+        except Exception as error:
+            traceback.print_exc()
+            return {"kind": "failed", "error": failure.in_one_line(error)}
+        return {"kind": "gave_up" if computed is None else "came", "seconds": time.perf_counter() - begun}
+
+
+def _say(line: socket.socket, message: dict[str, Any]) -> None:
+    try:
+        line.sendall(wire.packed(message))
+    except OSError:
+        os._exit(0)  # the server is gone
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the server's affair
+    faulthandler.enable()
+    number, *files = map(int, sys.argv[1:])
+    for file in files:
+        os.set_inheritable(file, False)  # a child of the user's code would keep the server's socket open
+    main(number, socket.socket(fileno=files[0]), *files[1:])

@@ -1,0 +1,245 @@
+"""What processes share, without a process: memory, messages, settings, and the words for their ends."""
+
+import os
+import random
+import select
+import signal
+import socket
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from sgdlab.live import ending, environment, failure, wire
+from sgdlab.live.shared_arrays import ALIGNMENT, Layout, Pieces
+from sgdlab.live.versions import Versions
+from sgdlab.live.work import Source
+
+TREE = {
+    "a": jnp.arange(5, dtype=jnp.bfloat16),
+    "b": [jnp.arange(6.0, dtype=jnp.float32).reshape(2, 3), jnp.float32(2.5)],
+    "c": jnp.zeros([0, 3], jnp.int32),
+}
+
+
+def assert_equal(found, wanted):
+    jax.tree.map(np.testing.assert_array_equal, found, jax.tree.map(np.asarray, wanted))
+    assert jax.tree.map(lambda leaf: leaf.dtype, found) == jax.tree.map(lambda leaf: leaf.dtype, wanted)
+
+
+def test_a_tree_in_memory():
+    layout = Layout(jax.eval_shape(lambda: TREE))
+    assert [field.offset for field in layout.fields] == [0, ALIGNMENT, 2 * ALIGNMENT, 3 * ALIGNMENT]
+    assert layout.size == 3 * ALIGNMENT  # the last one is empty
+    memory = np.full(layout.size, 255, np.uint8)
+    layout.write(layout.views(memory), TREE)
+    copied = layout.copied(memory)
+    memory[:] = 0
+    assert_equal(copied, TREE)
+    assert all(leaf.ctypes.data % ALIGNMENT == 0 for leaf in jax.tree.leaves(copied) if leaf.size)
+    assert Layout(()).size > 0  # nothing cannot be mapped
+
+
+@pytest.mark.parametrize(
+    ("tree", "words"),
+    [
+        (TREE | {"a": TREE["a"].astype(jnp.float32)}, r"^\['a'\] must be bfloat16\[5\]; it is float32\[5\]"),
+        (TREE | {"a": TREE["a"][:1]}, r"^\['a'\] must be bfloat16\[5\]; it is bfloat16\[1\]"),  # could be broadcast
+        (TREE | {"d": TREE["a"]}, "^5 arrays have come where 4 were expected"),
+    ],
+)
+def test_a_tree_of_other_arrays_is_refused(tree, words):
+    layout = Layout(TREE)
+    memory = np.zeros(layout.size, np.uint8)
+    with pytest.raises(ValueError, match=words):
+        layout.write(layout.views(memory), tree)
+
+
+def test_two_processes_must_mean_the_same_arrays():
+    Layout(TREE).check(Layout(TREE).described())
+    with pytest.raises(ValueError, match=r"^\['c'\] is missing in the worker and int32\[0, 3\] in the server"):
+        Layout({name: leaf for name, leaf in TREE.items() if name != "c"}).check(Layout(TREE).described())
+    with pytest.raises(ValueError, match=r"^\['d'\] is bfloat16\[5\] in the worker and missing in the server"):
+        Layout(TREE | {"d": TREE["a"]}).check(Layout(TREE).described())
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_memory_is_shared_and_grows(named, monkeypatch, tmp_path):
+    if named:  # as where the operating system knows no memory without a file
+        monkeypatch.delattr(os, "memfd_create", raising=False)
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    ours = Pieces(100_000)
+    theirs = Pieces(100_000, os.dup(ours.file))
+    for index in (0, 2, 1):
+        ours[index][:] = index + 1
+        assert (theirs[index] == index + 1).all()
+        assert theirs[index].shape == (100_000,)
+    theirs[0][5] = 77
+    assert ours[0][5] == 77
+    assert list(tmp_path.iterdir()) == []
+    ours.close()
+    assert (theirs[1] == 2).all()  # until the last of them is gone
+    theirs.close()
+
+
+def test_versions_against_a_dictionary():
+    draw = random.Random(0)
+    layout = Layout(np.zeros(3))
+    versions, held, most = Versions(layout), {}, 0
+    memory = Pieces(layout.size, os.dup(versions.file))
+    for number in range(300):
+        if held and draw.random() < 0.5:
+            gone = draw.choice(list(held))
+            versions.release(gone)
+            del held[gone]
+        else:
+            held[versions.publish(np.full(3, float(number)))] = number
+        most = max(most, len(held))
+        assert {version: layout.copied(memory[version.slot])[0] for version in held} == held
+    assert len({version.slot for version in held}) == len(held)
+    assert os.fstat(versions.file).st_size == most * memory._stride  # no more than were held at once
+    with pytest.raises(ValueError, match="must be float64"):
+        versions.publish(np.zeros(4))
+
+
+MESSAGES = [{"kind": "begin", "ticket": 3, "slot": 0}, {}, {"error": "Grad \N{NABLA}\n" * 50}]
+
+
+def test_messages_come_whole_however_they_are_cut():
+    whole = b"".join(map(wire.packed, MESSAGES))
+    for size in range(1, len(whole), 7):
+        received, found = bytearray(), []
+        for start in range(0, len(whole), size):
+            received += whole[start : start + size]
+            found += wire.unpacked(received)
+        assert found == MESSAGES
+        assert not received
+
+
+def test_a_line_keeps_what_the_other_side_does_not_take():
+    ours, theirs = socket.socketpair()
+    line, count = wire.Line(ours), 0
+    while not line.waits:
+        line.send({"number": count})
+        count += 1
+    line.send({"number": count, "more": "x" * 3_000_000})  # of which the socket takes a part
+    line.send({"number": count + 1})
+    theirs.settimeout(60)
+    received, found = bytearray(), []
+    while len(found) < count + 2:
+        line.flush()
+        received += theirs.recv(1 << 16)
+        found += [message["number"] for message in wire.unpacked(received)]
+    assert found == list(range(count + 2))
+    assert not line.waits
+
+    theirs.sendall(wire.packed({"number": 1}) + wire.packed({"number": 2})[:-1])
+    assert line.receive() == ([{"number": 1}], False)
+    theirs.close()
+    assert select.select([ours], [], [], 10)[0]
+    assert line.receive() == ([], True)
+    line.send({"number": 3})  # nobody is there; that was said
+    assert not line.waits
+    ours.close()
+
+
+def test_a_reader_ends_with_its_writer():
+    ours, theirs = socket.socketpair()
+    ours.sendall(wire.packed({"number": 1}) + wire.packed({})[:-1])
+    ours.close()
+    assert list(wire.heard(theirs)) == [{"number": 1}]
+    theirs.close()
+
+
+def test_the_end_of_a_process_in_words(tmp_path, monkeypatch):
+    counters = tmp_path / "vmstat"
+    monkeypatch.setattr(ending, "_COUNTERS", counters)
+    assert ending.described(-signal.SIGKILL, ending.Witness()) == "killed by SIGKILL"  # where nobody counts
+    counters.write_text("pgfault 12\noom_kill 4\n", encoding="ascii")
+    witness = ending.Witness()
+    assert ending.described(-signal.SIGKILL, witness) == "killed by SIGKILL"
+    counters.write_text("pgfault 13\noom_kill 5\n", encoding="ascii")
+    assert "for lack of memory" in ending.described(-signal.SIGKILL, witness)
+    assert ending.described(-signal.SIGSEGV, witness) == "killed by SIGSEGV"
+    assert ending.described(3, witness) == "exit code 3"
+
+    log = tmp_path / "worker_0.log"
+    assert ending.last_lines(log) == ""
+    log.write_text("".join(f"line {k}\n\n" for k in range(2000)), encoding="ascii")
+    assert ending.last_lines(log) == "line 1997 | line 1998 | line 1999"
+
+
+def test_gpus_of_workers(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,GPU-6,7")
+    gpus = lambda worker, *rest: environment.devices(worker, *rest)["CUDA_VISIBLE_DEVICES"]
+    assert [gpus(worker, 4, 1) for worker in range(4)] == ["4", "5", "GPU-6", "7"]
+    assert [gpus(worker, 2, 2) for worker in range(2)] == ["4,5", "GPU-6,7"]
+    assert [gpus(worker, 7, 0.5) for worker in range(7)] == ["4", "4", "5", "5", "GPU-6", "GPU-6", "7"]
+    assert environment.devices(0, 7, 0.5)["XLA_PYTHON_CLIENT_MEM_FRACTION"] == "0.450"
+    assert "XLA_PYTHON_CLIENT_MEM_FRACTION" not in environment.devices(0, 4, 1)
+    for number, share in ((5, 1), (9, 0.5), (3, 2)):
+        with pytest.raises(ValueError, match=f"gpus_per_worker={share} wants 5 GPUs|.* wants 6 GPUs .*; there are 4"):
+            environment.devices(0, number, share)
+    for share in (0, -1, 1.5, 0.4):
+        with pytest.raises(ValueError, match=f"gpus_per_worker={share} must be a whole number, or 1 over one"):
+            environment.devices(0, 1, share)
+
+
+def test_settings_of_workers(monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=false")
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    of = lambda number, **given: environment.for_worker(0, num_workers=number, gpus_per_worker=None, given=given)
+    jax.config.update("jax_enable_x64", True)
+    assert of(4)["JAX_ENABLE_X64"] == "True"
+    jax.config.update("jax_enable_x64", False)
+    assert of(4)["JAX_ENABLE_X64"] == "False"
+    assert of(4, JAX_ENABLE_X64="1")["JAX_ENABLE_X64"] == "1"
+    assert of(4)["JAX_DISABLE_MOST_OPTIMIZATIONS"] == str(jax.config.values["jax_disable_most_optimizations"])
+    assert (of(4)["OMP_NUM_THREADS"], of(4)["XLA_FLAGS"]) == ("5", "--xla_cpu_enable_fast_math=false")
+    assert of(5)["OMP_NUM_THREADS"] == "1"
+    assert of(5)["XLA_FLAGS"] == "--xla_cpu_enable_fast_math=false --xla_cpu_multi_thread_eigen=false"
+    assert of(5)["PATH"] == os.environ["PATH"]
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (Source("module", 0), "^function='module' must be a module's name, a colon, and"),
+        (Source("a module:work", 0), "^function='a module:work' must be"),
+        (Source("__main__:work", 0), "^function='__main__:work' must be in a module that other processes can import"),
+        (Source("module:work", {"a": {1}}), "^argument must be of values that JSON can write: Object of type set"),
+        (Source("module:work", 0, {"mine": "/nowhere.py"}), r"^modules\['mine'\]='/nowhere.py' must be a file"),
+    ],
+)
+def test_a_source_that_no_other_process_could_use(source, words):
+    with pytest.raises(ValueError, match=words):
+        source.check()
+
+
+def test_work_of_a_file_that_no_import_finds(tmp_path):
+    file = tmp_path / "process_works_elsewhere.py"
+    file.write_text(
+        "from sgdlab.live.work import Work\ndef work(argument):\n    return Work(argument['params'], None, None)\n",
+        encoding="ascii",
+    )
+    source = Source("process_works_elsewhere:work", {"params": 5}, {"process_works_elsewhere": str(file)})
+    source.check()
+    assert source.make().params == 5
+    assert source._replace(argument={"params": 6}).make().params == 6
+    with pytest.raises(ValueError, match="must name a function; process_works_elsewhere has no play"):
+        source._replace(function="process_works_elsewhere:play").make()
+
+
+def test_an_error_in_one_line():
+    def mistaken():
+        return Source("module", 0).check()
+
+    with pytest.raises(ValueError, match="module") as caught:
+        mistaken()
+    said = failure.in_one_line(caught.value)
+    # The last line outside of libraries and of this package.
+    assert said.startswith("ValueError: function='module' must be")
+    assert said.endswith(': return Source("module", 0).check())')
+    assert failure.in_one_line(ValueError("first\nsecond")) == "ValueError: first"
