@@ -1,0 +1,242 @@
+"""A live run in the terminal: a block of lines that is redrawn, or, elsewhere, a plain line now and again."""
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Self, TextIO
+
+from sgdlab.live.status import Status, WorkerStatus
+
+LATE = 1.5
+"""A worker is called late whose time is this many times the others' median, or"""
+LATE_BY_ITSELF = 2.0
+"""whose newest time is this many times its own median, which varies more."""
+NAMED = 4
+"""So many workers are named in a line; of the others, only their number is given."""
+
+_NO_WRAP, _WRAP, _CLEAR_BELOW = "\x1b[?7l", "\x1b[?7h", "\x1b[J"
+
+
+class Progress:
+    """Shows a run to whoever looks at `stream`; what happens to the stream never harms the run.
+
+    In a terminal a few lines are redrawn at each call, and what goes wrong is printed once, above them. Into a file or
+    a pipe, one plain line is written about every ten seconds, and one for each thing that goes wrong.
+
+    Args:
+      stream: where to write; the standard error if None.
+      every: seconds between two lines where the stream is no terminal.
+      clock: tells seconds.
+    """
+
+    def __init__(
+        self, stream: TextIO | None = None, *, every: float = 10.0, clock: Callable[[], float] = time.monotonic
+    ):
+        self._stream = sys.stderr if stream is None else stream
+        self._every = every
+        self._clock = clock
+        self._drawn = 0
+        self._said: frozenset[tuple[float, str]] = frozenset()
+        self._next = float("-inf")
+        self._broken = False
+        self._lock = threading.Lock()
+        self._shown: Sequence[str] = ()
+        self._terminal = _is_terminal(self._stream)
+
+    def show(self, status: Status) -> None:
+        """Draws the run as it is now."""
+        with self._lock:
+            self._show(status)
+
+    def say(self, line: str) -> None:
+        """Prints a line that stays, on the standard output; any thread may call it.
+
+        In a terminal it appears above the lines that are redrawn, which `print` would be mixed up with.
+        """
+        with self._lock:
+            if self._terminal and not self._broken and _is_terminal(sys.stdout):
+                self._guarded(lambda: self._draw([line], self._shown))
+            else:
+                print(line, flush=True)
+
+    def _show(self, status: Status) -> None:
+        news = [f"{_clock(at)}  {_plain(words)}" for at, words in status.events if (at, words) not in self._said]
+        self._said = frozenset(status.events)
+        self._shown = block(status)
+        self._guarded(lambda: self._draw(news, self._shown) if self._terminal else self._print(news, status))
+
+    def _guarded(self, write: Callable[[], None]) -> None:
+        if self._broken:
+            return
+        try:
+            write()
+            self._stream.flush()
+        except (OSError, ValueError):  # the pipe's other end, or the stream itself, is closed
+            self._broken = True
+
+    def close(self) -> None:
+        """Leaves the last block where it is; a call of `show` begins a new one."""
+        self._drawn, self._shown = 0, ()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _draw(self, news: Sequence[str], lines: Sequence[str]) -> None:
+        columns, rows = _size(self._stream)
+        shown = [line[: columns - 1] for line in lines[: max(1, rows - 1)]]
+        up = f"\r\x1b[{self._drawn}A" if self._drawn else "\r"
+        # Lines that stay may wrap; those that are redrawn must not, or the cursor returns to a wrong line.
+        self._write(f"{up}{_CLEAR_BELOW}{_lines(news)}{_NO_WRAP}{_lines(shown)}{_WRAP}")
+        self._drawn = len(shown)
+
+    def _print(self, news: Sequence[str], status: Status) -> None:
+        self._write(_lines(news))
+        if self._clock() >= self._next or status.finished:
+            self._next = self._clock() + self._every
+            self._write(f"{line_of(status)}\n")
+
+    def _write(self, text: str) -> None:
+        encoding = getattr(self._stream, "encoding", None) or "utf-8"
+        self._stream.write(text.encode(encoding, "replace").decode(encoding))
+
+
+def block(status: Status) -> list[str]:
+    """The lines that a terminal shows: progress, quality, who is waited for, who is late, who is lost, workers.
+
+    Args:
+      status: the run; lines that would say nothing are left out.
+    """
+    rows = [
+        ("", f"{_bar(status)}  {_counts(status)}, {_left(status)}"),
+        ("rate", f"{_number(status.gradients_per_second)} gradients/s, workers idle {status.idle_share:.0%}"),
+        ("model", _quality(status)),
+        ("waits for", _waiting(status)),
+        ("late", _listed([f"{worker.worker} ({_lateness(worker)})" for worker in late(status)])),
+        ("lost", _listed([_loss_of(worker) for worker in status.workers if worker.state in ("lost", "gone")])),
+        ("starting", _listed([f"{worker.worker} for {_seconds(worker.since)}" for worker in _in(status, "starting")])),
+    ]
+    head = f"{_plain(status.title) or 'live run'}, {'finished after' if status.finished else 'running for'} "
+    return [head + _clock(status.seconds), *(f"  {name:<9}  {words}" for name, words in rows if words)]
+
+
+def line_of(status: Status) -> str:
+    """A run in one line, for files and pipes."""
+    missing = [str(worker.worker) for worker in status.workers if worker.state in ("lost", "gone")]
+    starting = [str(worker.worker) for worker in _in(status, "starting")]
+    parts = [
+        _counts(status),
+        f"{_number(status.gradients_per_second)} gradients/s",
+        _left(status),
+        _quality(status),
+        _waiting(status) and f"waiting for {_waiting(status)}",
+        f"late: {_listed([str(worker.worker) for worker in late(status)])}" if late(status) else "",
+        f"lost: {_listed(missing)}" if missing else "",
+        f"starting: {_listed(starting)}" if starting else "",
+    ]
+    return f"{_clock(status.seconds)}  " + ", ".join(part for part in parts if part)
+
+
+def late(status: Status) -> list[WorkerStatus]:
+    """Workers that are slower than the others or than they usually are, the worst one first; none after the end."""
+    present = [worker for worker in status.workers if worker.state in ("computing", "waiting") and not status.finished]
+    score = lambda worker: max(worker.against_fleet or 0, worker.against_itself or 0)
+    return sorted((worker for worker in present if _lateness(worker)), key=score, reverse=True)
+
+
+def _lines(lines: Sequence[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _in(status: Status, state: str) -> list[WorkerStatus]:
+    return [worker for worker in status.workers if worker.state == state]
+
+
+def _bar(status: Status, width: int = 20) -> str:
+    share = min(1.0, status.gradients / max(1, status.num_gradients))
+    full = int(share * width)
+    return f"[{'#' * full}{'.' * (width - full)}] {share:4.0%}"
+
+
+def _counts(status: Status) -> str:
+    return f"update {status.updates:,}, {status.gradients:,} of {status.num_gradients:,} gradients"
+
+
+def _left(status: Status) -> str:
+    if status.finished:
+        return "finished"
+    if not status.gradients_per_second > 0:
+        return "time left unknown"
+    return f"{_clock(max(0, status.num_gradients - status.gradients) / status.gradients_per_second)} left"
+
+
+def _quality(status: Status) -> str:
+    values = [] if status.loss is None else [f"loss {_number(status.loss)}"]
+    values += [f"{_plain(name)} {_number(value)}" for name, value in status.evaluation.items()]
+    return ", ".join(values + [f"staleness {_number(status.staleness)}"] * (status.updates > 0))
+
+
+def _waiting(status: Status) -> str:
+    if status.finished or not status.waiting_for:
+        return ""
+    since = {worker.worker: worker.since for worker in status.workers}
+    names = _listed(
+        [f"{worker} ({_seconds(since[worker])})" if worker in since else str(worker) for worker in status.waiting_for]
+    )
+    return names if status.wanted is None else f"{names}; the update wants {status.wanted} of {len(status.workers)}"
+
+
+def _lateness(worker: WorkerStatus) -> str:
+    scores = (worker.against_fleet, LATE, "the others"), (worker.against_itself, LATE_BY_ITSELF, "its usual time")
+    return ", ".join(f"{score:.1f} x {whose}" for score, least, whose in scores if score is not None and score >= least)
+
+
+def _loss_of(worker: WorkerStatus) -> str:
+    why = f" ({_plain(worker.error)})" if worker.error else ""
+    if worker.state == "gone":
+        starts = "1 start" if worker.respawns == 1 else f"{worker.respawns} starts"
+        return f"{worker.worker} for good after {starts}{why}"
+    return f"{worker.worker} for {_seconds(worker.since)}{why}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    rest = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s" if seconds < 120 else _clock(seconds)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e7 else f"{value:.3g}"
+
+
+def _plain(words: str) -> str:
+    """One line without control characters: a worker's error must not be able to steer the terminal."""
+    return "".join(letter if letter.isprintable() else " " for letter in words).strip()
+
+
+def _is_terminal(stream: TextIO) -> bool:
+    try:
+        return stream.isatty() and os.environ.get("TERM") != "dumb"
+    except (AttributeError, ValueError):
+        return False
+
+
+def _size(stream: TextIO) -> tuple[int, int]:
+    try:
+        columns, rows = os.get_terminal_size(stream.fileno())
+    except (AttributeError, OSError, ValueError):
+        columns, rows = 80, 24
+    return max(columns, 20) if columns else 80, rows or 24

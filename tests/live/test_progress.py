@@ -1,0 +1,176 @@
+"""The terminal's lines: what they say, and that no stream can harm the run."""
+
+import dataclasses
+import io
+import os
+import pty
+import re
+import termios
+
+import pytest
+from statuses import BACK_AT, KILLED, KILLED_AT, SLOW, USUAL, run
+
+from sgdlab.live import progress
+from sgdlab.live.progress import Progress
+
+STATUSES = list(run(8, seconds=25.0))
+LOST = next(status for status in STATUSES if status.seconds == KILLED_AT)
+
+
+class Screen:
+    """A naive terminal: it obeys the five control sequences that Progress uses, and keeps what would be seen."""
+
+    def __init__(self, text):
+        self.lines, self.row = [""], 0
+        for piece in re.findall(r"\x1b\[[?\d]*[a-zA-Z]|\r|\n|[^\x1b\r\n]+", text):
+            if piece == "\n":
+                self.row += 1
+                if self.row == len(self.lines):
+                    self.lines.append("")
+            elif up := re.fullmatch(r"\x1b\[(\d+)A", piece):
+                self.row -= int(up[1])
+                assert self.row >= 0
+            elif piece == "\x1b[J":
+                del self.lines[self.row + 1 :]
+                self.lines[self.row] = ""
+            elif piece != "\r" and not piece.startswith("\x1b[?7"):
+                assert not self.lines[self.row], "a line is written over another"
+                self.lines[self.row] = piece
+
+
+def in_terminal(statuses, columns, rows=24):
+    leader, follower = pty.openpty()
+    termios.tcsetwinsize(follower, (rows, columns))
+    with open(follower, "w", encoding="utf-8") as stream:
+        shown, text = Progress(stream), ""
+        for status in statuses:
+            shown.show(status)
+            text += written(stream, leader)
+    os.close(leader)
+    return text
+
+
+def written(stream, leader):
+    """All that was written to a terminal, which may hand it over in parts, and later."""
+    stream.write("\0")
+    stream.flush()
+    found = b""
+    while not found.endswith(b"\0"):
+        found += os.read(leader, 1 << 16)
+    return found[:-1].decode().replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize("columns", [100, 24])
+def test_a_terminal_keeps_events_and_one_block(columns):
+    screen = Screen(in_terminal(STATUSES, columns))
+    events = [f"0:{at:02.0f}  {words}" for at, words in STATUSES[-1].events]
+    lines = [line[: columns - 1] for line in progress.block(STATUSES[-1])]
+    assert len(events) == 2
+    assert screen.lines == [*events, *lines, ""]
+
+
+def test_a_low_terminal_shows_as_much_as_it_holds():
+    screen = Screen(in_terminal(STATUSES[:3], 100, rows=3))
+    assert screen.lines == [*progress.block(STATUSES[2])[:2], ""]
+
+
+def test_a_file_gets_plain_lines_every_ten_seconds():
+    stream, now = io.StringIO(), [0.0]
+    shown = Progress(stream, every=10.0, clock=lambda: now[0])
+    for status in STATUSES:
+        now[0] = status.seconds
+        shown.show(status)
+    lines = stream.getvalue().splitlines()
+    assert "\x1b" not in stream.getvalue()
+    # The first status, every tenth second after it, both events, and the end.
+    expected = [0.5, KILLED_AT, 10.5, BACK_AT, 20.5, 25.0]
+    assert [line.split()[0] for line in lines] == [f"0:{int(at):02d}" for at in expected]
+    assert lines[-1].startswith("0:25  update 10, 80 of 80 gradients, 3.33 gradients/s, finished, loss ")
+
+
+def test_the_lines_say_who_is_late_lost_and_waited_for():
+    lines = {line.split()[0]: line for line in progress.block(LOST)[2:]}
+    assert lines["late"].split("late")[1].strip() == f"{SLOW} (3.0 x the others)"
+    assert lines["lost"].split("lost")[1].strip() == f"{KILLED} for 0.0 s (killed by SIGKILL)"
+    phase = KILLED_AT % (3 * USUAL)
+    assert 0 < phase < USUAL
+    assert f"{SLOW} ({phase:.1f} s)" in lines["waits"]
+    assert "the update wants 7 of 8" in lines["waits"]
+    left = (LOST.num_gradients - LOST.gradients) / LOST.gradients_per_second
+    assert progress.block(LOST)[1].endswith(f", 0:{int(left):02d} left")
+
+
+def test_only_a_few_of_many_workers_are_named():
+    (status,) = [status for status in run(200, 2.0) if status.seconds == 0.5]
+    line = progress.line_of(status)
+    assert f"waiting for 0 (0.5 s), 1 (0.5 s), 2 (0.5 s), 3 (0.5 s) and {200 - progress.NAMED} more;" in line
+
+
+@pytest.mark.parametrize("values", [{"loss": None}, {"loss": float("nan")}, {"num_gradients": 0}, {"workers": ()}])
+@pytest.mark.parametrize("rate", [0.0, float("nan"), float("inf")])
+def test_odd_values_are_shown_too(values, rate):
+    status = dataclasses.replace(LOST, gradients_per_second=rate, evaluation={}, **values)
+    lines = [*progress.block(status), progress.line_of(status)]
+    assert all(lines)
+    (model,) = [line for line in lines if line.startswith("  model")]
+    assert ("loss nan," in model) == (values.get("loss") is not None)
+
+
+def test_an_error_cannot_steer_the_terminal():
+    worker = dataclasses.replace(LOST.workers[KILLED], state="lost", error="\x1b[2Jgone\r\nline\x07")
+    workers = (*LOST.workers[:KILLED], worker, *LOST.workers[KILLED + 1 :])
+    lines = progress.block(dataclasses.replace(LOST, workers=workers, events=((1.0, "\x1b]0;title"),)))
+    assert all(line.isprintable() for line in lines)
+    assert "[2Jgone  line" in "".join(lines)
+
+
+def test_who_is_late_has_two_thresholds_and_an_end():
+    slow = [
+        dataclasses.replace(worker, state="waiting", against_fleet=fleet, against_itself=itself)
+        for worker, (fleet, itself) in zip(
+            LOST.workers, [(1.4, 1.9), (1.6, 1.0), (1.0, 2.1), (None, None)], strict=False
+        )
+    ]
+    status = dataclasses.replace(LOST, workers=tuple(slow))
+    assert [worker.worker for worker in progress.late(status)] == [2, 1]
+    assert progress.late(dataclasses.replace(status, finished=True)) == []
+    slow[2] = dataclasses.replace(slow[2], state="lost")
+    assert [worker.worker for worker in progress.late(dataclasses.replace(LOST, workers=tuple(slow)))] == [1]
+
+
+def test_what_is_said_stays_above_the_block(monkeypatch, capsys):
+    leader, follower = pty.openpty()
+    termios.tcsetwinsize(follower, (24, 100))
+    with open(follower, "w", encoding="utf-8") as stream:
+        shown = Progress(stream)
+        shown.show(STATUSES[0])
+        shown.say("to the standard output, which is a file here")
+        monkeypatch.setattr("sys.stdout", stream)
+        shown.say("first")
+        shown.show(STATUSES[1])
+        shown.say("second")
+        text = written(stream, leader)
+    os.close(leader)
+    assert Screen(text).lines == ["first", "second", *progress.block(STATUSES[1]), ""]
+    assert capsys.readouterr().out == "to the standard output, which is a file here\n"
+
+
+def test_a_broken_pipe_and_a_closed_stream_are_left_alone():
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w", encoding="ascii") as pipe:
+        shown = Progress(pipe)
+        shown.show(LOST)
+        shown.show(LOST)
+        with pytest.raises(BrokenPipeError):
+            pipe.close()
+    closed = io.StringIO()
+    closed.close()
+    Progress(closed).show(LOST)
+
+
+def test_letters_that_a_stream_cannot_write_are_replaced():
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding="ascii")
+    Progress(stream).show(dataclasses.replace(LOST, evaluation={"Güte": 1.0}))
+    assert b"G?te 1" in raw.getvalue()
