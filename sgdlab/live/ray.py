@@ -1,0 +1,299 @@
+"""`Ray`, the transport over actors of Ray: on a cluster of several machines, or, as a rehearsal of it, on this one.
+
+On one machine `sgdlab.live.processes` does the same faster, with nothing to install and without a port. On a cluster
+every node needs the same versions of Python, Ray, JAX and sgdlab, and a disk on which the modules of `Source` are; a
+recording is replayed to the bit where the kinds of processor agree too. Only the server's clock is used.
+
+    ray start --head --node-ip-address=10.0.0.1          # once, in a private network, with RAY_AUTH_MODE=token
+    ray start --address=10.0.0.1:6379                    # on every other machine
+"""
+
+import os
+import pathlib
+import re
+import sys
+import time
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from sgdlab.live import environment
+from sgdlab.live.messages import Came, Failed, GaveUp, Joined, Lost, Message
+from sgdlab.live.ray_actor import Actor, Ready, Start
+from sgdlab.live.ray_cluster import Cluster
+from sgdlab.live.shared_arrays import Layout
+from sgdlab.live.work import Source
+
+Tree = Any
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+_ROOT = pathlib.Path(__file__).parents[2]
+INLINE = 100 * 1024
+"""Bytes. Parameters that are smaller are sent with each call; larger ones once a version, to each node's memory."""
+_MEMORY_SHARE = 0.9
+"""Of a GPU's memory, for all workers on it together."""
+_PREFIXES = ("JAX_", "XLA_")
+
+
+class _Worker:
+    """One actor of a worker, from its start to its end."""
+
+    def __init__(self, actor: Any):
+        self.actor = actor
+        self.run = 0  # how many runs it has served before
+        self.void = -1  # largest ticket of this run that it was told to give up
+        self.joined: Joined | None = None
+
+
+class _Call:
+    """What an actor was asked, and has not answered."""
+
+    def __init__(self, worker: int, of: _Worker, kind: str, ticket: int = -1):
+        self.worker, self.of, self.kind, self.ticket, self.run = worker, of, kind, ticket, of.run
+
+
+class Ray:
+    """Workers that are actors of Ray: a `sgdlab.live.transport.Transport`.
+
+    Args:
+      source: where a worker finds what it computes.
+      params_like: arrays, or `jax.ShapeDtypeStruct`s, like the parameters.
+      aux_like: the same of what the gradient function returns beside gradients.
+      num_workers: the largest number of workers at once; their numbers are 0, ..., `num_workers` - 1.
+      env: environment variables of workers that win over all others.
+      gpus_per_worker: GPUs of a worker, such as 1 or 0.5; None: workers compute on the CPU.
+      logs: a folder for what workers print, worker_0.log and so on, on the machine of each; None leaves it to Ray.
+      address: "local" starts a cluster on this machine that nobody else can reach; "auto" joins the one that runs on
+        this machine; or its address.
+
+    Raises:
+      ValueError: if the source cannot be found by another process, Ray is missing, or there is no such cluster.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        params_like: Tree,
+        aux_like: Tree,
+        *,
+        num_workers: int,
+        env: Mapping[str, str] = _NOTHING,
+        gpus_per_worker: float | None = None,
+        logs: str | os.PathLike[str] | None = None,
+        address: str = "local",
+    ):
+        source.check()
+        self._source, self._num_workers, self._logs = source, num_workers, logs
+        self._params = Layout(params_like)
+        self._layout = Layout({"params": params_like, "aux": aux_like})
+        self._workers: dict[int, _Worker] = {}
+        self._calls: dict[Any, _Call] = {}  # in the order of their questions
+        self._unheard: list[Message] = []
+        self._versions: dict[int, Any] = {}
+        self._memory = np.empty(self._params.size, np.uint8)
+        self._published = 0
+        # Each worker has one gradient under way and reads one version; the server keeps some more for a while.
+        memory = (64 << 20) + 4 * (num_workers + 2) * (self._params.size + self._layout.size)
+        self._cluster = Cluster(address, memory=memory)
+        self._ray = self._cluster.ray
+        self._remote = self._ray.remote(
+            num_cpus=0,
+            num_gpus=gpus_per_worker or 0,
+            max_restarts=0,  # a death is seen ten times sooner, and a successor is the server's decision
+            max_task_retries=0,  # no ticket is computed twice
+            concurrency_groups={"control": 1, "watch": 1},
+            scheduling_strategy="SPREAD",  # so that one slow machine is not all workers' home
+            runtime_env={"env_vars": _environment(num_workers, gpus_per_worker, env, local=self._cluster.local)},
+        )(_grouped(self._ray))
+
+    def __enter__(self) -> "Ray":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def time(self) -> float:
+        """Seconds since some instant; it never falls."""
+        return time.monotonic()
+
+    def spawn(self, worker: int) -> None:
+        """Starts an actor for a worker: `Joined` follows, or `Lost`.
+
+        An actor that is there already, and ready, serves a new run: `Joined` follows at once, tickets may begin at 0
+        again, and what was asked of it before is given up and never answered.
+
+        Raises:
+          ValueError: if the worker's number is too large, or its actor is just being started.
+        """
+        if not 0 <= worker < self._num_workers:
+            raise ValueError(f"worker={worker} must be from 0 to {self._num_workers - 1}")
+        old = self._workers.get(worker)
+        if old is not None and old.joined is None:
+            raise ValueError(f"worker={worker} must have no actor, or one that is ready; it has one that is starting")
+        if old is not None:
+            old.actor.interrupt.remote(old.run + 1, -1)
+            old.run, old.void = old.run + 1, -1
+            self._unheard.append(old.joined)
+            return
+        new = self._workers[worker] = _Worker(self._remote.remote(worker))
+        source = {**self._source._asdict(), "modules": dict(self._source.modules)}
+        path = [entry or str(pathlib.Path.cwd()) for entry in sys.path]
+        start = Start(source, path, self._layout.described(), self._log(worker))
+        self._calls[new.actor.start.remote(start)] = _Call(worker, new, "start")
+        self._calls[new.actor.exist.remote()] = _Call(worker, new, "exist")
+
+    def publish(self, tree: Tree) -> int:
+        """Copies a version of the parameters to where workers read it.
+
+        Returns:
+          A handle of it.
+        """
+        self._params.write(self._params.views(self._memory), tree)
+        self._published += 1
+        inline = self._params.size < INLINE
+        self._versions[self._published] = self._memory.copy() if inline else self._ray.put(self._memory)
+        return self._published
+
+    def release(self, handle: int) -> None:
+        """Nobody will begin another gradient on that version, and no ticket on it is valid any more."""
+        self._versions.pop(handle, None)
+
+    def begin(self, worker: int, ticket: int, handle: int) -> None:
+        """Sends a worker its next gradient; a worker that has ended is reported by `Lost`, not by an exception."""
+        if (to := self._workers.get(worker)) is not None:
+            call = to.actor.compute.remote(to.run, ticket, self._versions[handle])
+            self._calls[call] = _Call(worker, to, "compute", ticket)
+
+    def interrupt(self, worker: int, ticket: int) -> None:
+        """Tells a worker to give up a gradient; `GaveUp` answers, also if it has sent the gradient already."""
+        if (to := self._workers.get(worker)) is not None:
+            to.void = max(to.void, ticket)
+            to.actor.interrupt.remote(to.run, ticket)
+
+    def kill(self, worker: int) -> None:
+        """Ends a worker's process, wherever it is; no message of it follows, not even `Lost`."""
+        if (gone := self._workers.get(worker)) is not None:
+            self._forget(worker)
+            self._end(gone)
+
+    def next(self, timeout: float | None) -> list[Message]:
+        """All messages that have come, the earlier question's answer first; [] after `timeout` seconds (None: none)."""
+        end = None if timeout is None else time.monotonic() + timeout
+        found, self._unheard = self._unheard, []
+        found += self._answers(0)
+        while not found and (self._calls or end is not None):
+            left = None if end is None else end - time.monotonic()
+            if left is not None and left <= 0:
+                break
+            found += self._answers(left)
+        return found
+
+    def close(self) -> None:
+        """Ends all workers, and the cluster if it was started here; no process is left behind."""
+        for worker in list(self._workers):
+            self.kill(worker)
+        self._versions.clear()
+        self._cluster.close()
+
+    def _answers(self, timeout: float | None) -> list[Message]:
+        """What has come of the calls, after at most `timeout` seconds, or as soon as there is something."""
+        if not self._calls:
+            time.sleep(timeout or 0)
+            return []
+        ready, _ = self._ray.wait(list(self._calls), num_returns=1, timeout=timeout)
+        if ready:  # and whoever else has come: `wait` prefers the front of the list
+            ready, _ = self._ray.wait(list(self._calls), num_returns=len(self._calls), timeout=0)
+        there = set(ready)
+        found = []
+        for reference, call in [pair for pair in self._calls.items() if pair[0] in there]:
+            if self._calls.pop(reference, None) is not None:  # else its worker was lost by an earlier one
+                found += self._heard(reference, call)
+        return found
+
+    def _heard(self, reference: Any, call: _Call) -> list[Message]:
+        if (message := self._message(reference, call)) is None or self._workers.get(call.worker) is not call.of:
+            return []
+        if isinstance(message, Lost):
+            self._forget(call.worker)
+            self._end(call.of)
+        return [message] if call.run == call.of.run or isinstance(message, Lost) else []
+
+    def _message(self, reference: Any, call: _Call) -> Message | None:
+        try:
+            answer = self._ray.get(reference)
+        except self._ray.exceptions.RayTaskError as error:  # of Ray's own: what a gradient raises is an answer
+            why = _first_line(error.cause)
+            return Failed(call.worker, call.ticket, why) if call.kind == "compute" else Lost(call.worker, why)
+        except self._ray.exceptions.RayError as error:
+            return Lost(call.worker, self._why(error, call))
+        if call.kind == "start":
+            return self._joined(call, answer)
+        if answer.error:
+            return Failed(call.worker, call.ticket, answer.error)
+        # Given up, or crossed by its interrupt: a gradient that nobody wants.
+        if answer.computed is None or call.ticket <= call.of.void or call.run != call.of.run:
+            return GaveUp(call.worker, call.ticket, answer.seconds)
+        tree = self._layout.copied(answer.computed)
+        return Came(call.worker, call.ticket, tree["params"], tree["aux"], answer.seconds)
+
+    def _joined(self, call: _Call, ready: Ready) -> Message:
+        if ready.error:
+            return Lost(call.worker, f"it could not start: {ready.error}")
+        call.of.joined = Joined(call.worker, ready.process, ready.host)
+        self._cluster.note()
+        return call.of.joined
+
+    def _why(self, error: Exception, call: _Call) -> str:
+        before = "" if call.of.joined else " before its first gradient"
+        log = self._log(call.worker)
+        see = f"; see {log}" if log else ""
+        return f"its process has ended{before} ({type(error).__name__}: {_detail(error)}){see}"
+
+    def _log(self, worker: int) -> str | None:
+        return None if self._logs is None else str(pathlib.Path(self._logs).absolute() / f"worker_{worker}.log")
+
+    def _end(self, worker: _Worker) -> None:
+        self._ray.kill(worker.actor, no_restart=True)
+        if worker.joined is not None:
+            self._cluster.kill(worker.joined.process)
+
+    def _forget(self, worker: int) -> None:
+        gone = self._workers.pop(worker)
+        self._calls = {reference: call for reference, call in self._calls.items() if call.of is not gone}
+        self._unheard = [message for message in self._unheard if message is not gone.joined]
+
+
+def _grouped(ray: Any) -> type[Actor]:
+    """`Actor`, whose methods that must answer while it computes have threads of their own."""
+
+    class Worker(Actor):
+        interrupt = ray.method(concurrency_group="control")(Actor.interrupt)
+        exist = ray.method(concurrency_group="watch")(Actor.exist)
+
+    return Worker
+
+
+def _environment(
+    num_workers: int, gpus_per_worker: float | None, given: Mapping[str, str], *, local: bool
+) -> dict[str, str]:
+    """Environment variables in which a worker's process differs from those that Ray would start."""
+    own = environment.for_worker(0, num_workers=num_workers, gpus_per_worker=None, given={})
+    own = {name: value for name, value in own.items() if value != os.environ.get(name) or name.startswith(_PREFIXES)}
+    if gpus_per_worker is not None:
+        own["JAX_PLATFORMS"] = "cuda,cpu"  # Ray says which of a machine's GPUs
+        if gpus_per_worker < 1:
+            own["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{_MEMORY_SHARE * gpus_per_worker:.3f}"
+    if local:  # the code of this very package
+        own["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
+    return {**own, **given}
+
+
+def _detail(error: Exception) -> str:
+    """What Ray knows of a process's end; that its exit code is unknown to Ray is why it is vague."""
+    found = re.search(r"exit detail: (.+?)(?: Some common causes|$)", str(error), re.MULTILINE)
+    return found[1] if found else _first_line(error)
+
+
+def _first_line(error: object) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]

@@ -1,0 +1,120 @@
+"""`Actor`, a worker in a process of Ray's: it computes gradients, and listens while it does."""
+
+import copy
+import os
+import pathlib
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sgdlab.live import failure
+
+
+class Start(NamedTuple):
+    """What an actor is told first.
+
+    Attributes:
+      source: fields of `sgdlab.live.work.Source`.
+      path: where modules are looked for beside the actor's own places.
+      layout: of the gradients, as `sgdlab.live.shared_arrays.Layout` describes it.
+      log: a file for what the worker prints; None leaves it to Ray.
+    """
+
+    source: dict[str, Any]
+    path: Sequence[str]
+    layout: Sequence[Sequence[str]]
+    log: str | None
+
+
+class Ready(NamedTuple):
+    """A worker that has compiled, or why it could not."""
+
+    process: int
+    host: str
+    error: str
+
+
+class Answer(NamedTuple):
+    """A gradient as bytes, None if there is none; `error` says why if it has raised."""
+
+    computed: np.ndarray | None
+    seconds: float
+    error: str = ""
+
+
+class Actor:
+    """Gradients of one worker, one after another; `interrupt` and `exist` are called in threads of their own.
+
+    Args:
+      worker: its number.
+    """
+
+    def __init__(self, worker: int):
+        self._worker = worker
+        self._void = (-1, -1)  # (run, ticket): the last that was interrupted; both only grow
+        self._run = -1
+
+    def start(self, start: Start) -> Ready:
+        """Makes and compiles what is to be computed."""
+        sys.path += [entry for entry in start.path if entry not in sys.path]
+        if start.log is not None:
+            _print_to(pathlib.Path(start.log))
+        try:
+            self._make(start)
+        except Exception as error:
+            traceback.print_exc()
+            return Ready(os.getpid(), socket.gethostname(), failure.in_one_line(error))
+        return Ready(os.getpid(), socket.gethostname(), "")
+
+    def compute(self, run: int, ticket: int, params: np.ndarray) -> Answer:
+        """A gradient on a version of the parameters, given and returned as bytes."""
+        begun = time.perf_counter()
+        if run != self._run:  # a run counts its own gradients, and finds the programs compiled
+            self._run, self._gradients = run, copy.copy(self._fresh)
+        try:
+            # Copied: Ray's memory is shared, and JAX may keep an alias of it.
+            tree = self._params.copied(params)
+            computed = self._gradients.compute(ticket, tree, lambda: self._void >= (run, ticket))
+            if computed is None:
+                return Answer(None, time.perf_counter() - begun)
+            # Into the same memory each time: Ray has copied it before it asks for the next gradient.
+            self._answer.write(self._answer.views(self._memory), {"params": computed[0], "aux": computed[1]})
+            return Answer(self._memory, time.perf_counter() - begun)
+        except Exception as error:
+            traceback.print_exc()
+            return Answer(None, time.perf_counter() - begun, failure.in_one_line(error))
+
+    def interrupt(self, run: int, ticket: int) -> None:
+        """The gradient `ticket` of a run, and all before it, are given up."""
+        self._void = max(self._void, (run, ticket))
+
+    def exist(self) -> None:
+        """Never returns: that this call fails is how the death of a worker that has nothing to do is noticed."""
+        threading.Event().wait()
+
+    def _make(self, start: Start) -> None:
+        # Here, so that the server, which imports this module, can be without them until it needs them.
+        from sgdlab.live.gradients import Gradients  # noqa: PLC0415
+        from sgdlab.live.shared_arrays import Layout  # noqa: PLC0415
+        from sgdlab.live.work import Source  # noqa: PLC0415
+
+        work = Source(**start.source).make()
+        self._fresh = Gradients(work, worker=self._worker)
+        self._params = Layout(work.params)
+        self._answer = Layout({"params": work.params, "aux": self._fresh.aux})
+        self._answer.check(start.layout)
+        self._memory = np.empty(self._answer.size, np.uint8)
+        self._fresh.compile()
+
+
+def _print_to(log: pathlib.Path) -> None:
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)

@@ -1,0 +1,191 @@
+"""Joins a cluster of Ray, or starts one on this machine that nobody else can reach, and ends it without remains."""
+
+import contextlib
+import ipaddress
+import logging
+import os
+import shutil
+import signal
+import tempfile
+import threading
+import warnings
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import psutil
+
+_LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""At 0, Ray binds all its ports to 127.0.0.1, on Linux too; it is read when Ray is imported. The documented
+`_node_ip_address="127.0.0.1"` is replaced by the machine's own address, and some ports are open to everybody."""
+_LOCAL = {_LOOPBACK: "0"}
+_ALWAYS = {
+    "RAY_USAGE_STATS_ENABLED": "0",  # nothing is reported to Ray's makers
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_IGNORE_UNHANDLED_ERRORS": "1",  # of workers whose answer nobody waits for
+}
+_LONGEST = 40
+"""Letters of a folder in which Ray can still make sockets, whose names are at most 107 letters long."""
+_LEAST_MEMORY = 80 << 20
+"""Bytes; Ray refuses less."""
+PATIENCE = 10.0
+"""Seconds that Ray's processes have to end by themselves before they are killed."""
+
+
+def imported(*, local: bool) -> ModuleType:
+    """Ray, imported with the settings that it reads only once.
+
+    Args:
+      local: whether its cluster is on this machine, and nobody else's business.
+
+    Raises:
+      ValueError: if Ray is not installed, or was imported before with other settings.
+    """
+    os.environ.update(_ALWAYS | (_LOCAL if local else {}))
+    try:
+        import ray  # noqa: PLC0415
+        from ray._private import ray_constants  # noqa: PLC0415
+    except ImportError as error:
+        raise ValueError(f"transport='ray' needs Ray, which `pip install 'sgdlab[ray]'` installs: {error}") from error
+    if local and getattr(ray_constants, "ENABLE_RAY_CLUSTER", True):
+        raise ValueError(
+            f"address='local' needs {_LOOPBACK}=0 in the environment before Ray is imported, or its ports would be "
+            "open to the network; Ray has been imported already"
+        )
+    return ray
+
+
+class Cluster:
+    """A connection to a cluster, and the cluster too if it is one of this machine's own.
+
+    On this machine: on loopback only, silent, without a dashboard; another cluster is not joined, even if there is one.
+    A cluster elsewhere is joined as it is: see that its network is private, and that it asks for a token
+    (`RAY_AUTH_MODE=token`).
+
+    Args:
+      address: "local" starts one; "auto" joins the one that runs on this machine; or its address.
+      memory: bytes of the memory that workers and server share, of a cluster that is started.
+
+    Attributes:
+      ray: the module.
+      local: whether it was started here.
+      processes: all of its processes, if it was started here.
+
+    Raises:
+      ValueError: if Ray is missing, is connected already, or there is no such cluster.
+    """
+
+    def __init__(self, address: str = "local", *, memory: int = 256 << 20):
+        self.local = address == "local"
+        self.ray = imported(local=self.local)
+        if self.ray.is_initialized():
+            raise ValueError(
+                "address: this process is connected to a cluster of Ray already; call ray.shutdown() first"
+            )
+        self.processes: set[psutil.Process] = set()
+        self._folder = _short_folder() if self.local else None
+        settings: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": logging.ERROR}
+        if self.local:
+            os.environ.pop("RAY_ADDRESS", None)
+            settings |= {
+                "num_cpus": 0,  # else it starts so many processes, which nobody asks for anything
+                "include_dashboard": False,
+                "object_store_memory": max(memory, _LEAST_MEMORY),
+                "_temp_dir": self._folder,
+            }
+        try:
+            self._connect(settings)
+        except BaseException:
+            self.close()
+            raise
+
+    def _connect(self, settings: dict[str, Any]) -> None:
+        before, open_before = _children(), _open({psutil.Process()})
+        try:
+            with _own_signals(), _forking():
+                self.ray.init(**settings)
+        except ConnectionError as error:
+            raise ValueError(f"address={settings['address']!r} is no cluster of Ray: {error}") from error
+        finally:
+            self.note(_children() - before)
+        _silence(self.ray)
+        if self.local and (ports := _open(self.processes | {psutil.Process()}) - open_before):
+            raise ValueError(f"address='local': this version of Ray opens ports to the network, {sorted(ports)}")
+
+    def note(self, processes: set[psutil.Process] | None = None) -> None:
+        """Remembers processes, or all that there are now, which `close` ends if the cluster is of this machine."""
+        if self.local:
+            self.processes |= _descendants(self.processes) if processes is None else processes
+
+    def kill(self, process: int) -> None:
+        """Ends a process of a cluster that was started here; Ray's own way does not reach one that is stopped."""
+        for known in self.processes:
+            if known.pid == process:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    known.kill()
+
+    def close(self) -> None:
+        """Disconnects, and ends what was started here."""
+        self.note()
+        with contextlib.suppress(Exception):
+            self.ray.shutdown()
+        _, alive = psutil.wait_procs(self.processes, PATIENCE if self.local else 0)
+        for process in alive:
+            self.kill(process.pid)
+        psutil.wait_procs(alive, PATIENCE)
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _short_folder() -> str:
+    parent = tempfile.gettempdir()
+    return tempfile.mkdtemp(prefix="ray", dir=parent if len(parent) <= _LONGEST else "/tmp")
+
+
+def _children() -> set[psutil.Process]:
+    return set(psutil.Process().children(recursive=True))
+
+
+def _open(processes: set[psutil.Process]) -> set[tuple[str, int]]:
+    """Addresses at which processes can be reached from other machines."""
+    found = set()
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            connections = process.net_connections("inet")
+            found |= {tuple(each.laddr) for each in connections if each.status == psutil.CONN_LISTEN}
+    return {place for place in found if not ipaddress.ip_address(place[0].removeprefix("::ffff:")).is_loopback}
+
+
+def _descendants(processes: set[psutil.Process]) -> set[psutil.Process]:
+    found = set(processes)
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found |= set(process.children(recursive=True))
+    return found
+
+
+def _silence(ray: ModuleType) -> None:
+    # Ray prints a paragraph about each worker that has ended, whatever `log_to_driver` is. There is no public switch;
+    # without this one the paragraphs are back, and nothing else.
+    ray._private.worker._worker_logs_enabled = False
+
+
+@contextlib.contextmanager
+def _forking() -> Iterator[None]:
+    """JAX warns of a fork, which Ray starts its processes by; they run another program at once, without JAX."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
+        yield
+
+
+@contextlib.contextmanager
+def _own_signals() -> Iterator[None]:
+    """Ray puts its own handler in the place of this process's."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
