@@ -55,8 +55,16 @@ def save(path: str | os.PathLike[str], fields: Mapping[str, Any]) -> None:
         np.savez_compressed(file, **fields)
 
 
-def load(path: str | os.PathLike[str], names: Iterable[str], make: Callable[..., Record]) -> Record:
+def load(
+    path: str | os.PathLike[str], names: Iterable[str], make: Callable[..., Record], *, what: str = "a schedule"
+) -> Record:
     """Makes a record of the arrays of a file; nothing is unpickled.
+
+    Args:
+      path: of the file.
+      names: of the arrays.
+      make: the record's class, called with them.
+      what: what the message calls the record.
 
     Raises:
       ValueError: where the file is not such a record.
@@ -68,4 +76,4 @@ def load(path: str | os.PathLike[str], names: Iterable[str], make: Callable[...,
     except FileNotFoundError:
         raise
     except (*_DAMAGE, ValueError) as error:
-        raise ValueError(f"path={str(path)!r} is not a schedule written by {kind}.save: {error}") from error
+        raise ValueError(f"path={str(path)!r} is not {what} written by {kind}.save: {error}") from error

@@ -1,0 +1,289 @@
+"""`Engine`, the server's state: a function of the events and the clock readings, live and from a log alike."""
+
+import heapq
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from sgdlab.live.events import Arrived, Event, Killed, Restarted, Silent, Spawned, Start, Timer
+from sgdlab.live.fleet import Fleet
+from sgdlab.live.in_flight import InFlight
+from sgdlab.live.messages import Failed, GaveUp, Joined, Lost
+from sgdlab.live.notes import Notes, failing
+from sgdlab.live.patience import Patience
+from sgdlab.live.recording import Recording, recorded
+from sgdlab.live.settings import Settings
+from sgdlab.live.transport import Transport
+from sgdlab.live.updated import Taken, Updated
+from sgdlab.policies.policy import Action, Begin, Close, Drop, Interrupt, Policy, Take, Wake
+from sgdlab.replay.steps import Steps
+
+Tree = Any
+
+
+class Engine:
+    """Policy, rule, recorder and ledger of a run. It is told what happens, and does what the policy says.
+
+    Every gradient has a ticket, its number in the order in which gradients are begun. A message counts only if it
+    answers the ticket that its worker has: what comes twice, too late, or from a process that is gone, changes nothing.
+
+    Args:
+      policy: whom to wait for.
+      steps: the rule's server. None: no arithmetic is done, as where a log is examined.
+      transport: the workers.
+      num_workers: N.
+      num_gradients: the run is finished with the update by which so many have entered updates.
+      settings: of the run.
+
+    Attributes:
+      flying: the gradients in flight, the record and the ledger.
+      gradient: `(ticket, params) -> (grads, aux)`, the gradient of the ticket that has come, computed on `params`.
+      reading: `(now, ticket) -> seconds`, the clock, read when the worker begins that is given this ticket.
+      on_update: called with each `Updated`, when the workers have begun again.
+      computed_from: number of the first version that `steps` is to hold; until then, updates are only counted.
+      restore: called when that version is reached, if it is not the initial one.
+      finished: whether enough gradients were used.
+      failure: why the run cannot go on; empty if it can.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        steps: Steps | None,
+        transport: Transport,
+        *,
+        num_workers: int,
+        num_gradients: int,
+        settings: Settings,
+    ):
+        self.policy, self.steps, self.transport = policy, steps, transport
+        self.num_workers, self.num_gradients, self.settings = num_workers, num_gradients, settings
+        self.flying = InFlight()
+        self.fleet, self.patience, self.notes = Fleet(num_workers, settings), Patience(settings), Notes()
+        self.seconds: dict[int, float] = {}  # ticket -> by the worker's own clock
+        self.losses: dict[int, float] = {}
+        self.used = 0
+        self.taken: list[Taken] = []  # of the open update
+        self.wakes: list[float] = []
+        self.come = -1  # the ticket that has come last
+        self.bad = 0  # gradients that failed or were refused since the last good one
+        self.finished, self.failure = False, ""
+        self.gradient: Callable[[int, Tree], tuple[Tree, Tree]] | None = None
+        self.reading: Callable[[float, int], float] = lambda now, ticket: now
+        self.on_update: Callable[[Updated], None] = lambda updated: None
+        self.computed_from = 0
+        self.restore: Callable[[], None] = lambda: None
+
+    @property
+    def updates(self) -> int:
+        """Number of updates made."""
+        return len(self.flying.recorder.applied)
+
+    def recording(self, config: dict[str, Any], versions: dict[str, str]) -> Recording:
+        """What has happened so far."""
+        return recorded(
+            self.flying.recorder,
+            self.num_workers,
+            seconds=self.seconds,
+            losses=self.losses,
+            config=config,
+            versions=versions,
+        )
+
+    def handle(self, event: Event, now: float) -> None:  # noqa: PLR0912 (one line for each kind of event)
+        """What happens changes the state, and the transport is told what follows."""
+        match event:
+            case Arrived():
+                self._arrived(event, now)
+            case GaveUp(worker, ticket, _):
+                # Given up without having been told to: it would wait for ever.
+                self._failed(worker, ticket, "it gave a gradient up", "lost", now)
+            case Failed(worker, ticket, error):
+                self._failed(worker, ticket, error, "failed", now)
+            case Lost(worker, error):
+                self._ended(worker, error, now)
+            case Joined(worker, process, host):
+                self._joined(worker, process, host, now)
+            case Silent(worker):
+                self._silent(worker, now)
+            case Killed(worker):
+                self.transport.kill(worker)
+                self._ended(worker, f"silent for {self.patience.silence(worker):.0f} s, and killed", now)
+            case Spawned(worker):
+                self.transport.spawn(worker)
+                self.fleet.spawned(worker, now)
+                self.patience.expect(worker)
+            case Timer():
+                while self.wakes and self.wakes[0] <= now:
+                    heapq.heappop(self.wakes)
+                self.perform(self.policy.timer(now), now)
+            case Start(joined, _, _):
+                for worker, process, host in joined:
+                    self.fleet.joined(worker, process=process, host=host, now=now)
+                    self.patience.heard(worker)
+                self.perform(self.policy.start([worker for worker, *_ in joined]), now)
+            case Restarted(worker):
+                self.fleet.restarted(worker, now)
+                self.patience.heard(worker)
+                self._lose(worker, now)
+        if not self.finished:
+            self.policy.prepare()
+
+    def perform(self, actions: Iterable[Action], now: float) -> None:
+        """Does what the policy says, in its order."""
+        began: float | None = None
+        updated: Updated | None = None
+        for action in actions:
+            match action:
+                case Take(worker, update):
+                    self._take(worker, update, now)
+                case Drop(worker):
+                    self._check_come(worker)
+                    self._end(worker, now, "late")
+                case Interrupt(worker):
+                    self.transport.interrupt(worker, self.flying.current[worker])
+                    self._end(worker, now, "interrupted")
+                case Close():
+                    updated = self._close(now)
+                    if self.finished:
+                        break
+                case Begin(worker, version):
+                    # Once for all of them, after the update: its time is not the workers'.
+                    began = self.reading(now, self.flying.tickets) if began is None else began
+                    self._begin(worker, version, began)
+                case Wake(at):
+                    heapq.heappush(self.wakes, at)
+        if updated is not None:
+            self.on_update(updated)
+
+    def _arrived(self, event: Arrived, now: float) -> None:
+        worker, ticket = event.worker, event.ticket
+        if ticket < self.flying.tickets:
+            self.seconds.setdefault(ticket, event.seconds)
+        if self._is_ghost(worker, ticket, now):
+            return
+        row = self.flying.row(worker)
+        if not event.finite:
+            self._failed(worker, ticket, "its gradient was not finite (NaN or infinite)", "refused", now)
+            return
+        self.losses[ticket] = event.loss
+        self.bad, self.come = 0, ticket
+        self.fleet.came(worker)
+        self.patience.learn(worker, now - row.started)
+        self.perform(self.policy.arrived(now, worker, row.read, now - row.started), now)
+
+    def _is_ghost(self, worker: int, ticket: int, now: float) -> bool:
+        """Whether a message does not answer the ticket that its worker has; if the worker was silent, it is back."""
+        self.patience.heard(worker)
+        if self.flying.current.get(worker) == ticket:
+            return False
+        if worker in self.flying.current:
+            self.patience.expect(worker)  # it lives, and has another to answer
+        if self.fleet[worker].state == "silent":
+            self.notes.add(now, f"worker {worker} is back after {now - self.fleet[worker].since:.1f} s")
+            self.fleet.back(worker, now)
+            self.perform(self.policy.joined(now, worker), now)
+        return True
+
+    def _failed(self, worker: int, ticket: int, error: str, fate: str, now: float) -> None:
+        """A gradient cannot be used: its worker begins another, unless too many were so."""
+        if self._is_ghost(worker, ticket, now):
+            return
+        self.notes.add(now, f"worker {worker}: {error}")
+        self.bad += 1
+        if self.bad >= self.settings.failures * max(len(self.fleet.there()), 1):
+            self.failure = failing(self.bad, worker, error, fate)
+        if self.fleet.failed(worker, error):
+            self.transport.kill(worker)
+            self._ended(worker, f"{self.fleet[worker].failures} gradients in a row: {error}", now, fate)
+            return
+        self._end(worker, now, fate)
+        self.perform(self.policy.lost(now, worker), now)
+        if not self.finished:
+            self.perform(self.policy.joined(now, worker), now)
+
+    def _ended(self, number: int, error: str, now: float, fate: str = "lost") -> None:
+        """A worker's process is gone."""
+        worker = self.fleet[number]
+        if worker.state in ("down", "gone"):
+            return  # it is known
+        there = worker.there
+        self.fleet.ended(number, error, now)
+        self.patience.heard(number)
+        then = "" if worker.state == "gone" else f"; started again in {worker.respawn_at - now:.1f} s"
+        self.notes.add(now, f"worker {number} is lost: {error}{then}")
+        if there:
+            self._lose(number, now, fate)
+
+    def _lose(self, worker: int, now: float, fate: str = "lost") -> None:
+        if worker in self.flying.current:
+            self._end(worker, now, fate)
+        self.perform(self.policy.lost(now, worker), now)
+
+    def _joined(self, number: int, process: int | None, host: str, now: float) -> None:
+        worker = self.fleet[number]
+        if worker.there:
+            if (process, host) == (worker.process, worker.host):
+                return  # said twice
+            self._lose(number, now)  # another process under the same number
+            if self.finished:
+                return
+        self.notes.add(now, f"worker {number} has joined")
+        self.fleet.joined(number, process=process, host=host, now=now)
+        self.patience.heard(number)
+        self.perform(self.policy.joined(now, number), now)
+
+    def _silent(self, worker: int, now: float) -> None:
+        ticket, seconds = self.flying.current[worker], self.patience.silence(worker)
+        self.fleet.silent(worker, f"silent for {seconds:.1f} s", now)
+        self.notes.add(now, f"worker {worker} is lost: silent for {seconds:.1f} s")
+        self.transport.interrupt(worker, ticket)
+        self._lose(worker, now)
+
+    def _begin(self, worker: int, version: int, now: float) -> None:
+        self.flying.begin(worker, version, now, self._sent, self.transport)
+        self.fleet.computes(worker, now)
+        self.patience.expect(worker)
+
+    def _take(self, worker: int, update: int, now: float) -> None:
+        self._check_come(worker)
+        row = self.flying.row(worker)
+        if update != self.updates:
+            raise ValueError(f"policy must take gradients into update {self.updates}, the open one, not {update}")
+        delay = update - row.read + 1
+        if self._computes:
+            read = self.flying.versions.read(row.read)
+            grads, aux = self.gradient(row.ticket, read)
+            self.steps.receive(grads, aux, read=read, worker=worker, delay=float(delay))
+        self.flying.taken(worker, update, now, self.transport)
+        self.used += 1
+        self.taken.append(Taken(row.ticket, worker, delay, self.losses[row.ticket]))
+        self.fleet.waits(worker, now)
+
+    def _check_come(self, worker: int) -> None:
+        if self.flying.current.get(worker) != self.come:
+            raise ValueError(f"policy must take or drop the gradient that has come; worker {worker}'s has not")
+
+    def _end(self, worker: int, now: float, fate: str) -> None:
+        """A gradient enters no update."""
+        self.flying.ended(worker, now, fate, self.transport)
+        self.fleet.waits(worker, now)
+
+    def _close(self, now: float) -> Updated:
+        if not self.taken:
+            raise ValueError(f"policy must close an update with a gradient; update {self.updates} has none")
+        if self._computes:
+            self.steps.close()
+        self.flying.closed(now, self.transport)
+        if self.updates == self.computed_from:
+            self.restore()
+        taken, self.taken = tuple(self.taken), []
+        self.finished = self.used >= self.num_gradients
+        return Updated(self.updates, self.used, now, taken, self._computes)
+
+    @property
+    def _computes(self) -> bool:
+        """Whether `steps` holds the newest version."""
+        return self.steps is not None and self.updates >= self.computed_from
+
+    def _sent(self) -> Tree:
+        return self.steps.sent() if self._computes else None

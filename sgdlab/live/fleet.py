@@ -1,0 +1,169 @@
+"""`Fleet`, the workers of a live run: which of them are there, and when the others are started again."""
+
+import dataclasses
+from collections.abc import Iterator
+
+from sgdlab.live.settings import Settings
+
+_MOST_SECONDS = 60.0
+
+
+@dataclasses.dataclass
+class Worker:
+    """A worker, as the server knows it.
+
+    Attributes:
+      worker: its number.
+      state: "down" (no process), "starting", "there", "silent" (lost, but its process may live) or "gone" (for good).
+      since: seconds, of the run's clock, since it is in this state, or since it began to compute or to wait.
+      process: number of its process; None before it has joined.
+      host: where it runs.
+      respawn_at: if it is down, seconds, when a process is to be started.
+      respawns: how often its process was started again.
+      deaths: how often it was lost in a row, without a gradient in between.
+      failures: how many of its gradients failed or were refused in a row.
+      came: how many of its gradients have come.
+      idle: seconds that it has waited for others.
+      error: the last thing that went wrong with it.
+    """
+
+    worker: int
+    state: str = "down"
+    since: float = 0.0
+    process: int | None = None
+    host: str = ""
+    respawn_at: float = 0.0
+    respawns: int = 0
+    deaths: int = 0
+    failures: int = 0
+    came: int = 0
+    idle: float = 0.0
+    error: str = ""
+
+    @property
+    def there(self) -> bool:
+        """Whether the policy counts on it."""
+        return self.state == "there"
+
+
+class Fleet:
+    """All workers that may ever take part.
+
+    Args:
+      num_workers: N.
+      settings: of the run.
+
+    Example:
+      >>> fleet = Fleet(2, Settings(respawns=1, respawn_seconds=0.5))
+      >>> fleet.spawned(0, 0.0), fleet.joined(0, process=17, host="here", now=1.0)
+      (None, None)
+      >>> fleet.ended(0, "killed by SIGKILL", 3.0)
+      >>> fleet[0].respawn_at, fleet.due(3.4), fleet.due(3.5)
+      (3.5, [1], [0, 1])
+      >>> fleet.spawned(0, 3.5), fleet.ended(0, "exit code 1", 4.0)
+      (None, None)
+      >>> fleet[0].state, fleet.missing()
+      ('gone', 'worker 0: exit code 1; worker 1: down')
+    """
+
+    def __init__(self, num_workers: int, settings: Settings):
+        self._settings = settings
+        self._workers = [Worker(number) for number in range(num_workers)]
+
+    def __getitem__(self, worker: int) -> Worker:
+        return self._workers[worker]
+
+    def __iter__(self) -> Iterator[Worker]:
+        return iter(self._workers)
+
+    def __len__(self) -> int:
+        return len(self._workers)
+
+    def there(self) -> list[int]:
+        """The workers that the policy counts on."""
+        return [worker.worker for worker in self._workers if worker.there]
+
+    def can_come(self) -> int:
+        """How many workers are there or can still come."""
+        return sum(worker.state != "gone" for worker in self._workers)
+
+    def due(self, now: float) -> list[int]:
+        """The workers for which a process is to be started at this instant."""
+        return [worker.worker for worker in self._workers if worker.state == "down" and worker.respawn_at <= now]
+
+    def spawned(self, number: int, now: float) -> None:
+        """A process was started."""
+        worker = self._workers[number]
+        worker.respawns += worker.deaths > 0
+        self._is(worker, "starting", now)
+
+    def joined(self, number: int, *, process: int | None, host: str, now: float) -> None:
+        """A worker is ready."""
+        worker = self._workers[number]
+        worker.process, worker.host = process, host
+        self._is(worker, "there", now)
+
+    def silent(self, number: int, error: str, now: float) -> None:
+        """A worker is lost, though its process may live."""
+        self._workers[number].error = error
+        self._is(self._workers[number], "silent", now)
+
+    def back(self, number: int, now: float) -> None:
+        """A worker that was silent has spoken."""
+        self._is(self._workers[number], "there", now)
+
+    def ended(self, number: int, error: str, now: float) -> None:
+        """A worker's process is gone; another is started after a while, unless that has helped too seldom."""
+        worker = self._workers[number]
+        worker.error = error
+        delay = min(self._settings.respawn_seconds * 2**worker.deaths, _MOST_SECONDS)
+        worker.deaths, worker.failures = worker.deaths + 1, 0
+        if worker.deaths > self._settings.respawns:
+            self._is(worker, "gone", now)
+        else:
+            worker.respawn_at = now + delay
+            self._is(worker, "down", now)
+
+    def computes(self, number: int, now: float) -> None:
+        """A worker that has waited begins."""
+        worker = self._workers[number]
+        worker.idle, worker.since = worker.idle + (now - worker.since), now
+
+    def waits(self, number: int, now: float) -> None:
+        """A worker's gradient has come, or was given up."""
+        self._workers[number].since = now
+
+    def came(self, number: int) -> None:
+        """A good gradient has come."""
+        worker = self._workers[number]
+        worker.came, worker.deaths, worker.failures = worker.came + 1, 0, 0
+
+    def failed(self, number: int, error: str) -> bool:
+        """A gradient failed or was refused.
+
+        Returns:
+          Whether it was one too many in a row.
+        """
+        worker = self._workers[number]
+        worker.error, worker.failures = error, worker.failures + 1
+        return worker.failures >= self._settings.failures
+
+    def restarted(self, number: int, now: float) -> None:
+        """A worker's process is gone, by no fault of its own."""
+        worker = self._workers[number]
+        worker.respawn_at, worker.deaths, worker.failures, worker.process = now, 0, 0, None
+        self._is(worker, "down", now)
+
+    def shift(self, seconds: float) -> None:
+        """Moves all instants, where the run's clock is set."""
+        for worker in self._workers:
+            worker.since, worker.respawn_at = worker.since + seconds, worker.respawn_at + seconds
+
+    def missing(self) -> str:
+        """Who is not there, and why."""
+        return "; ".join(
+            f"worker {worker.worker}: {worker.error or worker.state}" for worker in self._workers if not worker.there
+        )
+
+    def _is(self, worker: Worker, state: str, now: float) -> None:
+        worker.state, worker.since = state, now

@@ -1,0 +1,227 @@
+"""`Log`, what a live run writes ahead of all that it does, and its checkpoints: a run that was killed resumes."""
+
+import concurrent.futures
+import fcntl
+import json
+import os
+import pathlib
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sgdlab.live import checkpoint
+from sgdlab.live.checkpoint import Checkpoint
+from sgdlab.live.recording import versions
+
+Tree = Any
+Entry = list[Any]
+
+_FORMAT = 1
+_SYNC_SECONDS = 1.0
+
+
+class LogError(ValueError):
+    """A log that cannot be used, or written; the message is one line, and names the file and the place."""
+
+
+class Log:
+    """The log and the checkpoints of one live run, in one directory; a log that is there is resumed.
+
+    `log.jsonl` has a header, which names the configuration, and a line for each thing that happened, written before it
+    is handled: a JSON array, whose last element is a checksum of this line and all before. `checkpoint-<update>.npz`
+    are the two newest checkpoints.
+
+    A line is with the operating system before it takes effect, which survives the end of the process; about every
+    second, and before each checkpoint, the file is on the disk, which survives a loss of power.
+
+    Args:
+      folder: the directory; made if it is not there.
+      config: all values that the run depends on, as JSON holds them.
+      compute: `(ticket, params) -> (grads, aux)`, bit for bit what a worker computes: gradients are not logged, those
+        after the newest checkpoint are computed again. None: a log that is there cannot be resumed.
+      say: called with a line where a run is resumed, or a checkpoint cannot be used.
+
+    Attributes:
+      config: the configuration.
+      versions: of Python, libraries and devices, when the run was begun.
+      entries: what happened before, in its order; empty unless the run was begun already.
+
+    Raises:
+      LogError: if the log is of another configuration (it names the entry that differs), or is damaged (it says where,
+        and what of it can be used).
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        config: Mapping[str, Any],
+        *,
+        compute: Callable[[int, Tree], tuple[Tree, Tree]] | None = None,
+        say: Callable[[str], None] = print,
+    ):
+        self.folder, self.compute, self.say = pathlib.Path(folder), compute, say
+        self.path = path_in(folder)
+        self._synced, self._dirty = 0.0, False
+        self._writer = concurrent.futures.ThreadPoolExecutor(1, "checkpoint")
+        self._coming: concurrent.futures.Future | None = None
+        given = json.loads(json.dumps(config))
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._file = self.path.open("ab", buffering=0)
+        except OSError as error:
+            raise LogError(f"log={str(self.path)!r} cannot be written: {error.strerror}") from error
+        try:
+            self._begin(given)
+        except BaseException:
+            self._file.close()
+            raise
+
+    @property
+    def lines(self) -> int:
+        """Number of whole lines, the header among them."""
+        return len(self._chains)
+
+    def write(self, entry: Entry) -> None:
+        """Adds a line.
+
+        Raises:
+          LogError: if it cannot be written; without its log a run must not go on.
+        """
+        line, chain = _line(entry, self._chains[-1] if self._chains else 0)
+        try:
+            written = self._file.write(line)
+        except OSError as error:
+            raise LogError(f"log={str(self.path)!r} cannot be written: {error.strerror}") from error
+        if written != len(line):
+            raise LogError(f"log={str(self.path)!r} cannot be written: the disk is full")
+        self._chains.append(chain)
+        self._dirty = True
+
+    def sync(self, now: float, *, least_seconds: float = _SYNC_SECONDS) -> None:
+        """Sees to it that the lines are on the disk, if that is long ago by this clock."""
+        if self._dirty and not 0 <= now - self._synced < least_seconds:
+            os.fsync(self._file.fileno())
+            self._synced, self._dirty = now, False
+
+    def checkpoint(self, update: int, steps: dict[str, Any], versions: dict[int, list[Any]]) -> None:
+        """Begins to save the server's state, in a thread; what it is given must not change any more."""
+        self._written()
+        made = Checkpoint(update, self.lines, self._chains[-1], steps, versions)
+        self._coming = self._writer.submit(self._save, made)
+
+    def newest(self) -> Checkpoint | None:
+        """The newest checkpoint that is whole and of this log; those that are not are passed over, with a line."""
+        for update in reversed(checkpoint.updates_of(self.folder)):
+            try:
+                found = checkpoint.load(self.folder, update)
+            except checkpoint.Damaged as error:
+                self.say(f"{error}; an earlier one, or the log alone, is used instead")
+                continue
+            if found.lines <= self.lines and self._chains[found.lines - 1] == found.chain:
+                return found
+            self.say(f"{checkpoint.path_of(self.folder, update)} is not of this log, or ahead of it, and is not used")
+        return None
+
+    def close(self) -> None:
+        """Waits until everything is on the disk."""
+        self._written()
+        self._writer.shutdown()
+        if not self._file.closed:
+            os.fsync(self._file.fileno())
+            self._file.close()
+
+    def _begin(self, given: dict[str, Any]) -> None:
+        """Reads what is there; a log that is not there gets its header."""
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until the process ends, however it does
+        except OSError as error:
+            raise LogError(f"log={str(self.path)!r} is being written by another process") from error
+        checkpoint.remove_unfinished(self.folder)
+        entries, self._chains, length = read(self.path)
+        if self.path.stat().st_size > length:
+            self._file.truncate(length)  # half a line is none
+        if entries:
+            (_, _, self.config, self.versions), self.entries = entries[0], entries[1:]
+            _agree(self.path, self.config, given)
+            return
+        checkpoint.remove_all(self.folder)
+        self.config, self.versions, self.entries = given, versions(), []
+        self.write(["log", _FORMAT, given, self.versions])
+
+    def _save(self, made: Checkpoint) -> None:
+        os.fsync(self._file.fileno())  # a checkpoint is never ahead of its log
+        checkpoint.save(self.folder, made)
+
+    def _written(self) -> None:
+        coming, self._coming = self._coming, None
+        if coming is None:
+            return
+        try:
+            coming.result()
+        except OSError as error:  # the log alone has all that happened
+            self.say(f"A checkpoint in {self.folder} cannot be written, and the run goes on: {error}")
+
+
+def path_in(folder: str | os.PathLike[str]) -> pathlib.Path:
+    """The log of a run in a directory."""
+    return pathlib.Path(folder) / "log.jsonl"
+
+
+def read(path: pathlib.Path) -> tuple[list[Entry], list[int], int]:
+    """The lines of a log that are whole.
+
+    Args:
+      path: of the file.
+
+    Returns:
+      The entries, the header first; the checksum after each; and how many bytes they take. Half a line at the end is
+      left out.
+
+    Raises:
+      LogError: if a line is damaged or one before it is missing; it names the line.
+    """
+    data = path.read_bytes()
+    entries, chains, length, chain = [], [], 0, 0
+    for number, line in enumerate(data[: data.rfind(b"\n") + 1].splitlines(keepends=True), 1):
+        entry = _entry(line, chain)
+        if entry is None or (not entries and entry[:2] != ["log", _FORMAT]):
+            if not entries:
+                raise LogError(f"log={str(path)!r} is not the log of a live run")
+            last = next((entry[1] for entry in reversed(entries[1:])), 0.0)
+            raise LogError(
+                f"log={str(path)!r} is damaged in line {number}, or lines before it are missing; the "
+                f"{number - 1} lines before it, up to {last:.3f} s of the run, can be used (keep a copy of it, then: "
+                f"truncate -s {length} {path})"
+            )
+        chain = int(entry.pop(), 16)
+        entries.append(entry)
+        chains.append(chain)
+        length += len(line)
+    return entries, chains, length
+
+
+def _line(entry: Entry, chain: int) -> tuple[bytes, int]:
+    body = json.dumps(entry, separators=(",", ":"), allow_nan=False)[:-1].encode()
+    chain = zlib.crc32(body, chain)
+    return body + b',"%08x"]\n' % chain, chain
+
+
+def _entry(line: bytes, chain: int) -> Entry | None:
+    """The entry of a line, with its checksum; None if it does not fit."""
+    body, comma, _ = line.rpartition(b",")
+    if line != body + comma + b'"%08x"]\n' % zlib.crc32(body, chain):
+        return None
+    return json.loads(line)
+
+
+def _agree(path: pathlib.Path, stored: dict[str, Any], given: dict[str, Any], prefix: str = "") -> None:
+    """Checks that the configuration is that of the log."""
+    for name in sorted(stored.keys() | given.keys()):
+        before, now = stored.get(name), given.get(name)
+        if isinstance(before, dict) and isinstance(now, dict):
+            _agree(path, before, now, f"{prefix}{name}.")
+        elif before != now:
+            raise LogError(
+                f"log={str(path)!r} is of a run with {prefix}{name}={json.dumps(before)}, not {json.dumps(now)}; name "
+                "another directory"
+            )

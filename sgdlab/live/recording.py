@@ -1,0 +1,188 @@
+"""`Recording`, what a live run leaves: the schedule that happened, and each gradient's ticket, fate and run-time."""
+
+import collections
+import dataclasses
+import json
+import os
+import platform
+import sys
+from collections.abc import Mapping
+from importlib import metadata
+from typing import Any
+
+import jax
+import numpy as np
+
+from sgdlab import arrays
+from sgdlab.policies.recorder import Recorder
+from sgdlab.schedule import Schedule
+
+FATES = ("applied", "late", "interrupted", "lost", "failed", "refused", "pending")
+"""What can become of a gradient: applied; dropped by the protocol; lost by a fault; in flight when the run ended."""
+
+_CAME = ("applied", "late", "refused")
+_OWN = {"ticket": np.int64, "seconds": np.float64, "loss": np.float64}
+_SCHEDULE = tuple(field.name for field in dataclasses.fields(Schedule))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Recording:
+    """What happened in a live run; G gradients, in the rows of the schedule.
+
+    Gradients that were begun after the last update, and had not come, are in no row: nothing depends on them.
+
+    Attributes:
+      schedule: which gradients entered which updates, and when, by the server's clock.
+      ticket: int64[G], each gradient's number in the order in which gradients were begun; it names its batch.
+      seconds: float64[G], how long the worker computed, by its own clock; NaN where that is unknown.
+      loss: float64[G]; NaN where it is unknown.
+      fate: str[G], one of `FATES`.
+      config: the configuration of the run, as JSON holds it.
+      versions: of Python, libraries and devices, by name.
+
+    Raises:
+      ValueError: from the constructor, where the fields contradict each other; it names the first row that does.
+    """
+
+    schedule: Schedule
+    ticket: np.ndarray
+    seconds: np.ndarray
+    loss: np.ndarray
+    fate: np.ndarray
+    config: dict[str, Any] = dataclasses.field(default_factory=dict)
+    versions: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, dtype in _OWN.items():
+            object.__setattr__(self, name, arrays.frozen_copy(name, getattr(self, name), dtype))
+        fate = np.array(self.fate, "U11")
+        fate.flags.writeable = False
+        object.__setattr__(self, "fate", fate)
+        for name in (*_OWN, "fate"):
+            if getattr(self, name).shape != (self.schedule.num_gradients,):
+                raise ValueError(
+                    f"{name} has shape {getattr(self, name).shape}; the schedule calls for "
+                    f"{(self.schedule.num_gradients,)}"
+                )
+        if self.schedule.num_blocks != 1:
+            raise ValueError(f"schedule must have one block, not {self.schedule.num_blocks}")
+        ticket = self.ticket
+        arrays.refuse(ticket < 0, "ticket", ticket, "at least 0")
+        again = np.ones(ticket.size, bool)
+        again[np.unique(ticket, return_index=True)[1]] = False
+        arrays.refuse(again, "ticket", ticket, "of one gradient only")
+        arrays.refuse(~np.isin(fate, FATES), "fate", fate, f"one of {', '.join(FATES)}")
+        used, pending = self.schedule.used()[:, 0], self.schedule.pending()[:, 0]
+        right = np.where(
+            used, fate == "applied", np.where(pending, fate == "pending", ~np.isin(fate, ("applied", "pending")))
+        )
+        arrays.refuse(~right, "fate", fate, "that of the schedule's update")
+
+    def used_tickets(self) -> np.ndarray:
+        """int64[R]: tickets of the gradients that entered updates, in the order in which a replay numbers them."""
+        return self.ticket[self.schedule.used()[:, 0]]
+
+    def runtimes(self) -> np.ndarray:
+        """float64[T, N], seconds: how long the server waited for each worker's t-th gradient.
+
+        NaN where that is unknown: the gradient was interrupted or lost, it failed, or the worker had fewer.
+        """
+        schedule = self.schedule
+        order = np.lexsort((schedule.started, schedule.worker))
+        worker = schedule.worker[order]
+        count = np.arange(worker.size) - np.searchsorted(worker, worker)  # each worker's own gradients, from 0
+        times = np.full((int(count.max(initial=-1)) + 1, schedule.num_workers), np.nan)
+        known = np.isin(self.fate, _CAME)[order]
+        seconds = (schedule.arrived[:, 0] - schedule.started)[order]
+        times[count[known], worker[known]] = seconds[known]
+        return times
+
+    def ledger(self) -> dict[str, int]:
+        """Number of gradients by fate, and of all of them, as `begun`."""
+        counts = collections.Counter(self.fate.tolist())
+        return {"begun": self.ticket.size} | {fate: counts[fate] for fate in FATES}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the recording to one `.npz` file, whole or not at all; it can be read as a schedule too."""
+        fields = {name: getattr(self.schedule, name) for name in _SCHEDULE}
+        fields |= {name: getattr(self, name) for name in (*_OWN, "fate")}
+        fields |= {name: np.array(json.dumps(getattr(self, name))) for name in ("config", "versions")}
+        arrays.save(path, fields)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "Recording":
+        """Reads and checks a recording that `save` wrote; nothing is unpickled.
+
+        Raises:
+          ValueError: where the file is not such a recording.
+        """
+        names = (*_SCHEDULE, *_OWN, "fate", "config", "versions")
+        return arrays.load(path, names, _Stored, what="a recording").recording
+
+    def __str__(self) -> str:
+        fates = ", ".join(f"{number:,} {fate}" for fate, number in self.ledger().items() if number)
+        return f"Recording: {self.schedule.num_workers} workers, {self.schedule.wall_clock():.6g} s; {fates}"
+
+
+def recorded(
+    recorder: Recorder,
+    num_workers: int,
+    *,
+    seconds: Mapping[int, float],
+    losses: Mapping[int, float],
+    config: dict[str, Any],
+    versions: dict[str, str],
+) -> Recording:
+    """The recording of a run so far.
+
+    Args:
+      recorder: what happened.
+      num_workers: N.
+      seconds: ticket -> how long its worker computed.
+      losses: ticket -> loss.
+      config: of the run.
+      versions: of libraries and devices.
+    """
+    schedule, tickets = recorder.schedule(num_workers)
+    dropped = {row.ticket: row.fate for row in recorder.rows if row.fate}
+    used = schedule.used()[:, 0].tolist()
+    fates = [
+        "applied" if entered else dropped.get(ticket, "pending")
+        for ticket, entered in zip(tickets.tolist(), used, strict=True)
+    ]
+    column = lambda values: np.array([values.get(ticket, np.nan) for ticket in tickets.tolist()], np.float64)
+    return Recording(schedule, tickets, column(seconds), column(losses), np.array(fates, str), config, versions)
+
+
+def versions() -> dict[str, str]:
+    """What the bits of a run depend on besides its configuration: Python, libraries, devices and settings of JAX.
+
+    `cpus` is the number of processors that the process may use: XLA cuts large products and sums by it.
+    """
+    packages = ("sgdlab", "jax", "jaxlib", "flax", "optax", "numpy")
+    device = jax.devices()[0]
+    found = {"python": sys.version.split()[0], "machine": f"{platform.system()} {platform.machine()}"}
+    for name in packages:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:  # used from its folder
+            found[name] = "not installed"
+    return found | {
+        "backend": device.platform,
+        "device": device.device_kind,
+        "cpus": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()),
+        "x64": str(jax.config.jax_enable_x64),
+        "matmul_precision": str(jax.config.jax_default_matmul_precision),
+    }
+
+
+class _Stored:
+    """The recording of the arrays of a file."""
+
+    def __init__(self, **fields: np.ndarray):
+        schedule = Schedule(**{name: fields.pop(name) for name in _SCHEDULE})
+        texts = {name: json.loads(str(fields.pop(name))) for name in ("config", "versions")}
+        self.recording = Recording(schedule=schedule, **fields, **texts)
+
+
+_Stored.__name__ = "Recording"

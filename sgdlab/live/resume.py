@@ -1,0 +1,173 @@
+"""The state of a run from its log: to go on with it, or to look at it."""
+
+import os
+import pathlib
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from sgdlab.live import checkpoint, events
+from sgdlab.live.clock import Clock
+from sgdlab.live.engine import Engine
+from sgdlab.live.events import Event, Start
+from sgdlab.live.log import Entry, Log, LogError, path_in, read
+from sgdlab.live.messages import Message
+from sgdlab.live.recording import Recording
+from sgdlab.live.settings import Settings
+from sgdlab.policies.policy import Policy
+
+Tree = Any
+
+
+class Nobody:
+    """A transport without workers, while a log is read: what it is told was told before."""
+
+    def time(self) -> float:
+        """No time passes."""
+        return 0.0
+
+    def spawn(self, worker: int) -> None:
+        """Nothing."""
+
+    def publish(self, tree: Tree) -> Hashable:
+        """Nothing."""
+        return None
+
+    def release(self, handle: Hashable) -> None:
+        """Nothing."""
+
+    def begin(self, worker: int, ticket: int, handle: Hashable) -> None:
+        """Nothing."""
+
+    def interrupt(self, worker: int, ticket: int) -> None:
+        """Nothing."""
+
+    def kill(self, worker: int) -> None:
+        """Nothing."""
+
+    def next(self, timeout: float | None) -> list[Message]:
+        """Nothing."""
+        return []
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+class Past:
+    """The entries of a log, in their order, which a new engine is told once more.
+
+    Args:
+      path: of the log.
+      entries: without the header.
+      clock: is set to the instant of each.
+      write: adds the entry that the server was killed before it could write.
+    """
+
+    def __init__(self, path: pathlib.Path, entries: list[Entry], clock: Clock, write: Callable[[Entry], None]):
+        self._path, self._entries, self._clock, self._write, self._place = path, entries, clock, write, 0
+
+    def happens_again(self, engine: Engine) -> None:
+        """Everything happens to the engine as it did before, by the clock of before.
+
+        Raises:
+          LogError: if the engine answers otherwise than it did when the log was written.
+        """
+        transport, engine.transport, engine.reading = engine.transport, Nobody(), self._reading
+        while self._place < len(self._entries):
+            entry, self._place = self._entries[self._place], self._place + 1
+            try:
+                event, now = events.read(entry)
+                _check(event, engine)
+                self._clock.resume(now)
+                engine.handle(event, now)
+            except (ValueError, KeyError, IndexError, TypeError) as error:
+                why = f"{type(error).__name__}: {error}"
+                raise LogError(
+                    f"log={str(self._path)!r}, line {self._place + 1}, does not follow from the lines before it (was "
+                    f"it written by another version of the program?): {why}"
+                ) from error
+        engine.transport = transport
+        engine.flying.versions.published_nowhere()
+
+    def _reading(self, now: float, ticket: int) -> float:
+        """The reading that follows an event in the log; where the log ends with the event, the event's own instant."""
+        if self._place == len(self._entries):
+            self._write([events.BEGUN, now, ticket])
+            return now
+        entry, self._place = self._entries[self._place], self._place + 1
+        if entry[::2] != [events.BEGUN, ticket]:
+            raise ValueError(f"ticket={ticket} must begin there, by the policy; the log says {entry}")
+        self._clock.resume(entry[1])
+        return entry[1]
+
+
+def resume(engine: Engine, log: Log, clock: Clock) -> None:
+    """Brings a new engine to where its log ends, and the clock to the log's last instant, at which it stands.
+
+    Up to the newest checkpoint no arithmetic is done. The gradients of later updates are computed again.
+
+    Raises:
+      LogError: if the log is not of this run, or cannot be followed.
+    """
+    found = log.newest()
+    if found is not None:
+
+        def restore() -> None:
+            engine.steps.restore(found.steps)
+            sent = engine.steps.sent()
+            engine.flying.versions.restore({v: checkpoint.like(leaves, sent) for v, leaves in found.versions.items()})
+
+        engine.computed_from, engine.restore = found.update, restore
+    again = 0
+
+    def gradient(ticket: int, params: Tree) -> tuple[Tree, Tree]:
+        nonlocal again
+        again += 1
+        if log.compute is None:
+            raise ValueError("compute=None must be a function that computes a ticket's gradient again")
+        return log.compute(ticket, params)
+
+    engine.gradient = gradient
+    Past(log.path, log.entries, clock, log.write).happens_again(engine)
+    since = f"checkpoint {found.update:,}" if found is not None else "the beginning"
+    log.say(
+        f"Resumed from {log.path}: {engine.updates:,} updates, {engine.used:,} of {engine.num_gradients:,} gradients; "
+        f"{again:,} gradients since {since} were computed again"
+    )
+
+
+def examined(folder: str | os.PathLike[str], make_policy: Callable[[dict[str, Any]], Policy]) -> Recording:
+    """What has happened in a run so far, by its log alone, such as after a crash; no gradient is computed.
+
+    Args:
+      folder: the directory of the log.
+      make_policy: called with the configuration of the log; it makes a policy like the run's.
+
+    Returns:
+      The recording; gradients that were in flight are pending.
+
+    Raises:
+      LogError: if there is no log of a run that has begun, or it is damaged.
+    """
+    path = path_in(folder)
+    entries, _, _ = read(path) if path.is_file() else ([], [], 0)
+    if len(entries) < 2:
+        raise LogError(f"log={str(path)!r} must be the log of a live run that has begun; there is none")
+    (_, _, config, versions), *past = entries
+    start, _ = events.read(past[0])
+    engine = Engine(
+        make_policy(config),
+        None,
+        Nobody(),
+        num_workers=start.num_workers,
+        num_gradients=start.num_gradients,
+        settings=Settings(),
+    )
+    Past(path, past, Clock(lambda: 0.0), lambda entry: None).happens_again(engine)
+    return engine.recording(config, versions)
+
+
+def _check(event: Event, engine: Engine) -> None:
+    if isinstance(event, Start):
+        for name in ("num_workers", "num_gradients"):
+            if getattr(event, name) != getattr(engine, name):
+                raise ValueError(f"{name}={getattr(engine, name)} must be {getattr(event, name)}, as the log says")

@@ -1,0 +1,87 @@
+"""Runs with the real server of a replay, without a process: `replay.run` of the record gives the live parameters."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from rehearsing import QUICK, dyadic
+
+from sgdlab import policies, replay, rules
+from sgdlab.errors import Stopped
+from sgdlab.live.gradients import Gradients
+from sgdlab.live.log import Log
+from sgdlab.live.rehearsal import Fault, Rehearsal
+from sgdlab.live.server import serve
+from sgdlab.live.work import Work
+
+FAULTS = (Fault("kill", 1, 10.3, 0.1), Fault("nan", 0, 6.0), Fault("twice", 2, 3.0, 0.5), Fault("deaf", 2, 0.0, 20.0))
+AVERAGE = 0.9
+
+
+def params():
+    return {"w": jnp.linspace(-1.0, 1.0, 12).reshape(4, 3), "b": jnp.zeros(3)}
+
+
+def grad_fn(params, ticket):
+    inputs = jnp.sin(ticket.astype(jnp.float32) * jnp.arange(1.0, 5.0)).reshape(1, 4) * jnp.ones((5, 1))
+
+    def loss(params):
+        return jnp.mean(jnp.square(jnp.tanh(inputs @ params["w"] + params["b"]) - inputs[:, :3]))
+
+    value, grads = jax.value_and_grad(loss)(params)
+    return grads, {"loss": value, "mean": inputs.mean()}
+
+
+def fold(stats, aux):
+    return 0.9 * stats + 0.1 * aux["mean"]
+
+
+CASES = {
+    "timeout, NAG": (
+        lambda num_workers: policies.timeout(num_workers=num_workers, at_least=2, seconds=0.75, interrupt=True),
+        rules.nag_asgd(learning_rate=0.1, momentum=0.9, weight_decay=1e-3),
+    ),
+    "asynchronous, DANA": (policies.asynchronous, rules.dana_gap_aware(learning_rate=0.05, num_workers=3)),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_record_replays_to_the_bit(case, tmp_path):
+    make, rule = CASES[case]
+    gradients = Gradients(Work(params(), grad_fn, lambda ticket: ticket))
+    gradients.compile()
+    compute = lambda ticket, version: gradients.compute(ticket, version, lambda: False)
+    runtimes = dyadic(np.random.default_rng(4), (30, 3))
+
+    def steps_and_run(stop):
+        policy = make(num_workers=3)
+        steps = replay.Steps(rule, params(), single=policy.single, stats=jnp.ones([]), fold=fold, average_decay=AVERAGE)
+        steps.compile(gradients.aux)
+        log = Log(tmp_path, {}, compute=compute, say=lambda line: None)
+        transport = Rehearsal(runtimes, compute, faults=FAULTS)
+        given = {"num_workers": 3, "num_gradients": 60, "settings": QUICK, "log": log, "stop": stop}
+        return steps, serve(policy, steps, transport, **given)
+
+    asked = iter([False] * 90)
+    with pytest.raises(Stopped):
+        steps_and_run(lambda: next(asked, True))
+    steps, recording = steps_and_run(lambda: False)
+    assert recording.ledger()["applied"] >= 60
+    assert recording.ledger()["lost"] + recording.ledger()["refused"] > 0
+    batches = jax.tree_util.Partial(lambda tickets, row: tickets[row], jnp.asarray(recording.used_tickets(), jnp.int32))
+    result = replay.run(
+        recording.schedule,
+        rule,
+        grad_fn,
+        params(),
+        batches,
+        mode="event",
+        stats=jnp.ones([]),
+        fold=fold,
+        watch=replay.Watch(average_decay=AVERAGE),
+    )
+    for name in ("params", "state", "stats", "average", "average_stats"):
+        live, again = (jax.tree.leaves(getattr(found, name)) for found in (steps, result))
+        assert live
+        for one, other in zip(live, again, strict=True):
+            np.testing.assert_array_equal(one, other, err_msg=name)

@@ -1,0 +1,309 @@
+import io
+import os
+import shutil
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rehearsing import POLICIES, QUICK, Creeping, NaiveSteps, compute, dyadic, rehearse, replayed
+
+from sgdlab import policies
+from sgdlab.errors import Stopped
+from sgdlab.live import checkpoint
+from sgdlab.live.log import Log, LogError, read
+from sgdlab.live.rehearsal import Fault, Rehearsal
+from sgdlab.live.resume import examined
+
+FAULTS = (
+    Fault("kill", 1, 10.3, 0.1),
+    Fault("nan", 0, 6.0),
+    Fault("raise", 2, 8.0),
+    Fault("twice", 0, 3.0, 0.5),
+    Fault("deaf", 2, 0.0, 20.0),
+    Fault("stop", 2, 15.0, 14.0),
+    Fault("replace", 0, 21.0, 0.5),
+)
+CONFIG = {"protocol": {"kind": "any"}, "seed": 3}
+
+
+@pytest.fixture(autouse=True)
+def keep_all_checkpoints(monkeypatch):
+    monkeypatch.setattr(checkpoint, "_KEPT", 1_000_000)
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # no power is lost in these tests
+
+
+def opened(folder, **given):
+    return Log(folder, CONFIG, compute=compute, say=lambda line: None, **given)
+
+
+def until_killed(folder, lines, source):
+    """What a server leaves that is killed when it has written so many lines."""
+    folder.mkdir(exist_ok=True)
+    whole = (source / "log.jsonl").read_bytes().splitlines(keepends=True)
+    (folder / "log.jsonl").write_bytes(b"".join(whole[:lines]))
+    for update in checkpoint.updates_of(source):
+        if checkpoint.load(source, update).lines <= lines:
+            shutil.copy(checkpoint.path_of(source, update), folder)
+
+
+def fates(recording):
+    """Ticket -> what became of it, when that is final."""
+    schedule = recording.schedule
+    columns = (schedule.worker, schedule.update[:, 0], schedule.read[:, 0], schedule.started, schedule.arrived[:, 0])
+    rows = zip(
+        recording.ticket.tolist(), recording.fate.tolist(), *(column.tolist() for column in columns), strict=True
+    )
+    return {ticket: facts for ticket, *facts in rows if facts[0] != "pending"}
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_killed_at_every_line_nothing_is_lost_or_doubled(name, tmp_path):
+    make, runtimes = POLICIES[name], dyadic(np.random.default_rng(3), (40, 3))
+    whole = tmp_path / "whole"
+    creeping = Creeping(runtimes, compute, faults=FAULTS)
+    rehearse(make, runtimes, num_gradients=15, log=opened(whole), transport=creeping)
+    lines = len((whole / "log.jsonl").read_bytes().splitlines())
+    assert len(checkpoint.updates_of(whole)) >= 2
+    for kept in range(2, lines + 1):
+        folder = tmp_path / "killed"
+        until_killed(folder, kept, whole)
+        before = fates(examined(folder, lambda config: make(num_workers=3)))
+        creeping = Creeping(runtimes, compute)
+        recording, steps, _, policy = rehearse(make, runtimes, num_gradients=15, log=opened(folder), transport=creeping)
+        after = fates(recording)
+        assert {ticket: after[ticket] for ticket in before} == before, kept
+        assert recording.ledger()["applied"] >= 15
+        assert np.abs(steps.params - replayed(recording, policy.single)).max() == 0.0, kept
+        # Its log says the same once more.
+        again, same, transport, _ = rehearse(make, runtimes, num_gradients=15, log=opened(folder))
+        assert fates(again) == after
+        assert (same.params == steps.params).all()
+        assert transport.told == []
+        shutil.rmtree(folder)
+
+
+@settings(max_examples=10, deadline=None, derandomize=True)
+@given(
+    name=st.sampled_from(sorted(POLICIES)), seed=st.integers(0, 10_000), lives=st.lists(st.integers(3, 40), max_size=5)
+)
+def test_killed_again_and_again(name, seed, lives, tmp_path_factory):
+    make, runtimes = POLICIES[name], dyadic(np.random.default_rng(seed), (40, 4))
+    folder, written = tmp_path_factory.mktemp("killed"), 0
+    for life in lives:
+        rehearse(make, runtimes, num_gradients=40, faults=FAULTS, log=opened(folder))
+        until_killed(folder / "left", written + life, folder)
+        for path in folder.glob("*.*"):
+            path.unlink()
+        for path in (folder / "left").iterdir():
+            shutil.move(path, folder)
+        written = len((folder / "log.jsonl").read_bytes().splitlines())
+    recording, steps, _, policy = rehearse(make, runtimes, num_gradients=40, faults=FAULTS, log=opened(folder))
+    assert np.unique(recording.ticket).size == recording.ticket.size
+    assert recording.ledger()["applied"] >= 40
+    assert np.abs(steps.params - replayed(recording, policy.single)).max() == 0.0
+
+
+def test_half_a_line_is_none(tmp_path):
+    rehearse(policies.asynchronous, np.full((1, 2), 1.0), num_gradients=4, log=opened(tmp_path))
+    path, data = tmp_path / "log.jsonl", (tmp_path / "log.jsonl").read_bytes()
+    for length in range(len(data)):
+        path.write_bytes(data[:length])
+        entries, chains, size = read(path)
+        assert size == data[:length].rfind(b"\n") + 1
+        assert len(entries) == len(chains) == data[:length].count(b"\n")
+    path.write_bytes(data[:-5])
+    log = opened(tmp_path)
+    assert path.read_bytes() == data[: data[:-5].rfind(b"\n") + 1]
+    log.close()
+    path.write_bytes(data[:10])  # not even a header: the run had not begun
+    recording, *_ = rehearse(policies.asynchronous, np.full((1, 2), 1.0), num_gradients=6, log=opened(tmp_path))
+    assert recording.ledger()["applied"] == 6
+
+
+def test_a_log_that_contradicts_itself_says_where(tmp_path):
+    rehearse(policies.asynchronous, np.full((1, 2), 1.0), num_gradients=6, log=opened(tmp_path))
+    path = tmp_path / "log.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    for wrong in (lines[:4] + lines[5:], [*lines[:4], lines[4].replace(b"1", b"2", 1), *lines[5:]]):
+        path.write_bytes(b"".join(wrong))
+        with pytest.raises(LogError, match=r"damaged in line 5, or lines before it are missing; the 4 lines before"):
+            opened(tmp_path)
+    path.write_bytes(b"".join(lines[:4]))  # what remains can be used, as the message says
+    recording, steps, *_ = rehearse(policies.asynchronous, np.full((1, 2), 1.0), num_gradients=6, log=opened(tmp_path))
+    assert np.abs(steps.params - replayed(recording, True)).max() == 0.0
+    path.write_bytes(b"something else\n")
+    with pytest.raises(LogError, match="is not the log of a live run"):
+        opened(tmp_path)
+
+
+def test_another_configuration_is_refused(tmp_path):
+    rehearse(policies.asynchronous, np.full((1, 2), 1.0), num_gradients=6, log=opened(tmp_path))
+    with pytest.raises(LogError, match=r'is of a run with protocol\.kind="any", not "other"'):
+        Log(tmp_path, {"protocol": {"kind": "other"}, "seed": 3})
+    with pytest.raises(LogError, match=r"does not follow .* num_gradients=9 must be 6, as the log says"):
+        rehearse(policies.asynchronous, np.full((1, 2), 1.0), num_gradients=9, log=opened(tmp_path))
+
+
+def test_two_servers_do_not_write_one_log(tmp_path):
+    first = opened(tmp_path)
+    with pytest.raises(LogError, match="being written by another process"):
+        opened(tmp_path)
+    first.close()
+    opened(tmp_path).close()
+
+
+def exchanged(data):
+    """The same archive with other numbers in it, whose checksums are right."""
+    with np.load(io.BytesIO(data)) as stored:
+        arrays = {name: stored[name] for name in stored.files}
+    arrays["steps params"] = arrays["steps params"] + 1.0
+    file = io.BytesIO()
+    np.savez(file, **arrays)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    "spoil", [lambda data: data[: len(data) // 2], lambda data: bytes(len(data)), lambda data: b"", exchanged]
+)
+def test_a_damaged_checkpoint_is_passed_over(tmp_path, spoil):
+    runtimes, said = np.full((1, 3), 1.0), []
+    asked = iter([False] * 40)
+    with pytest.raises(Stopped, match="the same command continues"):
+        rehearse(
+            policies.asynchronous, runtimes, num_gradients=90, log=opened(tmp_path), stop=lambda: next(asked, True)
+        )
+    newest = checkpoint.updates_of(tmp_path)[-1]
+    path = checkpoint.path_of(tmp_path, newest)
+    path.write_bytes(spoil(path.read_bytes()))
+    log = Log(tmp_path, CONFIG, compute=compute, say=said.append)
+    recording, steps, *_ = rehearse(policies.asynchronous, runtimes, num_gradients=90, log=log)
+    assert "cannot be read" in said[0]
+    assert f"{path}" in said[0]
+    assert np.abs(steps.params - replayed(recording, True)).max() == 0.0
+
+
+def test_gradients_since_the_checkpoint_alone_are_computed_again(tmp_path):
+    runtimes = np.full((1, 3), 1.0) + np.arange(3) / 8
+    asked = iter([False] * 60)
+    with pytest.raises(Stopped):
+        rehearse(
+            policies.asynchronous, runtimes, num_gradients=90, log=opened(tmp_path), stop=lambda: next(asked, True)
+        )
+    used = examined(tmp_path, lambda config: policies.asynchronous(num_workers=3)).ledger()["applied"]
+    newest = checkpoint.updates_of(tmp_path)[-1]
+    checkpoint.path_of(tmp_path, newest).unlink()  # as if it had been killed before that
+    before = checkpoint.updates_of(tmp_path)[-1]
+    computed, updates = [], []
+
+    def counted(ticket, params):
+        computed.append(ticket)
+        return compute(ticket, params)
+
+    log = Log(tmp_path, CONFIG, compute=counted, say=lambda line: None)
+    rehearse(policies.asynchronous, runtimes, num_gradients=90, log=log, on_update=updates.append)
+    assert len(computed) == used - before
+    assert [update.number for update in updates] == list(range(1, 91))
+    assert [update.number for update in updates if not update.computed] == list(range(1, before))
+
+
+def test_a_checkpoint_of_another_log_is_not_used(tmp_path):
+    """Two runs of the same length in one folder, one after the other: the older one's checkpoints are left over."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    rehearse(policies.asynchronous, np.full((1, 3), 1.0), num_gradients=30, log=opened(first))
+    rehearse(policies.asynchronous, np.full((1, 3), 1.5), num_gradients=30, log=opened(second))
+    for update in checkpoint.updates_of(second):
+        checkpoint.path_of(second, update).unlink()
+    for update in checkpoint.updates_of(first):
+        shutil.copy(checkpoint.path_of(first, update), second)
+    said = []
+    log = Log(second, CONFIG, compute=compute, say=said.append)
+    recording, steps, *_ = rehearse(policies.asynchronous, np.full((1, 3), 1.5), num_gradients=30, log=log)
+    assert "not of this log" in said[0]
+    assert np.abs(steps.params - replayed(recording, True)).max() == 0.0
+
+
+def test_two_checkpoints_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "_KEPT", 2)
+    rehearse(policies.asynchronous, np.full((1, 3), 1.0), num_gradients=31, log=opened(tmp_path))
+    assert checkpoint.updates_of(tmp_path) == [30, 31]
+
+
+def test_a_resumed_run_is_what_the_policy_was_told(tmp_path):
+    """The policy's state is rebuilt from the log alone."""
+    make, runtimes = POLICIES["timeout"], dyadic(np.random.default_rng(5), (40, 3))
+    _, _, _, policy = rehearse(make, runtimes, num_gradients=40, faults=FAULTS, log=opened(tmp_path))
+    _, _, transport, same = rehearse(make, runtimes, num_gradients=40, log=opened(tmp_path))
+    assert transport.told == []
+    assert same == policy
+
+
+def test_nobody_begins_when_the_server_is_started_again(tmp_path):
+    """All workers are gone: those who wait are told first, or a loss would seem to complete the round for them."""
+    runtimes = np.array([[3.0, 5.0, 1.0]])
+    rehearse(policies.synchronous, runtimes, num_gradients=12, log=opened(tmp_path / "whole"))
+    entries, _, _ = read(tmp_path / "whole" / "log.jsonl")
+    place = next(place for place, entry in enumerate(entries) if entry[0] == "came")  # worker 2 waits
+    until_killed(tmp_path / "killed", place + 1, tmp_path / "whole")
+    recording, *_ = rehearse(policies.synchronous, runtimes, num_gradients=12, log=opened(tmp_path / "killed"))
+    entries, _, _ = read(tmp_path / "killed" / "log.jsonl")
+    assert [entry[0] for entry in entries[place + 1 : place + 5]] == ["restart", "restart", "restart", "joined"]
+    assert recording.ledger()["lost"] == 2
+
+
+def test_a_policy_that_begins_when_somebody_is_lost(tmp_path):
+    """What it begins while the server is started again is lost in the same instant, or nearly."""
+
+    class Eager(policies.Softsync):
+        def after_loss(self, now):
+            return self.begin(sorted(self.alive - self.busy.keys()))
+
+        def joined(self, now, worker):
+            self.alive.add(worker)
+            return self.begin(sorted(self.alive - self.busy.keys()))
+
+        def arrival(self, now, worker, version, seconds):
+            actions = super().arrival(now, worker, version, seconds)
+            if worker < 2 and len(self.busy) > 1:  # it waits until somebody is lost
+                del self.busy[worker]
+                actions = [action for action in actions if not isinstance(action, policies.Begin)]
+            return actions
+
+    runtimes = np.full((1, 3), 2.0) + np.arange(3) / 8
+    make = lambda num_workers: Eager(size=1)
+    rehearse(make, runtimes, num_gradients=20, log=opened(tmp_path / "whole"))
+    lines, eager = len((tmp_path / "whole" / "log.jsonl").read_bytes().splitlines()), 0
+    for kept in range(2, lines, 3):
+        folder = tmp_path / f"killed{kept}"
+        until_killed(folder, kept, tmp_path / "whole")
+        recording, steps, *_ = rehearse(make, runtimes, num_gradients=20, log=opened(folder))
+        assert np.abs(steps.params - replayed(recording, True)).max() == 0.0
+        assert recording.ledger()["applied"] == 20
+        after = [entry[0] for entry in read(folder / "log.jsonl")[0][kept:]]
+        eager += ("restart", "begun", "restart") in zip(after, after[1:], after[2:], strict=False)
+    assert eager
+
+
+def test_a_worker_that_joins_a_resumed_run(tmp_path):
+    """All processes are new ones, and none begins before all are there."""
+    runtimes = np.full((1, 3), 2.0)
+    asked = iter([False] * 20)
+    with pytest.raises(Stopped):
+        rehearse(policies.synchronous, runtimes, num_gradients=90, log=opened(tmp_path), stop=lambda: next(asked, True))
+    transport = Rehearsal(runtimes, compute, join_seconds={0: 0.0, 1: 1.0, 2: 3.0})
+    recording, *_ = rehearse(
+        policies.synchronous, runtimes, num_gradients=90, log=opened(tmp_path), transport=transport
+    )
+    sizes = np.bincount(recording.schedule.update[recording.schedule.used()])
+    assert sizes[-1] == 3
+    assert (sizes == 3).sum() >= len(sizes) - 1  # but for the one that was open
+
+
+def test_steps_are_compared_by_a_second_implementation():
+    """That the check of all these tests can fail: one ticket exchanged, and the parameters differ."""
+    recording, steps, *_ = rehearse(policies.asynchronous, np.full((1, 3), 1.0), num_gradients=20, settings=QUICK)
+    tickets = np.array(recording.ticket)
+    tickets[[3, 4]] = tickets[[4, 3]]
+    object.__setattr__(recording, "ticket", tickets)
+    assert np.abs(steps.params - replayed(recording, True)).max() > 1e-6
+    assert isinstance(steps, NaiveSteps)
