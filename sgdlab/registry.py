@@ -71,6 +71,7 @@ class Registry(Mapping[str, Part]):
     Args:
       family: what configurations call it.
       given: arguments that a run gives, and the entry of the configuration that each follows from ("" for none).
+      absent: names that a person may expect here, and why they are not, for the message of `check`.
 
     Example:
       >>> shapes = Registry("shape", given={"seed": "seed"})
@@ -89,9 +90,10 @@ class Registry(Mapping[str, Part]):
       sgdlab.errors.UsageError: --config.shape.box.side=-1.0 must be above 0
     """
 
-    def __init__(self, family: str, *, given: Mapping[str, str]):
+    def __init__(self, family: str, *, given: Mapping[str, str], absent: Mapping[str, str] | None = None):
         self.family = family
         self._given = dict(given)
+        self._absent = dict(absent or {})
         self._parts: dict[str, Part] = {}
 
     def __getitem__(self, name: str) -> Part:
@@ -136,6 +138,15 @@ class Registry(Mapping[str, Part]):
 
         return decorate
 
+    def forget(self, name: str) -> None:
+        """Removes a part, such as one of a notebook that has another name now.
+
+        Raises:
+          UsageError: where there is none.
+        """
+        self.check(name)
+        del self._parts[name]
+
     def entries(self, kind: str | None = None, /, **changed: Mapping[str, Any]) -> ConfigDict:
         """The family's entries of a configuration: `kind`, and a group for each part.
 
@@ -161,7 +172,8 @@ class Registry(Mapping[str, Part]):
         """
         if name not in self._parts:
             flag = flag or f"--config.{self.family}.kind"
-            raise UsageError(f"{flag}={name} must be one of {', '.join(self._parts)}")
+            why = f": {self._absent[name]}" if name in self._absent else ""
+            raise UsageError(f"{flag}={name} must be one of {', '.join(self._parts)}{why}")
         return self._parts[name]
 
     def make(self, name: str, entries: Mapping[str, Any], /, **given: Any) -> Any:
@@ -292,6 +304,24 @@ PROTOCOLS = Registry(
     },
 )
 """Whom to wait for: `(runtimes, *, num_gradients=None, **own) -> Schedule | PeerSchedule`."""
+
+POLICIES = Registry(
+    "protocol",
+    given={
+        "num_workers": "cluster.num_workers",
+        "num_gradients": "epochs",
+        "predictor": "predictor.kind",
+        "seed": "seed",
+    },
+    absent={
+        "partial": "its parameters are spread over several servers",
+        "layerwise": "its layers are sent one by one; asynchronous sends them together",
+        "simulated_staleness": "its staleness is drawn, and comes from no worker's pace",
+        "all_reduce": "there is no server in it; synchronous makes the same parameters",
+    },
+)
+"""Whom to wait for, decided event by event: `(*, num_workers, **own) -> Policy | PeerPolicy` (of parts with the fact
+`peers`), with a protocol's name and entries."""
 
 RULES = Registry(
     "rule",

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 
 from sgdlab import arguments
+from sgdlab.ordering import by_time
 from sgdlab.predictors.predictor import Predictor
 from sgdlab.runtimes import NotEnoughRuntimes, checked
 
@@ -110,17 +111,23 @@ def run_online(
     step, used = warm_up, warm_up * workers
     # For the rate, the history counts as synchronous iterations.
     earlier, seconds = history.size - used, float(history.max(axis=1).sum())
+    now = 0.0
+    for row in runtimes[:warm_up]:
+        now = (now + row).max()
     state = predictor.start(history, seed=seed)
     while step < rows and used < wanted:
         rate = (earlier + used) / seconds if objective == "rate" else None
         prediction = predictor.predict(state, rate=rate)
         arguments.whole("cutoff", prediction.cutoff, most=workers, why=f"predicted by {predictor.title}")
         cutoff[step], mean[step], std[step] = prediction.cutoff, prediction.mean, prediction.std
-        closes = observed[step, prediction.cutoff - 1]
+        # Run-times that differ by less than the clock can tell come at one instant, by worker number.
+        ends = now + runtimes[step]
+        order = by_time(ends)
+        in_time, now = order[: prediction.cutoff], ends[order[prediction.cutoff - 1]]
+        closes = float(runtimes[step, in_time].max())
         used, seconds = used + prediction.cutoff, seconds + closes
-        seen = np.array(runtimes[step])
-        if censored:
-            seen[np.argsort(seen, kind="stable")[prediction.cutoff :]] = np.nan
+        seen = np.full(workers, np.nan) if censored else np.array(runtimes[step])
+        seen[in_time] = runtimes[step, in_time]
         state = predictor.observe(state, seen, closes)
         step += 1
     if num_gradients is not None and used < num_gradients:

@@ -157,9 +157,9 @@ class _Interrupting:
             restart = [worker]
             if self.used % self.size == 0:
                 self.applied.append(now)
+                restart = sorted(restart + self._drop(now))
                 if self.used == num_gradients:
                     return True
-                restart = sorted(restart + self._drop(now))
             if not self._begin(restart, now):
                 return False
 
@@ -206,19 +206,18 @@ class _Interrupting:
         busy = np.flatnonzero((arrives != _NEVER) & (started < self.applied[-1]))
         pending = np.full(busy.size, PENDING)
         in_flight = [busy, np.array(self.version)[busy], pending, started[busy], arrives[busy]]
-        # Worker by worker, so that a stable sort by time leaves equal times in the order of the workers.
-        order = by_number(columns[0], len(self.columns))
-        order = order[by_time(columns[-1][order])]
-        last = by_time(in_flight[-1])
         worker, read, update, started, arrived = (
-            np.concatenate([ended[order], busy[last]]) for ended, busy in zip(columns, in_flight, strict=True)
+            np.concatenate([ended, busy]) for ended, busy in zip(columns, in_flight, strict=True)
         )
+        # Worker by worker, so that a stable sort by time leaves equal times in the order of the workers.
+        order = by_number(worker, len(self.columns))
+        order = order[by_time(arrived[order])]
         return Schedule(
-            worker=worker,
-            read=read[:, None],
-            update=update[:, None],
-            started=started,
-            arrived=arrived[:, None],
+            worker=worker[order],
+            read=read[order, None],
+            update=update[order, None],
+            started=started[order],
+            arrived=arrived[order, None],
             applied=np.array(self.applied)[:, None],
             num_workers=len(self.columns),
         )

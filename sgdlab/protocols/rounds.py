@@ -58,9 +58,7 @@ def rounds(
                 f"runtimes[{begun[stuck]}, {stuck}]={runtimes[begun[stuck], stuck]} does not advance the clock at "
                 f"{starts[stuck]:g} s; run-times must be long enough to move the clock"
             )
-        # If all begin together, run-times that differ by less than the clock's resolution still have an order.
-        ranks = runtimes[begun, every] if interrupt else ends
-        taken, now, closed_by = _closing(ends, ranks, int(least[update]), seconds)
+        taken, now, closed_by = _closing(ends, int(least[update]), seconds)
         # A straggler that is still busy when the update closes begins no gradient on this version.
         in_time = (free < now) | ((free == now) & (every < closed_by))
         began[update, in_time] = starts[in_time]
@@ -93,9 +91,9 @@ def rounds(
     )
 
 
-def _closing(ends: np.ndarray, ranks: np.ndarray, at_least: int, seconds: float) -> tuple[np.ndarray, float, int]:
+def _closing(ends: np.ndarray, at_least: int, seconds: float) -> tuple[np.ndarray, float, int]:
     """bool[N], workers in time; when the update closes; and the worker that closes it (ties by worker number)."""
-    order = by_time(ranks)
+    order = by_time(ends)
     enough = ends[order[at_least - 1]]
     deadline = enough + seconds
     count, closed_by = at_least, int(order[at_least - 1])

@@ -65,6 +65,6 @@ def backup_workers(runtimes: np.ndarray, *, backups: int = 1, num_gradients: int
     """
     runtimes = checked(runtimes)
     workers = runtimes.shape[1]
-    why = f"runtimes has {workers} workers, and an update needs at least one"
+    why = f"there are {workers} workers, and an update needs at least one"
     backups = arguments.whole("backups", backups, least=0, most=workers - 1, why=why)
     return rounds(runtimes, at_least=workers - backups, seconds=0.0, interrupt=False, num_gradients=num_gradients)

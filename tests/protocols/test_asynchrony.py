@@ -1,46 +1,23 @@
-"""Softsync, bounded staleness, Ringmaster and Rennala: every field equals an event simulation in which ties abound.
+"""Softsync, bounded staleness, Ringmaster and Rennala: limits on age and on lead, and special cases.
 
-Further: special cases that are `asynchronous` or read what `synchronous` reads, limits on age and on lead, and longer
-tables of run-times, which change nothing.
+Those that are `asynchronous`, or read what `synchronous` reads; and longer tables of run-times, which change nothing.
 """
 
 import functools
-from collections.abc import Callable
 
 import numpy as np
 import pytest
 from comparison import RUNTIMES, assert_equal, assert_schedule_is, check
-from event_simulation import RanOut
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulate_asynchrony import simulate_bounded_staleness, simulate_collecting, simulate_softsync
 
-from sgdlab import DROPPED, PENDING, Schedule, cluster, protocols
+from sgdlab import DROPPED, PENDING, cluster, protocols
 
 NUM_GRADIENTS = st.one_of(st.none(), st.integers(1, 40))
 SIZE = st.integers(1, 6)
 
 
-def assert_both(protocol: Callable[[], Schedule], simulation: Callable[[], dict[str, list]], workers: int) -> None:
-    try:
-        expected = simulation()
-    except RanOut:
-        with pytest.raises(protocols.NotEnoughRuntimes):
-            protocol()
-    else:
-        assert_schedule_is(protocol(), expected, workers)
-
-
 class TestSoftsync:
-    @check
-    @given(runtimes=RUNTIMES, size=SIZE, num_gradients=NUM_GRADIENTS)
-    def test_equals_events(self, runtimes, size, num_gradients):
-        assert_both(
-            lambda: protocols.softsync(runtimes, gradients_per_update=size, num_gradients=num_gradients),
-            lambda: simulate_softsync(runtimes, size, num_gradients),
-            runtimes.shape[1],
-        )
-
     @check
     @given(runtimes=RUNTIMES)
     def test_of_one_is_asynchronous(self, runtimes):
@@ -57,15 +34,6 @@ class TestSoftsync:
 
 
 class TestRennala:
-    @check
-    @given(runtimes=RUNTIMES, batch=SIZE, num_gradients=NUM_GRADIENTS)
-    def test_equals_events(self, runtimes, batch, num_gradients):
-        assert_both(
-            lambda: protocols.rennala(runtimes, gradients_per_update=batch, num_gradients=num_gradients),
-            lambda: simulate_collecting(runtimes, batch, 1, False, num_gradients),
-            runtimes.shape[1],
-        )
-
     @check
     @given(runtimes=RUNTIMES, batch=st.integers(1, 3))
     def test_uses_only_fresh_gradients_in_whole_batches(self, runtimes, batch):
@@ -84,24 +52,6 @@ class TestRennala:
 
 
 class TestRingmaster:
-    @check
-    @given(runtimes=RUNTIMES, limit=st.integers(1, 5), num_gradients=NUM_GRADIENTS)
-    def test_equals_events(self, runtimes, limit, num_gradients):
-        assert_both(
-            lambda: protocols.ringmaster(runtimes, max_delay=limit, num_gradients=num_gradients),
-            lambda: simulate_collecting(runtimes, 1, limit, False, num_gradients),
-            runtimes.shape[1],
-        )
-
-    @check
-    @given(runtimes=RUNTIMES, limit=st.integers(1, 5), num_gradients=NUM_GRADIENTS)
-    def test_equals_events_with_interruptions(self, runtimes, limit, num_gradients):
-        assert_both(
-            lambda: protocols.ringmaster(runtimes, max_delay=limit, interrupt=True, num_gradients=num_gradients),
-            lambda: simulate_collecting(runtimes, 1, limit, True, num_gradients),
-            runtimes.shape[1],
-        )
-
     @pytest.mark.parametrize("interrupt", [False, True])
     @check
     @given(runtimes=RUNTIMES, limit=st.integers(1, 5))
@@ -141,22 +91,6 @@ class TestRingmaster:
 
 
 class TestBoundedStaleness:
-    @check
-    @given(runtimes=RUNTIMES, bound=st.integers(0, 5))
-    def test_equals_events_until_all_rows_are_used(self, runtimes, bound):
-        schedule = protocols.bounded_staleness(runtimes, bound=bound)
-        assert_schedule_is(schedule, simulate_bounded_staleness(runtimes, bound, None), runtimes.shape[1])
-
-    @check
-    @given(data=st.data(), runtimes=RUNTIMES, bound=st.integers(0, 5))
-    def test_equals_events_for_a_number_of_gradients(self, data, runtimes, bound):
-        num_gradients = data.draw(st.integers(1, runtimes.size))
-        assert_both(
-            lambda: protocols.bounded_staleness(runtimes, bound=bound, num_gradients=num_gradients),
-            lambda: simulate_bounded_staleness(runtimes, bound, num_gradients),
-            runtimes.shape[1],
-        )
-
     @pytest.mark.parametrize("rows", [1, 4])
     def test_bound_of_0_can_apply_all_gradients_of_its_run_times(self, rows):
         # Nobody could begin another gradient before the last of the last round has come.

@@ -1,0 +1,126 @@
+"""Cutoff SGD, gradient by gradient: a predictor says how many workers a round waits for; the others are interrupted."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from sgdlab import arguments
+from sgdlab.policies.policy import Action
+from sgdlab.policies.rounds import Rounds
+from sgdlab.predictors.online import OBJECTIVES
+from sgdlab.predictors.predictor import Prediction, Predictor
+from sgdlab.registry import POLICIES
+
+
+@dataclasses.dataclass
+class Cutoff(Rounds):
+    """Rounds that wait for as many gradients as a predictor says; the first `window` complete ones wait for all.
+
+    All workers begin a round together, so that their times can be compared: who joins waits for the next one. A round
+    of the first window from which a worker is missing teaches the predictor nothing; later, a lost worker is one that
+    was cut off. The prediction is made by `prepare`, while workers compute.
+
+    Attributes:
+      predictor: says how many workers to wait for.
+      num_workers: N.
+      window: number of complete rounds before the first prediction.
+      objective: what the cutoff maximises, "throughput" or "rate".
+      seed: of the predictor's random numbers.
+      history: run-times of the rounds of the first window, seconds.
+      seen: worker -> seconds, of the open round.
+      used: number of gradients of the rounds that the predictor knows.
+      total: how long these rounds took, seconds.
+      prediction: the newest prediction; None before the first.
+    """
+
+    predictor: Predictor | None = dataclasses.field(default=None, compare=False)
+    num_workers: int = 1
+    window: int = 20
+    objective: str = "throughput"
+    seed: int = 0
+    interrupt: bool = True
+    history: list[tuple[float, ...]] = dataclasses.field(default_factory=list, init=False)
+    seen: dict[int, float] = dataclasses.field(default_factory=dict, init=False)
+    used: int = dataclasses.field(default=0, init=False)
+    total: float = dataclasses.field(default=0.0, init=False)
+    # Functions of what is above, computed when there is time.
+    prediction: Prediction | None = dataclasses.field(default=None, init=False, compare=False)
+    _state: Any = dataclasses.field(default=None, init=False, compare=False, repr=False)
+    _unlearned: dict[int, float] | None = dataclasses.field(default=None, init=False, compare=False, repr=False)
+
+    @property
+    def single(self) -> bool:
+        """Whether there is one worker; else the first window's updates have more gradients."""
+        return self.num_workers == 1
+
+    def wanted(self) -> int:
+        """The predicted cutoff; all workers in the first window."""
+        self.prepare()
+        return self.num_workers if self.prediction is None else self.prediction.cutoff
+
+    def arrival(self, now: float, worker: int, version: int, seconds: float) -> list[Action]:
+        """Takes the gradient, and remembers how long it took."""
+        self.seen[worker] = seconds
+        return super().arrival(now, worker, version, seconds)
+
+    def joined(self, now: float, worker: int) -> list[Action]:
+        """The worker begins with the next round; at once if there is none."""
+        self.alive.add(worker)
+        return [] if self.busy or self.waiting else self.begin([worker])
+
+    def prepare(self) -> None:
+        """Tells the predictor of the last round, and asks it for the open one's cutoff."""
+        if self._unlearned is None:
+            return
+        seen, self._unlearned = self._unlearned, None
+        if self._state is None:
+            self._state = self.predictor.start(np.array(self.history), seed=self.seed)
+        else:
+            times = np.full(self.num_workers, np.nan)
+            times[list(seen)] = list(seen.values())
+            self._state = self.predictor.observe(self._state, times, max(seen.values()))
+        rate = self.used / self.total if self.objective == "rate" else None
+        self.prediction = self.predictor.predict(self._state, rate=rate)
+        cutoff, why = self.prediction.cutoff, f"predicted by {self.predictor.title}"
+        arguments.whole("cutoff", cutoff, most=self.num_workers, why=why)
+
+    def _close(self, now: float) -> list[Action]:
+        self.prepare()  # the driver may not have had the time
+        seen, self.seen = self.seen, {}
+        if self._state is not None:
+            self.used, self.total = self.used + len(seen), self.total + max(seen.values())
+            self._unlearned = seen
+        elif len(seen) == self.num_workers:
+            self.history.append(tuple(seen[worker] for worker in range(self.num_workers)))
+            if len(self.history) == self.window:
+                history = np.array(self.history)
+                self.used, self.total = history.size, float(history.max(axis=1).sum())
+                self._unlearned = seen
+        return super()._close(now)
+
+
+@POLICIES.register(title="Cutoff SGD", source="Teng and Wood 2018, Alg. 1")
+def cutoff(
+    *, num_workers: int, predictor: Predictor, window: int = 20, objective: str = "throughput", seed: int = 0
+) -> Cutoff:
+    """Every update takes the first c gradients, with c predicted; late workers are interrupted; see `protocols.cutoff`.
+
+    Args:
+      num_workers: N.
+      predictor: one of `sgdlab.predictors`, or anything with its `start`, `predict` and `observe`.
+      window: number of updates, from the first, that wait for all workers.
+      objective: what the cutoff maximises: gradients per second of the iteration ("throughput", the paper's), or of the
+        whole run ("rate").
+      seed: of the predictor's random numbers.
+
+    Raises:
+      ValueError: where an argument is out of its range.
+    """
+    return Cutoff(
+        num_workers=arguments.whole("num_workers", num_workers),
+        predictor=predictor,
+        window=arguments.whole("window", window),
+        objective=arguments.one_of("objective", objective, OBJECTIVES),
+        seed=arguments.whole("seed", seed, least=0),
+    )

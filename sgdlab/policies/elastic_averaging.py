@@ -1,0 +1,80 @@
+"""Elastic averaging, event by event: nodes and a center are drawn towards each other (Zhang et al. 2015a)."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from sgdlab import arguments
+from sgdlab.policies.peers import Mix, PeerAction, PeerBase, Source
+from sgdlab.registry import POLICIES
+
+
+@dataclasses.dataclass
+class ElasticAveraging(PeerBase):
+    """A node that averages moves towards the center, and the center towards what the node was, as far.
+
+    Attributes:
+      beta: the moving rate.
+    """
+
+    beta: float = 0.0
+
+    def averaged(self, nodes: Sequence[int]) -> dict[int, tuple[Source, ...]]:
+        """Own parameters and the center's."""
+        center = Source(self.num_nodes, self.version[self.num_nodes], self.beta)
+        return {node: (Source(node, self.version[node], 1.0 - self.beta), center) for node in nodes}
+
+    def after(self, read: dict[int, tuple[Source, ...]]) -> list[PeerAction]:
+        """The center's move, by what it was and what the nodes were before."""
+        if not read:
+            return []
+        center = self.num_nodes
+        own = Source(center, self.version[center], 1.0 - len(read) * self.beta)
+        self.version[center] += 2
+        nodes = (sources[0]._replace(weight=self.beta) for sources in read.values())
+        return [Mix(center, (own, *nodes))]
+
+
+@POLICIES.register(title="Elastic averaging", source="Jin et al. 2016, Alg. 2", peers=True)
+def elastic_averaging(
+    *,
+    num_workers: int,
+    clock: str = "own",
+    period: int = 1,
+    beta: float | None = None,
+    num_gradients: int | None = None,
+) -> ElasticAveraging:
+    """Every node and a center are drawn towards each other before its step; see `protocols.elastic_averaging`.
+
+    Args:
+      num_workers: N, number of nodes.
+      clock: when nodes average: each at its "own" pace, or in "rounds", in which all wait for each other.
+      period: number of gradients from one averaging to the next.
+      beta: the moving rate of nodes and center, from 0 to 1 (in rounds: to 1 / N). None: 0.8 / N.
+      num_gradients: as in `gossip`.
+
+    Raises:
+      ValueError: where an argument is out of its range.
+
+    Example:
+      >>> policy = elastic_averaging(num_workers=1, beta=0.25)
+      >>> _ = policy.start([0])
+      >>> for action in policy.arrived(1.0, 0):
+      ...     print(action)
+      Step(node=0)
+      Mix(node=0, sources=(Source(node=0, version=2, weight=0.75), Source(node=1, version=0, weight=0.25)))
+      Begin(worker=0, version=3)
+      Mix(node=1, sources=(Source(node=1, version=0, weight=0.75), Source(node=0, version=2, weight=0.25)))
+    """
+    nodes = arguments.whole("num_workers", num_workers)
+    arguments.one_of("clock", clock, ("own", "rounds"))
+    if num_gradients is not None:
+        arguments.whole("num_gradients", num_gradients)
+    if beta is None:
+        beta = 0.8 / nodes
+    return ElasticAveraging(
+        num_nodes=nodes,
+        num_gradients=num_gradients,
+        clock=clock,
+        period=arguments.whole("period", period),
+        beta=arguments.real("beta", beta, least=0, most=1 / nodes if clock == "rounds" else 1),
+    )

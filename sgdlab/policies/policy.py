@@ -1,0 +1,93 @@
+"""`Policy`, the online form of a protocol: what happened -> what to do, in simulation and on real processes alike.
+
+A policy never sees a clock, a gradient or a process. It is told what happened and when, and answers with actions. It is
+deterministic: the same events give the same actions, so that a log of events rebuilds its state.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+
+class Take(NamedTuple):
+    """The gradient of `worker` that has just come enters `update`, the open one."""
+
+    worker: int
+    update: int
+
+
+class Drop(NamedTuple):
+    """The gradient of `worker` that has just come is thrown away."""
+
+    worker: int
+
+
+class Interrupt(NamedTuple):
+    """`worker` gives up what it computes, and whatever it still sends of it is ignored; a `Begin` for it follows."""
+
+    worker: int
+
+
+class Close(NamedTuple):
+    """The open update is complete: it is applied, and version `update` + 1 exists. A run may end here."""
+
+    update: int
+
+
+class Begin(NamedTuple):
+    """`worker` begins a gradient on `version`, the newest."""
+
+    worker: int
+    version: int
+
+
+class Wake(NamedTuple):
+    """`timer` is to be called at `at` seconds or later. A later Wake cancels none; a policy ignores those outlived."""
+
+    at: float
+
+
+Action = Take | Drop | Interrupt | Close | Begin | Wake
+
+
+class Policy(Protocol):
+    """Whom to wait for, decided event by event.
+
+    Attributes:
+      single: every update has exactly one gradient.
+    """
+
+    single: bool
+
+    def start(self, workers: Sequence[int]) -> list[Action]:
+        """The run begins, at 0 s, with these workers."""
+        ...
+
+    def arrived(self, now: float, worker: int, version: int, seconds: float) -> list[Action]:
+        """A gradient has come.
+
+        Args:
+          now: seconds since the start; no two events of a run on processes share an instant.
+          worker: whose it is.
+          version: the version that it was computed on.
+          seconds: how long the worker took for it; `now` minus its beginning can differ from it in the last bit.
+        """
+        ...
+
+    def timer(self, now: float) -> list[Action]:
+        """An instant that a `Wake` asked for has come."""
+        ...
+
+    def lost(self, now: float, worker: int) -> list[Action]:
+        """A worker is gone, and with it what it computed."""
+        ...
+
+    def joined(self, now: float, worker: int) -> list[Action]:
+        """A worker is there: a new one, or one that was lost."""
+        ...
+
+    def prepare(self) -> None:
+        """Computes ahead what the next event will need, while workers compute; it changes no answer.
+
+        Drivers call it when all actions are done.
+        """
+        ...

@@ -1,0 +1,134 @@
+"""Rounds, gradient by gradient: synchronous SGD, backup workers and time-outs."""
+
+import dataclasses
+
+from sgdlab import arguments
+from sgdlab.policies.base import Base
+from sgdlab.policies.policy import Action, Drop, Interrupt, Take, Wake
+from sgdlab.registry import POLICIES
+
+
+@dataclasses.dataclass
+class Rounds(Base):
+    """Every update waits for `at_least` gradients on the newest version, then `seconds` more, or until all have come.
+
+    A round from which workers were lost closes once nobody is left who could still come. Who joins begins at once, on
+    the newest version; if a gradient of its earlier life is in the open update, it waits for the next round.
+
+    Attributes:
+      at_least: gradients that an update waits for.
+      seconds: seconds that an update waits after these; a gradient that comes exactly then is late.
+      interrupt: whether a late worker gives up its gradient at the update; else it finishes, and it is dropped.
+      waiting: workers whose gradients the open update has.
+      deadline: when the open update closes at the latest, seconds; None before it has enough gradients.
+    """
+
+    at_least: int = 1
+    seconds: float = 0.0
+    interrupt: bool = False
+    waiting: set[int] = dataclasses.field(default_factory=set, init=False)
+    deadline: float | None = dataclasses.field(default=None, init=False)
+
+    @property
+    def single(self) -> bool:
+        """Whether an update closes with its first gradient."""
+        return self.at_least == 1 and self.seconds == 0
+
+    def wanted(self) -> int:
+        """Gradients that the open update waits for, before its seconds begin."""
+        return self.at_least
+
+    def arrival(self, now: float, worker: int, version: int, seconds: float) -> list[Action]:
+        """Takes a gradient on the newest version, and drops any other."""
+        if version < self.version:
+            return [Drop(worker), *self.begin([worker])]
+        self.waiting.add(worker)
+        return [Take(worker, self.version), *self._close_if_complete(now)]
+
+    def timer(self, now: float) -> list[Action]:
+        """Closes the open update if its seconds are over."""
+        return self._close(now) if self.deadline is not None and now >= self.deadline else []
+
+    def after_loss(self, now: float) -> list[Action]:
+        """Closes the open update if nobody is left to wait for; without one, idle workers begin a round."""
+        if not self.waiting and not self.busy:
+            return self.begin(sorted(self.alive))
+        return self._close_if_complete(now)
+
+    def joined(self, now: float, worker: int) -> list[Action]:
+        """The worker begins, unless the open update has a gradient of it already."""
+        self.alive.add(worker)
+        return [] if worker in self.waiting else self.begin([worker])
+
+    def _close_if_complete(self, now: float) -> list[Action]:
+        if not self.waiting:
+            return []
+        if not self.busy:
+            return self._close(now)
+        if self.deadline is None and len(self.waiting) >= self.wanted():
+            self.deadline = now + self.seconds
+            return [Wake(self.deadline)] if self.deadline > now else self._close(now)
+        return []
+
+    def _close(self, now: float) -> list[Action]:
+        # Stragglers are told before the server is busy with the update.
+        late = sorted(self.busy) if self.interrupt else []
+        for worker in late:
+            del self.busy[worker]
+        self.waiting, self.deadline = set(), None
+        return [*map(Interrupt, late), self.close(), *self.begin(sorted(self.alive - self.busy.keys()))]
+
+
+@POLICIES.register(title="Synchronous SGD", source="Chen et al. 2016")
+def synchronous(*, num_workers: int) -> Rounds:
+    """Every update waits for one gradient of every worker; see `protocols.synchronous`.
+
+    Args:
+      num_workers: N.
+    """
+    return Rounds(at_least=arguments.whole("num_workers", num_workers))
+
+
+@POLICIES.register(title="Backup workers", source="Chen et al. 2016, Alg. 3-4")
+def backup_workers(*, num_workers: int, backups: int = 1) -> Rounds:
+    """Every update takes the first gradients of N + b workers on the newest version; see `protocols.backup_workers`.
+
+    Args:
+      num_workers: N + b, all workers.
+      backups: b, how many workers an update does not wait for.
+
+    Raises:
+      ValueError: where `backups` is not from 0 to N + b - 1.
+
+    Example:
+      >>> policy = backup_workers(num_workers=3)
+      >>> _ = policy.start([0, 1, 2]), policy.arrived(1.0, worker=2, version=0, seconds=1.0)
+      >>> policy.arrived(2.0, worker=0, version=0, seconds=2.0)
+      [Take(worker=0, update=0), Close(update=0), Begin(worker=0, version=1), Begin(worker=2, version=1)]
+    """
+    workers = arguments.whole("num_workers", num_workers)
+    why = f"there are {workers} workers, and an update needs at least one"
+    return Rounds(at_least=workers - arguments.whole("backups", backups, least=0, most=workers - 1, why=why))
+
+
+@POLICIES.register(title="Time-out", source="Chen et al. 2016, section 6")
+def timeout(*, num_workers: int, at_least: int | float = 0.75, seconds: float = 4.0, interrupt: bool = False) -> Rounds:
+    """Every update waits for c gradients on the newest version, then `seconds` more; see `protocols.timeout`.
+
+    Args:
+      num_workers: N.
+      at_least: c, gradients that an update waits for: a whole number from 1 to N, or a share of N above 0.0 and at most
+        1.0.
+      seconds: seconds that an update waits after its c-th gradient; one that arrives exactly at the deadline is late.
+      interrupt: whether a late worker gives up its gradient at the update and begins a new one; else it finishes, its
+        gradient is dropped, and it reads the newest version.
+
+    Raises:
+      ValueError: where an argument is out of its range.
+    """
+    workers = arguments.whole("num_workers", num_workers)
+    return Rounds(
+        at_least=arguments.share("at_least", at_least, workers, "workers"),
+        seconds=arguments.real("seconds", seconds, least=0),
+        interrupt=bool(interrupt),
+    )

@@ -1,0 +1,195 @@
+"""`simulate`, a policy on a virtual clock: every policy is a protocol."""
+
+import heapq
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from sgdlab import arguments
+from sgdlab.policies.policy import Action, Begin, Close, Drop, Interrupt, Policy, Take, Wake
+from sgdlab.policies.recorder import Recorder
+from sgdlab.runtimes import NotEnoughRuntimes, checked
+from sgdlab.schedule import DROPPED, Schedule
+
+_TIMER, _ARRIVAL = 0, 1  # at one instant: first the server's timer, then arrivals by worker number
+
+
+def simulate(
+    make_policy: Callable[..., Policy],
+    runtimes: np.ndarray,
+    *,
+    num_gradients: int | None = None,
+    num_updates: int | None = None,
+    idle_at_end: bool = False,
+) -> Schedule:
+    """The schedule of a policy on given run-times; that of `protocols`, field by field, for the policies of sgdlab.
+
+    Gradients that come at one instant come by worker number, a timer of that instant before them. A gradient that is
+    interrupted at the instant at which it began was not begun, and its run-time is the worker's next.
+
+    Each protocol has its own meaning of `num_gradients=None`: those in rounds stop after T updates (`num_updates=T`
+    here), `bounded_staleness` after all T N gradients (`idle_at_end=True`), the others as here.
+
+    Args:
+      make_policy: called with `num_workers`, N; it makes a new policy.
+      runtimes: float64[T, N], seconds; row t holds each worker's t-th gradient.
+      num_gradients: how many gradients to use; the run ends with the update that reaches this number. None: whole
+        updates, until a worker that has to begin again runs out of run-times.
+      num_updates: most updates that the run may have. None: any number.
+      idle_at_end: whether a worker that runs out of run-times has done its work, rather than ends the run.
+
+    Returns:
+      A `Schedule`; interrupted gradients are dropped, and those in flight at the end are pending.
+
+    Raises:
+      ValueError: where run-times are not positive and finite, a number is below 1, or the policy does what cannot be
+        done, such as to begin a gradient of a busy worker.
+      NotEnoughRuntimes: (a ValueError) where run-times end first; it says how many rows would be enough.
+
+    Example:
+      >>> import functools
+      >>> from sgdlab import policies, protocols
+      >>> runtimes = np.array([[1.0, 1.5, 9.0], [1.0, 1.5, 1.0]])
+      >>> policy = functools.partial(policies.timeout, at_least=1, seconds=1.0)
+      >>> simulate(policy, runtimes, num_updates=2).applied[:, 0]
+      array([2., 4.])
+    """
+    runtimes = checked(runtimes)
+    for name, value in {"num_gradients": num_gradients, "num_updates": num_updates}.items():
+        if value is not None:
+            arguments.whole(name, value)
+    rows, workers = runtimes.shape
+    run = _Run(make_policy(num_workers=workers), runtimes, num_gradients, num_updates, idle_at_end)
+    run.until_it_ends()
+    if num_gradients is None and run.applied and run.ran_out:
+        # Whole updates, and what is in flight at the last one.
+        run = _Run(make_policy(num_workers=workers), runtimes, None, len(run.applied), idle_at_end)
+        run.until_it_ends()
+    if run.used < (num_gradients or 1):
+        if not (run.ran_out or run.exhausted or len(run.applied) == num_updates):
+            raise ValueError(
+                f"{run.name} lets all workers wait after {run.used} gradients in {len(run.applied)} updates; one must "
+                "begin"
+            )
+        raise NotEnoughRuntimes.after(num_gradients or workers, rows=rows, done=run.used, spare=True)
+    return run.recorder.schedule(workers, run.would_arrive)[0]
+
+
+class _Run:
+    """A policy, its workers and their clock."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        runtimes: np.ndarray,
+        num_gradients: int | None,
+        num_updates: int | None,
+        idle_at_end: bool,
+    ):
+        self.policy, self.name = policy, f"policy={type(policy).__name__}"
+        self.recorder = Recorder()
+        self.applied = self.recorder.applied
+        self.times = [column.tolist() for column in runtimes.T]
+        self.num_gradients, self.num_updates, self.idle_at_end = num_gradients, num_updates, idle_at_end
+        self.begun = [0] * len(self.times)
+        self.current: dict[int, int] = {}  # worker -> ticket
+        self.would_arrive: dict[int, float] = {}
+        self.tickets = 0
+        self.heap: list[tuple[float, int, int, int, float]] = []  # when, kind, worker, ticket, run-time
+        self.used = 0  # gradients of the updates that are closed
+        self.came: int | None = None  # whose gradient has come, and is neither taken nor dropped
+        self.open = 0  # gradients of the open update
+        self.ended = False
+        self.ran_out = False  # a worker that has to begin has no run-time, which ends the run
+        self.exhausted = False  # the same, but it idles
+
+    def until_it_ends(self) -> None:
+        """Until enough gradients are used or updates made, or a worker that has to begin runs out of run-times."""
+        self._perform(self.policy.start(list(range(len(self.times)))), 0.0)
+        heap, current, policy = self.heap, self.current, self.policy
+        while heap and not self.ended:
+            policy.prepare()
+            now, kind, worker, ticket, seconds = heapq.heappop(heap)
+            if kind == _TIMER:
+                self._perform(policy.timer(now), now)
+            elif current.get(worker) == ticket:
+                self.came = worker
+                self._perform(policy.arrived(now, worker, self.recorder.open[ticket].read, seconds), now)
+                if self.came is not None:
+                    raise ValueError(
+                        f"{self.name} neither takes nor drops the gradient of worker {worker} at {now:g} s"
+                    )
+
+    def _perform(self, actions: Sequence[Action], now: float) -> None:
+        for action in actions:
+            match action:
+                case Take(worker, update):
+                    self._check(worker == self.came and update == len(self.applied), action, now)
+                    self._end(worker, now, update)
+                    self.open += 1
+                case Drop(worker):
+                    self._check(worker == self.came, action, now)
+                    self._end(worker, now, DROPPED, "late")
+                case Interrupt(worker):
+                    self._check(worker in self.current and worker != self.came, action, now)
+                    self._interrupt(worker, now)
+                case Close(update):
+                    self._check(update == len(self.applied) and self.open > 0, action, now)
+                    self._close(now)
+                case Begin(worker, version):
+                    known = 0 <= worker < len(self.times) and worker not in self.current
+                    self._check(known and version == len(self.applied), action, now)
+                    self._begin(worker, version, now)
+                case Wake(at):
+                    heapq.heappush(self.heap, (at, _TIMER, -1, -1, 0.0))
+                case _:
+                    raise ValueError(f"{self.name} answers {action!r}; it must be one of the actions")
+            if self.ended:
+                self.came = None
+                return
+
+    def _check(self, possible: bool, action: Action, now: float) -> None:
+        if not possible:
+            busy = sorted(self.current)
+            raise ValueError(
+                f"{self.name} answers {action} at {now:g} s, when workers {busy} are computing and {len(self.applied)} "
+                f"updates are made{f', and the gradient of worker {self.came} has come' * (self.came is not None)}; "
+                "that cannot be done"
+            )
+
+    def _end(self, worker: int, now: float, update: int, fate: str = "") -> None:
+        self.came = None
+        self.recorder.ended(self.current.pop(worker), now, update, fate)
+
+    def _interrupt(self, worker: int, now: float) -> None:
+        ticket = self.current.pop(worker)
+        if self.recorder.open[ticket].started < now:
+            self.recorder.ended(ticket, now, DROPPED, "interrupted")
+        else:
+            self.recorder.not_begun(ticket)
+            self.begun[worker] -= 1
+
+    def _close(self, now: float) -> None:
+        self.recorder.closed(now)
+        self.used, self.open = self.used + self.open, 0
+        self.ended = len(self.applied) == self.num_updates or (
+            self.num_gradients is not None and self.used >= self.num_gradients
+        )
+
+    def _begin(self, worker: int, version: int, now: float) -> None:
+        row = self.begun[worker]
+        if row == len(self.times[worker]):
+            self.exhausted = True
+            self.ended = self.ran_out = not self.idle_at_end
+            return
+        seconds = self.times[worker][row]
+        arrives = now + seconds
+        if not arrives > now:
+            raise ValueError(
+                f"runtimes[{row}, {worker}]={seconds} does not advance the clock at {now:g} s; run-times must be "
+                "long enough to move the clock"
+            )
+        ticket, self.tickets, self.begun[worker] = self.tickets, self.tickets + 1, row + 1
+        self.current[worker], self.would_arrive[ticket] = ticket, arrives
+        self.recorder.began(ticket, worker, version, now)
+        heapq.heappush(self.heap, (arrives, _ARRIVAL, worker, ticket, seconds))

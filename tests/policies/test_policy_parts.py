@@ -1,0 +1,216 @@
+"""Policies are parts: with the names, entries and defaults of the protocols; and one's own policy is a protocol."""
+
+import dataclasses
+import functools
+import inspect
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from sgdlab import policies, predictors, protocols
+from sgdlab.errors import UsageError
+from sgdlab.jobs import digests
+from sgdlab.jobs.configuration import FAMILIES
+from sgdlab.jobs.plan import make_plan
+from sgdlab.registry import POLICIES, PROTOCOLS
+from sgdlab.runtimes import with_enough_rows
+
+ROOT = pathlib.Path(__file__).parents[2]
+WITHOUT = ("partial", "layerwise", "simulated_staleness", "all_reduce")
+GIVEN = {"num_workers": 3, "predictor": predictors.RunningMean(), "seed": 0}
+
+
+def test_every_protocol_has_a_policy_or_a_reason_why_not():
+    assert set(PROTOCOLS) == set(POLICIES) | set(WITHOUT)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+class TestContract:
+    def test_is_its_protocols_namesake(self, name):
+        policy, protocol = POLICIES[name], PROTOCOLS[name]
+        assert dict(policy.defaults) == dict(protocol.defaults)
+        assert (policy.title, policy.source) == (protocol.title, protocol.source)
+        hints = [inspect.signature(part.make).parameters for part in (policy, protocol)]
+        for entry in policy.defaults:
+            assert hints[0][entry].annotation == hints[1][entry].annotation
+
+    def test_its_maker_is_public_and_takes_the_entries(self, name):
+        assert POLICIES[name].make is getattr(policies, name)
+        made = POLICIES.make(name, POLICIES[name].entries(), **GIVEN)
+        if POLICIES[name].facts.get("peers"):
+            assert made.start([2, 0, 1])[:2] == [policies.Mix(0, ((0, 0, 1.0),)), policies.Begin(0, 1)]
+        else:
+            assert made.start([2, 0, 1])[0] == policies.Begin(0, 0)
+
+    def test_describes_its_arguments(self, name):
+        assert set(POLICIES[name].defaults) <= set(POLICIES[name].help())
+
+
+@pytest.mark.parametrize("name", WITHOUT)
+def test_what_has_no_policy_is_refused_and_the_reason_given(name):
+    with pytest.raises(UsageError, match=rf"^--config\.protocol\.kind={name} must be one of .*, asynchronous.*: .+"):
+        POLICIES.check(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "entry", "value"),
+    [
+        ("softsync", "gradients_per_update", 0),
+        ("rennala", "gradients_per_update", 1.5),
+        ("ringmaster", "max_delay", 0),
+        ("bounded_staleness", "bound", -1),
+        ("backup_workers", "backups", 3),
+        ("backup_workers", "backups", -1),
+        ("timeout", "at_least", 1.5),
+        ("timeout", "at_least", 4),
+        ("timeout", "seconds", -1.0),
+        ("cutoff", "window", 0),
+        ("cutoff", "objective", "speed"),
+    ],
+)
+def test_impossible_entries_are_refused_as_by_the_protocol(name, entry, value):
+    said = []
+    for registry, given in ((POLICIES, {}), (PROTOCOLS, {"runtimes": np.ones((4, 3))})):
+        with pytest.raises(UsageError) as caught:
+            registry.make(name, {entry: value}, **GIVEN, **given)
+        said.append(str(caught.value))
+    assert said[0].startswith(f"--config.protocol.{name}.{entry}={value!r} must be ")
+    assert said[0] == said[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "own", "single"),
+    [
+        ("asynchronous", {}, True),
+        ("softsync", {}, False),
+        ("softsync", {"gradients_per_update": 1}, True),
+        ("rennala", {}, False),
+        ("ringmaster", {}, True),
+        ("bounded_staleness", {}, True),
+        ("synchronous", {}, False),
+        ("backup_workers", {"backups": 2}, True),
+        ("backup_workers", {"backups": 1}, False),
+        ("timeout", {"at_least": 1, "seconds": 0.0}, True),
+        ("timeout", {"at_least": 1, "seconds": 0.1}, False),
+        ("cutoff", {}, False),
+    ],
+)
+def test_single_is_one_gradient_an_update(name, own, single):
+    policy = POLICIES.make(name, own, **GIVEN)
+    assert policy.single is single
+    runtimes = np.random.default_rng(0).uniform(1, 1.05, (100, 3))
+    schedule = policies.simulate(lambda num_workers: policy, runtimes, num_gradients=60)
+    assert (np.bincount(schedule.update[schedule.used()]) == 1).all() == single
+
+
+@pytest.fixture(name="pairs")
+def policy_of_ones_own(monkeypatch):
+    for registry in (*FAMILIES, POLICIES):
+        monkeypatch.setattr(registry, "_parts", dict(registry))
+
+    @policies.register(title="Pairs of workers", rule="nag_asgd")
+    @dataclasses.dataclass
+    class pairs(policies.Base):  # noqa: N801
+        """An update waits for gradients of so many different workers, of any age.
+
+        Attributes:
+          size: so many.
+        """
+
+        size: int = 2
+        came: set[int] = dataclasses.field(default_factory=set, init=False)
+
+        def __post_init__(self):
+            if self.size < 1:
+                raise ValueError(f"size={self.size} must be at least 1")
+
+        def arrival(self, now, worker, version, seconds):
+            if worker in self.came:
+                return [policies.Drop(worker), *self.begin([worker])]
+            self.came.add(worker)
+            actions = [policies.Take(worker, self.version)]
+            if len(self.came) == self.size:
+                self.came = set()
+                actions.append(self.close())
+            return actions + self.begin([worker])
+
+    return pairs
+
+
+class TestRegister:
+    def test_serves_both(self, pairs):
+        runtimes = np.random.default_rng(0).uniform(1, 3, (40, 4))
+        schedule = PROTOCOLS.make("pairs", {"size": 3}, runtimes=runtimes, num_gradients=30, seed=0)
+        own = policies.simulate(lambda num_workers: pairs(size=3), runtimes, num_gradients=30)
+        np.testing.assert_array_equal(schedule.update, own.update)
+        for update in range(schedule.num_updates):
+            assert len(set(schedule.worker[schedule.update[:, 0] == update])) == 3
+        assert isinstance(POLICIES.make("pairs", {"size": 3}, num_workers=4, seed=0), pairs)
+        assert PROTOCOLS["pairs"].entries().to_dict() == POLICIES["pairs"].entries().to_dict() == {"size": 2}
+        assert PROTOCOLS["pairs"].help() == {"size": "so many."}
+        assert PROTOCOLS["pairs"].is_foreign
+
+    def test_draws_as_many_run_times_as_it_needs(self, pairs):
+        draw = lambda rows: np.random.default_rng(0).uniform(1, 3, (100, 4))[:rows]
+        make = lambda runtimes: PROTOCOLS.make("pairs", {}, runtimes=runtimes, num_gradients=50)
+        assert with_enough_rows(make, draw, rows=2).used().sum() == 50
+
+    def test_refuses_by_flag(self, pairs):
+        for registry in (POLICIES, PROTOCOLS):
+            with pytest.raises(UsageError, match=r"^--config\.protocol\.pairs\.size=0 must be at least 1"):
+                registry.make("pairs", {"size": 0}, num_workers=2, runtimes=np.ones((3, 2)))
+
+    def test_gives_a_maker_what_it_names(self, pairs):
+        seen = []
+
+        @policies.register("named", title="Named")
+        def maker(*, num_workers: int, predictor, seed: int, size: int | None = None):
+            """Writes down what it is given."""
+            seen.append((num_workers, predictor, seed, size))
+            return policies.Softsync()
+
+        given = {
+            "runtimes": np.ones((4, 3)),
+            "predictor": functools.partial(predictors.Oracle, whole=True),
+            "seed": 4,
+            "num_gradients": 5,
+        }
+        PROTOCOLS.make("named", {"size": None}, **given)
+        PROTOCOLS.make("named", {"size": 8}, **given | {"predictor": GIVEN["predictor"]})
+        assert [(workers, seed, size) for workers, _, seed, size in seen] == [(3, 4, None), (3, 4, 8)]
+        assert isinstance(seen[0][1], predictors.Oracle)
+        assert seen[1][1] is GIVEN["predictor"]
+
+    def test_leaves_nothing_behind_where_the_name_is_taken(self, pairs):
+        with pytest.raises(ValueError, match=r"^name='partial' must be another"):
+            policies.register("partial", title="Mine")(pairs)
+        assert "partial" not in POLICIES
+        policies.forget("pairs")
+        assert "pairs" not in (*POLICIES, *PROTOCOLS)
+
+    def test_its_code_is_what_its_digest_is_of(self, pairs):
+        assert digests.of_code(PROTOCOLS["pairs"].make) == digests.of_code(pairs)
+
+    def test_is_a_method_of_the_command_line(self, pairs, monkeypatch):
+        monkeypatch.syspath_prepend(ROOT)
+        from configs import digits  # noqa: PLC0415 (configurations hold the entries of the parts that there are)
+
+        config = digits.get_config()
+        config.method, config.protocol.pairs.size, config.cluster.num_workers, config.epochs = "pairs", 3, 4, 0.5
+        plan = make_plan(config)
+        assert (plan.choice.protocol.name, plan.choice.rule.name) == ("pairs", "nag_asgd")
+        assert (np.bincount(plan.schedule.update[plan.schedule.used()]) == 3).all()
+        assert plan.schedule.used().sum() >= plan.num_gradients > plan.schedule.used().sum() - 3
+
+
+def test_nothing_heavy_is_imported():
+    program = (
+        "import sys, sgdlab.policies\n"
+        "print(*sorted({'jax', 'flax', 'numpyro', 'orbax', 'optax', 'pyarrow', 'scipy'} & sys.modules.keys()))"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == []
+    assert protocols.asynchronous.__name__ == policies.asynchronous.__name__
