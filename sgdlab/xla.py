@@ -1,7 +1,12 @@
-"""Reading rows of buffers in loops without the copies that XLA would make."""
+"""What XLA is to do otherwise: reading rows of buffers in loops without copies, and compiling a function apart."""
+
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+
+Tree = Any
 
 
 def read_row(buffer: jax.Array, index: jax.Array) -> jax.Array:
@@ -23,6 +28,34 @@ def read_row(buffer: jax.Array, index: jax.Array) -> jax.Array:
       Array([2., 3.], dtype=float32)
     """
     return jax.lax.platform_dependent(buffer, jnp.asarray(index), cpu=_in_a_branch, default=_plain)
+
+
+def apart(function: Callable[..., Tree], index: jax.Array, *arguments: Tree) -> Tree:
+    """`function(index, *arguments)`, compiled apart from the operations around it, so that these do not change it.
+
+    XLA on CPU computes chains of elementwise operations at once, and then rounds a product and a sum as one operation
+    (FMA): the last bit of a result depends on what is done with it. `jax.lax.optimization_barrier` does not prevent
+    that, since XLA has removed it by then; what is in a branch stays apart. On other backends a branch would cost more
+    than it saves, and there is a barrier.
+
+    Args:
+      function: traced.
+      index: int, not negative; one that XLA does not know.
+      *arguments: of the function.
+
+    Example:
+      >>> apart(lambda index, row: index * row, jnp.array(2), jnp.arange(3))
+      Array([0, 2, 4], dtype=int32)
+    """
+
+    def branch(index: jax.Array, *arguments: Tree) -> Tree:
+        zeros = lambda *arguments: jax.tree.map(
+            lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(function, *arguments)
+        )
+        return jax.lax.cond(index >= 0, function, zeros, index, *arguments)
+
+    barrier = lambda *arguments: jax.lax.optimization_barrier(function(*arguments))
+    return jax.lax.platform_dependent(jnp.asarray(index), *arguments, cpu=branch, default=barrier)
 
 
 def _in_a_branch(buffer: jax.Array, index: jax.Array) -> jax.Array:

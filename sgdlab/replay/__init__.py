@@ -1,14 +1,16 @@
-"""Replay of schedules as one compiled program: `run`, `run_many`, `lower`, their inputs and results."""
+"""Replay of schedules as one compiled program: `run`, `run_many`, `lower`; and step by step: `Steps`."""
 
 from sgdlab.replay.blocks import MAX_BLOCKS, Partition, check_num_blocks, partition
 from sgdlab.replay.feed import Feed
 from sgdlab.replay.history import History, Result
 from sgdlab.replay.lowering import lower
 from sgdlab.replay.many import run_many
+from sgdlab.replay.micro_batches import in_micro_batches
 from sgdlab.replay.peer_program import PeerProgram
 from sgdlab.replay.program import Capacity, Program
 from sgdlab.replay.run import check_rule, run
 from sgdlab.replay.server_program import ServerProgram
+from sgdlab.replay.steps import Steps
 from sgdlab.replay.watch import Watch
 
 # Names from before schedules of servers and of peers shared one `lower` and one `run`.
@@ -24,9 +26,11 @@ __all__ = [
     "Program",
     "Result",
     "ServerProgram",
+    "Steps",
     "Watch",
     "check_num_blocks",
     "check_rule",
+    "in_micro_batches",
     "lower",
     "lower_peers",
     "partition",

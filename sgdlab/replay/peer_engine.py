@@ -27,7 +27,7 @@ from sgdlab.replay.peer_program import PeerProgram
 from sgdlab.replay.program import padded
 from sgdlab.replay.sharding import AXIS, Layout
 from sgdlab.replay.watch import Watch, as_pytree
-from sgdlab.xla import read_row
+from sgdlab.xla import apart, read_row
 
 Tree = Any
 
@@ -133,7 +133,7 @@ class PeerEngine(Engine):
 
         All processes evaluate: the parameters of the nodes may be too many for one.
         """
-        return _evaluated(self.evaluate, *self._parameters(carry, pause), carry.stats)
+        return evaluated_peers(self.evaluate, *self._parameters(carry, pause), carry.stats)
 
     def outcome(self, carry: PeerCarry) -> dict[str, Tree]:
         """The fields of `Result`. What grows with the number of nodes stays where it is."""
@@ -172,7 +172,15 @@ def on_device(program: PeerProgram, lane: np.ndarray, scale: np.ndarray, layout:
 
 
 @jax.jit
-def _evaluated(evaluate: Any, nodes: Tree, center: Tree, stats: Tree) -> dict[str, jax.Array]:
+def evaluated_peers(evaluate: Any, nodes: Tree, center: Tree, stats: Tree) -> dict[str, jax.Array]:
+    """The values of `evaluate` for the average of the nodes, summaries of those of each node, and the center's.
+
+    Args:
+      evaluate: `(params, stats) -> {name: scalar}`, a pytree of functions.
+      nodes: [N, *shape], the parameters of every node.
+      center: the parameters of the center; None if there is none.
+      stats: [N, ...], the running statistics of every node.
+    """
     own, stats = stats, mean_of_nodes(stats)
     values = dict(evaluate(mean_of_nodes(nodes), stats)) | {"consensus": consensus_distance(nodes)}
     each = jax.lax.map(lambda node: evaluate(*node), (nodes, own))
@@ -226,10 +234,12 @@ def _event(carry: PeerCarry, rows: PeerRows, row: jax.Array, parts: Parts, mode:
     node = rows.worker[row]
     slots, averaged, at = _averaged(carry.slots, rows, row, mode)
     read = lambda tree: jax.tree.map(lambda buffer: read_row(buffer, node), tree)
-    grads, aux, local = computed(parts, at, parts.batch_fn(row), read(carry.local))
-    averaged, grads, aux = jax.lax.optimization_barrier((averaged, grads, aux))
+    # Apart from the step, as on a worker: else the gradient and the step would round each other.
+    gradient = lambda row, at, own: computed(parts, at, parts.batch_fn(row), own)
+    grads, aux, local = apart(gradient, row, at, read(carry.local))
+    averaged = jax.lax.optimization_barrier(averaged)
     own = read((carry.state, carry.stats))
-    stepped, *own = _step(averaged, grads, aux, own, node, rows.scale[row], parts)
+    stepped, *own = node_step(averaged, grads, aux, own, node, rows.scale[row], parts)
     write = lambda index: lambda buffer, leaf: jax.lax.dynamic_update_index_in_dim(buffer, leaf, index, 0)
     return PeerCarry(
         slots=jax.tree.map(write(rows.store[row]), slots, stepped),
@@ -256,7 +266,7 @@ def _wave(carry: PeerCarry, rows: PeerRows, wave: jax.Array, parts: Parts, mode:
     averaged, grads, aux = jax.lax.optimization_barrier((averaged, grads, aux))
     node = rows.worker[lanes.row]
     own = jax.tree.map(lambda buffer: buffer[node], (carry.state, carry.stats))
-    step = functools.partial(_step, parts=parts)
+    step = functools.partial(node_step, parts=parts)
     stepped, *own = jax.vmap(step)(averaged, grads, aux, own, node, rows.scale[lanes.row])
     write = lambda buffers, found, index: write_lanes(buffers, found, jnp.where(lanes.used, index, NOWHERE))
     state, stats = write((carry.state, carry.stats), tuple(own), node)
@@ -319,7 +329,7 @@ def _write(slots: Tree, index: jax.Array, values: Tree) -> Tree:
     return jax.tree.map(lambda buffer, leaf: jax.lax.dynamic_update_index_in_dim(buffer, leaf, index, 0), slots, values)
 
 
-def _step(
+def node_step(
     averaged: Tree,
     grads: Tree,
     aux: Tree,

@@ -1,6 +1,5 @@
-"""One server of a compiled replay: its state (`Server`), and how it receives a gradient (`take`), in every mode."""
+"""One server: its state (`Server`), and how it receives a gradient and applies an update, in replay and live."""
 
-import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -19,7 +18,7 @@ class Server(NamedTuple):
     params: Tree
     state: Tree  # of the rule.
     slots: Tree  # [slots, *params_shape]: the versions that workers hold.
-    message: Tree  # mean of the messages of the current update; None if every update has one gradient.
+    message: Tree  # sum of the messages of the open update; None if every update has one gradient.
     average: Tree  # Polyak average; None without one.
 
 
@@ -40,10 +39,8 @@ def start_server(params: Tree, parts: Parts, *, slots: int, single: bool) -> Ser
     state = parts.init(params)
     message = None
     if not single:
-        number = jnp.zeros([], jnp.int32)
-        receive = functools.partial(parts.receive, worker=number, delay=jnp.zeros([]), read_params=params)
-        shape = jax.eval_shape(receive, params, state, params)
-        message = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, accumulators.wide_dtype(leaf)), shape)
+        shapes = _message_like(params, state, parts)
+        message = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, accumulators.wide_dtype(leaf)), shapes)
     # Copies, since the loop reuses the memory of its carry, and the parameters belong to the caller.
     copied = jax.tree.map(jnp.copy, params)
     return Server(
@@ -63,40 +60,87 @@ def take(
     Returns:
       The server, and the norm of its update (0 if it made none; None unless `norms`).
     """
-    message = parts.receive(grads, server.state, server.params, worker=use.worker, delay=use.delay, read_params=read)
     if single:
-        return updated(server, message, use, parts, worker=use.worker, norms=norms)
-    total = jax.tree.map(lambda leaf: jnp.where(use.first, 0, leaf), server.message)
-    server = server._replace(message=jax.tree.map(jnp.add, total, share(message, use.count)))
-    mean = accumulators.narrow(server.message, message)
+        sent, step, server = apply_one(server, grads, read, use, parts, norms=norms)
+        return stored(server, sent, use.store), step
+    server = receive(server, grads, read, use, parts)
     zero = jnp.zeros([], norm_dtype(server.params)) if norms else None
-    update = lambda server: updated(server, mean, use, parts, worker=None, norms=norms)
+
+    def update(server: Server) -> tuple[Server, jax.Array | None]:
+        sent, step, closed = close(server, use, parts, norms=norms)
+        return stored(closed, sent, use.store), step
+
     return jax.lax.cond(use.last, update, lambda server: (server, zero), server)
 
 
-def share(message: Tree, count: jax.Array) -> Tree:
-    """What a message adds to the mean of so many, in at least float32."""
-    return jax.tree.map(lambda leaf: leaf / count.astype(leaf.dtype), accumulators.wide(message))
+def apply_one(
+    server: Server, grads: Tree, read: Tree, use: Instruction, parts: Parts, *, norms: bool = False
+) -> tuple[Tree, jax.Array | None, Server]:
+    """An update of one gradient, computed on `read`; of `use`, `first` and `last` are not looked at.
+
+    Returns:
+      What `close` returns.
+    """
+    message = _message(server, grads, read, use, parts)
+    return _updated(server, message, use, parts, worker=use.worker, norms=norms)
 
 
-def updated(
+def receive(server: Server, grads: Tree, read: Tree, use: Instruction, parts: Parts) -> Server:
+    """The server with one more gradient, computed on `read`, in its open update.
+
+    The messages of an update are added up in the order of their arrival, in at least float32; how many there will be
+    need not be known. Of `use`, `worker`, `delay` and `first` are looked at.
+    """
+    total = jax.tree.map(lambda leaf: jnp.where(use.first, 0, leaf), server.message)
+    message = accumulators.wide(_message(server, grads, read, use, parts))
+    return server._replace(message=jax.tree.map(jnp.add, total, message))
+
+
+def close(
+    server: Server, use: Instruction, parts: Parts, *, norms: bool = False
+) -> tuple[Tree, jax.Array | None, Server]:
+    """The open update is applied: its messages, as `receive` has added them up, are divided by their number.
+
+    Of `use`, `count` and `mean_delay` are looked at.
+
+    Returns:
+      The new version, as workers read it; the norm of the update (None unless `norms`); and the server, which has not
+      stored that version (`stored`).
+    """
+    mean = jax.tree.map(lambda leaf: leaf / use.count.astype(leaf.dtype), server.message)
+    mean = accumulators.narrow(mean, _message_like(server.params, server.state, parts))
+    return _updated(server, mean, use, parts, worker=None, norms=norms)
+
+
+def stored(server: Server, sent: Tree, slot: jax.Array) -> Server:
+    """The server with a version in one of its slots."""
+    write = lambda buffer, leaf: jax.lax.dynamic_update_index_in_dim(buffer, leaf, slot, 0)
+    return server._replace(slots=jax.tree.map(write, server.slots, sent))
+
+
+def _message(server: Server, grads: Tree, read: Tree, use: Instruction, parts: Parts) -> Tree:
+    return parts.receive(grads, server.state, server.params, worker=use.worker, delay=use.delay, read_params=read)
+
+
+def _message_like(params: Tree, state: Tree, parts: Parts) -> Tree:
+    """Shapes and dtypes of a message."""
+    use = {"worker": jnp.zeros([], jnp.int32), "delay": jnp.zeros([])}
+    made = lambda params, state: parts.receive(params, state, params, read_params=params, **use)
+    return jax.eval_shape(made, params, state)
+
+
+def _updated(
     server: Server, message: Tree, use: Instruction, parts: Parts, *, worker: jax.Array | None, norms: bool
-) -> tuple[Server, jax.Array | None]:
-    """One update, whose new version is stored in its slot, and its norm (None unless `norms`)."""
+) -> tuple[Tree, jax.Array | None, Server]:
     updates, state = parts.update(
         message, server.state, server.params, num_gradients=use.count, delay=use.mean_delay, worker=worker
     )
     params = optax.apply_updates(server.params, updates)
-    slots = jax.tree.map(
-        lambda buffer, leaf: jax.lax.dynamic_update_index_in_dim(buffer, leaf, use.store, 0),
-        server.slots,
-        parts.send(params, state),
-    )
     average = server.average
     if average is not None:
         average = accumulators.moving_average(average, params, parts.average_decay)
     step = norm(updates) if norms else None
-    return Server(params, state, slots, server.message, average), step
+    return parts.send(params, state), step, server._replace(params=params, state=state, average=average)
 
 
 def norm_dtype(tree: Tree) -> jnp.dtype:

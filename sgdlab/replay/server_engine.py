@@ -21,7 +21,7 @@ from sgdlab.replay.server_wave import wave
 from sgdlab.replay.sharding import Layout
 from sgdlab.replay.watch import Watch
 from sgdlab.rules import accumulators
-from sgdlab.xla import read_row
+from sgdlab.xla import apart, read_row
 
 Tree = Any
 
@@ -211,7 +211,9 @@ def _event(carry: Carry, rows: Rows, row: jax.Array, parts: Parts, mode: Mode) -
     read = loaded(carry, rows, row)
     worker = rows.worker[row]
     own = jax.tree.map(lambda buffer: read_row(buffer, worker), carry.local)
-    grads, aux, own = computed(parts, mode.partition.join(read), parts.batch_fn(row), own)
+    # Apart from its use, as on a worker: else the gradient and its use would round each other.
+    gradient = lambda row, read, own: computed(parts, mode.partition.join(read), parts.batch_fn(row), own)
+    grads, aux, own = apart(gradient, row, read, own)
     write = lambda buffer, leaf: jax.lax.dynamic_update_index_in_dim(buffer, leaf, worker, 0)
-    carry = carry._replace(local=jax.tree.map(write, carry.local, jax.lax.optimization_barrier(own)))
+    carry = carry._replace(local=jax.tree.map(write, carry.local, own))
     return used(carry, rows, row, read, (mode.partition.split(grads), aux), parts, mode)

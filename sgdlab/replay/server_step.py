@@ -12,7 +12,7 @@ from sgdlab.replay.lanes import record_aux
 from sgdlab.replay.server import Instruction, Server, norm, take
 from sgdlab.replay.sharding import Layout
 from sgdlab.rules import accumulators
-from sgdlab.xla import read_row
+from sgdlab.xla import apart, read_row
 
 Tree = Any
 State = tuple[Server, "Records", Tree]
@@ -179,8 +179,11 @@ def _used_by(
     if mode.norms:
         records = records._replace(step=records.step.at[row, block].set(step))
     if average_stats is not None and block == 0:
-        moved = accumulators.moving_average(average_stats, stats, parts.average_decay)
-        average_stats = jax.tree.map(lambda new, old: jnp.where(instruction.last, new, old), moved, average_stats)
+        moved = lambda average, stats: accumulators.moving_average(average, stats, parts.average_decay)
+        if mode.single:
+            average_stats = apart(lambda _, *trees: moved(*trees), row, average_stats, stats)
+        else:
+            average_stats = jax.lax.cond(instruction.last, moved, lambda average, _: average, average_stats, stats)
     return server, records, average_stats
 
 

@@ -10,7 +10,7 @@ from jax.sharding import PartitionSpec
 from sgdlab.replay import exchange
 from sgdlab.replay.functions import Parts, computed
 from sgdlab.replay.lanes import Lanes, lanes_at, over_lanes, record_aux, summed_over_lanes, write_lanes
-from sgdlab.replay.server import norm, share, updated
+from sgdlab.replay.server import close, norm, stored
 from sgdlab.replay.server_step import Carry, Mode, Rows, instruction_of, loaded, used
 from sgdlab.replay.sharding import AXIS
 from sgdlab.rules import accumulators
@@ -57,7 +57,7 @@ def _used_in_order(carry: Carry, rows: Rows, lanes: Lanes, parts: Parts, mode: M
 
 
 def _updated_once(carry: Carry, rows: Rows, lanes: Lanes, parts: Parts, mode: Mode) -> Carry:
-    """All gradients are of one update, and of one version: the devices exchange only the mean of their messages."""
+    """All gradients are of one update, and of one version: the devices exchange only the sum of their messages."""
     layout, slots = mode.layout, tuple(server.slots for server in carry.servers)
     axes = tuple(layout.axes(block, lead=1) for block in slots)
 
@@ -67,20 +67,20 @@ def _updated_once(carry: Carry, rows: Rows, lanes: Lanes, parts: Parts, mode: Mo
         gradient, inputs = _of_own_lanes(slots, rows, lanes, local, axes, parts, mode)
         read = mode.partition.split(_version(slots, rows, lanes, axes, mode))
 
-        def shares(row: jax.Array, used: jax.Array, *inputs: Tree) -> tuple[Tree, Tree]:
+        def messages(row: jax.Array, used: jax.Array, *inputs: Tree) -> tuple[Tree, Tree]:
             grads, aux, after = gradient(*inputs)
             grads = mode.partition.split(jax.lax.optimization_barrier(grads))
             found, added = {"aux": aux, "after": after}, []
             for block, (params, state) in enumerate(servers):
                 given = {"worker": rows.worker[row], "delay": rows.delay[row, block], "read_params": read[block]}
-                message = share(parts.receive(grads[block], state, params, **given), rows.count[row, block])
+                message = accumulators.wide(parts.receive(grads[block], state, params, **given))
                 added.append(jax.tree.map(lambda leaf: jnp.where(used, leaf, 0), message))
                 if parts.penalty is not None:
                     found[f"penalty{block}"] = parts.penalty(grads[block], state, params, **given)
             return tuple(added), found | ({"norm": norm(grads)} if mode.norms else {})
 
         own = exchange.own(layout, (lanes.row, lanes.used))
-        added, found = summed_over_lanes(mode.lanes, shares, *own, *inputs)
+        added, found = summed_over_lanes(mode.lanes, messages, *own, *inputs)
         local = write_lanes(local, found.pop("after"), exchange.rows_of_workers(layout, rows.worker, lanes, local)[1])
         (found,) = exchange.from_lanes(layout, (found,), (exchange.everywhere(found),))
         return exchange.total(layout, added), found, local
@@ -92,32 +92,26 @@ def _updated_once(carry: Carry, rows: Rows, lanes: Lanes, parts: Parts, mode: Mo
         (by_parameter, EVERYWHERE, EVERYWHERE, EVERYWHERE, BY_LANE, layout.of_parts(parts)),
         (EVERYWHERE, EVERYWHERE, BY_LANE),
     )
-    means, found, local = compute(slots, servers, rows, lanes, carry.local, parts)
-    means, found = jax.lax.optimization_barrier((means, found))
+    totals, found, local = compute(slots, servers, rows, lanes, carry.local, parts)
+    totals, found = jax.lax.optimization_barrier((totals, found))
     stats = _folded(carry.stats, found["aux"], rows, lanes, parts)
     carry = carry._replace(local=local, stats=stats, records=_recorded(carry, rows, lanes, found, mode))
-    return _with_update(carry, rows, lanes, means, parts, mode)
+    return _with_update(carry, rows, lanes, totals, parts, mode)
 
 
-def _with_update(carry: Carry, rows: Rows, lanes: Lanes, means: tuple[Tree, ...], parts: Parts, mode: Mode) -> Carry:
-    """The carry after the one update of a wave, from the mean of each block's messages."""
+def _with_update(carry: Carry, rows: Rows, lanes: Lanes, totals: tuple[Tree, ...], parts: Parts, mode: Mode) -> Carry:
+    """The carry after the one update of a wave, from the sum of each block's messages."""
     last, servers, records = lanes.end - 1, [], carry.records
-    for block, (server, mean, read) in enumerate(zip(carry.servers, means, loaded(carry, rows, last), strict=True)):
+    for block, (server, total, read) in enumerate(zip(carry.servers, totals, loaded(carry, rows, last), strict=True)):
         instruction = instruction_of(rows, last, last, block)
-        like = jax.eval_shape(
-            lambda server, read=read, use=instruction: parts.receive(
-                server.params, server.state, server.params, worker=use.worker, delay=use.delay, read_params=read
-            ),
-            server,
-        )
         if mode.norms:
             distance = norm(jax.tree.map(jnp.subtract, server.params, read))
             records = records._replace(distance=records.distance.at[lanes.index, block].set(distance, mode="drop"))
-        message = mode.layout.by_shape(accumulators.narrow(mean, like))
-        changed, step = updated(server, message, instruction, parts, worker=None, norms=mode.norms)
+        received = server._replace(message=mode.layout.by_shape(total))
+        sent, step, changed = close(received, instruction, parts, norms=mode.norms)
         if mode.norms:
             records = records._replace(step=records.step.at[last, block].set(step))
-        servers.append(changed)
+        servers.append(stored(changed, sent, instruction.store))
     average_stats = carry.average_stats
     if average_stats is not None:
         average_stats = accumulators.moving_average(average_stats, carry.stats, parts.average_decay)

@@ -1,0 +1,165 @@
+"""`Gradients`: what a worker computes, one interruptible gradient after another."""
+
+import functools
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sgdlab import arguments
+from sgdlab.live.work import Work
+from sgdlab.replay import micro_batches as in_parts
+from sgdlab.replay.micro_batches import Cut, in_micro_batches
+from sgdlab.replay.watch import as_pytree
+
+Tree = Any
+
+SLICE_SECONDS = 0.002
+"""How long a worker that is slowed down sleeps before it asks again whether to stop."""
+
+
+class Gradients:
+    """Computes gradients, each of which can be given up between two micro-batches.
+
+    A gradient is computed in a loop whose length the compiler does not know, as in replay, since it rounds otherwise in
+    loops: the same parameters and the same ticket give the gradient that replay's event mode computes, bit for bit,
+    with `sgdlab.replay.micro_batches.in_micro_batches` of as many parts. That it is so needs the same version of
+    jaxlib, the same settings of precision, the same kind of processor, and as many processors that the process may use:
+    large products and sums are divided among them (with batches of 256 one processor differs from two in the last bit,
+    with batches of 32 it does not; `xla_cpu_multi_thread_eigen` makes no difference). On CPU, that is: on accelerators
+    replay's loop is not divided in the same way.
+
+    Args:
+      work: what to compute.
+      worker: whose gradients these are, for `work.seconds`.
+
+    Attributes:
+      aux: shapes and dtypes of the gradient function's aux.
+
+    Raises:
+      ValueError: if the batch cannot be cut into so many micro-batches.
+
+    Example:
+      >>> grad_fn = lambda params, batch: (params - batch.mean(), {"loss": jnp.mean((params - batch) ** 2) / 2})
+      >>> gradients = Gradients(Work(jnp.zeros([]), grad_fn, lambda ticket: ticket + jnp.arange(4.0), micro_batches=2))
+      >>> grads, aux = gradients.compute(7, np.float32(1.0), stop=lambda: False)
+      >>> float(grads), float(aux["loss"])
+      (-7.5, 28.75)
+    """
+
+    def __init__(self, work: Work, *, worker: int = 0):
+        self._work, self._worker, self._begun = work, worker, 0
+        self._cut = Cut(arguments.whole("micro_batches", work.micro_batches))
+        functions = Functions(*(as_pytree(part) for part in (work.grad_fn, work.batch_fn, work.finish)))
+        # On the device once, and not with every gradient.
+        self._functions = jax.tree.map(
+            lambda leaf: jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf, functions
+        )
+        shapes = functools.partial(_shapes, cut=self._cut)
+        self._like = jax.eval_shape(shapes, work.params, self._functions)
+        self.aux = self._like[1]
+        self._nothing = in_parts.zeros(self._like) if self._cut.number > 1 else None
+
+    def compile(self) -> None:
+        """Compiles the programs, so that the first gradient takes no longer than the others."""
+        self._computed(0, jax.tree.map(np.asarray, self._work.params), lambda: False)
+
+    def compute(self, ticket: int, params: Tree, stop: Callable[[], bool]) -> tuple[Tree, Tree] | None:
+        """A gradient.
+
+        Args:
+          ticket: names the batch.
+          params: the version to compute it on; not needed after the call.
+          stop: whether to give it up; asked before each micro-batch, and while the worker is slowed down.
+
+        Returns:
+          (grads, aux) in NumPy arrays; None if it was given up.
+        """
+        begin, index = time.monotonic(), self._begun
+        self._begun += 1
+        found = self._computed(ticket, params, stop)
+        if found is None or self._work.seconds is None:
+            return found
+        return found if _slept(begin + self._work.seconds(self._worker, index), stop) else None
+
+    def _computed(self, ticket: int, params: Tree, stop: Callable[[], bool]) -> tuple[Tree, Tree] | None:
+        span = np.int32(ticket), np.int32(ticket + 1)
+        if self._cut.number == 1:
+            found = None if stop() else _whole(span, params, self._functions)
+        else:
+            found = self._summed(span, params, stop)
+        return None if found is None else jax.tree.map(np.asarray, found)  # which waits for it
+
+    def _summed(self, span: tuple[np.int32, np.int32], params: Tree, stop: Callable[[], bool]) -> Any:
+        total = self._nothing
+        for part in range(self._cut.number):
+            if stop():
+                return None
+            within = np.int32(part), np.int32(part + 1)
+            total = jax.block_until_ready(_parts(total, span, within, params, self._functions, cut=self._cut))
+        return _mean(total, params, np.int32(self._cut.number), self._functions, cut=self._cut)
+
+
+class Functions(NamedTuple):
+    """The functions of a `Work`, as pytrees: their code is part of a program, their leaves are its data."""
+
+    grad_fn: Any
+    batch_fn: Any
+    finish: Any
+
+
+def _shapes(params: Tree, functions: Functions, *, cut: Cut) -> Any:
+    return in_parts.shapes(cut, functions.grad_fn, params, functions.batch_fn(np.int32(0)))
+
+
+@jax.jit
+def _whole(span: tuple[jax.Array, jax.Array], params: Tree, functions: Functions) -> tuple[Tree, Tree]:
+    """The gradient and aux of the one ticket in `span`."""
+    grad_fn = in_micro_batches(functions.grad_fn, 1, functions.finish)
+
+    def gradient(ticket: jax.Array, before: Tree) -> Tree:
+        del before
+        ticket, own = jax.lax.optimization_barrier((ticket, params))
+        return jax.lax.optimization_barrier(grad_fn(own, functions.batch_fn(ticket)))
+
+    like = jax.eval_shape(gradient, span[0], None)
+    return jax.lax.fori_loop(*span, gradient, jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), like))
+
+
+@functools.partial(jax.jit, static_argnames="cut")
+def _parts(
+    total: Tree,
+    span: tuple[jax.Array, jax.Array],
+    within: tuple[jax.Array, jax.Array],
+    params: Tree,
+    functions: Functions,
+    *,
+    cut: Cut,
+) -> Tree:
+    """The sum with the parts `within` of the batch of the one ticket in `span`."""
+
+    def add(ticket: jax.Array, total: Tree) -> Tree:
+        # So that nothing can be computed of the parameters before the loop: in replay each gradient has its own.
+        ticket, own = jax.lax.optimization_barrier((ticket, params))
+        batch = functions.batch_fn(ticket)
+        one_more = lambda index, total: in_parts.added(cut, functions.grad_fn, total, own, batch, index)
+        return jax.lax.fori_loop(*within, one_more, total)
+
+    return jax.lax.fori_loop(*span, add, total)
+
+
+@functools.partial(jax.jit, static_argnames="cut")
+def _mean(total: Tree, params: Tree, count: jax.Array, functions: Functions, *, cut: Cut) -> tuple[Tree, Tree]:
+    return in_parts.mean(total, _shapes(params, functions, cut=cut), count, functions.finish)
+
+
+def _slept(until: float, stop: Callable[[], bool]) -> bool:
+    """Sleeps until an instant; False if it was told to stop before."""
+    while (left := until - time.monotonic()) > 0:
+        if stop():
+            return False
+        time.sleep(min(left, SLICE_SECONDS))
+    return not stop()
