@@ -4,6 +4,8 @@
     python -m experiments.benchmarks kills [--kills=50]
     python -m experiments.benchmarks soak [--gradients=1000000]
     python -m experiments.benchmarks learning workers throughput
+    python -m experiments.benchmarks live [--transport=ray]
+    python -m experiments.benchmarks.faults [--only=WORDS]
 
 Without a name the suites of the first line run; the others take minutes. Values are medians of 9 interleaved rounds in
 one process. Ratios are ratios of speeds: 0.9 means 90 % of the gradients per second of the program that it is compared
@@ -24,6 +26,8 @@ from experiments.benchmarks import (
     cutoff,
     kills,
     learning,
+    live,
+    live_transport,
     peers,
     processes,
     replay,
@@ -47,12 +51,14 @@ SUITES: dict[str, Callable[[], Iterator[Figure]]] = {
     "streaming": streaming.figures,
     "cutoff": cutoff.figures,
     "processes": processes.figures,
+    "live_transport": live_transport.figures,
 }
 
 LONG_SUITES: dict[str, Callable[[], Iterator[Figure]]] = {
     "kills": kills.figures,
     "soak": soak.figures,
     "learning": learning.figures,
+    "live": live.figures,
     "workers": workers.figures,
     "throughput": throughput.figures,
 }
@@ -66,6 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("suites", nargs="*", metavar="suite", help=", ".join(suites))
     parser.add_argument("--kills", type=int, default=kills.KILLS, metavar="NUMBER", help="of processes, in `kills`")
     parser.add_argument("--gradients", type=int, default=soak.GRADIENTS, metavar="NUMBER", help="of the run, in `soak`")
+    parser.add_argument("--transport", choices=live.TRANSPORTS, default="processes", help="of the workers, in `live`")
     given = parser.parse_args(arguments)
     for name in given.suites:
         if name not in suites:
@@ -78,6 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             "for each evaluation"
         )
     suites["kills"] = functools.partial(kills.figures, given.kills)
+    suites["live"] = functools.partial(live.figures, given.transport)
     suites["soak"] = functools.partial(soak.figures, given.gradients)
     print(f"{platform.machine()}, Python {platform.python_version()}, jax {jax.__version__}, {jax.devices()}")
     for name in given.suites or SUITES:
