@@ -1,0 +1,164 @@
+"""A live run whose server ends, is started again by the same command, and goes on."""
+
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import jax
+import numpy as np
+
+from experiments.benchmarks.faults import checks, runs, server, work
+from experiments.benchmarks.faults.runs import Outcome
+from experiments.benchmarks.faults.scenario import ServerScenario
+from sgdlab.live.log import Entry, path_in, read
+from sgdlab.live.recording import Recording
+from sgdlab.live.resume import examined
+
+_ROOT = pathlib.Path(__file__).parents[3]
+_PAUSE = 0.02
+_SETTINGS = {"JAX_ENABLE_COMPILATION_CACHE": "false"}
+_ROUNDING = ("jax_enable_x64", "jax_disable_most_optimizations")
+"""Settings with which a replay in this process rounds as the server does."""
+_CHECKPOINTS = 2
+
+
+def observed(
+    scenario: ServerScenario, folder: pathlib.Path, *, transport: str, seconds: float, workers: int, gradients: int = 60
+) -> Outcome:
+    """Executes a run by a server in a process of its own, ends it, and starts it again.
+
+    Args:
+      scenario: what befalls it.
+      folder: an empty one.
+      transport: "processes" or "ray".
+      seconds: mean time of a gradient.
+      workers: number of workers.
+      gradients: how many come before the server ends, and at least as many afterwards.
+    """
+    work.store_data(folder)
+    given = {"policy": scenario.policy, "workers": workers, "seconds": seconds, "transport": transport}
+    (folder / server.RUN).write_text(json.dumps(given), encoding="utf-8")
+    lines = folder / "log"
+    try:
+        with _started(folder) as first:
+            _wait_until(first, lambda: _came(lines) >= gradients and _checkpoints(lines) >= _CHECKPOINTS, folder)
+            _end(first, scenario.signal)
+        workers_left = runs.left(_pids(_entries(lines)))
+        for damage in scenario.damage:
+            damage(lines)
+        before, ended = _examined(lines, scenario.policy, workers), len(_entries(lines))
+        with _started(folder) as second:
+            begin = time.monotonic()
+            came = lambda: sum(entry[0] == "came" for entry in _entries(lines)[ended:])
+            _wait_until(second, lambda: came() >= 1, folder)
+            recovery = time.monotonic() - begin
+            _wait_until(second, lambda: came() >= gradients, folder)
+            _end(second, "SIGTERM")
+        return _judged(scenario, folder, before, recovery, workers_left)
+    except Exception as error:  # whatever it is, the scenario was not survived, and the others are to run
+        return Outcome(scenario.name, scenario.policy, False, wrong=f"{type(error).__name__}: {error}")
+
+
+def _judged(
+    scenario: ServerScenario, folder: pathlib.Path, before: Recording, recovery: float, workers_left: int
+) -> Outcome:
+    lines = folder / "log"
+    entries = _entries(lines)
+    recording = _examined(lines, scenario.policy, before.schedule.num_workers)
+    with np.load(folder / server.PARAMS) as stored:
+        leaves = [stored[name] for name in stored.files]
+    outcome = runs.judged(
+        Outcome(scenario.name, scenario.policy, False, recovery),
+        recording,
+        jax.tree.unflatten(jax.tree.structure(work.params()), leaves),
+        lines,
+        folder=folder,
+        tickets=None,
+        updates=json.loads((folder / server.UPDATES).read_text(encoding="utf-8")),
+        statuses=[],
+    )
+    printed = (folder / "server.log").read_text(encoding="utf-8")
+    missing = [words for words in scenario.expects_words if words not in printed]
+    again = [entry[2] for entry in entries if entry[0] == "restart"]  # each worker that was there is lost, once
+    if not again or len(set(again)) < len(again):
+        missing.append("one restart")
+    lost, doubled = checks.lost_or_doubled(before, recording)
+    return outcome._replace(
+        updates_lost=lost,
+        updates_doubled=outcome.updates_doubled + doubled,
+        left=workers_left + runs.left(_pids(entries)),
+        wrong=f"there is no {', no '.join(missing)}" if missing else "",
+        notes={"updates": recording.schedule.num_updates, "before": before.schedule.num_updates},
+    ).judged()
+
+
+@contextlib.contextmanager
+def _started(folder: pathlib.Path) -> Iterator[subprocess.Popen]:
+    with (folder / "server.log").open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", server.__name__, str(folder)],
+            cwd=_ROOT,
+            env=os.environ | _SETTINGS | {name.upper(): str(jax.config.values[name]) for name in _ROUNDING},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            process_group=0,
+        )
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _end(process: subprocess.Popen, name: str) -> None:
+    """Ends the server, and sees that it ends as it should."""
+    number = signal.Signals[name]
+    if number == signal.SIGINT:
+        os.killpg(process.pid, number)
+    else:
+        process.send_signal(number)
+    code = process.wait(runs.PATIENCE)
+    if code not in (-signal.SIGKILL, server.STOPPED) or (code < 0) != (number == signal.SIGKILL):
+        raise RuntimeError(f"the server has ended with exit code {code} after {name}")
+
+
+def _wait_until(process: subprocess.Popen, reached: Callable[[], bool], folder: pathlib.Path) -> None:
+    end = time.monotonic() + runs.PATIENCE
+    while not reached():
+        if process.poll() is not None or time.monotonic() > end:
+            words = (folder / "server.log").read_text(encoding="utf-8").strip().splitlines()[-3:]
+            why = "has ended" if process.returncode is not None else f"takes more than {runs.PATIENCE:.0f} s"
+            raise RuntimeError(f"the server {why}: {' | '.join(words)}")
+        time.sleep(_PAUSE)
+
+
+def _entries(lines: pathlib.Path) -> list[Entry]:
+    """What the log has, but for its header."""
+    path = path_in(lines)
+    return read(path)[0][1:] if path.is_file() else []
+
+
+def _came(lines: pathlib.Path) -> int:
+    return sum(entry[0] == "came" for entry in _entries(lines))
+
+
+def _checkpoints(lines: pathlib.Path) -> int:
+    return len(list(lines.glob("checkpoint-*.npz")))
+
+
+def _pids(entries: list[Entry]) -> set[int]:
+    """Process numbers of all workers that a log names."""
+    joined = {entry[3] for entry in entries if entry[0] == "joined"}
+    return joined | {worker[1] for entry in entries if entry[0] == "start" for worker in entry[2]}
+
+
+def _examined(lines: pathlib.Path, policy: str, workers: int) -> Recording:
+    return examined(lines, lambda config: runs.POLICIES[policy](num_workers=workers))
