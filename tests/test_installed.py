@@ -92,7 +92,7 @@ def test_the_package_is_that_of_the_wheel(installed):
 def test_help_lists_the_commands_and_imports_no_library(installed):
     answer = installed.run("sgdlab", "--help")
     assert answer.stdout == installed.run("sgdlab").stdout
-    for command in ("advise", "compare", "data", "train", "timeline"):
+    for command in ("advise", "compare", "data", "live", "replay", "train", "timeline"):
         assert f"\n  {command} " in answer.stdout
     script = "import sys; sys.argv[1:] = ['--help']; from sgdlab.commands import console; console.main()"
     slow = installed.run("python", "-c", f"{script}; print([m for m in ('jax', 'numpy', 'absl') if m in sys.modules])")
@@ -143,7 +143,7 @@ def test_the_requirements_of_extras_are_bounded(installed):
     assert required
     assert all("<" in line.partition(";")[0] and ">=" in line.partition(";")[0] for line in required)
     extras = {line.removeprefix("Provides-Extra: ") for line in lines if line.startswith("Provides-Extra: ")}
-    assert extras == {"cuda13", "gpu", "lint", "stream", "tensorboard", "test", "tpu", "wandb"}
+    assert extras == {"cuda13", "gpu", "lint", "ray", "stream", "tensorboard", "test", "tpu", "wandb"}
     built = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
     assert built == ["setuptools>=77"]  # [test] has the same, as the wheel is built without isolation here
     assert any(line.startswith("setuptools") and "77" in line and "test" in line for line in required)

@@ -11,7 +11,7 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 
-from sgdlab.commands import compare, launch, timeline, train
+from sgdlab.commands import compare, launch, live, replay, timeline, train
 from sgdlab.jobs import configuration
 
 README = pathlib.Path(__file__).parents[1] / "README.md"
@@ -23,11 +23,14 @@ RECORDS = [code for code in PYTHON if "sgdlab.results" in code]
 SCRIPTS = [code for code in PYTHON if "__main__" in code]
 LIBRARY = [code for code in PYTHON if code not in (*FILES.values(), *RECORDS, *SCRIPTS)]
 COMMANDS = [line for _, code in BLOCKS for line in code.splitlines() if line.startswith("sgdlab ") and "=" in line]
-MODULES = {"compare": compare, "timeline": timeline, "train": train}
+LIVE = [line for line in COMMANDS if "runs/live" in line]  # in their order: the first one records
+MODULES = {"compare": compare, "live": live, "replay": replay, "timeline": timeline, "train": train}
 TINY = {
     "compare": ("--num_workers=4", "--seeds=1", "--processes=1"),
-    "train": (),
+    "live": ("--config.epochs=0.5",),
+    "replay": (),
     "timeline": (),
+    "train": (),
 }
 TINY_RUN = (
     "--config.epochs=1.0",
@@ -63,15 +66,19 @@ def directory_with_the_files(tmp_path, monkeypatch):
 
 def command(line):
     _, name, *arguments = shlex.split(line)
-    small = [flag for flag in TINY_RUN if flag.split("=")[0] not in line]
+    recorded = "--recording" in line  # which says what was run
+    small = [flag for flag in TINY_RUN if flag.split("=")[0] not in line and not recorded]
     if "network.kind" in line:
         small.remove("--config.network.mlp.widths=(8,)")
-    if name == "compare":
+    if name in ("compare", "live"):
         small.remove("--config.cluster.num_workers=4")
     own, define = getattr(MODULES[name], "OWN_ENTRIES", {}), MODULES[name].define_flags
     few = ["--methods=asgd"] if name == "compare" and "--methods" not in line else []
     argv = [name, *arguments, *small, *few, *TINY[name]]
-    return launch.answer(MODULES[name].main, MODULES[name].__doc__, argv, own_entries=own, define=define)
+    configured = launch.configured_by(MODULES[name])
+    return launch.answer(
+        MODULES[name].main, MODULES[name].__doc__, argv, configured=configured, own_entries=own, define=define
+    )
 
 
 @pytest.mark.parametrize("example", LIBRARY)
@@ -81,11 +88,20 @@ def test_an_example_of_the_library_runs(example, capsys):
     assert "Schedule: " in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("line", [line for line in COMMANDS if not any(need in line for need in NEEDS)])
+@pytest.mark.parametrize("line", [line for line in COMMANDS if not any(need in line for need in (*NEEDS, *LIVE))])
 def test_a_command_runs(line, here, capsys):
     assert command(line) == 0, capsys.readouterr().err
     (where,) = re.findall(r"--workdir=(\S+)", line)
     assert any((here / where).iterdir())
+
+
+def test_what_was_recorded_can_be_replayed_as_it_says(here, capsys):
+    assert [line.split()[1] for line in LIVE] == ["live", "replay", "replay", "timeline", "advise"]
+    for line in LIVE[:-1]:  # advise takes minutes
+        assert command(line) == 0, capsys.readouterr().err
+        (where,) = re.findall(r"--workdir=(\S+)", line)
+        assert any((here / where).iterdir())
+    assert "largest difference from the parameters of the live run: 0.0" in capsys.readouterr().out
 
 
 def test_records_can_be_read_as_it_says(here, capsys, monkeypatch):

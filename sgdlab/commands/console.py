@@ -11,7 +11,7 @@ import sys
 
 import sgdlab
 
-COMMANDS = ("advise", "compare", "data", "train", "timeline")
+COMMANDS = ("advise", "compare", "data", "live", "replay", "train", "timeline")
 """Modules of this package, each with a docstring, `define_flags()` and `main(argv)`."""
 
 
@@ -77,7 +77,8 @@ def correction(word: str) -> str:
       >>> correction("compair")
       "'compair' is not a command; did you mean `sgdlab compare`?"
       >>> correction("--workdir=runs")
-      "'--workdir=runs' is not a command; the first argument must be one of advise, compare, data, train, timeline"
+      "'--workdir=runs' is not a command; the first argument must be one of advise, compare, data, live, replay,
+      train, timeline"
     """
     similar = difflib.get_close_matches(word, COMMANDS, n=1)
     if similar:

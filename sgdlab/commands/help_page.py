@@ -9,7 +9,7 @@ from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from sgdlab import jobs
-from sgdlab.commands import flag_names, host_flags
+from sgdlab.commands import flag_names, host_flags, live_flags
 
 COMMON = (
     "method",
@@ -56,9 +56,10 @@ def page(usage: str, config: ConfigDict | None, default: str, hidden: Sequence[s
 
 def _flags(default: str, *, with_config: bool, whole: bool) -> Iterable[str]:
     found = flag_names.own_flags()
-    if not whole:  # of those for many hosts, one says that there are more
-        less = flag_names.defined_by(host_flags.__name__)
-        found = [flag for flag in found if flag.name not in less or flag.name in host_flags.SHOWN]
+    if not whole:  # of those for many hosts and for workers, some say that there are more
+        for module in (host_flags, live_flags):
+            less = flag_names.defined_by(module.__name__) - {*module.SHOWN}
+            found = [flag for flag in found if flag.name not in less]
     for flag in sorted(found, key=lambda flag: flag.name):
         if flag.name == "config" and not with_config:
             continue

@@ -35,6 +35,8 @@ _LONGEST_LINE = 500
 _COMMUNICATION = re.compile(r"gloo|nccl|coordination service|UNAVAILABLE:|DEADLINE_EXCEEDED", re.IGNORECASE)
 """Words of errors that come of the end of another process."""
 
+Configured = bool | str | Callable[[Sequence[str]], str]
+
 _HELP = {"--help", "-help", "-h", "--helpshort"}
 _HELP_ON_ALL = {"--help=all", "-help=all", "--helpfull"}
 
@@ -43,15 +45,15 @@ def command(module: ModuleType) -> None:
     """Runs one of this folder's commands: its `define_flags`, then `main`, which its docstring describes.
 
     Args:
-      module: with `CONFIGURED = False` where it takes no configuration, and `OWN_ENTRIES`, entries of the configuration
-        that it sets by flags of its own.
+      module: with `CONFIGURED`, as `configured` of `run`, where that is not True, and `OWN_ENTRIES`, entries of the
+        configuration that it sets by flags of its own.
     """
     module.define_flags()
     run(module.main, module.__doc__, configured=configured_by(module), own_entries=getattr(module, "OWN_ENTRIES", {}))
 
 
-def configured_by(module: ModuleType) -> bool | str:
-    """Whether a command takes a configuration."""
+def configured_by(module: ModuleType) -> Configured:
+    """Whether a command takes a configuration, and which."""
     return getattr(module, "CONFIGURED", True)
 
 
@@ -59,7 +61,7 @@ def run(
     main: Callable[[Sequence[str]], None],
     usage: str,
     *,
-    configured: bool | str = True,
+    configured: Configured = True,
     own_entries: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Parses flags and calls `main`; a UsageError is one line.
@@ -67,8 +69,8 @@ def run(
     Args:
       main: what to do.
       usage: the module's docstring, which --help begins with.
-      configured: the command takes a configuration, by default this file, or configs/digits.py; those that draw a
-        paper's figure have their own.
+      configured: whether the command takes a configuration: True, by default configs/digits.py; the file that is the
+        default, such as a paper's; or a function that is given the arguments and returns the file that they ask for.
       own_entries: entries of the configuration that the command sets by a flag of its own: entry -> flag.
     """
     _keep_compiled_programs()
@@ -83,7 +85,7 @@ def answer(
     usage: str,
     argv: Sequence[str],
     *,
-    configured: bool | str = True,
+    configured: Configured = True,
     own_entries: Mapping[str, str] = MappingProxyType({}),
     define: Callable[[], None] = lambda: None,
 ) -> int:
@@ -179,14 +181,16 @@ def _end(code: int, message: str) -> NoReturn:
     hosts.leave(code, " ".join(last.split())[:_LONGEST_LINE])
 
 
-def _parsed(argv: list[str], usage: str, configured: bool | str, own_entries: Mapping[str, str]) -> list[str]:
-    default = DEFAULT_CONFIG if configured is True else configured
+def _parsed(argv: list[str], usage: str, configured: Configured, own_entries: Mapping[str, str]) -> list[str]:
+    default = DEFAULT_CONFIG if configured is True or callable(configured) else configured
     asks = set(argv) & (_HELP | _HELP_ON_ALL)
     given = [arg for arg in argv if arg not in asks]
     try:
         flag_names.check(given[1:], configured=bool(configured), entries=lambda: _entries(str(default)))
         for file in flag_names.values(given[1:], "parts"):
             jobs.parts.load(file)
+        if callable(configured):
+            default = configured(argv[1:])
         if configured:
             _refuse(given[1:], own_entries)
             given = _with_config_file(given, str(default))

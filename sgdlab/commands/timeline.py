@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from absl import flags
 
 from sgdlab import jobs, results
-from sgdlab.commands import launch
+from sgdlab.commands import launch, replay
 from sgdlab.errors import UsageError
 from sgdlab.peer_schedule import PeerSchedule
 from sgdlab.schedule import Schedule
@@ -24,6 +24,7 @@ DEFAULT_WORKDIR = "runs/timeline"
 
 def define_flags() -> None:
     """Defines the flags of this command."""
+    flags.DEFINE_string("recording", None, "A recording.npz of `sgdlab live` to draw: what its workers really did.")
     flags.DEFINE_string("schedule", None, "A schedule.npz to draw instead of the configuration's schedule.")
     flags.DEFINE_float("seconds", None, "Seconds to draw (default: three times the slowest worker's first gradient).")
 
@@ -41,8 +42,15 @@ def main(argv: Sequence[str]) -> None:
     given = flags.FLAGS
     if given.seconds is not None and not 0 < given.seconds < math.inf:
         raise UsageError(f"--seconds={given.seconds} must be a finite number above 0")
+    if given.recording is not None and given.schedule is not None:
+        raise UsageError(f"--schedule={given.schedule} must be left out: --recording has a schedule")
     workdir = pathlib.Path(launch.WORKDIR.value or DEFAULT_WORKDIR)
-    if given.schedule is None:
+    clock = "virtual time"
+    if given.recording is not None:
+        recording, clock = replay.load(given.recording), "time"
+        title, schedule = f"{pathlib.Path(given.recording).parent.name}, live", recording.schedule
+        print("; ".join(f"{count} {fate}" for fate, count in recording.ledger().items() if count))
+    elif given.schedule is None:
         plan = jobs.plan.make_plan(launch.CONFIG.value)
         jobs.configuration.check_used(launch.given_entries(), [jobs.configuration.identity(plan.config)])
         title, schedule = plan.choice.method.title, plan.schedule
@@ -55,7 +63,7 @@ def main(argv: Sequence[str]) -> None:
         for block in range(schedule.num_blocks):
             print(f"block {block}: mean staleness {schedule.staleness()[:, block].mean():.3g}")
     try:
-        drawing = results.timeline.timeline({title: schedule}, seconds=given.seconds)
+        drawing = results.timeline.timeline({title: schedule}, seconds=given.seconds, clock=clock)
         results.plots.save(drawing, workdir / "timeline")
         schedule.save(workdir / "schedule.npz")
         results.trace.write_trace(workdir / "trace.json", schedule)

@@ -50,7 +50,7 @@ def main(argv: Sequence[str]) -> None:
     jobs.configuration.check_used(launch.given_entries(), [own])
     hosts.check_shared(workdir)
     say = functools.partial(print, flush=True) if hosts.is_first() else lambda line: None
-    directory, finished = _directory(workdir, config, own, rerun=given.rerun, say=say)
+    directory, finished = directory_of(workdir, config, own, rerun=given.rerun, say=say)
     if finished:
         return
     say(plan.schedule)
@@ -63,15 +63,15 @@ def main(argv: Sequence[str]) -> None:
             checkpoint_seconds=given.checkpoint_seconds,
             mesh=mesh,
             stop=hosts.stop_requested,
-            report=_progress(plan, say),
+            report=progress(plan, say),
             say=say,
         )
     if hosts.is_first():
-        _leave_results(directory, run)
-        _show(run.records[-1])
+        leave_results(directory, run)
+        show(run.records[-1])
 
 
-def _directory(
+def directory_of(
     workdir: pathlib.Path, config: "ConfigDict", own: Mapping[str, Any], *, rerun: bool, say: Callable[[str], None]
 ) -> tuple["results.directory.RunDirectory", bool]:
     """The directory of the run, and whether it holds the run already, which the first process finds out for all."""
@@ -87,45 +87,53 @@ def _directory(
     finished = None if changed else directory.read(NAME, identity=own)
     if finished is not None:
         say(f"{workdir} holds this run already; nothing had to be run.")
-        _show(finished[-1])
+        show(finished[-1])
     if changed:
         say(f"The {' and '.join(changed)} of the run in {workdir} has changed (code or files); it is run anew.")
     hosts.gather("whether the run has finished", json.dumps(finished is not None))
     return directory, finished is not None
 
 
-def _leave_results(directory: "results.directory.RunDirectory", run: "jobs.train.Run") -> None:
+def leave_results(directory: "results.directory.RunDirectory", run: "jobs.train.Run") -> None:
     """Writes the parameters, the schedule, the pictures and, last of all, the metrics."""
     directory.claim()
     with files.replacing(directory.path / "parameters.npz") as file:
         np.savez(file, **jobs.train.leaves(run.result.params))
     run.schedule.save(directory.path / "schedule.npz")
     results.plots.save(results.plots.training(run.records), directory.path / "plots" / "training")
-    timeline = results.timeline.timeline({run.records[0]["title"]: run.schedule})
+    title, clock = run.records[0]["title"], "time" if run.records[0].get("live") else "virtual time"
+    timeline = results.timeline.timeline({title: run.schedule}, clock=clock)
     results.plots.save(timeline, directory.path / "plots" / "timeline")
     directory.write(NAME, run.records)
     directory.tidy()
 
 
-def _progress(plan: Any, say: Callable[[str], None]) -> Any:
-    metric = results.metric.Metric.of(jobs.records.what(plan))
+def progress(plan: Any, say: Callable[[str], None]) -> Callable[[Mapping[str, Any]], None]:
+    """What says each evaluation in a line."""
+    what = jobs.records.what(plan)
+    metric, live = results.metric.Metric.of(what), what.get("live")
 
-    def show(record: Mapping[str, Any]) -> None:
+    def report(record: Mapping[str, Any]) -> None:
         if record["kind"] == "evaluation":
+            seconds = f"{record['seconds']:>9,.1f} s" if live else f"{record['seconds']:>9,.0f} s of virtual time"
             say(
-                f"{record['gradients']:>7} of {plan.program.num_rows} gradients, {record['seconds']:>9,.0f} s of "
-                f"virtual time: test loss {record['test_loss']:.4f}, {metric.title} {metric.text(record[metric.test])}"
+                f"{record['gradients']:>7} of {plan.program.num_rows} gradients, {seconds}: test loss "
+                f"{record['test_loss']:.4f}, {metric.title} {metric.text(record[metric.test])}"
             )
 
-    return show
+    return report
 
 
-def _show(summary: Mapping[str, Any]) -> None:
+def show(summary: Mapping[str, Any]) -> None:
+    """Prints how a run ended."""
     metric = results.metric.Metric.of(summary)
     outcome = "diverged" if summary["diverged"] else f"{metric.title} {metric.text(summary[metric.test])}"
     workers = f"{summary['num_workers']} worker{'s' * (summary['num_workers'] > 1)}"
-    print(
-        f"{summary['title']}, {workers}: {outcome} after {summary['gradients']} gradients and "
-        f"{summary['seconds']:,.0f} s of virtual time; "
-        f"{summary['speedup']:.2f} times the gradients per second of synchronous SGD at the same number of workers"
-    )
+    if summary.get("live"):
+        seconds, on = f"{summary['seconds']:,.1f} s", "on the recorded run-times"
+    else:
+        seconds, on = f"{summary['seconds']:,.0f} s of virtual time", "at the same number of workers"
+    line = f"{summary['title']}, {workers}: {outcome} after {summary['gradients']} gradients and {seconds}"
+    if summary["speedup"] is not None and not np.isnan(summary["speedup"]):
+        line += f"; {summary['speedup']:.2f} times the gradients per second of synchronous SGD {on}"
+    print(line)

@@ -6,7 +6,8 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submodules=(
         "compare", "configuration", "defaults",
-        "digests", "memory", "methods", "parts", "plan", "pool", "provenance", "rates", "records",
+        "digests", "live", "live_evaluations", "live_run", "memory", "methods", "parts", "plan", "pool", "provenance",
+        "rates", "recorded", "records",
         "seeds", "shard", "tasks", "train",
     ),
 )  # fmt: skip

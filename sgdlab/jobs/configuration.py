@@ -50,6 +50,7 @@ def check(config: ConfigDict) -> None:
     with said_of("--config."):
         for name, least in (("seed", 0), ("batch_size", 1), ("evaluations", 1), ("cluster.num_workers", 1)):
             arguments.whole(name, _value(config, name), least=least)
+        _check_cut(config.batch_size, config.micro_batches)
         arguments.real("epochs", config.epochs, above=0)
         if config.target is not None:
             most = {"most": 1} if tasks.kinds.kind_of(used_parts(config)["network"]).metric == "accuracy" else {}
@@ -78,6 +79,12 @@ def check(config: ConfigDict) -> None:
         rates.check(config.rate)
 
 
+def _check_cut(batch_size: int, micro_batches: int) -> None:
+    arguments.whole("micro_batches", micro_batches)
+    if batch_size % micro_batches:
+        raise ValueError(f"batch_size={batch_size} must be a multiple of micro_batches={micro_batches}")
+
+
 def used_parts(config: ConfigDict) -> dict[str, Part]:
     """The parts that a run uses, by family.
 
@@ -99,7 +106,7 @@ def used_parts(config: ConfigDict) -> dict[str, Part]:
 def identity(config: ConfigDict) -> dict[str, Any]:
     """The entries that a run depends on: those of the parts that it uses, and those that belong to no part.
 
-    So another part's new entry changes nothing of it.
+    So another part's new entry changes nothing of it, nor do micro-batches where there is one.
 
     Example:
       >>> from configs import digits
@@ -120,6 +127,8 @@ def identity(config: ConfigDict) -> dict[str, Any]:
     entries["method"] = choice.method.name
     wanted = {choice.rule.facts.get("rate", "learning_rate"), *choice.rule.given, "clip_norm"}
     entries["optimizer"] = {name: value for name, value in entries["optimizer"].items() if name in wanted}
+    if entries.get("micro_batches") == 1:  # as in runs from before there were any
+        del entries["micro_batches"]
     return {name: value for name, value in entries.items() if name not in _NOT_OF_THE_RESULT}
 
 

@@ -33,6 +33,7 @@ def entries(kinds: Mapping[str, str], /, **changed: Mapping[str, Mapping[str, An
     config.seed = 0  # of parameters, batches, run-times and what the protocol draws
     config.epochs = 1.0  # of used gradients
     config.batch_size = 32  # examples per gradient
+    config.micro_batches = 1  # parts of a batch, one after the other, whose mean is the gradient; 1: the whole at once
     config.replacement = False  # draw examples with replacement, instead of a permutation each epoch
     config.evaluations = 25  # on the test set during a run
     config.target = config_dict.placeholder(float)  # of the task's metric on the test set, to time; None: no target

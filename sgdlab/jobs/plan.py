@@ -39,6 +39,8 @@ class Plan:
       rates: float64[U], the learning rate of each update; of each gradient, where there is no server.
       num_gradients: gradients to use.
       speedup: used gradients per second, over those of synchronous SGD on the same cluster.
+      tickets: int[G], of a schedule that was recorded: which batch each of its gradients was computed on. None: the
+        k-th gradient that is used has batch k.
     """
 
     config: ConfigDict
@@ -49,6 +51,7 @@ class Plan:
     rates: np.ndarray
     num_gradients: int
     speedup: float
+    tickets: np.ndarray | None = None
 
     @functools.cached_property
     def program(self) -> replay.Program:
@@ -114,7 +117,7 @@ def make_plan(config: ConfigDict, *, schedule: AnySchedule | None = None) -> Pla
       Schedule: 8 workers, ... updates from ... gradients (0 dropped, 0 pending) in ... s, mean staleness 0
     """
     configuration.check(config)
-    choice, dataset, law = chosen(config), dataset_of(config), _law(config)
+    choice, dataset, law = chosen(config), dataset_of(config), law_of(config)
     network_arguments(config, dataset)
     if isinstance(dataset, Text):
         _check_text(config, dataset)
@@ -130,7 +133,7 @@ def make_plan(config: ConfigDict, *, schedule: AnySchedule | None = None) -> Pla
     table = rates(
         config.rate,
         peak=_peak(config, choice, per_update),
-        num_workers=_num_workers(config),
+        num_workers=num_workers(config),
         epochs=config.epochs,
         updates_per_epoch=per_epoch / per_update,
     )
@@ -168,7 +171,7 @@ def network_arguments(config: ConfigDict, dataset: AnyDataset) -> dict[str, Any]
 def _check_text(config: ConfigDict, text: Text) -> None:
     """Every worker reads streams of its own, which must be there."""
     with said_of("--config."):
-        streams_of(text.train, num_workers=_num_workers(config), batch_size=config.batch_size)
+        streams_of(text.train, num_workers=num_workers(config), batch_size=config.batch_size)
     if config.stream:
         raise UsageError(f"--config.stream=True has no effect: {config.data.kind} is a text, which is on the device")
 
@@ -197,14 +200,16 @@ def dataset_of(config: ConfigDict) -> AnyDataset:
     return DATASETS.make(config.data.kind, config.data[config.data.kind])
 
 
-def _law(config: ConfigDict) -> Any:
+def law_of(config: ConfigDict) -> Any:
+    """The configuration's cluster."""
     kind = config.cluster.kind
     return CLUSTERS.make(
         kind, config.cluster[kind], num_workers=config.cluster.num_workers, batch_size=config.batch_size
     )
 
 
-def _num_workers(config: ConfigDict) -> int:
+def num_workers(config: ConfigDict) -> int:
+    """N, of the workers that take part."""
     return config.cluster.first_workers or config.cluster.num_workers
 
 
@@ -232,21 +237,22 @@ def _schedule(config: ConfigDict, law: Any, protocol: str, entries: Any, gradien
         "num_gradients": gradients,
         "gradients_per_epoch": gradients / config.epochs,
         "seed": seed_of(config, "protocol"),
-        "predictor": functools.partial(_predictor, config),
+        "predictor": functools.partial(predictor_of, config),
     }
-    seed, guess = seed_of(config, "runtimes"), -(-2 * gradients // _num_workers(config)) + 2
+    seed, guess = seed_of(config, "runtimes"), -(-2 * gradients // num_workers(config)) + 2
     # A trace that ends is taken whole at first: it may be long enough, though the guess at what is needed is longer.
     rows = getattr(law, "num_rows", None) or guess
 
     def draw(rows: int) -> np.ndarray:
         with said_of(f"--config.cluster.{config.cluster.kind}."):
-            return law.draw(rows, seed=seed)[:, : _num_workers(config)]
+            return law.draw(rows, seed=seed)[:, : num_workers(config)]
 
     return runtimes.with_enough_rows(
         lambda times: PROTOCOLS.make(protocol, entries, runtimes=times, **given), draw, rows=rows
     )
 
 
-def _predictor(config: ConfigDict, times: np.ndarray) -> Any:
+def predictor_of(config: ConfigDict, times: np.ndarray) -> Any:
+    """The configuration's predictor, for a run of these run-times, float64[T, N] seconds."""
     kind = config.predictor.kind
     return PREDICTORS.make(kind, config.predictor[kind], runtimes=times)

@@ -35,7 +35,8 @@ def evaluation(plan: Plan, history: History) -> Record:
     """The record of the newest evaluation.
 
     Its `train_loss`, `staleness`, `gap` and `penalty` are means over the gradients since the evaluation before; the
-    penalty is what the rule itself divides gradients by, such as Gap-Aware's own gap.
+    penalty is what the rule itself divides gradients by, such as Gap-Aware's own gap. Gap and penalty are not a number
+    where they were not measured, as in a run on processes.
 
     Args:
       plan: what is being done.
@@ -44,7 +45,8 @@ def evaluation(plan: Plan, history: History) -> Record:
     Returns:
       `{"kind": "evaluation", ...}`.
     """
-    newest, served, metric = history.evaluations[-1], history.distance is not None, plan.kind.metric
+    newest, served, metric = history.evaluations[-1], plan.schedule.has_server, plan.kind.metric
+    measured = served and history.distance is not None
     # Of several nodes, the one that has learned least.
     worst = "lowest" if plan.kind.higher_is_better else "highest"
     now = newest["gradients"]
@@ -64,7 +66,7 @@ def evaluation(plan: Plan, history: History) -> Record:
         "consensus": newest.get("consensus"),
         "train_loss": _mean(history.aux["loss"][before:]),
         "staleness": _mean(history.delay[before:] - 1 if served else np.empty(0)),
-        "gap": _mean(gap(history, plan.rates, before) if served else np.empty(0)),
+        "gap": _mean(gap(history, plan.rates, before) if measured else np.empty(0)),
         "penalty": _mean(history.penalty[before:]) if history.penalty is not None else math.nan,
     }
 
@@ -132,6 +134,7 @@ def what(plan: Plan) -> dict[str, Any]:
         "higher_is_better": plan.kind.higher_is_better,
         "guess": plan.kind.of_guess(plan.outcomes),
         "target": config.target,
+        **({"live": True} if plan.tickets is not None else {}),  # whose seconds are those of a real clock
     }
 
 

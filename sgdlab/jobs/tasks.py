@@ -7,16 +7,19 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from ml_collections import ConfigDict
 
 from sgdlab import data, replay, tasks
 from sgdlab.data import stream
-from sgdlab.errors import said_of
-from sgdlab.jobs.plan import AnyDataset, Plan, network_arguments
+from sgdlab.errors import UsageError, said_of
+from sgdlab.jobs.plan import AnyDataset, Plan, network_arguments, num_gradients
 from sgdlab.jobs.seeds import seed_of
 from sgdlab.registry import NETWORKS
+from sgdlab.replay.program import power_of_two
+from sgdlab.tasks.kinds import kind_of
 
 Tree = Any
 
@@ -63,7 +66,7 @@ def batches_of(plan: Plan, size: int) -> Callable[[jax.Array], data.Batch] | rep
     """The batch of every gradient.
 
     Batch k goes to the k-th gradient that is used, whatever was dropped before it, so that all methods see the same
-    ones. Of a text, every worker reads its own part.
+    ones. Of a text, every worker reads its own part. Of a recorded run, a gradient's ticket names its batch.
 
     Args:
       plan: what is to be done.
@@ -74,6 +77,10 @@ def batches_of(plan: Plan, size: int) -> Callable[[jax.Array], data.Batch] | rep
     """
     config, dataset = plan.config, plan.dataset
     seed = seed_of(config, "augmentation")
+    if plan.tickets is not None:
+        tickets = np.zeros(size, np.int32)
+        tickets[: plan.program.num_rows] = plan.tickets[plan.program.gradient[: plan.program.num_rows]]
+        return jax.tree_util.Partial(_of_row, batches_by_ticket(config, dataset), jnp.asarray(tickets))
     if isinstance(dataset, data.Text):
         worker = np.zeros(size, int)
         worker[: plan.program.num_rows] = plan.program.worker
@@ -100,6 +107,61 @@ def batches_of(plan: Plan, size: int) -> Callable[[jax.Array], data.Batch] | rep
     return replay.Feed(
         read, jax.tree_util.Partial(data.finished, finish, data.key_of(seed)), size=max(config.chunk, _longest(plan))
     )
+
+
+def batches_by_ticket(config: ConfigDict, dataset: AnyDataset) -> Callable[[jax.Array], data.Batch]:
+    """The batch of a ticket, a gradient of a run on processes: it depends on the seed and the ticket alone.
+
+    The examples of all batches are drawn beforehand, in a table with a row for each of the run's gradients, their
+    number rounded up to a power of two. Where so many gradients are thrown away that tickets go past its end, they
+    begin with its first row again; augmentation and dropout depend on the ticket itself.
+
+    Args:
+      config: of the run.
+      dataset: what it trains on, images that are in memory.
+
+    Returns:
+      `(ticket) -> Batch`, to be traced.
+
+    Raises:
+      UsageError: where the examples are not in memory, or are a text.
+    """
+    if isinstance(dataset, data.Text):
+        raise UsageError(
+            f"--config.data.kind={config.data.kind} is a text, of which each worker reads its own part in order; a run "
+            "on processes needs examples that any worker can take"
+        )
+    if config.stream or not isinstance(dataset.train, data.Images):
+        flag = "--config.stream=True" if config.stream else f"--config.data.kind={config.data.kind}"
+        raise UsageError(f"{flag} reads examples from files; a run on processes needs data that are in memory")
+    seed, size = seed_of(config, "augmentation"), power_of_two(num_gradients(config, dataset))
+    order = data.order(
+        len(dataset.train),
+        batch_size=config.batch_size,
+        num_batches=size,
+        seed=seed_of(config, "batches"),
+        replacement=config.replacement,
+    )
+    levels = kind_of(NETWORKS[config.network.kind]).name == "density"
+    finish = data.Finish(dataset.preprocess, dataset.train.white, levels)
+    arrays = (jnp.asarray(dataset.train.pixels), jnp.asarray(dataset.train.labels), jnp.asarray(order))
+    return jax.tree_util.Partial(_of_ticket, finish, *arrays, data.key_of(seed))
+
+
+def _of_ticket(
+    finish: data.Finish,
+    pixels: jax.Array,
+    labels: jax.Array,
+    order: jax.Array,
+    key: jax.Array | None,
+    ticket: jax.Array,
+) -> data.Batch:
+    chosen = order[ticket % order.shape[0]]
+    return data.finished(finish, key, (pixels[chosen], labels[chosen]), ticket)
+
+
+def _of_row(batches: Callable[[jax.Array], data.Batch], tickets: jax.Array, g: jax.Array) -> data.Batch:
+    return batches(tickets[g])
 
 
 def evaluation_of(plan: Plan, task: tasks.Task, split: str, most: int | None) -> Callable[[Tree, Tree], dict[str, Any]]:

@@ -24,6 +24,7 @@ from sgdlab.jobs.records import Record
 from sgdlab.registry import NETWORKS
 from sgdlab.results.directory import RunDirectory, as_stored
 from sgdlab.results.writers import opened
+from sgdlab.tasks.task import Task
 
 Tree = Any
 CHECKPOINT_SECONDS = 60.0
@@ -106,7 +107,7 @@ def train(
     result = replay.run(
         program,
         rule,
-        _clipped(task.grad_fn, config.optimizer.clip_norm),
+        gradient_of(config, task),
         task.params,
         batches,
         mode=config.mode,
@@ -213,6 +214,43 @@ def _checkpoints(
         raise UsageError(f"{error}; --rerun begins anew") from error
 
 
+def gradient_of(config: ConfigDict, task: Task) -> Callable[..., tuple[Tree, ...]]:
+    """The gradient function of a worker: of the whole batch, in micro-batches perhaps, and clipped perhaps.
+
+    Args:
+      config: of the run.
+      task: of its network.
+
+    Raises:
+      UsageError: for micro-batches of a network whose workers remember what they have read.
+    """
+    finish = finish_of(config)
+    if task.local is None:
+        return replay.in_micro_batches(task.grad_fn, config.micro_batches, finish)
+    if config.micro_batches > 1:
+        raise UsageError(
+            f"--config.micro_batches={config.micro_batches} must be 1 for --config.network.kind={config.network.kind}, "
+            "whose workers remember the texts of a whole batch"
+        )
+    return task.grad_fn if finish is None else jax.tree_util.Partial(_finished, task.grad_fn, finish)
+
+
+def finish_of(config: ConfigDict) -> Callable[[Tree], Tree] | None:
+    """What a worker does with its own gradient, whole, before it sends any of it: clips it. None: nothing."""
+    max_norm = config.optimizer.clip_norm
+    return None if max_norm is None else jax.tree_util.Partial(_clipped, max_norm)
+
+
+def _clipped(max_norm: float, grads: Tree) -> Tree:
+    clip = optax.clip_by_global_norm(max_norm)
+    return clip.update(grads, clip.init(grads))[0]
+
+
+def _finished(grad_fn: Any, finish: Any, *arguments: Tree) -> tuple[Tree, ...]:
+    grads, *others = grad_fn(*arguments)
+    return (finish(grads), *others)
+
+
 def leaves(params: Tree) -> dict[str, np.ndarray]:
     """Every leaf of a tree by its name, such as "head/kernel".
 
@@ -228,17 +266,6 @@ def _check_blocks(plan: Plan, params: Tree) -> None:
     if plan.schedule.num_blocks > 1:
         with said_of(f"--config.protocol.kind={plan.choice.protocol.name}: "):
             replay.partition(params, plan.schedule.num_blocks)
-
-
-def _clipped(grad_fn: Any, max_norm: float | None) -> Any:
-    """A worker clips its own gradient, whole, before it sends any of it."""
-    return grad_fn if max_norm is None else jax.tree_util.Partial(_clip, grad_fn, max_norm)
-
-
-def _clip(grad_fn: Any, max_norm: float, *arguments: Tree) -> tuple[Tree, ...]:
-    grads, *others = grad_fn(*arguments)
-    clip = optax.clip_by_global_norm(max_norm)
-    return (clip.update(grads, clip.init(grads))[0], *others)
 
 
 def _lanes(config: ConfigDict) -> str:

@@ -237,7 +237,7 @@ def _labelled(group: Group) -> str:
 
 
 def training(records: Records) -> Figure:
-    """Loss and metric of one run over virtual time.
+    """Loss and metric of one run over time, which is virtual but for a run on real workers.
 
     Args:
       records: of its metrics file.
@@ -256,7 +256,7 @@ def training(records: Records) -> Figure:
                 values = [np.nan if (value := e.get(entry)) is None else scale * value for e in evaluations]
                 if not np.isnan(values).all():
                     axes.plot(seconds, values, label=label)
-            axes.set_xlabel("virtual time, s")
+            axes.set_xlabel("time, s" if records[0].get("live") else "virtual time, s")
             axes.set_ylabel(unit)
             axes.legend()
         losses.set_yscale("log")

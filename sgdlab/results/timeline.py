@@ -33,12 +33,15 @@ class _Work(NamedTuple):
 _COLOURS = (USED, LOST, UNDECIDED)
 
 
-def timeline(schedules: Mapping[str, Schedule | PeerSchedule], *, seconds: float | None = None) -> Figure:
+def timeline(
+    schedules: Mapping[str, Schedule | PeerSchedule], *, seconds: float | None = None, clock: str = "virtual time"
+) -> Figure:
     """Draws what every worker did from the start of a run, one panel for each schedule.
 
     Args:
       schedules: title -> schedule, all of the same workers.
       seconds: how long. None: three times as long as the slowest worker's first gradient.
+      clock: whose seconds they are.
 
     Returns:
       The figure. A number in a bar is the version that the gradient was computed on (of several blocks, the oldest and
@@ -55,7 +58,7 @@ def timeline(schedules: Mapping[str, Schedule | PeerSchedule], *, seconds: float
         for axes, (title, schedule) in zip(panels, schedules.items(), strict=True):
             _draw(axes, works[title], schedule.num_workers, seconds)
             axes.set_title(f"{title}: {schedule.gradients_per_second():.3g} gradients/s over the whole run", loc="left")
-        panels[-1].set_xlabel("virtual time, s (numbers: versions that were read; ticks: updates)")
+        panels[-1].set_xlabel(f"{clock}, s (numbers: versions that were read; ticks: updates)")
         figure.legend(
             handles=[
                 Patch(color=USED, label="gradient that was used"),

@@ -81,7 +81,7 @@ def test_help_on_all_lists_every_entry_with_its_meaning(call, name):
     assert not [words for words in entries if len(words) < 2]
 
 
-@pytest.mark.parametrize("name", ["main", "compare", "timeline", "advise"])
+@pytest.mark.parametrize("name", ["main", "compare", "timeline", "advise", "live", "replay"])
 def test_wrong_flags_are_answered_before_anything_heavy_is_imported(name):
     script = (
         "import runpy, sys\n"

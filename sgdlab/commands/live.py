@@ -1,0 +1,244 @@
+"""Trains one run of one method on real workers, and records what happened: `sgdlab replay` repeats it bit for bit.
+
+    sgdlab live --config.method=gap_aware --num_workers=4 --workdir=runs/live
+
+The same command continues a run that was stopped or killed, except of peers. Leaves in the work directory what `sgdlab
+train` leaves, and recording.npz (who computed what, and when) and log.jsonl. docs/live.md says more.
+"""
+
+import contextlib
+import fcntl
+import functools
+import pathlib
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from absl import flags
+
+from sgdlab import hosts, jobs, results
+from sgdlab.commands import launch, live_flags, train
+from sgdlab.errors import UsageError, failures_of, said_of
+
+if TYPE_CHECKING:
+    from ml_collections import ConfigDict
+
+    from sgdlab.jobs.live import Job
+    from sgdlab.live.recordings import AnyRecording
+    from sgdlab.live.status import Status
+    from sgdlab.live.transport import Transport
+
+DEFAULT_WORKDIR = "runs/live"
+NAME = train.NAME
+LOG = "log.jsonl"
+
+
+def define_flags() -> None:
+    """Defines the flags of this command."""
+    live_flags.define_flags()
+
+
+def main(argv: Sequence[str]) -> None:
+    """Trains on real workers, or shows what is there.
+
+    Args:
+      argv: the command line without its flags.
+
+    Raises:
+      UsageError: where a flag is impossible, or the run cannot be executed on workers.
+    """
+    del argv
+    given, workdir = flags.FLAGS, pathlib.Path(launch.WORKDIR.value or DEFAULT_WORKDIR)
+    results.writers.check(given.writers)
+    settings, config = live_flags.settings(), _config()
+    _compute_as_workers()
+    job = jobs.live.make_job(config, emulate=given.emulate)
+    jobs.configuration.check_used(launch.given_entries(), [job.identity])
+    if settings.min_workers > job.num_workers:
+        raise UsageError(
+            f"--min_workers={settings.min_workers} must be at most {job.num_workers}, the workers there are"
+        )
+    if given.rerun:
+        with contextlib.ExitStack() as held:
+            if (workdir / results.directory.STATES / NAME).is_dir():
+                held.enter_context(_alone(workdir))
+            _put_aside(workdir)
+    made = jobs.provenance.made_with()
+    directory = results.directory.RunDirectory(workdir, job.identity, made=made)
+    finished = directory.read(NAME, identity=job.identity)
+    if finished is not None:
+        print(f"{workdir} holds this run already; nothing had to be run.")
+        train.show(finished[-1])
+        return
+    folder = directory.state_path(NAME)
+    with contextlib.ExitStack() as held:
+        with failures_of(job.plan.choice.method.name), hosts.stopping(), contextlib.ExitStack() as stack:
+            watch, say = stack.enter_context(_watching(given.serve))
+            report = stack.enter_context(_reporting(directory, given.writers, say))
+            transport = stack.enter_context(contextlib.closing(_transport(job, folder / "workers")))
+            held.enter_context(_alone(workdir))
+            if not job.served:
+                say("Without a server there is no log: a run that is stopped or killed begins anew.")
+                _forget_under_way(workdir)
+            run, recording = jobs.live_run.execute(
+                job,
+                transport,
+                folder=folder,
+                settings=settings,
+                before=jobs.live_run.under_way(directory, NAME),
+                watch=watch,
+                stop=hosts.stop_requested,
+                report=report,
+                say=say,
+            )
+        _leave_results(directory, run, recording)
+    train.show(run.records[-1])
+    print(_costs(run, recording))
+    print(f"`sgdlab replay --recording={workdir / 'recording.npz'}` repeats it, with this rule or another.")
+
+
+@contextlib.contextmanager
+def _alone(workdir: pathlib.Path) -> Iterator[None]:
+    """Keeps other processes from the run in a directory; it is theirs when this one ends, however it does.
+
+    Raises:
+      UsageError: where another process executes it.
+    """
+    folder = workdir / results.directory.STATES / NAME
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(
+                f"--workdir={workdir} holds a run that another process executes: wait for it, stop it, or name another "
+                "directory"
+            ) from None
+        yield
+
+
+def _config() -> "ConfigDict":
+    """The configuration, with --num_workers in it."""
+    config, workers = launch.CONFIG.value, flags.FLAGS.num_workers
+    if workers is not None:
+        if "cluster.num_workers" in launch.given_entries() and config.cluster.num_workers != workers:
+            raise UsageError(
+                f"--num_workers={workers} differs from --config.cluster.num_workers={config.cluster.num_workers}; they "
+                "are the same: name one of them"
+            )
+        config.cluster.num_workers = workers
+    return config
+
+
+def _compute_as_workers() -> None:
+    """Sees to it, before JAX is first used, that the server computes on the kind of device that its workers have."""
+    from sgdlab.live import environment  # noqa: PLC0415
+
+    environment.for_server(flags.FLAGS.gpus_per_worker)
+
+
+def _transport(job: "Job", logs: pathlib.Path) -> "Transport":
+    """Workers as the flags say; none is started before the server asks for it."""
+    given = flags.FLAGS
+    own = {"num_workers": job.num_workers, "gpus_per_worker": given.gpus_per_worker, "logs": logs}
+    if given.transport == "ray":
+        # Ray is told to listen on this machine alone before it is imported.
+        from sgdlab.live.ray import Ray  # noqa: PLC0415
+
+        kind, own = Ray, own | {"address": given.address or "local"}
+    elif given.address is not None:
+        raise UsageError(f"--address={given.address} is of a Ray cluster; set --transport=ray")
+    else:
+        from sgdlab.live.processes import Processes  # noqa: PLC0415
+
+        kind = Processes
+    with said_of("--"):
+        return kind(job.source, job.task.params, job.gradients.aux, **own)
+
+
+@contextlib.contextmanager
+def _watching(port: int | None) -> Iterator[tuple[Callable[["Status"], None], Callable[[str], None]]]:
+    """Shows the run in the terminal and, where asked for, as a page; and what says a line beside that."""
+    from sgdlab.live.page import Page  # noqa: PLC0415
+    from sgdlab.live.progress import Progress  # noqa: PLC0415
+
+    with contextlib.ExitStack() as stack:
+        progress = stack.enter_context(Progress())
+        shown: list[Any] = [progress]
+        if port is not None:
+            with said_of("--serve: "):
+                page = stack.enter_context(Page(port))
+            progress.say(f"Watch it at {page.address}")
+            shown.append(page)
+
+        def watch(status: "Status") -> None:
+            for one in shown:
+                one.show(status)
+
+        yield watch, progress.say
+
+
+@contextlib.contextmanager
+def _reporting(
+    directory: "results.directory.RunDirectory", writers: Sequence[str], say: Callable[[str], None]
+) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+    """Writes each record as soon as it is there; what is refused before the first one leaves nothing."""
+    sinks: list[Callable[[Mapping[str, Any]], None]] = []
+    with contextlib.ExitStack() as stack:
+
+        def report(record: Mapping[str, Any]) -> None:
+            if record["kind"] == "run":
+                metric = results.metric.Metric.of(record)
+                sinks.append(stack.enter_context(directory.under_way(NAME)))
+                found = stack.enter_context(results.writers.opened(writers, directory.path, NAME))
+                sinks.extend([*(writer.write for writer in found), functools.partial(_say, say, metric)])
+            for sink in sinks:
+                sink(record)
+
+        yield report
+
+
+def _say(say: Callable[[str], None], metric: "results.metric.Metric", record: Mapping[str, Any]) -> None:
+    if record["kind"] == "evaluation":
+        say(
+            f"{record['gradients']:>7} gradients, {record['seconds']:>8,.1f} s: test loss {record['test_loss']:.4f}, "
+            f"{metric.title} {metric.text(record[metric.test])}"
+        )
+
+
+def _leave_results(
+    directory: "results.directory.RunDirectory", run: "jobs.train.Run", recording: "AnyRecording"
+) -> None:
+    """Writes all that a run leaves; the log and the checkpoints under way go, last of all, when the metrics stand."""
+    directory.claim()
+    recording.save(directory.path / "recording.npz")
+    if run.schedule.has_server:
+        shutil.copyfile(directory.state_path(NAME) / LOG, directory.path / LOG)
+    train.leave_results(directory, run)
+
+
+def _put_aside(workdir: pathlib.Path) -> None:
+    """What a run has left is put beside its old records; one that has not finished is removed."""
+    moved = results.directory.put_aside(workdir, [NAME])
+    for name in ("recording.npz", LOG) if moved else ():
+        with contextlib.suppress(FileNotFoundError):
+            aside = workdir / "metrics" / results.directory.SUPERSEDED
+            (workdir / name).replace(aside / f"{NAME}.{name}")
+    _forget_under_way(workdir)
+
+
+def _forget_under_way(workdir: pathlib.Path) -> None:
+    """Removes the records of a run that has not finished."""
+    for left in (workdir / "metrics" / results.directory.UNDER_WAY).glob(f"{NAME}.*.jsonl"):
+        left.unlink()
+
+
+def _costs(run: "jobs.train.Run", recording: "AnyRecording") -> str:
+    """What became of all gradients, and what the evaluations took."""
+    ledger = recording.ledger()
+    fates = ", ".join(f"{count} {fate}" for fate, count in ledger.items() if count and fate != "begun")
+    spent = sum(record["evaluation_seconds"] or 0.0 for record in run.records[1:-1])
+    return (
+        f"{ledger['begun']} gradients begun: {fates}. {len(run.records) - 2} evaluations took {spent:.1f} s beside the "
+        "server"
+    )

@@ -1,0 +1,42 @@
+"""The configuration of a recorded run: that of the run itself, with the file's digest, in event mode.
+
+It is a configuration file whose variant is the recording: `--config=recorded_config.py:runs/live/recording.npz`.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ml_collections import ConfigDict, config_dict
+
+from sgdlab.jobs import defaults, digests, recorded
+from sgdlab.jobs.live import config_of
+
+
+def get_config(recording: str) -> ConfigDict:
+    """The configuration of a recording.
+
+    Args:
+      recording: path of the file.
+
+    Raises:
+      ValueError: where it is no recording.
+    """
+    own = config_of(recorded.load(recording).config["config"])
+    kinds = {family: own[family].kind for family in ("cluster", "network", "data")}
+    config = defaults.entries(kinds)
+    with config.ignore_type(), config.unlocked():
+        _set(config, own)
+        config.mode = config_dict.create(mode="event").get_ref("mode")
+        config.recording = digests.of_content(recorded.content_of(recording))  # of the file of events
+    return config
+
+
+def _set(config: ConfigDict, own: Mapping[str, Any]) -> None:
+    """Sets the entries of a run; those that it has not, since they are newer, keep their defaults."""
+    for name, value in own.items():
+        if isinstance(value, ConfigDict) and isinstance(config.get(name), ConfigDict):
+            _set(config[name], value)
+        elif value is not None or name not in config:
+            config[name] = value
+        else:
+            config[name] = None

@@ -1,0 +1,162 @@
+"""Repeats a recorded run of `sgdlab live`, gradient by gradient: with its own rule bit for bit, or with another rule.
+
+    sgdlab replay --recording=runs/live/recording.npz --workdir=runs/again
+    sgdlab replay --recording=runs/live/recording.npz --config.rule.kind=gap_aware --workdir=runs/gap_aware
+
+The configuration is the recording's own; flags change it. Who computed which gradient on which version and which
+examples, and when, is as it was recorded. With nothing changed it prints the largest difference from the parameters of
+the live run, which is 0.0 on the same kind of processor with the same versions; with another rule, or other
+hyperparameters, how both runs ended. Leaves in the work directory what `sgdlab train` leaves, with the gap and the
+penalty of gradients, which a live run does not measure.
+"""
+
+import functools
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from absl import flags
+
+from sgdlab import hosts, jobs, results
+from sgdlab.commands import flag_names, launch, train
+from sgdlab.errors import UsageError, failures_of
+
+if TYPE_CHECKING:
+    from sgdlab.live.recordings import AnyRecording
+
+DEFAULT_WORKDIR = "runs/replay"
+NAME = train.NAME
+_EVENTS = ("cluster", "epochs", "predictor", "protocol", "batch_size", "replacement")
+"""Entries that a recording decides: whom its server waited for, and what its workers computed."""
+
+OWN_ENTRIES = dict.fromkeys(
+    ("batch_size", "cluster.kind", "cluster.num_workers", "epochs", "protocol.kind"), "recording"
+)
+
+
+def CONFIGURED(arguments: Sequence[str]) -> str:  # noqa: N802 (what `launch` looks for)
+    """The configuration's file: that of the recording which the arguments name."""
+    named = flag_names.values(arguments, "recording", split=False)
+    if flag_names.values(arguments, "config", split=False):
+        raise UsageError("--config must be left out: a recording has its own configuration, which flags can change")
+    if not named:
+        return launch.DEFAULT_CONFIG
+    load(named[-1])
+    own = pathlib.Path(__file__).with_name("recorded_config.py")
+    return f"{own}:{named[-1]}"
+
+
+def define_flags() -> None:
+    """Defines the flags of this command."""
+    flags.DEFINE_string("recording", None, "recording.npz of a run of `sgdlab live` (required).")
+    flags.DEFINE_bool("rerun", False, "Run anew what is there; its records are put aside.")
+    flags.DEFINE_list("writers", [], "Where records go besides: tensorboard, wandb.")
+    flags.DEFINE_float("checkpoint_seconds", 60.0, "Between two checkpoints, at least.", lower_bound=0.0)
+
+
+def main(argv: Sequence[str]) -> None:
+    """Replays a recording, and compares it with the live run.
+
+    Args:
+      argv: the command line without its flags.
+
+    Raises:
+      UsageError: where a flag is impossible, or there is no such recording.
+    """
+    del argv
+    given, workdir = flags.FLAGS, pathlib.Path(launch.WORKDIR.value or DEFAULT_WORKDIR)
+    if given.recording is None:
+        raise UsageError("--recording must name the recording of a run, as in --recording=runs/live/recording.npz")
+    for name in launch.given_entries():
+        if name.partition(".")[0] in _EVENTS:
+            raise UsageError(f"--config.{name} must be left out: a replay has the events that were recorded")
+    results.writers.check(given.writers)
+    recording, config = load(given.recording), launch.CONFIG.value
+    plan = jobs.recorded.plan_of(config, recording)
+    own = jobs.configuration.identity(config)
+    jobs.configuration.check_used(launch.given_entries(), [own])
+    say = functools.partial(print, flush=True)
+    directory, finished = train.directory_of(workdir, config, own, rerun=given.rerun, say=say)
+    if not finished:
+        say(recording.schedule)
+        with failures_of(f"the replay of {given.recording}"), hosts.stopping():
+            run = jobs.train.train_and_record(
+                plan,
+                directory,
+                NAME,
+                writers=given.writers,
+                checkpoint_seconds=given.checkpoint_seconds,
+                stop=hosts.stop_requested,
+                report=train.progress(plan, say),
+                say=say,
+            )
+        train.leave_results(directory, run)
+    changed = jobs.recorded.changes(config, recording)
+    live = pathlib.Path(given.recording).parent
+    if not changed:
+        _say_difference(live, workdir, recording)
+    _say_comparison(live, directory.read(NAME) or [], changed)
+
+
+def load(path: str) -> "AnyRecording":
+    """Reads a recording.
+
+    Raises:
+      UsageError: where there is none.
+    """
+    try:
+        return jobs.recorded.load(path)
+    except FileNotFoundError:
+        raise UsageError(f"--recording={path} must be a file, such as runs/live/recording.npz") from None
+    except (ValueError, OSError) as error:
+        raise UsageError(f"--recording={path} must be the recording of a run of `sgdlab live`: {error}") from error
+
+
+def _say_difference(live: pathlib.Path, workdir: pathlib.Path, recording: "AnyRecording") -> None:
+    """Says how far the parameters are from those of the live run, and where they may differ, why."""
+    found = [_parameters(folder / "parameters.npz") for folder in (live, workdir)]
+    if found[0] is None:
+        print(f"There is no {live / 'parameters.npz'} to compare the parameters with.")
+        return
+    apart = jobs.recorded.largest_difference(*found)
+    print(f"largest difference from the parameters of the live run: {apart}")
+    reasons = jobs.recorded.other_versions(recording)
+    if apart == 0.0:
+        print("Every bit is the same.")
+    elif reasons:
+        print(f"The live run was computed with {'; '.join(reasons)}: replay is the same then to rounding.")
+    else:
+        print(
+            "Versions and device are those of the live run; to rounding, replay may differ where workers computed on "
+            "another kind of processor, or code has changed since."
+        )
+
+
+def _say_comparison(
+    live: pathlib.Path, records: Sequence[Mapping[str, Any]], changed: Mapping[str, tuple[Any, Any]]
+) -> None:
+    """A table of how both runs ended, and what differs between them."""
+    before = results.directory.read_records(live / "metrics" / f"{NAME}.jsonl")
+    if not records or not before:
+        return
+    if changed:
+        print("changed: " + ", ".join(f"{name} {new} (live {old})" for name, (old, new) in changed.items()))
+    metric = results.metric.Metric.of(records[-1])
+    rows = [("", metric.title, "test loss", "mean gap")]
+    for name, run in (("live", before), ("replay", records)):
+        last = run[-1]
+        gap = "not measured" if last["gap"] is None or np.isnan(last["gap"]) else f"{last['gap']:.3g}"
+        loss = "diverged" if last["test_loss"] is None else f"{last['test_loss']:.4f}"
+        value = last[metric.test]
+        rows.append((f"{name}: {last['title']}", "-" if value is None else metric.text(value), loss, gap))
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _parameters(path: pathlib.Path) -> dict[str, np.ndarray] | None:
+    if not path.is_file():
+        return None
+    with np.load(path, allow_pickle=False) as file:
+        return dict(file)

@@ -1,0 +1,247 @@
+"""From a configuration to a run on processes: what its workers compute, and what its server does."""
+
+import dataclasses
+import functools
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from sgdlab import arguments, policies  # noqa: F401 (policies register themselves)
+from sgdlab.errors import UsageError, said_of
+from sgdlab.jobs import digests, parts, tasks
+from sgdlab.jobs.configuration import identity
+from sgdlab.jobs.plan import Plan, dataset_of, law_of, make_plan, num_gradients, num_workers, predictor_of
+from sgdlab.jobs.seeds import seed_of
+from sgdlab.jobs.train import finish_of
+from sgdlab.live import server
+from sgdlab.live.gradients import Gradients
+from sgdlab.live.peer_steps import PeerSteps
+from sgdlab.live.work import Source, Work
+from sgdlab.policies.peers import PeerPolicy
+from sgdlab.policies.policy import Policy
+from sgdlab.registry import POLICIES, PREDICTORS
+from sgdlab.replay.steps import Steps
+from sgdlab.rules import ServerRule
+
+Tree = Any
+
+_CLAIRVOYANT = ("oracle", "informed")
+"""Predictors that know run-times before they happen."""
+
+
+def work(argument: Mapping[str, Any]) -> Work:
+    """What a worker computes: called in the worker's own process.
+
+    Args:
+      argument: made by `source_of`.
+    """
+    for name, file in argument["modules"].items():
+        parts.import_again(name, file)
+    config = config_of(argument["config"])
+    dataset = dataset_of(config)
+    task = tasks.task_of(config, dataset)
+    return Work(
+        task.params,
+        task.grad_fn,
+        tasks.batches_by_ticket(config, dataset),
+        micro_batches=config.micro_batches,
+        seconds=None if argument["emulate"] is None else _slowness(config, dataset, argument["emulate"]),
+        finish=finish_of(config),
+    )
+
+
+def source_of(config: ConfigDict, *, emulate: float | None = None) -> Source:
+    """Where workers find what `work` needs.
+
+    Args:
+      config: of the run.
+      emulate: mean of the least times that gradients take, in seconds, each of them as the configuration's cluster has
+        it in proportion; None: gradients take what they take.
+    """
+    found = {"config": plain(config), "emulate": emulate, "modules": parts.outside()}
+    return Source(f"{__name__}:work", found)
+
+
+def plain(config: ConfigDict) -> dict[str, Any]:
+    """A configuration as JSON holds it.
+
+    Example:
+      >>> plain(ConfigDict({"rate": {"steps": (1.0, 2.0)}}))
+      {'rate': {'steps': [1.0, 2.0]}}
+    """
+    return json.loads(json.dumps(config.to_dict()))
+
+
+def config_of(entries: Mapping[str, Any]) -> ConfigDict:
+    """The configuration that `plain` was given: lists are tuples.
+
+    Example:
+      >>> config_of({"rate": {"steps": [1.0, 2.0]}}).rate.steps
+      (1.0, 2.0)
+    """
+    return ConfigDict(_with_tuples(entries))
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A run on processes, before they are started.
+
+    Attributes:
+      plan: the simulated run of the same configuration; learning rates are as planned there.
+      task: its network as pure functions.
+      policy: whom to wait for; of peers, whose parameters are averaged when.
+      rule: what to do with a gradient; of peers, the optimiser of each node, with a learning rate of 1.
+      source: what workers compute.
+      header: all values that the run depends on, as JSON holds them.
+    """
+
+    plan: Plan
+    task: Any
+    policy: Policy | PeerPolicy
+    rule: ServerRule
+    source: Source
+    header: dict[str, Any]
+
+    @property
+    def num_workers(self) -> int:
+        """N, the largest number of workers that can take part."""
+        return num_workers(self.plan.config)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The entries that the run depends on: what its work directory belongs to."""
+        return {**identity(self.plan.config), "live": {"emulate": self.header["emulate"]}}
+
+    @property
+    def served(self) -> bool:
+        """Whether there is a server that updates the parameters; else nodes have their own."""
+        return self.plan.schedule.has_server
+
+    @property
+    def step_scale(self) -> np.ndarray:
+        """float64[R], of peers: the learning rate of each gradient, in the order in which they begin.
+
+        In rounds their number is rounded up to whole rounds; the last rate holds for those.
+        """
+        rates = self.plan.rates
+        return np.concatenate([rates, np.full(self.plan.num_gradients + self.num_workers, rates[-1])])
+
+    @functools.cached_property
+    def gradients(self) -> Gradients:
+        """What a worker computes, in this process: for shapes, and for gradients that are computed again."""
+        return Gradients(self.source.make()._replace(seconds=None))
+
+    def compute(self, ticket: int, params: Tree) -> tuple[Tree, Tree]:
+        """The gradient of a ticket, bit for bit what a worker has sent."""
+        return self.gradients.compute(ticket, params, lambda: False)
+
+    def steps(self) -> Steps | PeerSteps:
+        """The parameters and states of the server, or of all nodes, with all programs compiled."""
+        task = self.task
+        own = {"stats": task.stats, "fold": task.fold}
+        if self.served:
+            decay = self.plan.config.average_decay
+            steps = Steps(self.rule, task.params, single=self.policy.single, average_decay=decay, **own)
+        else:
+            steps = PeerSteps(self.rule, task.params, num_nodes=self.num_workers, **own)
+        steps.compile(self.gradients.aux)
+        return steps
+
+
+def make_job(config: ConfigDict, *, emulate: float | None = None) -> Job:
+    """Checks a configuration and makes all that its run on processes needs.
+
+    The learning rate of an update is that of the simulated run of the configuration, by the number of the update: how
+    many gradients an update will have is taken from the simulation, since nobody knows it before, and so is the number
+    of updates. The last rate holds for all further updates.
+
+    Args:
+      config: such as `configs/digits.py` makes.
+      emulate: as for `source_of`.
+
+    Raises:
+      UsageError: where an entry is impossible, or cannot be executed on processes; it names the flag.
+    """
+    if emulate is not None:
+        with said_of("--"):
+            arguments.real("emulate", emulate, above=0)
+    plan = make_plan(config)
+    _check(plan)
+    task = tasks.task_of(config, plan.dataset)
+    tasks.batches_by_ticket(config, plan.dataset)
+    policy, workers = policy_of(plan), num_workers(config)
+    # As in `train`: without a server, rates are those of all nodes' gradients, and scale their steps.
+    rule = plan.rule(plan.rates if plan.schedule.has_server else 1.0, workers)
+    if plan.schedule.has_server:
+        with said_of(f"--config.rule.kind={plan.choice.rule.name} with protocol {plan.choice.protocol.name}: "):
+            server.check(policy, rule, workers)
+    header = {"config": plain(config), "emulate": emulate, "code": digests.of_run(config)}
+    # No ticket yet: the times of the run are those of a real clock.
+    plan = dataclasses.replace(plan, tickets=np.zeros(0, int))
+    return Job(plan, task, policy, rule, source_of(config, emulate=emulate), header)
+
+
+def policy_of(plan: Plan) -> Policy | PeerPolicy:
+    """The policy of a plan's protocol, with the protocol's entries.
+
+    Raises:
+      UsageError: where there is none, or an entry is impossible.
+    """
+    config, protocol = plan.config, plan.choice.protocol
+    part = POLICIES.check(protocol.name)
+    given = {
+        "num_workers": num_workers(config),
+        "num_gradients": plan.num_gradients,
+        "seed": seed_of(config, "protocol"),
+    }
+    if "predictor" in part.given:
+        kind = config.predictor.kind
+        if kind in _CLAIRVOYANT:
+            fair = ", ".join(name for name in PREDICTORS if name not in _CLAIRVOYANT)
+            raise UsageError(
+                f"--config.predictor.kind={kind} knows run-times before they happen, which nobody does on processes: "
+                f"it must be one of {fair}"
+            )
+        given["predictor"] = predictor_of(config, _times(config, plan.dataset))
+    return POLICIES.make(protocol.name, plan.choice.entries, **given)
+
+
+def _check(plan: Plan) -> None:
+    config, protocol = plan.config, plan.choice.protocol.name
+    POLICIES.check(protocol)
+    if plan.choice.entries.get("clock") == "poisson":
+        raise UsageError(
+            f"--config.protocol.{protocol}.clock=poisson can only be simulated (sgdlab train), since nodes "
+            "compute in no time there: on processes it must be own or rounds"
+        )
+    if plan.kind.remembers:
+        raise UsageError(
+            f"--config.network.kind={config.network.kind} remembers what its worker has read, which is lost with a "
+            "worker: on processes it must be a network without such a memory"
+        )
+
+
+def _times(config: ConfigDict, dataset: Any) -> np.ndarray:
+    """float64[T, N], seconds: run-times of the configuration's cluster, about twice as many as the run needs."""
+    law, gradients = law_of(config), num_gradients(config, dataset)
+    rows = getattr(law, "num_rows", None) or -(-2 * gradients // num_workers(config)) + 2
+    with said_of(f"--config.cluster.{config.cluster.kind}."):
+        return law.draw(rows, seed=seed_of(config, "runtimes"))[:, : num_workers(config)]
+
+
+def _slowness(config: ConfigDict, dataset: Any, mean: float) -> Callable[[int, int], float]:
+    times = _times(config, dataset)
+    return functools.partial(_seconds, times * (mean / times.mean()))
+
+
+def _seconds(times: np.ndarray, worker: int, k: int) -> float:
+    return float(times[k % len(times), worker])
+
+
+def _with_tuples(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _with_tuples(each) for name, each in value.items()}
+    return tuple(_with_tuples(each) for each in value) if isinstance(value, list | tuple) else value

@@ -1,0 +1,179 @@
+"""The evaluations of a run on processes, made beside the server, in a thread of their own."""
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import functools
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from sgdlab import replay
+from sgdlab.jobs import records, tasks
+from sgdlab.jobs.live import Job
+from sgdlab.jobs.records import Record
+from sgdlab.live.peer_steps import PeerSteps
+from sgdlab.live.status import Status
+from sgdlab.live.updated import Updated
+from sgdlab.replay.peer_engine import evaluated_peers
+from sgdlab.replay.steps import Steps
+from sgdlab.replay.watch import as_pytree
+
+Tree = Any
+Report = Callable[[Record], None]
+_MOST_WAITING = 4
+"""Evaluations that have not ended, each with parameters of its own; so many at most are lost with the server."""
+
+
+class Evaluations:
+    """The evaluations of a run: when they are due, who makes them, and their records.
+
+    Args:
+      job: what is executed.
+      steps: the server's parameters, or the nodes'.
+      before: records of evaluations that need not be made again.
+      report: called with each new record, from the thread that calls `update`, `collect` or `found`.
+    """
+
+    def __init__(self, job: Job, steps: Steps | PeerSteps, before: Sequence[Record], report: Report):
+        self._plan, self._steps, self._report = job.plan, steps, report
+        config = job.plan.config
+        self._test = tasks.evaluation_of(job.plan, job.task, "test", config.test_examples)
+        self._of_peers = as_pytree(self._test)
+        self._every = math.ceil(job.plan.num_gradients / config.evaluations)
+        self._before, self._next = list(before), self._every
+        self._newest = max((record["gradients"] for record in before), default=-1)
+        self._records: list[Record] = []
+        self._made: list[dict[str, float]] = []
+        self._taken = np.empty((2, 1024))  # delay and loss of each gradient, and room for more
+        self._count = 0
+        self._waiting: list[tuple[concurrent.futures.Future, dict[str, float], replay.History]] = []
+        self._thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="evaluation")
+
+    def __enter__(self) -> "Evaluations":
+        for record in self._before:
+            self._add(record)
+        # Compiled before the clock of the run begins.
+        self._evaluate(0, 0, 0.0)
+        self.collect(wait=True)
+        if self._before:
+            jax.block_until_ready(self._evaluation()())
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._thread.shutdown(wait=True, cancel_futures=True)
+        if error[0] is not None:
+            with contextlib.suppress(Exception):
+                self.collect()
+
+    def update(self, update: Updated) -> dict[str, float] | None:
+        """Begins an evaluation where one is due, and returns the newest that has been made."""
+        for one in update.taken:
+            self._remember(one.delay, one.loss)
+        self.collect()
+        # The server waits for none of them: where too many do, this one is put off to the next update.
+        if update.gradients >= self._next and len(self._waiting) < _MOST_WAITING:
+            self._next = (update.gradients // self._every + 1) * self._every
+            if update.computed:
+                self._evaluate(self._made_by_one(update.number), update.gradients, update.seconds)
+        return self._shown()
+
+    def watched(self, watch: Callable[[Status], None]) -> Callable[[Status], None]:
+        """`watch`, which is shown the newest evaluation too."""
+        return lambda status: watch(dataclasses.replace(status, evaluation=self._shown() or {}))
+
+    def collect(self, *, wait: bool = False) -> None:
+        """Reports those that are ready, or all."""
+        while self._waiting and (wait or self._waiting[0][0].done()):
+            future, when, history = self._waiting.pop(0)
+            values = when | future.result()
+            history.evaluations.extend([self._made[-1], values] if self._made else [values])
+            cost = {"evaluation_seconds": values["evaluation_seconds"]}
+            self._add(records.evaluation(self._plan, history) | cost)
+
+    def records(self, updates: int, gradients: int, seconds: float) -> list[Record]:
+        """All of them, in order, with one of the end of the run.
+
+        Args:
+          updates: of the server; of all nodes.
+          gradients: that were used.
+          seconds: that the run took.
+        """
+        self._evaluate(self._made_by_one(updates), gradients, seconds)
+        self.collect(wait=True)
+        return self._records
+
+    def _add(self, record: Record) -> None:
+        self._records.append(record)
+        self._made.append(values_of(record, self._plan.kind.metric))
+        self._report(record)
+
+    def _evaluate(self, updates: int, gradients: int, seconds: float) -> None:
+        if gradients <= self._newest:  # the last one, or one that was made before the run was resumed
+            return
+        self._newest = gradients
+        when = {"gradients": gradients, "updates": updates, "seconds": seconds}
+        self._waiting.append((self._thread.submit(_timed, self._evaluation()), when, self._history()))
+
+    def _evaluation(self) -> Callable[[], dict[str, Any]]:
+        """What evaluates the parameters of this moment, wherever it is called."""
+        steps = self._steps
+        if isinstance(steps, PeerSteps):
+            center = steps.center if self._plan.schedule.has_center else None
+            return functools.partial(evaluated_peers, self._of_peers, steps.nodes, center, steps.own_stats)
+        averages = None if steps.average is None else (steps.average, steps.average_stats)
+        return functools.partial(_evaluated, self._test, steps.params, steps.stats, averages)
+
+    def _made_by_one(self, updates: int) -> int:
+        """Updates; without a server, of the node that has made most, as a replay counts them."""
+        if isinstance(self._steps, PeerSteps):
+            return max(self._steps.newest(node) // 2 for node in range(self._steps.num_nodes))
+        return updates
+
+    def _remember(self, delay: float, loss: float) -> None:
+        if self._count == self._taken.shape[1]:
+            self._taken = np.concatenate([self._taken, np.empty_like(self._taken)], axis=1)
+        self._taken[:, self._count] = delay, loss
+        self._count += 1
+
+    def _history(self) -> replay.History:
+        """What is known of the gradients so far, of which records say delays and losses; nothing is copied."""
+        delay, loss = self._taken[:, : self._count]
+        unknown = np.broadcast_to(np.nan, self._count)
+        return replay.History(unknown, unknown, unknown, delay, unknown, unknown, {"loss": loss}, evaluations=[])
+
+    def _shown(self) -> dict[str, float] | None:
+        if not self._made:
+            return None
+        metric = self._plan.kind.metric
+        newest = self._made[-1]
+        return {"test loss": newest["loss"], f"test {metric.replace('_', ' ')}": newest[metric]}
+
+
+def _evaluated(test: Any, params: Tree, stats: Tree, averages: tuple[Tree, Tree] | None) -> dict[str, Any]:
+    values = dict(test(params, stats))
+    if averages is not None:
+        narrow = lambda average, leaf: average.astype(leaf.dtype)
+        found = test(*jax.tree.map(narrow, averages, (params, stats)))
+        values |= {f"average_{name}": value for name, value in found.items()}
+    return values
+
+
+def _timed(evaluation: Callable[[], dict[str, Any]]) -> dict[str, float]:
+    begun = time.perf_counter()
+    values = {name: float(value) for name, value in evaluation().items()}
+    return values | {"evaluation_seconds": time.perf_counter() - begun}
+
+
+def values_of(record: Mapping[str, Any], metric: str) -> dict[str, Any]:
+    """The evaluation that a record was made of."""
+    nan = lambda value: math.nan if value is None else value
+    found = {name: record[name] for name in ("gradients", "updates", "seconds")}
+    found |= {"loss": nan(record["test_loss"]), metric: nan(record[f"test_{metric}"])}
+    found["evaluation_seconds"] = nan(record.get("evaluation_seconds"))
+    average = record.get(f"average_{metric}")
+    return found if average is None else found | {f"average_{metric}": average}

@@ -1,0 +1,149 @@
+"""From the recording of a run on processes to a plan that replays it, and what the two have in common."""
+
+import dataclasses
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from sgdlab import replay
+from sgdlab.errors import UsageError, said_of
+from sgdlab.jobs.configuration import flat, identity
+from sgdlab.jobs.live import config_of, policy_of
+from sgdlab.jobs.plan import Plan, make_plan
+from sgdlab.live import recording as live_recording
+from sgdlab.live import recordings, resume
+from sgdlab.live.log import path_in
+from sgdlab.live.recordings import AnyRecording
+from sgdlab.results.directory import as_stored
+
+_NOT_OF_THE_PARAMETERS = ("average_decay", "evaluations", "lanes", "mode", "recording", "target", "test_examples")
+"""Entries that a replay can change without changing its parameters; `train_examples` is another."""
+
+
+def load(path: str | os.PathLike[str]) -> AnyRecording:
+    """Reads a recording, or makes one of the log in a directory, as of a run that was stopped or has crashed.
+
+    Raises:
+      FileNotFoundError: where there is neither.
+      ValueError: where the file is no recording, or the log cannot be followed.
+    """
+    if not pathlib.Path(path).is_dir():
+        return recordings.load(path)
+    return resume.examined(path, lambda header: policy_of(make_plan(config_of(header["config"]))))
+
+
+def content_of(path: str | os.PathLike[str]) -> pathlib.Path:
+    """The file that holds the events of a recording: itself, or the log of a directory."""
+    path = pathlib.Path(path)
+    return path_in(path) if path.is_dir() else path
+
+
+def plan_of(config: ConfigDict, recording: AnyRecording) -> Plan:
+    """The plan that replays a recording.
+
+    Learning rates are those of the run: by the number of the update, as planned from the configuration. The speed-up is
+    over synchronous SGD on the run-times that were recorded, as far as all workers have them.
+
+    Args:
+      config: the recording's own, or one with other rules.
+      recording: of the run.
+
+    Raises:
+      UsageError: where the configuration cannot be that of a replay of these gradients.
+    """
+    plan = make_plan(config)
+    schedule = recording.schedule
+    if not recording.used_tickets().size:
+        raise UsageError("--recording must hold a gradient that was applied; this one ended before")
+    plan = of_events(plan, recording)
+    with said_of(f"--config.rule.kind={plan.choice.rule.name} with the recorded gradients: "):
+        replay.check_rule(schedule, plan.rule(plan.rates, schedule.num_workers))
+    return plan
+
+
+def of_events(plan: Plan, recording: AnyRecording) -> Plan:
+    """A plan with the schedule that happened, in the place of the simulated one."""
+    schedule, tickets = recording.schedule, recording.ticket
+    if not schedule.has_server:
+        tickets = np.full(schedule.node.size, -1)  # of the center's moves
+        tickets[schedule.node < schedule.num_nodes] = recording.ticket
+    return dataclasses.replace(plan, schedule=schedule, tickets=tickets, speedup=speedup(recording))
+
+
+def speedup(recording: AnyRecording) -> float:
+    """Used gradients per second, over those of synchronous SGD on the recorded run-times; NaN where that is unknown.
+
+    Row t of the run-times is each worker's t-th gradient; rows in which one is missing are left out.
+    """
+    times = recording.runtimes()
+    times = times[~np.isnan(times).any(axis=1)]
+    if not times.size:
+        return float("nan")
+    return recording.schedule.gradients_per_second() / (times.size / times.max(axis=1).sum())
+
+
+def history_of(plan: Plan, recording: AnyRecording, evaluations: Sequence[Mapping[str, float]]) -> replay.History:
+    """The record of the gradients that entered updates, as a replay has it; without distances and norms.
+
+    Args:
+      plan: with the schedule that happened.
+      recording: of the run.
+      evaluations: as in `sgdlab.replay.History`.
+    """
+    program = plan.program
+    loss = recording.loss[program.gradient[: program.num_rows]] if recording.schedule.has_server else recording.loss
+    return replay.History(**program.record(), aux={"loss": loss}, evaluations=[dict(found) for found in evaluations])
+
+
+def changes(config: ConfigDict, recording: AnyRecording) -> dict[str, tuple[Any, Any]]:
+    """Entries on which parameters depend and that differ from the recording's: name -> its value, the new one.
+
+    Of a part that only one of the two uses, its kind says all.
+    """
+    before, after = (_flat(identity(one)) for one in (config_of(recording.config["config"]), config))
+    names = dict.fromkeys([*before, *after])
+    found = {name: (before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)}
+    without = (*_NOT_OF_THE_PARAMETERS, "train_examples")
+    found = {name: values for name, values in found.items() if name not in without}
+    both = {name: values for name, values in found.items() if name in before and name in after and name != "method"}
+    return both or found
+
+
+def other_versions(recording: AnyRecording) -> list[str]:
+    """Libraries, devices and settings of JAX that are others now than in the run, in words."""
+    now = live_recording.versions()
+    return [
+        f"{name} {before} (here {now.get(name)})"
+        for name, before in recording.versions.items()
+        if now.get(name) != before
+    ]
+
+
+def largest_difference(first: Mapping[str, np.ndarray], second: Mapping[str, np.ndarray]) -> float:
+    """The largest absolute difference between two sets of arrays of the same names and shapes; infinite otherwise.
+
+    Example:
+      >>> largest_difference({"w": np.zeros(2)}, {"w": np.array([0.0, 0.5])})
+      0.5
+      >>> largest_difference({"w": np.array([np.nan])}, {"w": np.array([np.nan])})
+      0.0
+    """
+    if {name: np.shape(leaf) for name, leaf in first.items()} != {
+        name: np.shape(leaf) for name, leaf in second.items()
+    }:
+        return float("inf")
+    found = 0.0
+    for name, leaf in first.items():
+        left, right = np.asarray(leaf, float), np.asarray(second[name], float)
+        same = (left == right) | (np.isnan(left) & np.isnan(right))
+        apart = np.abs(np.where(same, 0.0, left) - np.where(same, 0.0, right))
+        found = max(found, float(np.nan_to_num(apart, nan=np.inf).max(initial=0.0)))
+    return found
+
+
+def _flat(entries: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(flat(as_stored(entries)))
