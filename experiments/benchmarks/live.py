@@ -1,7 +1,6 @@
 """Live runs: what the loop costs a gradient, and how fast protocols are against a simulation of their run-times."""
 
 import functools
-import os
 import statistics
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -76,7 +75,7 @@ def _protocols(kind: str, workers: int = 8, slow: float = 5.0, num_gradients: in
             recording = _served(transport, make, argument["size"], workers, num_gradients)
             measured = recording.schedule.gradients_per_second()
             # Run-times by the workers' own clocks: what is simulated of them knows nothing of the loop's cost.
-            simulated = policies.simulate(make, _own_times(recording, argument), num_gradients=num_gradients)
+            simulated = policies.simulate(make, _own_times(recording), num_gradients=num_gradients)
             share, goal = measured / simulated.gradients_per_second(), _SHARES[name]
             yield Figure(
                 f"{name}, {kind}, 1 of {workers} workers {slow:g} times as slow: share of simulated",
@@ -113,17 +112,18 @@ def _steady(recording: Recording) -> float:
     return (applied.size - 1 - first) / (applied[-1] - applied[first])
 
 
-def _own_times(recording: Recording, argument: dict[str, Any]) -> np.ndarray:
-    """float64[T, N], seconds: the run-times that were recorded, continued by those that would have followed."""
-    schedule = recording.schedule
-    rows = 4 * schedule.num_gradients // schedule.num_workers + 4 * os.cpu_count()
-    wait = live_work.work(argument).seconds
-    columns = []
+def _own_times(recording: Recording) -> np.ndarray:
+    """float64[T, N], seconds: the recorded run-times of the workers' own clocks, and more than a simulation needs.
+
+    Where a gradient was interrupted, and after the last one, stands a draw from the worker's other run-times.
+    """
+    schedule, generator = recording.schedule, np.random.default_rng(0)
+    rows, columns = schedule.num_gradients, []
     for worker in range(schedule.num_workers):
         own = np.flatnonzero(schedule.worker == worker)
-        whole = np.array([wait(worker, k) for k in range(rows * 5)])
-        known = recording.seconds[own[np.argsort(recording.ticket[own])]]
-        # An interrupted gradient's own time is what it would have taken.
-        kept = np.where(np.isfinite(known) & (recording.fate[own] == "applied"), known, whole[: own.size])
-        columns.append(np.concatenate([kept, whole[own.size :]])[: rows * 5])
+        own = own[np.argsort(recording.ticket[own])]
+        whole = np.isin(recording.fate[own], ("applied", "late")) & np.isfinite(recording.seconds[own])
+        column = generator.choice(recording.seconds[own[whole]], rows)
+        column[: own.size][whole] = recording.seconds[own[whole]]
+        columns.append(column)
     return np.stack(columns, axis=1)

@@ -1,4 +1,4 @@
-"""Environment of a worker's process: its devices, its threads, and the settings of JAX that its gradients depend on."""
+"""Where workers compute, and so the server: devices, threads, and the settings of JAX that gradients depend on."""
 
 import os
 import pathlib
@@ -16,13 +16,35 @@ _SETTINGS = (
 )
 """Settings of JAX on which the bits of a gradient depend."""
 
+_PREFIXES = ("JAX_", "XLA_")
+_ROOT = pathlib.Path(__file__).parents[2]
 _GPUS = pathlib.Path("/proc/driver/nvidia/gpus")
 _MEMORY_SHARE = 0.9
 """Of a GPU's memory, for all workers on it together."""
 
 
+def for_server(gpus_per_worker: float | None) -> None:
+    """Lets this process compute where its workers do, so that gradients computed again have the same bits.
+
+    It must be called before JAX is first used. Of a GPU, which it may share with a worker, the server takes memory only
+    as it needs it, and so do the workers, which inherit that; `XLA_PYTHON_CLIENT_PREALLOCATE` wins over it.
+
+    Args:
+      gpus_per_worker: see `devices`.
+    """
+    if gpus_per_worker is None:
+        jax.config.update("jax_platforms", "cpu")
+    else:
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+
+
 def for_worker(
-    worker: int, *, num_workers: int, gpus_per_worker: float | None, given: Mapping[str, str]
+    worker: int | None,
+    *,
+    num_workers: int,
+    gpus_per_worker: float | None,
+    given: Mapping[str, str],
+    cores: float | None = None,
 ) -> dict[str, str]:
     """Environment variables of a worker: this process's, with what differs.
 
@@ -30,10 +52,11 @@ def for_worker(
     two cores a worker, each computes in one thread, so that they do not get in each other's way.
 
     Args:
-      worker: its number.
+      worker: its number; None: of any worker of a cluster.
       num_workers: the largest number of workers at once.
       gpus_per_worker: see `devices`.
       given: variables that win over all others.
+      cores: that all workers have together; None: those that this process may use.
 
     Raises:
       ValueError: if there are not GPUs enough.
@@ -43,17 +66,39 @@ def for_worker(
         value = getattr(jax.config, name, jax.config.values.get(name))  # not all of them are attributes
         if value is not None:
             own[name.upper()] = str(value)
-    if num_workers * 2 > (os.cpu_count() or 1):
+    if num_workers * 2 > (_cores() if cores is None else cores):
         flags = os.environ.get("XLA_FLAGS", "")
         own |= {"OMP_NUM_THREADS": "1", "XLA_FLAGS": f"{flags} --xla_cpu_multi_thread_eigen=false".strip()}
     return {**os.environ, **own, **devices(worker, num_workers, gpus_per_worker), **given}
 
 
-def devices(worker: int, num_workers: int, gpus_per_worker: float | None) -> dict[str, str]:
+def for_actors(
+    num_workers: int, gpus_per_worker: float | None, given: Mapping[str, str], *, cores: float | None, local: bool
+) -> dict[str, str]:
+    """Environment variables in which workers on a cluster differ from the processes that the cluster would start.
+
+    Args:
+      num_workers: the largest number of workers at once.
+      gpus_per_worker: see `devices`.
+      given: variables that win over all others.
+      cores: see `for_worker`.
+      local: whether the cluster is of this machine: folders mean the same there.
+
+    Raises:
+      ValueError: if `gpus_per_worker` is impossible.
+    """
+    own = for_worker(None, num_workers=num_workers, gpus_per_worker=gpus_per_worker, given={}, cores=cores)
+    own = {name: value for name, value in own.items() if value != os.environ.get(name) or name.startswith(_PREFIXES)}
+    if local:  # the code of this very package
+        own["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
+    return {**own, **given}
+
+
+def devices(worker: int | None, num_workers: int, gpus_per_worker: float | None) -> dict[str, str]:
     """Environment variables that say which devices a worker computes on.
 
     Args:
-      worker: its number.
+      worker: its number; None: of any worker of a cluster, which says itself which of a machine's GPUs are a worker's.
       num_workers: the largest number of workers at once.
       gpus_per_worker: None: it computes on the CPU. A whole number: GPUs of its own. 1/k: k workers share a GPU, and
         its memory.
@@ -71,16 +116,23 @@ def devices(worker: int, num_workers: int, gpus_per_worker: float | None) -> dic
     count = round(gpus_per_worker) if gpus_per_worker >= 1 else 1
     if gpus_per_worker <= 0 or abs(count / sharing - gpus_per_worker) > 1e-6:
         raise ValueError(f"gpus_per_worker={gpus_per_worker} must be a whole number, or 1 over one, such as 0.5")
+    chosen = {"JAX_PLATFORMS": "cuda,cpu"}
+    if sharing > 1:
+        chosen["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{_MEMORY_SHARE / sharing:.3f}"
+    if worker is None:
+        return chosen
     there, wanted = _visible(), -(-num_workers // sharing) * count
     if wanted > len(there):
         raise ValueError(
             f"gpus_per_worker={gpus_per_worker} wants {wanted} GPUs for {num_workers} workers; there are {len(there)}"
         )
     first = worker // sharing * count
-    chosen = {"JAX_PLATFORMS": "cuda,cpu", "CUDA_VISIBLE_DEVICES": ",".join(there[first : first + count])}
-    if sharing > 1:
-        chosen["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{_MEMORY_SHARE / sharing:.3f}"
-    return chosen
+    return {**chosen, "CUDA_VISIBLE_DEVICES": ",".join(there[first : first + count])}
+
+
+def _cores() -> int:
+    """Number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _visible() -> list[str]:

@@ -11,8 +11,8 @@ class Came(NamedTuple):
     Attributes:
       worker: who computed it.
       ticket: which gradient it is.
-      grads: a pytree like the parameters, of arrays that belong to the receiver.
-      aux: what else the gradient function returned, such as the loss.
+      grads: a pytree like the parameters, of arrays that are valid until the worker's next `begin`.
+      aux: what else the gradient function returned, such as the loss; valid as long.
       seconds: how long the worker computed, by its own clock.
     """
 

@@ -6,6 +6,7 @@ import pathlib
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
@@ -85,6 +86,8 @@ class Process:
                 "source": {**source._asdict(), "modules": dict(source.modules)},
                 "path": [entry or str(pathlib.Path.cwd()) for entry in sys.path],
                 "layout": layout,
+                # Linux means the thread that has started it; any other may end before the server does.
+                "mortal": threading.current_thread() is threading.main_thread(),
             }
         )
 

@@ -1,7 +1,9 @@
 """`Processes`, the transport over processes of one machine: no port is opened, and a run leaves nothing behind.
 
 A worker inherits one end of a pair of sockets, over which messages go, and the memory in which parameters and gradients
-lie. Nothing of it has a name: when the server and the workers are gone, however they ended, so is all of it.
+lie. Nothing of it has a name: when the server and the workers are gone, however they ended, so is all of it. A worker
+that is stopped when the server is killed ends with it on Linux, if the server's main thread has started it; elsewhere
+it ends as soon as it goes on.
 """
 
 import math
@@ -28,7 +30,8 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 class Processes:
     """Workers that are processes of this machine: a `sgdlab.live.transport.Transport`.
 
-    Each `begin` that reaches a living worker is answered once, by `Came`, `GaveUp` or `Failed`.
+    Each `begin` that reaches a living worker is answered once, by `Came`, `GaveUp` or `Failed`. A gradient is not
+    copied: it lies where its worker writes the next one.
 
     Args:
       source: where a worker finds what it computes.
@@ -202,7 +205,7 @@ class Processes:
             case "failed":
                 return Failed(worker, said["ticket"], said["error"])
             case "came" if said["ticket"] > process.void:
-                tree = self._answer.copied(process.gradients[0])
+                tree = self._answer.tree(process.gradients[0])
                 return Came(worker, said["ticket"], tree["params"], tree["aux"], said["seconds"])
         # A gradient that crossed its interrupt is nobody's, and the next one may be overwriting it.
         return GaveUp(worker, said["ticket"], said["seconds"])

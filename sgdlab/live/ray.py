@@ -13,6 +13,7 @@ import pathlib
 import re
 import sys
 import time
+from collections import deque
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -28,12 +29,10 @@ from sgdlab.live.work import Source
 
 Tree = Any
 _NOTHING: Mapping[str, str] = MappingProxyType({})
-_ROOT = pathlib.Path(__file__).parents[2]
 INLINE = 100 * 1024
 """Bytes. Parameters that are smaller are sent with each call; larger ones once a version, to each node's memory."""
-_MEMORY_SHARE = 0.9
-"""Of a GPU's memory, for all workers on it together."""
-_PREFIXES = ("JAX_", "XLA_")
+_AHEAD = 2
+"""Gradients that an actor is asked for at once: each keeps its parameters in memory, also of one that is stopped."""
 
 
 class _Worker:
@@ -44,6 +43,8 @@ class _Worker:
         self.run = 0  # how many runs it has served before
         self.void = -1  # largest ticket of this run that it was told to give up
         self.joined: Joined | None = None
+        self.asked = 0  # gradients that it has not answered
+        self.waiting: deque[tuple[int, Any]] = deque()  # tickets and parameters of those that it is asked for next
 
 
 class _Call:
@@ -68,7 +69,8 @@ class Ray:
         this machine; or its address.
 
     Raises:
-      ValueError: if the source cannot be found by another process, Ray is missing, or there is no such cluster.
+      ValueError: if the source cannot be found by another process, `gpus_per_worker` is impossible, Ray is missing, or
+        there is no such cluster.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class Ray:
         address: str = "local",
     ):
         source.check()
+        environment.devices(None, num_workers, gpus_per_worker)
         self._source, self._num_workers, self._logs = source, num_workers, logs
         self._params = Layout(params_like)
         self._layout = Layout({"params": params_like, "aux": aux_like})
@@ -97,6 +100,7 @@ class Ray:
         memory = (64 << 20) + 4 * (num_workers + 2) * (self._params.size + self._layout.size)
         self._cluster = Cluster(address, memory=memory)
         self._ray = self._cluster.ray
+        where = {"cores": self._cluster.cores, "local": self._cluster.local}
         self._remote = self._ray.remote(
             num_cpus=0,
             num_gpus=gpus_per_worker or 0,
@@ -104,7 +108,7 @@ class Ray:
             max_task_retries=0,  # no ticket is computed twice
             concurrency_groups={"control": 1, "watch": 1},
             scheduling_strategy="SPREAD",  # so that one slow machine is not all workers' home
-            runtime_env={"env_vars": _environment(num_workers, gpus_per_worker, env, local=self._cluster.local)},
+            runtime_env={"env_vars": environment.for_actors(num_workers, gpus_per_worker, env, **where)},
         )(_grouped(self._ray))
 
     def __enter__(self) -> "Ray":
@@ -121,19 +125,21 @@ class Ray:
         """Starts an actor for a worker: `Joined` follows, or `Lost`.
 
         An actor that is there already, and ready, serves a new run: `Joined` follows at once, tickets may begin at 0
-        again, and what was asked of it before is given up and never answered.
+        again, and what was asked of it before is given up and never answered. Of one that is starting it follows when
+        it is ready.
 
         Raises:
-          ValueError: if the worker's number is too large, or its actor is just being started.
+          ValueError: if the worker's number is too large.
         """
         if not 0 <= worker < self._num_workers:
             raise ValueError(f"worker={worker} must be from 0 to {self._num_workers - 1}")
         old = self._workers.get(worker)
         if old is not None and old.joined is None:
-            raise ValueError(f"worker={worker} must have no actor, or one that is ready; it has one that is starting")
+            return  # `Joined` will follow, and nothing was asked of it
         if old is not None:
             old.actor.interrupt.remote(old.run + 1, -1)
             old.run, old.void = old.run + 1, -1
+            old.waiting.clear()
             self._unheard.append(old.joined)
             return
         new = self._workers[worker] = _Worker(self._remote.remote(worker))
@@ -162,13 +168,14 @@ class Ray:
     def begin(self, worker: int, ticket: int, handle: int) -> None:
         """Sends a worker its next gradient; a worker that has ended is reported by `Lost`, not by an exception."""
         if (to := self._workers.get(worker)) is not None:
-            call = to.actor.compute.remote(to.run, ticket, self._versions[handle])
-            self._calls[call] = _Call(worker, to, "compute", ticket)
+            to.waiting.append((ticket, self._versions[handle]))
+            self._ask(worker, to)
 
     def interrupt(self, worker: int, ticket: int) -> None:
         """Tells a worker to give up a gradient; `GaveUp` answers, also if it has sent the gradient already."""
         if (to := self._workers.get(worker)) is not None:
             to.void = max(to.void, ticket)
+            to.waiting = deque((each, None if each <= ticket else params) for each, params in to.waiting)
             to.actor.interrupt.remote(to.run, ticket)
 
     def kill(self, worker: int) -> None:
@@ -196,6 +203,12 @@ class Ray:
         self._versions.clear()
         self._cluster.close()
 
+    def _ask(self, worker: int, of: _Worker) -> None:
+        while of.waiting and of.asked < _AHEAD:
+            ticket, params = of.waiting.popleft()
+            of.asked += 1
+            self._calls[of.actor.compute.remote(of.run, ticket, params)] = _Call(worker, of, "compute", ticket)
+
     def _answers(self, timeout: float | None) -> list[Message]:
         """What has come of the calls, after at most `timeout` seconds, or as soon as there is something."""
         if not self._calls:
@@ -217,6 +230,9 @@ class Ray:
         if isinstance(message, Lost):
             self._forget(call.worker)
             self._end(call.of)
+        elif call.kind == "compute":
+            call.of.asked -= 1
+            self._ask(call.worker, call.of)
         return [message] if call.run == call.of.run or isinstance(message, Lost) else []
 
     def _message(self, reference: Any, call: _Call) -> Message | None:
@@ -272,21 +288,6 @@ def _grouped(ray: Any) -> type[Actor]:
         exist = ray.method(concurrency_group="watch")(Actor.exist)
 
     return Worker
-
-
-def _environment(
-    num_workers: int, gpus_per_worker: float | None, given: Mapping[str, str], *, local: bool
-) -> dict[str, str]:
-    """Environment variables in which a worker's process differs from those that Ray would start."""
-    own = environment.for_worker(0, num_workers=num_workers, gpus_per_worker=None, given={})
-    own = {name: value for name, value in own.items() if value != os.environ.get(name) or name.startswith(_PREFIXES)}
-    if gpus_per_worker is not None:
-        own["JAX_PLATFORMS"] = "cuda,cpu"  # Ray says which of a machine's GPUs
-        if gpus_per_worker < 1:
-            own["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{_MEMORY_SHARE * gpus_per_worker:.3f}"
-    if local:  # the code of this very package
-        own["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
-    return {**own, **given}
 
 
 def _detail(error: Exception) -> str:

@@ -72,9 +72,11 @@ class Actor:
             return Ready(os.getpid(), socket.gethostname(), failure.in_one_line(error))
         return Ready(os.getpid(), socket.gethostname(), "")
 
-    def compute(self, run: int, ticket: int, params: np.ndarray) -> Answer:
-        """A gradient on a version of the parameters, given and returned as bytes."""
+    def compute(self, run: int, ticket: int, params: np.ndarray | None) -> Answer:
+        """A gradient on a version of the parameters, given and returned as bytes; without them it is given up."""
         begun = time.perf_counter()
+        if params is None:
+            return Answer(None, 0.0)
         if run != self._run:  # a run counts its own gradients, and finds the programs compiled
             self._run, self._gradients = run, copy.copy(self._fresh)
         try:

@@ -3,7 +3,9 @@
 import contextlib
 import ipaddress
 import logging
+import math
 import os
+import secrets
 import shutil
 import signal
 import tempfile
@@ -18,7 +20,10 @@ import psutil
 _LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """At 0, Ray binds all its ports to 127.0.0.1, on Linux too; it is read when Ray is imported. The documented
 `_node_ip_address="127.0.0.1"` is replaced by the machine's own address, and some ports are open to everybody."""
-_LOCAL = {_LOOPBACK: "0"}
+_LOCAL = {_LOOPBACK: "0", "RAY_AUTH_MODE": "token"}
+_TOKEN = "RAY_AUTH_TOKEN"
+"""Without it Ray leaves a token in a file that other users of this machine may be able to read; a process's environment
+they are not."""
 _ALWAYS = {
     "RAY_USAGE_STATS_ENABLED": "0",  # nothing is reported to Ray's makers
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
@@ -42,11 +47,13 @@ def imported(*, local: bool) -> ModuleType:
       ValueError: if Ray is not installed, or was imported before with other settings.
     """
     os.environ.update(_ALWAYS | (_LOCAL if local else {}))
+    if local:
+        os.environ.setdefault(_TOKEN, secrets.token_hex(32))
     try:
         import ray  # noqa: PLC0415
         from ray._private import ray_constants  # noqa: PLC0415
     except ImportError as error:
-        raise ValueError(f"transport='ray' needs Ray, which `pip install 'sgdlab[ray]'` installs: {error}") from error
+        raise ValueError(f"transport=ray needs Ray, which `pip install 'sgdlab[ray]'` installs: {error}") from error
     if local and getattr(ray_constants, "ENABLE_RAY_CLUSTER", True):
         raise ValueError(
             f"address='local' needs {_LOOPBACK}=0 in the environment before Ray is imported, or its ports would be "
@@ -58,7 +65,8 @@ def imported(*, local: bool) -> ModuleType:
 class Cluster:
     """A connection to a cluster, and the cluster too if it is one of this machine's own.
 
-    On this machine: on loopback only, silent, without a dashboard; another cluster is not joined, even if there is one.
+    On this machine: on loopback only, with a token that no other user knows, silent, without a dashboard; another
+    cluster is not joined, even if there is one.
     A cluster elsewhere is joined as it is: see that its network is private, and that it asks for a token
     (`RAY_AUTH_MODE=token`).
 
@@ -111,6 +119,11 @@ class Cluster:
         _silence(self.ray)
         if self.local and (ports := _open(self.processes | {psutil.Process()}) - open_before):
             raise ValueError(f"address='local': this version of Ray opens ports to the network, {sorted(ports)}")
+
+    @property
+    def cores(self) -> float | None:
+        """Of all nodes, as they have said; infinitely many if none has. None: of this machine, where it was started."""
+        return None if self.local else self.ray.cluster_resources().get("CPU", math.inf)
 
     def note(self, processes: set[psutil.Process] | None = None) -> None:
         """Remembers processes, or all that there are now, which `close` ends if the cluster is of this machine."""
@@ -172,7 +185,10 @@ def _silence(ray: ModuleType) -> None:
 
 @contextlib.contextmanager
 def _forking() -> Iterator[None]:
-    """JAX warns of a fork, which Ray starts its processes by; they run another program at once, without JAX."""
+    """JAX warns of a fork, which Ray starts its processes by; they run another program at once, without JAX.
+
+    What its threads hold at that instant cannot block them: it has nothing to compute, and they ask it for nothing.
+    """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
         yield

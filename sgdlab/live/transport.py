@@ -16,7 +16,12 @@ class Transport(Protocol):
         ...
 
     def spawn(self, worker: int) -> None:
-        """Starts a process for a worker, which must have none: `Joined` follows, or `Lost`."""
+        """Starts a process for a worker: `Joined` follows, or `Lost`.
+
+        A worker that is ready already, as after another run on the same transport, is answered by `Joined` at once;
+        nothing that it was sent before is answered any more. For one that is starting, `Joined` follows when it is
+        ready.
+        """
         ...
 
     def publish(self, tree: Tree) -> Hashable:
@@ -44,7 +49,10 @@ class Transport(Protocol):
         ...
 
     def next(self, timeout: float | None) -> list[Message]:
-        """All messages that have come, the earlier question's answer first; [] after `timeout` seconds (None: none)."""
+        """All messages that have come, the earlier question's answer first; [] after `timeout` seconds (None: none).
+
+        A gradient's arrays are valid until its worker's next `begin`: who needs them longer copies them.
+        """
         ...
 
     def close(self) -> None:

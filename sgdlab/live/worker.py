@@ -7,6 +7,7 @@ the server does, however that ends.
 """
 
 import copy
+import ctypes
 import faulthandler
 import os
 import queue
@@ -54,6 +55,8 @@ def main(worker: int, line: socket.socket, versions: int, gradients: int) -> Non
     if start is None:
         return
     asked = _Asked(messages)
+    if start["mortal"]:
+        _end_with_parent()
     sys.path[:] = start["path"]
     try:
         computer = _Computer(start, worker, versions, gradients)
@@ -103,6 +106,12 @@ class _Computer:
             traceback.print_exc()
             return {"kind": "failed", "error": failure.in_one_line(error)}
         return {"kind": "gave_up" if computed is None else "came", "seconds": time.perf_counter() - begun}
+
+
+def _end_with_parent() -> None:
+    """Linux kills this process when the thread that has started it ends: one that is stopped cannot end by itself."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG; of an end before this, `_Asked` hears
 
 
 def _say(line: socket.socket, message: dict[str, Any]) -> None:

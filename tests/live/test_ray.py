@@ -4,6 +4,8 @@ import importlib.util
 import os
 import pathlib
 import signal
+import subprocess
+import sys
 import time
 
 import jax
@@ -146,6 +148,33 @@ def test_a_gradient_that_crosses_its_interrupt_is_given_up(pool):
     assert gave_up == GaveUp(0, ticket, gave_up.seconds)
 
 
+def test_a_stopped_worker_keeps_few_versions(pool):
+    os.kill(pool.processes[SLOW], signal.SIGSTOP)
+    tickets = []
+    for _ in range(6):
+        version = pool.transport.publish(pool.params)
+        tickets.append(pool.begin(SLOW, version))
+        pool.transport.interrupt(SLOW, tickets[-1])
+        pool.transport.release(version)
+    assert sum(call.kind == "compute" for call in pool.transport._calls.values()) == 2
+    assert [params for _, params in pool.transport._workers[SLOW].waiting] == [None] * 4
+    os.kill(pool.processes[SLOW], signal.SIGCONT)
+    assert [(type(each), each.ticket) for each in pool.heard(6)] == [(GaveUp, ticket) for ticket in tickets]
+
+
+def test_another_user_of_this_machine_is_refused(pool):
+    address, token = pool.transport._ray.get_runtime_context().gcs_address, os.environ["RAY_AUTH_TOKEN"]
+    commands = [" ".join(each.cmdline()) for each in pool.transport._cluster.processes if each.is_running()]
+    assert commands
+    assert not [command for command in commands if token in command]
+    command = [sys.executable, "-c", f"import ray; ray.init(address={address!r}); print('connected')"]
+    for own, refused in ((token, False), ("0" * 64, True)):
+        env = {**os.environ, "RAY_AUTH_TOKEN": own}
+        done = subprocess.run(command, env=env, check=False, capture_output=True, text=True, timeout=PATIENCE)
+        assert ("connected" not in done.stdout) == refused, done.stderr[-2000:]
+        assert ("AuthenticationError" in done.stderr) == refused, done.stderr[-2000:]
+
+
 def test_answers_come_in_the_order_of_their_questions(pool):
     first, second = pool.begin(SLOW), pool.begin(0)
     pool.answered(second)
@@ -206,7 +235,8 @@ def test_a_killed_worker_is_lost_once_and_started_again(pool, busy, capfd):
     pool.begin(SLOW)
     pool.transport.interrupt(SLOW, pool.tickets)
     assert pool.transport.next(0.1) == []
-    pool.ready(SLOW)
+    pool.transport.spawn(SLOW)
+    pool.ready(SLOW)  # of the same actor, which is starting
     assert pool.processes[SLOW] != process
     assert capfd.readouterr() == ("", "")
 
@@ -236,8 +266,7 @@ def test_why_a_worker_cannot_start_is_said(alone, monkeypatch):
     alone.transport.kill(SLOW)
     monkeypatch.setattr(alone.transport, "_source", Source("process_works:raising", "no such disk"))
     alone.transport.spawn(SLOW)
-    with pytest.raises(ValueError, match=r"^worker=1 must have no actor, or one that is ready"):
-        alone.transport.spawn(SLOW)
+    alone.transport.spawn(SLOW)  # it is on its way
     (lost,) = alone.heard(1)
     assert (type(lost), lost.worker) == (Lost, SLOW)
     assert lost.error.startswith("it could not start: OSError: no such disk")

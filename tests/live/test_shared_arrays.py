@@ -5,6 +5,8 @@ import random
 import select
 import signal
 import socket
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -182,14 +184,27 @@ def test_gpus_of_workers(monkeypatch):
         with pytest.raises(ValueError, match=f"gpus_per_worker={share} wants 5 GPUs|.* wants 6 GPUs .*; there are 4"):
             environment.devices(0, number, share)
     for share in (0, -1, 1.5, 0.4):
-        with pytest.raises(ValueError, match=f"gpus_per_worker={share} must be a whole number, or 1 over one"):
-            environment.devices(0, 1, share)
+        for worker in (0, None):
+            with pytest.raises(ValueError, match=f"gpus_per_worker={share} must be a whole number, or 1 over one"):
+                environment.devices(worker, 1, share)
+
+
+@pytest.mark.parametrize(("gpus", "expected"), [(None, ("cpu", "unset")), (0.5, ("cuda,cpu", "false"))])
+def test_the_server_computes_where_workers_do(gpus, expected):
+    code = (
+        "import os, jax\nfrom sgdlab.live import environment\n"
+        f"environment.for_server({gpus})\n"
+        "print(jax.config.jax_platforms, os.environ.get('XLA_PYTHON_CLIENT_PREALLOCATE', 'unset'))"
+    )
+    names = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_PLATFORMS", "XLA_PYTHON"))}
+    names["JAX_PLATFORMS"] = "cuda,cpu"
+    assert tuple(subprocess.check_output([sys.executable, "-c", code], env=names, text=True).split()) == expected
 
 
 def test_settings_of_workers(monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=false")
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
-    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(8), raising=False)
     of = lambda number, **given: environment.for_worker(0, num_workers=number, gpus_per_worker=None, given=given)
     jax.config.update("jax_enable_x64", True)
     assert of(4)["JAX_ENABLE_X64"] == "True"
@@ -198,6 +213,8 @@ def test_settings_of_workers(monkeypatch):
     assert of(4, JAX_ENABLE_X64="1")["JAX_ENABLE_X64"] == "1"
     assert of(4)["JAX_DISABLE_MOST_OPTIMIZATIONS"] == str(jax.config.values["jax_disable_most_optimizations"])
     assert (of(4)["OMP_NUM_THREADS"], of(4)["XLA_FLAGS"]) == ("5", "--xla_cpu_enable_fast_math=false")
+    everywhere = environment.for_worker(None, num_workers=5, gpus_per_worker=None, given={}, cores=10)
+    assert everywhere["OMP_NUM_THREADS"] == "5"
     assert of(5)["OMP_NUM_THREADS"] == "1"
     assert of(5)["XLA_FLAGS"] == "--xla_cpu_enable_fast_math=false --xla_cpu_multi_thread_eigen=false"
     assert of(5)["PATH"] == os.environ["PATH"]

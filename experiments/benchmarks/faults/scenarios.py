@@ -2,6 +2,7 @@
 
 from experiments.benchmarks.faults import damage
 from experiments.benchmarks.faults.scenario import WORKERS, Scenario, ServerScenario, Step
+from sgdlab.live.notes import NOT_FINITE
 
 ALL = tuple(range(WORKERS))
 _FEW = 20
@@ -122,4 +123,4 @@ def of_servers() -> list[ServerScenario]:
 
 
 _RAISED = ("ArithmeticError: this worker was told to fail",)
-_NAN = ("worker 0: its gradient was not finite",)
+_NAN = (f"worker 0: {NOT_FINITE}",)
