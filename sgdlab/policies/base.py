@@ -64,6 +64,9 @@ class Base:
         self.alive.add(worker)
         return self.begin([worker])
 
+    def warm(self) -> None:
+        """Nothing: no program is compiled."""
+
     def prepare(self) -> None:
         """Nothing: no answer takes long."""
 

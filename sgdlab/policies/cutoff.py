@@ -15,21 +15,26 @@ from sgdlab.registry import POLICIES
 
 @dataclasses.dataclass
 class Cutoff(Rounds):
-    """Rounds that wait for as many gradients as a predictor says; the first `window` complete ones wait for all.
+    """Rounds that wait for as many gradients as a predictor says; the first `window` ones wait for all workers alive.
 
-    All workers begin a round together, so that their times can be compared: who joins waits for the next one. A round
-    of the first window from which a worker is missing teaches the predictor nothing; later, a lost worker is one that
-    was cut off. The prediction is made by `prepare`, while workers compute.
+    Who joins before the open round has a gradient begins it too; later, it waits for the next one. The prediction is
+    made by `prepare`, while workers compute.
+
+    Of each round the predictor is told the times of the gradients that came. A worker that is not there counts as one
+    that was cut off; in the first window, whose rows must be complete, its time is that of the slowest that came. A
+    worker that joined during the round, and whose gradient is not in it, was not cut off, since it began later than
+    the others or not at all: such a round teaches nothing, and the first window is longer by it.
 
     Attributes:
       predictor: says how many workers to wait for.
       num_workers: N.
-      window: number of complete rounds before the first prediction.
+      window: number of rounds before the first prediction.
       objective: what the cutoff maximises, "throughput" or "rate".
       seed: of the predictor's random numbers.
       history: run-times of the rounds of the first window, seconds.
       seen: worker -> seconds, of the open round.
-      used: number of gradients of the rounds that the predictor knows.
+      late: workers that joined during the open round.
+      used: number of gradients of the rounds that taught something.
       total: how long these rounds took, seconds.
       prediction: the newest prediction; None before the first.
     """
@@ -42,6 +47,7 @@ class Cutoff(Rounds):
     interrupt: bool = True
     history: list[tuple[float, ...]] = dataclasses.field(default_factory=list, init=False)
     seen: dict[int, float] = dataclasses.field(default_factory=dict, init=False)
+    late: set[int] = dataclasses.field(default_factory=set, init=False)
     used: int = dataclasses.field(default=0, init=False)
     total: float = dataclasses.field(default=0.0, init=False)
     # Functions of what is above, computed when there is time.
@@ -65,9 +71,19 @@ class Cutoff(Rounds):
         return super().arrival(now, worker, version, seconds)
 
     def joined(self, now: float, worker: int) -> list[Action]:
-        """The worker begins with the next round; at once if there is none."""
+        """The worker begins, unless the open round has a gradient already."""
         self.alive.add(worker)
-        return [] if self.busy or self.waiting else self.begin([worker])
+        self.late = {*self.late, worker} if self.busy or self.waiting else set()
+        return [] if self.waiting else self.begin([worker])
+
+    def warm(self) -> None:
+        """Lets the predictor compile, on made-up times, what it needs; what it learns of them is forgotten."""
+        times = np.ones((self.window + 1, self.num_workers))
+        times[-1, 1:] = np.nan
+        state = self.predictor.start(times[:-1], seed=self.seed)
+        rate = 1.0 if self.objective == "rate" else None
+        self.predictor.predict(state, rate=rate)
+        self.predictor.predict(self.predictor.observe(state, times[-1], 1.0), rate=rate)
 
     def prepare(self) -> None:
         """Tells the predictor of the last round, and asks it for the open one's cutoff."""
@@ -88,16 +104,19 @@ class Cutoff(Rounds):
     def _close(self, now: float) -> list[Action]:
         self.prepare()  # the driver may not have had the time
         seen, self.seen = self.seen, {}
-        if self._state is not None:
-            self.used, self.total = self.used + len(seen), self.total + max(seen.values())
-            self._unlearned = seen
-        elif len(seen) == self.num_workers:
-            self.history.append(tuple(seen[worker] for worker in range(self.num_workers)))
-            if len(self.history) == self.window:
-                history = np.array(self.history)
-                self.used, self.total = history.size, float(history.max(axis=1).sum())
-                self._unlearned = seen
+        if not (self.late & self.alive) - seen.keys():
+            self._learn(seen)
+        self.late = set()
         return super()._close(now)
+
+    def _learn(self, seen: dict[int, float]) -> None:
+        self.used, slowest = self.used + len(seen), max(seen.values())
+        if self._state is not None:
+            self.total, self._unlearned = self.total + slowest, seen
+            return
+        self.history.append(tuple(seen.get(worker, slowest) for worker in range(self.num_workers)))
+        if len(self.history) == self.window:
+            self.total, self._unlearned = float(np.max(self.history, axis=1).sum()), seen
 
 
 @POLICIES.register(title="Cutoff SGD", source="Teng and Wood 2018, Alg. 1")

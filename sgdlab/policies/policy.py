@@ -85,6 +85,13 @@ class Policy(Protocol):
         """A worker is there: a new one, or one that was lost."""
         ...
 
+    def warm(self) -> None:
+        """Compiles what the policy will need, before the clock starts; it changes no answer.
+
+        Drivers with a real clock call it where a policy has it.
+        """
+        ...
+
     def prepare(self) -> None:
         """Computes ahead what the next event will need, while workers compute; it changes no answer.
 

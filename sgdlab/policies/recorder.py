@@ -1,7 +1,8 @@
 """`Recorder`: what became of every gradient, as it happens; the `Schedule` of simulation and of real processes."""
 
+import array
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -31,6 +32,34 @@ class Row:
     fate: str = ""
 
 
+class Rows:
+    """Rows in the order in which they were added; each takes some 45 bytes, as days of gradients are kept."""
+
+    def __init__(self) -> None:
+        types = {"ticket": "q", "worker": "i", "read": "q", "started": "d", "arrived": "d", "update": "q", "fate": "b"}
+        self._columns = {name: array.array(typecode) for name, typecode in types.items()}
+        self._fates = [""]
+
+    def append(self, row: Row) -> None:
+        """Adds a row."""
+        if row.fate not in self._fates:
+            self._fates.append(row.fate)
+        for name, column in self._columns.items():
+            column.append(self._fates.index(row.fate) if name == "fate" else getattr(row, name))
+
+    def column(self, name: str) -> np.ndarray:
+        """A field of all rows, a copy."""
+        column = np.array(self._columns[name])
+        return np.array(self._fates)[column] if name == "fate" else column
+
+    def __len__(self) -> int:
+        return len(self._columns["ticket"])
+
+    def __iter__(self) -> Iterator[Row]:
+        for *fields, fate in zip(*self._columns.values(), strict=True):
+            yield Row(*fields, self._fates[fate])
+
+
 class Recorder:
     """Writes down gradients as they begin and end, and updates as they close.
 
@@ -51,8 +80,8 @@ class Recorder:
 
     def __init__(self) -> None:
         self.open: dict[int, Row] = {}
-        self.rows: list[Row] = []
-        self.applied: list[float] = []
+        self.rows = Rows()
+        self.applied = array.array("d")
 
     def began(self, ticket: int, worker: int, version: int, now: float) -> None:
         """A worker begins a gradient on a version, at `now` seconds."""
@@ -89,22 +118,28 @@ class Recorder:
           The schedule, and int64[G], the ticket of each of its rows.
         """
         made, end = len(self.applied), self.applied[-1] if self.applied else 0.0
-        rows = [row for row in self.rows if row.update < made]
-        rest = [dataclasses.replace(row, update=PENDING) for row in self.rows if row.update >= made]
+        flying = Rows()
         for row in self.open.values():
             arrives = max(end, float(np.nextafter(row.started, np.inf)))
             if would_arrive is not None:
                 arrives = would_arrive[row.ticket]
-            rest.append(dataclasses.replace(row, arrived=arrives))
-        rows += [row for row in rest if row.started < end]
-        rows.sort(key=lambda row: (row.arrived, row.worker))
-        schedule = Schedule(
-            worker=np.array([row.worker for row in rows], np.int32),
-            read=np.array([row.read for row in rows], np.int32),
-            update=np.array([row.update for row in rows], np.int32),
-            started=np.array([row.started for row in rows], np.float64),
-            arrived=np.array([row.arrived for row in rows], np.float64),
-            applied=np.array(self.applied, np.float64),
-            num_workers=num_workers,
-        )
-        return schedule, np.array([row.ticket for row in rows], np.int64)
+            flying.append(dataclasses.replace(row, arrived=arrives))
+        columns = {
+            name: np.concatenate([rows.column(name) for rows in (self.rows, flying)])
+            for name in ("ticket", "worker", "read", "update", "started", "arrived")
+        }
+        pending = (columns["update"] >= made) | (columns["update"] == PENDING)
+        columns["update"][pending] = PENDING
+        order = np.lexsort((columns["worker"], columns["arrived"]))
+        order = order[~pending[order] | (columns["started"][order] < end)]
+        columns = {name: column[order] for name, column in columns.items()}
+        tickets = columns.pop("ticket")
+        return Schedule(**columns, applied=np.array(self.applied), num_workers=num_workers), tickets
+
+    def fates(self, tickets: np.ndarray) -> np.ndarray:
+        """str[G]: why these gradients were dropped; empty of others."""
+        found = np.zeros(int(tickets.max(initial=-1)) + 1, "U11")
+        own = self.rows.column("ticket")
+        known = own < found.size
+        found[own[known]] = self.rows.column("fate")[known]
+        return found[tickets]

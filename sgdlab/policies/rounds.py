@@ -50,9 +50,7 @@ class Rounds(Base):
         return self._close(now) if self.deadline is not None and now >= self.deadline else []
 
     def after_loss(self, now: float) -> list[Action]:
-        """Closes the open update if nobody is left to wait for; without one, idle workers begin a round."""
-        if not self.waiting and not self.busy:
-            return self.begin(sorted(self.alive))
+        """Closes the open update if nobody is left to wait for."""
         return self._close_if_complete(now)
 
     def joined(self, now: float, worker: int) -> list[Action]:

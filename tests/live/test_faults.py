@@ -14,6 +14,8 @@ from experiments.benchmarks.faults.disordered import Disordered
 from experiments.benchmarks.faults.runs import Outcome
 from experiments.benchmarks.faults.scenario import Scenario, ServerScenario, Step
 from sgdlab import policies
+from sgdlab.live.log import Log, path_in, read
+from sgdlab.live.notes import NOT_FINITE
 from sgdlab.live.rehearsal import Fault, Rehearsal
 
 WORKERS = 3
@@ -47,10 +49,10 @@ FAULTS = [
             Step("fail", (0,), after=3),
             Step("nan", (2,), after=3),
             Step("refuse_memory", (0,), after=3),
-            Step("kill_process", (0, 2), after=6),
+            Step("kill_process", (0, 2), after=12),  # more than come without worker 0
         ),
         expects={"lost": 2, "failed": 2, "refused": 1},
-        expects_words=("killed by SIGKILL", "ArithmeticError", "worker 2: its gradient was not finite", "MemoryError"),
+        expects_words=("killed by SIGKILL", "ArithmeticError", f"worker 2: {NOT_FINITE}", "MemoryError"),
     ),
     Scenario(
         "late, stopped with a full pipe, disordered, replaced, killed with its gradient sent",
@@ -102,9 +104,10 @@ def test_all_of_the_suite_with_a_short_storm(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_messages_sent_twice_late_and_out_of_order(name):
-    make, runtimes = POLICIES[name], dyadic(np.random.default_rng(7), (60, 4))
-    faults = [Fault("kill", 1, 20.3, 0.1), Fault("replace", 2, 30.2, 1.0), Fault("nan", 0, 9.0), Fault("raise", 3, 5.0)]
+def test_messages_sent_twice_late_and_out_of_order(name, tmp_path):
+    # One is so slow that others get far ahead where a protocol lets them.
+    make, runtimes = POLICIES[name], dyadic(np.random.default_rng(7), (60, 4)) * [1, 1, 1, 6]
+    faults = [Fault("kill", 1, 20.3, 0.1), Fault("replace", 2, 30.2, 1.0), Fault("nan", 0, 9.0), Fault("raise", 1, 5.0)]
     transport = Disordered(Rehearsal(runtimes, compute, faults=faults), seed=3)
     statuses, updates = [], []
     recording, steps, _, policy = rehearse(
@@ -112,16 +115,17 @@ def test_messages_sent_twice_late_and_out_of_order(name):
         runtimes,
         num_gradients=120,
         transport=transport,
-        settings=dataclasses.replace(QUICK, watch_seconds=0.0),
+        settings=dataclasses.replace(QUICK, watch_seconds=0.0, checkpoint_updates=1000),
         watch=statuses.append,
         on_update=lambda update: updates.append(update.number),
+        log=Log(tmp_path, {}, compute=compute, say=lambda line: None),
     )
     assert transport.again > 20
     assert transport.late > 20
     tickets = [ticket for kind, _, *ticket in transport.inner.told if kind == "begin"]
     assert checks.ledger(recording, [ticket for (ticket,) in tickets], statuses) == ""
     assert checks.versions(recording, updates) == ""
-    assert checks.bound(recording, name.replace("_", " "), []) == "" or name == "bounded_staleness"
+    assert checks.bound(recording, name.replace("_", " "), read(path_in(tmp_path))[0][1:]) == ""
     assert np.abs(steps.params - replayed(recording, policy.single)).max() == 0.0
     assert recording.ledger()["refused"] == recording.ledger()["failed"] == 1
 

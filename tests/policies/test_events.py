@@ -157,6 +157,16 @@ class TestWhoJoins:
         assert driver.join(2) == []
         assert driver.come(1) == [Take(1, 0), Close(0), Begin(0, 1), Begin(1, 1), Begin(2, 1)]
 
+    def test_of_a_cutoff_begins_a_round_that_has_no_gradient(self):
+        driver = Driver(POLICIES["cutoff"](num_workers=3), [0, 1, 2])
+        for worker in (0, 1, 2):
+            driver.lose(worker)
+        for worker in (2, 0, 1):  # the server was started again
+            assert driver.join(worker) == [Begin(worker, 0)]
+        driver.come(2)
+        driver.come(1)
+        assert driver.come(0) == [Take(0, 0), Close(0), Begin(0, 1), Begin(1, 1), Begin(2, 1)]
+
 
 class Listening:
     """A predictor that writes down what it is told, and says 2."""
@@ -183,7 +193,7 @@ class TestCutoff:
     def drive(self, **own):
         predictor = Listening()
         return Driver(
-            policies.cutoff(num_workers=3, predictor=predictor, window=1, seed=5, **own), [0, 1, 2]
+            policies.cutoff(**{"num_workers": 3, "predictor": predictor, "window": 1, "seed": 5} | own), [0, 1, 2]
         ), predictor
 
     def test_predicts_ahead_from_what_came_in_time(self):
@@ -205,20 +215,101 @@ class TestCutoff:
         assert (kind, cut_at) == ("observe", 3.0)
         assert predictor.told[3] == ("predict", 5 / 7.0)
 
-    def test_an_incomplete_round_is_no_window(self):
-        driver, predictor = self.drive()
+    def test_in_the_first_window_who_is_not_there_is_as_slow_as_the_slowest(self):
+        driver, predictor = self.drive(window=2, objective="rate")
         driver.come(0, seconds=1.0)
         driver.lose(1)
         driver.come(2, seconds=2.0)
+        driver.come(2, seconds=4.0)
+        driver.come(0, seconds=3.0)
+        driver.policy.prepare()
+        # Four gradients in 2 s + 4 s, though a row has three times.
+        assert predictor.told == [("start", [[1.0, 2.0, 2.0], [3.0, 4.0, 4.0]], 5), ("predict", 4 / 6.0)]
+
+    def test_a_worker_that_never_came_does_not_put_the_prediction_off(self):
+        predictor = Listening()
+        driver = Driver(policies.cutoff(num_workers=3, predictor=predictor, window=1), [0, 2])
+        driver.come(2, seconds=1.0)
+        driver.come(0, seconds=2.0)
+        driver.policy.prepare()
+        assert predictor.told[0] == ("start", [[2.0, 2.0, 1.0]], 0)
+
+    def test_a_round_that_a_worker_joined_too_late_is_no_window(self):
+        driver, predictor = self.drive()
+        driver.lose(1)
+        driver.come(0, seconds=1.0)
+        driver.join(1)
+        driver.come(2, seconds=2.0)
         driver.policy.prepare()
         assert predictor.told == []
-        driver.join(1)
-        for worker in (0, 2):  # worker 1 joins too late for this round
-            driver.come(worker, seconds=1.0)
         for worker in (0, 1, 2):
             driver.come(worker, seconds=3.0)
         driver.policy.prepare()
         assert predictor.told[0] == ("start", [[3.0, 3.0, 3.0]], 5)
+        assert driver.policy.used == 3
+
+    @pytest.mark.parametrize("joins", ["before the first gradient", "after it"])
+    def test_who_joined_during_a_round_was_not_cut_off(self, joins):
+        driver, predictor = self.drive(objective="rate")
+        for worker in (0, 1, 2):
+            driver.come(worker, seconds=1.0)
+        driver.lose(2)
+        if joins == "before the first gradient":
+            assert driver.join(2) == [Begin(2, 1)]
+            driver.come(0, seconds=4.0)
+        else:
+            driver.come(0, seconds=4.0)
+            assert driver.join(2) == []
+        assert Close(1) in driver.come(1, seconds=5.0)
+        driver.policy.prepare()
+        assert [told[0] for told in predictor.told] == ["start", "predict"]
+        assert (driver.policy.used, driver.policy.total) == (3, 1.0)
+        driver.come(1, seconds=2.0)  # the next round is an ordinary one
+        driver.come(2, seconds=3.0)
+        driver.policy.prepare()
+        np.testing.assert_array_equal(predictor.told[2][1], [np.nan, 2.0, 3.0])
+        assert predictor.told[3] == ("predict", 5 / 4.0)
+
+    def test_who_joined_during_a_round_and_came_in_time_is_known(self):
+        driver, predictor = self.drive()
+        for worker in (0, 1, 2):
+            driver.come(worker, seconds=1.0)
+        driver.lose(2)
+        driver.join(2)
+        driver.come(2, seconds=0.5)
+        driver.come(1, seconds=5.0)
+        driver.policy.prepare()
+        np.testing.assert_array_equal(predictor.told[2][1], [np.nan, 5.0, 0.5])
+
+    def test_who_begins_a_round_first_can_be_cut_off_by_those_who_join_it(self):
+        driver, predictor = self.drive()
+        for worker in (0, 1, 2):
+            driver.come(worker, seconds=1.0)
+        for worker in (0, 1, 2):
+            driver.lose(worker)
+        for worker in (0, 1, 2):
+            driver.join(worker)
+        driver.come(1, seconds=2.0)
+        driver.come(2, seconds=3.0)
+        driver.policy.prepare()
+        np.testing.assert_array_equal(predictor.told[2][1], [np.nan, 2.0, 3.0])
+
+    @pytest.mark.parametrize("objective", ["throughput", "rate"])
+    def test_what_is_compiled_ahead_changes_nothing(self, objective):
+        driver, predictor = self.drive(objective=objective)
+        policy = copy.deepcopy(driver.policy)
+        driver.policy.warm()
+        assert [told[0] for told in predictor.told] == ["start", "predict", "observe", "predict"]
+        assert np.shape(predictor.told[0][1]) == (1, 3)
+        assert np.isnan(predictor.told[2][1]).tolist() == [False, True, True]
+        assert isinstance(predictor.told[1][1], float) == (objective == "rate")
+        assert driver.policy == policy
+        assert driver.policy.prediction is None
+        predictor.told.clear()
+        for worker in (0, 1, 2):
+            driver.come(worker, seconds=2.0)
+        driver.policy.prepare()
+        assert predictor.told[0] == ("start", [[2.0, 2.0, 2.0]], 5)
 
     def test_a_lost_worker_is_one_that_was_cut_off(self):
         driver, predictor = self.drive()
