@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from sgdlab import files
+from sgdlab.replay.steps import plain
 
 Tree = Any
 
@@ -109,12 +110,6 @@ def digest(arrays: dict[str, np.ndarray]) -> bytes:
         hashed.update(f"{name} {array.dtype.str} {array.shape} ".encode())
         hashed.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
     return hashed.digest()
-
-
-def plain(leaf: Any) -> np.ndarray:
-    """A copy in one of NumPy's own dtypes, with the same bits: `.npz` files know no others."""
-    array = np.array(leaf)
-    return array if array.dtype.isbuiltin == 1 else array.view(f"u{array.dtype.itemsize}")
 
 
 def like(leaves: list[np.ndarray], tree: Tree) -> Tree:

@@ -4,13 +4,14 @@ import heapq
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from sgdlab.live.events import Arrived, Event, Killed, Restarted, Silent, Spawned, Start, Timer
+from sgdlab.live.by_ticket import ByTicket
+from sgdlab.live.events import Arrived, Event, Killed, Restarted, Resumed, Silent, Spawned, Start, Timer
 from sgdlab.live.fleet import Fleet
 from sgdlab.live.in_flight import InFlight
 from sgdlab.live.messages import Failed, GaveUp, Joined, Lost
-from sgdlab.live.notes import Notes, failing
+from sgdlab.live.notes import NOT_FINITE, Notes, failing, processes
 from sgdlab.live.patience import Patience
-from sgdlab.live.recording import Recording, recorded
+from sgdlab.live.recording import Recording, recorded, with_later
 from sgdlab.live.settings import Settings
 from sgdlab.live.transport import Transport
 from sgdlab.live.updated import Taken, Updated
@@ -43,6 +44,7 @@ class Engine:
       restore: called when that version is reached, if it is not the initial one.
       finished: whether enough gradients were used.
       failure: why the run cannot go on; empty if it can.
+      later_versions: of Python, libraries and devices, where a server that was started again had others.
     """
 
     def __init__(
@@ -59,14 +61,14 @@ class Engine:
         self.num_workers, self.num_gradients, self.settings = num_workers, num_gradients, settings
         self.flying = InFlight()
         self.fleet, self.patience, self.notes = Fleet(num_workers, settings), Patience(settings), Notes()
-        self.seconds: dict[int, float] = {}  # ticket -> by the worker's own clock
-        self.losses: dict[int, float] = {}
+        self.seconds, self.losses = ByTicket(), ByTicket()  # the seconds are by the workers' own clocks
         self.used = 0
         self.taken: list[Taken] = []  # of the open update
         self.wakes: list[float] = []
         self.come = -1  # the ticket that has come last
         self.bad = 0  # gradients that failed or were refused since the last good one
         self.finished, self.failure = False, ""
+        self.later_versions: dict[str, str] = {}
         self.gradient: Callable[[int, Tree], tuple[Tree, Tree]] | None = None
         self.reading: Callable[[float, int], float] = lambda now, ticket: now
         self.on_update: Callable[[Updated], None] = lambda updated: None
@@ -79,14 +81,14 @@ class Engine:
         return len(self.flying.recorder.applied)
 
     def recording(self, config: dict[str, Any], versions: dict[str, str]) -> Recording:
-        """What has happened so far."""
+        """What has happened so far; versions that changed on the way are given as "first, later last"."""
         return recorded(
             self.flying.recorder,
             self.num_workers,
             seconds=self.seconds,
             losses=self.losses,
             config=config,
-            versions=versions,
+            versions=with_later(versions, self.later_versions),
         )
 
     def handle(self, event: Event, now: float) -> None:  # noqa: PLR0912 (one line for each kind of event)
@@ -107,6 +109,8 @@ class Engine:
                 self._silent(worker, now)
             case Killed(worker):
                 self.transport.kill(worker)
+                if self.fleet[worker].state == "silent":
+                    self.patience.double(worker)
                 self._ended(worker, f"silent for {self.patience.silence(worker):.0f} s, and killed", now)
             case Spawned(worker):
                 self.transport.spawn(worker)
@@ -117,6 +121,7 @@ class Engine:
                     heapq.heappop(self.wakes)
                 self.perform(self.policy.timer(now), now)
             case Start(joined, _, _):
+                self.notes.add(now, f"the workers are there: {processes(joined)}")
                 for worker, process, host in joined:
                     self.fleet.joined(worker, process=process, host=host, now=now)
                     self.patience.heard(worker)
@@ -125,6 +130,8 @@ class Engine:
                 self.fleet.restarted(worker, now)
                 self.patience.heard(worker)
                 self._lose(worker, now)
+            case Resumed(versions):
+                self.later_versions.update(versions)
         if not self.finished:
             self.policy.prepare()
 
@@ -158,12 +165,12 @@ class Engine:
     def _arrived(self, event: Arrived, now: float) -> None:
         worker, ticket = event.worker, event.ticket
         if ticket < self.flying.tickets:
-            self.seconds.setdefault(ticket, event.seconds)
+            self.seconds.set_first(ticket, event.seconds)
         if self._is_ghost(worker, ticket, now):
             return
         row = self.flying.row(worker)
         if not event.finite:
-            self._failed(worker, ticket, "its gradient was not finite (NaN or infinite)", "refused", now)
+            self._failed(worker, ticket, NOT_FINITE, "refused", now)
             return
         self.losses[ticket] = event.loss
         self.bad, self.come = 0, ticket
@@ -181,6 +188,7 @@ class Engine:
         if self.fleet[worker].state == "silent":
             self.notes.add(now, f"worker {worker} is back after {now - self.fleet[worker].since:.1f} s")
             self.fleet.back(worker, now)
+            self.patience.double(worker)
             self.perform(self.policy.joined(now, worker), now)
         return True
 
@@ -227,7 +235,7 @@ class Engine:
             self._lose(number, now)  # another process under the same number
             if self.finished:
                 return
-        self.notes.add(now, f"worker {number} has joined")
+        self.notes.add(now, f"worker {number} has joined: process {process} on {host}")
         self.fleet.joined(number, process=process, host=host, now=now)
         self.patience.heard(number)
         self.perform(self.policy.joined(now, number), now)

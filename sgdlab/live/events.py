@@ -58,7 +58,13 @@ class Restarted(NamedTuple):
     worker: int
 
 
-Event = Start | Arrived | GaveUp | Failed | Lost | Joined | Silent | Killed | Spawned | Timer | Restarted
+class Resumed(NamedTuple):
+    """The server was started again where these versions, by name, are others than before."""
+
+    versions: dict[str, str]
+
+
+Event = Start | Arrived | GaveUp | Failed | Lost | Joined | Silent | Killed | Spawned | Timer | Restarted | Resumed
 
 _KINDS = {
     "start": Start,
@@ -72,6 +78,7 @@ _KINDS = {
     "spawned": Spawned,
     "timer": Timer,
     "restart": Restarted,
+    "resumed": Resumed,
 }
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 BEGUN = "begun"

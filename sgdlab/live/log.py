@@ -1,6 +1,7 @@
 """`Log`, what a live run writes ahead of all that it does, and its checkpoints: a run that was killed resumes."""
 
 import concurrent.futures
+import errno
 import fcntl
 import json
 import os
@@ -9,6 +10,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from sgdlab.errors import RunFailed
 from sgdlab.live import checkpoint
 from sgdlab.live.checkpoint import Checkpoint
 from sgdlab.live.recording import versions
@@ -21,7 +23,7 @@ _SYNC_SECONDS = 1.0
 
 
 class LogError(ValueError):
-    """A log that cannot be used, or written; the message is one line, and names the file and the place."""
+    """A log that cannot be used, or opened; the message is one line, and names the file and the place."""
 
 
 class Log:
@@ -44,7 +46,7 @@ class Log:
     Attributes:
       config: the configuration.
       versions: of Python, libraries and devices, when the run was begun.
-      entries: what happened before, in its order; empty unless the run was begun already.
+      entries: what happened before, in its order; empty unless the run was begun already, and once it is forgotten.
 
     Raises:
       LogError: if the log is of another configuration (it names the entry that differs), or is damaged (it says where,
@@ -63,7 +65,8 @@ class Log:
         self.path = path_in(folder)
         self._synced, self._dirty = 0.0, False
         self._writer = concurrent.futures.ThreadPoolExecutor(1, "checkpoint")
-        self._coming: concurrent.futures.Future | None = None
+        self._syncing: concurrent.futures.Future | None = None
+        self._saving: concurrent.futures.Future | None = None
         given = json.loads(json.dumps(config))
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -77,37 +80,63 @@ class Log:
             raise
 
     @property
-    def lines(self) -> int:
-        """Number of whole lines, the header among them."""
-        return len(self._chains)
+    def saves(self) -> bool:
+        """Whether a checkpoint is being written."""
+        return self._saving is not None and not self._saving.done()
+
+    def forget(self) -> None:
+        """Everything that happened before has been told, and its memory is free."""
+        self.entries, self._chains = [], []
+
+    def other_versions(self, later: Mapping[str, str]) -> dict[str, str]:
+        """Versions that are others than when the run was here last, and says so: its gradients may be others too.
+
+        Args:
+          later: by name, those that have changed since the run was begun.
+        """
+        before = self.versions | later
+        others = {name: now for name, now in versions().items() if before.get(name) != now}
+        if others:
+            changes = ", ".join(f"{name} {before.get(name, 'unknown')} is now {now}" for name, now in others.items())
+            self.say(f"Computed otherwise than before: {changes}; a replay may differ in the last bits, and more")
+        return others
 
     def write(self, entry: Entry) -> None:
         """Adds a line.
 
         Raises:
-          LogError: if it cannot be written; without its log a run must not go on.
+          RunFailed: if it cannot be written; without its log a run must not go on.
         """
-        line, chain = _line(entry, self._chains[-1] if self._chains else 0)
+        line, chain = _line(entry, self._chain)
         try:
             written = self._file.write(line)
         except OSError as error:
-            raise LogError(f"log={str(self.path)!r} cannot be written: {error.strerror}") from error
+            raise self._failed(error) from error
         if written != len(line):
-            raise LogError(f"log={str(self.path)!r} cannot be written: the disk is full")
-        self._chains.append(chain)
+            raise self._failed(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+        self._lines, self._chain = self._lines + 1, chain
         self._dirty = True
 
     def sync(self, now: float, *, least_seconds: float = _SYNC_SECONDS) -> None:
-        """Sees to it that the lines are on the disk, if that is long ago by this clock."""
-        if self._dirty and not 0 <= now - self._synced < least_seconds:
-            os.fsync(self._file.fileno())
+        """Sees to it that the lines will be on the disk, in a thread, if that is long ago by this clock.
+
+        Raises:
+          RunFailed: if they could not be written there when this was called before.
+        """
+        if self._syncing is not None and self._syncing.done():
+            self._synchronized()
+        if self._syncing is None and self._dirty and not 0 <= now - self._synced < least_seconds:
+            self._syncing = self._writer.submit(os.fsync, self._file.fileno())
             self._synced, self._dirty = now, False
 
     def checkpoint(self, update: int, steps: dict[str, Any], versions: dict[int, list[Any]]) -> None:
-        """Begins to save the server's state, in a thread; what it is given must not change any more."""
-        self._written()
-        made = Checkpoint(update, self.lines, self._chains[-1], steps, versions)
-        self._coming = self._writer.submit(self._save, made)
+        """Begins to save the server's state, in a thread; what it is given must not change any more.
+
+        It waits for a checkpoint that is still being written (`saves`).
+        """
+        self._saved()
+        made = Checkpoint(update, self._lines, self._chain, steps, versions)
+        self._saving = self._writer.submit(self._save, made)
 
     def newest(self) -> Checkpoint | None:
         """The newest checkpoint that is whole and of this log; those that are not are passed over, with a line."""
@@ -117,17 +146,27 @@ class Log:
             except checkpoint.Damaged as error:
                 self.say(f"{error}; an earlier one, or the log alone, is used instead")
                 continue
-            if found.lines <= self.lines and self._chains[found.lines - 1] == found.chain:
+            if found.lines <= len(self._chains) and self._chains[found.lines - 1] == found.chain:
                 return found
             self.say(f"{checkpoint.path_of(self.folder, update)} is not of this log, or ahead of it, and is not used")
         return None
 
     def close(self) -> None:
-        """Waits until everything is on the disk."""
-        self._written()
+        """Waits until everything is on the disk.
+
+        Raises:
+          RunFailed: if that fails.
+        """
+        if self._file.closed:
+            return
+        self._saved()
         self._writer.shutdown()
-        if not self._file.closed:
+        try:
+            self._synchronized()
             os.fsync(self._file.fileno())
+        except OSError as error:
+            raise self._failed(error) from error
+        finally:
             self._file.close()
 
     def _begin(self, given: dict[str, Any]) -> None:
@@ -140,6 +179,7 @@ class Log:
         entries, self._chains, length = read(self.path)
         if self.path.stat().st_size > length:
             self._file.truncate(length)  # half a line is none
+        self._lines, self._chain = len(self._chains), self._chains[-1] if self._chains else 0
         if entries:
             (_, _, self.config, self.versions), self.entries = entries[0], entries[1:]
             _agree(self.path, self.config, given)
@@ -152,12 +192,26 @@ class Log:
         os.fsync(self._file.fileno())  # a checkpoint is never ahead of its log
         checkpoint.save(self.folder, made)
 
-    def _written(self) -> None:
-        coming, self._coming = self._coming, None
-        if coming is None:
+    def _failed(self, error: OSError) -> RunFailed:
+        why = f"log={str(self.path)!r} cannot be written: {error.strerror}"
+        return RunFailed(f"error: {why}; the same command continues when there is room")
+
+    def _synchronized(self) -> None:
+        """Waits until the lines of the last `sync` are on the disk."""
+        syncing, self._syncing = self._syncing, None
+        try:
+            if syncing is not None:
+                syncing.result()
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def _saved(self) -> None:
+        """Waits for the last checkpoint."""
+        saving, self._saving = self._saving, None
+        if saving is None:
             return
         try:
-            coming.result()
+            saving.result()
         except OSError as error:  # the log alone has all that happened
             self.say(f"A checkpoint in {self.folder} cannot be written, and the run goes on: {error}")
 

@@ -1,8 +1,13 @@
 """`Notes`, the last things that went wrong with a run, or were mended, in words."""
 
 import collections
+from collections.abc import Iterable
+
+from sgdlab.live.messages import Joined
 
 _KEPT = 50
+NOT_FINITE = "its gradient, or what came with it, was not finite (NaN or infinite)"
+"""What is said of a gradient that is refused: statistics that came with it would stay in those of the server."""
 
 
 class Notes:
@@ -26,6 +31,20 @@ class Notes:
     def last(self) -> tuple[tuple[float, str], ...]:
         """The last notes: (seconds, words)."""
         return tuple(self._notes)
+
+
+def processes(joined: Iterable[Joined]) -> str:
+    """Which processes the workers are, for a person who looks for one.
+
+    Example:
+      >>> processes([Joined(0, 4711, "here"), Joined(1, 17, "there"), Joined(3, 4713, "here")])
+      'on here 0 is process 4711, 3 is process 4713; on there 1 is process 17'
+    """
+    hosts: dict[str, list[Joined]] = {}
+    for worker in joined:
+        hosts.setdefault(worker.host, []).append(worker)
+    listed = lambda workers: ", ".join(f"{worker.worker} is process {worker.process}" for worker in workers)
+    return "; ".join(f"on {host} {listed(workers)}" for host, workers in hosts.items())
 
 
 def failing(bad: int, worker: int, error: str, fate: str) -> str:

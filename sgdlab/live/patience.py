@@ -17,6 +17,9 @@ class Patience:
     `least_patience` seconds. Only time counts in which the server itself was awake: what it slept through, or spent on
     something else, is no silence of its workers.
 
+    A worker that was silent for too long may only have become slower: when it is back, or started anew, it is allowed
+    twice as long as before, until a gradient of it comes, by which its usual time is learned anew.
+
     Args:
       settings: of the run.
 
@@ -27,11 +30,18 @@ class Patience:
       >>> patience.learn(3, 2.0)
       >>> patience.allowed(3), patience.usual(3)
       (40.0, 2.0)
+      >>> patience.double(3)
+      >>> patience.allowed(3)
+      80.0
+      >>> patience.learn(3, 50.0)
+      >>> patience.allowed(3), patience.usual(3)
+      (1000.0, 50.0)
     """
 
     def __init__(self, settings: Settings):
         self._settings = settings
         self._times: dict[int, collections.deque[float]] = {}
+        self._doubled: collections.Counter[int] = collections.Counter()  # worker -> how often since its last gradient
         self._awake, self._looked = 0.0, None
         self._most = max(4 * settings.turn_seconds, _LEAST_PAUSE)
         self._expected: dict[int, float] = {}  # worker -> since when, of the time awake, it is to be heard of
@@ -57,7 +67,13 @@ class Patience:
 
     def learn(self, worker: int, seconds: float) -> None:
         """A gradient of the worker took so long."""
+        if self._doubled.pop(worker, 0):
+            self._times.pop(worker, None)  # they were too short for it
         self._times.setdefault(worker, collections.deque(maxlen=_REMEMBERED)).append(seconds)
+
+    def double(self, worker: int) -> None:
+        """The worker was silent for too long, and begins again."""
+        self._doubled[worker] += 1
 
     def usual(self, worker: int) -> float | None:
         """Median of the worker's last times; None before the first."""
@@ -69,10 +85,9 @@ class Patience:
 
     def allowed(self, worker: int) -> float:
         """Seconds of silence that are allowed while it computes."""
-        usual = self.usual(worker)
-        if usual is None:
-            return max(self._settings.first_patience, self._settings.least_patience)
-        return max(self._settings.patience * usual, self._settings.least_patience)
+        usual, settings = self.usual(worker), self._settings
+        seconds = settings.first_patience if usual is None else settings.patience * usual
+        return max(seconds, settings.least_patience) * 2 ** self._doubled[worker]
 
     def silence(self, worker: int) -> float:
         """Seconds for which the worker has been expected to be heard of."""

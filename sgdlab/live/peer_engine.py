@@ -87,7 +87,8 @@ class PeerEngine(Engine):
 
     def _arrived(self, event: Arrived, now: float) -> None:
         worker, ticket = event.worker, event.ticket
-        self._timed(ticket, event.seconds)
+        if ticket < self.flying.tickets:
+            self.seconds.set_first(ticket, event.seconds)
         if self._is_ghost(worker, ticket, now):
             return
         if not event.finite:

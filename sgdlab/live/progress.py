@@ -1,12 +1,13 @@
 """A live run in the terminal: a block of lines that is redrawn, or, elsewhere, a plain line now and again."""
 
+import contextlib
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Self, TextIO
 
+from sgdlab.live.background import Background
 from sgdlab.live.status import Status, WorkerStatus
 
 LATE = 1.5
@@ -16,11 +17,15 @@ LATE_BY_ITSELF = 2.0
 NAMED = 4
 """So many workers are named in a line; of the others, only their number is given."""
 
+_END_SECONDS = 5.0
+"""So long the end of a run waits for a terminal that does not read."""
 _NO_WRAP, _WRAP, _CLEAR_BELOW = "\x1b[?7l", "\x1b[?7h", "\x1b[J"
 
 
 class Progress:
-    """Shows a run to whoever looks at `stream`; what happens to the stream never harms the run.
+    """Shows a run to whoever looks at `stream`; what happens to the stream never harms the run, or holds it up.
+
+    A thread writes: a terminal or a pipe that does not read for a while is shown the newest state when it does.
 
     In a terminal a few lines are redrawn at each call, and what goes wrong is printed once, above them. Into a file or
     a pipe, one plain line is written about every ten seconds, and one for each thing that goes wrong.
@@ -41,25 +46,37 @@ class Progress:
         self._said: frozenset[tuple[float, str]] = frozenset()
         self._next = float("-inf")
         self._broken = False
-        self._lock = threading.Lock()
+        self._thread = Background(self._tell)
         self._shown: Sequence[str] = ()
         self._terminal = _is_terminal(self._stream)
 
     def show(self, status: Status) -> None:
-        """Draws the run as it is now."""
-        with self._lock:
-            self._show(status)
+        """Draws the run as it is now, unless a newer state comes first."""
+        self._thread.give(state=status)
 
     def say(self, line: str) -> None:
         """Prints a line that stays, on the standard output; any thread may call it.
 
         In a terminal it appears above the lines that are redrawn, which `print` would be mixed up with.
         """
-        with self._lock:
-            if self._terminal and not self._broken and _is_terminal(sys.stdout):
-                self._guarded(lambda: self._draw([line], self._shown))
-            else:
-                print(line, flush=True)
+        self._thread.give(line=line)
+
+    def wait(self, seconds: float = _END_SECONDS) -> bool:
+        """Waits until everything is written, but no longer than so many seconds, and says whether it is."""
+        return self._thread.wait(seconds)
+
+    def _tell(self, lines: Sequence[str], status: Status | None) -> None:
+        for line in lines:
+            self._say(line)
+        if status is not None:
+            self._show(status)
+
+    def _say(self, line: str) -> None:
+        if self._terminal and not self._broken and _is_terminal(sys.stdout):
+            self._guarded(lambda: self._draw([line], self._shown))
+            return
+        with contextlib.suppress(OSError, ValueError):  # nobody reads it
+            print(line, flush=True)
 
     def _show(self, status: Status) -> None:
         news = [f"{_clock(at)}  {_plain(words)}" for at, words in status.events if (at, words) not in self._said]
@@ -77,8 +94,9 @@ class Progress:
             self._broken = True
 
     def close(self) -> None:
-        """Leaves the last block where it is; a call of `show` begins a new one."""
-        self._drawn, self._shown = 0, ()
+        """Waits a while for what is not written yet, and leaves the last block; a call of `show` begins a new one."""
+        if self._thread.end(_END_SECONDS):
+            self._drawn, self._shown = 0, ()
 
     def __enter__(self) -> Self:
         return self

@@ -6,7 +6,6 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Mapping
 from importlib import metadata
 from typing import Any
 
@@ -14,6 +13,7 @@ import jax
 import numpy as np
 
 from sgdlab import arrays
+from sgdlab.live.by_ticket import ByTicket
 from sgdlab.policies.recorder import Recorder
 from sgdlab.schedule import Schedule
 
@@ -128,8 +128,8 @@ def recorded(
     recorder: Recorder,
     num_workers: int,
     *,
-    seconds: Mapping[int, float],
-    losses: Mapping[int, float],
+    seconds: ByTicket,
+    losses: ByTicket,
     config: dict[str, Any],
     versions: dict[str, str],
 ) -> Recording:
@@ -138,20 +138,26 @@ def recorded(
     Args:
       recorder: what happened.
       num_workers: N.
-      seconds: ticket -> how long its worker computed.
-      losses: ticket -> loss.
+      seconds: how long the worker of each ticket computed.
+      losses: of each ticket.
       config: of the run.
       versions: of libraries and devices.
     """
     schedule, tickets = recorder.schedule(num_workers)
-    dropped = {row.ticket: row.fate for row in recorder.rows if row.fate}
-    used = schedule.used()[:, 0].tolist()
-    fates = [
-        "applied" if entered else dropped.get(ticket, "pending")
-        for ticket, entered in zip(tickets.tolist(), used, strict=True)
-    ]
-    column = lambda values: np.array([values.get(ticket, np.nan) for ticket in tickets.tolist()], np.float64)
-    return Recording(schedule, tickets, column(seconds), column(losses), np.array(fates, str), config, versions)
+    fates = recorder.fates(tickets)
+    fates[fates == ""] = "pending"
+    fates[schedule.used()[:, 0]] = "applied"
+    return Recording(schedule, tickets, seconds.of(tickets), losses.of(tickets), fates, config, versions)
+
+
+def with_later(first: dict[str, str], later: dict[str, str]) -> dict[str, str]:
+    """Versions of a run in which some have changed.
+
+    Example:
+      >>> with_later({"jax": "0.7", "cpus": "2"}, {"jax": "0.8"})
+      {'jax': '0.7, later 0.8', 'cpus': '2'}
+    """
+    return first | {name: f"{first.get(name, 'unknown')}, later {value}" for name, value in later.items()}
 
 
 def versions() -> dict[str, str]:

@@ -128,6 +128,7 @@ def resume(engine: Engine, log: Log, clock: Clock) -> None:
 
     engine.gradient = gradient
     Past(log.path, log.entries, clock, log.write).happens_again(engine)
+    log.forget()
     since = f"checkpoint {found.update:,}" if found is not None else "the beginning"
     log.say(
         f"Resumed from {log.path}: {engine.updates:,} updates, {engine.used:,} of {engine.num_gradients:,} gradients; "

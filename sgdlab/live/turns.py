@@ -1,5 +1,6 @@
 """`Turns`, what the server does from one message to the next: it waits, handles what has come and what is due."""
 
+import contextlib
 import math
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +11,7 @@ from sgdlab.errors import HostLost, RunFailed, Stopped
 from sgdlab.live import events
 from sgdlab.live.clock import Clock
 from sgdlab.live.engine import Engine
-from sgdlab.live.events import Arrived, Event, Killed, Restarted, Silent, Spawned, Start, Timer
+from sgdlab.live.events import Arrived, Event, Killed, Restarted, Resumed, Silent, Spawned, Start, Timer
 from sgdlab.live.gradient_checks import is_finite, loss_of
 from sgdlab.live.log import Log
 from sgdlab.live.messages import Came, Joined, Lost, Message
@@ -64,17 +65,30 @@ class Turns:
         engine.gradient, engine.reading = self.gradient, self.reading
         self.clock.start()
         if resumed:
+            if others := self.log.other_versions(engine.later_versions):
+                self.happens(Resumed(others))
             self.restart()
         if not engine.finished:
+            getattr(engine.policy, "warm", lambda: None)()  # in the run it would be the workers' time
             engine.policy.prepare()
-            self.begin(self.gather(), resumed=resumed)
-            while not engine.finished:
-                self.turn()
-            for worker, ticket in engine.flying.current.items():
-                self.transport.interrupt(worker, ticket)
-            engine.flying.versions.release(self.transport)
+            try:
+                self.begin(self.gather(), resumed=resumed)
+                while not engine.finished:
+                    self.turn()
+            except BaseException:
+                with contextlib.suppress(Exception):  # what has happened is what is said
+                    self.leave()
+                    self.show(self.clock.now(), at_once=True)
+                raise
+            self.leave()
         self.save(least_updates=1, least_seconds=0.0)
         self.show(self.clock.now(), at_once=True)
+
+    def leave(self) -> None:
+        """However the run ends, its workers are free for another one."""
+        for worker, ticket in self.engine.flying.current.items():
+            self.transport.interrupt(worker, ticket)
+        self.engine.flying.versions.release(self.transport)
 
     def restart(self) -> None:
         """All processes of before are gone, and with them what was in flight."""
@@ -143,8 +157,7 @@ class Turns:
         self.receive(self.transport.next(timeout))
         now = self.clock.now()
         engine.patience.look(now)
-        if not engine.finished and engine.wakes and engine.wakes[0] <= now:
-            self.happens(Timer())
+        self.wake(now)
         if engine.finished:
             return
         for worker in engine.fleet.due(now):
@@ -156,12 +169,18 @@ class Turns:
         self.show(now)
 
     def receive(self, messages: list[Message]) -> None:
-        """Messages are handled in their order."""
+        """Messages are handled in their order, but after the instants that the policy asked for, if these have come."""
         for message in messages:
+            self.wake(self.clock.now())
             if self.engine.finished:
                 return
             self.message = message
             self.happens(_event_of(message))
+
+    def wake(self, now: float) -> None:
+        """Tells the policy that an instant that it asked for has come."""
+        if not self.engine.finished and self.engine.wakes and self.engine.wakes[0] <= now:
+            self.happens(Timer())
 
     def happens(self, event: Event, at: float | None = None) -> None:
         """An event is written down, then handled."""
@@ -226,10 +245,14 @@ class Turns:
             raise Stopped(self.engine.used, self.engine.num_gradients, saved=self.log is not None)
 
     def save(self, *, least_updates: int, least_seconds: float) -> None:
-        """A checkpoint, if there is a log, and the last one is old enough; inside an open update there is none."""
+        """A checkpoint, if there is a log, and the last one is old enough; inside an open update there is none.
+
+        While one is being written the next is put off, so that the run does not wait for a disk; only where no time
+        (`least_seconds=0.0`) is to be between them, or it is the last one, it waits.
+        """
         engine, now = self.engine, self.clock.now()
         enough = engine.updates - self.saved >= least_updates and now - self.saved_at >= least_seconds
-        if self.log is None or engine.taken or not enough:
+        if self.log is None or engine.taken or not enough or (least_seconds > 0 and self.log.saves):
             return
         held = {version: jax.tree.leaves(tree) for version, tree in engine.flying.versions.held().items()}
         self.log.checkpoint(engine.updates, engine.steps.snapshot(), held)
@@ -248,4 +271,4 @@ def _event_of(message: Message) -> Event:
     """The event of a message: of a gradient, what the log can hold."""
     if not isinstance(message, Came):
         return message
-    return Arrived(message.worker, message.ticket, message.seconds, loss_of(message.aux), is_finite(message.grads))
+    return Arrived(message.worker, message.ticket, message.seconds, loss_of(message.aux), is_finite(message[2:4]))

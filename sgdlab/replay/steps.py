@@ -179,7 +179,7 @@ class Steps:
     def snapshot(self) -> dict[str, np.ndarray]:
         """The whole state as arrays that `np.savez` can write, also inside an open update; copies."""
         counts = np.array([self._version, self._received, self._delays], np.float64)
-        return {"counts": counts} | {name: _plain(leaf) for name, leaf in _leaves(self._whole())}
+        return {"counts": counts} | {name: plain(leaf) for name, leaf in _leaves(self._whole())}
 
     def restore(self, snapshot: Mapping[str, np.ndarray]) -> None:
         """Continues from a snapshot of the same rule, parameters and settings, bit for bit.
@@ -273,8 +273,8 @@ def _leaves(tree: Tree) -> list[tuple[str, jax.Array]]:
     return [(jax.tree_util.keystr(path), leaf) for path, leaf in jax.tree.leaves_with_path(tree)]
 
 
-def _plain(leaf: jax.Array) -> np.ndarray:
-    """An array of one of NumPy's own dtypes, with the same bits."""
+def plain(leaf: jax.Array | np.ndarray) -> np.ndarray:
+    """A copy in one of NumPy's own dtypes, with the same bits: `.npz` files know no others."""
     if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         leaf = jax.random.key_data(leaf)
     array = np.array(leaf)

@@ -45,6 +45,7 @@ def in_terminal(statuses, columns, rows=24):
         shown, text = Progress(stream), ""
         for status in statuses:
             shown.show(status)
+            assert shown.wait(60.0)
             text += written(stream, leader)
     os.close(leader)
     return text
@@ -80,6 +81,7 @@ def test_a_file_gets_plain_lines_every_ten_seconds():
     for status in STATUSES:
         now[0] = status.seconds
         shown.show(status)
+        assert shown.wait(60.0)
     lines = stream.getvalue().splitlines()
     assert "\x1b" not in stream.getvalue()
     # The first status, every tenth second after it, both events, and the end.
@@ -145,10 +147,12 @@ def test_what_is_said_stays_above_the_block(monkeypatch, capsys):
         shown = Progress(stream)
         shown.show(STATUSES[0])
         shown.say("to the standard output, which is a file here")
+        assert shown.wait(60.0)
         monkeypatch.setattr("sys.stdout", stream)
         shown.say("first")
         shown.show(STATUSES[1])
         shown.say("second")
+        assert shown.wait(60.0)
         text = written(stream, leader)
     os.close(leader)
     assert Screen(text).lines == ["first", "second", *progress.block(STATUSES[1]), ""]
@@ -160,17 +164,39 @@ def test_a_broken_pipe_and_a_closed_stream_are_left_alone():
     os.close(reader)
     with open(writer, "w", encoding="ascii") as pipe:
         shown = Progress(pipe)
-        shown.show(LOST)
-        shown.show(LOST)
+        for _ in range(2):
+            shown.show(LOST)
+            assert shown.wait(60.0)
         with pytest.raises(BrokenPipeError):
             pipe.close()
     closed = io.StringIO()
     closed.close()
-    Progress(closed).show(LOST)
+    shown = Progress(closed)
+    shown.show(LOST)
+    assert shown.wait(60.0)
+    assert shown._broken
+
+
+def test_a_pipe_that_is_not_read_holds_nobody_up():
+    reader, writer = os.pipe()
+    events = tuple((float(number), "x" * 4000) for number in range(50))
+    with open(writer, "w", encoding="ascii") as pipe:
+        shown = Progress(pipe, every=0.0)
+        for number in range(100):
+            shown.show(dataclasses.replace(LOST, updates=number, events=events))  # it holds 64 KiB, or so
+        assert not shown.wait(0.01)
+        seen = b""
+        while b"update 99," not in seen:
+            seen += os.read(reader, 1 << 16)
+        assert shown.wait(60.0)
+    os.close(reader)
+    assert seen.count(b"x" * 4000) == 50  # what went wrong is told once
+    assert seen.count(b"gradients/s") <= 2  # and of what nobody saw in time, only the newest state
 
 
 def test_letters_that_a_stream_cannot_write_are_replaced():
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="ascii")
-    Progress(stream).show(dataclasses.replace(LOST, evaluation={"Güte": 1.0}))
+    with Progress(stream) as shown:
+        shown.show(dataclasses.replace(LOST, evaluation={"Güte": 1.0}))
     assert b"G?te 1" in raw.getvalue()

@@ -1,6 +1,11 @@
+import collections
+import dataclasses
+import errno
 import io
 import os
 import shutil
+import threading
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -9,9 +14,10 @@ from hypothesis import strategies as st
 from rehearsing import POLICIES, QUICK, Creeping, NaiveSteps, compute, dyadic, rehearse, replayed
 
 from sgdlab import policies
-from sgdlab.errors import Stopped
+from sgdlab.errors import RunFailed, Stopped
 from sgdlab.live import checkpoint
 from sgdlab.live.log import Log, LogError, read
+from sgdlab.live.recording import versions
 from sgdlab.live.rehearsal import Fault, Rehearsal
 from sgdlab.live.resume import examined
 
@@ -25,6 +31,7 @@ FAULTS = (
     Fault("replace", 0, 21.0, 0.5),
 )
 CONFIG = {"protocol": {"kind": "any"}, "seed": 3}
+SAME = np.full((1, 3), 1.0)
 
 
 @pytest.fixture(autouse=True)
@@ -143,6 +150,117 @@ def test_another_configuration_is_refused(tmp_path):
         Log(tmp_path, {"protocol": {"kind": "other"}, "seed": 3})
     with pytest.raises(LogError, match=r"does not follow .* num_gradients=9 must be 6, as the log says"):
         rehearse(policies.asynchronous, np.full((1, 2), 1.0), num_gradients=9, log=opened(tmp_path))
+
+
+def stopped(log, turns=40):
+    """A run that is stopped after so many turns."""
+    asked = iter([False] * turns)
+    with pytest.raises(Stopped, match="the same command continues"):
+        rehearse(policies.asynchronous, SAME, num_gradients=90, log=log, stop=lambda: next(asked, True))
+
+
+def test_other_versions_are_said_and_recorded(tmp_path, monkeypatch):
+    first, said = versions(), []
+    stopped(opened(tmp_path))
+    for jax in ("9.1", "9.2", "9.2"):
+        monkeypatch.setattr("sgdlab.live.log.versions", lambda jax=jax: first | {"jax": jax})
+        stopped(Log(tmp_path, CONFIG, compute=compute, say=said.append), turns=10)
+    said = [line for line in said if "than before" in line]
+    assert [line.split(";")[0].split(": ")[1] for line in said] == [
+        f"jax {first['jax']} is now 9.1",
+        "jax 9.1 is now 9.2",
+    ]
+    recording, steps, *_ = rehearse(policies.asynchronous, SAME, num_gradients=90, log=opened(tmp_path))
+    assert recording.versions == first | {"jax": f"{first['jax']}, later 9.2"}
+    assert examined(tmp_path, lambda config: policies.asynchronous(num_workers=3)).versions == recording.versions
+    assert np.abs(steps.params - replayed(recording, True)).max() == 0.0
+
+
+class FullDisk:
+    """A file that can take so many lines, and a bit of the next one."""
+
+    def __init__(self, file, lines, error):
+        self.file, self.left, self.error = file, lines, error
+
+    def __getattr__(self, name):
+        return getattr(self.file, name)
+
+    def write(self, line):
+        self.left -= 1
+        if self.left >= 0:
+            return self.file.write(line)
+        if self.error:
+            raise OSError(errno.ENOSPC, "no space")
+        return self.file.write(line[:7])
+
+
+@pytest.mark.parametrize("error", [True, False])
+@pytest.mark.parametrize("lines", [0, 1, 17, 40])
+def test_when_the_disk_is_full_the_same_command_continues(tmp_path, lines, error):
+    log = opened(tmp_path)
+    log._file = FullDisk(log._file, lines, error)
+    with pytest.raises(RunFailed, match=r"log=.* cannot be written: (?i:no space).*; the same command continues when"):
+        rehearse(policies.asynchronous, SAME, num_gradients=30, log=log)
+    recording, steps, *_ = rehearse(policies.asynchronous, SAME, num_gradients=30, log=opened(tmp_path))
+    assert recording.ledger()["applied"] == 30
+    assert np.abs(steps.params - replayed(recording, True)).max() == 0.0
+
+
+def test_a_disk_that_fails_ends_the_run_in_one_line(tmp_path, monkeypatch):
+    def fails(descriptor):
+        raise OSError(errno.EIO, "input/output error")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "fsync", fails)
+        own = dataclasses.replace(QUICK, checkpoint_updates=10_000)
+        with pytest.raises(RunFailed, match="cannot be written: input/output error; the same command continues"):
+            rehearse(policies.asynchronous, SAME, num_gradients=30, log=opened(tmp_path), settings=own)
+    recording, *_ = rehearse(policies.asynchronous, SAME, num_gradients=30, log=opened(tmp_path))
+    assert recording.ledger()["applied"] == 30
+
+
+@pytest.mark.parametrize("slow", ["os.fsync", "sgdlab.live.checkpoint.save"])
+def test_nobody_waits_for_the_disk(tmp_path, monkeypatch, slow):
+    enough, heard = threading.Event(), []
+    monkeypatch.setattr(slow, lambda *given: heard.append(enough.wait(20)))
+    own = dataclasses.replace(QUICK, checkpoint_seconds=1e-3)
+    rehearse(
+        policies.asynchronous,
+        SAME,
+        num_gradients=60,
+        log=opened(tmp_path),
+        settings=own,
+        on_update=lambda update: enough.set() if update.number == 50 else None,
+    )
+    assert heard
+    assert all(heard)
+
+
+def test_a_gradient_takes_little_memory(tmp_path):
+    """All gradients of a run are remembered until its end, days of them."""
+    transport, used = Rehearsal(SAME, compute), {}
+    transport.told = collections.deque(maxlen=0)
+
+    def measure(update):
+        if update.number in (1000, 3000):
+            used[update.number] = tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        own = dataclasses.replace(QUICK, checkpoint_updates=10_000)
+        log = opened(tmp_path)
+        rehearse(
+            policies.asynchronous,
+            SAME,
+            num_gradients=3000,
+            log=log,
+            transport=transport,
+            settings=own,
+            on_update=measure,
+        )
+    finally:
+        tracemalloc.stop()
+    assert (used[3000] - used[1000]) / 2000 < 120
 
 
 def test_two_servers_do_not_write_one_log(tmp_path):

@@ -232,6 +232,29 @@ def test_a_worker_that_stays_silent_is_killed_and_started_anew():
     assert recording.ledger()["lost"] == 1
 
 
+@pytest.mark.parametrize(("faults", "silent", "kills"), [((), 3, 0), ((Fault("deaf", 2, 0.0, 1e6),), 3, 1)])
+@pytest.mark.parametrize("name", ["asynchronous", "backup_workers"])
+def test_a_worker_that_becomes_slower_than_its_patience_comes_back(name, faults, silent, kills):
+    """From its fourth gradient on, worker 2 needs 70 s; 10, 20 and 40 s are allowed until the first of these comes.
+
+    If it cannot give up, it is killed at 4 * 10 s, and then comes back at 70 s, until it is allowed 80 s.
+    """
+    runtimes = np.ones((400, 3))
+    runtimes[3:, 2] = 70.0
+    recording, _, transport, _ = rehearse(POLICIES[name], runtimes, num_gradients=1000, faults=faults)
+    schedule = recording.schedule
+    own = np.flatnonzero(schedule.worker == 2)
+    own = own[np.argsort(schedule.started[own])]
+    lost = recording.fate[own] == "lost"
+    assert lost.sum() == silent
+    waited = (schedule.arrived[own, 0] - schedule.started[own])[lost]
+    assert waited == pytest.approx([10.0, 20.0, 40.0], abs=3 * QUICK.turn_seconds)
+    assert transport.told.count(("kill", 2)) == kills
+    came = schedule.arrived[own, 0][np.isin(recording.fate[own], ("applied", "late")) & (np.arange(own.size) >= 3)]
+    assert came.size >= 2
+    assert not lost[np.flatnonzero(lost)[-1] + 1 :].any()
+
+
 def test_a_pause_of_the_server_itself_is_no_silence_of_its_workers():
     class Slept(Rehearsal):
         def next(self, timeout):
@@ -259,6 +282,40 @@ def test_what_has_come_while_the_server_was_busy_is_heard_before_anybody_is_lost
     recording, *_ = rehearse(policies.asynchronous, constant(1), num_gradients=4, transport=transport, settings=own)
     assert recording.ledger()["lost"] == 0
     assert recording.schedule.arrived[1, 0] > 24.0
+
+
+def test_a_time_out_comes_before_what_is_heard_after_it():
+    class Busy(Rehearsal):
+        def next(self, timeout):
+            messages = super().next(timeout)
+            if [message.worker for message in messages] == [1]:  # it listens again when worker 2 has spoken too
+                self.now = 4.0
+                messages += super().next(0.125)
+            return messages
+
+    make = lambda num_workers: policies.timeout(num_workers=num_workers, at_least=1, seconds=1.0)
+    runtimes = np.array([[1.0, 1.5, 3.5]])
+    recording, *_ = rehearse(make, runtimes, num_gradients=1, transport=Busy(runtimes, compute))
+    assert recording.schedule.worker[recording.fate == "applied"].tolist() == [0]
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_what_comes_with_a_gradient_must_be_finite_too(wrong):
+    def spoiled(ticket, params):
+        grads, aux = compute(ticket, params)
+        return grads, aux | {"mean": np.array([0.0, wrong if ticket == 7 else 1.0])}
+
+    transport = Rehearsal(constant(), spoiled)
+    recording, *_ = rehearse(policies.asynchronous, constant(), num_gradients=30, transport=transport)
+    assert recording.ticket[recording.fate == "refused"].tolist() == [7]
+
+
+def test_processes_are_named_when_they_join():
+    statuses = []
+    rehearse(policies.asynchronous, constant(), num_gradients=60, faults=[Fault("kill", 1, 5.0)], watch=statuses.append)
+    words = [words for _, words in statuses[-1].events]
+    assert words[0] == "the workers are there: on rehearsal 0 is process 1, 1 is process 2, 2 is process 3"
+    assert "worker 1 has joined: process 4 on rehearsal" in words
 
 
 def test_late_joiners_come_in():
@@ -400,9 +457,25 @@ def test_who_is_slower_than_usual():
 
 
 def test_who_asks_to_stop_is_obeyed():
-    asked = iter([False] * 30)
-    with pytest.raises(Stopped, match="gradients, without a checkpoint"):
-        rehearse(policies.asynchronous, constant(), num_gradients=300, stop=lambda: next(asked, True))
+    asked, seen, transport = iter([False] * 30), [], Rehearsal(constant(), compute)
+    given = {"stop": lambda: next(asked, True), "watch": seen.append, "transport": transport}
+    settings = dataclasses.replace(QUICK, watch_seconds=1e9)
+    with pytest.raises(Stopped, match="gradients, without a checkpoint") as stopped:
+        rehearse(policies.asynchronous, constant(), num_gradients=300, settings=settings, **given)
+    # The last status is that of the end, and the next run finds the workers free, with nothing left of this one.
+    assert seen[-1].gradients == stopped.value.gradients > 0
+    assert not transport._trees
+    _, steps, *_ = rehearse(policies.asynchronous, constant(), num_gradients=20, transport=transport)
+    _, same, *_ = rehearse(policies.asynchronous, constant(), num_gradients=20)
+    assert (steps.params == same.params).all()
+
+
+def test_an_error_of_who_watches_is_not_hidden():
+    def watch(status):
+        raise OSError(f"{status.gradients} gradients")
+
+    with pytest.raises(OSError, match=r"^0 gradients$"):
+        rehearse(policies.asynchronous, constant(), num_gradients=30, watch=watch)
 
 
 def test_each_update_is_told():
