@@ -168,13 +168,17 @@ class Engine:
             self.seconds.set_first(ticket, event.seconds)
         if self._is_ghost(worker, ticket, now):
             return
-        row = self.flying.row(worker)
         if not event.finite:
             self._failed(worker, ticket, NOT_FINITE, "refused", now)
             return
         self.losses[ticket] = event.loss
         self.bad, self.come = 0, ticket
         self.fleet.came(worker)
+        self._decide(worker, now)
+
+    def _decide(self, worker: int, now: float) -> None:
+        """What becomes of the gradient that has come."""
+        row = self.flying.row(worker)
         self.patience.learn(worker, now - row.started)
         self.perform(self.policy.arrived(now, worker, row.read, now - row.started), now)
 

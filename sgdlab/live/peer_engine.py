@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Sequence
 
 from sgdlab.live.engine import Engine
-from sgdlab.live.events import Arrived, Event
+from sgdlab.live.events import Event
 from sgdlab.live.hosted_nodes import HostedNodes
-from sgdlab.live.notes import NOT_FINITE
 from sgdlab.live.peer_flying import PeerFlying
 from sgdlab.live.peer_steps import PeerSteps
 from sgdlab.live.settings import Settings
@@ -85,18 +84,8 @@ class PeerEngine(Engine):
         if updated is not None:
             self.on_update(updated)
 
-    def _arrived(self, event: Arrived, now: float) -> None:
-        worker, ticket = event.worker, event.ticket
-        if ticket < self.flying.tickets:
-            self.seconds.set_first(ticket, event.seconds)
-        if self._is_ghost(worker, ticket, now):
-            return
-        if not event.finite:
-            self._failed(worker, ticket, NOT_FINITE, "refused", now)
-            return
-        self.losses[ticket] = event.loss
-        self.bad, self.come = 0, ticket
-        self.fleet.came(worker)
+    def _decide(self, worker: int, now: float) -> None:
+        """What becomes of the gradient that has come."""
         self.patience.learn(worker, now - self.flying.began[worker])
         self.perform(self.hosted.policy.arrived(now, self.flying.node[worker]), now)
 

@@ -3,14 +3,14 @@
 import dataclasses
 
 from sgdlab import arguments
-from sgdlab.policies.base import Base
 from sgdlab.policies.policy import Action, Drop, Interrupt, Take
+from sgdlab.policies.softsync import Softsync
 from sgdlab.registry import POLICIES
 
 
 @dataclasses.dataclass
-class Collect(Base):
-    """Updates of `size` gradients, each with a delay (staleness + 1) of at most `max_delay`; others are dropped.
+class Collect(Softsync):
+    """Softsync of gradients with a delay (staleness + 1) of at most `max_delay`; others are dropped.
 
     Who is lost or joins changes nothing for the others.
 
@@ -21,19 +21,8 @@ class Collect(Base):
       count: how many gradients the open update has.
     """
 
-    size: int = 1
     max_delay: int = 1
     interrupt: bool = False
-    count: int = dataclasses.field(default=0, init=False)
-
-    @property
-    def single(self) -> bool:
-        """Whether an update has one gradient."""
-        return self.size == 1
-
-    def wanted(self) -> int:
-        """Number of gradients per update."""
-        return self.size
 
     def arrival(self, now: float, worker: int, version: int, seconds: float) -> list[Action]:
         """Takes a gradient that is young enough; workers that its update makes too late are interrupted before it."""
