@@ -214,3 +214,11 @@ def test_nothing_heavy_is_imported():
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert found.stdout.split() == []
     assert protocols.asynchronous.__name__ == policies.asynchronous.__name__
+
+
+def test_ringmaster_drops_a_gradient_whose_delay_is_above_its_limit():
+    policy = policies.ringmaster(num_workers=3, max_delay=2)
+    policy.start([0, 1, 2])
+    assert policies.Take(0, 0) in policy.arrived(1.0, 0, version=0, seconds=1.0)
+    assert policies.Take(1, 1) in policy.arrived(2.0, 1, version=0, seconds=2.0)  # a delay of 2, the limit
+    assert policy.arrived(3.0, 2, version=0, seconds=3.0) == [policies.Drop(2), policies.Begin(2, 2)]
