@@ -358,5 +358,9 @@ NETWORKS = Registry(
 DATASETS = Registry("data", given={})
 """Data sets: `(**own) -> Dataset`."""
 
+TRACES = Registry("trace", given={"path": "", "options": ""})
+"""Formats of recorded run-times: `(*, path, options) -> Recording`, where `path` may be a file, a directory or a glob.
+Facts: `endings`, those of its files' names, and `recognises`, a function of the path, where the endings do not tell."""
+
 FAMILIES = (PROTOCOLS, RULES, CLUSTERS, PREDICTORS, NETWORKS, DATASETS)
 """All families of parts, in the order in which `--help` lists them."""

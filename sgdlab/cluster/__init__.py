@@ -9,8 +9,9 @@ from sgdlab.cluster.law import Law
 from sgdlab.cluster.long_tailed import LongTailed, long_tailed
 from sgdlab.cluster.messages import MessageDelays
 from sgdlab.cluster.recorded import Recorded, recorded
-from sgdlab.cluster.recording import Recording, from_schedule
 from sgdlab.cluster.regimes import Contention, Drift, RegimeCluster, RegimeRun, regimes
+from sgdlab.traces.recording import Recording
+from sgdlab.traces.schedules import from_schedule
 
 __all__ = [
     "Contention",

@@ -8,9 +8,12 @@ import pathlib
 import numpy as np
 
 from sgdlab import arguments
-from sgdlab.cluster.readers import read
-from sgdlab.cluster.recording import Recording
 from sgdlab.registry import CLUSTERS
+from sgdlab.traces import read
+from sgdlab.traces.options import Options
+from sgdlab.traces.recording import Recording
+
+_DEFAULT = Options()
 
 
 @CLUSTERS.register("recorded", title="recorded run-times", files=("trace",))
@@ -116,7 +119,7 @@ class Recorded:
 def _complete(trace: str, modified: int) -> Recording:
     """The complete steps of a trace, read again only if the file was `modified` since."""
     try:
-        recording = read("trace", trace)
+        recording = read(trace, name="trace")
     except FileNotFoundError as error:
         raise ValueError(str(error)) from error
     try:
@@ -127,29 +130,33 @@ def _complete(trace: str, modified: int) -> Recording:
     return recording
 
 
-def recorded(path: str | os.PathLike[str]) -> Recording:
-    r"""Reads recorded run-times.
+def recorded(path: str | os.PathLike[str], options: Options = _DEFAULT) -> Recording:
+    r"""Reads recorded run-times; the format, the columns and the units are recognised, and `docs/traces.md` lists them.
 
-    * Parquet or CSV in long form: columns `worker`, `step`, `duration` (seconds), optionally `start` and `phase`; the
-      phases of one worker's step are added up.
-    * Parquet or CSV of operations: `dp_rank`, `stage`, `step`, `optype`, `duration`, as in the traces of real
+    * CSV (also with semicolons or tabs), JSON lines or Parquet in long form: columns `worker`, `step` and `duration`
+      (seconds), or what usual logs call them; optionally `phase`, `node` and `start`. The phases of one worker's step
+      are added up, except for communication.
+    * The same with one file for each worker, in a directory or of a pattern.
+    * CSV or Parquet of operations: `dp_rank`, `stage`, `step`, `optype`, `duration`, as in the traces of real
       language-model jobs. A data-parallel worker's run-time is the sum of its `*-compute` operations in a stage, the
       largest over the stages.
-    * A wide CSV, one row per step and one column per worker; a column `step` numbers the steps. Its first line names
-      the workers, unless one of its cells is a number with a fraction or an exponent.
+    * Wide CSV, JSON lines or Parquet, one row per step and one column per worker; a column `step` numbers the steps.
+      The first line of a CSV names the workers, unless one of its cells is a number with a fraction or an exponent.
     * `.npy`: an array of steps x workers.
+    * What profilers write: PyTorch's, JAX's, Chrome's trace events, the flight recorder of NCCL.
 
-    An empty cell, NaN or NA is a run-time that is missing. Nothing is unpickled. Errors name rows by the line of a CSV
-    file, from 1 in Parquet, from 0 in an array.
+    An empty cell, NaN or NA is a run-time that is missing. Nothing is unpickled. Errors name all bad rows, by the line
+    of a text file, from 1 in Parquet, from 0 in an array.
 
     Args:
-      path: of the file; its ending gives the format.
+      path: of the file, the directory or the files.
+      options: what cannot be recognised.
 
     Returns:
       The `Recording`.
 
     Raises:
-      ValueError: where the file has none of these formats, or a value is impossible; it names row and column.
+      ValueError: where the file has none of these formats, or values are impossible; it names rows and columns.
       FileNotFoundError: where there is no file.
 
     Example:
@@ -161,4 +168,4 @@ def recorded(path: str | os.PathLike[str]) -> Recording:
       (array([[1.5, 2.5],
              [1. , nan]]), array([7, 9]), 1, 1)
     """
-    return read("path", path)
+    return read(path, options)

@@ -125,7 +125,7 @@ class TestRefusals:
         [
             ("trace.csv", "a,b\n1,x\n", "row 2, column 'b' is 'x'"),
             ("trace.csv", "a,b\n1,\n,2\n", "none of the 2 recorded steps has run-times of all 2 workers"),
-            ("trace.parquet", "a,b\n1,2\n", "cannot be read as .parquet"),
+            ("trace.parquet", "a,b\n1,2\n", "cannot be read as Parquet"),
             ("trace.txt", "a,b\n1,2\n", "must end in"),
         ],
     )

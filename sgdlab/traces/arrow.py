@@ -1,0 +1,89 @@
+"""Columns of PyArrow's tables as cells."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from sgdlab.traces import tables
+from sgdlab.traces.cells import Cells, Names, text_of
+from sgdlab.traces.columns import Layout
+from sgdlab.traces.problems import BadTrace, Rows
+
+
+def cells(table: pa.Table, layout: Layout, file: str = "", *, first: int = 1, exact: bool = True) -> Cells:
+    """The columns of a table that are needed.
+
+    Args:
+      table: with at least these columns.
+      layout: what they hold.
+      file: what messages call the file beside the row; "" where there is only one.
+      first: the number of the first row.
+      exact: whether messages may name rows by numbers that rise by one.
+
+    Raises:
+      BadTrace: where a column is of another type.
+    """
+    needed = tables.needed(layout)
+    found = Cells(Rows(range(first, first + table.num_rows), file), exact=exact)
+    for name in needed.names:
+        found.names[name] = _names(name, table[name])
+    for name in needed.numbers:
+        if (numbers := _numbers(table[name])) is not None:
+            found.numbers[name] = numbers
+        elif is_text(table[name].type):
+            found.add_numbers(name, _decoded(table[name]).to_pylist())
+        else:
+            raise BadTrace(f"row 1, column {name!r} of type {table[name].type} must be numbers")
+    for name in needed.starts:
+        if (numbers := _numbers(table[name])) is not None:
+            found.numbers[name] = numbers
+        elif pa.types.is_timestamp(table[name].type):
+            seconds = table[name].cast(pa.timestamp("ns")).cast(pa.int64()).cast(pa.float64(), safe=False)
+            found.numbers[name] = _float64(seconds) / 1e9
+        else:
+            found.add_starts(name, table[name].to_pylist())
+    return found
+
+
+def is_readable(kind: pa.DataType) -> bool:
+    """Whether a column of this type may hold run-times or names."""
+    return is_text(kind) or _is_number(kind)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a column of this type holds texts."""
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind)
+
+
+def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+
+
+def _numbers(column: pa.ChunkedArray) -> np.ndarray | None:
+    if not _is_number(column.type):
+        return None
+    return _float64(_decoded(column).cast(pa.float64(), safe=False))
+
+
+def _float64(column: pa.ChunkedArray) -> np.ndarray:
+    """A column of float64 with its own memory, NaN where a cell is null."""
+    return np.array(column.to_numpy(), np.float64)
+
+
+def _names(name: str, column: pa.ChunkedArray) -> Names:
+    if not is_readable(column.type):
+        raise BadTrace(f"row 1, column {name!r} of type {column.type} must be names or numbers")
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    whole: Any = column.unify_dictionaries().combine_chunks()
+    if isinstance(whole, pa.ChunkedArray):  # a table without rows
+        whole = whole.chunk(0) if whole.num_chunks else pa.DictionaryArray.from_arrays([], pa.array([], pa.string()))
+    codes = np.array(whole.indices.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
+    return Names.coded([text_of(value) for value in whole.dictionary.to_pylist()], codes)

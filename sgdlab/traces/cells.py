@@ -1,0 +1,211 @@
+"""Cells of a table: the columns that are read, as numbers or as names."""
+
+import dataclasses
+import datetime
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from sgdlab.traces.problems import Rows
+
+MISSING = ("", "na", "nan", "null", "none")
+"""What stands in a cell of numbers that is missing, whatever its capitals."""
+
+IMPOSSIBLE = "a run-time must be positive and finite, or its cell empty if it is missing"
+
+_LARGEST_WHOLE = 2.0**53
+"""Not all whole numbers above are float64."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Names:
+    """A column of names.
+
+    Attributes:
+      values: the distinct names.
+      codes: int[R], which of them each row has; -1 where its cell is empty.
+    """
+
+    values: tuple[str, ...]
+    codes: np.ndarray
+
+    @classmethod
+    def of(cls, cells: Sequence[Any]) -> "Names":
+        """The names in cells: texts, numbers, or None where one is missing."""
+        index: dict[Any, int] = {}
+        raw = np.fromiter((index.setdefault(cell, len(index)) for cell in cells), np.int32, len(cells))
+        return cls.coded([text_of(cell) for cell in index], raw)
+
+    @classmethod
+    def coded(cls, texts: Sequence[str], codes: np.ndarray) -> "Names":
+        """The names that codes stand for; texts may be empty, and may stand for one name."""
+        index: dict[str, int] = {}
+        renamed = [index.setdefault(text, len(index)) if (text := raw.strip()) else -1 for raw in texts]
+        if renamed == list(range(len(texts))):
+            return cls(tuple(index), codes)
+        return cls(tuple(index), np.array([*renamed, -1], np.int32)[codes])  # code -1 is the last
+
+    @classmethod
+    def joined(cls, columns: "Sequence[Names]") -> "Names":
+        """The columns of several files, one after the other."""
+        texts = [text for column in columns for text in column.values]
+        begins = np.cumsum([0, *(len(column.values) for column in columns)])
+        codes = [
+            np.where(column.codes < 0, -1, column.codes + first)
+            for column, first in zip(columns, begins[:-1], strict=True)
+        ]
+        return cls.coded(texts, np.concatenate(codes))
+
+
+@dataclasses.dataclass
+class Cells:
+    """The columns of a table that are read.
+
+    Attributes:
+      rows: how messages name the rows, and which of them cannot be used.
+      names: column -> its names.
+      numbers: column -> float64[R], NaN where a cell is empty or no number.
+      notes: what was decided, in sentences.
+      exact: whether rows have the numbers by which messages name them, and all that cannot be used are known.
+    """
+
+    rows: Rows
+    names: dict[str, Names] = dataclasses.field(default_factory=dict)
+    numbers: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    exact: bool = True
+    _texts: dict[str, list[int]] = dataclasses.field(default_factory=dict)  # column -> rows that are no numbers
+
+    @classmethod
+    def joined(cls, tables: "Sequence[Cells]") -> "Cells":
+        """The rows of several tables, one after the other; columns that one of them lacks are left out."""
+        if len(tables) == 1:
+            return tables[0]
+        whole = cls(Rows.joined([table.rows for table in tables]), exact=all(table.exact for table in tables))
+        whole.notes = tuple(dict.fromkeys(note for table in tables for note in table.notes))
+        for column in tables[0].names:
+            if all(column in table.names for table in tables):
+                whole.names[column] = Names.joined([table.names[column] for table in tables])
+        for column in tables[0].numbers:
+            if all(column in table.numbers for table in tables):
+                whole.numbers[column] = np.concatenate([table.numbers[column] for table in tables])
+        begins = np.cumsum([0, *(len(table.rows) for table in tables)])[:-1].tolist()
+        for table, begin in zip(tables, begins, strict=True):
+            for column, rows in table._texts.items():
+                whole._texts.setdefault(column, []).extend(begin + row for row in rows)
+        return whole
+
+    def add_numbers(self, column: str, cells: Sequence[Any], *, comma: bool = False) -> None:
+        """Adds a column of numbers; rows with another text are bad.
+
+        Args:
+          column: its name.
+          cells: texts, numbers or None.
+          comma: whether a comma may stand before decimals.
+        """
+        values = np.empty(len(cells))
+        bad: list[int] = []
+        for row, cell in enumerate(cells):
+            value = number(cell, comma=comma)
+            if value is None:
+                bad.append(row)
+                value = math.nan
+            values[row] = value
+        self.numbers[column] = values
+        if bad:
+            self._texts[column] = bad
+            self.rows.add("text cells", bad, lambda row: self._no_number(row, column, cells[row]))
+
+    def _no_number(self, row: int, column: str, cell: Any) -> str:
+        where = f"{self.rows.name(row)}, column {column!r}"
+        return f"{where} is {cell!r}; it must be a number, or the cell empty if it is missing"
+
+    def add_starts(self, column: str, cells: Sequence[Any], *, comma: bool = False) -> None:
+        """Adds a column of times at which steps begin, as numbers or dates; without one of these it is left out."""
+        values = [number(cell, comma=comma) for cell in cells]
+        if None in values:
+            values = [_moment(cell) for cell in cells]
+        if None in values:
+            self.notes += (f"column {column!r} was left out: it holds neither numbers nor dates",)
+        else:
+            self.numbers[column] = np.array(values, np.float64)
+
+    def wholes(self, column: str) -> np.ndarray:
+        """A column as float64 without fractions; rows with another number are bad."""
+        values = self.numbers[column]
+        with np.errstate(invalid="ignore"):
+            whole = (np.abs(values) < _LARGEST_WHOLE) & (values == np.floor(values))
+        self.add_bad("steps that are no whole numbers", column, ~whole, "it must be a whole number below 2^53")
+        return values
+
+    def named(self, column: str) -> Names:
+        """A column of names; rows without one are bad."""
+        empty = np.flatnonzero(self.names[column].codes < 0)
+        if empty.size:
+            message = f"column {column!r} is empty; it must be a name"
+            self.rows.add("empty names", empty, lambda row: f"{self.rows.name(row)}, {message}")
+        return self.names[column]
+
+    def durations(self, column: str, *, zero: bool = True) -> np.ndarray:
+        """A column of durations, NaN where one is missing; rows with another number are bad."""
+        values = self.numbers[column]
+        with np.errstate(invalid="ignore"):
+            fine = np.isnan(values) | (np.isfinite(values) & ((values >= 0) if zero else (values > 0)))
+        self.add_bad("impossible run-times", column, ~fine, IMPOSSIBLE)
+        return values
+
+    def add_bad(self, kind: str, column: str, bad: np.ndarray, right: str) -> None:
+        """Marks rows whose number is impossible, unless their text was no number."""
+        rows = np.setdiff1d(np.flatnonzero(bad), self._texts.get(column, []), assume_unique=True)
+        if rows.size:
+            values = self.numbers[column]
+            self.rows.add(
+                kind, rows, lambda row: f"{self.rows.name(row)}, column {column!r} is {values[row]:g}; {right}"
+            )
+
+
+def number(cell: Any, *, comma: bool = False) -> float | None:
+    """A cell as a number: NaN where it is empty, None where it is something else.
+
+    Example:
+      >>> number(" 1e-3"), number("NA"), number("1_000"), number("1,5", comma=True), number(True)
+      (0.001, nan, None, 1.5, None)
+    """
+    if isinstance(cell, str):
+        try:
+            value = float(cell)
+        except ValueError:
+            if cell.strip().lower() in MISSING:
+                return math.nan
+            return number(cell.replace(",", ".")) if comma and cell.count(",") == 1 else None
+        return None if "_" in cell else value
+    if cell is None:
+        return math.nan
+    return float(cell) if isinstance(cell, int | float) and not isinstance(cell, bool) else None
+
+
+def text_of(cell: Any) -> str:
+    """A cell as a name: empty where it is missing.
+
+    Example:
+      >>> text_of(3), text_of(3.0), text_of(None), text_of("a")
+      ('3', '3', '', 'a')
+    """
+    if cell is None or (isinstance(cell, float) and math.isnan(cell)):
+        return ""
+    if isinstance(cell, float) and cell.is_integer():
+        return str(int(cell))
+    return str(cell)
+
+
+def _moment(cell: Any) -> float | None:
+    """Seconds since 1970 of a date, which is UTC unless it says otherwise; None where it is none."""
+    if cell is None or (isinstance(cell, str) and cell.strip().lower() in MISSING):
+        return math.nan
+    try:
+        moment = datetime.datetime.fromisoformat(str(cell).strip())
+    except ValueError:
+        return None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)).timestamp()

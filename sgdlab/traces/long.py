@@ -1,0 +1,239 @@
+"""Long tables: a row for each worker and step, or for each phase of it."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from sgdlab.traces import phases as kinds
+from sgdlab.traces.cells import IMPOSSIBLE, Cells, Names
+from sgdlab.traces.clocks import began
+from sgdlab.traces.columns import Layout
+from sgdlab.traces.ordering import indexed, ordered
+from sgdlab.traces.problems import BadTrace, Rows
+from sgdlab.traces.recording import Recording
+
+WHOLE = "compute"
+"""The phase of run-times whose parts are unknown, beside phases of communication."""
+
+_MOST_EMPTY = 100
+"""So many cells a row, at most: with more, a column was mistaken for that of the steps or of the workers."""
+
+
+def build(cells: Cells, layout: Layout, *, skip: bool) -> Recording:
+    """The recording of a long table.
+
+    Args:
+      cells: its columns.
+      layout: which of them holds what.
+      skip: whether rows that cannot be used are left out, instead of an error.
+
+    Raises:
+      BadTrace: naming all rows that cannot be used.
+    """
+    columns, rows = layout.columns, cells.rows
+    notes = [*layout.notes, *cells.notes]
+    workers, worker = ordered(cells.named(columns["worker"]))
+    step = cells.wholes(columns["step"])
+    phases, phase = ordered(cells.named(columns["phase"])) if "phase" in columns else ((WHOLE,), None)
+    table = _Table(workers, worker, step, cells.durations(columns["duration"], zero=phase is not None), phases, phase)
+    left_out = table.wholes(notes)
+    _find_repeated(rows, table, np.flatnonzero(~rows.bad & ~left_out), columns)
+    if phase is not None:
+        _find_impossible_sums(rows, table, np.flatnonzero(~rows.bad & ~left_out), columns)
+    if rows.count:
+        if not skip:
+            rows.refuse()
+        notes.append(rows.note())
+    kept = np.flatnonzero(~rows.bad & ~left_out)
+    if not kept.size:
+        raise BadTrace("must have run-times; no row can be used")
+    nodes = _nodes(cells.names[columns["node"]], worker, workers, notes) if "node" in columns else ()
+    table, used = table.at(kept).of_present_workers()
+    if lost := sorted(set(workers) - set(table.workers), key=workers.index):
+        shown = ", ".join(lost[:5]) + ", ..." * (len(lost) > 5)
+        notes.append(f"workers without any row that can be used were left out: {shown}")
+    fields = table.times(layout.per_second)
+    if (start := columns.get("start")) in cells.numbers:
+        step = np.searchsorted(fields["steps"], table.step)
+        fields["began"] = began(cells.numbers[start][kept], step, fields["steps"].size, layout, notes)
+    return Recording(
+        **fields, workers=table.workers, nodes=tuple(nodes[i] for i in used) if nodes else (), notes=tuple(notes)
+    )
+
+
+@dataclasses.dataclass
+class _Table:
+    """Rows, and the indices of the worker and the phase of each; `phase` is None without a column of phases."""
+
+    workers: tuple[str, ...]
+    worker: np.ndarray
+    step: np.ndarray
+    duration: np.ndarray
+    phases: tuple[str, ...]
+    phase: np.ndarray | None
+
+    def wholes(self, notes: list[str]) -> np.ndarray:
+        """bool[R], rows of phases that are the whole step, of which other phases are parts."""
+        own = [name for name in self.phases if not kinds.is_communication(name)]
+        whole = [name for name in own if kinds.is_total(name)]
+        if self.phase is None or not whole or len(whole) == len(own):
+            return np.zeros(self.worker.size, bool)
+        named = " and ".join(map(repr, whole))
+        notes.append(f"phase {named} was left out: it is the whole step, of which the others are parts")
+        return np.isin(self.phase, [self.phases.index(name) for name in whole])
+
+    def at(self, rows: np.ndarray) -> "_Table":
+        """Some of the rows."""
+        if rows.size == self.worker.size:
+            return self
+        columns = {name: getattr(self, name)[rows] for name in ("worker", "step", "duration")}
+        return dataclasses.replace(self, **columns, phase=None if self.phase is None else self.phase[rows])
+
+    def of_present_workers(self) -> tuple["_Table", np.ndarray]:
+        """The same, with the names of workers that have rows; and which they are."""
+        present = np.bincount(self.worker, minlength=len(self.workers)) > 0
+        used = np.flatnonzero(present)
+        if present.all():
+            return self, used
+        workers = tuple(self.workers[i] for i in used)
+        return dataclasses.replace(self, workers=workers, worker=(np.cumsum(present) - 1)[self.worker]), used
+
+    def places(self) -> tuple[np.ndarray, np.ndarray]:
+        """The steps, and each row's place among steps x workers.
+
+        Raises:
+          BadTrace: where nearly all places would be empty.
+        """
+        steps, step = indexed(self.step)
+        if steps.size * len(self.workers) > _MOST_EMPTY * max(self.worker.size, 100_000):
+            raise BadTrace(
+                f"has {self.worker.size:,} rows of {steps.size:,} steps and {len(self.workers):,} workers, so that "
+                "nearly all run-times are missing: --columns=WORKER,STEP,DURATION names the right columns"
+            )
+        step *= len(self.workers)
+        step += self.worker
+        return steps, step
+
+    def times(self, per_second: int) -> dict[str, Any]:
+        """The fields of a recording that hold steps and times.
+
+        Raises:
+          BadTrace: where all run-times are missing.
+        """
+        steps, place = self.places()
+        shape = (steps.size, len(self.workers))
+        seconds = self.duration if per_second == 1 else self.duration / per_second
+        if self.phase is None:
+            runtimes = np.full(shape, np.nan)
+            runtimes.ravel()[place] = seconds
+            return _checked({"runtimes": runtimes, "steps": steps})
+        own, others = {}, {}
+        for index, name in enumerate(self.phases):
+            rows = np.flatnonzero(self.phase == index)
+            if rows.size:
+                times = np.full(shape, np.nan)
+                times.ravel()[place[rows]] = seconds[rows]
+                (others if kinds.is_communication(name) else own)[name] = (times, rows)
+        if not own:
+            raise BadTrace(
+                f"must have a phase of a worker's own work; there is only communication: {', '.join(others)}"
+            )
+        began = np.zeros(shape, bool)  # whether a worker has any work of its own in a step
+        for _, rows in own.values():
+            began.ravel()[place[rows]] = True
+        runtimes = np.where(began, 0.0, np.nan)
+        for times, rows in own.values():
+            absent = began.copy()
+            absent.ravel()[place[rows]] = False
+            times[absent] = 0.0
+            runtimes += times  # NaN stays NaN: a step with an unknown phase is unknown
+        parts = {name: times for name, (times, _) in own.items()}
+        return _checked(
+            {
+                "runtimes": runtimes,
+                "steps": steps,
+                "phases": {} if list(parts) == [WHOLE] else parts,
+                "communication": {name: times for name, (times, _) in others.items()},
+            }
+        )
+
+
+def _checked(fields: dict[str, Any]) -> dict[str, Any]:
+    if np.isnan(fields["runtimes"]).all():
+        raise BadTrace("must have run-times; all are missing")
+    return fields
+
+
+def _find_repeated(rows: Rows, table: _Table, kept: np.ndarray, columns: Mapping[str, str]) -> None:
+    """Marks rows of a worker's step (and phase) that has one already."""
+    part = table.at(kept)
+    _, place = part.places()
+    if part.phase is not None:
+        place = place * len(table.phases) + part.phase
+    if not kept.size or place.max() < kept.size * 8:
+        again = np.bincount(place, minlength=1) > 1
+        suspects = np.flatnonzero(again[place]) if again.any() else np.zeros(0, np.int64)
+    else:  # too many places are empty to count in each
+        in_order = np.sort(place)
+        suspects = np.flatnonzero(np.isin(place, in_order[1:][in_order[1:] == in_order[:-1]]))
+    if not suspects.size:
+        return
+    _, first = np.unique(place[suspects], return_index=True)
+    first_of = dict(zip(place[suspects[first]].tolist(), kept[suspects[first]].tolist(), strict=True))
+    later = np.delete(suspects, first)
+    before = np.array([first_of[key] for key in place[later].tolist()])
+    now, then = table.duration[kept[later]], table.duration[before]
+    same = (now == then) | (np.isnan(now) & np.isnan(then))
+    earlier = dict(zip(kept[later].tolist(), before.tolist(), strict=True))
+
+    def copied(row: int) -> str:
+        return f"{rows.name(row)} is the same as {rows.name(earlier[row])}: delete one"
+
+    def second(row: int) -> str:
+        worker, both = table.workers[table.worker[row]], f"({rows.both(earlier[row], row)})"
+        what, cure = "run-times", "delete one, or a column `phase` tells parts apart"
+        if table.phase is not None:
+            what, cure = f"times of phase {table.phases[table.phase[row]]!r}", "delete one"
+        return f"worker {worker} has two {what} in {columns['step']} {table.step[row]:.0f} {both}: {cure}"
+
+    if same.any():
+        rows.add("repeated rows", kept[later[same]], copied)
+    if not same.all():
+        rows.add("second run-times of a step, of which the first is kept", kept[later[~same]], second)
+
+
+def _find_impossible_sums(rows: Rows, table: _Table, kept: np.ndarray, columns: Mapping[str, str]) -> None:
+    """Marks rows of a worker's step whose own work adds up to nothing, or to more than a number can hold."""
+    own = [index for index, name in enumerate(table.phases) if not kinds.is_communication(name)]
+    kept = kept[np.isin(table.phase[kept], own)]
+    part = table.at(kept)
+    if not kept.size:
+        return
+    _, place = part.places()
+    with np.errstate(over="ignore"):
+        total = np.bincount(place, weights=part.duration)[place]
+    bad = np.flatnonzero(~(np.isnan(total) | (np.isfinite(total) & (total > 0))))
+    if bad.size:
+        sums = dict(zip(kept[bad].tolist(), total[bad].tolist(), strict=True))
+        where = f"column {columns['duration']!r}"
+        rows.add(
+            "impossible run-times",
+            kept[bad],
+            lambda row: f"{rows.name(row)}, {where} adds up to {sums[row]:g}; {IMPOSSIBLE}",
+        )
+
+
+def _nodes(names: Names, worker: np.ndarray, workers: tuple[str, ...], notes: list[str]) -> tuple[str, ...]:
+    """The node of each worker: that of its last row that names one."""
+    known = np.flatnonzero((names.codes >= 0) & (worker >= 0))
+    if not known.size:
+        return ()
+    code = np.full(len(workers), -1)
+    code[worker[known]] = names.codes[known]
+    moved = np.unique(worker[known[code[worker[known]] != names.codes[known]]])
+    if moved.size:
+        which = ", ".join(workers[i] for i in moved[:5]) + ", ..." * (moved.size > 5)
+        notes.append(f"workers that were on several nodes count as on their last: {which}")
+    return tuple(names.values[i] if i >= 0 else "" for i in code)

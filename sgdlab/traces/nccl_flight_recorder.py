@@ -1,0 +1,201 @@
+"""Dumps of PyTorch's flight recorder of collectives, one file for each rank."""
+
+import io
+import json
+import pathlib
+import pickle
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sgdlab.registry import TRACES
+from sgdlab.traces import sequences
+from sgdlab.traces.collectives import collective
+from sgdlab.traces.options import Options
+from sgdlab.traces.paths import files
+from sgdlab.traces.problems import BadTrace
+from sgdlab.traces.recording import Recording
+from sgdlab.traces.worker_steps import WorkerSteps, rank_in, together
+
+_MOST_WITHOUT_WORK = 0.05
+_ENDINGS = (*"0123456789", ".json", ".pkl", ".pickle", ".bin")
+_TIMING = "set TORCH_NCCL_ENABLE_TIMING=1, so that NCCL's collectives are measured (those of gloo never are)"
+
+
+def recognises(path: pathlib.Path) -> bool:
+    """Whether the first of the files is such a dump."""
+    found = _files(path)
+    if not found:
+        return False
+    with found[0].open("rb") as file:
+        start = file.read(1 << 16)
+    return start[:1] in (b"\x80", b"{") and b"pg_config" in start and b"pg_status" in start
+
+
+@TRACES.register(
+    "nccl_flight_recorder",
+    title="PyTorch's flight recorder (NCCL)",
+    source="https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html",
+    endings=(),
+    recognises=recognises,
+)
+def nccl_flight_recorder(*, path: str | pathlib.Path, options: Options) -> Recording:
+    r"""Reads dumps of the flight recorder, pickled or as JSON, one file for each rank.
+
+    A dump is a list of collectives, without steps: steps are found where the sequence of operations and sizes repeats
+    itself. With the time e at which the host enqueued a step's first collective, a step lasts until the next step's e,
+    and the rank's own work is that time less the durations of the collectives that were enqueued in it:
+
+    .. math:: d_t = e_{t+1} - e_t - \sum_c D_{t c}
+
+    Only times of one host are compared with one another. Where collectives take more than a step, computation hides
+    them; then only what a rank waits longer than the one that waits least counts as communication.
+
+    Args:
+      path: of a directory, a pattern or a file.
+      options: `skip_bad_rows` leaves out files that cannot be read.
+
+    Raises:
+      BadTrace: where a file cannot be used, or steps cannot be found.
+
+    Source: https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html
+    """
+    dumps, notes = {}, []
+    for file in _files(path):
+        try:
+            rank, entries = rank_in(file), _entries(file)
+            if rank in dumps:
+                raise BadTrace(f"is a second dump of rank {rank}; there must be one of each rank")
+            dumps[rank] = entries
+        except BadTrace as error:
+            if not options.skip_bad_rows:
+                raise BadTrace(f"{file.name} {error}") from error
+            notes.append(f"{file.name} was left out: it {error}.")
+    if not dumps:
+        raise BadTrace("must have a dump that can be used")
+    parts = _steps(dumps)
+    work = np.concatenate([part.own for part in parts])
+    # Single steps may seem to have none, where the host ran ahead of the device.
+    if work.size and (work <= 0).mean() > _MOST_WITHOUT_WORK:
+        parts = _hidden(parts)
+        notes.append(
+            "Collectives take longer than steps do, so that computation hides them: only what a rank waits longer than "
+            "the one that waits least was taken as communication."
+        )
+    return together(parts, [*notes, "Steps were found where the sequence of collectives repeats itself, and counted."])
+
+
+def _files(path: str | pathlib.Path) -> list[pathlib.Path]:
+    return files(path, _ENDINGS)
+
+
+class _Plain(pickle.Unpickler):
+    """Reads dictionaries, lists, tuples, texts and numbers, and refuses to import anything."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        raise BadTrace(f"asks for {module}.{name}; a dump holds only lists, texts and numbers, so this is not one")
+
+    def persistent_load(self, pid: Any) -> Any:
+        raise BadTrace("refers to other data; a dump does not, so this is not one")
+
+
+def _entries(path: pathlib.Path) -> list[dict[str, Any]]:
+    """The collectives of a dump, in the order in which they were recorded."""
+    raw = path.read_bytes()
+    try:
+        dump = json.loads(raw) if raw[:1] == b"{" else _Plain(io.BytesIO(raw)).load()
+    except BadTrace:
+        raise
+    except (EOFError, ValueError, IndexError, KeyError, TypeError, AttributeError, pickle.UnpicklingError) as error:
+        raise BadTrace(f"is damaged or unfinished: {error}") from error
+    entries = dump.get("entries") if isinstance(dump, dict) else None
+    if not entries:
+        raise BadTrace("has no entries: set TORCH_FR_BUFFER_SIZE (before PyTorch 2.9 TORCH_NCCL_TRACE_BUFFER_SIZE)")
+    needed = ("profiling_name", "time_created_ns", "process_group", "collective_seq_id")
+    if any(name not in entry for entry in entries for name in needed):
+        raise BadTrace(f"has entries without {', '.join(needed)}; dumps since version 2.0 of their format have them")
+    if all(entry.get("duration_ms") is None for entry in entries):
+        raise BadTrace(f"has no durations: {_TIMING}")
+    return entries
+
+
+def _steps(dumps: Mapping[str, Sequence[dict[str, Any]]]) -> list[WorkerSteps]:
+    group = _group(dumps)
+    own: dict[str, dict[int, dict[str, Any]]] = {
+        rank: {entry["collective_seq_id"]: entry for entry in entries if group in _groups(entry)}
+        for rank, entries in dumps.items()
+    }
+    # Every rank of a group gives its collectives the same numbers; the oldest have left the buffers of some.
+    every = {number: entry for entries in own.values() for number, entry in entries.items()}
+    numbers = np.array(sorted(every))
+    parts = ("profiling_name", "input_sizes", "input_dtypes")
+    kinds = sequences.numbered([str([every[n].get(part) for part in parts]) for n in numbers])
+    longest = max(own.values(), key=len)
+    start = min(entry["time_created_ns"] for entry in longest.values())
+    created = np.array([(longest[n]["time_created_ns"] - start) * 1e-9 if n in longest else np.nan for n in numbers])
+    first = sequences.begins(kinds, np.diff(created, prepend=np.nan))
+    if first is None or first.size < 2:
+        raise BadTrace(
+            f"{numbers.size} collectives of process group {group!r} do not repeat themselves, so that steps cannot be "
+            "found: enlarge TORCH_FR_BUFFER_SIZE, so that it holds several steps"
+        )
+    return [_of_rank(rank, entries, own[rank], numbers[first]) for rank, entries in dumps.items()]
+
+
+def _groups(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names by which an entry's process group may be known on all ranks; none if it is no collective."""
+    return (
+        () if entry.get("is_p2p") else tuple(name for name in entry["process_group"] if name not in ("", "undefined"))
+    )
+
+
+def _group(dumps: Mapping[str, Sequence[dict[str, Any]]]) -> str:
+    """The process group, by name or description, of which all ranks have the most collectives."""
+    counts = [Counter(name for entry in entries for name in _groups(entry)) for entries in dumps.values()]
+    common = set.intersection(*(set(count) for count in counts))
+    if not common:
+        raise BadTrace("has no process group in which all ranks have collectives")
+    return max(sorted(common), key=lambda name: min(count[name] for count in counts))
+
+
+def _of_rank(
+    rank: str, entries: Sequence[dict[str, Any]], own: Mapping[int, dict[str, Any]], first: np.ndarray
+) -> WorkerSteps:
+    # Nanoseconds since 1970 are more than a float64 holds.
+    start = min(entry["time_created_ns"] for entry in entries)
+    begins = np.array([(own[n]["time_created_ns"] - start) * 1e-9 if n in own else np.nan for n in first])
+    rows = np.flatnonzero(~np.isnan(begins[:-1]) & ~np.isnan(begins[1:]))
+    created = np.array([(entry["time_created_ns"] - start) * 1e-9 for entry in entries])
+    # A duration that was not measured makes its step unknown.
+    durations = np.array([np.nan if entry.get("duration_ms") is None else entry["duration_ms"] for entry in entries])
+    kinds = [collective(f"nccl:{entry['profiling_name'].partition(':')[2]}") for entry in entries]
+    known = np.flatnonzero(~np.isnan(begins))
+    place = known[np.maximum(np.searchsorted(begins[known], created, side="right") - 1, 0)] if known.size else known
+    times = {}
+    for kind in sorted(set(kinds)):
+        mine = np.array([name == kind for name in kinds]) & (created >= begins[place])
+        total = np.zeros(begins.size)
+        np.add.at(total, place[mine], durations[mine] * 1e-3)
+        times[kind] = total[rows]
+    work = begins[rows + 1] - begins[rows] - sum(times.values(), np.zeros(rows.size))
+    return WorkerSteps(rank, rows, work, times, {}, start * 1e-9 + begins[rows])
+
+
+def _hidden(parts: Sequence[WorkerSteps]) -> list[WorkerSteps]:
+    """The same steps, where only waiting is communication, because computation hides the transfers."""
+    changed = []
+    names = sorted({name for part in parts for name in part.communication})
+    least: dict[str, dict[int, float]] = {name: {} for name in names}
+    for part in parts:
+        for name, times in part.communication.items():
+            for step, time in zip(part.steps.tolist(), times.tolist(), strict=True):
+                least[name][step] = min(time, least[name].get(step, np.inf))
+    for part in parts:
+        steps = part.steps.tolist()
+        transfer = {name: np.array([least[name][step] for step in steps]) for name in part.communication}
+        waiting = {name: times - transfer[name] for name, times in part.communication.items()}
+        own = part.own + sum(transfer.values(), np.zeros(len(steps)))
+        changed.append(WorkerSteps(part.worker, part.steps, own, waiting, {}, part.began, part.node))
+    return changed

@@ -1,0 +1,124 @@
+"""Tables of operations: a row for each operation of a data-parallel worker, in one of its pipeline stages."""
+
+import dataclasses
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+
+from sgdlab.traces import phases as kinds
+from sgdlab.traces.cells import Cells
+from sgdlab.traces.columns import Layout
+from sgdlab.traces.ordering import indexed
+from sgdlab.traces.problems import BadTrace
+from sgdlab.traces.recording import Recording
+
+_COMPUTE = "-compute"
+_ACROSS_WORKERS = ("grads-", "params-")
+"""How collectives between the data-parallel workers begin; `embedding-grads-` and `layernorm-grads-` are between the
+stages and the devices of one worker."""
+
+
+def build(cells: Cells, layout: Layout, *, skip: bool) -> Recording:
+    r"""The recording of a table of operations, such as those of real language-model jobs.
+
+    A worker's run-time is the sum of its operations `*-compute` in a stage, the largest over its stages s:
+
+    .. math:: x_{t n} = \max_s \sum_{o \text{ in stage } s} d_o
+
+    Its phases are the sums of each of these operations in the stage that is the largest. A collective across the
+    workers (`grads-*`, `params-*`) happens in all stages at once, and the step goes on when the last stage has done
+    it: it is recorded of the stage where it takes longest when nobody waits, that is, where the median over the steps
+    of the least over the workers is largest.
+
+    Sends and receives between stages, and collectives between the stages or the devices of one worker, contain waiting
+    for other stages; the optimiser comes after the collective, when nobody waits for anybody. All these are left out,
+    and so is `start_ts`, which begins anew in each step.
+
+    Args:
+      cells: its columns.
+      layout: which of them holds what.
+      skip: whether rows that cannot be used are left out, instead of an error.
+
+    Raises:
+      BadTrace: naming all rows that cannot be used.
+
+    Source: Lin et al. 2025, "Understanding Stragglers in Large Model Training Using What-if Analysis", whose traces
+    have these columns.
+    """
+    columns, rows, notes = layout.columns, cells.rows, list(cells.notes)
+    names = cells.names[columns["optype"]]
+    if not any(name.endswith(_COMPUTE) for name in names.values):
+        raise BadTrace(f"column 'optype' must have operations that end in {_COMPUTE!r}")
+    indices = [cells.wholes(columns[name]) for name in ("step", "dp_rank", "stage")]
+    duration = cells.durations(columns["duration"])
+    if rows.count:
+        if not skip:
+            rows.refuse()
+        notes.append(rows.note())
+    kinds_of = {name: names.values.index(name) for name in sorted(names.values)}
+    compute = {name: code for name, code in kinds_of.items() if name.endswith(_COMPUTE)}
+    across = {name: code for name, code in kinds_of.items() if _is_across_workers(name)}
+    if others := [name for name in kinds_of if name not in compute and name not in across]:
+        notes.append(f"operations that wait for other stages, or come last, were left out: {', '.join(others)}")
+
+    kept = ~rows.bad & np.isin(names.codes, [*compute.values()])
+    if not kept.any():
+        raise BadTrace("must have run-times; no row can be used")
+    axes = [indexed(column[kept])[0] for column in indices]
+    # Operations of steps and workers that have computed nothing belong to no run-time.
+    kept = ~rows.bad & np.all([np.isin(column, axis) for column, axis in zip(indices, axes, strict=True)], axis=0)
+    place = [np.searchsorted(axis, column[kept]) for column, axis in zip(indices, axes, strict=True)]
+    sums = _Sums(tuple(axis.size for axis in axes), place, duration[kept] / layout.per_second, names.codes[kept])
+
+    work = {name: sums.of(code, absent=0.0) for name, code in compute.items()}
+    slowest = sum(work.values()).argmax(axis=2)[:, :, None]  # a NaN, which makes the step unknown, is the largest
+    phases = {name: np.take_along_axis(times, slowest, axis=2)[:, :, 0] for name, times in work.items()}
+    runtimes = sum(phases.values())
+    idle = runtimes == 0
+    for times in (runtimes, *phases.values()):
+        times[idle] = np.nan
+    if np.isnan(runtimes).all():
+        raise BadTrace("must have run-times; all are missing")
+    return Recording(
+        runtimes,
+        axes[0],
+        tuple(str(rank) for rank in axes[1]),
+        phases=phases,
+        communication={
+            name: _of_longest_stage(sums.of(code, absent=np.nan)) for name, code in across.items() if code in sums.code
+        },
+        notes=tuple(notes),
+    )
+
+
+def _is_across_workers(name: str) -> bool:
+    return name.startswith(_ACROSS_WORKERS) and kinds.is_communication(name)
+
+
+@dataclasses.dataclass
+class _Sums:
+    """Durations of operations; `place` holds the indices of each row's step, worker and stage."""
+
+    shape: tuple[int, ...]
+    place: Sequence[np.ndarray]
+    duration: np.ndarray
+    code: np.ndarray
+
+    def of(self, code: int, *, absent: float) -> np.ndarray:
+        """float64[T, N, S], the sum of one kind of operation; NaN where a duration is unknown."""
+        rows = np.flatnonzero(self.code == code)
+        flat = np.ravel_multi_index([index[rows] for index in self.place], self.shape)
+        size = int(np.prod(self.shape))
+        total = np.bincount(flat, weights=self.duration[rows], minlength=size)
+        total[np.bincount(flat, minlength=size) == 0] = absent
+        return total.reshape(self.shape)
+
+
+def _of_longest_stage(times: np.ndarray) -> np.ndarray:
+    """float64[T, N], of float64[T, N, S]: the stage whose least over the workers is longest, in the median step."""
+    least = np.fmin.reduce(times, axis=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a stage without this collective
+        median = np.nanmedian(least, axis=0)
+    return times[:, :, int(np.argmax(np.nan_to_num(median, nan=-1.0)))]

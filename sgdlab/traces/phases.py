@@ -1,0 +1,50 @@
+"""Which phases of a step are communication, and which a worker's own work: by their names."""
+
+import re
+
+_COLLECTIVES = (
+    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "allreduce", "allgather", "reducescatter",
+    "alltoall", "psum", "pmean", "collective", "collectives", "nccl", "gloo", "mpi", "ucc", "rccl", "c10d",
+    "comm", "comms", "communication", "communicate", "communicating", "barrier", "send", "recv", "receive", "sendrecv",
+)  # fmt: skip
+_WAITS = ("sync", "synchronize", "synchronise", "synchronization", "wait", "waiting")
+_OWN = ("data", "dataloader", "loader", "input", "io", "disk", "file", "cuda", "device", "gpu", "host", "stream", "cpu")
+_TOTALS = ("step", "total", "iteration", "iter", "batch", "step_time", "total_time", "iteration_time")
+
+
+def is_communication(name: str) -> bool:
+    """Whether a phase of that name is time inside communication, in which a worker may wait for others.
+
+    Collectives, sends and receives, barriers, and waits are; a wait for data, or for the worker's own device, is not.
+
+    Args:
+      name: as people, frameworks and profilers write it.
+
+    Example:
+      >>> names = "all-reduce", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "grads-sync", "comm_time", "barrier", "wait"
+      >>> all(is_communication(name) for name in names)
+      True
+      >>> names = "forward", "backward-compute", "async_copy", "cuda_synchronize", "wait for data", "command", "gc"
+      >>> any(is_communication(name) for name in names)
+      False
+    """
+    words = _words(name)
+    pairs = {"_".join(words[i : i + n]) for n in (1, 2, 3) for i in range(len(words))}
+    if pairs & set(_COLLECTIVES) or any(word.startswith("nccl") for word in words):
+        return True
+    return bool(pairs & set(_WAITS)) and not pairs & set(_OWN)
+
+
+def is_total(name: str) -> bool:
+    """Whether a phase of that name is the whole step, of which others are parts.
+
+    Example:
+      >>> is_total("step"), is_total("optimizer_step")
+      (True, False)
+    """
+    return "_".join(_words(name)) in _TOTALS
+
+
+def _words(name: str) -> list[str]:
+    apart = re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", name)
+    return [word for word in re.split(r"[^a-z0-9]+", apart.lower()) if word]

@@ -1,0 +1,141 @@
+"""What is wrong with a file: with the whole of it, or with single rows, of which all are reported at once."""
+
+import operator
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+
+MOST_SHOWN = 20
+"""So many bad rows are shown; the others are counted."""
+
+_place_of = operator.itemgetter(0, 1)
+
+
+class BadTrace(ValueError):
+    """A file that cannot be read; the message does not name the file, which `sgdlab.traces.read` puts in front."""
+
+
+class Rows:
+    """The rows of a table, how messages name them, and which of them cannot be used.
+
+    Args:
+      lines: the number of each row, by which messages name it.
+      file: what messages add to it, where there are several files.
+
+    Attributes:
+      bad: bool[R], whether a row cannot be used.
+
+    Example:
+      >>> rows = Rows(range(2, 5))
+      >>> rows.add("text cells", [1], lambda row: f"{rows.name(row)} is 'x'; it must be a number")
+      >>> rows.refuse()
+      Traceback (most recent call last):
+      ...
+      sgdlab.traces.problems.BadTrace: row 3 is 'x'; it must be a number (--skip_bad_rows leaves it out)
+    """
+
+    def __init__(self, lines: Sequence[int] | np.ndarray, file: str = ""):
+        self._parts: list[tuple[str, Sequence[int] | np.ndarray]] = [(file, lines)]
+        self._begins = [0]
+        self.bad = np.zeros(len(lines), bool)
+        self._outside = 0
+        self._kinds: Counter[str] = Counter()
+        self._shown: list[tuple[int, int, str]] = []  # number of the file, line, message
+
+    def __len__(self) -> int:
+        return self.bad.size
+
+    @classmethod
+    def joined(cls, tables: "Sequence[Rows]") -> "Rows":
+        """The rows of several files, one after the other."""
+        rows = cls([])
+        rows._parts = [part for table in tables for part in table._parts]
+        rows._begins = np.cumsum([0, *(len(lines) for _, lines in rows._parts)])[:-1].tolist()
+        rows.bad = np.concatenate([table.bad for table in tables])
+        for number, table in enumerate(tables):
+            rows._outside += table._outside
+            rows._kinds += table._kinds
+            rows._shown += [(number, line, message) for _, line, message in table._shown]
+        return rows
+
+    def name(self, row: int) -> str:
+        """What messages call a row."""
+        file, line = self._place(row)
+        return self.name_of(line, self._parts[file][0])
+
+    def both(self, one: int, other: int) -> str:
+        """What messages call two rows."""
+        if self._place(one)[0] == self._place(other)[0] and not self._parts[self._place(one)[0]][0]:
+            return f"rows {self._place(one)[1]}, {self._place(other)[1]}"
+        return f"{self.name(one)}, {self.name(other)}"
+
+    @staticmethod
+    def name_of(line: int, file: str = "") -> str:
+        """What messages call a line of a file."""
+        return f"row {line} of {file}" if file else f"row {line}"
+
+    def add(self, kind: str, rows: Iterable[int], message: Callable[[int], str]) -> None:
+        """Marks rows as bad.
+
+        Args:
+          kind: what is wrong with them, as counts say it.
+          rows: their indices.
+          message: of an index: the row's name, what is wrong, and the cure.
+        """
+        rows = np.fromiter(rows, np.int64) if not isinstance(rows, np.ndarray) else rows
+        self._kinds[kind] += int((~self.bad[np.unique(rows)]).sum())
+        self.bad[rows] = True
+        self._show((*self._place(int(row)), message(int(row))) for row in rows[:MOST_SHOWN])
+
+    def add_line(self, kind: str, line: int, message: str) -> None:
+        """Notes a line of the file that could not become a row."""
+        self._kinds[kind] += 1
+        self._outside += 1
+        self._show([(0, line, message)])
+
+    @property
+    def count(self) -> int:
+        """How many rows cannot be used."""
+        return int(self.bad.sum()) + self._outside
+
+    def refuse(self) -> None:
+        """Raises one error for all rows that cannot be used.
+
+        Raises:
+          BadTrace: unless there are none.
+        """
+        if not self.count:
+            return
+        lines = [message for _, _, message in sorted(self._shown, key=_place_of)[:MOST_SHOWN]]
+        if len(lines) == 1:
+            raise BadTrace(f"{lines[0]} (--skip_bad_rows leaves it out)")
+        if len(self._shown) > len(lines) or self.count > len(lines):
+            lines.append(f"... {self.count:,} in all: {self._by_kind()}")
+        rows, them = ("1 row", "it") if self.count == 1 else (f"{self.count:,} rows", "them")
+        raise BadTrace("\n  ".join([f"{rows} cannot be used (--skip_bad_rows leaves {them} out):", *lines]))
+
+    def note(self) -> str:
+        """How many rows were skipped, by kind.
+
+        Example:
+          >>> rows = Rows(range(2, 5))
+          >>> rows.add("text cells", [1, 2], str)
+          >>> rows.note()
+          '2 bad rows were skipped: text cells (2)'
+        """
+        rows = "bad row was" if self.count == 1 else "bad rows were"
+        return f"{self.count:,} {rows} skipped: {self._by_kind()}"
+
+    def _by_kind(self) -> str:
+        return ", ".join(f"{kind} ({count:,})" for kind, count in self._kinds.most_common() if count)
+
+    def _place(self, row: int) -> tuple[int, int]:
+        file = int(np.searchsorted(self._begins, row, side="right")) - 1
+        # Empty files have no rows; the last part that begins here has them.
+        return file, int(self._parts[file][1][row - self._begins[file]])
+
+    def _show(self, found: Iterable[tuple[int, int, str]]) -> None:
+        self._shown += found
+        if len(self._shown) > 10 * MOST_SHOWN:
+            self._shown = sorted(self._shown, key=_place_of)[: 2 * MOST_SHOWN]

@@ -1,0 +1,107 @@
+"""Reads a file of recorded run-times, or a directory or a glob of one file a worker, in a format that is recognised."""
+
+import dataclasses
+import os
+import pathlib
+import zipfile
+import zlib
+
+import numpy as np
+
+from sgdlab.registry import TRACES, Part
+from sgdlab.traces import paths
+from sgdlab.traces.options import Options
+from sgdlab.traces.problems import BadTrace
+from sgdlab.traces.recording import Recording
+
+DEFAULT = Options()
+
+_SHORTEST, _LONGEST = 1e-6, 86_400.0
+"""A usual run-time below or above, in seconds, is likely to be in another unit."""
+
+_LEAST_STEPS_OF_A_CLOCK = 8
+
+
+def read(path: str | os.PathLike[str], options: Options = DEFAULT, *, name: str = "path") -> Recording:
+    r"""Reads recorded run-times.
+
+    Args:
+      path: of a file, of a directory that holds one file for each worker, or a pattern such as `logs/rank*.csv`.
+      options: what cannot be recognised; by default all is.
+      name: of the argument that holds the path, for errors.
+
+    Raises:
+      ValueError: where the file has none of the formats, or values are impossible: it names every bad row, and its
+        cure. It begins with the path, which is not repeated.
+      FileNotFoundError: where there is no file.
+
+    Example:
+      >>> import tempfile
+      >>> file = pathlib.Path(tempfile.mkdtemp()) / "trace.csv"
+      >>> _ = file.write_text("rank,iteration,time_ms\n0,7,1500\n1,7,2500\n0,8,1000\n")
+      >>> recording = read(file)
+      >>> recording.runtimes
+      array([[1.5, 2.5],
+             [1. , nan]])
+      >>> print(*recording.notes)
+      column 'rank' was read as the worker; column 'iteration' was read as the step; column 'time_ms' was read as the
+      duration; the durations were read as milliseconds
+    """
+    path = pathlib.Path(path)
+    argument = f"{name}={path}" if name.startswith("-") else f"{name}={str(path)!r}"
+    part = _format(path, options, argument)
+    try:
+        recording = part.make(path=path, options=options)
+    except BadTrace as error:
+        raise ValueError(f"{argument}: {error}") from None
+    except (OSError, EOFError, UnicodeDecodeError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(f"{argument} cannot be read as {part.title}: {error}") from error
+    notes = [*recording.notes, *_doubts(recording)]
+    return dataclasses.replace(recording, nodes=_nodes(recording, options), notes=tuple(notes))
+
+
+def _format(path: pathlib.Path, options: Options, argument: str) -> Part:
+    """The format of a file.
+
+    Raises:
+      ValueError: where it is not recognised.
+      FileNotFoundError: where there is no file.
+    """
+    if options.format is not None and options.format not in TRACES:
+        raise ValueError(f"--trace_format={options.format} must be one of {', '.join(TRACES)}")
+    endings = tuple(dict.fromkeys(ending for part in TRACES.values() for ending in part.facts["endings"]))
+    if not (any(path.iterdir()) if path.is_dir() else paths.files(path, ())):
+        raise FileNotFoundError(f"{argument} must be a file, a directory of one file a worker, or a pattern of files")
+    if options.format is not None:
+        return TRACES[options.format]
+    # Of a file the ending says it at once; in a directory there may be others beside a profile.
+    by_ending = [part for part in TRACES.values() if part.facts.get("recognises") is None]
+    by_content = [part for part in TRACES.values() if part.facts.get("recognises") is not None]
+    for part in [*by_content, *by_ending] if path.is_dir() else [*by_ending, *by_content]:
+        recognises, files = part.facts.get("recognises"), paths.files(path, part.facts["endings"])
+        if recognises is not None:
+            if (files or path.is_dir()) and recognises(path):
+                return part
+        elif files and all(file.name.lower().endswith(part.facts["endings"]) for file in files):
+            return part
+    what = "hold files that end" if path.is_dir() else "end"
+    formats = ", ".join(TRACES)
+    raise ValueError(f"{argument} must {what} in {', '.join(endings)}, or --trace_format say what it is: {formats}")
+
+
+def _nodes(recording: Recording, options: Options) -> tuple[str, ...]:
+    """The machine of each worker, as the file or the options say."""
+    if options.workers_per_node is None:
+        return recording.nodes
+    return tuple(f"node {index // options.workers_per_node}" for index in range(len(recording.workers)))
+
+
+def _doubts(recording: Recording) -> list[str]:
+    """What looks as if the file was misread, in sentences."""
+    times, doubts = recording.runtimes, []
+    usual = float(np.nanmedian(times[:: max(times.shape[0] // 1_000, 1)]))  # NaN fails every comparison
+    if usual > _LONGEST or usual < _SHORTEST:
+        doubts.append(f"the usual run-time is {usual:.3g} s: is it in seconds? --unit=ms, us or ns says otherwise")
+    if len(times) >= _LEAST_STEPS_OF_A_CLOCK and (np.diff(times, axis=0) > 0).all():
+        doubts.append("every run-time is longer than the one before it: are they times since the start of the run?")
+    return doubts

@@ -1,0 +1,145 @@
+"""Recorded run-times, the parts of which they consist, and the time inside collectives."""
+
+import dataclasses
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sgdlab import files
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Recording:
+    """Recorded run-times, NaN where one is missing.
+
+    Attributes:
+      runtimes: float64[T, N], seconds of a worker's own work in a step, before it waits for others; NaN where a worker
+        is missing in a step.
+      steps: int64[T], the recorder's step numbers, rising but not always consecutive.
+      workers: names of the N workers.
+      nodes: the machine of each worker; empty if that is unknown.
+      phases: name -> float64[T, N], seconds: parts of the run-times, which add up to them; empty if they are unknown.
+      communication: collective -> float64[T, N], seconds inside it, the waiting for other workers included; NaN where
+        it was not recorded.
+      began: float64[T], seconds of the recorder's clock at which the first worker began each step, NaN where that is
+        missing; None if it is unknown.
+      notes: what was decided or skipped when the file was read, in sentences.
+    """
+
+    runtimes: np.ndarray
+    steps: np.ndarray
+    workers: tuple[str, ...]
+    nodes: tuple[str, ...] = ()
+    phases: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    communication: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    began: np.ndarray | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def missing(self) -> int:
+        """Number of missing run-times among the T x N."""
+        return int(np.isnan(self.runtimes).sum())
+
+    @property
+    def gaps(self) -> int:
+        """Number of steps between the first and the last that were not recorded."""
+        return int(self.steps[-1] - self.steps[0] + 1 - self.steps.size)
+
+    def complete(self) -> "Recording":
+        """The steps in which no worker is missing.
+
+        Raises:
+          ValueError: where there is no such step.
+        """
+        whole = ~np.isnan(self.runtimes).any(axis=1)
+        if not whole.any():
+            raise ValueError(
+                f"none of the {self.steps.size} recorded steps has run-times of all {len(self.workers)} workers"
+            )
+        return self if whole.all() else self.select(rows=whole)
+
+    def select(self, rows: Any = None, workers: Any = None) -> "Recording":
+        """The same recording with fewer steps, or fewer workers.
+
+        Args:
+          rows: which of the T rows: a slice, numbers, or bool[T]; None for all.
+          workers: which of the N workers: the same; None for all.
+
+        Example:
+          >>> whole = Recording(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([5, 6]), ("a", "b"))
+          >>> part = whole.select(rows=slice(1, None), workers=[1])
+          >>> part.runtimes, part.steps, part.workers
+          (array([[4.]]), array([6]), ('b',))
+        """
+        kept_rows = np.arange(self.steps.size)[slice(None) if rows is None else rows]
+        kept_workers = np.arange(len(self.workers))[slice(None) if workers is None else workers]
+        # A copy is made only where something is left out.
+        places = (
+            kept_rows if kept_rows.size < self.steps.size else slice(None),
+            kept_workers if kept_workers.size < len(self.workers) else slice(None),
+        )
+
+        def part(times: np.ndarray) -> np.ndarray:
+            return times[places[0]][:, places[1]]
+
+        return dataclasses.replace(
+            self,
+            runtimes=part(self.runtimes),
+            steps=self.steps[places[0]],
+            workers=_kept(self.workers, kept_workers),
+            nodes=_kept(self.nodes, kept_workers),
+            phases={name: part(times) for name, times in self.phases.items()},
+            communication={name: part(times) for name, times in self.communication.items()},
+            began=None if self.began is None else self.began[places[0]],
+        )
+
+    def transfer(self) -> np.ndarray:
+        r"""float64[T], seconds that the collectives of each step take when nobody waits.
+
+        A worker's time inside collective c of step t is its waiting for those who come later, and the transfer. Who
+        comes last waits for nobody, so the least over the workers is the transfer itself:
+
+        .. math:: x_t = \sum_c \min_n c_{t n}
+
+        A collective that no worker has recorded in a step counts as no time.
+
+        Example:
+          >>> times = {"all_reduce": np.array([[0.75, 0.25], [np.nan, 0.5]])}
+          >>> Recording(np.ones((2, 2)), np.arange(2), ("a", "b"), communication=times).transfer()
+          array([0.25, 0.5 ])
+        """
+        total = np.zeros(self.steps.size)
+        for times in self.communication.values():
+            least = np.fmin.reduce(times, axis=1, initial=np.inf)
+            total += np.where(np.isfinite(least), least, 0.0)
+        return total
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes a long table, Parquet, CSV or JSON lines by the path's ending; missing run-times have an empty cell.
+
+        `sgdlab.traces.read` reads it back, without any option, except for the notes.
+
+        Raises:
+          ValueError: where the ending is none of these.
+        """
+        from sgdlab.traces import writing  # noqa: PLC0415 (it imports this module)
+
+        path = pathlib.Path(path)
+        if path.suffix not in writing.WRITERS:
+            raise ValueError(f"path={str(path)!r} must end in {' or '.join(writing.WRITERS)}")
+        with files.replacing(path) as file:
+            writing.WRITERS[path.suffix](self, file)
+
+    def __str__(self) -> str:
+        times = self.runtimes[~np.isnan(self.runtimes)]
+        sampled = f", sampled: {self.gaps} between them were not recorded" if self.gaps else ""
+        missing = f", {self.missing} run-times missing" if self.missing else ", none missing"
+        shape = f"{self.steps.size} steps x {len(self.workers)} workers"
+        return f"Recording: {shape}, mean {times.mean():.4g} s{sampled}{missing}"
+
+
+def _kept(names: Sequence[str], kept: np.ndarray) -> tuple[str, ...]:
+    return tuple(names[i] for i in kept) if names else ()

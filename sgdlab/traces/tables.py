@@ -1,0 +1,155 @@
+"""Tables in one of three forms, read from any kind of file: the columns that are needed, and what they make."""
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from sgdlab.traces import long, operations, paths, wide
+from sgdlab.traces.cells import Cells, Names
+from sgdlab.traces.columns import NECESSARY, Layout
+from sgdlab.traces.options import Options
+from sgdlab.traces.problems import BadTrace
+from sgdlab.traces.recording import Recording
+
+_FILE = "the file's name"
+"""The column of workers that files for each worker lack."""
+
+_BUILDERS: dict[str, Callable[..., Recording]] = {
+    "long": long.build,
+    "operations": operations.build,
+    "wide": wide.build,
+}
+
+
+def build(cells: Cells, layout: Layout, *, skip: bool) -> Recording:
+    """The recording that the columns of a table make.
+
+    Args:
+      cells: the columns that `needed` names.
+      layout: what they hold.
+      skip: whether rows that cannot be used are left out, instead of an error.
+
+    Raises:
+      BadTrace: naming all rows that cannot be used.
+    """
+    if not len(cells.rows) and (skip or not cells.rows.count):
+        raise BadTrace("must have rows below its header")
+    if "phase" in layout.guessed and (cells.names[layout.columns["phase"]].codes < 0).all():
+        layout = layout.without("phase")  # lines of another kind have it
+    return _BUILDERS[layout.kind](cells, layout, skip=skip)
+
+
+@dataclasses.dataclass(frozen=True)
+class Needed:
+    """Names of the columns that are read: names, numbers, and the times at which steps begin."""
+
+    names: tuple[str, ...]
+    numbers: tuple[str, ...]
+    starts: tuple[str, ...]
+
+
+def needed(layout: Layout) -> Needed:
+    """The columns that a table of this layout is made of."""
+    columns = layout.columns
+
+    def those(*parts: str) -> tuple[str, ...]:
+        return tuple(columns[part] for part in parts if part in columns)
+
+    return Needed(
+        names=those("worker", "phase", "node", "optype"),
+        numbers=(*those("step", "duration", "dp_rank", "stage"), *layout.workers),
+        starts=those("start"),
+    )
+
+
+class Load(Protocol):
+    """Reads the columns of a file that are needed."""
+
+    def __call__(
+        self, path: pathlib.Path, file: str, options: Options, *, of_worker: bool, exact: bool
+    ) -> tuple[Cells, Layout]:
+        """Returns the columns, and what they hold.
+
+        Args:
+          path: of the file.
+          file: what messages call it beside the row; "" where there is only one.
+          options: how it is read.
+          of_worker: whether a table without a column of workers is that of a single one.
+          exact: whether rows that cannot be used must be found; without, a large file may be read faster.
+
+        Raises:
+          BadTrace: where the columns cannot be recognised, or hold something else.
+        """
+
+
+def read(path: pathlib.Path, endings: Sequence[str], options: Options, load: Load) -> Recording:
+    """Reads a file, or one for each worker in a directory or of a pattern.
+
+    Args:
+      path: of the file, the directory or the files.
+      endings: of the files' names.
+      options: how they are read.
+      load: reads one of them.
+
+    Raises:
+      BadTrace: naming all rows that cannot be used.
+    """
+    files = paths.files(path, endings)
+    cells, layout = _loaded(files, options, load, exact=False)
+    try:
+        return build(cells, layout, skip=options.skip_bad_rows and cells.exact)
+    except BadTrace:
+        if cells.exact:
+            raise
+    cells, layout = _loaded(files, options, load, exact=True)
+    return build(cells, layout, skip=options.skip_bad_rows)
+
+
+def _loaded(files: Sequence[pathlib.Path], options: Options, load: Load, *, exact: bool) -> tuple[Cells, Layout]:
+    """The tables of all files as one.
+
+    Raises:
+      BadTrace: where they have different columns.
+    """
+    if len(files) == 1:
+        try:
+            return load(files[0], "", options, of_worker=False, exact=exact)
+        except BadTrace:
+            if not paths.names_worker(files[0]):
+                raise
+    found, empty = [], []
+    for file, worker in paths.workers(files).items():
+        if not file.stat().st_size:
+            empty.append(file.name)
+            continue
+        cells, layout = load(file, file.name * (len(files) > 1), options, of_worker=True, exact=exact)
+        if layout.kind == "wide":
+            raise BadTrace(
+                f"{file.name} has a column for each worker; one file for each worker must have a row for each step"
+            )
+        if "worker" not in layout.columns and layout.kind == "long":
+            layout = dataclasses.replace(layout, columns={"worker": _FILE, **layout.columns})
+            cells.names[_FILE] = Names((worker,), np.zeros(len(cells.rows), np.int64))
+        found.append((file.name, cells, layout))
+    if not found:
+        raise BadTrace("must hold files with rows; all are empty")
+    name, _, first = found[0]
+    for other, _, layout in found:
+        if any(layout.columns.get(part) != first.columns.get(part) for part in (*NECESSARY, "phase")):
+            raise BadTrace(f"{other} has other columns than {name}: {_named(layout)} and {_named(first)}")
+    cells = Cells.joined([cells for _, cells, _ in found])
+    columns = {
+        part: column for part, column in first.columns.items() if column in cells.names or column in cells.numbers
+    }
+    if _FILE in columns.values():
+        cells.notes += ("workers were named by their files",)
+    if empty:
+        cells.notes += (f"empty files were left out: {', '.join(empty)}",)
+    return cells, dataclasses.replace(first, columns=columns)
+
+
+def _named(layout: Layout) -> str:
+    return ", ".join(f"{part}={layout.columns[part]}" for part in (*NECESSARY, "phase") if part in layout.columns)
