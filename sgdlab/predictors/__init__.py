@@ -8,6 +8,7 @@ from sgdlab.predictors.kalman import Kalman
 from sgdlab.predictors.deep_markov import deep_markov
 from sgdlab.predictors.ceilings import Informed, Oracle
 from sgdlab.predictors.censoring import truncated_mixture, truncated_normal
+from sgdlab.predictors.guarded import Guarded
 from sgdlab.predictors.online import OBJECTIVES, CutoffRecord, run_online
 from sgdlab.predictors.order_statistics import best_cutoff, elfving, monte_carlo, normal
 from sgdlab.predictors.predictor import Prediction, Predictor
@@ -17,6 +18,7 @@ __all__ = [
     "CutoffRecord",
     "Deadline",
     "Elfving",
+    "Guarded",
     "Informed",
     "Kalman",
     "Oracle",

@@ -22,6 +22,7 @@ IMPUTATION = 20
 @dataclasses.dataclass(frozen=True, eq=False)
 class _State:
     window: np.ndarray  # float64[W, N], seconds, complete
+    ordered: np.ndarray  # the last rows of it, as many as the predictor uses, each in ascending order
     seed: int
     step: int
 
@@ -36,17 +37,25 @@ class _Windowed:
 
     def start(self, window: np.ndarray, *, seed: int) -> _State:
         """The state after a first window."""
-        return _State(np.array(window, np.float64)[-max(self._size, IMPUTATION) :], seed, 0)
+        kept = np.array(window, np.float64)[-max(self._size, IMPUTATION) :]
+        return _State(kept, np.sort(kept[-self._size :], axis=1), seed, 0)
 
     def observe(self, state: _State, runtimes: np.ndarray, cut_at: float) -> _State:
         """The state after one more iteration, with the run-times of workers that were cut off imputed."""
         generator = np.random.default_rng((state.seed, state.step))
         filled = censoring.from_window(generator, state.window[-IMPUTATION:], runtimes, cut_at)
-        before = state.window[-max(self._size, IMPUTATION) + 1 :]
-        return _State(np.concatenate([before, filled[None]]), state.seed, state.step + 1)
+        window = _appended(state.window, filled, max(self._size, IMPUTATION))
+        # One row is sorted, not the window: most of the time of a prediction for a thousand workers.
+        ordered = _appended(state.ordered, np.sort(filled), self._size)
+        return _State(window, ordered, state.seed, state.step + 1)
 
     def _seen(self, state: _State) -> np.ndarray:
         return state.window[-self._size :]
+
+
+def _appended(rows: np.ndarray, row: np.ndarray, most: int) -> np.ndarray:
+    """The last `most` of the rows and one more."""
+    return np.concatenate([rows[len(rows) + 1 - most :] if len(rows) >= most else rows, row[None]])
 
 
 @PREDICTORS.register("running_mean", title="running mean")
@@ -66,8 +75,7 @@ class RunningMean(_Windowed):
 
     def predict(self, state: _State, *, rate: float | None = None) -> Prediction:
         """The prediction of the next iteration."""
-        ordered = np.sort(self._seen(state), axis=1)
-        return Prediction.of(ordered.mean(axis=0), ordered.std(axis=0), rate)
+        return Prediction.of(state.ordered.mean(axis=0), state.ordered.std(axis=0), rate)
 
 
 @PREDICTORS.register("elfving", title="Elfving", source="Teng and Wood 2018, equation 3")
@@ -125,9 +133,8 @@ class Deadline(_Windowed):
         seen = self._seen(state)
         median = np.median(seen)
         deadline = median + self._deviations * np.median(np.abs(seen - median))
-        ordered = np.sort(seen, axis=1)
-        mean = ordered.mean(axis=0)
-        return Prediction(max(1, int(np.count_nonzero(mean <= (1 + _ROUNDING) * deadline))), mean, ordered.std(axis=0))
+        mean, std = state.ordered.mean(axis=0), state.ordered.std(axis=0)
+        return Prediction(max(1, int(np.count_nonzero(mean <= (1 + _ROUNDING) * deadline))), mean, std)
 
 
 class Static:
