@@ -21,7 +21,13 @@ setup(
     license="Apache-2.0",
     packages=[*find_packages(include=["sgdlab", "sgdlab.*"]), "sgdlab.configs"],
     package_dir={"sgdlab.configs": "configs"},  # at the top of a checkout, where they are read and edited
-    package_data={"sgdlab.results": ["*.html"], "sgdlab.advice": ["*.html"], "sgdlab.live": ["*.html"]},
+    package_data={
+        "sgdlab.results": ["*.html"],
+        "sgdlab.advice.answer": ["*.html"],
+        "sgdlab.advice.what_if": ["*.html"],
+        "sgdlab.live": ["*.html"],
+        "sgdlab.watch": ["*.html"],
+    },
     entry_points={"console_scripts": ["sgdlab = sgdlab.commands.console:main"]},
     python_requires=">=3.11",
     install_requires=[

@@ -1,10 +1,10 @@
 """Flags of `sgdlab live`: where workers run, and what the server does about those that are missing or silent."""
 
 import dataclasses
-from typing import Any
 
 from absl import flags
 
+from sgdlab.commands import serve_flag
 from sgdlab.errors import said_of
 from sgdlab.live.settings import Settings
 
@@ -12,22 +12,6 @@ SHOWN = ("emulate", "num_workers", "serve", "transport")
 """Those on the first page of --help."""
 
 TRANSPORTS = ("processes", "ray")
-_LAST_PORT = 65535
-
-
-class _PortParser(flags.ArgumentParser):
-    """A port, or nothing: --serve, --serve=8080, --noserve."""
-
-    flag_type = "port"
-    syntactic_help = f"a port, from 0 (any that is free) to {_LAST_PORT}"
-
-    def parse(self, argument: Any) -> int | None:
-        if argument in ("true", "false"):
-            return 0 if argument == "true" else None
-        port = int(argument)
-        if not 0 <= port <= _LAST_PORT:
-            raise ValueError(f"{port} must be {self.syntactic_help}")
-        return port
 
 
 def define_flags() -> None:
@@ -42,18 +26,7 @@ def define_flags() -> None:
         None,
         "Gradients take at least as long as on the configuration's cluster, so many seconds on average.",
     )
-    # With a value or without, so it is a switch that has a number.
-    flags.DEFINE_flag(
-        flags.Flag(
-            _PortParser(),
-            flags.ArgumentSerializer(),
-            "serve",
-            None,
-            "Show the run as a page, on a port of this machine alone: --serve, or --serve=8080.",
-            boolean=True,
-        ),
-        module_name=__name__,
-    )
+    serve_flag.define("Show the run as a page, on a port of this machine alone: --serve, or --serve=8080.", __name__)
     flags.DEFINE_integer("min_workers", own.min_workers, "The run goes on with so many, and ends with fewer.")
     flags.DEFINE_float("join_seconds", own.join_seconds, "How long the start waits for all workers.")
     flags.DEFINE_float("wait_seconds", own.wait_seconds, "How long the run waits for --min_workers.")

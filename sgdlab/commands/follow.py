@@ -1,0 +1,238 @@
+"""`sgdlab advise --follow=TRACE`: a trace is read as it grows, and what becomes slow is said as soon as it is known."""
+
+import contextlib
+import json
+import os
+import pathlib
+import sys
+import time
+from collections.abc import Callable
+
+from absl import flags
+
+from sgdlab.commands import serve_flag
+from sgdlab.errors import UsageError, said_of
+from sgdlab.traces.options import Options
+from sgdlab.watch.alarms import Alarm, AlarmFile
+from sgdlab.watch.follower import Follower
+from sgdlab.watch.page import Page
+
+EXIT_SLOW = 3
+"""The exit code of --once and --until_idle where, at the end, something is slow or a worker is silent."""
+
+_EVERY = 0.5  # seconds between two looks at a trace that does not grow
+_SHOWN_EVERY = 0.5
+
+
+def define_flags() -> None:
+    """Defines them: --follow, --once, --until_idle, --alarms, --json, --serve."""
+    flags.DEFINE_string(
+        "follow",
+        None,
+        "Watch a trace that grows: a CSV file or JSON lines, or a directory or glob of one file a worker. It is read "
+        "from its beginning; until Ctrl-C, a line is printed for each alarm.",
+    )
+    flags.DEFINE_bool(
+        "once",
+        False,
+        f"With --follow: read what is there, and end; exit code {EXIT_SLOW} if something is slow at the end.",
+    )
+    flags.DEFINE_float(
+        "until_idle",
+        None,
+        "With --follow: the same, when the trace has not grown for so many seconds.",
+        lower_bound=0.0,
+    )
+    flags.DEFINE_string(
+        "alarms", None, "With --follow: file of JSON lines to add alarms to (default: alarms.jsonl in --workdir)."
+    )
+    flags.DEFINE_bool("json", False, "With --follow: print alarms as JSON lines.")
+    serve_flag.define(
+        "With --follow: show a page, on a port of this machine alone: --serve, or --serve=8080.", __name__
+    )
+
+
+def run(path: str, options: Options, workdir: pathlib.Path) -> int:
+    """Follows a trace, as the flags say.
+
+    Args:
+      path: of the trace.
+      options: how it is read.
+      workdir: where the file of alarms goes by default.
+
+    Returns:
+      The exit code: 0; or `EXIT_SLOW`, where --once or --until_idle ended it and something is slow then.
+
+    Raises:
+      UsageError: where the trace cannot be followed, or the alarms cannot be written.
+    """
+    given = flags.FLAGS
+    alarms = pathlib.Path(given.alarms or workdir / "alarms.jsonl")
+    with contextlib.ExitStack() as stack:
+        try:
+            follower = Follower(path, options)
+            file = stack.enter_context(AlarmFile(alarms, os.path.abspath(path)))
+        except OSError as error:
+            raise UsageError(f"--alarms={alarms} cannot be written: {error.strerror}") from None
+        except ValueError as error:
+            raise UsageError(f"--follow: {error}" if str(error).startswith(path) else f"--{error}") from None
+        show = None
+        say = _Terminal(as_json=given.json)
+        if given.serve is not None:
+            with said_of("--serve: "):
+                page = stack.enter_context(Page(given.serve))
+            say.note(f"Watch it at {page.address}")
+            show = lambda finished: page.show(follower.state(finished=finished))
+        until = 0.0 if given.once else given.until_idle
+        if given.once and not _is_there(path):
+            raise UsageError(f"--follow={path} must be a file or a directory, or match some")
+        ended = follow(follower, file, say, show=show, until_idle=until)
+        say.note(summary(follower))
+        say.note(f"Alarms: {alarms}")
+        return EXIT_SLOW if ended and follower.standing else 0
+
+
+def follow(
+    follower: Follower,
+    file: AlarmFile,
+    say: "_Terminal",
+    *,
+    show: Callable[[bool], None] | None = None,
+    until_idle: float | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> bool:
+    """Reads until it is interrupted, or the trace does not grow any more.
+
+    Args:
+      follower: what reads.
+      file: where alarms are kept.
+      say: where they are printed.
+      show: shows the state on a page; whether it is the last one.
+      until_idle: it ends when the trace has not grown for so many seconds; None: never.
+      clock: tells seconds.
+      sleep: waits for so many seconds.
+
+    Returns:
+      Whether it ended by itself.
+
+    Raises:
+      UsageError: where the trace has not the columns of one.
+    """
+    shown = float("-inf")
+    restarts = 0
+    finished = False
+
+    def poll(*, end: bool = False) -> None:
+        nonlocal restarts
+        try:
+            found = follower.poll(end=end)
+        except ValueError as error:
+            raise UsageError(f"--follow={error}") from None
+        if follower.restarts > restarts:
+            restarts = follower.restarts
+            say.note(f"{follower.tail.path} was replaced or became shorter: it is read from its beginning")
+        for alarm in found:
+            file.write(alarm, follower.tail.run)
+            say.alarm(alarm)
+
+    try:
+        while not finished:
+            poll()
+            if clock() - shown >= _SHOWN_EVERY:
+                shown = clock()
+                say.status(follower)
+                if show:
+                    show(False)
+            if follower.caught_up:
+                if until_idle is not None and follower.idle >= until_idle:
+                    finished = True
+                else:
+                    sleep(_EVERY if until_idle is None else min(_EVERY, max(until_idle - follower.idle, 0.0)))
+        poll(end=True)
+    except KeyboardInterrupt:
+        finished = False
+    say.end()
+    if show:
+        show(True)
+    return finished
+
+
+def summary(follower: Follower) -> str:
+    """What was read, and what stands, in a few lines."""
+    monitor, steps = follower.monitor, follower.tail.steps
+    if monitor is None:
+        return "No step was read."
+    lines = [f"{monitor.steps:,} steps of {len(monitor.workers):,} workers were read, up to step {monitor.newest}."]
+    left_out = [f"{count:,} {kind}" for kind, count in follower.tail.bad.items()]
+    left_out += [f"{steps.late:,} rows that came too late"] * (steps.late > 0)
+    left_out += [f"{steps.repeated:,} rows of a worker's step that it had already"] * (steps.repeated > 0)
+    if left_out:
+        lines.append(f"Left out: {', '.join(left_out)}.")
+    pauses = monitor.pauses
+    if pauses.count:
+        period = f", every {pauses.period} steps" if pauses.period else ""
+        lines.append(f"{pauses.count:,} pauses of all workers{period}.")
+    lines += [f"Still: {alarm.sentence()}" for alarm in follower.standing] or ["Nothing is slow."]
+    gained = follower.gains()
+    if gained:
+        lines.append(f"By the last {gained[0].steps} steps: {'; '.join(gain.sentence() for gain in gained)}.")
+    return "\n".join(lines)
+
+
+def _is_there(path: str) -> bool:
+    from sgdlab.traces import paths  # noqa: PLC0415
+
+    return os.path.exists(path) or bool(paths.files(path, ()))
+
+
+class _Terminal:
+    """Prints alarms on the standard output, and everything else on the standard error, the state in one line of it."""
+
+    def __init__(self, *, as_json: bool):
+        self._as_json = as_json
+        self._width = 0
+        self._redraws = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+    def alarm(self, alarm: Alarm) -> None:
+        self._clear()
+        print(json.dumps(alarm.record()) if self._as_json else alarm.sentence(), flush=True)
+
+    def note(self, text: str) -> None:
+        self._clear()
+        print(text, file=sys.stderr, flush=True)
+
+    def status(self, follower: Follower) -> None:
+        if not self._redraws:
+            return
+        line = status_line(follower)[: os.get_terminal_size(sys.stderr.fileno()).columns - 1]
+        print(f"\r{line}{' ' * (self._width - len(line))}", end="", file=sys.stderr, flush=True)
+        self._width = len(line)
+
+    def end(self) -> None:
+        self._clear()
+
+    def _clear(self) -> None:
+        if self._width:
+            print(f"\r{' ' * self._width}\r", end="", file=sys.stderr, flush=True)
+            self._width = 0
+
+
+def status_line(follower: Follower) -> str:
+    """The state in one line."""
+    monitor = follower.monitor
+    if monitor is None:
+        return f"waiting for steps in {follower.tail.path}"
+    parts = [f"step {monitor.newest}", f"{monitor.steps:,} steps of {len(monitor.workers):,} workers"]
+    if not follower.caught_up:
+        parts.append("reading")
+    elif follower.idle > 5:
+        parts.append(f"nothing new for {follower.idle:.0f} s")
+    lacks = follower.lacks()
+    if lacks and lacks[1]:
+        names = ", ".join(lacks[1][:3]) + (f" and {len(lacks[1]) - 3} more" if len(lacks[1]) > 3 else "")
+        parts.append(f"step {lacks[0]} lacks worker {names}")
+    standing = [", ".join(alarm.workers[:3]) or "all" for alarm in follower.standing]
+    if standing:
+        parts.append(f"slow or silent: {'; '.join(standing[:4])}")
+    return ", ".join(parts)

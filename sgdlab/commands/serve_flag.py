@@ -1,0 +1,34 @@
+"""The flag --serve of commands that show a page while they run."""
+
+from typing import Any
+
+from absl import flags
+
+_LAST_PORT = 65535
+
+
+class _PortParser(flags.ArgumentParser):
+    """A port, or nothing: --serve, --serve=8080, --noserve."""
+
+    flag_type = "port"
+    syntactic_help = f"a port, from 0 (any that is free) to {_LAST_PORT}"
+
+    def parse(self, argument: Any) -> int | None:
+        if argument in ("true", "false"):
+            return 0 if argument == "true" else None
+        port = int(argument)
+        if not 0 <= port <= _LAST_PORT:
+            raise ValueError(f"{port} must be {self.syntactic_help}")
+        return port
+
+
+def define(words: str, module: str) -> None:
+    """Defines it.
+
+    Args:
+      words: its help.
+      module: `__name__` of the module whose flag it is.
+    """
+    # With a value or without, so it is a switch that has a number.
+    flag = flags.Flag(_PortParser(), flags.ArgumentSerializer(), "serve", None, words, boolean=True)
+    flags.DEFINE_flag(flag, module_name=module)

@@ -1,0 +1,163 @@
+"""`Alarm`, something that was found in a trace while it grows, and the file of JSON lines that keeps alarms."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import time
+from collections.abc import Callable
+from typing import Any, Self
+
+RAISED, NAMED, CLEARED = "raised", "named", "cleared"
+SLOW_WORKER, SLOW_NODE, ALL_SLOWER, PAUSES, SILENT = "slow worker", "slow node", "all slower", "pauses", "silent worker"
+
+
+@dataclasses.dataclass(frozen=True)
+class Alarm:
+    """What was found, or is over; of one cause there is one alarm at a time.
+
+    Attributes:
+      event: "raised", "cleared" when it is over, or "named" when the period of pauses is known.
+      kind: "slow worker", "slow node", "all slower" (the whole cluster), "pauses" (steps that are slow for all), or
+        "silent worker" (the others have steps, and it has none).
+      step: the last step that was read when this was found.
+      since: the first step of the slowness, of the silence or of the pauses; in "cleared", the first one without it.
+      workers: their names; empty where it concerns all.
+      node: of a slow node, its name.
+      factor: how many times slower; seconds of a pause over a usual step's; None of silence.
+      against_fleet: the workers' recent run-time over the median of all workers; None where it says nothing.
+      against_itself: the same over the workers' own best; None where it says nothing.
+      count: how many pauses there were.
+      period: every how many steps they come; None if that is unknown.
+      evidence: half a sentence with numbers.
+    """
+
+    event: str
+    kind: str
+    step: int
+    since: int
+    workers: tuple[str, ...] = ()
+    node: str | None = None
+    factor: float | None = None
+    against_fleet: float | None = None
+    against_itself: float | None = None
+    count: int | None = None
+    period: int | None = None
+    evidence: str = ""
+
+    @property
+    def cause(self) -> tuple[str, tuple[str, ...], str | None]:
+        """What a "raised" and its "cleared" have in common."""
+        return self.kind, () if self.kind == SLOW_NODE else self.workers, self.node
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        """The same for an alarm that is found again when the trace is read again."""
+        return self.event, *self.cause, self.since
+
+    @property
+    def who(self) -> str:
+        """Whom it concerns."""
+        if self.kind == SLOW_NODE:
+            return f"node {self.node}"
+        return f"worker {', '.join(self.workers)}" if self.workers else "the whole cluster"
+
+    def sentence(self) -> str:
+        """One line for a terminal.
+
+        Example:
+          >>> alarm = Alarm(RAISED, SLOW_WORKER, 340, 300, ("5",), factor=1.6, evidence="in 39 of 40 steps")
+          >>> alarm.sentence()
+          'step 340: worker 5 has been 1.60 times slower since step 300 (in 39 of 40 steps)'
+          >>> Alarm(CLEARED, SLOW_WORKER, 860, 812, ("5",)).sentence()
+          'step 860: worker 5 is back to normal since step 812'
+        """
+        why = f" ({self.evidence})" if self.evidence else ""
+        return f"step {self.step}: {self._what()}{why}"
+
+    def _what(self) -> str:
+        who = self.who
+        if self.event == CLEARED:
+            return f"{who} {'is there again' if self.kind == SILENT else 'is back to normal'} since step {self.since}"
+        if self.kind == SILENT:
+            return f"{who} has been silent since step {self.since}"
+        if self.kind == PAUSES:
+            if self.event == NAMED:
+                return f"steps that are slow for all workers come every {self.period} steps: a checkpoint?"
+            return f"all workers took {self.factor:.1f} times as long as usual at step {self.since}: a checkpoint?"
+        return f"{who} has been {self.factor:.2f} times slower since step {self.since}"
+
+    def record(self) -> dict[str, Any]:
+        """The fields as JSON holds them, under their names."""
+        return dataclasses.asdict(self) | {"workers": list(self.workers)}
+
+
+class AlarmFile:
+    """Adds alarms to a file of JSON lines, each at once; one that stands there already is not written again.
+
+    The keys of a line are the fields of `Alarm`, `trace` (what was followed), `run` (a checksum of the beginning of the
+    trace) and `time` (seconds since 1970 at which the line was written). A trace that is read again from its beginning
+    raises the same alarms again: the file is continued, and has each of them once. Another trace in the same place has
+    another `run`.
+
+    Args:
+      path: of the file; its directory is made if it is not there. Half a line at its end is removed.
+      trace: what is followed.
+      clock: tells the seconds since 1970.
+
+    Raises:
+      ValueError: where the file is there and holds something else.
+      OSError: where it cannot be written.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], trace: str, *, clock: Callable[[], float] = time.time):
+        self.path, self._trace, self._clock = pathlib.Path(path), trace, clock
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._known: set[tuple[Any, ...]] = set()
+        self._file = self.path.open("a+b")
+        try:
+            self._read()
+        except ValueError:
+            self._file.close()
+            raise
+
+    def write(self, alarm: Alarm, run: str) -> None:
+        """Adds a line, unless the file has it."""
+        if (run, *alarm.identity) in self._known:
+            return
+        self._known.add((run, *alarm.identity))
+        more = {"trace": self._trace, "run": run, "time": round(self._clock(), 3)}
+        line = json.dumps(alarm.record() | more, allow_nan=False)
+        self._file.write(f"{line}\n".encode())
+        self._file.flush()
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _read(self) -> None:
+        self._file.seek(0)
+        data = self._file.read()
+        whole = data.rfind(b"\n") + 1
+        for number, line in enumerate(data[:whole].splitlines(), 1):
+            try:
+                record = json.loads(line)
+                names = (record["event"], record["kind"], tuple(record["workers"]), record["node"], record["since"])
+                trace, run = record["trace"], record["run"]
+            except (ValueError, KeyError, TypeError):
+                raise ValueError(
+                    f"alarms={str(self.path)!r} has something else than an alarm in line {number}: name another file"
+                ) from None
+            if trace == self._trace:
+                event, kind, workers, node, since = names
+                self._known.add((run, *Alarm(event, kind, 0, since, workers, node).identity))
+        if whole < len(data):
+            if not data[whole:].startswith(b'{"event"'):
+                raise ValueError(f"alarms={str(self.path)!r} has something else than alarms: name another file")
+            self._file.truncate(whole)

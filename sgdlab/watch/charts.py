@@ -1,0 +1,249 @@
+r"""`Charts`, sequential tests of which workers are slow: cumulative sums over blocks of steps, for all workers at once.
+
+Let x be a worker's mean logarithm of its run-time over the step's median, in a block of steps. A chart adds up by how
+many standard deviations x exceeds what is normal and an allowance a, and forgets what is below:
+
+.. math:: S_b = \max(0, S_{b-1} + (x_b - \mu - a) / \sigma), \qquad a = \max(\log 1.1, \sigma / 2)
+
+The worker is slow where S reaches h. For a Gaussian x, this is the test that finds a shift of 2a fastest among all with
+the same number of blocks between two false alarms.
+
+Source: Page 1954, "Continuous inspection schemes"; Siegmund 1985, "Sequential analysis", for the run length.
+"""
+
+import math
+
+import numpy as np
+
+THRESHOLD = 16.0
+"""h, in standard deviations."""
+LEAST_FACTOR = 1.1
+"""A worker that is less than so many times slower is never called slow."""
+LEAST_SIGMA = 0.005
+CLIP = 0.5 * THRESHOLD
+"""The most that a single block adds: no single block is an alarm."""
+BACK = 6.0
+"""What a slow worker's chart of being back must reach."""
+
+_FLEET, _ITSELF, _FASTER, _BACK = range(4)
+_SHIFT = math.log(LEAST_FACTOR)
+_HISTORY, _NOISE_HISTORY, _KEPT = 200, 50, 16
+_LEAST_OWN = 10
+"""A worker is compared with itself after so many blocks."""
+
+
+def run_length(threshold: float = THRESHOLD, allowance: float = 0.5) -> float:
+    r"""Blocks between two false alarms of one chart, on average, where x is Gaussian and independent between blocks.
+
+    .. math:: (e^{2 k h'} - 2 k h' - 1) / (2 k^2), \qquad h' = h + 1.166
+
+    Args:
+      threshold: h.
+      allowance: k, in standard deviations.
+
+    Source: Siegmund 1985, "Sequential analysis", equation 2.57.
+
+    Example:
+      >>> f"{run_length():.1e}"
+      '5.7e+07'
+    """
+    exponent = 2 * allowance * (threshold + 1.166)
+    return (math.exp(exponent) - exponent - 1) / (2 * allowance**2)
+
+
+class Charts:
+    """Four charts for each worker: slower than the fleet, than itself, faster than ever, and back to normal.
+
+    What is normal for a worker itself is the mean of its blocks before it was slow; where it has become faster for
+    good, it is learned anew. The standard deviation is that of differences between a worker's blocks, averaged over the
+    fleet (for a worker that varies more, its own), and is increased where successive blocks are alike.
+
+    Args:
+      workers: N, how many there are.
+
+    Attributes:
+      slow: bool[N].
+      against_fleet: bool[N], whether it is slow against the fleet (else only against itself).
+      sums: float32[4, N], the charts.
+      since: int32[4, N], the block after the one in which each chart was last zero.
+    """
+
+    def __init__(self, workers: int):
+        self.block = 0
+        self.sums, self._gain = np.zeros((4, 0), np.float32), np.zeros((4, 0), np.float32)
+        self.since = np.zeros((4, 0), np.int32)
+        self.slow, self.against_fleet = np.zeros(0, bool), np.zeros(0, bool)
+        self._any_slow, self._anew = False, np.zeros(0, np.int64)
+        self._own, self._spread = np.zeros(0, np.float32), np.zeros(0, np.float32)
+        self._last, self._normal_when_slow = np.zeros(0, np.float32), np.zeros(0, np.float32)
+        self._count, self._returned = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        self._history = np.zeros((_KEPT, 0), np.float32)
+        self._pooled, self._pooled_count = LEAST_SIGMA, 0
+        self._products, self._squares = 0.0, 0.0
+        self._precision, self._own_scaled = np.zeros(0, np.float32), np.zeros(0, np.float32)
+        self._allowance, self._own_allowance = np.zeros(0, np.float32), np.zeros(0, np.float32)
+        self.grow(workers)
+
+    def grow(self, workers: int) -> None:
+        """Adds workers, up to so many."""
+        more = workers - self.slow.size
+        for name, value in vars(self).items():
+            if isinstance(value, np.ndarray) and name != "_anew":
+                fill = np.nan if name == "_last" else 0
+                width = [(0, 0)] * (value.ndim - 1) + [(0, more)]
+                setattr(self, name, np.pad(value, width, constant_values=fill))
+        self.since[:, self.slow.size - more :] = self.block
+        self._rescale()
+
+    def learn(self, blocks: np.ndarray) -> None:
+        """The first standard deviation, from the first blocks, which `observe` is given afterwards.
+
+        Args:
+          blocks: float[B, N], x of each block and worker.
+        """
+        steps = np.abs(np.diff(blocks, axis=0))
+        # A worker that changes in these blocks must not count for much: the largest differences are left out.
+        steps = np.sort(steps[np.isfinite(steps)])
+        kept = steps[: max(1, -(-steps.size * 15 // 16))]
+        # Of few differences the mean may be too small by chance.
+        known = _of_differences(kept.mean()) * (1 + 1 / math.sqrt(kept.size)) if kept.size else 0.0
+        self._pooled = max(float(known), LEAST_SIGMA)
+        self._pooled_count = len(blocks)
+        self._rescale()
+
+    def observe(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Adds a block.
+
+        Args:
+          x: float32[N], NaN where a worker has no run-time in the block.
+
+        Returns:
+          bool[N], who has become slow, and bool[N], who is back to normal. Where a chart says so, `since` still tells
+          when that began, until the next block.
+        """
+        self._restart()
+        missing = None if np.isfinite(x.sum()) else ~np.isfinite(x)
+        if missing is not None:
+            x = np.where(missing, self._last, x)
+        self._history[self.block % len(self._history)] = x
+        gain = self._gain
+        np.multiply(x, self._precision, out=gain[_FLEET])
+        np.subtract(gain[_FLEET], self._own_scaled, out=gain[_ITSELF])
+        np.negative(gain[_ITSELF], out=gain[_FASTER])
+        gain[_FLEET] -= self._allowance
+        gain[_ITSELF] -= self._own_allowance
+        gain[_FASTER] -= self._own_allowance
+        used = len(gain) if self._any_slow else _BACK  # nobody is on the way back where nobody is slow
+        if self._any_slow:
+            back = (self._normal_when_slow - x) * self._precision + self._allowance
+            gain[_BACK] = np.where(self.slow, back, np.float32(-np.inf))
+        gain, sums = gain[:used], self.sums[:used]
+        np.minimum(np.maximum(gain, -CLIP, out=gain), CLIP, out=gain)
+        if missing is not None:
+            gain[:, missing] = 0.0
+        sums += gain
+        np.maximum(sums, 0.0, out=sums)
+        self.block += 1
+        np.copyto(self.since[:used], self.block, where=sums == 0.0)
+        raised, cleared = self._decide()
+        # What is normal changes slowly: later, every eighth block is enough.
+        if self.block <= _HISTORY or self.block % 8 == 0:
+            self._learn(x, np.ones(x.size, bool) if missing is None else ~missing)
+        self._last = x
+        return raised, cleared
+
+    def elevated(self) -> np.ndarray:
+        """bool[N]: slow, or on the way to it."""
+        return self.slow | (self.sums[:2].max(axis=0) >= THRESHOLD / 3)
+
+    def returning(self, workers: np.ndarray) -> np.ndarray:
+        """bool[M]: which of these workers, int64[M], may soon be back to normal."""
+        return self.sums[_BACK, workers] >= BACK / 6
+
+    def began(self, worker: int) -> int:
+        """The block in which a worker's slowness began, as its charts say."""
+        return int(self.since[_FLEET if self.against_fleet[worker] else _ITSELF, worker])
+
+    def back_since(self, worker: int) -> int:
+        """The block from which on a worker that was slow is back to normal."""
+        return int(self._returned[worker])
+
+    def normal(self, worker: int) -> float:
+        """What x was normal for a worker when it became slow."""
+        return float(self._normal_when_slow[worker])
+
+    def _decide(self) -> tuple[np.ndarray, np.ndarray]:
+        over = self.sums[:2] >= THRESHOLD
+        if not self._any_slow and not over.any():
+            return over[0], over[0]
+        over_any = over.any(axis=0)
+        raised = over_any & ~self.slow
+        # A worker that is slow against itself may become so against the fleet; what is normal for it stays.
+        self.against_fleet = np.where(raised, over[_FLEET], self.against_fleet)
+        self._normal_when_slow = np.where(raised, self._own * ~over[_FLEET], self._normal_when_slow)
+        cleared = self.slow & (self.sums[_BACK] >= BACK)
+        self.slow = (self.slow | raised) & ~cleared
+        self._any_slow = bool(self.slow.any())
+        self._anew = np.flatnonzero(cleared)
+        self.since[_BACK, raised] = self.block
+        self._returned = np.where(cleared, self.since[_BACK], self._returned)
+        np.minimum(self.sums[:2], THRESHOLD, out=self.sums[:2])
+        return raised, cleared
+
+    def _restart(self) -> None:
+        """Charts of workers that were found to be back begin anew."""
+        if self._anew.size:
+            self.sums[:, self._anew], self.since[:, self._anew] = 0.0, self.block
+            self._anew = self._anew[:0]
+
+    def _learn(self, x: np.ndarray, there: np.ndarray) -> None:
+        faster = np.flatnonzero(there & (self.sums[_FASTER] >= THRESHOLD))
+        for worker in faster.tolist():
+            blocks = min(self.block - int(self.since[_FASTER, worker]), len(self._history))
+            rows = np.arange(self.block - blocks, self.block) % len(self._history)
+            self._own[worker] = self._history[rows, worker].mean()
+            self._count[worker], self.sums[_FASTER, worker] = _LEAST_OWN, 0.0
+        calm = there & ~self.slow & (self.sums[:2].max(axis=0) < THRESHOLD / 3)
+        self._count += calm
+        self._learn_noise(x, calm & np.isfinite(self._last))
+        weights = (calm / np.minimum(np.maximum(self._count, 1), _HISTORY)).astype(np.float32)
+        self._own += np.where(calm, x - self._own, np.float32(0)) * weights
+        self._rescale()
+
+    def _learn_noise(self, x: np.ndarray, calm: np.ndarray) -> None:
+        """How much the blocks of a worker differ, and how much successive ones are alike."""
+        number = int(calm.sum())
+        if not number:
+            return
+        last = np.where(calm, self._last, np.float32(0))
+        difference = np.where(calm, np.minimum(np.abs(x - last), 4 / self._precision), np.float32(0))
+        self._pooled_count += 1
+        weight = 1.0 / min(self._pooled_count, _NOISE_HISTORY)
+        self._pooled += (max(_of_differences(difference.sum() / number), LEAST_SIGMA) - self._pooled) * weight
+        weights = (calm / np.minimum(np.maximum(self._count, 1), _NOISE_HISTORY)).astype(np.float32)
+        self._spread += (_of_differences(difference) - self._spread) * weights
+        known = calm & (self._count > _LEAST_OWN)
+        if known.any():
+            now = np.clip((x - self._own) * self._precision, -3, 3)[known]
+            before = np.clip((last - self._own) * self._precision, -3, 3)[known]
+            self._products += (float((now * before).mean()) - self._products) / _HISTORY
+            self._squares += (float((now * now).mean()) - self._squares) / _HISTORY
+
+    def _rescale(self) -> None:
+        own = np.where(self._count >= _LEAST_OWN, self._spread, np.float32(0))
+        alike = min(max(self._products / self._squares, 0.0), 0.9) if self._squares > 0 else 0.0
+        # The variance of sums of a first-order autoregression, over that of independent blocks. Differences between
+        # blocks that are alike are too small, by 1 - alike.
+        sigma = np.maximum(self._pooled, own) * math.sqrt((1 + alike) / (1 - alike) / (1 - alike))
+        sigma = sigma.astype(np.float32)
+        self._precision, self._own_scaled = 1.0 / sigma, self._own / sigma
+        self._allowance = np.maximum(_SHIFT / sigma, 0.5)
+        uncertain = (0.5 + 2.5 / np.sqrt(np.maximum(self._count, 1))).astype(np.float32)
+        self._own_allowance = np.where(
+            self._count >= _LEAST_OWN, np.maximum(_SHIFT / sigma, uncertain), np.float32(np.inf)
+        )
+
+
+def _of_differences(mean: np.ndarray | float) -> np.ndarray | float:
+    """The standard deviation of a Gaussian whose draws differ by so much in the mean: by 2 / sqrt(pi) of it."""
+    return 0.5 * math.sqrt(math.pi) * mean

@@ -1,0 +1,269 @@
+"""`Monitor`, who is slow in a trace that grows: memory and time a step do not depend on how many steps there were."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from sgdlab.watch import alarms as kinds
+from sgdlab.watch import evidence
+from sgdlab.watch.alarms import Alarm
+from sgdlab.watch.charts import Charts
+from sgdlab.watch.common import PAUSE_FACTOR, Common, Pauses
+from sgdlab.watch.naming import Naming
+from sgdlab.watch.recent import BLOCK, STEPS, Recent, Scores, medians_of
+
+CLIP = math.log(2.5)
+"""The most that a single step adds to the mean logarithm of a block."""
+SILENT_BLOCKS = 3
+"""A worker without any run-time in so many blocks of steps that the others have is silent."""
+PAUSED_SHARE = 0.9
+"""A step is slow for all where so many of them are slow."""
+STRIP = 120
+"""Blocks of which each worker's mean is kept, for a picture."""
+
+_BATCH = 8  # blocks whose medians are computed together
+_WARM_UP_RUNTIMES, _WARM_UP_BLOCKS = 60, (5, 30)
+
+
+class Monitor:
+    """Finds slow workers, slow nodes, a slower cluster, pauses and silent workers, as the steps come.
+
+    Steps are tested in blocks of `BLOCK`, wherever the calls of `observe` end: a run gives the same alarms however it
+    is cut. A worker is slow where a sequential test says so (`sgdlab.watch.charts`), against the fleet or against
+    itself; the first blocks are tested together, when they tell how much run-times vary.
+
+    Args:
+      workers: names of the N workers.
+      nodes: the machine of each worker; empty if unknown.
+
+    Attributes:
+      steps: how many were observed.
+      newest: the number of the last one; None before.
+      blocks: how many were tested.
+      missing: how many run-times were not there, in blocks that were tested.
+      strip: float32[STRIP, N], the last blocks' mean logarithms of run-times over the step's median, block b in row
+        b modulo STRIP.
+
+    Raises:
+      ValueError: where names are not unique, or there are not as many nodes.
+
+    Example:
+      >>> monitor = Monitor([str(number) for number in range(8)])
+      >>> runtimes = np.random.default_rng(0).gamma(50.0, 0.02, (600, 8))
+      >>> runtimes[300:, 5] *= 1.6
+      >>> for alarm in monitor.observe(np.arange(600), runtimes):
+      ...     print(alarm.kind, alarm.workers, alarm.since)
+      slow worker ('5',) 300
+    """
+
+    def __init__(self, workers: Sequence[str], nodes: Sequence[str] = ()):
+        self.workers, self.nodes = tuple(workers), tuple(nodes)
+        number = len(self.workers)
+        self.steps, self.newest = 0, None
+        self.charts, self.recent = Charts(number), Recent(number)
+        self.common, self.pauses = Common(), Pauses()
+        self.strip = np.full((STRIP, number), np.nan, np.float32)
+        self.missing = 0
+        self._naming = Naming(self.workers, self.nodes, self.charts, self.recent, self.start_of)
+        self._buffer = np.empty((BLOCK, number), np.float32)
+        self._numbers = np.empty(BLOCK, np.int64)
+        self._held = 0
+        self.blocks = 0
+        self._first: list[np.ndarray] | None = []  # x of the first blocks, before they are tested
+        self._starts = np.zeros(max(STEPS // BLOCK, STRIP), np.int64)  # the first step of each of the last blocks
+        self._silent = np.zeros(number, np.int64)
+
+    def grow(self, workers: Sequence[str], nodes: Sequence[str] = ()) -> None:
+        """Adds workers, which have no run-times in the steps so far.
+
+        Args:
+          workers: all of them, those that were there first.
+          nodes: the machine of each; empty if unknown.
+        """
+        if tuple(workers)[: len(self.workers)] != self.workers:
+            raise ValueError(f"workers={list(workers)!r} must begin with those that are there: {list(self.workers)!r}")
+        more = len(workers) - len(self.workers)
+        self.workers, self.nodes = tuple(workers), tuple(nodes)
+        self._naming.grow(workers, nodes)
+        for part in (self.charts, self.recent):
+            part.grow(len(workers))
+        self.strip = np.pad(self.strip, [(0, 0), (0, more)], constant_values=np.nan)
+        self._buffer = np.pad(self._buffer, [(0, 0), (0, more)], constant_values=np.nan)
+        self._silent = np.pad(self._silent, (0, more))
+        if self._first is not None:
+            self._first = [np.pad(x, (0, more), constant_values=np.nan) for x in self._first]
+
+    def observe(self, steps: np.ndarray, runtimes: np.ndarray) -> list[Alarm]:
+        """Adds steps, and returns what was found in them.
+
+        Args:
+          steps: int64[B], their numbers, rising.
+          runtimes: float[B, N], seconds; NaN where a worker has none. What is not above zero counts as missing.
+        """
+        steps, runtimes = np.asarray(steps), np.asarray(runtimes)
+        if runtimes.ndim != 2 or runtimes.shape != (steps.size, len(self.workers)):
+            raise ValueError(
+                f"runtimes of shape {runtimes.shape} must be [{steps.size} steps, {len(self.workers)} workers]"
+            )
+        found: list[Alarm] = []
+        at = 0
+        if self._held:
+            at = min(BLOCK - self._held, steps.size)
+            self._hold(steps[:at], runtimes[:at])
+            if self._held == BLOCK:
+                self._held = 0
+                found += self._batch(self._numbers.copy(), self._buffer)
+        while steps.size - at >= BLOCK:
+            size = min((steps.size - at) // BLOCK, _BATCH) * BLOCK
+            found += self._batch(steps[at : at + size], runtimes[at : at + size].astype(np.float32, copy=False))
+            at += size
+        self._hold(steps[at:], runtimes[at:])
+        self.steps += steps.size
+        self.newest = int(steps[-1]) if steps.size else self.newest
+        return found
+
+    @property
+    def open(self) -> dict[tuple, Alarm]:
+        """Alarms that are not over, by their cause."""
+        return self._naming.open
+
+    def scores(self) -> Scores:
+        """The two scores of every worker, over its last steps."""
+        return self.recent.scores()
+
+    def start_of(self, block: int) -> int:
+        """The first step of a block; of the oldest one that is remembered, if it was before."""
+        oldest = max(0, self.blocks - self._starts.size)
+        return int(self._starts[max(block, oldest) % self._starts.size])
+
+    def _hold(self, steps: np.ndarray, runtimes: np.ndarray) -> None:
+        rows = slice(self._held, self._held + steps.size)
+        self._numbers[rows], self._buffer[rows] = steps, runtimes
+        self._held += steps.size
+
+    def _batch(self, steps: np.ndarray, runtimes: np.ndarray) -> list[Alarm]:
+        """Adds whole blocks; what concerns single steps is computed for all of them at once."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            logs = np.log(runtimes)
+            if not np.isfinite(logs.sum()):
+                known = (runtimes > 0) & np.isfinite(runtimes)
+                self.missing += int(known.size - known.sum())
+                runtimes = np.where(known, runtimes, np.float32(np.nan))
+                logs = np.log(runtimes)
+            medians = medians_of(runtimes)
+            levels = np.log(medians)
+            ratios = np.clip(logs - levels[:, None], -CLIP, CLIP)
+        shape = (-1, BLOCK, len(self.workers))
+        ratios = ratios.reshape(shape)
+        means = _mean(ratios)
+        centred = means - medians_of(means)[:, None]
+        found: list[Alarm] = []
+        for index, x in enumerate(centred):
+            rows = slice(index * BLOCK, (index + 1) * BLOCK)
+            found += self._block(
+                steps[rows], runtimes[rows], medians[rows], levels[rows].astype(np.float64), ratios[index], x
+            )
+        return found
+
+    def _block(
+        self,
+        steps: np.ndarray,
+        runtimes: np.ndarray,
+        medians: np.ndarray,
+        levels: np.ndarray,
+        ratios: np.ndarray,
+        x: np.ndarray,
+    ) -> list[Alarm]:
+        self._starts[self.blocks % self._starts.size] = steps[0]
+        slow, factors = self.common.pauses(levels)
+        if slow.any():  # of few workers, half may be slow by chance
+            usual = (medians / factors)[:, None]
+            with np.errstate(invalid="ignore"):
+                many = (runtimes > PAUSE_FACTOR * usual).sum(axis=1)
+            slow = slow & (many >= PAUSED_SHARE * np.isfinite(runtimes).sum(axis=1))
+        left_out = slow & (2 * slow.sum() <= BLOCK)
+        if left_out.any():
+            x = _mean(ratios[None, ~left_out])[0]
+            x = x - medians_of(x[None])[0]
+        self.recent.add(steps, runtimes, medians, left_out)
+        self.strip[self.blocks % STRIP] = x
+        last = int(steps[-1])
+        found = self._pauses(last, steps, slow, factors)
+        found += self._common(last, levels, slow)
+        found += self._workers(last, x)
+        found += self._silence(last, x)
+        self.blocks += 1
+        return found
+
+    def _pauses(self, last: int, steps: np.ndarray, slow: np.ndarray, factors: np.ndarray) -> list[Alarm]:
+        if not self.blocks:  # the first steps of a program compile and load
+            return []
+        pauses = self.pauses
+        if not pauses.observe(steps, slow, factors):
+            return []
+        known = {"factor": pauses.factor, "count": pauses.count, "period": pauses.period}
+        found = Alarm(kinds.RAISED, kinds.PAUSES, last, pauses.first, **known)
+        if found.cause not in self._naming.open:
+            return [self._naming.opened(found)]
+        if pauses.period is None or pauses.period == pauses.named:
+            return []
+        pauses.named = pauses.period
+        words = f"{pauses.count} of them so far, since step {pauses.first}"
+        return [dataclasses.replace(found, event=kinds.NAMED, evidence=words)]
+
+    def _common(self, last: int, levels: np.ndarray, slow: np.ndarray) -> list[Alarm]:
+        event = self.common.observe(levels, slow)
+        if not event:
+            return []
+        return self._naming.changed(
+            evidence.all_slower(self.recent, self.common, event, last, self.start_of(self.common.since))
+        )
+
+    def _workers(self, last: int, x: np.ndarray) -> list[Alarm]:
+        blocks = [x]
+        if self._first is not None:
+            self._first.append(x)
+            least, most = _WARM_UP_BLOCKS
+            if len(self._first) < min(max(least, -(-_WARM_UP_RUNTIMES // max(len(self.workers), 1))), most):
+                return []
+            blocks, self._first = self._first, None
+            self.charts.learn(np.array(blocks))
+        found = []
+        for each in blocks:
+            raised, cleared = self.charts.observe(each)
+            if raised.any() or cleared.any():
+                found += self._naming.slow(last, np.flatnonzero(raised), np.flatnonzero(cleared))
+        return found + self._naming.settle(last)
+
+    def _silence(self, last: int, x: np.ndarray) -> list[Alarm]:
+        there = np.isfinite(x)
+        if there.all() and not self._silent.any():
+            return []
+        if 2 * there.sum() < there.size:  # as much as all are: the trace is sampled, or ends
+            return []
+        self._silent = np.where(there, 0, self._silent + 1)
+        found = []
+        for worker in np.flatnonzero(self._silent == SILENT_BLOCKS).tolist():
+            since = evidence.silent_since(self.recent, worker)
+            words = f"the others have {BLOCK * SILENT_BLOCKS} steps or more since"
+            who = {"workers": (self.workers[worker],), "node": self._naming.node(worker)}
+            found.append(self._naming.opened(Alarm(kinds.RAISED, kinds.SILENT, last, since, **who, evidence=words)))
+        for worker in np.flatnonzero(there).tolist():
+            if self._naming.is_open(kinds.SILENT, (self.workers[worker],), self._naming.node(worker)):
+                who = {"workers": (self.workers[worker],), "node": self._naming.node(worker)}
+                since = evidence.heard_since(self.recent, worker)
+                found += self._naming.changed(Alarm(kinds.CLEARED, kinds.SILENT, last, since, **who))
+        return found
+
+
+def _mean(ratios: np.ndarray) -> np.ndarray:
+    """float32[blocks, N], means over the steps of each block; NaN where a worker has none."""
+    means = ratios.sum(axis=1) / np.float32(max(ratios.shape[1], 1))
+    if np.isfinite(means.sum()):
+        return means
+    there = np.isfinite(ratios)
+    counts = there.sum(axis=1)
+    sums = np.where(there, ratios, np.float32(0)).sum(axis=1)
+    return np.where(counts > 0, sums / np.maximum(counts, 1).astype(np.float32), np.float32(np.nan))

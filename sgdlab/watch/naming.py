@@ -1,0 +1,139 @@
+"""`Naming`, which alarm a finding is, one for a node or one for each of its workers, and which alarms are not over."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from sgdlab.watch import alarms as kinds
+from sgdlab.watch import evidence
+from sgdlab.watch.alarms import Alarm
+from sgdlab.watch.charts import Charts
+from sgdlab.watch.recent import Recent
+
+_TOGETHER = 10
+"""Workers of a node that are back within so many blocks are so together."""
+
+
+class Naming:
+    """Keeps the alarms that are not over, and makes those of slow workers and nodes.
+
+    Args:
+      workers: names of the N workers.
+      nodes: the machine of each worker; empty if unknown.
+      charts: the tests.
+      recent: the last steps.
+      start_of: the first step of a block.
+
+    Attributes:
+      open: alarms that are not over, by their cause.
+
+    Raises:
+      ValueError: where names are not unique, or there are not as many nodes.
+    """
+
+    def __init__(
+        self,
+        workers: Sequence[str],
+        nodes: Sequence[str],
+        charts: Charts,
+        recent: Recent,
+        start_of: Callable[[int], int],
+    ):
+        self.open: dict[tuple, Alarm] = {}
+        self._charts, self._recent, self._start_of = charts, recent, start_of
+        self.grow(workers, nodes)
+
+    def grow(self, workers: Sequence[str], nodes: Sequence[str]) -> None:
+        """Adds workers."""
+        self.workers, self.nodes = tuple(workers), tuple(nodes)
+        if len(set(self.workers)) != len(self.workers):
+            raise ValueError(f"workers={list(workers)!r} must have different names")
+        if self.nodes and len(self.nodes) != len(self.workers):
+            raise ValueError(f"nodes={list(nodes)!r} must be one for each of the {len(workers)} workers, or empty")
+
+    def opened(self, alarm: Alarm) -> Alarm:
+        """Keeps an alarm."""
+        self.open[alarm.cause] = alarm
+        return alarm
+
+    def changed(self, alarm: Alarm) -> list[Alarm]:
+        """Keeps an alarm that is raised, and forgets one that is cleared."""
+        if alarm.event == kinds.RAISED:
+            return [self.opened(alarm)]
+        self.open.pop(alarm.cause, None)
+        return [alarm]
+
+    def is_open(self, kind: str, workers: tuple[str, ...], node: str | None) -> bool:
+        """Whether an alarm is not over."""
+        return (kind, workers, node) in self.open
+
+    def node(self, worker: int) -> str | None:
+        """The machine of a worker."""
+        return self.nodes[worker] if self.nodes else None
+
+    def slow(self, last: int, raised: np.ndarray, cleared: np.ndarray) -> list[Alarm]:
+        """The alarms of workers that have become slow, or are back to normal.
+
+        A node in which most are slow is one cause; a worker is one only where its node is none.
+
+        Args:
+          last: the newest step.
+          raised: indices of workers that have become slow.
+          cleared: indices of those that are back.
+        """
+        found = []
+        for node in dict.fromkeys(self.nodes[worker] for worker in raised.tolist()) if self.nodes else ():
+            members = self._members(node)
+            slow = self._charts.elevated()[members]
+            is_one = 2 <= members.size < len(self.workers) and slow.sum() >= max(2, 2 / 3 * members.size)
+            if is_one and not self.is_open(kinds.SLOW_NODE, (), node):
+                found.append(self.opened(self._alarm(kinds.RAISED, kinds.SLOW_NODE, last, members, node)))
+        for worker in raised.tolist():
+            found += self._slow_worker(last, worker)
+        for worker in cleared.tolist():
+            if self.is_open(kinds.SLOW_WORKER, (self.workers[worker],), self.node(worker)):
+                found += self.changed(
+                    self._alarm(kinds.CLEARED, kinds.SLOW_WORKER, last, np.array([worker]), self.node(worker))
+                )
+        return found
+
+    def settle(self, last: int) -> list[Alarm]:
+        """Nodes that are back to normal, and their workers that are not.
+
+        Args:
+          last: the newest step.
+        """
+        found = []
+        for kind, _, node in list(self.open):
+            if kind != kinds.SLOW_NODE:
+                continue
+            members = self._members(node)
+            slow = members[self._charts.elevated()[members]]
+            # Workers are back at nearly the same time: those that are about to be are waited for.
+            if 3 * slow.size <= members.size and not self._charts.returning(slow).any():
+                found += self.changed(self._alarm(kinds.CLEARED, kinds.SLOW_NODE, last, members, node))
+                for worker in slow[self._charts.slow[slow]].tolist():
+                    found += self._slow_worker(last, worker)
+        return found
+
+    def _slow_worker(self, last: int, worker: int) -> list[Alarm]:
+        node = self.node(worker)
+        if self.is_open(kinds.SLOW_NODE, (), node) or self.is_open(kinds.SLOW_WORKER, (self.workers[worker],), node):
+            return []
+        return [self.opened(self._alarm(kinds.RAISED, kinds.SLOW_WORKER, last, np.array([worker]), node))]
+
+    def _alarm(self, event: str, kind: str, last: int, members: np.ndarray, node: str | None) -> Alarm:
+        charts = self._charts
+        if event == kinds.RAISED:
+            slow = members[charts.elevated()[members]]
+            began = min(charts.began(each) for each in slow.tolist())
+        else:
+            returned = [charts.back_since(each) for each in members.tolist()]
+            began = min(block for block in returned if block >= max(returned) - _TOGETHER)
+        start = self._start_of(began - 1), self._start_of(began)
+        names = tuple(self.workers[each] for each in members.tolist())
+        known = {"event": event, "kind": kind, "step": last, "workers": names, "node": node}
+        return evidence.slow(self._recent, charts, members, start, known)
+
+    def _members(self, node: str | None) -> np.ndarray:
+        return np.array([index for index, name in enumerate(self.nodes) if name == node], int)

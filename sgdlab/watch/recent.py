@@ -1,0 +1,172 @@
+"""`Recent`, the last steps of a trace, and what they say of each worker: its two scores, since when, and how often."""
+
+import dataclasses
+import math
+
+import numpy as np
+
+BLOCK = 10
+"""Steps that are tested together."""
+STEPS = 500
+"""So many of the last steps are kept."""
+WINDOW = 100
+"""A worker's recent run-time is its median over so many steps."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Scores:
+    """Who is late now.
+
+    Attributes:
+      seconds: float64[N], the median of each worker's last run-times; NaN without any.
+      against_fleet: float64[N], that over the median of all workers; 1 is as fast as the others.
+      against_itself: float64[N], that over its own best, the least of its medians over some windows of steps so far.
+    """
+
+    seconds: np.ndarray
+    against_fleet: np.ndarray
+    against_itself: np.ndarray
+
+
+class Recent:
+    """The last `STEPS` steps, and each worker's best; its size does not depend on how many steps there were.
+
+    Args:
+      workers: N, how many there are.
+    """
+
+    def __init__(self, workers: int):
+        self._runtimes = np.full((STEPS, workers), np.nan, np.float32)
+        self._medians = np.full(STEPS, np.nan, np.float32)
+        self._numbers = np.zeros(STEPS, np.int64)
+        self._paused = np.zeros(STEPS, bool)
+        self._best = np.full(workers, np.inf, np.float32)
+        self.count = 0
+
+    def grow(self, workers: int) -> None:
+        """Adds workers, up to so many."""
+        more = workers - self._best.size
+        self._runtimes = np.pad(self._runtimes, [(0, 0), (0, more)], constant_values=np.nan)
+        self._best = np.pad(self._best, (0, more), constant_values=np.inf)
+
+    def add(self, steps: np.ndarray, runtimes: np.ndarray, medians: np.ndarray, paused: np.ndarray) -> None:
+        """Adds a block.
+
+        Args:
+          steps: int64[BLOCK], their numbers.
+          runtimes: float32[BLOCK, N], seconds, NaN where missing.
+          medians: float32[BLOCK], over the workers.
+          paused: bool[BLOCK], which steps were slow for all.
+        """
+        at = self.count % STEPS
+        rows = slice(at, at + BLOCK)
+        self._runtimes[rows], self._medians[rows] = runtimes, medians
+        self._numbers[rows], self._paused[rows] = steps, paused
+        self.count += BLOCK
+        if self.count == WINDOW or self.count % STEPS == 0:
+            self._best = np.fmin(self._best, self._window())
+
+    def rows(self, last: int = STEPS, *, pauses: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The last steps: their numbers int64[R], run-times float32[R, N] and medians float32[R].
+
+        Args:
+          last: R is at most this.
+          pauses: whether to include steps that were slow for all.
+        """
+        kept = min(self.count, STEPS, last)
+        order = np.arange(self.count - kept, self.count) % STEPS
+        if not pauses:
+            order = order[~self._paused[order]]
+        return self._numbers[order], self._runtimes[order], self._medians[order]
+
+    def scores(self) -> Scores:
+        """The two scores of every worker."""
+        seconds = self._window().astype(np.float64)
+        there = np.isfinite(seconds)
+        fleet = float(np.median(seconds[there])) if there.any() else math.nan
+        best = np.fmin(self._best, seconds)
+        return Scores(seconds, seconds / fleet, np.where(there, seconds / best, np.nan))
+
+    def scores_since(self, workers: np.ndarray, since: int) -> tuple[float | None, float | None]:
+        """The two scores of some workers together, over the last steps from one on; None where they have none.
+
+        Args:
+          workers: int64[M], their indices.
+          since: the number of the first step.
+        """
+        numbers, runtimes, medians = self.rows()
+        rows = numbers >= since
+        own = runtimes[rows][:, workers]
+        best = self._best[workers]
+        with np.errstate(invalid="ignore"):
+            scores = (medians_of((own / part).reshape(1, -1))[0] for part in (medians[rows, None], best))
+            fleet, itself = (float(score) if np.isfinite(score) and score > 0 else None for score in scores)
+        return fleet, itself
+
+    def ratios(self, worker: int | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Numbers int64[R] of the last steps that a worker has, and its ratios float64[R] to each step's median.
+
+        Args:
+          worker: its index; several are averaged (geometrically).
+        """
+        numbers, runtimes, medians = self.rows()
+        with np.errstate(invalid="ignore", divide="ignore"):
+            logs = np.log(runtimes[:, np.atleast_1d(worker)] / medians[:, None])
+        there = np.isfinite(logs)
+        counts = there.sum(axis=1)
+        mean = np.where(there, logs, 0.0).sum(axis=1)[counts > 0] / counts[counts > 0]
+        return numbers[counts > 0], np.exp(mean.astype(np.float64))
+
+    def _window(self) -> np.ndarray:
+        """float32[N], each worker's median over the last `WINDOW` steps that were not slow for all; NaN without."""
+        _, runtimes, _ = self.rows(WINDOW)
+        return medians_of(np.ascontiguousarray(runtimes.T))
+
+
+def medians_of(rows: np.ndarray) -> np.ndarray:
+    """float32[R], the median of each row's numbers; NaN in a row without any.
+
+    Args:
+      rows: float32[R, C], NaN where missing.
+
+    Example:
+      >>> medians_of(np.array([[3.0, 1.0, np.nan], [5.0, 9.0, 7.0]], np.float32))
+      array([2., 7.], dtype=float32)
+    """
+    size = rows.shape[1]
+    if size == 0:
+        return np.full(len(rows), np.nan, rows.dtype)
+    if np.isfinite(rows.sum()):
+        # `np.median` asks for two elements of an even number, which takes seven times as long.
+        parted = np.partition(rows, size // 2, axis=1)
+        upper = parted[:, size // 2]
+        return upper if size % 2 else 0.5 * (upper + parted[:, : size // 2].max(axis=1))
+    ordered = np.sort(rows, axis=1)  # NaN last
+    count = np.isfinite(rows).sum(axis=1)
+    row = np.arange(len(rows))
+    middle = 0.5 * (ordered[row, np.maximum(count - 1, 0) // 2] + ordered[row, np.minimum(count // 2, size - 1)])
+    return np.where(count > 0, middle, np.nan).astype(rows.dtype)
+
+
+def change_point(numbers: np.ndarray, ratios: np.ndarray, normal: float, factor: float) -> int | None:
+    """The first step of a slowness that lasts until the newest step: the one after which it explains the ratios best.
+
+    Args:
+      numbers: int64[R], of the steps.
+      ratios: float64[R], run-times over the step's median.
+      normal: what was normal before.
+      factor: what it is since.
+
+    Returns:
+      The step's number; None where there are no steps.
+
+    Example:
+      >>> change_point(np.arange(6), np.array([1.0, 1.1, 0.9, 1.6, 1.5, 1.7]), 1.0, 1.6)
+      3
+    """
+    if numbers.size == 0:
+        return None
+    low, high = math.log(normal), math.log(factor)
+    towards = np.clip(np.log(ratios), min(low, high), max(low, high)) - 0.5 * (low + high)
+    evidence = np.cumsum((towards if high > low else -towards)[::-1])[::-1]
+    return int(numbers[int(evidence.argmax())])

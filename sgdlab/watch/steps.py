@@ -1,0 +1,188 @@
+"""`Steps`, whole steps of all workers, from rows in any order of the workers, and in nearly that of the steps."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from sgdlab.traces.cells import Names
+from sgdlab.traces.ordering import ordered
+from sgdlab.watch.parsing import Rows
+
+WINDOW = 200
+"""A worker that is more steps behind the newest one is not waited for."""
+FIRST = 20
+"""So many steps are there before the first is given out: by then, all workers have been seen. A worker that has a step
+so much later has none before it."""
+
+_MOST_CELLS = 1 << 22
+
+
+class Steps:
+    """Collects rows, and gives out steps in their order, each once.
+
+    A step is given out when all known workers have it: those that are more than `WINDOW` steps behind are not waited
+    for, until they have newer ones, and neither is one that has a step much later. With phases, of which a run-time is
+    the sum, workers must have a later step too.
+
+    Args:
+      has_phases: whether several rows make a run-time.
+
+    Attributes:
+      has_phases: whether several rows make a run-time.
+      in_order: whether a worker that has a step has no earlier one any more.
+      sorts: whether the workers that were seen in the first steps are sorted by name.
+      workers: names; those that were not seen in the first steps stand behind the others, as they came.
+      nodes: machine of each, if it was told.
+      late: rows of steps that had been given out already.
+      repeated: rows of a worker's step that it had already; the first counts.
+    """
+
+    def __init__(self, *, has_phases: bool = False):
+        self.workers: list[str] = []
+        self.nodes: dict[str, str] = {}
+        self.late = self.repeated = 0
+        self.has_phases, self.in_order, self.sorts = has_phases, False, True
+        self._index: dict[str, int] = {}
+        self._numbers = np.zeros(0, np.int64)
+        self._seconds, self._seen = np.zeros((0, 0)), np.zeros((0, 0), bool)
+        self._newest, self._behind = np.zeros(0, np.int64), np.zeros(0, bool)
+        self._given = np.iinfo(np.int64).min
+        self._began = False
+
+    @property
+    def pending(self) -> int:
+        """How many steps are not given out yet."""
+        return self._numbers.size
+
+    def lacks(self) -> tuple[int, list[str]] | None:
+        """The oldest step that is not given out, and the workers that it lacks; None if there is none."""
+        if not self._numbers.size:
+            return None
+        missing = np.flatnonzero(~self._seen[0] & ~self._behind)
+        return int(self._numbers[0]), [self.workers[worker] for worker in missing.tolist()]
+
+    def add(self, rows: Rows) -> None:
+        """Adds rows."""
+        self.nodes.update(rows.nodes)
+        self._know([name for name in rows.names if name not in self._index])
+        names = np.array([self._index[name] for name in rows.names], np.int64)
+        worker = names[rows.worker] if rows.worker.size else rows.worker
+        rough = max(1, _MOST_CELLS // max(len(self.workers), 1))
+        for begin in range(0, worker.size, rough):
+            part = slice(begin, begin + rough)
+            self._add(worker[part], rows.step[part], rows.seconds[part])
+
+    def take(self, *, oldest_unread: int | None = None, end: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        """Steps that are ready: their numbers int64[B], and run-times float64[B, N] of the `workers`.
+
+        Args:
+          oldest_unread: workers are not behind with steps from this one on, because they may stand in a part of a file
+            that is not read yet; None if everything is read.
+          end: nothing more comes: all steps are ready.
+        """
+        if not self._began and not end and self.pending < FIRST:
+            return self._numbers[:0], self._seconds[:0]
+        if not self._began and self.sorts:
+            self._sort()
+        self._began = True
+        ready = self.pending if end else self._ready(oldest_unread)
+        numbers, seconds = self._numbers[:ready], self._seconds[:ready]
+        if ready:
+            self._given = int(numbers[-1])
+        self._numbers, self._seconds, self._seen = self._numbers[ready:], self._seconds[ready:], self._seen[ready:]
+        return numbers, seconds
+
+    def _ready(self, oldest_unread: int | None) -> int:
+        ready = self._whole()
+        forced = self.pending - WINDOW
+        if oldest_unread is not None:
+            forced = min(forced, int(np.searchsorted(self._numbers, oldest_unread)))
+        if ready >= forced:
+            return ready
+        self._behind |= self._newest < self._numbers[forced - 1]
+        self._behind &= self._newest < self._numbers[-1]
+        return max(forced, self._whole())
+
+    def _whole(self) -> int:
+        """How many of the oldest steps have all workers."""
+        passed = self._newest >= self._numbers[:, None] + (1 if self.in_order else FIRST)
+        whole = (self._seen | self._behind | passed).all(axis=1)
+        if self.has_phases:
+            there = ~self._behind
+            whole &= self._numbers < (self._newest[there].min() if there.any() else self._given)
+        return int(whole.size if whole.all() else whole.argmin())
+
+    def _know(self, names: list[str]) -> None:
+        if not names:
+            return
+        more = len(names)
+        self._index |= {name: len(self.workers) + number for number, name in enumerate(names)}
+        self.workers += names
+        self._seconds = np.pad(self._seconds, [(0, 0), (0, more)], constant_values=np.nan)
+        self._seen = np.pad(self._seen, [(0, 0), (0, more)])
+        self._newest = np.pad(self._newest, (0, more), constant_values=np.iinfo(np.int64).min)
+        self._behind = np.pad(self._behind, (0, more))
+
+    def _sort(self) -> None:
+        """Workers are named in their order, as if the trace were read when it is whole."""
+        _, index = ordered(Names(tuple(self.workers), np.arange(len(self.workers))))
+        order = np.argsort(index)
+        self.workers = [self.workers[worker] for worker in order.tolist()]
+        self._index = {name: worker for worker, name in enumerate(self.workers)}
+        # Rows are added through flat views, which only contiguous arrays have.
+        self._seconds = np.ascontiguousarray(self._seconds[:, order])
+        self._seen = np.ascontiguousarray(self._seen[:, order])
+        self._newest, self._behind = self._newest[order], self._behind[order]
+
+    def _add(self, worker: np.ndarray, step: np.ndarray, seconds: np.ndarray) -> None:
+        late = step <= self._given
+        if late.any():
+            self.late += int(late.sum())
+            worker, step, seconds = worker[~late], step[~late], seconds[~late]
+        if not step.size:
+            return
+        self._make_room(np.unique(step))
+        place = np.searchsorted(self._numbers, step) * len(self.workers) + worker
+        seen, times = self._seen.reshape(-1), self._seconds.reshape(-1)
+        if self.has_phases:
+            parts = np.bincount(place, np.nan_to_num(seconds), times.size)
+            unknown = np.bincount(place, np.isnan(seconds), times.size) > 0
+            touched = np.bincount(place, minlength=times.size) > 0
+            total = np.where(seen, times, 0.0) + np.where(unknown, np.nan, parts)
+            times[touched] = total[touched]
+            seen[place] = True
+        else:
+            self.repeated += int(seen[place].sum())
+            fresh = ~seen[place]
+            place, seconds = place[fresh], seconds[fresh]
+            before = int(seen.sum())
+            seen[place] = True
+            self.repeated += place.size - (int(seen.sum()) - before)
+            times[place[::-1]] = seconds[::-1]  # the first of several is written last
+        newest = np.full(len(self.workers), np.iinfo(np.int64).min)
+        np.maximum.at(newest, worker, step)
+        self._newest = np.maximum(self._newest, newest)
+        self._behind &= self._newest <= self._given
+
+    def _make_room(self, steps: np.ndarray) -> None:
+        numbers = np.union1d(self._numbers, steps)
+        if numbers.size == self._numbers.size:
+            return
+        at = np.searchsorted(numbers, self._numbers)
+        shape = numbers.size, len(self.workers)
+        seconds, seen = np.full(shape, np.nan), np.zeros(shape, bool)
+        seconds[at], seen[at] = self._seconds, self._seen
+        self._numbers, self._seconds, self._seen = numbers, seconds, seen
+
+
+def nodes_of(workers: list[str], nodes: Mapping[str, str], per_node: int | None) -> tuple[str, ...]:
+    """The machine of each worker; empty if it is not known of all.
+
+    Args:
+      workers: their names.
+      nodes: machine of a worker, by its name.
+      per_node: so many consecutive workers share one; None: as the trace says.
+    """
+    if per_node:
+        return tuple(f"node {number // per_node}" for number in range(len(workers)))
+    return tuple(nodes[name] for name in workers) if all(name in nodes for name in workers) else ()

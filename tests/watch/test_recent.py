@@ -1,0 +1,77 @@
+"""Medians, scores and change points agree with numpy's and with a search over all of them."""
+
+import hypothesis
+import hypothesis.extra.numpy as hnp
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+
+from sgdlab.watch.recent import BLOCK, STEPS, WINDOW, Recent, change_point, medians_of
+
+NUMBERS = st.one_of(st.floats(0.125, 8.0, width=32), st.just(np.nan))
+
+
+@hypothesis.given(hnp.arrays(np.float32, hnp.array_shapes(min_dims=2, max_dims=2, max_side=9), elements=NUMBERS))
+@hypothesis.settings(deadline=None)
+def test_medians_are_those_of_numpy(rows):
+    for row, median in zip(rows, medians_of(rows), strict=True):
+        expected = np.median(row[np.isfinite(row)]) if np.isfinite(row).any() else np.nan
+        np.testing.assert_allclose(median, expected, rtol=1e-6)
+
+
+def filled(runtimes, paused=()):
+    recent = Recent(runtimes.shape[1])
+    slow = np.isin(np.arange(len(runtimes)), paused)
+    for begin in range(0, len(runtimes), BLOCK):
+        part = runtimes[begin : begin + BLOCK].astype(np.float32)
+        recent.add(np.arange(begin, begin + BLOCK), part, medians_of(part), slow[begin : begin + BLOCK])
+    return recent
+
+
+def test_scores_are_ratios_of_medians():
+    runtimes = np.random.default_rng(0).gamma(20.0, 0.05, (1230, 5))
+    runtimes[1000:, 2] *= 2
+    scores = filled(runtimes).scores()
+    recent = np.median(runtimes[-WINDOW:], axis=0)
+    np.testing.assert_allclose(scores.seconds, recent, rtol=1e-5)
+    np.testing.assert_allclose(scores.against_fleet, recent / np.median(recent), rtol=1e-5)
+    windows = [runtimes[:WINDOW], runtimes[400:500], runtimes[900:1000]]
+    best = np.min([recent, *(np.median(window, axis=0) for window in windows)], axis=0)
+    np.testing.assert_allclose(scores.against_itself, recent / best, rtol=1e-5)
+
+
+def test_steps_that_were_slow_for_all_do_not_count():
+    runtimes = np.ones((200, 3))
+    runtimes[150:152] = 9.0
+    recent = filled(runtimes, paused=[150, 151])
+    numbers, _, medians = recent.rows()
+    assert {150, 151}.isdisjoint(numbers.tolist())
+    assert medians.max() == 1.0
+    assert recent.rows(pauses=True)[0].tolist() == list(range(200))
+
+
+def test_only_the_last_steps_are_kept():
+    recent = filled(np.arange(1.0, 1231.0)[:, None])
+    numbers, runtimes, _ = recent.rows()
+    assert numbers.tolist() == list(range(1230 - STEPS, 1230))
+    assert runtimes[:, 0].tolist() == (numbers + 1).tolist()
+
+
+def test_a_worker_without_run_times_has_no_score():
+    runtimes = np.ones((300, 3))
+    runtimes[:, 1] = np.nan
+    scores = filled(runtimes).scores()
+    assert np.isnan(scores.against_fleet[1])
+    assert np.isnan(scores.against_itself[1])
+    assert scores.against_fleet[0] == 1.0
+
+
+@hypothesis.given(st.integers(0, 10_000))
+@hypothesis.settings(max_examples=50, deadline=None)
+def test_the_change_point_is_the_one_of_least_squares(seed):
+    generator = np.random.default_rng(seed)
+    changed = int(generator.integers(0, 30))
+    logs = np.clip(np.where(np.arange(30) < changed, 0.0, 0.5) + generator.normal(0.0, 0.1, 30), 0.0, 0.5)
+    errors = [(logs[:t] ** 2).sum() + ((logs[t:] - 0.5) ** 2).sum() for t in range(30)]
+    found = change_point(np.arange(100, 130), np.exp(logs), 1.0, np.exp(0.5))
+    assert errors[found - 100] == pytest.approx(min(errors), abs=1e-9)
