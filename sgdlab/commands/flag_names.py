@@ -22,21 +22,30 @@ _OTHER_WORDS = {
 """What others call entries -> the entry."""
 
 
-def check(arguments: Sequence[str], *, configured: bool, entries: Callable[[], Sequence[str]]) -> None:
+def check(
+    arguments: Sequence[str], *, configured: bool, entries: Callable[[], Sequence[str]], positional: bool = False
+) -> None:
     """Checks that every argument is a flag of this command, or looks like an entry of its configuration.
 
     Args:
       arguments: the command line behind the command's name.
       configured: whether the command takes a configuration.
       entries: all names of the configuration's entries; called only where a flag is not known.
+      positional: whether one argument may be a file instead of a flag.
 
     Raises:
       UsageError: naming the first that is wrong, and what may have been meant.
     """
-    last = ""
+    last, file = "", None
     for name, value, argument in _split(arguments):
         if name is None:
-            raise UsageError(_stray(argument, last))
+            # Behind a list it may be an item that was separated by a space.
+            if not positional or (last and not pathlib.Path(argument).exists()):
+                raise UsageError(_stray(argument, last))
+            if file is not None:
+                raise UsageError(f"{argument!r} must be left out: {file!r} is the file to read; flags begin with --")
+            file, last = argument, ""
+            continue
         if name.split(".")[0] == "config":
             if not configured:
                 raise UsageError(
@@ -85,6 +94,23 @@ def without(arguments: Sequence[str], unwanted: str) -> list[str]:
             if value is not None and "=" not in argument:
                 found.append(value)
     return found
+
+
+def files_last(arguments: Sequence[str]) -> list[str]:
+    """The same arguments, those that are no flags behind the others, since absl stops at the first of them.
+
+    Example:
+      >>> files_last(["steps.csv", "--seeds=2"])
+      ['--seeds=2', 'steps.csv']
+    """
+    flagged: list[str] = []
+    files: list[str] = []
+    for name, value, argument in _split(arguments):
+        if name is None:
+            files.append(argument)
+        else:
+            flagged += [argument] if value is None or "=" in argument else [argument, value]
+    return [*flagged, *files]
 
 
 def unknown_entry(argument: str, entries: Sequence[str]) -> str:

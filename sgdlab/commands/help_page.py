@@ -37,10 +37,10 @@ def page(usage: str, config: ConfigDict | None, default: str, hidden: Sequence[s
       usage: the command's docstring.
       config: its configuration; None where it takes none.
       default: the configuration's file.
-      hidden: entries that the command sets by its own flags.
+      hidden: entries that the command sets by its own flags, and other entries and flags that are not shown.
       whole: every entry and every method with its source; else the common entries, and the methods by family.
     """
-    lines = [usage.strip(), "", "Flags:", *_flags(default, with_config=config is not None, whole=whole)]
+    lines = [usage.strip(), "", "Flags:", *_flags(default, hidden, with_config=config is not None, whole=whole)]
     if config is None:
         return "\n".join(lines)
     entries = {name: value for name, value in jobs.configuration.flat(config) if name not in hidden}
@@ -54,8 +54,8 @@ def page(usage: str, config: ConfigDict | None, default: str, hidden: Sequence[s
     return "\n".join(lines)
 
 
-def _flags(default: str, *, with_config: bool, whole: bool) -> Iterable[str]:
-    found = flag_names.own_flags()
+def _flags(default: str, hidden: Sequence[str], *, with_config: bool, whole: bool) -> Iterable[str]:
+    found = [flag for flag in flag_names.own_flags() if flag.name not in hidden]
     if not whole:  # of those for many hosts and for workers, some say that there are more
         for module in (host_flags, live_flags):
             less = flag_names.defined_by(module.__name__) - {*module.SHOWN}

@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType, ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from absl import app, flags, logging
 from absl.testing import flagsaver
@@ -46,10 +46,20 @@ def command(module: ModuleType) -> None:
 
     Args:
       module: with `CONFIGURED`, as `configured` of `run`, where that is not True, and `OWN_ENTRIES`, entries of the
-        configuration that it sets by flags of its own.
+        configuration that it sets by flags of its own; `POSITIONAL` and `UNLISTED`, as in `run`.
     """
     module.define_flags()
-    run(module.main, module.__doc__, configured=configured_by(module), own_entries=getattr(module, "OWN_ENTRIES", {}))
+    run(module.main, module.__doc__, **settings_of(module))
+
+
+def settings_of(module: ModuleType) -> dict[str, Any]:
+    """What a command's module says of how it is started: the keyword arguments of `run` and `answer`."""
+    return {
+        "configured": configured_by(module),
+        "own_entries": getattr(module, "OWN_ENTRIES", {}),
+        "positional": getattr(module, "POSITIONAL", False),
+        "unlisted": getattr(module, "UNLISTED", ()),
+    }
 
 
 def configured_by(module: ModuleType) -> Configured:
@@ -63,6 +73,8 @@ def run(
     *,
     configured: Configured = True,
     own_entries: Mapping[str, str] = MappingProxyType({}),
+    positional: bool = False,
+    unlisted: Sequence[str] = (),
 ) -> None:
     """Parses flags and calls `main`; a UsageError is one line.
 
@@ -72,11 +84,15 @@ def run(
       configured: whether the command takes a configuration: True, by default configs/digits.py; the file that is the
         default, such as a paper's; or a function that is given the arguments and returns the file that they ask for.
       own_entries: entries of the configuration that the command sets by a flag of its own: entry -> flag.
+      positional: whether one argument may be a file instead of a flag; `main` is given it.
+      unlisted: flags and entries of the configuration that --help leaves to --help=all.
     """
     _keep_compiled_programs()
     app.run(
         lambda argv: _guarded(main, argv),
-        flags_parser=lambda argv: _parsed(list(argv), usage, configured, own_entries),
+        flags_parser=lambda argv: _parsed(
+            list(argv), usage, configured, own_entries, positional=positional, unlisted=unlisted
+        ),
     )
 
 
@@ -87,6 +103,8 @@ def answer(
     *,
     configured: Configured = True,
     own_entries: Mapping[str, str] = MappingProxyType({}),
+    positional: bool = False,
+    unlisted: Sequence[str] = (),
     define: Callable[[], None] = lambda: None,
 ) -> int:
     """Does in this process what a command line would, in a notebook or a test.
@@ -97,6 +115,8 @@ def answer(
       argv: the command line, its first word the command's name.
       configured: as in `run`.
       own_entries: as in `run`.
+      positional: as in `run`.
+      unlisted: as in `run`.
       define: defines the command's own flags, which are forgotten afterwards.
 
     Returns:
@@ -107,7 +127,8 @@ def answer(
     flags.FLAGS.unparse_flags()
     try:
         define()
-        _guarded(main, _parsed(list(argv), usage, configured, own_entries))
+        parsed = _parsed(list(argv), usage, configured, own_entries, positional=positional, unlisted=unlisted)
+        _guarded(main, parsed)
     except SystemExit as ended:
         return int(ended.code or 0)
     finally:
@@ -181,12 +202,23 @@ def _end(code: int, message: str) -> NoReturn:
     hosts.leave(code, " ".join(last.split())[:_LONGEST_LINE])
 
 
-def _parsed(argv: list[str], usage: str, configured: Configured, own_entries: Mapping[str, str]) -> list[str]:
+def _parsed(
+    argv: list[str],
+    usage: str,
+    configured: Configured,
+    own_entries: Mapping[str, str],
+    *,
+    positional: bool,
+    unlisted: Sequence[str],
+) -> list[str]:
     default = DEFAULT_CONFIG if configured is True or callable(configured) else configured
     asks = set(argv) & (_HELP | _HELP_ON_ALL)
     given = [arg for arg in argv if arg not in asks]
     try:
-        flag_names.check(given[1:], configured=bool(configured), entries=lambda: _entries(str(default)))
+        flag_names.check(
+            given[1:], configured=bool(configured), entries=lambda: _entries(str(default)), positional=positional
+        )
+        given = [given[0], *flag_names.files_last(given[1:])]
         for file in flag_names.values(given[1:], "parts"):
             jobs.parts.load(file)
         if callable(configured):
@@ -203,7 +235,8 @@ def _parsed(argv: list[str], usage: str, configured: Configured, own_entries: Ma
     if asks:
         config, whole = flags.FLAGS.config if configured else None, bool(asks & _HELP_ON_ALL)
         with contextlib.suppress(BrokenPipeError):  # a pager that was closed, or head
-            print(help_page.page(usage, config, str(default), tuple(own_entries), whole=whole), flush=True)
+            less = () if whole else unlisted
+            print(help_page.page(usage, config, str(default), (*own_entries, *less), whole=whole), flush=True)
         sys.exit(0)
     return remaining
 

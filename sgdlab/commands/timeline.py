@@ -1,36 +1,55 @@
-"""Draws a schedule: who computes, waits and is dropped, and which version each gradient read. Nothing is trained.
+"""Draws schedules: who computes, waits and is dropped, and which version each gradient read. Nothing is trained.
 
     sgdlab timeline --config.method=partial --workdir=runs/timeline
+    sgdlab timeline --methods=synchronous,backup_workers,asgd --workdir=runs/timelines
+    sgdlab timeline steps.csv --first_step=300 --config.method=backup_workers
 
-Results in the work directory: timeline.png and timeline.svg, the schedule (schedule.npz), and trace.json in the Chrome
-trace format. https://ui.perfetto.dev and chrome://tracing open it and show, for each gradient, the version that it read
-and the update that used it.
+Run-times are those of the configuration's cluster, or of a recorded trace, from its first step on. Leaves timeline.png,
+timeline.svg, schedule.npz, and trace.json for https://ui.perfetto.dev and chrome://tracing.
 """
 
 import math
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from absl import flags
 
 from sgdlab import jobs, results
-from sgdlab.commands import launch, replay
+from sgdlab.commands import launch, replay, trace_flags, traced
 from sgdlab.errors import UsageError
 from sgdlab.peer_schedule import PeerSchedule
 from sgdlab.schedule import Schedule
 
+if TYPE_CHECKING:
+    from ml_collections import ConfigDict
+
+POSITIONAL = True
 DEFAULT_WORKDIR = "runs/timeline"
+UNLISTED = (
+    "columns", "skip_bad_rows", "trace_format", "unit", "workers_per_node",
+    "data.kind", "network.kind", "optimizer.learning_rate",
+)  # fmt: skip
+"""Flags and entries that --help leaves to --help=all: how a trace is read, and what only a training needs."""
+
+STEPS = 40
+"""Recorded steps that are drawn unless told otherwise."""
+
+AnySchedule = Schedule | PeerSchedule
 
 
 def define_flags() -> None:
     """Defines the flags of this command."""
-    flags.DEFINE_string("recording", None, "A recording.npz of `sgdlab live` to draw: what its workers really did.")
+    trace_flags.define()
+    flags.DEFINE_integer("first_step", None, "First step of the trace to draw (default: the first complete one).")
+    flags.DEFINE_integer("steps", None, f"Steps of the trace to draw (default: {STEPS}).", lower_bound=1)
+    flags.DEFINE_list("methods", [], "Methods to draw in one picture, separated by commas.")
     flags.DEFINE_string("schedule", None, "A schedule.npz to draw instead of the configuration's schedule.")
     flags.DEFINE_float("seconds", None, "Seconds to draw (default: three times the slowest worker's first gradient).")
 
 
 def main(argv: Sequence[str]) -> None:
-    """Makes or loads a schedule, prints its idle time and staleness, draws it and exports it.
+    """Makes or loads schedules, prints their idle time and staleness, draws and exports them.
 
     Args:
       argv: the command line without its flags.
@@ -38,41 +57,108 @@ def main(argv: Sequence[str]) -> None:
     Raises:
       UsageError: if a flag is out of range, or a file cannot be read or written.
     """
-    del argv
     given = flags.FLAGS
     if given.seconds is not None and not 0 < given.seconds < math.inf:
         raise UsageError(f"--seconds={given.seconds} must be a finite number above 0")
-    if given.recording is not None and given.schedule is not None:
-        raise UsageError(f"--schedule={given.schedule} must be left out: --recording has a schedule")
+    trace = _trace(argv)
     workdir = pathlib.Path(launch.WORKDIR.value or DEFAULT_WORKDIR)
-    clock = "virtual time"
+    clock, seconds, window, rows, starts = "virtual time", given.seconds, None, None, {}
     if given.recording is not None:
         recording, clock = replay.load(given.recording), "time"
-        title, schedule = f"{pathlib.Path(given.recording).parent.name}, live", recording.schedule
+        drawn = {"": (f"{pathlib.Path(given.recording).parent.name}, live", recording.schedule)}
         print("; ".join(f"{count} {fate}" for fate, count in recording.ledger().items() if count))
-    elif given.schedule is None:
-        plan = jobs.plan.make_plan(launch.CONFIG.value)
-        jobs.configuration.check_used(launch.given_entries(), [jobs.configuration.identity(plan.config)])
-        title, schedule = plan.choice.method.title, plan.schedule
+    elif given.schedule is not None:
+        drawn = {"": (pathlib.Path(given.schedule).stem, _load(given.schedule))}
+    elif trace is not None:
+        options = trace_flags.options()
+        window = traced.window(trace, options, first_step=given.first_step, steps=given.steps or STEPS)
+        drawn = {name: traced.schedule(config, window.recording) for name, config in _configurations().items()}
+        rows, clock = traced.rows(window.recording), f"time from step {window.steps[0]} on"
+        print(*window.recording.notes, sep="\n", end="\n" * bool(window.recording.notes))
+        starts = {title: window.start(schedule) for title, schedule in drawn.values()}
+        seconds = seconds or max(schedule.wall_clock() - starts[title] for title, schedule in drawn.values())
     else:
-        title, schedule = pathlib.Path(given.schedule).stem, _load(given.schedule)
-    print(schedule)
+        plans = {name: jobs.plan.make_plan(config) for name, config in _configurations().items()}
+        drawn = {name: (plan.choice.method.title, plan.schedule) for name, plan in plans.items()}
+    for title, schedule in drawn.values():
+        _print(schedule, f"{title}: " if len(drawn) > 1 else "")
+        if window is not None and (line := window.describe(schedule)):
+            print(line)
+    try:
+        pictured = results.timeline.timeline(
+            dict(drawn.values()), seconds=seconds, clock=clock, rows=rows, starts=starts
+        )
+        results.plots.save(pictured, workdir / "timeline")
+        written = _write({name: schedule for name, (_, schedule) in drawn.items()}, workdir)
+    except OSError as error:
+        raise UsageError(f"--workdir={workdir} must be a directory that can be written: {error}") from error
+    print(f"Written: {workdir / 'timeline'}.png, .svg, {', '.join(map(str, written))}")
+
+
+def _trace(argv: Sequence[str]) -> str | None:
+    """The trace that is named, after the flags that contradict each other are refused."""
+    given = flags.FLAGS
+    named = [
+        name
+        for name, value in (
+            ("trace", given.trace or argv[1:]),
+            ("recording", given.recording),
+            ("schedule", given.schedule),
+        )
+        if value
+    ]
+    if len(named) > 1:
+        raise UsageError(f"--{named[1]}={given[named[1]].value} must be left out: --{named[0]} has the run-times")
+    trace = trace_flags.path(argv) if "trace" in named else None
+    if trace is not None:
+        traced.refuse(launch.given_entries())
+    for name in ("first_step", "steps") if trace is None else ():
+        if given[name].value is not None:
+            raise UsageError(f"--{name}={given[name].value} must be left out without --trace")
+    if given.methods and named and trace is None:
+        raise UsageError(f"--methods={','.join(given.methods)} must be left out: --{named[0]} has a schedule")
+    return trace
+
+
+def _configurations() -> dict[str, "ConfigDict"]:
+    """The configuration of each of --methods; the one that is given, by an empty name, if there are none."""
+    methods, entries = flags.FLAGS.methods, launch.given_entries()
+    if not methods:
+        config = launch.CONFIG.value
+        jobs.configuration.check_used(entries, [jobs.configuration.identity(config)])
+        return {"": config}
+    if "method" in entries:
+        raise UsageError("--config.method must be left out: --methods names the methods")
+    configs = {}
+    for method in methods:
+        configs[method] = launch.CONFIG.value.copy_and_resolve_references()
+        configs[method].method = method
+    jobs.configuration.check_used(entries, [jobs.configuration.identity(config) for config in configs.values()])
+    return configs
+
+
+def _print(schedule: AnySchedule, title: str) -> None:
+    print(f"{title}{schedule}")
     idle = schedule.idle_share()
     print(f"idle: mean {100 * idle.mean():.1f} %, from {100 * idle.min():.1f} % to {100 * idle.max():.1f} % by worker")
     if schedule.num_blocks > 1:
         for block in range(schedule.num_blocks):
             print(f"block {block}: mean staleness {schedule.staleness()[:, block].mean():.3g}")
-    try:
-        drawing = results.timeline.timeline({title: schedule}, seconds=given.seconds, clock=clock)
-        results.plots.save(drawing, workdir / "timeline")
-        schedule.save(workdir / "schedule.npz")
-        results.trace.write_trace(workdir / "trace.json", schedule)
-    except OSError as error:
-        raise UsageError(f"--workdir={workdir} must be a directory that can be written: {error}") from error
-    print(f"Written: {workdir / 'timeline'}.png, .svg, {workdir / 'schedule.npz'}, {workdir / 'trace.json'}")
 
 
-def _load(path: str) -> Schedule | PeerSchedule:
+def _write(schedules: Mapping[str, AnySchedule], workdir: pathlib.Path) -> list[pathlib.Path]:
+    """Writes each schedule and its trace; of several, with the method's name."""
+    written = []
+    for name, schedule in schedules.items():
+        ending = f"_{name}" if name else ""
+        saved, trace = workdir / f"schedule{ending}.npz", workdir / f"trace{ending}.json"
+        schedule.save(saved)
+        results.trace.write_trace(trace, schedule)
+        written += [saved, trace]
+    return written
+
+
+def _load(path: str) -> AnySchedule:
     try:
         return Schedule.load(path)
     except FileNotFoundError:

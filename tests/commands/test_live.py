@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import tiny
 
-from sgdlab import hosts, jobs, results
+from sgdlab import hosts, jobs, results, traces
 from sgdlab.commands import advise, launch, live, replay, timeline
 from sgdlab.jobs import live_evaluations, recorded
 from sgdlab.live import environment, recordings
@@ -196,11 +196,9 @@ def test_another_rule_meets_the_same_events(call):
     assert pathlib.Path("drawn/timeline.png").is_file()
     line = one_line(call("timeline", recording, "--schedule=here/schedule.npz"))
     assert "--schedule=here/schedule.npz must be left out" in line
-    trace = advise._as_trace("here/recording.npz", pathlib.Path("advised"))
-    found = np.genfromtxt(trace, delimiter=",", skip_header=1, usecols=2)
     times = Recording.load("here/recording.npz").runtimes()
-    np.testing.assert_array_equal(found, times.ravel())
-    assert "--trace must name" in one_line(call("advise", recording, "--trace=trace.csv"))
+    np.testing.assert_array_equal(traces.read("here/recording.npz").runtimes, times)
+    assert "must be left out beside --trace=trace.csv" in one_line(call("advise", recording, "--trace=trace.csv"))
 
 
 @pytest.mark.usefixtures("undrawn")

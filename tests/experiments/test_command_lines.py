@@ -38,9 +38,8 @@ def call_in_process(capsys, monkeypatch):
     def call(name, *arguments):
         capsys.readouterr()
         module = MODULES[name]
-        define = getattr(module, "define_flags", lambda: None)
-        own = getattr(module, "OWN_ENTRIES", {})
-        code = launch.answer(module.main, module.__doc__, [name, *arguments], own_entries=own, define=define)
+        settings = launch.settings_of(module)
+        code = launch.answer(module.main, module.__doc__, [name, *arguments], define=module.define_flags, **settings)
         seen = capsys.readouterr()
         return code, seen.out, seen.err
 

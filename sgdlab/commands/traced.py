@@ -1,0 +1,152 @@
+"""Schedules of protocols on some steps of a recorded trace, for `sgdlab timeline`."""
+
+import functools
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from sgdlab import jobs, results
+from sgdlab.errors import UsageError
+from sgdlab.peer_schedule import PeerSchedule
+from sgdlab.registry import PROTOCOLS
+from sgdlab.runtimes import NotEnoughRuntimes
+from sgdlab.schedule import Schedule
+from sgdlab.traces import Options, Recording, read
+
+if TYPE_CHECKING:
+    from ml_collections import ConfigDict
+
+    from sgdlab.results.timeline import Rows
+
+AnySchedule = Schedule | PeerSchedule
+
+MOST_WORKERS = 48
+"""Workers that are drawn; of more, evenly chosen ones."""
+
+LEAD = 1000
+"""Most steps before the first one that is drawn in which a protocol gets to know the cluster."""
+
+_REFUSED = ("cluster", "epochs", "batch_size")
+"""Entries that a trace decides."""
+
+
+class Window(NamedTuple):
+    """Steps of a trace that are drawn, and those before them from which protocols know the cluster.
+
+    Attributes:
+      recording: complete steps.
+      first: row of the first one that is drawn; all that follow are drawn.
+    """
+
+    recording: Recording
+    first: int
+
+    @property
+    def steps(self) -> np.ndarray:
+        """int64[K], numbers of the steps that are drawn."""
+        return self.recording.steps[self.first :]
+
+    def start(self, schedule: AnySchedule) -> float:
+        """Second of a schedule at which the first worker begins with the first of the steps that are drawn."""
+        if self.first == 0:
+            return 0.0
+        worker = schedule.node if isinstance(schedule, PeerSchedule) else schedule.worker
+        order = np.lexsort((schedule.started, worker))
+        count = np.arange(order.size) - np.searchsorted(worker[order], worker[order])  # each worker's own, from 0
+        begun = schedule.started[order][count == self.first]
+        return float(begun.min()) if begun.size else 0.0
+
+    def describe(self, schedule: AnySchedule) -> str:
+        """How many of the gradients that begin in these steps are used, and how many are dropped."""
+        if isinstance(schedule, PeerSchedule):
+            return ""
+        begun = schedule.started >= self.start(schedule)
+        used, dropped = schedule.used().any(axis=1) & begun, schedule.dropped().all(axis=1) & begun
+        decided = used | dropped
+        if not decided.any():
+            return ""
+        seconds = schedule.ended() - schedule.started
+        of_work = 100 * seconds[dropped].sum() / seconds[decided].sum()
+        return (
+            f"steps {self.steps[0]} to {self.steps[-1]}: {used.sum()} gradients used, {dropped.sum()} dropped "
+            f"({100 * dropped.sum() / decided.sum():.1f} % of them, {of_work:.1f} % of the work)"
+        )
+
+
+def window(path: str, options: Options, *, first_step: int | None, steps: int) -> Window:
+    """Complete steps of a trace, with those before them.
+
+    Args:
+      path: of the trace.
+      options: how it is read.
+      first_step: number of the first one, as the recorder counted; None: the first complete step.
+      steps: how many, at most.
+
+    Raises:
+      UsageError: where there is no such trace, or no such step.
+    """
+    try:
+        complete = read(path, options, name="--trace").complete()
+    except (ValueError, OSError) as error:
+        message = str(error)
+        raise UsageError(message if message.startswith("--") else f"--trace={path}: {message}") from error
+    first = 0 if first_step is None else int(np.searchsorted(complete.steps, first_step))
+    if first == complete.steps.size:
+        raise UsageError(f"--first_step={first_step} must be at most {complete.steps[-1]}, the last complete step")
+    begin = max(0, first - LEAD)
+    return Window(complete.select(rows=slice(begin, first + steps)), first - begin)
+
+
+def schedule(config: "ConfigDict", recording: Recording) -> tuple[str, AnySchedule]:
+    """The configuration's method on recorded steps, and its title: as many gradients as they are enough for.
+
+    Row t of the run-times is each worker's t-th gradient; all of them begin with the first row at once. The transfer
+    of collectives counts as work of every worker.
+
+    Args:
+      config: whose method and protocol are used, and whose cluster is not.
+      recording: complete steps.
+
+    Raises:
+      UsageError: where an entry is impossible, or the steps are not enough.
+    """
+    choice = jobs.methods.chosen(config)
+    runtimes = recording.runtimes + recording.transfer()[:, None]
+    try:
+        made = PROTOCOLS.make(
+            choice.protocol.name,
+            choice.entries,
+            runtimes=runtimes,
+            num_gradients=None,
+            gradients_per_epoch=float(runtimes.size),
+            seed=jobs.seeds.seed_of(config, "protocol"),
+            predictor=functools.partial(jobs.plan.predictor_of, config),
+        )
+    except NotEnoughRuntimes as error:
+        raise UsageError(f"--steps={len(runtimes)}: {error}") from error
+    return choice.method.title, made
+
+
+def refuse(given: list[str]) -> None:
+    """Refuses entries of the configuration that the trace decides.
+
+    Args:
+      given: names of the entries that were set.
+
+    Raises:
+      UsageError: naming the first.
+    """
+    for name in given:
+        if name.partition(".")[0] in _REFUSED:
+            raise UsageError(
+                f"--config.{name} must be left out: --trace has the cluster, and --steps says how much of it is drawn"
+            )
+
+
+def rows(recording: Recording) -> "Rows":
+    """The workers that are drawn, by name, and by node where nodes are known."""
+    count = len(recording.workers)
+    shown = np.unique(np.linspace(0, count - 1, min(count, MOST_WORKERS)).round().astype(int)).tolist()
+    nodes = recording.nodes
+    names = [f"{nodes[i]}: {recording.workers[i]}" if nodes else recording.workers[i] for i in shown]
+    return results.timeline.Rows(shown, [name.replace("$", r"\$") for name in names])  # which begins no formula
