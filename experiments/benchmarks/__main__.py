@@ -3,7 +3,8 @@
     python -m experiments.benchmarks [schedule|compilation|convolution|replay|blocks|peers|wave|streaming|cutoff|...]
     python -m experiments.benchmarks kills [--kills=50]
     python -m experiments.benchmarks soak [--gradients=1000000]
-    python -m experiments.benchmarks learning workers throughput
+    python -m experiments.benchmarks planted [--draws=200] [--seed=0]
+    python -m experiments.benchmarks advise what_if watch learning workers throughput
     python -m experiments.benchmarks live [--transport=ray]
     python -m experiments.benchmarks.faults [--only=WORDS]
 
@@ -20,6 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 import jax
 
 from experiments.benchmarks import (
+    advise,
     blocks,
     compilation,
     convolution,
@@ -29,13 +31,16 @@ from experiments.benchmarks import (
     live,
     live_transport,
     peers,
+    planted,
     processes,
     replay,
     schedule,
     soak,
     streaming,
     throughput,
+    watch,
     wave,
+    what_if,
     workers,
 )
 from experiments.benchmarks.timing import Figure
@@ -55,12 +60,16 @@ SUITES: dict[str, Callable[[], Iterator[Figure]]] = {
 }
 
 LONG_SUITES: dict[str, Callable[[], Iterator[Figure]]] = {
+    "advise": advise.figures,
     "kills": kills.figures,
     "soak": soak.figures,
     "learning": learning.figures,
     "live": live.figures,
     "workers": workers.figures,
     "throughput": throughput.figures,
+    "planted": planted.figures,
+    "what_if": what_if.figures,
+    "watch": watch.figures,
 }
 """Suites that run only where they are named."""
 
@@ -73,12 +82,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--kills", type=int, default=kills.KILLS, metavar="NUMBER", help="of processes, in `kills`")
     parser.add_argument("--gradients", type=int, default=soak.GRADIENTS, metavar="NUMBER", help="of the run, in `soak`")
     parser.add_argument("--transport", choices=live.TRANSPORTS, default="processes", help="of the workers, in `live`")
+    parser.add_argument("--draws", type=int, default=planted.DRAWS, metavar="NUMBER", help="a cause, in `planted`")
+    parser.add_argument("--seed", type=int, default=0, metavar="NUMBER", help="of the draws, in `planted`")
     given = parser.parse_args(arguments)
     for name in given.suites:
         if name not in suites:
             parser.error(f"{name!r} must be one of {', '.join(suites)}")
     if given.kills < 1:
         parser.error(f"--kills={given.kills} must be at least 1")
+    if given.draws < 1:
+        parser.error(f"--draws={given.draws} must be at least 1")
     if given.gradients < soak.FEWEST:
         parser.error(
             f"--gradients={given.gradients} must be at least {soak.FEWEST}, {soak.FEWEST // soak.EVALUATIONS} "
@@ -86,6 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
     suites["kills"] = functools.partial(kills.figures, given.kills)
     suites["live"] = functools.partial(live.figures, given.transport)
+    suites["planted"] = functools.partial(planted.figures, given.draws, given.seed)
     suites["soak"] = functools.partial(soak.figures, given.gradients)
     print(f"{platform.machine()}, Python {platform.python_version()}, jax {jax.__version__}, {jax.devices()}")
     for name in given.suites or SUITES:

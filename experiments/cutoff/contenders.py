@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 
 from experiments.cutoff.cases import test_run, training_run
 from experiments.harness import Sweep, goes_by, interval
-from sgdlab.advice import tuning
+from sgdlab.advice.comparison import tuning
 from sgdlab.deep_markov import DeepMarkov, TrainedModel
 from sgdlab.predictors import (
     CutoffRecord,

@@ -1,15 +1,13 @@
-"""From a recorded trace to the fastest protocol: measurements, recommendation, tables, plots and the page of `advise`.
+"""From a recorded trace to what is slow, what it costs and what to do: all parts of `advise`.
 
-`recording` reads and splits the trace, `comparison` measures all protocols, `verdict` chooses one, `findings` holds all
-results, and `publish` writes them. The modules are imported at their first use.
+`recording` reads and splits the trace, `diagnosis` finds what is slow, `comparison` measures all protocols, `what_if`
+replaces single times, `findings` holds all results, and `answer` recommends, writes and draws. The modules are imported
+at their first use.
 """
 
 import lazy_loader
 
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
-    submodules=(
-        "comparison", "culprits", "findings", "learned", "measured", "next_steps", "oracle", "page", "pictures",
-        "publish", "recording", "sentences", "stragglers", "table", "tuning", "uncertainty", "verdict", "words",
-    ),
-)  # fmt: skip
+    submodules=("answer", "comparison", "diagnosis", "findings", "recording", "repairs", "what_if", "words"),
+)

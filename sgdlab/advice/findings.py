@@ -1,15 +1,17 @@
-"""The results of `advise`: the split recording, the table of measurements, the recommendation and the stragglers."""
+"""The results of `advise`: the split recording, what is slow, the table of measurements and the recommendation."""
 
 import dataclasses
 import pathlib
 
-from sgdlab.advice import comparison, stragglers, table, verdict
-from sgdlab.advice.comparison import Report
+from sgdlab.advice import comparison, diagnosis, what_if
+from sgdlab.advice.answer import table, verdict
+from sgdlab.advice.answer.table import Table
+from sgdlab.advice.answer.verdict import Verdict
+from sgdlab.advice.comparison.comparison import Comparison, Report, Settings
+from sgdlab.advice.comparison.uncertainty import Resamples
+from sgdlab.advice.diagnosis.diagnosis import Diagnosis
 from sgdlab.advice.recording import Parts
-from sgdlab.advice.stragglers import Stragglers
-from sgdlab.advice.table import Table
-from sgdlab.advice.uncertainty import Resamples
-from sgdlab.advice.verdict import Verdict
+from sgdlab.advice.what_if.what_if import WhatIf
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -18,27 +20,41 @@ class Findings:
 
     Attributes:
       parts: the recording, split into tuning and evaluation steps.
+      diagnosis: what is slow in all complete steps, since when, and what it costs.
       table: the measurements of all protocols.
-      verdict: the recommended protocol.
-      stragglers: which workers are slow, in all complete steps.
+      verdict: the recommendation.
+      what_if: what full synchrony would gain if single things were as fast as usual.
+      settings: with which the protocols were compared.
     """
 
     parts: Parts
+    diagnosis: Diagnosis
     table: Table
     verdict: Verdict
-    stragglers: Stragglers
+    what_if: WhatIf
+    settings: Settings
+
+    @property
+    def comparison(self) -> Comparison:
+        """The measurements of all protocols."""
+        return self.table.comparison
 
 
-def find(parts: Parts, directory: pathlib.Path, *, most_steps: int, seed: int, report: Report = print) -> Findings:
-    """Compares all protocols and chooses one.
+def find(
+    parts: Parts, directory: pathlib.Path, *, settings: Settings | None = None, report: Report = print
+) -> Findings:
+    """Finds what is slow, compares all protocols and chooses one.
 
     Args:
       parts: the recording, split into tuning and evaluation steps.
       directory: where the trained deep Markov model is saved.
-      most_steps: upper bound on the optimiser's steps in training that model.
-      seed: of its training, of the predictors' random draws and of the bootstrap.
+      settings: of the comparison.
       report: called with one line about the progress.
     """
-    compared = comparison.compare(parts, directory, most_steps=most_steps, seed=seed, report=report)
-    answers = table.Table(compared, Resamples(len(parts.test), seed=seed))
-    return Findings(parts, answers, verdict.decide(answers), stragglers.find(parts.complete))
+    settings = settings or Settings()
+    report("looking for what is slow, since when, and what it costs")
+    slow = diagnosis.find(parts.complete, parts.pauses)
+    repaired = what_if.find(parts.complete, parts.pauses, slow, seed=settings.seed)
+    compared = comparison.compare(parts, slow, directory, settings=settings, report=report)
+    answers = table.Table(compared, Resamples(len(parts.test), seed=settings.seed))
+    return Findings(parts, slow, answers, verdict.decide(answers, slow), repaired, settings)

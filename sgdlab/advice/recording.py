@@ -1,36 +1,81 @@
 """Reads a recorded trace and splits it into steps for tuning and steps for evaluation."""
 
 import dataclasses
+import functools
 import os
+import pathlib
 
 import numpy as np
 
-from sgdlab import cluster
-from sgdlab.advice.words import counted
-from sgdlab.cluster import Recording
+from sgdlab import traces
+from sgdlab.advice.diagnosis import pauses
+from sgdlab.advice.diagnosis.pauses import Pauses
+from sgdlab.advice.words import counted, some
 from sgdlab.errors import UsageError
+from sgdlab.traces import Options, Recording
 
 LEAST_STEPS = 4
 """Smallest number of tuning steps, and of evaluation steps."""
+
+NOTE = "note"
+"""Name of the facts that say what was decided when the file was read."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Parts:
     """A recording, split into tuning and evaluation steps.
 
+    What a step costs a worker here is its own work and the transfer of the collectives, which is the same for all
+    workers of the step: every protocol counts it in the same way, and full synchrony takes the time that was recorded.
+
     Attributes:
       name: name of the file without its ending.
       recording: the whole recording; missing run-times are NaN.
       complete: the steps in which no run-time is missing.
-      train: float64[T1, N], seconds: the tuning steps, which are the first complete steps.
-      test: float64[T2, N], seconds: the evaluation steps, which are the other complete steps.
+      pauses: the complete steps that were slow for all workers.
+      train_steps: number of the complete steps, from the first on, that are tuning steps, common pauses included.
+      live: whether it is a run of `sgdlab live`, whose server measured the run-times.
     """
 
     name: str
     recording: Recording
     complete: Recording
-    train: np.ndarray
-    test: np.ndarray
+    pauses: Pauses
+    train_steps: int
+    live: bool = False
+
+    @functools.cached_property
+    def runtimes(self) -> np.ndarray:
+        """float64[T, N], seconds of the complete steps: own work and transfer."""
+        return self.complete.runtimes + self.complete.transfer()[:, None]
+
+    @functools.cached_property
+    def paused(self) -> np.ndarray:
+        """bool[T]: which of the complete steps paused at least half of the workers."""
+        common = 2 * np.asarray(self.pauses.workers) >= len(self.workers)
+        result = np.zeros(self.complete.steps.size, bool)
+        result[np.asarray(self.pauses.rows, int)[common]] = True
+        return result
+
+    @functools.cached_property
+    def train(self) -> np.ndarray:
+        """float64[T1, N], seconds of the tuning steps, without common pauses."""
+        return self.runtimes[: self.train_steps][~self.paused[: self.train_steps]]
+
+    @property
+    def test(self) -> np.ndarray:
+        """float64[T2, N], seconds of the evaluation steps, common pauses included."""
+        return self.runtimes[self.train_steps :]
+
+    @property
+    def test_pauses(self) -> np.ndarray:
+        """bool[T2]: which of the evaluation steps are common pauses."""
+        return self.paused[self.train_steps :]
+
+    @property
+    def test_steps(self) -> np.ndarray:
+        """int64[T2], the recorder's numbers of the evaluation steps."""
+        return self.complete.steps[self.train_steps :]
 
     @property
     def left_out(self) -> int:
@@ -42,25 +87,58 @@ class Parts:
         """Names of the workers."""
         return self.complete.workers
 
+    @functools.cached_property
+    def transfer_share(self) -> float | None:
+        """Share of full synchrony's time that is transfer, in all complete steps; None where it was not recorded."""
+        if not self.complete.communication:
+            return None
+        return float(self.complete.transfer().sum() / self.runtimes.max(axis=1).sum())
+
     def facts(self) -> list[tuple[str, str]]:
-        """Pairs of a name and a description: size, run-times, gaps, missing values and the split."""
+        """Pairs of a name and a description: size, run-times, phases, gaps, missing values, pauses and the split."""
         recording, steps = self.recording, self.complete.steps
-        first, last = recording.steps[0], recording.steps[-1]
-        times = recording.runtimes[~np.isnan(recording.runtimes)]
-        quantiles = np.quantile(times, [0.5, 0.99])
-        split = len(self.train)
-        return [
-            ("recorded", f"{recording.steps.size} steps x {len(self.workers)} workers, steps {first} to {last}"),
+        pairs = [
             (
-                "run-times",
-                f"mean {times.mean():.4g} s, median {quantiles[0]:.4g} s, 99 % below {quantiles[1]:.4g} s, "
-                f"longest {times.max():.4g} s",
+                "recorded",
+                f"{recording.steps.size} steps x {len(self.workers)} workers{self._nodes()}, steps "
+                f"{recording.steps[0]} to {recording.steps[-1]}",
             ),
+            ("run-times", self._runtimes()),
+            ("phases", self._phases()),
+            ("communication", self._communication()),
             ("sampling", self._gaps()),
             ("missing run-times", self._missing()),
-            ("tuning steps", f"{split} steps, {steps[0]} to {steps[split - 1]}"),
-            ("evaluation steps", f"{len(self.test)} steps, {steps[split]} to {steps[-1]}"),
+            ("pauses of all", self.pauses.describe(steps) if self.pauses.rows.size else "none"),
+            ("tuning steps", self._tuning()),
+            ("evaluation steps", f"{len(self.test)} steps, {steps[self.train_steps]} to {steps[-1]}"),
+            *((NOTE, note) for note in recording.notes),
         ]
+        return [(name, text) for name, text in pairs if text]
+
+    def _nodes(self) -> str:
+        nodes = len(set(self.complete.nodes))
+        return f" on {counted(nodes, 'node')}" if nodes else ""
+
+    def _runtimes(self) -> str:
+        times = self.recording.runtimes
+        middle, most = np.nanquantile(times, [0.5, 0.99])
+        return (
+            f"mean {np.nanmean(times):.4g} s, median {middle:.4g} s, 99 % below {most:.4g} s, longest "
+            f"{np.nanmax(times):.4g} s"
+        )
+
+    def _phases(self) -> str:
+        total = self.complete.runtimes.sum()
+        shares = {name: seconds.sum() / total for name, seconds in self.complete.phases.items()}
+        largest = sorted(shares.items(), key=lambda pair: -pair[1])
+        return some([f"{name} {100 * share:.0f} %" for name, share in largest]) if shares else ""
+
+    def _communication(self) -> str:
+        share = self.transfer_share
+        if share is None:
+            return ""
+        names = some(sorted(self.complete.communication))
+        return f"{names}: the transfer itself takes {100 * share:.1f} % of full synchrony's time"
 
     def _gaps(self) -> str:
         gaps, steps = self.recording.gaps, self.recording.steps
@@ -78,34 +156,102 @@ class Parts:
         excluded = f"{counted(self.left_out, 'incomplete step')} {'is' if self.left_out == 1 else 'are'} excluded"
         return f"{self.recording.missing} of {self.recording.runtimes.size}; {excluded}"
 
+    def _tuning(self) -> str:
+        steps, without = self.complete.steps, int(self.paused[: self.train_steps].sum())
+        pauses_of_all = f", {counted(without, 'pause')} of all left out" if without else ""
+        return f"{len(self.train)} steps, {steps[0]} to {steps[self.train_steps - 1]}{pauses_of_all}"
 
-def read(path: str | os.PathLike[str], *, train_share: float) -> Parts:
+
+def read(
+    path: str | os.PathLike[str], options: Options | None = None, *, train_share: float, flag: str = "trace"
+) -> Parts:
     """Reads a trace and splits it.
 
     Args:
-      path: a file that `sgdlab.cluster.recorded` can read.
+      path: a file, directory or pattern that `sgdlab.traces.read` can read.
+      options: how to read it.
       train_share: share of the complete steps, from the first on, that are tuning steps.
+      flag: the flag that names the path in messages.
 
     Raises:
       UsageError: if the file is not a trace, or has too few steps or workers.
     """
+    check_share(train_share)
+    try:
+        recording = traces.read(path, options or Options(), name=f"--{flag}")
+    except (ValueError, OSError) as error:
+        raise UsageError(str(error)) from error
+    try:
+        return split(recording, name=named(path), train_share=train_share, live=is_live(path))
+    except ValueError as error:
+        raise UsageError(f"--{flag}={path} {error}") from error
+
+
+def named(path: str | os.PathLike[str]) -> str:
+    """What the results of a trace are called: the file's name without its endings; of a live run, its directory's.
+
+    Example:
+      >>> named("logs/trace.csv.gz"), named("runs/live/recording.npz"), named("runs/live/states/run")
+      ('trace', 'live', 'live')
+    """
+    path = pathlib.Path(path)
+    if path.name == "recording.npz":
+        return path.absolute().parent.name
+    if path.parts[-2:] == ("states", "run"):
+        return path.absolute().parents[1].name
+    stem = path.name.lstrip(".").partition(".")[0].strip("*?[]-_ ")
+    return stem or path.absolute().parent.name or "trace"
+
+
+def is_live(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is that of a run of `sgdlab live`: its recording, its work directory, or that of its log."""
+    path = pathlib.Path(path)
+    inside = ("recording.npz", "log.jsonl", "states/run/log.jsonl")
+    return path.name == "recording.npz" or any((path / name).is_file() for name in inside)
+
+
+def check_share(train_share: float) -> None:
+    """Refuses a share that leaves no tuning or no evaluation steps.
+
+    Raises:
+      UsageError: if it is not above 0 and below 1.
+    """
     if not 0 < train_share < 1:
         raise UsageError(f"--train_share={train_share:g} must be a number above 0 and below 1")
-    try:
-        recording = cluster.recorded(path)
-        complete = recording.complete()
-    except (ValueError, OSError) as error:
-        message, argument = " ".join(str(error).split()), f"path={str(path)!r}"
-        message = message.removeprefix(argument) if message.startswith(argument) else f": {message}"
-        raise UsageError(f"--trace={path}{message}") from error
+
+
+def split(recording: Recording, *, name: str = "trace", train_share: float = 0.5, live: bool = False) -> Parts:
+    """Splits a recording.
+
+    Args:
+      recording: of at least two workers.
+      name: of the results.
+      train_share: share of the complete steps, from the first on, that are tuning steps.
+      live: whether it is a run of `sgdlab live`.
+
+    Raises:
+      ValueError: if it has too few steps or workers; the message says what it has, without a subject.
+    """
     if len(recording.workers) < 2:
-        raise UsageError(f"--trace={path} has one worker, {recording.workers[0]}; there must be at least 2")
+        raise ValueError(f"has one worker, {recording.workers[0]}; there must be at least 2")
+    try:
+        complete = recording.complete()
+    except ValueError as error:
+        raise ValueError(f"cannot be used: {error}") from error
     steps = complete.steps.size
-    split = round(train_share * steps)
-    if min(split, steps - split) < LEAST_STEPS:
-        raise UsageError(
-            f"--trace={path} with --train_share={train_share:g} has {split} tuning steps and {steps - split} "
-            f"evaluation steps without missing run-times; there must be at least {LEAST_STEPS} of each"
+    if live and steps < 2 * LEAST_STEPS:
+        known = (~np.isnan(recording.runtimes)).sum(axis=0)
+        raise ValueError(
+            f"is too short: {steps} rows hold a run-time of every worker; {2 * LEAST_STEPS} are needed. "
+            f"{recording.workers[known.argmin()]} has {known.min()} known run-times, fewest of all; a longer run would "
+            "do, or a protocol that interrupts nobody"
         )
-    name = os.path.splitext(os.path.basename(path))[0]
-    return Parts(name, recording, complete, complete.runtimes[:split], complete.runtimes[split:])
+    first = round(train_share * steps)
+    found = pauses.find(complete)
+    parts = Parts(name, recording, complete, found, first, live)
+    if min(len(parts.train), steps - first) < LEAST_STEPS:
+        raise ValueError(
+            f"with --train_share={train_share:g} has {len(parts.train)} tuning steps and {steps - first} evaluation "
+            f"steps without missing run-times; there must be at least {LEAST_STEPS} of each"
+        )
+    return parts

@@ -39,6 +39,27 @@ def interval(value: float, low: float, high: float) -> str:
     return f"{value:.{digits}f} ({low:.{digits}f}-{high:.{digits}f})"
 
 
+def sentence(text: str) -> str:
+    """A sentence with the capital and the full stop that it may lack.
+
+    Example:
+      >>> sentence("worker 5 is slow"), sentence("Is it a checkpoint?")
+      ('Worker 5 is slow.', 'Is it a checkpoint?')
+    """
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '?', '!')) else '.'}"
+
+
+def rounded(value: float, low: float, high: float) -> str:
+    """A ratio and its interval with two decimals, as a headline writes them; without an interval that is narrower.
+
+    Example:
+      >>> rounded(1.1724, 1.1523, 1.1931), rounded(1.6804, 1.6776, 1.6831)
+      ('1.17 (1.15-1.19)', '1.68')
+    """
+    ends = f"{low:.2f}", f"{high:.2f}"
+    return f"{value:.2f} ({'-'.join(ends)})" if ends[0] != ends[1] else f"{value:.2f}"
+
+
 def figure(value: float, digits: int = 4) -> str:
     """A number with a given number of significant digits, but never rounded before the decimal point.
 

@@ -1,50 +1,69 @@
-"""Reads a recorded trace and reports the cost of stragglers and the fastest protocol for that cluster.
+"""Reads recorded run-times and says which worker is slow, since when, what it costs, and what to do.
 
-    sgdlab advise --trace=trace.parquet
+    sgdlab advise trace.csv
 
-The trace is a Parquet or CSV file with a row for each worker and step (columns worker, step and duration in seconds), a
-CSV or .npy file with a column for each worker, or a table of single operations; see `sgdlab.cluster.recorded`. Steps
-may be sampled. Steps in which a run-time is missing are excluded.
+The trace holds how long each worker took in each step for its own work, before it waited for the others: a Parquet or
+CSV file or JSON lines, one for all workers or one for each, or what a profiler writes (PyTorch, JAX, NCCL); columns and
+units are recognised, or named by --columns and --unit (docs/traces.md). Steps may be sampled. Steps in which a run-time
+is missing are excluded.
 
-All protocols are compared on the last steps of the trace (the evaluation steps): full synchrony, every number of backup
-workers, a deadline of median + k MAD, running mean, Elfving, Kalman filter, the deep Markov cutoff and asynchrony, with
-an oracle as the upper bound. Parameters are tuned and models are trained on the steps before them (the tuning steps).
-This takes from half a minute to several minutes, most of it for training; a smaller --steps shortens it.
+The answer begins with the machine to look at first and with what to do. Below it, all protocols are compared on the
+last steps of the trace (the evaluation steps): full synchrony, also without the machines to blame, every number of
+backup workers, a deadline of median + k MAD, running mean, Elfving, Kalman filter, the deep Markov cutoff and
+asynchrony, with an oracle as the upper bound. Parameters are tuned and models are trained on the steps before them (the
+tuning steps), without steps that paused all workers. This takes from half a minute to three minutes, most of it for the
+deep Markov model: --model=no leaves it out. --refit=50 tunes again every 50 evaluation steps, on the steps before.
 
+    sgdlab advise trace.csv --what_if
+    sgdlab advise --follow=trace.csv --serve
     sgdlab advise --recording=runs/live/recording.npz
 
-reads the run-times of a live run instead (`sgdlab live`), and writes them to runtimes.csv in the work directory: row t
-holds each worker's t-th gradient, as long as the server waited for it. A gradient that was interrupted or lost is
-missing.
+--what_if takes seconds: what full synchrony would gain if single workers, nodes, pauses or phases were as fast as the
+median, and scores of each worker. --follow reads a trace that grows, and reports who becomes slow. --recording takes a
+run of `sgdlab live`: row t holds each worker's t-th gradient, as long as the server waited for it. --help=all lists all
+flags.
 
-Results in the work directory (default: runs/advise/<name>): advice.html, a self-contained page; advice.md
-and advice.csv, the tables; plots as PNG and SVG; model/, the trained deep Markov model.
+Results in the work directory (default: runs/advise/<name>): advice.html, a self-contained page; advice.md and
+advice.json; the tables as CSV; answered.parquet, the evaluation steps, which the proposed commands use; plots as PNG
+and SVG; model/, the trained deep Markov model.
 """
 
 import pathlib
-from collections.abc import Sequence
+import sys
+import time
+from collections.abc import Callable, Sequence
 
-import numpy as np
 from absl import flags
 
-from sgdlab import advice, cluster
-from sgdlab.commands import launch, replay
+from sgdlab.advice import recording
+from sgdlab.commands import follow, launch, trace_flags
 from sgdlab.errors import UsageError
 
 CONFIGURED = False
+POSITIONAL = True  # the trace
+UNLISTED = ("alarms", "json", "once", "parts", "trace_format", "until_idle", "workers_per_node")
+"""Flags that --help leaves to --help=all."""
 
 
 def define_flags() -> None:
     """Defines the flags of this command."""
-    flags.DEFINE_string("trace", None, "File of recorded run-times (this or --recording is required).")
-    flags.DEFINE_string("recording", None, "recording.npz of a run of `sgdlab live`, in the place of a trace.")
+    trace_flags.define()
     flags.DEFINE_float("train_share", 0.5, "Share of the complete steps, from the first on, used for tuning.")
+    flags.DEFINE_enum(
+        "model",
+        "auto",
+        ["auto", "yes", "no"],
+        "Whether the deep Markov model is trained; auto: unless it takes minutes.",
+    )
     flags.DEFINE_integer("steps", 3000, "Most steps of the optimiser that trains the deep Markov model.", lower_bound=1)
+    flags.DEFINE_integer("refit", None, "Also tunes again every so many evaluation steps.", lower_bound=1)
     flags.DEFINE_integer("seed", 0, "Of training, of the predictors' random draws and of the intervals.", lower_bound=0)
+    flags.DEFINE_bool("what_if", False, "Only what full synchrony would gain from single repairs, and scores.")
+    follow.define_flags()
 
 
 def main(argv: Sequence[str]) -> None:
-    """Reads the trace, compares the protocols, prints and writes the results.
+    """Reads the trace, finds what is slow, compares the protocols, prints and writes the results.
 
     Args:
       argv: the command line without its flags.
@@ -52,58 +71,52 @@ def main(argv: Sequence[str]) -> None:
     Raises:
       UsageError: if a flag is out of range, the trace cannot be used, or the work directory cannot be written.
     """
-    del argv
-    given = flags.FLAGS
-    if (given.trace is None) == (given.recording is None):
-        raise UsageError(
-            "--trace must name a file of recorded run-times, as in --trace=trace.csv; or --recording a run of `sgdlab "
-            "live`, as in --recording=runs/live/recording.npz"
-        )
-    path = given.trace or given.recording
-    name = pathlib.Path(path).stem if given.trace else pathlib.Path(path).absolute().parent.name
-    workdir = pathlib.Path(launch.WORKDIR.value or f"runs/advise/{name}")
-    trace = given.trace or _as_trace(given.recording, workdir)
-    parts = advice.recording.read(trace, train_share=given.train_share)
+    given, options = flags.FLAGS, trace_flags.options()
+    if given.follow:
+        sys.exit(follow.run(given.follow, options, _workdir(given.follow)))
+    path, flag = trace_flags.path(argv), "trace"
+    if path is None:
+        path, flag = given.recording, "recording"
+    workdir = _workdir(path)
+    if given.what_if:
+        from sgdlab.commands import what_if  # noqa: PLC0415 (SciPy takes a while to import)
+
+        what_if.run(path, options, workdir, given.seed)
+        return
+    report = _Report()
+    parts = recording.read(path, options, train_share=given.train_share, flag=flag)
     print("\n".join(f"{name:<22}{value}" for name, value in parts.facts()), flush=True)
+    _compare(parts, workdir, report)
+
+
+def _compare(parts: recording.Parts, workdir: pathlib.Path, report: Callable[[str], None]) -> None:
+    # These import JAX, which takes seconds: what is wrong with the trace has been said by now.
+    from sgdlab.advice import comparison, findings  # noqa: PLC0415
+    from sgdlab.advice.answer import next_steps, publish  # noqa: PLC0415
+
+    given = flags.FLAGS
+    settings = comparison.Settings(model=given.model, most_steps=given.steps, refit=given.refit, seed=given.seed)
     try:
         workdir.mkdir(parents=True, exist_ok=True)
-        findings = advice.findings.find(
-            parts, workdir / "model", most_steps=given.steps, seed=given.seed, report=_report
-        )
-        commands = advice.next_steps.commands(parts, findings.verdict.chosen, trace, str(workdir))
-        print(f"\n{advice.publish.terminal_text(findings, commands)}")
-        page = advice.publish.write(workdir, findings, commands)
+        found = findings.find(parts, workdir / "model", settings=settings, report=report)
+        commands = next_steps.commands(found, str(workdir))
+        report("drawing and writing")
+        page = publish.write(workdir, found, commands)
     except OSError as error:
         raise UsageError(f"--workdir={workdir} must be a directory that can be written: {error}") from error
+    print(f"\n{publish.terminal_text(found, commands)}")
     print(f"\nReport: {page}")
 
 
-def _as_trace(path: str, workdir: pathlib.Path) -> str:
-    """Writes the run-times of a live run as a trace, and returns its path.
-
-    Raises:
-      UsageError: where too few rows are complete.
-    """
-    recording = replay.load(path)
-    times = recording.runtimes()
-    least, complete = 2 * advice.recording.LEAST_STEPS, int((~np.isnan(times)).all(axis=1).sum())
-    if complete < least:
-        counts = (~np.isnan(times)).sum(axis=0)
-        slowest = int(counts.argmin())
-        raise UsageError(
-            f"--recording={path} is too short: {complete} rows hold a run-time of every worker; {least} are needed. "
-            f"Worker {slowest} has {counts[slowest]} known run-times, fewest of all; a longer run would do, or a "
-            "protocol that interrupts nobody"
-        )
-    trace = workdir / "runtimes.csv"
-    names = tuple(f"worker {number}" for number in range(times.shape[1]))
-    try:
-        workdir.mkdir(parents=True, exist_ok=True)
-        cluster.Recording(times, np.arange(len(times)), names).save(trace)
-    except OSError as error:
-        raise UsageError(f"--workdir={workdir} must be a directory that can be written: {error}") from error
-    return str(trace)
+def _workdir(path: str) -> pathlib.Path:
+    return pathlib.Path(launch.WORKDIR.value or f"runs/advise/{recording.named(path)}")
 
 
-def _report(line: str) -> None:
-    print(line, flush=True)
+class _Report:
+    """Prints lines about the progress, with the seconds since the start."""
+
+    def __init__(self) -> None:
+        self._start = time.monotonic()
+
+    def __call__(self, line: str) -> None:
+        print(f"[{time.monotonic() - self._start:6.1f} s] {line}", flush=True)

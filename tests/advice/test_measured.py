@@ -5,7 +5,7 @@ import pytest
 from toy_traces import STEPS, WORKERS, toy
 
 from sgdlab import protocols
-from sgdlab.advice import measured, oracle, uncertainty
+from sgdlab.advice.comparison import measured, oracle, uncertainty
 
 
 def test_interrupted_work_is_that_of_the_schedule():

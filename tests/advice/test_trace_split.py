@@ -15,7 +15,7 @@ from sgdlab.errors import UsageError
     [
         ("worker,step,duration\n" + "".join(f"a,{i},1.5\n" for i in range(20)), 0.5, "has one worker, a"),
         ("a,b\n" + "1.5,2.5\n" * 7, 0.5, "has 4 tuning steps and 3 evaluation steps"),
-        ("a,b\n" + "1.5,2.5\n1.0,-2.0\n" * 10, 0.5, ": row 3, column 'b' is -2"),
+        ("a,b\n" + "1.5,2.5\n1.0,-2.0\n" * 10, 0.5, "row 3, column 'b' is -2"),
         ("a,b\n" + "1.5,\n,2.0\n" * 10, 0.5, ": none of the 20 recorded steps"),
         (None, 0.5, " must be a file"),
     ],
@@ -29,7 +29,6 @@ def test_a_trace_that_cannot_be_used_is_refused(text, share, words, tmp_path):
     message = str(caught.value)
     assert message.startswith(f"--trace={trace}")
     assert message.count(str(trace)) == 1
-    assert "\n" not in message
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0, 1.5, -1.0])

@@ -16,7 +16,11 @@ def call_in_process(capsys, monkeypatch, tmp_path):
     def call(*arguments):
         line = ["advise", *arguments]
         code = launch.answer(
-            advise.main, advise.__doc__, line, configured=advise.CONFIGURED, define=advise.define_flags
+            advise.main,
+            advise.__doc__,
+            line,
+            define=advise.define_flags,
+            **launch.settings_of(advise),
         )
         captured = capsys.readouterr()
         return code, captured.out, captured.err
@@ -29,7 +33,14 @@ def call_in_process(capsys, monkeypatch, tmp_path):
     [
         ((), "--trace"),
         (("--trace=nothing.csv",), "--trace=nothing.csv must be a file"),
-        (("nothing.csv",), "--trace=nothing.csv"),
+        (("nothing.csv",), "--trace=nothing.csv must be a file"),
+        (("small.csv", "other.csv"), "other.csv"),
+        (("small.csv", "--trace=small.csv"), "small.csv"),
+        (("small.csv", "--recording=small.csv"), "small.csv"),
+        (("small.csv", "--model=maybe"), "--model=maybe must be"),
+        (("small.csv", "--refit=0"), "--refit=0 must be"),
+        (("small.csv", "--unit=weeks"), "--unit=weeks must be"),
+        (("nothing.csv", "--what_if"), "--trace=nothing.csv must be a file"),
         (("--trace=small.csv", "--steps=0"), "--steps=0 must be"),
         (("--trace=small.csv", "--seed=-1"), "--seed=-1 must be"),
         (("--trace=small.csv", "--seed=few"), "--seed=few must be"),
@@ -48,6 +59,22 @@ def test_mistakes_are_one_line_and_leave_nothing(call, arguments, words, tmp_pat
     assert [path.name for path in tmp_path.iterdir()] == ["small.csv"]
 
 
+@pytest.mark.parametrize("content", [None, "a,b\n1.5,-2.5\n"])
+def test_what_is_wrong_with_a_trace_is_said_before_jax_is_imported(content, tmp_path):
+    if content is not None:
+        (tmp_path / "bad.csv").write_text(content)
+    script = (
+        "import sys; sys.argv[1:] = ['advise', 'bad.csv']; from sgdlab.commands import console\n"
+        "try: console.main()\n"
+        "finally: print([m for m in ('jax', 'numpyro', 'matplotlib', 'flax') if m in sys.modules])"
+    )
+    command = [sys.executable, "-c", script]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path, check=False)
+    assert answer.returncode == 2
+    assert answer.stdout == "[]\n"
+    assert answer.stderr.count("bad.csv") == 1
+
+
 def test_help_lists_the_flags_and_imports_no_jax():
     script = (
         "import sys; sys.argv[1:] = ['advise', '--help']; from sgdlab.commands import console\n"
@@ -56,5 +83,5 @@ def test_help_lists_the_flags_and_imports_no_jax():
     )
     answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
     assert answer.stderr == "[]\n"
-    for flag in ("--trace", "--train_share", "--steps", "--seed", "--workdir"):
+    for flag in ("--trace", "--train_share", "--steps", "--seed", "--workdir", "--what_if", "--follow", "--refit"):
         assert f"{flag}:" in answer.stdout

@@ -1,0 +1,107 @@
+"""`sgdlab advise` at size: 10,000 steps of 1,000 workers, the stages of the comparison and the whole command.
+
+    python -m experiments.benchmarks advise
+
+The run-times are drawn from a `RegimeCluster` with 125 nodes, and written as a .npy file.
+"""
+
+import pathlib
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from experiments.benchmarks.timing import Figure
+from sgdlab import traces
+from sgdlab.advice import comparison, diagnosis, recording, what_if
+from sgdlab.advice.comparison import halves, learned, measured, refit, sweeps
+from sgdlab.advice.comparison.uncertainty import Resamples
+from sgdlab.cluster.regimes import RegimeCluster
+
+STEPS, WORKERS, NODES = 10_000, 1000, 125
+MOST_SECONDS, MOST_GIGABYTES = 180.0, 6.0
+
+
+def figures() -> Iterator[Figure]:
+    """The stages one after another in this process, then the whole command in another."""
+    with tempfile.TemporaryDirectory() as directory:
+        trace = pathlib.Path(directory) / "trace.npy"
+        np.save(trace, RegimeCluster(num_workers=WORKERS, num_nodes=NODES, mean=1.057, std=0.393).draw(STEPS, seed=0))
+        yield from _stages(trace, pathlib.Path(directory) / "model")
+        yield from _command(trace, pathlib.Path(directory) / "advice")
+
+
+def _stages(trace: pathlib.Path, model: pathlib.Path) -> Iterator[Figure]:
+    clock = _Clock()
+    recorded = clock("reading the trace", lambda: traces.read(trace))
+    yield clock.figure
+    parts = clock("finding pauses and splitting", lambda: recording.split(recorded, name="trace"))
+    yield clock.figure
+    found = clock("diagnosis", lambda: diagnosis.find(parts.complete, parts.pauses))
+    yield clock.figure
+    clock("what if", lambda: what_if.find(parts.complete, parts.pauses, found))
+    yield clock.figure
+    interrupted = clock("every number of interrupted backup workers", lambda: sweeps.interrupted(parts))
+    yield clock.figure
+    finishing = clock("some numbers of finishing backup workers", lambda: sweeps.finishing(parts))
+    yield clock.figure
+    tuned = {}
+    for name, tune in refit.TUNED.items():
+        tuned[name] = clock(f"tuning: {name}", lambda tune=tune: tune(parts.train))
+        yield clock.figure
+    plan = learned.plan(len(parts.train), 3000, workers=WORKERS)
+    steps = f"training the deep Markov model, at most {plan.fitting.steps} steps"
+    tuned[comparison.DEEP_MARKOV] = clock(steps, lambda: learned.trained(parts.train, plan, seed=0, directory=model))
+    yield clock.figure
+    for name, predictor in tuned.items():
+        clock(f"evaluating: {name}, one objective", lambda p=predictor: comparison.run(parts, p, "throughput", seed=0))
+        yield clock.figure
+    clock("asynchrony", lambda: measured.asynchronous(parts.test))
+    yield clock.figure
+    clock("comparing the two parts", lambda: halves.find(parts))
+    yield clock.figure
+    clock("intervals of the sweeps", lambda: _intervals(interrupted, finishing))
+    yield clock.figure
+
+
+def _intervals(*both: comparison.Sweep) -> None:
+    results = [result for sweep in both for result in sweep.test.values()]
+    resamples = Resamples(len(results[0].seconds), seed=0)
+    resamples.prepare(results)
+    for result in results:
+        resamples.interval(result, both[0].test[0])
+
+
+def _command(trace: pathlib.Path, workdir: pathlib.Path) -> Iterator[Figure]:
+    command = [sys.executable, "-m", "sgdlab", "advise", f"--trace={trace}", f"--workdir={workdir}"]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    begin = time.perf_counter()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    seconds = time.perf_counter() - begin
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    busy = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    what = f"{STEPS:,} steps of {WORKERS:,} workers"
+    detail = f"{busy:.0f} s of all cores; page {(workdir / 'advice.html').stat().st_size / 1e6:.1f} MB"
+    goal = f"<= {MOST_SECONDS:g}"
+    yield Figure(f"sgdlab advise, {what}", seconds, "s", goal, seconds <= MOST_SECONDS, detail)
+    gigabytes = after.ru_maxrss / 1e6  # of the largest child, in kilobytes
+    goal = f"<= {MOST_GIGABYTES:g}"
+    yield Figure(f"most memory, {what}", gigabytes, "GB", goal, gigabytes <= MOST_GIGABYTES)
+
+
+class _Clock:
+    """Calls functions; `figure` is the time of the last one."""
+
+    figure: Figure
+
+    def __call__(self, name: str, function: Callable[[], Any]) -> Any:
+        begin, busy = time.perf_counter(), time.process_time()
+        result = function()
+        seconds, busy = time.perf_counter() - begin, time.process_time() - busy
+        self.figure = Figure(name, seconds, "s", detail=f"{busy:.1f} s of all cores")
+        return result

@@ -1,0 +1,81 @@
+"""How often the diagnosis names the planted cause first, and how often it names one where there is none."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from experiments.benchmarks.planted import fleets, plants, trials
+from experiments.benchmarks.planted.trials import NOTHING, Outcome, Trial
+from experiments.benchmarks.timing import Figure
+
+DRAWS = 200
+"""Draws of each cause; five times as many without a cause."""
+
+RIGHT, FALSE = 0.95, 0.01
+"""Least share of draws whose cause is named first, and largest share of clean draws in which anything is named."""
+
+FACTORS = (1.02, 1.04, 1.05, 1.06, 1.08, 1.1, 1.15, 1.3)
+"""Sizes of a slow worker in the table of detection against size."""
+
+
+def figures(draws: int = DRAWS, seed: int = 0) -> Iterator[Figure]:
+    """One line for each planted cause, for clean draws, for laws that were held out, and for each size.
+
+    Args:
+      draws: of each cause.
+      seed: of all draws.
+    """
+    rows: list[tuple[str, list[Trial]]] = [
+        (name, [Trial(name, draw, seed) for draw in range(draws)]) for name in plants.PLANTS
+    ]
+    held = [
+        Trial(name, draw, seed, law)
+        for law in fleets.HELD_OUT
+        for draw in range(-(-draws // len(plants.PLANTS)))
+        for name in plants.PLANTS
+    ]
+    rows.append((f"all causes, held-out laws ({', '.join(fleets.HELD_OUT)})", held))
+    rows.append(("clean", [Trial(NOTHING, draw, seed) for draw in range(5 * draws)]))
+    rows += [
+        (
+            f"clean, {'held-out ' * (law in fleets.HELD_OUT)}law: {law}",
+            [Trial(NOTHING, draw, seed, law) for draw in range(-(-5 * draws // 3))],
+        )
+        for law in (*fleets.HELD_OUT, *fleets.SKEWED)
+    ]
+    rows += [
+        (f"1 of 16 workers {factor:g} times as slow since step 300 of 600", _sizes(factor, draws, seed))
+        for factor in FACTORS
+    ]
+    outcomes = iter(trials.run_all([trial for _, given in rows for trial in given]))
+    for name, given in rows:
+        yield _figure(name, given, [next(outcomes) for _ in given])
+
+
+def _sizes(factor: float, draws: int, seed: int) -> list[Trial]:
+    return [Trial("", draw, seed, factor=factor) for draw in range(max(draws // 2, 1))]
+
+
+def _figure(name: str, given: Sequence[Trial], outcomes: Sequence[Outcome]) -> Figure:
+    """The share of right or of false names, with its interval, and the median error of the first slow row."""
+    if given[0].name == NOTHING:
+        hits = sum(outcome.named > 0 for outcome in outcomes)
+        title, met, goal = "names something", hits / len(given) <= FALSE, f"<= {100 * FALSE:g}"
+    else:
+        hits = sum(outcome.right for outcome in outcomes)
+        title, met, goal = "named first", hits / len(given) >= RIGHT, f">= {100 * RIGHT:g}"
+    if given[0].factor is not None:
+        met, goal = None, ""
+    low, high = trials.wilson(hits, len(given))
+    errors = [abs(outcome.since_error) for outcome in outcomes if outcome.since_error is not None]
+    since = f"; first slow step off by {np.median(errors):g} steps (median)" if errors else ""
+    others = sum(outcome.named > 1 for outcome in outcomes)
+    detail = f"{hits} of {len(given)}, 95 % interval {100 * low:.1f}-{100 * high:.1f} %{since}"
+    return Figure(
+        f"planted: {name}: {title}",
+        100 * hits / len(given),
+        "%",
+        goal,
+        met,
+        detail + (f"; more than one named in {others}" if others else ""),
+    )

@@ -1,0 +1,130 @@
+"""The findings as JSON, for programs: what is slow, what to do, and what it gives.
+
+The schema, version 1; all times are seconds, all steps are the recorder's numbers, and `gain` is [value, low, high]
+with a 90 % interval, relative to full synchrony of all workers:
+
+* `version`: 1. `trace`: name. `workers`, `steps`, `tuning_steps`, `evaluation_steps`: numbers.
+* `headline`: {`problem`, `advice`}, the two paragraphs of the page. `rule`: a sentence; empty for full synchrony.
+* `causes`: a list, what costs most first: {`kind`, `workers` (names), `node` (name or null), `since`, `until` (steps or
+  null), `factor`, `share` of full synchrony's time that it costs, `lasting`, `headline`, `evidence`}.
+* `pauses`: {`steps`, `extra_seconds`, `period` (in steps, or null)}.
+* `recommendation`: {`protocol`, `parameters`, `gain`, `gradients_per_update`, `flags` of `sgdlab train`}, for as
+  long as all workers take part.
+* `take_out`: {`workers`, `gain`}: workers to take out first, or null.
+* `protocols`: the rows of the table: {`protocol`, `parameters`, `role`, `gain`, `gradients_per_second`, `waiting`,
+  `work_lost`, `without` (names)}.
+* `left_out`: protocol -> why it was not tried. `notes`: what the reader decided. `waiting`: share of worker-seconds.
+
+Numbers that do not exist are null.
+"""
+
+import json
+import math
+from typing import Any
+
+from sgdlab.advice.answer import headline, sentences
+from sgdlab.advice.comparison.comparison import Protocol
+from sgdlab.advice.diagnosis.causes import Cause
+from sgdlab.advice.findings import Findings
+
+VERSION = 1
+
+
+def text(findings: Findings) -> str:
+    """The findings as the text of a JSON file.
+
+    Args:
+      findings: all results.
+    """
+    return json.dumps(_finite(as_dict(findings)), indent=1, ensure_ascii=False) + "\n"
+
+
+def as_dict(findings: Findings) -> dict[str, Any]:
+    """The findings as the module's docstring says.
+
+    Args:
+      findings: all results.
+    """
+    parts, verdict = findings.parts, findings.verdict
+    said = headline.headline(findings)
+    steps = parts.complete.steps
+    return {
+        "version": VERSION,
+        "trace": parts.name,
+        "workers": len(parts.workers),
+        "steps": int(parts.recording.steps.size),
+        "tuning_steps": len(parts.train),
+        "evaluation_steps": len(parts.test),
+        "headline": {"problem": said.problem, "advice": said.advice},
+        "rule": sentences.rule(findings),
+        "causes": [_cause(findings, cause) for cause in findings.diagnosis.causes],
+        "pauses": {
+            "steps": steps[parts.pauses.rows].tolist(),
+            "extra_seconds": parts.pauses.extra.tolist(),
+            "period": parts.pauses.period,
+        },
+        "recommendation": {
+            "protocol": verdict.chosen.title,
+            "parameters": verdict.chosen.setting,
+            "gain": _gain(findings, verdict.chosen),
+            "gradients_per_update": verdict.chosen.paper.waited_for,
+            "flags": list(verdict.chosen.flags),
+        },
+        "take_out": verdict.drained
+        and {"workers": _names(findings, verdict.drained.without), "gain": _gain(findings, verdict.drained)},
+        "protocols": [_protocol(findings, protocol) for protocol in findings.comparison.protocols],
+        "left_out": dict(findings.comparison.left_out),
+        "notes": list(parts.recording.notes),
+        "waiting": findings.comparison.synchrony.idle,
+    }
+
+
+def _cause(findings: Findings, cause: Cause) -> dict[str, Any]:
+    complete = findings.parts.complete
+
+    def step(row: int | None) -> int | None:
+        return None if row is None else int(complete.steps[row])
+
+    return {
+        "kind": cause.kind,
+        "workers": _names(findings, cause.workers),
+        "node": cause.node,
+        "since": step(cause.since),
+        "until": step(cause.until),
+        "factor": float(cause.factor),
+        "share": float(cause.share),
+        "lasting": cause.lasting,
+        "headline": cause.headline(complete),
+        "evidence": cause.evidence,
+    }
+
+
+def _protocol(findings: Findings, protocol: Protocol) -> dict[str, Any]:
+    result = protocol.paper
+    return {
+        "protocol": protocol.title,
+        "parameters": protocol.setting,
+        "role": protocol.role,
+        "gain": _gain(findings, protocol),
+        "gradients_per_second": result.gradients_per_second,
+        "waiting": result.idle,
+        "work_lost": result.lost,
+        "without": _names(findings, protocol.without),
+    }
+
+
+def _names(findings: Findings, workers: tuple[int, ...]) -> list[str]:
+    return [findings.parts.workers[i] for i in workers]
+
+
+def _gain(findings: Findings, protocol: Protocol) -> list[float]:
+    return [float(value) for value in findings.table.relative(protocol.paper)]
+
+
+def _finite(value: Any) -> Any:
+    """The same with null for what JSON cannot say: numbers that are not finite."""
+    if isinstance(value, dict):
+        return {name: _finite(entry) for name, entry in value.items()}
+    if isinstance(value, list):
+        return [_finite(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

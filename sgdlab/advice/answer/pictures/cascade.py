@@ -1,0 +1,71 @@
+"""What the repairs of `what_if` save one after the other, from the recorded time to what is left."""
+
+import textwrap
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+
+from sgdlab.advice.answer.pictures import style
+from sgdlab.advice.what_if.what_if import WhatIf
+from sgdlab.results.plots import STYLE
+
+_MOST_REPAIRS, _LEAST_SHARE = 14, 0.002
+"""Bars of repairs, and the share of the time from which one has a bar of its own."""
+
+_NAME_WIDTH = 40
+
+
+def waterfall(what_if: WhatIf) -> Figure | None:
+    """Bars from the recorded time by way of each repair to what is left; they add up.
+
+    Args:
+      what_if: the repairs, in the order in which they are made.
+
+    Returns:
+      The figure; None where nothing can be repaired.
+    """
+    lines = list(what_if.lines)
+    if not lines:
+        return None
+    large = [line for line in lines if line.in_turn >= _LEAST_SHARE * what_if.recorded][:_MOST_REPAIRS]
+    small = [line for line in lines if line not in large]
+    bars = [(line.title, line.in_turn) for line in large]
+    if small:
+        title = small[0].title if len(small) == 1 else f"{len(small)} smaller ones"
+        bars.append((title, sum(line.in_turn for line in small)))
+    names = ["recorded", *(title for title, _ in bars), "what is left"]
+    saved = [seconds for _, seconds in bars]
+    after = what_if.recorded - np.cumsum(saved)
+    left = [0.0, *after, 0.0]
+    width = [what_if.recorded, *saved, what_if.left]
+    colours = [style.GREY, *([style.ORANGE] * len(saved)), style.GREEN]
+    names = [textwrap.fill(style.plain(name), _NAME_WIDTH) for name in names]
+    heights = np.array([1 + 0.7 * name.count("\n") for name in names])
+    places = np.cumsum(heights) - heights / 2
+    with mpl.rc_context(STYLE):
+        figure = mpl.figure.Figure(figsize=(style.WIDTH, 0.9 + 0.34 * heights.sum()))
+        axes = figure.add_subplot()
+        axes.barh(places, width, left=left, color=colours, height=0.7)
+        ends = np.array(left) + width
+        for above, below, at in zip(places[:-1], places[1:], [what_if.recorded, *after], strict=True):
+            axes.plot([at, at], [above + 0.35, below - 0.35], color="black", linewidth=0.6)
+        for place, end, seconds, colour in zip(places, ends, width, colours, strict=True):
+            axes.annotate(
+                f"{'-' * (colour == style.ORANGE)}{_seconds(seconds)}, {100 * seconds / what_if.recorded:.1f} %",
+                (end, place),
+                xytext=(5, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize="small",
+            )
+        axes.set_yticks(places, names, fontsize="small")
+        axes.set_ylim(heights.sum(), 0)
+        axes.set_xlim(0, 1.22 * what_if.recorded)
+        axes.grid(axis="y", visible=False)
+        axes.set_xlabel("seconds of full synchrony, all complete steps (orange: saved by repairing this next)")
+    return figure
+
+
+def _seconds(value: float) -> str:
+    return f"{value:,.0f} s" if value >= 100 else f"{value:.3g} s"

@@ -1,0 +1,155 @@
+"""When each worker that the diagnosis names was slow."""
+
+from typing import NamedTuple
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from sgdlab.advice.answer.pictures import cells, style
+from sgdlab.advice.diagnosis.diagnosis import Diagnosis
+from sgdlab.advice.diagnosis.history import Episode
+from sgdlab.advice.recording import Parts
+from sgdlab.advice.words import some
+from sgdlab.results.plots import STYLE
+
+MOST = 6
+"""Panels; those of the first causes come first."""
+
+_POINTS, _DOTS = 1200, 3000
+_FEW = 3
+"""Most stretches of which the last one is described; with more, a worker is slow at times."""
+
+
+class _Panel(NamedTuple):
+    """What one panel shows.
+
+    Attributes:
+      name: of a worker, or of several that are slow together.
+      workers: their indices.
+      stretches: when they were slow.
+    """
+
+    name: str
+    workers: tuple[int, ...]
+    stretches: tuple[Episode, ...]
+
+
+def histories(parts: Parts, diagnosis: Diagnosis) -> Figure | None:
+    """Run-time of the named workers over the median of their step; the stretches in which they were slow are shaded.
+
+    Workers that one cause names together, such as those of a node, share a panel, which shows their median.
+
+    Args:
+      parts: the recording.
+      diagnosis: whose causes name workers.
+
+    Returns:
+      The figure; None where no worker is named.
+    """
+    shown = _panels(parts, diagnosis)[:MOST]
+    if not shown:
+        return None
+    runtimes, steps = parts.complete.runtimes, parts.complete.steps
+    median = np.median(runtimes, axis=1)
+    ratios = [np.median(runtimes[:, panel.workers], axis=1) / median for panel in shown]
+    with mpl.rc_context(STYLE):
+        figure = mpl.figure.Figure(figsize=(style.WIDTH, 1.3 + 1.2 * len(shown)))
+        panels = figure.subplots(len(shown), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
+        for axes, panel, ratio in zip(panels, shown, ratios, strict=True):
+            _draw(axes, ratio, panel.stretches)
+            axes.axvline(parts.train_steps - 0.5, color="black", linewidth=1.2, linestyle="--")
+            axes.set_title(_title(panel, steps), loc="left")
+        panels[0].set_xlim(-0.5, steps.size - 0.5)
+        panels[0].set_ylim(0, min(cells.LIMIT, 1.1 * max(1.3, float(np.quantile(ratios, 0.999)))))
+        style.label_steps(panels[-1], steps)
+        panels[-1].set_xlabel("step (dashed: the evaluation steps begin)")
+        figure.supylabel("times the median", fontsize="medium")
+    return figure
+
+
+def named(diagnosis: Diagnosis) -> list[int]:
+    """Indices of the workers that the causes name, those of the first cause first, each once."""
+    return list(dict.fromkeys(worker for cause in diagnosis.causes for worker in cause.workers))
+
+
+def smoothed(ratio: np.ndarray, window: int, every: int = 1) -> np.ndarray:
+    """Running median over an odd number of steps; at the ends, over those that there are.
+
+    Args:
+      ratio: float64[T].
+      window: number of steps, odd.
+      every: only for each such step, from the first on.
+
+    Example:
+      >>> smoothed(np.array([1.0, 9.0, 1.0, 1.0, 2.0, 2.0]), 3).tolist()
+      [5.0, 1.0, 1.0, 1.0, 2.0, 2.0]
+    """
+    half = window // 2
+    padded = np.pad(ratio, half, constant_values=np.nan)
+    return np.nanmedian(np.lib.stride_tricks.sliding_window_view(padded, window)[::every], axis=1)
+
+
+def _panels(parts: Parts, diagnosis: Diagnosis) -> list[_Panel]:
+    nodes, found = parts.complete.nodes, {}
+    for cause in diagnosis.causes:
+        if len(cause.workers) == 1:
+            (worker,) = cause.workers
+            name = f"worker {style.short(parts.workers[worker])}"
+            name += f" on {style.short(nodes[worker])}" if nodes else ""
+            stretches = cause.episodes or diagnosis.histories[worker]
+        elif cause.workers:
+            names = some([style.short(parts.workers[worker]) for worker in cause.workers])
+            name = (
+                f"workers {names}"
+                if cause.node is None
+                else f"{style.short(cause.node)} ({len(cause.workers)} workers)"
+            )
+            stretches = cause.episodes
+        if cause.workers:
+            found.setdefault(cause.workers, _Panel(name, cause.workers, stretches))
+    return list(found.values())
+
+
+def _draw(axes: Axes, ratio: np.ndarray, stretches: tuple[Episode, ...]) -> None:
+    rows = np.arange(ratio.size)
+    every = max(1, -(-ratio.size // _DOTS))
+    axes.plot(
+        rows[::every],
+        np.minimum(ratio, cells.LIMIT)[::every],
+        ".",
+        color=style.GREY,
+        markersize=3.5,
+        alpha=0.6,
+        markeredgewidth=0,
+    )
+    window = max(3, ratio.size // 60) | 1
+    every = max(1, -(-ratio.size // _POINTS))
+    line = smoothed(ratio, window, every) if ratio.size > window else ratio[::every]
+    axes.plot(rows[::every], line, color=style.BLUE)
+    axes.axhline(1, color="black", linewidth=0.7)
+    for stretch in stretches:
+        axes.axvspan(stretch.first - 0.5, stretch.last + 0.5, color=style.RED, alpha=0.14, linewidth=0)
+    if stretches and stretches[-1].last == ratio.size - 1:
+        axes.axvline(stretches[-1].first - 0.5, color=style.RED, linewidth=1.4)
+
+
+def _title(panel: _Panel, steps: np.ndarray) -> str:
+    name, stretches = panel.name, panel.stretches
+    if not stretches:
+        return name
+    if len(stretches) > _FEW:
+        number = sum(stretch.last - stretch.first + 1 for stretch in stretches)
+        factor = float(np.median([stretch.factor for stretch in stretches]))
+        return f"{name}: {factor:.2f} times the others at times, in {number} of {steps.size} steps"
+    last = stretches[-1]
+    lasts = last.last == steps.size - 1
+    if lasts and last.first == 0:
+        when = "all along"
+    elif lasts:
+        when = f"since step {steps[last.first]}"
+    else:
+        when = f"from step {steps[last.first]} to {steps[last.last]}"
+    earlier = f"; before that, in {len(stretches) - 1} more" if len(stretches) > 1 else ""
+    return f"{name}: {last.factor:.2f} times the others {when}{earlier}"

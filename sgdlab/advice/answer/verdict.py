@@ -1,0 +1,117 @@
+"""The recommendation: a machine to take out, or the simplest protocol such that no other is measurably faster."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+from sgdlab.advice.answer.table import Table
+from sgdlab.advice.comparison.comparison import (
+    BY_RATE,
+    DEPLOYABLE,
+    DRAINED,
+    FINISHING,
+    HINDSIGHT,
+    INTERRUPTED,
+    REFITTED,
+    Protocol,
+)
+from sgdlab.advice.diagnosis.diagnosis import Diagnosis
+
+NOTICEABLE = 0.01
+"""Relative gain from which a more complicated protocol is preferred, if its whole interval lies above 1 as well."""
+
+FULL = "full synchrony"
+_EFFORT = {FULL: 0, FINISHING: 1, INTERRUPTED: 1, "median + k MAD": 2, "running mean": 2, "Elfving": 2}
+_MOST = 3
+"""Complexity of the other protocols. The scale: 0 nothing to set, 1 a fixed number, 2 a formula, 3 a model. The rate of
+the run as the objective, and fitting again while it runs, are half a point each."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Verdict:
+    """The recommendation.
+
+    Attributes:
+      chosen: the recommended protocol, with the objective that is recommended for it.
+      fastest: the deployable protocol with the most gradients per second.
+      over_chosen: gradients per second of `fastest` divided by those of `chosen`, with the ends of the interval; None
+        if they are the same protocol.
+      drained: full synchrony without the workers to blame, if that is as fast as `chosen` and faster than full
+        synchrony of all; then these workers are to be taken out, and `chosen` is for the time until then. Else None.
+      fixed: a fixed number of workers that would have been as fast as `chosen`, a formula or a model, but was found in
+        the evaluation steps; else None.
+    """
+
+    chosen: Protocol
+    fastest: Protocol
+    over_chosen: tuple[float, float, float] | None
+    drained: Protocol | None = None
+    fixed: Protocol | None = None
+
+    def is_of(self, protocol: Protocol) -> bool:
+        """Whether a protocol of the table is recommended, with either objective."""
+        best = self.chosen if self.drained is None else self.drained
+        return (protocol.title, protocol.role, protocol.without) == (best.title, best.role, best.without)
+
+
+def decide(table: Table, diagnosis: Diagnosis) -> Verdict:
+    """Chooses the simplest protocol that no other is clearly faster than; of equally simple ones, the fastest.
+
+    Args:
+      table: the measurements.
+      diagnosis: what is wrong; only machines that are slow up to the end of the recording are to be taken out.
+    """
+    usable = table.comparison.by_role(DEPLOYABLE)
+    usable += [protocol.by_rate for protocol in usable if protocol.by_rate is not None]
+    fastest = max(usable, key=_speed)
+    chosen = _simplest(table, usable, _effort)
+    over = None if chosen is fastest else (_speed(fastest) / _speed(chosen), *_interval(table, fastest, chosen))
+    return Verdict(chosen, fastest, over, _drained(table, diagnosis, chosen), _fixed(table, chosen))
+
+
+def _simplest(table: Table, usable: Sequence[Protocol], effort: Callable[[Protocol], float]) -> Protocol:
+    """The first in the order of effort that none of the others is clearly faster than."""
+    for chosen in sorted(usable, key=lambda protocol: (effort(protocol), -_speed(protocol))):
+        if not any(clearly_faster(table, other, chosen) for other in usable):
+            break
+    return chosen
+
+
+def _drained(table: Table, diagnosis: Diagnosis, chosen: Protocol) -> Protocol | None:
+    still = {worker for cause in diagnosis.machines for worker in cause.workers}
+    rows = [row for row in table.comparison.by_role(DRAINED) if still.issuperset(row.without)]
+    whole = next(row for row in table.comparison.by_role(DEPLOYABLE) if row.title == FULL)
+    rows = [row for row in rows if clearly_faster(table, row, whole) and not clearly_faster(table, chosen, row)]
+    return _simplest(table, rows, lambda row: len(row.without)) if rows else None
+
+
+def _fixed(table: Table, chosen: Protocol) -> Protocol | None:
+    if _effort(chosen) <= _EFFORT[INTERRUPTED]:
+        return None
+    rows = [row for row in table.comparison.by_role(HINDSIGHT) if row.backups]
+    best = max(rows, key=_speed, default=None)
+    return best if best is not None and not clearly_faster(table, chosen, best) else None
+
+
+def _effort(protocol: Protocol) -> float:
+    again = protocol.title.endswith(REFITTED)
+    base = _EFFORT.get(protocol.title.removesuffix(REFITTED), _MOST)
+    return base + 0.5 * protocol.setting.endswith(BY_RATE) + 0.5 * again
+
+
+def _speed(protocol: Protocol) -> float:
+    return protocol.paper.gradients_per_second
+
+
+def _interval(table: Table, one: Protocol, other: Protocol) -> tuple[float, float]:
+    return table.resamples.interval(one.paper, other.paper)
+
+
+def clearly_faster(table: Table, one: Protocol, other: Protocol) -> bool:
+    """Whether a protocol has at least `NOTICEABLE` more gradients per second, with its whole interval above 1.
+
+    Args:
+      table: the measurements.
+      one: the protocol.
+      other: to which it is compared.
+    """
+    return _speed(one) / _speed(other) > 1 + NOTICEABLE and _interval(table, one, other)[0] > 1

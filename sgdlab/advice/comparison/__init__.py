@@ -1,0 +1,26 @@
+"""Every protocol measured on the evaluation steps, with parameters from the tuning steps."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+    __name__,
+    submodules=[
+        "comparison",
+        "halves",
+        "learned",
+        "measured",
+        "oracle",
+        "protocol",
+        "refit",
+        "sweeps",
+        "tuning",
+        "uncertainty",
+        "without",
+    ],
+    submod_attrs={
+        "comparison": ["BY_RATE", "Comparison", "DEEP_MARKOV", "Report", "SYNCHRONOUS", "Settings", "compare", "run"],
+        "protocol": ["CEILING", "DEPLOYABLE", "DRAINED", "HINDSIGHT", "Protocol", "STALE"],
+        "refit": ["REFITTED"],
+        "sweeps": ["FINISHING", "INTERRUPTED", "Sweep"],
+    },
+)

@@ -1,0 +1,170 @@
+"""Measures protocols on given run-times: gradients per second, idle time, lost work and staleness."""
+
+import dataclasses
+
+import numpy as np
+
+from sgdlab import protocols
+from sgdlab.schedule import Schedule
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Measured:
+    """The measurements of one protocol.
+
+    The gradients per second are the sum over columns of sum(gradients) / sum(seconds). A synchronous protocol has one
+    column (M = 1), an asynchronous one has a column for each worker (M = N).
+
+    Attributes:
+      gradients: float64[T, M], number of gradients used in each iteration.
+      seconds: float64[T, M], duration of each iteration.
+      lost: share of the computing worker-seconds whose gradients were discarded.
+      idle: share of all worker-seconds in which a worker waits.
+      staleness: mean number of updates between reading the parameters and using the gradient.
+      updates_per_second: updates of the parameters per second.
+    """
+
+    gradients: np.ndarray
+    seconds: np.ndarray
+    lost: float
+    idle: float
+    staleness: float
+    updates_per_second: float
+
+    @property
+    def gradients_per_second(self) -> float:
+        """Used gradients per second, of the whole cluster."""
+        return float((self.gradients.sum(axis=0) / self.seconds.sum(axis=0)).sum())
+
+    @property
+    def iteration_seconds(self) -> float:
+        """Mean seconds from one update to the next."""
+        return 1 / self.updates_per_second
+
+    @property
+    def waited_for(self) -> float:
+        """Mean number of gradients in an update."""
+        return self.gradients_per_second / self.updates_per_second
+
+
+def interrupted(runtimes: np.ndarray, cutoff: np.ndarray | int) -> Measured:
+    """Measures a cutoff: every iteration waits for the first c workers and interrupts the others.
+
+    Args:
+      runtimes: float64[T, N], seconds; all workers begin iteration t at the same time.
+      cutoff: c, from 1 to N; or int[T], a value for each iteration.
+    """
+    steps, workers = runtimes.shape
+    used = np.broadcast_to(cutoff, steps).astype(int)
+    ordered = np.sort(runtimes, axis=1)
+    rows = np.arange(steps)
+    seconds = ordered[rows, used - 1]
+    useful = np.cumsum(ordered, axis=1)[rows, used - 1].sum()
+    thrown = ((workers - used) * seconds).sum()
+    return Measured(
+        gradients=used[:, None].astype(float),
+        seconds=seconds[:, None],
+        lost=float(thrown / (useful + thrown)),
+        idle=float(1 - (useful + thrown) / (workers * seconds.sum())),
+        staleness=0.0,
+        updates_per_second=float(steps / seconds.sum()),
+    )
+
+
+def every_cutoff(runtimes: np.ndarray) -> dict[int, Measured]:
+    """`interrupted` for every fixed cutoff, with one sort.
+
+    Args:
+      runtimes: float64[T, N], seconds.
+
+    Returns:
+      c -> measurements, for c from 1 to N.
+    """
+    ordered = np.sort(runtimes, axis=1)
+    steps, workers = ordered.shape
+    columns = np.ascontiguousarray(ordered.T)
+    seconds = columns.sum(axis=1)
+    count = np.arange(1, workers + 1)
+    useful = np.cumsum(seconds)
+    thrown = (workers - count) * seconds
+    lost, idle = thrown / (useful + thrown), 1 - (useful + thrown) / (workers * seconds)
+    return {
+        int(c): Measured(
+            gradients=np.broadcast_to(float(c), (steps, 1)),
+            seconds=columns[c - 1][:, None],
+            lost=float(lost[c - 1]),
+            idle=float(idle[c - 1]),
+            staleness=0.0,
+            updates_per_second=float(steps / seconds[c - 1]),
+        )
+        for c in count
+    }
+
+
+def finishing(runtimes: np.ndarray, backups: int) -> Measured:
+    """Measures backup workers: an update takes the first N - b gradients; late workers finish theirs, which is dropped.
+
+    What `protocols.backup_workers` gives, without its schedule, which for many workers takes most of the time.
+
+    Args:
+      runtimes: float64[T, N], seconds.
+      backups: b, from 0 to N - 1.
+    """
+    steps, workers = runtimes.shape
+    wanted, every = workers - backups, np.arange(workers)
+    flat, position = np.ascontiguousarray(runtimes).reshape(-1), every.copy()  # of each worker's next run-time
+    free = np.zeros(workers)  # when each worker has finished the gradient that it began last
+    last = np.zeros(workers)  # seconds of that gradient
+    applied = np.empty(steps)
+    now, begun, taken = 0.0, 0.0, 0.0  # begun, taken: seconds of gradients
+    for update in range(steps):
+        starts = np.maximum(free, now)
+        seconds = flat[position]
+        ends = starts + seconds
+        now = applied[update] = np.partition(ends, wanted - 1)[wanted - 1]
+        before, equal = ends < now, np.flatnonzero(ends == now)
+        equal = equal[: wanted - np.count_nonzero(before)]  # ties by the number of the worker
+        closed_by = equal[-1]
+        # A worker that is still busy when the update closes begins no gradient on this version.
+        in_time = (free < now) | ((free == now) & (every < closed_by))
+        begun += seconds @ in_time
+        taken += seconds @ before + seconds[equal].sum()
+        np.copyto(free, ends, where=in_time)
+        np.copyto(last, seconds, where=in_time)
+        position += workers * in_time
+    pending = (free > now) | ((free == now) & (every > closed_by))
+    busy = begun - (free - now)[pending].sum()
+    return Measured(
+        gradients=np.broadcast_to(float(wanted), (steps, 1)),
+        seconds=np.diff(applied, prepend=0.0)[:, None],
+        lost=float(max(begun - taken - last[pending].sum(), 0.0) / busy),
+        idle=float(max(1 - busy / (workers * now), 0.0)),
+        staleness=0.0,
+        updates_per_second=float(steps / now),
+    )
+
+
+def asynchronous(runtimes: np.ndarray) -> Measured:
+    """Measures asynchronous SGD, in which no worker waits.
+
+    Gradients per second are those of an infinite run that repeats the run-times, that is the sum of the workers' mean
+    rates, so that they do not depend on the gradients in flight at the end. The staleness is that of the schedule up to
+    the first worker that runs out of run-times.
+
+    Args:
+      runtimes: float64[T, N], seconds.
+    """
+    schedule = protocols.asynchronous(runtimes)
+    rate = float((len(runtimes) / runtimes.sum(axis=0)).sum())
+    return Measured(
+        gradients=np.broadcast_to(1.0, runtimes.shape),
+        seconds=runtimes,
+        lost=_lost(schedule),
+        idle=0.0,
+        staleness=float(schedule.staleness().mean()),
+        updates_per_second=rate,
+    )
+
+
+def _lost(schedule: Schedule) -> float:
+    return float(schedule.wasted_share().sum() / schedule.busy_share().sum())

@@ -1,0 +1,60 @@
+"""`Protocol`: a row of the comparison, a protocol with its measurements."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from sgdlab.advice.comparison.measured import Measured
+from sgdlab.predictors import OBJECTIVES, Predictor
+
+DEPLOYABLE, HINDSIGHT, DRAINED, STALE, CEILING = "deployable", "hindsight", "drained", "asynchronous", "ceiling"
+"""Roles: deployable; tuned on the evaluation steps themselves; full synchrony of fewer workers; deployable if stale
+gradients are; an upper bound."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Protocol:
+    """A protocol with its measurements on the evaluation steps.
+
+    Attributes:
+      title: name in tables.
+      setting: its parameters as tables show them.
+      role: one of the five above.
+      measured: measurements for each objective; the same for both if the protocol has no objective.
+      backups: b, if the number of workers that an update waits for is fixed.
+      flags: flags of `sgdlab train` that select it; empty if no flags do.
+      by_rate: the same protocol with the rate of the run as its objective, if its cutoffs differ.
+      without: indices of the workers that are left out, if its role is `DRAINED`.
+      warm_up: number of first updates that wait for all workers in the schedule of the flags.
+      predictor: the predictor of its cutoffs, as it was measured; None if there is none.
+      history: float64[W, N], seconds, what this predictor has observed when the evaluation steps begin.
+    """
+
+    title: str
+    setting: str
+    role: str
+    measured: Mapping[str, Measured]
+    backups: int | None = None
+    flags: tuple[str, ...] = ()
+    by_rate: "Protocol | None" = None
+    without: tuple[int, ...] = ()
+    warm_up: int = 0
+    predictor: Predictor | None = None
+    history: np.ndarray | None = None
+
+    @classmethod
+    def fixed(cls, title: str, setting: str, role: str, result: Measured, **others: Any) -> "Protocol":
+        """A protocol without an objective; `others` are the attributes after `measured`."""
+        return cls(title, setting, role, dict.fromkeys(OBJECTIVES, result), **others)
+
+    @property
+    def paper(self) -> Measured:
+        """The measurements with the paper's objective, the throughput of each iteration."""
+        return self.measured["throughput"]
+
+    @property
+    def has_objective(self) -> bool:
+        """Whether its cutoffs depend on the objective."""
+        return self.measured["throughput"] is not self.measured["rate"]

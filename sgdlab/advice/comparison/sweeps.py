@@ -1,0 +1,112 @@
+"""Backup workers with every number b of them, or as many numbers as can be simulated in seconds."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from sgdlab.advice.comparison import measured, tuning
+from sgdlab.advice.comparison.measured import Measured
+from sgdlab.advice.recording import Parts
+
+INTERRUPTED = "backups, interrupted"
+FINISHING = "backups, finishing"
+
+MOST_SIMULATED = 256
+"""Most workers of which every number of finishing backup workers is simulated."""
+
+MOST_STEPS = 400_000
+"""Most simulated steps, those of all numbers together, of which every number is simulated: some 10 s."""
+
+_COARSE, _FINE, _ROUNDS = 16, 3, 2
+"""Numbers simulated first, and in each of the rounds between the neighbours of the best one."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Sweep:
+    """One kind of backup workers with every number b of them.
+
+    Attributes:
+      title: name of the kind.
+      tuned: the best b on the tuning steps.
+      test: b -> measurements on the evaluation steps.
+      train: b -> measurements on the tuning steps.
+    """
+
+    title: str
+    tuned: int
+    test: Mapping[int, Measured]
+    train: Mapping[int, Measured]
+
+    @property
+    def best(self) -> int:
+        """The best b on the evaluation steps."""
+        return best_of(self.test)
+
+
+def best_of(results: Mapping[int, Measured]) -> int:
+    """The number of backup workers with the most gradients per second; of equal ones, the smallest.
+
+    Args:
+      results: b -> measurements.
+    """
+    return max(sorted(results), key=lambda b: results[b].gradients_per_second)
+
+
+def interrupted(parts: Parts) -> Sweep:
+    """Every number of backup workers whose late gradients are interrupted.
+
+    Args:
+      parts: the recording, split into tuning and evaluation steps.
+    """
+    workers = parts.test.shape[1]
+    train, test = (
+        {workers - c: result for c, result in reversed(measured.every_cutoff(runtimes).items())}
+        for runtimes in (parts.train, parts.test)
+    )
+    return Sweep(INTERRUPTED, workers - tuning.static(parts.train), test, train)
+
+
+def finishing(parts: Parts) -> Sweep:
+    """The numbers of backup workers whose late gradients are finished and dropped.
+
+    Of clusters with more workers or steps than can be simulated, a few numbers, close together where few workers are
+    not waited for, and then more of them around the best one of either part.
+
+    Args:
+      parts: the recording, split into tuning and evaluation steps.
+    """
+    workers = parts.test.shape[1]
+    steps = len(parts.train) + len(parts.test)
+    halves = [_Simulated(runtimes) for runtimes in (parts.train, parts.test)]
+    if workers <= MOST_SIMULATED and workers * steps <= MOST_STEPS:
+        numbers = set(range(workers))
+    else:
+        numbers = {0, *np.geomspace(1, workers - 1, _COARSE).round().astype(int).tolist()}
+        for half in halves:
+            numbers |= _around_the_best(numbers, half)
+    train, test = ({b: half(b) for b in sorted(numbers)} for half in halves)
+    return Sweep(FINISHING, best_of(train), test, train)
+
+
+class _Simulated:
+    """Measurements of one part by b, each simulated once."""
+
+    def __init__(self, runtimes: np.ndarray):
+        self._runtimes, self._made = runtimes, dict[int, Measured]()
+
+    def __call__(self, backups: int) -> Measured:
+        if backups not in self._made:
+            self._made[backups] = measured.finishing(self._runtimes, backups)
+        return self._made[backups]
+
+
+def _around_the_best(numbers: set[int], simulated: Callable[[int], Measured]) -> set[int]:
+    """Numbers between the neighbours of the best one, which is then the best of them, and so on."""
+    found = set(numbers)
+    for _ in range(_ROUNDS):
+        best = best_of({b: simulated(b) for b in found})
+        low = max((b for b in found if b < best), default=best)
+        high = min((b for b in found if b > best), default=best)
+        found |= set(np.linspace(low, high, _FINE + 2).astype(int).tolist())
+    return found

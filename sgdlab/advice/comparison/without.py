@@ -1,0 +1,74 @@
+"""Full synchrony without the workers that the diagnosis names: what draining a machine would gain."""
+
+import numpy as np
+
+from sgdlab.advice.comparison import measured
+from sgdlab.advice.comparison.measured import Measured
+from sgdlab.advice.comparison.protocol import DRAINED, Protocol
+from sgdlab.advice.diagnosis.causes import Cause
+from sgdlab.advice.diagnosis.diagnosis import Diagnosis
+from sgdlab.advice.recording import Parts
+from sgdlab.advice.words import some
+
+MOST = 5
+"""Most rows."""
+
+
+def rows(parts: Parts, diagnosis: Diagnosis) -> list[Protocol]:
+    """Full synchrony of the other workers, for each cause that names workers, and for all of these causes together.
+
+    Causes that ended before the evaluation steps are left out, since protocols are compared on those.
+
+    Args:
+      parts: the recording, split into tuning and evaluation steps.
+      diagnosis: of its complete steps, the most expensive cause first.
+
+    Returns:
+      At most `MOST` rows, in the order of the causes, each of other workers.
+    """
+    causes = [cause for cause in diagnosis.causes if cause.workers and _later(cause, parts.train_steps)]
+    drained = {tuple(sorted(cause.workers)): _names(parts, cause) for cause in reversed(causes)}
+    several = dict(reversed(drained.items()))
+    together = tuple(sorted({worker for workers in several for worker in workers}))
+    chosen = dict(list(several.items())[: MOST if together in several else MOST - 1])
+    if len(chosen) > 1 and together not in chosen:
+        chosen[together] = some(list(several.values()))
+    return [
+        Protocol.fixed(
+            f"without {name}", _setting(parts, workers), DRAINED, without(parts.test, workers), without=workers
+        )
+        for workers, name in chosen.items()
+        if len(workers) < len(parts.workers)
+    ]
+
+
+def without(runtimes: np.ndarray, workers: tuple[int, ...]) -> Measured:
+    """Measures full synchrony of all other workers.
+
+    Args:
+      runtimes: float64[T, N], seconds.
+      workers: indices of the workers that are left out.
+
+    Example:
+      >>> without(np.array([[1.0, 1.0, 4.0], [1.0, 1.0, 4.0]]), (2,)).gradients_per_second
+      2.0
+    """
+    others = np.delete(runtimes, list(workers), axis=1)
+    return measured.interrupted(others, others.shape[1])
+
+
+def _later(cause: Cause, row: int) -> bool:
+    return cause.until is None or cause.until >= row
+
+
+def _names(parts: Parts, cause: Cause) -> str:
+    if cause.node is not None:
+        return f"node {cause.node}"
+    names = [parts.workers[index] for index in sorted(cause.workers)]
+    if all(name.isdigit() for name in names):
+        return f"worker{'s' * (len(names) > 1)} {some(names)}"
+    return some(names)
+
+
+def _setting(parts: Parts, workers: tuple[int, ...]) -> str:
+    return f"full synchrony of the other {len(parts.workers) - len(workers)}"

@@ -1,0 +1,123 @@
+"""What slows full synchrony: a worker, a node, all workers since a step, pauses, or chance."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from sgdlab.advice.diagnosis.history import Episode
+from sgdlab.advice.words import counted, some
+from sgdlab.traces import Recording
+
+SLOW_WORKER, SLOW_NODE, ALL_SLOWER = "slow worker", "slow node", "all slower"
+PAUSES, DRIFT, HEAVY_TAIL = "pauses", "drift", "heavy tail"
+
+_NOUNS = ("worker", "rank", "gpu", "device", "host", "node", "process")
+"""Beginnings of names that say what a worker is."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Cause:
+    """One cause of slow steps.
+
+    Attributes:
+      kind: one of the constants of this module.
+      workers: indices of the workers to look at; empty where all workers are slow, or no machine is to blame.
+      node: name of the slow node, if it is one.
+      since: first row (of the complete steps) in which it shows; None where it has no beginning (pauses, chance).
+      until: last row in which it shows; None if it lasts to the end, or has no end.
+      factor: how many times slower while it lasts.
+      share: share of full synchrony's time that would vanish if this alone were mended.
+      evidence: half a sentence with numbers.
+      episodes: the stretches of slow steps; more than one if it comes and goes.
+      last_share: share of full synchrony's time that would vanish by mending it after all the other causes.
+    """
+
+    kind: str
+    workers: tuple[int, ...]
+    node: str | None
+    since: int | None
+    until: int | None
+    factor: float
+    share: float
+    evidence: str
+    episodes: tuple[Episode, ...] = ()
+    last_share: float = 0.0
+
+    @property
+    def lasting(self) -> bool:
+        """Whether it is a machine that is still slow in the last steps."""
+        return bool(self.workers) and self.until is None
+
+    def headline(self, recording: Recording) -> str:
+        """A sentence, without its full stop, that names who is slow, since when and how much.
+
+        Args:
+          recording: the complete steps.
+        """
+        if self.kind in (PAUSES, HEAVY_TAIL):
+            return self.evidence[0].upper() + self.evidence[1:]
+        who, several = self._who(recording)
+        steps = recording.steps
+        end = len(steps) - 1
+        if self.kind == DRIFT:
+            since = "" if self.since == 0 else f" {_since(steps, self.since)}"
+            return f"{who} {'have' if several else 'has'} become gradually slower{since} ({self.evidence})"
+        slow = f"slow{'er' * (self.kind == ALL_SLOWER)}{' together' * (several and bool(self.workers))}"
+        if len(self.episodes) > 1:
+            rows = [episode.rows for episode in self.episodes]
+            length = counted(round(float(np.median(rows))), "step")
+            over = "" if self.until is None else f", the last time in step {steps[self.until]}"
+            often = f"{len(rows)} times, for {length} at the median, {100 * sum(rows) / len(steps):.2g} % of the steps"
+            verb = ("are" if several else "is") if self.until is None else ("were" if several else "was")
+            return f"{who} {verb} {slow} at times ({self.evidence}; {often}{over})"
+        if self.until is None:
+            when = "all along" if self.since == 0 else _since(steps, self.since)
+            return f"{who} {'have' if several else 'has'} been {slow} {when} ({self.evidence})"
+        when = f"until step {steps[self.until]}" if self.since == 0 else _between(steps, self.since, self.until)
+        again = f"normal again since step {steps[min(self.until + 1, end)]}"
+        return f"{who} {'were' if several else 'was'} {slow} {when} ({self.evidence}), and {again}"
+
+    def _who(self, recording: Recording) -> tuple[str, bool]:
+        """The subject of the sentence, and whether it is plural."""
+        if not self.workers:
+            return "All workers", True
+        names = named([recording.workers[worker] for worker in self.workers], self.workers)
+        if self.kind == SLOW_NODE or self.node:
+            return f"Node {self.node} ({names})", False
+        nodes = tuple(getattr(recording, "nodes", ()))
+        on = dict.fromkeys(nodes[worker] for worker in self.workers) if nodes else ()
+        where = f" on node {next(iter(on))}" if len(on) == 1 else ""
+        if names.startswith("worker"):
+            names = f"W{names[1:]}"
+        return f"{names}{where}", len(self.workers) > 1
+
+
+def named(names: Sequence[str], indices: Sequence[int]) -> str:
+    """Workers as a sentence names them: the noun is added to names that do not begin with one.
+
+    Args:
+      names: of the workers.
+      indices: of the workers, rising.
+
+    Example:
+      >>> named(["5"], [5]), named(["5", "9"], [5, 9]), named(["8", "9", "10"], [8, 9, 10])
+      ('worker 5', 'workers 5 and 9', 'workers 8 to 10')
+      >>> named(["worker 3"], [3]), named(["rank1", "rank2", "rank3"], [1, 2, 3])
+      ('worker 3', 'rank1 to rank3')
+    """
+    several = len(names) > 1
+    noun = "" if names[0].lower().startswith(_NOUNS) else f"worker{'s' * several} "
+    if len(names) >= 3 and indices[-1] - indices[0] == len(indices) - 1:
+        return f"{noun}{names[0]} to {names[-1]}"
+    return f"{noun}{some(names)}"
+
+
+def _since(steps: np.ndarray, row: int) -> str:
+    if row and steps[row] - steps[row - 1] > 1:
+        return f"since a step between {steps[row - 1]} and {steps[row]} (those between were not recorded)"
+    return f"since step {steps[row]}"
+
+
+def _between(steps: np.ndarray, first: int, last: int) -> str:
+    return f"from step {steps[first]} to step {steps[last]}"

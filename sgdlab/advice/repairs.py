@@ -1,0 +1,184 @@
+"""Repairs of a recorded trace: run-times as they would have been without one cause of waiting.
+
+A repair only shortens times: whoever was faster than the median stays as fast. So no repair can make full synchrony
+slower, and repairs can be made one after the other, in any order.
+
+Source: Lin et al. 2025, "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI), replays a
+trace with the times of some operations replaced by ideal ones. That a time is replaced only where the ideal one is
+shorter, and that the ideal of a worker is the median of the other workers in the same step, are this package's own.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+
+def synchronous_seconds(runtimes: np.ndarray, transfer: np.ndarray | float = 0.0) -> np.ndarray:
+    r"""Duration of each step under full synchrony, float64[T]: it waits for the slowest worker, then transfers.
+
+    .. math:: \tau_t = \max_i x_{ti} + c_t
+
+    Args:
+      runtimes: x, float64[T, N], seconds of each worker's own work.
+      transfer: c, float64[T], seconds of communication; a number is that of every step.
+
+    Example:
+      >>> synchronous_seconds(np.array([[1.0, 3.0], [2.0, 1.0]]), 0.5)
+      array([3.5, 2.5])
+    """
+    return runtimes.max(axis=1) + transfer
+
+
+def workers_at_median(
+    runtimes: np.ndarray, workers: Sequence[int] | np.ndarray, rows: slice | np.ndarray | None = None
+) -> np.ndarray:
+    """Some workers take at most as long as the median of the others in the same step.
+
+    Args:
+      runtimes: float64[T, N], seconds.
+      workers: indices of the workers, not all of the N.
+      rows: steps in which they are repaired, as a slice, indices or bool[T]; None: in all.
+
+    Returns:
+      float64[T, N], seconds; a copy.
+
+    Raises:
+      ValueError: where no worker is left to take the median of.
+
+    Example:
+      >>> workers_at_median(np.array([[1.0, 9.0, 3.0], [4.0, 1.0, 2.0]]), [1])
+      array([[1., 2., 3.],
+             [4., 1., 2.]])
+    """
+    chosen = np.unique(np.asarray(workers, int))
+    if chosen.size >= runtimes.shape[1]:
+        raise ValueError(f"workers={chosen.tolist()} must leave out at least one of the {runtimes.shape[1]} workers")
+    within = np.arange(len(runtimes))[slice(None) if rows is None else rows]
+    repaired = runtimes.copy()
+    if within.size and chosen.size:
+        median = np.median(np.delete(runtimes[within], chosen, axis=1), axis=1, keepdims=True)
+        repaired[np.ix_(within, chosen)] = np.minimum(runtimes[np.ix_(within, chosen)], median)
+    return repaired
+
+
+def pauses_removed(runtimes: np.ndarray, rows: np.ndarray, extra: np.ndarray, usual: float) -> np.ndarray:
+    """Steps in which all workers paused take as long as the pause lets expect: without its seconds.
+
+    Args:
+      runtimes: float64[T, N], seconds.
+      rows: int[K], the steps with a pause.
+      extra: float64[K], seconds of each pause.
+      usual: seconds of a usual step: a worker that did not take part in a pause is not made faster than this.
+
+    Returns:
+      float64[T, N], seconds; a copy.
+
+    Example:
+      >>> pauses_removed(np.array([[1.0, 1.25], [7.0, 7.25], [1.0, 1.5]]), np.array([1]), np.array([6.0]), 1.0)
+      array([[1.  , 1.25],
+             [1.  , 1.25],
+             [1.  , 1.5 ]])
+    """
+    repaired = runtimes.copy()
+    paused = runtimes[rows]
+    repaired[rows] = np.maximum(paused - np.asarray(extra)[:, None], np.minimum(paused, usual))
+    return repaired
+
+
+def entries_at_own_median(runtimes: np.ndarray, entries: np.ndarray) -> np.ndarray:
+    """Some steps of some workers take at most as long as the median of the same worker's other steps.
+
+    Args:
+      runtimes: float64[T, N], seconds.
+      entries: bool[T, N], the run-times to repair; no worker may have all.
+
+    Returns:
+      float64[T, N], seconds; a copy.
+
+    Example:
+      >>> runtimes = np.array([[1.0, 2.0], [5.0, 2.0], [3.0, 2.0]])
+      >>> entries_at_own_median(runtimes, runtimes == 5.0)
+      array([[1., 2.],
+             [2., 2.],
+             [3., 2.]])
+    """
+    repaired = runtimes.copy()
+    for worker in np.flatnonzero(entries.any(axis=0)):
+        mended = entries[:, worker]
+        usual = np.median(runtimes[~mended, worker])
+        repaired[mended, worker] = np.minimum(runtimes[mended, worker], usual)
+    return repaired
+
+
+def faster(runtimes: np.ndarray, factor: float | np.ndarray, rows: slice | np.ndarray | None = None) -> np.ndarray:
+    """All workers are faster by a factor in some steps: the whole cluster as it was before it became slower.
+
+    Args:
+      runtimes: float64[T, N], seconds.
+      factor: what the run-times are divided by, at least 1; an array is of the chosen steps.
+      rows: the steps, as a slice, indices or bool[T]; None: all.
+
+    Returns:
+      float64[T, N], seconds; a copy.
+
+    Raises:
+      ValueError: where the factor is below 1.
+    """
+    if not np.all(np.asarray(factor) >= 1):
+        raise ValueError(f"factor={factor!r} must be at least 1: a repair does not make steps longer")
+    repaired = runtimes.copy()
+    repaired[slice(None) if rows is None else rows] /= np.reshape(factor, (-1, 1))
+    return repaired
+
+
+def all_at_median(runtimes: np.ndarray) -> np.ndarray:
+    """Every worker takes at most as long as the median of its step: nobody straggles.
+
+    Args:
+      runtimes: float64[T, N], seconds.
+
+    Returns:
+      float64[T, N], seconds; a copy.
+
+    Example:
+      >>> all_at_median(np.array([[1.0, 9.0, 3.0]]))
+      array([[1., 3., 3.]])
+    """
+    return np.minimum(runtimes, np.median(runtimes, axis=1, keepdims=True))
+
+
+def phase_at_usual(
+    runtimes: np.ndarray, phase: np.ndarray, usual: float, scale: np.ndarray | float = 1.0
+) -> np.ndarray:
+    """One phase of the work takes at most a usual time, such as its median over workers and steps; the others stay.
+
+    Args:
+      runtimes: float64[T, N], seconds.
+      phase: float64[T, N], seconds of the run-times that the phase takes, as recorded.
+      usual: seconds that it takes at most.
+      scale: the part of the recorded run-times that earlier repairs have left, float64[T, N] or a number; the phase is
+        taken to have shrunk in the same proportion.
+
+    Returns:
+      float64[T, N], seconds; a copy.
+
+    Example:
+      >>> phase_at_usual(np.array([[1.0, 4.0, 1.0]]), np.array([[0.5, 3.5, 0.25]]), 0.5)
+      array([[1., 1., 1.]])
+    """
+    repaired = np.maximum(phase - usual, 0.0)
+    repaired *= scale
+    return np.maximum(runtimes - repaired, 0.0, out=repaired)
+
+
+def transfer_at_median(transfer: np.ndarray) -> np.ndarray:
+    """Communication takes at most its median over the steps.
+
+    Args:
+      transfer: float64[T], seconds.
+
+    Example:
+      >>> transfer_at_median(np.array([1.0, 2.0, 5.0]))
+      array([1., 2., 2.])
+    """
+    return np.minimum(transfer, np.median(transfer))

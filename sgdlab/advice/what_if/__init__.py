@@ -1,0 +1,9 @@
+"""What a job would gain if one cause of waiting were mended: `sgdlab advise FILE --what_if`."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+    __name__,
+    submodules=["candidates", "in_turn", "page", "periods", "scores", "slowest", "table", "what_if"],
+    submod_attrs={"what_if": ["Line", "WhatIf", "find"]},
+)

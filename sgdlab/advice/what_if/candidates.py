@@ -1,0 +1,262 @@
+"""What could be mended in a recorded trace: slow workers and nodes, every n-th step, pauses, phases, communication."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from sgdlab.advice import repairs
+from sgdlab.advice.diagnosis.causes import ALL_SLOWER, DRIFT, Cause, named
+from sgdlab.advice.diagnosis.diagnosis import Diagnosis
+from sgdlab.advice.diagnosis.pauses import Pauses
+from sgdlab.advice.what_if import periods
+from sgdlab.advice.what_if.scores import above_median
+from sgdlab.advice.words import counted
+from sgdlab.traces.recording import Recording
+
+WORKER, WORKERS, NODE, SLOWER = "worker", "workers", "node", "all slower"
+PERIOD, STEPS, COMMUNICATION, PHASE, CHANCE = "every n-th step", "slow steps", "communication", "phase", "chance"
+
+_SEARCHED = 32
+"""Most workers whose own steps are searched for a period: those whose excess is largest."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Times:
+    """The times of a trace, between repairs.
+
+    Attributes:
+      runtimes: float64[T, N], seconds of each worker's own work.
+      transfer: float64[T], seconds of communication.
+      scale: what earlier repairs have left of the recorded run-times, float64[T, N] or 1.
+    """
+
+    runtimes: np.ndarray
+    transfer: np.ndarray
+    scale: np.ndarray | float = 1.0
+
+    def seconds(self) -> np.ndarray:
+        """Duration of each step under full synchrony, float64[T]."""
+        return repairs.synchronous_seconds(self.runtimes, self.transfer)
+
+    def with_runtimes(self, runtimes: np.ndarray) -> "Times":
+        """The same with other run-times."""
+        return dataclasses.replace(self, runtimes=runtimes)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Repair:
+    """One thing that could be mended.
+
+    Attributes:
+      kind: one of the constants of this module.
+      title: what is mended, in a few words.
+      mended: what it would be like instead.
+      apply: from the times before to the times after.
+      workers: indices of the workers it concerns; empty if all.
+      since: number of the step since which it shows, if that is known and it has not always been so.
+      over: whether it no longer shows in the last steps.
+      parts: the repairs that are made together; empty if it is one.
+      phase: name of the phase it mends, if it is one.
+    """
+
+    kind: str
+    title: str
+    mended: str
+    apply: Callable[[Times], Times]
+    workers: tuple[int, ...] = ()
+    since: int | None = None
+    over: bool = False
+    parts: tuple["Repair", ...] = ()
+    phase: str = ""
+
+
+def of_workers(recording: Recording, workers: Sequence[int], *, cause: Cause | None = None) -> Repair:
+    """The repair of some workers, in all steps or in those in which a cause shows.
+
+    Args:
+      recording: the complete steps.
+      workers: their indices.
+      cause: of the diagnosis, which tells since when; None: they are repaired in all steps.
+    """
+    workers = tuple(int(worker) for worker in workers)
+    names = [recording.workers[worker] for worker in workers]
+    node = cause.node if cause else node_of(recording, workers)
+    if node is not None:
+        kind, title = NODE, node if node.lower().startswith("node") else f"node {node}"
+    else:
+        kind = WORKER if len(workers) == 1 else WORKERS
+        title = f"{named(names, workers)}{' together' * (len(workers) > 1)}"
+    rows, since, when = None, None, ""
+    if cause is not None:
+        rows = _rows(cause, len(recording.steps))
+        since = int(recording.steps[cause.since]) if cause.since else None
+        when = _when(cause, recording.steps)
+    apply = functools.partial(_repair_workers, workers=workers, rows=rows)
+    over = cause is not None and cause.until is not None
+    return Repair(kind, title + when, "as fast as the median of the others", apply, workers, since, over)
+
+
+def of_diagnosis(recording: Recording, diagnosis: Diagnosis | None) -> Iterator[Repair]:
+    """The repairs of the causes that a diagnosis names: workers, nodes, and a cluster that has become slower.
+
+    Args:
+      recording: the complete steps.
+      diagnosis: of them, or None.
+    """
+    for cause in diagnosis.causes if diagnosis else ():
+        if 0 < len(cause.workers) < len(recording.workers):
+            yield of_workers(recording, cause.workers, cause=cause)
+        elif cause.kind in (ALL_SLOWER, DRIFT) and cause.factor > 1:
+            rows, when = _rows(cause, len(recording.steps)), _when(cause, recording.steps)
+            # What has become slower gradually has the factor at the end.
+            ramp = np.linspace(1, cause.factor, int(rows.sum())) if cause.kind == DRIFT else cause.factor
+            apply = functools.partial(_repair_all, factor=ramp, rows=rows)
+            since = int(recording.steps[cause.since]) if cause.since else None
+            yield Repair(
+                SLOWER, f"the whole cluster{when}", "as fast as before", apply, (), since, cause.until is not None
+            )
+
+
+def of_pauses(recording: Recording, pauses: Pauses) -> Iterator[Repair]:
+    """The repairs of common pauses: those that come every n-th step, and the others.
+
+    Args:
+      recording: the complete steps.
+      pauses: of these steps.
+    """
+    periodic = np.zeros(pauses.rows.size, bool)
+    if pauses.period is not None:
+        periodic = (recording.steps[pauses.rows] - pauses.offset) % pauses.period == 0
+    for chosen, kind, title in (
+        (periodic, PERIOD, f"every {_ordinal(pauses.period or 0)} step ({counted(int(periodic.sum()), 'pause')})"),
+        (~periodic, STEPS, f"{counted(int((~periodic).sum()), 'slow step')}{' besides' if periodic.any() else ''}"),
+    ):
+        if chosen.any():
+            apply = functools.partial(
+                _repair_pauses, rows=pauses.rows[chosen], extra=pauses.extra[chosen], usual=pauses.usual
+            )
+            yield Repair(kind, title, "as fast as a usual step", apply)
+
+
+def of_periods(recording: Recording, pauses: Pauses) -> Iterator[Repair]:
+    """The repairs of every n-th step of some workers, where it is longer and no common pause.
+
+    Args:
+      recording: the complete steps.
+      pauses: of these steps, which are not searched again.
+    """
+    runtimes, steps = recording.runtimes, recording.steps
+    kept = np.ones(len(steps), bool)
+    kept[pauses.rows] = False
+    runtimes, steps, rows = runtimes[kept], steps[kept], np.flatnonzero(kept)
+    if len(steps) < 2:
+        return
+    relative = runtimes / np.median(runtimes, axis=1, keepdims=True)
+    searched = np.argsort(-above_median(runtimes), kind="stable")
+    found = periods.find(relative[:, searched[:_SEARCHED]], steps)
+    lengths = sorted({period.every for period in found if period})
+    if lengths and searched.size > _SEARCHED:  # of the other workers, only these periods are tried
+        found += periods.find(relative[:, searched[_SEARCHED:]], steps, lengths)
+    for every in lengths:
+        entries = np.zeros(recording.runtimes.shape, bool)
+        of = {int(worker): p for worker, p in zip(searched, found, strict=False) if p and p.every == every}
+        for worker, period in of.items():
+            entries[rows[period.rows], worker] = True
+        workers = sorted(of)
+        names = [recording.workers[worker] for worker in workers]
+        whose = " of each worker" if len(names) == len(recording.workers) else f" of {named(names, workers)}"
+        yield _period(every, whose, entries, tuple(workers))
+
+
+def of_communication(recording: Recording) -> Iterator[Repair]:
+    """The repair of communication, if the trace has it and it is not the same in all steps."""
+    if np.ptp(recording.transfer()) > 0:
+        mended = "never longer than its median over the steps"
+        yield Repair(COMMUNICATION, "communication", mended, _repair_transfer)
+
+
+def of_phases(recording: Recording) -> Iterator[Repair]:
+    """The repairs of the phases that the work of a step consists of, if the trace has more than one."""
+    if len(recording.phases) > 1:
+        for name, seconds in recording.phases.items():
+            apply = functools.partial(_repair_phase, phase=seconds, usual=float(np.median(seconds)))
+            mended = "never longer than its median over workers and steps"
+            yield Repair(PHASE, f"phase {name}", mended, apply, phase=name)
+
+
+def of_chance() -> Repair:
+    """The repair of all waiting for the slowest: every worker at most at the median of its step."""
+    title, mended = "all compute", "every worker as fast as the median of its step"
+    return Repair(CHANCE, title, mended, _repair_chance)
+
+
+def node_of(recording: Recording, workers: tuple[int, ...]) -> str | None:
+    """The node whose workers exactly these are, if it has several."""
+    if not recording.nodes or len(workers) < 2:
+        return None
+    names = {recording.nodes[worker] for worker in workers}
+    return recording.nodes[workers[0]] if len(names) == 1 and recording.nodes.count(*names) == len(workers) else None
+
+
+def _rows(cause: Cause, steps: int) -> np.ndarray:
+    """The rows in which a cause shows: bool[T]."""
+    rows = np.zeros(steps, bool)
+    for episode in cause.episodes:
+        rows[episode.first : episode.last + 1] = True
+    if not cause.episodes:
+        rows[cause.since or 0 : steps if cause.until is None else cause.until + 1] = True
+    return rows
+
+
+def _when(cause: Cause, steps: np.ndarray) -> str:
+    if len(cause.episodes) > 1:
+        return f" ({len(cause.episodes)} times)"
+    if cause.until is not None:
+        return f" (steps {steps[cause.since or 0]} to {steps[cause.until]})"
+    return f" (since step {steps[cause.since]})" if cause.since else ""
+
+
+def _ordinal(number: int) -> str:
+    """A number as in "every 3rd".
+
+    Example:
+      >>> [_ordinal(number) for number in (2, 3, 11, 21, 100)]
+      ['2nd', '3rd', '11th', '21st', '100th']
+    """
+    endings = {1: "st", 2: "nd", 3: "rd"}
+    return f"{number}{'th' if 10 < number % 100 < 14 else endings.get(number % 10, 'th')}"
+
+
+def _period(every: int, whose: str, entries: np.ndarray, workers: tuple[int, ...]) -> Repair:
+    apply = functools.partial(_repair_entries, entries=entries)
+    return Repair(PERIOD, f"every {_ordinal(every)} step{whose}", "as fast as the steps between", apply, workers)
+
+
+def _repair_workers(times: Times, workers: tuple[int, ...], rows: np.ndarray | None) -> Times:
+    return times.with_runtimes(repairs.workers_at_median(times.runtimes, workers, rows))
+
+
+def _repair_all(times: Times, factor: float | np.ndarray, rows: np.ndarray) -> Times:
+    return times.with_runtimes(repairs.faster(times.runtimes, factor, rows))
+
+
+def _repair_pauses(times: Times, rows: np.ndarray, extra: np.ndarray, usual: float) -> Times:
+    return times.with_runtimes(repairs.pauses_removed(times.runtimes, rows, extra, usual))
+
+
+def _repair_entries(times: Times, entries: np.ndarray) -> Times:
+    return times.with_runtimes(repairs.entries_at_own_median(times.runtimes, entries))
+
+
+def _repair_transfer(times: Times) -> Times:
+    return dataclasses.replace(times, transfer=repairs.transfer_at_median(times.transfer))
+
+
+def _repair_phase(times: Times, phase: np.ndarray, usual: float) -> Times:
+    return times.with_runtimes(repairs.phase_at_usual(times.runtimes, phase, usual, times.scale))
+
+
+def _repair_chance(times: Times) -> Times:
+    return times.with_runtimes(repairs.all_at_median(times.runtimes))

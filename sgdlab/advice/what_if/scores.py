@@ -1,0 +1,142 @@
+"""Scores of each worker: against the fleet, against itself, what it costs the others, and whom to leave out first."""
+
+import dataclasses
+
+import numpy as np
+
+from sgdlab.advice.repairs import synchronous_seconds
+
+_WINDOWS = 20
+"""Windows into which the steps are cut to compare a worker with itself."""
+
+_LEAST_WINDOW, _LONGEST_WINDOW = 5, 100
+"""Shortest and longest window, in steps."""
+
+_BEST = 0.1
+"""Quantile of a worker's windows that counts as its own best."""
+
+_MOST_DRAINED = 8
+"""Most workers that are left out one after the other."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Scores:
+    r"""How slow each of N workers is, and what that costs; above 1 is slower.
+
+    Attributes:
+      against_fleet: float64[N], median of the worker's run-times over the median of all workers' medians.
+      against_itself: float64[N], its median in the last window of steps over its own best, the 10 % quantile of its
+        medians in all windows; it is above 1 too where the work of all workers has grown.
+      slowdown: float64[N], S_w, the time of full synchrony if only this worker kept its run-times and every other took
+        at most the median of the step, over the time if all did.
+      last: float64[N], share of the steps in which the worker finishes last.
+      waited: float64[N], seconds that full synchrony waits for this worker alone: the sum over the steps in which it
+        is last of its run-time less the second longest. So much is saved by repairing it, and by leaving it out.
+      repaired: float64[N], how many times the gradients per second if it were as fast as the median of the others.
+      left_out: float64[N], how many times the gradients per second of full synchrony without it.
+
+    Source: S_w is equation 4 of Lin et al. 2025, "Understanding Stragglers in Large Model Training Using What-if
+    Analysis", with the step's median as the ideal. The first two are the two scores of NVIDIA's Resiliency Extension
+    (relative and individual performance), inverted, with medians in the place of the best worker.
+    """
+
+    against_fleet: np.ndarray
+    against_itself: np.ndarray
+    slowdown: np.ndarray
+    last: np.ndarray
+    waited: np.ndarray
+    repaired: np.ndarray
+    left_out: np.ndarray
+
+    @property
+    def order(self) -> np.ndarray:
+        """Indices of the workers, those whose repair saves most first; of equals, the slower one first."""
+        return np.lexsort((-self.slowdown, -self.waited))
+
+
+def find(runtimes: np.ndarray, transfer: np.ndarray | float = 0.0) -> Scores:
+    """Computes the scores.
+
+    Args:
+      runtimes: float64[T, N], seconds, N at least 2.
+      transfer: float64[T], seconds of communication; a number is that of every step.
+
+    Example:
+      >>> scores = find(np.array([[1.0, 1.0, 3.0], [1.0, 1.0, 3.0]]))
+      >>> scores.against_fleet.tolist(), scores.waited.tolist(), scores.repaired.tolist(), scores.left_out.tolist()
+      ([1.0, 1.0, 3.0], [0.0, 0.0, 4.0], [1.0, 1.0, 3.0], [0.6666666666666666, 0.6666666666666666, 2.0])
+    """
+    steps, workers = runtimes.shape
+    medians = np.median(runtimes, axis=0)
+    step = np.median(runtimes, axis=1)
+    slowest = runtimes.argmax(axis=1)
+    longest = runtimes[np.arange(steps), slowest]
+    waited = np.bincount(slowest, longest - second_longest(runtimes), minlength=workers)
+    seconds = (longest + transfer).sum()
+    ideal = (step + transfer).sum()
+    return Scores(
+        against_fleet=medians / np.median(medians),
+        against_itself=_against_itself(runtimes),
+        slowdown=1 + above_median(runtimes) / ideal,
+        last=np.bincount(slowest, minlength=workers) / steps,
+        waited=waited,
+        repaired=seconds / (seconds - waited),
+        left_out=(workers - 1) / workers * seconds / (seconds - waited),
+    )
+
+
+def above_median(runtimes: np.ndarray) -> np.ndarray:
+    """Seconds of each worker above the median of the step, summed over the steps: float64[N]."""
+    return np.maximum(runtimes - np.median(runtimes, axis=1, keepdims=True), 0.0).sum(axis=0)
+
+
+def second_longest(runtimes: np.ndarray) -> np.ndarray:
+    """The second longest run-time of each step, float64[T]."""
+    return np.partition(runtimes, -2, axis=1)[:, -2]
+
+
+def drained(runtimes: np.ndarray, transfer: np.ndarray | float = 0.0) -> list[tuple[int, float]]:
+    r"""Whom to leave out first: workers one after the other, each the one for which the others wait longest.
+
+    Two slow workers hide each other: without one of them nothing is gained. So as many are named as give the most
+    gradients per second together.
+
+    .. math:: \frac{N - k}{N} \; \frac{\sum_t \tau_t}{\sum_t \tau_t^{(k)}}
+
+    Args:
+      runtimes: float64[T, N], seconds.
+      transfer: float64[T], seconds of communication; a number is that of every step.
+
+    Returns:
+      Pairs of a worker and of how many times the gradients per second full synchrony has without it and without those
+      before it; empty if leaving out gains nothing.
+
+    Example:
+      >>> drained(np.array([[1.0, 1.0, 1.0, 1.0, 4.0, 4.0]]))
+      [(4, 0.8333333333333334), (5, 2.6666666666666665)]
+    """
+    seconds = synchronous_seconds(runtimes, transfer).sum()
+    workers = runtimes.shape[1]
+    left, rest = np.arange(workers), runtimes
+    found: list[tuple[int, float]] = []
+    for count in range(1, min(_MOST_DRAINED, (workers - 1) // 2) + 1):
+        slowest = rest.argmax(axis=1)
+        longest = rest[np.arange(len(rest)), slowest]
+        waited = np.bincount(slowest, longest - second_longest(rest), minlength=left.size)
+        if not waited.any():  # the slowest are equal in every step: the one that is slow most
+            waited = np.bincount(slowest, minlength=left.size)
+        worst = int(waited.argmax())
+        rest, worker, left = np.delete(rest, worst, axis=1), int(left[worst]), np.delete(left, worst)
+        rate = (workers - count) / workers * seconds / synchronous_seconds(rest, transfer).sum()
+        found.append((worker, float(rate)))
+    best = max(range(len(found)), key=lambda k: found[k][1], default=None)
+    return found[: best + 1] if best is not None and found[best][1] > 1 else []
+
+
+def _against_itself(runtimes: np.ndarray) -> np.ndarray:
+    steps, workers = runtimes.shape
+    window = min(max(steps // _WINDOWS, _LEAST_WINDOW, 1), _LONGEST_WINDOW, steps)
+    count = steps // window
+    kept = runtimes[steps - count * window :].reshape(count, window, workers)  # the last window ends with the last step
+    medians = np.median(kept, axis=1)
+    return medians[-1] / np.quantile(medians, _BEST, axis=0)

@@ -1,0 +1,272 @@
+"""What mending each cause would gain, and the scores of the workers: as tables, as sentences and as CSV."""
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from tabulate import tabulate
+
+from sgdlab.advice.diagnosis.causes import named
+from sgdlab.advice.what_if.candidates import COMMUNICATION, NODE, PERIOD, PHASE, SLOWER, STEPS, WORKER, WORKERS
+from sgdlab.advice.what_if.in_turn import MATTERS
+from sgdlab.advice.what_if.what_if import Line, WhatIf
+from sgdlab.advice.words import counted, interval
+
+_WERE = "if it were"
+COLUMNS = {
+    "what": "what is mended, in the order of the last columns",
+    _WERE: "what it would be like instead; nothing becomes slower",
+    "alone: saves": "seconds saved under full synchrony if only this is mended, and their share of the recorded time",
+    "alone: times as fast": "how many times as fast full synchrony would be, with a 90 % interval (block bootstrap)",
+    "in turn: saves": "seconds saved if this is mended after the rows above; with what is left they add up",
+    "in turn: share": "the same as a share of the recorded time",
+}
+
+SCORE_COLUMNS = {
+    "worker": "its name, and its node if that is known; those whose repair saves most first",
+    "against the fleet": "median of its run-times over the median of all workers' medians; above 1 is slower",
+    "against itself": "median of its last steps over its own best (10 % quantile of windows); all grow with the work",
+    "last": "share of the steps in which it finishes last",
+    "others waited": "seconds that all waited for it alone: its run-time less the second longest, where it was last",
+    "slowdown": "time of full synchrony if every other worker took the median of the step, over that if all did",
+    "if repaired": "times the gradients per second if it were as fast as the median of the others",
+    "if left out": "times the gradients per second of full synchrony without it",
+}
+
+_IMPERATIVES = {
+    COMMUNICATION: "Look at {} first",
+    PHASE: "Look at the {} first",
+    PERIOD: "Look at {} first",
+    STEPS: "Look at the {} first",
+    SLOWER: "Find out first what has slowed {}",
+}
+_CONDITIONS = {
+    WORKER: "if it were as fast as the median of the others",
+    WORKERS: "if they were as fast as the median of the others",
+    NODE: "if its workers were as fast as the median of the others",
+    COMMUNICATION: "if it never took longer than its median",
+    PHASE: "if it never took longer than its median",
+    PERIOD: "if it were as fast as the steps between",
+    STEPS: "if they were as fast as a usual step",
+    SLOWER: "if it were as fast as before",
+}
+
+SHOWN = 20
+"""Workers in a table; the others are counted."""
+
+
+def rows(result: WhatIf) -> list[list[str]]:
+    """The cells of the table, with the columns `COLUMNS`; the last two rows are what is left, and the recorded time.
+
+    Args:
+      result: what mending each cause would gain.
+    """
+    recorded = result.recorded
+    return [
+        *(_row(line, recorded) for line in result.lines),
+        ["what is left", "", "", "", _seconds(result.left, recorded), _percent(result.left / recorded)],
+        ["recorded", "", "", "", _seconds(recorded, recorded), "100.0 %"],
+    ]
+
+
+def score_rows(result: WhatIf, most: int = SHOWN) -> list[list[str]]:
+    """The cells of the table of workers, with the columns `SCORE_COLUMNS`.
+
+    Args:
+      result: what mending each cause would gain.
+      most: largest number of workers; others are left out.
+    """
+    found, names, nodes = result.scores, result.recording.workers, result.recording.nodes
+    return [
+        [
+            f"{names[i]} on {nodes[i]}" if nodes else names[i],
+            f"{found.against_fleet[i]:.2f}",
+            f"{found.against_itself[i]:.2f}",
+            _percent(found.last[i]),
+            _seconds(found.waited[i], result.recorded),
+            f"{found.slowdown[i]:.3f}",
+            f"{found.repaired[i]:.3f}",
+            f"{found.left_out[i]:.3f}",
+        ]
+        for i in found.order[:most]
+    ]
+
+
+def hidden(result: WhatIf, most: int = SHOWN) -> str:
+    """A sentence on the workers that `score_rows` leaves out; empty if it shows all."""
+    rest = result.scores.order[most:]
+    if not rest.size:
+        return ""
+    found = result.scores
+    return (
+        f"{counted(rest.size, 'more worker')}: the slowest of them has {found.against_fleet[rest].max():.2f} against "
+        f"the fleet and {found.against_itself[rest].max():.2f} against itself; the others waited for them together "
+        f"{_seconds(found.waited[rest].sum(), result.recorded)}. scores.csv has all."
+    )
+
+
+def sentence(result: WhatIf) -> str:
+    """What to mend first and what that gives, in one or two sentences.
+
+    Args:
+      result: what mending each cause would gain.
+    """
+    first, chance = result.first, result.chance
+    waiting = chance.in_turn if first is not None and first.kind == PHASE else result.waiting
+    waiting = chance.alone if first is None else waiting
+    share = waiting / result.recorded
+    if first is None and share < MATTERS:
+        return f"There is nothing to mend: no cause takes {100 * MATTERS:g} % of the time of full synchrony."
+    faster = interval(chance.times, *chance.times_interval)
+    if first is None:
+        return (
+            f"No machine and no step stands out: {_percent(share)} of the time of full synchrony is waiting for "
+            f"whoever happens to be slowest in a step. It would be {faster} times as fast if every worker took the "
+            "median of its step. A protocol that waits for fewer workers gives part of this, mending a machine does "
+            "not."
+        )
+    if first.over:
+        return (
+            f"What costs most is over: {first.title}. Without it, full synchrony would have been "
+            f"{interval(first.times, *first.times_interval)} times as fast."
+        )
+    sentence = (
+        f"{_IMPERATIVES.get(first.kind, 'Mend {} first').format(first.title)}: full synchrony would be "
+        f"{interval(first.times, *first.times_interval)} times as fast {_CONDITIONS[first.kind]}{_since(first)}."
+    )
+    if waiting <= first.in_turn:
+        return sentence
+    return (
+        f"{sentence} More of the time, {_percent(share)}, is waiting for whoever happens to be slowest in a step, of "
+        "which a protocol that waits for fewer workers saves a part."
+    )
+
+
+def drain_sentence(result: WhatIf) -> str:
+    """Whom to leave out first, in a sentence.
+
+    Args:
+      result: what mending each cause would gain.
+    """
+    if not result.drained or result.drained[-1][1] < 1 + MATTERS:
+        return "Nobody need be left out: full synchrony without its slowest workers gives no more gradients per second."
+    workers = sorted(worker for worker, _ in result.drained)
+    rest = len(result.recording.workers) - len(workers)
+    who = named([result.recording.workers[worker] for worker in workers], workers)
+    since = "" if result.drained_since is None else f", measured since step {result.drained_since}"
+    return (
+        f"To leave out first: {who}. Full synchrony of the other {rest} gives {result.drained[-1][1]:.3f} times the "
+        f"gradients per second of all{since}."
+    )
+
+
+def facts(result: WhatIf) -> str:
+    """The two numbers by which such analyses are compared, in a sentence.
+
+    Args:
+      result: what mending each cause would gain.
+    """
+    steps = counted(result.recording.steps.size, "step")
+    text = (
+        f"Full synchrony took {_seconds(result.recorded, result.recorded)} in {steps}, {result.slowdown:.3f} times "
+        "what is left if all is mended (slowdown S)."
+    )
+    if np.isnan(result.slowest_share):
+        return text
+    slowest = f"The slowest 3 % of the workers ({counted(result.slowest, 'worker')}) explain"
+    return f"{text} {slowest} {_percent(result.slowest_share)} of the waiting for the slowest (M_W)."
+
+
+def text(result: WhatIf) -> str:
+    """Sentences and both tables, for the terminal, where the table is too wide for what each row would be instead."""
+    return "\n".join(
+        [
+            sentence(result),
+            drain_sentence(result),
+            "",
+            _table([cells[:1] + cells[2:] for cells in rows(result)], [name for name in COLUMNS if name != _WERE]),
+            "",
+            facts(result),
+            "",
+            _table(score_rows(result), SCORE_COLUMNS),
+            *filter(None, [hidden(result)]),
+        ]
+    )
+
+
+def comma_separated(result: WhatIf) -> str:
+    """The rows of the table as CSV, with numbers in full precision; the last two are what is left, and the recorded."""
+    names = result.recording.workers
+    header = (
+        "kind", "title", "if_it_were", "workers", "since_step", "alone_seconds", "alone_low", "alone_high",
+        "alone_times", "alone_times_low", "alone_times_high", "in_turn_seconds",
+    )  # fmt: skip
+    lines = (
+        (
+            line.kind, line.title, line.mended, " ".join(names[i] for i in line.workers),
+            "" if line.since is None else line.since, line.alone, *line.alone_interval, line.times,
+            *line.times_interval, line.in_turn,
+        )
+        for line in result.lines
+    )  # fmt: skip
+    ends = [
+        (kind, kind, *[""] * 9, seconds) for kind, seconds in (("left", result.left), ("recorded", result.recorded))
+    ]
+    return _csv(header, [*lines, *ends])
+
+
+def scores_comma_separated(result: WhatIf) -> str:
+    """The scores of all workers as CSV, with numbers in full precision."""
+    found, recording = result.scores, result.recording
+    nodes = recording.nodes or [""] * len(recording.workers)
+    header = (
+        "worker", "node", "against_fleet", "against_itself", "last_share", "others_waited_seconds", "slowdown",
+        "times_if_repaired", "times_if_left_out",
+    )  # fmt: skip
+    columns = (
+        found.against_fleet, found.against_itself, found.last, found.waited, found.slowdown, found.repaired,
+        found.left_out,
+    )  # fmt: skip
+    lines = ((recording.workers[i], nodes[i], *(float(column[i]) for column in columns)) for i in found.order)
+    return _csv(header, lines)
+
+
+def _row(line: Line, recorded: float) -> list[str]:
+    return [
+        line.title,
+        line.mended,
+        f"{_seconds(line.alone, recorded)} ({_percent(line.alone / recorded)})",
+        interval(line.times, *line.times_interval),
+        _seconds(line.in_turn, recorded),
+        _percent(line.in_turn / recorded),
+    ]
+
+
+def _since(line: Line) -> str:
+    return f"; {line.times_since:.3f} times in the steps since then" if line.since is not None else ""
+
+
+def _seconds(value: float, recorded: float) -> str:
+    """Seconds with as many decimals as leave four digits of the recorded time, so that a column adds up to it."""
+    decimals = max(0, 3 - math.floor(math.log10(recorded)))
+    return f"{max(value, 0.0):,.{decimals}f} s"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _table(cells: Sequence[Sequence[str]], columns: Iterable[str]) -> str:
+    heads = [name.replace(": ", ":\n").replace("times as fast", "times\nas fast") for name in columns]
+    align = ["left"] + ["right"] * (len(heads) - 1)
+    return tabulate(cells, headers=heads, tablefmt="simple", disable_numparse=True, colalign=align)
+
+
+def _csv(header: Sequence[str], lines: Iterable[Sequence[object]]) -> str:
+    output = io.StringIO()
+    writer = csv.writer(output, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(lines)
+    return output.getvalue()

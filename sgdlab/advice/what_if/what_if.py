@@ -1,0 +1,216 @@
+r"""What a job would gain if one cause of waiting were mended: alone, and one after the other in a table that adds up.
+
+Full synchrony takes the sum over the steps of its slowest worker and the transfer; a repair shortens some of these
+times (`repairs`), and the trace is replayed.
+
+* Alone: everything else stays as recorded. Two causes that hide each other gain nothing alone, and two that overlap
+  gain the same seconds twice.
+* In turn: what has the largest effect is mended first, then what has the largest effect on the rest, and so on. These
+  seconds and what is left add up to the recorded time.
+
+Who and when is mended first (workers, nodes, steps, communication), then what is left of the phases of the work, and
+last of all waiting for the slowest: that repair would include each slow worker.
+
+Source: Lin et al. 2025, "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI): slowdown S
+(equation 1) and M_W (equation 5). There the ideal of compute is the mean over workers and steps, here it is the median
+of the step. The order in turn is this package's own.
+"""
+
+import dataclasses
+import math
+
+import numpy as np
+
+from sgdlab.advice import repairs
+from sgdlab.advice.comparison.uncertainty import LEVEL, Resamples
+from sgdlab.advice.diagnosis.diagnosis import Diagnosis
+from sgdlab.advice.diagnosis.pauses import Pauses
+from sgdlab.advice.what_if import candidates, in_turn, scores
+from sgdlab.advice.what_if.candidates import CHANCE, NODE, PHASE, WORKER, Times
+from sgdlab.advice.what_if.in_turn import MATTERS, Mended
+from sgdlab.advice.what_if.scores import Scores
+from sgdlab.traces.recording import Recording
+
+_SLOWEST = 0.03
+"""Share of the workers that count as the slowest in M_W."""
+
+_LEAST_PRESENT = 10
+"""Fewest steps since a change by which workers are left out; otherwise all steps count."""
+
+_DRAWS = 10_000_000
+"""Steps that are drawn in all resamples together; of long recordings there are fewer resamples."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """One row: what is mended, and what that gains.
+
+    Attributes:
+      kind: one of the constants of `candidates`.
+      title: what is mended.
+      mended: what it would be like instead.
+      workers: indices of the workers it concerns; empty if all.
+      since: number of the step since which it shows, if that is known.
+      alone: seconds saved if only this is mended.
+      alone_interval: the ends of its 90 % interval.
+      times: how many times as fast full synchrony would be if only this were mended.
+      times_interval: the ends of its 90 % interval.
+      in_turn: seconds saved if this is mended after the rows above.
+      evident: whether it is a cause, and not merely the slowest of equals.
+      over: whether it no longer shows in the last steps.
+      times_since: the same as `times`, of the steps from `since` on alone.
+    """
+
+    kind: str
+    title: str
+    mended: str
+    workers: tuple[int, ...]
+    since: int | None
+    alone: float
+    alone_interval: tuple[float, float]
+    times: float
+    times_interval: tuple[float, float]
+    in_turn: float
+    evident: bool
+    over: bool
+    times_since: float
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class WhatIf:
+    """What mending each cause would gain.
+
+    Attributes:
+      recording: the complete steps.
+      lines: in the order in which they are mended.
+      recorded: seconds of full synchrony, as recorded.
+      left: seconds that are left when all is mended: `recorded` less the sum of `in_turn`.
+      waiting: seconds of waiting for the slowest that are left when the causes, other than phases, are mended; they
+        fall on whoever happens to be slow.
+      scores: of the workers.
+      drained: whom to leave out first as things are in the last steps; pairs of a worker and of how many times the
+        gradients per second full synchrony has without it and without those before it.
+      drained_since: number of the step since which `drained` is measured: the last change of a cause that is not over;
+        None if it is measured over all steps.
+      slowest: number of workers in the slowest 3 %.
+      slowest_share: M_W, share of the waiting for the slowest that the slowest 3 % of the workers explain; nan if
+        nobody waits.
+    """
+
+    recording: Recording
+    lines: tuple[Line, ...]
+    recorded: float
+    left: float
+    waiting: float
+    scores: Scores
+    drained: tuple[tuple[int, float], ...]
+    drained_since: int | None
+    slowest: int
+    slowest_share: float
+
+    @property
+    def first(self) -> Line | None:
+        """The cause to mend first, which costs most in turn; None if no cause costs 1 % of the time.
+
+        One that is over is named only if no other is left.
+        """
+        evident = [line for line in self.lines if line.evident and line.in_turn >= MATTERS * self.recorded]
+        return max(evident, key=lambda line: (not line.over, line.in_turn), default=None)
+
+    @property
+    def chance(self) -> Line:
+        """Waiting for the slowest; in turn it is what is left of it after all other rows, which is chance."""
+        return next(line for line in self.lines if line.kind == CHANCE)
+
+    @property
+    def slowdown(self) -> float:
+        """S, the recorded time over what is left."""
+        return self.recorded / self.left
+
+
+def find(complete: Recording, pauses: Pauses, diagnosis: Diagnosis | None = None, *, seed: int = 0) -> WhatIf:
+    """Replays a trace with each cause of waiting mended.
+
+    Args:
+      complete: the complete steps of a recording of at least two workers.
+      pauses: of these steps.
+      diagnosis: of these steps; the workers, nodes and changes it names are rows, from the step on that it names.
+        Without it, the slowest worker and the slowest node are mended in all steps.
+      seed: of the intervals.
+    """
+    phases = {name: np.nan_to_num(seconds) for name, seconds in complete.phases.items()}
+    complete = dataclasses.replace(complete, phases=phases)
+    before = Times(complete.runtimes, complete.transfer())
+    recorded = before.seconds()
+    count = int(min(1000, max(100, _DRAWS // recorded.size)))
+    resamples = Resamples(recorded.size, seed=seed, count=count)
+    lines, seconds, rest, by_chance = [], recorded.sum(), before, 0.0
+    for mended in in_turn.order(complete, pauses, diagnosis, before):
+        since = mended.repair.since
+        first = 0 if since is None else int(np.searchsorted(complete.steps, since))
+        alone = mended.repair.apply(before).seconds()
+        lines.append(_line(mended, recorded, alone, float(seconds - mended.seconds), first, resamples))
+        seconds = mended.seconds
+        rest = rest if mended.repair.kind in (PHASE, CHANCE) else mended.times
+        by_chance += lines[-1].in_turn if mended.repair.kind in (WORKER, NODE) and not mended.evident else 0.0
+    slowest, share = _slowest(before)
+    present, rows = _present(complete, diagnosis, before)
+    return WhatIf(
+        complete,
+        tuple(lines),
+        float(recorded.sum()),
+        float(seconds),
+        by_chance + float((rest.seconds() - candidates.of_chance().apply(rest).seconds()).sum()),
+        scores.find(before.runtimes, before.transfer),
+        tuple(scores.drained(present.runtimes[rows], present.transfer[rows])),
+        int(complete.steps[rows][0]) if rows.start else None,
+        slowest,
+        share,
+    )
+
+
+def _present(complete: Recording, diagnosis: Diagnosis | None, times: Times) -> tuple[Times, slice]:
+    """The times without causes that are over, and the rows since the last change of the causes that are not."""
+    first = 0
+    for repair in candidates.of_diagnosis(complete, diagnosis):
+        if repair.over:
+            times = repair.apply(times)
+        elif repair.workers and repair.since is not None:
+            first = max(first, int(np.searchsorted(complete.steps, repair.since)))
+    return times, slice(first if len(complete.steps) - first >= _LEAST_PRESENT else 0, None)
+
+
+def _slowest(times: Times) -> tuple[int, float]:
+    """The number of the slowest 3 % of the workers, and M_W of them."""
+    runtimes, workers = times.runtimes, times.runtimes.shape[1]
+    count = min(math.ceil(_SLOWEST * workers), workers - 1)
+    recorded = runtimes.max(axis=1).sum()
+    waiting = recorded - repairs.all_at_median(runtimes).max(axis=1).sum()
+    slow = np.argsort(-scores.above_median(runtimes), kind="stable")[:count]
+    saved = recorded - repairs.workers_at_median(runtimes, slow).max(axis=1).sum()
+    return count, float(saved / waiting) if waiting > 0 else math.nan
+
+
+def _line(
+    mended: Mended, recorded: np.ndarray, alone: np.ndarray, saved: float, first: int, resamples: Resamples
+) -> Line:
+    before, after = resamples.weights @ recorded, resamples.weights @ alone
+    ends = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
+    low, high = np.quantile(before - after, ends)
+    slower, faster = np.quantile(before / after, ends)
+    repair = mended.repair
+    return Line(
+        repair.kind,
+        repair.title,
+        repair.mended,
+        repair.workers,
+        repair.since,
+        float(recorded.sum() - alone.sum()),
+        (float(low), float(high)),
+        float(recorded.sum() / alone.sum()),
+        (float(slower), float(faster)),
+        saved,
+        mended.evident,
+        repair.over,
+        float(recorded[first:].sum() / alone[first:].sum()),
+    )

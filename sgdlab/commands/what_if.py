@@ -1,0 +1,84 @@
+"""The part of `sgdlab advise` behind --what_if: what mending each cause of waiting would gain, and who to drain first.
+
+    sgdlab advise trace.csv --what_if
+
+It prints a sentence and two tables, and writes to the work directory: what_if.csv and scores.csv, the tables in full;
+what_if.html, a self-contained page. Nothing is trained; 10,000 steps of 1,000 workers take about half a minute.
+"""
+
+import pathlib
+
+from sgdlab import files
+from sgdlab.advice import diagnosis, what_if
+from sgdlab.advice.diagnosis import pauses
+from sgdlab.advice.what_if import page as what_if_page
+from sgdlab.advice.what_if import table as what_if_table
+from sgdlab.errors import UsageError
+from sgdlab.traces.options import Options
+from sgdlab.traces.read import read
+from sgdlab.traces.recording import Recording
+
+_LEAST_STEPS = 4
+
+
+def run(path: str, options: Options, workdir: pathlib.Path, seed: int) -> None:
+    """Reads a trace, prints what mending each cause would gain, and writes tables and page.
+
+    Args:
+      path: of the trace.
+      options: how it is read.
+      workdir: directory to write to.
+      seed: of the intervals.
+
+    Raises:
+      UsageError: where the trace cannot be used, or the work directory cannot be written.
+    """
+    complete = _complete(path, options)
+    found = pauses.find(complete)
+    result = what_if.find(complete, found, diagnosis.find(complete, found), seed=seed)
+    print(what_if_table.text(result))
+    print("".join(f"\nNote: {note}" for note in complete.notes))
+    print(f"\nReport: {write(result, workdir, name=pathlib.Path(path).name)}")
+
+
+def write(result: what_if.WhatIf, workdir: pathlib.Path, *, name: str) -> pathlib.Path:
+    """Writes what_if.csv, scores.csv and what_if.html.
+
+    Args:
+      result: what mending each cause would gain.
+      workdir: directory to write to.
+      name: of the trace.
+
+    Returns:
+      The path of the page.
+
+    Raises:
+      UsageError: where it cannot be written.
+    """
+    contents = {
+        "what_if.csv": what_if_table.comma_separated(result),
+        "scores.csv": what_if_table.scores_comma_separated(result),
+        "what_if.html": what_if_page.make(result, title=f"What if: {name}"),
+    }
+    try:
+        for file_name, content in contents.items():
+            with files.replacing(workdir / file_name) as file:
+                file.write(content.encode())
+    except OSError as error:
+        raise UsageError(f"--workdir={workdir} must be a directory that can be written: {error}") from error
+    return workdir / "what_if.html"
+
+
+def _complete(path: str, options: Options) -> Recording:
+    try:
+        recording = read(path, options, name="--trace")
+        complete = recording.complete()
+    except (ValueError, OSError) as error:
+        message = str(error)
+        raise UsageError(message if message.startswith("--trace=") else f"--trace={path}: {message}") from error
+    steps, workers = complete.runtimes.shape
+    if workers < 2:
+        raise UsageError(f"--trace={path} has one worker, {complete.workers[0]}; there must be at least 2")
+    if steps < _LEAST_STEPS:
+        raise UsageError(f"--trace={path} has {steps} steps without missing run-times; {_LEAST_STEPS} are needed")
+    return complete

@@ -1,0 +1,88 @@
+"""Findings made by hand: a recording, causes and a few protocols, without any search for causes or training."""
+
+import dataclasses
+
+import numpy as np
+
+from sgdlab.advice import diagnosis as search
+from sgdlab.advice.answer import verdict
+from sgdlab.advice.answer.table import Table
+from sgdlab.advice.comparison import measured
+from sgdlab.advice.comparison.comparison import (
+    DEPLOYABLE,
+    DRAINED,
+    FINISHING,
+    HINDSIGHT,
+    INTERRUPTED,
+    STALE,
+    Comparison,
+    Protocol,
+    Settings,
+)
+from sgdlab.advice.comparison.uncertainty import Resamples
+from sgdlab.advice.diagnosis import pauses
+from sgdlab.advice.diagnosis.causes import Cause
+from sgdlab.advice.findings import Findings
+from sgdlab.advice.recording import Parts
+from sgdlab.traces import Recording
+
+STEPS, WORKERS, SLOW, SINCE = 80, 6, 3, 40
+
+
+def runtimes(factor=1.6, seed=0):
+    """Five equal workers and one, the fourth, that is slower from the middle on: float64[80, 6], seconds."""
+    times = 1 + 0.02 * np.random.default_rng(seed).random((STEPS, WORKERS))
+    times[SINCE:, SLOW] *= factor
+    return times
+
+
+def parts(times, train_steps=SINCE, **others):
+    names = tuple(f"w{i}" for i in range(times.shape[1]))
+    whole = Recording(times, 100 + np.arange(len(times)), names, **others)
+    return Parts("made", whole, whole, pauses.find(whole), train_steps)
+
+
+def slow_worker(factor=1.6, until=None):
+    return Cause("slow worker", (SLOW,), None, SINCE, until, factor, 0.2, "in all steps since")
+
+
+def diagnosis(split, *causes):
+    """What is really found, but for the causes."""
+    return dataclasses.replace(search.find(split.complete, split.pauses), causes=causes)
+
+
+def protocols(split, *, formula=None, fixed=0, drained=None):
+    """Rows of a table: full synchrony, a fixed number of backups, a formula's cutoffs, one worker left out."""
+    test, workers = split.test, split.test.shape[1]
+    rows = [Protocol.fixed("full synchrony", "", DEPLOYABLE, measured.interrupted(test, workers), backups=0)]
+    for role, b in ((DEPLOYABLE, fixed), (HINDSIGHT, 1)):
+        rows += [
+            Protocol.fixed(INTERRUPTED, f"b = {b}", role, measured.interrupted(test, workers - b), backups=b),
+            Protocol.fixed(FINISHING, f"b = {b}", role, measured.finishing(test, b), backups=b),
+        ]
+    if formula is not None:
+        flags = ("--config.predictor.deadline.window=2", "--config.predictor.deadline.deviations=6.0")
+        rows.append(
+            Protocol.fixed(
+                "median + k MAD", "k = 6, window 2", DEPLOYABLE, measured.interrupted(test, formula), flags=flags
+            )
+        )
+    if drained is not None:
+        others = np.delete(test, drained, axis=1)
+        result = measured.interrupted(others, workers - 1)
+        rows.append(Protocol.fixed(f"without w{drained}", "", DRAINED, result, without=(drained,)))
+    rows.append(Protocol.fixed("asynchrony", "", STALE, measured.asynchronous(test)))
+    return rows
+
+
+def findings(split, found, rows):
+    """All results but for what_if, with the rows as they are."""
+    compared = Comparison(rows, (), None, "")
+    answers = Table(compared, Resamples(len(split.test), seed=0))
+    return Findings(split, found, answers, verdict.decide(answers, found), None, Settings())
+
+
+def with_comparison(made, **changes):
+    """The same findings with changes to the comparison."""
+    table = dataclasses.replace(made.table, comparison=dataclasses.replace(made.comparison, **changes))
+    return dataclasses.replace(made, table=table)

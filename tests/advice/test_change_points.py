@@ -1,0 +1,88 @@
+"""The noise of a series, its changes of level, and that noise alone rarely makes one."""
+
+import numpy as np
+import pytest
+
+from sgdlab.advice.diagnosis import change_points
+
+
+def ar(rho: float, shape: tuple[int, int], seed: int = 0) -> np.ndarray:
+    white = np.random.default_rng(seed).standard_normal(shape)
+    for row in range(1, shape[0]):
+        white[row] = rho * white[row - 1] + np.sqrt(1 - rho**2) * white[row]
+    return white
+
+
+def test_noise_of_normal_series_is_their_standard_deviation():
+    spread = np.array([0.05, 0.1, 0.1, 0.2])
+    series = spread * np.random.default_rng(0).standard_normal((2000, 4)) + 3.0
+    series[1000:, 3] += 2.0  # a change of level does not count
+    np.testing.assert_allclose(change_points.noise(series).deviation[1:], spread[1:], rtol=0.1)
+
+
+def test_noise_with_a_memory_has_the_deviation_of_its_long_run_variance():
+    # AR(1) of unit variance: the mean of T values has the variance (1 + rho) / (1 - rho) / T.
+    rho = 0.5
+    found = change_points.noise(0.1 * ar(rho, (4000, 8))).deviation
+    np.testing.assert_allclose(found, 0.1 * np.sqrt((1 + rho) / (1 - rho)), rtol=0.12)
+
+
+def test_strongest_is_the_largest_statistic_of_all_seeded_intervals():
+    series = np.random.default_rng(1).standard_normal((40, 3))
+    deviation = np.array([1.0, 0.8, 1.2])
+    score = np.clip((series - np.median(series, axis=0)) / deviation, -3, 3)
+    least, best = change_points.LEAST, np.zeros(3)
+    for length in (8, 16, 32, 40):
+        for start in {*range(0, 40 - length + 1, length // 2), 40 - length}:
+            part = score[start : start + length]
+            for cut in range(least, length - least + 1):
+                left, right = part[:cut].mean(axis=0), part[cut:].mean(axis=0)
+                best = np.maximum(best, np.abs(left - right) * np.sqrt(cut * (length - cut) / length))
+    np.testing.assert_allclose(change_points.strongest(series, deviation), best)
+
+
+@pytest.mark.parametrize("changes", [[], [30], [30, 60], [20, 40, 60, 80], [4, 96]])
+def test_changes_of_level_are_found_where_they_are(changes):
+    series = np.zeros(100)
+    for i, row in enumerate(changes):
+        series[row:] = (i + 1) % 2
+    series += 0.08 * np.random.default_rng(2).standard_normal(100)
+    assert change_points.changes(series, 0.08, 4.5) == changes
+
+
+def test_small_and_large_changes_in_one_series():
+    series = np.repeat([0.0, 0.3, 2.0], 100) + 0.05 * np.random.default_rng(3).standard_normal(300)
+    assert change_points.changes(series, 0.05, 4.5) == [100, 200]
+
+
+def test_outliers_do_not_make_a_change():
+    series = 0.05 * np.random.default_rng(4).standard_normal(400)
+    series[::37] = 3.0
+    series[200:202] = 5.0
+    assert change_points.changes(series, 0.05, 4.5) == []
+
+
+@pytest.mark.parametrize("kind", ["normal", "heavy", "memory"])
+def test_noise_alone_rarely_makes_a_change(kind):
+    generator = np.random.default_rng(5)
+    found = 0
+    for draw in range(25):
+        shape = (300, 16)
+        series = {
+            "normal": lambda shape=shape: generator.standard_normal(shape),
+            "heavy": lambda shape=shape: generator.standard_t(2, shape),
+            "memory": lambda shape=shape, draw=draw: ar(0.6, shape, draw),
+        }[kind]()
+        noise = change_points.noise(0.1 * series)
+        found += sum(
+            bool(change_points.changes(0.1 * series[:, i], noise.deviation[i], noise.critical)) for i in range(16)
+        )
+    assert found <= 1
+
+
+def test_strongest_split_is_the_best_of_all():
+    series = np.random.default_rng(6).standard_normal(50) + np.repeat([0.0, 1.0], [20, 30])
+    score = np.clip(series - np.median(series), -3, 3)
+    least = change_points.LEAST
+    stat = [abs(score[:k].mean() - score[k:].mean()) * np.sqrt(k * (50 - k) / 50) for k in range(least, 50 - least + 1)]
+    assert change_points.strongest_split(series, 1.0) == least + int(np.argmax(stat))

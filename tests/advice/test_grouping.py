@@ -1,0 +1,81 @@
+"""Workers with one history are one group, and what counts of a history."""
+
+import pytest
+
+from sgdlab.advice.diagnosis import grouping, history
+from sgdlab.advice.diagnosis.history import Episode
+
+ROWS = 600
+
+
+def groups(episodes, nodes=()):
+    return grouping.find(episodes, history.among(episodes, ROWS), nodes)
+
+
+def fleet(slow, workers=12):
+    return [tuple(slow.get(worker, ())) for worker in range(workers)]
+
+
+SINCE, ALWAYS = (Episode(300, 599, 1.5),), (Episode(0, 599, 1.4),)
+
+
+def test_workers_that_are_slow_in_the_same_steps_are_one_group():
+    (found,) = groups(fleet({2: SINCE, 7: (Episode(303, 599, 1.45),)}))
+    assert found.workers == (2, 7)
+    assert found.node is None
+    (only,) = found.episodes
+    assert only.first == 300
+    assert only.last == 599
+    assert only.factor == pytest.approx((1.5 * 1.45) ** 0.5)  # the median of the logarithms
+
+
+def test_workers_that_are_slow_in_other_steps_are_not():
+    found = groups(fleet({2: SINCE, 7: (Episode(100, 250, 1.5),)}))
+    assert [group.workers for group in found] == [(2,), (7,)]
+
+
+def test_two_workers_slow_all_along_are_two_machines():
+    assert [group.workers for group in groups(fleet({2: ALWAYS, 7: ALWAYS}))] == [(2,), (7,)]
+
+
+def test_three_neighbours_slow_all_along_are_a_group():
+    assert [group.workers for group in groups(fleet({4: ALWAYS, 5: ALWAYS, 6: ALWAYS}))] == [(4, 5, 6)]
+
+
+@pytest.mark.parametrize("episodes", [SINCE, ALWAYS])
+def test_the_workers_of_a_node_are_the_node(episodes):
+    nodes = [f"n{worker // 4}" for worker in range(12)]
+    (found,) = groups(fleet(dict.fromkeys(range(4, 8), episodes)), nodes)
+    assert found.node == "n1"
+    assert found.workers == (4, 5, 6, 7)
+
+
+def test_half_of_a_node_is_not_the_node():
+    nodes = [f"n{worker // 4}" for worker in range(12)]
+    (found,) = groups(fleet({4: SINCE, 5: SINCE}), nodes)
+    assert found.node is None
+    assert found.workers == (4, 5)
+
+
+def test_a_node_and_a_worker_elsewhere_that_became_slow_together():
+    nodes = [f"n{worker // 4}" for worker in range(12)]
+    found = groups(fleet(dict.fromkeys([4, 5, 6, 7, 10], SINCE)), nodes)
+    assert [(group.node, group.workers) for group in found] == [("n1", (4, 5, 6, 7)), (None, (10,))]
+
+
+@pytest.mark.parametrize(
+    ("episodes", "since", "until", "count"),
+    [
+        ([Episode(0, 599, 1.5)], 0, None, 1),
+        ([Episode(300, 599, 1.5)], 300, None, 1),
+        ([Episode(300, 499, 1.5)], 300, 499, 1),
+        ([Episode(0, 299, 1.1), Episode(300, 599, 1.6)], 300, None, 1),  # a slight offset before does not count
+        ([Episode(58, 109, 1.39), Episode(110, 115, 1.2), Episode(116, 599, 1.42)], 58, None, 1),
+        ([Episode(s, s + 19, 1.8) for s in range(50, 600, 100)], 50, None, 6),  # the next one may come
+        ([Episode(s, s + 19, 1.8) for s in (50, 100, 150)], 50, 169, 3),
+        ([Episode(s, s, 1.6) for s in range(3, 600, 12)], 3, None, 50),
+    ],
+)
+def test_what_counts_of_a_history(episodes, since, until, count):
+    kept, first, last = grouping.essential(episodes, ROWS)
+    assert (first, last, len(kept)) == (since, until, count)

@@ -1,0 +1,114 @@
+"""Steps that pause all workers or many are found with their length and period, and slow workers are no pauses."""
+
+import math
+
+import numpy as np
+import pytest
+
+from experiments.benchmarks.planted import trials
+from sgdlab.advice.diagnosis import pauses
+from sgdlab.traces import Recording
+
+
+def recording(times: np.ndarray, steps: np.ndarray | None = None) -> Recording:
+    names = tuple(str(worker) for worker in range(times.shape[1]))
+    return Recording(times, np.arange(len(times)) if steps is None else steps, names)
+
+
+def noise(steps: int, workers: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).gamma(200.0, 1 / 200, (steps, workers))
+
+
+def test_checkpoints_every_hundredth_step():
+    times = noise(600, 16)
+    times[300:, 5] *= 1.6
+    times[100::100] += 6.0
+    found = pauses.find(recording(times))
+    assert found.rows.tolist() == [100, 200, 300, 400, 500]
+    assert (found.period, found.offset) == (100, 0)
+    assert found.workers.tolist() == [16] * 5
+    np.testing.assert_allclose(found.extra, 6.0, atol=0.1)
+    assert found.usual == pytest.approx(1.0, abs=0.01)
+    assert found.among(600).sum() == 5
+
+
+def test_period_counts_recorded_steps_by_their_numbers():
+    steps = np.arange(1000)[np.random.default_rng(2).random(1000) < 0.5]
+    times = noise(steps.size, 8)
+    times[steps % 50 == 7] += 2.0
+    found = pauses.find(recording(times, steps))
+    assert (found.period, found.offset) == (50, 7)
+    assert np.array_equal(steps[found.rows], steps[steps % 50 == 7])
+
+
+def test_pauses_without_a_period():
+    times = noise(300, 8)
+    rows = [3, 50, 51, 200]
+    times[rows] += 1.5
+    found = pauses.find(recording(times))
+    assert found.rows.tolist() == rows
+    assert found.period is None
+    assert found.offset is None
+
+
+def test_a_mild_pause_is_found_by_its_period():
+    times = noise(600, 16)
+    times[7::20] += 0.3
+    found = pauses.find(recording(times))
+    assert (found.period, found.offset) == (20, 7)
+    assert found.rows.tolist() == list(range(7, 600, 20))
+    assert np.median(found.extra) == pytest.approx(0.3, abs=0.03)
+
+
+def test_pauses_of_a_part_of_the_workers():
+    times = noise(400, 16)
+    generator = np.random.default_rng(3)
+    for row in (40, 120, 300):
+        times[row, generator.choice(16, 6, replace=False)] += 3.0
+    found = pauses.find(recording(times))
+    assert found.rows.tolist() == [40, 120, 300]
+    assert found.workers.tolist() == [6, 6, 6]
+    np.testing.assert_allclose(found.extra, 3.0, atol=0.2)
+
+
+@pytest.mark.parametrize("case", ["clean", "same few workers", "half slow", "long", "tail", "drift", "coarse clock"])
+def test_what_is_not_a_pause(case):
+    times = noise(400, 16)
+    if case == "same few workers":  # a slow node, not a pause
+        times[20::40, 4:8] *= 2.5
+    elif case == "half slow":
+        times[200:, ::2] *= 1.7
+    elif case == "long":
+        times[100:130] *= 3.0
+    elif case == "tail":
+        times[np.random.default_rng(4).random(times.shape) < 0.03] *= 3.0
+    elif case == "drift":
+        times *= np.linspace(1.0, 4.0, 400)[:, None]
+    elif case == "coarse clock":
+        times = np.maximum(np.round(times, 1), 0.1)
+    assert pauses.find(recording(times)).rows.size == 0
+
+
+@pytest.mark.parametrize("draw", [6, 8, 59])
+def test_a_slow_half_of_the_workers_does_not_pause(draw):
+    # The usual of a step is the median, between both halves: the slow one is about 1.5 times as slow as that.
+    plant = trials.planted(trials.Trial("half of the workers since a step", draw, seed=3))
+    assert pauses.find(recording(plant.fleet.runtimes)).rows.size == 0
+
+
+def test_unlikely_is_the_first_count_that_chance_hardly_reaches():
+    for workers, rate, level in [(4, 0.05, 1e-5), (16, 0.2, 1e-4), (64, 0.02, 1e-6), (3, 0.9, 1e-3)]:
+        tails = [
+            sum(math.comb(workers, k) * rate**k * (1 - rate) ** (workers - k) for k in range(count, workers + 1))
+            for count in range(workers + 2)
+        ]
+        expected = next(count for count in range(workers + 2) if tails[count] <= level)
+        assert pauses._unlikely(workers, rate, level) == expected
+
+
+def test_running_median_is_that_of_the_window():
+    series = np.random.default_rng(5).random(120)
+    result = pauses.running_median(series, 11)
+    for i in range(120):
+        first = min(max(i - 5, 0), 120 - 11)
+        assert result[i] == np.median(series[first : first + 11])
