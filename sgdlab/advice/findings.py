@@ -57,4 +57,5 @@ def find(
     repaired = what_if.find(parts.complete, parts.pauses, slow, seed=settings.seed)
     compared = comparison.compare(parts, slow, directory, settings=settings, report=report)
     answers = table.Table(compared, Resamples(len(parts.test), seed=settings.seed))
-    return Findings(parts, slow, answers, verdict.decide(answers, slow), repaired, settings)
+    decided = verdict.decide(answers, slow, parts.train_steps)
+    return Findings(parts, slow, answers, decided, repaired, settings)

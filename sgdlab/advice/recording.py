@@ -10,6 +10,7 @@ import numpy as np
 from sgdlab import traces
 from sgdlab.advice.diagnosis import pauses
 from sgdlab.advice.diagnosis.pauses import Pauses
+from sgdlab.advice.stopped import Stopped, fewest, left_out
 from sgdlab.advice.words import counted, some
 from sgdlab.errors import UsageError
 from sgdlab.traces import Options, Recording
@@ -30,11 +31,12 @@ class Parts:
 
     Attributes:
       name: name of the file without its ending.
-      recording: the whole recording; missing run-times are NaN.
+      recording: the whole recording, without workers that stopped; missing run-times are NaN.
       complete: the steps in which no run-time is missing.
       pauses: the complete steps that were slow for all workers.
       train_steps: number of the complete steps, from the first on, that are tuning steps, common pauses included.
       live: whether it is a run of `sgdlab live`, whose server measured the run-times.
+      stopped: a sentence on the workers that stopped recording and are left out; empty if none did.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Parts:
     pauses: Pauses
     train_steps: int
     live: bool = False
+    stopped: str = ""
 
     @functools.cached_property
     def runtimes(self) -> np.ndarray:
@@ -111,7 +114,7 @@ class Parts:
             ("pauses of all", self.pauses.describe(steps) if self.pauses.rows.size else "none"),
             ("tuning steps", self._tuning()),
             ("evaluation steps", f"{len(self.test)} steps, {steps[self.train_steps]} to {steps[-1]}"),
-            *((NOTE, note) for note in recording.notes),
+            *((NOTE, note) for note in (self.stopped, *recording.notes)),
         ]
         return [(name, text) for name, text in pairs if text]
 
@@ -234,24 +237,30 @@ def split(recording: Recording, *, name: str = "trace", train_share: float = 0.5
     """
     if len(recording.workers) < 2:
         raise ValueError(f"has one worker, {recording.workers[0]}; there must be at least 2")
+    # In a live run the rows of a worker are its gradients: a slow one has fewer.
+    gone = Stopped(recording) if live else left_out(recording)
+    recording = gone.left
     try:
         complete = recording.complete()
     except ValueError as error:
-        raise ValueError(f"cannot be used: {error}") from error
+        raise ValueError(f"cannot be used: {error}; {fewest(recording)}") from error
     steps = complete.steps.size
     if live and steps < 2 * LEAST_STEPS:
-        known = (~np.isnan(recording.runtimes)).sum(axis=0)
         raise ValueError(
-            f"is too short: {steps} rows hold a run-time of every worker; {2 * LEAST_STEPS} are needed. "
-            f"{recording.workers[known.argmin()]} has {known.min()} known run-times, fewest of all; a longer run would "
-            "do, or a protocol that interrupts nobody"
+            f"is too short: {steps} rows hold a run-time of every worker; {2 * LEAST_STEPS} are needed"
+            f"{_because(recording)}; a longer run would do, or a protocol that interrupts nobody"
         )
     first = round(train_share * steps)
     found = pauses.find(complete)
-    parts = Parts(name, recording, complete, found, first, live)
+    parts = Parts(name, recording, complete, found, first, live, gone.sentence)
     if min(len(parts.train), steps - first) < LEAST_STEPS:
         raise ValueError(
             f"with --train_share={train_share:g} has {len(parts.train)} tuning steps and {steps - first} evaluation "
-            f"steps without missing run-times; there must be at least {LEAST_STEPS} of each"
+            f"steps without missing run-times; there must be at least {LEAST_STEPS} of each{_because(recording)}"
         )
     return parts
+
+
+def _because(recording: Recording) -> str:
+    who = fewest(recording)
+    return f". {who[:1].upper()}{who[1:]}" if who else ""

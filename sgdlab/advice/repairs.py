@@ -8,6 +8,7 @@ trace with the times of some operations replaced by ideal ones. That a time is r
 shorter, and that the ideal of a worker is the median of the other workers in the same step, are this package's own.
 """
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -59,6 +60,23 @@ def workers_at_median(
         median = np.median(np.delete(runtimes[within], chosen, axis=1), axis=1, keepdims=True)
         repaired[np.ix_(within, chosen)] = np.minimum(runtimes[np.ix_(within, chosen)], median)
     return repaired
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class AtMedian:
+    """The repair `workers_at_median` of some workers, which says whom it repairs.
+
+    Attributes:
+      workers: indices of the workers.
+      rows: steps in which they are repaired, as indices; None: in all.
+    """
+
+    workers: tuple[int, ...]
+    rows: np.ndarray | None = None
+
+    def __call__(self, runtimes: np.ndarray) -> np.ndarray:
+        """Run-times, float64[T, N], with the repair made."""
+        return workers_at_median(runtimes, self.workers, self.rows)
 
 
 def pauses_removed(runtimes: np.ndarray, rows: np.ndarray, extra: np.ndarray, usual: float) -> np.ndarray:

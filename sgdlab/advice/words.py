@@ -28,6 +28,17 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"
 
 
+def ordinal(number: int) -> str:
+    """A number as in "every 3rd".
+
+    Example:
+      >>> [ordinal(number) for number in (2, 3, 11, 21, 100)]
+      ['2nd', '3rd', '11th', '21st', '100th']
+    """
+    endings = {1: "st", 2: "nd", 3: "rd"}
+    return f"{number}{'th' if 10 < number % 100 < 14 else endings.get(number % 10, 'th')}"
+
+
 def interval(value: float, low: float, high: float) -> str:
     """A ratio and its interval, with enough digits for the two ends to differ.
 
@@ -37,6 +48,16 @@ def interval(value: float, low: float, high: float) -> str:
     """
     digits = 2 if high - low >= 0.1 else 3
     return f"{value:.{digits}f} ({low:.{digits}f}-{high:.{digits}f})"
+
+
+def node_named(name: str) -> str:
+    """A node as a sentence names it: the noun is added to a name that does not begin with it.
+
+    Example:
+      >>> node_named("node-02"), node_named("a7")
+      ('node-02', 'node a7')
+    """
+    return name if name.lower().startswith("node") else f"node {name}"
 
 
 def sentence(text: str) -> str:

@@ -5,7 +5,7 @@
 The trace holds how long each worker took in each step for its own work, before it waited for the others: a Parquet or
 CSV file or JSON lines, one for all workers or one for each, or what a profiler writes (PyTorch, JAX, NCCL); columns and
 units are recognised, or named by --columns and --unit (docs/traces.md). Steps may be sampled. Steps in which a run-time
-is missing are excluded.
+is missing are excluded; a worker that stops recording is left out.
 
 The answer begins with the machine to look at first and with what to do. Below it, all protocols are compared on the
 last steps of the trace (the evaluation steps): full synchrony, also without the machines to blame, every number of
@@ -36,7 +36,7 @@ from collections.abc import Callable, Sequence
 from absl import flags
 
 from sgdlab.advice import recording
-from sgdlab.commands import follow, launch, trace_flags
+from sgdlab.commands import follow, launch, serve_flag, trace_flags
 from sgdlab.errors import UsageError
 
 CONFIGURED = False
@@ -72,6 +72,7 @@ def main(argv: Sequence[str]) -> None:
       UsageError: if a flag is out of range, the trace cannot be used, or the work directory cannot be written.
     """
     given, options = flags.FLAGS, trace_flags.options()
+    _refuse_together(argv)
     if given.follow:
         sys.exit(follow.run(given.follow, options, _workdir(given.follow)))
     path, flag = trace_flags.path(argv), "trace"
@@ -81,12 +82,33 @@ def main(argv: Sequence[str]) -> None:
     if given.what_if:
         from sgdlab.commands import what_if  # noqa: PLC0415 (SciPy takes a while to import)
 
-        what_if.run(path, options, workdir, given.seed)
+        what_if.run(path, options, workdir, given.seed, flag=flag)
         return
     report = _Report()
     parts = recording.read(path, options, train_share=given.train_share, flag=flag)
     print("\n".join(f"{name:<22}{value}" for name, value in parts.facts()), flush=True)
     _compare(parts, workdir, report)
+
+
+def _refuse_together(argv: Sequence[str]) -> None:
+    """Flags that would change nothing are refused.
+
+    Raises:
+      UsageError: naming one that cannot be given with, or without, --follow.
+    """
+    given = flags.FLAGS
+    of_follow = ("once", "json", "alarms", "until_idle", "serve")
+    of_others = ("trace", "recording", "what_if", "trace_format", "train_share", "model", "steps", "refit", "seed")
+    if given.follow:
+        serve_flag.check(argv)
+        words = [repr(argument) for argument in argv[1:]]
+        words += [f"--{name}" for name in of_others if given[name].value != given[name].default]
+        if words:
+            raise UsageError(f"{words[0]} must be left out beside --follow={given.follow}: it would change nothing")
+        return
+    for name in of_follow:
+        if given[name].value != given[name].default:
+            raise UsageError(f"--{name} must come with --follow=TRACE, a trace that grows")
 
 
 def _compare(parts: recording.Parts, workdir: pathlib.Path, report: Callable[[str], None]) -> None:

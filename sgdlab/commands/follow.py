@@ -131,7 +131,7 @@ def follow(
             raise UsageError(f"--follow={error}") from None
         if follower.restarts > restarts:
             restarts = follower.restarts
-            say.note(f"{follower.tail.path} was replaced or became shorter: it is read from its beginning")
+            say.note(f"{follower.tail.path}: {follower.tail.why}")
         for alarm in found:
             file.write(alarm, follower.tail.run)
             say.alarm(alarm)
@@ -150,6 +150,8 @@ def follow(
                 else:
                     sleep(_EVERY if until_idle is None else min(_EVERY, max(until_idle - follower.idle, 0.0)))
         poll(end=True)
+        while not follower.caught_up:
+            poll(end=True)
     except KeyboardInterrupt:
         finished = False
     say.end()
@@ -169,6 +171,13 @@ def summary(follower: Follower) -> str:
     left_out += [f"{steps.repeated:,} rows of a worker's step that it had already"] * (steps.repeated > 0)
     if left_out:
         lines.append(f"Left out: {', '.join(left_out)}.")
+    if 4 * steps.repeated > steps.added:
+        lines.append(
+            "Many rows are of a step that their worker had already: are workers told apart? --columns=worker=NAME "
+            "names the column that does."
+        )
+    if follower.tail.left_out:
+        lines.append(f"Files that are no traces were left out: {', '.join(follower.tail.left_out)}.")
     pauses = monitor.pauses
     if pauses.count:
         period = f", every {pauses.period} steps" if pauses.period else ""

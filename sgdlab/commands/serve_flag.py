@@ -1,8 +1,11 @@
 """The flag --serve of commands that show a page while they run."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from absl import flags
+
+from sgdlab.errors import UsageError
 
 _LAST_PORT = 65535
 
@@ -32,3 +35,16 @@ def define(words: str, module: str) -> None:
     # With a value or without, so it is a switch that has a number.
     flag = flags.Flag(_PortParser(), flags.ArgumentSerializer(), "serve", None, words, boolean=True)
     flags.DEFINE_flag(flag, module_name=module)
+
+
+def check(argv: Sequence[str]) -> None:
+    """A port that stands apart from the flag is no port of its.
+
+    Args:
+      argv: the command line without its flags.
+
+    Raises:
+      UsageError: where there is such a port.
+    """
+    if flags.FLAGS.serve is not None and (apart := [word for word in argv[1:] if word.isdecimal()]):
+        raise UsageError(f"--serve {apart[0]} must be one word: --serve={apart[0]}")

@@ -20,7 +20,7 @@ def define() -> None:
         "columns",
         [],
         "Columns of the trace: worker, step and duration in this order, as rank,iteration,time_ms; or by name, as "
-        "worker=rank,duration=time_ms,node=host,phase=op.",
+        "worker=rank,duration=time_ms,node=host,phase=op; of a table with a column for each worker, workers=rank*.",
     )
     flags.DEFINE_enum("unit", None, list(SECONDS), "Unit of the durations; by default as the column's name says.")
     flags.DEFINE_bool("skip_bad_rows", False, "Leave out rows that cannot be used, and count them.")

@@ -6,13 +6,18 @@ It prints a sentence and two tables, and writes to the work directory: what_if.c
 what_if.html, a self-contained page. Nothing is trained; 10,000 steps of 1,000 workers take about half a minute.
 """
 
+import dataclasses
 import pathlib
 
+import numpy as np
+
 from sgdlab import files
-from sgdlab.advice import diagnosis, what_if
+from sgdlab.advice import diagnosis, stopped, what_if
 from sgdlab.advice.diagnosis import pauses
+from sgdlab.advice.recording import is_live
 from sgdlab.advice.what_if import page as what_if_page
 from sgdlab.advice.what_if import table as what_if_table
+from sgdlab.advice.words import counted
 from sgdlab.errors import UsageError
 from sgdlab.traces.options import Options
 from sgdlab.traces.read import read
@@ -21,7 +26,7 @@ from sgdlab.traces.recording import Recording
 _LEAST_STEPS = 4
 
 
-def run(path: str, options: Options, workdir: pathlib.Path, seed: int) -> None:
+def run(path: str, options: Options, workdir: pathlib.Path, seed: int, *, flag: str = "trace") -> None:
     """Reads a trace, prints what mending each cause would gain, and writes tables and page.
 
     Args:
@@ -29,14 +34,15 @@ def run(path: str, options: Options, workdir: pathlib.Path, seed: int) -> None:
       options: how it is read.
       workdir: directory to write to.
       seed: of the intervals.
+      flag: the flag that names the path in messages.
 
     Raises:
       UsageError: where the trace cannot be used, or the work directory cannot be written.
     """
-    complete = _complete(path, options)
+    complete, gone = _complete(path, options, flag)
     found = pauses.find(complete)
     result = what_if.find(complete, found, diagnosis.find(complete, found), seed=seed)
-    print(what_if_table.text(result))
+    print("\n".join(filter(None, [gone, what_if_table.text(result)])))
     print("".join(f"\nNote: {note}" for note in complete.notes))
     print(f"\nReport: {write(result, workdir, name=pathlib.Path(path).name)}")
 
@@ -69,16 +75,25 @@ def write(result: what_if.WhatIf, workdir: pathlib.Path, *, name: str) -> pathli
     return workdir / "what_if.html"
 
 
-def _complete(path: str, options: Options) -> Recording:
+def _complete(path: str, options: Options, flag: str) -> tuple[Recording, str]:
+    """The complete steps, with a note on those that are excluded, and a sentence on who stopped."""
     try:
-        recording = read(path, options, name="--trace")
-        complete = recording.complete()
+        recording = read(path, options, name=f"--{flag}")
     except (ValueError, OSError) as error:
-        message = str(error)
-        raise UsageError(message if message.startswith("--trace=") else f"--trace={path}: {message}") from error
-    steps, workers = complete.runtimes.shape
-    if workers < 2:
-        raise UsageError(f"--trace={path} has one worker, {complete.workers[0]}; there must be at least 2")
+        raise UsageError(str(error)) from error
+    if len(recording.workers) < 2:
+        raise UsageError(f"--{flag}={path} has one worker, {recording.workers[0]}; there must be at least 2")
+    gone = stopped.Stopped(recording) if is_live(path) else stopped.left_out(recording)
+    recording = gone.left
+    steps = int((~np.isnan(recording.runtimes).any(axis=1)).sum())
     if steps < _LEAST_STEPS:
-        raise UsageError(f"--trace={path} has {steps} steps without missing run-times; {_LEAST_STEPS} are needed")
-    return complete
+        who = stopped.fewest(recording)
+        raise UsageError(
+            f"--{flag}={path} has {counted(steps, 'step')} without missing run-times; {_LEAST_STEPS} are needed"
+            f"{'; ' * bool(who)}{who}"
+        )
+    notes, excluded = recording.notes, recording.steps.size - steps
+    if excluded:
+        was = "was" if excluded == 1 else "were"
+        notes = (f"{counted(excluded, 'step')} with a missing run-time {was} excluded", *notes)
+    return dataclasses.replace(recording.complete(), notes=notes), gone.sentence

@@ -3,6 +3,7 @@
 import dataclasses
 import datetime
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -69,6 +70,7 @@ class Cells:
       numbers: column -> float64[R], NaN where a cell is empty or no number.
       notes: what was decided, in sentences.
       exact: whether rows have the numbers by which messages name them, and all that cannot be used are known.
+      repeats: how many lines were left out because they name the columns again.
     """
 
     rows: Rows
@@ -76,6 +78,7 @@ class Cells:
     numbers: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     notes: tuple[str, ...] = ()
     exact: bool = True
+    repeats: int = 0
     _texts: dict[str, list[int]] = dataclasses.field(default_factory=dict)  # column -> rows that are no numbers
 
     @classmethod
@@ -120,7 +123,7 @@ class Cells:
 
     def _no_number(self, row: int, column: str, cell: Any) -> str:
         where = f"{self.rows.name(row)}, column {column!r}"
-        return f"{where} is {cell!r}; it must be a number, or the cell empty if it is missing"
+        return f"{where} is {cell!r}; {_cure(cell)}"
 
     def add_starts(self, column: str, cells: Sequence[Any], *, comma: bool = False) -> None:
         """Adds a column of times at which steps begin, as numbers or dates; without one of these it is left out."""
@@ -184,6 +187,16 @@ def number(cell: Any, *, comma: bool = False) -> float | None:
     if cell is None:
         return math.nan
     return float(cell) if isinstance(cell, int | float) and not isinstance(cell, bool) else None
+
+
+def _cure(cell: Any) -> str:
+    """How a cell that is no number is to be written."""
+    text = str(cell).strip()
+    if match := re.fullmatch(r"([0-9.eE+-]+)\s*(s|sec|ms|us|µs|μs|ns)", text):
+        return f"it must be {match[1]} alone, and its unit in the column's name (time_{match[2]}) or in --unit"
+    if re.fullmatch(r"[0-9]{1,3}(,[0-9]{3})+(\.[0-9]+)?", text):
+        return f"it must be {text.replace(',', '')}, without separators of thousands"
+    return "it must be a number, or the cell empty if it is missing"
 
 
 def text_of(cell: Any) -> str:

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from sgdlab.traces.columns import Layout, start_per_second
+from sgdlab.traces.column_names import start_per_second
+from sgdlab.traces.columns import Layout
 
 
 def began(starts: np.ndarray, step: np.ndarray, steps: int, layout: Layout, notes: list[str]) -> np.ndarray | None:

@@ -1,13 +1,16 @@
 """Which column of a table holds what, and in which unit: by its name, or as a person says."""
 
 import dataclasses
-import re
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
+from sgdlab.traces import time_columns, wide_columns
+from sgdlab.traces.column_names import CERTAIN, NAMES, UNITS, WITHIN_NODE, base, unit_of, words
 from sgdlab.traces.options import SECONDS, Options
 from sgdlab.traces.problems import BadTrace
 
-PARTS = ("worker", "step", "duration", "node", "phase", "start")
+PARTS = ("worker", "step", "duration", "node", "phase", "start", "epoch")
 """What columns of a long table hold; the first three are necessary."""
 
 NECESSARY = PARTS[:3]
@@ -15,45 +18,9 @@ NECESSARY = PARTS[:3]
 OPERATIONS = ("dp_rank", "stage", "step", "optype", "duration")
 """Columns of a table of operations."""
 
-_UNITS = {
-    "s": ("s", "sec", "secs", "second", "seconds"),
-    "ms": ("ms", "msec", "msecs", "millis", "millisecond", "milliseconds"),
-    "us": ("us", "µs", "μs", "usec", "usecs", "micros", "microsecond", "microseconds"),
-    "ns": ("ns", "nsec", "nsecs", "nanos", "nanosecond", "nanoseconds"),
-}
-_UNIT_OF = {word: unit for unit, words in _UNITS.items() for word in words}
-
-# Our own name first, then names that say it, then names that may say it; a name of an earlier group is preferred.
-_NAMES: Mapping[str, tuple[tuple[str, ...], ...]] = {
-    "worker": (
-        ("worker",),
-        ("rank", "global_rank", "world_rank", "worker_id", "worker_rank", "worker_name", "dp_rank", "process_index"),
-        ("process", "process_id", "proc", "replica", "replica_id", "device", "device_id", "gpu", "gpu_id"),
-        ("host", "hostname", "host_name", "node", "node_name", "node_id", "machine"),
-    ),
-    "step": (
-        ("step",),
-        ("iteration", "iter", "global_step", "global_iteration", "step_num", "step_id", "step_number", "train_step"),
-        ("batch", "batch_idx", "batch_index", "batch_id", "it"),
-    ),
-    "duration": (
-        ("duration",),
-        ("compute", "compute_time", "compute_duration"),
-        ("step_time", "step_duration", "iteration_time", "iter_time", "batch_time", "time_per_step", "time_per_iter",
-         "time_per_iteration", "runtime", "run_time", "elapsed", "elapsed_time", "dur"),
-        ("time", "wall_time", "latency", ""),  # the last is a unit alone: `ms`, `seconds`
-    ),
-    "node": (("node",), ("host", "hostname", "host_name", "node_name", "node_id", "node_rank", "machine")),
-    "phase": (("phase",), ("op", "operation", "event", "op_name", "event_name")),
-    "start": (
-        ("start",),
-        ("began", "begin", "started", "start_ts", "start_time", "timestamp", "time_stamp", "ts", "datetime"),
-    ),
-}  # fmt: skip
-_CERTAIN = 2
-"""So many groups of names are such that no worker of a wide table has them."""
-
 _EXAMPLE = "--columns=WORKER,STEP,DURATION"
+_WORKERS = "workers"
+"""What is said of a wide table: `workers=PATTERN`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +33,8 @@ class Layout:
       workers: of a wide table, the columns that hold run-times.
       unit: of the durations.
       guessed: parts that were recognised by another name than ours, and "unit" if the unit was recognised.
+      parts: of a long table with several columns of times, what they make; `columns["duration"]` is the first then.
+      remarks: what else was decided, in sentences.
     """
 
     kind: str
@@ -73,6 +42,26 @@ class Layout:
     workers: tuple[str, ...] = ()
     unit: str = "s"
     guessed: frozenset[str] = frozenset()
+    parts: time_columns.Times | None = None
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def times(self) -> tuple[str, ...]:
+        """The columns of times that a long table is made of."""
+        if self.parts is None:
+            return (self.columns["duration"],) if "duration" in self.columns else ()
+        return tuple(dict.fromkeys((*self.parts.added, *self.parts.subtracted, *self.parts.communication)))
+
+    def own(self, numbers: Mapping[str, np.ndarray]) -> np.ndarray:
+        """The own work in each row of a long table, float64[R], in units of the durations.
+
+        Args:
+          numbers: column -> float64[R], of `times`.
+        """
+        if self.parts is None:
+            return numbers[self.columns["duration"]]
+        total = np.sum([numbers[name] for name in self.parts.added], axis=0)
+        return total - np.sum([numbers[name] for name in self.parts.subtracted], axis=0)
 
     @property
     def per_second(self) -> int:
@@ -86,8 +75,8 @@ class Layout:
             f"column {name!r} was read as the {part}" for part, name in self.columns.items() if part in self.guessed
         ]
         if "unit" in self.guessed:
-            notes.append(f"the durations were read as {_UNITS[self.unit][-1]}")
-        return ("; ".join(notes),) if notes else ()
+            notes.append(f"the durations were read as {UNITS[self.unit][-1]}")
+        return (*(("; ".join(notes),) if notes else ()), *self.remarks)
 
     def without(self, part: str) -> "Layout":
         """The same, with a column that is not read."""
@@ -112,68 +101,44 @@ def layout(header: Sequence[str], options: Options, *, of_worker: bool = False) 
       >>> layout(["Step", "gpu0", "gpu1"], Options()).workers
       ('gpu0', 'gpu1')
     """
+    patterns = [
+        item.partition("=")[2].strip() for item in options.columns if item.partition("=")[0].strip() == _WORKERS
+    ]
     said = _said(header, options)
+    header = [name for name in header if name != wide_columns.INDEX or name in said.values()]
     lower = {name.strip().lower(): name for name in header}
     if not {"worker", "duration"} & set(said) and all(name in lower for name in OPERATIONS):
         columns = {name: lower[name] for name in OPERATIONS}
         return Layout("operations", columns, unit=_unit(columns["duration"], options))
     groups = {part: _found(part, header, said) for part in PARTS}
     found = _chosen(groups, said, of_worker=of_worker)
+    times = None if patterns else _times(header, found, said, of_worker=of_worker)
+    if times is not None:
+        found["duration"] = times.added[0]
     missing = [part for part in NECESSARY if part not in found and not (part == "worker" and of_worker)]
-    if not missing:
-        return _long(found, options, said)
+    if not missing and not patterns:
+        return _long(found, options, said, times)
     certain = [
         part for part in ("worker", "duration") if part in found and _is_certain(part, found[part], groups, said)
     ]
-    if certain:
+    if certain and not patterns and ("worker" in certain or not wide_columns.alike(header)):
         raise BadTrace(_lacks(found, certain, missing, header))
-    return _wide(header, found, groups, options, said)
+    columns = {
+        part: found[part]
+        for part in ("step", "start")
+        if part in found and _is_certain(part, found[part], groups, said)
+    }
+    return _wide(header, columns, patterns, options, said)
 
 
-def unit_of(name: str) -> str | None:
-    """The unit that ends a column's name.
-
-    Example:
-      >>> [unit_of(name) for name in ("time_ms", "Step time (us)", "elapsedSeconds", "duration", "rank")]
-      ['ms', 'us', 's', None, None]
-    """
-    words = _words(name)
-    return _UNIT_OF.get(words[-1]) if words else None
-
-
-def is_start(name: str) -> bool:
-    """Whether a column of that name holds the times at which steps begin."""
-    return any(_base(name) in names for names in _NAMES["start"])
-
-
-def start_per_second(name: str, first: float, duration_per_second: int) -> int:
-    """How many units of a column of starts are a second: by its name, or since 1970, or those of the durations.
-
-    Args:
-      name: of the column.
-      first: a value of it.
-      duration_per_second: of the durations.
-
-    Example:
-      >>> start_per_second("timestamp", 1.7e12, 1), start_per_second("start_us", 5.0, 1), start_per_second("ts", 5, 1)
-      (1000, 1000000, 1)
-    """
-    if unit := unit_of(name):
-        return SECONDS[unit]
-    # A clock that counts from 1970 shows from 1e9 to 1e10 seconds for the next centuries.
-    since_1970 = [scale for scale in SECONDS.values() if 1e9 <= first / scale < 1e10]
-    return since_1970[0] if since_1970 else duration_per_second
-
-
-def _words(name: str) -> list[str]:
-    apart = re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", name)
-    return [word for word in re.split(r"[\s_\-./()\[\]]+", apart.lower()) if word]
-
-
-def _base(name: str) -> str:
-    """A column's name without its unit, words joined by underscores."""
-    words = _words(name)
-    return "_".join(words[:-1] if words and words[-1] in _UNIT_OF else words)
+def _times(
+    header: Sequence[str], found: Mapping[str, str], said: Mapping[str, str | None], *, of_worker: bool
+) -> time_columns.Times | None:
+    """What several columns of times make, in a long table without a column of phases."""
+    if "duration" in said or "phase" in found or "step" not in found or not (of_worker or "worker" in found):
+        return None
+    others = {name for part, name in found.items() if part != "duration"} | set(said.values())
+    return time_columns.split([name for name in header if name not in others], found.get("duration"))
 
 
 def _found(part: str, header: Sequence[str], said: Mapping[str, str | None]) -> tuple[int, list[str]]:
@@ -181,21 +146,21 @@ def _found(part: str, header: Sequence[str], said: Mapping[str, str | None]) -> 
     if part in said:
         return 0, [name for name in (said[part],) if name is not None]
     measured = part in ("duration", "start")  # `start_us` is a start, and `rank_s` no rank
-    called = {name: _base(name) if measured else "_".join(_words(name)) for name in header if name not in said.values()}
-    for group, names in enumerate(_NAMES[part]):
-        if matching := [name for name, base in called.items() if base in names and _words(name)]:
+    called = {name: base(name) if measured else "_".join(words(name)) for name in header if name not in said.values()}
+    for group, names in enumerate(NAMES[part]):
+        if matching := [name for name, bare in called.items() if bare in names and words(name)]:
             return group, matching
-    return len(_NAMES[part]), []
+    return len(NAMES[part]), []
 
 
 def _is_certain(
     part: str, name: str, groups: Mapping[str, tuple[int, list[str]]], said: Mapping[str, str | None]
 ) -> bool:
     """Whether no worker of a wide table is called like a column."""
-    if part in said or groups[part][0] < _CERTAIN:
+    if part in said or groups[part][0] < CERTAIN[part]:
         return True
     # A unit alone may name a worker (`us`), but not beside phases.
-    return part == "duration" and (bool(_base(name)) or bool(groups["phase"][1]))
+    return part == "duration" and (bool(base(name)) or bool(groups["phase"][1]))
 
 
 def _chosen(
@@ -207,7 +172,7 @@ def _chosen(
       BadTrace: where the table is long and two columns could hold the same part.
     """
     groups = dict(groups)
-    if of_worker and "worker" not in said and groups["worker"][0] == len(_NAMES["worker"]) - 1:
+    if of_worker and "worker" not in said and groups["worker"][0] >= WITHIN_NODE:
         groups["worker"] = (groups["worker"][0], [])  # each file is a worker's: a host is where it ran
     is_long = all(groups[part][1] for part in NECESSARY if part != "worker" or not of_worker)
     chosen: dict[str, str] = {}
@@ -221,9 +186,24 @@ def _chosen(
     return chosen
 
 
-def _long(found: Mapping[str, str], options: Options, said: Mapping[str, str | None]) -> Layout:
+def _long(
+    found: Mapping[str, str], options: Options, said: Mapping[str, str | None], times: time_columns.Times | None
+) -> Layout:
+    """The layout of a long table.
+
+    Raises:
+      BadTrace: where columns of times are in different units.
+    """
     unit = _unit(found["duration"], options)
-    return Layout("long", dict(found), unit=unit, guessed=_guessed(found, said, unit, options))
+    guessed = _guessed(found, said, unit, options)
+    if times is None:
+        return Layout("long", dict(found), unit=unit, guessed=guessed)
+    for name in times.communication + times.added:
+        if _unit(name, options) != unit:
+            raise BadTrace(
+                f"columns {found['duration']!r} and {name!r} must be in one unit: --unit=ms says that they are"
+            )
+    return Layout("long", dict(found), unit=unit, guessed=guessed - {"duration"}, parts=times, remarks=(times.remark,))
 
 
 def _guessed(found: Mapping[str, str], said: Mapping[str, str | None], unit: str, options: Options) -> frozenset[str]:
@@ -234,23 +214,17 @@ def _guessed(found: Mapping[str, str], said: Mapping[str, str | None], unit: str
 
 def _wide(
     header: Sequence[str],
-    found: Mapping[str, str],
-    groups: Mapping[str, tuple[int, list[str]]],
+    columns: Mapping[str, str],
+    patterns: Sequence[str],
     options: Options,
     said: Mapping[str, str | None],
 ) -> Layout:
-    columns = {
-        part: found[part]
-        for part in ("step", "start")
-        if part in found and _is_certain(part, found[part], groups, said)
-    }
-    workers = tuple(name for name in header if name not in columns.values())
-    if not workers:
-        raise BadTrace("must have a column for each worker")
+    workers, remark = wide_columns.chosen([name for name in header if name not in columns.values()], patterns)
     units = {unit_of(name) for name in workers}
     named = units.pop() if len(units) == 1 else None
     unit = options.unit or named or "s"
-    return Layout("wide", columns, workers, unit, _guessed(columns, said, unit, options))
+    guessed = _guessed(columns, said, unit, options)
+    return Layout("wide", columns, workers, unit, guessed, remarks=(remark,) if remark else ())
 
 
 def _unit(column: str, options: Options) -> str:
@@ -262,7 +236,8 @@ def _lacks(found: Mapping[str, str], certain: Sequence[str], missing: Sequence[s
     columns = ", ".join(header)
     return (
         f"column {column!r} must come with {', '.join(missing)}: {', '.join(NECESSARY)} make a long table. The columns "
-        f"are {columns}; {_EXAMPLE} names them"
+        f"are {columns}; {_EXAMPLE} names them. In a table with a column for each worker, --columns=workers=rank* "
+        "names these"
     )
 
 
@@ -272,11 +247,13 @@ def _said(header: Sequence[str], options: Options) -> dict[str, str | None]:
     said: dict[str, str | None] = {}
     for position, item in enumerate(options.columns):
         part, equals, name = (word.strip() for word in item.partition("="))
+        if part == _WORKERS:
+            continue
         if not equals or part not in PARTS:
             if position >= len(NECESSARY) or equals:
                 raise BadTrace(
                     f"--columns={','.join(options.columns)} must be the names of the columns of "
-                    f"{', '.join(NECESSARY)}, or part=name, where part is one of {', '.join(PARTS)}"
+                    f"{', '.join(NECESSARY)}, or part=name, where part is one of {', '.join(PARTS)}; or workers=rank*"
                 )
             part, name = NECESSARY[position], item.strip()
         if name and name.lower() not in known:

@@ -3,47 +3,28 @@
 import csv
 import dataclasses
 import io
-import itertools
 import pathlib
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
 from sgdlab.registry import TRACES
-from sgdlab.traces import columns, tables
-from sgdlab.traces.cells import MISSING, Cells, Names, number
+from sgdlab.traces import tables
+from sgdlab.traces.cells import MISSING, Cells, Names
 from sgdlab.traces.columns import Layout
+from sgdlab.traces.dialects import Dialect, dialect, dialect_of, layout_of
 from sgdlab.traces.options import Options
 from sgdlab.traces.problems import BadTrace, Rows
 from sgdlab.traces.recording import Recording
+from sgdlab.traces.wide_columns import INDEX
+
+__all__ = ["Dialect", "delimited", "dialect", "dialect_of", "layout_of", "load"]
 
 LARGE = 4_000_000
 """Bytes from which on a file is read by PyArrow, which takes a while to import."""
 
 _PIECE = 4_000_000
 """Bytes of a file that are read at once."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Dialect:
-    """How a file is written.
-
-    Attributes:
-      header: names of the columns; their numbers from 0 where the first line holds run-times.
-      separator: of the cells.
-      comma: whether decimals stand behind a comma.
-      first: the number of the first line below the header, from 1.
-      named: whether the first line names the columns.
-      trailing: whether every line ends in a separator, behind which nothing may stand.
-    """
-
-    header: tuple[str, ...]
-    separator: str
-    comma: bool
-    first: int
-    named: bool = True
-    trailing: bool = False
 
 
 @TRACES.register(
@@ -61,92 +42,24 @@ def delimited(*, path: pathlib.Path, options: Options) -> Recording:
     return tables.read(path, TRACES["csv"].facts["endings"], options, load)
 
 
-def dialect(path: pathlib.Path) -> Dialect:
-    r"""Recognises how a file is written, by its first lines.
-
-    Raises:
-      BadTrace: where columns have no names, or two have one.
-
-    Example:
-      >>> import tempfile
-      >>> file = pathlib.Path(tempfile.mkdtemp()) / "trace.csv"
-      >>> _ = file.write_text("rank;step;seconds\n0;0;1,5\n")
-      >>> found = dialect(file)
-      >>> found.header, found.separator, found.comma
-      (('rank', 'step', 'seconds'), ';', True)
-    """
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        return dialect_of(file)
-
-
-def dialect_of(lines: Iterable[str]) -> Dialect:
-    """Recognises how a file is written, by its first lines: see `dialect`."""
-    lines, skipped = iter(lines), 0
-    first = next(lines, "")
-    while first and not first.strip(" \r\n"):
-        skipped, first = skipped + 1, next(lines, "")
-    separator = _separator(first)
-    reader = csv.reader(itertools.chain([first], lines), delimiter=separator)
-    try:
-        header = [cell.strip() for cell in next((line for line in reader if any(line)), [])]
-    except csv.Error as error:
-        raise BadTrace(f"row {skipped + reader.line_num} cannot be read: {error}") from error
-    last = skipped + reader.line_num
-    comma = separator == ";"
-    if any(_is_time(cell, comma=comma) for cell in header):
-        header = [str(index) for index in range(len(header))]
-        return Dialect(tuple(header), separator, comma, last, named=False)
-    trailing = len(header) > 1 and not header[-1]
-    header = header[:-1] if trailing else header
-    for index, name in enumerate(header):
-        if not name:
-            raise BadTrace(f"column {index + 1} must have a name in the first line")
-        if header.count(name) > 1:
-            raise BadTrace(f"column {name!r} must not stand twice")
-    return Dialect(tuple(header), separator, comma, last + 1, trailing=trailing)
-
-
 def load(path: pathlib.Path, file: str, options: Options, *, of_worker: bool, exact: bool) -> tuple[Cells, Layout]:
     """Reads the columns of a file that are needed: see `sgdlab.traces.tables.Load`."""
     del exact  # it always is
     written = dialect(path)
-    layout = (
-        columns.layout(written.header, options, of_worker=of_worker) if written.named else _unnamed(written, options)
-    )
+    layout = layout_of(written, options, of_worker=of_worker)
     at_once = len(written.header) > 1 and not written.trailing and path.stat().st_size >= LARGE
     found = []
     for piece in _pieces(path):
         cells = _by_pyarrow(piece, file, written, layout) if at_once else None
         found.append(cells or _by_line(piece, file, written, layout))
-    return Cells.joined(found), layout
-
-
-def _unnamed(written: Dialect, options: Options) -> Layout:
-    """The layout of a file whose first line holds run-times.
-
-    Raises:
-      BadTrace: where columns are to be found by name.
-    """
-    if options.columns:
-        raise BadTrace(
-            f"--columns={','.join(options.columns)} cannot be found: the first line holds numbers, not names"
-        )
-    return Layout("wide", workers=written.header, unit=options.unit or "s")
-
-
-def _is_time(cell: str, *, comma: bool) -> bool:
-    """Whether a cell of the first line is a number with a fraction or an exponent, which names no worker."""
-    if cell.isdecimal() or cell.lower() in set(MISSING) - {"nan"}:
-        return False
-    return number(cell, comma=comma) is not None
-
-
-def _separator(line: str) -> str:
-    """What separates the cells of a file's first line."""
-    bare = re.sub(r'"[^"]*"', "", line)
-    if ";" in bare:
-        return ";"
-    return "\t" if bare.count("\t") > bare.count(",") else ","
+    cells = Cells.joined(found)
+    if repeats := sum(piece.repeats for piece in found):
+        cells.notes += (f"lines that repeat the first one were left out: {repeats}",)
+    if INDEX in written.header:
+        cells.notes += ("the first column, which has no name, was left out: it counts rows",)
+    if written.comments:
+        cells.notes += (f"lines above the header that begin with # were left out: {written.comments}",)
+    return cells, layout
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,15 +102,18 @@ def _by_line(piece: _Piece, file: str, written: Dialect, layout: Layout) -> Cell
     ragged: list[tuple[int, int]] = []
     numbers: list[int] = []
     lines: list[list[str]] = []
+    repeats = 0
     for number_of_line, line in _filled(piece, written):
-        if len(line) != width:
+        if written.repeated(line):
+            repeats += 1
+        elif len(line) != width:
             ragged.append((number_of_line, len(line)))
         elif written.trailing and line[-1].strip():
             raise BadTrace(f"column {width} must have a name in the first line")
         else:
             numbers.append(number_of_line)
             lines.append(line)
-    cells = Cells(Rows(np.array(numbers, np.int64), file))
+    cells = Cells(Rows(np.array(numbers, np.int64), file), repeats=repeats)
     for number_of_line, found in ragged:
         name = Rows.name_of(number_of_line, file)
         message = f"{name} has {found} columns; it must have {len(written.header)}, as the first line"

@@ -1,14 +1,16 @@
 """Long tables: a row for each worker and step, or for each phase of it."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from sgdlab.traces import apart
 from sgdlab.traces import phases as kinds
 from sgdlab.traces.cells import IMPOSSIBLE, Cells, Names
 from sgdlab.traces.clocks import began
+from sgdlab.traces.column_names import base
 from sgdlab.traces.columns import Layout
 from sgdlab.traces.ordering import indexed, ordered
 from sgdlab.traces.problems import BadTrace, Rows
@@ -33,11 +35,12 @@ def build(cells: Cells, layout: Layout, *, skip: bool) -> Recording:
       BadTrace: naming all rows that cannot be used.
     """
     columns, rows = layout.columns, cells.rows
+    apart.tell(cells, layout)
     notes = [*layout.notes, *cells.notes]
     workers, worker = ordered(cells.named(columns["worker"]))
     step = cells.wholes(columns["step"])
     phases, phase = ordered(cells.named(columns["phase"])) if "phase" in columns else ((WHOLE,), None)
-    table = _Table(workers, worker, step, cells.durations(columns["duration"], zero=phase is not None), phases, phase)
+    table = _Table(workers, worker, step, _durations(cells, layout), phases, phase)
     left_out = table.wholes(notes)
     _find_repeated(rows, table, np.flatnonzero(~rows.bad & ~left_out), columns)
     if phase is not None:
@@ -49,12 +52,19 @@ def build(cells: Cells, layout: Layout, *, skip: bool) -> Recording:
     kept = np.flatnonzero(~rows.bad & ~left_out)
     if not kept.size:
         raise BadTrace("must have run-times; no row can be used")
-    nodes = _nodes(cells.names[columns["node"]], worker, workers, notes) if "node" in columns else ()
+    nodes = ()
+    if "node" in columns:
+        names = cells.names[columns["node"]]
+        nodes = _nodes(Names(names.values, names.codes[kept]), worker[kept], workers, notes)
     table, used = table.at(kept).of_present_workers()
     if lost := sorted(set(workers) - set(table.workers), key=workers.index):
         shown = ", ".join(lost[:5]) + ", ..." * (len(lost) > 5)
         notes.append(f"workers without any row that can be used were left out: {shown}")
     fields = table.times(layout.per_second)
+    if layout.parts is not None:
+        fields |= _parts(cells, layout, kept, table)
+    elif taken := fields.get("communication"):
+        notes.append(f"read as communication: {', '.join(map(repr, taken))}")
     if (start := columns.get("start")) in cells.numbers:
         step = np.searchsorted(fields["steps"], table.step)
         fields["began"] = began(cells.numbers[start][kept], step, fields["steps"].size, layout, notes)
@@ -158,6 +168,33 @@ class _Table:
                 "communication": {name: times for name, (times, _) in others.items()},
             }
         )
+
+
+def _durations(cells: Cells, layout: Layout) -> np.ndarray:
+    """float64[R], the time of each row; rows in which it is impossible are bad."""
+    if layout.parts is None:
+        return cells.durations(layout.columns["duration"], zero="phase" in layout.columns)
+    for name in layout.times:
+        cells.durations(name)
+    name = " - ".join([" + ".join(layout.parts.added), *layout.parts.subtracted])
+    cells.numbers[name] = layout.own(cells.numbers)
+    return cells.durations(name, zero=False)
+
+
+def _parts(cells: Cells, layout: Layout, kept: np.ndarray, table: _Table) -> dict[str, Any]:
+    """The fields of a recording that several columns of times are, beside the run-times."""
+    steps, place = table.places()
+    own = np.isfinite(table.duration)
+
+    def times(names: Sequence[str], known: np.ndarray | bool) -> dict[str, np.ndarray]:
+        found = {}
+        for name in names:
+            part = found[base(name)] = np.full((steps.size, len(table.workers)), np.nan)
+            part.ravel()[place] = np.where(known, cells.numbers[name][kept] / layout.per_second, np.nan)
+        return found
+
+    added, communication = layout.parts.added, layout.parts.communication
+    return {"phases": times(added, own) if len(added) > 1 else {}, "communication": times(communication, True)}
 
 
 def _checked(fields: dict[str, Any]) -> dict[str, Any]:

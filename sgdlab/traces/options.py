@@ -15,7 +15,8 @@ class Options:
     Attributes:
       format: name of the format, a part of the registry `TRACES`; None: recognised.
       columns: which columns to read: the worker's, the step's and the duration's name in this order, or
-        `part=name`, where part is one of `sgdlab.traces.columns.PARTS`, as in `("worker=rank", "duration=time_ms")`.
+        `part=name`, where part is one of `sgdlab.traces.columns.PARTS`, as in `("worker=rank", "duration=time_ms")`;
+        `workers=rank*` those of a table with a column for each worker.
       unit: of the durations, "s", "ms", "us" or "ns"; None: by the column's name (`time_ms`), or else seconds.
       skip_bad_rows: whether rows that cannot be used are left out and counted in a note, instead of an error.
       workers_per_node: K, so that workers 0 to K - 1 share a machine, and so on; None: as the file says.

@@ -5,6 +5,7 @@ import pathlib
 from sgdlab.registry import TRACES
 from sgdlab.traces import columns, tables
 from sgdlab.traces.cells import Cells
+from sgdlab.traces.column_names import is_start
 from sgdlab.traces.columns import Layout
 from sgdlab.traces.options import Options
 from sgdlab.traces.problems import BadTrace
@@ -35,7 +36,7 @@ def load(path: pathlib.Path, file: str, options: Options, *, of_worker: bool, ex
         names = [
             name
             for name in schema.names
-            if arrow.is_readable(schema.field(name).type) or name.lower() in known | named or columns.is_start(name)
+            if arrow.is_readable(schema.field(name).type) or name.lower() in known | named or is_start(name)
         ]
         if not names:
             raise BadTrace("must have columns of numbers")

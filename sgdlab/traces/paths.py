@@ -6,7 +6,14 @@ import pathlib
 import re
 from collections.abc import Sequence
 
-_RANK = re.compile(r"(?:rank|worker|process|proc|replica|host|node|gpu|device)[-_.= ]?([0-9]+)", re.IGNORECASE)
+LOOSE = (".json", ".log", ".txt")
+"""Endings of files that may hold a table, or something else."""
+
+# In the order of which is preferred: `host10_rank3` is rank 3.
+_RANKS = [
+    re.compile(rf"(?:{names})[-_.= ]?([0-9]+)", re.IGNORECASE)
+    for names in ("rank", "worker", "process|proc|replica", "gpu|device", "host|node")
+]
 
 
 def files(path: str | os.PathLike[str], endings: Sequence[str]) -> list[pathlib.Path]:
@@ -56,7 +63,19 @@ def names_worker(path: str | os.PathLike[str]) -> bool:
       >>> names_worker("logs/rank3.csv"), names_worker("logs/trace.csv")
       (True, False)
     """
-    return _RANK.search(pathlib.Path(path).name) is not None
+    return number_behind_rank(path) is not None
+
+
+def number_behind_rank(path: str | os.PathLike[str]) -> str | None:
+    """The number behind `rank` in a file's name, or else behind `worker` and the like.
+
+    Example:
+      >>> number_behind_rank("logs/host10_rank003.csv"), number_behind_rank("dump_3")
+      ('3', None)
+    """
+    name = pathlib.Path(path).name
+    found = (pattern.search(name) for pattern in _RANKS)
+    return next((str(int(match.group(1))) for match in found if match), None)
 
 
 def worker_of(path: str | os.PathLike[str]) -> str:
@@ -66,9 +85,7 @@ def worker_of(path: str | os.PathLike[str]) -> str:
       >>> worker_of("logs/rank007.jsonl"), worker_of("logs/east.jsonl")
       ('7', 'east')
     """
-    name = pathlib.Path(path).name
-    match = _RANK.search(name)
-    return str(int(match.group(1))) if match else name.partition(".")[0]
+    return number_behind_rank(path) or pathlib.Path(path).name.partition(".")[0]
 
 
 def _in_order(file: pathlib.Path) -> list[str | int]:

@@ -3,19 +3,26 @@
 import re
 
 _COLLECTIVES = (
-    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "allreduce", "allgather", "reducescatter",
+    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "allreduce", "allgather", "reducescatter",
     "alltoall", "psum", "pmean", "collective", "collectives", "nccl", "gloo", "mpi", "ucc", "rccl", "c10d",
-    "comm", "comms", "communication", "communicate", "communicating", "barrier", "send", "recv", "receive", "sendrecv",
+    "comm", "comms", "communication", "communicate", "communicating", "barrier",
 )  # fmt: skip
-_WAITS = ("sync", "synchronize", "synchronise", "synchronization", "wait", "waiting")
-_OWN = ("data", "dataloader", "loader", "input", "io", "disk", "file", "cuda", "device", "gpu", "host", "stream", "cpu")
+# A worker sends to others, broadcasts and waits for them, but also for what is its own.
+_EITHER = (
+    "sync", "synchronize", "synchronise", "synchronization", "wait", "waiting",
+    "broadcast", "send", "recv", "receive", "sendrecv",
+)  # fmt: skip
+_OWN = (
+    "data", "dataloader", "loader", "input", "inputs", "batch", "io", "disk", "file", "cuda", "device", "gpu", "host",
+    "stream", "cpu", "h2d", "d2h", "d2d", "item",
+)  # fmt: skip
 _TOTALS = ("step", "total", "iteration", "iter", "batch", "step_time", "total_time", "iteration_time")
 
 
 def is_communication(name: str) -> bool:
     """Whether a phase of that name is time inside communication, in which a worker may wait for others.
 
-    Collectives, sends and receives, barriers, and waits are; a wait for data, or for the worker's own device, is not.
+    Collectives and barriers are; sends, broadcasts and waits are unless the name tells of data or the own device.
 
     Args:
       name: as people, frameworks and profilers write it.
@@ -24,7 +31,7 @@ def is_communication(name: str) -> bool:
       >>> names = "all-reduce", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "grads-sync", "comm_time", "barrier", "wait"
       >>> all(is_communication(name) for name in names)
       True
-      >>> names = "forward", "backward-compute", "async_copy", "cuda_synchronize", "wait for data", "command", "gc"
+      >>> names = "forward", "backward-compute", "async_copy", "cuda_synchronize", "wait for data", "send_to_device"
       >>> any(is_communication(name) for name in names)
       False
     """
@@ -32,7 +39,7 @@ def is_communication(name: str) -> bool:
     pairs = {"_".join(words[i : i + n]) for n in (1, 2, 3) for i in range(len(words))}
     if pairs & set(_COLLECTIVES) or any(word.startswith("nccl") for word in words):
         return True
-    return bool(pairs & set(_WAITS)) and not pairs & set(_OWN)
+    return bool(pairs & set(_EITHER)) and not pairs & set(_OWN)
 
 
 def is_total(name: str) -> bool:

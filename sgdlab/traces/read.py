@@ -1,6 +1,7 @@
 """Reads a file of recorded run-times, or a directory or a glob of one file a worker, in a format that is recognised."""
 
 import dataclasses
+import json
 import os
 import pathlib
 import zipfile
@@ -54,7 +55,10 @@ def read(path: str | os.PathLike[str], options: Options = DEFAULT, *, name: str 
         recording = part.make(path=path, options=options)
     except BadTrace as error:
         raise ValueError(f"{argument}: {error}") from None
-    except (OSError, EOFError, UnicodeDecodeError, zipfile.BadZipFile, zlib.error) as error:
+    except UnicodeDecodeError as error:
+        cure = "it must be UTF-8, as iconv -f UTF-16 -t UTF-8 writes it"
+        raise ValueError(f"{argument} cannot be read as {part.title}: {cure} ({error})") from error
+    except (OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"{argument} cannot be read as {part.title}: {error}") from error
     notes = [*recording.notes, *_doubts(recording)]
     return dataclasses.replace(recording, nodes=_nodes(recording, options), notes=tuple(notes))
@@ -84,9 +88,26 @@ def _format(path: pathlib.Path, options: Options, argument: str) -> Part:
                 return part
         elif files and all(file.name.lower().endswith(part.facts["endings"]) for file in files):
             return part
+    loose = paths.files(path, paths.LOOSE)
+    if loose and all(file.name.lower().endswith(paths.LOOSE) for file in loose):
+        kinds = {_begins_with_object(file) for file in loose}
+        if kinds == {True}:
+            return TRACES["json_lines"]
+        if kinds == {False} and not any(file.name.lower().endswith(".json") for file in loose):
+            return TRACES["csv"]
     what = "hold files that end" if path.is_dir() else "end"
     formats = ", ".join(TRACES)
     raise ValueError(f"{argument} must {what} in {', '.join(endings)}, or --trace_format say what it is: {formats}")
+
+
+def _begins_with_object(file: pathlib.Path) -> bool:
+    """Whether the first line with text is an object of JSON."""
+    with file.open("rb") as lines:
+        first = next((line for line in lines if line.strip()), b"")
+    try:
+        return isinstance(json.loads(first), dict)
+    except ValueError:
+        return False
 
 
 def _nodes(recording: Recording, options: Options) -> tuple[str, ...]:

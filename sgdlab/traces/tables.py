@@ -59,8 +59,8 @@ def needed(layout: Layout) -> Needed:
         return tuple(columns[part] for part in parts if part in columns)
 
     return Needed(
-        names=those("worker", "phase", "node", "optype"),
-        numbers=(*those("step", "duration", "dp_rank", "stage"), *layout.workers),
+        names=those("worker", "phase", "node", "optype", "epoch"),
+        numbers=(*those("step", "dp_rank", "stage"), *layout.times, *layout.workers),
         starts=those("start"),
     )
 
@@ -97,7 +97,7 @@ def read(path: pathlib.Path, endings: Sequence[str], options: Options, load: Loa
     Raises:
       BadTrace: naming all rows that cannot be used.
     """
-    files = paths.files(path, endings)
+    files = paths.files(path, endings) or paths.files(path, paths.LOOSE)
     cells, layout = _loaded(files, options, load, exact=False)
     try:
         return build(cells, layout, skip=options.skip_bad_rows and cells.exact)
@@ -138,7 +138,8 @@ def _loaded(files: Sequence[pathlib.Path], options: Options, load: Load, *, exac
         raise BadTrace("must hold files with rows; all are empty")
     name, _, first = found[0]
     for other, _, layout in found:
-        if any(layout.columns.get(part) != first.columns.get(part) for part in (*NECESSARY, "phase")):
+        others = any(layout.columns.get(part) != first.columns.get(part) for part in (*NECESSARY, "phase"))
+        if others or layout.parts != first.parts:
             raise BadTrace(f"{other} has other columns than {name}: {_named(layout)} and {_named(first)}")
     cells = Cells.joined([cells for _, cells, _ in found])
     columns = {

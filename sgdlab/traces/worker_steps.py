@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from sgdlab.traces import paths
 from sgdlab.traces.problems import BadTrace
 from sgdlab.traces.recording import Recording
 
 _LAST_NUMBER = re.compile(r"([0-9]+)(?!.*[0-9])")
-_RANK = re.compile(r"rank[-_.]?([0-9]+)", re.IGNORECASE)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -50,14 +50,14 @@ def ordered(names: Iterable[str]) -> list[str]:
 
 
 def rank_in(path: pathlib.Path) -> str | None:
-    """The rank that a file's name tells: the number behind "rank", or else the last one in its name.
+    """The rank that a file's name tells: the number behind "rank", "worker" ..., or else the last one in its name.
 
     Example:
       >>> rank_in(pathlib.Path("job7_rank12.pt.trace.json.gz")), rank_in(pathlib.Path("dump_3"))
       ('12', '3')
     """
-    found = _RANK.search(path.name) or _LAST_NUMBER.search(path.name)
-    return str(int(found.group(1))) if found else None
+    found = _LAST_NUMBER.search(path.name)
+    return paths.number_behind_rank(path) or (str(int(found.group(1))) if found else None)
 
 
 def together(parts: Sequence[WorkerSteps], notes: Sequence[str] = ()) -> Recording:

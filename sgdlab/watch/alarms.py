@@ -5,11 +5,14 @@ import json
 import os
 import pathlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
-RAISED, NAMED, CLEARED = "raised", "named", "cleared"
+RAISED, NAMED, WORSE, CLEARED = "raised", "named", "worse", "cleared"
 SLOW_WORKER, SLOW_NODE, ALL_SLOWER, PAUSES, SILENT = "slow worker", "slow node", "all slower", "pauses", "silent worker"
+
+_NAMED = 4
+"""More workers than this are counted, and the first ones named."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,11 +20,13 @@ class Alarm:
     """What was found, or is over; of one cause there is one alarm at a time.
 
     Attributes:
-      event: "raised", "cleared" when it is over, or "named" when the period of pauses is known.
+      event: "raised", "cleared" when it is over, "worse" when it has become slower still (by a tenth, at least), or
+        "named" when the period of pauses is known.
       kind: "slow worker", "slow node", "all slower" (the whole cluster), "pauses" (steps that are slow for all), or
         "silent worker" (the others have steps, and it has none).
       step: the last step that was read when this was found.
-      since: the first step of the slowness, of the silence or of the pauses; in "cleared", the first one without it.
+      since: the first step of the slowness, of the silence or of the pauses; in "cleared", the first one without it; in
+        "worse", the first of those that show it.
       workers: their names; empty where it concerns all.
       node: of a slow node, its name.
       factor: how many times slower; seconds of a pause over a usual step's; None of silence.
@@ -60,6 +65,8 @@ class Alarm:
         """Whom it concerns."""
         if self.kind == SLOW_NODE:
             return f"node {self.node}"
+        if len(self.workers) > _NAMED:
+            return f"{len(self.workers)} workers ({', '.join(self.workers[:_NAMED])}, ...)"
         return f"worker {', '.join(self.workers)}" if self.workers else "the whole cluster"
 
     def sentence(self) -> str:
@@ -77,19 +84,28 @@ class Alarm:
 
     def _what(self) -> str:
         who = self.who
+        many = self.kind != SLOW_NODE and len(self.workers) > 1
+        has, been = ("have", "are") if many else ("has", "is")
         if self.event == CLEARED:
-            return f"{who} {'is there again' if self.kind == SILENT else 'is back to normal'} since step {self.since}"
+            return f"{who} {been} {'there again' if self.kind == SILENT else 'back to normal'} since step {self.since}"
         if self.kind == SILENT:
-            return f"{who} has been silent since step {self.since}"
+            return f"{who} {has} been silent since step {self.since}"
+        if self.event == WORSE:
+            return f"{who} {has} become slower still: {self.factor:.2f} times since step {self.since}"
         if self.kind == PAUSES:
             if self.event == NAMED:
                 return f"steps that are slow for all workers come every {self.period} steps: a checkpoint?"
             return f"all workers took {self.factor:.1f} times as long as usual at step {self.since}: a checkpoint?"
-        return f"{who} has been {self.factor:.2f} times slower since step {self.since}"
+        return f"{who} {has} been {self.factor:.2f} times slower since step {self.since}"
 
     def record(self) -> dict[str, Any]:
         """The fields as JSON holds them, under their names."""
         return dataclasses.asdict(self) | {"workers": list(self.workers)}
+
+
+def is_alarm(record: Mapping[str, Any]) -> bool:
+    """Whether an object of a file of JSON lines is an alarm."""
+    return {field.name for field in dataclasses.fields(Alarm)} <= set(record)
 
 
 class AlarmFile:

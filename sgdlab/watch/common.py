@@ -10,8 +10,8 @@ from sgdlab.watch.charts import LEAST_FACTOR, THRESHOLD
 PAUSE_FACTOR = 1.5
 """A step is slow for all where its median is so many times the usual one, at least."""
 PAUSE_SIGMAS = 8.0
-LONGEST = 3
-"""More slow steps in a row are no pause, but a slower cluster."""
+LONGEST = 10
+"""More slow steps in a row are no pause, but a slower cluster: an evaluation may take some."""
 _HISTORY, _LEAST_BLOCKS, _LEVELS = 200, 20, 5
 _LEAST_SIGMA = 0.005
 _HALF_OF_DIFFERENCES = 0.954
@@ -34,32 +34,35 @@ class Pauses:
         self.named: int | None = None
         self._gaps: list[int] = []
         self._last = 0
-        self._run, self._run_first, self._run_factor = 0, 0, 1.0
+        self._run, self._run_first, self._run_factor, self._run_slow = 0, 0, 1.0, False
 
-    def observe(self, steps: np.ndarray, slow: np.ndarray, factors: np.ndarray) -> int:
+    def observe(self, steps: np.ndarray, high: np.ndarray, slow: np.ndarray, factors: np.ndarray) -> int:
         """Adds a block, and returns how many pauses ended in it.
 
         Args:
           steps: int64[B], their numbers.
-          slow: bool[B], which were slow for all.
+          high: bool[B], in which the median of the workers was slow; a pause ends where it is not.
+          slow: bool[B], which were slow for all, as one step of a pause must be.
           factors: float[B], of each over what is usual.
         """
-        if not slow.any():
+        if not high.any():
             return self._end() if self._run else 0
         found = 0
-        for step, is_slow, factor in zip(steps.tolist(), slow.tolist(), factors.tolist(), strict=True):
-            if not is_slow:
+        steps_of = zip(steps.tolist(), high.tolist(), slow.tolist(), factors.tolist(), strict=True)
+        for step, is_high, is_slow, factor in steps_of:
+            if not is_high:
                 found += self._end()
                 continue
             if not self._run:
-                self._run_first, self._run_factor = step, 1.0
+                self._run_first, self._run_factor, self._run_slow = step, 1.0, False
             self._run += 1
+            self._run_slow |= is_slow
             self._run_factor = max(self._run_factor, factor)
         return found
 
     def _end(self) -> int:
         run, self._run = self._run, 0
-        if not 1 <= run <= LONGEST:
+        if not 1 <= run <= LONGEST or not self._run_slow:
             return 0
         self.count += 1
         if self.first is None:

@@ -1,5 +1,6 @@
 """What an alarm says beside its name: since which step, how much, in how many steps."""
 
+import dataclasses
 import math
 from typing import Any
 
@@ -9,7 +10,12 @@ from sgdlab.watch import alarms as kinds
 from sgdlab.watch.alarms import Alarm
 from sgdlab.watch.charts import LEAST_FACTOR, Charts
 from sgdlab.watch.common import Common
-from sgdlab.watch.recent import Recent, change_point
+from sgdlab.watch.recent import WINDOW, Recent, change_point, medians_of
+
+WORSE = 1.1
+"""A cause that has become so many times slower than was said is said again."""
+OF_ALL = 0.75
+"""The whole cluster is slower where so many of the workers are."""
 
 
 def slow(recent: Recent, charts: Charts, members: np.ndarray, start: tuple[int, int], known: dict[str, Any]) -> Alarm:
@@ -23,9 +29,9 @@ def slow(recent: Recent, charts: Charts, members: np.ndarray, start: tuple[int, 
         where it began with the trace.
       known: the other fields of the alarm.
     """
-    numbers, ratios = recent.ratios(members)
-    itself = ~charts.against_fleet[members] & charts.slow[members]
-    normal = math.exp(float(np.mean([charts.normal(each) for each in members[itself]]))) if itself.all() else 1.0
+    blamed = charts.elevated()
+    numbers, ratios = recent.ratios(members, blamed)
+    normal = _normal(charts, members)
     after = ratios[numbers >= start[1]]
     level = float(np.median(after)) if after.size else normal
     raised = known["event"] == kinds.RAISED
@@ -34,14 +40,79 @@ def slow(recent: Recent, charts: Charts, members: np.ndarray, start: tuple[int, 
     since = change_point(numbers[near], ratios[near], before, level) if raised == (level > before) else None
     since = start[1] if since is None or start[0] == start[1] else since
     after = ratios[numbers >= since]
-    fleet, own = recent.scores_since(members, since)
+    fleet, own = recent.scores_since(members, since, blamed)
     if not raised:
         return Alarm(since=since, against_fleet=fleet, against_itself=own, **known)
     factor = float(np.median(after)) / normal if after.size else level / normal
-    many = int((after >= LEAST_FACTOR * normal).sum())
-    whose = "its own usual" if normal != 1.0 else "the median of the step"
-    words = f"more than {LEAST_FACTOR} times {whose} in {many} of {after.size} steps"
+    words = _words(after, normal)
     return Alarm(since=since, factor=factor, against_fleet=fleet, against_itself=own, evidence=words, **known)
+
+
+def current(recent: Recent, charts: Charts, common: Common, members: np.ndarray, alarm: Alarm) -> tuple[Alarm, float]:
+    """What an alarm that is not over says now, by the last `WINDOW` steps, and the standard error of its factor.
+
+    Args:
+      recent: the last steps.
+      charts: the tests of workers.
+      common: the test of the whole cluster.
+      members: int64[M], indices of the alarm's workers.
+      alarm: one of something slow.
+    """
+    if alarm.kind == kinds.ALL_SLOWER:
+        numbers, _, medians = recent.rows()
+        ratios, normal = medians.astype(np.float64) / math.exp(common.normal), 1.0
+    else:
+        blamed, normal = charts.elevated(), _normal(charts, members)
+        numbers, ratios = recent.ratios(members, blamed)
+    ratios = ratios[numbers >= alarm.since][-WINDOW:]
+    ratios = ratios[np.isfinite(ratios)]
+    if not ratios.size:
+        return alarm, math.inf
+    factor = float(np.median(ratios)) / normal
+    # Of a Gaussian: the deviation is 1.48 times the median absolute one, that of a median 1.25 times a mean's.
+    spread = 1.25 * 1.48 * float(np.median(np.abs(ratios / normal - factor))) / math.sqrt(ratios.size)
+    if alarm.kind == kinds.ALL_SLOWER:
+        return dataclasses.replace(alarm, factor=factor, evidence=_seconds(common, factor)), spread
+    fleet, own = recent.scores_since(members, int(numbers[max(0, numbers.size - ratios.size)]), blamed)
+    scores = {"against_fleet": fleet, "against_itself": own}
+    return dataclasses.replace(alarm, factor=factor, evidence=_words(ratios, normal), **scores), spread
+
+
+def is_of_all(recent: Recent, charts: Charts, common: Common, start: int) -> tuple[bool, bool]:
+    """Whether most workers are slower since a step, and whether those that are not blamed are.
+
+    Args:
+      recent: the last steps.
+      charts: the tests of workers.
+      common: the test of the whole cluster.
+      start: the first step of the block in which it began.
+    """
+    numbers, runtimes, medians = recent.others(charts.elevated())
+    now, before = numbers >= start, numbers < start
+    normal = math.exp(common.normal)
+    others = float(np.nanmedian(medians[now])) / normal
+    if not before.any():
+        return True, others >= LEAST_FACTOR
+    each = medians_of(np.ascontiguousarray(runtimes[now].T)) / medians_of(np.ascontiguousarray(runtimes[before].T))
+    each = each[np.isfinite(each)]
+    return float((each > math.sqrt(LEAST_FACTOR)).mean()) >= OF_ALL if each.size else True, others >= LEAST_FACTOR
+
+
+def _normal(charts: Charts, members: np.ndarray) -> float:
+    """The usual ratio of workers that are slow against themselves; 1 of the others."""
+    itself = ~charts.against_fleet[members] & charts.slow[members]
+    return math.exp(float(np.mean([charts.normal(each) for each in members[itself]]))) if itself.all() else 1.0
+
+
+def _words(ratios: np.ndarray, normal: float) -> str:
+    many = int((ratios >= LEAST_FACTOR * normal).sum())
+    whose = "its own usual" if normal != 1.0 else "the others' median"
+    return f"more than {LEAST_FACTOR} times {whose} in {many} of {ratios.size} steps"
+
+
+def _seconds(common: Common, factor: float) -> str:
+    before = math.exp(common.normal)
+    return f"the median of the workers was {before:.3g} s, and is {factor * before:.3g} s"
 
 
 def all_slower(recent: Recent, common: Common, event: str, last: int, start: int) -> Alarm:
@@ -67,9 +138,8 @@ def all_slower(recent: Recent, common: Common, event: str, last: int, start: int
     after = ratios[numbers >= since]
     if not raised:
         return Alarm(event, kinds.ALL_SLOWER, last, since)
-    before, now = math.exp(common.normal), float(np.median(after)) * math.exp(common.normal)
-    words = f"the median of the workers was {before:.3g} s, and is {now:.3g} s"
-    return Alarm(event, kinds.ALL_SLOWER, last, since, factor=float(np.median(after)), evidence=words)
+    factor = float(np.median(after))
+    return Alarm(event, kinds.ALL_SLOWER, last, since, factor=factor, evidence=_seconds(common, factor))
 
 
 def silent_since(recent: Recent, worker: int) -> int:

@@ -87,7 +87,7 @@ class Follower:
     @property
     def standing(self) -> list[Alarm]:
         """Alarms that are not over: a worker, a node or the cluster is slow, or a worker is silent."""
-        return [] if self.monitor is None else [a for a in self.monitor.open.values() if a.kind != kinds.PAUSES]
+        return [] if self.monitor is None else self.monitor.standing()
 
     def gains(self) -> list[Gain]:
         """What a changed protocol would gain from here; computed anew every `_GAINS_EVERY` steps."""

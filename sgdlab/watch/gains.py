@@ -8,6 +8,8 @@ import numpy as np
 LEAST_STEPS = 20
 MOST_CAUSES = 4
 """Of the machines to leave out, so many are named, those that gain most."""
+_LEAST = 1.005
+"""What gains less gains nothing."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +38,11 @@ class Gain:
           'without worker 5: x 1.17 gradients per second'
           >>> Gain("", 15, 16, 1.168, 500).sentence()
           'wait for 15 of 16: x 1.17 gradients per second'
+          >>> Gain("node n1", 4, 4, 0.8, 500).sentence()
+          'leaving node n1 out gains nothing'
         """
+        if self.without and self.factor < _LEAST:
+            return f"leaving {self.without} out gains nothing"
         what = f"without {self.without}" if self.without else f"wait for {self.waits_for} of {self.of}"
         return f"{what}: x {self.factor:.2f} gradients per second"
 

@@ -39,6 +39,7 @@ class LiveLog:
     """
 
     has_phases, skips, in_order, sorts = False, True, True, True
+    has_epochs = counts_on_nodes = False
 
     def __init__(self) -> None:
         self.bad: Counter[str] = Counter()

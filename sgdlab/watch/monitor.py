@@ -12,17 +12,19 @@ from sgdlab.watch.alarms import Alarm
 from sgdlab.watch.charts import Charts
 from sgdlab.watch.common import PAUSE_FACTOR, Common, Pauses
 from sgdlab.watch.naming import Naming
-from sgdlab.watch.recent import BLOCK, STEPS, Recent, Scores, medians_of
+from sgdlab.watch.recent import BLOCK, STEPS, WINDOW, Recent, Scores, medians_of
+from sgdlab.watch.silence import Silence
 
 CLIP = math.log(2.5)
 """The most that a single step adds to the mean logarithm of a block."""
-SILENT_BLOCKS = 3
-"""A worker without any run-time in so many blocks of steps that the others have is silent."""
 PAUSED_SHARE = 0.9
 """A step is slow for all where so many of them are slow."""
 STRIP = 120
 """Blocks of which each worker's mean is kept, for a picture."""
 
+_LOOK = 10
+"""Causes that are not over are looked at again every so many blocks."""
+_PATIENCE = 5  # blocks in which workers may be found to blame, before a slower cluster is said to be so as a whole
 _BATCH = 8  # blocks whose medians are computed together
 _WARM_UP_RUNTIMES, _WARM_UP_BLOCKS = 60, (5, 30)
 
@@ -73,7 +75,8 @@ class Monitor:
         self.blocks = 0
         self._first: list[np.ndarray] | None = []  # x of the first blocks, before they are tested
         self._starts = np.zeros(max(STEPS // BLOCK, STRIP), np.int64)  # the first step of each of the last blocks
-        self._silent = np.zeros(number, np.int64)
+        self._silence = Silence(number, self._naming, self.recent)
+        self._waited = 0  # blocks since the cluster's median has become slower
 
     def grow(self, workers: Sequence[str], nodes: Sequence[str] = ()) -> None:
         """Adds workers, which have no run-times in the steps so far.
@@ -91,7 +94,7 @@ class Monitor:
             part.grow(len(workers))
         self.strip = np.pad(self.strip, [(0, 0), (0, more)], constant_values=np.nan)
         self._buffer = np.pad(self._buffer, [(0, 0), (0, more)], constant_values=np.nan)
-        self._silent = np.pad(self._silent, (0, more))
+        self._silence.grow(len(workers))
         if self._first is not None:
             self._first = [np.pad(x, (0, more), constant_values=np.nan) for x in self._first]
 
@@ -131,7 +134,15 @@ class Monitor:
 
     def scores(self) -> Scores:
         """The two scores of every worker, over its last steps."""
-        return self.recent.scores()
+        return self.recent.scores(self.charts.elevated())
+
+    def standing(self) -> list[Alarm]:
+        """Alarms that are not over, but for pauses, with what they say now."""
+        return [
+            alarm if alarm.kind == kinds.SILENT else dataclasses.replace(self._current(alarm)[0], step=self.newest)
+            for alarm in self.open.values()
+            if alarm.kind != kinds.PAUSES
+        ]
 
     def start_of(self, block: int) -> int:
         """The first step of a block; of the oldest one that is remembered, if it was before."""
@@ -177,12 +188,13 @@ class Monitor:
         x: np.ndarray,
     ) -> list[Alarm]:
         self._starts[self.blocks % self._starts.size] = steps[0]
-        slow, factors = self.common.pauses(levels)
-        if slow.any():  # of few workers, half may be slow by chance
+        high, factors = self.common.pauses(levels)
+        slow = high
+        if high.any():  # of few workers, half may be slow by chance
             usual = (medians / factors)[:, None]
             with np.errstate(invalid="ignore"):
                 many = (runtimes > PAUSE_FACTOR * usual).sum(axis=1)
-            slow = slow & (many >= PAUSED_SHARE * np.isfinite(runtimes).sum(axis=1))
+            slow = high & (many >= PAUSED_SHARE * np.isfinite(runtimes).sum(axis=1))
         left_out = slow & (2 * slow.sum() <= BLOCK)
         if left_out.any():
             x = _mean(ratios[None, ~left_out])[0]
@@ -190,18 +202,22 @@ class Monitor:
         self.recent.add(steps, runtimes, medians, left_out)
         self.strip[self.blocks % STRIP] = x
         last = int(steps[-1])
-        found = self._pauses(last, steps, slow, factors)
-        found += self._common(last, levels, slow)
+        found = self._pauses(last, steps, high, slow, factors)
         found += self._workers(last, x)
-        found += self._silence(last, x)
+        found += self._common(last, levels, slow)
+        found += self._silence.observe(last, np.isfinite(x))
         self.blocks += 1
+        if self.blocks % _LOOK == 0:
+            found += self._worse(last)
         return found
 
-    def _pauses(self, last: int, steps: np.ndarray, slow: np.ndarray, factors: np.ndarray) -> list[Alarm]:
+    def _pauses(
+        self, last: int, steps: np.ndarray, high: np.ndarray, slow: np.ndarray, factors: np.ndarray
+    ) -> list[Alarm]:
         if not self.blocks:  # the first steps of a program compile and load
             return []
         pauses = self.pauses
-        if not pauses.observe(steps, slow, factors):
+        if not pauses.observe(steps, high, slow, factors):
             return []
         known = {"factor": pauses.factor, "count": pauses.count, "period": pauses.period}
         found = Alarm(kinds.RAISED, kinds.PAUSES, last, pauses.first, **known)
@@ -215,11 +231,18 @@ class Monitor:
 
     def _common(self, last: int, levels: np.ndarray, slow: np.ndarray) -> list[Alarm]:
         event = self.common.observe(levels, slow)
-        if not event:
+        is_open = self._naming.is_open(kinds.ALL_SLOWER, (), None)
+        self._waited = self._waited + 1 if self.common.slow else 0
+        if not event and self.common.slow and not is_open and (self._waited <= _PATIENCE or not self._waited % _LOOK):
+            event = kinds.RAISED  # it was not so for all workers until now
+        start = self.start_of(self.common.since)
+        if event == kinds.RAISED:
+            most, others = evidence.is_of_all(self.recent, self.charts, self.common, start)
+            if not others or (not most and self._waited < _PATIENCE):
+                return []
+        if not event or (event == kinds.CLEARED and not is_open):
             return []
-        return self._naming.changed(
-            evidence.all_slower(self.recent, self.common, event, last, self.start_of(self.common.since))
-        )
+        return self._naming.changed(evidence.all_slower(self.recent, self.common, event, last, start))
 
     def _workers(self, last: int, x: np.ndarray) -> list[Alarm]:
         blocks = [x]
@@ -237,24 +260,21 @@ class Monitor:
                 found += self._naming.slow(last, np.flatnonzero(raised), np.flatnonzero(cleared))
         return found + self._naming.settle(last)
 
-    def _silence(self, last: int, x: np.ndarray) -> list[Alarm]:
-        there = np.isfinite(x)
-        if there.all() and not self._silent.any():
-            return []
-        if 2 * there.sum() < there.size:  # as much as all are: the trace is sampled, or ends
-            return []
-        self._silent = np.where(there, 0, self._silent + 1)
+    def _current(self, alarm: Alarm) -> tuple[Alarm, float]:
+        return evidence.current(self.recent, self.charts, self.common, self._naming.members(alarm), alarm)
+
+    def _worse(self, last: int) -> list[Alarm]:
+        """Causes that have become slower still."""
         found = []
-        for worker in np.flatnonzero(self._silent == SILENT_BLOCKS).tolist():
-            since = evidence.silent_since(self.recent, worker)
-            words = f"the others have {BLOCK * SILENT_BLOCKS} steps or more since"
-            who = {"workers": (self.workers[worker],), "node": self._naming.node(worker)}
-            found.append(self._naming.opened(Alarm(kinds.RAISED, kinds.SILENT, last, since, **who, evidence=words)))
-        for worker in np.flatnonzero(there).tolist():
-            if self._naming.is_open(kinds.SILENT, (self.workers[worker],), self._naming.node(worker)):
-                who = {"workers": (self.workers[worker],), "node": self._naming.node(worker)}
-                since = evidence.heard_since(self.recent, worker)
-                found += self._naming.changed(Alarm(kinds.CLEARED, kinds.SILENT, last, since, **who))
+        for alarm in list(self.open.values()):
+            if alarm.kind in (kinds.PAUSES, kinds.SILENT):
+                continue
+            now, error = self._current(alarm)
+            if now.factor - 3 * error < evidence.WORSE * alarm.factor:
+                continue
+            self._naming.opened(dataclasses.replace(now, step=last))
+            since = max(alarm.since, int(self.recent.rows(WINDOW)[0][0]))
+            found.append(dataclasses.replace(now, event=kinds.WORSE, step=last, since=since))
         return found
 
 

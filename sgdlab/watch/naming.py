@@ -48,6 +48,7 @@ class Naming:
         self.workers, self.nodes = tuple(workers), tuple(nodes)
         if len(set(self.workers)) != len(self.workers):
             raise ValueError(f"workers={list(workers)!r} must have different names")
+        self._index = {name: index for index, name in enumerate(self.workers)}
         if self.nodes and len(self.nodes) != len(self.workers):
             raise ValueError(f"nodes={list(nodes)!r} must be one for each of the {len(workers)} workers, or empty")
 
@@ -66,6 +67,12 @@ class Naming:
     def is_open(self, kind: str, workers: tuple[str, ...], node: str | None) -> bool:
         """Whether an alarm is not over."""
         return (kind, workers, node) in self.open
+
+    def members(self, alarm: Alarm) -> np.ndarray:
+        """int64[M]: the indices of an alarm's workers."""
+        if alarm.kind == kinds.SLOW_NODE:
+            return self._members(alarm.node)
+        return np.array([self._index[name] for name in alarm.workers], int)
 
     def node(self, worker: int) -> str | None:
         """The machine of a worker."""

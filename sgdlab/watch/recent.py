@@ -42,6 +42,7 @@ class Recent:
         self._paused = np.zeros(STEPS, bool)
         self._best = np.full(workers, np.inf, np.float32)
         self.count = 0
+        self._of_others: tuple[tuple[int, bytes], tuple[np.ndarray, np.ndarray, np.ndarray]] | None = None
 
     def grow(self, workers: int) -> None:
         """Adds workers, up to so many."""
@@ -79,22 +80,28 @@ class Recent:
             order = order[~self._paused[order]]
         return self._numbers[order], self._runtimes[order], self._medians[order]
 
-    def scores(self) -> Scores:
-        """The two scores of every worker."""
+    def scores(self, blamed: np.ndarray | None = None) -> Scores:
+        """The two scores of every worker.
+
+        Args:
+          blamed: bool[N], workers whose run-times say nothing of what is usual, unless they are all.
+        """
         seconds = self._window().astype(np.float64)
         there = np.isfinite(seconds)
-        fleet = float(np.median(seconds[there])) if there.any() else math.nan
+        usual = there if blamed is None else there & ~blamed
+        fleet = float(np.median(seconds[usual if usual.any() else there])) if there.any() else math.nan
         best = np.fmin(self._best, seconds)
         return Scores(seconds, seconds / fleet, np.where(there, seconds / best, np.nan))
 
-    def scores_since(self, workers: np.ndarray, since: int) -> tuple[float | None, float | None]:
+    def scores_since(self, workers: np.ndarray, since: int, blamed: np.ndarray) -> tuple[float | None, float | None]:
         """The two scores of some workers together, over the last steps from one on; None where they have none.
 
         Args:
           workers: int64[M], their indices.
           since: the number of the first step.
+          blamed: bool[N], workers whose run-times say nothing of what is usual.
         """
-        numbers, runtimes, medians = self.rows()
+        numbers, runtimes, medians = self.others(blamed)
         rows = numbers >= since
         own = runtimes[rows][:, workers]
         best = self._best[workers]
@@ -103,13 +110,25 @@ class Recent:
             fleet, itself = (float(score) if np.isfinite(score) and score > 0 else None for score in scores)
         return fleet, itself
 
-    def ratios(self, worker: int | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Numbers int64[R] of the last steps that a worker has, and its ratios float64[R] to each step's median.
+    def others(self, blamed: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """As `rows`; the medians are those of the workers that are not blamed, where there are some."""
+        key = self.count, blamed.tobytes()
+        if self._of_others is None or self._of_others[0] != key:  # many workers may be asked about at once
+            numbers, runtimes, medians = self.rows()
+            if blamed.any() and not blamed.all():
+                usual = medians_of(np.ascontiguousarray(runtimes[:, ~blamed]))
+                medians = np.where(np.isfinite(usual), usual, medians)
+            self._of_others = key, (numbers, runtimes, medians)
+        return self._of_others[1]
+
+    def ratios(self, worker: int | np.ndarray, blamed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Numbers int64[R] of the last steps that a worker has, and its ratios float64[R] to the others' medians.
 
         Args:
           worker: its index; several are averaged (geometrically).
+          blamed: bool[N], workers whose run-times say nothing of what is usual.
         """
-        numbers, runtimes, medians = self.rows()
+        numbers, runtimes, medians = self.others(blamed)
         with np.errstate(invalid="ignore", divide="ignore"):
             logs = np.log(runtimes[:, np.atleast_1d(worker)] / medians[:, None])
         there = np.isfinite(logs)

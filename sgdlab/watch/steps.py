@@ -1,5 +1,6 @@
 """`Steps`, whole steps of all workers, from rows in any order of the workers, and in nearly that of the steps."""
 
+import dataclasses
 from collections.abc import Mapping
 
 import numpy as np
@@ -7,6 +8,7 @@ import numpy as np
 from sgdlab.traces.cells import Names
 from sgdlab.traces.ordering import ordered
 from sgdlab.watch.parsing import Rows
+from sgdlab.watch.restarts import goes_back
 
 WINDOW = 200
 """A worker that is more steps behind the newest one is not waited for."""
@@ -35,12 +37,17 @@ class Steps:
       nodes: machine of each, if it was told.
       late: rows of steps that had been given out already.
       repeated: rows of a worker's step that it had already; the first counts.
+      added: all rows.
+      restarted: whether the steps of most workers went back: the job was started again. All steps before that are given
+        out by the next `take`, and `anew` makes those that follow.
     """
 
     def __init__(self, *, has_phases: bool = False):
         self.workers: list[str] = []
         self.nodes: dict[str, str] = {}
-        self.late = self.repeated = 0
+        self.late = self.repeated = self.added = 0
+        self.restarted = False
+        self._back: list[Rows] = []  # rows of workers whose steps went back
         self.has_phases, self.in_order, self.sorts = has_phases, False, True
         self._index: dict[str, int] = {}
         self._numbers = np.zeros(0, np.int64)
@@ -53,6 +60,11 @@ class Steps:
     def pending(self) -> int:
         """How many steps are not given out yet."""
         return self._numbers.size
+
+    @property
+    def given(self) -> int:
+        """The newest step that was given out."""
+        return self._given
 
     def lacks(self) -> tuple[int, list[str]] | None:
         """The oldest step that is not given out, and the workers that it lacks; None if there is none."""
@@ -67,6 +79,12 @@ class Steps:
         self._know([name for name in rows.names if name not in self._index])
         names = np.array([self._index[name] for name in rows.names], np.int64)
         worker = names[rows.worker] if rows.worker.size else rows.worker
+        self.added += worker.size
+        back = goes_back(worker, rows.step, self._newest, self._workers_back())
+        if back is not None:
+            held = Rows(tuple(self.workers), worker[back], rows.step[back], rows.seconds[back])
+            self._back.append(held)
+            rows, worker = dataclasses.replace(rows, step=rows.step[~back], seconds=rows.seconds[~back]), worker[~back]
         rough = max(1, _MOST_CELLS // max(len(self.workers), 1))
         for begin in range(0, worker.size, rough):
             part = slice(begin, begin + rough)
@@ -80,6 +98,9 @@ class Steps:
             that is not read yet; None if everything is read.
           end: nothing more comes: all steps are ready.
         """
+        if self._back:
+            self._look_back()
+        end |= self.restarted
         if not self._began and not end and self.pending < FIRST:
             return self._numbers[:0], self._seconds[:0]
         if not self._began and self.sorts:
@@ -91,6 +112,36 @@ class Steps:
             self._given = int(numbers[-1])
         self._numbers, self._seconds, self._seen = self._numbers[ready:], self._seconds[ready:], self._seen[ready:]
         return numbers, seconds
+
+    def anew(self, *, same_workers: bool = False) -> "Steps":
+        """Those of the job that was started again.
+
+        Args:
+          same_workers: whether workers that were there are still known, in their order.
+        """
+        steps = Steps(has_phases=self.has_phases)
+        steps.in_order, steps.sorts = self.in_order, self.sorts and not same_workers
+        if same_workers:
+            steps._know(self.workers)
+        steps.nodes = self.nodes
+        for rows in self._back:
+            steps.add(rows.of_used())
+        return steps
+
+    def _workers_back(self) -> np.ndarray:
+        """bool[N]: whose steps went back."""
+        back = np.zeros(len(self.workers), bool)
+        for rows in self._back:
+            back[rows.worker] = True
+        return back
+
+    def _look_back(self) -> None:
+        """Whether the job was started again; rows of a few workers that went back are like all others."""
+        self.restarted = bool(2 * self._workers_back().sum() > (~self._behind).sum())
+        if not self.restarted:
+            for rows in self._back:
+                self._add(rows.worker, rows.step, rows.seconds)
+            self._back = []
 
     def _ready(self, oldest_unread: int | None) -> int:
         ready = self._whole()

@@ -42,8 +42,15 @@ def parts(times, train_steps=SINCE, **others):
     return Parts("made", whole, whole, pauses.find(whole), train_steps)
 
 
-def slow_worker(factor=1.6, until=None):
-    return Cause("slow worker", (SLOW,), None, SINCE, until, factor, 0.2, "in all steps since")
+def slow_worker(factor=1.6, until=None, worker=SLOW):
+    return Cause("slow worker", (worker,), None, SINCE, until, factor, 0.2, "in all steps since")
+
+
+def without(split, workers):
+    """The row of a table without some workers."""
+    others = np.delete(split.test, workers, axis=1)
+    result = measured.interrupted(others, others.shape[1])
+    return Protocol.fixed(f"without {workers}", "", DRAINED, result, without=workers)
 
 
 def diagnosis(split, *causes):
@@ -79,7 +86,7 @@ def findings(split, found, rows):
     """All results but for what_if, with the rows as they are."""
     compared = Comparison(rows, (), None, "")
     answers = Table(compared, Resamples(len(split.test), seed=0))
-    return Findings(split, found, answers, verdict.decide(answers, found), None, Settings())
+    return Findings(split, found, answers, verdict.decide(answers, found, split.train_steps), None, Settings())
 
 
 def with_comparison(made, **changes):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sgdlab.advice.diagnosis import change_points
+from sgdlab.advice.diagnosis import change_points, intervals
 
 
 def ar(rho: float, shape: tuple[int, int], seed: int = 0) -> np.ndarray:
@@ -39,6 +39,38 @@ def test_strongest_is_the_largest_statistic_of_all_seeded_intervals():
                 left, right = part[:cut].mean(axis=0), part[cut:].mean(axis=0)
                 best = np.maximum(best, np.abs(left - right) * np.sqrt(cut * (length - cut) / length))
     np.testing.assert_allclose(change_points.strongest(series, deviation), best)
+
+
+@pytest.mark.parametrize("sizes", [[40], [8, 64, 7, 200, 9], [3, 12]])
+def test_the_best_split_of_every_interval_of_series_one_after_the_other(sizes):
+    score = np.random.default_rng(7).standard_normal(sum(sizes))
+    expected = {}
+    for i, part in enumerate(np.split(score, np.cumsum(sizes)[:-1])):
+        lengths = {8 * 2**k for k in range(10) if 8 * 2**k < part.size} | ({part.size} if part.size >= 8 else set())
+        for length in lengths:
+            for start in {*range(0, part.size - length + 1, length // 2), part.size - length}:
+                own = part[start : start + length]
+                stat = {
+                    k: abs(own[:k].mean() - own[k:].mean()) * np.sqrt(k * (length - k) / length)
+                    for k in range(4, length - 3)
+                }
+                best = max(stat, key=stat.get)
+                expected[i, start, length] = start + best, pytest.approx(stat[best])
+    found, strong = {}, 0
+    for part in intervals.scan(score, np.array(sizes)):
+        for i, start, length, split, stat in zip(*part, strict=True):
+            found[i, start, length] = split, stat
+    assert found == expected
+    for part in intervals.scan(score, np.array(sizes), 2.0):
+        assert (part.statistic > 2.0).all()
+        strong += part.statistic.size
+    assert strong == sum(stat > 2.0 for _, stat in found.values())
+
+
+def test_the_median_of_few_values():
+    values = np.random.default_rng(8).standard_normal(9)
+    for size in range(1, 10):
+        assert change_points.median(values[:size]) == np.median(values[:size])
 
 
 @pytest.mark.parametrize("changes", [[], [30], [30, 60], [20, 40, 60, 80], [4, 96]])

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from experiments.benchmarks.planted import fleets, plants, trials
-from sgdlab.advice import diagnosis
-from sgdlab.advice.diagnosis import causes, pauses
+from sgdlab.advice import diagnosis, repairs
+from sgdlab.advice.diagnosis import causes, pauses, weighing
 from sgdlab.advice.diagnosis.diagnosis import Diagnosis
 from sgdlab.cluster import recorded
 from sgdlab.traces import Recording
@@ -67,6 +67,39 @@ def test_two_equally_slow_workers_gain_only_together():
     found = find(recording(times)).causes
     assert [cause.workers for cause in found] in ([(3,), (9,)], [(9,), (3,)])
     assert all(cause.last_share > 0.2 > 4 * cause.share for cause in found)
+
+
+@pytest.mark.parametrize("workers", [12, 13])
+@pytest.mark.parametrize(
+    "groups", [[(3,)], [(3,), (9, 10)], [(0,), (1, 2, 3, 4), (7,)], [(0, 1, 2, 3, 4, 5)], [range(5), range(5, 10)]]
+)
+@pytest.mark.parametrize("all_slower", [False, True])
+def test_weights_are_those_of_the_repairs_made_one_after_the_other(workers, groups, all_slower):
+    generator = np.random.default_rng(workers)
+    times = generator.gamma(20.0, 1 / 20, (80, workers)) * generator.uniform(0.8, 1.6, workers)
+    times[:, [worker for group in groups for worker in group]] *= 2.0
+    transfer = generator.uniform(0.0, 1.0, 80)
+    made = [
+        repairs.AtMedian(group, None if i else np.flatnonzero(generator.random(80) < 0.6))
+        for i, group in enumerate(groups)
+    ]
+    if all_slower:
+        made += [
+            lambda x: x / np.linspace(1.0, 1.5, 80)[:, None],
+            lambda x: repairs.pauses_removed(x, np.array([5, 6]), np.array([0.4, 0.5]), 0.9),
+        ]
+
+    def seconds(without):
+        result = times
+        for i, repair in enumerate(made):
+            result = result if i in without else repair(result)
+        return (result.max(axis=1) + transfer).sum()
+
+    every = set(range(len(made)))
+    now, least = seconds(every), seconds(())
+    found = weighing.find(made, times, transfer)
+    np.testing.assert_allclose(found.alone, [1 - seconds(every - {i}) / now for i in every], atol=1e-12)
+    np.testing.assert_allclose(found.last, [(seconds({i}) - least) / now for i in every], atol=1e-12)
 
 
 def test_chance_is_what_the_medians_would_save():

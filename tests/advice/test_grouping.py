@@ -79,3 +79,19 @@ def test_a_node_and_a_worker_elsewhere_that_became_slow_together():
 def test_what_counts_of_a_history(episodes, since, until, count):
     kept, first, last = grouping.essential(episodes, ROWS)
     assert (first, last, len(kept)) == (since, until, count)
+
+
+def test_single_slow_steps_near_each_other_are_counted_one_by_one():
+    rows = [3, 5, 11, 90, 200, 203, 204, 350, 500, 590]
+    own = tuple(Episode(row, row, 2.0) for row in rows)
+    (group,) = groups(fleet({4: own}))
+    kept, since, until = grouping.essential(group.episodes, ROWS)
+    assert [row for e in kept for row in range(e.first, e.last + 1)] == rows
+    assert len(kept) == len(rows) - 1  # rows 203 and 204 are one time
+    assert (since, until) == (3, None)
+
+
+def test_a_stretch_with_a_gap_of_few_rows_is_dated_as_one():
+    kept, since, until = grouping.essential([Episode(300, 420, 1.5), Episode(424, 599, 1.5)], ROWS)
+    assert [(e.first, e.last) for e in kept] == [(300, 599)]
+    assert (since, until) == (300, None)

@@ -5,6 +5,8 @@ import pytest
 
 from sgdlab.advice import recording
 from sgdlab.advice.comparison import halves
+from sgdlab.advice.diagnosis.causes import SLOW_WORKER, Cause
+from sgdlab.advice.diagnosis.history import Episode
 from sgdlab.traces import Recording
 
 STEPS, WORKERS = 120, 8
@@ -82,3 +84,27 @@ def test_short_parts_are_compared(steps):
     assert halves.find(parts_of(runtimes)) is None
     runtimes[steps // 2 :, 0] *= 2.0
     assert list(halves.find(parts_of(runtimes)).workers) == ["w0"]
+
+
+@pytest.mark.parametrize(
+    ("first", "end", "shares"), [(12, 120, (0.8, 1.0)), (100, 120, (0.0, 1 / 3)), (0, 24, (0.4, 0))]
+)
+def test_a_change_inside_a_part_is_known_from_the_diagnosis(first, end, shares):
+    runtimes = clean(5)
+    runtimes[first:end, 5] *= 1.6
+    parts = parts_of(runtimes)
+    assert halves.find(parts) is None
+    until = None if end == STEPS else end - 1
+    cause = Cause(SLOW_WORKER, (5,), None, first, until, 1.6, 0.1, "")
+    ((who, found),) = halves.find(parts, [cause]).causes
+    assert "w5" in who
+    assert found == pytest.approx(shares)
+    assert "--refit=15" in halves.find(parts, [cause]).sentence()
+
+
+def test_a_cause_that_shows_as_often_in_both_parts_is_no_change():
+    parts = parts_of(clean(5))
+    assert halves.find(parts, [Cause(SLOW_WORKER, (5,), None, 0, None, 1.6, 0.1, "")]) is None
+    assert halves.find(parts, [Cause(SLOW_WORKER, (5,), None, 3, None, 1.6, 0.1, "")]) is None
+    stretches = (Episode(30, 40, 1.6), Episode(70, 110, 1.6))
+    assert halves.find(parts, [Cause(SLOW_WORKER, (5,), None, 30, 110, 1.6, 0.1, "", stretches)]) is None

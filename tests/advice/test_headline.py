@@ -1,12 +1,13 @@
 """The recommendation and its headline, on findings that are made by hand."""
 
+import dataclasses
 import re
 
 import made_findings as made
 import numpy as np
 import pytest
 
-from sgdlab.advice.answer import headline, machine_readable, sentences
+from sgdlab.advice.answer import headline, limits, machine_readable
 
 JARGON = re.compile(r"hindsight|MAD\b|objective|throughput|oracle|cutoff|deadline", re.IGNORECASE)
 
@@ -110,7 +111,7 @@ def test_what_of_communication_is_counted_follows_from_the_recording(share):
         return
     by_hand = share * len(times) / (times.max(axis=1) + share).sum()
     assert parts.transfer_share == pytest.approx(by_hand)
-    assert f"{100 * by_hand:.1f} %" in sentences.communication(parts)
+    assert f"{100 * by_hand:.1f} %" in limits.communication(parts)
 
 
 def test_the_findings_as_json_are_those_of_the_table():
@@ -124,3 +125,101 @@ def test_the_findings_as_json_are_those_of_the_table():
     (row,) = [row for row in answer["protocols"] if row["without"]]
     assert row["gain"] == answer["take_out"]["gain"]
     assert '"version": 1' in machine_readable.text(found)
+
+
+def of_two(first=1.8, second=1.8):
+    """Two machines that are slow from the middle on, with the rows without each and without both."""
+    times = made.runtimes(first)
+    times[made.SINCE :, 1] *= second
+    split = made.parts(times)
+    one, other = made.slow_worker(first), made.slow_worker(second, worker=1)
+    rows = made.protocols(split)
+    asynchrony = rows.pop()
+    rows += [made.without(split, out) for out in ((made.SLOW,), (1,), (1, made.SLOW))]
+    return made.findings(split, made.diagnosis(split, one, other), [*rows, asynchrony]), times[made.SINCE :]
+
+
+@pytest.mark.parametrize("second", [1.8, 1.65])
+def test_machines_that_hide_each_other_are_named_with_what_all_of_them_are_worth(second):
+    found, test = of_two(second=second)
+    assert set(found.verdict.drained.without) == {1, made.SLOW}
+    said = headline.headline(found)
+    for cause in found.diagnosis.causes:
+        assert cause.headline(found.parts.complete).rstrip(".") in said.problem
+    others = np.delete(test, [1, made.SLOW], axis=1)
+    gained = (4 / others.max(axis=1).mean()) / (6 / test.max(axis=1).mean())
+    assert f"Without them, the other 4 in full synchrony give {gained:.2f}" in said.problem
+    assert "would not help" not in said.problem
+    assert "mend them, and keep waiting for the other 4." in said.advice
+
+
+def test_a_machine_whose_absence_gains_nothing_is_alone():
+    times = made.runtimes(1.1)
+    split = made.parts(times)
+    rows = made.protocols(split)
+    rows.insert(-1, made.without(split, (made.SLOW,)))
+    found = made.findings(split, made.diagnosis(split, made.slow_worker(1.1)), rows)
+    assert found.verdict.drained is None
+    assert "would not help" in headline.problem(found)
+
+
+def test_of_two_workers_the_other_goes_on_alone():
+    times = made.runtimes(3.0)[:, [0, made.SLOW]]
+    split = made.parts(times)
+    rows = [*made.protocols(split)]
+    rows.insert(-1, made.without(split, (1,)))
+    found = made.findings(split, made.diagnosis(split, made.slow_worker(3.0, worker=1)), rows)
+    said = headline.headline(found)
+    assert "the other worker alone gives" in said.problem
+    assert "both would give" in said.problem
+    assert "go on with the other worker alone" in said.advice
+
+
+def test_a_worker_that_has_recovered_does_not_decide():
+    """Slow in the first ten of forty evaluation steps: a formula gains in those, and nothing since."""
+    times = 1 + 0.02 * np.random.default_rng(1).random((made.STEPS, made.WORKERS))
+    times[20 : made.SINCE + 10, made.SLOW] *= 2.0
+    split = made.parts(times)
+    rows = made.protocols(split, formula=np.where(np.arange(40) < 10, 5, 6))
+    over = made.slow_worker(2.0, until=made.SINCE + 9)
+    found = made.findings(split, made.diagnosis(split, over), rows)
+    assert found.table.relative(rows[-2].paper)[1] > 1.05
+    assert (found.verdict.chosen.backups, found.verdict.first) == (0, 10)
+    assert f"steps {split.test_steps[10]} to {split.test_steps[-1]}" in headline.advice(found)
+    lasting = made.findings(split, made.diagnosis(split), rows)
+    assert (lasting.verdict.chosen.title, lasting.verdict.first) == ("median + k MAD", 0)
+
+
+def test_what_has_become_slow_in_the_evaluation_steps_decides_since_then():
+    times = made.runtimes(1.0)
+    times[made.SINCE + 20 :, made.SLOW] *= 1.6
+    split = made.parts(times)
+    rows = made.protocols(split)
+    rows.insert(-1, made.without(split, (made.SLOW,)))
+    cause = dataclasses.replace(made.slow_worker(), since=made.SINCE + 20)
+    found = made.findings(split, made.diagnosis(split, cause), rows)
+    assert found.verdict.first == 20
+    last = times[made.SINCE + 20 :]
+    gained = 5 / 6 * last.max(axis=1).sum() / np.delete(last, made.SLOW, axis=1).max(axis=1).sum()
+    assert f"the other 5 in full synchrony give {gained:.2f}" in headline.problem(found)
+    answer = machine_readable.as_dict(found)
+    assert answer["take_out"]["gain"][0] == pytest.approx(gained)
+    assert answer["recommendation"]["since"] == split.test_steps[20]
+
+
+@pytest.mark.parametrize(("factor", "kept"), [(1.03, True), (1.3, False)])
+def test_a_gain_must_pay_for_the_gradients_that_it_drops(factor, kept):
+    """Waiting for 4 of 6 drops a third of the batch: 2 % more gradients per second do not pay it, 10 % do."""
+    times = made.runtimes(1.0)
+    times[made.SINCE :, [1, 3]] *= 1.5 * factor
+    split = made.parts(times)
+    rows = made.protocols(split, formula=np.full(40, 4))
+    found = made.findings(split, made.diagnosis(split), rows)
+    assert found.table.relative(rows[-2].paper)[1] > 1.01
+    assert (found.verdict.chosen.backups == 0) == kept
+
+
+def test_a_worker_that_stopped_is_named_first():
+    found = of(made.slow_worker(), drained=made.SLOW)
+    parts = dataclasses.replace(found.parts, stopped="Worker 9 has no run-times since step 3.")
+    assert headline.problem(dataclasses.replace(found, parts=parts)).startswith(parts.stopped)

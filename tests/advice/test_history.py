@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sgdlab.advice.diagnosis import history
+from sgdlab.advice.diagnosis import change_points, history
 from sgdlab.advice.diagnosis.history import Episode
 
 
@@ -84,6 +84,24 @@ def test_screening_by_blocks_misses_no_worker(monkeypatch):
     monkeypatch.setattr(history, "_suspicious", lambda series, noise: np.ones(series.shape[1], bool))
     assert screened == rows(history.find(times))
     assert sorted(screened) == [3, 7, 9]
+
+
+@pytest.mark.parametrize(("slow", "kept"), [([3, 7], True), (range(12), False)])
+def test_large_recordings_are_searched_again_only_where_the_medians_differ(monkeypatch, slow, kept):
+    times = fleet(1500, 40, seed=8)
+    for worker in slow:
+        times[900:, worker] *= 1.3
+    searches = []
+    found = change_points.changes
+    monkeypatch.setattr(change_points, "changes", lambda *args: searches.append(args) or found(*args))
+    searched = history.find(times)
+    twice = len(searches) - 1  # the first search is that of the steps' medians
+    monkeypatch.setattr(history, "LARGE", times.size)
+    large = history.find(times)
+    assert large.episodes == searched.episodes
+    assert sorted(rows(large)) == list(slow)
+    once = len(searches) - twice - 2
+    assert twice / 2 <= once < twice if kept else once == twice
 
 
 def test_joined_keeps_what_lies_outside_of_the_node():

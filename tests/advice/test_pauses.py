@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from experiments.benchmarks.planted import trials
-from sgdlab.advice.diagnosis import pauses
+from sgdlab.advice.diagnosis import pause_periods, pauses
 from sgdlab.traces import Recording
 
 
@@ -108,7 +108,37 @@ def test_unlikely_is_the_first_count_that_chance_hardly_reaches():
 
 def test_running_median_is_that_of_the_window():
     series = np.random.default_rng(5).random(120)
-    result = pauses.running_median(series, 11)
+    result = pause_periods.running_median(series, 11)
     for i in range(120):
         first = min(max(i - 5, 0), 120 - 11)
         assert result[i] == np.median(series[first : first + 11])
+
+
+@pytest.mark.parametrize(
+    ("every", "factor"), [(2, 1.3), (3, 1.5), (4, 1.3), (5, 1.5), (10, 1.45), (20, 1.5), (100, 1.35)]
+)
+def test_mild_pauses_are_all_found_with_their_period(every, factor):
+    times = noise(600, 16) * np.exp(0.03 * np.random.default_rng(7).standard_normal((600, 16)))
+    times[every - 1 :: every] *= factor
+    found = pauses.find(recording(times))
+    assert found.rows.tolist() == list(range(every - 1, 600, every))
+    assert (found.period, found.offset) == (every, every - 1)
+    assert np.median(found.workers) >= 15
+    assert np.median(found.extra) == pytest.approx(factor - 1, abs=0.03)
+
+
+def test_a_pause_that_is_once_left_out_is_not_claimed():
+    times = noise(600, 16)
+    rows = [row for row in range(9, 600, 20) if row != 209]
+    times[rows] *= 1.3
+    found = pauses.find(recording(times))
+    assert found.rows.tolist() == rows
+    assert found.period == 20
+
+
+def test_rows_that_follow_a_period_are_completed():
+    excess = np.zeros(60)
+    excess[4::10] = 0.2, 0.5, 0.5, 0.3, 0.5, 0.5
+    assert pause_periods.completed(np.array([14, 24, 44, 54]), excess, np.arange(60)).tolist() == [*range(14, 60, 10)]
+    excess[34] = 0.0  # then only 4 of the 6 steps are long
+    assert pause_periods.completed(np.array([14, 24, 44]), excess, np.arange(60)).tolist() == [14, 24, 44]

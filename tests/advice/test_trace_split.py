@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from toy_traces import STEPS, saved, toy
 
-from sgdlab.advice import recording
+from sgdlab.advice import recording, stopped
 from sgdlab.errors import UsageError
+from sgdlab.traces import Recording
 
 
 @pytest.mark.parametrize(
@@ -50,3 +51,40 @@ def test_incomplete_steps_are_excluded(tmp_path):
     facts = dict(parts.facts())
     assert re.findall(r"\d+", facts["missing run-times"]) == ["2", "300", "2"]
     assert re.findall(r"\d+", facts["sampling"]) == ["59", "0", "60"]
+
+
+def test_a_worker_that_stopped_is_left_out_and_the_last_steps_count(tmp_path):
+    runtimes = toy()
+    runtimes[30:, 1] = np.nan
+    runtimes[40, 2] = np.nan
+    parts = recording.read(saved(tmp_path / "trace.csv", runtimes), train_share=0.5)
+    assert len(parts.workers) == runtimes.shape[1] - 1
+    assert parts.test_steps[-1] == STEPS - 1
+    assert parts.left_out == 1
+    np.testing.assert_array_equal(parts.runtimes, np.delete(np.delete(runtimes, 40, axis=0), 1, axis=1))
+    assert "since step 30" in parts.stopped
+    assert parts.stopped in dict(parts.facts()).values()
+
+
+def test_a_worker_that_is_often_missing_has_not_stopped():
+    runtimes = toy()
+    runtimes[[5, 20, 35, *range(54, 60)], 1] = np.nan
+    missing_in_the_end = Recording(runtimes, np.arange(STEPS), tuple("abcde"))
+    assert stopped.left_out(missing_in_the_end).left.workers == tuple("acde")
+    runtimes[10:14, 1] = np.nan  # a gap that is not much shorter
+    assert stopped.left_out(missing_in_the_end).left is missing_in_the_end
+
+
+def test_the_rows_of_a_live_run_are_gradients_of_which_a_slow_worker_has_fewer():
+    runtimes = toy()
+    runtimes[30:, 1] = np.nan
+    live = recording.split(Recording(runtimes, np.arange(STEPS), tuple("abcde")), live=True)
+    assert (live.workers, live.stopped) == (tuple("abcde"), "")
+
+
+def test_with_too_few_steps_the_worker_with_the_fewest_is_named(tmp_path):
+    runtimes = toy()
+    runtimes[::2, 3] = np.nan
+    runtimes[1:52:2, 2] = np.nan
+    with pytest.raises(UsageError, match="Worker w3 has run-times in 30 of 60 steps, fewest of all"):
+        recording.read(saved(tmp_path / "trace.csv", runtimes), train_share=0.5)

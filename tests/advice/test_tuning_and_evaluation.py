@@ -72,5 +72,5 @@ def test_a_live_recording_that_is_too_short_names_the_slowest_worker():
     times = made.runtimes()[:20]
     times[6:, 2] = np.nan
     whole = Recording(times, np.arange(20), tuple("abcdef"))
-    with pytest.raises(ValueError, match=r"too short: 6 rows .* 8 are needed\. c has 6 "):
+    with pytest.raises(ValueError, match=r"too short: 6 rows .* 8 are needed\. Worker c has run-times in 6 of 20 "):
         recording.split(whole, live=True)

@@ -236,3 +236,20 @@ def test_every_nth_step_of_a_worker_comes_before_the_worker_and_its_node():
     result = found(recording(runtimes, nodes=NODES))
     assert (result.first.kind, result.first.workers) == (candidates.PERIOD, (6,))
     assert [line.kind for line in result.lines if line.evident] == [candidates.PERIOD]
+
+
+def test_of_two_workers_there_is_no_share_of_the_slowest():
+    runtimes = fleet(40, 2)
+    runtimes[:, 0] *= 3.0
+    assert np.isnan(found(recording(runtimes)).slowest_share)
+
+
+def test_what_comes_and_goes_has_no_step_since_which_it_shows():
+    from sgdlab.advice.diagnosis.causes import SLOW_WORKER, Cause  # noqa: PLC0415
+    from sgdlab.advice.diagnosis.history import Episode  # noqa: PLC0415
+
+    given = recording(fleet())
+    stretches = (Episode(20, 40, 1.5), Episode(90, 110, 1.5))
+    for episodes, since in ((stretches[:1], 20), (stretches, None)):
+        cause = Cause(SLOW_WORKER, (3,), None, 20, None, 1.5, 0.1, "", episodes)
+        assert candidates.of_workers(given, (3,), cause=cause).since == (since and given.steps[since])

@@ -83,3 +83,15 @@ def test_a_fleet_that_never_waits_has_nothing_to_mend():
     assert "nothing to mend" in what_if_table.sentence(result)
     assert np.isnan(result.slowest_share)
     assert len(what_if_table.text(result).splitlines()) > 10
+
+
+def test_whom_to_leave_out_is_a_node_where_it_is_one_and_a_worker_where_it_is_alone():
+    times = np.random.default_rng(0).gamma(400.0, 1 / 400, (60, 12))
+    times[:, 4:8] *= 2.0
+    given = Recording(times, np.arange(60), tuple("abcdefghijkl"), tuple(f"node-{i // 4}" for i in range(12)))
+    assert "first: node-1 (" in what_if_table.drain_sentence(what_if.find(given, pauses.find(given)))
+    pair = Recording(times[:, [0, 4]] * [1.0, 1.5], np.arange(60), ("a", "e"))
+    said = what_if_table.drain_sentence(what_if.find(pair, pauses.find(pair)))
+    assert "worker e" in said
+    assert "The other worker alone" in said
+    assert "M_W" not in what_if_table.facts(what_if.find(pair, pauses.find(pair)))

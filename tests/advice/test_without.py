@@ -53,3 +53,8 @@ def test_there_are_few_rows_and_none_twice(parts):
     assert [row.without for row in rows(parts, cause(4), cause(4), cause(3))] == [(4,), (3,), (3, 4)]
     assert [row.without for row in rows(parts, cause(4), cause(3, 4))] == [(4,), (3, 4)]
     assert [row.without for row in rows(parts, cause(1), cause(*range(WORKERS)))] == [(1,)]
+
+
+def test_workers_are_named_in_their_order_and_nodes_once(parts):
+    assert rows(parts, cause(6), cause(2))[-1].title == "without workers 2 and 6"
+    assert rows(parts, cause(6, 7, node="node-1"), cause(2), cause(0))[-1].title == "without workers 0 and 2 and node-1"

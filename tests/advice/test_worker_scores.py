@@ -74,3 +74,20 @@ def test_of_workers_that_are_equally_slow_in_every_step_the_first_is_left_out_fi
     times = np.ones((10, 7))
     times[:, [2, 4]] = 5.0
     assert scores.drained(times) == [(2, pytest.approx(6 / 7)), (4, pytest.approx(5 / 7 * 5.0))]
+
+
+@pytest.mark.parametrize(("workers", "slow", "factor"), [(64, 10, 1.8), (24, 11, 3.0), (4, 2, 3.0), (2, 1, 3.0)])
+def test_as_many_are_left_out_as_are_slow(workers, slow, factor):
+    times = np.random.default_rng(4).gamma(400.0, 1 / 400, (100, workers))
+    chosen = np.random.default_rng(5).permutation(workers)[:slow]
+    times[:, chosen] *= factor
+    found = scores.drained(times)
+    assert {worker for worker, _ in found} == set(chosen)
+    rest = np.delete(times, chosen, axis=1).max(axis=1).sum()
+    assert found[-1][1] == pytest.approx((workers - slow) / workers * times.max(axis=1).sum() / rest)
+
+
+def test_who_gives_less_than_one_percent_more_is_not_left_out():
+    times = np.ones((10, 100))
+    times[:, 7], times[:, 8] = 2.0, 1.015  # without both 1.96 times, without the first alone 0.99 * 2 / 1.015
+    assert scores.drained(times) == [(7, pytest.approx(0.99 * 2 / 1.015))]

@@ -63,3 +63,25 @@ def test_a_work_directory_that_is_a_file_is_refused(tmp_path):
 def test_it_needs_neither_jax_nor_matplotlib():
     code = "import sys; from sgdlab.commands import what_if; sys.exit(bool({'jax', 'matplotlib'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=120).returncode == 0
+
+
+def test_a_worker_that_stopped_is_named_first_and_excluded_steps_are_counted(tmp_path, capsys):
+    runtimes = np.random.default_rng(0).gamma(400.0, 1 / 400, (120, 6))
+    runtimes[:, 4] *= 1.5
+    path = pathlib.Path(written(tmp_path / "job.csv", runtimes))
+    gone = {f"3,{step}," for step in range(61, 121)} | {"0,5,"}
+    lines = [line for line in path.read_text().splitlines() if not line.startswith(tuple(gone))]
+    path.write_text("\n".join(lines))
+    what_if.run(str(path), Options(), tmp_path / "out", 0)
+    printed = capsys.readouterr().out
+    assert printed.startswith("Worker 3 has no run-times since step 61")
+    assert "1 step with a missing run-time was excluded" in printed
+    assert "Mend worker 4" in printed
+
+
+def test_errors_name_the_flag_of_the_path(tmp_path):
+    with pytest.raises(UsageError, match="--recording="):
+        what_if.run(str(tmp_path / "recording.npz"), Options(), tmp_path / "out", 0, flag="recording")
+    path = written(tmp_path / "job.csv", np.ones((3, 4)))
+    with pytest.raises(UsageError, match=r"--recording=.* has 3 steps"):
+        what_if.run(path, Options(), tmp_path / "out", 0, flag="recording")

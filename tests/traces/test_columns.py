@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from sgdlab.traces import BadTrace, Options, read
-from sgdlab.traces.columns import layout, start_per_second, unit_of
+from sgdlab.traces.column_names import start_per_second, unit_of
+from sgdlab.traces.columns import layout
 from sgdlab.traces.options import SECONDS
 
 LONG = {
@@ -15,7 +16,7 @@ LONG = {
     "globalRank,globalStep,stepTimeMs": ("globalRank", "globalStep", "stepTimeMs", "ms", {}),
     "global_rank,local_rank,global_step,loss,step_time_s": ("global_rank", "global_step", "step_time_s", "s", {}),
     "dp_rank,iter,elapsed_us": ("dp_rank", "iter", "elapsed_us", "us", {}),
-    "worker_id,epoch,batch,batch_time [ns]": ("worker_id", "batch", "batch_time [ns]", "ns", {}),
+    "worker_id,epoch,batch,batch_time [ns]": ("worker_id", "batch", "batch_time [ns]", "ns", {"epoch": "epoch"}),
     "process,step,seconds": ("process", "step", "seconds", "s", {}),
     "hostname,step,duration": ("hostname", "step", "duration", "s", {}),
     "worker,rank,step,iteration,duration,time": ("worker", "step", "duration", "s", {}),

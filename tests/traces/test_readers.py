@@ -286,8 +286,8 @@ BAD_CSV = [
     ("worker,step,duration\na,9,1\na,8,1\na,9,\n", r"worker a has two run-times in step 9 \(rows 2, 4\)"),
     ("worker,step,phase,duration\na,0,f,1\na,0,b,1\na,0,f,1\n", "row 4 is the same as row 2: delete one"),
     (
-        "worker,step,duration\na,0,1\nworker,step,duration\n",
-        "1 row .*row 3, column 'step' is 'step'; it.*'duration' is",
+        "worker,step,duration\na,0,1\nworker,steps,durations\n",
+        "1 row .*row 3, column 'step' is 'steps'; it.*'duration' is",
     ),
     ("worker,step,step\na,0,1\n", "column 'step' must not stand twice"),
     ("worker,step\na,0\n", "column 'worker' must come with duration: worker, step, duration make a long table"),
@@ -400,7 +400,7 @@ class TestRefusals:
             with pytest.raises(ValueError, match=r"^path='.*trace\.csv' cannot be read as CSV"):
                 recorded(write(content.encode(encoding)))
 
-    @pytest.mark.parametrize("name", ["trace.txt", "trace", "trace.npz", "trace.csv.gz"])
+    @pytest.mark.parametrize("name", ["trace", "trace.npz", "trace.csv.gz", "trace.tx"])
     def test_wrong_ending(self, write, name):
         with pytest.raises(ValueError, match=r"must end in \.parquet, \.csv, \.tsv, \.npy"):
             recorded(write("a\n1\n", name))

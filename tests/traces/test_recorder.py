@@ -10,6 +10,7 @@ import sys
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from sgdlab import traces
 
@@ -70,6 +71,39 @@ def test_its_files_are_read_back(tmp_path, monkeypatch):
     np.testing.assert_allclose(recording.transfer(), 0.25 * scale[:, 0])
     np.testing.assert_allclose(recording.began, 1e6 + 100.0 + 5.0 * np.array([0, 1, 3, 6]))
     assert len(set(recording.nodes)) == 1
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/traces.md"])
+def test_the_printed_loop_times_the_loader_too(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / page).read_text(encoding="utf-8")
+    (loop,) = re.findall(r"^```(?:python)?\n(record = Recorder.*?)^```", text, re.DOTALL | re.MULTILINE)
+    for rank in range(3):
+        clock = Clock()
+
+        def taking(seconds, clock=clock):
+            def work(*arguments):
+                clock.now += seconds
+                return arguments[0]
+
+            return work
+
+        def loader(rank=rank, clock=clock):
+            while True:
+                clock.now += 1.0 + 4.0 * rank
+                yield "batch"
+
+        namespace = {"rank": rank, "loader": loader(), "steps": 4, "parameters": 0}
+        namespace |= {"local_gradient": taking(2.0), "all_reduce": taking(0.5), "update": taking(0.25)}
+        namespace["wait_for_device"] = lambda gradient: None
+        exec(CODE, namespace)
+        namespace["time"] = clock
+        exec(loop, namespace)
+        namespace["record"].file.close()
+    recording = traces.read("steps")
+    np.testing.assert_allclose(recording.runtimes, np.tile([3.25, 7.25, 11.25], (4, 1)))
+    np.testing.assert_allclose(recording.phases["data"], np.tile([1.0, 5.0, 9.0], (4, 1)))
+    np.testing.assert_allclose(recording.communication["all_reduce"], 0.5)
 
 
 def test_lines_are_there_while_it_records_and_after_it_was_killed(tmp_path):

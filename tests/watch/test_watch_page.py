@@ -15,6 +15,7 @@ from sgdlab.watch.follower import SHOWN, Follower
 from sgdlab.watch.page import Page
 
 EVIL = "<img src=x onerror=\"document.title='broken in'\">"
+NAME = EVIL.replace('"', "")
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
@@ -23,13 +24,10 @@ def followed(tmp_path):
     runtimes = noise(600, 60, 0)
     runtimes[300:, 5] *= 1.6
     runtimes[100::100] += 6.0
-    names = [EVIL.replace('"', "") if worker == 5 else f"w{worker}" for worker in range(60)]
+    names = [NAME if worker == 5 else f"w{worker}" for worker in range(60)]
     path = tmp_path / "trace.csv"
-    lines = [
-        ",".join(["step", *names]),
-        *(",".join([str(t), *map(str, row)]) for t, row in enumerate(runtimes.tolist())),
-    ]
-    path.write_text("\n".join([*lines, ""]))
+    rows = [f"{names[w]},{t},{seconds}" for t, row in enumerate(runtimes.tolist()) for w, seconds in enumerate(row)]
+    path.write_text("\n".join(["worker,step,duration", *rows, ""]))
     follower = Follower(path, Options())
     follower.poll()
     follower.poll(end=True)
@@ -51,7 +49,7 @@ def test_it_sends_the_newest_state(followed):
     assert state == json.loads(json.dumps(followed.state())) | {"idle": state["idle"]}
     assert len(state["scores"]) == SHOWN < state["workers"]
     first = state["scores"][0]
-    assert first["worker"] == followed.monitor.workers[5]
+    assert first["worker"] == NAME
     assert first["against_fleet"] == pytest.approx(1.6, rel=0.1)
     assert first["against_itself"] == pytest.approx(1.6, rel=0.1)
     ratios = state["strip"]["ratios"][0]

@@ -150,6 +150,16 @@ def pauses_with_period(generator: np.random.Generator, law: str | None) -> Plant
     return Plant(fleet, causes.PAUSES, period=period)
 
 
+def mild_pauses_with_period(generator: np.random.Generator, law: str | None) -> Plant:
+    """Every n-th step takes 1.3, 1.45 or 1.5 times as long for all workers, n from 2 to a tenth of the steps."""
+    fleet = fleets.draw(generator, law)
+    steps = len(fleet.runtimes)
+    period = int(generator.integers(2, steps // 10 + 1))
+    factor = generator.choice([1.3, 1.45, 1.5])
+    fleet.runtimes[int(generator.integers(0, period)) :: period] *= max(factor, 1 + NOISES * fleet.common)
+    return Plant(fleet, causes.PAUSES, period=period)
+
+
 def pauses_without_period(generator: np.random.Generator, law: str | None) -> Plant:
     """Two to twenty steps, anywhere, take 2 to 7 times as long for all workers."""
     fleet = fleets.draw(generator, law)
@@ -187,6 +197,7 @@ PLANTS: dict[str, Callable[[np.random.Generator, str | None], Plant]] = {
     "pauses with a period": pauses_with_period,
     "pauses without a period": pauses_without_period,
     "heavy tail": heavy_tail,
+    "mild pauses with a period": mild_pauses_with_period,
 }
 
 

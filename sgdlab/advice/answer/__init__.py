@@ -6,6 +6,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submodules=[
         "headline",
+        "limits",
         "loops",
         "machine_readable",
         "next_steps",

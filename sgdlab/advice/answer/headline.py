@@ -4,10 +4,15 @@ import dataclasses
 
 from sgdlab.advice import repairs
 from sgdlab.advice.answer import rules
+from sgdlab.advice.answer.verdict import NOTICEABLE, simplest
 from sgdlab.advice.comparison.comparison import DRAINED, FINISHING, Protocol
+from sgdlab.advice.comparison.without import machines
 from sgdlab.advice.diagnosis.causes import SLOW_NODE, Cause
 from sgdlab.advice.findings import Findings
-from sgdlab.advice.words import rounded, sentence, some
+from sgdlab.advice.words import rounded, sentence
+
+_MOST_TOLD = 2
+"""Slow machines that have a sentence each; the others are named."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,15 +46,18 @@ def problem(findings: Findings) -> str:
     Args:
       findings: all results.
     """
-    causes = findings.diagnosis.causes
+    stopped, causes = findings.parts.stopped, findings.diagnosis.causes
+    said = [stopped] if stopped else []
     if not causes:
         idle = findings.comparison.synchrony.idle
-        return f"No machine is to blame, and {_percent(idle)} of the workers' time is spent waiting for the last one."
-    first = _told(findings, causes[0])
-    machine = next((cause for cause in causes if cause.lasting), None)
-    if machine is None or machine is causes[0]:
-        return first
-    return f"{first} {_told(findings, machine)}"
+        said.append(
+            f"No machine is to blame, and {_percent(idle)} of the workers' time is spent waiting for the last one."
+        )
+    elif not causes[0].lasting:
+        said.append(sentence(causes[0].headline(findings.parts.complete)))
+    if findings.diagnosis.machines:
+        said.append(_machines(findings))
+    return " ".join(said)
 
 
 def advice(findings: Findings) -> str:
@@ -59,13 +67,22 @@ def advice(findings: Findings) -> str:
       findings: all results.
     """
     verdict = findings.verdict
-    if verdict.drained is None:
-        if verdict.chosen.backups == 0:
-            until = "Until that is mended, keep" if findings.diagnosis.machines else "Keep"
-            return f"{until} full synchrony: no other way of waiting is measurably faster."
-        return f"{sentence(_waiting(findings))}{fixed(findings)}"
-    done = taken_out(findings)
-    return done if verdict.chosen.backups == 0 else f"{done} Until then, {_waiting(findings)}.{fixed(findings)}"
+    if verdict.drained is not None:
+        done = taken_out(findings)
+        if verdict.chosen.backups != 0:
+            done = f"{done} Until then, {_waiting(findings)}.{fixed(findings)}"
+    elif verdict.chosen.backups == 0:
+        until = "Until that is mended, keep" if findings.diagnosis.machines else "Keep"
+        done = f"{until} full synchrony: {_no_other(findings)}."
+    else:
+        done = f"{sentence(_waiting(findings))}{fixed(findings)}"
+    if not verdict.first:
+        return done
+    steps = findings.parts.test_steps
+    return (
+        f"{done} This is chosen on steps {steps[verdict.first]} to {steps[-1]}, since the last change; the table "
+        f"begins with step {steps[0]}."
+    )
 
 
 def taken_out(findings: Findings) -> str:
@@ -77,12 +94,12 @@ def taken_out(findings: Findings) -> str:
     drained = findings.verdict.drained
     if drained is None:
         return ""
-    workers, out = len(findings.parts.workers), len(drained.without)
-    rest = f"keep waiting for {'the other' if out < workers - 2 else 'all of the other'} {workers - out}"
-    machine = next((cause for cause in findings.diagnosis.causes if cause.lasting), None)
-    told = machine is not None and set(machine.workers) == set(drained.without)  # with its gain, in `problem`
-    given = "" if told else f": {gain(findings, drained)}"
-    return f"Take {names(drained)} out, or mend {'it' if out == 1 else 'them'}, and {rest}{given}."
+    rest = len(findings.parts.workers) - len(drained.without)
+    others = {1: "go on with the other worker alone", 2: "keep waiting for both of the others"}
+    row, causes = _blamed(findings)
+    given = "" if row is drained else f": {gain(findings, drained)}"  # else `problem` says it
+    keep = others.get(rest, f"keep waiting for the other {rest}")
+    return f"Take {names(drained)} out, or mend {_them(causes)}, and {keep}{given}."
 
 
 def fixed(findings: Findings) -> str:
@@ -104,11 +121,13 @@ def fixed(findings: Findings) -> str:
 def gain(findings: Findings, protocol: Protocol) -> str:
     """The gradients per second relative to full synchrony, with the interval, as in "x 1.17 (1.15-1.19)".
 
+    Of the evaluation steps on which the choice was made.
+
     Args:
       findings: all results.
       protocol: a protocol of the table.
     """
-    return f"x {rounded(*findings.table.relative(protocol.paper))}"
+    return f"x {rounded(*findings.table.since(findings.verdict.first).relative(protocol.paper))}"
 
 
 def names(protocol: Protocol) -> str:
@@ -116,49 +135,79 @@ def names(protocol: Protocol) -> str:
     return protocol.title.removeprefix("without ")
 
 
-def workers_named(all_names: tuple[str, ...], workers: tuple[int, ...]) -> str:
-    """Workers by name, at most six of them; a number is called a worker.
+def _blamed(findings: Findings) -> tuple[Protocol | None, list[Cause]]:
+    """The machines to look at, those without which the others gain most, and full synchrony without them.
 
-    Args:
-      all_names: names of all workers.
-      workers: indices of workers.
-
-    Example:
-      >>> workers_named(("0", "1", "2"), (0, 2)), workers_named(("a", "b"), (1,))
-      ('workers 0 and 2', 'b')
+    Equally slow machines hide each other: without one of them nothing is gained. Where nothing is gained at all, it is
+    the machine that costs most, without a row.
     """
-    chosen = [all_names[i] for i in workers]
-    if not all(name.isdigit() for name in chosen):
-        return some(chosen)
-    return f"worker{'s' * (len(chosen) > 1)} {some(chosen)}"
+    slow, verdict = findings.diagnosis.machines, findings.verdict
+    table = findings.table.since(verdict.first)
+    still, first = {worker for cause in slow for worker in cause.workers}, set(slow[0].workers)
+    rows = [row for row in findings.comparison.by_role(DRAINED) if first <= set(row.without) <= still]
+    if verdict.drained in rows:
+        row = verdict.drained
+    else:
+        rows = [row for row in rows if table.relative(row.paper)[0] > 1]
+        row = simplest(table, rows, lambda row: len(row.without)) if rows else None
+    if row is None:
+        return None, [slow[0]]
+    return row, [cause for cause in slow if set(cause.workers) <= set(row.without)]
 
 
-def _told(findings: Findings, cause: Cause) -> str:
-    """The headline of a cause; of a machine that is still slow, to look at it, and what that is worth."""
-    said = cause.headline(findings.parts.complete)
-    if not cause.lasting:
-        return sentence(said)
-    one = len(cause.workers) == 1
-    look = "that machine" if one else "that node" if cause.kind == SLOW_NODE else "those machines"
-    return f"{said.rstrip('.')}: look at {look} first. {_worth(findings, cause, 'it' if one or cause.node else 'they')}"
+def _machines(findings: Findings) -> str:
+    """Who is still slow, to look there first, and what that is worth."""
+    row, causes = _blamed(findings)
+    complete = findings.parts.complete
+    said = [cause.headline(complete) for cause in causes[:_MOST_TOLD]]
+    if len(causes) == 1:
+        it = "that node" if causes[0].kind == SLOW_NODE else "that machine"
+        it = it if _them(causes) == "it" else "those machines"
+        return f"{said[0].rstrip('.')}: look at {it} first. {_worth(findings, row, causes)}"
+    said = [sentence(one) for one in said]
+    if causes[_MOST_TOLD:]:
+        said.append(f"Still slow as well: {machines(findings.parts, causes[_MOST_TOLD:])}.")
+    return f"{' '.join(said)} Look at these machines first. {_worth(findings, row, causes)}"
 
 
-def _worth(findings: Findings, cause: Cause, it: str) -> str:
-    """What full synchrony gives without a machine, if that is more, or with the machine as fast as the others."""
-    others = len(findings.parts.workers) - len(cause.workers)
-    test = findings.parts.test
-    mended = repairs.workers_at_median(test, cause.workers)
+def _worth(findings: Findings, row: Protocol | None, causes: list[Cause]) -> str:
+    """What full synchrony gives without some machines, if that is more, or with them as fast as the others."""
+    workers, first = len(findings.parts.workers), findings.verdict.first
+    out = row.without if row is not None else causes[0].workers
+    test = findings.parts.test[first:]
+    mended = repairs.workers_at_median(test, out)
     times = repairs.synchronous_seconds(test).sum() / repairs.synchronous_seconds(mended).sum()
-    for row in findings.comparison.by_role(DRAINED):
-        gained = findings.table.relative(row.paper)
-        if set(row.without) == set(cause.workers) and gained[0] > 1:
-            without = f"Without {'them' if it == 'they' else it}, the other {others} in full synchrony give"
-            whole = f"mended, all {len(findings.parts.workers)} would give {times:.2f}"
-            return f"{without} {rounded(*gained)} times the gradients per second; {whole}."
+    them = _them(causes)
+    if row is not None:
+        rest = workers - len(out)
+        others = "the other worker alone gives" if rest == 1 else f"the other {rest} in full synchrony give"
+        gained = rounded(*findings.table.since(first).relative(row.paper))
+        everyone = "both" if workers == 2 else f"all {workers}"
+        return (
+            f"Without {them}, {others} {gained} times the gradients per second; mended, {everyone} would give "
+            f"{times:.2f}."
+        )
+    were = f"{'it' if them == 'it' else 'they'} were"
     return (
-        f"If {it} were as fast as the others, full synchrony would be {times:.2f} times as fast; to take "
-        f"{'them' if it == 'they' else it} out would not help."
+        f"If {were} as fast as the others, full synchrony would be {times:.2f} times as fast; to take {them} out would "
+        "not help."
     )
+
+
+def _them(causes: list[Cause]) -> str:
+    """The pronoun of some machines: one worker or one node is "it"."""
+    one = len(causes) == 1 and (len(causes[0].workers) == 1 or causes[0].node is not None)
+    return "it" if one else "them"
+
+
+def _no_other(findings: Findings) -> str:
+    """Why full synchrony is kept: nothing is faster, or by too little for the gradients that it drops."""
+    fastest, over = findings.verdict.fastest, findings.verdict.over_chosen
+    if over is None or over[0] <= 1 + NOTICEABLE or over[1] <= 1:
+        return "no other way of waiting is measurably faster"
+    workers = len(findings.parts.workers)
+    dropped = f"{100 * (1 - fastest.paper.waited_for / workers):.0f} % of the gradients"
+    return f"the fastest other way of waiting drops {dropped} and gives only {gain(findings, fastest)}"
 
 
 def _waiting(findings: Findings) -> str:

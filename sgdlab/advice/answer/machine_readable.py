@@ -8,8 +8,8 @@ with a 90 % interval, relative to full synchrony of all workers:
 * `causes`: a list, what costs most first: {`kind`, `workers` (names), `node` (name or null), `since`, `until` (steps or
   null), `factor`, `share` of full synchrony's time that it costs, `lasting`, `headline`, `evidence`}.
 * `pauses`: {`steps`, `extra_seconds`, `period` (in steps, or null)}.
-* `recommendation`: {`protocol`, `parameters`, `gain`, `gradients_per_update`, `flags` of `sgdlab train`}, for as
-  long as all workers take part.
+* `recommendation`: {`protocol`, `parameters`, `gain`, `since`, `gradients_per_update`, `flags` of `sgdlab train`}, for
+  as long as all workers take part; chosen on the steps from `since` on, of which its gain and that of `take_out` are.
 * `take_out`: {`workers`, `gain`}: workers to take out first, or null.
 * `protocols`: the rows of the table: {`protocol`, `parameters`, `role`, `gain`, `gradients_per_second`, `waiting`,
   `work_lost`, `without` (names)}.
@@ -66,12 +66,13 @@ def as_dict(findings: Findings) -> dict[str, Any]:
         "recommendation": {
             "protocol": verdict.chosen.title,
             "parameters": verdict.chosen.setting,
-            "gain": _gain(findings, verdict.chosen),
+            "gain": _chosen_gain(findings, verdict.chosen),
+            "since": int(parts.test_steps[verdict.first]),
             "gradients_per_update": verdict.chosen.paper.waited_for,
             "flags": list(verdict.chosen.flags),
         },
         "take_out": verdict.drained
-        and {"workers": _names(findings, verdict.drained.without), "gain": _gain(findings, verdict.drained)},
+        and {"workers": _names(findings, verdict.drained.without), "gain": _chosen_gain(findings, verdict.drained)},
         "protocols": [_protocol(findings, protocol) for protocol in findings.comparison.protocols],
         "left_out": dict(findings.comparison.left_out),
         "notes": list(parts.recording.notes),
@@ -119,6 +120,10 @@ def _names(findings: Findings, workers: tuple[int, ...]) -> list[str]:
 
 def _gain(findings: Findings, protocol: Protocol) -> list[float]:
     return [float(value) for value in findings.table.relative(protocol.paper)]
+
+
+def _chosen_gain(findings: Findings, protocol: Protocol) -> list[float]:
+    return [float(value) for value in findings.table.since(findings.verdict.first).relative(protocol.paper)]
 
 
 def _finite(value: Any) -> Any:

@@ -59,10 +59,26 @@ class Table:
     Attributes:
       comparison: the measurements.
       resamples: bootstrap resamples of the iterations.
+      first: evaluation step from which on protocols are compared; rows of the table are of all evaluation steps.
     """
 
     comparison: Comparison
     resamples: Resamples
+    first: int = 0
+
+    def since(self, first: int) -> "Table":
+        """The same table, whose protocols are compared from an evaluation step on.
+
+        Args:
+          first: number of the evaluation steps before it.
+        """
+        steps = len(self.comparison.synchrony.seconds)
+        return self if not first else Table(self.comparison, Resamples(steps - first, seed=0), first)
+
+    def ratio(self, one: Measured, other: Measured) -> tuple[float, float, float]:
+        """Gradients per second of one relative to those of another, with the ends of the interval."""
+        one, other = one.since(self.first), other.since(self.first)
+        return one.gradients_per_second / other.gradients_per_second, *self.resamples.interval(one, other)
 
     def line(self, protocol: Protocol, objective: str) -> Line:
         """The row of a protocol with an objective."""
@@ -86,8 +102,7 @@ class Table:
 
     def relative(self, result: Measured) -> tuple[float, float, float]:
         """Gradients per second relative to full synchrony, with the ends of the interval."""
-        base = self.comparison.synchrony
-        return result.gradients_per_second / base.gradients_per_second, *self.resamples.interval(result, base)
+        return self.ratio(result, self.comparison.synchrony)
 
     def lines(self) -> list[Line]:
         """Rows for every protocol with both objectives, then for the other numbers of backup workers."""

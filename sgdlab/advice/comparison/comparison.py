@@ -155,7 +155,7 @@ def compare(
         Protocol.fixed("asynchrony", "", STALE, measured.asynchronous(parts.test), flags=("--config.method=asgd",)),
         Protocol("oracle", "", CEILING, {o: _oracle(parts, o) for o in OBJECTIVES}),
     ]
-    return Comparison(rows, both, record, note, left_out, halves.find(parts))
+    return Comparison(rows, both, record, note, left_out, halves.find(parts, diagnosis.causes))
 
 
 def _of_sweep(sweep: Sweep) -> list[Protocol]:

@@ -2,9 +2,11 @@
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
+from sgdlab.advice.diagnosis.causes import HEAVY_TAIL, PAUSES, Cause, named
 from sgdlab.advice.recording import Parts
 from sgdlab.advice.words import counted, some
 
@@ -17,6 +19,9 @@ NOTICEABLE = 1.1
 _FEWEST, _MOST, _LENGTH = 4, 10, 5
 """Fewest and most blocks of consecutive steps in a part, and the least steps of a block where there are more than the
 fewest. The medians of blocks are nearly independent and nearly normal, also where steps are neither."""
+
+_SHARE = 0.1
+"""Least difference between the shares of the two parts in which a dated cause shows."""
 
 _PAIR = 2
 """Numbers of which a change is made: before and after."""
@@ -34,6 +39,8 @@ class Halves:
       level: seconds of the median worker in the median step before and after; None if they do not differ measurably.
       spread: run-time of the slowest worker over the step's median, in the median step, before and after; or None.
       workers: name -> the worker's run-time over the step's median, before and after; those that differ most first.
+      causes: causes of the diagnosis, dated by one change or two, that show in different shares of the two parts: who
+        is slow, and in which share of the tuning and of the evaluation steps.
     """
 
     first: int
@@ -41,6 +48,7 @@ class Halves:
     level: Change | None
     spread: Change | None
     workers: dict[str, Change]
+    causes: tuple[tuple[str, Change], ...] = ()
 
     def sentence(self, refit: int | None = None) -> str:
         """What differs, and what that means.
@@ -60,11 +68,15 @@ class Halves:
         others = list(self.workers)[_PAIR:]
         if others:
             changes.append(f"{counted(len(others), 'worker')} ({some(others)}) changed as well")
+        changes += [
+            f"{who} slow in {100 * before:.0f} % of the tuning steps and in {100 * after:.0f} % of the evaluation steps"
+            for who, (before, after) in self.causes
+        ]
         if self.level is not None:
             before, after = self.level
             ratio = f"{after / before:.2f} times slower" if after > before else f"{before / after:.2f} times faster"
             changes.append(f"the whole cluster is {ratio} ({before:.3g} s, then {after:.3g} s in the median)")
-        if self.spread is not None and not self.workers:
+        if self.spread is not None and not self.workers and not self.causes:
             before, after = self.spread
             changes.append(
                 f"the slowest worker of a step took {before:.2f} times its median, and then {after:.2f} times"
@@ -79,7 +91,7 @@ class Halves:
         return f"{doubt}; --refit={every} fits again every {every} steps."
 
 
-def find(parts: Parts) -> Halves | None:
+def find(parts: Parts, causes: Sequence[Cause] = ()) -> Halves | None:
     """Compares the two parts; None if they do not differ measurably.
 
     Three things are compared: the level (the logarithm of each step's median), the spread (of the slowest run-time over
@@ -87,8 +99,12 @@ def find(parts: Parts) -> Halves | None:
     the medians of the blocks are compared by Welch's t-test. The error probability `LEVEL` is shared by all tests
     (Bonferroni), half of it by those of the workers.
 
+    These tests are for changes between the parts. A change inside a part makes its blocks differ, and little of the
+    medians; the diagnosis has found and dated it, so that only the shares of its steps are compared.
+
     Args:
       parts: the recording, split into tuning and evaluation steps.
+      causes: of its diagnosis.
     """
     calm = parts.test[~parts.test_pauses]
     if len(calm) < _FEWEST or len(parts.train) < _FEWEST:
@@ -104,10 +120,31 @@ def find(parts: Parts) -> Halves | None:
         else None
         for name in ("level", "spread")
     )
-    if not order and level is None and spread is None:
+    dated = _dated(parts, causes, set(changed), level is not None)
+    if not order and level is None and spread is None and not dated:
         return None
     first = int(parts.complete.steps[parts.train_steps])
-    return Halves(first, len(parts.test), level, spread, {parts.workers[n]: ratios[n] for n in order})
+    return Halves(first, len(parts.test), level, spread, {parts.workers[n]: ratios[n] for n in order}, dated)
+
+
+def _dated(
+    parts: Parts, causes: Sequence[Cause], named_already: set[int], level: bool
+) -> tuple[tuple[str, Change], ...]:
+    """The causes of one stretch of steps that show in different shares of the two parts, and are not named yet."""
+    found = []
+    for cause in causes:
+        rows = np.zeros(len(parts.runtimes), bool)
+        rows[cause.since or 0 : None if cause.until is None else cause.until + 1] = True
+        before, after = float(rows[: parts.train_steps].mean()), float(rows[parts.train_steps :].mean())
+        comes_and_goes = len(cause.episodes) > 1 or cause.factor < NOTICEABLE
+        if cause.kind in (PAUSES, HEAVY_TAIL) or comes_and_goes or abs(after - before) < _SHARE:
+            continue
+        if cause.workers and not named_already.issuperset(cause.workers):
+            names = named([parts.workers[worker] for worker in cause.workers], cause.workers)
+            found.append((f"{names} {'were' if len(cause.workers) > 1 else 'was'}", (before, after)))
+        elif not cause.workers and not level:
+            found.append(("all workers were", (before, after)))
+    return tuple(found)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -36,6 +36,16 @@ class Measured:
         """Used gradients per second, of the whole cluster."""
         return float((self.gradients.sum(axis=0) / self.seconds.sum(axis=0)).sum())
 
+    def since(self, first: int) -> "Measured":
+        """Gradients and seconds of the iterations from one on; the other measurements stay those of all iterations.
+
+        Args:
+          first: number of the iterations before it.
+        """
+        if not first:
+            return self
+        return dataclasses.replace(self, gradients=self.gradients[first:], seconds=self.seconds[first:])
+
     @property
     def iteration_seconds(self) -> float:
         """Mean seconds from one update to the next."""

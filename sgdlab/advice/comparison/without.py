@@ -1,14 +1,16 @@
 """Full synchrony without the workers that the diagnosis names: what draining a machine would gain."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from sgdlab.advice.comparison import measured
 from sgdlab.advice.comparison.measured import Measured
 from sgdlab.advice.comparison.protocol import DRAINED, Protocol
-from sgdlab.advice.diagnosis.causes import Cause
+from sgdlab.advice.diagnosis.causes import Cause, named
 from sgdlab.advice.diagnosis.diagnosis import Diagnosis
 from sgdlab.advice.recording import Parts
-from sgdlab.advice.words import some
+from sgdlab.advice.words import node_named, some
 
 MOST = 5
 """Most rows."""
@@ -27,12 +29,12 @@ def rows(parts: Parts, diagnosis: Diagnosis) -> list[Protocol]:
       At most `MOST` rows, in the order of the causes, each of other workers.
     """
     causes = [cause for cause in diagnosis.causes if cause.workers and _later(cause, parts.train_steps)]
-    drained = {tuple(sorted(cause.workers)): _names(parts, cause) for cause in reversed(causes)}
-    several = dict(reversed(drained.items()))
+    several = {tuple(sorted(cause.workers)): machines(parts, [cause]) for cause in reversed(causes)}
+    several = dict(reversed(several.items()))
     together = tuple(sorted({worker for workers in several for worker in workers}))
     chosen = dict(list(several.items())[: MOST if together in several else MOST - 1])
     if len(chosen) > 1 and together not in chosen:
-        chosen[together] = some(list(several.values()))
+        chosen[together] = machines(parts, causes)
     return [
         Protocol.fixed(
             f"without {name}", _setting(parts, workers), DRAINED, without(parts.test, workers), without=workers
@@ -40,6 +42,20 @@ def rows(parts: Parts, diagnosis: Diagnosis) -> list[Protocol]:
         for workers, name in chosen.items()
         if len(workers) < len(parts.workers)
     ]
+
+
+def machines(parts: Parts, causes: Sequence[Cause]) -> str:
+    """The workers and nodes of some causes as a sentence names them: "workers 2 and 11 and node b".
+
+    Args:
+      parts: the recording.
+      causes: that name workers.
+    """
+    nodes = {cause.node: cause.workers for cause in causes if cause.node is not None}
+    inside = {worker for workers in nodes.values() for worker in workers}
+    others = sorted({worker for cause in causes for worker in cause.workers} - inside)
+    first = [named([parts.workers[worker] for worker in others], others)] if others else []
+    return some([*first, *map(node_named, nodes)])
 
 
 def without(runtimes: np.ndarray, workers: tuple[int, ...]) -> Measured:
@@ -61,14 +77,6 @@ def _later(cause: Cause, row: int) -> bool:
     return cause.until is None or cause.until >= row
 
 
-def _names(parts: Parts, cause: Cause) -> str:
-    if cause.node is not None:
-        return f"node {cause.node}"
-    names = [parts.workers[index] for index in sorted(cause.workers)]
-    if all(name.isdigit() for name in names):
-        return f"worker{'s' * (len(names) > 1)} {some(names)}"
-    return some(names)
-
-
 def _setting(parts: Parts, workers: tuple[int, ...]) -> str:
-    return f"full synchrony of the other {len(parts.workers) - len(workers)}"
+    rest = len(parts.workers) - len(workers)
+    return "the other worker alone" if rest == 1 else f"full synchrony of the other {rest}"

@@ -12,10 +12,13 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "fleet",
         "grouping",
         "history",
+        "intervals",
+        "pause_periods",
         "pauses",
         "relative",
         "tails",
         "trend",
+        "weighing",
     ],
     submod_attrs={"diagnosis": ["Diagnosis", "LEAST_SHARE", "LEAST_SHARE_OF_SLIGHT", "MOST", "SLIGHT", "SLOW", "find"]},
 )

@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -12,10 +12,8 @@ from sgdlab.advice.diagnosis.causes import ALL_SLOWER, DRIFT, HEAVY_TAIL, PAUSES
 from sgdlab.advice.diagnosis.grouping import Group
 from sgdlab.advice.diagnosis.history import SLOWER, Episode, Histories
 from sgdlab.advice.diagnosis.pauses import Pauses
+from sgdlab.advice.diagnosis.weighing import Repair
 from sgdlab.traces import Recording
-
-Repair = Callable[[np.ndarray], np.ndarray]
-"""From run-times, float64[T, N], to those without a cause."""
 
 HEAVY = 0.02
 """Least share of full synchrony's time that single slow run-times cost if tails are called heavy."""
@@ -114,7 +112,7 @@ def _of_group(group: Group, found: Histories, relative: np.ndarray, rows: _Rows)
         since = 0 if since <= 2 or since <= 0.01 * len(rows.runtimes) else since
     mended = np.concatenate([np.arange(e.first, e.last + 1) for e in whole])
     cause = Cause(kind, group.workers, group.node, since, until, factor, 0.0, evidence, whole)
-    return cause, functools.partial(repairs.workers_at_median, workers=workers, rows=mended)
+    return cause, repairs.AtMedian(group.workers, mended)
 
 
 def _of_fleet(usual: np.ndarray, rows: _Rows) -> list[tuple[Cause, Repair]]:

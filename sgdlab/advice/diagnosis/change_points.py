@@ -7,7 +7,9 @@ import statistics
 
 import numpy as np
 
-LEAST = 4
+from sgdlab.advice.diagnosis import intervals
+
+LEAST = intervals.LEAST
 """Fewest rows of a stretch with a level of its own."""
 
 _CLIP = 3.0
@@ -27,9 +29,6 @@ _OF_MEMORIES = 0.25
 
 _ENOUGH = 2048
 """Rows from which a deviation or quantile is estimated."""
-
-_SPLITS = 64
-"""Entries (in units of 1,000) of the arrays that are scanned together."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -99,8 +98,12 @@ def strongest(series: np.ndarray, deviation: np.ndarray) -> np.ndarray:
       series: float64[T, N].
       deviation: float64[N].
     """
-    score = _scores(series, deviation)
-    return np.max([stat.max(axis=0) for stat, *_ in _scan(score)], axis=0, initial=0.0)
+    rows, workers = series.shape
+    score = np.ascontiguousarray(_scores(series, deviation).T).ravel()
+    result = np.zeros(workers)
+    for part in intervals.scan(score, np.full(workers, rows)):
+        np.maximum.at(result, part.series, part.statistic)
+    return result
 
 
 def strongest_split(series: np.ndarray, deviation: float) -> int:
@@ -134,106 +137,115 @@ def changes(series: np.ndarray, deviation: float, critical: float) -> list[int]:
       [5]
     """
     # Own code instead of `ruptures`: all workers are screened at once, without a dependency and its build per Python.
-    found = _split(series, deviation, critical)
-    for _ in range(2):
-        bounds = [0, *found, series.size]
-        more = [
-            first + row
-            for first, end in itertools.pairwise(bounds)
-            if end - first >= 2 * LEAST
-            for row in _split(series[first:end], deviation, critical)
-        ]
+    deviation, medians = float(deviation), _Medians(series)
+    found: list[int] = []
+    searched: set[tuple[int, int]] = set()
+    for _ in range(3):
+        stretches = [part for part in itertools.pairwise([0, *found, series.size]) if part not in searched]
+        more = _split(medians, stretches, deviation, critical)
         if not more:
             break
+        searched.update(stretches)
         found = sorted({*found, *more})
-    return _merged(series, _moved(series, found), deviation, critical)
+    return _merged(medians, _moved(medians, found), deviation, critical)
+
+
+def median(values: np.ndarray) -> float:
+    """As `np.median` of one dimension, which takes several times as long for few values."""
+    half = values.size // 2
+    if values.size % 2:
+        return float(np.partition(values, half)[half])
+    ordered = np.partition(values, [half - 1, half])
+    return float((ordered[half - 1] + ordered[half]) / 2)
 
 
 def levels(series: np.ndarray, splits: list[int]) -> list[tuple[int, int, float]]:
     """First row, row after the last, and median of each stretch."""
     bounds = [0, *splits, series.size]
-    return [(first, end, float(np.median(series[first:end]))) for first, end in itertools.pairwise(bounds)]
+    return [(first, end, median(series[first:end])) for first, end in itertools.pairwise(bounds)]
 
 
 def _scores(series: np.ndarray, deviation: np.ndarray | float) -> np.ndarray:
     return np.clip((series - np.median(series, axis=0)) / deviation, -_CLIP, _CLIP)
 
 
-def _scan(score: np.ndarray) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, int]]:
-    """For intervals of each length: the largest statistic [n, N] and its split [n, N], their starts, their length."""
-    rows = len(score)
-    sums = np.concatenate([np.zeros_like(score[:1]), np.cumsum(score, axis=0)])
-    result = []
-    length = min(2 * LEAST, rows)
-    while length >= 2 * LEAST:
-        starts = np.unique(np.append(np.arange(0, rows - length + 1, max(length // 2, 1)), rows - length))
-        cuts = np.arange(LEAST, length - LEAST + 1)
-        weight = np.sqrt(cuts * (length - cuts) / length)
-        best, where = [], []
-        together = max(1, _SPLITS * 1000 // (cuts.size * score.shape[1]))
-        for first in range(0, starts.size, together):
-            start = starts[first : first + together]
-            begin, end = sums[start][:, None], sums[start + length][:, None]
-            inner = sums[start[:, None] + cuts]
-            drift = (end - begin) * (cuts / length)[None, :, None]
-            stat = np.abs(inner - begin - drift) / weight[None, :, None]
-            chosen = stat.argmax(axis=1)
-            where.append(cuts[chosen])
-            best.append(np.take_along_axis(stat, chosen[:, None], axis=1)[:, 0])
-        result.append((np.concatenate(best), np.concatenate(where), starts, length))
-        if length == rows:
-            break
-        length = min(2 * length, rows)
-    return result
+class _Medians:
+    """The medians of stretches of a series, each computed once."""
+
+    def __init__(self, series: np.ndarray):
+        self.series = series
+        self._known: dict[tuple[int, int], float] = {}
+        self._best: dict[tuple[int, int, int], int] = {}
+
+    def of(self, first: int, end: int) -> float:
+        """The median of the rows from `first` to before `end`."""
+        if (first, end) not in self._known:
+            self._known[first, end] = median(self.series[first:end])
+        return self._known[first, end]
+
+    def best(self, first: int, split: int, end: int) -> int:
+        """The row to which the change at `split` is moved, between the changes before and after it."""
+        if end - first < 2 * LEAST:
+            return split
+        if (first, split, end) not in self._best:
+            part = self.series[first:end]
+            gain = np.cumsum(np.abs(part - self.of(first, split)) - np.abs(part - self.of(split, end)))
+            # A change at row `first + k + 1` keeps the first k + 1 rows on the level before.
+            best = first + LEAST + int(np.argmin(gain[LEAST - 1 : part.size - LEAST]))
+            self._best[first, split, end] = best
+        return self._best[first, split, end]
 
 
-def _split(series: np.ndarray, deviation: float, critical: float) -> list[int]:
-    if series.size < 2 * LEAST:
+def _split(medians: _Medians, stretches: list[tuple[int, int]], deviation: float, critical: float) -> list[int]:
+    """The significant changes within stretches of the series, each scored around its own median."""
+    stretches = [(first, end) for first, end in stretches if end - first >= 2 * LEAST]
+    if not stretches:
         return []
-    parts = _scan(_scores(series, deviation)[:, None])
-    stat = np.concatenate([part[0][:, 0] for part in parts])
-    start = np.concatenate([part[2] for part in parts])
-    split = start + np.concatenate([part[1][:, 0] for part in parts])
-    end = start + np.concatenate([np.full(part[2].size, part[3]) for part in parts])
-    keep = np.flatnonzero(stat > critical)
-    keep = keep[np.argsort(-stat[keep], kind="stable")]
+    sizes = np.array([end - first for first, end in stretches])
+    level = np.array([medians.of(first, end) for first, end in stretches])
+    values = np.concatenate([medians.series[first:end] for first, end in stretches])
+    score = np.clip((values - np.repeat(level, sizes)) / deviation, -_CLIP, _CLIP)
+    parts = [part for part in intervals.scan(score, sizes, critical) if part.series.size]
+    if not parts:
+        return []
+    series, start, length, split, stat = (np.concatenate(each) for each in zip(*parts, strict=True))
+    first = np.array([stretch[0] for stretch in stretches])[series]
+    start, split = start + first, split + first
+    end = start + length
+    # Intervals of different stretches have no rows in common, so all stretches are searched in one list.
+    keep = np.argsort(-stat, kind="stable")
+    start, end, split = start[keep], end[keep], split[keep]
     found = []
-    while keep.size:
-        row = int(split[keep[0]])
+    while split.size:
+        row = int(split[0])
         found.append(row)
-        keep = keep[(end[keep] <= row) | (start[keep] >= row)]
+        left = (end <= row) | (start >= row)
+        start, end, split = start[left], end[left], split[left]
     return sorted(found)
 
 
-def _moved(series: np.ndarray, splits: list[int]) -> list[int]:
+def _moved(medians: _Medians, splits: list[int]) -> list[int]:
     """Each change where the absolute distances from the levels before and after it are least."""
-    splits = list(splits)
-    for i in range(len(splits)):
-        first = splits[i - 1] if i else 0
-        end = splits[i + 1] if i + 1 < len(splits) else series.size
-        before, after = np.median(series[first : splits[i]]), np.median(series[splits[i] : end])
-        gain = np.cumsum(np.abs(series[first:end] - before) - np.abs(series[first:end] - after))
-        # a change at `first + k + 1` keeps the first k + 1 rows on the level before
-        rows = np.arange(first + 1, end + 1)
-        inside = (rows >= first + LEAST) & (rows <= end - LEAST)
-        if inside.any():
-            splits[i] = int(rows[inside][np.argmin(gain[inside])])
-    return splits
+    bounds = [0, *splits, medians.series.size]
+    for i in range(1, len(bounds) - 1):
+        bounds[i] = medians.best(bounds[i - 1], bounds[i], bounds[i + 1])
+    return bounds[1:-1]
 
 
-def _merged(series: np.ndarray, splits: list[int], deviation: float, critical: float) -> list[int]:
+def _merged(medians: _Medians, splits: list[int], deviation: float, critical: float) -> list[int]:
     """Without the changes between levels that do not differ significantly."""
     splits = list(splits)
     while splits:
-        parts = levels(series, splits)
+        bounds = [0, *splits, medians.series.size]
         strength = []
-        for (first, middle, before), (_, end, after) in itertools.pairwise(parts):
+        for first, middle, end in zip(bounds, bounds[1:], bounds[2:], strict=False):
+            step = abs(medians.of(middle, end) - medians.of(first, middle))
             error = 1.2533 * deviation * math.sqrt(1 / (middle - first) + 1 / (end - middle))
-            strength.append(abs(after - before) / error if abs(after - before) >= _MERGED else 0.0)
-        weakest = int(np.argmin(strength))
+            strength.append(step / error if step >= _MERGED else 0.0)
+        weakest = strength.index(min(strength))
         if strength[weakest] >= 0.8 * critical:
             break
         del splits[weakest]
         if weakest and splits:
-            splits = _moved(series, splits)
+            splits = _moved(medians, splits)
     return splits

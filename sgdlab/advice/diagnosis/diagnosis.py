@@ -1,16 +1,16 @@
 """The diagnosis of a recording: who is slow, since when, how much, whether it still is, and what is only chance."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from sgdlab.advice import repairs
-from sgdlab.advice.diagnosis import blame
-from sgdlab.advice.diagnosis.causes import Cause
+from sgdlab.advice.diagnosis import blame, weighing
+from sgdlab.advice.diagnosis.causes import HEAVY_TAIL, Cause
 from sgdlab.advice.diagnosis.history import Episode
 from sgdlab.advice.diagnosis.pauses import Pauses
 from sgdlab.advice.diagnosis.relative import relative
+from sgdlab.advice.diagnosis.weighing import Repair
 from sgdlab.traces import Recording
 
 SLOW = 1.2
@@ -27,9 +27,6 @@ MOST = 12
 
 _PAIRS = 5
 """Smallest number of pairs of consecutive recorded steps from which the correlation is estimated."""
-
-_LASTING = 0.2
-"""Correlation between consecutive steps from which slowness is said to last."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -65,38 +62,6 @@ class Diagnosis:
         """The causes that are machines which are still slow: the candidates for leaving out."""
         return tuple(cause for cause in self.causes if cause.lasting)
 
-    def sentences(self, complete: Recording) -> list[str]:
-        """The headlines of the causes, or that nothing stands out, what is chance, and how long slowness lasts.
-
-        Args:
-          complete: the complete steps.
-        """
-        result = [f"{cause.headline(complete)}." for cause in self.causes]
-        if not result:
-            often = int(self.last.argmax())
-            result.append(
-                "Nothing stands out: no worker, no node and no stretch of steps is slower than chance explains. Worker "
-                f"{complete.workers[often]} finished last most often, in {100 * self.last[often]:.0f} % of the steps."
-            )
-        result.append(
-            f"{100 * self.chance:.2g} % of full synchrony's time {'remains' if self.causes else 'is'} the waiting for "
-            "whoever happens to be slowest in a step."
-        )
-        return [*result, self.duration()]
-
-    def duration(self) -> str:
-        """How long slowness lasts, from the correlation between consecutive steps."""
-        if self.memory is None:
-            return "There are too few consecutive recorded steps to estimate how long slowness lasts."
-        if self.memory >= _LASTING:
-            reading = "slowness lasts for several steps, so a model of the dynamics can predict it"
-        else:
-            reading = "a run-time hardly depends on that of the step before, so no model can predict it well"
-        return (
-            "The correlation of a worker's relative run-time (less its own mean) between consecutive steps is "
-            f"{self.memory:.2f}, from {self.pairs} pairs of steps: {reading}."
-        )
-
 
 def find(complete: Recording, pauses: Pauses) -> Diagnosis:
     """Finds the causes in the complete steps of a recording.
@@ -124,32 +89,21 @@ def find(complete: Recording, pauses: Pauses) -> Diagnosis:
 
 
 def _weighed(
-    suspects: Sequence[tuple[Cause, Callable[[np.ndarray], np.ndarray]]], runtimes: np.ndarray, transfer: np.ndarray
+    suspects: Sequence[tuple[Cause, Repair]], runtimes: np.ndarray, transfer: np.ndarray
 ) -> tuple[tuple[Cause, ...], float]:
     """The causes with their shares, what costs most first, and the share that is chance.
 
     Two equally slow workers gain nothing if only one is mended, and everything if it is mended last: causes are ordered
     by the mean of both shares.
     """
-
-    def seconds(times: np.ndarray) -> float:
-        return float(repairs.synchronous_seconds(times, transfer).sum())
-
-    now = seconds(runtimes)
-    mended = runtimes
-    for _, repair in suspects:
-        mended = repair(mended)
-    least = seconds(mended)
+    single = [i for i, (cause, _) in enumerate(suspects) if cause.kind == HEAVY_TAIL]
+    weights = weighing.find([repair for _, repair in suspects], runtimes, transfer, single)
     causes = []
-    for i, (cause, repair) in enumerate(suspects):
-        others = runtimes
-        for j, (_, other) in enumerate(suspects):
-            others = other(others) if i != j else others
-        alone, last = 1 - seconds(repair(runtimes)) / now, (seconds(others) - least) / now
+    for (cause, _), alone, last in zip(suspects, weights.alone, weights.last, strict=True):
         if (alone + last) / 2 >= (LEAST_SHARE if cause.factor >= SLIGHT else LEAST_SHARE_OF_SLIGHT):
             causes.append(dataclasses.replace(cause, share=alone, last_share=last))
     causes.sort(key=lambda cause: -(cause.share + cause.last_share))
-    return tuple(causes[:MOST]), (least - seconds(repairs.all_at_median(mended))) / now
+    return tuple(causes[:MOST]), weights.chance
 
 
 def _transfer(recording: Recording) -> np.ndarray:

@@ -49,13 +49,12 @@ def find(episodes: Sequence[Sequence[Episode]], slow: np.ndarray, nodes: Sequenc
     left = [worker for worker in range(len(episodes)) if episodes[worker]]
     cost = {w: sum(e.rows * (e.factor - 1) for e in episodes[w]) for w in left}
     left.sort(key=lambda w: -cost[w])
-    sample = slow[:: max(1, len(slow) // _ROWS)]
+    sample = slow[:: max(1, len(slow) // _ROWS)].astype(np.float32)  # counts up to 16 million are exact
+    rows, both = sample.sum(axis=0), sample.T @ sample
     groups = []
     while left:
-        own = sample[:, left[0]]
-        others = sample[:, left]
-        common = np.count_nonzero(others & own[:, None], axis=0)
-        either = np.count_nonzero(others | own[:, None], axis=0)
+        common = both[left[0], left]
+        either = rows[left[0]] + rows[left] - common
         together = [
             worker
             for worker, alike in zip(left, common >= _ALIKE * np.maximum(either, 1), strict=True)
@@ -98,15 +97,23 @@ def _group(workers: list[int], node: str | None, episodes: Sequence[Sequence[Epi
 
 
 def calm(episodes: Sequence[Episode]) -> tuple[Episode, ...]:
-    """Neighbouring stretches of similar factors, or with a few rows between them, as one."""
-    return _contiguous(episodes, alike=0.6)
+    """Stretches of similar factors with no row between them as one.
+
+    Args:
+      episodes: in order.
+
+    Example:
+      >>> calm([Episode(3, 5, 1.5), Episode(6, 8, 1.5), Episode(10, 10, 1.5)])
+      (Episode(first=3, last=8, factor=1.5), Episode(first=10, last=10, factor=1.5))
+    """
+    return _contiguous(episodes, alike=0.6, between=0)
 
 
-def _contiguous(episodes: Sequence[Episode], alike: float = 0.0) -> tuple[Episode, ...]:
-    """As one those with few rows between them, and excesses over 1 whose ratio is at least `alike`."""
+def _contiguous(episodes: Sequence[Episode], alike: float, between: int) -> tuple[Episode, ...]:
+    """As one those with so many rows between them at most, and excesses over 1 whose ratio is at least `alike`."""
     result: list[Episode] = []
     for episode in episodes:
-        if result and episode.first - result[-1].last <= change_points.LEAST:
+        if result and episode.first - result[-1].last - 1 <= between:
             before = result[-1]
             low, high = sorted([before.factor - 1, episode.factor - 1])
             if low >= alike * high:
@@ -120,8 +127,8 @@ def _contiguous(episodes: Sequence[Episode], alike: float = 0.0) -> tuple[Episod
 def essential(episodes: Sequence[Episode], rows: int) -> tuple[tuple[Episode, ...], int, int | None]:
     """The stretches that count, the first row of the slowness, and its last row, None if it lasts.
 
-    Stretches that are much less slow than the worst lasting one do not count; if one of the others has most of the slow
-    rows, it is the only one that counts.
+    Stretches that are much less slow than the worst lasting one do not count. The others are dated as if those with a
+    few rows between them were one; if such a one has most of the slow rows, it is the only one that counts.
 
     Args:
       episodes: in order, at least one.
@@ -135,10 +142,10 @@ def essential(episodes: Sequence[Episode], rows: int) -> tuple[tuple[Episode, ..
     usual = sum(e.rows * (e.factor - 1) for e in episodes) / total
     worst = max((e.factor - 1 for e in episodes if e.rows >= 0.05 * total), default=usual)
     kept = tuple(e for e in episodes if e.factor - 1 >= 0.4 * worst)
-    kept = _contiguous(kept)
-    longest = max(kept, key=lambda e: e.rows)
-    if longest.rows >= 0.8 * sum(e.rows for e in kept):
-        kept = (longest,)
-    quiet = max((b.first - a.last for a, b in itertools.pairwise(kept)), default=0)
-    still = rows - 1 - kept[-1].last <= max(2 * quiet, 2 if len(kept) == 1 else 0)
-    return kept, kept[0].first, None if still else kept[-1].last
+    joined = _contiguous(kept, alike=0.0, between=change_points.LEAST - 1)
+    longest = max(joined, key=lambda e: e.rows)
+    if longest.rows >= 0.8 * sum(e.rows for e in joined):
+        kept = joined = (longest,)
+    quiet = max((b.first - a.last for a, b in itertools.pairwise(joined)), default=0)
+    still = rows - 1 - joined[-1].last <= max(2 * quiet, 2 if len(joined) == 1 else 0)
+    return kept, joined[0].first, None if still else joined[-1].last

@@ -25,6 +25,12 @@ _SCREEN = 0.7
 
 _JUMP = math.log(SLOWER)
 
+LARGE = 2_000_000
+"""Run-times from which what can hardly change the result is not computed."""
+
+_SAME = 0.1
+"""Deviation, in units of the workers' least noise, up to which two series of usual times have the same changes."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Episode:
@@ -67,7 +73,8 @@ def find(runtimes: np.ndarray, nodes: Sequence[str] = ()) -> Histories:
     """Finds the stretches of steps in which workers were slow.
 
     Twice: first relative to the median of the step, then to the median of the workers that were not slow the first
-    time, which is what they are compared to where many are slow. Where most workers of a node are slow together, by the
+    time, which is what they are compared to where many are slow; in large recordings the changes of the first time are
+    kept, if the two medians hardly differ. Where most workers of a node are slow together, by the
     median of the node's workers, all of the node are.
 
     Args:
@@ -77,18 +84,25 @@ def find(runtimes: np.ndarray, nodes: Sequence[str] = ()) -> Histories:
     logs = np.log(runtimes)
     median = np.median(runtimes, axis=1)
     slow = _jumped(logs, np.log(median))
+    splits: dict[int, list[int]] = {}
+    before = median
     for _ in range(2):
         usual = reference(runtimes, slow) if slow.any() else median
         series = logs - np.log(usual)[:, None]
         noise = change_points.noise(series)
         episodes: list[tuple[Episode, ...]] = [()] * runtimes.shape[1]
+        if runtimes.size < LARGE or np.std(np.log(usual / before)) > _SAME * noise.deviation.min():
+            splits.clear()
         for worker in np.flatnonzero(_suspicious(series, noise)):
-            episodes[worker] = _episodes(series[:, worker], noise.deviation[worker], noise.critical)
+            own, deviation = np.ascontiguousarray(series[:, worker]), float(noise.deviation[worker])
+            if worker not in splits:
+                splits[worker] = change_points.changes(own, deviation, noise.critical)
+            episodes[worker] = _episodes(own, splits[worker], deviation, noise.critical)
         for workers, together in _of_nodes(series, nodes):
             for worker in workers:
                 episodes[worker] = _joined(episodes[worker], together, series[:, worker])
-        before, slow = slow, among(episodes, len(runtimes))
-        if np.array_equal(before, slow):
+        before, slow_before, slow = usual, slow, among(episodes, len(runtimes))
+        if np.array_equal(slow_before, slow):
             break
     return Histories(tuple(episodes), slow, usual, noise)
 
@@ -118,7 +132,9 @@ def _of_nodes(series: np.ndarray, nodes: Sequence[str]) -> Iterator[tuple[np.nda
     noise = change_points.noise(middle)
     for node in np.flatnonzero(_suspicious(middle, noise)):
         found = []
-        for episode in _episodes(middle[:, node], noise.deviation[node], noise.critical):
+        own, deviation = np.ascontiguousarray(middle[:, node]), float(noise.deviation[node])
+        splits = change_points.changes(own, deviation, noise.critical)
+        for episode in _episodes(own, splits, deviation, noise.critical):
             own = np.median(series[episode.first : episode.last + 1, members[node]], axis=0)
             if np.mean(own >= math.log(episode.factor) / 2) >= MOST_OF_NODE:
                 found.append(episode)
@@ -153,10 +169,10 @@ def _suspicious(series: np.ndarray, noise: Noise) -> np.ndarray:
     return result
 
 
-def _episodes(series: np.ndarray, deviation: float, critical: float) -> tuple[Episode, ...]:
-    """The slow stretches of a worker; neighbours of similar factors are one."""
+def _episodes(series: np.ndarray, splits: list[int], deviation: float, critical: float) -> tuple[Episode, ...]:
+    """The slow ones of a worker's stretches."""
     found: list[Episode] = []
-    for first, end, level in change_points.levels(series, change_points.changes(series, deviation, critical)):
+    for first, end, level in change_points.levels(series, splits):
         if level < _JUMP or level * math.sqrt(end - first) < critical * 1.2533 * deviation:
             continue
         found.append(Episode(first, end - 1, math.exp(level)))

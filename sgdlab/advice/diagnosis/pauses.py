@@ -2,20 +2,23 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
-from sgdlab.advice.words import counted, figure, some
+from sgdlab.advice.diagnosis import pause_periods
+from sgdlab.advice.words import counted, figure, ordinal, some
 from sgdlab.traces import Recording
 
 _WINDOW = 51
-"""Rows around a step whose median is its usual time."""
+"""Rows around a step whose median is a worker's usual time."""
 
-_LEAST_FACTOR = 1.5
-"""A run-time counts as paused from this multiple of the usual on, or from `_DEVIATIONS` of the steps' medians."""
+_LEAST_FACTOR, _SURE_FACTOR = 1.2, 1.5
+"""A run-time is long from the first multiple of the usual on if the run-times vary little, from the second in any case
+(and from `_DEVIATIONS` of the steps' medians on)."""
 
-_DEVIATIONS = 6.0
+_DEVIATIONS, _OWN_DEVIATIONS = 6.0, 4.0
+"""Deviations of the steps' medians, and of the run-times, from which a run-time is long."""
+
 _LEAST_SHARE = 0.25
 """Least share of the workers that a pause hits."""
 
@@ -26,10 +29,16 @@ _LONGEST = 5
 """Most consecutive rows of one pause; a longer stretch is a slow time of the cluster, not a pause."""
 
 _REGULAR = 0.8
-"""Least share of the pauses that follow the period, and of the period's steps that are pauses."""
+"""Share of the pauses from which a worker is hit always."""
 
-_FEWEST, _FEWEST_MILD = 3, 8
-"""Fewest pauses with a period, and fewest that are found by their period alone."""
+_FEWEST = 3
+"""Fewest pauses from which workers that are always hit are seen."""
+
+_SAMPLE = 2048
+"""Rows from which the deviation of the run-times is estimated."""
+
+_WINDOWS = 1000
+"""About so many windows are looked at: of many pauses, neighbours share one."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -80,19 +89,25 @@ class Pauses:
         if self.rows.size == 1:
             guess = "the first step: a compilation?" if self.rows[0] == 0 else "once: a checkpoint or an evaluation?"
             return f"step {which} took {extra} s longer on {whom}, {guess}"
-        guess = f"every {_ordinal(self.period)} step: a checkpoint?" if self.period else "without a period"
+        guess = f"every {ordinal(self.period)} step: a checkpoint?" if self.period else "without a period"
         return f"{counted(self.rows.size, 'step')} ({which}) took {extra} s longer on {whom}, {guess}"
 
 
 def find(recording: Recording) -> Pauses:
     r"""Finds the pauses among the complete steps of a recording.
 
-    The usual time :math:`u_t` of a step is the median of the medians of the 51 steps around it. A run-time is paused if
-    it exceeds :math:`u_t \max(1.5, e^{6 s})`, where s is the deviation (from the median absolute one) of
-    :math:`\log(\mathrm{median}_i x_{ti} / u_t)`. A step is a pause if so many of its workers are paused that chance
-    would not bring them together in one step (a binomial law with the share of the paused run-times of the other
-    steps), at least a quarter of them, and not always the same ones, if they are a minority. Their run-times must be
-    long by the worker's own median of the 51 steps too. Milder pauses are found by their period alone.
+    Those that come every n-th step, n at least 2, are found first (`pause_periods.search`). The usual time :math:`u_t`
+    of a step is the median of the medians of the 51 other steps around it. A run-time is long if it exceeds
+
+    .. math:: u_t \exp(\max\{6 s, \min\{\log 1.5, \max\{\log 1.2, 4 d\}\}\})
+
+    with s the deviation (from the median absolute one) of the :math:`\log(\mathrm{median}_i x_{ti} / u_t)`, and d
+    that of the :math:`\log(x_{ti} / u_t)`. A step is a pause too if so many of its workers take long that chance would
+    not bring them together in one step (a binomial law with the share of the long run-times of the other steps), at
+    least a quarter of them, and not always the same ones, if they are a minority. Their run-times must be long by the
+    worker's own median of the 51 steps too. Steps between them that are long by half as much, and with them follow a
+    period, are added. A worker paused in one of all these steps if it took more than half of the pause's seconds longer
+    than its own median, or so much that the noise d explains the difference.
 
     Args:
       recording: in which no run-time is missing.
@@ -102,60 +117,81 @@ def find(recording: Recording) -> Pauses:
 
     Source: own definition.
     """
-    runtimes = recording.runtimes
-    steps, workers = runtimes.shape
+    runtimes, steps = recording.runtimes, recording.steps
     middle = np.median(runtimes, axis=1)
-    usual = running_median(middle)
-    residual = np.log(middle / usual)
-    deviation = 1.4826 * float(np.median(np.abs(residual - np.median(residual))))
-    factor = max(_LEAST_FACTOR, math.exp(min(_DEVIATIONS * deviation, 5.0)))
-    hit = runtimes > factor * usual[:, None]
-    count = hit.sum(axis=1)
+    periodic = np.zeros(len(runtimes), bool)
+    periodic[pause_periods.search(middle, steps)] = True
+    level = pause_periods.around(middle, periodic)
+    noise = _noise(runtimes[~periodic], level[~periodic])
+    together = _together(runtimes, middle, level, noise, periodic)
+    rows = pause_periods.completed(np.union1d(np.flatnonzero(periodic), together), np.log(middle / level), steps)
+    others = np.ones(len(runtimes), bool)
+    others[rows] = False
+    excess = runtimes[rows] - _own(runtimes, rows, others)
+    hit = _paused(excess, noise * level[rows])
+    extra = np.array([np.median(row[paused]) for row, paused in zip(excess, hit, strict=True)], float)
+    period, offset = pause_periods.common(steps[rows], steps)
+    usual = float(np.median(middle[others]))
+    return Pauses(rows, extra, usual, period, offset, hit.sum(axis=1), runtimes.shape[1])
+
+
+def _together(
+    runtimes: np.ndarray, middle: np.ndarray, usual: np.ndarray, noise: float, periodic: np.ndarray
+) -> np.ndarray:
+    """Rows, besides the periodic ones, in which more workers took long than chance brings together."""
+    steps, workers = runtimes.shape
+    mild = min(max(math.log(_LEAST_FACTOR), _OWN_DEVIATIONS * noise), math.log(_SURE_FACTOR))
+    shared = _deviation(np.log(middle[~periodic] / usual[~periodic]))
+    factor = math.exp(min(max(_DEVIATIONS * shared, mild), 5.0))
+    count = (runtimes > factor * usual[:, None]).sum(axis=1)
     few = count < workers / 2
-    overall = (hit[few].sum() + 1) / (few.sum() * workers + 2)
-    typical = running_median(count.astype(float))  # around a step many may be slow by themselves
-    together = np.zeros(steps)
+    overall = (count[few].sum() + 1) / (few.sum() * workers + 2)
+    typical = pause_periods.around(count.astype(float), periodic)  # around a step many may be slow by themselves
+    least = np.zeros(steps)
     for number in np.unique(typical):
         rate = min(max(float(overall), number / workers), 0.99)
-        together[typical == number] = max(
-            2, math.ceil(_LEAST_SHARE * workers), _unlikely(workers, rate, _CHANCE / steps)
-        )
-    rows = np.flatnonzero(count >= np.minimum(together, workers))
-    hit[rows] &= _above_own(runtimes, rows, factor)
-    rows = rows[hit[rows].sum(axis=1) >= np.minimum(together, workers)[rows]]
-    if rows.size >= _FEWEST and _same_minority(hit[rows]):
+        least[typical == number] = max(2, math.ceil(_LEAST_SHARE * workers), _unlikely(workers, rate, _CHANCE / steps))
+    least = np.minimum(least, workers)
+    rows = np.flatnonzero((count >= least) & ~periodic)
+    hit = runtimes[rows] > factor * np.maximum(usual[rows][:, None], _own(runtimes, rows, ~periodic))
+    kept = hit.sum(axis=1) >= least[rows]
+    rows, hit = rows[kept], hit[kept]
+    if rows.size >= _FEWEST and _same_minority(hit):
         rows = rows[count[rows] > workers / 2]
-    rows = _short(rows)
-    if not rows.size:
-        rows = _periodic(residual, deviation, recording.steps)
-        hit = np.ones_like(hit)
-    excess = np.where(hit[rows], runtimes[rows] - usual[rows][:, None], np.nan)
-    extra = np.nanmedian(excess, axis=1) if rows.size else np.zeros(0)
-    period, offset = _period(recording.steps[rows], recording.steps)
-    others = np.delete(middle, rows)
-    return Pauses(rows, extra, float(np.median(others)), period, offset, hit[rows].sum(axis=1), workers)
+    return _short(rows)
 
 
-def running_median(series: np.ndarray, window: int = _WINDOW) -> np.ndarray:
-    """float64[T]: for each entry the median of the `window` entries around it, at the ends of the nearest window.
-
-    Example:
-      >>> running_median(np.array([1.0, 9.0, 2.0, 3.0, 4.0]), 3).tolist()
-      [2.0, 2.0, 3.0, 3.0, 3.0]
-    """
-    if series.size <= window:
-        return np.full(series.shape, np.median(series))
-    inside = np.median(np.lib.stride_tricks.sliding_window_view(series, window), axis=1)
-    return np.pad(inside, (window // 2, window - 1 - window // 2), mode="edge")
+def _noise(runtimes: np.ndarray, usual: np.ndarray) -> float:
+    """Deviation of the logarithm of a run-time from that of the usual one."""
+    rows = slice(None, None, max(1, len(runtimes) // _SAMPLE))
+    return _deviation(np.log(runtimes[rows] / usual[rows, None]))
 
 
-def _above_own(runtimes: np.ndarray, rows: np.ndarray, factor: float) -> np.ndarray:
-    """bool[K, N]: whether a run-time is long for the worker itself too, in the steps around."""
-    result = np.zeros((rows.size, runtimes.shape[1]), bool)
-    for i, row in enumerate(rows):
-        first = min(max(row - _WINDOW // 2, 0), max(len(runtimes) - _WINDOW, 0))
-        result[i] = runtimes[row] > factor * np.median(runtimes[first : first + _WINDOW], axis=0)
+def _deviation(values: np.ndarray) -> float:
+    return 1.4826 * float(np.median(np.abs(values - np.median(values))))
+
+
+def _own(runtimes: np.ndarray, rows: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """float64[K, N], seconds: each worker's median of the 51 other steps around each of the rows."""
+    result = np.zeros((rows.size, runtimes.shape[1]))
+    kept = np.flatnonzero(others)
+    stride = 1 + rows.size // _WINDOWS
+    for i in range(0, rows.size, stride):
+        middle = int(np.searchsorted(kept, rows[i]))
+        first = min(max(middle - _WINDOW // 2, 0), max(kept.size - _WINDOW, 0))
+        result[i : i + stride] = np.median(runtimes[kept[first : first + _WINDOW]], axis=0)
     return result
+
+
+def _paused(excess: np.ndarray, noise: np.ndarray) -> np.ndarray:
+    """bool[K, N]: the workers with more than half of the pause's seconds, or with so many that noise explains it.
+
+    The pause's seconds are those of the eighth of the workers that took longest: a pause hits at least a quarter.
+    """
+    if not excess.size:
+        return np.zeros(excess.shape, bool)
+    longest = np.quantile(excess, 1 - _LEAST_SHARE / 2, axis=1, keepdims=True)
+    return excess >= np.minimum(longest / 2, longest - _OWN_DEVIATIONS * noise[:, None])
 
 
 def _unlikely(workers: int, rate: float, level: float) -> int:
@@ -181,52 +217,3 @@ def _short(rows: np.ndarray) -> np.ndarray:
     stretches = np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1)
     kept = [stretch for stretch in stretches if stretch.size <= _LONGEST]
     return np.concatenate(kept) if kept else rows[:0]
-
-
-def _periodic(residual: np.ndarray, deviation: float, steps: np.ndarray) -> np.ndarray:
-    """Rows of mild pauses: at least 10 % longer than the usual, every n-th step, n at least 5."""
-    nothing = np.zeros(0, np.int64)
-    deviation = max(deviation, float(np.quantile(np.abs(residual), 0.8)) / 1.2816, 1e-3)
-    score = np.clip(residual / deviation, -3, 5)
-    best, found = _DEVIATIONS, nothing
-    span = int(steps[-1] - steps[0]) + 1
-    for period in range(5, min(span // _FEWEST_MILD, 1000) + 1):
-        phase = steps % period
-        size = np.bincount(phase, minlength=period)
-        total = np.bincount(phase, score, minlength=period)
-        strength = np.where(size >= _FEWEST_MILD, total / np.sqrt(np.maximum(size, 1)), 0.0)
-        offset = int(strength.argmax())
-        if strength[offset] > best:
-            rows = np.flatnonzero(phase == offset)
-            excess = float(np.median(residual[rows]))
-            if excess >= math.log(1.1) and np.mean(residual[rows] > excess / 2) >= _REGULAR:
-                best, found = float(strength[offset]), rows
-    return found
-
-
-def _period(pauses: np.ndarray, steps: np.ndarray) -> tuple[int | None, int | None]:
-    """Period and remainder of the numbers of the pauses' steps, if they have one."""
-    if pauses.size < _FEWEST:
-        return None, None
-    best: tuple[float, int, int] | None = None
-    for period in _candidates(pauses):
-        remainders = pauses % period
-        offset = int(np.bincount(remainders).argmax()) if period < 10**6 else int(remainders[0])
-        on = np.count_nonzero(remainders == offset)
-        grid = np.count_nonzero(steps % period == offset)
-        followed, filled = on / pauses.size, on / grid
-        if on >= _FEWEST and min(followed, filled) >= _REGULAR and (best is None or followed * filled > best[0]):
-            best = followed * filled, period, offset
-    return best[1:] if best else (None, None)
-
-
-def _candidates(pauses: np.ndarray) -> Sequence[int]:
-    differences = np.diff(pauses)
-    pairs = np.gcd(differences[1:], differences[:-1])
-    whole = np.gcd.reduce(differences)
-    return [int(n) for n in np.unique(np.concatenate([differences, pairs, [whole]])) if n > 1]
-
-
-def _ordinal(number: int) -> str:
-    teen = 10 <= number % 100 <= 20
-    return f"{number}{'th' if teen else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"

@@ -12,7 +12,7 @@ from sgdlab.advice.diagnosis.diagnosis import Diagnosis
 from sgdlab.advice.diagnosis.pauses import Pauses
 from sgdlab.advice.what_if import periods
 from sgdlab.advice.what_if.scores import above_median
-from sgdlab.advice.words import counted
+from sgdlab.advice.words import counted, node_named, ordinal
 from sgdlab.traces.recording import Recording
 
 WORKER, WORKERS, NODE, SLOWER = "worker", "workers", "node", "all slower"
@@ -55,7 +55,7 @@ class Repair:
       mended: what it would be like instead.
       apply: from the times before to the times after.
       workers: indices of the workers it concerns; empty if all.
-      since: number of the step since which it shows, if that is known and it has not always been so.
+      since: number of the step since which it shows; None if it always does, comes and goes, or this is not known.
       over: whether it no longer shows in the last steps.
       parts: the repairs that are made together; empty if it is one.
       phase: name of the phase it mends, if it is one.
@@ -84,14 +84,14 @@ def of_workers(recording: Recording, workers: Sequence[int], *, cause: Cause | N
     names = [recording.workers[worker] for worker in workers]
     node = cause.node if cause else node_of(recording, workers)
     if node is not None:
-        kind, title = NODE, node if node.lower().startswith("node") else f"node {node}"
+        kind, title = NODE, node_named(node)
     else:
         kind = WORKER if len(workers) == 1 else WORKERS
         title = f"{named(names, workers)}{' together' * (len(workers) > 1)}"
     rows, since, when = None, None, ""
     if cause is not None:
         rows = _rows(cause, len(recording.steps))
-        since = int(recording.steps[cause.since]) if cause.since else None
+        since = _since(cause, recording.steps)
         when = _when(cause, recording.steps)
     apply = functools.partial(_repair_workers, workers=workers, rows=rows)
     over = cause is not None and cause.until is not None
@@ -113,7 +113,7 @@ def of_diagnosis(recording: Recording, diagnosis: Diagnosis | None) -> Iterator[
             # What has become slower gradually has the factor at the end.
             ramp = np.linspace(1, cause.factor, int(rows.sum())) if cause.kind == DRIFT else cause.factor
             apply = functools.partial(_repair_all, factor=ramp, rows=rows)
-            since = int(recording.steps[cause.since]) if cause.since else None
+            since = _since(cause, recording.steps)
             yield Repair(
                 SLOWER, f"the whole cluster{when}", "as fast as before", apply, (), since, cause.until is not None
             )
@@ -130,7 +130,7 @@ def of_pauses(recording: Recording, pauses: Pauses) -> Iterator[Repair]:
     if pauses.period is not None:
         periodic = (recording.steps[pauses.rows] - pauses.offset) % pauses.period == 0
     for chosen, kind, title in (
-        (periodic, PERIOD, f"every {_ordinal(pauses.period or 0)} step ({counted(int(periodic.sum()), 'pause')})"),
+        (periodic, PERIOD, f"every {ordinal(pauses.period or 0)} step ({counted(int(periodic.sum()), 'pause')})"),
         (~periodic, STEPS, f"{counted(int((~periodic).sum()), 'slow step')}{' besides' if periodic.any() else ''}"),
     ):
         if chosen.any():
@@ -210,6 +210,11 @@ def _rows(cause: Cause, steps: int) -> np.ndarray:
     return rows
 
 
+def _since(cause: Cause, steps: np.ndarray) -> int | None:
+    """The step since which a cause shows, unless it has always shown or comes and goes."""
+    return int(steps[cause.since]) if cause.since and len(cause.episodes) <= 1 else None
+
+
 def _when(cause: Cause, steps: np.ndarray) -> str:
     if len(cause.episodes) > 1:
         return f" ({len(cause.episodes)} times)"
@@ -218,20 +223,9 @@ def _when(cause: Cause, steps: np.ndarray) -> str:
     return f" (since step {steps[cause.since]})" if cause.since else ""
 
 
-def _ordinal(number: int) -> str:
-    """A number as in "every 3rd".
-
-    Example:
-      >>> [_ordinal(number) for number in (2, 3, 11, 21, 100)]
-      ['2nd', '3rd', '11th', '21st', '100th']
-    """
-    endings = {1: "st", 2: "nd", 3: "rd"}
-    return f"{number}{'th' if 10 < number % 100 < 14 else endings.get(number % 10, 'th')}"
-
-
 def _period(every: int, whose: str, entries: np.ndarray, workers: tuple[int, ...]) -> Repair:
     apply = functools.partial(_repair_entries, entries=entries)
-    return Repair(PERIOD, f"every {_ordinal(every)} step{whose}", "as fast as the steps between", apply, workers)
+    return Repair(PERIOD, f"every {ordinal(every)} step{whose}", "as fast as the steps between", apply, workers)
 
 
 def _repair_workers(times: Times, workers: tuple[int, ...], rows: np.ndarray | None) -> Times:

@@ -4,8 +4,6 @@ import dataclasses
 
 import numpy as np
 
-from sgdlab.advice.repairs import synchronous_seconds
-
 _WINDOWS = 20
 """Windows into which the steps are cut to compare a worker with itself."""
 
@@ -15,8 +13,8 @@ _LEAST_WINDOW, _LONGEST_WINDOW = 5, 100
 _BEST = 0.1
 """Quantile of a worker's windows that counts as its own best."""
 
-_MOST_DRAINED = 8
-"""Most workers that are left out one after the other."""
+_NEARLY = 1.01
+"""Fewer workers are left out if to leave out more gives less than this many times the gradients per second."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -96,10 +94,11 @@ def second_longest(runtimes: np.ndarray) -> np.ndarray:
 
 
 def drained(runtimes: np.ndarray, transfer: np.ndarray | float = 0.0) -> list[tuple[int, float]]:
-    r"""Whom to leave out first: workers one after the other, each the one for which the others wait longest.
+    r"""Whom to leave out first: the fewest of the slowest workers without whom the others have most.
 
-    Two slow workers hide each other: without one of them nothing is gained. So as many are named as give the most
-    gradients per second together.
+    Slow workers hide each other: without one of them nothing is gained. So the workers are ordered by their seconds
+    above the median of the step, full synchrony is measured without the first k, for every k below N, and as many are
+    named as nearly give the most gradients per second.
 
     .. math:: \frac{N - k}{N} \; \frac{\sum_t \tau_t}{\sum_t \tau_t^{(k)}}
 
@@ -115,22 +114,16 @@ def drained(runtimes: np.ndarray, transfer: np.ndarray | float = 0.0) -> list[tu
       >>> drained(np.array([[1.0, 1.0, 1.0, 1.0, 4.0, 4.0]]))
       [(4, 0.8333333333333334), (5, 2.6666666666666665)]
     """
-    seconds = synchronous_seconds(runtimes, transfer).sum()
     workers = runtimes.shape[1]
-    left, rest = np.arange(workers), runtimes
-    found: list[tuple[int, float]] = []
-    for count in range(1, min(_MOST_DRAINED, (workers - 1) // 2) + 1):
-        slowest = rest.argmax(axis=1)
-        longest = rest[np.arange(len(rest)), slowest]
-        waited = np.bincount(slowest, longest - second_longest(rest), minlength=left.size)
-        if not waited.any():  # the slowest are equal in every step: the one that is slow most
-            waited = np.bincount(slowest, minlength=left.size)
-        worst = int(waited.argmax())
-        rest, worker, left = np.delete(rest, worst, axis=1), int(left[worst]), np.delete(left, worst)
-        rate = (workers - count) / workers * seconds / synchronous_seconds(rest, transfer).sum()
-        found.append((worker, float(rate)))
-    best = max(range(len(found)), key=lambda k: found[k][1], default=None)
-    return found[: best + 1] if best is not None and found[best][1] > 1 else []
+    order = np.argsort(-above_median(runtimes), kind="stable")
+    slowest = np.maximum.accumulate(runtimes[:, order[::-1]], axis=1)  # of the first, the first two, ... from the end
+    seconds = (slowest + np.reshape(transfer, (-1, 1))).sum(axis=0)[::-1]  # with nobody, one, two, ... left out
+    rates = (workers - np.arange(workers)) / workers * seconds[0] / seconds
+    best = rates.max()
+    if best <= 1:
+        return []
+    count = int(np.argmax(rates >= max(best / _NEARLY, np.nextafter(1, 2))))
+    return [(int(order[k]), float(rates[k + 1])) for k in range(count)]
 
 
 def _against_itself(runtimes: np.ndarray) -> np.ndarray:

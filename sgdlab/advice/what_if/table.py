@@ -9,10 +9,10 @@ import numpy as np
 from tabulate import tabulate
 
 from sgdlab.advice.diagnosis.causes import named
-from sgdlab.advice.what_if.candidates import COMMUNICATION, NODE, PERIOD, PHASE, SLOWER, STEPS, WORKER, WORKERS
+from sgdlab.advice.what_if.candidates import COMMUNICATION, NODE, PERIOD, PHASE, SLOWER, STEPS, WORKER, WORKERS, node_of
 from sgdlab.advice.what_if.in_turn import MATTERS
 from sgdlab.advice.what_if.what_if import Line, WhatIf
-from sgdlab.advice.words import counted, interval
+from sgdlab.advice.words import counted, interval, node_named
 
 _WERE = "if it were"
 COLUMNS = {
@@ -151,14 +151,20 @@ def drain_sentence(result: WhatIf) -> str:
       result: what mending each cause would gain.
     """
     if not result.drained or result.drained[-1][1] < 1 + MATTERS:
-        return "Nobody need be left out: full synchrony without its slowest workers gives no more gradients per second."
+        return (
+            "Nobody need be left out: full synchrony without its slowest workers, however many, gives less than "
+            f"{100 * MATTERS:g} % more gradients per second."
+        )
     workers = sorted(worker for worker, _ in result.drained)
     rest = len(result.recording.workers) - len(workers)
     who = named([result.recording.workers[worker] for worker in workers], workers)
+    node = node_of(result.recording, tuple(workers))
+    who = who if node is None else f"{node_named(node)} ({who})"
     since = "" if result.drained_since is None else f", measured since step {result.drained_since}"
+    others = "The other worker alone" if rest == 1 else f"Full synchrony of the other {rest}"
     return (
-        f"To leave out first: {who}. Full synchrony of the other {rest} gives {result.drained[-1][1]:.3f} times the "
-        f"gradients per second of all{since}."
+        f"To leave out first: {who}. {others} gives {result.drained[-1][1]:.3f} times the gradients per second of "
+        f"all{since}."
     )
 
 

@@ -34,6 +34,10 @@ from sgdlab.traces.recording import Recording
 _SLOWEST = 0.03
 """Share of the workers that count as the slowest in M_W."""
 
+_FEWEST = 3
+"""Fewest workers of which M_W is known: the median of two is their mean, and one of them explains all of the waiting
+or more."""
+
 _LEAST_PRESENT = 10
 """Fewest steps since a change by which workers are left out; otherwise all steps count."""
 
@@ -94,7 +98,7 @@ class WhatIf:
         None if it is measured over all steps.
       slowest: number of workers in the slowest 3 %.
       slowest_share: M_W, share of the waiting for the slowest that the slowest 3 % of the workers explain; nan if
-        nobody waits.
+        nobody waits, or with two workers.
     """
 
     recording: Recording
@@ -184,6 +188,8 @@ def _slowest(times: Times) -> tuple[int, float]:
     """The number of the slowest 3 % of the workers, and M_W of them."""
     runtimes, workers = times.runtimes, times.runtimes.shape[1]
     count = min(math.ceil(_SLOWEST * workers), workers - 1)
+    if workers < _FEWEST:
+        return count, math.nan
     recorded = runtimes.max(axis=1).sum()
     waiting = recorded - repairs.all_at_median(runtimes).max(axis=1).sum()
     slow = np.argsort(-scores.above_median(runtimes), kind="stable")[:count]
