@@ -14,7 +14,7 @@ from sgdlab.traces.options import Options
 from sgdlab.traces.paths import files
 from sgdlab.traces.problems import BadTrace
 from sgdlab.traces.recording import Recording
-from sgdlab.traces.worker_steps import WorkerSteps, ordered, together
+from sgdlab.traces.worker_steps import WorkerSteps, naming, ordered, together
 
 ENDING = ".trace.json.gz"
 _NO_WORK = ("$", "PjitFunction", "CommonPjRt", "end: ", "[")
@@ -58,15 +58,10 @@ def jax_profiler(*, path: str | pathlib.Path, options: Options) -> Recording:
     """
     found, parts, notes, of_hosts = _files(path), [], [], False
     for file, (worker, node) in zip(found, _workers(found), strict=True):
-        try:
+        with naming(file, options, notes):
             profile = _Profile(file)
-        except BadTrace as error:
-            if not options.skip_bad_rows:
-                raise BadTrace(f"{file.name} {error}") from error
-            notes.append(f"{file.name} was left out: it {error}.")
-            continue
-        of_hosts = of_hosts or not profile.device_steps
-        parts.append(profile.steps(worker, node))
+            parts.append(profile.steps(worker, node))
+            of_hosts = of_hosts or not profile.device_steps
     if not parts:
         raise BadTrace("must have a profile that can be used")
     if of_hosts:

@@ -14,7 +14,7 @@ from sgdlab.traces.options import Options
 from sgdlab.traces.paths import files
 from sgdlab.traces.problems import BadTrace
 from sgdlab.traces.recording import Recording
-from sgdlab.traces.worker_steps import WorkerSteps, rank_in, together
+from sgdlab.traces.worker_steps import WorkerSteps, naming, rank_in, together
 
 ENDINGS = (".json", ".json.gz")
 _SURE = (".pt.trace.json", ".pt.trace.json.gz")
@@ -66,16 +66,11 @@ def kineto(*, path: str | pathlib.Path, options: Options) -> Recording:
     """
     parts, notes, host_steps = [], [], 0
     for file in _files(path):
-        try:
+        with naming(file, options, notes):
             profile = _Profile(file)
-        except BadTrace as error:
-            if not options.skip_bad_rows:
-                raise BadTrace(f"{file.name} {error}") from error
-            notes.append(f"{file.name} was left out: it {error}.")
-            continue
-        notes += profile.notes
-        host_steps += not profile.on_device
-        parts.append(profile.steps())
+            parts.append(profile.steps())
+            notes += profile.notes
+            host_steps += not profile.on_device
     if not parts:
         raise BadTrace("must have a file that can be used")
     if 0 < host_steps < len(parts):

@@ -17,7 +17,7 @@ from sgdlab.traces.options import Options
 from sgdlab.traces.paths import files
 from sgdlab.traces.problems import BadTrace
 from sgdlab.traces.recording import Recording
-from sgdlab.traces.worker_steps import WorkerSteps, rank_in, together
+from sgdlab.traces.worker_steps import WorkerSteps, naming, rank_in, together
 
 _MOST_WITHOUT_WORK = 0.05
 _ENDINGS = (*"0123456789", ".json", ".pkl", ".pickle", ".bin")
@@ -64,15 +64,11 @@ def nccl_flight_recorder(*, path: str | pathlib.Path, options: Options) -> Recor
     """
     dumps, notes = {}, []
     for file in _files(path):
-        try:
+        with naming(file, options, notes):
             rank, entries = rank_in(file), _entries(file)
             if rank in dumps:
                 raise BadTrace(f"is a second dump of rank {rank}; there must be one of each rank")
             dumps[rank] = entries
-        except BadTrace as error:
-            if not options.skip_bad_rows:
-                raise BadTrace(f"{file.name} {error}") from error
-            notes.append(f"{file.name} was left out: it {error}.")
     if not dumps:
         raise BadTrace("must have a dump that can be used")
     parts = _steps(dumps)

@@ -1,13 +1,15 @@
 """Steps of single workers, each from its own file, put together to a recording."""
 
+import contextlib
 import dataclasses
 import pathlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from sgdlab.traces import paths
+from sgdlab.traces.options import Options
 from sgdlab.traces.problems import BadTrace
 from sgdlab.traces.recording import Recording
 
@@ -35,6 +37,26 @@ class WorkerSteps:
     phases: Mapping[str, np.ndarray]
     began: np.ndarray
     node: str = ""
+
+
+@contextlib.contextmanager
+def naming(file: pathlib.Path, options: Options, notes: list[str]) -> Iterator[None]:
+    """Puts the file's name before what is wrong with it, or leaves the file out with a note where bad rows are skipped.
+
+    Args:
+      file: one of several.
+      options: whether bad rows are skipped.
+      notes: to which is added what was left out.
+
+    Raises:
+      BadTrace: with the file's name, unless bad rows are skipped.
+    """
+    try:
+        yield
+    except BadTrace as error:
+        if not options.skip_bad_rows:
+            raise BadTrace(f"{file.name} {error}") from error
+        notes.append(f"{file.name} was left out: it {error}.")
 
 
 def ordered(names: Iterable[str]) -> list[str]:

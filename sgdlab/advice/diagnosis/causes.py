@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sgdlab.advice.diagnosis.history import Episode
-from sgdlab.advice.words import counted, some
+from sgdlab.advice.words import counted, node_named, some
 from sgdlab.traces import Recording
 
 SLOW_WORKER, SLOW_NODE, ALL_SLOWER = "slow worker", "slow node", "all slower"
@@ -84,10 +84,11 @@ class Cause:
             return "All workers", True
         names = named([recording.workers[worker] for worker in self.workers], self.workers)
         if self.kind == SLOW_NODE or self.node:
-            return f"Node {self.node} ({names})", False
+            name = node_named(self.node)
+            return f"{name[:1].upper()}{name[1:]} ({names})", False
         nodes = tuple(getattr(recording, "nodes", ()))
         on = dict.fromkeys(nodes[worker] for worker in self.workers) if nodes else ()
-        where = f" on node {next(iter(on))}" if len(on) == 1 else ""
+        where = f" on {node_named(next(iter(on)))}" if len(on) == 1 else ""
         if names.startswith("worker"):
             names = f"W{names[1:]}"
         return f"{names}{where}", len(self.workers) > 1
