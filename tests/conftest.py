@@ -19,7 +19,6 @@ os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 import compiling
 import jax
 import pytest
-from jax._src import compiler
 from jax.experimental.compilation_cache import compilation_cache
 
 _PROGRAMS = os.environ["JAX_COMPILATION_CACHE_DIR"]
@@ -37,22 +36,6 @@ def no_programs_left():
     jax.clear_caches()
     gc.collect()
 
-
-_UNFUSED = ("xla_cpu_use_fusion_emitters", False)
-"""XLA's fusion emitters take a third to a half of the time to compile, for programs that run faster."""
-
-_compile_options = compiler.get_compile_options
-
-
-def _light_compile_options(*args, **kwargs):
-    # There is no public setting of it for all programs (jax.jit takes it for one).
-    options = _compile_options(*args, **kwargs)
-    if jax.config.read("jax_disable_most_optimizations"):
-        options.env_option_overrides = [*options.env_option_overrides, _UNFUSED]
-    return options
-
-
-compiler.get_compile_options = _light_compile_options
 
 _LIGHTLY = (
     "advice",

@@ -126,7 +126,7 @@ class TestRefusals:
             ("trace.csv", "a,b\n1,x\n", "row 2, column 'b' is 'x'"),
             ("trace.csv", "a,b\n1,\n,2\n", "none of the 2 recorded steps has run-times of all 2 workers"),
             ("trace.parquet", "a,b\n1,2\n", "cannot be read as Parquet"),
-            ("trace.txt", "a,b\n1,2\n", "must end in"),
+            ("trace.xml", "a,b\n1,2\n", "must end in"),
         ],
     )
     def test_what_cannot_be_read_is_named_as_the_library_names_it(self, tmp_path, name, text, message):
