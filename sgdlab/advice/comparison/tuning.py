@@ -1,7 +1,7 @@
 """Tunes the predictors that have few parameters, on the tuning steps alone."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -89,11 +89,7 @@ def running_mean(train: np.ndarray, objective: str) -> Tuned:
       train: float64[T1, N], seconds, the tuning steps.
       objective: "throughput" or "rate".
     """
-    choices = [
-        Tuned(predictors.RunningMean(window), f"window {window}", window, _flags("running_mean", window))
-        for window in _windows(train)
-    ]
-    return _best(choices, train, objective)
+    return _windowed(predictors.RunningMean, "running_mean", train, objective)
 
 
 def elfving(train: np.ndarray, objective: str) -> Tuned:
@@ -103,11 +99,7 @@ def elfving(train: np.ndarray, objective: str) -> Tuned:
       train: float64[T1, N], seconds, the tuning steps.
       objective: "throughput" or "rate".
     """
-    choices = [
-        Tuned(predictors.Elfving(window), f"window {window}", window, _flags("elfving", window))
-        for window in _windows(train)
-    ]
-    return _best(choices, train, objective)
+    return _windowed(predictors.Elfving, "elfving", train, objective)
 
 
 def kalman(train: np.ndarray) -> Tuned:
@@ -118,6 +110,12 @@ def kalman(train: np.ndarray) -> Tuned:
     """
     samples = FEW_DRAWS if train.shape[1] >= WIDE else MANY_DRAWS
     return Tuned(predictors.Kalman(predictors.kalman.fit(train), samples=samples), "fitted")
+
+
+def _windowed(make: Callable[[int], Predictor], name: str, train: np.ndarray, objective: str) -> Tuned:
+    """A predictor whose only parameter is the window."""
+    choices = [Tuned(make(window), f"window {window}", window, _flags(name, window)) for window in _windows(train)]
+    return _best(choices, train, objective)
 
 
 def _windows(train: np.ndarray) -> Sequence[int]:
