@@ -102,9 +102,21 @@ def failures_of(run: str) -> Iterator[None]:
     except Exception as error:
         frame = _own_frame(traceback.extract_tb(error.__traceback__))
         where = f"{frame.filename}, line {frame.lineno}, in {frame.name}:\n    {frame.line}\n" if frame else "\n"
-        what = "".join(traceback.format_exception_only(error)).strip().splitlines()[0]
+        what = _first_words("".join(traceback.format_exception_only(error)))
         whole = "".join(traceback.format_exception(error))
         raise RunFailed(f"{whole}\nerror: {run} failed: {where}{what}") from None
+
+
+def _first_words(text: str) -> str:
+    r"""The first line of an error, with those after it while a line ends in a colon, which is not all it says.
+
+    Example:
+      >>> _first_words("ValueError: shapes do not fit:\n  (3,) and (4,)\nSee the guide.")
+      'ValueError: shapes do not fit: (3,) and (4,)'
+    """
+    lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
+    end = next((number for number, line in enumerate(lines) if not line.endswith(":")), len(lines) - 1)
+    return " ".join(lines[: end + 1])
 
 
 def _own_frame(frames: traceback.StackSummary) -> traceback.FrameSummary | None:
@@ -114,6 +126,13 @@ def _own_frame(frames: traceback.StackSummary) -> traceback.FrameSummary | None:
     package = f"{pathlib.Path(__file__).parent}{os.sep}"
     theirs = [frame for frame in files if not frame.filename.startswith(package)]
     return (theirs or files or [None])[-1]
+
+
+def is_theirs(error: Exception) -> bool:
+    """Whether an error was raised in somebody's own code, or in what that called."""
+    package = f"{pathlib.Path(__file__).parent}{os.sep}"
+    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__) if frame.line]
+    return any(not is_library(file) and not file.startswith(package) for file in files)
 
 
 def is_library(filename: str) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 
 from sgdlab import arrays
 from sgdlab.ordering import by_number
+from sgdlab.schedule import Schedule
 
 _DTYPES = {
     "node": np.int32,
@@ -187,11 +188,19 @@ class PeerSchedule:
         return arrays.load(path, SCHEDULE_FIELDS, cls, optional=OPTIONAL_FIELDS)
 
     def __str__(self) -> str:
+        return self.describe()
+
+    def describe(self, unit: str = "gradient") -> str:
+        """The schedule in a line; `unit` is what nodes step along."""
         center = " and a center" if self.has_center else ""
         return (
-            f"PeerSchedule: {self.num_nodes} nodes{center}, {self.num_gradients} gradients and {self.event.size} edges "
+            f"PeerSchedule: {self.num_nodes} nodes{center}, {self.num_gradients} {unit}s and {self.event.size} edges "
             f"in {self.wall_clock():.6g} s"
         )
+
+
+AnySchedule = Schedule | PeerSchedule
+"""What a protocol makes, with a server or without one."""
 
 
 def _check(schedule: PeerSchedule) -> None:

@@ -7,8 +7,14 @@ checks its arguments itself: its `ValueError` is what a person reads, with the f
 """
 
 import dataclasses
+import difflib
+import functools
+import glob
 import inspect
+import os
+import pathlib
 import re
+import sys
 import traceback
 import typing
 from collections.abc import Callable, Iterator, Mapping
@@ -16,7 +22,7 @@ from typing import Any
 
 from ml_collections import ConfigDict, config_dict
 
-from sgdlab.errors import UsageError, is_library
+from sgdlab.errors import UsageError, is_library, is_theirs
 from sgdlab.runtimes import NotEnoughRuntimes
 
 _KINDS = (bool, int, float, str, tuple)
@@ -51,6 +57,14 @@ class Part:
     def is_foreign(self) -> bool:
         """Whether it is defined outside of this package."""
         return self.make.__module__.partition(".")[0] != "sgdlab"
+
+    @property
+    def where(self) -> str:
+        """Where it is defined, for messages: the name of the file, and that of the function."""
+        module, name = self.make.__module__, _name_of(_function(self.make))
+        if isinstance(self.make, functools.partial):
+            module = _function(self.make).__module__
+        return f"{pathlib.PurePath(getattr(sys.modules.get(module), '__file__', None) or module).name}, {name}"
 
     def entries(self, **changed: Any) -> ConfigDict:
         """Its entries as a configuration: the defaults, but for what is given.
@@ -123,14 +137,15 @@ class Registry(Mapping[str, Part]):
             called = name or make.__name__
             known = self._parts.get(called)
             # The same cell of a notebook, or the same module, may be run again.
-            if known and (known.make.__module__, known.make.__qualname__) != (make.__module__, make.__qualname__):
+            if known and _named(known.make) != _named(make):
                 raise ValueError(f"name={called!r} must be another: {known.make.__module__} has that {self.family}")
             parameters = list(inspect.signature(_called(make)).parameters.values())[isinstance(make, type) :]
             plain = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
             defaults = {}
             for parameter in plain:
                 if parameter.name not in self._given:
-                    _check_default(f"{called}({parameter.name}=...)", parameter.default)
+                    where, missing = f"{called}({parameter.name}=...)", parameter.default is parameter.empty
+                    _check_default(where, parameter.default, self._givers(parameter.name) if missing else "")
                     defaults[parameter.name] = parameter.default
             given = frozenset(p.name for p in plain if p.name in self._given)
             self._parts[called] = Part(called, make, title, source, facts, defaults, given)
@@ -185,19 +200,39 @@ class Registry(Mapping[str, Part]):
           **given: what the run knows.
 
         Raises:
-          UsageError: where the part refuses an argument; it names the flag.
+          UsageError: where the part refuses an argument, and the message names the flag; where it returns nothing.
           NotEnoughRuntimes: as the part raised it.
         """
         part = self.check(name)
         known = {key: value for key, value in given.items() if key in part.given}
         try:
-            return part.make(**_arguments(part.defaults, entries), **known)
+            made = part.make(**_arguments(part.defaults, entries), **known)
+            if made is None:
+                raise UsageError(
+                    f"--config.{self.family}.kind={name} returned None: is `return` missing? ({part.where})"
+                )
+            return made
         except (UsageError, NotEnoughRuntimes):
             raise
+        except FileNotFoundError as error:
+            for entry in part.facts.get("files", ()):
+                value = entries.get(entry, part.defaults[entry])
+                for path in value if isinstance(value, tuple | list) else () if value is None else (value,):
+                    if _is_missing(path, error.filename):
+                        flag = f"--config.{self.family}.{name}.{entry}={path}"
+                        raise UsageError(f"{flag} must be a file that is there") from error
+            raise
         except ValueError as error:
-            if part.is_foreign and not _raised_on_purpose(error) and self._flag_of(part, str(error)) is None:
+            theirs = part.is_foreign or is_theirs(error)  # such as a predictor's, which a protocol of ours asks
+            if theirs and not raised_on_purpose(error) and self._flag_of(part, str(error)) is None:
                 raise  # a mistake in somebody's code, and not in an argument: the line is what they need
             raise UsageError(self._by_flag(part, str(error))) from error
+
+    def _givers(self, name: str) -> str:
+        """What runs give, for an argument that they do not."""
+        meant = difflib.get_close_matches(name, self._given, n=1, cutoff=0.5)
+        hint = f" (did you mean {meant[0]}?)" if meant else ""
+        return f"; runs give {', '.join(self._given)}{hint}" if self._given else ""
 
     def _by_flag(self, part: Part, message: str) -> str:
         return self._flag_of(part, message) or f"--config.{self.family}.kind={part.name}: {message}"
@@ -213,7 +248,41 @@ class Registry(Mapping[str, Part]):
         return None
 
 
-def _raised_on_purpose(error: ValueError) -> bool:
+def _is_missing(path: str, missed: Any) -> bool:
+    """Whether a file of the configuration is not there, and is the one that was missed.
+
+    Args:
+      path: of a file or a directory, or a pattern, which stands for the files that it finds.
+      missed: what the error says that it missed; None where it does not say so.
+    """
+    place = pathlib.Path(path).expanduser()
+    if path and (place.exists() or glob.glob(str(place))):
+        return False
+    if missed is None or str(missed) == path:
+        return True
+    absolute = pathlib.Path(os.fsdecode(missed)).absolute()
+    return bool(path) and (absolute == place.absolute() or place.absolute() in absolute.parents)
+
+
+def _function(make: Callable) -> Callable:
+    """What a decorator, or a `functools.partial`, was made of."""
+    while isinstance(make, functools.partial):
+        make = make.func
+    return inspect.unwrap(make)
+
+
+def _name_of(make: Callable) -> str:
+    return getattr(make, "__name__", type(make).__name__)
+
+
+def _named(make: Callable) -> tuple[str, str]:
+    """The module of a function, and its name there."""
+    if isinstance(make, functools.partial):
+        make = _function(make)
+    return make.__module__, getattr(make, "__qualname__", type(make).__qualname__)
+
+
+def raised_on_purpose(error: ValueError) -> bool:
     """Whether an error comes from a `raise` statement of the part, not from an operation or a library."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return (frame.line or "").startswith("raise") and not is_library(frame.filename)
@@ -247,14 +316,14 @@ def _called(make: Callable) -> Callable:
     return make.__init__ if isinstance(make, type) else make
 
 
-def _check_default(where: str, value: Any) -> None:
+def _check_default(where: str, value: Any, givers: str = "") -> None:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         for field in dataclasses.fields(value):
             _check_default(f"{where}.{field.name}", getattr(value, field.name))
     elif value is not None and not isinstance(value, _KINDS):
         raise ValueError(
             f"{where} must be given by runs, or have a default that a configuration can hold: a number, a text, a "
-            "tuple, None, or a dataclass of these"
+            f"tuple, None, or a dataclass of these{givers}"
         )
 
 
@@ -262,7 +331,9 @@ def _entries(make: Callable, defaults: Mapping[str, Any], changed: Mapping[str, 
     for name in changed:
         if name not in defaults:
             raise ValueError(f"{where}.{name}={changed[name]!r} must be one of {', '.join(defaults) or 'no entries'}")
-    hints, config = typing.get_type_hints(_called(make)), ConfigDict()
+    called = _called(make)
+    hints = typing.get_type_hints(_function(called) if isinstance(called, functools.partial) else called)
+    config = ConfigDict()
     for name, default in defaults.items():
         value = changed.get(name, default)
         if dataclasses.is_dataclass(default):
@@ -318,6 +389,7 @@ POLICIES = Registry(
         "layerwise": "its layers are sent one by one; asynchronous sends them together",
         "simulated_staleness": "its staleness is drawn, and comes from no worker's pace",
         "all_reduce": "there is no server in it; synchronous makes the same parameters",
+        "delayed_rounds": "its messages overlap with the next gradients, computed on parameters of each worker's own",
         "a2cid2": "its pairs average by a Poisson clock beside the gradients, which exists in simulation only",
     },
 )
@@ -363,8 +435,14 @@ DATASETS = Registry("data", given={})
 """Data sets: `(**own) -> Dataset`."""
 
 TRACES = Registry("trace", given={"path": "", "options": ""})
-"""Formats of recorded run-times: `(*, path, options) -> Recording`, where `path` may be a file, a directory or a glob.
-Facts: `endings`, those of its files' names, and `recognises`, a function of the path, where the endings do not tell."""
+"""Formats of recorded run-times: `(*, path, options) -> Recording`; `options` is given to one that names it. Facts:
+`endings`, those of its files' names; `recognises`, a function of the path, where the endings do not tell; `whole`,
+whether `path` may be a directory or a pattern. By default those of this package take these, and one's own is called
+for each file, and what it returns is joined, unless it recognises the directory itself."""
+
+GRAPHS = Registry("graph", given={"num_nodes": "cluster.num_workers", "density": "", "seed": "seed"})
+"""Graphs of peers: `(num_nodes) -> bool[K, N, N]`; what a protocol's entry `graph` names. One that names `density` or
+`seed` is given the protocol's."""
 
 FAMILIES = (PROTOCOLS, RULES, CLUSTERS, PREDICTORS, NETWORKS, DATASETS)
 """All families of parts, in the order in which `--help` lists them."""

@@ -88,7 +88,8 @@ def with_enough_rows(
       The schedule.
 
     Raises:
-      UsageError: (a ValueError) where the protocol uses no gradient of very many rows: it never would.
+      UsageError: (a ValueError) where the protocol uses no gradient of very many rows: it never would; where it asks
+        for no more rows than it has, or `draw` returns fewer than it is asked for.
 
     Example:
       >>> import functools, sgdlab
@@ -103,6 +104,17 @@ def with_enough_rows(
         try:
             return protocol(runtimes)
         except NotEnoughRuntimes as error:
+            # Either would never end. More rows than were asked for are welcome.
+            if len(runtimes) < rows:
+                raise UsageError(
+                    f"the draw returned {len(runtimes)} rows of run-times, where {rows} were asked for; it must return "
+                    "float64[rows, num_workers]"
+                ) from error
+            if error.rows <= len(runtimes):
+                raise UsageError(
+                    f"the protocol asks for {error.rows} rows of run-times, where it has {len(runtimes)}; it must ask "
+                    "for more"
+                ) from error
             if error.done != 0:
                 rows = error.rows
             elif rows < _IN_VAIN + 2 * first * runtimes.shape[1]:

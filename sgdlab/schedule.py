@@ -36,8 +36,9 @@ class Schedule:
 
     G gradients, U updates, S parameter blocks (one per server; 1 unless said otherwise), N workers. Version v of a
     block is the block after v updates. Rows are in dependency order: a row reads only versions formed by earlier
-    rows. Protocols order them by first arrival at any server, equal times by worker number; if S = 1, gradients enter
-    updates in this order. Within a block, gradients enter by (update, row).
+    rows. Protocols order them by first arrival at any server, equal times by worker number (`delayed_rounds` by rounds
+    first: who is early waits); if S = 1, gradients enter updates in this order. Within a block, gradients enter by
+    (update, row).
 
     Times agree with the reads: a gradient arrives at a block's server no earlier than the version that it read was
     applied, and begins no earlier than the first of its versions was applied (layers may be read one by one). A worker
@@ -200,11 +201,19 @@ class Schedule:
         return arrays.load(path, (*_DTYPES, "num_workers"), cls)
 
     def __str__(self) -> str:
+        return self.describe()
+
+    def describe(self, unit: str = "gradient") -> str:
+        """The schedule in a line.
+
+        Args:
+          unit: what workers send; a schedule does not know whether it is, say, a "message" of several local steps.
+        """
         used, staleness = self.used().any(axis=1).sum(), self.staleness()
         mean = f"{staleness.mean():.3g}" if used else "undefined"
         blocks = f" of {self.num_blocks} blocks" if self.num_blocks > 1 else ""
         return (
-            f"Schedule: {self.num_workers} workers, {self.num_updates} updates{blocks} from {used} gradients "
+            f"Schedule: {self.num_workers} workers, {self.num_updates} updates{blocks} from {used} {unit}s "
             f"({self.dropped().all(axis=1).sum()} dropped, {self.pending().all(axis=1).sum()} pending) "
             f"in {self.wall_clock():.6g} s, mean staleness {mean}"
         )

@@ -59,7 +59,18 @@ _LIGHTLY = (
 
 # Of XLA's two ways to write machine code for a CPU the newer one, which users have, takes two to three times as long.
 _QUICKLY = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
-_QUICK_FOLDERS = ("replay", "rules")  # no live workers here, whose gradients are replayed bit for bit
+_QUICK_FOLDERS = (  # those in which hardly a module has live workers, whose gradients are replayed bit for bit
+    "data",
+    "deep_markov",
+    "experiments",
+    "harness",
+    "jobs",
+    "networks",
+    "peers",
+    "protocols",
+    "replay",
+    "rules",
+)
 _compiler = importlib.import_module("jax._src.compiler")  # private: XLA_FLAGS would be for all modules of a process
 _options = _compiler.get_compile_options
 

@@ -8,7 +8,7 @@ LINE = re.compile(r"step (\d+) rank (\d+) took ([\d.]+) ms")
 
 
 @TRACES.register("our_log", title="our trainer's log", endings=(".trainlog",))
-def our_log(*, path, options):
+def our_log(*, path):
     """Reads lines such as `step 12 rank 3 took 87.5 ms`; others are left out."""
     found = [match.groups() for match in map(LINE.search, path.read_text().splitlines()) if match]
     if not found:

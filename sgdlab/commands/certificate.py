@@ -12,7 +12,7 @@ configuration's cluster or of a recorded trace. Leaves certificate.json, .csv an
 
 import pathlib
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from absl import flags
@@ -20,7 +20,9 @@ from absl import flags
 from sgdlab import files, jobs, theory
 from sgdlab.commands import launch, replay, schedules, trace_flags, traced
 from sgdlab.errors import UsageError, said_of
+from sgdlab.peer_schedule import AnySchedule
 from sgdlab.theory import table
+from sgdlab.theory.table import Certified
 
 if TYPE_CHECKING:
     from ml_collections import ConfigDict
@@ -35,22 +37,6 @@ UNLISTED = (
     "data.kind", "network.kind", "optimizer.learning_rate",
 )  # fmt: skip
 """Flags and entries that --help leaves to --help=all: how a trace is read, and what only a training needs."""
-
-
-class Found(NamedTuple):
-    """What is certified.
-
-    Attributes:
-      certificates: title -> certificate.
-      seconds: float64[N], of a gradient of each worker; None where they are not known without bias.
-      balanced: titles of methods whose rules weigh all workers alike.
-      local: titles of methods whose messages are of local steps.
-    """
-
-    certificates: dict[str, theory.Certificate]
-    seconds: np.ndarray | None
-    balanced: frozenset[str] = frozenset()
-    local: frozenset[str] = frozenset()
 
 
 def define_flags() -> None:
@@ -77,45 +63,59 @@ def main(argv: Sequence[str]) -> None:
         problem = theory.Problem(
             smoothness=given.smoothness, descent=given.descent, variance=given.variance, accuracy=given.accuracy
         )
-    found, seconds, balanced, local = _named(schedules.trace(argv))
+    known = _named(schedules.trace(argv), problem)
     workdir = pathlib.Path(launch.WORKDIR.value or DEFAULT_WORKDIR)
-    as_json = table.as_json(found, problem, seconds)
+    as_json = table.as_json(known)
     try:
         files.write_text(workdir / "certificate.json", as_json)
-        files.write_text(workdir / "certificate.csv", table.comma_separated(found, problem))
-        files.write_text(workdir / "certificate.md", table.markdown(found, problem, seconds, balanced, local))
+        files.write_text(workdir / "certificate.csv", table.comma_separated(known))
+        files.write_text(workdir / "certificate.md", table.markdown(known))
     except OSError as error:
         raise UsageError(f"--workdir={workdir} must be a directory that can be written: {error}") from error
     if given.json:
         print(as_json, end="")
         return
-    print(table.text(found, problem, seconds, balanced, local))
+    print(table.text(known))
     print(f"\nWritten: {workdir / 'certificate'}.json, .csv, .md")
 
 
-def _named(trace: str | None) -> Found:
+def _named(trace: str | None, problem: theory.Problem) -> Certified:
     """The certificates of the schedules that the flags name."""
     given = flags.FLAGS
     if given.recording is not None:
-        name = f"{pathlib.Path(given.recording).absolute().parent.name}, live"
-        recording = replay.load(given.recording)
-        found, config = _alone(name, recording.schedule), jobs.recorded.configured(recording)
-        balances = config is not None and _balances(jobs.methods.chosen(config))
-        return found._replace(balanced=frozenset({name})) if balances else found
+        return _recorded(given.recording, problem)
     if given.schedule is not None:
-        return _alone(pathlib.Path(given.schedule).stem, schedules.load(given.schedule))
+        return _alone(pathlib.Path(given.schedule).stem, schedules.load(given.schedule), problem)
     configs = schedules.configurations().values()
+    balanced, local = _balanced(map(jobs.methods.chosen, configs)), _local(configs)
     if trace is not None:
         options = trace_flags.options()
         window = traced.window(trace, options, first_step=given.first_step, steps=given.steps)
         here = window.recording.select(rows=slice(window.first, None))
-        made = dict(traced.schedule(config, here) for config in configs)
-        found = {title: theory.certificate(schedule) for title, schedule in made.items()}
-        balanced = _balanced(map(jobs.methods.chosen, configs))
-        return Found(found, (here.runtimes + here.transfer()[:, None]).mean(axis=0), balanced, _local(configs))
+        made = [traced.schedule(config, here) for config in configs]
+        found = {one.title: theory.certificate(one.schedule, steps=one.edges) for one in made}
+        seconds = (here.runtimes + here.transfer()[:, None]).mean(axis=0)
+        return Certified(found, problem, seconds, balanced, local)
     plans = [jobs.plan.make_plan(config) for config in configs]
     found = {plan.choice.method.title: jobs.certified.certificate(plan) for plan in plans}
-    return Found(found, plans[0].worker_seconds, _balanced(plan.choice for plan in plans), _local(configs))
+    return Certified(found, problem, plans[0].worker_seconds, balanced, local)
+
+
+def _recorded(path: str, problem: theory.Problem) -> Certified:
+    """The certificate of a run on processes, with what its own configuration says of it, if it has one."""
+    title, recording = f"{pathlib.Path(path).absolute().parent.name}, live", replay.load(path)
+    config = jobs.recorded.configured(recording)
+    if config is None:
+        return _alone(title, recording.schedule, problem)
+    found, steps = jobs.certified.of_recording(config, recording.schedule)
+    seconds = _seconds(recording.schedule)
+    return Certified(
+        {title: found},
+        problem,
+        None if seconds is None else seconds / steps,
+        balanced={title} if _balances(jobs.methods.chosen(config)) else (),
+        local={title} if jobs.run_times.local_in(config).active else (),
+    )
 
 
 def _balanced(choices: Iterable["Choice"]) -> frozenset[str]:
@@ -132,7 +132,10 @@ def _local(configs: Iterable["ConfigDict"]) -> frozenset[str]:
     return frozenset(jobs.methods.chosen(config).method.title for config in with_steps)
 
 
-def _alone(title: str, schedule: schedules.AnySchedule) -> Found:
-    """Where gradients were dropped, some may have been interrupted, and would seem shorter than they are."""
-    whole = not schedule.figures()["dropped"]
-    return Found({title: theory.certificate(schedule)}, theory.seconds_per_gradient(schedule) if whole else None)
+def _alone(title: str, schedule: AnySchedule, problem: theory.Problem) -> Certified:
+    return Certified({title: theory.certificate(schedule)}, problem, _seconds(schedule))
+
+
+def _seconds(schedule: AnySchedule) -> np.ndarray | None:
+    """None where gradients were dropped: some may have been interrupted, and would seem shorter than they are."""
+    return None if schedule.figures()["dropped"] else theory.seconds_per_gradient(schedule)

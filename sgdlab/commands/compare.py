@@ -5,6 +5,7 @@
 Leaves report.html, tables, plots/ and metrics in the work directory. The same command continues, or adds runs.
 """
 
+import itertools
 import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -74,6 +75,10 @@ def main(argv: Sequence[str]) -> None:
     for name in set(rerun) - set(names) if given.rerun != ["all"] else ():
         raise UsageError(f"--rerun={name} must be one of the methods that are compared: {', '.join(names)}")
     jobs.compare.check(config, cells)
+    if hosts.is_first():
+        configs = (cell.configured(config) for cell in {cell.method: cell for cell in cells}.values())
+        for line in dict.fromkeys(itertools.chain.from_iterable(map(jobs.not_used.warnings, configs))):
+            print(line, flush=True)
     hosts.check_shared(workdir)
     directory = _directory(workdir, config, cells, [cell.name(config) for cell in cells if cell.method in rerun])
     share = cells if shard is None else jobs.compare.share(cells, shard)
@@ -151,7 +156,8 @@ def _checked_methods(
         return list(known)
     for name in names or ():
         if name not in known:
-            raise UsageError(f"--{flag}={name} must be one of {', '.join(known)}, or all")
+            why = jobs.methods.why_none(name)
+            raise UsageError(f"--{flag}={name} must be one of {', '.join(known)}, or all{why}")
     if names is not None and not names:
         raise UsageError(f"--{flag}= must name at least one of {', '.join(known)}, or all")
     return list(dict.fromkeys(otherwise if names is None else names))

@@ -108,7 +108,7 @@ def _entry(part: Part) -> str | None:
 
 def _state(part: Part, data_dir: str | None) -> str:
     if _entry(part):
-        return f"of one's own, by --config.data.{part.name}.{_entry(part)}"
+        return f"of one's own: sgdlab train --config.data.kind={part.name} --config.data.{part.name}.{_entry(part)}=..."
     if "tfds" not in part.facts:
         return "needs no files"
     path = preparing.version(part.facts["tfds"], data_dir)

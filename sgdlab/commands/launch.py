@@ -2,8 +2,6 @@
 
 import concurrent.futures.process
 import contextlib
-import importlib.util
-import inspect
 import os
 import pathlib
 import re
@@ -14,11 +12,10 @@ from typing import Any, NoReturn
 
 from absl import app, flags, logging
 from absl.testing import flagsaver
-from ml_collections import ConfigDict, config_flags
+from ml_collections import config_flags
 
-import sgdlab
 from sgdlab import hosts, jobs
-from sgdlab.commands import flag_names, help_page
+from sgdlab.commands import config_file, flag_names, help_page
 from sgdlab.errors import HostLost, RunFailed, Stopped, UsageError, failures_of
 from sgdlab.hosts.lifeline import LOST
 
@@ -216,7 +213,10 @@ def _parsed(
     given = [arg for arg in argv if arg not in asks]
     try:
         flag_names.check(
-            given[1:], configured=bool(configured), entries=lambda: _entries(str(default)), positional=positional
+            given[1:],
+            configured=bool(configured),
+            entries=lambda: config_file.entries_of(str(default)),
+            positional=positional,
         )
         given = [given[0], *flag_names.files_last(given[1:])]
         for file in flag_names.values(given[1:], "parts"):
@@ -225,7 +225,7 @@ def _parsed(
             default = configured(argv[1:])
         if configured:
             _refuse(given[1:], own_entries)
-            given = _with_config_file(given, str(default))
+            given = config_file.with_file(given, str(default))
         remaining = _by_absl(given, configured=bool(configured))
     except UsageError as error:
         _fail(str(error))
@@ -252,13 +252,14 @@ def _by_absl(given: list[str], *, configured: bool) -> list[str]:
         if configured:
             flags.FLAGS.config.items()
     except (AttributeError, KeyError) as error:
-        raise UsageError(flag_names.unknown_entry(_culprit(given, error), _entries(_config_of(given)))) from error
+        entries = config_file.entries_of(config_file.named_in(given))
+        raise UsageError(flag_names.unknown_entry(_culprit(given, error), entries)) from error
     except OSError as error:  # ml_collections reports a file that it could not load at its first use
         if "config" not in flags.FLAGS or not configured:
             raise UsageError(str(error)) from error
-        raise UsageError(f"--config={_config_of(given)} must be a configuration file") from error
+        raise UsageError(f"--config={config_file.named_in(given)} must be a configuration file") from error
     except (flags.Error, TypeError, ValueError) as error:
-        if configured and (wrong := _wrong_variant(_config_of(given))):
+        if configured and (wrong := config_file.wrong_variant(config_file.named_in(given))):
             raise UsageError(wrong) from error
         if group := re.search(r"--config\.(\w+)=(\w+).*as a ConfigDict", str(error), re.DOTALL):
             name, value = group.groups()
@@ -275,65 +276,6 @@ def _refuse(arguments: Sequence[str], own_entries: Mapping[str, str]) -> None:
         entry = argument.lstrip("-").split("=")[0].removeprefix("config.")
         if argument.lstrip("-").startswith("config.") and entry in own_entries:
             raise UsageError(f"{argument} must be left out: this command sets it by --{own_entries[entry]}")
-
-
-def _with_config_file(given: list[str], default: str) -> list[str]:
-    """The same arguments, with the configuration's file behind the command's name, as a path that is there."""
-    named = flag_names.values(given[1:], "config", split=False)
-    others = flag_names.without(given[1:], "config")
-    return [given[0], f"--config={_found(named[-1] if named else default)}", *others]
-
-
-def _found(config: str) -> str:
-    """A configuration's file: as it is named or, where there is none, the one of that name in this package."""
-    path, colon, variant = config.partition(":")
-    if not pathlib.Path(path).exists():
-        spec = importlib.util.find_spec("sgdlab.configs")
-        folders = [*(spec.submodule_search_locations or ())] if spec else []
-        folders.append(str(pathlib.Path(sgdlab.__file__).parents[1] / "configs"))  # of a checkout
-        for folder in folders:
-            packaged = pathlib.Path(folder) / pathlib.Path(path).name
-            if packaged.exists():
-                return f"{packaged}{colon}{variant}"
-    return config
-
-
-def _config_of(given: Sequence[str]) -> str:
-    return flag_names.values(given[1:], "config", split=False)[-1]
-
-
-def _entries(config: str) -> list[str]:
-    """All entries of a configuration's file as it stands; none where it cannot be read."""
-    path, colon, variant = _found(config).partition(":")
-    try:
-        return [name for name, _ in jobs.configuration.flat(_get_config(path)(*([variant] if colon else [])))]
-    except Exception:
-        return []
-
-
-def _wrong_variant(config: str) -> str | None:
-    """What to say of a configuration whose file refuses the part after the colon; None where it does not."""
-    path, colon, variant = config.partition(":")
-    if not colon:
-        return None
-    try:
-        get_config = _get_config(path)
-        if not inspect.signature(get_config).parameters:
-            return f"--config={config} must be --config={path}: this configuration has no variants"
-        get_config(variant)
-    except ValueError as error:
-        return f"--config={config}: {error}"
-    except Exception:
-        return None
-    return None
-
-
-def _get_config(path: str) -> Callable[..., ConfigDict]:
-    """The function of a configuration's file that makes the configuration."""
-    spec = importlib.util.spec_from_file_location("_configuration", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.get_config
 
 
 def _culprit(given: list[str], error: Exception) -> str:

@@ -74,7 +74,9 @@ def main(argv: Sequence[str]) -> None:
     with contextlib.ExitStack() as held:
         with failures_of(job.plan.choice.method.name), hosts.stopping(), contextlib.ExitStack() as stack:
             watch, say = stack.enter_context(_watching(given.serve))
-            unit = "messages" if job.plan.local.steps > 1 else "gradients"
+            for line in jobs.not_used.warnings(config):
+                say(line)
+            unit = f"{job.plan.local.unit}s"
             report = stack.enter_context(_reporting(directory, given.writers, say, unit))
             transport = stack.enter_context(contextlib.closing(_transport(job, folder / "workers")))
             held.enter_context(_alone(workdir))

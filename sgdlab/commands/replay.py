@@ -79,7 +79,7 @@ def main(argv: Sequence[str]) -> None:
     say = functools.partial(print, flush=True)
     directory, finished = train.directory_of(workdir, config, own, rerun=given.rerun, say=say)
     if not finished:
-        say(recording.schedule)
+        say(recording.schedule.describe(plan.local.unit))
         with failures_of(f"the replay of {given.recording}"), hosts.stopping():
             run = jobs.train.train_and_record(
                 plan,
@@ -137,7 +137,7 @@ def _say_comparison(
     live: pathlib.Path, records: Sequence[Mapping[str, Any]], changed: Mapping[str, tuple[Any, Any]]
 ) -> None:
     """A table of how both runs ended, and what differs between them."""
-    before = results.directory.read_records(live / "metrics" / f"{NAME}.jsonl")
+    before = results.records.read_records(live / "metrics" / f"{NAME}.jsonl")
     if not records or not before:
         return
     if changed:

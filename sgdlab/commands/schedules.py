@@ -8,13 +8,11 @@ from absl import flags
 from sgdlab import jobs
 from sgdlab.commands import launch, trace_flags, traced
 from sgdlab.errors import UsageError
-from sgdlab.peer_schedule import PeerSchedule
+from sgdlab.peer_schedule import AnySchedule, PeerSchedule
 from sgdlab.schedule import Schedule
 
 if TYPE_CHECKING:
     from ml_collections import ConfigDict
-
-AnySchedule = Schedule | PeerSchedule
 
 
 def define_flags(verb: str, *, methods: str, steps: int | None) -> None:

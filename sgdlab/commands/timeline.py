@@ -50,34 +50,42 @@ def main(argv: Sequence[str]) -> None:
         raise UsageError(f"--seconds={given.seconds} must be a finite number above 0")
     trace = schedules.trace(argv)
     workdir = pathlib.Path(launch.WORKDIR.value or DEFAULT_WORKDIR)
-    clock, seconds, window, rows, starts, messages = "virtual time", given.seconds, None, None, {}, []
+    clock, seconds, rows, starts, units, lines = "virtual time", given.seconds, None, {}, {}, {}
     if given.recording is not None:
         recording, clock = replay.load(given.recording), "time"
         drawn = {"": (f"{pathlib.Path(given.recording).parent.name}, live", recording.schedule)}
         config = jobs.recorded.configured(recording)
-        messages = [drawn[""][0]] if config is not None and jobs.run_times.local_in(config).steps > 1 else []
+        units = {} if config is None else {drawn[""][0]: jobs.run_times.local_in(config).unit}
         print("; ".join(f"{count} {fate}" for fate, count in recording.ledger().items() if count))
     elif given.schedule is not None:
         drawn = {"": (pathlib.Path(given.schedule).stem, schedules.load(given.schedule))}
     elif trace is not None:
         options = trace_flags.options()
         window = traced.window(trace, options, first_step=given.first_step, steps=given.steps or STEPS)
-        drawn = {name: traced.schedule(config, window.recording) for name, config in schedules.configurations().items()}
+        made = {name: traced.schedule(config, window.recording) for name, config in schedules.configurations().items()}
+        drawn = {name: (one.title, one.schedule) for name, one in made.items()}
+        units = {one.title: one.unit for one in made.values()}
         rows, clock = traced.rows(window.recording), f"time from step {window.steps[0]} on"
         print(*window.recording.notes, sep="\n", end="\n" * bool(window.recording.notes))
-        starts = {title: window.start(schedule) for title, schedule in drawn.values()}
+        starts = {one.title: window.start(one) for one in made.values()}
+        lines = {one.title: window.describe(one) for one in made.values()}
         seconds = seconds or max(schedule.wall_clock() - starts[title] for title, schedule in drawn.values())
     else:
         plans = {name: jobs.plan.make_plan(config) for name, config in schedules.configurations().items()}
-        messages = [plan.choice.method.title for plan in plans.values() if plan.local.steps > 1]
+        units = {plan.choice.method.title: plan.local.unit for plan in plans.values()}
         drawn = {name: (plan.choice.method.title, plan.schedule) for name, plan in plans.items()}
     for title, schedule in drawn.values():
-        _print(schedule, f"{title}: " if len(drawn) > 1 else "")
-        if window is not None and (line := window.describe(schedule)):
-            print(line)
+        _print(schedule, f"{title}: " if len(drawn) > 1 else "", units.get(title, "gradient"))
+        if lines.get(title):
+            print(lines[title])
     try:
         pictured = results.timeline.timeline(
-            dict(drawn.values()), seconds=seconds, clock=clock, rows=rows, starts=starts, messages=messages
+            dict(drawn.values()),
+            seconds=seconds,
+            clock=clock,
+            rows=rows,
+            starts=starts,
+            messages=[title for title, unit in units.items() if unit == "message"],
         )
         results.plots.save(pictured, workdir / "timeline")
         written = _write({name: schedule for name, (_, schedule) in drawn.items()}, workdir)
@@ -86,8 +94,8 @@ def main(argv: Sequence[str]) -> None:
     print(f"Written: {workdir / 'timeline'}.png, .svg, {', '.join(map(str, written))}")
 
 
-def _print(schedule: schedules.AnySchedule, title: str) -> None:
-    print(f"{title}{schedule}")
+def _print(schedule: schedules.AnySchedule, title: str, unit: str) -> None:
+    print(f"{title}{schedule.describe(unit)}")
     idle = schedule.idle_share()
     print(f"idle: mean {100 * idle.mean():.1f} %, from {100 * idle.min():.1f} % to {100 * idle.max():.1f} % by worker")
     if schedule.num_blocks > 1:

@@ -7,18 +7,15 @@ import numpy as np
 
 from sgdlab import jobs, results
 from sgdlab.errors import UsageError
-from sgdlab.peer_schedule import PeerSchedule
+from sgdlab.peer_schedule import AnySchedule, PeerSchedule
 from sgdlab.registry import PROTOCOLS
 from sgdlab.runtimes import NotEnoughRuntimes
-from sgdlab.schedule import Schedule
 from sgdlab.traces import Options, Recording, read
 
 if TYPE_CHECKING:
     from ml_collections import ConfigDict
 
     from sgdlab.results.timeline import Rows
-
-AnySchedule = Schedule | PeerSchedule
 
 MOST_WORKERS = 48
 """Workers that are drawn; of more, evenly chosen ones."""
@@ -46,21 +43,23 @@ class Window(NamedTuple):
         """int64[K], numbers of the steps that are drawn."""
         return self.recording.steps[self.first :]
 
-    def start(self, schedule: AnySchedule) -> float:
+    def start(self, drawn: "Drawn") -> float:
         """Second of a schedule at which the first worker begins with the first of the steps that are drawn."""
         if self.first == 0:
             return 0.0
+        schedule = drawn.schedule
         worker = schedule.node if isinstance(schedule, PeerSchedule) else schedule.worker
         order = np.lexsort((schedule.started, worker))
         count = np.arange(order.size) - np.searchsorted(worker[order], worker[order])  # each worker's own, from 0
-        begun = schedule.started[order][count == self.first]
+        begun = schedule.started[order][count == self.first // drawn.steps[worker[order]]]
         return float(begun.min()) if begun.size else 0.0
 
-    def describe(self, schedule: AnySchedule) -> str:
+    def describe(self, drawn: "Drawn") -> str:
         """How many of the gradients that begin in these steps are used, and how many are dropped."""
+        schedule = drawn.schedule
         if isinstance(schedule, PeerSchedule):
             return ""
-        begun = schedule.started >= self.start(schedule)
+        begun = schedule.started >= self.start(drawn)
         used, dropped = schedule.used().any(axis=1) & begun, schedule.dropped().all(axis=1) & begun
         decided = used | dropped
         if not decided.any():
@@ -68,9 +67,30 @@ class Window(NamedTuple):
         seconds = schedule.ended() - schedule.started
         of_work = 100 * seconds[dropped].sum() / seconds[decided].sum()
         return (
-            f"steps {self.steps[0]} to {self.steps[-1]}: {used.sum()} gradients used, {dropped.sum()} dropped "
+            f"steps {self.steps[0]} to {self.steps[-1]}: {used.sum()} {drawn.unit}s used, {dropped.sum()} dropped "
             f"({100 * dropped.sum() / decided.sum():.1f} % of them, {of_work:.1f} % of the work)"
         )
+
+
+class Drawn(NamedTuple):
+    """A method on the steps of a trace.
+
+    Attributes:
+      title: of the method.
+      schedule: its schedule.
+      steps: int[N], steps of the trace that each worker makes for what it sends: 1 for a gradient.
+      unit: what that is called: "gradient", or "message".
+    """
+
+    title: str
+    schedule: AnySchedule
+    steps: np.ndarray
+    unit: str
+
+    @property
+    def edges(self) -> int | np.ndarray:
+        """Edges of the computation tree that each of them is."""
+        return jobs.certified.edges(self.schedule, self.steps)
 
 
 def window(path: str, options: Options, *, first_step: int | None, steps: int | None) -> Window:
@@ -98,11 +118,11 @@ def window(path: str, options: Options, *, first_step: int | None, steps: int | 
     return Window(complete.select(rows=slice(begin, last)), first - begin)
 
 
-def schedule(config: "ConfigDict", recording: Recording) -> tuple[str, AnySchedule]:
-    """The configuration's method on recorded steps, and its title: as many gradients as they are enough for.
+def schedule(config: "ConfigDict", recording: Recording) -> Drawn:
+    """The configuration's method on recorded steps: as many gradients as they are enough for.
 
-    Row t of the run-times is each worker's t-th gradient; all of them begin with the first row at once. The transfer
-    of collectives counts as work of every worker.
+    Row t of the run-times is each worker's t-th gradient, or local step; all of them begin with the first row at once.
+    The transfer of collectives counts as work of every worker.
 
     Args:
       config: whose method and protocol are used, and whose cluster is not.
@@ -112,7 +132,16 @@ def schedule(config: "ConfigDict", recording: Recording) -> tuple[str, AnySchedu
       UsageError: where an entry is impossible, or the steps are not enough.
     """
     choice = jobs.methods.chosen(config)
-    runtimes = recording.runtimes + recording.transfer()[:, None]
+    runtimes, local = recording.runtimes + recording.transfer()[:, None], jobs.run_times.local_in(config)
+    steps = jobs.local_steps.steps_by_worker(local, runtimes)
+    if len(runtimes) < steps.max():
+        raise UsageError(
+            f"--steps={len(runtimes)}: {len(runtimes)} complete steps of the trace are too few; "
+            f"--config.method={config.method} makes {steps.max()} local steps for a message: leave the method out, or "
+            f"set --config.local.steps={len(runtimes)}"
+        )
+    if steps.max() > 1:
+        runtimes = jobs.local_steps.of_messages(runtimes, steps)
     try:
         made = PROTOCOLS.make(
             choice.protocol.name,
@@ -121,11 +150,16 @@ def schedule(config: "ConfigDict", recording: Recording) -> tuple[str, AnySchedu
             num_gradients=None,
             gradients_per_epoch=float(runtimes.size),
             seed=jobs.seeds.seed_of(config, "protocol"),
-            predictor=functools.partial(jobs.plan.predictor_of, config),
+            predictor=functools.partial(jobs.simulated.predictor_of, config),
         )
     except NotEnoughRuntimes as error:
-        raise UsageError(f"--steps={len(runtimes)}: {error}") from error
-    return choice.method.title, made
+        enough = error.rows * int(steps.max())  # a row of run-times is a message
+        raise UsageError(
+            f"--steps={len(recording.runtimes)} must be about {enough} for --config.method={config.method}"
+            + (f", whose {local.unit}s have {steps.max()} local steps: {error}" if steps.max() > 1 else f": {error}")
+        ) from error
+    jobs.simulated.check_local(config, choice, made)
+    return Drawn(choice.method.title, made, steps, local.unit)
 
 
 def refuse(given: list[str]) -> None:

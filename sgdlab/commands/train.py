@@ -53,7 +53,7 @@ def main(argv: Sequence[str]) -> None:
     directory, finished = directory_of(workdir, config, own, rerun=given.rerun, say=say)
     if finished:
         return
-    say(plan.schedule)
+    say("\n".join([*jobs.not_used.warnings(config), plan.schedule.describe(plan.local.unit)]))
     with failures_of(plan.choice.method.name), hosts.stopping():
         run = jobs.train.train_and_record(
             plan,
@@ -75,15 +75,15 @@ def directory_of(
     workdir: pathlib.Path, config: "ConfigDict", own: Mapping[str, Any], *, rerun: bool, say: Callable[[str], None]
 ) -> tuple["results.directory.RunDirectory", bool]:
     """The directory of the run, and whether it holds the run already, which the first process finds out for all."""
-    made = jobs.provenance.made_with()
+    made, shared = jobs.provenance.made_with(), jobs.configuration.free(config)
     if not hosts.is_first():
         finished = json.loads(hosts.gather("whether the run has finished", "")[0])
-        return results.directory.RunDirectory(workdir, own, made=made, writes=False), finished
+        return results.directory.RunDirectory(workdir, shared, made=made, writes=False), finished
     if rerun:
         results.directory.put_aside(workdir, [NAME])
-    there = results.directory.read_records(workdir / "metrics" / f"{NAME}.jsonl")
+    there = results.records.read_records(workdir / "metrics" / f"{NAME}.jsonl")
     changed = jobs.digests.changed(there, config) if there else []
-    directory = results.directory.RunDirectory(workdir, own, made=made, superseding=[NAME] if changed else ())
+    directory = results.directory.RunDirectory(workdir, shared, made=made, superseding=[NAME] if changed else ())
     finished = None if changed else directory.read(NAME, identity=own)
     if finished is not None:
         say(f"{workdir} holds this run already; nothing had to be run.")
@@ -113,13 +113,12 @@ def progress(plan: Any, say: Callable[[str], None]) -> Callable[[Mapping[str, An
     """What says each evaluation in a line."""
     what = jobs.records.what(plan)
     metric, live = results.metric.Metric.of(what), what.get("live")
-    unit = "messages" if plan.local.steps > 1 else "gradients"
 
     def report(record: Mapping[str, Any]) -> None:
         if record["kind"] == "evaluation":
             seconds = f"{record['seconds']:>9,.1f} s" if live else f"{record['seconds']:>9,.0f} s of virtual time"
             say(
-                f"{record['gradients']:>7} of {plan.program.num_rows} {unit}, {seconds}: test loss "
+                f"{record['gradients']:>7} of {plan.program.num_rows} {plan.local.unit}s, {seconds}: test loss "
                 f"{record['test_loss']:.4f}, {metric.title} {metric.text(record[metric.test])}"
             )
 

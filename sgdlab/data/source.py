@@ -18,12 +18,12 @@ class Images:
 
     Attributes:
       pixels: uint8[n, H, W, C] from 0 to `white`, or floating.
-      labels: int32[n].
+      labels: int32[n], from 0.
       white: the value of a white pixel, by which integers are divided. Floating pixels are taken as they are.
 
     Raises:
-      ValueError: if there is no example, the shapes do not fit, the pixels are neither uint8 nor floating, or `white`
-        is not a whole number from 1 to 255, or below a pixel.
+      ValueError: if there is no example, the shapes do not fit, the pixels are neither uint8 nor floating, or not
+        finite, the labels are not whole numbers, or `white` is not one from 1 to 255, or below a pixel.
 
     Example:
       >>> split = Images(np.array([[[[0], [51]]]], np.uint8), np.array([3], np.int32))
@@ -44,9 +44,27 @@ class Images:
             )
         if self.pixels.dtype != np.uint8 and not np.issubdtype(self.pixels.dtype, np.floating):
             raise ValueError(f"pixels of dtype {self.pixels.dtype} must be uint8, or floating")
+        if not np.issubdtype(self.labels.dtype, np.integer):
+            raise ValueError(
+                f"labels of dtype {self.labels.dtype} must be whole numbers, the classes from 0 on: int32[n]"
+            )
+        self._check_finite()
         arguments.whole("white", self.white, most=255)
         if self.pixels.dtype == np.uint8 and self.white < 255 and self.pixels.max() > self.white:
             raise ValueError(f"white={self.white} must be at least {self.pixels.max()}, the largest pixel")
+
+    def _check_finite(self) -> None:
+        """Refuses floating pixels that float32, in which networks compute, cannot hold as finite numbers."""
+        if np.issubdtype(self.pixels.dtype, np.floating):
+            with np.errstate(over="ignore"):
+                ends = np.array([self.pixels.min(), self.pixels.max()]).astype(np.float32)  # NaN if there is one
+            if not np.isfinite(ends).all():
+                with np.errstate(over="ignore"):
+                    bad = ~np.isfinite(self.pixels.astype(np.float32)).reshape(len(self), -1).all(axis=1)
+                first = int(bad.argmax())
+                raise ValueError(
+                    f"pixels of example {first} must be finite, as of all; {bad.sum()} of {len(self)} are not"
+                )
 
     def __len__(self) -> int:
         return self.labels.shape[0]

@@ -4,7 +4,7 @@ A graph is `bool[K, N, N]`: [k, i, j] says whether node i gets what node j sends
 """
 
 from sgdlab.graphs.graph import (
-    GRAPHS,
+    Size,
     complete,
     directed,
     exponential,
@@ -12,13 +12,16 @@ from sgdlab.graphs.graph import (
     one_peer_exponential,
     random,
     ring,
+    size,
     torus,
 )
 from sgdlab.graphs.spectrum import acceleration, resistances, spectral_gap
 from sgdlab.graphs.weights import doubly_stochastic, metropolis, pair_rates, push_sum_weights, sent_in_equal_shares
+from sgdlab.registry import GRAPHS
 
 __all__ = [
     "GRAPHS",
+    "Size",
     "acceleration",
     "complete",
     "directed",
@@ -33,6 +36,7 @@ __all__ = [
     "resistances",
     "ring",
     "sent_in_equal_shares",
+    "size",
     "spectral_gap",
     "torus",
 ]

@@ -1,16 +1,21 @@
 """Who sends to whom: rings, tori, exponential, complete and random graphs, as `bool[K, N, N]` (see `sgdlab.graphs`)."""
 
 import math
-from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from sgdlab import arguments
+from sgdlab.registry import GRAPHS, Part
 
 _TRIES = 1000
 """How many random graphs are drawn in search of one that is connected."""
 
+_LARGEST_MADE = 2**28
+"""Bytes of a matrix [N, N] up to which a graph of one's own is made in order to count its edges."""
 
+
+@GRAPHS.register(title="Ring")
 def ring(num_nodes: int) -> np.ndarray:
     """Every node has the two next to it.
 
@@ -24,6 +29,7 @@ def ring(num_nodes: int) -> np.ndarray:
     return _symmetric(_ahead(num_nodes, [1]))
 
 
+@GRAPHS.register(title="Torus")
 def torus(num_nodes: int) -> np.ndarray:
     """A grid, as square as the number of nodes lets it be, whose borders meet; of a prime number it is a ring.
 
@@ -41,6 +47,7 @@ def torus(num_nodes: int) -> np.ndarray:
     return _symmetric(edges[None])
 
 
+@GRAPHS.register(title="Complete graph")
 def complete(num_nodes: int) -> np.ndarray:
     """Every node has all others.
 
@@ -51,6 +58,7 @@ def complete(num_nodes: int) -> np.ndarray:
     return ~np.eye(num_nodes, dtype=bool)[None]
 
 
+@GRAPHS.register(title="Exponential graph")
 def exponential(num_nodes: int) -> np.ndarray:
     """Every node sends to those 1, 2, 4, ... places ahead of it.
 
@@ -63,6 +71,7 @@ def exponential(num_nodes: int) -> np.ndarray:
     return _ahead(num_nodes, _powers(num_nodes))
 
 
+@GRAPHS.register(title="One-peer exponential graph")
 def one_peer_exponential(num_nodes: int) -> np.ndarray:
     """Every node sends to one other a round: to that 1 place ahead of it, then 2, then 4, and so on, and again 1.
 
@@ -78,6 +87,7 @@ def one_peer_exponential(num_nodes: int) -> np.ndarray:
     return np.concatenate([_ahead(num_nodes, [power]) for power in powers]) if powers else _ahead(num_nodes, [])
 
 
+@GRAPHS.register(title="Random graph")
 def random(num_nodes: int, *, density: float = 0.5, seed: int = 0) -> np.ndarray:
     """Every pair of nodes is joined with probability `density`, drawn until all nodes are connected (Erdos-Renyi).
 
@@ -92,6 +102,7 @@ def random(num_nodes: int, *, density: float = 0.5, seed: int = 0) -> np.ndarray
     return _drawn(num_nodes, density, seed, both_ways=True)
 
 
+@GRAPHS.register(title="Random directed graph")
 def directed(num_nodes: int, *, density: float = 0.5, seed: int = 0) -> np.ndarray:
     """Every node sends to every other with probability `density`, drawn until all can reach all.
 
@@ -107,17 +118,11 @@ def directed(num_nodes: int, *, density: float = 0.5, seed: int = 0) -> np.ndarr
     return _drawn(num_nodes, density, seed, both_ways=False)
 
 
-GRAPHS: dict[str, Callable[..., np.ndarray]] = {
-    made.__name__: made for made in (ring, torus, complete, exponential, one_peer_exponential, random, directed)
-}
-"""The graphs by name; one's own can be added: `(num_nodes) -> bool[K, N, N]`."""
-
-
 def make(name: str, num_nodes: int, *, density: float = 0.5, seed: int = 0) -> np.ndarray:
     """The graph of that name.
 
     Args:
-      name: one of `GRAPHS`.
+      name: one of `GRAPHS`, to which one's own can be registered.
       num_nodes: N.
       density: of a random one, the probability of an edge.
       seed: of a random one.
@@ -126,7 +131,7 @@ def make(name: str, num_nodes: int, *, density: float = 0.5, seed: int = 0) -> n
       bool[K, N, N]; see `sgdlab.graphs`.
 
     Raises:
-      ValueError: where the name is not known, or an argument is out of its range.
+      ValueError: where the name is not known, an argument is out of its range, or a graph of one's own is not one.
 
     Example:
       >>> make("ring", 3).shape
@@ -136,8 +141,71 @@ def make(name: str, num_nodes: int, *, density: float = 0.5, seed: int = 0) -> n
     arguments.whole("num_nodes", num_nodes)
     arguments.real("density", density, above=0, most=1)
     arguments.whole("seed", seed, least=0)
-    drawn = {"density": density, "seed": seed} if GRAPHS[name] in (random, directed) else {}
-    return GRAPHS[name](num_nodes, **drawn)
+    part = GRAPHS[name]
+    known = {"num_nodes": num_nodes, "density": density, "seed": seed}
+    return _checked(part, num_nodes, part.make(**{key: value for key, value in known.items() if key in part.given}))
+
+
+def _checked(part: Part, num_nodes: int, edges: Any) -> np.ndarray:
+    """The edges that a graph's function returned, which may be somebody's own."""
+    must = f"must return bool[K, {num_nodes}, {num_nodes}] for {num_nodes} nodes, with one [k] for each of K rounds"
+    if edges is None:
+        raise ValueError(f"graph={part.name!r} {must}, and returned None: is `return` missing? ({part.where})")
+    edges = np.asarray(edges)
+    zeros_and_ones = edges.dtype == bool or (edges.dtype.kind in "iu" and ((edges == 0) | (edges == 1)).all())
+    if edges.ndim != 3 or edges.shape[1:] != (num_nodes, num_nodes) or not len(edges) or not zeros_and_ones:
+        cure = ": `edges[None]` is that of a single round" if edges.shape == (num_nodes, num_nodes) else ""
+        raise ValueError(f"graph={part.name!r} {must}, and not {edges.dtype}{list(edges.shape)}{cure} ({part.where})")
+    return edges.astype(bool) & ~np.eye(num_nodes, dtype=bool)  # a node counts itself anyway
+
+
+class Size(NamedTuple):
+    """What of a graph the memory of a schedule depends on.
+
+    Attributes:
+      edges: whose parameters a node averages for each of its gradients, its own included: how many they are.
+      matrices: how many matrices [N, N] there are.
+    """
+
+    edges: float
+    matrices: int = 0
+
+
+def size(name: str, num_nodes: int, *, density: float) -> Size:
+    """How large a graph is, without making it: as it is expected, of a random one.
+
+    One of one's own is made, and counted; of one that is too large for that, or fails, no more is known than that a
+    node has itself and another.
+
+    Args:
+      name: one of `GRAPHS`, to which one's own can be registered.
+      num_nodes: N.
+      density: of a random one.
+
+    Example:
+      >>> size("ring", 1000, density=0.5), size("one_peer_exponential", 1000, density=0.5)
+      (Size(edges=3, matrices=1), Size(edges=2, matrices=10))
+    """
+    if name in GRAPHS and GRAPHS[name].is_foreign:
+        return _counted(name, num_nodes, density)
+    powers = (num_nodes - 1).bit_length()
+    drawn = density * (num_nodes - 1)
+    others = {
+        "ring": 2, "torus": 4, "exponential": powers, "one_peer_exponential": 1, "random": drawn, "directed": drawn,
+    }.get(name, num_nodes - 1)  # fmt: skip
+    return Size(1 + others, max(powers, 1) if name == "one_peer_exponential" else 1)
+
+
+def _counted(name: str, num_nodes: int, density: float) -> Size:
+    """The size of a graph of one's own, which is made."""
+    least = Size(edges=2, matrices=1)
+    if num_nodes**2 > _LARGEST_MADE:
+        return least
+    try:
+        edges = make(name, num_nodes, density=density)
+    except ValueError:  # its protocol says so, with its flag, or makes another one with the seed of the run
+        return least
+    return Size(1 + float(edges.sum()) / (len(edges) * num_nodes), len(edges))
 
 
 def _powers(num_nodes: int) -> list[int]:

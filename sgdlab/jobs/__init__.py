@@ -5,9 +5,10 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submodules=(
-        "certified", "compare", "configuration", "defaults",
-        "digests", "live", "live_evaluations", "live_run", "memory", "methods", "parts", "plan", "pool", "provenance",
-        "rates", "recorded", "records", "run_times",
-        "seeds", "shard", "tasks", "train",
+        "certified", "compare", "configuration", "datasets", "defaults",
+        "digests", "live", "live_evaluations", "live_run", "local_steps", "memory", "methods", "not_used",
+        "own_methods", "own_parts", "parts", "plan", "pool", "provenance", "rates", "recorded", "records", "run_times",
+        "seeds", "shard", "simulated", "tasks", "train",
     ),
+    submod_attrs={"own_methods": ["register_method"]},
 )  # fmt: skip

@@ -1,15 +1,38 @@
 """The certificate of a plan's schedule, and the pace of its cluster, as tables and records have them."""
 
 import numpy as np
+from ml_collections import ConfigDict
 
 from sgdlab import theory
 from sgdlab.jobs.plan import Plan
+from sgdlab.jobs.run_times import local_in, steps_of
+from sgdlab.peer_schedule import AnySchedule
 
 
 def certificate(plan: Plan) -> theory.Certificate:
     """The certificate of a plan's schedule; of several local steps, each is an edge of the computation tree."""
-    local = plan.local.active and plan.schedule.has_server
-    return theory.certificate(plan.schedule, steps=plan.steps[plan.schedule.worker] if local else 1)
+    return theory.certificate(plan.schedule, steps=edges(plan.schedule, plan.steps))
+
+
+def of_recording(config: ConfigDict, schedule: AnySchedule) -> tuple[theory.Certificate, np.ndarray]:
+    """The same of a schedule that was recorded, and int[N], the local steps of each worker's messages.
+
+    Args:
+      config: of the recorded run.
+      schedule: what happened.
+    """
+    steps = steps_of(config)[: schedule.num_workers] if local_in(config).active else np.ones(schedule.num_workers, int)
+    return theory.certificate(schedule, steps=edges(schedule, steps)), steps
+
+
+def edges(schedule: AnySchedule, steps: np.ndarray) -> int | np.ndarray:
+    """Edges of the computation tree that each gradient of a schedule is; 1 where all of them are.
+
+    Args:
+      schedule: of gradients, or of messages of several local steps.
+      steps: int[N], local steps of each worker's.
+    """
+    return steps[schedule.worker] if schedule.has_server and steps.max() > 1 else 1
 
 
 def figures(plan: Plan) -> dict[str, float | None]:

@@ -16,15 +16,17 @@ from ml_collections import ConfigDict
 from sgdlab import hosts
 from sgdlab.errors import Stopped, failures_of
 from sgdlab.jobs import digests, pool
-from sgdlab.jobs.configuration import common, identity
+from sgdlab.jobs.configuration import common, free, identity
+from sgdlab.jobs.datasets import dataset_of, num_gradients
 from sgdlab.jobs.methods import baselines, methods
-from sgdlab.jobs.plan import dataset_of, make_plan, num_gradients
+from sgdlab.jobs.plan import make_plan
 from sgdlab.jobs.records import Record
 from sgdlab.jobs.shard import Shard
 from sgdlab.jobs.train import train_and_record
 from sgdlab.results import summary
-from sgdlab.results.directory import SUPERSEDED, Records, RunDirectory, read_records
+from sgdlab.results.directory import SUPERSEDED, RunDirectory
 from sgdlab.results.metric import Metric
+from sgdlab.results.records import Records, read_records
 
 GRID = ("method", "seed", "cluster.num_workers")
 """What differs between the runs of one directory, and is set by the grid."""
@@ -104,9 +106,9 @@ def check(config: ConfigDict, cells: Sequence[Cell]) -> None:
 
 
 def shared_config(config: ConfigDict, cells: Sequence[Cell]) -> dict[str, Any]:
-    """The entries that the runs depend on, less what the grid varies."""
+    """The entries that the runs depend on, less what the grid varies, and what the name of a method means."""
     kinds = {(cell.method, cell.num_workers): cell for cell in cells}.values()
-    return common((identity(cell.configured(config)) for cell in kinds), (*GRID, *_FOLLOWS))
+    return common((free(cell.configured(config)) for cell in kinds), (*GRID, *_FOLLOWS))
 
 
 def read(config: ConfigDict, cell: Cell, directory: RunDirectory) -> Records | None:

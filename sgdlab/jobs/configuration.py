@@ -12,7 +12,7 @@ from sgdlab.jobs import rates
 from sgdlab.jobs.local_steps import Local, local_of
 from sgdlab.jobs.methods import chosen
 from sgdlab.registry import CLUSTERS, DATASETS, FAMILIES, NETWORKS, PREDICTORS, Part
-from sgdlab.results.directory import merged
+from sgdlab.results.entries import merged
 
 MODES = ("event", "wave")
 LANES = ("vmap", "map")
@@ -128,6 +128,7 @@ def identity(config: ConfigDict) -> dict[str, Any]:
         own = {name: value for name, value in entries[family].items() if name not in registry}
         entries[family] = {**own, "kind": kind, kind: entries[family].get(kind, {})}
     entries["protocol"][choice.protocol.name] |= _plain(choice.entries)
+    entries["rule"][choice.rule.name] |= _plain(choice.rule_entries)
     entries["method"] = choice.method.name
     wanted = {choice.rule.facts.get("rate", "learning_rate"), *choice.rule.given, "clip_norm"}
     local = local_of(config, choice.method.local, own_rate="rate" in choice.rule.facts)
@@ -141,6 +142,26 @@ def identity(config: ConfigDict) -> dict[str, Any]:
     if entries.get("heterogeneity", {}).get("alpha") is None:  # as in runs from before there were shares
         entries.pop("heterogeneity", None)
     return {name: value for name, value in entries.items() if name not in _NOT_OF_THE_RESULT}
+
+
+def free(config: ConfigDict) -> dict[str, Any]:
+    """The identity, less the entries that the name of the method means, which another method may set otherwise.
+
+    Example:
+      >>> from configs import digits
+      >>> config = digits.get_config()
+      >>> config.method = "push_gossip"
+      >>> identity(config)["protocol"]["gossip"]["kind"], "kind" in free(config)["protocol"]["gossip"]
+      ('push', False)
+    """
+    entries, choice = identity(config), chosen(config)
+    for family, part, meant in (
+        ("protocol", choice.protocol, choice.method.entries),
+        ("rule", choice.rule, choice.method.rule_entries),
+    ):
+        own = entries[family][part.name]
+        entries[family][part.name] = {name: value for name, value in own.items() if name not in meant}
+    return entries
 
 
 def check_used(given: Iterable[str], identities: Sequence[Mapping[str, Any]]) -> None:

@@ -89,22 +89,23 @@ def entries(kinds: Mapping[str, str], /, **changed: Mapping[str, Mapping[str, An
 def _add_local_steps(config: ConfigDict) -> None:
     """Several steps of a worker's own between two messages; None: as the method has it, or none.
 
-    The worker's rate is constant, and so is the server's where it is given by `server_learning_rate`, which is the rule
-    of methods with local steps; `rate` is without effect then.
+    The worker's rate is constant, unless it follows `rate`, and so is the server's where it is given by
+    `server_learning_rate`, which is the rule of methods with local steps: `rate` is of the workers alone then.
     """
     config.local = ConfigDict()
-    config.local.steps = config_dict.placeholder(int)  # H; 1: a message is a gradient
+    config.local.steps = config_dict.placeholder(int)  # H, of a worker for each message; 1: a message is a gradient
     config.local.optimizer = config_dict.placeholder(str)  # of the worker: "sgd" or "adamw"
-    config.local.learning_rate = config_dict.placeholder(float)  # of the worker; None: optimizer's, of its kind
-    config.local.momentum = config_dict.placeholder(float)  # Nesterov's, of the worker's SGD
+    config.local.learning_rate = config_dict.placeholder(float)  # of the worker; None: `optimizer`'s, of its kind
+    config.local.follow_rate = config_dict.placeholder(bool)  # the worker's has `rate`'s decay and warm-up from 1/N
+    config.local.momentum = config_dict.placeholder(float)  # Nesterov's, of the worker's SGD; below 1
     config.local.weight_decay = config_dict.placeholder(float)  # of the worker; None: optimizer's. The server has none
     config.local.proximal = config_dict.placeholder(float)  # strength of the pull towards what the worker has read
     config.local.by_speed = config_dict.placeholder(bool)  # slower workers make fewer steps (DyLU)
     config.local.least_steps = config_dict.placeholder(int)  # of the slowest worker, where they go by speed
     config.local.keep_state = config_dict.placeholder(bool)  # of the worker's optimizer, from message to message
-    config.local.fragments = config_dict.placeholder(int)  # P, sent one after the other (Streaming DiLoCo)
-    config.local.overlap = config_dict.placeholder(int)  # steps between the sending of a fragment and its arrival
-    config.local.mix = config_dict.placeholder(float)  # share of its own that a worker keeps of one that arrives
+    config.local.fragments = config_dict.placeholder(int)  # P, of the parameters, one a message (Streaming DiLoCo)
+    config.local.overlap = config_dict.placeholder(int)  # steps that a fragment is on its way; below `steps`
+    config.local.mix = config_dict.placeholder(float)  # 0 to 1: share of its own that a worker keeps of a fragment
     config.local.server_learning_rate = config_dict.placeholder(float)  # of an update; None: 1, or the rule's own
 
 

@@ -13,6 +13,8 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from sgdlab.jobs.configuration import used_parts
+from sgdlab.jobs.methods import chosen
+from sgdlab.registry import GRAPHS
 
 _PLAIN = (bool, int, float, complex, str, bytes, tuple, frozenset, type(None))
 _WHOLE = ""
@@ -24,18 +26,26 @@ def of_run(config: ConfigDict) -> dict[str, str]:
 
     What counts is the part's definition, every statement of its file that it names, directly or by way of others, and
     what these import from files of the same folder; less comments, docstrings and layout. So do the files and
-    directories that the part's entries name (those that it registers as `files`). The engine of the replay and
-    libraries do not count: a run's record holds versions and the commit besides.
+    directories that the part's entries name (those that it registers as `files`), and a graph of one's own that an
+    entry `graph` names. The engine of the replay and libraries do not count: a run's record holds versions and the
+    commit besides.
 
     Example:
       >>> from configs import digits
       >>> sorted(of_run(digits.get_config()))
       ['cluster', 'data', 'network', 'protocol', 'rule']
     """
-    digests = {}
+    digests, choice = {}, chosen(config)
+    # What the method's name means is not in the configuration.
+    meant = {"protocol": choice.entries, "rule": choice.rule_entries}
     for family, part in used_parts(config).items():
-        entries = [config[family][part.name][entry] for entry in part.facts.get("files", ())]
-        digests[family] = _sha("\n".join([of_code(part.make), *(of_content(entry) for entry in entries if entry)]))
+        values = meant[family] if family in meant else config[family][part.name]
+        paths = [path for entry in part.facts.get("files", ()) for path in _paths(values[entry])]
+        digests[family] = _sha("\n".join([of_code(part.make), *(of_content(path) for path in paths)]))
+        graph = GRAPHS.get(values.get("graph"))
+        # The graphs of this package count with its engine: their runs stay the same.
+        if graph is not None and graph.is_foreign:
+            digests["graph"] = of_code(graph.make)
     return digests
 
 
@@ -73,6 +83,10 @@ def of_content(path: str | pathlib.Path) -> str:
     root = pathlib.Path(path).expanduser()
     found = [(file.relative_to(root).as_posix(), _content(file, file.stat().st_mtime_ns)) for file in _files(root)]
     return _sha("\n".join(f"{name} {content}" for name, content in found))
+
+
+def _paths(entry: Any) -> list[Any]:
+    return [path for path in (entry if isinstance(entry, list | tuple) else [entry]) if path]
 
 
 def _sha(text: str) -> str:

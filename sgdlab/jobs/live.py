@@ -13,10 +13,14 @@ from sgdlab import arguments, policies  # noqa: F401 (policies register themselv
 from sgdlab.errors import UsageError, said_of
 from sgdlab.jobs import digests, parts, tasks
 from sgdlab.jobs.configuration import identity
+from sgdlab.jobs.datasets import dataset_of, num_gradients
+from sgdlab.jobs.inner_rate import inner_rate_of
 from sgdlab.jobs.own_data import alpha_of
-from sgdlab.jobs.plan import Plan, dataset_of, make_plan, num_gradients, predictor_of
+from sgdlab.jobs.own_parts import check_rule
+from sgdlab.jobs.plan import Plan, make_plan
 from sgdlab.jobs.run_times import law_of, local_in, mean_steps, num_workers, rows_of, steps_of, times_fn
 from sgdlab.jobs.seeds import seed_of
+from sgdlab.jobs.simulated import predictor_of
 from sgdlab.jobs.train import finish_of
 from sgdlab.live import server
 from sgdlab.live.gradients import Gradients
@@ -27,6 +31,7 @@ from sgdlab.policies.peers import PeerPolicy
 from sgdlab.policies.policy import Policy
 from sgdlab.registry import POLICIES, PREDICTORS
 from sgdlab.replay.steps import Steps
+from sgdlab.replay.streaming import Stream
 from sgdlab.rules import ServerRule
 
 Tree = Any
@@ -54,27 +59,40 @@ def work(argument: Mapping[str, Any]) -> Work:
         seconds=None if argument["emulate"] is None else _slowness(config, dataset, argument["emulate"]),
         finish=finish_of(config),
         own=None if alpha_of(config) is None else functools.partial(tasks.batches_by_ticket, config, dataset),
-        local=_local_steps(config),
+        local=_local_steps(config, argument.get("steps_per_update")),
     )
 
 
-def _local_steps(config: ConfigDict) -> LocalSteps | None:
+def _local_steps(config: ConfigDict, steps_per_update: float | None) -> LocalSteps | None:
     local = local_in(config)
     if not local.active:
         return None
     steps = steps_of(config)
-    return LocalSteps(local.transform(), lambda worker: int(steps[worker]), local.steps, local.proximal or None)
+    inner = None if steps_per_update is None else inner_rate_of(config, dataset_of(config), steps_per_update)
+    return LocalSteps(
+        local.transform(),
+        lambda worker: int(steps[worker]),
+        local.steps,
+        local.proximal or None,
+        keep_state=local.keep_state,
+        stream=Stream(local.fragments, local.overlap, local.mix) if local.streams else None,
+        inner=inner,
+    )
 
 
-def source_of(config: ConfigDict, *, emulate: float | None = None) -> Source:
+def source_of(config: ConfigDict, *, emulate: float | None = None, steps_per_update: float | None = None) -> Source:
     """Where workers find what `work` needs.
 
     Args:
       config: of the run.
       emulate: mean of the least times that gradients take, in seconds, each of them as the configuration's cluster has
         it in proportion; of local steps, that of a step. None: gradients take what they take.
+      steps_per_update: local steps of a worker for each update, as planned, by which their learning rate goes; None
+        where it is constant.
     """
     found = {"config": plain(config), "emulate": emulate, "modules": parts.outside()}
+    if steps_per_update is not None:
+        found["steps_per_update"] = steps_per_update
     return Source(f"{__name__}:work", found)
 
 
@@ -152,15 +170,25 @@ class Job:
         return self.gradients.compute(ticket, params, lambda: False)
 
     @property
-    def compute_of(self) -> Callable[[int], Callable[[int, Tree], tuple[Tree, Tree]]] | None:
-        """`compute` of each worker, where workers have examples, or numbers of steps, of their own; else None."""
-        differ = alpha_of(self.plan.config) is not None or self.plan.local.by_speed
+    def compute_of(self) -> Callable[[int], Callable[..., tuple[Tree, Tree]]] | None:
+        """`compute` of each worker, where workers differ or their learning rate goes by the version; else None."""
+        local = self.plan.local
+        differ = alpha_of(self.plan.config) is not None or local.by_speed or local.follow_rate
         return self._of_worker if differ else None
 
-    def _of_worker(self, worker: int) -> Callable[[int, Tree], tuple[Tree, Tree]]:
+    @property
+    def sent_like(self) -> Tree:
+        """Arrays like a gradient and its aux, where workers keep something, so that the server can compute none again.
+
+        None where it can.
+        """
+        local = self.plan.local
+        return {"params": self.task.params, "aux": self.gradients.aux} if local.active and local.keep_state else None
+
+    def _of_worker(self, worker: int) -> Callable[..., tuple[Tree, Tree]]:
         if worker not in self._own:
             self._own[worker] = Gradients(self._work, worker=worker)
-        return lambda ticket, params: self._own[worker].compute(ticket, params, lambda: False)
+        return lambda ticket, params, **kept: self._own[worker].compute(ticket, params, lambda: False, **kept)
 
     @functools.cached_property
     def _work(self) -> Work:
@@ -213,13 +241,16 @@ def make_job(config: ConfigDict, *, emulate: float | None = None) -> Job:
     policy, workers = policy_of(plan), num_workers(config)
     # As in `train`: without a server, rates are those of all nodes' gradients, and scale their steps.
     rule = plan.rule(plan.rates if plan.schedule.has_server else 1.0, workers)
+    check_rule(plan.choice.rule, rule, task.params, single=getattr(policy, "single", True))
     if plan.schedule.has_server:
         with said_of(f"--config.rule.kind={plan.choice.rule.name} with protocol {plan.choice.protocol.name}: "):
             server.check(policy, rule, workers)
     header = {"config": plain(config), "emulate": emulate, "code": digests.of_run(config)}
     # No ticket yet: the times of the run are those of a real clock.
-    plan = dataclasses.replace(plan, tickets=np.zeros(0, int))
-    return Job(plan, task, policy, rule, source_of(config, emulate=emulate), header)
+    plan = dataclasses.replace(plan, tickets=np.zeros(0, int), seconds=None)
+    steps_per_update = None if plan.inner is None else plan.inner.steps_per_update
+    source = source_of(config, emulate=emulate, steps_per_update=steps_per_update)
+    return Job(plan, task, policy, rule, source, header)
 
 
 def policy_of(plan: Plan) -> Policy | PeerPolicy:
@@ -259,17 +290,6 @@ def _check(plan: Plan) -> None:
         raise UsageError(
             f"--config.network.kind={config.network.kind} remembers what its worker has read, which is lost with a "
             "worker: on processes it must be a network without such a memory"
-        )
-    if plan.local.streams:
-        raise UsageError(
-            f"--config.local.fragments={plan.local.fragments}, overlap={plan.local.overlap} and "
-            f"mix={plan.local.mix} can only be simulated (sgdlab train): a worker keeps its own parameters between two "
-            "messages, which are lost with it; on processes there is --config.method=local_sgd"
-        )
-    if plan.local.active and plan.local.keep_state:
-        raise UsageError(
-            "--config.local.keep_state=True keeps the state of a worker's optimizer, which is lost with a worker: on "
-            "processes it must be False, and each message begins with a new state"
         )
 
 

@@ -74,14 +74,15 @@ def execute(
         common = {
             "num_workers": job.num_workers,
             "num_gradients": job.plan.num_gradients,
-            "settings": dataclasses.replace(settings, title=job.plan.choice.method.title),
+            "settings": dataclasses.replace(settings, title=job.plan.choice.method.title, unit=job.plan.local.unit),
             "on_update": evaluations.update,
             "watch": None if watch is None else evaluations.watched(watch),
             "stop": lambda: evaluations.collect() or stop(),
         }
         if job.served:
             try:
-                log = Log(folder, job.header, compute=job.compute, compute_of=job.compute_of, say=say)
+                again = {"compute": job.compute, "compute_of": job.compute_of, "sent_like": job.sent_like}
+                log = Log(folder, job.header, say=say, **again)
                 recording = serve(job.policy, steps, transport, log=log, **common)
             except LogError as error:
                 # What keeps the log from being read or written, such as a full disk, says nothing against the log.

@@ -36,6 +36,7 @@ class Local:
       keep_state: whether a worker keeps its optimizer's state from one message to its next.
       server_learning_rate: of an update of the server, however many messages it averages, and constant; None: as
         without local steps, by `rate` and the learning rate of the rule.
+      follow_rate: whether the worker's learning rate has the warm-up and decay of `rate`; else it is constant.
       fragments: P, of the parameters, of which each message has one; a worker then keeps its own parameters.
       overlap: tau, steps of the next message before what the server has made of a fragment arrives.
       mix: alpha, the share of its own parameters that a worker keeps then.
@@ -51,6 +52,7 @@ class Local:
     least_steps: int = 1
     keep_state: bool = False
     server_learning_rate: float | None = None
+    follow_rate: bool = False
     fragments: int = 1
     overlap: int = 0
     mix: float = 0.0
@@ -64,13 +66,19 @@ class Local:
     def active(self) -> bool:
         """Whether a message is more than a gradient: one step of SGD with learning rate 1 is the gradient itself."""
         plain = self.steps == 1 and self.optimizer == "sgd" and self.learning_rate == 1.0
-        return self.streams or not (plain and self.weight_decay == 0.0 and not (self.keep_state and self.momentum))
+        kept = self.keep_state and self.momentum
+        return self.streams or self.follow_rate or not (plain and self.weight_decay == 0.0 and not kept)
+
+    @property
+    def unit(self) -> str:
+        """What a worker sends: a "gradient", or a "message" where it makes several local steps for one."""
+        return "message" if self.steps > 1 else "gradient"
 
     @property
     def rate_is_constant(self) -> bool:
         """Whether all updates have the `server_learning_rate`, without the warm-up and decay of `config.rate`.
 
-        As in the authors' code of asynchronous DiLoCo, where a schedule is of the workers' rate, which has none here.
+        As in the authors' code of asynchronous DiLoCo, where a schedule is of the workers' rate: `follow_rate`.
         """
         return self.active and self.server_learning_rate is not None
 
@@ -83,13 +91,19 @@ class Local:
             return jax.tree_util.Partial(_sgd, **own)
         return jax.tree_util.Partial(_nesterov, momentum=self.momentum, **own)
 
-    def gradient(self, grad_fn: Any, batch_fn: Any) -> Any:
-        """The pseudo-gradient of a worker, a function of parameters and a `sgdlab.replay.Span` of batches."""
-        proximal = self.proximal or None
+    def gradient(self, grad_fn: Any, batch_fn: Any, factors: np.ndarray | None = None) -> Any:
+        """The pseudo-gradient of a worker, a function of parameters and a `sgdlab.replay.Span` of batches.
+
+        Args:
+          grad_fn: as for `sgdlab.replay.in_local_steps`.
+          batch_fn: as there.
+          factors: as there; of an `InnerRate`.
+        """
+        own = {"proximal": self.proximal or None, "factors": factors}
         if self.streams:
             stream = {"fragments": self.fragments, "overlap": self.overlap, "mix": self.mix}
-            return replay.in_fragments(grad_fn, self.transform(), batch_fn, proximal=proximal, **stream)
-        return replay.in_local_steps(grad_fn, self.transform(), batch_fn, proximal=proximal, keep_state=self.keep_state)
+            return replay.in_fragments(grad_fn, self.transform(), batch_fn, **stream, **own)
+        return replay.in_local_steps(grad_fn, self.transform(), batch_fn, keep_state=self.keep_state, **own)
 
     def state_of_worker(self, params: Any, memory: Any) -> Any:
         """What a worker keeps between two messages, at the start; None: nothing."""
@@ -101,6 +115,7 @@ class Local:
         """Its entries, without those of fragments where there are none, and the like, as in runs from before these."""
         entries = dataclasses.asdict(self)
         absent = (() if self.streams else _OF_FRAGMENTS) + (() if self.least_steps > 1 else ("least_steps",))
+        absent += () if self.follow_rate else ("follow_rate",)
         return {name: entries[name] for name in entries if name not in absent}
 
 
@@ -270,29 +285,3 @@ def with_enough_steps(
         schedule = make(math.ceil(1.05 * made.size * batches / made[-1]))
     gradients = int(np.searchsorted(made, batches)) + 1
     return make(gradients), gradients
-
-
-def spans(steps: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """int32[size] twice: the number of the first batch of each gradient, and its steps; padded.
-
-    Args:
-      steps: int[R], of each gradient that is computed.
-      size: gradients to make room for.
-
-    Example:
-      >>> spans(np.array([2, 1, 3]), 4)
-      (array([0, 2, 3, 0], dtype=int32), array([2, 1, 3, 1], dtype=int32))
-    """
-    first, padded = np.zeros(size, np.int32), np.ones(size, np.int32)
-    first[1 : steps.size] = np.cumsum(steps[:-1])
-    padded[: steps.size] = steps
-    return first, padded
-
-
-def span_fn(first: np.ndarray, steps: np.ndarray) -> Any:
-    """`(row) -> Span`, the `batch_fn` of a replay whose gradients have local steps."""
-    return jax.tree_util.Partial(_span, jax.numpy.asarray(first), jax.numpy.asarray(steps))
-
-
-def _span(first: jax.Array, steps: jax.Array, row: jax.Array) -> replay.Span:
-    return replay.Span(first[row], steps[row])

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from sgdlab.registry import RULES
+from sgdlab.registry import PROTOCOLS, RULES, Part
 
 OTHERS = ("Others",)
 """Where methods are drawn whose parts name no panel of their own."""
@@ -23,6 +23,7 @@ class Method:
       families: titles of the panels in which it is drawn; the first is its own.
       entries: of the protocol, where they differ from its defaults: what the name means.
       local: of `config.local`, what it means where the configuration leaves them open.
+      rule_entries: of the rule, as `entries`.
     """
 
     name: str
@@ -33,8 +34,29 @@ class Method:
     families: tuple[str, ...] = OTHERS
     entries: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     local: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    rule_entries: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def baseline(self) -> str:
         """The method that, with a single worker, is the serial run to compare with."""
         return RULES[self.rule].facts.get("baseline", "nag_asgd")
+
+
+OWN: dict[str, Method] = {}
+"""Methods that were registered (`sgdlab.jobs.register_method`), by name."""
+
+
+def of_parts() -> dict[str, Method]:
+    """The methods that parts are by themselves: each protocol with its usual rule, each rule where nobody waits."""
+    found = [
+        _of_part(part, part.name, part.facts["rule"])
+        for part in PROTOCOLS.values()
+        if part.facts.get("rule") is not None
+    ]
+    found += [_of_part(part, "asynchronous", part.name) for part in RULES.values() if part.facts.get("method", True)]
+    return {method.name: method for method in found}
+
+
+def _of_part(part: Part, protocol: str, rule: str) -> Method:
+    families, local = tuple(part.facts.get("families", OTHERS)), part.facts.get("local", {})
+    return Method(part.name, protocol, rule, part.title, part.source, families, local=local)

@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 
 from sgdlab import policies, protocols, rules  # noqa: F401 (the parts register themselves)
 from sgdlab.errors import UsageError
-from sgdlab.jobs.method import OTHERS, Method
+from sgdlab.jobs.method import OWN, Method, of_parts
 from sgdlab.jobs.presets import PRESETS
 from sgdlab.registry import PROTOCOLS, RULES, Part
 
@@ -34,25 +34,14 @@ REPRESENTATIVE = (
 
 
 def methods() -> dict[str, Method]:
-    """Every method: each protocol with its usual rule, each rule where nobody waits, and the presets.
+    """Every method: each protocol with its usual rule, each rule where nobody waits, the presets, and one's own.
 
     Example:
       >>> from sgdlab.jobs.methods import methods
       >>> methods()["timeout"].rule, methods()["gap_aware"].protocol, methods()["push_gossip"].entries
       ('linear_scaling', 'asynchronous', {'kind': 'push'})
     """
-    found = [
-        _of_part(part, part.name, part.facts["rule"])
-        for part in PROTOCOLS.values()
-        if part.facts.get("rule") is not None
-    ]
-    found += [_of_part(part, "asynchronous", part.name) for part in RULES.values() if part.facts.get("method", True)]
-    return {method.name: method for method in (*found, *PRESETS)}
-
-
-def _of_part(part: Part, protocol: str, rule: str) -> Method:
-    families, local = tuple(part.facts.get("families", OTHERS)), part.facts.get("local", {})
-    return Method(part.name, protocol, rule, part.title, part.source, families, local=local)
+    return {method.name: method for method in (*of_parts().values(), *PRESETS, *OWN.values())}
 
 
 def baselines() -> dict[str, str]:
@@ -71,6 +60,7 @@ class Choice:
       protocol: the part.
       rule: the part.
       entries: of the protocol.
+      rule_entries: of the rule.
       rank: of the method among all.
     """
 
@@ -78,6 +68,7 @@ class Choice:
     protocol: Part
     rule: Part
     entries: Mapping[str, Any]
+    rule_entries: Mapping[str, Any]
     rank: int
 
 
@@ -97,14 +88,17 @@ def chosen(config: ConfigDict) -> Choice:
     """
     known = methods()
     if config.method not in known:
-        raise UsageError(f"--config.method={config.method} must be one of {', '.join(known)}")
+        raise UsageError(f"--config.method={config.method} must be one of {', '.join(known)}{why_none(config.method)}")
     method = known[config.method]
     protocol = PROTOCOLS.check(config.protocol.kind or method.protocol)
     rule = RULES.check(config.rule.kind or method.rule)
     _check_pair(protocol, rule)
     entries = dict(config.protocol[protocol.name]) if protocol.name in config.protocol else {}
     if protocol.name == method.protocol:
-        entries |= _meant(method, protocol, entries)
+        entries |= _meant(method, "protocol", protocol, method.entries, entries)
+    of_rule = dict(config.rule[rule.name]) if rule.name in config.rule else {}
+    if rule.name == method.rule:
+        of_rule |= _meant(method, "rule", rule, method.rule_entries, of_rule)
     if (protocol.name, rule.name) != (method.protocol, method.rule):
         method = Method(
             f"{protocol.name}+{rule.name}",
@@ -115,9 +109,10 @@ def chosen(config: ConfigDict) -> Choice:
             (f"{protocol.title}, other rules",),
             method.entries if protocol.name == method.protocol else {},
             method.local,
+            method.rule_entries if rule.name == method.rule else {},
         )
     rank = list(known).index(method.name) if method.name in known else len(known) + list(RULES).index(rule.name)
-    return Choice(method, protocol, rule, entries, rank)
+    return Choice(method, protocol, rule, entries, of_rule, rank)
 
 
 def _check_pair(protocol: Part, rule: Part) -> None:
@@ -129,11 +124,27 @@ def _check_pair(protocol: Part, rule: Part) -> None:
         )
 
 
-def _meant(method: Method, protocol: Part, entries: Mapping[str, Any]) -> Mapping[str, Any]:
-    for name, value in method.entries.items():
-        if name in entries and entries[name] not in (value, protocol.defaults[name]):
+def _meant(
+    method: Method, family: str, part: Part, meant: Mapping[str, Any], entries: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    for name, value in meant.items():
+        if name in entries and entries[name] not in (value, part.defaults[name]):
             raise UsageError(
-                f"--config.protocol.{protocol.name}.{name}={entries[name]} must be left out: {method.name} is "
-                f"{protocol.name} with {name}={value}"
+                f"--config.{family}.{part.name}.{name}={entries[name]} must be left out: {method.name} is "
+                f"{part.name} with {name}={value}"
             )
-    return method.entries
+    return meant
+
+
+def why_none(name: str) -> str:
+    """Why a name that is a protocol's or a rule's is no method, for messages; "" of others.
+
+    Example:
+      >>> why_none("timout")
+      ''
+    """
+    if name in PROTOCOLS:
+        return f"; {name} is a protocol that names no `rule=` to go with: set --config.protocol.kind={name}"
+    if name in RULES:
+        return f"; {name} is a rule and no method by itself: set --config.rule.kind={name}"
+    return ""

@@ -1,12 +1,16 @@
 """Parts that are defined outside of this package: the files that register them, in this process and in its children."""
 
+import contextlib
 import importlib
 import importlib.util
+import os
 import pathlib
 import sys
+import traceback
+from collections.abc import Iterator
 
 from sgdlab.errors import UsageError, failures_of
-from sgdlab.registry import FAMILIES
+from sgdlab.registry import FAMILIES, GRAPHS
 
 _loaded: dict[str, tuple[str, int]] = {}
 """Modules that `load` has imported: name -> file, and when its folder had last changed."""
@@ -44,9 +48,24 @@ def load(file: str) -> None:
         sys.path.insert(0, str(path.parent))
     # First the parts of this package, so that a name that is taken is the file's mistake.
     importlib.import_module("sgdlab.jobs.configuration")
-    with failures_of(f"--parts={file}"):
+    with failures_of(f"--parts={file}"), _refusals_of(file, path):
         _execute(path.stem, path)
     _loaded[path.stem] = str(path), changed
+
+
+@contextlib.contextmanager
+def _refusals_of(file: str, path: pathlib.Path) -> Iterator[None]:
+    """What a registry refuses is a line: the file, the line of it that registers, and why; without a traceback."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except ValueError as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        if not frames[-1].filename.startswith(f"{pathlib.Path(__file__).parents[1]}{os.sep}"):
+            raise
+        lines = [frame.lineno for frame in frames if pathlib.Path(frame.filename) == path]
+        raise UsageError(f"--parts={file}, line {lines[-1]}: {error}") from error
 
 
 def outside() -> dict[str, str]:
@@ -54,16 +73,22 @@ def outside() -> dict[str, str]:
 
     They are the files that `load` was given, and those in which parts are registered, scripts that run left out.
     """
-    names = dict.fromkeys(part.make.__module__ for registry in FAMILIES for part in registry.values())
+    names = dict.fromkeys(part.make.__module__ for registry in (*FAMILIES, GRAPHS) for part in registry.values())
     ours = ("sgdlab", "__main__", "__mp_main__")
     modules = {name: sys.modules.get(name) for name in names if name.partition(".")[0] not in ours}
     loaded = {name: file for name, (file, _) in _loaded.items() if name in sys.modules}
+    # Whoever has registered a method has imported its module.
+    if (own := sys.modules.get("sgdlab.jobs.own_methods")) is not None:
+        loaded |= own.files()
     return loaded | {name: file for name, module in modules.items() if (file := getattr(module, "__file__", None))}
 
 
 def can_be_imported() -> bool:
-    """Whether all parts stand in files, which other processes can import."""
-    makers = [part.make for registry in FAMILIES for part in registry.values()]
+    """Whether all parts and methods stand in files, which other processes can import."""
+    own = sys.modules.get("sgdlab.jobs.own_methods")
+    if own is not None and not own.stand_in_files():
+        return False
+    makers = [part.make for registry in (*FAMILIES, GRAPHS) for part in registry.values()]
     return all(getattr(sys.modules.get(make.__module__), "__file__", None) for make in makers)
 
 

@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from sgdlab.errors import failures_of
 from sgdlab.jobs import digests, parts
-from sgdlab.registry import FAMILIES
+from sgdlab.registry import FAMILIES, GRAPHS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,7 +140,7 @@ def _start_process(parent: int, slots: Any, messages: Any, stop: Any, modules: M
         with failures_of("a process of the pool"):
             for name, file in modules.items():
                 parts.import_again(name, file)
-            for registry in FAMILIES:
+            for registry in (*FAMILIES, GRAPHS):
                 for part in registry.values():
                     if part.is_foreign:
                         digests.of_code(part.make)  # of the code as it was imported, should the file be edited now

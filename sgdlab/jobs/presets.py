@@ -12,7 +12,7 @@ def _local(name: str, protocol: str, rule: str, title: str, source: str, **entri
     return Method(name, protocol, rule, title, source, _LOCAL, local={"steps": 8, **entries})
 
 
-PRESETS = [
+PRESETS = (
     Method("pull_gossip", "gossip", "nag_asgd", "Pull gossip", f"{_JIN}, Alg. 3", _NO_SERVER, {"kind": "pull"}),
     Method("push_gossip", "gossip", "nag_asgd", "Push gossip", f"{_JIN}, Alg. 4", _NO_SERVER, {"kind": "push"}),
     Method(
@@ -24,6 +24,7 @@ PRESETS = [
         _NO_SERVER,
         {"overlap": True},
     ),
+    Method("dc_s3gd", "delayed_rounds", "dc_s3gd", "DC-S3GD", "Rigazzi 2019", ("Corrections of plain SGD",)),
     Method("ca2fl", "softsync", "ca2fl", "CA2FL", "Wang et al. 2024", _OWN_DATA),
     Method("random_assignment", "assignment", "asgd", "Random assignment", _ISLAMOV, _STALENESS, {"kind": "random"}),
     Method(
@@ -85,5 +86,5 @@ PRESETS = [
         momentum=0.9,
         server_learning_rate=0.01,
     ),
-]
-"""One's own can be added."""
+)
+"""Those of this package; one's own are registered by `sgdlab.jobs.register_method`."""

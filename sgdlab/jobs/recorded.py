@@ -18,7 +18,7 @@ from sgdlab.live import recording as live_recording
 from sgdlab.live import recordings, resume
 from sgdlab.live.log import path_in
 from sgdlab.live.recordings import AnyRecording
-from sgdlab.results.directory import as_stored
+from sgdlab.results.records import as_stored
 
 _NOT_OF_THE_PARAMETERS = ("average_decay", "evaluations", "lanes", "mode", "recording", "target", "test_examples")
 """Entries that a replay can change without changing its parameters; `train_examples` is another."""
@@ -74,10 +74,13 @@ def plan_of(config: ConfigDict, recording: AnyRecording) -> Plan:
 def of_events(plan: Plan, recording: AnyRecording) -> Plan:
     """A plan with the schedule that happened, in the place of the simulated one."""
     schedule, tickets = recording.schedule, recording.ticket
-    if not schedule.has_server:
+    if schedule.has_server:
+        plan = dataclasses.replace(plan, anew=recording.begins_anew(streams=plan.local.streams))
+    else:
         tickets = np.full(schedule.node.size, -1)  # of the center's moves
         tickets[schedule.takes_gradient()] = recording.ticket
-    return dataclasses.replace(plan, schedule=schedule, tickets=tickets, speedup=speedup(recording, plan.steps))
+    found = {"speedup": speedup(recording, plan.steps), "seconds": None}
+    return dataclasses.replace(plan, schedule=schedule, tickets=tickets, **found)
 
 
 def speedup(recording: AnyRecording, steps: np.ndarray) -> float:

@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 
 from sgdlab.data import Text
-from sgdlab.jobs import certified, digests, own_data, provenance, rates
+from sgdlab.errors import UsageError
+from sgdlab.jobs import certified, digests, not_used, own_data, provenance, rates
 from sgdlab.jobs.configuration import identity
+from sgdlab.jobs.datasets import AnyDataset
 from sgdlab.jobs.methods import baselines
-from sgdlab.jobs.plan import AnyDataset, Plan
+from sgdlab.jobs.plan import Plan
 from sgdlab.registry import DATASETS, NETWORKS
 from sgdlab.replay import History
 
@@ -69,6 +71,21 @@ def evaluation(plan: Plan, history: History) -> Record:
         "gap": _mean(gap(history, plan.rates, before) if measured else np.empty(0)),
         "penalty": _mean(history.penalty[before:]) if history.penalty is not None else math.nan,
     }
+
+
+def check_first(plan: Plan, record: Record) -> None:
+    """Refuses a run whose loss is not finite before anything was trained, which no method has caused.
+
+    Raises:
+      UsageError: where the record is such an evaluation.
+    """
+    if record["gradients"] or math.isfinite(record["test_loss"]):
+        return
+    config = plan.config
+    raise UsageError(
+        f"--config.network.kind={config.network.kind} on --config.data.kind={config.data.kind} has a test loss of "
+        f"{record['test_loss']} before the first update: look at what the network returns, and at the data"
+    )
 
 
 def closing(
@@ -148,8 +165,13 @@ def about_run(plan: Plan) -> dict[str, str]:
     if plan.local.server_learning_rate is not None:
         peak, of = plan.local.server_learning_rate, "of an update of the server"
     over_time = f"warm-up {rates.warmup_epochs(rate, config.epochs):g} epochs; {rate.decay.replace('_', ' ')} decay"
+    steps = {"local steps": _words(used["local"])} if "local" in used else {}
+    if plan.inner is not None:
+        steps["local steps"] += f"; their rate: {over_time}"
     if plan.local.rate_is_constant:
         over_time = "constant"
+    rule = [_words({**used["rule"][plan.choice.rule.name], **_set(used["optimizer"])})]
+    rule = [words for words in (*rule, *not_used.clauses(config, plan.choice)) if words]
     alone = "the first worker of " if config.cluster.first_workers == 1 else ""
     return {
         "data": f"{dataset.title}, {_amount(plan.dataset)}, {config.batch_size} a gradient{_shares(plan)}",
@@ -157,9 +179,9 @@ def about_run(plan: Plan) -> dict[str, str]:
         "length": f"{config.epochs:g} epochs of used gradients",
         "cluster": f"{alone}{plan.law}",
         "learning rate": f"{peak:g}; {of}; {over_time}",
-        "rule": _words({**used["rule"][plan.choice.rule.name], **_set(used["optimizer"])}) or "as it is",
+        "rule": "; ".join(rule) or "as it is",
         "protocol": _words(used["protocol"][plan.choice.protocol.name]) or "as it is",
-        **({"local steps": _words(used["local"])} if "local" in used else {}),
+        **steps,
     }
 
 

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
-from sgdlab.errors import said_of
-from sgdlab.jobs import local_steps
+from sgdlab.jobs import local_steps, own_laws
 from sgdlab.jobs.methods import chosen
 from sgdlab.jobs.seeds import seed_of
 from sgdlab.registry import CLUSTERS
@@ -49,7 +48,8 @@ def steps_of(config: ConfigDict) -> np.ndarray:
 
 def mean_steps(config: ConfigDict) -> float:
     """Local steps of a gradient, the mean over the workers."""
-    return float(steps_of(config).mean())
+    local = local_in(config)
+    return float(steps_of(config).mean() if local.by_speed else local.steps)  # of any number of workers
 
 
 def times_fn(config: ConfigDict, law: Any, steps: np.ndarray) -> Callable[[int], np.ndarray]:
@@ -70,6 +70,7 @@ def rows_of(law: Any, steps: np.ndarray, guess: int) -> int:
 
 
 def _times(config: ConfigDict, law: Any, steps: np.ndarray, rows: int) -> np.ndarray:
-    with said_of(f"--config.cluster.{config.cluster.kind}."):
-        times = law.draw(rows * int(steps.max()), seed=seed_of(config, "runtimes"))[:, : num_workers(config)]
+    part, seed = CLUSTERS.check(config.cluster.kind), seed_of(config, "runtimes")
+    times = own_laws.drawn(part, law, rows * int(steps.max()), config.cluster.num_workers, seed)
+    times = times[:, : num_workers(config)]
     return times if steps.max() == 1 else local_steps.of_messages(times, steps)

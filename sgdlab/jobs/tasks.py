@@ -17,7 +17,9 @@ from sgdlab.data import stream
 from sgdlab.data.shares import Shares
 from sgdlab.errors import UsageError, said_of
 from sgdlab.jobs import own_data
-from sgdlab.jobs.plan import AnyDataset, Plan, network_arguments, num_gradients
+from sgdlab.jobs.datasets import AnyDataset, network_arguments, num_gradients
+from sgdlab.jobs.own_parts import check_network
+from sgdlab.jobs.plan import Plan
 from sgdlab.jobs.run_times import local_in
 from sgdlab.jobs.seeds import seed_of
 from sgdlab.registry import NETWORKS
@@ -41,6 +43,8 @@ def task_of(config: ConfigDict, dataset: AnyDataset) -> tasks.Task:
     )
     if part.is_foreign:  # somebody's own network may do what cannot be compiled
         network = network(nnx.Rngs(params=seed))
+        if not isinstance(dataset, data.Text):
+            check_network(part, network, dataset, batch_size=config.batch_size)
     with said_of(f"--config.network.kind={kind}: "):
         match tasks.kinds.kind_of(part).name:
             case "language":

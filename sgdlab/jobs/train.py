@@ -17,12 +17,16 @@ from ml_collections import ConfigDict
 from sgdlab import hosts, replay
 from sgdlab.checkpoints import CheckpointError, Checkpoints
 from sgdlab.errors import UsageError, said_of
-from sgdlab.jobs import digests, local_steps, memory, records, tasks
+from sgdlab.jobs import digests, memory, records, tasks
 from sgdlab.jobs.configuration import flat, identity
-from sgdlab.jobs.plan import AnySchedule, Plan
+from sgdlab.jobs.own_parts import check_rule
+from sgdlab.jobs.plan import Plan
 from sgdlab.jobs.records import Record
+from sgdlab.jobs.spans import span_fn, spans
+from sgdlab.peer_schedule import AnySchedule
 from sgdlab.registry import NETWORKS
-from sgdlab.results.directory import RunDirectory, as_stored
+from sgdlab.results.directory import RunDirectory
+from sgdlab.results.records import as_stored
 from sgdlab.results.writers import opened
 from sgdlab.rules.fragments import fragments_of
 from sgdlab.tasks.task import Task
@@ -93,6 +97,7 @@ def train(
     # Without a server the rate follows the gradients of all nodes, and not each node's own steps.
     rates = _padded(plan.rates, capacity.rows)
     rule = plan.rule(rates if served else 1.0, capacity.workers)
+    check_rule(plan.choice.rule, rule, task.params, single=program.single)
     _check_blocks(plan, task.params)
     # Before the first record: what is refused leaves nothing.
     grad_fn, batches, local = _workers(plan, task, capacity.rows)
@@ -103,6 +108,11 @@ def train(
     def add(record: Record) -> None:
         written.append(record)
         report(record)
+
+    def evaluated(history: replay.History) -> None:
+        record = records.evaluation(plan, history)
+        records.check_first(plan, record)
+        add(record)
 
     add(records.opening(plan))
     result = replay.run(
@@ -121,7 +131,7 @@ def train(
         step_scale=None if served else rates[: program.num_rows],
         watch=replay.Watch(
             evaluate=on_test,
-            report=lambda history: add(records.evaluation(plan, history)),
+            report=evaluated,
             average_decay=config.average_decay if served else None,
             norms=served,
         ),
@@ -227,8 +237,9 @@ def _workers(plan: Plan, task: Task, size: int) -> tuple[Callable[..., tuple[Tre
         )
     with said_of("--config.local."):
         fragments_of(task.params, plan.local.fragments)  # which refuses what cannot be divided
-    spans = local_steps.span_fn(*local_steps.spans(plan.steps_of_rows, size))
-    return plan.local.gradient(grad_fn, batches), spans, plan.local.state_of_worker(task.params, task.local)
+    of_rows = span_fn(*spans(plan.steps_of_rows, size), plan.anew_of_rows, plan.places_of_rows)
+    factors = None if plan.inner is None else plan.inner.factors
+    return plan.local.gradient(grad_fn, batches, factors), of_rows, plan.local.state_of_worker(task.params, task.local)
 
 
 def gradient_of(config: ConfigDict, task: Task) -> Callable[..., tuple[Tree, ...]]:

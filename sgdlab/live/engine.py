@@ -1,6 +1,7 @@
 """`Engine`, the server's state: a function of the events and the clock readings, live and from a log alike."""
 
 import heapq
+import math
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
@@ -8,6 +9,7 @@ from sgdlab.live.by_ticket import ByTicket
 from sgdlab.live.events import Arrived, Event, Killed, Restarted, Resumed, Silent, Spawned, Start, Timer
 from sgdlab.live.fleet import Fleet
 from sgdlab.live.in_flight import InFlight
+from sgdlab.live.lives import Lives
 from sgdlab.live.messages import Failed, GaveUp, Joined, Lost
 from sgdlab.live.notes import NOT_FINITE, Notes, failing, lost, processes
 from sgdlab.live.patience import Patience
@@ -37,6 +39,7 @@ class Engine:
 
     Attributes:
       flying: the gradients in flight, the record and the ledger.
+      lives: which process of its worker computes a gradient, and after which message it goes on.
       held: the versions that the policy may begin gradients on later.
       gradient: `(ticket, params) -> (grads, aux)`, the gradient of the ticket that has come, computed on `params`.
       reading: `(now, ticket) -> seconds`, the clock, read when the worker begins that is given this ticket.
@@ -62,6 +65,7 @@ class Engine:
         self.num_workers, self.num_gradients, self.settings = num_workers, num_gradients, settings
         self.flying = InFlight()
         self.fleet, self.patience, self.notes = Fleet(num_workers, settings), Patience(settings), Notes()
+        self.lives = Lives()
         self.seconds, self.losses = ByTicket(), ByTicket()  # the seconds are by the workers' own clocks
         self.used = 0
         self.taken: list[Taken] = []  # of the open update
@@ -89,6 +93,7 @@ class Engine:
             self.num_workers,
             seconds=self.seconds,
             losses=self.losses,
+            lives=self.lives,
             config=config,
             versions=with_later(versions, self.later_versions),
         )
@@ -127,6 +132,7 @@ class Engine:
                 for worker, process, host in joined:
                     self.fleet.joined(worker, process=process, host=host, now=now)
                     self.patience.heard(worker)
+                    self.lives.joined(worker)
                 self.perform(self.policy.start([worker for worker, *_ in joined]), now)
             case Restarted(worker):
                 self.fleet.restarted(worker, now)
@@ -160,7 +166,8 @@ class Engine:
                     began = self.reading(now, self.flying.tickets) if began is None else began
                     self._begin(worker, version, began)
                 case Wake(at):
-                    heapq.heappush(self.wakes, at)
+                    if at < math.inf:
+                        heapq.heappush(self.wakes, at)
         self.flying.versions.hold(self.held(), self._sent, self.transport)
         if updated is not None:
             self.on_update(updated)
@@ -244,6 +251,7 @@ class Engine:
         self.notes.add(now, f"worker {number} has joined: process {process} on {host}")
         self.fleet.joined(number, process=process, host=host, now=now)
         self.patience.heard(number)
+        self.lives.joined(number)
         self.perform(self.policy.joined(now, number), now)
 
     def _silent(self, worker: int, now: float) -> None:
@@ -254,7 +262,8 @@ class Engine:
         self._lose(worker, now)
 
     def _begin(self, worker: int, version: int, now: float) -> None:
-        self.flying.begin(worker, version, now, self._sent, self.transport)
+        after = self.lives.begun(self.flying.tickets, worker)
+        self.flying.begin(worker, version, now, after=after, sent=self._sent, transport=self.transport)
         self.fleet.computes(worker, now)
         self.patience.expect(worker)
 
@@ -269,6 +278,7 @@ class Engine:
             grads, aux = self.gradient(row.ticket, read)
             self.steps.receive(grads, aux, read=read, worker=worker, delay=float(delay))
         self.flying.taken(worker, update, now, self.transport)
+        self.lives.used(row.ticket, worker)
         self.used += 1
         self.taken.append(Taken(row.ticket, worker, delay, self.losses[row.ticket]))
         self.fleet.waits(worker, now)

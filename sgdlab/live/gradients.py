@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sgdlab import arguments
+from sgdlab.live.lives import ANEW
 from sgdlab.live.local_gradients import Steps
 from sgdlab.live.work import Work
 from sgdlab.replay import micro_batches as in_parts
@@ -75,28 +76,33 @@ class Gradients:
         """Compiles the programs, so that the first gradient takes no longer than the others."""
         self._computed(0, jax.tree.map(np.asarray, self._work.params), lambda: False)
 
-    def compute(self, ticket: int, params: Tree, stop: Callable[[], bool]) -> tuple[Tree, Tree] | None:
+    def compute(
+        self, ticket: int, params: Tree, stop: Callable[[], bool], *, after: int = ANEW, version: int = 0
+    ) -> tuple[Tree, Tree] | None:
         """A gradient.
 
         Args:
           ticket: names the batch.
           params: the version to compute it on; not needed after the call.
           stop: whether to give it up; asked before each micro-batch, and while the worker is slowed down.
+          after: the ticket from after which a worker goes on that keeps something between its messages; `ANEW`: it
+            begins anew.
+          version: the number of the version.
 
         Returns:
           (grads, aux) in NumPy arrays; None if it was given up.
         """
         begin, index = time.monotonic(), self._begun
         self._begun += 1
-        found = self._computed(ticket, params, stop)
+        found = self._computed(ticket, params, stop, after=after, version=version)
         if found is None or self._work.seconds is None:
             return found
         return found if _slept(begin + self._work.seconds(self._worker, index), stop) else None
 
-    def _computed(self, ticket: int, params: Tree, stop: Callable[[], bool]) -> tuple[Tree, Tree] | None:
+    def _computed(self, ticket: int, params: Tree, stop: Callable[[], bool], **kept: int) -> tuple[Tree, Tree] | None:
         span = np.int32(ticket), np.int32(ticket + 1)
         if self._steps is not None:
-            found = self._steps.compute(ticket, params, stop)
+            found = self._steps.compute(ticket, params, stop, **kept)
         elif self._cut.number == 1:
             found = None if stop() else _whole(span, params, self._functions)
         else:

@@ -32,8 +32,18 @@ class InFlight:
         """What the worker computes."""
         return self.recorder.open[self.current[worker]]
 
-    def begin(self, worker: int, version: int, now: float, sent: Callable[[], Tree], transport: Transport) -> None:
+    def begin(
+        self, worker: int, version: int, now: float, *, after: int, sent: Callable[[], Tree], transport: Transport
+    ) -> None:
         """The worker begins a gradient on the newest version, or on one that the policy has held.
+
+        Args:
+          worker: who begins.
+          version: on which.
+          now: when.
+          after: as of `Transport.begin`.
+          sent: the newest version, where it was not sent yet.
+          transport: to the worker.
 
         Raises:
           ValueError: if it computes one already, or the version is another.
@@ -48,7 +58,7 @@ class InFlight:
         self.current[worker] = ticket
         self.recorder.began(ticket, worker, version, now)
         self.ledger.began(ticket, worker=worker)
-        transport.begin(worker, ticket, handle)
+        transport.begin(worker, ticket, handle, after=after, version=version)
 
     def taken(self, worker: int, update: int, now: float, transport: Transport) -> None:
         """The worker's gradient is in the open update."""

@@ -6,24 +6,20 @@ import fcntl
 import json
 import os
 import pathlib
-import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from sgdlab.errors import RunFailed
-from sgdlab.live import checkpoint
+from sgdlab.live import checkpoint, kept_messages
 from sgdlab.live.checkpoint import Checkpoint
+from sgdlab.live.kept_messages import KeptMessages
+from sgdlab.live.log_lines import FORMAT, Entry, LogError, agree, line_of, path_in, read
 from sgdlab.live.recording import versions
 
 Tree = Any
-Entry = list[Any]
-
-_FORMAT = 1
 _SYNC_SECONDS = 1.0
-
-
-class LogError(ValueError):
-    """A log that cannot be used, or opened; the message is one line, and names the file and the place."""
+FULL = 256 << 20
+"""Bytes of kept messages after which a checkpoint is made, however few updates there were."""
 
 
 class Log:
@@ -31,7 +27,7 @@ class Log:
 
     `log.jsonl` has a header, which names the configuration, and a line for each thing that happened, written before it
     is handled: a JSON array, whose last element is a checksum of this line and all before. `checkpoint-<update>.npz`
-    are the two newest checkpoints.
+    are the two newest checkpoints. `messages-<update>.bin` are there where `sent_like` is given.
 
     A line is with the operating system before it takes effect, which survives the end of the process; about every
     second, and before each checkpoint, the file is on the disk, which survives a loss of power.
@@ -41,7 +37,10 @@ class Log:
       config: all values that the run depends on, as JSON holds them.
       compute: `(ticket, params) -> (grads, aux)`, bit for bit what a worker computes: gradients are not logged, those
         after the newest checkpoint are computed again. None: a log that is there cannot be resumed.
-      compute_of: `(worker) -> compute`, where workers have examples of their own; in the place of `compute`.
+      compute_of: `(worker) -> compute`, where workers have examples of their own; in the place of `compute`. It is
+        called with the keyword `version` too, the number of the version that the gradient was computed on.
+      sent_like: {"params": ..., "aux": ...} of gradients that nobody can compute again, since workers keep something
+        between them: these are written down (`sgdlab.live.kept_messages`), in the place of both. None: it can be.
       say: called with a line where a run is resumed, or a checkpoint cannot be used.
 
     Attributes:
@@ -60,7 +59,8 @@ class Log:
         config: Mapping[str, Any],
         *,
         compute: Callable[[int, Tree], tuple[Tree, Tree]] | None = None,
-        compute_of: Callable[[int], Callable[[int, Tree], tuple[Tree, Tree]]] | None = None,
+        compute_of: Callable[[int], Callable[..., tuple[Tree, Tree]]] | None = None,
+        sent_like: Tree = None,
         say: Callable[[str], None] = print,
     ):
         self.folder, self.compute, self.say = pathlib.Path(folder), compute, say
@@ -78,6 +78,10 @@ class Log:
             raise LogError(f"log={str(self.path)!r} cannot be written: {error.strerror}") from error
         try:
             self._begin(given)
+            self.messages = None if sent_like is None else KeptMessages(self.folder, sent_like)
+        except OSError as error:
+            self._file.close()
+            raise LogError(f"log={str(self.path)!r} cannot be written: {error.strerror}") from error
         except BaseException:
             self._file.close()
             raise
@@ -86,6 +90,11 @@ class Log:
     def saves(self) -> bool:
         """Whether a checkpoint is being written."""
         return self._saving is not None and not self._saving.done()
+
+    @property
+    def full(self) -> bool:
+        """Whether the messages since the last checkpoint take so much room that it is time for another."""
+        return self.messages is not None and self.messages.size >= FULL
 
     def forget(self) -> None:
         """Everything that happened before has been told, and its memory is free."""
@@ -110,7 +119,7 @@ class Log:
         Raises:
           RunFailed: if it cannot be written; without its log a run must not go on.
         """
-        line, chain = _line(entry, self._chain)
+        line, chain = line_of(entry, self._chain)
         try:
             written = self._file.write(line)
         except OSError as error:
@@ -119,6 +128,18 @@ class Log:
             raise self._failed(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
         self._lines, self._chain = self._lines + 1, chain
         self._dirty = True
+
+    def keep(self, ticket: int, grads: Tree, aux: Tree) -> None:
+        """Keeps a message that has come, where these are kept; before `write` says so.
+
+        Raises:
+          RunFailed: if it cannot be written.
+        """
+        try:
+            if self.messages is not None:
+                self.messages.write(ticket, grads, aux)
+        except OSError as error:
+            raise self._failed(error) from error
 
     def sync(self, now: float, *, least_seconds: float = _SYNC_SECONDS) -> None:
         """Sees to it that the lines will be on the disk, in a thread, if that is long ago by this clock.
@@ -129,17 +150,28 @@ class Log:
         if self._syncing is not None and self._syncing.done():
             self._synchronized()
         if self._syncing is None and self._dirty and not 0 <= now - self._synced < least_seconds:
-            self._syncing = self._writer.submit(os.fsync, self._file.fileno())
+            self._syncing = self._writer.submit(self._on_disk, self._descriptor_of_messages())
             self._synced, self._dirty = now, False
 
     def checkpoint(self, update: int, steps: dict[str, Any], versions: dict[int, list[Any]]) -> None:
         """Begins to save the server's state, in a thread; what it is given must not change any more.
 
         It waits for a checkpoint that is still being written (`saves`).
+
+        Raises:
+          RunFailed: if the messages that follow it cannot be written.
         """
         self._saved()
-        made = Checkpoint(update, self._lines, self._chain, steps, versions)
-        self._saving = self._writer.submit(self._save, made)
+        made, ended = Checkpoint(update, self._lines, self._chain, steps, versions), None
+        try:
+            ended = self._descriptor_of_messages()  # of the file that is not written any more from here on
+            if self.messages is not None:
+                self.messages.checkpoint(update)
+        except OSError as error:
+            if ended is not None:
+                os.close(ended)
+            raise self._failed(error) from error
+        self._saving = self._writer.submit(self._save, made, ended)
 
     def newest(self) -> Checkpoint | None:
         """The newest checkpoint that is whole and of this log; those that are not are passed over, with a line."""
@@ -166,11 +198,13 @@ class Log:
         self._writer.shutdown()
         try:
             self._synchronized()
-            os.fsync(self._file.fileno())
+            self._on_disk(self._descriptor_of_messages())
         except OSError as error:
             raise self._failed(error) from error
         finally:
             self._file.close()
+            if self.messages is not None:
+                self.messages.close()
 
     def _begin(self, given: dict[str, Any]) -> None:
         """Reads what is there; a log that is not there gets its header."""
@@ -185,15 +219,29 @@ class Log:
         self._lines, self._chain = len(self._chains), self._chains[-1] if self._chains else 0
         if entries:
             (_, _, self.config, self.versions), self.entries = entries[0], entries[1:]
-            _agree(self.path, self.config, given)
+            agree(self.path, self.config, given)
             return
         checkpoint.remove_all(self.folder)
+        kept_messages.remove_all(self.folder)
         self.config, self.versions, self.entries = given, versions(), []
-        self.write(["log", _FORMAT, given, self.versions])
+        self.write(["log", FORMAT, given, self.versions])
 
-    def _save(self, made: Checkpoint) -> None:
-        os.fsync(self._file.fileno())  # a checkpoint is never ahead of its log
+    def _save(self, made: Checkpoint, messages: int | None) -> None:
+        self._on_disk(messages)  # a checkpoint is never ahead of its log
         checkpoint.save(self.folder, made)
+        left = checkpoint.updates_of(self.folder)
+        if self.messages is not None and len(left) > 1:  # with one alone, the log's beginning stands behind it
+            self.messages.forget(left[0])
+
+    def _descriptor_of_messages(self) -> int | None:
+        return None if self.messages is None else self.messages.descriptor()
+
+    def _on_disk(self, messages: int | None) -> None:
+        """The messages first, since no line may be there without its message; their descriptor is closed."""
+        if messages is not None:
+            with os.fdopen(messages, "rb") as file:
+                os.fsync(file)
+        os.fsync(self._file.fileno())
 
     def _failed(self, error: OSError) -> RunFailed:
         why = f"log={str(self.path)!r} cannot be written: {error.strerror}"
@@ -217,68 +265,3 @@ class Log:
             saving.result()
         except OSError as error:  # the log alone has all that happened
             self.say(f"A checkpoint in {self.folder} cannot be written, and the run goes on: {error}")
-
-
-def path_in(folder: str | os.PathLike[str]) -> pathlib.Path:
-    """The log of a run in a directory."""
-    return pathlib.Path(folder) / "log.jsonl"
-
-
-def read(path: pathlib.Path) -> tuple[list[Entry], list[int], int]:
-    """The lines of a log that are whole.
-
-    Args:
-      path: of the file.
-
-    Returns:
-      The entries, the header first; the checksum after each; and how many bytes they take. Half a line at the end is
-      left out.
-
-    Raises:
-      LogError: if a line is damaged or one before it is missing; it names the line.
-    """
-    data = path.read_bytes()
-    entries, chains, length, chain = [], [], 0, 0
-    for number, line in enumerate(data[: data.rfind(b"\n") + 1].splitlines(keepends=True), 1):
-        entry = _entry(line, chain)
-        if entry is None or (not entries and entry[:2] != ["log", _FORMAT]):
-            if not entries:
-                raise LogError(f"log={str(path)!r} is not the log of a live run")
-            last = next((entry[1] for entry in reversed(entries[1:])), 0.0)
-            raise LogError(
-                f"log={str(path)!r} is damaged in line {number}, or lines before it are missing; the "
-                f"{number - 1} lines before it, up to {last:.3f} s of the run, can be used (keep a copy of it, then: "
-                f"truncate -s {length} {path})"
-            )
-        chain = int(entry.pop(), 16)
-        entries.append(entry)
-        chains.append(chain)
-        length += len(line)
-    return entries, chains, length
-
-
-def _line(entry: Entry, chain: int) -> tuple[bytes, int]:
-    body = json.dumps(entry, separators=(",", ":"), allow_nan=False)[:-1].encode()
-    chain = zlib.crc32(body, chain)
-    return body + b',"%08x"]\n' % chain, chain
-
-
-def _entry(line: bytes, chain: int) -> Entry | None:
-    """The entry of a line, with its checksum; None if it does not fit."""
-    body, comma, _ = line.rpartition(b",")
-    if line != body + comma + b'"%08x"]\n' % zlib.crc32(body, chain):
-        return None
-    return json.loads(line)
-
-
-def _agree(path: pathlib.Path, stored: dict[str, Any], given: dict[str, Any], prefix: str = "") -> None:
-    """Checks that the configuration is that of the log."""
-    for name in sorted(stored.keys() | given.keys()):
-        before, now = stored.get(name), given.get(name)
-        if isinstance(before, dict) and isinstance(now, dict):
-            _agree(path, before, now, f"{prefix}{name}.")
-        elif before != now:
-            raise LogError(
-                f"log={str(path)!r} is of a run with {prefix}{name}={json.dumps(before)}, not {json.dumps(now)}; name "
-                "another directory"
-            )

@@ -11,7 +11,7 @@ import optax
 from sgdlab.policies.peers import Source
 from sgdlab.replay.functions import Parts
 from sgdlab.replay.mixing import mean_of_nodes, mixed, weighted
-from sgdlab.replay.peer_engine import node_step
+from sgdlab.replay.peer_step import node_step
 from sgdlab.replay.watch import as_pytree
 from sgdlab.rules.server_rule import ServerRule, server_rule
 from sgdlab.xla import read_row

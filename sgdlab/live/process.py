@@ -91,10 +91,11 @@ class Process:
             }
         )
 
-    def begin(self, ticket: int, slot: int) -> None:
-        """Asks for a gradient on the version in piece `slot`."""
+    def begin(self, ticket: int, slot: int, *, after: int, version: int) -> None:
+        """Asks for a gradient on the version in piece `slot`; `after` and `version` as of `Transport.begin`."""
         self.question = ticket
-        self.line.send({"kind": "begin", "run": self.run, "ticket": ticket, "slot": slot})
+        number = {"run": self.run, "ticket": ticket, "after": after, "version": version}
+        self.line.send({"kind": "begin", **number, "slot": slot})
 
     def interrupt(self, ticket: int) -> None:
         """Tells it to give up what it was asked for, up to `ticket`."""

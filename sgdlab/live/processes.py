@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import Any
 
 from sgdlab.live import environment
+from sgdlab.live.lives import ANEW
 from sgdlab.live.messages import Came, Failed, GaveUp, Joined, Lost, Message
 from sgdlab.live.process import PATIENCE, Process
 from sgdlab.live.shared_arrays import Layout
@@ -112,10 +113,10 @@ class Processes:
         """Nobody will begin another gradient on that version, and no ticket on it is valid any more."""
         self._versions.release(handle)
 
-    def begin(self, worker: int, ticket: int, handle: Version) -> None:
+    def begin(self, worker: int, ticket: int, handle: Version, *, after: int = ANEW, version: int = 0) -> None:
         """Sends a worker its next gradient; a worker that has ended is reported by `Lost`, not by an exception."""
         if worker in self._processes:
-            self._processes[worker].begin(ticket, handle.slot)
+            self._processes[worker].begin(ticket, handle.slot, after=after, version=version)
             self._watch(worker)
 
     def interrupt(self, worker: int, ticket: int) -> None:

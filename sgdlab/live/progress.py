@@ -131,7 +131,7 @@ def block(status: Status) -> list[str]:
     """
     rows = [
         ("", f"{_bar(status)}  {_counts(status)}, {_left(status)}"),
-        ("rate", f"{_number(status.gradients_per_second)} gradients/s, workers idle {status.idle_share:.0%}"),
+        ("rate", f"{_number(status.gradients_per_second)} {status.unit}s/s, workers idle {status.idle_share:.0%}"),
         ("model", _quality(status)),
         ("waits for", _waiting(status)),
         ("late", _listed([f"{worker.worker} ({_lateness(worker)})" for worker in late(status)])),
@@ -148,7 +148,7 @@ def line_of(status: Status) -> str:
     starting = [str(worker.worker) for worker in _in(status, "starting")]
     parts = [
         _counts(status),
-        f"{_number(status.gradients_per_second)} gradients/s",
+        f"{_number(status.gradients_per_second)} {status.unit}s/s",
         _left(status),
         _quality(status),
         _waiting(status) and f"waiting for {_waiting(status)}",
@@ -181,7 +181,7 @@ def _bar(status: Status, width: int = 20) -> str:
 
 
 def _counts(status: Status) -> str:
-    return f"update {status.updates:,}, {status.gradients:,} of {status.num_gradients:,} gradients"
+    return f"update {status.updates:,}, {status.gradients:,} of {status.num_gradients:,} {status.unit}s"
 
 
 def _left(status: Status) -> str:

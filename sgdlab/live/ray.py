@@ -21,8 +21,9 @@ from typing import Any
 import numpy as np
 
 from sgdlab.live import environment
+from sgdlab.live.lives import ANEW
 from sgdlab.live.messages import Came, Failed, GaveUp, Joined, Lost, Message
-from sgdlab.live.ray_actor import Actor, Ready, Start
+from sgdlab.live.ray_actor import Actor, Asked, Ready, Start
 from sgdlab.live.ray_cluster import Cluster
 from sgdlab.live.shared_arrays import Layout
 from sgdlab.live.work import Source
@@ -44,7 +45,7 @@ class _Worker:
         self.void = -1  # largest ticket of this run that it was told to give up
         self.joined: Joined | None = None
         self.asked = 0  # gradients that it has not answered
-        self.waiting: deque[tuple[int, Any]] = deque()  # tickets and parameters of those that it is asked for next
+        self.waiting: deque[tuple[Asked, Any]] = deque()  # those that it is asked for next, and their parameters
 
 
 class _Call:
@@ -165,17 +166,17 @@ class Ray:
         """Nobody will begin another gradient on that version, and no ticket on it is valid any more."""
         self._versions.pop(handle, None)
 
-    def begin(self, worker: int, ticket: int, handle: int) -> None:
+    def begin(self, worker: int, ticket: int, handle: int, *, after: int = ANEW, version: int = 0) -> None:
         """Sends a worker its next gradient; a worker that has ended is reported by `Lost`, not by an exception."""
         if (to := self._workers.get(worker)) is not None:
-            to.waiting.append((ticket, self._versions[handle]))
+            to.waiting.append((Asked(to.run, ticket, after, version), self._versions[handle]))
             self._ask(worker, to)
 
     def interrupt(self, worker: int, ticket: int) -> None:
         """Tells a worker to give up a gradient; `GaveUp` answers, also if it has sent the gradient already."""
         if (to := self._workers.get(worker)) is not None:
             to.void = max(to.void, ticket)
-            to.waiting = deque((each, None if each <= ticket else params) for each, params in to.waiting)
+            to.waiting = deque((each, None if each.ticket <= ticket else params) for each, params in to.waiting)
             to.actor.interrupt.remote(to.run, ticket)
 
     def kill(self, worker: int) -> None:
@@ -205,9 +206,9 @@ class Ray:
 
     def _ask(self, worker: int, of: _Worker) -> None:
         while of.waiting and of.asked < _AHEAD:
-            ticket, params = of.waiting.popleft()
+            asked, params = of.waiting.popleft()
             of.asked += 1
-            self._calls[of.actor.compute.remote(of.run, ticket, params)] = _Call(worker, of, "compute", ticket)
+            self._calls[of.actor.compute.remote(asked, params)] = _Call(worker, of, "compute", asked.ticket)
 
     def _answers(self, timeout: float | None) -> list[Message]:
         """What has come of the calls, after at most `timeout` seconds, or as soon as there is something."""

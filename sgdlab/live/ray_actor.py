@@ -32,6 +32,15 @@ class Start(NamedTuple):
     log: str | None
 
 
+class Asked(NamedTuple):
+    """Which gradient an actor is asked for; `after` and `version` are those of `Transport.begin`."""
+
+    run: int
+    ticket: int
+    after: int
+    version: int
+
+
 class Ready(NamedTuple):
     """A worker that has compiled, or why it could not."""
 
@@ -72,17 +81,19 @@ class Actor:
             return Ready(os.getpid(), socket.gethostname(), failure.in_one_line(error))
         return Ready(os.getpid(), socket.gethostname(), "")
 
-    def compute(self, run: int, ticket: int, params: np.ndarray | None) -> Answer:
+    def compute(self, asked: Asked, params: np.ndarray | None) -> Answer:
         """A gradient on a version of the parameters, given and returned as bytes; without them it is given up."""
         begun = time.perf_counter()
         if params is None:
             return Answer(None, 0.0)
+        run, ticket, after, version = asked
         if run != self._run:  # a run counts its own gradients, and finds the programs compiled
             self._run, self._gradients = run, copy.copy(self._fresh)
         try:
             # Copied: Ray's memory is shared, and JAX may keep an alias of it.
             tree = self._params.copied(params)
-            computed = self._gradients.compute(ticket, tree, lambda: self._void >= (run, ticket))
+            void = lambda: self._void >= (run, ticket)
+            computed = self._gradients.compute(ticket, tree, void, after=after, version=version)
             if computed is None:
                 return Answer(None, time.perf_counter() - begun)
             # Into the same memory each time: Ray has copied it before it asks for the next gradient.

@@ -14,6 +14,7 @@ import numpy as np
 
 from sgdlab import arrays
 from sgdlab.live.by_ticket import ByTicket
+from sgdlab.live.lives import ANEW, Lives, begins_anew
 from sgdlab.policies.recorder import Recorder
 from sgdlab.schedule import Schedule
 
@@ -21,7 +22,7 @@ FATES = ("applied", "late", "interrupted", "lost", "failed", "refused", "pending
 """What can become of a gradient: applied; dropped by the protocol; lost by a fault; in flight when the run ended."""
 
 _CAME = ("applied", "late", "refused")
-_OWN = {"ticket": np.int64, "seconds": np.float64, "loss": np.float64}
+_OWN = {"ticket": np.int64, "seconds": np.float64, "loss": np.float64, "life": np.int64}
 _SCHEDULE = tuple(field.name for field in dataclasses.fields(Schedule))
 
 
@@ -39,6 +40,8 @@ class Recording:
       fate: str[G], one of `FATES`.
       config: the configuration of the run, as JSON holds it.
       versions: of Python, libraries and devices, by name.
+      life: int64[G], which of its worker's processes computed the gradient, counted from 0: what a worker keeps between
+        its messages begins anew with each. None, as in recordings from before there was such a thing: all 0.
 
     Raises:
       ValueError: from the constructor, where the fields contradict each other; it names the first row that does.
@@ -51,8 +54,11 @@ class Recording:
     fate: np.ndarray
     config: dict[str, Any] = dataclasses.field(default_factory=dict)
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
+    life: np.ndarray | None = None
 
     def __post_init__(self) -> None:
+        if self.life is None:
+            object.__setattr__(self, "life", np.zeros(self.schedule.num_gradients))
         for name, dtype in _OWN.items():
             object.__setattr__(self, name, arrays.frozen_copy(name, getattr(self, name), dtype))
         fate = np.array(self.fate, "U11")
@@ -81,6 +87,20 @@ class Recording:
     def used_tickets(self) -> np.ndarray:
         """int64[R]: tickets of the gradients that entered updates, in the order in which a replay numbers them."""
         return self.ticket[self.schedule.used()[:, 0]]
+
+    def begins_anew(self, *, streams: bool = False) -> np.ndarray:
+        """int32[G]: the version from which the worker of each gradient begins anew; -1 where it goes on.
+
+        A worker goes on after its last message that was used. Of gradients that were not, this says nothing.
+
+        Args:
+          streams: whether workers keep their parameters, and so begin anew where they have missed an update.
+        """
+        used, found = self.schedule.used()[:, 0], np.full(self.ticket.size, ANEW, np.int32)
+        order = np.flatnonzero(used)[np.argsort(self.ticket[used])]
+        read, update = self.schedule.read[order, 0], self.schedule.update[order, 0]
+        found[order] = begins_anew(self.schedule.worker[order], self.life[order], read, update if streams else None)
+        return found
 
     def runtimes(self) -> np.ndarray:
         """float64[T, N], seconds: how long the server waited for each worker's t-th gradient.
@@ -116,8 +136,8 @@ class Recording:
         Raises:
           ValueError: where the file is not such a recording.
         """
-        names = (*_SCHEDULE, *_OWN, "fate", "config", "versions")
-        return arrays.load(path, names, _Stored, what="a recording").recording
+        names = (*_SCHEDULE, *(name for name in _OWN if name != "life"), "fate", "config", "versions")
+        return arrays.load(path, names, _Stored, what="a recording", optional=("life",)).recording
 
     def __str__(self) -> str:
         fates = ", ".join(f"{number:,} {fate}" for fate, number in self.ledger().items() if number)
@@ -130,6 +150,7 @@ def recorded(
     *,
     seconds: ByTicket,
     losses: ByTicket,
+    lives: Lives,
     config: dict[str, Any],
     versions: dict[str, str],
 ) -> Recording:
@@ -140,6 +161,7 @@ def recorded(
       num_workers: N.
       seconds: how long the worker of each ticket computed.
       losses: of each ticket.
+      lives: the workers' processes.
       config: of the run.
       versions: of libraries and devices.
     """
@@ -147,7 +169,8 @@ def recorded(
     fates = recorder.fates(tickets)
     fates[fates == ""] = "pending"
     fates[schedule.used()[:, 0]] = "applied"
-    return Recording(schedule, tickets, seconds.of(tickets), losses.of(tickets), fates, config, versions)
+    found = seconds.of(tickets), losses.of(tickets), fates
+    return Recording(schedule, tickets, *found, config, versions, lives.of(tickets))
 
 
 def with_later(first: dict[str, str], later: dict[str, str]) -> dict[str, str]:

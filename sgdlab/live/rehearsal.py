@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from sgdlab import arguments
+from sgdlab.live.lives import ANEW
 from sgdlab.live.messages import Came, Failed, GaveUp, Joined, Lost, Message
 
 Tree = Any
@@ -44,12 +45,14 @@ class _Process:
     """A worker's process: what it computes, and what it has been told to compute next."""
 
     number: int
+    compute: Callable[..., tuple[Tree, Tree]]
     joined: bool = False
     ticket: int | None = None
     tree: Tree = None
+    kept: Mapping[str, int] = dataclasses.field(default_factory=dict)  # `after` and `version` of `Transport.begin`
     ends: float = 0.0
     void: bool = False
-    then: tuple[int, Tree] | None = None
+    then: tuple[int, Tree, Mapping[str, int]] | None = None
     turn: int = 0  # of what it computes: an end that was put off is another
 
 
@@ -62,6 +65,8 @@ class Rehearsal:
       faults: what befalls the workers.
       join_seconds: how long a process needs to join, or how long each worker's needs; the first time only, for a
         worker that is not in it: at once.
+      of_process: `(worker) -> compute`, called for each process, of workers that keep something between two messages;
+        `compute` is then called with the keywords `after` and `version` of `begin`. In the place of `compute`.
 
     Attributes:
       now: seconds since the rehearsal began.
@@ -86,15 +91,19 @@ class Rehearsal:
     def __init__(
         self,
         runtimes: np.ndarray,
-        compute: Callable[[int, Tree], tuple[Tree, Tree]],
+        compute: Callable[[int, Tree], tuple[Tree, Tree]] | None = None,
         *,
         faults: Sequence[Fault] = (),
         join_seconds: float | Mapping[int, float] = 0.0,
+        of_process: Callable[[int], Callable[..., tuple[Tree, Tree]]] | None = None,
     ):
         runtimes = np.asarray(runtimes, np.float64)
         if runtimes.ndim != 2 or not (runtimes > 0).all():
             raise ValueError(f"runtimes of shape {runtimes.shape} must be positive, [T, N]")
-        self._times, self._compute, self._join_seconds = runtimes, compute, join_seconds
+        if (compute is None) == (of_process is None):
+            raise ValueError("compute and of_process must be given one without the other")
+        self._times, self._join_seconds = runtimes, join_seconds
+        self._of_process = of_process or (lambda worker: lambda ticket, tree, **kept: compute(ticket, tree))
         self.now, self.told = 0.0, []
         self._begun = [0] * runtimes.shape[1]
         self._order, self._numbers, self._handles = itertools.count(), itertools.count(1), itertools.count()
@@ -138,16 +147,17 @@ class Rehearsal:
         """Forgets a version."""
         del self._trees[handle]
 
-    def begin(self, worker: int, ticket: int, handle: Hashable) -> None:
+    def begin(self, worker: int, ticket: int, handle: Hashable, *, after: int = ANEW, version: int = 0) -> None:
         """The worker computes, once it has ended, or given up, what it computes."""
         self.told.append(("begin", worker, ticket))
         process = self._processes.get(worker)
         if process is None:
             return  # the server does not know it yet
+        asked = ticket, self._trees[handle], {"after": after, "version": version}
         if process.ticket is None:
-            self._compute_now(worker, process, ticket, self._trees[handle])
+            self._compute_now(worker, process, *asked)
         else:
-            process.then = ticket, self._trees[handle]
+            process.then = asked
 
     def interrupt(self, worker: int, ticket: int) -> None:
         """The worker gives up this ticket, if it computes it and hears."""
@@ -189,7 +199,7 @@ class Rehearsal:
         heapq.heappush(self._heap, (when, next(self._order), happens))
 
     def _start(self, worker: int, seconds: float) -> None:
-        process = self._processes[worker] = _Process(next(self._numbers))
+        process = self._processes[worker] = _Process(next(self._numbers), self._of_process(worker))
         self._last.pop(("stop", worker), None)  # that was another process
 
         def joins() -> list[Message]:
@@ -203,12 +213,13 @@ class Rehearsal:
 
         self._at(self.now + seconds, joins)
 
-    def _compute_now(self, worker: int, process: _Process, ticket: int, tree: Tree) -> None:
+    def _compute_now(self, worker: int, process: _Process, ticket: int, tree: Tree, kept: Mapping[str, int]) -> None:
         seconds = float(self._times[self._begun[worker] % len(self._times), worker])
         self._begun[worker] += 1
         if self._last.get(("slow", worker), 0.0) > self.now:
             seconds *= 10
-        process.ticket, process.tree, process.void, process.turn = ticket, tree, False, process.turn + 1
+        process.ticket, process.tree, process.kept = ticket, tree, kept
+        process.void, process.turn = False, process.turn + 1
         process.ends = max(self.now, self._last.get(("stop", worker), 0.0)) + seconds
         self._at(process.ends, self._ends(worker, process, process.turn, seconds))
 
@@ -225,8 +236,8 @@ class Rehearsal:
             message = self._answer(worker, process, seconds)
             process.ticket = process.tree = None
             if process.then is not None:
-                (ticket, tree), process.then = process.then, None
-                self._compute_now(worker, process, ticket, tree)
+                asked, process.then = process.then, None
+                self._compute_now(worker, process, *asked)
             if worker in self._twice:
                 self._at(self.now + self._twice.pop(worker), lambda: [message])
             return [message]
@@ -241,7 +252,10 @@ class Rehearsal:
             return GaveUp(worker, ticket, seconds)
         if self._is_next("raise", worker):
             return Failed(worker, ticket, "RuntimeError: its own mistake")
-        grads, aux = self._compute(ticket, process.tree)
+        try:
+            grads, aux = process.compute(ticket, process.tree, **process.kept)
+        except ValueError as error:  # as where a worker has not what it is to go on from
+            return Failed(worker, ticket, f"ValueError: {error}")
         if self._is_next("nan", worker):
             grads = jax.tree.map(lambda leaf: np.full_like(leaf, np.nan), grads)
         return Came(worker, ticket, grads, aux, seconds)

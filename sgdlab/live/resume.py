@@ -9,6 +9,7 @@ from sgdlab.live import checkpoint, events
 from sgdlab.live.clock import Clock
 from sgdlab.live.engine import Engine
 from sgdlab.live.events import Event, Start
+from sgdlab.live.lives import ANEW
 from sgdlab.live.log import Entry, Log, LogError, path_in, read
 from sgdlab.live.messages import Message
 from sgdlab.live.recording import Recording
@@ -35,7 +36,7 @@ class Nobody:
     def release(self, handle: Hashable) -> None:
         """Nothing."""
 
-    def begin(self, worker: int, ticket: int, handle: Hashable) -> None:
+    def begin(self, worker: int, ticket: int, handle: Hashable, *, after: int = ANEW, version: int = 0) -> None:
         """Nothing."""
 
     def interrupt(self, worker: int, ticket: int) -> None:
@@ -103,7 +104,7 @@ class Past:
 def resume(engine: Engine, log: Log, clock: Clock) -> None:
     """Brings a new engine to where its log ends, and the clock to the log's last instant, at which it stands.
 
-    Up to the newest checkpoint no arithmetic is done. The gradients of later updates are computed again.
+    Up to the newest checkpoint no arithmetic is done. The gradients of later updates are computed again, or read.
 
     Raises:
       LogError: if the log is not of this run, or cannot be followed.
@@ -122,8 +123,11 @@ def resume(engine: Engine, log: Log, clock: Clock) -> None:
     def gradient(ticket: int, params: Tree) -> tuple[Tree, Tree]:
         nonlocal again
         again += 1
+        if log.messages is not None:
+            return log.messages.read(ticket)
         if log.compute_of is not None:
-            return log.compute_of(engine.flying.recorder.open[ticket].worker)(ticket, params)
+            row = engine.flying.recorder.open[ticket]
+            return log.compute_of(row.worker)(ticket, params, version=row.read)
         if log.compute is None:
             raise ValueError("compute=None must be a function that computes a ticket's gradient again")
         return log.compute(ticket, params)
@@ -132,9 +136,10 @@ def resume(engine: Engine, log: Log, clock: Clock) -> None:
     Past(log.path, log.entries, clock, log.write).happens_again(engine)
     log.forget()
     since = f"checkpoint {found.update:,}" if found is not None else "the beginning"
+    unit = engine.settings.unit
     log.say(
-        f"Resumed from {log.path}: {engine.updates:,} updates, {engine.used:,} of {engine.num_gradients:,} gradients; "
-        f"{again:,} gradients since {since} were computed again"
+        f"Resumed from {log.path}: {engine.updates:,} updates, {engine.used:,} of {engine.num_gradients:,} {unit}s; "
+        f"{again:,} {unit}s since {since} were {'computed' if log.messages is None else 'read'} again"
     )
 
 

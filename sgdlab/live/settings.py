@@ -11,6 +11,7 @@ class Settings:
 
     Attributes:
       title: the method, for those who watch.
+      unit: what workers send, for the same: a "gradient", or a "message" of several local steps.
       min_workers: how many workers a run needs. It begins, and goes on, with fewer than all of them, but ends with an
         error if fewer than these are there for `wait_seconds`.
       join_seconds: how long the start waits for all workers; then those that are there begin, if they are enough.
@@ -33,6 +34,7 @@ class Settings:
     """
 
     title: str = ""
+    unit: str = "gradient"
     min_workers: int = 1
     join_seconds: float = 120.0
     wait_seconds: float = 300.0

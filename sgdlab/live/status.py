@@ -63,6 +63,7 @@ class Status:
       workers: all workers, by number.
       events: the last things that went wrong or were mended: (seconds, words).
       finished: whether the run is over.
+      unit: what workers send: a "gradient", or a "message" of several local steps, each of which counts as one here.
     """
 
     title: str
@@ -81,3 +82,4 @@ class Status:
     workers: tuple[WorkerStatus, ...]
     events: tuple[tuple[float, str], ...]
     finished: bool
+    unit: str = "gradient"

@@ -3,6 +3,7 @@
 from collections.abc import Hashable
 from typing import Any, Protocol
 
+from sgdlab.live.lives import ANEW
 from sgdlab.live.messages import Message
 
 Tree = Any
@@ -36,8 +37,16 @@ class Transport(Protocol):
         """Nobody will begin another gradient on that version, and no ticket on it is valid any more."""
         ...
 
-    def begin(self, worker: int, ticket: int, handle: Hashable) -> None:
-        """Sends a worker its next gradient; a worker that has ended is reported by `Lost`, not by an exception."""
+    def begin(self, worker: int, ticket: int, handle: Hashable, *, after: int = ANEW, version: int = 0) -> None:
+        """Sends a worker its next gradient; a worker that has ended is reported by `Lost`, not by an exception.
+
+        Args:
+          worker: its number.
+          ticket: of the gradient.
+          handle: of the version to compute it on.
+          after: the ticket from after which the worker goes on, if it keeps anything; `ANEW`: it begins anew.
+          version: the number of that version.
+        """
         ...
 
     def interrupt(self, worker: int, ticket: int) -> None:

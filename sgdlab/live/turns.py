@@ -178,7 +178,15 @@ class Turns:
             if self.engine.finished:
                 return
             self.message = message
+            self.keep(message)
             self.happens(_event_of(message))
+
+    def keep(self, message: Message) -> None:
+        """A gradient that answers what its worker was asked for is kept with the log, where nobody can repeat it."""
+        if self.log is None or not isinstance(message, Came):
+            return
+        if self.engine.flying.current.get(message.worker) == message.ticket:
+            self.log.keep(message.ticket, message.grads, message.aux)
 
     def wake(self, now: float) -> None:
         """Tells the policy that an instant that it asked for has come."""
@@ -195,7 +203,8 @@ class Turns:
         if engine.failure:
             raise RunFailed(f"error: {engine.failure}")
         if engine.updates > before:
-            self.save(least_updates=self.settings.checkpoint_updates, least_seconds=self.settings.checkpoint_seconds)
+            least = 1 if self.log is not None and self.log.full else self.settings.checkpoint_updates
+            self.save(least_updates=least, least_seconds=self.settings.checkpoint_seconds)
 
     def gradient(self, ticket: int, params: Tree) -> tuple[Tree, Tree]:
         """That of the message that is being handled."""

@@ -60,6 +60,7 @@ class View:
             workers=workers,
             events=engine.notes.last,
             finished=engine.finished,
+            unit=engine.settings.unit,
         )
 
     def _rate(self, now: float) -> float:

@@ -66,7 +66,7 @@ def main(worker: int, line: socket.socket, versions: int, gradients: int) -> Non
         raise
     while True:
         begun = asked.next()
-        answer = computer.answer(begun["run"], begun["ticket"], begun["slot"], asked)
+        answer = computer.answer(begun, asked)
         _say(line, {**answer, "run": begun["run"], "ticket": begun["ticket"]})
 
 
@@ -90,15 +90,16 @@ class _Computer:
         self._versions = Pieces(self._params.size, versions)
         self._views = self._answer.views(Pieces(self._answer.size, gradients)[0])
 
-    def answer(self, run: int, ticket: int, slot: int, asked: _Asked) -> dict[str, Any]:
+    def answer(self, begin: dict[str, Any], asked: _Asked) -> dict[str, Any]:
         """Computes a gradient, leaves it in shared memory, and says so."""
-        begun = time.perf_counter()
+        begun, run, ticket = time.perf_counter(), begin["run"], begin["ticket"]
         if run != self._run:  # a run counts its own gradients, and finds the programs compiled
             self._run, self._gradients = run, copy.copy(self._fresh)
         try:
             # Not a copy: a piece that is used again while it is read means that this gradient is void.
-            params = self._params.tree(self._versions[slot])
-            computed = self._gradients.compute(ticket, params, lambda: asked.void >= (run, ticket))
+            params = self._params.tree(self._versions[begin["slot"]])
+            void, kept = lambda: asked.void >= (run, ticket), {name: begin[name] for name in ("after", "version")}
+            computed = self._gradients.compute(ticket, params, void, **kept)
             if computed is not None:
                 grads, aux = computed
                 self._answer.write(self._views, {"params": grads, "aux": aux})

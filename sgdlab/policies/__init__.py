@@ -19,8 +19,9 @@ from sgdlab.policies.growing_ringmaster import GrowingLimit, growing_ringmaster
 from sgdlab.policies.lb_bsp import LoadBalancing, lb_bsp
 from sgdlab.policies.malenia import Malenia, malenia
 from sgdlab.policies.mindflayer import TimedTrials, mindflayer, vecna
+from sgdlab.policies.peer_base import PeerBase
 from sgdlab.policies.peer_recorder import PeerRecorder
-from sgdlab.policies.peers import Keep, Mix, Move, PeerBase, PeerPolicy, Source, Step
+from sgdlab.policies.peers import Keep, Mix, Move, PeerPolicy, Source, Step
 from sgdlab.policies.policy import Action, Begin, Close, Drop, Interrupt, Policy, Take, Wake
 from sgdlab.policies.quotas import Quotas
 from sgdlab.policies.recorder import Recorder

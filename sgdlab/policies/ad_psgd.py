@@ -6,13 +6,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from sgdlab import arguments, graphs
+from sgdlab.policies.owed_gradients import OwedGradients
 from sgdlab.policies.peers import Mix, Move, PeerAction, Source, Step
 from sgdlab.policies.policy import Begin
 from sgdlab.policies.register import register
 
 
 @dataclasses.dataclass
-class Pairs:
+class Pairs(OwedGradients):
     """Nodes that compute at their own pace, and average in pairs; nobody waits.
 
     The k-th row of random numbers holds those of all nodes for their k-th gradients, whatever the order of events.
@@ -27,9 +28,6 @@ class Pairs:
       version: the newest version of each node.
       begun: number of gradients that each node has begun.
       read: the version that each node's gradient is taken at.
-      alive: nodes whose workers are there.
-      busy: nodes that compute.
-      owed: nodes whose gradients were lost.
       drawn: random numbers from 0 to 1, row by row.
     """
 
@@ -42,9 +40,6 @@ class Pairs:
     version: list[int] = dataclasses.field(default_factory=list, init=False)
     begun: list[int] = dataclasses.field(default_factory=list, init=False)
     read: dict[int, int] = dataclasses.field(default_factory=dict, init=False)
-    alive: set[int] = dataclasses.field(default_factory=set, init=False)
-    busy: set[int] = dataclasses.field(default_factory=set, init=False)
-    owed: set[int] = dataclasses.field(default_factory=set, init=False)
     drawn: list[list[float]] = dataclasses.field(default_factory=list, init=False)
     _generator: np.random.Generator | None = dataclasses.field(default=None, init=False, compare=False, repr=False)
 
@@ -70,26 +65,17 @@ class Pairs:
         pair = Source(node, mine, 0.5), Source(other, its, 0.5)
         return [Move(other, pair[::-1]), Mix(node, pair), Step(node), *self._begin(node)]
 
-    def lost(self, now: float, node: int) -> list[PeerAction]:
-        """The node owes its gradient; the others go on."""
-        self.alive.discard(node)
-        if node in self.busy:
-            self.busy.remove(node)
-            self.owed.add(node)
-        return []
-
-    def joined(self, now: float, node: int) -> list[PeerAction]:
-        """The node begins the gradient that it owes, or another."""
-        self.alive.add(node)
-        if node in self.owed:
-            self.owed.remove(node)
-            self.busy.add(node)
-            return [Begin(node, self.read[node])]
+    def go_on(self, node: int) -> list[PeerAction]:
+        """The node begins its next gradient."""
         return [] if node in self.busy else self._begin(node)
+
+    def read_by(self, node: int) -> int:
+        """The version that the gradient which a node has begun is taken at."""
+        return self.read[node]
 
     def held(self) -> set[tuple[int, int]]:
         """The newest version of all, and those that gradients are taken at."""
-        return set(enumerate(self.version)) | {(node, self.read[node]) for node in self.busy | self.owed}
+        return set(enumerate(self.version)) | self.being_read()
 
     def _ends(self) -> bool:
         return self.num_gradients is not None and sum(self.begun) >= self.num_gradients
@@ -116,7 +102,14 @@ class Pairs:
         return None
 
 
-@register(title="AD-PSGD", source="Lian et al. 2018", families=("No server",), rule="nag_asgd", peers=True)
+@register(
+    title="AD-PSGD",
+    source="Lian et al. 2018",
+    families=("No server",),
+    rule="nag_asgd",
+    peers=True,
+    averages=lambda entries, num_workers: graphs.Size(edges=4),  # its own and its partner's, both ways
+)
 def ad_psgd(
     *,
     num_workers: int,

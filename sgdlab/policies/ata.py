@@ -5,12 +5,12 @@ import math
 
 from sgdlab import arguments
 from sgdlab.policies.allotments import allotted
-from sgdlab.policies.quotas import Quotas
+from sgdlab.policies.divided_rounds import DividedRounds
 from sgdlab.policies.register import register
 
 
 @dataclasses.dataclass
-class TaskAllocation(Quotas):
+class TaskAllocation(DividedRounds):
     """Rounds of B gradients, divided by lower confidence bounds of the seconds that a worker's gradient takes.
 
     Workers without a gradient so far come first, with one each; workers whose bound is not above 0 share the rest
@@ -20,35 +20,18 @@ class TaskAllocation(Quotas):
     Who joins waits for the next round, unless all do.
 
     Attributes:
-      total: B, gradients of a round.
       alpha: the scale of the bounds, seconds; None: of each worker `relative_alpha` times its mean.
       relative_alpha: this factor.
       numbers: worker -> number of its gradients so far.
       sums: worker -> their seconds.
       rounds: number of rounds begun.
-      chosen: worker -> number of its gradients of the open round.
     """
 
-    total: int = 1
     alpha: float | None = None
     relative_alpha: float = 0.1
     numbers: dict[int, int] = dataclasses.field(default_factory=dict, init=False)
     sums: dict[int, float] = dataclasses.field(default_factory=dict, init=False)
     rounds: int = dataclasses.field(default=0, init=False)
-    chosen: dict[int, int] = dataclasses.field(default_factory=dict, init=False)
-
-    @property
-    def single(self) -> bool:
-        """Whether a round has one gradient."""
-        return self.total == 1
-
-    def wanted(self) -> int:
-        """Number of gradients of a round."""
-        return self.total
-
-    def quota(self, worker: int) -> float:
-        """The worker's share of the round."""
-        return self.chosen.get(worker, 0)
 
     def bound(self, worker: int) -> float:
         """The lower confidence bound of the seconds that a gradient of the worker takes, not below 0."""

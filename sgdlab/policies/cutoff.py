@@ -8,6 +8,7 @@ import numpy as np
 from sgdlab import arguments
 from sgdlab.policies.policy import Action
 from sgdlab.policies.rounds import Rounds
+from sgdlab.predictors import asking
 from sgdlab.predictors.online import OBJECTIVES
 from sgdlab.predictors.predictor import Prediction, Predictor
 from sgdlab.registry import POLICIES
@@ -91,15 +92,13 @@ class Cutoff(Rounds):
             return
         seen, self._unlearned = self._unlearned, None
         if self._state is None:
-            self._state = self.predictor.start(np.array(self.history), seed=self.seed)
+            self._state = asking.start(self.predictor, np.array(self.history), seed=self.seed)
         else:
             times = np.full(self.num_workers, np.nan)
             times[list(seen)] = list(seen.values())
-            self._state = self.predictor.observe(self._state, times, max(seen.values()))
+            self._state = asking.observe(self.predictor, self._state, times, max(seen.values()))
         rate = self.used / self.total if self.objective == "rate" else None
-        self.prediction = self.predictor.predict(self._state, rate=rate)
-        cutoff, why = self.prediction.cutoff, f"predicted by {self.predictor.title}"
-        arguments.whole("cutoff", cutoff, most=self.num_workers, why=why)
+        self.prediction = asking.predict(self.predictor, self._state, rate=rate, workers=self.num_workers)
 
     def _close(self, now: float) -> list[Action]:
         self.prepare()  # the driver may not have had the time

@@ -1,11 +1,18 @@
 """D-PSGD, event by event: rounds of averaging with the neighbours on a graph (Lian et al. 2017)."""
 
 from sgdlab import arguments
-from sgdlab.policies.graph_rounds import GraphRounds, averaging
+from sgdlab.policies.graph_rounds import GraphRounds, averaging, size_of
 from sgdlab.policies.register import register
 
 
-@register(title="D-PSGD", source="Lian et al. 2017", families=("No server",), rule="nag_asgd", peers=True)
+@register(
+    title="D-PSGD",
+    source="Lian et al. 2017",
+    families=("No server",),
+    rule="nag_asgd",
+    peers=True,
+    averages=size_of,
+)
 def d_psgd(
     *,
     num_workers: int,

@@ -4,7 +4,8 @@ import dataclasses
 from collections.abc import Sequence
 
 from sgdlab import arguments
-from sgdlab.policies.peers import Mix, PeerAction, PeerBase, Source
+from sgdlab.policies.peer_base import PeerBase
+from sgdlab.policies.peers import Mix, PeerAction, Source
 from sgdlab.registry import POLICIES
 
 

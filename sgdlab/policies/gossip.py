@@ -6,7 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from sgdlab import arguments
-from sgdlab.policies.peers import PeerAction, PeerBase, Source
+from sgdlab.policies.peer_base import PeerBase
+from sgdlab.policies.peers import PeerAction, Source
 from sgdlab.registry import POLICIES
 
 
@@ -47,10 +48,10 @@ class Gossip(PeerBase):
                 self._send(node)
         return read
 
-    def lost(self, now: float, node: int) -> list[PeerAction]:
+    def without(self, node: int) -> list[PeerAction]:
         """What was sent to the node is lost with it."""
         self.sent.pop(node, None)
-        return super().lost(now, node)
+        return super().without(node)
 
     def held(self) -> set[tuple[int, int]]:
         """What `PeerBase` holds, and what was sent."""

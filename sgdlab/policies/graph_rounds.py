@@ -2,17 +2,19 @@
 
 import collections
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from sgdlab import arguments, graphs
+from sgdlab.policies.owed_gradients import OwedGradients
 from sgdlab.policies.peers import Keep, Mix, PeerAction, Source, Step
 from sgdlab.policies.policy import Begin
 
 
 @dataclasses.dataclass
-class GraphRounds:
+class GraphRounds(OwedGradients):
     """In its k-th round a node takes its k-th gradient; it needs its neighbours' parameters after their k-th steps.
 
     It waits for its neighbours only. If gradients are fresh, it waits before its gradient, which it takes at the
@@ -28,9 +30,6 @@ class GraphRounds:
       push_sum: whether nodes divide by the weights w of push-sum (`graphs.push_sum_weights`).
       begun: number of gradients that each node has begun.
       done: number of steps that each node has made.
-      alive: nodes whose workers are there.
-      busy: nodes that compute.
-      owed: nodes whose gradients were lost.
       kept: nodes whose gradients have come, and that wait for their neighbours before their step.
       missing: (node, round) -> of how many it still needs the parameters.
     """
@@ -42,9 +41,6 @@ class GraphRounds:
     push_sum: bool = False
     begun: list[int] = dataclasses.field(default_factory=list, init=False)
     done: list[int] = dataclasses.field(default_factory=list, init=False)
-    alive: set[int] = dataclasses.field(default_factory=set, init=False)
-    busy: set[int] = dataclasses.field(default_factory=set, init=False)
-    owed: set[int] = dataclasses.field(default_factory=set, init=False)
     kept: set[int] = dataclasses.field(default_factory=set, init=False)
     missing: dict[tuple[int, int], int] = dataclasses.field(default_factory=dict, init=False)
 
@@ -76,30 +72,17 @@ class GraphRounds:
             return [Keep(node)]
         return self._stepped(node)
 
-    def lost(self, now: float, node: int) -> list[PeerAction]:
-        """The node owes its gradient."""
-        self.alive.discard(node)
-        if node in self.busy:
-            self.busy.remove(node)
-            self.owed.add(node)
-        return []
-
-    def joined(self, now: float, node: int) -> list[PeerAction]:
-        """The node begins the gradient that it owes, or goes on, if nobody makes it wait."""
-        self.alive.add(node)
-        if node in self.owed:
-            self.owed.remove(node)
-            self.busy.add(node)
-            return [Begin(node, self._read(node))]
+    def go_on(self, node: int) -> list[PeerAction]:
+        """The node begins its next gradient, if nobody makes it wait."""
         return self._begin(node)
 
     def held(self) -> set[tuple[int, int]]:
         """What neighbours that are behind will read, and what gradients are taken at."""
         first = min(self.begun if self.fresh else self.done)
         needed = {(node, 2 * number) for node, done in enumerate(self.done) for number in range(first, done + 1)}
-        return needed | {(node, self._read(node)) for node in self.busy | self.owed}
+        return needed | self.being_read()
 
-    def _read(self, node: int) -> int:
+    def read_by(self, node: int) -> int:
         """The version that the gradient which a node has begun is taken at."""
         return 2 * self.begun[node] - 2 + self.fresh
 
@@ -127,7 +110,7 @@ class GraphRounds:
         mix = [self._mix(node, number)] if self.fresh else []
         self.begun[node] += 1
         self.busy.add(node)
-        return [*mix, Begin(node, self._read(node))]
+        return [*mix, Begin(node, self.read_by(node))]
 
     def _stepped(self, node: int) -> list[PeerAction]:
         """The step of a node, and what follows from it: steps and beginnings of nodes that have waited for it."""
@@ -184,3 +167,8 @@ def averaging(graph: str, num_workers: int, *, density: float, seed: int) -> np.
         return graphs.doubly_stochastic(edges)
     except ValueError as error:
         raise ValueError(f"graph={graph!r}{str(error).removeprefix('graph')}") from error
+
+
+def size_of(entries: Mapping[str, Any], num_workers: int) -> graphs.Size:
+    """The size of the graph that a protocol's entries name, which its registration is given as `averages`."""
+    return graphs.size(entries["graph"], num_workers, density=entries["density"])

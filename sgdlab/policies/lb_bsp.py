@@ -4,43 +4,26 @@ import dataclasses
 
 from sgdlab import arguments
 from sgdlab.policies.allotments import allotted
-from sgdlab.policies.quotas import Quotas
+from sgdlab.policies.divided_rounds import DividedRounds
 from sgdlab.policies.register import register
 
 
 @dataclasses.dataclass
-class LoadBalancing(Quotas):
+class LoadBalancing(DividedRounds):
     """Rounds of a fixed number of gradients, divided among workers in proportion to their speeds.
 
     While a worker's speed is not known, it counts as fast as the mean of those that are. Who joins waits for the next
     round, unless all do.
 
     Attributes:
-      total: number of gradients of a round.
       decay: of the moving average of the seconds that a worker's gradients take.
       pace: worker -> that average, seconds.
       sums: worker -> number and seconds of its gradients of the open round.
-      chosen: worker -> number of its gradients of the open round.
     """
 
-    total: int = 1
     decay: float = 0.5
     pace: dict[int, float] = dataclasses.field(default_factory=dict, init=False)
     sums: dict[int, tuple[int, float]] = dataclasses.field(default_factory=dict, init=False)
-    chosen: dict[int, int] = dataclasses.field(default_factory=dict, init=False)
-
-    @property
-    def single(self) -> bool:
-        """Whether a round has one gradient."""
-        return self.total == 1
-
-    def wanted(self) -> int:
-        """Number of gradients of a round."""
-        return self.total
-
-    def quota(self, worker: int) -> float:
-        """The worker's share of the round."""
-        return self.chosen.get(worker, 0)
 
     def choose(self) -> None:
         """Divides the round among the workers that are there."""

@@ -1,5 +1,6 @@
 """MindFlayer SGD and Vecna SGD: trials with a time limit, and those that take longer are thrown away."""
 
+import collections
 import dataclasses
 import math
 import statistics
@@ -9,12 +10,19 @@ from typing import Any
 import numpy as np
 
 from sgdlab import arguments
+from sgdlab.policies.policy import Action
 from sgdlab.policies.quotas import Quotas
 from sgdlab.policies.register import register
 from sgdlab.policies.trials import optimal_trials
 
-_PATIENCE = 10.0
-"""While a worker's limit is learned, a trial may take so many times the median of those that have come."""
+_PATIENCE = 4.0
+"""While a worker's limit is learned, a trial may take so many times the median of those that have come.
+
+Where half are to succeed, no limit above twice the median gives more successes per second than the median does: 1 / t
+is the most that a limit t can give. Twice more is for the median of a few trials, which may be wrong by as much.
+"""
+_RECENT = 64
+"""How many of the last trials that have come, of all workers, tell what a trial takes."""
 
 FAMILY = "Rounds by the clock"
 
@@ -24,9 +32,14 @@ class TimedTrials(Quotas):
     """Rounds in which worker i makes B_i trials, each of which is given up after t_i seconds.
 
     A worker's limit is given, or it is learned from its first `window` trials: of the times seen, the one by which most
-    succeed per second, but at least the `share`-quantile. Of these trials the first has no limit, and the others are
-    given up after ten times the median of those that have come. Later, where `window` trials in a row were given up,
-    the worker's pace has changed, and it is learned anew.
+    succeed per second, but at least the `share`-quantile. These trials are given up after four times the median of its
+    own that have come, or of everybody's where that is less. The latter doubles with each that is given up, so that a
+    slow worker is heard in the end: by then it has cost less than three times what a trial of its own takes. Trials
+    that were given up sooner than its first one came say nothing of it, and are forgotten. Before any worker's trial
+    has come there is no limit, as nobody knows how long a trial takes; those that run have one from then on. Where
+    trials are chosen, a worker whose first `window` trials were all given up has none any more.
+
+    Later, where `window` trials in a row were given up, the worker's pace has changed, and it is learned anew.
 
     Attributes:
       num_workers: N.
@@ -37,6 +50,8 @@ class TimedTrials(Quotas):
       window: number of trials that a limit is learned from.
       noise: S, gradients that make an update precise enough.
       seen: worker -> seconds of the trials that its limit is learned from; infinity of those that were given up.
+      cut: worker -> how long its trials ran that were given up since its limit is learned, seconds.
+      recent: seconds of the last trials that have come, of all workers; empty where limits are given.
       limits: worker -> its limit, seconds; of those whose limit is known.
       tried: worker -> number of trials that its probability is counted from.
       came: worker -> number of these that succeeded.
@@ -51,6 +66,10 @@ class TimedTrials(Quotas):
     window: int = 8
     noise: float = 1.0
     seen: dict[int, list[float]] = dataclasses.field(default_factory=dict, init=False)
+    cut: dict[int, list[float]] = dataclasses.field(default_factory=dict, init=False)
+    recent: collections.deque[float] = dataclasses.field(
+        default_factory=lambda: collections.deque(maxlen=_RECENT), init=False
+    )
     limits: dict[int, float] = dataclasses.field(default_factory=dict, init=False)
     tried: dict[int, int] = dataclasses.field(default_factory=dict, init=False)
     came: dict[int, int] = dataclasses.field(default_factory=dict, init=False)
@@ -69,13 +88,23 @@ class TimedTrials(Quotas):
         return self.chosen.get(worker, math.ceil(self.noise / self.num_workers))
 
     def limit(self, worker: int) -> float:
-        """t_i; much more while it is learned."""
+        """t_i; much more while it is learned, and none before a trial of anybody has come."""
         if self.seconds is not None:
             return self.seconds[worker]
         if worker in self.limits:
             return self.limits[worker]
-        came = [seconds for seconds in self.seen.get(worker, ()) if seconds < math.inf]
-        return _PATIENCE * statistics.median(came) if came else math.inf
+        if not self.recent:
+            return math.inf
+        least = 2.0 ** len(self.cut.get(worker, ())) * statistics.median(self.recent)
+        if came := [seconds for seconds in self.seen.get(worker, ()) if seconds < math.inf]:
+            least = min(least, statistics.median(came))
+        return _PATIENCE * least
+
+    def arrival(self, now: float, worker: int, version: int, seconds: float) -> list[Action]:
+        """Takes every gradient; the first of all gives a limit to the trials that run."""
+        unlimited = self.seconds is None and not self.recent
+        actions = super().arrival(now, worker, version, seconds)
+        return actions + self.limit_running(now) if unlimited else actions
 
     def limit_entry(self) -> str:
         """The limits, as an error names them."""
@@ -95,20 +124,33 @@ class TimedTrials(Quotas):
             numbers = optimal_trials(limits, np.array(chances), noise=self.noise)
             self.chosen = dict(zip(workers, numbers.tolist(), strict=True))
 
-    def learn(self, worker: int, seconds: float | None) -> None:
+    def learn(self, worker: int, seconds: float, *, came: bool = True) -> None:
         """Counts successes, and learns limits."""
         self.tried[worker] = self.tried.get(worker, 0) + 1
-        self.came[worker] = self.came.get(worker, 0) + (seconds is not None)
-        self.failed[worker] = 0 if seconds is not None else self.failed.get(worker, 0) + 1
+        self.came[worker] = self.came.get(worker, 0) + came
+        self.failed[worker] = 0 if came else self.failed.get(worker, 0) + 1
         if self.seconds is not None:
             return
         if worker not in self.limits:
-            times = self.seen.setdefault(worker, [])
-            times.append(math.inf if seconds is None else seconds)
-            if len(times) == self.window:
-                self._settle(worker, sorted(self.seen.pop(worker)))
+            self._see(worker, seconds, came=came)
         elif self.failed[worker] == self.window:
             del self.limits[worker], self.tried[worker], self.came[worker]
+        if came:
+            self.recent.append(seconds)
+
+    def _see(self, worker: int, seconds: float, *, came: bool) -> None:
+        times, cut = self.seen.setdefault(worker, []), self.cut.setdefault(worker, [])
+        if not came:
+            cut.append(seconds)  # that it ran: its limit when it began may have been another than now
+            times.append(math.inf)
+        else:
+            if min(times, default=math.inf) == math.inf:
+                times[:] = [math.inf for ran in cut if ran >= seconds]
+                self.tried[worker] = len(times) + 1
+            times.append(seconds)
+        if len(times) >= self.window and min(times) < math.inf:
+            del self.seen[worker], self.cut[worker]
+            self._settle(worker, sorted(times))
 
     def _settle(self, worker: int, times: list[float]) -> None:
         least = max(math.ceil(round(self.share * len(times), 9)), 1)
@@ -159,10 +201,11 @@ def mindflayer(
       trials: B_i, of every worker, or one number for each. None: chosen in every round (`policies.optimal_trials`) from
         `noise` and what is known of the workers, so that slow ones may have none; equal until all limits are known.
       seconds: t_i, of every worker, or one for each; infinity: no limit. None: learned from worker i's first trials, as
-        the time with the largest p_i / t_i, the rate of successes.
+        the time with the largest p_i / t_i, the rate of successes. Until a first trial of anybody has come, none has a
+        limit; until a worker has been heard, each failure doubles its limit.
       share: what part of the trials is to succeed at least where limits are learned; 0.5: t_i is their median or more.
-      window: number of trials that a limit is learned from, with much patience; so many failures in a row later, and
-        the worker's pace is learned anew.
+      window: number of trials that a limit is learned from, each of which may take four times the median of the
+        worker's own that have come, or of everybody's; so many failures in a row later, and its pace is learned anew.
       noise: S = max(1, sigma^2 / epsilon), the number of gradients that make an update precise enough, from which the
         trials are chosen.
       communication: seconds from the end of a round's last trial to its update.
@@ -171,7 +214,7 @@ def mindflayer(
       ValueError: where an argument is out of its range.
 
     Source: Maranjyan, Omar and Richtarik 2025 (UAI), MindFlayer SGD, read in the authors' code (`FixedClipping`), with
-    B_i, t_i and p_i given. How limits are learned, and that B is counted, is a reconstruction.
+    B_i, t_i and p_i given. How limits are learned is sgdlab's own; that B is counted is a reconstruction.
 
     Example:
       >>> import numpy as np
@@ -215,8 +258,8 @@ def vecna(
       trials: B_i, of every worker, or one number for each. None: 2.
       seconds: t_i, of every worker, or one for each; infinity: no limit. None: learned as in `mindflayer`.
       share: what part of the trials is to succeed at least where limits are learned; 0.5: t_i is their median or more.
-      window: number of trials that a limit is learned from, with much patience; so many failures in a row later, and
-        the worker's pace is learned anew.
+      window: number of trials that a limit is learned from, each of which may take four times the median of the
+        worker's own that have come, or of everybody's; so many failures in a row later, and its pace is learned anew.
       communication: seconds from the end of a round's last trial to its update.
 
     Raises:

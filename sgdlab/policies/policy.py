@@ -41,7 +41,10 @@ class Begin(NamedTuple):
 
 
 class Wake(NamedTuple):
-    """`timer` is to be called at `at` seconds or later. A later Wake cancels none; a policy ignores those outlived."""
+    """`timer` is to be called at `at` seconds or later. A later Wake cancels none; a policy ignores those outlived.
+
+    An infinite `at` never comes: there is no timer.
+    """
 
     at: float
 

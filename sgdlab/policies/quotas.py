@@ -29,6 +29,7 @@ class Quotas(Base):
       made: worker -> number of its trials of the round that have ended.
       taken: number of gradients of the open update.
       closes: when a complete round is applied, seconds; None while one is computed.
+      begun: worker -> when its trial was begun, seconds.
       deadlines: worker -> when its trial is given up, seconds; of those that have a limit.
       queue: the same as a heap, with those that are outlived.
     """
@@ -38,6 +39,7 @@ class Quotas(Base):
     made: dict[int, int] = dataclasses.field(default_factory=dict, init=False)
     taken: int = dataclasses.field(default=0, init=False)
     closes: float | None = dataclasses.field(default=None, init=False)
+    begun: dict[int, float] = dataclasses.field(default_factory=dict, init=False)
     deadlines: dict[int, float] = dataclasses.field(default_factory=dict, init=False)
     queue: list[tuple[float, int]] = dataclasses.field(default_factory=list, init=False)
 
@@ -46,7 +48,11 @@ class Quotas(Base):
         raise NotImplementedError
 
     def limit(self, worker: int) -> float:
-        """Seconds that the trial may take which the worker begins now; infinity where it has no limit."""
+        """Seconds that the worker's trial may take, which it begins now or has begun; infinity where it has no limit.
+
+        Where that can change while the trial runs, the subclass calls `limit_running` when there is a first limit; one
+        that has grown by the time at which the trial was to be given up is looked at by itself.
+        """
         return math.inf
 
     def goes_on(self, now: float) -> bool:
@@ -56,8 +62,8 @@ class Quotas(Base):
     def choose(self) -> None:
         """Settles the quotas of the round that begins."""
 
-    def learn(self, worker: int, seconds: float | None) -> None:
-        """A trial took so many seconds; None: it was given up."""
+    def learn(self, worker: int, seconds: float, *, came: bool = True) -> None:
+        """A trial took so many seconds, or was given up after them and has not come."""
 
     def end(self, now: float) -> None:
         """The round's last trial has ended."""
@@ -77,13 +83,23 @@ class Quotas(Base):
         """The actions with which workers begin trials, and timers for those that have a limit."""
         actions: list[Action] = []
         for begin in self.begin(workers):
-            actions.append(begin)
-            seconds = self.limit(begin.worker)
-            if seconds < math.inf:
-                deadline = self.deadlines[begin.worker] = now + seconds
-                heapq.heappush(self.queue, (deadline, begin.worker))
-                actions.append(Wake(math.nextafter(deadline, math.inf)))  # what comes at its deadline is in time
+            self.begun[begin.worker] = now
+            actions += [begin, *self._limited(now, begin.worker)]
         return actions
+
+    def limit_running(self, now: float) -> list[Action]:
+        """The timers of trials that were begun without a limit, of workers that have one now."""
+        return [
+            wake for worker in sorted(self.busy.keys() - self.deadlines.keys()) for wake in self._limited(now, worker)
+        ]
+
+    def _limited(self, now: float, worker: int) -> list[Action]:
+        seconds = self.limit(worker)
+        if seconds == math.inf:
+            return []
+        deadline = self.deadlines[worker] = max(self.begun[worker] + seconds, now)
+        heapq.heappush(self.queue, (deadline, worker))
+        return [Wake(math.nextafter(deadline, math.inf))]  # what comes at its deadline is in time
 
     def arrival(self, now: float, worker: int, version: int, seconds: float) -> list[Action]:
         """Takes every gradient; its worker begins the next, if it has trials left."""
@@ -97,20 +113,21 @@ class Quotas(Base):
         """Gives up trials whose time is over; applies a complete round."""
         if self.closes is not None:
             return self._apply(now) if now >= self.closes else []
-        late = []
+        late, longer = [], []
         while self.queue and self.queue[0][0] < now:
             deadline, worker = heapq.heappop(self.queue)
             if self.deadlines.get(worker) == deadline:
                 del self.deadlines[worker]  # there may be two of a worker that was lost and came back at once
-                late.append(worker)
-        return self.give_up(now, sorted(late)) if late else []
+                (longer if self.begun[worker] + self.limit(worker) >= now else late).append(worker)
+        wakes = [wake for worker in longer for wake in self._limited(now, worker)]
+        return wakes + self.give_up(now, sorted(late)) if late else wakes
 
     def give_up(self, now: float, workers: Sequence[int]) -> list[Action]:
         """The actions with which workers give up what they compute; it counts as a trial."""
         for worker in workers:
             del self.busy[worker]
             self.deadlines.pop(worker, None)
-            self.learn(worker, None)
+            self.learn(worker, now - self.begun[worker], came=False)
             self.made[worker] = self.made.get(worker, 0) + 1
         return [*map(Interrupt, workers), *self._after(now, workers)]
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from sgdlab import protocols  # noqa: F401 (tables list them before those that are made here)
 from sgdlab.peer_schedule import PeerSchedule
+from sgdlab.policies import own_policies
 from sgdlab.policies.simulate import simulate
 from sgdlab.policies.simulate_peers import simulate_peers
 from sgdlab.registry import POLICIES, PROTOCOLS
@@ -36,7 +37,8 @@ def register(
       The decorator; what it decorates stays what it is.
 
     Raises:
-      ValueError: where the name is taken, or an argument is neither given by runs nor has a default.
+      ValueError: where the name is taken, an argument is neither given by runs nor has a default, or a class has no
+        `arrival`, a method that does not take what it is given, or a list that all runs would share.
 
     Example:
       >>> import dataclasses
@@ -69,6 +71,7 @@ def register(
 
     def decorate(make: Callable) -> Callable:
         called = name or make.__name__
+        own_policies.check(make)
         protocol = _protocol(make, peers=facts.get("peers", False))
         PROTOCOLS.register(called, title=title, source=source, rule=rule, **facts)(protocol)
         POLICIES.register(called, title=title, source=source, rule=rule, **facts)(make)

@@ -1,12 +1,17 @@
 """Stochastic gradient push, event by event: push-sum on a graph that may have one-way edges (Assran et al. 2019)."""
 
 from sgdlab import arguments, graphs
-from sgdlab.policies.graph_rounds import GraphRounds
+from sgdlab.policies.graph_rounds import GraphRounds, size_of
 from sgdlab.policies.register import register
 
 
 @register(
-    title="Stochastic gradient push", source="Assran et al. 2019", families=("No server",), rule="nag_asgd", peers=True
+    title="Stochastic gradient push",
+    source="Assran et al. 2019",
+    families=("No server",),
+    rule="nag_asgd",
+    peers=True,
+    averages=size_of,
 )
 def sgp(
     *,

@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection, Sequence
 import numpy as np
 
 from sgdlab import arguments
+from sgdlab.policies.base import Base
+from sgdlab.policies.own_policies import returned
 from sgdlab.policies.policy import Action, Begin, Close, Drop, Interrupt, Policy, Take, Wake
 from sgdlab.policies.recorder import Recorder
 from sgdlab.runtimes import NotEnoughRuntimes, checked
@@ -113,23 +115,24 @@ class _Run:
 
     def until_it_ends(self) -> None:
         """Until enough gradients are used or updates made, or a worker that has to begin runs out of run-times."""
-        self._perform(self.policy.start(list(range(len(self.times)))), 0.0)
+        self._perform("start", self.policy.start(list(range(len(self.times)))), 0.0)
         heap, current, policy = self.heap, self.current, self.policy
         while heap and not self.ended:
             policy.prepare()
             now, kind, worker, ticket, seconds = heapq.heappop(heap)
             if kind == _TIMER:
-                self._perform(policy.timer(now), now)
+                self._perform("timer", policy.timer(now), now)
             elif current.get(worker) == ticket:
                 self.came, self.given_up, self.shortest = worker, 0, math.inf
-                self._perform(policy.arrived(now, worker, self.recorder.open[ticket].read, seconds), now)
+                answer = policy.arrived(now, worker, self.recorder.open[ticket].read, seconds)
+                self._perform("arrival" if isinstance(policy, Base) else "arrived", answer, now)
                 if self.came is not None:
                     raise ValueError(
                         f"{self.name} neither takes nor drops the gradient of worker {worker} at {now:g} s"
                     )
 
-    def _perform(self, actions: Sequence[Action], now: float) -> None:
-        for action in actions:
+    def _perform(self, method: str, actions: Sequence[Action], now: float) -> None:
+        for action in returned(self.policy, method, actions):
             match action:
                 case Take(worker, update):
                     self._check(worker == self.came and update == len(self.applied), action, now)
@@ -150,12 +153,20 @@ class _Run:
                     self._check(known and there, action, now)
                     self._begin(worker, version, now)
                 case Wake(at):
-                    heapq.heappush(self.heap, (at, _TIMER, -1, -1, 0.0))
+                    self._check_time(action, now)
+                    if at < math.inf:  # else never: no limit
+                        heapq.heappush(self.heap, (at, _TIMER, -1, -1, 0.0))
                 case _:
                     raise ValueError(f"{self.name} answers {action!r}; it must be one of the actions")
             if self.ended:
                 self.came = None
                 return
+        # One that makes its actions by hand may leave `version` alone.
+        if isinstance(self.policy, Base) and self.policy.version > len(self.applied):
+            raise ValueError(
+                f"{self.name} is at version {self.policy.version} at {now:g} s, when {len(self.applied)} updates are "
+                f"made: what `self.close()` returns must be among the actions that `{method}` returns"
+            )
         self._keep(now)
 
     def _keep(self, now: float) -> None:
@@ -175,6 +186,14 @@ class _Run:
                 f"{self.name} answers {action} at {now:g} s, when workers {busy} are computing and {len(self.applied)} "
                 f"updates are made{f', and the gradient of worker {self.came} has come' * (self.came is not None)}; "
                 "that cannot be done"
+            )
+
+    def _check_time(self, action: Wake, now: float) -> None:
+        if not now <= action.at:
+            what = "lies in the past" if action.at < now else "never comes"
+            raise ValueError(
+                f"{self.name} answers {action} at {now:g} s, which {what}: `at` is an instant, seconds since the start "
+                "of the run, and not a duration"
             )
 
     def _end(self, worker: int, now: float, update: int, fate: str = "") -> None:

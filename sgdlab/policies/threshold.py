@@ -74,9 +74,9 @@ class Threshold(Quotas):
             return self.give_up(now, sorted(self.busy))
         return super().timer(now)
 
-    def learn(self, worker: int, seconds: float | None) -> None:
+    def learn(self, worker: int, seconds: float, *, came: bool = True) -> None:
         """Remembers the times of the first rounds."""
-        if self._learning and seconds is not None:
+        if self._learning and came:
             self.seen.setdefault(worker, []).append(seconds)
 
     def lost(self, now: float, worker: int) -> list[Action]:

@@ -6,6 +6,7 @@ import numpy as np
 
 from sgdlab import arguments
 from sgdlab.ordering import by_time
+from sgdlab.predictors import asking
 from sgdlab.predictors.predictor import Predictor
 from sgdlab.runtimes import NotEnoughRuntimes, checked
 
@@ -114,11 +115,10 @@ def run_online(
     now = 0.0
     for row in runtimes[:warm_up]:
         now = (now + row).max()
-    state = predictor.start(history, seed=seed)
+    state = asking.start(predictor, history, seed=seed)
     while step < rows and used < wanted:
         rate = (earlier + used) / seconds if objective == "rate" else None
-        prediction = predictor.predict(state, rate=rate)
-        arguments.whole("cutoff", prediction.cutoff, most=workers, why=f"predicted by {predictor.title}")
+        prediction = asking.predict(predictor, state, rate=rate, workers=workers)
         cutoff[step], mean[step], std[step] = prediction.cutoff, prediction.mean, prediction.std
         # Run-times that differ by less than the clock can tell come at one instant, by worker number.
         ends = now + runtimes[step]
@@ -128,7 +128,7 @@ def run_online(
         used, seconds = used + prediction.cutoff, seconds + closes
         seen = np.full(workers, np.nan) if censored else np.array(runtimes[step])
         seen[in_time] = runtimes[step, in_time]
-        state = predictor.observe(state, seen, closes)
+        state = asking.observe(predictor, state, seen, closes)
         step += 1
     if num_gradients is not None and used < num_gradients:
         raise NotEnoughRuntimes.after(num_gradients, rows=rows, done=used)

@@ -14,6 +14,7 @@ from sgdlab.protocols.partial import blocks_behind, partial
 from sgdlab.protocols.rennala import rennala
 from sgdlab.protocols.softsync import softsync
 from sgdlab.protocols.bounded_staleness import bounded_staleness
+from sgdlab.protocols.delayed_rounds import delayed_rounds
 from sgdlab.protocols.ringmaster import ringmaster
 from sgdlab.protocols.asynchronous import asynchronous, layerwise
 from sgdlab.protocols.simulated_staleness import simulated_staleness
@@ -34,6 +35,7 @@ __all__ = [
     "bounded_staleness",
     "cutoff",
     "cutoff_with_record",
+    "delayed_rounds",
     "dropcompute",
     "effective_speedup",
     "elastic_averaging",

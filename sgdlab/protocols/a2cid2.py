@@ -17,7 +17,13 @@ SAMPLE = 16
 """Run-times of each node by which the unit of time is judged: more rows change nothing."""
 
 
-@PROTOCOLS.register(title="A2CiD2", source="Nabli et al. 2023", families=("No server",), rule="nag_asgd")
+@PROTOCOLS.register(
+    title="A2CiD2",
+    source="Nabli et al. 2023",
+    families=("No server",),
+    rule="nag_asgd",
+    averages=lambda entries, num_workers: graphs.Size(edges=4 + 10 * entries["rate"], matrices=1),
+)
 def a2cid2(
     runtimes: np.ndarray,
     *,

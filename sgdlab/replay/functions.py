@@ -26,6 +26,7 @@ class Parts(NamedTuple):
     average_decay: Any  # None: no Polyak average.
     penalty: Any = None  # what the rule divides a gradient by; None: it is not recorded.
     absorb: Any = None  # what the rule keeps of a gradient in its state; None: nothing.
+    point: Any = None  # where a worker computes, given what it has read; None: there.
 
 
 def check_callable(grad_fn: Any, batch_fn: Any, fold: Any) -> None:

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from sgdlab.replay import micro_batches
@@ -16,10 +17,20 @@ Tree = Any
 
 
 class Span(NamedTuple):
-    """The batches of a gradient of several steps: those numbered `first` to `first + steps - 1`; int32 scalars."""
+    """The batches of a gradient of several steps: those numbered `first` to `first + steps - 1`; int32 scalars.
+
+    Attributes:
+      first: number of the first batch.
+      steps: how many there are.
+      anew: of a worker that keeps a state: the number of the version from which it begins anew with this gradient, as a
+        new process does; -1 where it goes on. None: it always goes on.
+      place: of the first step, in the factors of the learning rate, where there are such. None: 0.
+    """
 
     first: Any
     steps: Any
+    anew: Any = None
+    place: Any = None
 
 
 class Walk(NamedTuple):
@@ -29,6 +40,7 @@ class Walk(NamedTuple):
     batch_fn: Any  # (number) -> batch.
     optimizer: Any  # () -> an optax transform.
     proximal: Any  # strength of the pull towards where the worker began; None: none.
+    factors: Any = None  # float[S], of the learning rate of the step at each place; None: they are 1.
 
 
 class Progress(NamedTuple):
@@ -47,10 +59,11 @@ def in_local_steps(
     *,
     proximal: float | None = None,
     keep_state: bool = False,
+    factors: np.ndarray | None = None,
 ) -> Callable[..., tuple[Tree, ...]]:
     r"""A gradient function that makes several steps of an optimizer, and returns the way that they have gone.
 
-    .. math:: \theta_{h+1} = \theta_h + \text{optimizer}\left(\nabla f(\theta_h, \text{batch}_h)
+    .. math:: \theta_{h+1} = \theta_h + c_{s+h} \, \text{optimizer}\left(\nabla f(\theta_h, \text{batch}_h)
         + \rho (\theta_h - \theta_0)\right), \qquad g = \theta_0 - \theta_H
 
     The "pseudo-gradient" g takes the place of a gradient in every rule. With one step of SGD of learning rate 1 it is
@@ -65,6 +78,8 @@ def in_local_steps(
       proximal: rho, of FedProx and FedAsync; None: 0.
       keep_state: whether a worker keeps the state of its optimizer from one gradient to its next, as `local` of
         `sgdlab.replay.run`, which must begin as `state_of_worker`; otherwise it begins anew with each gradient.
+      factors: c, float[S], by which the optimizer's steps are multiplied: warm-up and decay of its learning rate. The
+        first step has the factor of `span.place`, s; those after the last have the last. None: 1.
 
     Returns:
       `(params, span) -> (pseudo-gradient, aux)`, or `(params, span, local) -> (..., local)` where `keep_state` or a
@@ -83,7 +98,7 @@ def in_local_steps(
       (-5.5, 15.25)
     """
     made = optimizer if callable(optimizer) else lambda: optimizer
-    walk = Walk(as_pytree(grad_fn), as_pytree(batch_fn), as_pytree(made), proximal)
+    walk = Walk(as_pytree(grad_fn), as_pytree(batch_fn), as_pytree(made), proximal, array_of(factors))
     return jax.tree_util.Partial(_kept if keep_state else _anew, walk)
 
 
@@ -105,8 +120,16 @@ def _anew(walk: Walk, params: Tree, span: Span, *memory: Tree) -> tuple[Tree, ..
 
 
 def _kept(walk: Walk, params: Tree, span: Span, local: Tree) -> tuple[Tree, ...]:
-    grads, aux, ended = walked(walk, params, span, local["optimizer"], local["memory"])
+    state = renewed(span.anew, lambda: walk.optimizer().init(params), local["optimizer"])
+    grads, aux, ended = walked(walk, params, span, state, local["memory"])
     return grads, aux, {"optimizer": ended.state, "memory": ended.memory}
+
+
+def renewed(anew: Any, new: Callable[[], Tree], old: Tree) -> Tree:
+    """What a worker keeps when it begins a gradient: as it was, or new where `Span.anew` says so."""
+    if anew is None:
+        return old
+    return jax.tree.map(lambda new, old: jnp.where(anew >= 0, jnp.asarray(new, old.dtype), old), new(), old)
 
 
 def walked(
@@ -116,7 +139,7 @@ def walked(
     like = shapes(walk, params, memory)
     steps = jnp.asarray(span.steps, jnp.int32)
     first = jnp.asarray(span.first, jnp.int32)
-    step = lambda index, progress: stepped(walk, progress, params, first + index)
+    step = lambda index, progress: stepped(walk, progress, params, first + index, later(walk, span.place, index))
     ended = jax.lax.fori_loop(jnp.zeros_like(steps), steps, step, begun(walk, params, like, state, memory))
     return *arrived(params, ended, like, steps), ended
 
@@ -134,8 +157,18 @@ def begun(walk: Walk, params: Tree, like: Tree, state: Tree = None, memory: Tree
     return Progress(params, state, memory, micro_batches.zeros(like))
 
 
-def stepped(walk: Walk, progress: Progress, start: Tree, number: jax.Array) -> Progress:
-    """A worker after one more step, on the batch of this number.
+def array_of(factors: Any) -> np.ndarray | None:
+    """Factors of the learning rate, of any sequence, as an array; None where there are none."""
+    return None if factors is None else np.asarray(factors)
+
+
+def later(walk: Walk, place: Any, index: jax.Array) -> Any:
+    """The place, in the factors of the learning rate, of step `index` of a message; None where there are none."""
+    return None if walk.factors is None else jnp.asarray(0 if place is None else place, jnp.int32) + index
+
+
+def stepped(walk: Walk, progress: Progress, start: Tree, number: jax.Array, place: Any = None) -> Progress:
+    """A worker after one more step, on the batch of this number, and with the factor at this place.
 
     The gradient and what is done with it are compiled apart, so that every program rounds them alike.
     """
@@ -143,16 +176,22 @@ def stepped(walk: Walk, progress: Progress, start: Tree, number: jax.Array) -> P
     gradient = lambda number, params, *own: walk.grad_fn(params, walk.batch_fn(number), *own)
     grads, aux, *memory = apart(gradient, number, progress.params, *own)
 
-    def move(number: jax.Array, grads: Tree, aux: Tree, params: Tree, state: Tree, total: Tree) -> tuple[Tree, ...]:
+    factor = None if walk.factors is None else jnp.asarray(walk.factors)[jnp.minimum(place, walk.factors.size - 1)]
+
+    def move(
+        number: jax.Array, grads: Tree, aux: Tree, params: Tree, state: Tree, total: Tree, factor: Any
+    ) -> tuple[Tree, ...]:
         del number
         if walk.proximal is not None:
             pull = lambda g, now, then: g + like(walk.proximal, g) * (now - then)
             grads = jax.tree.map(pull, grads, params, start)
         updates, after = walk.optimizer().update(grads, state, params)
+        if factor is not None:
+            updates = jax.tree.map(lambda update: like(factor, update) * update, updates)
         total = jax.tree.map(lambda whole, leaf: whole + leaf.astype(whole.dtype), total, aux)
         return optax.apply_updates(params, updates), _as_before(after, state), total
 
-    params, state, total = apart(move, number, grads, aux, progress.params, progress.state, progress.total)
+    params, state, total = apart(move, number, grads, aux, progress.params, progress.state, progress.total, factor)
     return Progress(params, state, memory[0] if memory else None, total)
 
 

@@ -276,8 +276,8 @@ def _parts(
     for rule, batch_fn in zip(rules, batch_fns, strict=True):
         functions = [as_pytree(function) for function in (rule.init, rule.receive, rule.update, rule.send)]
         penalty = as_pytree(rule.penalty) if watch.norms else None
-        absorb = as_pytree(rule.absorb)
-        parts.append(Parts(*functions, grad_fn, batch_fn, fold, watch.average_decay, penalty, absorb))
+        kept = as_pytree(rule.absorb), as_pytree(rule.point)
+        parts.append(Parts(*functions, grad_fn, batch_fn, fold, watch.average_decay, penalty, *kept))
     return parts
 
 

@@ -18,6 +18,7 @@ from sgdlab.replay.feed import Feed
 from sgdlab.replay.functions import Parts, check_callable, described
 from sgdlab.replay.history import Result
 from sgdlab.replay.lowering import lower
+from sgdlab.replay.own_points import check_points
 from sgdlab.replay.peer_engine import PeerEngine
 from sgdlab.replay.peer_program import PeerProgram
 from sgdlab.replay.program import Program
@@ -136,24 +137,25 @@ def run(  # noqa: PLR0913 (one function for every run)
     check_callable(grad_fn, feed.read if feed else batch_fn, fold)
     if (stats is None) != (fold is None):
         raise ValueError("stats and fold must be given together: fold(stats, aux) -> stats")
-    stateful = local is not None
-    program = schedule if isinstance(schedule, Program) else lower(schedule, every=watch.every, by_worker=stateful)
+    stateful, rule = local is not None, _as_rule(rule)
+    by_worker = stateful or rule.point is not None
+    program = schedule if isinstance(schedule, Program) else lower(schedule, every=watch.every, by_worker=by_worker)
     if watch.every not in (None, program.every):
         raise ValueError(
             f"every={watch.every} differs from the every={program.every} that the program was lowered with"
         )
-    rule = _as_rule(rule)
     check_rule(program, rule)
     waves = mode == "wave" or (mode is None and _prefers_waves(program, mesh))
-    if waves and stateful and not program.by_worker:
-        raise ValueError("local needs a program of waves without two gradients of one worker: lower(by_worker=True)")
+    if waves and by_worker and not program.by_worker:
+        what = "local" if stateful else "rule"
+        raise ValueError(f"{what} needs a program of waves without two gradients of one worker: lower(by_worker=True)")
     if feed is not None:
         _check_size(feed, program, waves)
         batch_fn = feed.example()
     functions = (rule.init, rule.receive, rule.update, rule.send, grad_fn, batch_fn, fold)
     penalty = as_pytree(rule.penalty) if watch.norms else None
     functions = [as_pytree(function) for function in functions]
-    parts = Parts(*functions, watch.average_decay, penalty, as_pytree(rule.absorb))
+    parts = Parts(*functions, watch.average_decay, penalty, as_pytree(rule.absorb), as_pytree(rule.point))
     static = {"waves": waves, "lanes": lanes, "mesh": mesh, "layout": layout, "stateful": stateful}
     if isinstance(program, PeerProgram):
         _check_peers(watch)
@@ -182,7 +184,8 @@ def check_rule(schedule: Schedule | PeerSchedule | Program, rule: ServerRule | o
 
     Raises:
       ValueError: if the rule has state for fewer workers than the schedule has; if it has state per worker, but an
-        update has several gradients or every peer has its own optimiser; or if it is neither a rule nor a transform.
+        update has several gradients or every peer has its own optimiser; if its workers compute at points of their own,
+        which the schedule does not provide for; or if it is neither a rule nor a transform.
 
     Example:
       >>> import numpy as np
@@ -193,6 +196,7 @@ def check_rule(schedule: Schedule | PeerSchedule | Program, rule: ServerRule | o
     """
     rule = _as_rule(rule)
     workers = rule.num_workers
+    check_points(schedule, rule)
     if rule.absorb is not None and isinstance(schedule, PeerSchedule | PeerProgram):
         raise ValueError("rule absorbs the gradients of a server's workers; each node has its own optimiser, without")
     if workers is None:

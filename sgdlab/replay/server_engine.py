@@ -16,7 +16,7 @@ from sgdlab.replay.lanes import of_each_worker, workers_of
 from sgdlab.replay.program import padded
 from sgdlab.replay.server import Server, norm_dtype, start_server
 from sgdlab.replay.server_program import ServerProgram
-from sgdlab.replay.server_step import Carry, Mode, Records, Rows, loaded, used
+from sgdlab.replay.server_step import Carry, Mode, Records, Rows, points, used
 from sgdlab.replay.server_wave import wave
 from sgdlab.replay.sharding import Layout
 from sgdlab.replay.watch import Watch
@@ -72,7 +72,7 @@ class ServerEngine(Engine):
     def _prepare(self, width: int, lane: np.ndarray) -> None:
         self.mode = Mode(
             width=width,
-            uniform=self._waves and self.program.uniform,
+            uniform=self._waves and self.program.uniform and self.parts.point is None,
             # On one device the messages are added up in their order, as in event mode: equal bit for bit.
             # A rule that absorbs gradients is given each of them, not only their sum.
             synchronous=self.layout.mesh is not None and self.program.synchronous and self.parts.absorb is None,
@@ -209,7 +209,7 @@ def _placed(carry: Carry, layout: Layout) -> Carry:
 
 def _event(carry: Carry, rows: Rows, row: jax.Array, parts: Parts, mode: Mode) -> Carry:
     """One gradient: loads the version it reads, computes it, and uses it."""
-    read = loaded(carry, rows, row)
+    read = points(carry, rows, row, parts)
     worker = rows.worker[row]
     own = jax.tree.map(lambda buffer: read_row(buffer, worker), carry.local)
     # Apart from its use, as on a worker: else the gradient and its use would round each other.

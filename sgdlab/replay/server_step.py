@@ -96,6 +96,17 @@ def loaded(carry: Carry, rows: Rows, row: jax.Array) -> tuple[Tree, ...]:
     )
 
 
+def points(carry: Carry, rows: Rows, row: jax.Array, parts: Parts) -> tuple[Tree, ...]:
+    """Where a gradient is computed: on the versions that it is to load, or where its worker is because of them."""
+    read = loaded(carry, rows, row)
+    if parts.point is None:
+        return read
+    worker = rows.worker[row]
+    return tuple(
+        parts.point(sent, server.state, worker=worker) for sent, server in zip(read, carry.servers, strict=True)
+    )
+
+
 def used(
     carry: Carry,
     rows: Rows,
@@ -111,7 +122,7 @@ def used(
       carry: the carry before it.
       rows: the program.
       row: the index of the gradient.
-      read: the versions that it was computed on; needed if the program is aligned.
+      read: the points that it was computed at; needed if the program is aligned.
       found: the gradient of each block, and its aux.
       parts: the functions of the run.
       mode: static settings.

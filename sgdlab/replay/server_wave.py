@@ -11,7 +11,7 @@ from sgdlab.replay import exchange
 from sgdlab.replay.functions import Parts, computed
 from sgdlab.replay.lanes import Lanes, lanes_at, over_lanes, record_aux, summed_over_lanes, write_lanes
 from sgdlab.replay.server import close, norm, stored
-from sgdlab.replay.server_step import Carry, Mode, Rows, instruction_of, loaded, used
+from sgdlab.replay.server_step import Carry, Mode, Rows, instruction_of, loaded, points, used
 from sgdlab.replay.sharding import AXIS
 from sgdlab.rules import accumulators
 from sgdlab.xla import read_row
@@ -32,8 +32,15 @@ def _used_in_order(carry: Carry, rows: Rows, lanes: Lanes, parts: Parts, mode: M
     layout, slots = mode.layout, tuple(server.slots for server in carry.servers)
     axes = tuple(layout.axes(block, lead=1) for block in slots)
 
-    def compute(slots: tuple[Tree, ...], rows: Rows, lanes: Lanes, local: Tree, parts: Parts) -> tuple[Tree, Tree]:
-        gradient, inputs = _of_own_lanes(slots, rows, lanes, local, axes, parts, mode)
+    # Made of the servers' states, wherever these are, and handed to the devices of the lanes.
+    stands = None
+    if parts.point is not None:
+        stands = jax.vmap(lambda row: mode.partition.join(points(carry, rows, row, parts)))(lanes.row)
+
+    def compute(
+        slots: tuple[Tree, ...], rows: Rows, lanes: Lanes, local: Tree, stands: Tree, parts: Parts
+    ) -> tuple[Tree, Tree]:
+        gradient, inputs = _of_own_lanes(slots, rows, lanes, local, axes, parts, mode, stands)
         grads, aux, after = over_lanes(mode.lanes, gradient, *inputs)
         blocks = jax.vmap(mode.partition.split)(grads)
         *blocks, aux = exchange.from_lanes(layout, (*blocks, aux), (*axes, exchange.everywhere(aux)))
@@ -44,14 +51,14 @@ def _used_in_order(carry: Carry, rows: Rows, lanes: Lanes, parts: Parts, mode: M
     by_parameter = tuple(layout.specs(block, lead=1) for block in slots)
     compute = layout.by_device(
         compute,
-        (by_parameter, EVERYWHERE, EVERYWHERE, BY_LANE, layout.of_parts(parts)),
+        (by_parameter, EVERYWHERE, EVERYWHERE, BY_LANE, BY_LANE, layout.of_parts(parts)),
         ((by_parameter, EVERYWHERE), BY_LANE),
     )
-    found, local = compute(slots, rows, lanes, carry.local, parts)
+    found, local = compute(slots, rows, lanes, carry.local, stands, parts)
 
     def use(row: jax.Array, carry: Carry) -> Carry:
         lane = jax.tree.map(lambda leaf: leaf[rows.lane[row]], found)
-        return used(carry, rows, row, loaded(carry, rows, row) if mode.aligned else None, lane, parts, mode)
+        return used(carry, rows, row, points(carry, rows, row, parts) if mode.aligned else None, lane, parts, mode)
 
     return jax.lax.fori_loop(lanes.begin, lanes.end, use, carry._replace(local=local))
 
@@ -126,8 +133,20 @@ def _of_own_lanes(
     axes: tuple[Tree, ...],
     parts: Parts,
     mode: Mode,
+    stands: Tree = None,
 ) -> tuple[Callable[..., Tree], tuple[Tree, ...]]:
-    """The gradient function of a lane, and what it is given for each of this device's lanes."""
+    """The gradient function of a lane, and what it is given for each of this device's lanes.
+
+    Args:
+      slots: of each block, this device's part of the versions.
+      rows: the program.
+      lanes: of the wave.
+      local: states of this device's workers.
+      axes: along which the versions are split.
+      parts: the functions of the run.
+      mode: static settings.
+      stands: the points of this device's lanes; None: they compute on versions.
+    """
     layout = mode.layout
     batches = jax.vmap(parts.batch_fn)(exchange.own(layout, lanes.row))
     worker, _ = exchange.rows_of_workers(layout, rows.worker, lanes, local)
@@ -135,9 +154,10 @@ def _of_own_lanes(
     if mode.uniform:
         version = _version(slots, rows, lanes, axes, mode)
         return lambda batch, own: computed(parts, version, batch, own), (batches, before)
-    sources = [(buffers, rows.load[lanes.row, block]) for block, buffers in enumerate(slots)]
-    versions = jax.vmap(mode.partition.join)(exchange.to_lanes(layout, sources, axes))
-    return lambda params, batch, own: computed(parts, params, batch, own), (versions, batches, before)
+    if stands is None:
+        sources = [(buffers, rows.load[lanes.row, block]) for block, buffers in enumerate(slots)]
+        stands = jax.vmap(mode.partition.join)(exchange.to_lanes(layout, sources, axes))
+    return lambda params, batch, own: computed(parts, params, batch, own), (stands, batches, before)
 
 
 def _version(slots: tuple[Tree, ...], rows: Rows, lanes: Lanes, axes: tuple[Tree, ...], mode: Mode) -> Tree:

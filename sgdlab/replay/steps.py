@@ -48,7 +48,7 @@ class Steps:
       average_decay: of the Polyak averages of parameters and statistics after each update; None: no averages.
 
     Raises:
-      ValueError: if one of `stats` and `fold` is given without the other.
+      ValueError: if one of `stats` and `fold` is given without the other, or if workers compute at points of their own.
 
     Example:
       >>> from sgdlab import rules
@@ -74,6 +74,11 @@ class Steps:
         if (stats is None) != (fold is None):
             raise ValueError("stats and fold must be given together: fold(stats, aux) -> stats")
         rule = rule if isinstance(rule, ServerRule) else server_rule(rule)
+        if rule.point is not None:
+            raise ValueError(
+                "rule must be one whose workers compute on what they are sent: this one adds something of the worker's "
+                "own (rule.point), which replay knows and a worker does not"
+            )
         functions = (rule.init, rule.receive, rule.update, rule.send, None, None, fold)
         functions = [as_pytree(function) for function in functions]
         self._parts = Parts(*functions, average_decay, absorb=as_pytree(rule.absorb))

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from sgdlab import arguments
@@ -44,6 +45,7 @@ def in_fragments(
     overlap: int = 0,
     mix: float = 0.0,
     proximal: float | None = None,
+    factors: np.ndarray | None = None,
 ) -> Callable[..., tuple[Tree, ...]]:
     r"""A gradient function of workers that keep their parameters, and send the way of one fragment with each message.
 
@@ -68,6 +70,7 @@ def in_fragments(
       overlap: tau, from 0; in a message of fewer steps a fragment arrives before the last of them.
       mix: alpha, from 0 to 1. With 1 no worker hears of another.
       proximal: as there; the pull is towards what has been read of the server.
+      factors: as there.
 
     Returns:
       `(params, span, local) -> (gradient, aux, local)`, for `sgdlab.replay.run` with a `local` that begins as
@@ -94,7 +97,7 @@ def in_fragments(
       ([-4.0, 0.0], [0.0, -6.0])
     """
     made = optimizer if callable(optimizer) else lambda: optimizer
-    walk = Walk(as_pytree(grad_fn), as_pytree(batch_fn), as_pytree(made), proximal)
+    walk = Walk(as_pytree(grad_fn), as_pytree(batch_fn), as_pytree(made), proximal, local_steps.array_of(factors))
     stream = Stream(
         fragments=arguments.whole("fragments", fragments),
         overlap=arguments.whole("overlap", overlap, least=0),
@@ -126,21 +129,59 @@ def state_of_fragments(
 def _streamed(walk: Walk, stream: Stream, params: Tree, span: Span, local: Tree) -> tuple[Tree, ...]:
     shapes = local_steps.shapes(walk, params, local["memory"])
     steps, first = (jnp.asarray(number, jnp.int32) for number in (span.steps, span.first))
-    fragment, messages = fragments_of(params, stream.fragments), local["messages"]
-    arrives = jnp.where(messages > 0, jnp.minimum(stream.overlap, steps - 1), -1)  # at first there is nothing to come
+    anew = lambda: anew_at(walk, params, span.anew)
+    local = {"memory": local["memory"]} | local_steps.renewed(
+        span.anew, anew, {name: kept for name, kept in local.items() if name != "memory"}
+    )
+    messages = local["messages"]
+    comes = messages > 0 if span.anew is None else (messages > 0) & (span.anew < 0)
+    arrives = jnp.where(comes, jnp.minimum(stream.overlap, steps - 1), -1)  # at first there is nothing to come
+
+    def step(index: jax.Array, progress: Progress) -> Progress:
+        merged = merged_at(stream, index, progress.params, params, messages, arrives)
+        place = local_steps.later(walk, span.place, index)
+        return local_steps.stepped(walk, progress._replace(params=merged), params, first + index, place)
+
+    begun = local_steps.begun(walk, local["params"], shapes, local["optimizer"], local["memory"])
+    ended = jax.lax.fori_loop(jnp.zeros_like(steps), steps, step, begun)
+    way, aux = sent(stream, params, ended, shapes, steps, messages)
+    kept = {"optimizer": ended.state, "memory": ended.memory, "params": ended.params, "messages": messages + 1}
+    return way, aux, kept
+
+
+def anew_at(walk: Walk, params: Tree, version: Any) -> Tree:
+    """What a worker has, but for a memory, that begins with a version that it has read of the server.
+
+    Each version before it was made of one message, so that its number says which fragment is sent next.
+    """
+    return {"optimizer": walk.optimizer().init(params), "params": params, "messages": jnp.asarray(version, jnp.int32)}
+
+
+def merged_at(stream: Stream, index: jax.Array, own: Tree, read: Tree, messages: jax.Array, arrives: jax.Array) -> Tree:
+    """A worker's parameters before step `index`: those of the last fragment are mixed with what it has read, when due.
+
+    Args:
+      stream: how fragments are sent.
+      index: of the step in its message.
+      own: the worker's parameters.
+      read: those of the server.
+      messages: that the worker has sent, or would have, had it been there from the start.
+      arrives: before which step the last fragment arrives; -1: none does.
+    """
+    fragment = fragments_of(read, stream.fragments)
 
     def merge(index: jax.Array, own: Tree, read: Tree, messages: jax.Array) -> Tree:
         mixed = jax.tree.map(lambda a, b: like(stream.mix, a) * a + (1 - like(stream.mix, a)) * b, own, read)
         mixed = within(fragment, (messages - 1) % stream.fragments, mixed, own)
         return jax.tree.map(lambda new, old: jnp.where(index == arrives, new, old), mixed, own)
 
-    def step(index: jax.Array, progress: Progress) -> Progress:
-        merged = apart(merge, index, progress.params, params, messages)
-        return local_steps.stepped(walk, progress._replace(params=merged), params, first + index)
+    return apart(merge, index, own, read, messages)
 
-    begun = local_steps.begun(walk, local["params"], shapes, local["optimizer"], local["memory"])
-    ended = jax.lax.fori_loop(jnp.zeros_like(steps), steps, step, begun)
-    way, aux = local_steps.arrived(params, ended, shapes, steps)
-    way = within(fragment, messages % stream.fragments, way, jax.tree.map(jnp.zeros_like, way))
-    kept = {"optimizer": ended.state, "memory": ended.memory, "params": ended.params, "messages": messages + 1}
-    return way, aux, kept
+
+def sent(
+    stream: Stream, read: Tree, ended: Progress, like: Tree, steps: jax.Array, messages: jax.Array
+) -> tuple[Tree, Tree]:
+    """The message of a worker that has made its steps, zero but for the fragment that is due, and the aux."""
+    fragment = fragments_of(read, stream.fragments)
+    way, aux = local_steps.arrived(read, ended, like, steps)
+    return within(fragment, messages % stream.fragments, way, jax.tree.map(jnp.zeros_like, way)), aux

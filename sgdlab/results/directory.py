@@ -4,7 +4,6 @@ import contextlib
 import glob
 import itertools
 import json
-import math
 import os
 import pathlib
 import shutil
@@ -13,14 +12,13 @@ from typing import Any
 
 from sgdlab import files
 from sgdlab.errors import UsageError
+from sgdlab.results.entries import ABSENT, differences, merged, present
+from sgdlab.results.records import Records, as_stored, line_of, read_records
 
 try:
     import fcntl
 except ImportError:  # not on Windows
     fcntl = None
-
-Records = list[dict[str, Any]]
-"""The records of one run: what it was (`"kind": "run"`), its evaluations, and its summary."""
 
 UNDER_WAY, SUPERSEDED = "under_way", "superseded"
 """Folders of `metrics/`: runs that have not finished, and finished runs that were run anew."""
@@ -32,7 +30,6 @@ STATES = "states"
 """The folder of the states of runs under way, from which they continue (`sgdlab.checkpoints`)."""
 
 _PROVENANCE = ("version", "commit")
-_ABSENT = object()
 
 
 class OtherConfiguration(UsageError):
@@ -176,11 +173,12 @@ class RunDirectory:
         """
         records = read_records(self.metrics_path(name))
         if records is not None and identity is not None:
-            for entry, old, new in _differences(records[0].get("config", {}), as_stored(identity)):
-                there = f"without config.{entry}" if old is _ABSENT else f"with config.{entry}={old}"
-                asked = "none" if new is _ABSENT else new
+            for entry, old, new in differences(records[0].get("config", {}), as_stored(identity)):
+                there = f"without config.{entry}" if old is ABSENT else f"with config.{entry}={old}"
+                asked = "none" if new is ABSENT else new
                 raise OtherConfiguration(
-                    f"--workdir={self.path} holds a run {name} {there}, not {asked}; name another directory"
+                    f"--workdir={self.path} holds a run {name} {there}, not {asked}; name another directory, or run "
+                    "it anew by --rerun"
                 )
         return records
 
@@ -199,9 +197,9 @@ class RunDirectory:
         stored = _stored(file)
         if self._superseding:
             left = _configs(self.path, self._superseding)
-            stored = stored | {"config": _present(stored["config"], left)}
-        for name, old, new in _differences(stored["config"], self._shared):
-            if old is not _ABSENT and new is not _ABSENT:
+            stored = stored | {"config": present(stored["config"], left)}
+        for name, old, new in differences(stored["config"], self._shared):
+            if old is not ABSENT and new is not ABSENT:
                 raise OtherConfiguration(
                     f"--workdir={self.path} holds runs with config.{name}={old}, not {new}; name another directory, "
                     f"set --config.{name}={old}, or run all that have it anew by --rerun"
@@ -229,19 +227,9 @@ def put_aside(path: str | pathlib.Path, names: Iterable[str]) -> int:
     config = path / "config.json"
     if moved and config.exists():
         stored = _stored(config)
-        present = _present(stored["config"], _configs(path))
-        files.write_text(config, json.dumps(stored | {"config": present}, indent=2) + "\n")
+        left = present(stored["config"], _configs(path))
+        files.write_text(config, json.dumps(stored | {"config": left}, indent=2) + "\n")
     return moved
-
-
-def _present(entries: Mapping[str, Any], configs: Sequence[Any]) -> dict[str, Any]:
-    """Those of some nested entries that at least one configuration has."""
-    found = {}
-    for name, value in entries.items():
-        having = [config[name] for config in configs if isinstance(config, dict) and name in config]
-        if having:
-            found[name] = _present(value, having) if isinstance(value, dict) else value
-    return found
 
 
 def _configs(path: pathlib.Path, less: Container[str] = ()) -> list[dict[str, Any]]:
@@ -274,21 +262,6 @@ def _supersede(path: pathlib.Path, name: str, *, copy: bool = False) -> bool:
     number = next(i for i in itertools.count(1) if not (aside / f"{name}.{i}.jsonl").exists())
     (shutil.copy2 if copy else os.replace)(file, aside / f"{name}.{number}.jsonl")
     return True
-
-
-def read_records(file: pathlib.Path) -> Records | None:
-    """The records of a metrics file; None where it is missing, or does not end with a summary."""
-    try:
-        records = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-    except (FileNotFoundError, NotADirectoryError, ValueError):
-        return None
-    whole = all(isinstance(record, dict) for record in records) and records
-    return records if whole and records[-1].get("kind") == "summary" else None
-
-
-def line_of(record: Mapping[str, Any]) -> str:
-    """A record as a line of JSON; NaN and infinity are null."""
-    return json.dumps(_without_nan(record), allow_nan=False)
 
 
 def _holds_no_results(path: pathlib.Path) -> bool:
@@ -328,40 +301,5 @@ def _stored(file: pathlib.Path) -> dict[str, Any]:
     return stored
 
 
-def _differences(old: Any, new: Any, name: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Dotted name, old and new value of each entry that differs; a side that lacks the entry has `_ABSENT`."""
-    groups = [isinstance(side, dict) for side in (old, new)]
-    if all(groups) or (any(groups) and _ABSENT in (old, new)):
-        old, new = ({} if side is _ABSENT else side for side in (old, new))
-        for key in sorted(old.keys() | new.keys()):
-            yield from _differences(old.get(key, _ABSENT), new.get(key, _ABSENT), f"{name}.{key}" if name else key)
-    elif old != new:
-        yield name, old, new
-
-
-def merged(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
-    """The entries of both; those that both have are equal."""
-    both = {
-        key: merged(first[key], second[key])
-        for key in first.keys() & second.keys()
-        if isinstance(first[key], dict) and isinstance(second[key], dict)
-    }
-    return first | second | both
-
-
 def _maker(made: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} {made.get(key) or 'unknown'}" for key in _PROVENANCE)
-
-
-def as_stored(entries: Mapping[str, Any]) -> dict[str, Any]:
-    """As it is read back: tuples are lists, NaN and infinity are None."""
-    return json.loads(json.dumps(_without_nan(entries)))
-
-
-def _without_nan(value: Any) -> Any:
-    """JSON has no NaN and no infinity: they become null."""
-    if isinstance(value, Mapping):
-        return {key: _without_nan(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_nan(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

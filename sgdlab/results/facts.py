@@ -18,6 +18,9 @@ _OTHERS = "all others"
 _DIRICHLET = "Dirichlet labels"
 """So the clause of the data begins that says how labels are shared out among workers."""
 
+NOT_USED = "is not used"
+"""So a clause of the rule ends that says what it does not take."""
+
 _NOTHING_SET = "as it is"
 """In records, of a part without entries."""
 
@@ -164,6 +167,25 @@ def own_data(groups: Sequence[Group]) -> list[str]:
     said = (clause for group in compared(groups) for clause in _clauses(group.about.get("data", "")))
     found = list(dict.fromkeys(clause for clause in said if clause.startswith(_DIRICHLET)))
     return [f"Workers' own data: {'; or '.join(found)}."] if found else []
+
+
+def not_used(groups: Sequence[Group]) -> list[str]:
+    """What all methods share but some rule does not take, in a sentence each: it trains without, unlike its rivals.
+
+    Example:
+      >>> from sgdlab.results.summary import Group
+      >>> facts = {"protocol": "asynchronous", "rule": "mine", "families": (), "baseline": "nag", "serial": False,
+      ...          "rank": 0, "never_waits": True, "measures_gap": False, "num_workers": 8, "target": 0.9, "runs": ()}
+      >>> not_used([Group(method="mine", title="Mine", about={"rule": "cap 8; weight decay 0.1 is not used"}, **facts)])
+      ['Mine: weight decay 0.1 is not used.']
+    """
+    found = (
+        f"{group.title}: {clause}."
+        for group in compared(groups)
+        for clause in _clauses(group.about.get("rule", ""))
+        if clause.endswith(f" {NOT_USED}")
+    )
+    return list(dict.fromkeys(found))
 
 
 def target(groups: Sequence[Group]) -> str | None:

@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 
 from sgdlab import files
 from sgdlab.results import metric_axis
-from sgdlab.results.directory import Records
 from sgdlab.results.metric import Metric
 from sgdlab.results.panels import Style, panels, styles
+from sgdlab.results.records import Records
 from sgdlab.results.summary import Group, compared, largest, metric_of, single_workers
 
 STYLE = {

@@ -9,8 +9,8 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sgdlab.results.directory import Records, read_records
 from sgdlab.results.metric import ACCURACY, Metric
+from sgdlab.results.records import Records, read_records
 
 
 @dataclasses.dataclass(frozen=True)

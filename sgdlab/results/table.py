@@ -137,7 +137,7 @@ def notes(groups: Sequence[Group]) -> list[str]:
     seeds = f"Mean ± standard deviation over {facts.seeds(groups)}" if several else "One seed"
     found = [f"{seeds}; {facts.gradients(groups)} a run."]
     found += [f"Cluster: {cluster}."] if cluster else []
-    found += facts.own_data(groups) + facts.of_messages(groups)
+    found += facts.own_data(groups) + facts.of_messages(groups) + facts.not_used(groups)
     found += _least(groups)
     alone = [spread for group in groups if group.serial and (spread := group.spread("seconds"))]
     unequal = max((spread.std / spread.mean for spread in alone if spread.mean), default=0.0)

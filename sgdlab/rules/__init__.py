@@ -12,6 +12,7 @@ from sgdlab.rules.exponential_penalty import exponential_penalty, scale_by_expon
 from sgdlab.rules.delay_adaptive import delay_adaptive, scale_by_excess_delay
 from sgdlab.rules.ada_delay import ada_delay, scale_by_ada_delay
 from sgdlab.rules.delay_compensated import delay_compensated
+from sgdlab.rules.dc_s3gd import dc_s3gd
 from sgdlab.rules.dana import dana, dana_gap_aware, dana_staleness_aware
 from sgdlab.rules.dana_delay_compensated import dana_delay_compensated
 from sgdlab.rules.adam import adam, adam_gap_aware, adam_staleness_aware
@@ -54,6 +55,7 @@ __all__ = [
     "dana_delay_compensated",
     "dana_gap_aware",
     "dana_staleness_aware",
+    "dc_s3gd",
     "delay_adaptive",
     "delay_compensated",
     "delayed_nesterov",

@@ -11,8 +11,9 @@ from sgdlab import arguments
 from sgdlab.registry import RULES
 from sgdlab.rules import accumulators, worker_table
 from sgdlab.rules.descent import Descent
-from sgdlab.rules.hyperparameters import Rate, number, static
-from sgdlab.rules.server_rule import ServerRule, Settings, Tree, rule_of
+from sgdlab.rules.hyperparameters import Rate, number
+from sgdlab.rules.kept_gradients import KeptGradients
+from sgdlab.rules.server_rule import ServerRule, Tree
 from sgdlab.rules.worker_table import WorkerTable
 
 
@@ -81,8 +82,7 @@ def ace(
     """
     descent = Descent.of(learning_rate=learning_rate, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay)
     rows = arguments.whole("num_workers", num_workers)
-    settings = _Ace(descent, fill_first_of(fill_first, workers, rows), rows)
-    return rule_of(settings, num_workers=rows)
+    return _Ace(descent, rows, fill_first_of(fill_first, workers, rows)).rule()
 
 
 def fill_first_of(fill_first: bool, workers: Any, rows: int) -> Any:
@@ -94,10 +94,8 @@ def fill_first_of(fill_first: bool, workers: Any, rows: int) -> Any:
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class _Ace(Settings):
-    descent: Descent
+class _Ace(KeptGradients):
     wanted: Any
-    num_workers: int = static()
 
     def init(self, params: Tree, **extra: Any) -> AceState:
         del extra
@@ -107,10 +105,6 @@ class _Ace(Settings):
     def absorb(self, grads: Tree, state: AceState, params: Tree, *, worker: jax.Array, **extra: Any) -> AceState:
         del params, extra
         return state._replace(table=worker_table.replaced(state.table, worker, grads))
-
-    def receive(self, grads: Tree, state: AceState, params: Tree, **extra: Any) -> tuple:
-        del grads, state, params, extra
-        return ()
 
     def update(self, message: tuple, state: AceState, params: Tree, **extra: Any) -> tuple[Tree, AceState]:
         del message, extra

@@ -12,8 +12,9 @@ from sgdlab.registry import RULES
 from sgdlab.rules import accumulators, worker_table
 from sgdlab.rules.ace import fill_first_of, moved_if
 from sgdlab.rules.descent import Descent
-from sgdlab.rules.hyperparameters import Rate, number, static
-from sgdlab.rules.server_rule import ServerRule, Settings, Tree, rule_of
+from sgdlab.rules.hyperparameters import Rate, number
+from sgdlab.rules.kept_gradients import KeptGradients
+from sgdlab.rules.server_rule import ServerRule, Tree
 
 
 class AcedState(NamedTuple):
@@ -95,16 +96,14 @@ def aced(
         limit = 2 * (rows if workers is None else workers) - 2
     else:
         limit = number("max_staleness", max_staleness, least=0)
-    return rule_of(_Aced(descent, wanted, limit, rows), num_workers=rows)
+    return _Aced(descent, rows, wanted, limit).rule()
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class _Aced(Settings):
-    descent: Descent
+class _Aced(KeptGradients):
     wanted: Any
     max_staleness: Any
-    num_workers: int = static()
 
     def init(self, params: Tree, **extra: Any) -> AcedState:
         del extra
@@ -126,10 +125,6 @@ class _Aced(Settings):
             read=state.read.at[worker].set(jnp.asarray(state.count + 1 - delay, jnp.int32)),
             table=worker_table.replaced(state.table, worker, grads),
         )
-
-    def receive(self, grads: Tree, state: AcedState, params: Tree, **extra: Any) -> tuple:
-        del grads, state, params, extra
-        return ()
 
     def update(self, message: tuple, state: AcedState, params: Tree, **extra: Any) -> tuple[Tree, AcedState]:
         del message, extra

@@ -11,8 +11,9 @@ from sgdlab import arguments
 from sgdlab.registry import RULES
 from sgdlab.rules import accumulators, worker_table
 from sgdlab.rules.descent import Descent
-from sgdlab.rules.hyperparameters import Rate, like, number, static
-from sgdlab.rules.server_rule import ServerRule, Settings, Tree, rule_of
+from sgdlab.rules.hyperparameters import Rate, like, number
+from sgdlab.rules.kept_gradients import KeptGradients
+from sgdlab.rules.server_rule import ServerRule, Tree
 
 
 class Ca2flState(NamedTuple):
@@ -79,15 +80,13 @@ def ca2fl(
     rows = arguments.whole("num_workers", num_workers)
     if workers is not None:
         number("workers", workers, least=1, most=rows)
-    return rule_of(_Ca2fl(descent, rows if workers is None else workers, rows), num_workers=rows)
+    return _Ca2fl(descent, rows, rows if workers is None else workers).rule()
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class _Ca2fl(Settings):
-    descent: Descent
+class _Ca2fl(KeptGradients):
     workers: Any
-    num_workers: int = static()
 
     def init(self, params: Tree, **extra: Any) -> Ca2flState:
         del extra
@@ -99,10 +98,6 @@ class _Ca2fl(Settings):
     def absorb(self, grads: Tree, state: Ca2flState, params: Tree, *, worker: jax.Array, **extra: Any) -> Ca2flState:
         del params, extra
         return state._replace(table=worker_table.replaced(state.table, worker, grads))
-
-    def receive(self, grads: Tree, state: Ca2flState, params: Tree, **extra: Any) -> tuple:
-        del grads, state, params, extra
-        return ()
 
     def update(
         self, message: tuple, state: Ca2flState, params: Tree, *, num_gradients: Any = 1, **extra: Any

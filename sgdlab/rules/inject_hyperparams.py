@@ -83,9 +83,13 @@ def inject_hyperparams(factory: Callable[..., ServerRule]) -> Callable[..., Serv
         def absorb(grads, state, params, **extra):
             return InjectedState(state.hyperparams, at(state).absorb(grads, state.inner, params, **extra))
 
+        def point(sent, state, **extra):
+            return at(state).point(sent, state.inner, **extra)
+
         measured = None if given.penalty is None else penalty
         kept = None if given.absorb is None else absorb
-        return ServerRule(init, receive, update, send, given.num_workers, measured, kept)
+        own = None if given.point is None else point
+        return ServerRule(init, receive, update, send, given.num_workers, measured, kept, own)
 
     return injected
 

@@ -12,8 +12,9 @@ from sgdlab import arguments
 from sgdlab.registry import RULES
 from sgdlab.rules import accumulators, worker_table
 from sgdlab.rules.descent import Descent
-from sgdlab.rules.hyperparameters import Rate, static
-from sgdlab.rules.server_rule import ServerRule, Settings, Tree, rule_of
+from sgdlab.rules.hyperparameters import Rate
+from sgdlab.rules.kept_gradients import KeptGradients
+from sgdlab.rules.server_rule import ServerRule, Tree
 from sgdlab.rules.worker_table import WorkerTable
 
 
@@ -87,16 +88,12 @@ def malenia(
       -3.5
     """
     descent = Descent.of(learning_rate=learning_rate, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay)
-    settings = _Malenia(descent, arguments.whole("num_workers", num_workers))
-    return rule_of(settings, num_workers=settings.num_workers)
+    return _Malenia(descent, arguments.whole("num_workers", num_workers)).rule()
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class _Malenia(Settings):
-    descent: Descent
-    num_workers: int = static()
-
+class _Malenia(KeptGradients):
     def init(self, params: Tree, **extra: Any) -> MaleniaState:
         del extra
         table = worker_table.empty(params, self.num_workers)
@@ -107,10 +104,6 @@ class _Malenia(Settings):
     ) -> MaleniaState:
         del params, extra
         return state._replace(table=worker_table.added(state.table, worker, grads))
-
-    def receive(self, grads: Tree, state: MaleniaState, params: Tree, **extra: Any) -> tuple:
-        del grads, state, params, extra
-        return ()
 
     def update(self, message: tuple, state: MaleniaState, params: Tree, **extra: Any) -> tuple[Tree, MaleniaState]:
         del message, extra

@@ -11,8 +11,9 @@ from sgdlab import arguments
 from sgdlab.registry import RULES
 from sgdlab.rules import accumulators, worker_table
 from sgdlab.rules.descent import Descent
-from sgdlab.rules.hyperparameters import Rate, static
-from sgdlab.rules.server_rule import ServerRule, Settings, Tree, rule_of
+from sgdlab.rules.hyperparameters import Rate
+from sgdlab.rules.kept_gradients import KeptGradients
+from sgdlab.rules.server_rule import ServerRule, Tree
 from sgdlab.rules.worker_table import WorkerTable
 
 
@@ -91,16 +92,12 @@ def ringleader(
       (-3.0, -3.5)
     """
     descent = Descent.of(learning_rate=learning_rate, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay)
-    settings = _Ringleader(descent, arguments.whole("num_workers", num_workers))
-    return rule_of(settings, num_workers=settings.num_workers)
+    return _Ringleader(descent, arguments.whole("num_workers", num_workers)).rule()
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class _Ringleader(Settings):
-    descent: Descent
-    num_workers: int = static()
-
+class _Ringleader(KeptGradients):
     def init(self, params: Tree, **extra: Any) -> RingleaderState:
         del extra
         return RingleaderState(
@@ -136,10 +133,6 @@ class _Ringleader(Settings):
             ahead=state.ahead.at[worker].set(ahead),
             next_total=into(state.next_total, ahead == 1),
         )
-
-    def receive(self, grads: Tree, state: RingleaderState, params: Tree, **extra: Any) -> tuple:
-        del grads, state, params, extra
-        return ()
 
     def update(
         self, message: tuple, state: RingleaderState, params: Tree, **extra: Any

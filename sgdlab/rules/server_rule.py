@@ -6,8 +6,8 @@ argument of a compiled function, so that a new learning rate compiles nothing.
 There are two ways to write a rule. If it consists of two chains of optax transforms, a stateless one per gradient and
 any one per update, write a function that makes the two and pass it to `lifted` (`asgd`, `staleness_aware`). If
 `receive` reads the state, or a message is more than a gradient, write a frozen dataclass of hyperparameters, a
-`Settings` with `init`, `receive`, `update` and perhaps `send` and `absorb` as methods, and bind it with `rule_of`
-(`gap_aware`, `dana`; `malenia` for a rule with a table of gradients).
+`Settings` with `init`, `receive`, `update` and perhaps `send`, `absorb` and `point` as methods, and bind it with
+`rule_of` (`gap_aware`, `dana`; `malenia` for a rule with a table of gradients; `dc_s3gd` for one with points).
 """
 
 from collections.abc import Callable
@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from sgdlab.rules import extra_arguments
 from sgdlab.rules.penalty import NoPenalty
 
 Tree = Any
@@ -41,6 +42,9 @@ class ServerRule(NamedTuple):
       absorb: `(grads, state, params, *, worker, delay, read_params) -> state`, once per gradient, in the order of
         their arrival and before `receive`, which sees the new state: what the rule keeps of a gradient whatever update
         it is in, such as a table of the workers' gradients. None if the state changes by updates alone.
+      point: `(sent, state, *, worker) -> the point at which the worker computes its gradient`, like `sent`, where a
+        worker adds something of its own to what it has read; `read_params` is then this point. It depends on the state
+        of this worker alone, which nobody's messages but its own may change. None: workers compute on what they read.
     """
 
     init: Callable[..., Tree]
@@ -50,6 +54,7 @@ class ServerRule(NamedTuple):
     num_workers: int | None = None
     penalty: Callable[..., jax.Array] | None = None
     absorb: Callable[..., Tree] | None = None
+    point: Callable[..., Tree] | None = None
 
 
 class Settings:
@@ -71,13 +76,13 @@ def rule_of(settings: Settings, num_workers: int | None = None) -> ServerRule:
     bound = (
         jax.tree_util.Partial(getattr(type(settings), name), settings) for name in ("init", "receive", "update", "send")
     )
-    measured, absorb = (getattr(type(settings), name, None) for name in ("mean_penalty", "absorb"))
+    measured, absorb, point = (getattr(type(settings), name, None) for name in ("mean_penalty", "absorb", "point"))
     if isinstance(getattr(settings, "penalty", None), NoPenalty):
         measured = None
-    penalty, absorb = (
-        None if method is None else jax.tree_util.Partial(method, settings) for method in (measured, absorb)
+    penalty, absorb, point = (
+        None if method is None else jax.tree_util.Partial(method, settings) for method in (measured, absorb, point)
     )
-    return ServerRule(*bound, num_workers=num_workers, penalty=penalty, absorb=absorb)
+    return ServerRule(*bound, num_workers=num_workers, penalty=penalty, absorb=absorb, point=point)
 
 
 def absorbed(rule: Any, grads: Tree, state: Tree, params: Tree, **use: Any) -> Tree:
@@ -180,7 +185,8 @@ def server_rule(tx: optax.GradientTransformation, *, receive: optax.GradientTran
       A `ServerRule`. Each call compiles a new program; the hyperparameters of this package's rules are data instead.
 
     Raises:
-      ValueError: from `init`, where `receive` has a state.
+      ValueError: where a transform names an extra argument that it is not given, such as a misspelt one; from `init`,
+        where `receive` has a state.
 
     Example:
       The step is divided by the delay, but at most by 4; each gradient is clipped.
@@ -199,6 +205,8 @@ def server_rule(tx: optax.GradientTransformation, *, receive: optax.GradientTran
       [-1.0, -0.5, -0.25]
     """
     pair = (optax.identity() if receive is None else receive, tx)
+    extra_arguments.check(pair[0], extra_arguments.OF_GRADIENTS)
+    extra_arguments.check(tx, extra_arguments.OF_UPDATES)
     return lifted(lambda: pair)
 
 
@@ -207,7 +215,7 @@ def as_transform(rule: ServerRule) -> optax.GradientTransformationExtraArgs:
 
     Its `update` takes `worker`, `delay` (1 by default) and `read_params` (the parameters by default) as extra
     arguments, so that every rule can be used in an optax chain or a training loop. What workers read (of DANA, an
-    estimate) remains `rule.send`.
+    estimate) remains `rule.send`, and the point where they compute `rule.point`.
 
     Example:
       >>> import jax.numpy as jnp

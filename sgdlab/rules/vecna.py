@@ -11,8 +11,9 @@ from sgdlab import arguments
 from sgdlab.registry import RULES
 from sgdlab.rules import accumulators, worker_table
 from sgdlab.rules.descent import Descent
-from sgdlab.rules.hyperparameters import Rate, like, number, static
-from sgdlab.rules.server_rule import ServerRule, Settings, Tree, rule_of
+from sgdlab.rules.hyperparameters import Rate, like, number
+from sgdlab.rules.kept_gradients import KeptGradients
+from sgdlab.rules.server_rule import ServerRule, Tree
 from sgdlab.rules.worker_table import WorkerTable
 
 
@@ -83,15 +84,13 @@ def vecna(
     rows = arguments.whole("num_workers", num_workers)
     descent = Descent.of(learning_rate=learning_rate, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay)
     taking_part = number("workers", rows if workers is None else workers, least=1, most=rows)
-    return rule_of(_Vecna(descent, taking_part, rows), num_workers=rows)
+    return _Vecna(descent, rows, taking_part).rule()
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class _Vecna(Settings):
-    descent: Descent
+class _Vecna(KeptGradients):
     workers: Any
-    num_workers: int = static()
 
     def init(self, params: Tree, **extra: Any) -> VecnaState:
         del extra
@@ -115,10 +114,6 @@ class _Vecna(Settings):
         )
         table = worker_table.replaced(state.table, worker, new)
         return state._replace(table=table, received=state.received.at[worker].add(1))
-
-    def receive(self, grads: Tree, state: VecnaState, params: Tree, **extra: Any) -> tuple:
-        del grads, state, params, extra
-        return ()
 
     def update(self, message: tuple, state: VecnaState, params: Tree, **extra: Any) -> tuple[Tree, VecnaState]:
         del message, extra

@@ -19,7 +19,7 @@ from sgdlab.theory.problem import Problem
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class Certificate:
+class Certificate(shares.OfWorkers):
     r"""How far gradients are from where they are used, how many are under way, and whose are used.
 
     .. math:: N_{eff} = \frac{1}{\sum_i s_i^2}
@@ -38,7 +38,6 @@ class Certificate:
       largest_staleness: the same of the stalest gradient.
       mean_in_flight: gradients that are being computed or sent at a time, on average over the seconds.
       most_in_flight: the same at most: the concurrency tau_C.
-      shares: float64[N], each worker's share of the used gradients; they add up to 1.
       equal_updates: whether all updates have equally many gradients, so that the mean of an update's gradients is a
         step of one size for each, as the theorem asks.
       note: what is not defined, and why; empty if all is.
@@ -54,7 +53,6 @@ class Certificate:
     largest_staleness: int | None
     mean_in_flight: float
     most_in_flight: int
-    shares: np.ndarray
     equal_updates: bool = True
     note: str = ""
 
@@ -62,26 +60,6 @@ class Certificate:
     def tree_distance(self) -> int | None:
         """R, the largest distance in the computation tree, of all blocks; None without a server."""
         return None if self.block_distances is None else max(self.block_distances)
-
-    @property
-    def effective_workers(self) -> float:
-        """Between 1 and N; 0 where no gradient was used."""
-        return shares.effective_workers(self.shares)
-
-    @property
-    def least_used(self) -> int:
-        """The worker that has the smallest share; the first of several."""
-        return int(self.shares.argmin())
-
-    @property
-    def least_share(self) -> float:
-        """Its share of the used gradients, over an equal share: 1 if all workers' are equal."""
-        return float(self.shares.min()) * self.num_workers
-
-    @property
-    def under_used(self) -> np.ndarray:
-        """int64[...]: the workers that have less than half of an equal share."""
-        return shares.under_used(self.shares)
 
     @property
     def seconds_per_update(self) -> float:

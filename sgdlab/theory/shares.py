@@ -1,5 +1,7 @@
 """Whose gradients are used: shares of the workers, and what they amount to."""
 
+import dataclasses
+
 import numpy as np
 
 UNDER_USED = 0.5
@@ -48,3 +50,34 @@ def under_used(parts: np.ndarray) -> np.ndarray:
       int64[...], none where no gradient was used.
     """
     return np.flatnonzero((parts * parts.size < UNDER_USED) & bool(parts.any()))
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class OfWorkers:
+    """What the shares of the workers amount to.
+
+    Attributes:
+      shares: float64[N], each worker's share of the used gradients; they add up to 1.
+    """
+
+    shares: np.ndarray
+
+    @property
+    def effective_workers(self) -> float:
+        """Between 1 and N: as many equal workers' data are learned from; 0 where no gradient was used."""
+        return effective_workers(self.shares)
+
+    @property
+    def least_used(self) -> int:
+        """The worker that has the smallest share; the first of several."""
+        return int(self.shares.argmin())
+
+    @property
+    def least_share(self) -> float:
+        """Its share of the used gradients, over an equal share: 1 if all workers' are equal."""
+        return float(self.shares.min()) * self.shares.size
+
+    @property
+    def under_used(self) -> np.ndarray:
+        """int64[...]: the workers that have less than half of an equal share."""
+        return under_used(self.shares)

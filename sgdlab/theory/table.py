@@ -1,6 +1,7 @@
 """Certificates as a table: for the terminal, as Markdown, as CSV and as JSON."""
 
 import csv
+import dataclasses
 import io
 import json
 import math
@@ -38,71 +39,65 @@ COLUMNS = {
 """Headings, with their meaning."""
 
 
-def cells(certificates: Mapping[str, Certificate], problem: Problem) -> list[list[str]]:
-    """A row for each certificate, with the columns `COLUMNS`.
+@dataclasses.dataclass(frozen=True, eq=False)
+class Certified:
+    """What is known of several methods.
 
-    Args:
+    Attributes:
       certificates: title -> certificate.
       problem: for which the gradients and seconds are.
-    """
-    return [_row(title, found, problem) for title, found in certificates.items()]
-
-
-def text(
-    certificates: Mapping[str, Certificate],
-    problem: Problem,
-    seconds: np.ndarray | None = None,
-    balanced: Collection[str] = (),
-    local: Collection[str] = (),
-) -> str:
-    """The table for a terminal, with the meaning of its columns and what is not defined below.
-
-    Args:
-      certificates: title -> certificate.
-      problem: for which the gradients and seconds are.
-      seconds: float64[N], mean seconds of a gradient of each worker, for the least time; None: none is given.
+      seconds: float64[N], mean seconds of a gradient of each worker, for the least time; None: they are not known.
       balanced: titles of methods whose rules weigh all workers alike, however many of their gradients are used.
       local: titles of methods whose messages are more than gradients: the way of a worker's own steps.
     """
-    wrapped = [["\n".join(textwrap.wrap(row[0], 30)), *row[1:]] for row in cells(certificates, problem)]
+
+    certificates: Mapping[str, Certificate]
+    problem: Problem
+    seconds: np.ndarray | None = None
+    balanced: Collection[str] = ()
+    local: Collection[str] = ()
+
+
+def cells(known: Certified) -> list[list[str]]:
+    """A row for each certificate, with the columns `COLUMNS`."""
+    return [_row(title, found, known.problem) for title, found in known.certificates.items()]
+
+
+def text(known: Certified) -> str:
+    """The table for a terminal, with the meaning of its columns and what is not defined below."""
+    wrapped = [["\n".join(textwrap.wrap(row[0], 30)), *row[1:]] for row in cells(known)]
     shown = tabulate(wrapped, headers=list(COLUMNS), tablefmt="simple", disable_numparse=True, colalign=_alignment())
     meanings = [
         textwrap.fill(meaning, WIDTH, initial_indent=f"{heading:<12}", subsequent_indent=" " * 12)
         for heading, meaning in COLUMNS.items()
         if heading != "method"
     ]
-    below = [textwrap.fill(note, WIDTH) for note in notes(certificates, problem, seconds, balanced, local)]
+    below = [textwrap.fill(note, WIDTH) for note in notes(known)]
     return "\n".join([shown, "", *meanings, "", *below])
 
 
-def markdown(
-    certificates: Mapping[str, Certificate],
-    problem: Problem,
-    seconds: np.ndarray | None = None,
-    balanced: Collection[str] = (),
-    local: Collection[str] = (),
-) -> str:
+def markdown(known: Certified) -> str:
     """The same as Markdown."""
     table = tabulate(
-        cells(certificates, problem), headers=list(COLUMNS), tablefmt="github", disable_numparse=True,
-        colalign=_alignment(),
-    )  # fmt: skip
+        cells(known), headers=list(COLUMNS), tablefmt="github", disable_numparse=True, colalign=_alignment()
+    )
     listed = [f"* **{heading}**: {meaning}" for heading, meaning in COLUMNS.items() if heading != "method"]
-    return "\n".join([table, "", *listed, "", *notes(certificates, problem, seconds, balanced, local)]) + "\n"
+    return "\n".join([table, "", *listed, "", *notes(known)]) + "\n"
 
 
-def comma_separated(certificates: Mapping[str, Certificate], problem: Problem) -> str:
+def comma_separated(known: Certified) -> str:
     """All numbers as CSV in full precision; empty where one is not defined."""
     output = io.StringIO()
-    rows = [_plain(title, found, problem) for title, found in certificates.items()]
+    rows = [_plain(title, found, known.problem) for title, found in known.certificates.items()]
     writer = csv.DictWriter(output, list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return output.getvalue()
 
 
-def as_json(certificates: Mapping[str, Certificate], problem: Problem, seconds: np.ndarray | None = None) -> str:
+def as_json(known: Certified) -> str:
     """All of it as JSON: `problem`, `floors` (null without `seconds`) and `certificates`, by title."""
+    problem, seconds = known.problem, known.seconds
     found = {
         "problem": {name: getattr(problem, name) for name in ("smoothness", "descent", "variance", "accuracy")},
         "floors": None
@@ -114,20 +109,15 @@ def as_json(certificates: Mapping[str, Certificate], problem: Problem, seconds: 
         },
         "certificates": {
             title: one.as_dict() | {"iterations": one.iterations(problem), "seconds_to": one.seconds_to(problem)}
-            for title, one in certificates.items()
+            for title, one in known.certificates.items()
         },
     }
     return json.dumps(_finite(found), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def notes(
-    certificates: Mapping[str, Certificate],
-    problem: Problem,
-    seconds: np.ndarray | None = None,
-    balanced: Collection[str] = (),
-    local: Collection[str] = (),
-) -> list[str]:
+def notes(known: Certified) -> list[str]:
     """Sentences on the whole table: the problem, the least time, who is under-used, what is not defined."""
+    certificates, problem, seconds = known.certificates, known.problem, known.seconds
     found = [
         f"The problem: L = {problem.smoothness:g}, D = {problem.descent:g}, sigma^2 = {problem.variance:g}, "
         f"eps = {problem.accuracy:g}. Of a network they are unknown: compare rows, and do not read them as forecasts."
@@ -141,7 +131,7 @@ def notes(
         )
     hardly: dict[tuple[int, ...], list[str]] = {}
     for title, one in certificates.items():
-        if one.under_used.size and title not in balanced:
+        if one.under_used.size and title not in known.balanced:
             hardly.setdefault(tuple(one.under_used.tolist()), []).append(title)
     if hardly:
         whose = "; ".join(f"of {_workers(workers)} under {_some(titles)}" for workers, titles in hardly.items())
@@ -149,7 +139,7 @@ def notes(
             "Where workers have data of their own, some of these data are under-used (less than half of an equal share "
             f"of the gradients): {whose}."
         )
-    alike = [title for title in certificates if title in balanced]
+    alike = [title for title in certificates if title in known.balanced]
     if alike:
         found.append(f"Shares count gradients. Yet all workers weigh alike under {_some(alike)}, by the rule.")
     unequal = [title for title, one in certificates.items() if not one.equal_updates]
@@ -158,7 +148,7 @@ def notes(
             "The theorem asks for one step size of every gradient; where updates average unequal numbers of them, that "
             f"is a sum instead of a mean, or a rate in proportion: {_some(unequal)}."
         )
-    steps = [title for title in certificates if title in local]
+    steps = [title for title in certificates if title in known.local]
     if steps:
         found.append(
             "The theorem asks for one step size; where workers make steps of their own, these have another than the "

@@ -9,8 +9,9 @@ import zlib
 
 import numpy as np
 
-from sgdlab.registry import TRACES, Part
+from sgdlab.registry import TRACES, Part, raised_on_purpose
 from sgdlab.traces import paths
+from sgdlab.traces.joining import joined
 from sgdlab.traces.options import Options
 from sgdlab.traces.problems import BadTrace
 from sgdlab.traces.recording import Recording
@@ -52,7 +53,9 @@ def read(path: str | os.PathLike[str], options: Options = DEFAULT, *, name: str 
     argument = f"{name}={path}" if name.startswith("-") else f"{name}={str(path)!r}"
     part = _format(path, options, argument)
     try:
-        recording = part.make(path=path, options=options)
+        recording = _made(part, path, options)
+        if np.isnan(recording.runtimes).all():
+            raise BadTrace("it has no run-time")
     except BadTrace as error:
         raise ValueError(f"{argument}: {error}") from None
     except UnicodeDecodeError as error:
@@ -62,6 +65,54 @@ def read(path: str | os.PathLike[str], options: Options = DEFAULT, *, name: str 
         raise ValueError(f"{argument} cannot be read as {part.title}: {error}") from error
     notes = [*recording.notes, *_doubts(recording)]
     return dataclasses.replace(recording, nodes=_nodes(recording, options), notes=tuple(notes))
+
+
+def _made(part: Part, path: pathlib.Path, options: Options) -> Recording:
+    """What a reader makes of a path; one's own of each of its files, unless it says that it reads them itself.
+
+    Raises:
+      BadTrace: where it refuses a file, or returns nothing.
+    """
+    read_together = _reads_whole(part, path)
+    files = [path] if read_together else paths.files(path, part.facts["endings"])
+    if not files:
+        raise BadTrace(
+            f"it holds no file that ends in {', '.join(part.facts['endings'])}; a reader that takes directories itself "
+            f"is registered with whole=True ({part.where})"
+        )
+    found = {}
+    for file in files:
+        where = "" if read_together or file == path else f"{file.name}: "
+        try:
+            made = part.make(path=file, **({"options": options} if "options" in part.given else {}))
+        except (BadTrace, UnicodeDecodeError):
+            raise
+        except ValueError as error:
+            if part.is_foreign and not raised_on_purpose(error):
+                raise  # a mistake in somebody's code: the line is what they need
+            raise BadTrace(f"{where}{error}") from error
+        if not isinstance(made, Recording):
+            hint = "is `return` missing? " if made is None else ""
+            raise BadTrace(f"{where}its reader returned {_named(made)}, and no Recording: {hint}({part.where})")
+        found[file.name] = made
+    return joined(found)
+
+
+def _named(made: object) -> str:
+    return "None" if made is None else f"a {type(made).__name__}"
+
+
+def _reads_whole(part: Part, path: pathlib.Path) -> bool:
+    """Whether a reader takes a directory or a pattern itself: as it says, or as it recognises the directory."""
+    if "whole" in part.facts or not part.is_foreign:
+        return part.facts.get("whole", True)
+    recognises = part.facts.get("recognises")
+    if not path.is_dir() or recognises is None:
+        return path.is_dir() and not part.facts["endings"]
+    try:
+        return bool(recognises(path))
+    except OSError:  # it opens what it is given, and looks at files alone
+        return False
 
 
 def _format(path: pathlib.Path, options: Options, argument: str) -> Part:
@@ -84,7 +135,11 @@ def _format(path: pathlib.Path, options: Options, argument: str) -> Part:
     for part in [*by_content, *by_ending] if path.is_dir() else [*by_ending, *by_content]:
         recognises, files = part.facts.get("recognises"), paths.files(path, part.facts["endings"])
         if recognises is not None:
-            if (files or path.is_dir()) and recognises(path):
+            if (
+                (files or path.is_dir()) and recognises(path)
+                if _reads_whole(part, path)
+                else files and all(map(recognises, files))
+            ):
                 return part
         elif files and all(file.name.lower().endswith(part.facts["endings"]) for file in files):
             return part

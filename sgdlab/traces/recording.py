@@ -10,6 +10,9 @@ import numpy as np
 
 from sgdlab import files
 
+_ROUNDING = 1e-6
+"""Seconds below 0 that a phase, which may be a difference, may have."""
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Recording:
@@ -27,6 +30,10 @@ class Recording:
       began: float64[T], seconds of the recorder's clock at which the first worker began each step, NaN where that is
         missing; None if it is unknown.
       notes: what was decided or skipped when the file was read, in sentences.
+
+    Raises:
+      ValueError: where the shapes do not fit, a name is no text or number or is there twice, steps do not rise, a
+        run-time is not above 0 or not finite, or a phase is below 0 or not finite.
     """
 
     runtimes: np.ndarray
@@ -37,6 +44,62 @@ class Recording:
     communication: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     began: np.ndarray | None = None
     notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        self._convert()
+        shape = (np.size(self.steps), len(self.workers))
+        for name, times in {"runtimes": self.runtimes, **self.phases, **self.communication}.items():
+            if times.shape != shape:
+                raise ValueError(
+                    f"{name} of shape {times.shape} must be of shape {shape}, seconds [T, N] of T={shape[0]} steps "
+                    f"and N={shape[1]} workers"
+                )
+        wrong = [name for name in self.workers if not isinstance(name, str)]
+        if wrong or len(set(self.workers)) < shape[1]:
+            found = f"{wrong[0]!r} among them" if wrong else f"{self.workers}"
+            raise ValueError(f"workers must be texts, each another, such as ('0', '1'), and not {found}")
+        if len(self.nodes) not in (0, shape[1]):
+            raise ValueError(f"nodes={self.nodes} must be those of {shape[1]} workers, or be left out")
+        if (np.diff(self.steps) <= 0).any():
+            row = int((np.diff(self.steps) <= 0).argmax())
+            raise ValueError(f"steps must rise, and {self.steps[row + 1]} comes after {self.steps[row]}")
+        wrong_times = np.argwhere((self.runtimes <= 0) | np.isinf(self.runtimes))
+        if wrong_times.size:
+            row, column = wrong_times[0]
+            raise ValueError(
+                f"runtimes[{row}, {column}]={self.runtimes[row, column]:g} must be above 0 and finite, or NaN where it "
+                f"is missing: seconds of worker {self.workers[column]} in step {self.steps[row]} ({len(wrong_times)} "
+                "such in all)"
+            )
+        for name, times in self.phases.items():
+            wrong_times = np.argwhere((times < -_ROUNDING) | np.isinf(times))
+            if wrong_times.size:
+                row, column = wrong_times[0]
+                raise ValueError(
+                    f"{name}[{row}, {column}]={times[row, column]:g} must be at least 0 and finite, or NaN where it is "
+                    f"missing: the seconds that worker {self.workers[column]} spent on it in step {self.steps[row]}"
+                )
+
+    def _convert(self) -> None:
+        """Makes arrays of lists, and texts of workers that are numbered."""
+
+        def seconds(name: str, values: Any) -> np.ndarray:
+            try:
+                return np.asarray(values, float)
+            except (TypeError, ValueError) as error:
+                raise ValueError(f"{name} must be numbers, seconds [T, N]: {error}") from error
+
+        converted = {
+            "runtimes": seconds("runtimes", self.runtimes),
+            "steps": np.asarray(self.steps),
+            "workers": tuple(str(name) if isinstance(name, int | np.integer) else name for name in self.workers),
+            "nodes": tuple(self.nodes),
+            "phases": {name: seconds(name, times) for name, times in self.phases.items()},
+            "communication": {name: seconds(name, times) for name, times in self.communication.items()},
+            "began": None if self.began is None else seconds("began", self.began),
+        }
+        for name, value in converted.items():
+            object.__setattr__(self, name, value)  # it is frozen
 
     @property
     def missing(self) -> int:

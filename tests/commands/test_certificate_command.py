@@ -106,6 +106,47 @@ def test_a_recording_knows_its_rule(call, monkeypatch, method, said):
     assert ("all workers weigh alike under mine, live" in output) == said
 
 
+def recorded(monkeypatch, **entries):
+    """Makes `--recording` that of a run of some method, and returns the schedule."""
+    config = digits.get_config()
+    config.update_from_flattened_dict({"method": "local_sgd", "cluster.num_workers": 5, **entries})
+    schedule = protocols.synchronous(RUNTIMES)
+    made = types.SimpleNamespace(schedule=schedule, config={"config": jobs.live.plain(config)})
+    monkeypatch.setattr(jobs.recorded, "load", lambda path: made)
+    return schedule, config
+
+
+@pytest.mark.parametrize("by_speed", [False, True])
+def test_a_recorded_message_is_as_many_edges_as_its_steps(call, monkeypatch, by_speed):
+    schedule, config = recorded(monkeypatch, **{"local.steps": 4, "local.by_speed": by_speed})
+    code, output, errors = call("--recording=mine/recording.npz", "--json")
+    assert code == 0, errors
+    steps = jobs.run_times.steps_of(config)
+    assert (len(set(steps)) > 1) == by_speed
+    found = json.loads(output)
+    own = theory.certificate(schedule, steps=steps[schedule.worker])
+    assert found["certificates"]["mine, live"]["tree_distance"] == own.tree_distance
+    assert found["certificates"]["mine, live"]["gradients"] == steps[schedule.worker].sum()
+    # Nobody is faster than that many local steps a second.
+    seconds = theory.seconds_per_gradient(schedule) / steps
+    assert found["floors"]["homogeneous"] == theory.homogeneous(seconds, theory.Problem()).seconds
+    made, real = [], theory.certificate
+    monkeypatch.setattr(theory, "certificate", lambda *given, **named: made.append(real(*given, **named)) or made[-1])
+    code, output, _ = call("--recording=mine/recording.npz")
+    assert "another than the server's: mine, live." in " ".join(output.split())
+    assert len(made) == 1
+
+
+def test_a_message_takes_several_steps_of_a_trace(call):
+    code, output, errors = call("trace.csv", "--methods=asgd", "--config.local.steps=3", "--json")
+    assert code == 0, errors
+    found = json.loads(output)["certificates"]["ASGD"]
+    messages = RUNTIMES.reshape(10, 3, 5).sum(axis=1)
+    own = theory.certificate(protocols.asynchronous(messages), steps=3)
+    assert (found["tree_distance"], found["gradients"]) == (own.tree_distance, own.gradients)
+    assert found["seconds"] == pytest.approx(own.seconds)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -120,6 +161,20 @@ def test_a_recording_knows_its_rule(call, monkeypatch, method, said):
         (["--schedule=mine.npz", "--methods=asgd"], "--methods=asgd must be left out: --schedule has a schedule"),
         (["--first_step=3"], "--first_step=3 must be left out without --trace"),
         (["--config.method=asgd", "--methods=asgd"], "--config.method must be left out"),
+        (
+            ["trace.csv", "--methods=asgd,fadas", "--config.local.steps=31"],
+            "30 complete steps of the trace are too few; --config.method=asgd makes 31 local steps for a message: "
+            "leave the method out, or set --config.local.steps=30",
+        ),
+        (
+            ["trace.csv", "--steps=6", "--methods=asgd,fadas"],
+            "--steps=6: 6 complete steps of the trace are too few; --config.method=fadas makes 8 local steps",
+        ),
+        (
+            ["trace.csv", "--steps=8", "--methods=fadas"],
+            "--steps=8 must be about 40 for --config.method=fadas, whose messages have 8 local steps: num_gradients=",
+        ),
+        (["trace.csv", "--methods=pull_gossip", "--config.local.steps=3"], "--config.local.steps=3"),
         (["--acuracy=1"], "--acuracy is not a flag; did you mean --accuracy=1?"),
         ([*SHORT, "--config.method=asgd", "--workdir=trace.csv"], "--workdir=trace.csv must be a directory"),
     ],

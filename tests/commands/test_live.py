@@ -108,7 +108,7 @@ def one_line(answer):
 
 
 def records_of(workdir):
-    return results.directory.read_records(pathlib.Path(workdir) / "metrics/run.jsonl")
+    return results.records.read_records(pathlib.Path(workdir) / "metrics/run.jsonl")
 
 
 def difference_in(output):

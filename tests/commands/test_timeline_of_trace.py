@@ -87,6 +87,23 @@ def test_a_later_step_is_drawn_with_what_the_protocol_knows_by_then(call, runtim
     assert f"steps 140 to 149: {used} gradients used, {dropped} dropped" in output
 
 
+def test_messages_of_several_local_steps_are_called_so_and_take_their_time(call, runtimes, tmp_path):
+    code, output, errors = call("trace.csv", "--config.method=synchronous", "--config.local.steps=3", "--steps=12")
+    assert code == 0, errors
+    complete = np.delete(runtimes, 4, axis=0)[:12]
+    made = same(tmp_path / "drawn/schedule.npz", protocols.synchronous(complete.reshape(4, 3, WORKERS).sum(axis=1)))
+    assert made.describe("message") in output
+    assert f"{made.used().sum()} messages used, 0 dropped" in output
+    assert "gradients" not in output
+    svg = (tmp_path / "drawn/timeline.svg").read_text(encoding="utf-8")
+    assert "messages/s" in svg
+    assert "gradients/s" not in svg
+    # Step 140 is row 39, the first of the 14th messages; two of each worker are drawn.
+    later = ("--config.method=synchronous", "--config.local.steps=3", "--first_step=140", "--steps=6")
+    _, output, _ = call("trace.csv", *later)
+    assert f"steps 140 to 145: {2 * WORKERS} messages used, 0 dropped" in output
+
+
 def test_several_methods_on_the_configured_cluster(call, tmp_path):
     code, _, errors = call("--methods=synchronous,asgd,pull_gossip", "--config.epochs=0.02")
     assert code == 0, errors

@@ -9,9 +9,9 @@ import sys
 import jax
 import pytest
 
-from sgdlab.commands import advise, compare, launch, live, timeline, train
-from sgdlab.jobs import configuration, plan
-from sgdlab.registry import POLICIES, TRACES
+from sgdlab.commands import advise, certificate, compare, launch, live, timeline, train
+from sgdlab.jobs import configuration, own_methods, plan
+from sgdlab.registry import GRAPHS, POLICIES, TRACES
 
 OWN = pathlib.Path(__file__).parents[2] / "docs/own"
 PAGES = {path.stem: path.read_text("utf-8") for path in OWN.glob("*.md")}
@@ -24,7 +24,14 @@ COMMANDS = [
     for line in code.splitlines()
     if line.startswith("sgdlab ") and "npz" not in line
 ]
-MODULES = {"advise": advise, "compare": compare, "live": live, "timeline": timeline, "train": train}
+MODULES = {
+    "advise": advise,
+    "certificate": certificate,
+    "compare": compare,
+    "live": live,
+    "timeline": timeline,
+    "train": train,
+}
 TINY = ("--config.epochs=1.0", "--config.batch_size=32", "--config.evaluations=1")
 TINY_NETWORK = ("--config.network.kind=mlp", "--config.network.mlp.widths=(8,)")
 TRAINED = ("train --parts=my_rule.py", "train --parts=my_data.py,my_network.py")
@@ -38,8 +45,11 @@ pytestmark = pytest.mark.filterwarnings(
 @pytest.fixture(name="here")
 def directory_with_the_files(tmp_path, monkeypatch):
     """A directory in which a person has put the files, and a log."""
-    for registry in (*configuration.FAMILIES, POLICIES, TRACES):
+    for registry in (*configuration.FAMILIES, GRAPHS, POLICIES, TRACES):
         monkeypatch.setattr(registry, "_parts", dict(registry))
+    for known in (own_methods.OWN, own_methods._modules):
+        for name in list(known):
+            monkeypatch.delitem(known, name)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.chdir(tmp_path)
     names = [file.name for file in OWN.glob("my_*.py")]
@@ -50,7 +60,11 @@ def directory_with_the_files(tmp_path, monkeypatch):
         f"step {step} rank {rank} took {80 + 10 * draw.random():.1f} ms" for step in range(60) for rank in range(4)
     ]
     (tmp_path / "run.trainlog").write_text("\n".join(["hello", *lines]))
+    rows = [f"{draw.random()},{draw.random()},{row % 3}" for row in range(120)]
+    (tmp_path / "wine.csv").write_text("\n".join(["acid,sugar,label", *rows]))
     yield tmp_path
+    own_methods.OWN.clear()
+    own_methods._modules.clear()
     for name in names:
         sys.modules.pop(pathlib.Path(name).stem, None)
 
@@ -74,13 +88,13 @@ def answered(line):
 
 def is_run(line):
     _, name, *_ = line.split()
-    return name in ("advise", "timeline") or any(line.startswith(f"sgdlab {begin}") for begin in TRAINED)
+    return name in ("advise", "certificate", "timeline") or any(line.startswith(f"sgdlab {begin}") for begin in TRAINED)
 
 
 @pytest.mark.parametrize(("page", "line"), [found for found in COMMANDS if is_run(found[1])])
 def test_a_command_runs(page, line, here, capsys):
     assert answered(line) == 0, capsys.readouterr().err
-    assert f"my_{page}.py" in line or page == "protocol"
+    assert f"my_{page}.py" in line or page in ("protocol", "data")
 
 
 @pytest.mark.parametrize("line", [line for _, line in COMMANDS if not is_run(line)])

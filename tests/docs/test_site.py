@@ -12,7 +12,8 @@ import types
 
 import pytest
 
-from docs.making import decision, measured, method_pages, pictures, reference_pages, simulated
+from docs.making import decision, measured, method_pages, other_pages, pictures, reference_pages, simulated
+from experiments.harness import scoreboard
 from sgdlab.jobs.methods import methods
 from sgdlab.registry import RULES
 
@@ -92,6 +93,35 @@ def test_what_is_said_of_a_method_is_the_stored_number(site):
     assert f"{row.accuracy[0]:.1f} ± {row.accuracy[1]:.1f}" in page
     assert f"{row.seconds_to_target:,.0f}" in page
     assert measured.made()["commit"] in page
+
+
+def test_tables_of_others_are_the_stored_results(site):
+    page = " ".join(html.unescape(re.sub(r"<[^>]+>", "", site.pages["papers/others.html"])).split())
+    assert len(other_pages.shown()) == 7
+    for made in other_pages.shown():
+        assert f"python -m experiments {made.name} --workdir" in page
+        result = scoreboard.stored_result(made.name)
+        for claim in result.claims if result else ():
+            assert " ".join(claim["says"].split()) in page, made.name
+            assert " ".join(claim["ours"].split()).rstrip(".") in page, made.name
+        if result is not None and result.picture is not None:
+            assert (site.path / "papers" / result.picture.name).exists()
+    assert 'href="papers/others.html"' in site.pages["index.html"]
+    assert 'href="others.html"' in site.pages["papers/index.html"]
+    assert "others.html#beyond-ringleader" in site.pages["methods/ringleader.html"]
+
+
+def test_a_table_is_linked_from_the_methods_of_its_paper_alone():
+    assert other_pages.of_source("Maranjyan et al. 2025") == []  # another paper than 2025b
+    for source in ("Maranjyan et al. 2025b", "Stich 2019; Maranjyan et al. 2025b, Alg. 1"):
+        assert [path for _, path in other_pages.of_source(source)] == ["papers/others.md#beyond-mindflayer"]
+
+
+def test_without_a_stored_result_the_command_is_named(monkeypatch, tmp_path):
+    monkeypatch.setattr(scoreboard, "STORED", tmp_path)
+    page = other_pages.page()
+    assert page.count("No result is stored: this command makes one") == page.count("not stored yet") == 7
+    assert "python -m experiments scoreboard --store" in page
 
 
 def test_numbers_in_written_pages_are_filled_in(site):

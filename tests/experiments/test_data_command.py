@@ -46,7 +46,7 @@ def test_lists_all_with_one_line_each(call, tmp_path):
     lines = dict(line.split(maxsplit=1) for line in output.splitlines())
     assert set(lines) == set(DATASETS)
     assert lines["digits"].endswith("needs no files")
-    assert lines["npz"].endswith("--config.data.npz.path")
+    assert lines["npz"].endswith("--config.data.npz.path=...")
     for name in ("mnist", "cifar10", "imagenet", "wikitext103"):
         assert "not prepared" in lines[name]
         for words in (*DATASETS[name].facts["by_hand"], str(preparing.by_hand(tmp_path))):

@@ -29,7 +29,9 @@ from experiments.harness.claims import FAILS, HOLDS, OPEN, verdict
 from sgdlab.jobs import digests
 
 STORED = pathlib.Path(experiments.__path__[0]) / "results"
-NAMES = sorted(file.stem for file in STORED.glob("*.json"))
+STORED_NAMES = sorted(file.stem for file in STORED.glob("*.json"))
+NAMES = [name for name in STORED_NAMES if not figures.is_apart(name)]
+"""Those of the scoreboard."""
 
 
 class Articles(html.parser.HTMLParser):
@@ -76,17 +78,17 @@ def checks_out(result):
 def test_every_stored_result_is_that_of_a_command():
     assert len(NAMES) >= 20
     known = figures.names()
-    for name in NAMES:
+    for name in STORED_NAMES:
         made, facts = figures.find(name) if name in known else None, json.loads((STORED / f"{name}.json").read_text())
         assert made is not None, name
         assert facts["figure"] == name
         assert facts["numbers"] == list(made.numbers)
         assert facts["scale"] in made.scales
         assert facts["picture"] == (STORED / f"{name}.png").exists()
-    assert {file.stem for file in STORED.iterdir() if file.name != scoreboard.PAGE} == set(NAMES)
+    assert {file.stem for file in STORED.iterdir() if file.name != scoreboard.PAGE} == set(STORED_NAMES)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", STORED_NAMES)
 def test_no_stored_number_was_edited(name):
     result = scoreboard.stored_result(name)
     assert (result.table is None) == ("digest" not in result.facts)  # results of before there were digests have neither
@@ -171,6 +173,21 @@ def test_storing_keeps_the_table_and_the_digest(published):
     assert stored.picture.exists()
 
 
+def test_what_is_apart_is_stored_and_not_on_the_page(published, monkeypatch):
+    """Of a figure of `beyond`, by `scoreboard --store`."""
+    _, path = published
+    monkeypatch.setattr(products, "__module__", "experiments.beyond.products")
+    other = papers.Paper("Nobody 2030", "Products", "nowhere", {"Products": "Two"})
+    made = figure(other, "Products", scales={"smoke": Scale("1 s"), "laptop": Scale("2 s")}, differs="No.")(products)
+    command.produce(made, "laptop", {}, Session(path, jobs=1))
+    monkeypatch.setattr(scoreboard, "figures", lambda apart=False: [made] * apart)
+    assert command.answer(["scoreboard", f"--workdir={path}", "--store"]) == 0
+    assert checks_out(scoreboard.stored_result("beyond.products"))
+    assert "Nobody" not in (path / "scoreboard.md").read_text()
+    # Without a work directory's result, the stored one is found.
+    assert scoreboard.find(made, path / "nowhere").facts["claims"][0]["ours"] == "6"
+
+
 def test_a_result_of_older_code_is_marked(published, monkeypatch):
     made, path = published
     row = lambda: next(row for row in scoreboard.rows_of(papers.GOSSIP, path, [made]) if row.figure)
@@ -207,3 +224,16 @@ def test_an_opinion_is_set_apart_and_the_machine_and_size_are_said(published):
         assert "laptop (the paper&#39;s size)" in shown or "laptop (the paper's size)" in shown
         assert result.facts["hardware"] in shown
         assert f"commit {result.facts['made']['commit']}" in shown
+
+
+def test_what_is_apart_is_made_by_one_command(monkeypatch, tmp_path, capsys):
+    scales = {"smoke": Scale("1 s"), "laptop": Scale("2 s")}
+    monkeypatch.setattr(figures, "_FIGURES", {})
+    both = []
+    for module, paper in (("beyond.products", papers.Paper("Nobody 2030", "", "", {})), ("gossip.own", papers.GOSSIP)):
+        monkeypatch.setattr(products, "__module__", f"experiments.{module}")
+        both.append(figure(paper, "Figure 2", scales=scales, differs="No.")(products))
+    monkeypatch.setattr(figures, "figures", lambda broken=None, *, apart=False: both if apart else both[1:])
+    assert command.answer(["beyond", "--scale=smoke", f"--workdir={tmp_path}"]) == 0
+    assert "[1/1] beyond.products" in capsys.readouterr().out
+    assert not (tmp_path / "gossip.own").exists()

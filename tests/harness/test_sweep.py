@@ -24,7 +24,7 @@ from sgdlab.errors import RunFailed
 from sgdlab.jobs import digests
 from sgdlab.jobs.plan import make_plan
 from sgdlab.jobs.train import train
-from sgdlab.results.directory import as_stored
+from sgdlab.results.records import as_stored
 
 
 @pytest.fixture(name="session")

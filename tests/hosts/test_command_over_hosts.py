@@ -35,10 +35,9 @@ def test_a_run_is_stopped_by_a_signal_to_one_process_and_continued(tmp_path, mon
     one = [sys.executable, "-m", "experiments.main", *TINY, "--config.epochs=4.0", f"--workdir={tmp_path}/one"]
     two = over_two("main", "--config.epochs=4.0", f"--workdir={tmp_path}/two")
     with Processes(tmp_path, [*two, one]) as processes:
-        for index in (0, 2):
-            processes.wait_for(" of 176 gradients", index)
-        for index in (1, 2):
-            os.killpg(processes.children[index].pid, signal.SIGTERM)
+        for seen, signalled in ((2, 2), (0, 1)):  # the run of one process first, which would be over soon
+            processes.wait_for(" of 176 gradients", seen)
+            os.killpg(processes.children[signalled].pid, signal.SIGTERM)
         codes = processes.codes(allowed=(75,))
         assert codes == [75, 75, 75], processes.output()
         for index in (0, 2):

@@ -10,7 +10,8 @@ import pytest
 import tiny
 
 from sgdlab import rules
-from sgdlab.jobs import digests
+from sgdlab.jobs import digests, own_methods
+from sgdlab.registry import GRAPHS, PROTOCOLS, RULES
 
 MODULE = '''
 """A module."""
@@ -156,6 +157,60 @@ def test_runs_of_before_count_as_unchanged():
     assert digests.changed([{}], config) == []
     assert digests.changed([{"code": now}], config) == []
     assert digests.changed([{"code": now | {"rule": "0"}}], config) == ["rule"]
+
+
+@pytest.fixture(name="register")
+def method_of_a_test():
+    """Registers methods, and forgets them."""
+    names = []
+
+    def register(name, **means):
+        names.append(own_methods.register_method(name, title="Mine", **means).name)
+
+    yield register
+    for name in names:
+        own_methods.forget_method(name)
+
+
+def test_what_a_methods_name_means_counts(tmp_path, monkeypatch, register):
+    for registry in (GRAPHS, PROTOCOLS, RULES):
+        monkeypatch.setattr(registry, "_parts", dict(registry))
+
+    def star(num_nodes):
+        raise NotImplementedError
+
+    @PROTOCOLS.register(title="Reads", files=("table",))
+    def reads(runtimes, *, table: str = ""):
+        raise NotImplementedError
+
+    @RULES.register(title="Looks", files=("tables",))
+    def looks(*, learning_rate, tables: tuple[str, ...] = ()):
+        raise NotImplementedError
+
+    star.__module__ = reads.__module__ = looks.__module__ = "theirs"
+    GRAPHS.register("star", title="Star")(star)
+    register("star_d", protocol="d_psgd", rule="nag_asgd", entries={"graph": "star"})
+    assert digests.of_run(tiny.config(method="star_d"))["graph"] == digests.of_code(star)
+    assert "graph" not in digests.of_run(tiny.config(method="d_psgd"))
+
+    first, second = (tmp_path / name for name in ("first.csv", "second.csv"))
+    register(
+        "both",
+        protocol="reads",
+        rule="looks",
+        entries={"table": str(first)},
+        rule_entries={"tables": (str(first), str(second))},
+    )
+    found = []
+    for one, other in (("1", "1"), ("1", "2"), ("2", "2")):
+        first.write_text(one)
+        second.write_text(other)
+        digests._content.cache_clear()  # two writes within one tick of the clock
+        config = tiny.config()
+        config.method = "both"
+        found.append(digests.of_run(config))
+    assert [entry["protocol"] == found[0]["protocol"] for entry in found] == [True, True, False]
+    assert len({entry["rule"] for entry in found}) == 3
 
 
 def test_the_content_of_files_counts(tmp_path, monkeypatch):

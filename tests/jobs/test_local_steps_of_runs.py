@@ -14,7 +14,10 @@ from sgdlab.jobs.run_times import law_of
 from sgdlab.jobs.seeds import seed_of
 from sgdlab.jobs.tasks import batches_of
 from sgdlab.jobs.train import _workers, train
+from sgdlab.live.gradients import Gradients
 from sgdlab.live.rehearsal import Fault, Rehearsal
+
+pytestmark = pytest.mark.fully_compiled  # what workers compute is replayed bit for bit
 
 BATCHES = 44  # of one epoch
 
@@ -112,12 +115,10 @@ class TestRefusals:
             check(local(**entries))
 
     def test_where_there_are_none(self):
-        with pytest.raises(UsageError, match=r"--config\.local\.steps=4 .* without a server every node"):
+        with pytest.raises(UsageError, match=r"--config\.local\.steps=4 must be .* without a server every node"):
             make_plan(local(method="pull_gossip", local_steps=4))
         with pytest.raises(UsageError, match=r"--config\.local\.steps=4 needs data that are in memory"):
             train(make_plan(local(local_steps=4, stream=True)))
-        with pytest.raises(UsageError, match=r"--config\.local\.keep_state=True .* must be False"):
-            jobs.live.make_job(local(method="diloco"))
         with pytest.raises(UsageError, match=r"--config\.local\.by_speed=True needs --emulate=SECONDS"):
             jobs.live.make_job(local(method="async_diloco"))
         with pytest.raises(UsageError, match=r"--config\.local\.least_steps=9 must be"):
@@ -171,33 +172,34 @@ def test_every_step_has_a_batch_of_its_worker():
         assert set(own) <= set(shares.of(worker))
 
 
-class Of(Rehearsal):
-    """Workers, each of which computes its own steps."""
+def workers(job, runtimes, faults):
+    """Workers, each of which makes its own steps, and keeps what its process keeps."""
+    work = job.source.make()._replace(seconds=None)
 
-    def __init__(self, job, runtimes, faults):
-        super().__init__(runtimes, self.answer, faults=faults)
-        self.job, self.worker_of = job, {}
+    def process(worker):
+        gradients = Gradients(work, worker=worker)
+        return lambda ticket, params, **kept: gradients.compute(ticket, params, lambda: False, **kept)
 
-    def answer(self, ticket, params):
-        return self.job.compute_of(self.worker_of[ticket])(ticket, params)
-
-    def _compute_now(self, worker, process, ticket, tree):
-        self.worker_of[ticket] = worker
-        super()._compute_now(worker, process, ticket, tree)
+    return Rehearsal(runtimes, faults=faults, of_process=process)
 
 
-def test_a_run_on_processes_replays_to_the_bit(tmp_path):
-    """Asynchronous DiLoCo whose workers make 4 to 2 steps; workers fail, and the server is started again."""
-    entries = {"method": "async_diloco", "local_steps": 4, "cluster__gamma__heterogeneous": True}
-    config = local(**entries, average_decay=None, mode="event")
+@pytest.mark.parametrize("method", ["async_diloco", "streaming_diloco"])
+def test_a_run_on_processes_replays_to_the_bit(method, tmp_path):
+    """Workers that make 4 to 2 steps, or keep a state; some fail, and the server is started again."""
+    entries = {"method": method, "local_steps": 4 if method == "async_diloco" else 2}
+    config = local(**entries, cluster__gamma__heterogeneous=True, average_decay=None, mode="event")
     job = jobs.live.make_job(config, emulate=0.01)
-    assert len(set(job.plan.steps.tolist())) > 1
+    assert (len(set(job.plan.steps.tolist())) > 1) == job.plan.local.by_speed
+    assert (job.sent_like is None) == (method == "async_diloco")
     runtimes = np.array([[1.0, 1.7, 2.2, 3.1]])
     faults, asked = [Fault("kill", 1, 3.0, 1.0), Fault("nan", 2, 5.0)], iter([False] * 12)
     with pytest.raises(Stopped):
-        jobs.live_run.execute(job, Of(job, runtimes, faults), folder=tmp_path, stop=lambda: next(asked, True))
+        jobs.live_run.execute(job, workers(job, runtimes, faults), folder=tmp_path, stop=lambda: next(asked, True))
     job = jobs.live.make_job(config, emulate=0.01)
-    run, recording = jobs.live_run.execute(job, Of(job, runtimes, faults), folder=tmp_path)
+    seen = []
+    transport = workers(job, runtimes, faults)
+    run, recording = jobs.live_run.execute(job, transport, folder=tmp_path, watch=seen.append)
+    assert seen[-1].unit == "message"
     again = train(recorded.plan_of(config, recording))
     ours, theirs = (jobs.train.leaves(result.params) for result in (run.result, again.result))
     assert recorded.largest_difference(ours, theirs) == 0.0

@@ -40,3 +40,15 @@ def test_a_device_of_a_mesh_holds_its_share():
     everything = copy * (slots + 4 + (2 + 3) * lanes / 4) + velocities
     assert expected(4, "replicated") == pytest.approx(everything, abs=0.1)
     assert expected(4) == expected(4, "replicated")  # which is what so few parameters are
+
+
+def test_lanes_with_points_of_their_own_share_no_version():
+    runtimes = np.random.default_rng(0).uniform(1, 3, (8, WORKERS))
+    overlapping = replay.lower(protocols.delayed_rounds(runtimes), by_worker=True)
+    assert overlapping.uniform
+    config, taken = tiny.config(memory=1e-9, mode="wave"), []
+    for rule in (rules.dc_s3gd(learning_rate=0.1, num_workers=WORKERS), rules.asgd(learning_rate=0.1)):
+        with pytest.raises(UsageError, match="would take about") as caught:
+            memory.check_run(config, overlapping, rule, PARAMS)
+        taken.append(int(re.search(r"(\d+) copies of parameters", str(caught.value))[1]))
+    assert taken[0] - taken[1] == WORKERS

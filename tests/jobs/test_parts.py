@@ -5,7 +5,7 @@ import types
 
 import pytest
 
-from sgdlab.jobs import configuration, parts
+from sgdlab.jobs import configuration, own_methods, parts
 from sgdlab.registry import RULES
 
 
@@ -40,6 +40,12 @@ def test_parts_of_a_notebook_stay_in_its_process(registered):
     registered("notebook", None)
     assert "notebook" not in parts.outside()
     assert not parts.can_be_imported()
+
+
+@pytest.mark.parametrize("file", [None, "/home/somebody/methods.py"])
+def test_methods_of_a_notebook_stay_in_its_process_too(file, monkeypatch):
+    monkeypatch.setattr(own_methods, "_modules", {"mine": {"__name__": "somewhere", "__file__": file}})
+    assert parts.can_be_imported() == (file is not None)
 
 
 def test_a_script_that_runs_is_imported_by_the_pool_itself(registered, monkeypatch):

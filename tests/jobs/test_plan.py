@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import tiny
 
-from sgdlab import PeerSchedule, protocols
+from sgdlab import PeerSchedule, protocols, theory
 from sgdlab.errors import UsageError
-from sgdlab.jobs import configuration, memory
+from sgdlab.jobs import configuration, memory, simulated
 from sgdlab.jobs.configuration import identity
 from sgdlab.jobs.methods import PRESETS, REPRESENTATIVE, baselines, chosen, methods
 from sgdlab.jobs.plan import make_plan
@@ -40,12 +40,12 @@ def test_enough_gradients_and_not_an_update_more(method):
 def test_any_protocol_goes_with_any_rule_or_the_rule_says_why_not(protocol, rule):
     config = tiny.config(protocol__kind=protocol, rule__kind=rule)
     keeps_state_for_workers = rule.startswith("dana")
-    averages = make_plan(tiny.config(protocol__kind=protocol, rule__kind="asgd")).schedule.gradients_per_update() > 1
     peers = protocol in ("gossip", "elastic_averaging", "d_psgd", "sgp", "ad_psgd", "a2cid2")
     if protocol not in RULES[rule].facts.get("protocols", (protocol,)):
         with pytest.raises(UsageError, match=f"^--config.rule.kind={rule} must go with --config.protocol.kind="):
             make_plan(config)
         return
+    averages = make_plan(tiny.config(protocol__kind=protocol, rule__kind="asgd")).schedule.gradients_per_update() > 1
     absorbs = rule in ("malenia", "ace", "aced", "rescaled", "ca2fl", "vecna", "fadas")
     if (keeps_state_for_workers and (averages or peers)) or (absorbs and peers):
         with pytest.raises(UsageError, match=f"--config.rule.kind={rule} with protocol {protocol}: "):
@@ -161,6 +161,25 @@ def test_a_given_schedule_is_planned_as_it_is():
     assert len(plan.rates) == GRADIENTS
 
 
+def test_synchronous_sgd_beside_a_given_schedule_is_simulated_when_it_is_asked_for(monkeypatch):
+    made, real = [], simulated.synchronous_twin
+    monkeypatch.setattr(simulated, "synchronous_twin", lambda *given: made.append(real(*given)) or made[-1])
+    config = tiny.config(method="asgd")
+    own = make_plan(config)
+    assert len(made) == 1
+    plan = make_plan(config, schedule=own.schedule)
+    assert plan.program.num_rows
+    assert len(made) == 1
+    np.testing.assert_array_equal(plan.worker_seconds, own.worker_seconds)
+    assert len(made) == 2
+    np.testing.assert_array_equal(own.worker_seconds, theory.seconds_per_gradient(made[0]))
+
+
+def test_workers_with_points_of_their_own_are_told_apart_by_the_rule_itself():
+    assert make_plan(tiny.config(method="dc_s3gd")).program.by_worker
+    assert not make_plan(tiny.config(method="synchronous")).program.by_worker
+
+
 @pytest.mark.parametrize("kind", ["gamma", "exponential", "long_tailed", "regimes"])
 def test_every_kind_of_cluster_can_be_chosen_and_one_worker_of_it_is_the_baseline(kind):
     config = tiny.config(method="nag_asgd", cluster__kind=kind, cluster__num_workers=6)
@@ -202,20 +221,37 @@ def test_what_a_run_would_take_is_said_before_it_is_made(monkeypatch):
     make_plan(tiny.config(memory=1.0))
 
 
-@pytest.mark.parametrize("protocol", ["asynchronous", "synchronous", "bounded_staleness", "gossip", "ringmaster"])
-def test_the_estimate_bounds_what_making_a_schedule_takes(protocol):
+@pytest.mark.parametrize(
+    ("protocol", "entries", "workers"),
+    [
+        *((protocol, {}, 500) for protocol in ("asynchronous", "synchronous", "bounded_staleness", "gossip")),
+        ("ringmaster", {}, 500),
+        ("d_psgd", {"graph": "ring"}, 500),  # half of it are the weights
+        ("d_psgd", {"graph": "random"}, 50),
+        ("sgp", {"graph": "one_peer_exponential"}, 300),
+        ("ad_psgd", {"graph": "torus"}, 50),
+        ("a2cid2", {"graph": "ring"}, 50),
+    ],
+)
+def test_the_estimate_bounds_what_making_a_schedule_takes(protocol, entries, workers):
     """Against a count of what is allocated meanwhile."""
-    workers, gradients = 500, 8000
-    runtimes = np.random.default_rng(0).uniform(1, 2, (2 * gradients // workers + 2, workers))
+    gradients = 8000 if not entries else 1600
+    runtimes = np.random.default_rng(0).uniform(1, 2, (2 * gradients // workers + 4, workers))
     tracemalloc.start()
-    PROTOCOLS.make(protocol, {}, runtimes=runtimes, num_gradients=gradients, seed=0)
+    PROTOCOLS.make(protocol, entries, runtimes=runtimes, num_gradients=gradients, seed=0)
     peak = tracemalloc.get_traced_memory()[1] + runtimes.nbytes
     tracemalloc.stop()
-    config = tiny.config(cluster__num_workers=workers, memory=peak / 2**30)
+    config = tiny.config(
+        cluster__num_workers=workers,
+        protocol__kind=protocol,
+        memory=peak / 2**30,
+        **{f"protocol__{protocol}__{name}": value for name, value in entries.items()},
+    )
+    graph = simulated.averages(chosen(config), workers)
     with pytest.raises(UsageError, match="would take about"):
-        memory.check_schedule(config, gradients)
+        memory.check_schedule(config, gradients, graph=graph)
     config.memory = 6 * peak / 2**30
-    memory.check_schedule(config, gradients)
+    memory.check_schedule(config, gradients, graph=graph)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import tiny
 
-from sgdlab import jobs
 from sgdlab.errors import UsageError
 from sgdlab.jobs.configuration import check, identity
 from sgdlab.jobs.plan import make_plan
@@ -49,10 +48,8 @@ def test_impossible_entries(entries, words):
         check(config(method="streaming_diloco", **entries))
 
 
-def test_what_goes_with_no_other_rule_nor_processes():
+def test_what_goes_with_no_other_rule():
     with pytest.raises(UsageError, match=r"--config\.local\.fragments=3, .*method=streaming_diloco: the rule nag_asgd"):
         make_plan(config(method="diloco", local_fragments=3))
     with pytest.raises(UsageError, match=r"--config\.rule\.kind=streaming_nesterov must go with .*kind=synchronous"):
         make_plan(config(method="streaming_diloco", protocol__kind="asynchronous"))
-    with pytest.raises(UsageError, match=r"--config\.local\.fragments=4, .* can only be simulated"):
-        jobs.live.make_job(config(method="streaming_diloco"))

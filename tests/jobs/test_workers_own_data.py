@@ -14,6 +14,8 @@ from sgdlab.jobs.seeds import seed_of
 from sgdlab.jobs.tasks import batches_by_ticket, batches_of
 from sgdlab.live.rehearsal import Fault, Rehearsal
 
+pytestmark = pytest.mark.fully_compiled  # what workers compute is replayed bit for bit
+
 GRADIENTS = 44
 
 
@@ -96,27 +98,22 @@ def test_a_run_on_processes_replays(tmp_path):
     job = jobs.live.make_job(config(average_decay=None))
     taken = []
 
-    class Of(Rehearsal):
-        """Workers, each of which computes on its own examples."""
+    def process(worker):
+        def compute(ticket, params, **kept):
+            taken.append((worker, ticket))
+            return job.compute_of(worker)(ticket, params, **kept)
 
-        def _compute_now(self, worker, process, ticket, tree):
-            self.worker_of = getattr(self, "worker_of", {}) | {ticket: worker}
-            super()._compute_now(worker, process, ticket, tree)
-
-    def compute(ticket, params):
-        worker = transport.worker_of[ticket]
-        taken.append((worker, ticket))
-        return job.compute_of(worker)(ticket, params)
+        return compute
 
     runtimes = np.array([[1.0, 1.7, 2.2, 3.1]])
     faults = [Fault("kill", 1, 5.0, 1.0), Fault("nan", 2, 9.0)]
-    transport = Of(runtimes, compute, faults=faults)
+    transport = Rehearsal(runtimes, faults=faults, of_process=process)
     asked = iter([False] * 40)
     with pytest.raises(Stopped):
         jobs.live_run.execute(job, transport, folder=tmp_path, stop=lambda: next(asked, True))
     for checkpoint in tmp_path.glob("checkpoint-*.npz"):
         checkpoint.unlink()  # all gradients are computed again, each on its worker's examples
-    transport = Of(runtimes, compute, faults=faults)
+    transport = Rehearsal(runtimes, faults=faults, of_process=process)
     job = jobs.live.make_job(config(average_decay=None))
     run, recording = jobs.live_run.execute(job, transport, folder=tmp_path)
     again = jobs.train.train(recorded.plan_of(config(mode="event"), recording))

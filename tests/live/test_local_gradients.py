@@ -7,6 +7,8 @@ import optax
 import pytest
 
 from sgdlab import protocols, replay, rules
+from sgdlab.jobs.inner_rate import InnerRate
+from sgdlab.jobs.spans import span_fn
 from sgdlab.live.gradients import Gradients
 from sgdlab.live.local_gradients import LocalSteps
 from sgdlab.live.work import Work
@@ -46,34 +48,42 @@ OPTIMIZERS = {
 }
 
 
-def gradients_of(optimizer, worker, *, micro_batches=1, proximal=None):
-    local = LocalSteps(optimizer, lambda worker: int(STEPS[worker]), STRIDE, proximal)
+INNER = InnerRate(np.geomspace(1.0, 0.1, 16), steps_per_update=0.7)
+
+
+def gradients_of(optimizer, worker, *, micro_batches=1, proximal=None, inner=None):
+    local = LocalSteps(optimizer, lambda worker: int(STEPS[worker]), STRIDE, proximal, inner=inner)
     return Gradients(Work(params(), grad_fn, batch_fn, micro_batches=micro_batches, local=local), worker=worker)
 
 
 @pytest.mark.fully_compiled
-@pytest.mark.parametrize(("kind", "micro_batches", "proximal"), [("nesterov", 1, 0.1), ("adamw", 2, None)])
-def test_as_in_a_replay_to_the_bit(kind, micro_batches, proximal):
+@pytest.mark.parametrize(
+    ("kind", "micro_batches", "proximal", "inner"), [("nesterov", 1, 0.1, INNER), ("adamw", 2, None, None)]
+)
+def test_as_in_a_replay_to_the_bit(kind, micro_batches, proximal, inner):
     runtimes = np.random.default_rng(2).gamma(4.0, size=(12, 3))
     program = replay.lower(protocols.asynchronous(runtimes, num_gradients=18))
     tickets = np.random.default_rng(3).permutation(program.num_rows)
     steps = STEPS[program.worker]
-    spans = lambda row: replay.Span(jnp.asarray(tickets * STRIDE, jnp.int32)[row], jnp.asarray(steps, jnp.int32)[row])
+    spans = span_fn(tickets * STRIDE, steps, place=None if inner is None else inner.place(program.read[:, 0]))
     whole = replay.in_micro_batches(grad_fn, micro_batches)
-    walk = replay.in_local_steps(whole, OPTIMIZERS[kind], batch_fn, proximal=proximal)
+    factors = None if inner is None else inner.factors
+    walk = replay.in_local_steps(whole, OPTIMIZERS[kind], batch_fn, proximal=proximal, factors=factors)
     rule = rules.delayed_nesterov(learning_rate=0.7, num_workers=3)
     stats = jnp.ones([], jnp.float32)
     result = replay.run(program, rule, walk, params(), spans, mode="event", stats=stats, fold=fold)
 
     of_workers = [
-        gradients_of(OPTIMIZERS[kind], worker, micro_batches=micro_batches, proximal=proximal) for worker in range(3)
+        gradients_of(OPTIMIZERS[kind], worker, micro_batches=micro_batches, proximal=proximal, inner=inner)
+        for worker in range(3)
     ]
     server = replay.Steps(rule, params(), single=True, stats=stats, fold=fold)
     server.compile(of_workers[0].aux)
     sent, losses = [server.sent()], []
     for row in range(program.num_rows):
-        worker, read = int(program.worker[row]), sent[program.read[row, 0]]
-        found = of_workers[worker].compute(int(tickets[row]), jax.tree.map(np.array, read), lambda: False)
+        worker, version = int(program.worker[row]), int(program.read[row, 0])
+        read, ticket = sent[version], int(tickets[row])
+        found = of_workers[worker].compute(ticket, jax.tree.map(np.array, read), lambda: False, version=version)
         losses.append(found[1]["loss"])
         server.receive(*found, read=read, worker=worker, delay=float(program.delay[row, 0]))
         server.close()

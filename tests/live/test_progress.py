@@ -90,6 +90,14 @@ def test_a_file_gets_plain_lines_every_ten_seconds():
     assert lines[-1].startswith("0:25  update 10, 80 of 80 gradients, 3.33 gradients/s, finished, loss ")
 
 
+def test_messages_of_several_local_steps_are_called_so():
+    status = dataclasses.replace(STATUSES[-1], unit="message")
+    for text in (" ".join(progress.block(status)), progress.line_of(status)):
+        assert "80 of 80 messages" in text
+        assert "3.33 messages/s" in text
+        assert "gradient" not in text
+
+
 def test_the_lines_say_who_is_late_lost_and_waited_for():
     lines = {line.split()[0]: line for line in progress.block(LOST)[2:]}
     assert lines["late"].split("late")[1].strip() == f"{SLOW} (3.0 x the others)"

@@ -328,6 +328,17 @@ def test_late_joiners_come_in():
     assert first[2] == pytest.approx(9.0 - 5.0, abs=QUICK.turn_seconds)
 
 
+def test_a_policy_may_begin_a_worker_that_never_joins():
+    class Eager(policies.Softsync):
+        def start(self, workers):
+            return [*super().start(workers), *self.begin([2])]
+
+    joins = {0: 0.0, 1: 1.0, 2: 400.0}
+    recording, *_ = rehearse(lambda num_workers: Eager(size=1), constant(), num_gradients=30, join_seconds=joins)
+    assert recording.ledger()["applied"] == 30
+    assert not recording.life.any()
+
+
 def test_a_worker_that_is_killed_before_the_run_begins_is_said_to_be_started_again():
     statuses, faults = [], [Fault("kill", 1, 0.5, 0.25)]
     recording, *_ = rehearse(
@@ -428,10 +439,11 @@ def test_a_refused_gradient_changes_nothing_and_is_named():
 def test_the_status_of_a_run():
     runtimes = np.array([[1.0, 1.0, 1.0, 5.0]])
     statuses = []
-    own = dataclasses.replace(QUICK, title="Synchronous SGD", watch_seconds=0.0)
+    own = dataclasses.replace(QUICK, title="Synchronous SGD", unit="message", watch_seconds=0.0)
     recording, *_ = rehearse(policies.synchronous, runtimes, num_gradients=40, watch=statuses.append, settings=own)
     last = statuses[-1]
     assert (last.title, last.updates, last.gradients, last.num_gradients) == ("Synchronous SGD", 10, 40, 40)
+    assert last.unit == "message"
     assert last.finished
     assert not statuses[-2].finished
     assert last.seconds == recording.schedule.wall_clock() == 50.0

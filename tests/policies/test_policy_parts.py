@@ -19,7 +19,7 @@ from sgdlab.registry import POLICIES, PROTOCOLS
 from sgdlab.runtimes import with_enough_rows
 
 ROOT = pathlib.Path(__file__).parents[2]
-WITHOUT = ("partial", "layerwise", "simulated_staleness", "all_reduce", "a2cid2")
+WITHOUT = ("partial", "layerwise", "simulated_staleness", "all_reduce", "delayed_rounds", "a2cid2")
 GIVEN = {"num_workers": 3, "predictor": predictors.RunningMean(), "seed": 0}
 
 

@@ -148,7 +148,8 @@ class TestLearning:
     def test_a_limit_is_where_most_of_the_first_trials_come_per_second(self):
         runtimes = np.column_stack([[40.0, 1.0, 2.0, 30.0, 9.0, 9.0, 1.0, 1.0], np.ones(8)])
         schedule = made("mindflayer", runtimes, trials=1, window=4, num_gradients=11)
-        np.testing.assert_allclose(np.diff(schedule.applied[:, 0], prepend=0), [40, 1, 2, 20, 2, 2, 1], atol=1e-9)
+        # Four times the 1 s of the other worker; 1 and 2 s; four times the median of these; twice the limit; 1 s.
+        np.testing.assert_allclose(np.diff(schedule.applied[:, 0], prepend=0), [4, 1, 2, 6, 2, 2, 1, 1], atol=1e-9)
 
     @pytest.mark.parametrize(
         ("times", "share", "limit", "came"),
@@ -169,26 +170,88 @@ class TestLearning:
     def test_a_first_trial_is_waited_for_and_the_others_with_patience(self):
         policy = policies.mindflayer(num_workers=1, window=4)
         limits = []
-        for seconds in (3.0, 1.0, None, None):
+        for seconds, came in ((3.0, True), (1.0, True), (8.0, False), (8.0, False)):
             limits.append(policy.limit(0))
-            policy.learn(0, seconds)
-        assert limits == [math.inf, 30.0, 20.0, 20.0]
+            policy.learn(0, seconds, came=came)
+        assert limits == [math.inf, 12.0, 8.0, 8.0]
         assert (policy.limit(0), policy.came[0], policy.tried[0]) == (3.0, 2, 4)
         tails = np.random.default_rng(0).pareto(0.5, (200, 4)) + 1.0
         schedule = made("mindflayer", tails, window=8, num_gradients=60)
         assert schedule.wall_clock() < 0.01 * protocols.synchronous(tails, num_gradients=60).wall_clock()
 
+    def test_a_trial_that_is_cut_has_run_longer_than_what_comes_sooner(self):
+        """By the seconds that it ran, whatever the limit is when it is cut: others may have come since it began."""
+        for ran, kept in ((20.0, 2), (9.0, 1)):
+            policy = policies.mindflayer(num_workers=2, window=9)
+            policy.learn(1, 5.0)  # worker 0 may take 20 s
+            for _ in range(3):
+                policy.learn(1, 1.0)  # and now 4 s
+            assert policy.limit(0) == 4.0
+            policy.learn(0, ran, came=False)
+            policy.learn(0, 10.0)
+            assert len(policy.seen[0]) == policy.tried[0] == kept
+        policy = policies.mindflayer(num_workers=2, window=9)
+        policy.start([0, 1])
+        policy.arrival(1.0, 1, 0, 1.0)
+        policy.timer(4.5)
+        assert policy.cut == {0: [4.5], 1: []}
+
     def test_a_worker_that_only_fails_is_learned_anew(self):
         policy = policies.mindflayer(num_workers=1, window=2)
-        for seconds in (1.0, 1.0, None, 1.0, None, None):
-            policy.learn(0, seconds)
-        assert policy.limit(0) == math.inf
+        for came in (True, True, False, True, False, False):
+            policy.learn(0, 1.0, came=came)
+        assert (policy.limits, policy.limit(0)) == ({}, 4.0)
         for seconds in (3.0, 5.0):
             policy.learn(0, seconds)
         assert policy.limit(0) == 5.0
         slower = np.concatenate([np.ones((4, 1)), np.full((20, 1), 5.0)])
         schedule = made("mindflayer", slower, trials=1, window=2, num_gradients=12)
+        assert schedule.dropped().sum() == 3  # two at its limit of 1 s, and one at four times that
+
+    @pytest.mark.parametrize("name", ["mindflayer", "vecna"])
+    def test_a_first_trial_that_never_ends_is_given_up_as_others_have_come(self, name):
+        runtimes = np.ones((40, 3))
+        runtimes[[0, 9], [2, 1]] = 1e9
+        schedule = made(name, runtimes, trials=1, window=4, num_gradients=36)
+        np.testing.assert_allclose(np.diff(schedule.applied[:, 0]), 1.0)
+        np.testing.assert_allclose(schedule.applied[0, 0], 4.0)
         assert schedule.dropped().sum() == 2
+        # Where nobody has come there is no limit: the unit of time is not known.
+        with_ends = made(name, np.array([[50.0], [1e9], [1.0]]), trials=1, num_gradients=1)
+        np.testing.assert_array_equal(with_ends.applied, [[50.0]])
+
+    def test_trials_that_run_have_a_limit_from_the_first_that_comes_on(self):
+        driver = Driver(policies.mindflayer(num_workers=4, trials=1, window=4), [0, 1, 2, 3])
+        assert driver.wakes == []
+        late = math.nextafter(4.0, math.inf)
+        driver.come(3, 1.0, 1.0)
+        assert driver.wakes == [late] * 3
+        driver.come(0, 3.0, 3.0)
+        driver.come(1, 3.5, 3.5)
+        longer = math.nextafter(12.0, math.inf)  # four times the median of 1, 3 and 3.5
+        assert driver.ring(late) == [Wake(longer)]
+        assert driver.ring(longer)[0] == Interrupt(2)
+        # One that is begun by then long ago is given up at once, and not in the past.
+        driver = Driver(policies.mindflayer(num_workers=2, trials=1, window=4), [0, 1])
+        driver.lose(0)
+        driver.join(0)
+        assert driver.come(0, 70.0, 1.0) == [Take(0, 0), Wake(math.nextafter(70.0, math.inf))]
+
+    def test_a_slow_worker_is_heard_before_it_has_cost_three_times_its_time(self):
+        runtimes = np.tile([1.0, 1.0, 100.0], (40, 1))
+        schedule = made("mindflayer", runtimes, trials=1, window=4, num_gradients=40)
+        np.testing.assert_allclose(np.diff(schedule.applied[:, 0], prepend=0)[:6], [4, 8, 16, 32, 64, 100])
+        policy = simulate_and_keep(functools.partial(policies.mindflayer, trials=1, window=4), runtimes)
+        # What was given up sooner than it came says nothing of it.
+        assert (policy.limit(2), policy.came[2], policy.limit(0)) == (100.0, policy.tried[2], 1.0)
+
+    def test_a_worker_that_never_answers_has_no_trials_in_the_end(self):
+        runtimes = np.tile([1.0, 1.0, 1e9], (80, 1))
+        policy = simulate_and_keep(functools.partial(policies.mindflayer, window=3, noise=6.0), runtimes)
+        assert 2 not in policy.limits
+        assert policy.quota(2) == 0
+        schedule = made("mindflayer", runtimes, window=3, noise=6.0, num_gradients=60)
+        np.testing.assert_allclose(np.diff(schedule.applied[:, 0], prepend=0)[:4], [4 + 8, 16 + 32, 3, 3])
 
     def test_trials_follow_from_the_noise_once_all_is_known(self):
         runtimes = np.tile([1.0, 1.0, 100.0], (60, 1))

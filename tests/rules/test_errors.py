@@ -41,6 +41,7 @@ ON_MOMENTUM = {
     "fedbuff": rules.fedbuff,
     "delayed_nesterov": functools.partial(rules.delayed_nesterov, num_workers=2),
     "streaming_nesterov": rules.streaming_nesterov,
+    "dc_s3gd": functools.partial(rules.dc_s3gd, num_workers=2),
 }
 UNIT_STEPS = {"normalised_momentum": rules.normalised_momentum, "muon": rules.muon}
 ADAMS = {
@@ -53,7 +54,7 @@ ALL = ON_MOMENTUM | ADAMS | UNIT_STEPS | FEDERATED | {"parameter_agnostic_muon":
 GAPS = {name: factory for name, factory in ALL.items() if "gap" in name}
 DANAS = {"dana": rules.dana, "dana_staleness_aware": rules.dana_staleness_aware, "dana_gap_aware": rules.dana_gap_aware}
 DANAS["dana_delay_compensated"] = rules.dana_delay_compensated
-COUNTS_WORKERS = DANAS | {"delay_adaptive": rules.delay_adaptive}
+COUNTS_WORKERS = DANAS | {"delay_adaptive": rules.delay_adaptive, "dc_s3gd": rules.dc_s3gd}
 COMPENSATED = {
     "delay_compensated": rules.delay_compensated,
     "delay_compensated, adaptive": functools.partial(rules.delay_compensated, adaptive=True),
@@ -77,6 +78,7 @@ CASES = [
         ({"dana_delay_compensated": ON_MOMENTUM["dana_delay_compensated"]}, "variance_control", value)
         for value in (NAN, -1)
     ),
+    *(({"dc_s3gd": ON_MOMENTUM["dc_s3gd"]}, "variance_control", value) for value in (NAN, -1)),
     *(({"ada_delay": rules.ada_delay}, "noise", value) for value in (NAN, INFINITE, -0.1)),
     *((EXPONENTIAL, "penalty", value) for value in (NAN, INFINITE, -0.1, -1)),
     *((GAPS, "max_learning_rate", value) for value in (NAN, INFINITE, 0.0, 0, -0.1)),

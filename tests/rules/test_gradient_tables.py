@@ -276,6 +276,13 @@ def test_bad_entries_of_protocols_are_named(name, own, words):
         made(name, np.ones((4, 2)), **own)
 
 
+@pytest.mark.parametrize("name", ["malenia", "ringleader", "ace", "aced", "ca2fl", "vecna"])
+def test_more_workers_than_rows_are_refused(name):
+    schedule = protocols.asynchronous(np.ones((3, 3)))
+    with pytest.raises(ValueError, match="num_workers=2"):
+        replay.check_rule(schedule, getattr(rules, name)(learning_rate=ETA, num_workers=2))
+
+
 def test_peers_have_no_such_rule():
     schedule = protocols.gossip(np.ones((2, 2)), clock="rounds", seed=0)
     with pytest.raises(ValueError, match=r"^rule absorbs the gradients of a server's workers"):

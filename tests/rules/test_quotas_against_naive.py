@@ -38,7 +38,7 @@ def replayed(schedule, rule):
     return replay.run(program, rule, grad_fn, jnp.zeros(3), batch_fn, mode="event").params
 
 
-def rounds_of_trials(trials, limits, counted):
+def rounds_of_trials(trials, limits):
     """MindFlayer's rounds: of each, its gradients as (when it came, worker), in the order in which they came."""
     now, used = 0.0, [0] * WORKERS
     while True:
@@ -55,14 +55,83 @@ def rounds_of_trials(trials, limits, counted):
                     clock += limits[worker]
             ends.append(clock)
         now = max(ends)
-        counted.append(len(came))
         yield now, sorted(came)
 
 
-def mindflayer_by_hand(trials, limits, expected, momentum=0.0):
+class Learner:
+    """One worker's limit, and its trials: whether one came, and how many seconds it ran."""
+
+    def __init__(self):
+        self.trials, self.limit, self.in_vain = [], None, 0
+
+    def patience(self, everybody):
+        if self.limit is not None:
+            return self.limit
+        if not everybody:
+            return math.inf
+        mine = [seconds for came, seconds in self.trials if came]
+        doubled = np.median(everybody[-64:]) * 2.0 ** (len(self.trials) - len(mine))
+        return 4 * min([doubled, np.median(mine)] if mine else [doubled])
+
+    def tell(self, came, seconds, window):
+        self.in_vain = 0 if came else self.in_vain + 1
+        if self.limit is not None:
+            if self.in_vain == window:
+                self.limit, self.trials = None, []
+            return
+        self.trials.append((came, seconds))
+        mine = [each for came, each in self.trials if came]
+        if not mine:
+            return
+        first = [came for came, _ in self.trials].index(True)
+        count = sum(came or place > first or each >= mine[0] for place, (came, each) in enumerate(self.trials))
+        if count >= window:
+            within = lambda limit: sum(each <= limit for each in mine)
+            enough = [limit for limit in mine if within(limit) >= min(math.ceil(count / 2), len(mine))]
+            self.limit = max(enough, key=lambda limit: within(limit) / limit)
+
+
+def rounds_of_learned_trials(times, trials, window):
+    """The same where limits are learned, event by event: a limit is told to those that run as the first trial comes."""
+    now, used, everybody, learners = 0.0, [0] * WORKERS, [], [Learner() for _ in range(WORKERS)]
+    while True:
+        came, left, running = [], list(trials), {}
+
+        def begin(worker, now, left=left, running=running):
+            if left[worker]:
+                left[worker] -= 1
+                limit = learners[worker].patience(everybody)
+                running[worker] = [now, now + times[used[worker], worker], now + limit]
+                used[worker] += 1
+
+        for worker in range(WORKERS):
+            begin(worker, now)
+        while running:
+            worker = min(running, key=lambda worker: min(running[worker][1:]))
+            begun, arrives, until = running[worker]
+            now = min(arrives, until)
+            if arrives <= until:
+                learners[worker].tell(True, arrives - begun, window)
+                everybody.append(arrives - begun)
+                came.append((now, worker))
+                if len(everybody) == 1:
+                    for other, span in running.items():
+                        span[2] = span[0] + learners[other].patience(everybody)
+            else:
+                limit = learners[worker].patience(everybody)
+                if begun + limit > until:
+                    running[worker][2] = begun + limit
+                    continue
+                learners[worker].tell(False, until - begun, window)
+            del running[worker]
+            begin(worker, now)
+        yield now, came
+
+
+def mindflayer_by_hand(rounds, expected, momentum=0.0):
     """x <- x - gamma / B sum g; B given, or the mean number of gradients in the updates so far."""
     x, velocity, number, numbers, applied = np.zeros(3), np.zeros(3), 0, [], []
-    for now, came in rounds_of_trials(trials, limits, []):
+    for now, came in rounds:
         if not came:
             continue  # a step of zero
         numbers.append(len(came))
@@ -78,10 +147,10 @@ def mindflayer_by_hand(trials, limits, expected, momentum=0.0):
     return None
 
 
-def vecna_by_hand(trials, limits):
+def vecna_by_hand(rounds):
     """x <- x - gamma / N sum_i 1 / b_i sum_j g; b_i is i's mean number of gradients in an update, with this one."""
     x, number, received, applied = np.zeros(3), 0, np.zeros(WORKERS), []
-    for now, came in rounds_of_trials(trials, limits, []):
+    for now, came in rounds:
         if not came:
             continue
         sums, applied = np.zeros((WORKERS, 3)), [*applied, now]
@@ -195,23 +264,46 @@ plain = {"learning_rate": RATE, "momentum": 0.0, "nesterov": False}
 
 @pytest.mark.parametrize(("trials", "expected"), [((3, 2, 4, 1), 5.5), ((3, 2, 4, 1), None), ((1, 1, 1, 1), None)])
 def test_mindflayer(trials, expected):
-    by_hand = mindflayer_by_hand(trials, LIMITS, expected)
+    by_hand = mindflayer_by_hand(rounds_of_trials(trials, LIMITS), expected)
     schedule = PROTOCOLS["mindflayer"].make(RUNTIMES, trials=trials, seconds=LIMITS, num_gradients=by_hand[2])
     assert schedule.dropped().any()
     check(schedule, rules.expected_count(**plain, expected_gradients=expected), by_hand)
 
 
 def test_mindflayer_with_momentum():
-    by_hand = mindflayer_by_hand((3, 2, 4, 1), LIMITS, None, momentum=0.6)
+    by_hand = mindflayer_by_hand(rounds_of_trials((3, 2, 4, 1), LIMITS), None, momentum=0.6)
     schedule = PROTOCOLS["mindflayer"].make(RUNTIMES, trials=(3, 2, 4, 1), seconds=LIMITS, num_gradients=by_hand[2])
     check(schedule, rules.expected_count(learning_rate=RATE, momentum=0.6, nesterov=False), by_hand)
 
 
 @pytest.mark.parametrize("limits", [LIMITS, (0.3, 0.3, 0.3, 0.3)])
 def test_vecna(limits):
-    by_hand = vecna_by_hand((3, 2, 4, 1), limits)
+    by_hand = vecna_by_hand(rounds_of_trials((3, 2, 4, 1), limits))
     schedule = PROTOCOLS["vecna"].make(RUNTIMES, trials=(3, 2, 4, 1), seconds=limits, num_gradients=by_hand[2])
     check(schedule, rules.vecna(**plain, num_workers=WORKERS), by_hand)
+
+
+HEAVY = RUNTIMES**3
+"""Log-normal with a deviation of 3: one trial in ten takes more than forty times the median."""
+
+
+@pytest.mark.parametrize(("name", "trials", "window"), [("mindflayer", (1, 1, 1, 1), 3), ("vecna", (3, 2, 1, 2), 4)])
+def test_learned_limits(name, trials, window):
+    rounds = rounds_of_learned_trials(HEAVY, trials, window)
+    by_hand = mindflayer_by_hand(rounds, None) if name == "mindflayer" else vecna_by_hand(rounds)
+    schedule = PROTOCOLS[name].make(HEAVY, trials=trials, window=window, num_gradients=by_hand[2])
+    assert schedule.dropped().any()
+    rule = rules.expected_count(**plain) if name == "mindflayer" else rules.vecna(**plain, num_workers=WORKERS)
+    check(schedule, rule, by_hand)
+
+
+def test_learned_limits_far_on():
+    """After many rounds, in which some are learned anew."""
+    times, trials = np.random.default_rng(0).lognormal(0.0, 2.0, (400, WORKERS)) * [1.0, 1.0, 3.0, 50.0], (2, 1, 3, 2)
+    rounds = rounds_of_learned_trials(times, trials, 3)
+    schedule = PROTOCOLS["mindflayer"].make(times, trials=trials, window=3, num_gradients=200)
+    ends = [now for now, came in (next(rounds) for _ in range(100)) if came]
+    np.testing.assert_allclose(schedule.applied[:, 0], ends[: schedule.num_updates], rtol=1e-9)
 
 
 @pytest.mark.parametrize("counts", [False, True])

@@ -23,12 +23,16 @@ def certificates(*titles):
     return {t: theory.certificate(own.get(t, lambda: protocols.asynchronous(RUNTIMES))()) for t in titles}
 
 
+def known(*titles, **others):
+    return table.Certified(certificates(*titles), PROBLEM, **others)
+
+
 def notes(*titles, **others):
-    return table.notes(certificates(*titles), PROBLEM, **others)
+    return table.notes(known(*titles, **others))
 
 
 def test_a_row_has_the_numbers_of_the_certificate():
-    (row,) = table.cells(certificates("Sync"), PROBLEM)
+    (row,) = table.cells(known("Sync"))
     # R = 2: 4 * 3 + 8 * 4 gradients, three of which take 9 s.
     assert row[:5] == ["Sync", "2", "44", "132", "0"]
     assert row[8:] == ["3 of 3", "0 (1.00)"]
@@ -36,7 +40,7 @@ def test_a_row_has_the_numbers_of_the_certificate():
 
 
 def test_without_a_server_cells_are_empty_and_a_note_says_why():
-    (row,) = table.cells(certificates("Gossip"), PROBLEM)
+    (row,) = table.cells(known("Gossip"))
     assert row[1:6] == ["-"] * 5
     assert any(note.startswith("Gossip: Without a server") for note in notes("Gossip"))
 
@@ -68,18 +72,18 @@ def test_the_least_times_are_said_where_seconds_are_known():
 
 
 def test_every_format_has_the_same_numbers():
-    found = certificates("Sync", "A", "Gossip")
-    entries = json.loads(table.as_json(found, PROBLEM, SECONDS))
-    rows = list(csv.DictReader(io.StringIO(table.comma_separated(found, PROBLEM))))
-    for row, (title, one) in zip(rows, found.items(), strict=True):
+    found = known("Sync", "A", "Gossip", seconds=SECONDS)
+    entries = json.loads(table.as_json(found))
+    rows = list(csv.DictReader(io.StringIO(table.comma_separated(found))))
+    for row, (title, one) in zip(rows, found.certificates.items(), strict=True):
         assert row["method"] == title
         iterations = one.iterations(PROBLEM)
         assert row["iterations"] == ("" if iterations is None else str(iterations))
         assert entries["certificates"][title]["iterations"] == iterations
         assert float(row["effective_workers"]) == one.effective_workers
     assert entries["floors"]["workers"] == 2
-    text, markdown = table.text(found, PROBLEM, SECONDS), table.markdown(found, PROBLEM, SECONDS)
-    for note in table.notes(found, PROBLEM, SECONDS):
+    text, markdown = table.text(found), table.markdown(found)
+    for note in table.notes(found):
         assert note in " ".join(text.split())
         assert note in markdown
     assert max(map(len, text.splitlines())) <= table.WIDTH
@@ -87,5 +91,5 @@ def test_every_format_has_the_same_numbers():
 
 def test_numbers_that_are_not_finite():
     assert (table.number(math.inf), table.number(math.nan)) == ("never", "-")
-    entries = json.loads(table.as_json(certificates("A"), PROBLEM, np.array([1.0, math.inf, 1.0])))
+    entries = json.loads(table.as_json(known("A", seconds=np.array([1.0, math.inf, 1.0]))))
     assert entries["floors"]["heterogeneous"] is None

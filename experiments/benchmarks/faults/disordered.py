@@ -50,9 +50,9 @@ class Disordered:
         """As the other does."""
         self.inner.release(handle)
 
-    def begin(self, worker: int, ticket: int, handle: Hashable) -> None:
+    def begin(self, worker: int, ticket: int, handle: Hashable, **kept: int) -> None:
         """As the other does."""
-        self.inner.begin(worker, ticket, handle)
+        self.inner.begin(worker, ticket, handle, **kept)
 
     def interrupt(self, worker: int, ticket: int) -> None:
         """As the other does."""

@@ -49,11 +49,11 @@ class Faulty(Acts):
         """The affected workers that are not back."""
         return self._affected - self._back
 
-    def begin(self, worker: int, ticket: int, handle: Hashable) -> None:
+    def begin(self, worker: int, ticket: int, handle: Hashable, **kept: int) -> None:
         """As the other does."""
         self.tickets.append(ticket)
         self.asked[worker] = time.monotonic()
-        super().begin(worker, ticket, handle)
+        super().begin(worker, ticket, handle, **kept)
 
     def kill(self, worker: int) -> None:
         """As the other does."""

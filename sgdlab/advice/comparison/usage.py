@@ -9,37 +9,15 @@ from sgdlab.advice.comparison.protocol import Protocol
 from sgdlab.theory import shares
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Usage:
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Usage(shares.OfWorkers):
     """What the schedule of a protocol says of convergence, whatever is trained.
 
     Attributes:
       tree_distance: R, the largest distance in Birch SGD's computation tree.
-      shares: float64[N], each worker's share of the used gradients.
     """
 
     tree_distance: int
-    shares: np.ndarray
-
-    @property
-    def effective_workers(self) -> float:
-        """As many equal workers' data are learned from."""
-        return shares.effective_workers(self.shares)
-
-    @property
-    def least_used(self) -> int:
-        """The worker with the smallest share."""
-        return int(self.shares.argmin())
-
-    @property
-    def least_share(self) -> float:
-        """Its share, over an equal one."""
-        return float(self.shares.min()) * self.shares.size
-
-    @property
-    def under_used(self) -> np.ndarray:
-        """int64[...]: workers with less than half of an equal share."""
-        return shares.under_used(self.shares)
 
 
 def usage(protocol: Protocol, runtimes: np.ndarray) -> Usage:
@@ -51,7 +29,8 @@ def usage(protocol: Protocol, runtimes: np.ndarray) -> Usage:
     """
     result = protocol.paper
     most = int(np.max(result.gradients))
-    return Usage(most - 1 + result.largest_staleness, shares.shares(_used(result, runtimes, protocol.without)))
+    used = shares.shares(_used(result, runtimes, protocol.without))
+    return Usage(tree_distance=most - 1 + result.largest_staleness, shares=used)
 
 
 def _used(result: Measured, runtimes: np.ndarray, without: tuple[int, ...]) -> np.ndarray:

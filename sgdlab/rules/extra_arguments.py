@@ -1,0 +1,129 @@
+"""What the transforms of a rule of one's own ask for by keyword: a misspelt name would never be given, in silence."""
+
+import difflib
+import inspect
+import os
+import pathlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import optax
+
+from sgdlab.errors import is_library
+
+OF_UPDATES = ("worker", "delay", "num_gradients")
+"""What a transform of updates is given."""
+
+OF_GRADIENTS = ("worker", "delay", "read_params")
+"""What a transform of single gradients (`receive`) is given."""
+
+_ALL = tuple(dict.fromkeys((*OF_UPDATES, *OF_GRADIENTS)))
+
+_CLOSE = 0.82
+"""How like one of these a name must be to count as misspelt: `dellay` and `workers` do, `decay` does not."""
+
+_UPDATES = "update_fns"
+"""What optax calls the functions of a chain, which are there without their transforms."""
+
+
+def check(tx: optax.GradientTransformation, offered: tuple[str, ...]) -> None:
+    """Whether a transform, and all that it consists of, asks only for what it will be given.
+
+    What optax and this package define is not asked; chains and wrappers of optax are looked into.
+
+    Args:
+      tx: the transform.
+      offered: names of the extra arguments that it is given.
+
+    Raises:
+      ValueError: where it names another one without a default, or one that is nearly the name of what is given; is no
+        transform with extra arguments and names one; or does not take the others. The message names its file.
+
+    Example:
+      >>> def update(updates, state, params=None, *, dellay=1, **extra_args):
+      ...     return updates, state
+      >>> tx = optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
+      >>> check(optax.chain(optax.sgd(0.1), tx), OF_UPDATES)  # doctest: +ELLIPSIS
+      Traceback (most recent call last):
+      ...
+      ValueError: dellay=... is given to no transform: it must be one of worker, delay, num_gradients (did you mean \
+delay?): ..., update
+    """
+    for update, extra in _updates(tx, set()):
+        named, takes_all = _named(update)
+        for name, has_default in named.items():
+            # What has a default may be a constant of the transform's own, such as eps=1e-8.
+            meant = difflib.get_close_matches(name, _ALL, n=1, cutoff=_CLOSE)
+            if (extra and name in offered) or (has_default and not meant):
+                continue
+            if not extra:
+                raise ValueError(
+                    f"{name}=... is never given to an optax.GradientTransformation; make it an "
+                    f"optax.GradientTransformationExtraArgs: {_where(update)}"
+                )
+            hint = f" (did you mean {meant[0]}?)" if meant and meant[0] in offered else ""
+            raise ValueError(
+                f"{name}=... is given to no transform: it must be one of {', '.join(offered)}{hint}: {_where(update)}"
+            )
+        if missing := [name for name in offered if extra and not takes_all and name not in named]:
+            raise ValueError(
+                f"**extra_args must be there at the end of a transform's arguments: it is given "
+                f"{' and '.join(missing)} too: {_where(update)}"
+            )
+
+
+def _updates(tx: Any, seen: set[int]) -> Iterator[tuple[Callable, bool]]:
+    """Functions that somebody else wrote, and whether they are given extra arguments."""
+    if isinstance(tx, optax.GradientTransformation):
+        yield from _functions(tx.update, isinstance(tx, optax.GradientTransformationExtraArgs), seen)
+    elif isinstance(tx, dict):
+        for value in tx.values():
+            yield from _updates(value, seen)
+    elif isinstance(tx, tuple | list):
+        for value in tx:
+            yield from _updates(value, seen)
+
+
+def _functions(update: Any, extra: bool, seen: set[int]) -> Iterator[tuple[Callable, bool]]:
+    if id(update) in seen:
+        return
+    seen.add(id(update))
+    code = getattr(inspect.unwrap(getattr(update, "func", update)), "__code__", None)
+    if code is None:
+        return
+    if not _is_known(code.co_filename):
+        yield update, extra
+        return
+    cells = dict(zip(code.co_freevars, getattr(update, "__closure__", None) or (), strict=False))
+    for name, cell in cells.items():
+        try:
+            value = cell.cell_contents
+        except ValueError:  # not yet assigned
+            continue
+        if name == _UPDATES:
+            for function in value:
+                yield from _functions(function, True, seen)
+        else:
+            yield from _updates(value, seen)
+
+
+def _named(update: Callable) -> tuple[dict[str, bool], bool]:
+    """What a function takes besides gradients, state and parameters: name -> whether it has a default.
+
+    And whether it takes whatever it is given.
+    """
+    parameters = list(inspect.signature(update).parameters.values())
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    bound = getattr(update, "keywords", {})  # of a functools.partial
+    keyword = [p for p in parameters if p.kind == p.KEYWORD_ONLY and p.name not in bound]
+    named = {p.name: p.default is not p.empty for p in (*positional[3:], *keyword)}
+    return named, any(p.kind == p.VAR_KEYWORD for p in parameters)
+
+
+def _is_known(filename: str) -> bool:
+    return is_library(filename) or filename.startswith(f"{pathlib.Path(__file__).parents[1]}{os.sep}")
+
+
+def _where(update: Callable) -> str:
+    code = inspect.unwrap(getattr(update, "func", update)).__code__
+    return f"{pathlib.PurePath(code.co_filename).name}, line {code.co_firstlineno}, {code.co_name}"

@@ -1,0 +1,96 @@
+"""Methods that somebody registers: what they mean, what is refused, and directories that hold several."""
+
+import jax.numpy as jnp
+import pytest
+import tiny
+from ml_collections import ConfigDict
+
+from sgdlab.errors import UsageError
+from sgdlab.jobs import compare, configuration, own_methods, register_method
+from sgdlab.jobs.methods import chosen, methods, why_none
+from sgdlab.jobs.plan import make_plan
+from sgdlab.registry import PROTOCOLS
+from sgdlab.results.directory import OtherConfiguration, RunDirectory
+
+PAIR = {"protocol": "bounded_staleness", "rule": "delay_compensated", "title": "Mine"}
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left():
+    yield
+    for name in list(own_methods.OWN):
+        own_methods.forget_method(name)
+
+
+def test_a_method_is_its_parts_with_its_entries():
+    register_method("tight", **PAIR, entries={"bound": 1}, rule_entries={"variance_control": 2.0}, local={"steps": 3})
+    config = tiny.config(method="tight")
+    choice, plan = chosen(config), make_plan(config)
+    assert (choice.entries["bound"], choice.rule_entries["variance_control"], plan.local.steps) == (1, 2.0, 3)
+    assert choice.rule_entries["adaptive"] is False  # as the rule has it
+    found = configuration.identity(config)
+    assert found["protocol"]["bounded_staleness"]["bound"] == 1
+    assert found["rule"]["delay_compensated"]["variance_control"] == 2.0
+    messages = []
+    for method in ("tight", "delay_compensated"):
+        rule, one = make_plan(tiny.config(method=method, optimizer__weight_decay=0.0)).rule(1.0, 2), jnp.ones(1)
+        messages.append(rule.receive(one, rule.init(one), 2 * one, worker=0, delay=1, read_params=one).gradient.item())
+    assert messages == [3.0, pytest.approx(1.04)]  # g + variance_control g g (theta - theta_read)
+    with pytest.raises(
+        UsageError, match=r"--config.rule.delay_compensated.variance_control=9.0 must be left out: tight"
+    ):
+        make_plan(tiny.config(method="tight", rule__delay_compensated__variance_control=9.0))
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "words"),
+    [
+        ("asgd", {}, "name='asgd' must be another"),
+        ("push_gossip", {}, "name='push_gossip' must be another"),
+        ("two words", {}, "name='two words' must be a name"),
+        ("mine", {"protocol": "bounded_stalenes"}, "protocol='bounded_stalenes' .* did you mean 'bounded_staleness'"),
+        ("mine", {"rule": "delay_compensatd"}, "rule='delay_compensatd' .* did you mean 'delay_compensated'"),
+        ("mine", {"entries": {"bond": 1}}, "entries name 'bond', .* did you mean 'bound'"),
+        ("mine", {"entries": {"bound": "one"}}, "entries={'bound': 'one'} must be of another kind"),
+        ("mine", {"rule_entries": {"bound": 1}}, "rule_entries name 'bound', which rule delay_compensated does not"),
+        ("mine", {"local": {"step": 8}}, "local name 'step', .* did you mean 'steps'"),
+    ],
+)
+def test_what_cannot_be_is_refused_where_it_is_registered(name, changed, words):
+    with pytest.raises(ValueError, match=words):
+        register_method(name, **PAIR | changed)
+    assert name in methods() if "another" in words and "kind" not in words else name not in methods()
+
+
+def test_a_name_is_registered_once():
+    register_method("mine", **PAIR)
+    with pytest.raises(ValueError, match="name='mine' must be another"):
+        register_method("mine", **PAIR)
+
+
+def test_the_reason_is_said_where_a_part_is_no_method(monkeypatch):
+    monkeypatch.setattr(PROTOCOLS, "_parts", dict(PROTOCOLS))
+    PROTOCOLS.register("lonely", title="Lonely")(lambda runtimes: None)
+    assert "names no `rule=`" in why_none("lonely")
+    with pytest.raises(UsageError, match="lonely is a protocol that names no `rule=`"):
+        chosen(tiny.config(method="lonely"))
+
+
+def test_methods_with_other_entries_of_one_protocol_share_a_directory(tmp_path):
+    register_method("tight", **PAIR, entries={"bound": 1})
+    register_method("loose", **PAIR, entries={"bound": 8})
+    config, runs = tiny.config(), {}
+    for name in ("tight", "loose"):
+        cell = compare.Cell(name, 4, 0)
+        shared = compare.shared_config(config, [cell])
+        assert "bound" not in shared["protocol"]["bounded_staleness"]
+        directory = RunDirectory(tmp_path, shared, {})
+        runs[name] = configuration.identity(cell.configured(config))
+        directory.write(name, [{"kind": "run", "config": runs[name]}, {"kind": "summary"}])
+    with pytest.raises(
+        OtherConfiguration, match=r"a run tight with .*bound=1, not 8; name another .* by --rerun"
+    ) as error:
+        directory.read("tight", identity=runs["loose"] | {"method": "tight"})
+    assert "set --config" not in str(error.value)
+    free = ConfigDict(compare.shared_config(config, [compare.Cell("bounded_staleness", 4, 0)]))
+    assert free.protocol.bounded_staleness.bound == 2  # whoever leaves it open has it in common
