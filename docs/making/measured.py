@@ -1,21 +1,18 @@
-"""What was measured of each method: a stored comparison, with the command, commit and machine that made it."""
+"""What was measured of each method: the stored result of one command, with the commit and machine that made it."""
 
-import argparse
 import csv
 import dataclasses
-import datetime
 import functools
-import json
 import math
-import pathlib
-import shutil
 from collections.abc import Mapping
 
-from sgdlab.jobs import provenance
+from experiments.harness import scoreboard
 
-TABLE = pathlib.Path(__file__).parents[1] / "measured" / "methods.csv"
-COMMAND = "sgdlab compare --methods=all --num_workers=8,32 --seeds=3 --workdir=runs/all"
-"""Whose table is stored."""
+NAME = "beyond.methods"
+"""The command whose result is stored, beside those of the papers."""
+COMMAND = f"python -m experiments {NAME}"
+STORES = "python -m experiments scoreboard --store"
+"""What keeps its newest result in the repository."""
 
 DISTINCT = 2.0
 """Standard errors of a difference from which on it is called one."""
@@ -57,16 +54,22 @@ class Row:
 @functools.cache
 def rows() -> tuple[Row, ...]:
     """All rows that are stored; none where nothing is."""
-    if not TABLE.exists():
+    found = scoreboard.stored_result(NAME)
+    if found is None or found.table is None:
         return ()
-    with TABLE.open(encoding="utf-8", newline="") as file:
+    with found.table.open(encoding="utf-8", newline="") as file:
         return tuple(_row(record) for record in csv.DictReader(file))
 
 
 @functools.cache
 def made() -> dict[str, str]:
-    """When, on what and by which version the stored table was made."""
-    return json.loads(TABLE.with_suffix(".json").read_text(encoding="utf-8")) if TABLE.exists() else {}
+    """The command, when, on what and by which version the stored table was made; empty where there is none."""
+    found = scoreboard.stored_result(NAME)
+    if found is None:
+        return {}
+    made = {name: str(value) for name, value in found.facts["made"].items()}
+    day = found.facts["when"].partition("T")[0]
+    return {**made, "command": COMMAND, "hardware": found.facts["hardware"], "when": day}
 
 
 def of(method: str) -> dict[int, Row]:
@@ -85,20 +88,6 @@ def differs(row: Row, other: Row) -> float:
     return difference if abs(difference) > DISTINCT * math.hypot(row.error(), other.error()) else 0.0
 
 
-def store(workdir: pathlib.Path, hardware: str) -> None:
-    """Keeps the table of a finished comparison, and what made it.
-
-    Args:
-      workdir: of the comparison.
-      hardware: such as "2 cores of Intel Xeon".
-    """
-    TABLE.parent.mkdir(exist_ok=True)
-    shutil.copyfile(workdir / "table.csv", TABLE)
-    known = {"command": COMMAND, "hardware": hardware, **provenance.made_with()}
-    known["when"] = datetime.datetime.now(datetime.UTC).date().isoformat()
-    TABLE.with_suffix(".json").write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
-
-
 def _row(record: Mapping[str, str]) -> Row:
     def number(name: str) -> float:
         return float(record[name]) if record.get(name) else math.nan
@@ -109,17 +98,9 @@ def _row(record: Mapping[str, str]) -> Row:
         serial=record["serial"] == "1",
         seeds=int(record["seeds"]),
         diverged=int(record["diverged"]),
-        accuracy=(100 * number("test_accuracy_mean"), 100 * number("test_accuracy_std")),
-        seconds_to_target=number("seconds_to_target_mean"),
-        speedup=number("speedup_mean"),
-        staleness=number("staleness_mean"),
-        wasted=number("wasted_share_mean"),
+        accuracy=(number("ours"), number("±")),
+        seconds_to_target=number("seconds_to_target"),
+        speedup=number("speedup"),
+        staleness=number("staleness"),
+        wasted=number("wasted_share"),
     )
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Stores the table of a finished comparison for the site.")
-    parser.add_argument("workdir", type=pathlib.Path, help=f"of `{COMMAND}`")
-    parser.add_argument("--hardware", required=True, help='such as "2 cores of Intel Xeon"')
-    given = parser.parse_args()
-    store(given.workdir, given.hardware)

@@ -3,9 +3,10 @@
 import math
 import re
 
-from docs.making import decision, measured, paper_pages, part_sections, pictures, simulated, tables
+from docs.making import decision, measured, other_pages, paper_pages, part_sections, pictures, simulated, tables
 from sgdlab.errors import UsageError
-from sgdlab.jobs.methods import OTHERS, Method, methods
+from sgdlab.jobs.method import OTHERS, Method
+from sgdlab.jobs.methods import methods
 from sgdlab.registry import POLICIES, PROTOCOLS, RULES, Part
 
 EQUATION = re.compile(r'<math[^>]*display="block".*?</math>', re.DOTALL)
@@ -141,8 +142,15 @@ def _idea(method: Method, protocol: Part, rule: Part) -> list[str]:
         meant = ", ".join(f"`{entry}={value}`" for entry, value in method.local.items())
         lines.append(f"What a worker sends is how far several steps of its own have moved (`config.local`: {meant}).")
     source = part_sections.described(own).sections.get("Source", "") if own is not None else f"{method.source}."
+    cited = paper_pages.of_source(method.source)
     papers = ", ".join(
-        f"[what holds of that paper](../{paper_pages.path(paper)})" for paper in paper_pages.of_source(method.source)
+        [
+            *(f"[what holds of that paper](../{paper_pages.path(paper)})" for paper in cited),
+            *(
+                f"[what holds of that paper: {title}](../{path})"
+                for title, path in other_pages.of_source(method.source)
+            ),
+        ]
     )
     said = f"Source: {' '.join(source.split())}" if source.strip(".") else ""
     return [*lines, f"{said} See {papers}." if papers else said]
@@ -153,7 +161,7 @@ def _trained(method: Method) -> list[str]:
     if not found:
         return [
             "**Trained: not measured yet.** The stored comparison has no row of this method; "
-            f"`{measured.COMMAND.replace('all ', f'{method.name},synchronous ', 1)}` makes one."
+            f"`sgdlab compare --methods={method.name},synchronous --seeds=3` makes one."
         ]
     about, alone = measured.made(), measured.single(method.baseline)
     lines = [

@@ -28,6 +28,8 @@ def pages() -> dict[str, str]:
         "laptop unless a page says otherwise. What fails is shown like what holds.",
         *listed,
         "",
+        "[Tables of others](others.md) are claims of further papers, checked in the same way.",
+        "",
         "```",
         "python -m experiments                                   # lists all, and what each takes at four scales",
         "python -m experiments gossip.bounds --scale=smoke       # one, in seconds",

@@ -28,7 +28,20 @@ from matplotlib.figure import Figure
 from experiments import harness, papers
 from experiments.backup_workers import training
 from experiments.backup_workers.training import PRECISION, Size, at_convergence, curves, reached
-from experiments.harness import Claim, Count, Output, Positive, Scale, Sweep, above, all_of, below, canvas, interval
+from experiments.harness import (
+    Claim,
+    Count,
+    Output,
+    Positive,
+    Scale,
+    Sweep,
+    above,
+    all_of,
+    below,
+    canvas,
+    interval,
+    least,
+)
 
 SYNC, ASYNC, UNCLIPPED = "synchronous", "asynchronous", "asynchronous, not clipped"
 SHARE = 6 / 106
@@ -122,6 +135,8 @@ def compared(runs: Mapping[tuple[str, int], list[pd.DataFrame]], size: Size = "l
         for name, of_all in values.items()
     }
     hours = EARLIER if size == "paper" else {}  # of another network they cannot be compared
+    for count, hours_to in floors(runs, values[EPOCH]).items():
+        rows.append((count, least.FLOOR, HOURS, hours_to, None, None))
     for count in machines:
         for name, sign, printed in ((PRECISE, -1, BETTER), (HOURS, 1, hours.get(count))):
             found = interval(sign * less[name][count])
@@ -180,8 +195,30 @@ def compared(runs: Mapping[tuple[str, int], list[pd.DataFrame]], size: Size = "l
         f"± is a 95 % confidence interval over {len(best[SYNC, largest])} seeds; differences are paired. Precisions "
         "and hours are those of another network than the paper's.",
         "The precision of both is the lower of the two highest, less 0.25 points.",
+        least.note(f"{SYNC} training", "an asynchronous epoch takes as long as a mean gradient"),
     ]
     return Output(table, _picture(runs, values), claims, notes)
+
+
+def floors(
+    runs: Mapping[tuple[str, int], list[pd.DataFrame]], epochs: Mapping[tuple[str, int], np.ndarray]
+) -> dict[int, float]:
+    """Hours in which machines that never wait would compute synchronous training's gradients to convergence.
+
+    Args:
+      runs: method and number of machines -> the evaluations of each seed's run.
+      epochs: method and number of machines -> seconds of an epoch; an asynchronous one takes as long as a gradient.
+
+    Returns:
+      Number of machines -> a mean over seeds.
+    """
+    found = {}
+    for method, count in runs:
+        if method == SYNC:
+            needed = [at_convergence(run, "gradients") for run in runs[method, count]]
+            pace = count / np.asarray(epochs[ASYNC, count])
+            found[count] = float(least.seconds(needed, pace).mean() / 3600)
+    return found
 
 
 def _picture(runs: Mapping[tuple[str, int], list[pd.DataFrame]], values: Mapping[str, Mapping]) -> Figure:
@@ -209,9 +246,11 @@ def _picture(runs: Mapping[tuple[str, int], list[pd.DataFrame]], values: Mapping
         panel.set(
             title=title, xlabel="machines, N + b", ylabel=name.replace("hours", "minutes").replace(" to converge", "")
         )
+    for place, hours_to in enumerate(floors(runs, values[EPOCH]).values()):
+        least.line(bars[2], [place - 0.4, place + 0.4], [60 * hours_to] * 2, of="" if not place else "_")
     low = min(of_seeds.min() for (method, _), of_seeds in values[PRECISE].items() if method != UNCLIPPED)
     bars[0].set_ylim(max(0, low - 10), None)
     legend.axis("off")
-    for panel, place in ((curves, "upper center"), (bars[0], "lower center")):
+    for panel, place in ((curves, "upper center"), (bars[2], "lower center")):
         legend.add_artist(legend.legend(*panel.get_legend_handles_labels(), loc=place))
     return drawn

@@ -33,6 +33,7 @@ from experiments.harness import (
     all_of,
     canvas,
     interval,
+    least,
 )
 
 SERIAL, SYNC, ASYNC = "serial", "synchronous, b = 1", "asynchronous"
@@ -124,6 +125,10 @@ def compared(runs: Mapping[tuple[str, int], Sequence[pd.DataFrame]], size: Size 
         share = interval(_over(spent, hours[SERIAL, 1]))
         rows.append((count, kind, "time to eps, over serial's", share.mean, share.half, printed and printed / HOURS[0]))
         rows.append((count, kind, "runs that do not reach eps", int(np.isinf(spent).sum()), None, None))
+    rows += [
+        (count, least.FLOOR, "hours to eps", interval(least.seconds(hours[SERIAL, 1], count)).mean, None, None)
+        for count in sorted({count for kind, count in runs if kind == SYNC})
+    ]
     columns = ["machines", "kind", "quantity", "ours", "±", "paper"]
     table = pd.DataFrame(rows, columns=columns).replace(np.inf, np.nan)
 
@@ -172,6 +177,7 @@ def compared(runs: Mapping[tuple[str, int], Sequence[pd.DataFrame]], size: Size 
         f"The paper's eps is {EPS:g}, reached serially in {HOURS[0]:g} h, synchronously in less than {HOURS[1]:g}.",
         "All runs have the same number of updates, so that asynchronous ones end first; a synchronous update uses N "
         "times as many examples as any other.",
+        least.note(least.SINGLE, "all machines are equally fast"),
     ]
     return Output(table, _picture(runs, eps), claims, notes)
 
@@ -226,6 +232,13 @@ def _picture(runs: Mapping[tuple[str, int], Sequence[pd.DataFrame]], eps: float)
         spent = np.array([_hours_to(level, of_seeds) for level in levels])
         there = np.isfinite(spent).all(axis=1)
         right.plot(levels[there], spent[there].mean(axis=1), label=label, **style)
+        if kind == SERIAL:
+            for index, number in enumerate(each for each in counts if each > 1):
+                of = f"{number} machines"
+                least.line(left, least.seconds(mean.hours, number), mean.best, of=of, index=index % 4)
+                least.line(
+                    right, levels[there], least.seconds(spent[there].mean(axis=1), number), of=of, index=index % 4
+                )
     left.axhline(eps, color="#7a7a7a", linewidth=1)
     right.axvline(eps, color="#7a7a7a", linewidth=1, label="eps: all serial runs reach it")
     left.set(xlabel="virtual time, h", ylabel="lowest test NLL so far, nats", ylim=(min(lows) - 0.02, highest))

@@ -34,7 +34,20 @@ from experiments import harness, papers
 from experiments.backup_workers import training
 from experiments.backup_workers.stragglers import MACHINES, collected, in_parts
 from experiments.backup_workers.training import Size
-from experiments.harness import Claim, Count, Interval, Output, Positive, Scale, Share, above, all_of, canvas, interval
+from experiments.harness import (
+    Claim,
+    Count,
+    Interval,
+    Output,
+    Positive,
+    Scale,
+    Share,
+    above,
+    all_of,
+    canvas,
+    interval,
+    least,
+)
 from sgdlab.jobs import plan
 
 PRINTED, BEST = {50: 137.5e3, 100: 76.2e3}, 96
@@ -44,6 +57,8 @@ THROUGH = "paper, a + b/N"
 """The name of the updates through `PRINTED`."""
 A2 = {"examples": 32, "optimizer": "rmsprop"}
 """The training of Appendix A.2."""
+_BELOW = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.12), "ncols": 2}
+"""Where legends stand."""
 BACKUPS = 6
 """b of Figure 5, at the sizes gpu and paper."""
 
@@ -125,7 +140,9 @@ def figures5_6(
     counts = np.arange(gradients[0], gradients[-1] + 1)
     updates = {THROUGH: {n: np.array([value]) for n, value in zip(counts.tolist(), paper_updates(counts), strict=True)}}
     updates |= {f"r = {rate:g}": {n: first[rate, n + backups].to_numpy() for n in gradients} for rate in rates}
-    table, picture, claims = compared(counts, collected(iterations, seed=0)[:, counts - 1], updates)
+    draws = collected(iterations, seed=0)
+    table, picture, claims = compared(counts, draws[:, counts - 1], updates)
+    table = with_floors(table, picture, float(draws.mean()))
     notes = [
         f"{int(first.isna().sum())} of {first.size} runs did not reach the target; their N are left out. ± is a 95 % "
         "confidence interval over seeds. Updates between the measured N are interpolated linearly. The curve a + b/N "
@@ -133,6 +150,9 @@ def figures5_6(
         "The larger r is, the less a larger N helps: one update with the rate r N then moves the parameters less than "
         "N updates with the rate r. The minimum is flat: where it lies depends on how fast the times grow from the "
         "90th gradient to the 98th, which the paper does not say and the model assumes, and on a few updates.",
+        least.note(
+            f"{least.SYNCHRONOUS} (N = {MACHINES})", "the mean of the model's run-times, in which all are alike"
+        ),
     ]
     return Output(table[table.N.isin(gradients) | (table.N >= 94)], picture, claims, notes)
 
@@ -216,6 +236,28 @@ def longer(updates: Mapping[int, np.ndarray], seconds: np.ndarray) -> Interval:
     return Interval(sum(log.mean for log in logs), math.hypot(*(log.half for log in logs)), len(pairs))
 
 
+def with_floors(table: pd.DataFrame, picture: Figure, gradient: float) -> pd.DataFrame:
+    """The table with the least time over the shortest, which is drawn too: all machines' gradients without waiting.
+
+    Args:
+      table: as `compared` returns it.
+      picture: as `compared` returns it; lines of the least time have the colours of its own.
+      gradient: mean seconds of a gradient, in all machines alike.
+    """
+    times, rows = picture.axes[1], []
+    shades = {line.get_label().rpartition(":")[0]: line.get_color() for line in times.lines}
+    whole = table[table.N == MACHINES].set_index(["updates of", "quantity"]).ours.to_dict()
+    for name, shade in shades.items():
+        if (over := whole.get((name, "time, over the shortest"))) is not None:
+            floor = over * gradient / whole["all", "seconds per update"]
+            rows.append((name, MACHINES, f"{least.FLOOR}, over the shortest time", floor, None, None))
+            label = "_" if rows[1:] else f"dotted: {least.FLOOR}"
+            times.axhline(floor, color=shade, linestyle=":", linewidth=1.2, label=label)
+            times.set_ylim(min(times.get_ylim()[0], floor - 0.02), None)
+    times.legend(**_BELOW)
+    return pd.concat([table, pd.DataFrame(rows, columns=table.columns)]) if rows else table
+
+
 def compared(
     counts: np.ndarray, seconds: np.ndarray, updates: Mapping[str, Mapping[int, np.ndarray]]
 ) -> tuple[pd.DataFrame, Figure, list[Claim]]:
@@ -274,7 +316,7 @@ def compared(
     right.set(title="Figure 6 (marked: the shortest)", ylabel="time to converge, over the shortest", ylim=(0.97, 1.75))
     for axes in (left, right):
         axes.set_xlabel(f"N, gradients per update, of {MACHINES} machines")
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=2)
+        axes.legend(**_BELOW)
     halves = "As N is doubled from 50 to 100, the iterations to converge nearly halve (1.5 times fewer at least)"
     rates = len(updates.keys() - {THROUGH})  # nothing can be said of one that did not reach the target
     mitigate = "A few backup workers mitigate stragglers (N = 100 takes longer than N = 96)"

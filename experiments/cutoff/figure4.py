@@ -44,8 +44,9 @@ from experiments.harness import (
     colour,
     figure,
     interval,
+    least,
 )
-from sgdlab.results.directory import Records
+from sgdlab.results.records import Records
 
 TUNING_SEEDS = 3
 """Number of seeds with which alpha is chosen."""
@@ -110,6 +111,9 @@ def figure4(
     table = pd.DataFrame({"ours": of_methods.mean(skipna=False).stack(), "±": of_methods.std().stack()})
     table = table.rename_axis(["method", "quantity"]).reset_index()
     is_rate = table.quantity == RATE
+    floor = pd.DataFrame([least_seconds(records, TARGETS[size]) for records in runs[SYNC]]).mean(skipna=False)
+    floors = pd.DataFrame({"method": least.FLOOR, "quantity": floor.index, "ours": floor.to_numpy()})
+    table = pd.concat([table, floors], ignore_index=True)
     table = table.assign(paper=table.method.map(PAPER_RATES).where(is_rate)).assign(**{"±": table["±"].mask(is_rate)})
     notes = [
         "± is the standard deviation over seeds; seconds are virtual.",
@@ -117,6 +121,7 @@ def figure4(
         f"alpha is {alpha:g}. Final validation loss of full synchrony, nan if a run diverged: "
         + ", ".join(f"{loss:.4f} with {rate:g}" for rate, loss in losses.items())
         + ".",
+        least.note(least.SYNCHRONOUS, "the mean of each worker's run-times, which differ little between workers"),
     ]
     return Output(table, draw(runs, TICKS.get(size)), claims(values, small=small), notes)
 
@@ -150,6 +155,21 @@ def seconds_to(records: Records, loss: float) -> float:
         return math.nan
     after = slice(max(low[0] - 1, 0), low[0] + 1)
     return float(np.interp(-loss, -losses[after], seconds[after]))
+
+
+def least_seconds(records: Records, targets: Sequence[float]) -> dict[str, float]:
+    """Seconds in which workers who never wait compute the gradients that a run needs to a loss; NaN if it never does.
+
+    Args:
+      records: of a run of full synchrony.
+      targets: losses to which the time is measured.
+    """
+    pace = records[-1]["capacity"]
+    shared = [
+        record | {"seconds": record["gradients"] / pace} if record["kind"] == "evaluation" else record
+        for record in records
+    ]
+    return {f"{TO}{loss:g}": seconds_to(shared, loss) for loss in targets}
 
 
 def measured(records: Records, targets: Sequence[float] = TARGETS["laptop"]) -> dict[str, float]:
@@ -248,6 +268,11 @@ def draw(runs: Mapping[str, Sequence[Records]], ticks: Sequence[float] | None = 
             axes.plot(grid, middle, color=colour(name), linestyle=dashes, label=method)
             axes.plot(grid[-1:], middle[-1:], color=colour(name), marker="o")
             axes.fill_between(grid, low, high, color=colour(name), alpha=0.15, linewidth=0)
+            if method == SYNC and across == "seconds":
+                every = np.linspace(0, min(run[-1]["gradients"] for run in of_seeds), 200)
+                losses = np.median([np.interp(every, *series(records, "gradients")) for records in of_seeds], axis=0)
+                pace = np.mean([run[-1]["capacity"] for run in of_seeds])
+                least.line(axes, least.seconds(every, pace), losses)
         axes.set(xlabel=words, xlim=(0, None), yscale="log")
     if ticks:
         panels[0, 0].set_yticks(ticks, [f"{tick:g}" for tick in ticks])

@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 from configs import digits
 from experiments.harness import Sweep
 from sgdlab.jobs import plan
-from sgdlab.results.directory import Records
+from sgdlab.results.records import Records
 
 Size = Literal["laptop", "gpu", "paper"]
 CUTOFF, SYNC, ORDER, WILD = "cutoff", "sync", "order", "wild"

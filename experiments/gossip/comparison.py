@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from ml_collections import ConfigDict
 
 from experiments.gossip.sizes import Targets
-from experiments.harness import Sweep, above, all_of, below, canvas, colour, interval
+from experiments.harness import Sweep, above, all_of, below, canvas, colour, interval, least
 
 TITLES = {
     "all_reduce": "All-reduce",
@@ -38,7 +38,8 @@ NOTE = (
     "target is not reached with every seed, or where all nodes are the same; claims take the time of the whole run for "
     "such a seed, and are open where a longer run could decide otherwise. They rest on 95 % intervals of differences "
     f"or ratios paired by seed; values are the same where neither is over {ALIKE:g} times the other. "
-    "Dotted lines in the picture are where the learning rate falls."
+    "Grey dotted lines in the picture are where the learning rate falls. "
+    + least.note("all-reduce", "the mean of each node's run-times, which are alike")
 )
 
 
@@ -208,6 +209,15 @@ class Compared:
         return f"{self._words[quantity]}: " + ", ".join(f"{mean} ({name(run)})" for mean, run in pairs)
 
 
+def paces(table: pd.DataFrame) -> dict[int, float]:
+    """Number of nodes -> gradients per second of all of them together, if none ever waited.
+
+    Args:
+      table: a row for each run, as `trained` returns it.
+    """
+    return table.groupby("p").capacity.mean().astype(float).to_dict()
+
+
 def draw(
     evaluations: pd.DataFrame,
     num_nodes: Sequence[int],
@@ -216,6 +226,7 @@ def draw(
     *,
     shown: Sequence[tuple[str, str]] = PANELS,
     columns: int = 3,
+    pace: Mapping[int, float] | None = None,
 ) -> Figure:
     """Losses, top-1 error and consensus by time and by epochs.
 
@@ -226,6 +237,7 @@ def draw(
       targets: whose ticks the axes of losses have.
       shown: what the panels of a number of nodes have across and up.
       columns: panels in a row.
+      pace: number of nodes -> gradients per second of all together, for the least time; None: without it.
     """
     rows = len(num_nodes) * len(shown) // columns
     drawn, panels = canvas(rows, columns, width=5 * columns, height=4.2 * rows + 0.8)
@@ -239,6 +251,10 @@ def draw(
                 mean = of_run.groupby(of_run.groupby("seed").cumcount())[[x, y]].mean()[1:]
                 label, style = name((method, tau)), STYLES[method][tau > 1]
                 (labelled[label],) = axes.plot(mean[x], mean[y], linestyle=style, color=colour(method), label=label)
+            if x == "seconds" and pace and REDUCE in of_nodes:
+                of_run = of_nodes[REDUCE]
+                mean = of_run.groupby(of_run.groupby("seed").cumcount())[["gradients", y]].mean()[1:]
+                labelled[least.FLOOR] = least.line(axes, least.seconds(mean.gradients, pace[p]), mean[y])
             if x == "epoch":
                 for epoch in annealed:
                     axes.axvline(epoch, color="#7a7a7a", linestyle=":", linewidth=1)

@@ -31,6 +31,7 @@ from experiments.gossip.comparison import (
     draw,
     measured,
     name,
+    paces,
     quantities,
     summarised,
     trained,
@@ -96,7 +97,7 @@ def figure1(
         f"{runs.steps.mean() * first / epochs:.0f}; the paper's ends after 150,000.",
     ]
     words = quantities(targets)
-    drawn = draw(evaluations, num_nodes, base.rate.steps, targets)
+    drawn = draw(evaluations, num_nodes, base.rate.steps, targets, pace=paces(table))
     return Output(summarised(runs, words), drawn, claims(runs, words), notes)
 
 

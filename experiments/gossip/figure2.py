@@ -36,6 +36,7 @@ from experiments.gossip.comparison import (
     Run,
     draw,
     measured,
+    paces,
     quantities,
     summarised,
     trained,
@@ -101,7 +102,7 @@ def figure2(
     runs = early(runs, evaluations, annealed=base.rate.steps[0])
     words = WORDS | quantities(targets)
     shown = evaluations[evaluations.method.isin([method for method, _ in BOTH])]
-    drawn = draw(shown, counts, base.rate.steps, targets, shown=PANELS, columns=4)
+    drawn = draw(shown, counts, base.rate.steps, targets, shown=PANELS, columns=4, pace=paces(table))
     return Output(summarised(runs, words), drawn, claims(runs, words, size), [NOTE])
 
 

@@ -1,5 +1,6 @@
 """What the papers' tables and figures are made with: sweeps that survive being killed, claims, pictures, commands."""
 
+from experiments.harness import least
 from experiments.harness.claims import Claim, Interval, above, all_of, below, interval
 from experiments.harness.figures import Figure, Output, Scale, figure
 from experiments.harness.options import Count, NotNegative, Positive, Share, Whole
@@ -35,6 +36,7 @@ __all__ = [
     "figure",
     "goes_by",
     "interval",
+    "least",
     "prepare",
     "trains",
     "within",

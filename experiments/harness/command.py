@@ -5,6 +5,7 @@ import concurrent.futures.process
 import contextlib
 import dataclasses
 import difflib
+import functools
 import json
 import pathlib
 import sys
@@ -32,6 +33,7 @@ USAGE = """Reproduces the tables and figures of five papers, and says which of t
     python -m experiments gossip.bounds --scale=smoke --workdir=runs/papers
     python -m experiments gossip.bounds --dry_run    says what it would take here, and does nothing
     python -m experiments all --scale=laptop         makes all; what is finished is not done again
+    python -m experiments beyond                     makes those of other papers, and the table of all methods
     python -m experiments scoreboard                 writes one page: every claim, with its verdict and picture
 """
 
@@ -40,6 +42,7 @@ _ALL = """Makes every table and figure of the papers at one scale; what is finis
     python -m experiments all --scale=laptop --workdir=runs/papers
     python -m experiments all --scale=gpu --shard=2/8        one task of a scheduler's array of eight
     python -m experiments all --scale=paper --dry_run        what all would take here, and which data they need
+    python -m experiments beyond                             those of papers other than the five, and of all methods
 """
 
 
@@ -107,9 +110,12 @@ def _command(argv: Sequence[str]) -> _Command | int:
         return _shown(listing() if name == "list" else USAGE)
     if name == "scoreboard":
         return _Command(scoreboard.USAGE, scoreboard.define_flags, scoreboard.main)
-    if name == "all":
-        found = figures.figures()
-        return _Command(_ALL, lambda: _define_flags("laptop", _scales(found)), _make_all)
+    if name == "all" or ("." not in name and figures.is_apart(name)):
+        apart = name != "all"
+        found = _of_folders(apart)
+        return _Command(
+            _ALL, lambda: _define_flags("laptop", _scales(found)), functools.partial(_make_all, apart=apart)
+        )
     try:
         made = figures.find(name) if name in figures.names() else None
     except RunFailed as error:
@@ -187,11 +193,18 @@ def _session() -> Session:
         return Session(path, jobs, Shard.of(shard) if shard else None)
 
 
-def _make_all(argv: Sequence[str]) -> None:
-    """Makes all figures; one that fails does not keep the others."""
+def _of_folders(apart: bool, broken: Callable[[str, RunFailed], None] | None = None) -> list[Figure]:
+    """All figures of the papers' folders, or those apart."""
+    if not apart:
+        return figures.figures(broken)
+    return [made for made in figures.figures(broken, apart=True) if figures.is_apart(made.name)]
+
+
+def _make_all(argv: Sequence[str], *, apart: bool = False) -> None:
+    """Makes all figures, or those apart; one that fails does not keep the others."""
     del argv
     scale, session, failed, rows = flags.FLAGS.scale, _session(), [], []
-    found = figures.figures(lambda name, error: failed.append(name) or print(error, file=sys.stderr))
+    found = _of_folders(apart, lambda name, error: failed.append(name) or print(error, file=sys.stderr))
     found = [made for made in found if scale in made.scales]
     if flags.FLAGS.dry_run:
         _foresee_all(found, scale, session)

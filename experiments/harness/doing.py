@@ -21,7 +21,7 @@ from experiments.harness.training import amount, identity, train
 from sgdlab import files
 from sgdlab.errors import failures_of
 from sgdlab.jobs import pool, provenance
-from sgdlab.results.directory import Records, as_stored, line_of
+from sgdlab.results.records import Records, as_stored, line_of
 
 if TYPE_CHECKING:
     from experiments.harness.sweep import Sweep

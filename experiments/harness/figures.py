@@ -201,6 +201,19 @@ def names() -> list[str]:
     ]
 
 
+def is_apart(name: str) -> bool:
+    """Whether a figure belongs to neither `all` nor the scoreboard.
+
+    Args:
+      name: of the figure.
+
+    Example:
+      >>> is_apart("beyond.ringleader"), is_apart("gossip.bounds")
+      (True, False)
+    """
+    return name.partition(".")[0] in _APART
+
+
 def find(name: str) -> Figure | None:
     """The figure of a module, which is imported; None where it holds none.
 
@@ -222,7 +235,7 @@ def figures(broken: Callable[[str, RunFailed], None] | None = None, *, apart: bo
     """
     found, order = [], folders()
     for name in names():
-        if name.partition(".")[0] in _APART and not apart:
+        if is_apart(name) and not apart:
             continue
         try:
             found.append(find(name))

@@ -18,7 +18,7 @@ import experiments
 from experiments import papers
 from experiments.harness import publishing
 from experiments.harness.claims import FAILS, HOLDS, OPEN
-from experiments.harness.figures import SCALES, Figure, figures
+from experiments.harness.figures import SCALES, Figure, figures, is_apart
 from experiments.harness.runs import digest_now
 from experiments.harness.session import DEFAULT_WORKDIR
 from sgdlab import files
@@ -118,7 +118,8 @@ Board = list[tuple[papers.Paper, list[Row]]]
 
 def define_flags() -> None:
     """Defines the command's flag."""
-    flags.DEFINE_bool("store", False, "Copies the results that are shown into the repository, experiments/results.")
+    says = "Copies the results that are shown, and those of beyond, into the repository, experiments/results."
+    flags.DEFINE_bool("store", False, says)
 
 
 def main(argv: Sequence[str]) -> None:
@@ -127,11 +128,12 @@ def main(argv: Sequence[str]) -> None:
     path = pathlib.Path(launch.WORKDIR.value or DEFAULT_WORKDIR)
     if path.exists() and not path.is_dir():
         raise UsageError(f"--workdir={path} is a file; name a directory")
-    found = figures()
-    own = papers.others(made.paper for made in found)
-    by_paper = [(paper, rows_of(paper, path, found)) for paper in (*papers.PAPERS, *own)]
+    everything = figures(apart=flags.FLAGS.store)
+    found = [made for made in everything if not is_apart(made.name)]
+    by_paper = board(found, path)
     if flags.FLAGS.store:
         store(by_paper)
+        store(board([made for made in everything if is_apart(made.name)], path))
         stored = [(paper, rows_of(paper, STORED, found)) for paper in papers.PAPERS]
         files.write_text(STORED / PAGE, as_markdown(stored, older=False))
     files.write_text(path / "scoreboard.html", as_html(by_paper))
@@ -140,6 +142,17 @@ def main(argv: Sequence[str]) -> None:
         with files.replacing(path / "pictures" / f"{row.figure.name}.png") as file:
             file.write(pages.small_png(row.result.picture))
     print(f"{summary(by_paper)}\n\nWritten: {path}/scoreboard.html, .md")
+
+
+def board(found: Sequence[Figure], path: pathlib.Path) -> Board:
+    """The rows of the five papers, and of others that figures are of.
+
+    Args:
+      found: the figures.
+      path: directory of results.
+    """
+    own = papers.others(made.paper for made in found)
+    return [(paper, rows_of(paper, path, found)) for paper in (*papers.PAPERS, *own)]
 
 
 def rows_of(paper: papers.Paper, path: pathlib.Path, found: Sequence[Figure]) -> list[Row]:
@@ -251,7 +264,7 @@ def as_markdown(by_paper: Board, *, pictures: str = "", older: bool = True) -> s
             old = _older(row) if older else ""
             parts.append(f"Scale {row.result.scale}, on {row.result.made_with}.{f' {old}' if old else ''}\n")
             claims = [
-                [c["verdict"], f"{c['says']} ({c['where']})", c["ours"], _of_paper(c), publishing.opinion(c["because"])]
+                [c["verdict"], f"{c['says']} ({c['where']})", c["ours"], of_paper(c), publishing.opinion(c["because"])]
                 for c in row.result.claims
             ]
             if claims:
@@ -326,7 +339,7 @@ def _card(row: Row, now: datetime.datetime) -> dict[str, Any]:
         "age": result.age(now),
         "claims": [
             claim
-            | {"word": WORDS[claim["verdict"]], "of_paper": _of_paper(claim)}
+            | {"word": WORDS[claim["verdict"]], "of_paper": of_paper(claim)}
             | {"opinion": publishing.opinion(claim["because"])}
             for claim in result.claims
         ],
@@ -360,7 +373,7 @@ def _coloured(counts: dict[str, int]) -> list[dict[str, Any]]:
     return [{"word": WORDS[verdict], "verdict": verdict, "count": count} for verdict, count in counts.items()]
 
 
-def _of_paper(claim: dict[str, Any]) -> str:
+def of_paper(claim: dict[str, Any]) -> str:
     """What the paper measured, and whether its sentence holds for that."""
     on_paper = {None: "", True: f"{HOLDS} on its own numbers", False: f"{FAILS} on its own numbers"}[claim["on_paper"]]
     return "; ".join(text for text in (claim["paper"], on_paper) if text)

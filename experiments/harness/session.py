@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from experiments.harness.store import Store
 from sgdlab.jobs.shard import Shard
-from sgdlab.results.directory import Records
+from sgdlab.results.records import Records
 
 if TYPE_CHECKING:
     from experiments.harness.runs import Run, Work

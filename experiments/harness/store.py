@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from sgdlab import files
-from sgdlab.results.directory import Records, line_of, read_records
+from sgdlab.results.records import Records, line_of, read_records
 
 try:
     import fcntl

@@ -18,7 +18,7 @@ from experiments.harness.training import identity, train
 from sgdlab.commands import flag_names
 from sgdlab.jobs import digests
 from sgdlab.jobs.configuration import flat
-from sgdlab.results.directory import Records
+from sgdlab.results.records import Records
 
 
 @dataclasses.dataclass(frozen=True)

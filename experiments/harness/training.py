@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 from sgdlab import replay
 from sgdlab.jobs import configuration, digests, plan
 from sgdlab.jobs.train import train as train_plan
-from sgdlab.results.directory import Records
+from sgdlab.results.records import Records
 
 if TYPE_CHECKING:
     from experiments.harness.runs import Alike

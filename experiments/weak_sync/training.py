@@ -14,7 +14,7 @@ from sgdlab import protocols, rules
 from sgdlab.data import original
 from sgdlab.jobs import plan, train
 from sgdlab.networks import parts
-from sgdlab.results.directory import Records
+from sgdlab.results.records import Records
 
 Size = Literal["laptop", "gpu", "paper"]
 NETWORKS = {"gpu": "cifar_resnet", "paper": "resnet50"}

@@ -1,0 +1,134 @@
+"""Every method side by side: accuracy, and time to 95 %, on digits and unequal workers.
+
+All share the hyperparameters of `configs/digits.py`, which are tuned for a single worker and none of the methods, and
+use as many gradients. The pages of the methods and the page that helps to choose one have their numbers from here. What
+stands for a rule alone is the single worker with that rule.
+"""
+
+import math
+from collections.abc import Sequence
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from configs import digits
+from experiments.beyond.sources import SGDLAB
+from experiments.harness import PALETTE, Count, Output, Positive, Scale, Sweep, canvas, figure
+from sgdlab.jobs import compare
+from sgdlab.jobs.methods import methods as known_methods
+from sgdlab.results import floor, summary
+from sgdlab.results.summary import Group, Spread
+
+QUANTITIES = ("seconds_to_target", "speedup", "staleness", "wasted_share")
+"""Entries of summaries whose means over seeds have columns of their own, empty where some seed has none."""
+NO_LOSS = "no loss: the single worker's gradients, by all workers, none ever waiting"
+
+
+@figure(
+    SGDLAB,
+    "Methods",
+    scales={
+        "smoke": Scale("15 s", methods=["synchronous", "asgd"], num_workers=[3], seeds=1, epochs=1.0),
+        "laptop": Scale("10 min"),
+    },
+    differs="There is no paper: this is what the pages of the methods show.",
+)
+def methods(
+    *,
+    methods: list[str] = ("all",),
+    num_workers: list[Count] = (8, 32),
+    seeds: Count = 3,
+    epochs: Positive = 20.0,
+) -> Output:
+    """Trains every method, and each rule with a single worker.
+
+    Args:
+      methods: their names, or all.
+      num_workers: numbers of workers, each above 1.
+      seeds: number of seeds.
+      epochs: epochs of used gradients.
+
+    Raises:
+      ValueError: where a method is not known, or there are fewer than 2 workers.
+    """
+    known = list(known_methods())
+    names = known if list(methods) == ["all"] else list(methods)
+    if unknown := [name for name in names if name not in known]:
+        raise ValueError(f"methods={','.join(unknown)} must be all, or names of methods, such as {known[0]}")
+    if min(num_workers) < 2:
+        raise ValueError(f"num_workers={','.join(map(str, num_workers))} must be at least 2: one is trained besides")
+    config = digits.get_config()
+    config.epochs = epochs
+    cells = compare.grid(names, sorted(num_workers), seeds)
+    found = summary.groups([records for _, records in Sweep(config, [_point(cell) for cell in cells]).records()])
+    notes = [
+        f"Means over {seeds} seeds, ± one standard deviation. Seconds are virtual, until the test accuracy is "
+        f"{100 * config.target:g} %; empty where not every seed comes there. Speed-up: used gradients per second over "
+        "those of synchronous SGD. Staleness in updates.",
+    ]
+    return Output(table(found), _drawn(found), (), notes)
+
+
+def _point(cell: compare.Cell) -> dict[str, object]:
+    """A cell's settings."""
+    found = {"method": cell.method, "seed": cell.seed, "cluster.num_workers": cell.num_workers}
+    if cell.num_workers == 1:
+        found |= {"cluster.first_workers": 1, "cluster.num_workers": cell.cluster_workers}
+    return found
+
+
+def table(groups: Sequence[Group]) -> pd.DataFrame:
+    """A row for each method and number of workers, the single workers first.
+
+    Args:
+      groups: seeds put together.
+    """
+    rows = []
+    for group in groups:
+        score = group.test or Spread(math.nan, math.nan)
+        means = {name: group.spread(name) for name in QUANTITIES}
+        rows.append(
+            {
+                "method": group.method,
+                "num_workers": group.num_workers,
+                "serial": int(group.serial),
+                "seeds": len(group.runs),
+                "diverged": group.num_diverged,
+                **{name: math.nan if found is None else found.mean for name, found in means.items()},
+                "quantity": "test accuracy, %",
+                "ours": 100 * score.mean,
+                "±": 100 * score.std,
+                "paper": None,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _drawn(groups: Sequence[Group]) -> Figure:
+    """Accuracy against time to the target; named are the methods that no other beats in both."""
+    compared = table([group for group in groups if not group.serial])
+    counts, least = sorted(set(compared.num_workers)), floor.seconds(groups)
+    titles = {group.method: group.title for group in groups}
+    drawn, panels = canvas(1, len(counts), width=7.5 * len(counts), height=5.5)
+    for panel, count in zip(panels[0], counts, strict=True):
+        here = compared[(compared.num_workers == count) & compared.seconds_to_target.notna()]
+        panel.plot(here.seconds_to_target, here.ours, "o", color=PALETTE[0], markersize=4, alpha=0.6)
+        for row in here[[_first(row, here) for _, row in here.iterrows()]].itertuples():
+            place = (row.seconds_to_target, row.ours)
+            panel.annotate(titles[row.method], place, textcoords="offset points", xytext=(4, 4), fontsize=9)
+        for name, (of, number) in enumerate(key for key in least if key[1] == count):
+            label = NO_LOSS if not name else None
+            panel.axvline(least[of, number], color="black", linestyle=":", linewidth=1.2, label=label)
+        missed = int((compared.num_workers == count).sum()) - len(here)
+        panel.set(title=f"{count} workers ({missed} methods miss 95 %)", xlabel="virtual seconds to 95 %", xscale="log")
+    panels[0, 0].set_ylabel("test accuracy in the end, %")
+    if least:
+        drawn.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center")
+    return drawn
+
+
+def _first(row: pd.Series, others: pd.DataFrame) -> bool:
+    """Whether no other method is sooner and as accurate, or more accurate and as soon: of a tie, all are first."""
+    no_worse = (others.seconds_to_target <= row.seconds_to_target) & (others.ours >= row.ours)
+    better = (others.seconds_to_target < row.seconds_to_target) | (others.ours > row.ours)
+    return not (no_worse & better).any()
