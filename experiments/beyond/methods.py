@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
 from configs import digits
 from experiments.beyond.sources import SGDLAB
@@ -113,14 +114,21 @@ def _drawn(groups: Sequence[Group]) -> Figure:
     for panel, count in zip(panels[0], counts, strict=True):
         here = compared[(compared.num_workers == count) & compared.seconds_to_target.notna()]
         panel.plot(here.seconds_to_target, here.ours, "o", color=PALETTE[0], markersize=4, alpha=0.6)
-        for row in here[[_first(row, here) for _, row in here.iterrows()]].itertuples():
-            place = (row.seconds_to_target, row.ours)
-            panel.annotate(titles[row.method], place, textcoords="offset points", xytext=(4, 4), fontsize=9)
+        named = here[[_first(row, here) for _, row in here.iterrows()]].sort_values(["ours", "seconds_to_target"])
+        for place, row in enumerate(named.itertuples()):
+            # In turn left above and right below, so that names of neighbours do not lie on each other.
+            offset, side = ((-4, 5), "right") if place % 2 else ((5, -10), "left")
+            point = (row.seconds_to_target, row.ours)
+            panel.annotate(titles[row.method], point, textcoords="offset points", xytext=offset, ha=side, fontsize=9)
         for name, (of, number) in enumerate(key for key in least if key[1] == count):
             label = NO_LOSS if not name else None
             panel.axvline(least[of, number], color="black", linestyle=":", linewidth=1.2, label=label)
         missed = int((compared.num_workers == count).sum()) - len(here)
-        panel.set(title=f"{count} workers ({missed} methods miss 95 %)", xlabel="virtual seconds to 95 %", xscale="log")
+        missing = f"{missed} {'method misses' if missed == 1 else 'methods miss'} 95 %"
+        panel.set(title=f"{count} workers ({missing})", xlabel="virtual seconds to 95 %", xscale="log")
+        panel.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        panel.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        panel.xaxis.set_minor_formatter(NullFormatter())
     panels[0, 0].set_ylabel("test accuracy in the end, %")
     if least:
         drawn.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center")
