@@ -6,8 +6,6 @@ from typing import Any
 import numpy as np
 import tensorflow_datasets as tfds
 from PIL import Image
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
 
 NUM_TEST = 360
 _CITATION = """@misc{alpaydin1998optical,
@@ -40,14 +38,24 @@ class Digits(tfds.core.GeneratorBasedBuilder):
         )
 
     def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> dict[str, Iterator[Any]]:
-        del dl_manager  # nothing to download
-        numbers = np.arange(load_digits().target.size)
-        train, test = train_test_split(numbers, test_size=NUM_TEST, random_state=0, stratify=load_digits().target)
-        return {"train": self._generate_examples(train), "test": self._generate_examples(test)}
+        # Here, not above: to import scikit-learn takes a run over a second, and what was prepared needs it no more.
+        from sklearn.datasets import load_digits  # noqa: PLC0415
+        from sklearn.model_selection import train_test_split  # noqa: PLC0415
 
-    def _generate_examples(self, numbers: np.ndarray) -> Iterator[tuple[int, dict[str, Any]]]:
+        del dl_manager  # nothing to download
         digits = load_digits()
+        images, labels = digits.images, digits.target
+        numbers = np.arange(labels.size)
+        train, test = train_test_split(numbers, test_size=NUM_TEST, random_state=0, stratify=labels)
+        return {
+            "train": self._generate_examples(train, images, labels),
+            "test": self._generate_examples(test, images, labels),
+        }
+
+    def _generate_examples(
+        self, numbers: np.ndarray, images: np.ndarray, labels: np.ndarray
+    ) -> Iterator[tuple[int, dict[str, Any]]]:
         for number in numbers.tolist():
             # A PIL image: TFDS encodes arrays as PNG through TensorFlow only.
-            image = Image.fromarray(digits.images[number].astype(np.uint8), mode="L")
-            yield number, {"image": image, "label": int(digits.target[number])}
+            image = Image.fromarray(images[number].astype(np.uint8), mode="L")
+            yield number, {"image": image, "label": int(labels[number])}
