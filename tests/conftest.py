@@ -31,6 +31,12 @@ atexit.register(shutil.rmtree, _PROGRAMS, ignore_errors=True)
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"
 
 
+def pytest_collection_finish():
+    """What is there for all tests, modules and the tests themselves, is not looked through again after each file."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True, scope="module")
 def no_programs_left():
     """Compiled programs go with their module: thousands in one process need more memory maps than Linux gives."""
