@@ -59,8 +59,14 @@ def apart(function: Callable[..., Tree], index: jax.Array, *arguments: Tree) -> 
 
 
 def _in_a_branch(buffer: jax.Array, index: jax.Array) -> jax.Array:
-    return jax.lax.cond(index >= 0, lambda: _plain(buffer, index), lambda: jnp.zeros_like(buffer[0]))
+    # Branches with names, not lambdas: outside of a compiled function those would be compiled again at every call.
+    return jax.lax.cond(index >= 0, _plain, _zeros, buffer, index)
 
 
 def _plain(buffer: jax.Array, index: jax.Array) -> jax.Array:
     return jax.lax.dynamic_index_in_dim(buffer, index, keepdims=False)
+
+
+def _zeros(buffer: jax.Array, index: jax.Array) -> jax.Array:
+    del index
+    return jnp.zeros_like(buffer[0])

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import functools
 import json
 import os
 import platform
@@ -191,11 +192,7 @@ def versions() -> dict[str, str]:
     packages = ("sgdlab", "jax", "jaxlib", "flax", "optax", "numpy")
     device = jax.devices()[0]
     found = {"python": sys.version.split()[0], "machine": f"{platform.system()} {platform.machine()}"}
-    for name in packages:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:  # used from its folder
-            found[name] = "not installed"
+    found |= {name: _installed(name) for name in packages}
     return found | {
         "backend": device.platform,
         "device": device.device_kind,
@@ -203,6 +200,15 @@ def versions() -> dict[str, str]:
         "x64": str(jax.config.jax_enable_x64),
         "matmul_precision": str(jax.config.jax_default_matmul_precision),
     }
+
+
+@functools.cache
+def _installed(package: str) -> str:
+    """Its version, which a process does not change; the file that says it is long."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:  # used from its folder
+        return "not installed"
 
 
 class _Stored:
