@@ -47,6 +47,7 @@ def no_programs_left():
 
 _LIGHTLY = (
     "advice",
+    "commands",
     "data",
     "deep_markov",
     "docs",
@@ -76,6 +77,7 @@ _QUICK_FOLDERS = (  # those in which hardly a module has live workers, whose gra
     "protocols",
     "replay",
     "rules",
+    "tests",
 )
 _compiler = importlib.import_module("jax._src.compiler")  # private: XLA_FLAGS would be for all modules of a process
 _options = _compiler.get_compile_options

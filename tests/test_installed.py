@@ -41,7 +41,9 @@ class Installation:
         pip("--python", self.binaries / "python", "install", "--no-deps", wheel)
 
     def run(self, program, *arguments, check=True):
-        environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "XLA_FLAGS")}
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        flags = [flag for flag in environment.get("XLA_FLAGS", "").split() if "device_count" not in flag]
+        environment["XLA_FLAGS"] = " ".join(flags)  # how its programs are compiled here; it has one device
         line = [self.binaries / program, *arguments]
         answer = subprocess.run(
             line, cwd=self.directory, env=environment, capture_output=True, text=True, timeout=300, check=False

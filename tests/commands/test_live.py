@@ -483,7 +483,8 @@ def test_a_server_that_is_killed_continues(call):
     arguments = [*TINY, "--config.method=asgd", "--num_workers=2", "--emulate=0.05", "--workdir=here"]
     arguments += ["--checkpoint_updates=8", "--checkpoint_seconds=0", "--config.evaluations=2"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_ENABLE_X64": "true"}
-    environment["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "false"  # as this process computes
+    lightly = jax.config.read("jax_disable_most_optimizations")
+    environment["JAX_DISABLE_MOST_OPTIMIZATIONS"] = str(lightly).lower()  # as this process computes
     command = [sys.executable, "-m", "sgdlab", "live", *arguments]
     with open("output", "w") as output:
         server = subprocess.Popen(command, env=environment, stdout=output, stderr=output)

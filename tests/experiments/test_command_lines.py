@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+import undrawn
 
 from sgdlab import jobs
 from sgdlab.commands import compare, launch, timeline, train
@@ -44,6 +45,12 @@ def call_in_process(capsys, monkeypatch):
         return code, seen.out, seen.err
 
     return call
+
+
+@pytest.fixture(name="undrawn")
+def without_pictures(monkeypatch):
+    """For tests that look at none."""
+    undrawn.leave_undrawn(monkeypatch)
 
 
 def command(module, *args):
@@ -134,7 +141,7 @@ def test_wrong_flags_are_answered_before_anything_heavy_is_imported(name):
         ("compare", "--seeds=0", "--seeds=0 must be a positive integer"),
         (
             "compare",
-            "--config.protocol.backup_workers.backups=8",
+            "--methods=asgd,backup_workers --config.protocol.backup_workers.backups=8",
             "--config.protocol.backup_workers.backups=8 must be",
         ),
         ("compare", "--sedes=3", "--sedes is not a flag; did you mean --seeds=3?"),
@@ -177,6 +184,7 @@ def test_a_mistake_is_one_line_in_a_process_of_its_own(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_refused_command_does_not_claim_its_directory(call, tmp_path):
     where = f"--workdir={tmp_path / 'runs'}"
     one_line(call("compare", *TINY, "--methods=softsync", "--num_workers=2", "--config.rule.kind=dana", where))
@@ -221,6 +229,7 @@ def test_one_run_and_the_same_again(call, tmp_path):
     assert (tmp_path / "one/metrics/run.jsonl").read_text() == written
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_pair_of_a_protocol_and_a_rule_runs_and_is_named(call, tmp_path):
     code, _, errors = call(
         "compare", *TINY, "--methods=asgd", "--num_workers=4", "--seeds=1", "--processes=1",
@@ -232,6 +241,7 @@ def test_a_pair_of_a_protocol_and_a_rule_runs_and_is_named(call, tmp_path):
     assert (tmp_path / "runs/metrics/bounded_staleness+staleness_aware-n4-seed0.jsonl").exists()
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("kind", ["exponential", "long_tailed", "regimes", "recorded"])
 def test_every_cluster_is_compared_with_one_worker_of_its_own(call, kind, tmp_path):
     trace = tmp_path / "trace.csv"
@@ -258,8 +268,9 @@ def test_a_killed_comparison_continues_where_it_stopped(call, tmp_path):
     """The kill comes from inside, behind the third finished run: no clock decides."""
     runs = tmp_path / "runs"
     arguments = (*TINY, "--methods=asgd,gap_aware", "--num_workers=2", "--seeds=2", f"--workdir={runs}")
+    arguments += ("--processes=1",)
     killed = subprocess.run(
-        [sys.executable, "-c", KILLED_BEHIND_THE_THIRD, *arguments, "--processes=1"],
+        [sys.executable, "-c", KILLED_BEHIND_THE_THIRD, *arguments],
         cwd=ROOT, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert killed.returncode == -signal.SIGKILL, killed.stderr
@@ -268,11 +279,9 @@ def test_a_killed_comparison_continues_where_it_stopped(call, tmp_path):
     total = 2 + 2 * 2
     half = next(iter(before))
     half.write_text('{"kind": "run"}\n')
-    answer = subprocess.run(
-        command("compare", *arguments), cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert answer.returncode == 0, answer.stderr
-    assert f"Found finished: 2 of {total} runs; {total - 2} to do" in answer.stdout
+    code, output, errors = call("compare", *arguments)
+    assert code == 0, errors
+    assert f"Found finished: 2 of {total} runs; {total - 2} to do" in output
     assert len(list(runs.glob("metrics/*.jsonl"))) == total
     assert all(path.stat().st_mtime_ns == at for path, at in before.items() if path != half)
     for name in ("table.md", "table.csv", "report.html"):

@@ -7,9 +7,10 @@ import subprocess
 import sys
 
 import pytest
+import undrawn
 
 from sgdlab.commands import compare, launch, train
-from sgdlab.jobs import configuration, parts
+from sgdlab.jobs import configuration, own_methods, parts
 
 ROOT = pathlib.Path(__file__).parents[2]
 pytestmark = pytest.mark.filterwarnings(
@@ -71,15 +72,17 @@ def file_of_ones_own(tmp_path, monkeypatch):
 
 
 @pytest.fixture(name="call")
-def call_in_process(capsys, monkeypatch):
+def call_in_process(capfd, monkeypatch):
+    """Runs a command here: (exit code, output, errors), what its children say among them."""
     monkeypatch.chdir(ROOT)
+    undrawn.leave_undrawn(monkeypatch)
 
     def call(module, *arguments):
-        capsys.readouterr()
+        capfd.readouterr()
         own = getattr(module, "OWN_ENTRIES", {})
         argv = [module.__name__, *arguments]
         code = launch.answer(module.main, module.__doc__, argv, own_entries=own, define=module.define_flags)
-        seen = capsys.readouterr()
+        seen = capfd.readouterr()
         return code, seen.out, seen.err
 
     return call
@@ -147,25 +150,33 @@ def test_an_error_in_a_rule_is_shown_with_its_line(call, own, tmp_path):
     assert_names_the_line(errors, file)
 
 
-def test_children_know_the_parts_and_their_errors_are_shown_too(own, tmp_path):
-    def in_processes(file):
-        flags = [
-            *TINY,
-            "--methods=root_delay,asgd",
-            "--processes=2",
-            f"--parts={file}",
-            f"--workdir={tmp_path / 'runs'}",
-        ]
-        line = [sys.executable, "-m", "experiments.compare", *flags]
-        return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+def test_children_know_the_parts_and_their_errors_are_shown_too(call, own, tmp_path, monkeypatch):
+    """Parts are a rule and a preset, each in a file."""
+    for known in (own_methods.OWN, own_methods._modules):
+        monkeypatch.setitem(known, "mine", None)  # so that it is forgotten in the end
+        del known["mine"]
+    presets = tmp_path / f"presets_of_{tmp_path.name}.py"
+    presets.write_text(
+        "from sgdlab.jobs import register_method\n"
+        "entries = {'gradients_per_update': 4}\n"
+        "register_method('mine', protocol='softsync', rule='asgd', title='Softsync of four', entries=entries)\n"
+    )
+
+    def in_processes(*files):
+        files = ",".join(map(str, files))
+        where = f"--workdir={tmp_path / 'runs'}"
+        answer = call(compare, *TINY, "--methods=root_delay,mine", "--processes=2", f"--parts={files}", where)
+        assert parts.can_be_imported()  # else all runs were made here
+        return answer
 
     file = own(minimum="min")
-    answer = in_processes(file)
-    assert answer.returncode == 1
-    assert_names_the_line(answer.stderr, file)
-    answer = in_processes(own())
-    assert answer.returncode == 0, answer.stderr
-    assert "Root delay" in answer.stdout
+    code, _, errors = in_processes(file, presets)
+    assert code == 1
+    assert_names_the_line(errors, file)
+    code, output, errors = in_processes(own(), presets)
+    assert code == 0, errors
+    assert "Root delay" in output
+    assert "Softsync of four" in output
 
 
 def assert_names_the_line(errors, file):
@@ -179,7 +190,7 @@ def assert_names_the_line(errors, file):
     assert "Traceback (most recent call last)" in errors
 
 
-def test_a_killed_run_leaves_its_records_and_is_not_finished(tmp_path):
+def test_a_killed_run_leaves_its_records_and_is_not_finished(call, tmp_path):
     """The kill comes from inside, behind the second evaluation of the first run."""
     flags = [*TINY, "--methods=asgd", "--processes=1", f"--workdir={tmp_path / 'runs'}"]
     killed = subprocess.run(
@@ -193,11 +204,8 @@ def test_a_killed_run_leaves_its_records_and_is_not_finished(tmp_path):
     assert records[0]["config"]["epochs"] == 1.0
     assert not finished(tmp_path / "runs")
     # What it left belongs to nobody: another configuration may use the directory.
-    line = [sys.executable, "-m", "experiments.compare", *flags]
-    again = subprocess.run(
-        [*line, "--config.epochs=2.0"], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert again.returncode == 0, again.stderr
+    code, _, errors = call(compare, *flags, "--config.epochs=2.0")
+    assert code == 0, errors
     runs = finished(tmp_path / "runs")
     assert len(runs) == 2
     assert not (tmp_path / "runs/metrics/under_way").exists()
@@ -240,22 +248,6 @@ def test_a_file_is_imported_anew_where_it_or_one_beside_it_has_changed(own, tmp_
     parts.load(str(file))
     assert sys.modules[file.stem] is not first
     assert sys.modules[file.stem].power() == 3
-
-
-def test_a_preset_of_ones_own_is_known_to_children(tmp_path):
-    file = tmp_path / "my_presets.py"
-    file.write_text(
-        "from sgdlab.jobs import register_method\n"
-        "entries = {'gradients_per_update': 4}\n"
-        "register_method('mine', protocol='softsync', rule='asgd', title='Softsync of four', entries=entries)\n"
-    )
-    flags = [*TINY, "--methods=mine,asgd", "--processes=2", f"--parts={file}", f"--workdir={tmp_path / 'runs'}"]
-    answer = subprocess.run(
-        [sys.executable, "-m", "experiments.compare", *flags],
-        cwd=ROOT, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert answer.returncode == 0, answer.stderr
-    assert "Softsync of four" in answer.stdout
 
 
 @pytest.mark.parametrize(("name", "text"), [("json.py", ""), ("my.parts.py", ""), ("none.py", None), ("text.txt", "")])

@@ -1,6 +1,7 @@
 """Whole runs: every method trains on as many gradients, seeds repeat, records say what was run."""
 
 import dataclasses
+import functools
 import math
 
 import jax
@@ -19,10 +20,23 @@ from sgdlab.jobs.train import _check_blocks, train
 GRADIENTS = 1437 // 32  # of one epoch
 
 
+@functools.cache
+def trained(method):
+    """(plan, run) of the smallest configuration, which several tests look at."""
+    plan = make_plan(tiny.config(method=method))
+    return plan, train(plan)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def none_kept():
+    """The runs go with this module."""
+    yield
+    trained.cache_clear()
+
+
 @pytest.mark.parametrize("method", methods())
 def test_every_method_trains_on_the_same_number_of_gradients(method):
-    plan = make_plan(tiny.config(method=method))
-    run = train(plan)
+    plan, run = trained(method)
     gradients = math.ceil(GRADIENTS / plan.steps.mean())  # each of several local steps, in some methods
     first, *evaluations, summary = run.records
     assert first["method"] == summary["method"] == method
@@ -52,9 +66,9 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another():
 
 
 def test_capacity_does_not_change_the_result():
-    plan = make_plan(tiny.config(method="dana"))
+    plan, run = trained("dana")
     larger = dataclasses.replace(plan.program.capacity, rows=512, slots=32, workers=32)
-    alone, roomy = (train(plan, capacity=capacity).result.params for capacity in (None, larger))
+    alone, roomy = run.result.params, train(plan, capacity=larger).result.params
     for a, b in zip(jax.tree.leaves(alone), jax.tree.leaves(roomy), strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -81,8 +95,8 @@ def test_batch_norm_and_polyak_average_can_be_trained_and_evaluated():
 
 def test_gap_is_definition_1():
     """Against a loop: distance over eta_max times the mean norm of the gradients before."""
-    plan = make_plan(tiny.config(method="staleness_aware"))
-    history = train(plan).result.history
+    plan, run = trained("staleness_aware")
+    history = run.result.history
     gaps = records.gap(history, plan.rates)
     assert gaps[0] == 1
     for k in range(1, len(gaps)):
@@ -91,7 +105,7 @@ def test_gap_is_definition_1():
 
 
 def test_a_worker_clips_its_own_gradient():
-    plain = train(make_plan(tiny.config(method="synchronous"))).result.history
+    plain = trained("synchronous")[1].result.history
     limit = float(np.median(plain.norm))
     clipped = train(make_plan(tiny.config(method="synchronous", optimizer__clip_norm=limit))).result.history
     first = slice(4)  # on the initial parameters
@@ -138,10 +152,7 @@ def test_a_run_is_lost_where_it_ends_no_better_than_guessing_after_it_had_blown_
 
 def test_backup_workers_see_the_same_batches_as_all_others():
     """The k-th used gradient is computed on batch k: with one worker short, whatever was dropped before it."""
-    first = [
-        train(make_plan(tiny.config(method=method))).result.history.aux["loss"][:3]
-        for method in ("synchronous", "backup_workers")
-    ]
+    first = [trained(method)[1].result.history.aux["loss"][:3] for method in ("synchronous", "backup_workers")]
     np.testing.assert_allclose(*first, rtol=1e-6)  # all on the initial parameters, batches 0, 1, 2
     plan = make_plan(tiny.config(method="backup_workers", epochs=2.0))
     assert plan.schedule.dropped().any()

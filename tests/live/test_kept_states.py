@@ -113,7 +113,6 @@ def replayed(case, recording):
     )
 
 
-@pytest.mark.fully_compiled
 @pytest.mark.parametrize("case", CASES)
 def test_a_record_replays_to_the_bit(case, tmp_path):
     asked = iter([False] * 130)

@@ -56,7 +56,6 @@ def gradients_of(optimizer, worker, *, micro_batches=1, proximal=None, inner=Non
     return Gradients(Work(params(), grad_fn, batch_fn, micro_batches=micro_batches, local=local), worker=worker)
 
 
-@pytest.mark.fully_compiled
 @pytest.mark.parametrize(
     ("kind", "micro_batches", "proximal", "inner"), [("nesterov", 1, 0.1, INNER), ("adamw", 2, None, None)]
 )

@@ -44,13 +44,18 @@ def opened(folder, **given):
     return Log(folder, CONFIG, compute=compute, say=lambda line: None, **given)
 
 
-def until_killed(folder, lines, source):
+def lines_of_checkpoints(source):
+    """Update -> how many lines the log had when its checkpoint was written."""
+    return {update: checkpoint.load(source, update).lines for update in checkpoint.updates_of(source)}
+
+
+def until_killed(folder, lines, source, written=None):
     """What a server leaves that is killed when it has written so many lines."""
     folder.mkdir(exist_ok=True)
     whole = (source / "log.jsonl").read_bytes().splitlines(keepends=True)
     (folder / "log.jsonl").write_bytes(b"".join(whole[:lines]))
-    for update in checkpoint.updates_of(source):
-        if checkpoint.load(source, update).lines <= lines:
+    for update, before in (written or lines_of_checkpoints(source)).items():
+        if before <= lines:
             shutil.copy(checkpoint.path_of(source, update), folder)
 
 
@@ -72,10 +77,11 @@ def test_killed_at_every_line_nothing_is_lost_or_doubled(name, tmp_path):
     enough = 30 if name == "malenia" else 15  # its updates have more gradients
     rehearse(make, runtimes, num_gradients=enough, log=opened(whole), transport=creeping)
     lines = len((whole / "log.jsonl").read_bytes().splitlines())
-    assert len(checkpoint.updates_of(whole)) >= 2
+    written = lines_of_checkpoints(whole)
+    assert len(written) >= 2
     for kept in range(2, lines + 1):
         folder = tmp_path / "killed"
-        until_killed(folder, kept, whole)
+        until_killed(folder, kept, whole, written)
         before = fates(examined(folder, lambda config: make(num_workers=3)))
         creeping = Creeping(runtimes, compute)
         recording, steps, _, policy = rehearse(

@@ -62,13 +62,19 @@ def _decayed(params, batch):
     return grads, {"loss": nll, "largest": nll.astype(jnp.int32)}
 
 
+def _drawn(key, shape, dtype, **options):
+    """By NumPy: JAX's random numbers are compiled for a second."""
+    del key, options
+    return jnp.asarray(np.random.default_rng(1).normal(0, np.prod(shape[:-1]) ** -0.5, shape), dtype)
+
+
 class Convolution(nnx.Module):
     """Of `jax.lax.conv`, whose gradients XLA rounds otherwise inside of loops than outside, with running statistics."""
 
     def __init__(self, rngs, dtype):
-        options = {"rngs": rngs, "param_dtype": dtype}
+        options = {"rngs": rngs, "param_dtype": dtype, "kernel_init": _drawn}
         self.first = nnx.Conv(1, 4, (3, 3), strides=2, **options)
-        self.normalised = nnx.BatchNorm(4, **options)
+        self.normalised = nnx.BatchNorm(4, rngs=rngs, param_dtype=dtype)
         # Statistics have the dtype of the parameters.
         for statistic in (self.normalised.mean, self.normalised.var):
             statistic[...] = statistic[...].astype(dtype)

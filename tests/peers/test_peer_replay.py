@@ -53,8 +53,19 @@ OPTIMIZERS = {
 }
 
 
-def assert_replayed(schedule, optimizer, net, mode, *, tolerance=1e-12, **options):
-    expected = Replayed(schedule, optimizer, net.grad_fn, net.params, batches(), **options)
+@functools.cache
+def case(name, optimizer, network_name, scaled):
+    """A schedule, options of a run, and what the naive loop leaves, for both modes to be compared with."""
+    schedule, net = SCHEDULES[name](), network(network_name)
+    options = {} if net.stats is None else {"stats": net.stats, "fold": net.fold}
+    if scaled:
+        options["step_scale"] = np.random.default_rng(5).uniform(0, 2, schedule.num_gradients)
+    return schedule, options, Replayed(schedule, OPTIMIZERS[optimizer], net.grad_fn, net.params, batches(), **options)
+
+
+def assert_replayed(name, optimizer, network_name, mode, *, tolerance=1e-12, scaled=False):
+    schedule, options, expected = case(name, optimizer, network_name, scaled)
+    net, optimizer = network(network_name), OPTIMIZERS[optimizer]
     program = lower(schedule, capacity=ROOM, width=NODES)
     result = run(program, optimizer, net.grad_fn, net.params, batches(), mode=mode, **options)
     nodes, center, stats = expected.after(len(expected.order))
@@ -79,8 +90,8 @@ def assert_replayed(schedule, optimizer, net, mode, *, tolerance=1e-12, **option
         "arrived": schedule.finished[ours],
         "applied": schedule.finished[ours],
     }
-    for name, values in by_hand.items():
-        np.testing.assert_array_equal(getattr(result.history, name), values, err_msg=name)
+    for column, values in by_hand.items():
+        np.testing.assert_array_equal(getattr(result.history, column), values, err_msg=column)
     assert (result.average, result.average_stats, result.history.distance, result.history.norm) == (None,) * 4
     losses = np.array([aux["loss"] for aux in expected.aux])
     np.testing.assert_allclose(result.history.aux["loss"], losses, rtol=tolerance)
@@ -89,7 +100,7 @@ def assert_replayed(schedule, optimizer, net, mode, *, tolerance=1e-12, **option
 @both_modes
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_every_schedule_is_the_naive_loop(name, mode):
-    assert_replayed(SCHEDULES[name](), OPTIMIZERS["nag_asgd"], network("mlp"), mode)
+    assert_replayed(name, "nag_asgd", "mlp", mode)
 
 
 @both_modes
@@ -97,23 +108,21 @@ def test_every_schedule_is_the_naive_loop(name, mode):
 def test_every_optimizer_is_the_naive_loop(name, mode):
     """Adam divides by the root of squares that are all but zero at first, which amplifies rounding."""
     tolerance = 1e-10 if name == "adam" else 1e-12
-    assert_replayed(SCHEDULES["elastic"](), OPTIMIZERS[name], network("mlp"), mode, tolerance=tolerance)
+    assert_replayed("elastic", name, "mlp", mode, tolerance=tolerance)
 
 
 @both_modes
 @pytest.mark.parametrize("name", ["pull", "elastic, rounds, period 3"])
 def test_every_node_has_statistics_of_its_own(name, mode):
-    net = network("batch_norm")
-    assert_replayed(SCHEDULES[name](), OPTIMIZERS["asgd"], net, mode, stats=net.stats, fold=net.fold)
+    assert case(name, "asgd", "batch_norm", False)[1].keys() == {"stats", "fold"}
+    assert_replayed(name, "asgd", "batch_norm", mode)
 
 
 @both_modes
 @pytest.mark.parametrize("name", ["pull", "elastic", "push, rounds"])
 def test_every_step_is_scaled_by_its_own_number(name, mode):
     """The step, not the gradient: momentum does not see it."""
-    schedule = SCHEDULES[name]()
-    scale = np.random.default_rng(5).uniform(0, 2, schedule.num_gradients)
-    assert_replayed(schedule, OPTIMIZERS["nag_asgd"], network("mlp"), mode, step_scale=scale)
+    assert_replayed(name, "nag_asgd", "mlp", mode, scaled=True)
 
 
 @both_modes
@@ -157,16 +166,22 @@ def small(schedule, *, optimizer=SGD, params=None, **options):
     return run(schedule, optimizer, parabola, jnp.ones(3) if params is None else params, target, **options)
 
 
+@functools.cache
+def of_parabolas(name, with_stats):
+    """A schedule, options of a run, and what the naive loop leaves."""
+    schedule, options = SCHEDULES[name](), {"stats": jnp.zeros(3), "fold": averaged} if with_stats else {}
+    return schedule, options, Replayed(schedule, SGD, parabola, jnp.ones(3), target, **options)
+
+
 class TestWatch:
     @both_modes
     @pytest.mark.parametrize("name", ["pull", "push, rounds", "elastic", "elastic, rounds, period 3"])
     @pytest.mark.parametrize(("every", "with_stats"), [(None, False), (1, False), (5, False), (5, True), (1000, False)])
     def test_looks(self, name, every, mode, with_stats):
-        schedule, reported = SCHEDULES[name](), []
-        options = {"stats": jnp.zeros(3), "fold": averaged} if with_stats else {}
-        expected = Replayed(schedule, SGD, parabola, jnp.ones(3), target, **options)
+        (schedule, options, expected), reported = of_parabolas(name, with_stats), []
         watch = Watch(every=every, evaluate=look, report=lambda history: reported.append(history.evaluations[-1]))
-        evaluations = small(schedule, mode=mode, watch=watch, **options).history.evaluations
+        program = lower(schedule, every=every, capacity=ROOM, width=NODES)  # schedules share programs
+        evaluations = small(program, mode=mode, watch=watch, **options).history.evaluations
         assert reported == evaluations
         assert all(a is b for a, b in zip(reported, evaluations, strict=True))
         rows = schedule.num_gradients

@@ -200,10 +200,23 @@ def schedules(draw) -> tuple[str, Schedule]:
 @functools.cache
 def network(name: str) -> tasks.Task:
     """A classifier in float64: "mlp", "conv" or "batch_norm". Call it inside tests, where float64 is on."""
-    options = {"param_dtype": jnp.float64, "rngs": nnx.Rngs(0)}
-    if name == "mlp":
-        return tasks.classification(networks.MLP((64, 16, 10), **options))
-    return tasks.classification(networks.ConvNet((4, 8), batch_norm=name == "batch_norm", **options))
+
+    def make():
+        options = {"param_dtype": jnp.float64, "rngs": nnx.Rngs(0)}
+        if name == "mlp":
+            return networks.MLP((64, 16, 10), **options)
+        return networks.ConvNet((4, 8), batch_norm=name == "batch_norm", **options)
+
+    graph, state = nnx.split(nnx.eval_shape(make))
+    # By NumPy: to compile the drawing of normal numbers in float64 takes seconds.
+    generator = np.random.default_rng(0)
+
+    def drawn(path, leaf):
+        if leaf.ndim > 1:
+            return jnp.asarray(generator.normal(0, np.prod(leaf.shape[:-1]) ** -0.5, leaf.shape))
+        return jnp.full(leaf.shape, float(path[-1].key in {"scale", "var"}), leaf.dtype)
+
+    return tasks.classification(nnx.merge(graph, jax.tree.map_with_path(drawn, nnx.as_pure(state))))
 
 
 @functools.cache

@@ -10,8 +10,8 @@ import optax
 import pytest
 from replay_cases import any_blocks, heterogeneous, partly, seeded, softsync, with_backups
 
-from sgdlab import protocols, rules
-from sgdlab.replay import Watch, lower, run, server_engine
+from sgdlab import Schedule, protocols, rules
+from sgdlab.replay import Capacity, Watch, lower, run, server_engine
 from sgdlab.replay.sharding import Layout
 
 pytestmark = pytest.mark.fully_compiled  # the precision that users have, as they compile it
@@ -70,8 +70,14 @@ SCHEDULES = {
 }
 
 
+ROOM = Capacity(rows=128, slots=16, width=4, workers=8, kept=4)  # schedules of one kind share a compilation
+
+
 def replayed(schedule, mode, *, rule=None, params=None, **watch):
     rule = rule or rules.staleness_aware(learning_rate=0.05)
+    if isinstance(schedule, Schedule):
+        schedule = lower(schedule, every=16, capacity=ROOM, width=ROOM.width)
+        assert schedule.capacity == ROOM
     stats = jnp.zeros([])
     watch = Watch(every=16, evaluate=evaluate, **watch)
     return run(
@@ -125,10 +131,10 @@ def test_wave_mode_is_event_mode_of_peers(schedule):
 @both_modes
 def test_float32_is_float64_rounded(mode):
     """The schedule's numbers, delays and counts among them, arrive in the narrower program."""
-    schedule = softsync(60)
-    narrow = replayed(schedule, mode, norms=True)
+    schedule, watch = softsync(60), {"average_decay": 0.9, "norms": True}
+    narrow = replayed(schedule, mode, **watch)
     with jax.enable_x64(True):
-        wide = replayed(schedule, mode, params=jax.tree.map(lambda leaf: leaf.astype(jnp.float64), start()), norms=True)
+        wide = replayed(schedule, mode, params=jax.tree.map(lambda leaf: leaf.astype(jnp.float64), start()), **watch)
         assert dtypes(wide.params) == {"float64"}
     for left, right in zip(jax.tree.leaves(narrow.params), jax.tree.leaves(wide.params), strict=True):
         np.testing.assert_allclose(left, right, rtol=0, atol=TOLERANCE)

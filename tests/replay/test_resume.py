@@ -1,6 +1,7 @@
 """A run that is interrupted at any pause and continued equals the uninterrupted one, bit for bit."""
 
 import contextlib
+import functools
 import json
 import pathlib
 import shutil
@@ -27,6 +28,10 @@ SCHEDULES = {
 }
 
 
+# The same objects in every run, so that the runs of one kind share their compiled programs.
+RULE, PEERS_RULE = rules.gap_aware(learning_rate=0.1), rules.nag_asgd(learning_rate=0.1)
+
+
 class Killed(BaseException):
     """As if the process had been killed."""
 
@@ -50,6 +55,14 @@ def grad_fn(params, batch, local):
     )
 
 
+def fold(stats, aux):
+    return 0.9 * stats + aux["stats"]
+
+
+def evaluate(params, stats):
+    return {"length": jnp.square(params["w"]).sum() + stats}
+
+
 def replayed(name, mode, *, dtype=float, checkpoints=None, stop_after=None, fed=False, devices=None, stop=None):
     """All of a run's results; killed after so many reports if `stop_after`."""
     schedule, reports = SCHEDULES[name](), []
@@ -67,27 +80,33 @@ def replayed(name, mode, *, dtype=float, checkpoints=None, stop_after=None, fed=
 
     watch = Watch(
         every=EVERY,
-        evaluate=lambda params, stats: {"length": jnp.square(params["w"]).sum() + stats},
+        evaluate=evaluate,
         report=report,
         average_decay=0.9 if served else None,
         norms=served,
     )
     result = run(
         lower(schedule, every=EVERY, by_worker=True),
-        rules.gap_aware(learning_rate=0.1) if served else rules.nag_asgd(learning_rate=0.1),
+        RULE if served else PEERS_RULE,
         grad_fn,
         params,
         Feed(read, size=8) if fed else batch_fn,
         mode=mode,
         mesh=mesh,
         stats=jnp.zeros([], dtype),
-        fold=lambda stats, aux: 0.9 * stats + aux["stats"],
+        fold=fold,
         local={"memory": jnp.zeros(SIZE, dtype)},
         watch=watch,
         checkpoints=checkpoints,
         stop=stop,
     )
     return result, reports
+
+
+@functools.cache
+def uninterrupted(name, mode, dtype=float):
+    """What interrupted runs are compared with. Call it inside tests, where float64 is on."""
+    return replayed(name, mode, dtype=dtype)
 
 
 def leaves(result):
@@ -115,7 +134,7 @@ def assert_same(left, right):
     ],
 )
 def test_equals_the_uninterrupted_run(name, mode, dtype, tmp_path):
-    whole = replayed(name, mode, dtype=dtype)
+    whole = uninterrupted(name, mode, dtype)
     pauses = len(whole[1]) - 1
     for stop in (2, pauses) if (name, mode) == ("asynchronous", "event") else (1 + pauses // 2,):
         path = tmp_path / str(stop)
@@ -129,7 +148,7 @@ def test_equals_the_uninterrupted_run(name, mode, dtype, tmp_path):
 
 @pytest.mark.parametrize(("before", "after"), [(None, 4), (4, None), (4, 2)])
 def test_continues_on_another_number_of_devices(before, after, tmp_path):
-    whole = replayed("asynchronous", "wave")
+    whole = uninterrupted("asynchronous", "wave")
     with pytest.raises(Killed), Checkpoints(tmp_path, {}) as checkpoints:
         replayed("asynchronous", "wave", devices=before, checkpoints=checkpoints, stop_after=3)
     with Checkpoints(tmp_path, {}) as checkpoints:
@@ -138,7 +157,7 @@ def test_continues_on_another_number_of_devices(before, after, tmp_path):
 
 
 def test_a_run_that_is_killed_again_and_again(tmp_path):
-    whole = replayed("asynchronous", "event")
+    whole = uninterrupted("asynchronous", "event")
     for stop in range(2, len(whole[1])):
         with pytest.raises(Killed), Checkpoints(tmp_path, {}) as checkpoints:
             replayed("asynchronous", "event", checkpoints=checkpoints, stop_after=stop)
@@ -148,7 +167,7 @@ def test_a_run_that_is_killed_again_and_again(tmp_path):
 
 @pytest.mark.parametrize("mode", ["event", "wave"])
 def test_batches_of_the_host_are_those_of_the_device(mode, tmp_path):
-    whole = replayed("asynchronous", mode)
+    whole = uninterrupted("asynchronous", mode)
     assert_same(replayed("asynchronous", mode, fed=True), whole)
     with pytest.raises(Killed), Checkpoints(tmp_path, {}) as checkpoints:
         replayed("asynchronous", mode, fed=True, checkpoints=checkpoints, stop_after=3)
@@ -156,14 +175,22 @@ def test_batches_of_the_host_are_those_of_the_device(mode, tmp_path):
         assert_same(replayed("asynchronous", mode, fed=True, checkpoints=checkpoints), whole)
 
 
+@pytest.fixture(scope="module")
+def killed_once(tmp_path_factory):
+    """Two checkpoints, after 6 and 12 gradients."""
+    folder = tmp_path_factory.mktemp("killed")
+    # A fixture of the module comes before those of its tests.
+    with jax.enable_x64(True), pytest.raises(Killed), Checkpoints(folder, {"seed": 1}) as checkpoints:
+        replayed("asynchronous", "event", checkpoints=checkpoints, stop_after=4)
+    assert sorted(found.name for found in folder.iterdir() if found.is_dir()) == ["12", "6"]
+    return folder
+
+
 class TestDamage:
     @pytest.fixture
-    def killed(self, tmp_path):
-        """Two checkpoints, after 6 and 12 gradients."""
-        with pytest.raises(Killed), Checkpoints(tmp_path, {"seed": 1}) as checkpoints:
-            replayed("asynchronous", "event", checkpoints=checkpoints, stop_after=4)
-        assert sorted(found.name for found in tmp_path.iterdir() if found.is_dir()) == ["12", "6"]
-        return tmp_path
+    def killed(self, killed_once, tmp_path):
+        """A copy of the checkpoints, to be damaged."""
+        return shutil.copytree(killed_once, tmp_path, dirs_exist_ok=True)
 
     @pytest.mark.parametrize("damage", ["no state", "empty", "cut off"])
     def test_the_last_good_state_is_used(self, killed, damage, caplog):
@@ -178,7 +205,9 @@ class TestDamage:
                 if file.is_file():
                     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
         with Checkpoints(killed, {"seed": 1}) as checkpoints:
-            assert_same(replayed("asynchronous", "event", checkpoints=checkpoints), replayed("asynchronous", "event"))
+            assert_same(
+                replayed("asynchronous", "event", checkpoints=checkpoints), uninterrupted("asynchronous", "event")
+            )
         (line,) = (record.getMessage() for record in caplog.records if "cannot be read" in record.getMessage())
         assert line.startswith(f"The checkpoint 12 in {killed}")
         assert "\n" not in line
@@ -193,7 +222,9 @@ class TestDamage:
         half = killed / "18.orbax-checkpoint-tmp"
         shutil.copytree(killed / "12", half)
         with Checkpoints(killed, {"seed": 1}) as checkpoints:
-            assert_same(replayed("asynchronous", "event", checkpoints=checkpoints), replayed("asynchronous", "event"))
+            assert_same(
+                replayed("asynchronous", "event", checkpoints=checkpoints), uninterrupted("asynchronous", "event")
+            )
         assert not half.exists()
 
     def test_another_training_is_refused_by_what_differs(self, killed):
@@ -210,7 +241,7 @@ class TestDamage:
             Checkpoints(file / "inside", {})
 
     def test_a_writing_that_fails_keeps_those_before(self, killed, monkeypatch):
-        whole = replayed("asynchronous", "event")
+        whole = uninterrupted("asynchronous", "event")
 
         def full(*args, **options):
             raise OSError(28, "No space left on device")
@@ -235,7 +266,7 @@ class TestDamage:
 )
 def test_a_run_that_is_asked_to_stop_goes_on_where_it_stopped(name, mode, tmp_path):
     """A run is asked between pauses, too, and every time it is begun it does at least one gradient more."""
-    expected, found, done = replayed(name, mode), None, []
+    expected, found, done = uninterrupted(name, mode), None, []
     while found is None:
         with Checkpoints(tmp_path / "states", {}) as checkpoints, contextlib.suppress(Stopped):
             found = replayed(name, mode, checkpoints=checkpoints, stop=Asked(2))

@@ -20,7 +20,7 @@ from sgdlab import Schedule, protocols, replay, rules
 GRADIENTS = 20
 WORKERS = 8
 ANY_NUMBER = st.integers(1, WORKERS)
-CAPACITY = replay.Capacity(rows=32, slots=WORKERS, width=WORKERS)
+CAPACITY = replay.Capacity(rows=32, slots=WORKERS, width=WORKERS, workers=WORKERS)
 
 _random = np.random.default_rng(0)
 INPUTS, TARGETS = _random.normal(size=(256, 2, 3)), _random.normal(size=(256, 2, 4))

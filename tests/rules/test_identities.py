@@ -12,7 +12,7 @@ from sgdlab import Schedule, protocols, replay, rules
 
 STEPS = 25
 RATE, GAMMA, DECAY = 0.07, 0.8, 0.02
-CAPACITY = replay.Capacity(rows=4 * STEPS, slots=4, width=4)  # all runs of a method share a program
+CAPACITY = replay.Capacity(rows=4 * STEPS, slots=4, width=4, workers=4)  # all runs of a method share a program
 
 _random = np.random.default_rng(1)
 CURVATURE = _random.uniform(0.2, 1.0, (STEPS * 4, 5))
