@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import json
 import os
 import selectors
 import socket
@@ -12,9 +11,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sgdlab.hosts import messages
+
 LOST = 69
 """Exit code of a process that ends because another one was lost."""
 
+_BYE, _ENDED = {"bye": bool}, {"ended": str, "code": int}
+_LARGEST_CODE = 255
 _GRACE = 1.0
 """Seconds in which the main thread of a process that is to end may end it itself, with a message of its own."""
 _LONGEST_LEAVING = 30.0
@@ -44,7 +47,9 @@ class Lifeline:
         self._open = dict(connections)
         self._interval = min(1.0, seconds / 5)
         self._sending, self._closing, self._leaving = threading.Lock(), False, threading.Event()
-        self._all_gone, self._decision, self._printed = threading.Event(), None, False
+        self._all_gone, self._printed = threading.Event(), False
+        self._decision: _Decision | None = None
+        self._strange: set[int] = set()
         for connection in self._open.values():
             connection.settimeout(2.0)
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -79,30 +84,39 @@ class Lifeline:
 
     def _tell_all(self, message: Mapping[str, Any]) -> None:
         for index in list(self._open):
-            self._send(index, json.dumps(message).encode() + b"\n")
+            self._send(index, messages.line_of(message))
 
     def _send(self, index: int, data: bytes) -> None:
         with self._sending, contextlib.suppress(OSError, KeyError):  # who has gone is noticed by reading
             self._open[index].sendall(data)
 
     def _watch(self) -> None:
-        """The thread: sends and reads signs of life, and ends this process where another one has ended."""
-        selector, received, now = selectors.DefaultSelector(), dict.fromkeys(self._open, b""), time.monotonic()
+        """The thread: where it fails, nobody would notice the end of another process, and this one ends with a line."""
+        try:
+            self._watch_others()
+        except Exception as error:
+            why = messages.cut(f"{type(error).__name__}: {error}")
+            self._decide(f"{self.name(self._own)}: its watch over the others failed: {why}", LOST)
+            while self._decision is not None:
+                self._carry_out(time.monotonic(), others=False)
+                time.sleep(_RETRY)
+
+    def _watch_others(self) -> None:
+        """Sends and reads signs of life, and ends this process where another one has ended."""
+        selector, now = selectors.DefaultSelector(), time.monotonic()
         for index, connection in self._open.items():
-            selector.register(connection, selectors.EVENT_READ, index)
+            selector.register(connection, selectors.EVENT_READ, (index, messages.Inbox(connection)))
         reading, heard, sent, last = set(self._open), dict.fromkeys(self._open, now), 0.0, now
         while reading or self._decision is not None:
             for key, _ in selector.select(self._interval if self._decision is None else _RETRY):
-                index, data = key.data, _received(key.fileobj)
-                *lines, received[index] = (received[index] + data).split(b"\n")
+                index, inbox = key.data
                 heard[index] = time.monotonic()
-                messages = [self._take(line) for line in lines if line]
-                goodbye = any(messages)
-                if goodbye or not data:
+                goodbye, end = self._read(index, inbox)
+                if goodbye or end:
                     selector.unregister(key.fileobj)
                     reading.discard(index)
-                if not data and not goodbye:
-                    self._decide(f"{self.name(index)} ended without a message (killed?)", LOST)
+                if end and not goodbye:
+                    self._decide(f"{self.name(index)} {end}", LOST)
             now = time.monotonic()
             if now - sent >= self._interval:
                 sent = now
@@ -118,15 +132,32 @@ class Lifeline:
                 self._all_gone.set()
             self._carry_out(now, others=bool(reading - silent))
 
-    def _take(self, line: bytes) -> bool:
-        """Takes in a message, and says whether it was a goodbye."""
+    def _read(self, index: int, inbox: messages.Inbox) -> tuple[bool, str]:
+        """Takes in what a process has sent: whether there was a goodbye, and how its connection ended, if it did."""
         try:
-            message = dict(json.loads(line))
-            if "ended" in message:
-                self._decide(str(message["ended"]), int(message["code"]))
-        except (ValueError, TypeError, KeyError):
+            lines = inbox.lines()
+        except OSError:
+            return False, "ended without a message (killed?)"
+        except ValueError as error:
+            return False, f"is none of ours: {error}"
+        goodbyes = [self._take(index, line) for line in lines if line]
+        return any(goodbyes), ""
+
+    def _take(self, index: int, line: bytes) -> bool:
+        """Takes in a message, and says whether it was a goodbye; what is none is said once, and passed over."""
+        try:
+            message = messages.read(line, _BYE, _ENDED)
+            if "bye" in message:
+                return True
+            if not 0 < message["code"] <= _LARGEST_CODE:
+                raise ValueError(f"it sent code={messages.shown(str(message['code']))}, which is no exit code")
+        except ValueError as error:
+            if index not in self._strange:
+                self._strange.add(index)
+                sys.stderr.write(f"warning: a message of {self.name(index)} is passed over: {error}\n")
             return False
-        return "bye" in message
+        self._decide(messages.cut(message["ended"]), message["code"])
+        return False
 
     def _decide(self, line: str, code: int) -> None:
         """Decides that this process is to end, with the first line that says why, and tells the others."""
@@ -159,10 +190,3 @@ class _Decision:
     line: str
     code: int
     at: float
-
-
-def _received(connection: Any) -> bytes:
-    try:
-        return connection.recv(1 << 16)
-    except OSError:
-        return b""

@@ -3,9 +3,7 @@
 import contextlib
 import dataclasses
 import errno
-import json
 import os
-import selectors
 import socket
 import struct
 import sys
@@ -14,13 +12,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from sgdlab.errors import HostLost, UsageError
+from sgdlab.hosts import messages
 from sgdlab.hosts.address import Address, listen
+from sgdlab.hosts.callers import Caller, Callers
+from sgdlab.hosts.messages import shown
 
-_LONGEST = 1 << 20
-"""Bytes of a message; what is longer does not come from one of ours."""
+_HELLO = {"index": int, "count": int, "facts": dict, "host": str, "own_address": str}
+_MET, _REFUSED = {"hosts": list}, {"why": str, "lost": bool}
+_LONGEST_ANSWER = 1 << 20
+"""Bytes of the answer of process 0, which names all hosts."""
 _WAIT_BEFORE_LINE = 5.0
 """Seconds after which a process says on stderr whom it waits for."""
-_LONGEST_SHOWN = 80
 _LATE = 3.0
 """Seconds in which process 0 still tells those who come late why there is no run."""
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.1, 0.5
@@ -132,11 +134,11 @@ class _Attempts:
 
 def _join(own: Member, address: Address, attempts: _Attempts) -> Members:
     """What every process but the first does: calls process 0, says who it is, and waits for the answer."""
-    connection = None
+    connection: Any = None
     while connection is None:
         try:
             # The number may change meanwhile, where process 0 is started again on another host.
-            number = _resolved(address, attempts)
+            number: Any = _resolved(address, attempts)
             connection = number and _connected(number, attempts.left())
         except OSError as error:
             if attempts.over():
@@ -145,17 +147,18 @@ def _join(own: Member, address: Address, attempts: _Attempts) -> Members:
                     f"waited {attempts.seconds:g} s for process 0 at {address}; it did not come ({why})"
                 ) from None
             attempts.wait(f"process 0 at {address}")
-    # Process 0 waits as long for the others, from an earlier moment on.
-    connection.settimeout(attempts.seconds + _LATE + _WAIT_BEFORE_LINE)
     try:
-        connection.sendall(_line(own.hello()))
-        answer = _read_line(connection)
-    except OSError as error:
+        connection.sendall(messages.line_of(own.hello()))
+        # Process 0 waits as long for the others, from an earlier moment on.
+        line = _line_from(connection, attempts.seconds + _LATE + _WAIT_BEFORE_LINE, _LONGEST_ANSWER)
+        answer = messages.read(line, _MET, _REFUSED)
+    except (OSError, ValueError) as error:
         connection.close()
-        raise HostLost(f"process 0 at {address} did not answer ({error.strerror or error})") from None
+        why = getattr(error, "strerror", None) or error
+        raise HostLost(f"process 0 at {address} did not answer ({why})") from None
     if "hosts" not in answer:
         connection.close()
-        raise (HostLost if answer.get("lost") else UsageError)(str(answer.get("why", "process 0 refused this process")))
+        raise (HostLost if answer["lost"] else UsageError)(answer["why"])
     return Members(tuple(answer["hosts"]), {0: connection})
 
 
@@ -174,21 +177,18 @@ def _connected(number: Address, seconds: float) -> socket.socket:
     return connection
 
 
-def _read_line(connection: socket.socket) -> dict[str, Any]:
-    received = b""
-    while not received.endswith(b"\n") and len(received) < _LONGEST:
-        more = connection.recv(1 << 16)
-        if not more:
-            raise OSError("it has ended the connection")
-        received += more
-    try:
-        return dict(json.loads(received))
-    except (ValueError, TypeError):
-        raise OSError("it is not a process of such a run") from None
+def _line_from(connection: socket.socket, seconds: float, longest: int) -> bytes:
+    """The first line that comes over a connection, within some seconds.
 
-
-def _line(message: Mapping[str, Any]) -> bytes:
-    return json.dumps(message).encode() + b"\n"
+    Raises:
+      OSError: if none comes.
+      ValueError: if it is too long.
+    """
+    inbox, ends = messages.Inbox(connection, longest), time.monotonic() + seconds
+    while True:
+        connection.settimeout(max(ends - time.monotonic(), 1e-3))
+        if lines := inbox.lines():
+            return lines[0]
 
 
 class _FirstProcess:
@@ -196,54 +196,61 @@ class _FirstProcess:
 
     def __init__(self, own: Member, address: Address, number: Address, attempts: _Attempts):
         self._own, self._address, self._number, self._attempts = own, address, number, attempts
-        self._selector = selectors.DefaultSelector()
-        self._received: dict[socket.socket, bytes] = {}
-        self._came: dict[int, tuple[socket.socket, dict[str, Any]]] = {}
+        self._other_count = ""
 
     def wait(self) -> Members:
         """Waits until all have come, and tells them so."""
         if self._own.count == 1:
             return Members((self._own.host,), {})
-        with listen(self._number, self._address) as listener, self._selector:
-            self._selector.register(listener, selectors.EVENT_READ)
+        with listen(self._number, self._address) as listener, Callers(listener) as callers:
+            self._callers = callers
             while True:
                 try:
-                    self._step(listener)
+                    self._step()
                 except UsageError as error:
-                    self._refuse(listener, str(error), lost=False)
+                    self._tell(listener, str(error), lost=False)
                     raise
-                if len(self._came) == self._own.count - 1:
+                if len(self._came()) == self._own.count - 1:
                     break
                 if self._attempts.over():
                     why = f"waited {self._attempts.seconds:g} s for {self._missing()} did not come{self._hint()}"
-                    self._refuse(listener, why, lost=True)
+                    self._tell(listener, why, lost=True)
                     raise HostLost(why)
                 self._attempts.say(f"{self._missing()} did not come yet")
-            for connection in self._received.keys() - {found for found, _ in self._came.values()}:
-                connection.close()
-        hosts = (self._own.host, *(_shown(str(self._came[i][1]["host"])) for i in sorted(self._came)))
+            for caller in callers.strangers():
+                caller.connection.close()
+        came = self._came()
+        hosts = (self._own.host, *(shown(came[i].hello["host"]) for i in sorted(came)))
         self._warn(hosts)
-        answer = _line({"hosts": hosts})
-        for connection, _ in self._came.values():
+        answer = messages.line_of({"hosts": hosts})
+        for caller in came.values():
             with contextlib.suppress(OSError):  # one that has gone meanwhile is noticed at once by those that watch
-                connection.sendall(answer)
-        return Members(hosts, {i: self._came[i][0] for i in sorted(self._came)})
+                caller.connection.sendall(answer)
+        return Members(hosts, {i: came[i].connection for i in sorted(came)})
+
+    def _came(self) -> dict[int, Caller]:
+        """The processes that are there, by their numbers."""
+        return {caller.hello["index"]: caller for caller in self._callers.all if caller.hello is not None}
 
     def _missing(self) -> str:
-        missing = [str(i) for i in range(1, self._own.count) if i not in self._came]
+        came = self._came()
+        missing = [str(i) for i in range(1, self._own.count) if i not in came]
         several = "es" * (len(missing) > 1)
         which = f"{', '.join(missing[:-1])} and {missing[-1]}" if len(missing) > 1 else missing[0]
         return f"{len(missing)} process{several} at {self._address}; {which}"
 
     def _hint(self) -> str:
-        """Why nobody may have come."""
+        """Why they may not have come."""
+        if self._other_count:
+            return f" (refused: {self._other_count})"
         if self._number.is_loopback and self._address.host != self._number.host:
             return f" ({self._address.host} is {self._number.host} here, which no other host can reach)"
         return ""
 
     def _warn(self, hosts: tuple[str, ...]) -> None:
         """Collectives of processors listen on the address of each host's name, which others must be able to reach."""
-        addresses = [self._own.own_address, *(str(self._came[i][1].get("own_address")) for i in sorted(self._came))]
+        came = self._came()
+        addresses = [self._own.own_address, *(came[i].hello["own_address"] for i in sorted(came))]
         for host, own_address in dict(zip(hosts, addresses, strict=True)).items():
             if len(set(hosts)) > 1 and own_address.startswith("127."):
                 print(
@@ -253,64 +260,50 @@ class _FirstProcess:
                     flush=True,
                 )
 
-    def _step(self, listener: socket.socket) -> None:
-        for key, _ in self._selector.select(_SHORTEST_PAUSE):
-            connection: Any = key.fileobj
-            if connection is listener:
-                accepted, _ = listener.accept()
-                accepted.settimeout(1.0)
-                self._received[accepted] = b""
-                self._selector.register(accepted, selectors.EVENT_READ)
-                continue
+    def _step(self) -> None:
+        """Takes in what comes in a moment: whoever does not belong to this run is refused, and the wait goes on."""
+        for caller, line in self._callers.next(_SHORTEST_PAUSE):
             try:
-                more = connection.recv(1 << 16)
-            except OSError:
-                more = b""
-            self._received[connection] += more
-            if not more or len(self._received[connection]) > _LONGEST:
-                self._forget(connection)
-            elif self._received[connection].endswith(b"\n"):
-                self._take(connection)
+                self._take(caller, line)
+            except UsageError:
+                raise
+            except ValueError as error:
+                self._callers.refuse(caller, str(error))
 
-    def _forget(self, connection: socket.socket) -> None:
-        """One that ended, such as one that is started again, or whose messages are not ours."""
-        self._selector.unregister(connection)
-        del self._received[connection]
-        self._came = {i: (other, hello) for i, (other, hello) in self._came.items() if other is not connection}
-        connection.close()
-
-    def _take(self, connection: socket.socket) -> None:
+    def _take(self, caller: Caller, line: bytes) -> None:
         """Takes in who a process says it is.
 
         Raises:
-          UsageError: where it does not belong to this run.
+          ValueError: where it is none of this run's processes.
+          UsageError: where it is one, but given the number of another, or begun with other facts.
         """
-        try:
-            hello = dict(json.loads(self._received[connection]))
-            index, count, facts = int(hello["index"]), int(hello["count"]), dict(hello["facts"])
-            host = _shown(str(hello["host"]))
-            name = f"process {index} on {host}"
-        except (ValueError, TypeError, KeyError):
-            self._forget(connection)
-            return
-        own, first = self._own, f"process 0 on {self._own.host}"
+        if caller.hello is not None:
+            raise ValueError("it said twice who it is")
+        hello = messages.read(line, _HELLO)
+        index, count, facts, host = hello["index"], hello["count"], hello["facts"], shown(hello["host"])
+        if not all(isinstance(value, str) for value in facts.values()):
+            raise ValueError("it sent facts that are not text")
+        own, name, first = self._own, f"process {index} on {host}", f"process 0 on {self._own.host}"
         if count != own.count:
-            raise UsageError(f"--num_processes is {own.count} for {first}, and {count} for {name}")
-        if index in self._came or not 0 < index < count:
-            other = _shown(str(self._came[index][1]["host"])) if index in self._came else own.host
+            self._other_count = messages.cut(f"--num_processes is {own.count} for {first}, and {count} for {name}")
+            raise ValueError(self._other_count)
+        if not 0 < index < count:
+            raise ValueError(f"--process_id={index} must be from 1 to {count - 1}")
+        if index in (came := self._came()):
+            other = shown(came[index].hello["host"])
             raise UsageError(f"--process_id={index} was given to two processes, on {other} and on {host}")
         for fact in sorted(own.facts.keys() | facts.keys()):
             here, there = own.facts.get(fact), facts.get(fact)
             if here != there:
                 raise UsageError(
-                    f"processes differ: {fact} is {_shown(here)} for {first}, and {_shown(there)} for {name}"
+                    f"processes differ: {shown(fact)} is {shown(here)} for {first}, and {shown(there)} for {name}"
                 )
-        self._came[index] = connection, hello
+        caller.hello = hello
 
-    def _refuse(self, listener: socket.socket, why: str, *, lost: bool) -> None:
+    def _tell(self, listener: socket.socket, why: str, *, lost: bool) -> None:
         """Tells everybody why there is no run, also those that come within a few seconds."""
-        answer, ends, answered = _line({"why": why, "lost": lost}), time.monotonic() + _LATE, 0
-        waiting = list(self._received)
+        answer, ends, answered = messages.line_of({"why": why, "lost": lost}), time.monotonic() + _LATE, 0
+        waiting = [caller.connection for caller in self._callers.all]
         listener.settimeout(_SHORTEST_PAUSE)
         while True:
             for connection in waiting:
@@ -322,17 +315,9 @@ class _FirstProcess:
                 return
             try:
                 accepted, _ = listener.accept()
-                accepted.settimeout(1.0)
-                with contextlib.suppress(OSError):
-                    _read_line(accepted)  # what is unread when a connection is closed would take the answer with it
+                with contextlib.suppress(OSError, ValueError):
+                    # What is unread when a connection is closed would take the answer with it.
+                    _line_from(accepted, 1.0, messages.LONGEST)
                 waiting = [accepted]
             except OSError:
                 waiting = []
-
-
-def _shown(value: str | None) -> str:
-    """A value as it stands in a message, which is one short line whatever came over the network."""
-    if value is None:
-        return "not set"
-    printable = "".join(letter for letter in value if letter.isprintable())
-    return printable if len(printable) <= _LONGEST_SHOWN else f"{printable[: _LONGEST_SHOWN - 3]}..."

@@ -80,11 +80,6 @@ def test_a_connection_of_a_port_with_itself_is_none():
         real(("127.0.0.1", port)).close()
 
 
-def test_another_number_of_processes_is_named_on_both_sides():
-    line = refused(met([member(0, 2), member(1, 3)]), UsageError)
-    assert line == "--num_processes is 2 for process 0 on host0, and 3 for process 1 on host1"
-
-
 def test_two_processes_of_one_number_are_named():
     line = refused(met([member(0, 3), member(1, 3), member(1, 3, host="hostB")]), UsageError)
     assert line.startswith("--process_id=1 was given to two processes, on host")
@@ -135,20 +130,6 @@ def test_a_host_whose_name_no_other_can_reach_is_named(capsys, others_host, warn
         for end in answer.connections.values():
             end.close()
     assert ("warning: the name host1 is 127.0.1.1 on that host" in capsys.readouterr().err) == warned
-
-
-def test_strangers_are_passed_over():
-    port = free_port()
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        first = pool.submit(rendezvous.meet, member(0), address.Address("127.0.0.1", port), 20.0)
-        for text in (b"GET / HTTP/1.1\r\n\r\n", b'{"index": 1}\n', b"[1, 2]\n", b""):
-            with _called(port) as stranger:
-                stranger.sendall(text)
-        second = pool.submit(rendezvous.meet, member(1), address.Address("127.0.0.1", port), 20.0)
-        for answer in (first.result(), second.result()):
-            assert answer.hosts == ("host0", "host1")
-            for end in answer.connections.values():
-                end.close()
 
 
 def test_a_process_that_is_started_again_is_no_second_one():

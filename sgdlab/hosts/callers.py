@@ -1,0 +1,134 @@
+"""`Callers`, the connections of whoever calls process 0 while it waits: nobody may end the wait, or fill its memory."""
+
+import contextlib
+import dataclasses
+import selectors
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from sgdlab.hosts import messages
+
+_MOST_STRANGERS = 64
+"""Connections of those that have not said who they are; more close the oldest of them."""
+_SECONDS_TO_SAY = 10.0
+"""Seconds after which who has not said who it is does not come from one of ours."""
+_MOST_LINES = 20
+"""Lines about those that were refused; whoever tries again and again is not said each time."""
+_PAUSE = 0.1
+"""Seconds after a connection that could not be accepted."""
+
+
+@dataclasses.dataclass(eq=False)
+class Caller:
+    """Somebody who has connected.
+
+    Attributes:
+      inbox: what comes from it.
+      address: of its host.
+      since: when it connected.
+      hello: its message, once it has come and belongs to this run; until then it is a stranger.
+    """
+
+    inbox: messages.Inbox
+    address: str
+    since: float
+    hello: Any = None  # dict[str, Any] | None
+
+    @property
+    def connection(self) -> socket.socket:
+        """To it."""
+        return self.inbox.connection
+
+
+class Callers:
+    """Takes in connections and reads what comes over them.
+
+    Args:
+      listener: where they come; it does not block from here on.
+
+    Attributes:
+      all: those whose connection is open, the oldest first.
+    """
+
+    def __init__(self, listener: socket.socket):
+        self._listener, self._selector = listener, selectors.DefaultSelector()
+        self.all: list[Caller] = []
+        self._said: set[str] = set()
+        listener.setblocking(False)
+        self._selector.register(listener, selectors.EVENT_READ)
+
+    def __enter__(self) -> "Callers":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._selector.close()
+
+    def strangers(self) -> list[Caller]:
+        """Those that have not said who they are, the oldest first."""
+        return [caller for caller in self.all if caller.hello is None]
+
+    def next(self, seconds: float) -> Iterator[tuple[Caller, bytes]]:
+        """Waits for what comes, and yields each line with the caller who sent it.
+
+        Args:
+          seconds: to wait, at most.
+        """
+        for key, _ in self._selector.select(seconds):
+            if key.data is None:
+                self._accept()
+            else:
+                yield from self._lines(key.data)
+        strangers, late = self.strangers(), time.monotonic() - _SECONDS_TO_SAY
+        for place, caller in enumerate(strangers):
+            if caller.since < late:
+                self.refuse(caller, f"it has not said who it is in {_SECONDS_TO_SAY:g} s")
+            elif place < len(strangers) - _MOST_STRANGERS:
+                self.refuse(caller, f"{_MOST_STRANGERS} that have not said who they are have connected after it")
+
+    def refuse(self, caller: Caller, why: str) -> None:
+        """Tells one that does not belong to this run so, says it in a line, and ends its connection."""
+        why = messages.cut(why)
+        self._say(f"refused {caller.address}: {why}")
+        with contextlib.suppress(OSError):
+            caller.connection.sendall(messages.line_of({"why": why, "lost": False}))
+        self._forget(caller)
+
+    def _accept(self) -> None:
+        try:
+            connection, (address, *_) = self._listener.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return  # it has gone meanwhile
+        except OSError as error:
+            self._say(f"a connection cannot be accepted: {error.strerror}")
+            for caller in self.strangers()[:1]:  # its descriptor may be the one that is lacking
+                self._forget(caller)
+            time.sleep(_PAUSE)
+            return
+        connection.settimeout(1.0)
+        caller = Caller(messages.Inbox(connection), address, time.monotonic())
+        self.all.append(caller)
+        self._selector.register(connection, selectors.EVENT_READ, caller)
+
+    def _lines(self, caller: Caller) -> Iterator[tuple[Caller, bytes]]:
+        """The lines of a caller that are whole now."""
+        try:
+            lines = caller.inbox.lines() if caller in self.all else []
+        except OSError:
+            self._forget(caller)  # it ended, such as one that is started again
+        except ValueError as error:
+            self.refuse(caller, str(error))
+        else:
+            yield from ((caller, line) for line in lines if caller in self.all)
+
+    def _forget(self, caller: Caller) -> None:
+        self._selector.unregister(caller.connection)
+        self.all.remove(caller)
+        caller.connection.close()
+
+    def _say(self, line: str) -> None:
+        if line not in self._said and len(self._said) < _MOST_LINES:
+            self._said.add(line)
+            print(line, file=sys.stderr, flush=True)
