@@ -11,7 +11,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
@@ -19,9 +19,6 @@ from absl import logging
 
 from sgdlab import files, hosts
 from sgdlab.errors import Stopped
-
-if TYPE_CHECKING:
-    from orbax.checkpoint import v1 as ocp
 
 Tree = Any
 _SETTINGS = "settings.json"
@@ -71,10 +68,10 @@ class Checkpoints:
     ):
         self._facts, self._say = dict(facts or {}), say if hosts.is_first() else lambda line: None
         self._timeout_seconds = timeout_seconds
-        self._path = None if path is None else pathlib.Path(path).absolute()
+        self._path: Any = None if path is None else pathlib.Path(path).absolute()
         self._settings = json.loads(json.dumps(settings))
         self._least_seconds, self._saved_at = least_seconds, time.monotonic()
-        self._keeper: ocp.training.Checkpointer | None = None
+        self._keeper: Any = None  # a `Checkpointer`, where there is a path
         self._coming: Any = None
         if self._path is None:
             return
@@ -200,6 +197,7 @@ class Checkpoints:
             self._check_disk(sum(leaf.nbytes for leaf in jax.tree.leaves(progress)))
             copied = jax.tree.map(lambda leaf: leaf.copy(), progress)
             custom = self._facts | dict(facts or {})
+            # pyrefly: ignore[missing-attribute]  # `_open` has made it
             self._coming = self._keeper.save_async(step, copied, overwrite=True, custom_metadata=custom)
         except Exception as error:
             raise self._not_written(error) from error

@@ -1,11 +1,16 @@
-"""Atomic writing of files: to a temporary name, which is then renamed."""
+"""Files that survive a crash: written to a temporary name, which is then renamed, in folders that are on the disk."""
 
 import contextlib
+import errno
+import itertools
 import os
 import pathlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import IO
+
+_NOT_SYNCED = (errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.EACCES)
+"""Where a file system knows no such thing for folders, or this folder may not be read."""
 
 
 @contextlib.contextmanager
@@ -23,7 +28,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
       'whole'
     """
     path = pathlib.Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
     try:
         # mkstemp makes the file readable by its owner alone; results are to be read like any other new file.
@@ -35,9 +40,62 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
+        sync_folder(path.parent)
     except BaseException:
         pathlib.Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def make_folder(path: pathlib.Path) -> None:
+    """Makes a folder, and those above it that are missing, so that their names are on the disk too."""
+    if path.is_dir():
+        return
+    make_folder(path.parent)
+    path.mkdir(exist_ok=True)
+    sync_folder(path.parent)
+
+
+def sync_folder(path: pathlib.Path) -> None:
+    """Sees to it that the names in a folder are on the disk, as `os.fsync` does for what is in a file.
+
+    Raises:
+      OSError: if that fails.
+    """
+    if os.name != "posix":
+        return
+    try:
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        if error.errno not in _NOT_SYNCED:
+            raise
+
+
+def put_aside(paths: Sequence[pathlib.Path]) -> pathlib.Path:
+    """Moves the files of a folder to a new one beside it, of its name and a number, and returns that."""
+    folder = paths[0].parent
+    aside = next(beside for beside in numbered(folder) if not beside.exists())
+    make_folder(aside)
+    for path in paths:
+        os.rename(path, aside / path.name)
+    for each in (aside, folder):
+        sync_folder(each)
+    return aside
+
+
+def numbered(path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Yields the paths beside another one that have its name and a number.
+
+    Example:
+      >>> paths = numbered(pathlib.Path("states/run"))
+      >>> next(paths).as_posix(), next(paths).as_posix()
+      ('states/run.1', 'states/run.2')
+    """
+    path = path if path.name.strip(".") else path.resolve()
+    return (path.with_name(f"{path.name}.{number}") for number in itertools.count(1))
 
 
 def is_unfinished(path: pathlib.Path) -> bool:

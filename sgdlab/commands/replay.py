@@ -4,10 +4,10 @@
     sgdlab replay --recording=runs/live/recording.npz --config.rule.kind=gap_aware --workdir=runs/gap_aware
 
 The configuration is the recording's own; flags change it. Who computed which gradient on which version and which
-examples, and when, is as it was recorded. With nothing changed it prints the largest difference from the parameters of
-the live run, which is 0.0 on the same kind of processor with the same versions; with another rule, or other
-hyperparameters, how both runs ended. Leaves in the work directory what `sgdlab train` leaves, with the gap and the
-penalty of gradients, which a live run does not measure.
+examples, and when, is as it was recorded. With nothing changed it calls the programs of the live run once more, and
+prints the largest difference from its parameters, which is 0.0 on the same kind of processor with the same versions;
+with another rule, or other hyperparameters, all is one compiled loop, and it prints how both runs ended. Leaves in the
+work directory what `sgdlab train` leaves, with the gap and the penalty of gradients, which a live run does not measure.
 """
 
 import functools
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from absl import flags
 
-from sgdlab import hosts, jobs, results
+from sgdlab import arrays, hosts, jobs, results
 from sgdlab.commands import flag_names, launch, train
 from sgdlab.errors import UsageError, failures_of
 
@@ -65,7 +65,7 @@ def main(argv: Sequence[str]) -> None:
       UsageError: where a flag is impossible, or there is no such recording.
     """
     del argv
-    given, workdir = flags.FLAGS, pathlib.Path(launch.WORKDIR.value or DEFAULT_WORKDIR)
+    given, workdir = flags.FLAGS, launch.workdir(DEFAULT_WORKDIR)
     if given.recording is None:
         raise UsageError("--recording must name the recording of a run, as in --recording=runs/live/recording.npz")
     for name in launch.given_entries():
@@ -78,6 +78,9 @@ def main(argv: Sequence[str]) -> None:
     jobs.configuration.check_used(launch.given_entries(), [own])
     say = functools.partial(print, flush=True)
     directory, finished = train.directory_of(workdir, config, own, rerun=given.rerun, say=say)
+    changed = jobs.recorded.changes(config, recording)
+    if not (finished or changed or {"lanes", "mode"} & set(launch.given_entries())):
+        plan = jobs.recorded.repeated(plan, recording)
     if not finished:
         say(recording.schedule.describe(plan.local.unit))
         with failures_of(f"the replay of {given.recording}"), hosts.stopping():
@@ -92,7 +95,6 @@ def main(argv: Sequence[str]) -> None:
                 say=say,
             )
         train.leave_results(directory, run)
-    changed = jobs.recorded.changes(config, recording)
     live = pathlib.Path(given.recording).parent
     if not changed:
         _say_difference(live, workdir, recording)
@@ -115,7 +117,7 @@ def load(path: str) -> "AnyRecording":
 
 def _say_difference(live: pathlib.Path, workdir: pathlib.Path, recording: "AnyRecording") -> None:
     """Says how far the parameters are from those of the live run, and where they may differ, why."""
-    found = [_parameters(folder / "parameters.npz") for folder in (live, workdir)]
+    found: list[Any] = [_parameters(folder / "parameters.npz") for folder in (live, workdir)]
     if found[0] is None:
         print(f"There is no {live / 'parameters.npz'} to compare the parameters with.")
         return
@@ -158,5 +160,5 @@ def _say_comparison(
 def _parameters(path: pathlib.Path) -> dict[str, np.ndarray] | None:
     if not path.is_file():
         return None
-    with np.load(path, allow_pickle=False) as file:
+    with arrays.opened(path) as file:
         return dict(file)

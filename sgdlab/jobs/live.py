@@ -26,7 +26,7 @@ from sgdlab.live import server
 from sgdlab.live.gradients import Gradients
 from sgdlab.live.local_gradients import LocalSteps
 from sgdlab.live.peer_steps import PeerSteps
-from sgdlab.live.work import Source, Work
+from sgdlab.live.work import Work, WorkSource
 from sgdlab.policies.peers import PeerPolicy
 from sgdlab.policies.policy import Policy
 from sgdlab.registry import POLICIES, PREDICTORS
@@ -80,7 +80,7 @@ def _local_steps(config: ConfigDict, steps_per_update: float | None) -> LocalSte
     )
 
 
-def source_of(config: ConfigDict, *, emulate: float | None = None, steps_per_update: float | None = None) -> Source:
+def source_of(config: ConfigDict, *, emulate: float | None = None, steps_per_update: float | None = None) -> WorkSource:
     """Where workers find what `work` needs.
 
     Args:
@@ -93,7 +93,7 @@ def source_of(config: ConfigDict, *, emulate: float | None = None, steps_per_upd
     found = {"config": plain(config), "emulate": emulate, "modules": parts.outside()}
     if steps_per_update is not None:
         found["steps_per_update"] = steps_per_update
-    return Source(f"{__name__}:work", found)
+    return WorkSource(f"{__name__}:work", found)
 
 
 def plain(config: ConfigDict) -> dict[str, Any]:
@@ -131,9 +131,9 @@ class Job:
 
     plan: Plan
     task: Any
-    policy: Policy | PeerPolicy
+    policy: Any  # Policy | PeerPolicy
     rule: ServerRule
-    source: Source
+    source: WorkSource
     header: dict[str, Any]
 
     @property
@@ -165,16 +165,19 @@ class Job:
         """What a worker computes, in this process: for shapes, and for gradients that are computed again."""
         return Gradients(self._work)
 
-    def compute(self, ticket: int, params: Tree) -> tuple[Tree, Tree]:
+    def compute(self, ticket: int, params: Tree) -> Any:
         """The gradient of a ticket, bit for bit what a worker has sent."""
         return self.gradients.compute(ticket, params, lambda: False)
 
     @property
     def compute_of(self) -> Callable[[int], Callable[..., tuple[Tree, Tree]]] | None:
         """`compute` of each worker, where workers differ or their learning rate goes by the version; else None."""
+        return self.computed_by if self._differ else None
+
+    @property
+    def _differ(self) -> bool:
         local = self.plan.local
-        differ = alpha_of(self.plan.config) is not None or local.by_speed or local.follow_rate
-        return self._of_worker if differ else None
+        return alpha_of(self.plan.config) is not None or local.by_speed or local.follow_rate
 
     @property
     def sent_like(self) -> Tree:
@@ -182,12 +185,17 @@ class Job:
 
         None where it can.
         """
-        local = self.plan.local
-        return {"params": self.task.params, "aux": self.gradients.aux} if local.active and local.keep_state else None
+        return {"params": self.task.params, "aux": self.gradients.aux} if self._keeps else None
 
-    def _of_worker(self, worker: int) -> Callable[..., tuple[Tree, Tree]]:
+    @property
+    def _keeps(self) -> bool:
+        return self.plan.local.active and self.plan.local.keep_state
+
+    def computed_by(self, worker: int) -> Callable[..., Any]:
+        """Return `compute` of a worker, which takes `after` and `version` too: see `Gradients.compute`."""
         if worker not in self._own:
-            self._own[worker] = Gradients(self._work, worker=worker)
+            own = self._differ or self._keeps
+            self._own[worker] = Gradients(self._work, worker=worker) if own else self.gradients
         return lambda ticket, params, **kept: self._own[worker].compute(ticket, params, lambda: False, **kept)
 
     @functools.cached_property
@@ -212,7 +220,7 @@ class Job:
         return steps
 
 
-def make_job(config: ConfigDict, *, emulate: float | None = None) -> Job:
+def make_job(config: ConfigDict, *, emulate: float | None = None, plan: Plan | None = None) -> Job:
     """Checks a configuration and makes all that its run on processes needs.
 
     The learning rate of an update is that of the simulated run of the configuration, by the number of the update: how
@@ -222,6 +230,7 @@ def make_job(config: ConfigDict, *, emulate: float | None = None) -> Job:
     Args:
       config: such as `configs/digits.py` makes.
       emulate: as for `source_of`.
+      plan: the simulated run of the configuration, where it was planned before.
 
     Raises:
       UsageError: where an entry is impossible, or cannot be executed on processes; it names the flag.
@@ -229,7 +238,7 @@ def make_job(config: ConfigDict, *, emulate: float | None = None) -> Job:
     if emulate is not None:
         with said_of("--"):
             arguments.real("emulate", emulate, above=0)
-    plan = make_plan(config)
+    plan = plan or make_plan(config)
     _check(plan)
     if plan.local.by_speed and plan.local.steps > 1 and emulate is None:
         raise UsageError(
@@ -238,7 +247,8 @@ def make_job(config: ConfigDict, *, emulate: float | None = None) -> Job:
         )
     task = tasks.task_of(config, plan.dataset)
     tasks.batches_by_ticket(config, plan.dataset)
-    policy, workers = policy_of(plan), num_workers(config)
+    policy: Any = policy_of(plan)
+    workers = num_workers(config)
     # As in `train`: without a server, rates are those of all nodes' gradients, and scale their steps.
     rule = plan.rule(plan.rates if plan.schedule.has_server else 1.0, workers)
     check_rule(plan.choice.rule, rule, task.params, single=getattr(policy, "single", True))

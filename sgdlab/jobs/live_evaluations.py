@@ -22,6 +22,7 @@ from sgdlab.live.updated import Updated
 from sgdlab.replay.peer_engine import evaluated_peers
 from sgdlab.replay.steps import Steps
 from sgdlab.replay.watch import as_pytree
+from sgdlab.results.metric import Metric
 
 Tree = Any
 Report = Callable[[Record], None]
@@ -70,7 +71,7 @@ class Evaluations:
             with contextlib.suppress(Exception):
                 self.collect()
 
-    def update(self, update: Updated) -> dict[str, float] | None:
+    def update(self, update: Updated) -> dict[str, float | str] | None:
         """Begins an evaluation where one is due, and returns the newest that has been made."""
         for one in update.taken:
             self._remember(one.delay, one.loss)
@@ -146,12 +147,11 @@ class Evaluations:
         unknown = np.broadcast_to(np.nan, self._count)
         return replay.History(unknown, unknown, unknown, delay, unknown, unknown, {"loss": loss}, evaluations=[])
 
-    def _shown(self) -> dict[str, float] | None:
+    def _shown(self) -> dict[str, float | str] | None:
         if not self._made:
             return None
-        metric = self._plan.kind.metric
-        newest = self._made[-1]
-        return {"test loss": newest["loss"], f"test {metric.replace('_', ' ')}": newest[metric]}
+        metric, newest = Metric.of(records.what(self._plan)), self._made[-1]
+        return {"test loss": f"{newest['loss']:.4f}", metric.title: metric.text(newest[metric.name])}
 
 
 def _evaluated(test: Any, params: Tree, stats: Tree, averages: tuple[Tree, Tree] | None) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from sgdlab import replay
 from sgdlab.errors import UsageError
@@ -20,13 +21,13 @@ from sgdlab.live.peer_server import serve_peers
 from sgdlab.live.peer_steps import PeerSteps
 from sgdlab.live.recordings import AnyRecording
 from sgdlab.live.server import serve
-from sgdlab.live.settings import Settings
+from sgdlab.live.settings import LiveSettings
 from sgdlab.live.status import Status
 from sgdlab.live.transport import Transport
 from sgdlab.replay.steps import Steps
 from sgdlab.results.directory import UNDER_WAY, RunDirectory
 
-DEFAULT_SETTINGS = Settings()
+DEFAULT_SETTINGS = LiveSettings()
 
 
 def execute(
@@ -34,7 +35,7 @@ def execute(
     transport: Transport,
     *,
     folder: str | os.PathLike[str],
-    settings: Settings = DEFAULT_SETTINGS,
+    settings: LiveSettings = DEFAULT_SETTINGS,
     before: Sequence[Record] = (),
     watch: Callable[[Status], None] | None = None,
     stop: Callable[[], bool] = lambda: False,
@@ -63,15 +64,15 @@ def execute(
     Raises:
       Stopped: where it was asked to stop; the same call continues.
       RunFailed: where too few workers are left.
-      UsageError: where the log that is there is of another configuration, or cannot be used.
+      UsageError: where the log that is there is of another configuration, or cannot be used, or was deleted meanwhile.
     """
     begun = time.perf_counter()
-    steps = job.steps()
+    steps: Any = job.steps()
     report(opening(job))
     if not job.served and job.compute_of is not None:  # a stand-in has not the examples of the node's worker
         settings = dataclasses.replace(settings, min_workers=job.num_workers)
     with Evaluations(job, steps, before, report) as evaluations:
-        common = {
+        common: dict[str, Any] = {
             "num_workers": job.num_workers,
             "num_gradients": job.plan.num_gradients,
             "settings": dataclasses.replace(settings, title=job.plan.choice.method.title, unit=job.plan.local.unit),
@@ -91,7 +92,8 @@ def execute(
         else:
             scale = job.step_scale
             recording = serve_peers(job.policy, steps, transport, step_scale=scale, config=job.header, **common)
-        schedule, used = recording.schedule, recording.used_tickets().size
+        schedule: Any = recording.schedule
+        used = recording.used_tickets().size
         made = evaluations.records(schedule.num_updates if job.served else used, used, schedule.wall_clock())
     run = _finished(job, steps, recording, made, begun)
     report(run.records[-1])
@@ -120,7 +122,7 @@ def under_way(directory: RunDirectory, name: str) -> list[Record]:
     return [found[gradients] for gradients in sorted(found)]
 
 
-def _finished(job: Job, steps: Steps | PeerSteps, recording: AnyRecording, made: list[Record], begun: float) -> Run:
+def _finished(job: Job, steps: Steps | PeerSteps, recording: Any, made: list[Record], begun: float) -> Run:
     plan = recorded.of_events(job.plan, recording)
     evaluations = [values_of(record, plan.kind.metric) for record in made]
     history = recorded.history_of(plan, recording, evaluations)

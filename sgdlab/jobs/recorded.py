@@ -1,6 +1,7 @@
 """From the recording of a run on processes to a plan that replays it, and what the two have in common."""
 
 import dataclasses
+import functools
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -12,14 +13,17 @@ from ml_collections import ConfigDict
 from sgdlab import replay
 from sgdlab.errors import UsageError, said_of
 from sgdlab.jobs.configuration import flat, identity
-from sgdlab.jobs.live import config_of, policy_of
+from sgdlab.jobs.live import config_of, make_job, policy_of
 from sgdlab.jobs.plan import Plan, make_plan
 from sgdlab.live import recording as live_recording
 from sgdlab.live import recordings, resume
+from sgdlab.live.lives import ANEW
 from sgdlab.live.log import path_in
 from sgdlab.live.recordings import AnyRecording
+from sgdlab.live.repeat import repeat
 from sgdlab.results.records import as_stored
 
+Tree = Any
 _NOT_OF_THE_PARAMETERS = ("average_decay", "evaluations", "lanes", "mode", "recording", "target", "test_examples")
 """Entries that a replay can change without changing its parameters; `train_examples` is another."""
 
@@ -71,7 +75,31 @@ def plan_of(config: ConfigDict, recording: AnyRecording) -> Plan:
     return plan
 
 
-def of_events(plan: Plan, recording: AnyRecording) -> Plan:
+def repeated(plan: Plan, recording: AnyRecording) -> Plan:
+    """Return a plan that is executed by the programs of the live run (`sgdlab.live.repeat`): equal to the bit.
+
+    Args:
+      plan: of the recording's own configuration (`plan_of`).
+      recording: of the run.
+    """
+    job = make_job(plan.config, emulate=recording.config.get("emulate"), plan=plan)
+    rows = plan.program.gradient[: plan.program.num_rows]
+    ticket, worker = plan.tickets[rows], plan.program.worker
+    served = plan.schedule.has_server
+    read = plan.schedule.read[rows, 0] if served else np.zeros(rows.size, int)
+    # pyrefly: ignore[missing-attribute]  # that of a server has it
+    after = recording.after()[rows] if served else np.full(rows.size, ANEW)
+
+    def compute(row: int, params: Tree) -> tuple[Tree, Tree]:
+        kept = {"after": int(after[row]), "version": int(read[row])}
+        return job.computed_by(int(worker[row]))(int(ticket[row]), params, **kept)
+
+    scale = None if served else plan.rates[: rows.size]
+    again = functools.partial(repeat, steps=job.steps(), compute=compute, aux=job.gradients.aux, step_scale=scale)
+    return dataclasses.replace(plan, repeated=again)
+
+
+def of_events(plan: Plan, recording: Any) -> Plan:
     """A plan with the schedule that happened, in the place of the simulated one."""
     schedule, tickets = recording.schedule, recording.ticket
     if schedule.has_server:
@@ -97,6 +125,7 @@ def speedup(recording: AnyRecording, steps: np.ndarray) -> float:
     times = times[~np.isnan(times).any(axis=1)] / steps[: times.shape[1]]
     if not times.size:
         return float("nan")
+    # pyrefly: ignore[missing-attribute]  # local steps need a server
     each = 1.0 if steps.max() == 1 else float(steps[schedule.worker[schedule.used()[:, 0]]].mean())
     return each * schedule.gradients_per_second() / (times.size / times.max(axis=1).sum())
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import io
-import os
 import pathlib
 from typing import Any, NamedTuple
 
@@ -47,8 +46,13 @@ def path_of(folder: pathlib.Path, update: int) -> pathlib.Path:
 
 def updates_of(folder: pathlib.Path) -> list[int]:
     """The updates of the checkpoints in a folder, rising."""
-    names = (path.stem.removeprefix("checkpoint-") for path in folder.glob("checkpoint-*.npz"))
-    return sorted(int(name) for name in names if name.isdigit())
+    return sorted(int(path.stem.removeprefix("checkpoint-")) for path in paths_in(folder))
+
+
+def paths_in(folder: pathlib.Path) -> list[pathlib.Path]:
+    """The files of the checkpoints in a folder."""
+    paths = folder.glob("checkpoint-*.npz")
+    return [path for path in paths if path.stem.removeprefix("checkpoint-").isdigit()]
 
 
 def save(folder: pathlib.Path, checkpoint: Checkpoint) -> None:
@@ -57,7 +61,7 @@ def save(folder: pathlib.Path, checkpoint: Checkpoint) -> None:
     Raises:
       OSError: if it cannot be written.
     """
-    arrays = {"numbers": np.array([checkpoint.update, checkpoint.lines, checkpoint.chain], np.int64)}
+    arrays: dict[str, Any] = {"numbers": np.array([checkpoint.update, checkpoint.lines, checkpoint.chain], np.int64)}
     arrays |= {f"steps {name}": array for name, array in checkpoint.steps.items()}
     for version, leaves in checkpoint.versions.items():
         arrays |= {f"version {version} {index}": plain(leaf) for index, leaf in enumerate(leaves)}
@@ -88,14 +92,16 @@ def load(folder: pathlib.Path, update: int) -> Checkpoint:
         raise Damaged(f"{path} cannot be read: {why}") from error
     if found != digest({"numbers": numbers, **arrays}):
         raise Damaged(f"{path} cannot be read: its contents have another digest than was written")
-    steps, versions = {}, {}
+    steps: dict[str, Any] = {}
+    versions: dict[int, Any] = {}
     for name, array in arrays.items():
         kind, _, rest = name.partition(" ")
         if kind == "steps":
             steps[rest] = array
         else:
             versions.setdefault(int(rest.split()[0]), []).append(array)
-    return Checkpoint(*(int(number) for number in numbers), steps, versions)
+    update, lines, chain = (int(number) for number in numbers)
+    return Checkpoint(update, lines, chain, steps, versions)
 
 
 def digest(arrays: dict[str, np.ndarray]) -> bytes:
@@ -108,6 +114,7 @@ def digest(arrays: dict[str, np.ndarray]) -> bytes:
     hashed = hashlib.sha256()
     for name, array in arrays.items():
         hashed.update(f"{name} {array.dtype.str} {array.shape} ".encode())
+        # pyrefly: ignore[bad-argument-type]  # an array is a buffer
         hashed.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
     return hashed.digest()
 
@@ -133,9 +140,3 @@ def remove_unfinished(folder: pathlib.Path) -> None:
     for path in folder.glob(".checkpoint-*"):
         if files.is_unfinished(path):
             path.unlink(missing_ok=True)
-
-
-def remove_all(folder: pathlib.Path) -> None:
-    """Removes the checkpoints of a folder: its log begins anew."""
-    for update in updates_of(folder):
-        os.unlink(path_of(folder, update))

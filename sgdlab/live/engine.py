@@ -1,4 +1,4 @@
-"""`Engine`, the server's state: a function of the events and the clock readings, live and from a log alike."""
+"""`LiveEngine`, the server's state: a function of the events and the clock readings, live and from a log alike."""
 
 import heapq
 import math
@@ -13,8 +13,8 @@ from sgdlab.live.lives import Lives
 from sgdlab.live.messages import Failed, GaveUp, Joined, Lost
 from sgdlab.live.notes import NOT_FINITE, Notes, failing, lost, processes
 from sgdlab.live.patience import Patience
-from sgdlab.live.recording import Recording, recorded, with_later
-from sgdlab.live.settings import Settings
+from sgdlab.live.recording import LiveRecording, recorded, with_later
+from sgdlab.live.settings import LiveSettings
 from sgdlab.live.transport import Transport
 from sgdlab.live.updated import Taken, Updated
 from sgdlab.policies.policy import Action, Begin, Close, Drop, Interrupt, Policy, Take, Wake
@@ -23,7 +23,7 @@ from sgdlab.replay.steps import Steps
 Tree = Any
 
 
-class Engine:
+class LiveEngine:
     """Policy, rule, recorder and ledger of a run. It is told what happens, and does what the policy says.
 
     Every gradient has a ticket, its number in the order in which gradients are begun. A message counts only if it
@@ -59,9 +59,10 @@ class Engine:
         *,
         num_workers: int,
         num_gradients: int,
-        settings: Settings,
+        settings: LiveSettings,
     ):
-        self.policy, self.steps, self.transport = policy, steps, transport
+        self.policy, self.transport = policy, transport
+        self.steps: Any = steps  # None until there is something to compute
         self.num_workers, self.num_gradients, self.settings = num_workers, num_gradients, settings
         self.flying = InFlight()
         self.fleet, self.patience, self.notes = Fleet(num_workers, settings), Patience(settings), Notes()
@@ -75,7 +76,7 @@ class Engine:
         self.finished, self.failure = False, ""
         self.later_versions: dict[str, str] = {}
         self.held: Callable[[], Collection[int]] = getattr(policy, "held", tuple)
-        self.gradient: Callable[[int, Tree], tuple[Tree, Tree]] | None = None
+        self.gradient: Any = None
         self.reading: Callable[[float, int], float] = lambda now, ticket: now
         self.on_update: Callable[[Updated], None] = lambda updated: None
         self.computed_from = 0
@@ -86,7 +87,7 @@ class Engine:
         """Number of updates made."""
         return len(self.flying.recorder.applied)
 
-    def recording(self, config: dict[str, Any], versions: dict[str, str]) -> Recording:
+    def recording(self, config: dict[str, Any], versions: dict[str, str]) -> LiveRecording:
         """What has happened so far; versions that changed on the way are given as "first, later last"."""
         return recorded(
             self.flying.recorder,

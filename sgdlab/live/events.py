@@ -109,7 +109,7 @@ def read(entry: list[Any]) -> tuple[Event, float]:
     name, now, *fields = entry
     if name not in _KINDS:
         raise ValueError(f"entry={entry} must begin with one of {', '.join((*_KINDS, BEGUN))}")
-    kind = _KINDS[name]
+    kind: Any = _KINDS[name]
     if kind is Start:
         return Start(tuple(Joined(*joined) for joined in fields[0]), *fields[1:]), now
     # The only field that can be missing is a number that is not finite.

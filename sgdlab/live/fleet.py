@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Iterator
 
-from sgdlab.live.settings import Settings
+from sgdlab.live.settings import LiveSettings
 
 _MOST_SECONDS = 60.0
 
@@ -54,7 +54,7 @@ class Fleet:
       settings: of the run.
 
     Example:
-      >>> fleet = Fleet(2, Settings(respawns=1, respawn_seconds=0.5))
+      >>> fleet = Fleet(2, LiveSettings(respawns=1, respawn_seconds=0.5))
       >>> fleet.spawned(0, 0.0), fleet.joined(0, process=17, host="here", now=1.0)
       (None, None)
       >>> fleet.ended(0, "killed by SIGKILL", 3.0)
@@ -66,7 +66,7 @@ class Fleet:
       ('gone', 'worker 0: exit code 1; worker 1: down')
     """
 
-    def __init__(self, num_workers: int, settings: Settings):
+    def __init__(self, num_workers: int, settings: LiveSettings):
         self._settings = settings
         self._workers = [Worker(number) for number in range(num_workers)]
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from sgdlab import arguments
 from sgdlab.live.lives import ANEW
-from sgdlab.live.local_gradients import Steps
+from sgdlab.live.local_gradients import PseudoGradients
 from sgdlab.live.work import Work
 from sgdlab.replay import micro_batches as in_parts
 from sgdlab.replay.micro_batches import Cut, in_micro_batches
@@ -26,13 +26,12 @@ SLICE_SECONDS = 0.002
 class Gradients:
     """Computes gradients, each of which can be given up between two micro-batches, or between two local steps.
 
-    A gradient is computed in a loop whose length the compiler does not know, as in replay, since it rounds otherwise in
-    loops: the same parameters and the same ticket give the gradient that replay's event mode computes, bit for bit,
-    with `sgdlab.replay.micro_batches.in_micro_batches` of as many parts. That it is so needs the same version of
-    jaxlib, the same settings of precision, the same kind of processor, and as many processors that the process may use:
-    large products and sums are divided among them (with batches of 256 one processor differs from two in the last bit,
-    with batches of 32 it does not; `xla_cpu_multi_thread_eigen` makes no difference). On CPU, that is: on accelerators
-    replay's loop is not divided in the same way.
+    The same parameters and the same ticket give the same gradient, bit for bit, in every process with the same version
+    of jaxlib, the same settings of precision, the same kind of processor, and as many processors that the process may
+    use: large products and sums are divided among them (with batches of 256 one processor differs from two in the last
+    bit, with batches of 32 it does not; `xla_cpu_multi_thread_eigen` makes no difference). It is the gradient of
+    replay's event mode, with `sgdlab.replay.micro_batches.in_micro_batches` of as many parts, to rounding: it is
+    computed in a loop whose length the compiler does not know, as there, since XLA rounds otherwise in loops.
 
     Args:
       work: what to compute.
@@ -55,11 +54,11 @@ class Gradients:
     def __init__(self, work: Work, *, worker: int = 0):
         self._work, self._worker, self._begun = work, worker, 0
         self._cut = Cut(arguments.whole("micro_batches", work.micro_batches))
-        self._steps: Steps | None = None
+        self._steps: PseudoGradients | None = None
         batch_fn = work.batch_fn if work.own is None else work.own(worker)
         if work.local is not None:
             grad_fn = in_micro_batches(work.grad_fn, work.micro_batches, work.finish)
-            self._steps = Steps(grad_fn, batch_fn, work.local, worker, work.params)
+            self._steps = PseudoGradients(grad_fn, batch_fn, work.local, worker, work.params)
             self.aux = self._steps.aux
             return
         functions = Functions(*(as_pytree(part) for part in (work.grad_fn, batch_fn, work.finish)))

@@ -8,7 +8,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from sgdlab.live.shared_arrays import Layout, own
+from sgdlab.live.shared_arrays import MemoryLayout, own
 
 Tree = Any
 _HEAD = np.dtype([("ticket", "<i8"), ("check", "<u4")])
@@ -40,14 +40,14 @@ class KeptMessages:
     """
 
     def __init__(self, folder: pathlib.Path, like: Tree):
-        self._folder, self._layout = folder, Layout(like)
-        self._memory = np.zeros(self._layout.size, np.uint8)
+        self._folder, self._layout = folder, MemoryLayout(like)
+        self._memory: Any = np.zeros(self._layout.size, np.uint8)
         self._views = self._layout.views(self._memory)
         self._length, self.size = _HEAD.itemsize + self._layout.size, 0
         folder.mkdir(parents=True, exist_ok=True)
         self._places: dict[int, tuple[pathlib.Path, int]] = {}
         # By age, not by number: a log that was cut off counts its updates anew.
-        paths = sorted(_paths(folder), key=lambda path: path.stat().st_mtime_ns)
+        paths = sorted(paths_in(folder), key=lambda path: path.stat().st_mtime_ns)
         for path in paths:
             self._find(path)
         self._file = self._opened(paths[-1] if paths else _path_of(folder, 0))
@@ -105,7 +105,7 @@ class KeptMessages:
 
     def forget(self, update: int) -> None:
         """Removes the files from before the oldest checkpoint that is left, that of this update."""
-        for path in _paths(self._folder):
+        for path in paths_in(self._folder):
             if _number_of(path) < update:
                 path.unlink(missing_ok=True)
 
@@ -133,17 +133,12 @@ class KeptMessages:
                 self._places[ticket] = path, place
 
 
-def remove_all(folder: pathlib.Path) -> None:
-    """Removes the messages of a folder: its log begins anew."""
-    for path in _paths(folder):
-        path.unlink()
-
-
 def _path_of(folder: pathlib.Path, update: int) -> pathlib.Path:
     return folder / f"{_NAME}{update}.bin"
 
 
-def _paths(folder: pathlib.Path) -> list[pathlib.Path]:
+def paths_in(folder: pathlib.Path) -> list[pathlib.Path]:
+    """The files of messages in a folder."""
     return [path for path in folder.glob(f"{_NAME}*.bin") if path.stem.removeprefix(_NAME).isdigit()]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from sgdlab.live.lives import ANEW
 from sgdlab.replay import local_steps, streaming
-from sgdlab.replay.local_steps import Progress, Walk
+from sgdlab.replay.local_steps import LocalState, Walk
 from sgdlab.replay.streaming import Stream
 from sgdlab.replay.watch import as_pytree
 
@@ -23,9 +23,12 @@ class Factors(Protocol):
       factors: float64[S], of its steps, one after the other.
     """
 
-    factors: np.ndarray
+    @property
+    def factors(self) -> np.ndarray:
+        """See above."""
+        ...
 
-    def place(self, version: int) -> np.ndarray:
+    def place(self, version: Any) -> np.ndarray:
         """int32: the place of the first step of a message that begins on this version."""
         ...
 
@@ -58,7 +61,7 @@ class LocalSteps(NamedTuple):
         return self.keep_state or self.stream is not None
 
 
-class Steps:
+class PseudoGradients:
     """Computes the pseudo-gradients of one worker, step by step.
 
     The steps are those of `sgdlab.replay.in_local_steps`, or of `sgdlab.replay.in_fragments`, in a loop whose length
@@ -112,9 +115,11 @@ class Steps:
                 return None
             within = np.int32(step), np.int32(step + 1)
             first = np.int32(ticket * self._stride)
+            # pyrefly: ignore[unsupported-operation]  # a stream keeps something
             due = None if self._stream is None else (self._stream, kept["messages"], arrives)
             progress = jax.block_until_ready(_step(progress, params, span, within, first, self._walk, due, place))
         if self._stream is not None:
+            # pyrefly: ignore[unsupported-operation]  # it is of a stream
             found, after_it = _end_of_fragment(params, progress, steps, self._walk, due[:2])
             self._kept[ticket] = version, after_it
             return found
@@ -144,7 +149,7 @@ def _anew(params: Tree, version: jax.Array, walk: Walk, stream: Stream | None) -
 
 
 @jax.jit
-def _begin(params: Tree, kept: Tree, walk: Walk) -> Progress:
+def _begin(params: Tree, kept: Tree, walk: Walk) -> LocalState:
     shapes = local_steps.shapes(walk, params)
     if kept is None:
         return local_steps.begun(walk, params, shapes)
@@ -153,7 +158,7 @@ def _begin(params: Tree, kept: Tree, walk: Walk) -> Progress:
 
 @jax.jit
 def _step(
-    progress: Progress,
+    progress: LocalState,
     start: Tree,
     span: tuple[jax.Array, jax.Array],
     within: tuple[jax.Array, jax.Array],
@@ -161,14 +166,14 @@ def _step(
     walk: Walk,
     due: tuple[Stream, jax.Array, jax.Array] | None,
     place: jax.Array | None,
-) -> Progress:
+) -> LocalState:
     """The steps `within` of the one ticket in `span`; of a stream, the fragment that is `due` arrives before one."""
 
-    def of_ticket(ticket: jax.Array, progress: Progress) -> Progress:
+    def of_ticket(ticket: jax.Array, progress: LocalState) -> LocalState:
         # So that nothing can be computed of the parameters before the loop: in replay each gradient has its own.
         _, own = jax.lax.optimization_barrier((ticket, start))
 
-        def one_more(index: jax.Array, progress: Progress) -> Progress:
+        def one_more(index: jax.Array, progress: LocalState) -> LocalState:
             if due is not None:
                 stream, messages, arrives = due
                 merged = streaming.merged_at(stream, index, progress.params, own, messages, arrives)
@@ -181,13 +186,13 @@ def _step(
 
 
 @jax.jit
-def _end(start: Tree, ended: Progress, steps: jax.Array, walk: Walk) -> tuple[Tree, Tree]:
+def _end(start: Tree, ended: LocalState, steps: jax.Array, walk: Walk) -> tuple[Tree, Tree]:
     return local_steps.arrived(start, ended, local_steps.shapes(walk, start), steps)
 
 
 @jax.jit
 def _end_of_fragment(
-    start: Tree, ended: Progress, steps: jax.Array, walk: Walk, due: tuple[Stream, jax.Array]
+    start: Tree, ended: LocalState, steps: jax.Array, walk: Walk, due: tuple[Stream, jax.Array]
 ) -> tuple[tuple[Tree, Tree], Tree]:
     """The message, zero but for one fragment, with its aux, and what the worker keeps."""
     stream, messages = due

@@ -6,10 +6,12 @@ import fcntl
 import json
 import os
 import pathlib
+import shutil
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import IO, Any
 
-from sgdlab.errors import RunFailed
+from sgdlab import files
+from sgdlab.errors import RunFailed, UsageError
 from sgdlab.live import checkpoint, kept_messages
 from sgdlab.live.checkpoint import Checkpoint
 from sgdlab.live.kept_messages import KeptMessages
@@ -17,7 +19,8 @@ from sgdlab.live.log_lines import FORMAT, Entry, LogError, agree, line_of, path_
 from sgdlab.live.recording import versions
 
 Tree = Any
-_SYNC_SECONDS = 1.0
+SYNC_SECONDS = 1.0
+_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 FULL = 256 << 20
 """Bytes of kept messages after which a checkpoint is made, however few updates there were."""
 
@@ -47,6 +50,7 @@ class Log:
       config: the configuration.
       versions: of Python, libraries and devices, when the run was begun.
       entries: what happened before, in its order; empty unless the run was begun already, and once it is forgotten.
+      lost: whether its file was deleted, moved or unmounted, as `sync` has found: `write_again` saves what it holds.
 
     Raises:
       LogError: if the log is of another configuration (it names the entry that differs), or is damaged (it says where,
@@ -65,26 +69,23 @@ class Log:
     ):
         self.folder, self.compute, self.say = pathlib.Path(folder), compute, say
         self.compute_of = compute_of
-        self.path = path_in(folder)
-        self._synced, self._dirty = 0.0, False
+        self.path, self._sent_like = path_in(folder), sent_like
+        self._synced, self._dirty, self.lost = 0.0, False, False
         self._writer = concurrent.futures.ThreadPoolExecutor(1, "checkpoint")
         self._syncing: concurrent.futures.Future | None = None
         self._saving: concurrent.futures.Future | None = None
         given = json.loads(json.dumps(config))
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._file = self.path.open("ab", buffering=0)
+            files.make_folder(self.folder)
+            self._file = self._opened()
+            try:
+                self._begin(given)
+                self.messages = self._opened_messages()
+            except BaseException:
+                self._file.close()
+                raise
         except OSError as error:
             raise LogError(f"log={str(self.path)!r} cannot be written: {error.strerror}") from error
-        try:
-            self._begin(given)
-            self.messages = None if sent_like is None else KeptMessages(self.folder, sent_like)
-        except OSError as error:
-            self._file.close()
-            raise LogError(f"log={str(self.path)!r} cannot be written: {error.strerror}") from error
-        except BaseException:
-            self._file.close()
-            raise
 
     @property
     def saves(self) -> bool:
@@ -106,7 +107,7 @@ class Log:
         Args:
           later: by name, those that have changed since the run was begun.
         """
-        before = self.versions | later
+        before = self.versions | dict(later)
         others = {name: now for name, now in versions().items() if before.get(name) != now}
         if others:
             changes = ", ".join(f"{name} {before.get(name, 'unknown')} is now {now}" for name, now in others.items())
@@ -141,17 +142,54 @@ class Log:
         except OSError as error:
             raise self._failed(error) from error
 
-    def sync(self, now: float, *, least_seconds: float = _SYNC_SECONDS) -> None:
+    def sync(self, now: float, *, least_seconds: float = SYNC_SECONDS) -> None:
         """Sees to it that the lines will be on the disk, in a thread, if that is long ago by this clock.
+
+        It looks whether the file is still where it was, too (`lost`): nobody but this process can read one that is not.
 
         Raises:
           RunFailed: if they could not be written there when this was called before.
         """
         if self._syncing is not None and self._syncing.done():
             self._synchronized()
-        if self._syncing is None and self._dirty and not 0 <= now - self._synced < least_seconds:
+        if 0 <= now - self._synced < least_seconds:
+            return
+        self._synced, self.lost = now, not _is_at(self.path, self._file)
+        if self._syncing is None and self._dirty:
             self._syncing = self._writer.submit(self._on_disk, self._descriptor_of_messages())
-            self._synced, self._dirty = now, False
+            self._dirty = False
+
+    def write_again(self) -> None:
+        """Writes a log that is lost anew: where it was, or in a folder beside that if another log is there now.
+
+        From here on this is its folder. The caller makes a checkpoint there, since those of before may be gone too.
+
+        Raises:
+          UsageError: if it cannot be written.
+        """
+        self._saved()
+        self._synchronized()
+        lost, before = self.path, self._file
+        try:
+            if lost.exists():
+                self.folder = next(beside for beside in files.numbered(self.folder) if not path_in(beside).exists())
+                self.path = path_in(self.folder)
+            files.make_folder(self.folder)
+            with self.path.open("xb") as copy:
+                before.seek(0)
+                shutil.copyfileobj(before, copy)
+                copy.flush()
+                os.fsync(copy.fileno())
+            self._file = self._opened()
+            before.close()
+            if self.messages is not None:
+                self.messages.close()
+            self.messages = self._opened_messages()
+        except OSError as error:
+            why = f"and cannot be written again at {self.path}: {error.strerror}"
+            raise UsageError(f"log={str(lost)!r} was deleted, moved or unmounted, {why}") from error
+        self.lost = False
+        self.say(f"The log is written again: {self.path}")
 
     def checkpoint(self, update: int, steps: dict[str, Any], versions: dict[int, list[Any]]) -> None:
         """Begins to save the server's state, in a thread; what it is given must not change any more.
@@ -206,12 +244,24 @@ class Log:
             if self.messages is not None:
                 self.messages.close()
 
+    def _opened(self) -> IO[bytes]:
+        """The file, which no other process writes until this one ends, however it does."""
+        file = self.path.open("a+b", buffering=0)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            file.close()
+            raise LogError(f"log={str(self.path)!r} is being written by another process") from error
+        return file
+
+    def _opened_messages(self) -> KeptMessages | None:
+        """The messages beside the log, where they are kept; the names of all files are on the disk then."""
+        messages = None if self._sent_like is None else KeptMessages(self.folder, self._sent_like)
+        files.sync_folder(self.folder)
+        return messages
+
     def _begin(self, given: dict[str, Any]) -> None:
         """Reads what is there; a log that is not there gets its header."""
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until the process ends, however it does
-        except OSError as error:
-            raise LogError(f"log={str(self.path)!r} is being written by another process") from error
         checkpoint.remove_unfinished(self.folder)
         entries, self._chains, length = read(self.path)
         if self.path.stat().st_size > length:
@@ -221,8 +271,9 @@ class Log:
             (_, _, self.config, self.versions), self.entries = entries[0], entries[1:]
             agree(self.path, self.config, given)
             return
-        checkpoint.remove_all(self.folder)
-        kept_messages.remove_all(self.folder)
+        if left := [*checkpoint.paths_in(self.folder), *kept_messages.paths_in(self.folder)]:
+            what = f"{self.path} has no line, but {len(left)} files of a run lie beside it, such as {left[0].name}"
+            self.say(f"{what}: they are put aside in {files.put_aside(left)}, and the run begins at 0")
         self.config, self.versions, self.entries = given, versions(), []
         self.write(["log", FORMAT, given, self.versions])
 
@@ -265,3 +316,11 @@ class Log:
             saving.result()
         except OSError as error:  # the log alone has all that happened
             self.say(f"A checkpoint in {self.folder} cannot be written, and the run goes on: {error}")
+
+
+def _is_at(path: pathlib.Path, file: IO[bytes]) -> bool:
+    """Whether a file that is open is the one of this name: not one that was deleted, or made anew by somebody else."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except OSError as error:
+        return error.errno not in _GONE

@@ -16,7 +16,7 @@ CURVE_POINTS = 500
 """A curve has at most so many points; then every second one is left out."""
 
 
-class Page:
+class StatusPage:
     """Serves the newest `Status` on loopback, to whoever is logged in on this machine.
 
     `show` only keeps the status, so that the server of the run is not held up; requests are answered by other threads.

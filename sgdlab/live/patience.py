@@ -3,7 +3,7 @@
 import collections
 import statistics
 
-from sgdlab.live.settings import Settings
+from sgdlab.live.settings import LiveSettings
 
 _REMEMBERED = 15
 _LEAST_PAUSE = 1.0
@@ -24,7 +24,7 @@ class Patience:
       settings: of the run.
 
     Example:
-      >>> patience = Patience(Settings(patience=20, least_patience=10, first_patience=120))
+      >>> patience = Patience(LiveSettings(patience=20, least_patience=10, first_patience=120))
       >>> patience.allowed(3)
       120
       >>> patience.learn(3, 2.0)
@@ -38,11 +38,12 @@ class Patience:
       (1000.0, 50.0)
     """
 
-    def __init__(self, settings: Settings):
+    def __init__(self, settings: LiveSettings):
         self._settings = settings
         self._times: dict[int, collections.deque[float]] = {}
         self._doubled: collections.Counter[int] = collections.Counter()  # worker -> how often since its last gradient
-        self._awake, self._looked = 0.0, None
+        self._awake = 0.0
+        self._looked: float | None = None
         self._most = max(4 * settings.turn_seconds, _LEAST_PAUSE)
         self._expected: dict[int, float] = {}  # worker -> since when, of the time awake, it is to be heard of
 

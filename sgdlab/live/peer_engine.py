@@ -1,4 +1,4 @@
-"""`PeerEngine`, the state of a live run without a server's parameters: nodes average, compute and step."""
+"""`LivePeerEngine`, the state of a live run without a server's parameters: nodes average, compute and step."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -6,12 +6,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from sgdlab.live.engine import Engine
+from sgdlab.live.engine import LiveEngine
 from sgdlab.live.events import Event
 from sgdlab.live.hosted_nodes import HostedNodes
 from sgdlab.live.peer_flying import PeerFlying
 from sgdlab.live.peer_steps import PeerSteps
-from sgdlab.live.settings import Settings
+from sgdlab.live.settings import LiveSettings
 from sgdlab.live.transport import Transport
 from sgdlab.live.updated import Taken, Updated
 from sgdlab.policies.peers import Keep, Mix, Move, PeerAction, PeerPolicy, Step
@@ -20,8 +20,8 @@ from sgdlab.policies.policy import Begin
 Tree = Any
 
 
-class PeerEngine(Engine):
-    """Policy, optimisers, recorder and ledger of a run of peers; workers fail and come back as in `Engine`.
+class LivePeerEngine(LiveEngine):
+    """Policy, optimisers, recorder and ledger of a run of peers; workers fail and come back as in `LiveEngine`.
 
     Args:
       policy: whose parameters are averaged when.
@@ -35,6 +35,10 @@ class PeerEngine(Engine):
       step_scale: what the step of each gradient is multiplied by, in the order in which nodes averaged; None: 1.
     """
 
+    flying: PeerFlying
+    policy: HostedNodes
+    gradient: Any
+
     def __init__(
         self,
         policy: PeerPolicy,
@@ -43,15 +47,15 @@ class PeerEngine(Engine):
         *,
         num_workers: int,
         num_gradients: int,
-        settings: Settings,
+        settings: LiveSettings,
     ):
-        hosted = HostedNodes(policy)
+        hosted: Any = HostedNodes(policy)
         super().__init__(
             hosted, None, transport, num_workers=num_workers, num_gradients=num_gradients, settings=settings
         )
         self.hosted, self.nodes = hosted, steps
         self.flying = PeerFlying()
-        self.step_scale: Sequence[float] | None = None
+        self.step_scale: Sequence[float] | np.ndarray | None = None
         self._mixed: dict[int, Mix] = {}  # node -> what it has averaged for the gradient that it begins
         self._scale: dict[int, float] = {}  # node -> what its next step is multiplied by
         self._at: dict[int, int] = {}  # node -> the version that its gradient is taken at
@@ -71,6 +75,7 @@ class PeerEngine(Engine):
         self.perform(self.hosted.stand_in(now, free=free, gone=gone), now)
         self.finished = self.hosted.policy.finished
 
+    # pyrefly: ignore[bad-override]  # actions of peers, not of a server
     def perform(self, actions: Iterable[PeerAction], now: float) -> None:
         """Does what the policy says, in its order."""
         began: float | None = None

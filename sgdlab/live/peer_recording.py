@@ -34,7 +34,7 @@ class PeerRecording:
     ticket: np.ndarray
     seconds: np.ndarray
     loss: np.ndarray
-    lost: np.ndarray
+    lost: Any  # np.ndarray, or whatever makes one
     config: dict[str, Any] = dataclasses.field(default_factory=dict)
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
 
@@ -93,7 +93,7 @@ class PeerRecording:
         return f"PeerRecording: {self.schedule.num_nodes} nodes, {self.schedule.wall_clock():.6g} s; {fates}"
 
 
-def _stored(**fields: np.ndarray) -> PeerRecording:
+def _stored(**fields: Any) -> PeerRecording:
     """The recording of the arrays of a file."""
     schedule = PeerSchedule(
         **{name: fields.pop(name) for name in (*SCHEDULE_FIELDS, *OPTIONAL_FIELDS) if name in fields}

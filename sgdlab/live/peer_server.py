@@ -4,16 +4,16 @@ The coordinator holds the parameters of all nodes. Workers compute their gradien
 nodes read of each other is in one place and in one order. A run that is killed is not resumed: there is no log yet.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from sgdlab.live.peer_engine import PeerEngine
+from sgdlab.live.peer_engine import LivePeerEngine
 from sgdlab.live.peer_recording import PeerRecording
 from sgdlab.live.peer_steps import PeerSteps
 from sgdlab.live.recording import versions
-from sgdlab.live.settings import Settings
+from sgdlab.live.settings import LiveSettings
 from sgdlab.live.status import Status
 from sgdlab.live.transport import Transport
 from sgdlab.live.turns import OnUpdate, Turns
@@ -28,8 +28,8 @@ def serve_peers(  # noqa: PLR0913 (the arguments of `serve`, and the nodes' rate
     *,
     num_workers: int,
     num_gradients: int,
-    settings: Settings = Settings(),  # noqa: B008 (it is frozen)
-    step_scale: np.ndarray | None = None,
+    settings: LiveSettings = LiveSettings(),  # noqa: B008 (it is frozen)
+    step_scale: Sequence[float] | np.ndarray | None = None,
     config: dict[str, Any] | None = None,
     on_update: OnUpdate | None = None,
     watch: Callable[[Status], None] | None = None,
@@ -81,6 +81,8 @@ def serve_peers(  # noqa: PLR0913 (the arguments of `serve`, and the nodes' rate
 class _PeerTurns(Turns):
     """What the coordinator does from one message to the next; the arguments are those of `serve_peers`."""
 
+    engine: LivePeerEngine
+
     def __init__(
         self,
         policy: PeerPolicy,
@@ -88,10 +90,10 @@ class _PeerTurns(Turns):
         transport: Transport,
         num_workers: int,
         num_gradients: int,
-        settings: Settings,
+        settings: LiveSettings,
     ):
         super().__init__(policy, steps, transport, num_workers, num_gradients, settings, None)
-        self.engine = PeerEngine(
+        self.engine = LivePeerEngine(
             policy, steps, transport, num_workers=num_workers, num_gradients=num_gradients, settings=settings
         )
         self.engine.on_update = self.updated

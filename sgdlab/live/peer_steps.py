@@ -1,4 +1,4 @@
-"""`PeerSteps`: the nodes of a replay one event at a time, bit for bit; live runs of peers average and step with it."""
+"""`PeerSteps`: the nodes of a replay one event at a time; live runs of peers average and step with it."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -22,7 +22,8 @@ Tree = Any
 class PeerSteps:
     """The parameters, optimisers and statistics of all nodes, and the parameters of the center.
 
-    Given the same gradients as `sgdlab.replay.run` computes in event mode, it makes the same versions, bit for bit.
+    Given the same gradients as `sgdlab.replay.run` computes in event mode, it makes the same versions, to rounding;
+    given them again, the same bits (`sgdlab.live.repeat`).
     Versions are numbered as in a `PeerSchedule`, and kept until they are forgotten.
 
     Args:
@@ -66,7 +67,7 @@ class PeerSteps:
         self._parts = Parts(*(as_pytree(function) for function in functions), None)
         self.num_nodes = num_nodes
         params, own = _start(params, stats, self._parts)
-        self._own = [own] * num_nodes
+        self._own: list[Any] = [own] * num_nodes
         self._values: dict[tuple[int, int], Tree] = {(node, 0): params for node in range(num_nodes + 1)}
         self._newest = [0] * (num_nodes + 1)
 
@@ -98,13 +99,7 @@ class PeerSteps:
     def mix(self, node: int, version: int, sources: Sequence[Source]) -> None:
         """A version becomes the weighted mean of others, or what its only source is."""
         trees = [self._values[source.node, source.version] for source in sources]
-        value = trees[0]
-        if len(trees) > 1:
-            size = 1 << (len(trees) - 1).bit_length()
-            weights = np.zeros(size)
-            weights[: len(trees)] = [source.weight for source in sources]
-            ends = np.int32(0), np.int32(len(trees))
-            value = _mixed(trees + trees[:1] * (size - len(trees)), weights, *ends)
+        value = mixture(trees, [source.weight for source in sources])
         self._made(node, version, value)
 
     def move(self, node: int, version: int, sources: Sequence[Source]) -> None:
@@ -123,13 +118,32 @@ class PeerSteps:
           scale: what the step is multiplied by.
         """
         averaged = self._values[node, version - 1]
-        state, stats = self._own[node]
-        aux = aux if self._parts.fold is not None else None
-        factor = np.array(scale, jax.dtypes.canonicalize_dtype(np.float64))
-        value, *own = _stepped(averaged, (grads, aux), (state, stats), np.int32(node), factor, self._parts)
-        jax.block_until_ready(value)  # JAX on CPU may read the memory of the gradient until then
-        self._own[node] = tuple(own)
+        value, own = self.stepped(averaged, (grads, aux), self._own[node], node, scale)
+        self._own[node] = own
         self._made(node, version, value)
+
+    def stepped(
+        self, averaged: Tree, gradient: tuple[Tree, Tree], own: Sequence[Tree], node: int, scale: float
+    ) -> tuple[Tree, Any]:
+        """A node's parameters after a step from what it has averaged, and the state and statistics of the node then.
+
+        Args:
+          averaged: where the step begins.
+          gradient: arrays like the parameters, and what else the gradient function returned; not needed after the call.
+          own: the state of the node's optimiser, and its running statistics.
+          node: whose step it is.
+          scale: what the step is multiplied by.
+        """
+        grads, aux = gradient
+        gradient = grads, aux if self._parts.fold is not None else None
+        factor = np.array(scale, jax.dtypes.canonicalize_dtype(np.float64))
+        value, *own = _stepped(averaged, gradient, own, np.int32(node), factor, self._parts)
+        jax.block_until_ready(value)  # JAX on CPU may read the memory of the gradient until then
+        return value, tuple(own)
+
+    def own(self, node: int) -> tuple[Tree, Tree]:
+        """The state of a node's optimiser, and its running statistics."""
+        return self._own[node]
 
     def keep(self, held: Iterable[tuple[int, int]]) -> None:
         """Forgets all versions but these, and the newest of all nodes and the center."""
@@ -178,6 +192,17 @@ class PeerSteps:
 def _start(params: Tree, stats: Tree, parts: Parts) -> tuple[Tree, tuple[Tree, Tree]]:
     copied = lambda tree: jax.tree.map(jnp.copy, tree)
     return copied(params), (copied(parts.init(params)), copied(stats))
+
+
+def mixture(trees: Sequence[Tree], weights: Sequence[float]) -> Tree:
+    """The weighted mean of parameters; one alone stays as it is."""
+    if len(trees) == 1:
+        return trees[0]
+    size = 1 << (len(trees) - 1).bit_length()
+    padded = np.zeros(size)
+    padded[: len(trees)] = weights
+    ends = np.int32(0), np.int32(len(trees))
+    return _mixed([*trees, *([trees[0]] * (size - len(trees)))], padded, *ends)
 
 
 @jax.jit

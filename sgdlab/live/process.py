@@ -13,7 +13,7 @@ from typing import IO, Any
 from sgdlab.live import ending, wire
 from sgdlab.live.messages import Joined
 from sgdlab.live.shared_arrays import Pieces
-from sgdlab.live.work import Source
+from sgdlab.live.work import WorkSource
 
 _ROOT = pathlib.Path(__file__).parents[2]
 PATIENCE = 0.5
@@ -47,7 +47,7 @@ class Process:
     def __init__(
         self,
         worker: int,
-        source: Source,
+        source: WorkSource,
         layout: list[list[str]],
         *,
         size: int,
@@ -79,7 +79,7 @@ class Process:
                     process_group=0,  # a terminal's Ctrl-C, and signals to the server's group, are the server's affair
                 )
             undo.pop_all()
-        self.line = wire.Line(ours)
+        self.line = wire.BufferedSocket(ours)
         self.line.send(
             {
                 "kind": "start",

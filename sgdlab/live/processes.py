@@ -20,9 +20,9 @@ from sgdlab.live import environment
 from sgdlab.live.lives import ANEW
 from sgdlab.live.messages import Came, Failed, GaveUp, Joined, Lost, Message
 from sgdlab.live.process import PATIENCE, Process
-from sgdlab.live.shared_arrays import Layout
+from sgdlab.live.shared_arrays import MemoryLayout
 from sgdlab.live.versions import Version, Versions
-from sgdlab.live.work import Source
+from sgdlab.live.work import WorkSource
 
 Tree = Any
 _NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -49,7 +49,7 @@ class Processes:
 
     def __init__(
         self,
-        source: Source,
+        source: WorkSource,
         params_like: Tree,
         aux_like: Tree,
         *,
@@ -63,8 +63,8 @@ class Processes:
         self._source, self._num_workers = source, num_workers
         self._env, self._gpus_per_worker = env, gpus_per_worker
         self._logs = None if logs is None else pathlib.Path(logs)
-        self._answer = Layout({"params": params_like, "aux": aux_like})
-        self._versions = Versions(Layout(params_like))
+        self._answer = MemoryLayout({"params": params_like, "aux": aux_like})
+        self._versions = Versions(MemoryLayout(params_like))
         self._selector = selectors.DefaultSelector()
         self._processes: dict[int, Process] = {}
         self._dying: list[subprocess.Popen] = []

@@ -22,13 +22,14 @@ _END_SECONDS = 5.0
 _NO_WRAP, _WRAP, _CLEAR_BELOW = "\x1b[?7l", "\x1b[?7h", "\x1b[J"
 
 
-class Progress:
+class LiveProgress:
     """Shows a run to whoever looks at `stream`; what happens to the stream never harms the run, or holds it up.
 
     A thread writes: a terminal or a pipe that does not read for a while is shown the newest state when it does.
 
     In a terminal a few lines are redrawn at each call, and what goes wrong is printed once, above them. Into a file or
-    a pipe, one plain line is written about every ten seconds, and one for each thing that goes wrong.
+    a pipe, one plain line is written about every ten seconds, and one for each thing that goes wrong; where what is
+    said goes to the same file, such lines come only when nothing has been said for as long.
 
     Args:
       stream: where to write; the standard error if None.
@@ -77,6 +78,8 @@ class Progress:
             return
         with contextlib.suppress(OSError, ValueError):  # nobody reads it
             print(line, flush=True)
+            if _are_one(sys.stdout, self._stream):
+                self._next = self._clock() + self._every
 
     def _show(self, status: Status) -> None:
         news = [f"{_clock(at)}  {_plain(words)}" for at, words in status.events if (at, words) not in self._said]
@@ -194,7 +197,10 @@ def _left(status: Status) -> str:
 
 def _quality(status: Status) -> str:
     values = [] if status.loss is None else [f"loss {_number(status.loss)}"]
-    values += [f"{_plain(name)} {_number(value)}" for name, value in status.evaluation.items()]
+    values += [
+        f"{_plain(name)} {_plain(value) if isinstance(value, str) else _number(value)}"
+        for name, value in status.evaluation.items()
+    ]
     return ", ".join(values + [f"staleness {_number(status.staleness)}"] * (status.updates > 0))
 
 
@@ -250,6 +256,14 @@ def _is_terminal(stream: TextIO) -> bool:
         return stream.isatty() and os.environ.get("TERM") != "dumb"
     except (AttributeError, ValueError):
         return False
+
+
+def _are_one(first: TextIO, second: TextIO) -> bool:
+    """Whether two streams lead to the same file, pipe or terminal."""
+    try:
+        return os.path.sameopenfile(first.fileno(), second.fileno())
+    except (AttributeError, OSError, ValueError):
+        return first is second
 
 
 def _size(stream: TextIO) -> tuple[int, int]:

@@ -1,7 +1,7 @@
 """`Ray`, the transport over actors of Ray: on a cluster of several machines, or, as a rehearsal of it, on this one.
 
 On one machine `sgdlab.live.processes` does the same faster, with nothing to install and without a port. On a cluster
-every node needs the same versions of Python, Ray, JAX and sgdlab, and a disk on which the modules of `Source` are; a
+every node needs the same versions of Python, Ray, JAX and sgdlab, and a disk with the modules of `WorkSource` on it; a
 recording is replayed to the bit where the kinds of processor agree too. Only the server's clock is used.
 
     ray start --head --node-ip-address=10.0.0.1          # once, in a private network, with RAY_AUTH_MODE=token
@@ -23,10 +23,10 @@ import numpy as np
 from sgdlab.live import environment
 from sgdlab.live.lives import ANEW
 from sgdlab.live.messages import Came, Failed, GaveUp, Joined, Lost, Message
-from sgdlab.live.ray_actor import Actor, Asked, Ready, Start
+from sgdlab.live.ray_actor import Actor, ActorStart, Asked, Ready
 from sgdlab.live.ray_cluster import Cluster
-from sgdlab.live.shared_arrays import Layout
-from sgdlab.live.work import Source
+from sgdlab.live.shared_arrays import MemoryLayout
+from sgdlab.live.work import WorkSource
 
 Tree = Any
 _NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -43,7 +43,7 @@ class _Worker:
         self.actor = actor
         self.run = 0  # how many runs it has served before
         self.void = -1  # largest ticket of this run that it was told to give up
-        self.joined: Joined | None = None
+        self.joined: Any = None  # `Joined`, once it is there
         self.asked = 0  # gradients that it has not answered
         self.waiting: deque[tuple[Asked, Any]] = deque()  # those that it is asked for next, and their parameters
 
@@ -76,7 +76,7 @@ class Ray:
 
     def __init__(
         self,
-        source: Source,
+        source: WorkSource,
         params_like: Tree,
         aux_like: Tree,
         *,
@@ -89,8 +89,8 @@ class Ray:
         source.check()
         environment.devices(None, num_workers, gpus_per_worker)
         self._source, self._num_workers, self._logs = source, num_workers, logs
-        self._params = Layout(params_like)
-        self._layout = Layout({"params": params_like, "aux": aux_like})
+        self._params = MemoryLayout(params_like)
+        self._layout = MemoryLayout({"params": params_like, "aux": aux_like})
         self._workers: dict[int, _Worker] = {}
         self._calls: dict[Any, _Call] = {}  # in the order of their questions
         self._unheard: list[Message] = []
@@ -146,7 +146,7 @@ class Ray:
         new = self._workers[worker] = _Worker(self._remote.remote(worker))
         source = {**self._source._asdict(), "modules": dict(self._source.modules)}
         path = [entry or str(pathlib.Path.cwd()) for entry in sys.path]
-        start = Start(source, path, self._layout.described(), self._log(worker))
+        start = ActorStart(source, path, self._layout.described(), self._log(worker))
         self._calls[new.actor.start.remote(start)] = _Call(worker, new, "start")
         self._calls[new.actor.exist.remote()] = _Call(worker, new, "exist")
 
@@ -284,11 +284,11 @@ class Ray:
 def _grouped(ray: Any) -> type[Actor]:
     """`Actor`, whose methods that must answer while it computes have threads of their own."""
 
-    class Worker(Actor):
+    class GroupedActor(Actor):
         interrupt = ray.method(concurrency_group="control")(Actor.interrupt)
         exist = ray.method(concurrency_group="watch")(Actor.exist)
 
-    return Worker
+    return GroupedActor
 
 
 def _detail(error: Exception) -> str:

@@ -16,13 +16,13 @@ import numpy as np
 from sgdlab.live import failure
 
 
-class Start(NamedTuple):
+class ActorStart(NamedTuple):
     """What an actor is told first.
 
     Attributes:
-      source: fields of `sgdlab.live.work.Source`.
+      source: fields of `sgdlab.live.work.WorkSource`.
       path: where modules are looked for beside the actor's own places.
-      layout: of the gradients, as `sgdlab.live.shared_arrays.Layout` describes it.
+      layout: of the gradients, as `sgdlab.live.shared_arrays.MemoryLayout` describes it.
       log: a file for what the worker prints; None leaves it to Ray.
     """
 
@@ -69,7 +69,7 @@ class Actor:
         self._void = (-1, -1)  # (run, ticket): the last that was interrupted; both only grow
         self._run = -1
 
-    def start(self, start: Start) -> Ready:
+    def start(self, start: ActorStart) -> Ready:
         """Makes and compiles what is to be computed."""
         sys.path += [entry for entry in start.path if entry not in sys.path]
         if start.log is not None:
@@ -111,16 +111,16 @@ class Actor:
         """Never returns: that this call fails is how the death of a worker that has nothing to do is noticed."""
         threading.Event().wait()
 
-    def _make(self, start: Start) -> None:
+    def _make(self, start: ActorStart) -> None:
         # Here, so that the server, which imports this module, can be without them until it needs them.
         from sgdlab.live.gradients import Gradients  # noqa: PLC0415
-        from sgdlab.live.shared_arrays import Layout  # noqa: PLC0415
-        from sgdlab.live.work import Source  # noqa: PLC0415
+        from sgdlab.live.shared_arrays import MemoryLayout  # noqa: PLC0415
+        from sgdlab.live.work import WorkSource  # noqa: PLC0415
 
-        work = Source(**start.source).make()
+        work = WorkSource(**start.source).make()
         self._fresh = Gradients(work, worker=self._worker)
-        self._params = Layout(work.params)
-        self._answer = Layout({"params": work.params, "aux": self._fresh.aux})
+        self._params = MemoryLayout(work.params)
+        self._answer = MemoryLayout({"params": work.params, "aux": self._fresh.aux})
         self._answer.check(start.layout)
         self._memory = np.empty(self._answer.size, np.uint8)
         self._fresh.compile()

@@ -1,4 +1,4 @@
-"""`Recording`, what a live run leaves: the schedule that happened, and each gradient's ticket, fate and run-time."""
+"""`LiveRecording`, what a live run leaves: the schedule that happened, and the ticket, fate and time of gradients."""
 
 import collections
 import dataclasses
@@ -28,7 +28,7 @@ _SCHEDULE = tuple(field.name for field in dataclasses.fields(Schedule))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Recording:
+class LiveRecording:
     """What happened in a live run; G gradients, in the rows of the schedule.
 
     Gradients that were begun after the last update, and had not come, are in no row: nothing depends on them.
@@ -100,8 +100,20 @@ class Recording:
         used, found = self.schedule.used()[:, 0], np.full(self.ticket.size, ANEW, np.int32)
         order = np.flatnonzero(used)[np.argsort(self.ticket[used])]
         read, update = self.schedule.read[order, 0], self.schedule.update[order, 0]
+        # pyrefly: ignore[unsupported-operation]  # the constructor has set it
         found[order] = begins_anew(self.schedule.worker[order], self.life[order], read, update if streams else None)
         return found
+
+    def after(self) -> np.ndarray:
+        """Return int64[G], the ticket of the message from after which the worker of each gradient went on, or `ANEW`.
+
+        Of gradients that did not enter an update, this says nothing.
+        """
+        found = np.full(self.ticket.size, ANEW)
+        order = np.lexsort((self.ticket, self.schedule.worker))
+        order = order[self.schedule.used()[order, 0]]
+        found[order[1:]] = self.ticket[order[:-1]]
+        return np.where(self.begins_anew() == ANEW, found, ANEW)
 
     def runtimes(self) -> np.ndarray:
         """float64[T, N], seconds: how long the server waited for each worker's t-th gradient.
@@ -131,7 +143,7 @@ class Recording:
         arrays.save(path, fields)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "Recording":
+    def load(cls, path: str | os.PathLike[str]) -> "LiveRecording":
         """Reads and checks a recording that `save` wrote; nothing is unpickled.
 
         Raises:
@@ -154,7 +166,7 @@ def recorded(
     lives: Lives,
     config: dict[str, Any],
     versions: dict[str, str],
-) -> Recording:
+) -> LiveRecording:
     """The recording of a run so far.
 
     Args:
@@ -171,7 +183,7 @@ def recorded(
     fates[fates == ""] = "pending"
     fates[schedule.used()[:, 0]] = "applied"
     found = seconds.of(tickets), losses.of(tickets), fates
-    return Recording(schedule, tickets, *found, config, versions, lives.of(tickets))
+    return LiveRecording(schedule, tickets, *found, config, versions, lives.of(tickets))
 
 
 def with_later(first: dict[str, str], later: dict[str, str]) -> dict[str, str]:
@@ -197,7 +209,8 @@ def versions() -> dict[str, str]:
         "backend": device.platform,
         "device": device.device_kind,
         "cpus": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()),
-        "x64": str(jax.config.jax_enable_x64),
+        "x64": str(jax.config.jax_enable_x64),  # pyrefly: ignore[missing-attribute]  # JAX sets it when it is imported
+        # pyrefly: ignore[missing-attribute]  # the same
         "matmul_precision": str(jax.config.jax_default_matmul_precision),
     }
 
@@ -214,10 +227,10 @@ def _installed(package: str) -> str:
 class _Stored:
     """The recording of the arrays of a file."""
 
-    def __init__(self, **fields: np.ndarray):
+    def __init__(self, **fields: Any):
         schedule = Schedule(**{name: fields.pop(name) for name in _SCHEDULE})
         texts = {name: json.loads(str(fields.pop(name))) for name in ("config", "versions")}
-        self.recording = Recording(schedule=schedule, **fields, **texts)
+        self.recording = LiveRecording(schedule=schedule, **fields, **texts)
 
 
 _Stored.__name__ = "Recording"

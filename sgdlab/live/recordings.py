@@ -4,9 +4,9 @@ import os
 import zipfile
 
 from sgdlab.live.peer_recording import PeerRecording
-from sgdlab.live.recording import Recording
+from sgdlab.live.recording import LiveRecording
 
-AnyRecording = Recording | PeerRecording
+AnyRecording = LiveRecording | PeerRecording
 
 
 def load(path: str | os.PathLike[str]) -> AnyRecording:
@@ -19,6 +19,6 @@ def load(path: str | os.PathLike[str]) -> AnyRecording:
     try:
         with zipfile.ZipFile(path) as file:
             peers = "node.npy" in file.namelist()  # a schedule of servers has workers
-    except zipfile.BadZipFile:  # `Recording` says what is wrong
+    except zipfile.BadZipFile:  # `LiveRecording` says what is wrong
         peers = False
-    return PeerRecording.load(path) if peers else Recording.load(path)
+    return PeerRecording.load(path) if peers else LiveRecording.load(path)

@@ -108,7 +108,7 @@ class Rehearsal:
         self._begun = [0] * runtimes.shape[1]
         self._order, self._numbers, self._handles = itertools.count(), itertools.count(1), itertools.count()
         self._processes: dict[int, _Process] = {}
-        self._trees: dict[int, Tree] = {}
+        self._trees: dict[Hashable, Tree] = {}
         self._last: dict[tuple[str, int], float] = {}  # (fault, worker) -> until when it holds
         self._next: set[tuple[str, int]] = set()  # faults of a worker's next gradient, or message
         self._twice: dict[int, float] = {}
@@ -245,7 +245,7 @@ class Rehearsal:
         return ends
 
     def _answer(self, worker: int, process: _Process, seconds: float) -> Message:
-        ticket = process.ticket
+        ticket: Any = process.ticket
         if process.void and seconds == 0.0:
             return GaveUp(worker, ticket, 0.0)
         if self._is_next("give_up", worker):

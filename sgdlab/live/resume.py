@@ -7,14 +7,13 @@ from typing import Any
 
 from sgdlab.live import checkpoint, events
 from sgdlab.live.clock import Clock
-from sgdlab.live.engine import Engine
+from sgdlab.live.engine import LiveEngine
 from sgdlab.live.events import Event, Start
 from sgdlab.live.lives import ANEW
 from sgdlab.live.log import Entry, Log, LogError, path_in, read
 from sgdlab.live.messages import Message
-from sgdlab.live.recording import Recording
-from sgdlab.live.settings import Settings
-from sgdlab.policies.policy import Policy
+from sgdlab.live.recording import LiveRecording
+from sgdlab.live.settings import LiveSettings
 
 Tree = Any
 
@@ -66,7 +65,7 @@ class Past:
     def __init__(self, path: pathlib.Path, entries: list[Entry], clock: Clock, write: Callable[[Entry], None]):
         self._path, self._entries, self._clock, self._write, self._place = path, entries, clock, write, 0
 
-    def happens_again(self, engine: Engine) -> None:
+    def happens_again(self, engine: LiveEngine) -> None:
         """Everything happens to the engine as it did before, by the clock of before.
 
         Raises:
@@ -101,7 +100,7 @@ class Past:
         return entry[1]
 
 
-def resume(engine: Engine, log: Log, clock: Clock) -> None:
+def resume(engine: LiveEngine, log: Log, clock: Clock) -> None:
     """Brings a new engine to where its log ends, and the clock to the log's last instant, at which it stands.
 
     Up to the newest checkpoint no arithmetic is done. The gradients of later updates are computed again, or read.
@@ -143,7 +142,7 @@ def resume(engine: Engine, log: Log, clock: Clock) -> None:
     )
 
 
-def examined(folder: str | os.PathLike[str], make_policy: Callable[[dict[str, Any]], Policy]) -> Recording:
+def examined(folder: str | os.PathLike[str], make_policy: Callable[[dict[str, Any]], Any]) -> LiveRecording:
     """What has happened in a run so far, by its log alone, such as after a crash; no gradient is computed.
 
     Args:
@@ -161,20 +160,20 @@ def examined(folder: str | os.PathLike[str], make_policy: Callable[[dict[str, An
     if len(entries) < 2:
         raise LogError(f"log={str(path)!r} must be the log of a live run that has begun; there is none")
     (_, _, config, versions), *past = entries
-    start, _ = events.read(past[0])
-    engine = Engine(
+    start: Any = events.read(past[0])[0]
+    engine = LiveEngine(
         make_policy(config),
         None,
         Nobody(),
         num_workers=start.num_workers,
         num_gradients=start.num_gradients,
-        settings=Settings(),
+        settings=LiveSettings(),
     )
     Past(path, past, Clock(lambda: 0.0), lambda entry: None).happens_again(engine)
     return engine.recording(config, versions)
 
 
-def _check(event: Event, engine: Engine) -> None:
+def _check(event: Event, engine: LiveEngine) -> None:
     if isinstance(event, Start):
         for name in ("num_workers", "num_gradients"):
             if getattr(event, name) != getattr(engine, name):

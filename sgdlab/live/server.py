@@ -6,8 +6,8 @@ import numpy as np
 import optax
 
 from sgdlab.live.log import Log
-from sgdlab.live.recording import Recording, versions
-from sgdlab.live.settings import Settings
+from sgdlab.live.recording import LiveRecording, versions
+from sgdlab.live.settings import LiveSettings
 from sgdlab.live.status import Status
 from sgdlab.live.transport import Transport
 from sgdlab.live.turns import OnUpdate, Turns
@@ -25,12 +25,12 @@ def serve(
     *,
     num_workers: int,
     num_gradients: int,
-    settings: Settings = Settings(),  # noqa: B008 (it is frozen)
+    settings: LiveSettings = LiveSettings(),  # noqa: B008 (it is frozen)
     log: Log | None = None,
     on_update: OnUpdate | None = None,
     watch: Callable[[Status], None] | None = None,
     stop: Callable[[], bool] = lambda: False,
-) -> Recording:
+) -> LiveRecording:
     """Executes a policy on workers until enough gradients have entered updates, and records what happened.
 
     The caller compiles `steps` before (`Steps.compile`), and closes the transport afterwards.
@@ -50,11 +50,12 @@ def serve(
       stop: asked at each turn; if it says True, a checkpoint is made and `Stopped` raised.
 
     Returns:
-      The `Recording`.
+      The `LiveRecording`.
 
     Raises:
       ValueError: if policy and steps do not fit together.
       LogError: (a ValueError) if the log cannot be followed, or written.
+      UsageError: (a ValueError) if the log was deleted meanwhile; it says where it and the state are saved now.
       HostLost: if fewer than `settings.min_workers` are there, for too long or for good; it says why.
       RunFailed: if gradients of all workers fail, or are not finite, again and again.
       Stopped: if `stop` said so.

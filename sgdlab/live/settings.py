@@ -1,4 +1,4 @@
-"""`Settings`, what the server of a live run does about workers that fail, and how often it saves."""
+"""`LiveSettings`, what the server of a live run does about workers that fail, and how often it saves."""
 
 import dataclasses
 
@@ -6,7 +6,7 @@ from sgdlab import arguments
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
+class LiveSettings:
     """What the server does about workers that are missing, silent or wrong, and how often it saves.
 
     Attributes:

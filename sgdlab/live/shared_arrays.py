@@ -34,14 +34,14 @@ class Field(NamedTuple):
     offset: int
 
 
-class Layout:
+class MemoryLayout:
     """Where the arrays of a tree lie in memory, in the order of `jax.tree.leaves`.
 
     Args:
       tree: a pytree of arrays, or of `jax.ShapeDtypeStruct`.
 
     Example:
-      >>> layout = Layout({"bias": np.zeros([2], np.float32), "kernel": np.zeros([3, 2], np.float32)})
+      >>> layout = MemoryLayout({"bias": np.zeros([2], np.float32), "kernel": np.zeros([3, 2], np.float32)})
       >>> [field.offset for field in layout.fields], layout.size
       ([0, 64], 128)
     """
@@ -71,7 +71,7 @@ class Layout:
           ValueError: if they are not; it names the first array that differs.
 
         Example:
-          >>> Layout({"bias": np.zeros([2], np.float32)}).check([["['bias']", "float64[2]"]])
+          >>> MemoryLayout({"bias": np.zeros([2], np.float32)}).check([["['bias']", "float64[2]"]])
           Traceback (most recent call last):
           ...
           ValueError: ['bias'] is float32[2] in the worker and float64[2] in the server; both must make the same task

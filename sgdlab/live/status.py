@@ -54,7 +54,7 @@ class Status:
       num_gradients: how many are to.
       gradients_per_second: over the last seconds.
       loss: mean of the last gradients; None before the first.
-      evaluation: the last evaluation's values, by name; empty before the first.
+      evaluation: the last evaluation's values, by name, as numbers or texts; empty before the first.
       waiting_for: the workers that the open update waits for, in the order of their beginning.
       wanted: how many gradients the open update wants; None where the protocol does not say.
       staleness: mean of the last gradients used.
@@ -73,7 +73,7 @@ class Status:
     num_gradients: int
     gradients_per_second: float
     loss: float | None
-    evaluation: dict[str, float]
+    evaluation: dict[str, float | str]
     waiting_for: tuple[int, ...]
     wanted: int | None
     staleness: float

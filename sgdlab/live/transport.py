@@ -33,7 +33,7 @@ class Transport(Protocol):
         """
         ...
 
-    def release(self, handle: Hashable) -> None:
+    def release(self, handle: Any) -> None:
         """Nobody will begin another gradient on that version, and no ticket on it is valid any more."""
         ...
 

@@ -7,26 +7,24 @@ from typing import Any
 
 import jax
 
-from sgdlab.errors import HostLost, RunFailed, Stopped
+from sgdlab.errors import HostLost, RunFailed, Stopped, UsageError
 from sgdlab.live import events
 from sgdlab.live.clock import Clock
-from sgdlab.live.engine import Engine
+from sgdlab.live.engine import LiveEngine
 from sgdlab.live.events import Arrived, Event, Killed, Restarted, Resumed, Silent, Spawned, Start, Timer
 from sgdlab.live.gradient_checks import is_finite, loss_of
-from sgdlab.live.log import Log
+from sgdlab.live.log import SYNC_SECONDS, Log
 from sgdlab.live.messages import Came, Joined, Lost, Message
 from sgdlab.live.notes import lost
 from sgdlab.live.resume import Nobody, resume
-from sgdlab.live.settings import Settings
+from sgdlab.live.settings import LiveSettings
 from sgdlab.live.status import Status
 from sgdlab.live.transport import Transport
 from sgdlab.live.updated import Updated
 from sgdlab.live.view import View
-from sgdlab.policies.policy import Policy
-from sgdlab.replay.steps import Steps
 
 Tree = Any
-OnUpdate = Callable[[Updated], dict[str, float] | None]
+OnUpdate = Callable[[Updated], dict[str, float | str] | None]
 
 
 class Turns:
@@ -34,16 +32,17 @@ class Turns:
 
     def __init__(
         self,
-        policy: Policy,
-        steps: Steps,
+        policy: Any,  # a `Policy`, with `Steps`, or those of peers
+        steps: Any,
         transport: Transport,
         num_workers: int,
         num_gradients: int,
-        settings: Settings,
+        settings: LiveSettings,
         log: Log | None,
     ):
-        self.transport, self.settings, self.log = transport, settings, log
-        self.engine = Engine(
+        self.transport, self.settings = transport, settings
+        self.log: Any = log
+        self.engine = LiveEngine(
             policy, steps, transport, num_workers=num_workers, num_gradients=num_gradients, settings=settings
         )
         self.engine.on_update = self.updated
@@ -208,7 +207,8 @@ class Turns:
 
     def gradient(self, ticket: int, params: Tree) -> tuple[Tree, Tree]:
         """That of the message that is being handled."""
-        return self.message.grads, self.message.aux
+        message: Any = self.message
+        return message.grads, message.aux
 
     def reading(self, now: float, ticket: int) -> float:
         """The clock, no earlier than the event, read and written down."""
@@ -276,7 +276,25 @@ class Turns:
             self.watched = now
             self.watch(self.view.status(now))
         if self.log is not None:
-            self.log.sync(now)
+            self.log.sync(now, least_seconds=0.0 if at_once else SYNC_SECONDS)
+            if self.log.lost and not self.engine.taken:  # inside an open update there is no checkpoint
+                self.abandon()
+
+    def abandon(self) -> None:
+        """Ends a run whose log is lost, so that the same command continues it.
+
+        Raises:
+          UsageError: always; it says where the log and the state are.
+        """
+        lost, folder = self.log.path, self.log.folder
+        self.log.write_again()
+        self.saved = 0
+        self.save(least_updates=1, least_seconds=0.0)
+        moved = "" if self.log.folder == folder else f"with that in the place of {folder}, "
+        raise UsageError(
+            f"log={str(lost)!r} was deleted, moved or unmounted while the run wrote there, and so the run has ended; "
+            f"its log and its state are saved in {self.log.folder}: {moved}the same command continues"
+        )
 
 
 def _event_of(message: Message) -> Event:

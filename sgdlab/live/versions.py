@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from sgdlab.live.shared_arrays import Layout, Pieces
+from sgdlab.live.shared_arrays import MemoryLayout, Pieces
 
 Tree = Any
 
@@ -29,7 +29,7 @@ class Versions:
 
     Example:
       >>> import numpy as np
-      >>> versions = Versions(Layout(np.zeros(2)))
+      >>> versions = Versions(MemoryLayout(np.zeros(2)))
       >>> first, second = versions.publish(np.zeros(2)), versions.publish(np.ones(2))
       >>> versions.release(first)
       >>> versions.publish(np.full(2, 2.0)).slot == first.slot
@@ -37,7 +37,7 @@ class Versions:
       >>> versions.close()
     """
 
-    def __init__(self, layout: Layout):
+    def __init__(self, layout: MemoryLayout):
         self._layout, self._pieces = layout, Pieces(layout.size)
         self._free: list[int] = []
         self._slots = self._number = 0

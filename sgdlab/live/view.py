@@ -6,7 +6,7 @@ import statistics
 
 import numpy as np
 
-from sgdlab.live.engine import Engine
+from sgdlab.live.engine import LiveEngine
 from sgdlab.live.fleet import Worker
 from sgdlab.live.status import Status, WorkerStatus
 from sgdlab.live.updated import Updated
@@ -24,12 +24,12 @@ class View:
       engine: of the run.
     """
 
-    def __init__(self, engine: Engine):
+    def __init__(self, engine: LiveEngine):
         self._engine = engine
         self._losses: collections.deque[float] = collections.deque(maxlen=_LAST)
         self._delays: collections.deque[int] = collections.deque(maxlen=_LAST)
         self._counts: collections.deque[tuple[float, int]] = collections.deque()
-        self.evaluation: dict[str, float] = {}
+        self.evaluation: dict[str, float | str] = {}
 
     def updated(self, updated: Updated) -> None:
         """An update was made."""
@@ -105,6 +105,7 @@ class View:
             lost=counts["lost"],
             seconds=usual,
             against_fleet=usual / fleet if usual is not None and fleet else None,
+            # pyrefly: ignore[unsupported-operation]  # both are known, or none
             against_itself=newest / usual if usual else None,
             idle_share=min(max(idle / now, 0.0), 1.0) if now > 0 else 0.0,
             respawns=worker.respawns,

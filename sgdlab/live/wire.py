@@ -51,7 +51,7 @@ def heard(line: socket.socket) -> Iterator[dict[str, Any]]:
         yield from unpacked(received)
 
 
-class Line:
+class BufferedSocket:
     """A socket that never blocks: what it cannot send at once it keeps.
 
     Args:

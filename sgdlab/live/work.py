@@ -1,4 +1,4 @@
-"""`Work`, what a worker computes, and `Source`, from which a worker makes it in its own process."""
+"""`Work`, what a worker computes, and `WorkSource`, from which a worker makes it in its own process."""
 
 import importlib
 import importlib.util
@@ -43,7 +43,7 @@ class Work(NamedTuple):
     local: "LocalSteps | None" = None
 
 
-class Source(NamedTuple):
+class WorkSource(NamedTuple):
     """Where a worker finds its `Work`: a function by its name, and the values it is called with.
 
     Attributes:
@@ -64,7 +64,7 @@ class Source(NamedTuple):
             `modules` does not exist.
 
         Example:
-          >>> Source("jobs.live", {}).check()
+          >>> WorkSource("jobs.live", {}).check()
           Traceback (most recent call last):
           ...
           ValueError: function='jobs.live' must be a module's name, a colon, and the name of a function in it, such as
@@ -96,7 +96,7 @@ class Source(NamedTuple):
           ValueError: if the function is not there, or returns something else than a `Work`.
 
         Example:
-          >>> Source("math:sqrt", 4.0).make()
+          >>> WorkSource("math:sqrt", 4.0).make()
           Traceback (most recent call last):
           ...
           ValueError: function='math:sqrt' must return a sgdlab.live.work.Work; it has returned a float

@@ -75,16 +75,16 @@ class _Computer:
 
     def __init__(self, start: dict[str, Any], worker: int, versions: int, gradients: int):
         # After the server's end is listened for: these take seconds.
-        from sgdlab.live.shared_arrays import Layout, Pieces  # noqa: PLC0415
-        from sgdlab.live.work import Source  # noqa: PLC0415
+        from sgdlab.live.shared_arrays import MemoryLayout, Pieces  # noqa: PLC0415
+        from sgdlab.live.work import WorkSource  # noqa: PLC0415
 
-        work = Source(**start["source"]).make()
+        work = WorkSource(**start["source"]).make()
         from sgdlab.live.gradients import Gradients  # noqa: PLC0415
 
         self._fresh = Gradients(work, worker=worker)
         self._run, self._gradients = -1, self._fresh
-        self._params = Layout(work.params)
-        self._answer = Layout({"params": work.params, "aux": self._fresh.aux})
+        self._params = MemoryLayout(work.params)
+        self._answer = MemoryLayout({"params": work.params, "aux": self._fresh.aux})
         self._answer.check(start["layout"])
         self._fresh.compile()
         self._versions = Pieces(self._params.size, versions)

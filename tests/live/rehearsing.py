@@ -7,7 +7,7 @@ import numpy as np
 from sgdlab import policies
 from sgdlab.live.rehearsal import Rehearsal
 from sgdlab.live.server import serve
-from sgdlab.live.settings import Settings
+from sgdlab.live.settings import LiveSettings
 
 POLICIES = {
     "asynchronous": policies.asynchronous,
@@ -27,7 +27,7 @@ POLICIES = {
     "malenia": functools.partial(policies.malenia, collected=5.0),
     "assignment": functools.partial(policies.assignment, seed=3, gradients_per_update=2),
 }
-QUICK = Settings(
+QUICK = LiveSettings(
     join_seconds=5.0,
     wait_seconds=60.0,
     patience=3.0,

@@ -74,6 +74,8 @@ FAULTS = [
 ]
 
 
+@pytest.mark.full
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("scenario", FAULTS, ids=lambda scenario: scenario.policy)
 def test_faults_of_workers(scenario, pool, folder, monkeypatch):
     monkeypatch.setattr(runs, "SETTINGS", dataclasses.replace(runs.SETTINGS, least_patience=2.0))
@@ -83,6 +85,7 @@ def test_faults_of_workers(scenario, pool, folder, monkeypatch):
     assert outcome.difference == 0.0
 
 
+@pytest.mark.full
 def test_a_killed_server_with_damaged_files(tmp_path):
     scenario = ServerScenario(
         "server killed, checkpoint damaged, log cut off",
@@ -95,7 +98,7 @@ def test_a_killed_server_with_damaged_files(tmp_path):
     assert outcome.survived, outcome
 
 
-@pytest.mark.slow
+@pytest.mark.machines
 def test_all_of_the_suite_with_a_short_storm(tmp_path, capsys):
     left = suite.main(["--storm_seconds=30", f"--json={tmp_path / 'found.json'}"])
     found = json.loads((tmp_path / "found.json").read_text())["outcomes"]
@@ -103,6 +106,7 @@ def test_all_of_the_suite_with_a_short_storm(tmp_path, capsys):
     assert len(found) == len(scenarios.of_workers(30.0)) + len(scenarios.of_servers()) + 1
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", POLICIES)
 def test_messages_sent_twice_late_and_out_of_order(name, tmp_path):
     # One is so slow that others get far ahead where a protocol lets them.
@@ -234,6 +238,7 @@ def test_nothing_may_be_wrong(field):
     assert not good._replace(**field).judged().survived
 
 
+@pytest.mark.full
 def test_scenarios_that_are_not_there_are_named(capsys):
     with pytest.raises(SystemExit) as ended:
         suite.main(["--only=flood of frogs"])

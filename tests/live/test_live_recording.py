@@ -6,7 +6,7 @@ from rehearsing import POLICIES, dyadic, rehearse
 
 from sgdlab import cluster, policies
 from sgdlab.live.log import Log, LogError
-from sgdlab.live.recording import FATES, Recording
+from sgdlab.live.recording import FATES, LiveRecording
 from sgdlab.live.rehearsal import Fault
 from sgdlab.live.resume import examined
 from sgdlab.schedule import Schedule
@@ -37,7 +37,7 @@ def by_hand():
 
 
 def test_waiting_times_and_counts():
-    recording = Recording(**by_hand())
+    recording = LiveRecording(**by_hand())
     # In the order in which each worker began: worker 1 was lost in its second, and its third is pending.
     np.testing.assert_array_equal(recording.runtimes(), [[2.0, 3.0], [2.5, np.nan], [1.5, np.nan]])
     np.testing.assert_array_equal(recording.used_tickets(), [0, 4])
@@ -69,7 +69,7 @@ def test_waiting_times_and_counts():
 )
 def test_fields_that_contradict_each_other(name, value, message):
     with pytest.raises(ValueError, match=message):
-        Recording(**by_hand() | {name: value})
+        LiveRecording(**by_hand() | {name: value})
 
 
 def test_a_recording_is_read_as_it_was_written(tmp_path):
@@ -79,7 +79,7 @@ def test_a_recording_is_read_as_it_was_written(tmp_path):
     )
     path = tmp_path / "recording.npz"
     recording.save(path)
-    read = Recording.load(path)
+    read = LiveRecording.load(path)
     for field in dataclasses.fields(Schedule):
         np.testing.assert_array_equal(getattr(read.schedule, field.name), getattr(recording.schedule, field.name))
     for name in ("ticket", "seconds", "loss", "fate"):
@@ -90,7 +90,7 @@ def test_a_recording_is_read_as_it_was_written(tmp_path):
     assert Schedule.load(path).num_updates == recording.schedule.num_updates  # also readable as a schedule
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(ValueError, match=r"is not a recording written by Recording\.save"):
-        Recording.load(path)
+        LiveRecording.load(path)
 
 
 def test_the_log_alone_says_what_happened(tmp_path):

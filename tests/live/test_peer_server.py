@@ -16,11 +16,11 @@ from sgdlab.live.peer_recording import PeerRecording
 from sgdlab.live.peer_server import serve_peers
 from sgdlab.live.peer_steps import PeerSteps
 from sgdlab.live.rehearsal import Fault, Rehearsal
-from sgdlab.live.settings import Settings
+from sgdlab.live.repeat import repeat
+from sgdlab.live.settings import LiveSettings
 from sgdlab.live.work import Work
 from sgdlab.policies import Source
 
-pytestmark = pytest.mark.fully_compiled
 NODES = 3
 POLICIES = {
     "pull": policies.gossip,
@@ -80,7 +80,7 @@ def fold(stats, aux):
 def rehearse(make, *, num_gradients=30, runtimes=RUNTIMES, faults=(), settings=QUICK, **given):
     """A run: (recording, steps, transport, policy)."""
     policy = make(num_workers=NODES, num_gradients=num_gradients)
-    steps = PeerSteps(rule(), params(), num_nodes=NODES, stats={"mean": jnp.zeros([])}, fold=fold)
+    steps = of_nodes()
     transport = Rehearsal(runtimes, compute, faults=faults)
     recording = serve_peers(
         policy, steps, transport, num_workers=NODES, num_gradients=num_gradients, settings=settings, **given
@@ -92,21 +92,31 @@ def batch_of(tickets, row):
     return batch_fn(tickets[row])
 
 
+def of_nodes():
+    return PeerSteps(rule(), params(), num_nodes=NODES, stats={"mean": jnp.zeros([])}, fold=fold)
+
+
 def replayed(recording, **given):
+    """By the programs of the live run."""
+    found = lambda row, values: compute(int(recording.ticket[row]), values)
+    aux = gradients(jax.config.jax_enable_x64).aux
+    return repeat(recording.schedule, of_nodes(), found, aux=aux, **given)
+
+
+def in_a_loop(recording):
     # As data of one length: programs are shared.
     tickets = np.zeros(64, np.int32)
     tickets[: recording.ticket.size] = recording.used_tickets()
     batches = jax.tree_util.Partial(batch_of, jnp.array(tickets))
     stats = {"mean": jnp.zeros([])}
-    return replay.run(
-        recording.schedule, rule(), grad_fn, params(), batches, mode="event", stats=stats, fold=fold, **given
-    )  # fmt: skip
+    return replay.run(recording.schedule, rule(), grad_fn, params(), batches, mode="event", stats=stats, fold=fold)
 
 
 def assert_same_bits(left, right):
     jax.tree.map(lambda one, other: np.testing.assert_array_equal(one, other, strict=True), left, right)
 
 
+@pytest.mark.representatives("pull", "pairs")
 @pytest.mark.parametrize(
     ("name", "x64"),
     [("pull", False), *((name, True) for name in POLICIES if name != "pull in rounds")],  # below, with a stand-in
@@ -122,6 +132,11 @@ def test_replays_to_the_bit(name, x64):
     if recording.schedule.has_center:
         assert_same_bits(steps.center, result.center)
     np.testing.assert_array_equal(recording.loss, result.history.aux["loss"])
+    if x64:
+        close = functools.partial(np.testing.assert_allclose, rtol=1e-12, atol=1e-12)
+        found = in_a_loop(recording)
+        for part in ("nodes", "params", "state", "stats", "center"):
+            jax.tree.map(close, getattr(found, part), getattr(result, part))
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -180,7 +195,7 @@ def test_faults_lose_and_double_nothing(name, fault):
 
 
 def test_a_node_whose_worker_is_gone_for_good_has_a_stand_in_at_the_end():
-    settings = Settings(respawns=0, respawn_seconds=0.1, wait_seconds=60.0, join_seconds=1.0)
+    settings = LiveSettings(respawns=0, respawn_seconds=0.1, wait_seconds=60.0, join_seconds=1.0)
     recording, steps, transport, _ = rehearse(POLICIES["pull"], faults=[Fault("kill", 1, 5.3)], settings=settings)
     begins = [call for call in transport.told if call[0] == "begin"]
     assert len(recording.lost) == 1
@@ -198,7 +213,7 @@ def test_steps_are_scaled_as_in_replay():
 
 
 def test_in_rounds_a_stand_in_makes_up_all_that_is_missing():
-    settings = Settings(respawns=0, respawn_seconds=0.1, wait_seconds=60.0, join_seconds=1.0)
+    settings = LiveSettings(respawns=0, respawn_seconds=0.1, wait_seconds=60.0, join_seconds=1.0)
     recording, steps, *_ = rehearse(
         POLICIES["pull in rounds"], faults=[Fault("kill", 1, 5.3)], settings=settings, num_gradients=18
     )
@@ -207,7 +222,7 @@ def test_in_rounds_a_stand_in_makes_up_all_that_is_missing():
 
 
 def test_too_few_workers_end_the_run():
-    settings = Settings(respawns=0, wait_seconds=5.0, min_workers=2, join_seconds=1.0)
+    settings = LiveSettings(respawns=0, wait_seconds=5.0, min_workers=2, join_seconds=1.0)
     faults = [Fault("kill", 1, 5.3), Fault("kill", 2, 6.3)]
     with pytest.raises(HostLost, match=r"1 of 3 workers are there, and min_workers=2 are needed: worker 1: killed"):
         rehearse(POLICIES["pull"], faults=faults, settings=settings)

@@ -18,7 +18,7 @@ import pytest
 
 from sgdlab.live.messages import Came, Failed, GaveUp, Joined, Lost
 from sgdlab.live.processes import Processes
-from sgdlab.live.work import Source
+from sgdlab.live.work import WorkSource
 
 PATIENCE = 120
 """Seconds after which a test fails; nothing here takes as long, however busy the machine is."""
@@ -32,7 +32,7 @@ ENV = {"JAX_ENABLE_X64": "0"}
 def made(function="plus", argument=None, *, aux=None, params=None, num_workers=2, **settings):
     like = process_works.params() if params is None else params
     loss = {"loss": jax.ShapeDtypeStruct((), jnp.float32), "stats": [jax.ShapeDtypeStruct((2,), jnp.bfloat16)]}
-    source = Source(f"process_works:{function}", argument)
+    source = WorkSource(f"process_works:{function}", argument)
     settings = {"env": ENV, **settings}
     return Processes(source, like, loss if aux is None else aux, num_workers=num_workers, **settings)
 
@@ -343,6 +343,7 @@ def inherits():
     inherit(36, 0)
 
 
+@pytest.mark.long("a server and its workers are processes")
 @pytest.mark.usefixtures("inherits")
 def test_workers_end_with_a_server_that_is_killed():
     # One of them computes for ever, a second is stopped, and a third has only just been started.

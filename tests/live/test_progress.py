@@ -11,14 +11,14 @@ import pytest
 from statuses import BACK_AT, KILLED, KILLED_AT, SLOW, USUAL, run
 
 from sgdlab.live import progress
-from sgdlab.live.progress import Progress
+from sgdlab.live.progress import LiveProgress
 
 STATUSES = list(run(8, seconds=25.0))
 LOST = next(status for status in STATUSES if status.seconds == KILLED_AT)
 
 
 class Screen:
-    """A naive terminal: it obeys the five control sequences that Progress uses, and keeps what would be seen."""
+    """A naive terminal: it obeys the five control sequences that `LiveProgress` uses, and keeps what would be seen."""
 
     def __init__(self, text):
         self.lines, self.row = [""], 0
@@ -42,7 +42,7 @@ def in_terminal(statuses, columns, rows=24):
     leader, follower = pty.openpty()
     termios.tcsetwinsize(follower, (rows, columns))
     with open(follower, "w", encoding="utf-8") as stream:
-        shown, text = Progress(stream), ""
+        shown, text = LiveProgress(stream), ""
         for status in statuses:
             shown.show(status)
             assert shown.wait(60.0)
@@ -77,7 +77,7 @@ def test_a_low_terminal_shows_as_much_as_it_holds():
 
 def test_a_file_gets_plain_lines_every_ten_seconds():
     stream, now = io.StringIO(), [0.0]
-    shown = Progress(stream, every=10.0, clock=lambda: now[0])
+    shown = LiveProgress(stream, every=10.0, clock=lambda: now[0])
     for status in STATUSES:
         now[0] = status.seconds
         shown.show(status)
@@ -152,7 +152,7 @@ def test_what_is_said_stays_above_the_block(monkeypatch, capsys):
     leader, follower = pty.openpty()
     termios.tcsetwinsize(follower, (24, 100))
     with open(follower, "w", encoding="utf-8") as stream:
-        shown = Progress(stream)
+        shown = LiveProgress(stream)
         shown.show(STATUSES[0])
         shown.say("to the standard output, which is a file here")
         assert shown.wait(60.0)
@@ -167,11 +167,38 @@ def test_what_is_said_stays_above_the_block(monkeypatch, capsys):
     assert capsys.readouterr().out == "to the standard output, which is a file here\n"
 
 
+def test_lines_of_one_file_come_when_nothing_else_is_said(monkeypatch, tmp_path):
+    now = [0.0]
+    with (
+        (tmp_path / "both").open("w", encoding="utf-8") as out,
+        (tmp_path / "apart").open("w", encoding="utf-8") as err,
+    ):
+        monkeypatch.setattr("sys.stdout", out)
+        for stream in (out, err):
+            shown = LiveProgress(stream, every=10.0, clock=lambda: now[0])
+            for now[0] in (0.0, 6.0, 12.0, 18.0, 24.0, 29.0):
+                if now[0] < 18.0:
+                    shown.say(f"evaluation at {now[0]:.0f}")
+                shown.show(dataclasses.replace(STATUSES[0], seconds=now[0]))
+                assert shown.wait(60.0)
+    both = (tmp_path / "both").read_text().splitlines()
+    assert [line.split(",")[0] for line in both[:4]] == [
+        "evaluation at 0", "evaluation at 6", "evaluation at 12", f"0:24  update {STATUSES[0].updates}",
+    ]  # fmt: skip
+    apart = (tmp_path / "apart").read_text().splitlines()
+    assert [line.split()[0] for line in apart] == ["0:00", "0:12", "0:24"]
+
+
+def test_texts_of_an_evaluation_are_shown_as_they_are():
+    status = dataclasses.replace(LOST, evaluation={"test accuracy": "93.3 %", "mine": 0.12345})
+    assert "test accuracy 93.3 %, mine 0.123," in progress.line_of(status)
+
+
 def test_a_broken_pipe_and_a_closed_stream_are_left_alone():
     reader, writer = os.pipe()
     os.close(reader)
     with open(writer, "w", encoding="ascii") as pipe:
-        shown = Progress(pipe)
+        shown = LiveProgress(pipe)
         for _ in range(2):
             shown.show(LOST)
             assert shown.wait(60.0)
@@ -179,7 +206,7 @@ def test_a_broken_pipe_and_a_closed_stream_are_left_alone():
             pipe.close()
     closed = io.StringIO()
     closed.close()
-    shown = Progress(closed)
+    shown = LiveProgress(closed)
     shown.show(LOST)
     assert shown.wait(60.0)
     assert shown._broken
@@ -189,7 +216,7 @@ def test_a_pipe_that_is_not_read_holds_nobody_up():
     reader, writer = os.pipe()
     events = tuple((float(number), "x" * 4000) for number in range(50))
     with open(writer, "w", encoding="ascii") as pipe:
-        shown = Progress(pipe, every=0.0)
+        shown = LiveProgress(pipe, every=0.0)
         for number in range(100):
             shown.show(dataclasses.replace(LOST, updates=number, events=events))  # it holds 64 KiB, or so
         assert not shown.wait(0.01)
@@ -205,6 +232,6 @@ def test_a_pipe_that_is_not_read_holds_nobody_up():
 def test_letters_that_a_stream_cannot_write_are_replaced():
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="ascii")
-    with Progress(stream) as shown:
+    with LiveProgress(stream) as shown:
         shown.show(dataclasses.replace(LOST, evaluation={"Güte": 1.0}))
     assert b"G?te 1" in raw.getvalue()

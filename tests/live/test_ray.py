@@ -19,10 +19,13 @@ import ray_works
 from sgdlab.live import ray as transports
 from sgdlab.live.messages import Came, Failed, GaveUp, Joined, Lost
 from sgdlab.live.ray import Ray
-from sgdlab.live.work import Source
+from sgdlab.live.work import WorkSource
 
 # Found, not imported: `Ray` imports it, with the settings that keep its ports on loopback.
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray")
+pytestmark = [
+    pytest.mark.integrations,
+    pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray"),
+]
 
 PATIENCE = 120
 """Seconds after which a test fails; nothing here takes as long, however busy the machine is."""
@@ -37,7 +40,7 @@ class Pool:
     def __init__(self, logs):
         self.params = process_works.params()
         loss = {"loss": jax.ShapeDtypeStruct((), jnp.float32), "stats": [jax.ShapeDtypeStruct((2,), jnp.bfloat16)]}
-        source = Source("ray_works:plus", {"slow": SLOW})
+        source = WorkSource("ray_works:plus", {"slow": SLOW})
         self.transport = Ray(source, self.params, loss, num_workers=2, env={"JAX_ENABLE_X64": "0"}, logs=logs)
         self.processes, self.tickets = {}, 0
         self.version = self.transport.publish(self.params)
@@ -245,9 +248,9 @@ def test_what_cannot_be_is_refused(pool):
     with pytest.raises(ValueError, match=r"^worker=2 must be from 0 to 1$"):
         pool.transport.spawn(2)
     with pytest.raises(ValueError, match=r"is connected to a cluster of Ray already; call ray\.shutdown\(\) first"):
-        Ray(Source("process_works:plus", {}), pool.params, {}, num_workers=1)
+        Ray(WorkSource("process_works:plus", {}), pool.params, {}, num_workers=1)
     with pytest.raises(ValueError, match=r"^function='lambda'"):
-        Ray(Source("lambda", {}), pool.params, {}, num_workers=1)
+        Ray(WorkSource("lambda", {}), pool.params, {}, num_workers=1)
 
 
 def test_a_stopped_worker_is_killed_without_a_word(pool):
@@ -264,7 +267,7 @@ def test_a_stopped_worker_is_killed_without_a_word(pool):
 
 def test_why_a_worker_cannot_start_is_said(alone, monkeypatch):
     alone.transport.kill(SLOW)
-    monkeypatch.setattr(alone.transport, "_source", Source("process_works:raising", "no such disk"))
+    monkeypatch.setattr(alone.transport, "_source", WorkSource("process_works:raising", "no such disk"))
     alone.transport.spawn(SLOW)
     alone.transport.spawn(SLOW)  # it is on its way
     (lost,) = alone.heard(1)

@@ -8,7 +8,7 @@ import pytest
 
 from sgdlab.live import environment, ray_cluster
 from sgdlab.live import ray as transports
-from sgdlab.live.work import Source
+from sgdlab.live.work import WorkSource
 
 
 def test_without_ray_it_is_said_what_to_install(monkeypatch):
@@ -44,7 +44,7 @@ def test_workers_share_the_memory_of_a_gpu(gpus, share):
 
 
 def test_a_share_of_a_gpu_is_refused_as_elsewhere():
-    source = Source("process_works:plus", {})
+    source = WorkSource("process_works:plus", {})
     with pytest.raises(ValueError, match=r"^gpus_per_worker=0\.3 must be a whole number, or 1 over one"):
         transports.Ray(source, {}, {}, num_workers=1, gpus_per_worker=0.3)
 

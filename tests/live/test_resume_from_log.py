@@ -69,6 +69,7 @@ def fates(recording):
     return {ticket: facts for ticket, *facts in rows if facts[0] != "pending"}
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("name", POLICIES)
 def test_killed_at_every_line_nothing_is_lost_or_doubled(name, tmp_path):
     make, runtimes = POLICIES[name], dyadic(np.random.default_rng(3), (40, 3))
@@ -219,25 +220,26 @@ def test_a_disk_that_fails_ends_the_run_in_one_line(tmp_path, monkeypatch):
     def fails(descriptor):
         raise OSError(errno.EIO, "input/output error")
 
+    log = opened(tmp_path)
     with monkeypatch.context() as broken:
         broken.setattr(os, "fsync", fails)
         own = dataclasses.replace(QUICK, checkpoint_updates=10_000)
         with pytest.raises(RunFailed, match="cannot be written: input/output error; the same command continues"):
-            rehearse(policies.asynchronous, SAME, num_gradients=30, log=opened(tmp_path), settings=own)
+            rehearse(policies.asynchronous, SAME, num_gradients=30, log=log, settings=own)
     recording, *_ = rehearse(policies.asynchronous, SAME, num_gradients=30, log=opened(tmp_path))
     assert recording.ledger()["applied"] == 30
 
 
 @pytest.mark.parametrize("slow", ["os.fsync", "sgdlab.live.checkpoint.save"])
 def test_nobody_waits_for_the_disk(tmp_path, monkeypatch, slow):
-    enough, heard = threading.Event(), []
+    enough, heard, log = threading.Event(), [], opened(tmp_path)
     monkeypatch.setattr(slow, lambda *given: heard.append(enough.wait(20)))
     own = dataclasses.replace(QUICK, checkpoint_seconds=1e-3)
     rehearse(
         policies.asynchronous,
         SAME,
         num_gradients=60,
-        log=opened(tmp_path),
+        log=log,
         settings=own,
         on_update=lambda update: enough.set() if update.number == 50 else None,
     )
@@ -245,6 +247,7 @@ def test_nobody_waits_for_the_disk(tmp_path, monkeypatch, slow):
     assert all(heard)
 
 
+@pytest.mark.full
 def test_a_gradient_takes_little_memory(tmp_path):
     """All gradients of a run are remembered until its end, days of them."""
     transport, used = Rehearsal(SAME, compute), {}

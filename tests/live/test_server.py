@@ -5,14 +5,15 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from lib.tiers import examples
 from rehearsing import POLICIES, QUICK, Creeping, NaiveSteps, compute, dyadic, rehearse, replayed
 
 from sgdlab import policies
 from sgdlab.errors import HostLost, RunFailed, Stopped
-from sgdlab.live.engine import Engine
+from sgdlab.live.engine import LiveEngine
 from sgdlab.live.rehearsal import KINDS, Fault, Rehearsal
 from sgdlab.live.server import serve
-from sgdlab.live.settings import Settings
+from sgdlab.live.settings import LiveSettings
 
 FIELDS = ("worker", "read", "update", "started", "arrived")
 
@@ -20,7 +21,7 @@ FIELDS = ("worker", "read", "update", "started", "arrived")
 @pytest.fixture(autouse=True)
 def checked_after_each_event(monkeypatch):
     """What must hold at every instant, by counting anew."""
-    handle = Engine.handle
+    handle = LiveEngine.handle
 
     def handle_and_check(self, event, now):
         handle(self, event, now)
@@ -49,7 +50,7 @@ def checked_after_each_event(monkeypatch):
             assert self.policy.busy == {row.worker: row.read for row in flying.values()}
         assert self.policy.version == made
 
-    monkeypatch.setattr(Engine, "handle", handle_and_check)
+    monkeypatch.setattr(LiveEngine, "handle", handle_and_check)
 
 
 def without_pending(schedule):
@@ -97,6 +98,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("name", POLICIES)
 def test_faults(name, fault):
@@ -119,7 +121,12 @@ def test_faults(name, fault):
     assert [ticket for _, _, ticket in begun] == list(range(len(begun)))  # each ticket once, in order
 
 
-@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(40),
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(
     name=st.sampled_from(sorted(POLICIES)),
     workers=st.integers(2, 5),
@@ -233,6 +240,7 @@ def test_a_worker_that_stays_silent_is_killed_and_started_anew():
     assert recording.ledger()["lost"] == 1
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("faults", "silent", "kills"), [((), 3, 0), ((Fault("deaf", 2, 0.0, 1e6),), 3, 1)])
 @pytest.mark.parametrize("name", ["asynchronous", "backup_workers"])
 def test_a_worker_that_becomes_slower_than_its_patience_comes_back(name, faults, silent, kills):
@@ -526,6 +534,7 @@ def test_policies_rules_and_steps_that_do_not_fit():
         serve(policy, NaiveSteps(True), Rehearsal(constant(), compute), num_workers=3, num_gradients=3)
 
 
+@pytest.mark.full
 def test_many_events_take_seconds():
-    recording, *_ = rehearse(policies.asynchronous, constant(16), num_gradients=2_000, settings=Settings())
+    recording, *_ = rehearse(policies.asynchronous, constant(16), num_gradients=2_000, settings=LiveSettings())
     assert recording.ledger()["applied"] == 2_000

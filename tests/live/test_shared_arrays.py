@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from sgdlab.live import ending, environment, failure, wire
-from sgdlab.live.shared_arrays import ALIGNMENT, Layout, Pieces
+from sgdlab.live.shared_arrays import ALIGNMENT, MemoryLayout, Pieces
 from sgdlab.live.versions import Versions
-from sgdlab.live.work import Source
+from sgdlab.live.work import WorkSource
 
 TREE = {
     "a": jnp.arange(5, dtype=jnp.bfloat16),
@@ -31,7 +31,7 @@ def assert_equal(found, wanted):
 
 
 def test_a_tree_in_memory():
-    layout = Layout(jax.eval_shape(lambda: TREE))
+    layout = MemoryLayout(jax.eval_shape(lambda: TREE))
     assert [field.offset for field in layout.fields] == [0, ALIGNMENT, 2 * ALIGNMENT, 3 * ALIGNMENT]
     assert layout.size == 3 * ALIGNMENT  # the last one is empty
     memory = np.full(layout.size, 255, np.uint8)
@@ -40,7 +40,7 @@ def test_a_tree_in_memory():
     memory[:] = 0
     assert_equal(copied, TREE)
     assert all(leaf.ctypes.data % ALIGNMENT == 0 for leaf in jax.tree.leaves(copied) if leaf.size)
-    assert Layout(()).size > 0  # nothing cannot be mapped
+    assert MemoryLayout(()).size > 0  # nothing cannot be mapped
 
 
 @pytest.mark.parametrize(
@@ -52,18 +52,18 @@ def test_a_tree_in_memory():
     ],
 )
 def test_a_tree_of_other_arrays_is_refused(tree, words):
-    layout = Layout(TREE)
+    layout = MemoryLayout(TREE)
     memory = np.zeros(layout.size, np.uint8)
     with pytest.raises(ValueError, match=words):
         layout.write(layout.views(memory), tree)
 
 
 def test_two_processes_must_mean_the_same_arrays():
-    Layout(TREE).check(Layout(TREE).described())
+    MemoryLayout(TREE).check(MemoryLayout(TREE).described())
     with pytest.raises(ValueError, match=r"^\['c'\] is missing in the worker and int32\[0, 3\] in the server"):
-        Layout({name: leaf for name, leaf in TREE.items() if name != "c"}).check(Layout(TREE).described())
+        MemoryLayout({name: leaf for name, leaf in TREE.items() if name != "c"}).check(MemoryLayout(TREE).described())
     with pytest.raises(ValueError, match=r"^\['d'\] is bfloat16\[5\] in the worker and missing in the server"):
-        Layout(TREE | {"d": TREE["a"]}).check(Layout(TREE).described())
+        MemoryLayout(TREE | {"d": TREE["a"]}).check(MemoryLayout(TREE).described())
 
 
 @pytest.mark.parametrize("named", [False, True])
@@ -87,7 +87,7 @@ def test_memory_is_shared_and_grows(named, monkeypatch, tmp_path):
 
 def test_versions_against_a_dictionary():
     draw = random.Random(0)
-    layout = Layout(np.zeros(3))
+    layout = MemoryLayout(np.zeros(3))
     versions, held, most = Versions(layout), {}, 0
     memory = Pieces(layout.size, os.dup(versions.file))
     for number in range(300):
@@ -121,7 +121,7 @@ def test_messages_come_whole_however_they_are_cut():
 
 def test_a_line_keeps_what_the_other_side_does_not_take():
     ours, theirs = socket.socketpair()
-    line, count = wire.Line(ours), 0
+    line, count = wire.BufferedSocket(ours), 0
     while not line.waits:
         line.send({"number": count})
         count += 1
@@ -223,11 +223,14 @@ def test_settings_of_workers(monkeypatch):
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        (Source("module", 0), "^function='module' must be a module's name, a colon, and"),
-        (Source("a module:work", 0), "^function='a module:work' must be"),
-        (Source("__main__:work", 0), "^function='__main__:work' must be in a module that other processes can import"),
-        (Source("module:work", {"a": {1}}), "^argument must be of values that JSON can write: Object of type set"),
-        (Source("module:work", 0, {"mine": "/nowhere.py"}), r"^modules\['mine'\]='/nowhere.py' must be a file"),
+        (WorkSource("module", 0), "^function='module' must be a module's name, a colon, and"),
+        (WorkSource("a module:work", 0), "^function='a module:work' must be"),
+        (
+            WorkSource("__main__:work", 0),
+            "^function='__main__:work' must be in a module that other processes can import",
+        ),
+        (WorkSource("module:work", {"a": {1}}), "^argument must be of values that JSON can write: Object of type set"),
+        (WorkSource("module:work", 0, {"mine": "/nowhere.py"}), r"^modules\['mine'\]='/nowhere.py' must be a file"),
     ],
 )
 def test_a_source_that_no_other_process_could_use(source, words):
@@ -241,7 +244,7 @@ def test_work_of_a_file_that_no_import_finds(tmp_path):
         "from sgdlab.live.work import Work\ndef work(argument):\n    return Work(argument['params'], None, None)\n",
         encoding="ascii",
     )
-    source = Source("process_works_elsewhere:work", {"params": 5}, {"process_works_elsewhere": str(file)})
+    source = WorkSource("process_works_elsewhere:work", {"params": 5}, {"process_works_elsewhere": str(file)})
     source.check()
     assert source.make().params == 5
     assert source._replace(argument={"params": 6}).make().params == 6
@@ -251,12 +254,12 @@ def test_work_of_a_file_that_no_import_finds(tmp_path):
 
 def test_an_error_in_one_line():
     def mistaken():
-        return Source("module", 0).check()
+        return WorkSource("module", 0).check()
 
     with pytest.raises(ValueError, match="module") as caught:
         mistaken()
     said = failure.in_one_line(caught.value)
     # The last line outside of libraries and of this package.
     assert said.startswith("ValueError: function='module' must be")
-    assert said.endswith(': return Source("module", 0).check())')
+    assert said.endswith(': return WorkSource("module", 0).check())')
     assert failure.in_one_line(ValueError("first\nsecond")) == "ValueError: first"

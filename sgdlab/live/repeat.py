@@ -1,0 +1,269 @@
+"""`repeat`, which executes the schedule of a recording by the programs of the live run: equal to the bit.
+
+`sgdlab.replay.run` computes a gradient and its use in one compiled loop, which XLA may round otherwise than a worker
+and a server that compile them apart; by how much depends on its version. Here nothing is left to it: gradients are
+computed by the function of a worker and used by the steps of a server, each by the very program of the live run.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sgdlab.live.peer_steps import PeerSteps, mixture
+from sgdlab.peer_schedule import PeerSchedule
+from sgdlab.replay.execution import Execution
+from sgdlab.replay.history import Result
+from sgdlab.replay.lowering import lower
+from sgdlab.replay.mixing import mean_of_nodes
+from sgdlab.replay.peer_engine import evaluated_peers
+from sgdlab.replay.peer_program import PeerProgram
+from sgdlab.replay.program import Program
+from sgdlab.replay.server import norm
+from sgdlab.replay.server_engine import evaluated_server
+from sgdlab.replay.server_program import ServerProgram
+from sgdlab.replay.sharding import MeshLayout
+from sgdlab.replay.steps import Steps
+from sgdlab.replay.watch import Watch, as_pytree
+from sgdlab.schedule import Schedule
+
+if TYPE_CHECKING:
+    from sgdlab.checkpoints import Checkpoints
+
+Tree = Any
+Compute = Callable[[int, Tree], tuple[Tree, Tree]]
+
+
+def repeat(
+    schedule: Schedule | PeerSchedule | Program,
+    steps: Steps | PeerSteps,
+    compute: Compute,
+    *,
+    aux: Tree,
+    step_scale: np.ndarray | None = None,
+    watch: Watch | None = None,
+    checkpoints: "Checkpoints | None" = None,
+    stop: Callable[[], bool] | None = None,
+) -> Result:
+    """Execute a schedule, one gradient after the other, by the programs of a live run.
+
+    Args:
+      schedule: that was recorded, or its program (`sgdlab.replay.lower`).
+      steps: of the server, or of the nodes, as the live run made them, before the first gradient.
+      compute: `(row, params) -> (grads, aux)`, the row-th of the R gradients that entered updates, computed on these
+        parameters as its worker did it (`sgdlab.live.gradients.Gradients.compute`).
+      aux: of a gradient, or objects with its shapes and dtypes.
+      step_scale: float[R], of peers: what each step is multiplied by; None: 1.
+      watch: what to evaluate and record; `average_decay` is that of `steps`.
+      checkpoints: where the state is saved at pauses; a run continues from the newest that is there.
+      stop: asked after each piece of about two seconds: whether to stop.
+
+    Returns:
+      What `sgdlab.replay.run` returns, to rounding; parameters, states, statistics and averages are those of the live
+      run, on the same kind of processor with the same versions of libraries.
+
+    Raises:
+      ValueError: if several servers hold the parameters, or `steps` are not of the schedule's kind.
+      Stopped: if the run was asked to stop.
+
+    Example:
+      >>> from sgdlab import protocols, rules
+      >>> schedule = protocols.asynchronous(np.array([[2.0, 3.0], [2.0, 3.0]]), num_gradients=3)
+      >>> steps = Steps(rules.asgd(learning_rate=0.5), jnp.zeros([]), single=True)
+      >>> float(repeat(schedule, steps, lambda row, params: (params - 1.0, {}), aux={}).params)
+      1.25
+    """
+    watch = watch or Watch()
+    program: Any = schedule if isinstance(schedule, Program) else lower(schedule, every=watch.every)
+    if isinstance(program, PeerProgram) != isinstance(steps, PeerSteps):
+        raise ValueError("steps must be Steps for a schedule of servers, and PeerSteps for one of peers")
+    engine: Any
+    if isinstance(program, PeerProgram):
+        engine = _Peers(program, steps, compute, watch, scale=1.0 if step_scale is None else step_scale)
+    elif program.num_blocks > 1:
+        raise ValueError(f"schedule must have one server, as live runs have; it has {program.num_blocks}")
+    else:
+        engine = _Served(program, steps, compute, watch)
+    begun = engine.start(aux)
+    return Execution(engine, begun, watch, waves=False, checkpoints=checkpoints, stop=stop).finish(None)
+
+
+class _Repetition:
+    """The engine of an `Execution` whose loop is in Python.
+
+    Args:
+      program: the program to execute.
+      steps: of the live run.
+      compute: the gradient of a row.
+      watch: what to evaluate and record.
+    """
+
+    program: Program
+    _steps: Any  # `Steps`, or `PeerSteps`
+
+    def __init__(self, program: Program, steps: Steps | PeerSteps, compute: Compute, watch: Watch):
+        self.program, self.layout = program, MeshLayout()
+        self._steps, self._compute, self._watch = steps, compute, watch
+
+    def cut_at(self, gradients: int) -> None:
+        """A run may begin after any gradient."""
+
+    def _records(self, aux: Tree) -> Tree:
+        """Arrays [R] of the scalars of aux."""
+        rows = self.program.num_rows
+        return jax.tree.map(lambda leaf: np.zeros(rows, leaf.dtype) if np.shape(leaf) == () else None, aux)
+
+
+class _Served(_Repetition):
+    """One server: its state is that of its `Steps`, which a carry holds between two pieces."""
+
+    program: ServerProgram
+
+    def start(self, aux: Tree) -> Tree:
+        """The carry before the first gradient: the server, the versions that workers hold, and the records."""
+        records = {"aux": self._records(aux)}
+        if self._watch.norms:
+            params = self._steps.params
+            found = self._steps.measured(params, read=params, worker=0, delay=1.0)
+            records |= self._records(found | {"step": found["norm"]})
+        return self._carry_of([self._steps.sent()] * self.program.num_slots, records)
+
+    def advance(self, carry: Tree, begin: int, end: int, batch_fn: Any = None) -> Tree:
+        """Executes gradients `begin` to `end`."""
+        del batch_fn
+        self._at(carry)
+        program, steps, slots = self.program, self._steps, list(carry["slots"])
+        records = _copied(carry["records"])
+        for row in range(begin, end):
+            read = slots[program.load[row, 0]]
+            grads, aux = self._compute(row, read)
+            given = {"read": read, "worker": int(program.worker[row]), "delay": float(program.delay[row, 0])}
+            found, last = {"aux": aux}, bool(program.last[row, 0])
+            if self._watch.norms:
+                found |= steps.measured(grads, **given) | {"step": 0.0}
+            before = steps.params if self._watch.norms and last else None
+            steps.receive(grads, aux, **given)
+            if last:
+                steps.close()
+                slots[program.store[row, 0]] = steps.sent()
+            if before is not None:
+                found["step"] = norm(jax.tree.map(jnp.subtract, steps.params, before))
+            _record(records, row, found)
+        return self._carry_of(slots, records)
+
+    def evaluated(self, carry: Tree, pause: int) -> dict[str, Any]:
+        """The values of `watch.evaluate` for the parameters, and for their Polyak average."""
+        del pause
+        self._at(carry)
+        return evaluated_server(self._watch, **self._parameters())
+
+    def outcome(self, carry: Tree) -> dict[str, Tree]:
+        """The fields of `Result`."""
+        self._at(carry)
+        return self._parameters() | {"state": self._steps.state}
+
+    def records(self, carry: Tree) -> dict[str, Tree]:
+        """The fields of `History` that the run has recorded."""
+        return carry["records"]
+
+    def _parameters(self) -> dict[str, Tree]:
+        return {name: getattr(self._steps, name) for name in ("params", "stats", "average", "average_stats")}
+
+    def _carry_of(self, slots: list[Tree], records: Tree) -> Tree:
+        self._carry = {"steps": self._steps.snapshot(), "slots": slots, "records": records}
+        return self._carry
+
+    def _at(self, carry: Tree) -> None:
+        """Brings the steps to where a carry is that was read from a checkpoint."""
+        if carry is not self._carry:
+            self._steps.restore(jax.tree.map(np.asarray, carry["steps"]))
+            self._carry = carry
+
+
+class _Peers(_Repetition):
+    """Peers: their versions are in the slots of their program.
+
+    Args:
+      scale: float[R], what each step is multiplied by besides the schedule's own.
+    """
+
+    program: PeerProgram
+
+    def __init__(self, *arguments: Any, scale: np.ndarray | float):
+        super().__init__(*arguments)
+        self._scale = np.broadcast_to(scale * self.program.scale, self.program.num_rows)
+
+    def start(self, aux: Tree) -> Tree:
+        """The carry before the first gradient: versions, what each node keeps, and the records."""
+        slots = [self._steps.at(0, 0)] * (self.program.num_slots + 1)
+        own = [self._steps.own(node) for node in range(self.program.num_nodes)]
+        return {"slots": slots, "own": own, "records": {"aux": self._records(aux)}}
+
+    def advance(self, carry: Tree, begin: int, end: int, batch_fn: Any = None) -> Tree:
+        """Executes gradients `begin` to `end`."""
+        del batch_fn
+        program, slots, own = self.program, list(carry["slots"]), list(carry["own"])
+        records = _copied(carry["records"])
+        for row in range(begin, end):
+            at = averaged = None
+            for event in range(program.first[row], program.first[row + 1]):
+                mean = self._mixed(slots, event)
+                if event == program.event[row]:
+                    at, averaged = slots[program.own[row]], mean
+                slots[program.publish[event]] = mean
+            node = int(program.worker[row])
+            gradient = self._compute(row, averaged if program.fresh else at)
+            scale = float(self._scale[row])
+            slots[program.store[row]], own[node] = self._steps.stepped(averaged, gradient, own[node], node, scale)
+            _record(records, row, {"aux": gradient[1]})
+        return {"slots": slots, "own": own, "records": records}
+
+    def _mixed(self, slots: list[Tree], event: int) -> Tree:
+        edges = slice(self.program.edges[event], self.program.edges[event + 1])
+        trees = [slots[source] for source in self.program.source[edges]]
+        return mixture(trees, self.program.weight[edges].tolist())
+
+    def evaluated(self, carry: Tree, pause: int) -> dict[str, jax.Array]:
+        """The values of `watch.evaluate` for the average of the nodes, the nodes and the center."""
+        nodes, center = self._nodes(carry, pause)
+        return evaluated_peers(as_pytree(self._watch.evaluate), nodes, center, self._stats(carry))
+
+    def outcome(self, carry: Tree) -> dict[str, Tree]:
+        """The fields of `Result`."""
+        nodes, center = self._nodes(carry, len(self.program.pauses))
+        found = {"params": mean_of_nodes(nodes), "stats": mean_of_nodes(self._stats(carry))}
+        return found | {"center": center, "nodes": nodes, "state": _stacked([state for state, _ in carry["own"]])}
+
+    def records(self, carry: Tree) -> dict[str, Tree]:
+        """The fields of `History` that the run has recorded."""
+        return carry["records"]
+
+    def _nodes(self, carry: Tree, pause: int) -> tuple[Tree, Tree]:
+        newest = self.program.newest[pause]
+        center = carry["slots"][newest[-1]] if self.program.has_center else None
+        return _stacked([carry["slots"][slot] for slot in newest[: self.program.num_nodes]]), center
+
+    def _stats(self, carry: Tree) -> Tree:
+        return _stacked([stats for _, stats in carry["own"]])
+
+
+def _copied(records: Tree) -> Tree:
+    """Copies that can be written, while a checkpoint of the others is."""
+    return jax.tree.map(np.array, records)
+
+
+def _record(records: Tree, row: int, found: Tree) -> None:
+    """Writes what was found of a gradient where there is an array for it."""
+
+    def write(array: np.ndarray | None, value: Any) -> None:
+        if array is not None:
+            array[row] = value
+
+    jax.tree.map(write, records, {name: found[name] for name in records}, is_leaf=lambda leaf: leaf is None)
+
+
+@jax.jit
+def _stacked(trees: list[Tree]) -> Tree:
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
