@@ -1,8 +1,13 @@
 """Checks of arguments, whose ValueErrors name the argument, its value, and what would be right."""
 
+import difflib
 import math
 import numbers
+from collections.abc import Collection
 from typing import Any
+
+FEW = 10
+"""So many names a message lists; of more, the nearest."""
 
 
 def whole(name: str, value: Any, *, least: int = 1, most: int | None = None, why: str = "") -> int:
@@ -77,6 +82,26 @@ def share(name: str, value: Any, total: int, what: str) -> int:
         f"{name}={value!r} must be a whole number from 1 to {total}, the number of {what}, or a share above 0.0 and at "
         "most 1.0"
     )
+
+
+def must_be_one_of(name: str, known: Collection[str], listed: str) -> str:
+    """Returns how a message on a name that is not known goes on: with all names or, of many, with the nearest three.
+
+    Args:
+      name: what was given.
+      known: the names there are.
+      listed: where a person finds all of them.
+
+    Example:
+      >>> must_be_one_of("bal", ("box", "ball"), "shapes --help")
+      'must be one of box, ball'
+      >>> must_be_one_of("bal", ("box", "ball", *"abcdefghijk"), "shapes --help")
+      "must be one of 13 names; did you mean 'ball'? `shapes --help` lists all"
+    """
+    if len(known) <= FEW:
+        return f"must be one of {', '.join(known)}"
+    near = ", ".join(map(repr, difflib.get_close_matches(name, known, n=3)))
+    return f"must be one of {len(known)} names; {f'did you mean {near}? ' * bool(near)}`{listed}` lists all"
 
 
 def one_of(name: str, value: Any, known: tuple[str, ...]) -> str:

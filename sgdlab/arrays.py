@@ -1,10 +1,11 @@
 """Records of arrays: read-only copies, checks that name the bad row, and `.npz` files without pickle."""
 
+import contextlib
 import os
 import pathlib
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -55,6 +56,37 @@ def save(path: str | os.PathLike[str], fields: Mapping[str, Any]) -> None:
         np.savez_compressed(file, **fields)
 
 
+@contextlib.contextmanager
+def opened(path: str | os.PathLike[str]) -> Iterator[np.lib.npyio.NpzFile]:
+    """Opens the arrays of an `.npz` file; nothing is unpickled.
+
+    Raises:
+      FileNotFoundError: where there is no such file.
+      ValueError: where it is no such file, with what it is instead.
+    """
+    path = pathlib.Path(path)
+    if path.is_dir():
+        raise ValueError("it is a directory")
+    with path.open("rb") as file:  # which NumPy would leave open where it cannot read it
+        if not zipfile.is_zipfile(file):
+            file.seek(0)
+            raise ValueError(_other_kind(file.read(1024)))
+        file.seek(0)
+        with np.load(file, allow_pickle=False) as stored:
+            yield stored
+
+
+def _other_kind(begin: bytes) -> str:
+    """Returns a sentence on a file that is no archive of arrays, from its first bytes."""
+    if not begin:
+        return "it is empty"
+    if begin.startswith(np.lib.format.MAGIC_PREFIX):
+        return "it holds a single array, as a file that ends in .npy"
+    if begin.startswith(b"PK"):
+        return "its end is missing"
+    return "it is another kind of file" + " (text)" * (begin.isascii() and b"\0" not in begin)
+
+
 def load(
     path: str | os.PathLike[str],
     names: Iterable[str],
@@ -77,7 +109,7 @@ def load(
     """
     kind = make.__name__
     try:
-        with pathlib.Path(path).open("rb") as file, np.load(file, allow_pickle=False) as stored:
+        with opened(path) as stored:
             there = [name for name in optional if name in stored.files]
             return make(**{name: stored[name] for name in (*names, *there)})
     except FileNotFoundError:

@@ -9,6 +9,8 @@ import sysconfig
 import traceback
 from collections.abc import Iterator
 
+_PACKAGE = f"{pathlib.Path(__file__).parent}{os.sep}"
+
 
 class UsageError(ValueError):
     """A value that a person gave is impossible; the message names it and says what would be right."""
@@ -107,6 +109,38 @@ def failures_of(run: str) -> Iterator[None]:
         raise RunFailed(f"{whole}\nerror: {run} failed: {where}{what}") from None
 
 
+@contextlib.contextmanager
+def mistakes_of(flag: str, path: pathlib.Path) -> Iterator[None]:
+    """Turns errors of a block that executes a person's Python file into one line: the flag, their line, the error.
+
+    Args:
+      flag: what names the file, such as "--parts=mine.py".
+      path: of the file, as it is executed.
+
+    Raises:
+      UsageError: instead of any `Exception`.
+    """
+    try:
+        yield
+    except Exception as error:
+        where, line = _place_of(error)
+        place = f": {where}" if where and not path.samefile(where) else ""  # of a module beside the file
+        place += f", line {line}" if line else ""
+        said = _first_words(error.msg if isinstance(error, SyntaxError) else str(error))
+        refused = isinstance(error, ValueError) and traceback.extract_tb(error.__traceback__)[-1].filename
+        # What this package refuses says what would be right.
+        kind = "" if refused and refused.startswith(_PACKAGE) else type(error).__name__
+        raise UsageError(f"{flag}{place}: {': '.join(filter(None, [kind, said]))}") from error
+
+
+def _place_of(error: Exception) -> tuple[str | None, int | None]:
+    """Returns the file and the line of a person's own code that an error comes from, as far as they are known."""
+    if isinstance(error, SyntaxError) and os.path.isfile(error.filename or ""):  # not of what `ast` was given
+        return error.filename, error.lineno
+    frame = _own_frame(traceback.extract_tb(error.__traceback__))
+    return (None, None) if frame is None or frame.filename.startswith(_PACKAGE) else (frame.filename, frame.lineno)
+
+
 def _first_words(text: str) -> str:
     r"""The first line of an error, with those after it while a line ends in a colon, which is not all it says.
 
@@ -123,16 +157,14 @@ def _own_frame(frames: traceback.StackSummary) -> traceback.FrameSummary | None:
     """The innermost frame outside of libraries; outside of this package too, where there is one."""
     # A line is missing of code that was made up, such as a dataclass's constructor.
     files = [frame for frame in frames if frame.line and not is_library(frame.filename)]
-    package = f"{pathlib.Path(__file__).parent}{os.sep}"
-    theirs = [frame for frame in files if not frame.filename.startswith(package)]
+    theirs = [frame for frame in files if not frame.filename.startswith(_PACKAGE)]
     return (theirs or files or [None])[-1]
 
 
 def is_theirs(error: Exception) -> bool:
     """Whether an error was raised in somebody's own code, or in what that called."""
-    package = f"{pathlib.Path(__file__).parent}{os.sep}"
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__) if frame.line]
-    return any(not is_library(file) and not file.startswith(package) for file in files)
+    return any(not is_library(file) and not file.startswith(_PACKAGE) for file in files)
 
 
 def is_library(filename: str) -> bool:
@@ -143,6 +175,5 @@ def is_library(filename: str) -> bool:
       >>> is_library(pathlib.__file__), is_library(__file__), is_library("/home/me/my_parts.py")
       (True, False, False)
     """
-    package = f"{pathlib.Path(__file__).parent}{os.sep}"
     roots = (*site.getsitepackages(), site.getusersitepackages(), sysconfig.get_path("stdlib"))
-    return filename.startswith(tuple(f"{root}{os.sep}" for root in roots)) and not filename.startswith(package)
+    return filename.startswith(tuple(f"{root}{os.sep}" for root in roots)) and not filename.startswith(_PACKAGE)

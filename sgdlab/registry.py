@@ -22,6 +22,7 @@ from typing import Any
 
 from ml_collections import ConfigDict, config_dict
 
+from sgdlab import arguments
 from sgdlab.errors import UsageError, is_library, is_theirs
 from sgdlab.runtimes import NotEnoughRuntimes
 
@@ -86,6 +87,7 @@ class Registry(Mapping[str, Part]):
       family: what configurations call it.
       given: arguments that a run gives, and the entry of the configuration that each follows from ("" for none).
       absent: names that a person may expect here, and why they are not, for the message of `check`.
+      listed: what lists all parts, for the same message.
 
     Example:
       >>> shapes = Registry("shape", given={"seed": "seed"})
@@ -104,8 +106,16 @@ class Registry(Mapping[str, Part]):
       sgdlab.errors.UsageError: --config.shape.box.side=-1.0 must be above 0
     """
 
-    def __init__(self, family: str, *, given: Mapping[str, str], absent: Mapping[str, str] | None = None):
+    def __init__(
+        self,
+        family: str,
+        *,
+        given: Mapping[str, str],
+        absent: Mapping[str, str] | None = None,
+        listed: str = "sgdlab train --help=all",
+    ):
         self.family = family
+        self._listed = listed
         self._given = dict(given)
         self._absent = dict(absent or {})
         self._parts: dict[str, Part] = {}
@@ -179,17 +189,25 @@ class Registry(Mapping[str, Part]):
             config[name] = part.entries(**changed.get(name, {}))
         return config
 
-    def check(self, name: str, flag: str | None = None) -> Part:
+    def check(self, name: str, given: str | None = None) -> Part:
         """The part of that name.
+
+        Args:
+          name: of the part.
+          given: how a person has given it, by default as an entry of the configuration.
 
         Raises:
           UsageError: where there is none.
         """
         if name not in self._parts:
-            flag = flag or f"--config.{self.family}.kind"
-            why = f": {self._absent[name]}" if name in self._absent else ""
-            raise UsageError(f"{flag}={name} must be one of {', '.join(self._parts)}{why}")
+            raise UsageError(f"{given or f'--config.{self.family}.kind={name}'} {self.right(name)}")
         return self._parts[name]
+
+    def right(self, name: str) -> str:
+        """Returns how a message on a name of no part goes on."""
+        if name in self._absent:
+            return f"must be another, which {self._listed} names: {self._absent[name]}"
+        return arguments.must_be_one_of(name, self._parts, self._listed)
 
     def make(self, name: str, entries: Mapping[str, Any], /, **given: Any) -> Any:
         """Calls a part with its entries, and with those of the given arguments that it names.
@@ -354,7 +372,7 @@ def _arguments(defaults: Mapping[str, Any], entries: Mapping[str, Any]) -> dict[
     """Entries as arguments: groups become the dataclasses that they stand for."""
     arguments = {}
     for name, value in entries.items():
-        default = defaults.get(name)
+        default: Any = defaults.get(name)
         if dataclasses.is_dataclass(default) and isinstance(value, Mapping | ConfigDict):
             try:
                 value = dataclasses.replace(default, **_arguments(_fields(default), value))  # noqa: PLW2901
@@ -392,6 +410,7 @@ POLICIES = Registry(
         "delayed_rounds": "its messages overlap with the next gradients, computed on parameters of each worker's own",
         "a2cid2": "its pairs average by a Poisson clock beside the gradients, which exists in simulation only",
     },
+    listed="docs/live.md",
 )
 """Whom to wait for, decided event by event: `(*, num_workers, **own) -> Policy | PeerPolicy` (of parts with the fact
 `peers`), with a protocol's name and entries."""
@@ -431,7 +450,7 @@ NETWORKS = Registry(
 """Flax networks: `(*, rngs, **own) -> nnx.Module`, with what they ask of the data: `image_shape` and `num_classes`,
 `image_shape` and `levels` (`task="density"`), or `vocabulary` (`task="language"`)."""
 
-DATASETS = Registry("data", given={})
+DATASETS = Registry("data", given={}, listed="sgdlab data")
 """Data sets: `(**own) -> Dataset`."""
 
 TRACES = Registry("trace", given={"path": "", "options": ""})

@@ -64,7 +64,8 @@ class Interval:
 
     Attributes:
       mean: NaN where there is no value.
-      half: half the width of the interval; infinite for a single value, which says nothing of the spread.
+      half: half the width of the interval; infinite for a single value, which says nothing of the spread; 0 with a
+        count of 1 for an exact number, which is not measured but, say, printed in a paper.
       count: number of values.
     """
 
@@ -81,6 +82,14 @@ class Interval:
     def high(self) -> float:
         """The upper end."""
         return self.mean + self.half
+
+    @property
+    def decides(self) -> bool:
+        """False for a few values that are all equal: the interval has no width, and yet others may differ.
+
+        They are few while more than a twentieth of all values may differ from them, at 95 % confidence.
+        """
+        return self.half > 0 or self.count == 1 or CONFIDENCE**self.count <= 1 - CONFIDENCE
 
     def __str__(self) -> str:
         if math.isnan(self.mean):
@@ -110,21 +119,27 @@ def interval(values: Iterable[float], *, comparisons: int = 1) -> Interval:
     if count == 1:
         return Interval(numbers[0], math.inf, 1)
     quantile = float(scipy.stats.t.ppf(1 - (1 - CONFIDENCE) / (2 * comparisons), count - 1))
-    return Interval(statistics.fmean(numbers), quantile * statistics.stdev(numbers) / math.sqrt(count), count)
+    alike = math.isclose(min(numbers), max(numbers), rel_tol=1e-12)  # but for rounding
+    deviation = 0.0 if alike else statistics.stdev(numbers)
+    return Interval(statistics.fmean(numbers), quantile * deviation / math.sqrt(count), count)
 
 
 def above(values: Interval | Iterable[float], threshold: float = 0.0) -> bool | None:
-    """Whether a mean is above a threshold: True or False where the whole interval is on one side, else None.
+    """Return whether a mean is above a threshold: True or False where the whole interval is on one side, else None.
+
+    A few values that are all equal decide nothing (`Interval.decides`).
 
     Args:
       values: an interval, or the values themselves.
       threshold: what it is compared with.
 
     Example:
-      >>> above([1.0, 1.1, 0.9]), above([-1.0, -1.1, -0.9]), above([1.0, -1.0]), above([5.0])
-      (True, False, None, None)
+      >>> above([1.0, 1.1, 0.9]), above([-1.0, -1.1, -0.9]), above([1.0, -1.0]), above([5.0]), above([5.0, 5.0])
+      (True, False, None, None, None)
     """
     found = values if isinstance(values, Interval) else interval(values)
+    if not found.decides:
+        return None
     if found.low > threshold:
         return True
     return False if found.high < threshold else None

@@ -74,7 +74,9 @@ def main(argv: Sequence[str]) -> None:
     given, options = flags.FLAGS, trace_flags.options()
     _refuse_together(argv)
     if given.follow:
-        sys.exit(follow.run(given.follow, options, _workdir(given.follow)))
+        # Beside a file of alarms of its own, it writes nothing.
+        workdir = pathlib.Path(given.alarms).parent if given.alarms else _workdir(given.follow)
+        sys.exit(follow.run(given.follow, options, workdir))
     path, flag = trace_flags.path(argv), "trace"
     if path is None:
         path, flag = given.recording, "recording"
@@ -111,16 +113,18 @@ def _refuse_together(argv: Sequence[str]) -> None:
             raise UsageError(f"--{name} must come with --follow=TRACE, a trace that grows")
 
 
-def _compare(parts: recording.Parts, workdir: pathlib.Path, report: Callable[[str], None]) -> None:
+def _compare(parts: recording.SplitRecording, workdir: pathlib.Path, report: Callable[[str], None]) -> None:
     # These import JAX, which takes seconds: what is wrong with the trace has been said by now.
     from sgdlab.advice import comparison, findings  # noqa: PLC0415
     from sgdlab.advice.answer import next_steps, publish  # noqa: PLC0415
 
     given = flags.FLAGS
-    settings = comparison.Settings(model=given.model, most_steps=given.steps, refit=given.refit, seed=given.seed)
+    settings = comparison.ComparisonSettings(
+        model=given.model, most_steps=given.steps, refit=given.refit, seed=given.seed
+    )
     try:
         workdir.mkdir(parents=True, exist_ok=True)
-        found = findings.find(parts, workdir / "model", settings=settings, report=report)
+        found = findings.gather_findings(parts, workdir / "model", settings=settings, report=report)
         commands = next_steps.commands(found, str(workdir))
         report("drawing and writing")
         page = publish.write(workdir, found, commands)
@@ -131,7 +135,7 @@ def _compare(parts: recording.Parts, workdir: pathlib.Path, report: Callable[[st
 
 
 def _workdir(path: str) -> pathlib.Path:
-    return pathlib.Path(launch.WORKDIR.value or f"runs/advise/{recording.named(path)}")
+    return launch.workdir(f"runs/advise/{recording.named(path)}")
 
 
 class _Report:

@@ -21,8 +21,8 @@ from sgdlab import files, jobs, theory
 from sgdlab.commands import launch, replay, schedules, trace_flags, traced
 from sgdlab.errors import UsageError, said_of
 from sgdlab.peer_schedule import AnySchedule
-from sgdlab.theory import table
-from sgdlab.theory.table import Certified
+from sgdlab.theory import certificate_table
+from sgdlab.theory.certificate_table import Certified
 
 if TYPE_CHECKING:
     from ml_collections import ConfigDict
@@ -63,19 +63,19 @@ def main(argv: Sequence[str]) -> None:
         problem = theory.Problem(
             smoothness=given.smoothness, descent=given.descent, variance=given.variance, accuracy=given.accuracy
         )
+    workdir = launch.workdir(DEFAULT_WORKDIR)
     known = _named(schedules.trace(argv), problem)
-    workdir = pathlib.Path(launch.WORKDIR.value or DEFAULT_WORKDIR)
-    as_json = table.as_json(known)
+    as_json = certificate_table.as_json(known)
     try:
         files.write_text(workdir / "certificate.json", as_json)
-        files.write_text(workdir / "certificate.csv", table.comma_separated(known))
-        files.write_text(workdir / "certificate.md", table.markdown(known))
+        files.write_text(workdir / "certificate.csv", certificate_table.comma_separated(known))
+        files.write_text(workdir / "certificate.md", certificate_table.markdown(known))
     except OSError as error:
         raise UsageError(f"--workdir={workdir} must be a directory that can be written: {error}") from error
     if given.json:
         print(as_json, end="")
         return
-    print(table.text(known))
+    print(certificate_table.text(known))
     print(f"\nWritten: {workdir / 'certificate'}.json, .csv, .md")
 
 

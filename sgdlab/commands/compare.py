@@ -45,7 +45,6 @@ def main(argv: Sequence[str]) -> None:
     """Runs what is missing, then reports; over many processes, the first one writes and prints."""
     del argv
     given = flags.FLAGS
-    workdir = pathlib.Path(launch.WORKDIR.value or DEFAULT_WORKDIR)
     num_workers = _checked_counts(given.num_workers)
     results.writers.check(given.writers)
     with said_of("--"):
@@ -60,9 +59,10 @@ def main(argv: Sequence[str]) -> None:
         raise UsageError(
             f"--processes={given.processes} must be left out: with several devices, a run takes all of them"
         )
-    config, known = launch.CONFIG.value, list(jobs.methods.methods())
-    names = _checked_methods("methods", given.methods, known, otherwise=jobs.methods.REPRESENTATIVE)
-    rerun = _checked_methods("rerun", given.rerun or None, known, otherwise=())
+    workdir = launch.workdir(DEFAULT_WORKDIR)
+    config = launch.CONFIG.value
+    names = _checked_methods("methods", given.methods, otherwise=jobs.methods.REPRESENTATIVE)
+    rerun = _checked_methods("rerun", given.rerun or None, otherwise=())
     cells = jobs.compare.grid(names, num_workers, given.seeds)
     if all(cell.serial for cell in cells):
         raise UsageError(
@@ -149,17 +149,13 @@ def _schedules(config: "ConfigDict", cells: Sequence["Cell"]) -> dict[str, Any]:
     return dict(schedules.values())
 
 
-def _checked_methods(
-    flag: str, names: Sequence[str] | None, known: Sequence[str], *, otherwise: Sequence[str]
-) -> list[str]:
+def _checked_methods(flag: str, names: Sequence[str] | None, *, otherwise: Sequence[str]) -> list[str]:
     if names == ["all"]:
-        return list(known)
+        return list(jobs.methods.methods())
     for name in names or ():
-        if name not in known:
-            why = jobs.methods.why_none(name)
-            raise UsageError(f"--{flag}={name} must be one of {', '.join(known)}, or all{why}")
+        jobs.methods.check(name, f"--{flag}")
     if names is not None and not names:
-        raise UsageError(f"--{flag}= must name at least one of {', '.join(known)}, or all")
+        raise UsageError(f"--{flag}= must name at least one method, or all; `sgdlab compare --help` lists them")
     return list(dict.fromkeys(otherwise if names is None else names))
 
 

@@ -3,20 +3,24 @@
 import importlib.util
 import inspect
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from ml_collections import ConfigDict
 
 import sgdlab
 from sgdlab import jobs
 from sgdlab.commands import flag_names
+from sgdlab.errors import UsageError, mistakes_of
 
 
 def with_file(given: list[str], default: str) -> list[str]:
     """The same arguments, with the configuration's file behind the command's name, as a path that is there."""
     named = flag_names.values(given[1:], "config", split=False)
     others = flag_names.without(given[1:], "config")
-    return [given[0], f"--config={found(named[-1] if named else default)}", *others]
+    config = found(named[-1] if named else default)
+    jobs.parts.python_file("--config", config.partition(":")[0])
+    return [given[0], f"--config={config}", *others]
 
 
 def found(config: str) -> str:
@@ -47,26 +51,34 @@ def entries_of(config: str) -> list[str]:
         return []
 
 
-def wrong_variant(config: str) -> str | None:
-    """What to say of a configuration whose file refuses the part after the colon; None where it does not."""
+def check(config: str) -> None:
+    """Executes a configuration's file, whose mistakes are one line: its own line, and what is wrong there.
+
+    Raises:
+      UsageError: where it raises, or makes no configuration, or refuses the variant, the part after the colon.
+    """
     path, colon, variant = config.partition(":")
-    if not colon:
-        return None
-    try:
+    flag = f"--config={path}"
+    with mistakes_of(flag, pathlib.Path(path)):
         get_config = _get_config(path)
-        if not inspect.signature(get_config).parameters:
-            return f"--config={config} must be --config={path}: this configuration has no variants"
-        get_config(variant)
-    except ValueError as error:
-        return f"--config={config}: {error}"
-    except Exception:
-        return None
-    return None
+    if get_config is None:
+        raise UsageError(f"{flag} must have a function get_config, which returns the configuration")
+    if colon and not inspect.signature(get_config).parameters:
+        raise UsageError(f"--config={config} must be {flag}: this configuration has no variants")
+    try:
+        with mistakes_of(flag, pathlib.Path(path)):
+            made = get_config(*([variant] if colon else []))
+    except UsageError as error:
+        if colon and isinstance(error.__cause__, ValueError):  # of the variant, and no line is at fault
+            raise UsageError(f"--config={config}: {error.__cause__}") from error
+        raise
+    if not isinstance(made, ConfigDict):
+        raise UsageError(f"{flag}: get_config must return a ConfigDict, and returned a {type(made).__name__}")
 
 
-def _get_config(path: str) -> Callable[..., ConfigDict]:
-    """The function of a configuration's file that makes the configuration."""
-    spec = importlib.util.spec_from_file_location("_configuration", path)
+def _get_config(path: str) -> Any:
+    """The function of a configuration's file that makes the configuration; None where it has none."""
+    spec: Any = importlib.util.spec_from_file_location("_configuration", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.get_config
+    return getattr(module, "get_config", None)

@@ -8,7 +8,6 @@ first where need be: from files that are downloaded or, where a licence asks for
 """
 
 import pathlib
-import sys
 from collections.abc import Iterator, Sequence
 
 from absl import flags
@@ -20,15 +19,14 @@ from sgdlab.errors import UsageError
 from sgdlab.registry import DATASETS, Part
 
 CONFIGURED = False
+POSITIONAL = True  # the name
 _UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
 
 def define_flags() -> None:
-    """Defines the flags of this command; a first argument that is no flag is the name of a data set."""
+    """Defines the flags of this command; an argument that is no flag is the name of a data set."""
     flags.DEFINE_string("name", None, "The data set to prepare; the name alone, as in `sgdlab data mnist`, will do.")
     flags.DEFINE_string("data_dir", None, "TFDS directory (default: TFDS_DATA_DIR, or ~/tensorflow_datasets).")
-    if len(sys.argv) > 1 and not sys.argv[1].startswith("-"):
-        sys.argv[1] = f"--name={sys.argv[1]}"
 
 
 def main(argv: Sequence[str]) -> None:
@@ -40,13 +38,16 @@ def main(argv: Sequence[str]) -> None:
     Raises:
       UsageError: if there is no such data set, or it is missing and cannot be prepared.
     """
-    del argv
     given = flags.FLAGS
-    if given.name is None:
+    alone = argv[1] if len(argv) > 1 else None
+    if alone and given.name is not None:
+        raise UsageError(f"--name={given.name} must be left out beside {alone!r}: one data set at a time")
+    name = alone or given.name
+    if name is None:
         for line in listed(given.data_dir):
             print(line)
         return
-    part = DATASETS.check(given.name, "--name")
+    part = DATASETS.check(name, repr(name) if alone else f"--name={name}")
     for line in described(part, given.data_dir):
         print(line, flush=True)
 
@@ -76,7 +77,7 @@ def described(part: Part, data_dir: str | None) -> Iterator[str]:
     needed = _entry(part)
     if needed:
         raise UsageError(
-            f"--name={part.name} needs an entry of the configuration, and is prepared by what uses it: sgdlab train "
+            f"{part.name} needs an entry of the configuration, and is prepared by what uses it: sgdlab train "
             f"--config.data.kind={part.name} --config.data.{part.name}.{needed}=..."
         )
     chosen = {"data_dir": data_dir} if data_dir is not None and "data_dir" in part.defaults else {}

@@ -46,6 +46,8 @@ def check(
                 raise UsageError(f"{argument!r} must be left out: {file!r} is the file to read; flags begin with --")
             file, last = argument, ""
             continue
+        if value == "" and _is_text_or_none(name):
+            raise UsageError(f"--{name}= must not be empty; leave it out for what is usual")
         if name.split(".")[0] == "config":
             if not configured:
                 raise UsageError(
@@ -61,6 +63,13 @@ def check(
         last = f"--{name}={value}" if is_list else ""
 
 
+def _is_text_or_none(name: str) -> bool:
+    """Whether a flag is a text, such as a path, that is usually left out; what an empty one means nobody can know."""
+    if name not in flags.FLAGS or flags.FLAGS[name].default is not None:
+        return False
+    return flags.FLAGS[name].parser.flag_type() in ("string", "config object")
+
+
 def _check_value(name: str, value: str | None) -> None:
     """Refuses what is no number where a number is wanted, before anything is imported for the others."""
     if name not in flags.FLAGS or value is None:
@@ -70,7 +79,7 @@ def _check_value(name: str, value: str | None) -> None:
         parser.parse(value)
     except (TypeError, ValueError):
         choices = getattr(parser, "enum_values", None)
-        right = f"one of {', '.join(choices)}" if choices else parser.syntactic_help
+        right = f"one of {', '.join(choices)}" if choices else parser.syntactic_help or "true or false"
         raise UsageError(f"--{name}={value} must be {right}") from None
 
 

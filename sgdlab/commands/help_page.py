@@ -48,7 +48,7 @@ def page(usage: str, config: ConfigDict | None, default: str, hidden: Sequence[s
     if not whole:
         entries = {name: entries[name] for name in COMMON if name in entries} or entries
         title = "Common entries of the configuration (--help=all lists all):"
-    lines += ["", title, *_entries(entries, _meanings(config))]
+    lines += ["", title, *_entries(entries, _meanings(config, whole=whole))]
     if "method" in config:
         lines += ["", "Methods:", *(_methods() if whole else _methods_by_family())]
     return "\n".join(lines)
@@ -82,7 +82,7 @@ def _entries(entries: Mapping[str, object], words: Mapping[str, str]) -> Iterabl
     return lines
 
 
-def _meanings(config: ConfigDict) -> dict[str, str]:
+def _meanings(config: ConfigDict, *, whole: bool) -> dict[str, str]:
     """What entries mean: comments of the defaults and of the configuration's file, docstrings of parts; the kinds."""
     own = pathlib.Path(config_flags.get_config_filename(flags.FLAGS["config"]).partition(":")[0])
     words = {}
@@ -90,17 +90,19 @@ def _meanings(config: ConfigDict) -> dict[str, str]:
         words |= {name: comment.strip() for name, comment in _COMMENT.findall(file.read_text(encoding="utf-8"))}
     for registry in jobs.configuration.FAMILIES:
         if registry.family in config:
-            words[f"{registry.family}.kind"] = _kinds(registry.family, list(registry))
+            words[f"{registry.family}.kind"] = _kinds(registry.family, list(registry), whole=whole)
         for part in registry.values():
             words |= {f"{registry.family}.{part.name}.{name}": line for name, line in part.help().items()}
     return words
 
 
-def _kinds(family: str, names: Sequence[str]) -> str:
-    """The kinds of a family; protocols and rules stand below, among the methods."""
+def _kinds(family: str, names: Sequence[str], *, whole: bool) -> str:
+    """The kinds of a family; on the first page, protocols and rules stand below, among the methods."""
+    own = f"a {family} of your choice, instead of the method's"
+    kinds = f"one of {', '.join(names)}"
     if family in ("protocol", "rule"):
-        return f"a {family} of your choice, instead of the method's"
-    return f"one of {', '.join(names)}"
+        return f"{own}: {kinds}" if whole else own
+    return kinds
 
 
 def _methods() -> Iterable[str]:

@@ -12,9 +12,9 @@ from typing import Any, NoReturn
 
 from absl import app, flags, logging
 from absl.testing import flagsaver
-from ml_collections import config_flags
+from ml_collections import ConfigDict, config_flags
 
-from sgdlab import hosts, jobs
+from sgdlab import hosts, jobs, results
 from sgdlab.commands import config_file, flag_names, help_page
 from sgdlab.errors import HostLost, RunFailed, Stopped, UsageError, failures_of
 from sgdlab.hosts.lifeline import LOST
@@ -46,6 +46,7 @@ def command(module: ModuleType) -> None:
         configuration that it sets by flags of its own; `POSITIONAL` and `UNLISTED`, as in `run`.
     """
     module.define_flags()
+    # pyrefly: ignore[bad-argument-type]  # every command has a docstring
     run(module.main, module.__doc__, **settings_of(module))
 
 
@@ -132,6 +133,21 @@ def answer(
         sys.argv = given
         flagsaver.restore_flag_values(before)
     return 0
+
+
+def workdir(default: str) -> pathlib.Path:
+    """Returns the directory of the results, which can be written; to be called before anything long begins.
+
+    Args:
+      default: where --workdir names none.
+
+    Raises:
+      UsageError: where it cannot be written.
+    """
+    path = pathlib.Path(WORKDIR.value or default)
+    if hosts.is_first():  # of many processes, the others are told by `hosts.check_shared`
+        results.directory.check_writable(path)
+    return path
 
 
 def given_entries() -> list[str]:
@@ -229,9 +245,6 @@ def _parsed(
         remaining = _by_absl(given, configured=bool(configured))
     except UsageError as error:
         _fail(str(error))
-    except RunFailed as error:
-        print(error, file=sys.stderr)
-        sys.exit(1)
     if asks:
         config, whole = flags.FLAGS.config if configured else None, bool(asks & _HELP_ON_ALL)
         with contextlib.suppress(BrokenPipeError):  # a pager that was closed, or head
@@ -247,27 +260,33 @@ def _by_absl(given: list[str], *, configured: bool) -> list[str]:
     Raises:
       UsageError: naming the flag, and the entry that may have been meant.
     """
+    logging.set_verbosity(logging.ERROR)
+    sys.modules.pop("config_config", None)  # or a file without get_config would have that of the one before it
     try:
         remaining = flags.FLAGS(given)
+        # A file that it could not load ml_collections reports at its first use.
+        if configured and not isinstance(flags.FLAGS.config, ConfigDict):
+            raise TypeError("no configuration")
+    except Exception as error:
         if configured:
-            flags.FLAGS.config.items()
-    except (AttributeError, KeyError) as error:
-        entries = config_file.entries_of(config_file.named_in(given))
-        raise UsageError(flag_names.unknown_entry(_culprit(given, error), entries)) from error
-    except OSError as error:  # ml_collections reports a file that it could not load at its first use
-        if "config" not in flags.FLAGS or not configured:
-            raise UsageError(str(error)) from error
-        raise UsageError(f"--config={config_file.named_in(given)} must be a configuration file") from error
-    except (flags.Error, TypeError, ValueError) as error:
-        if configured and (wrong := config_file.wrong_variant(config_file.named_in(given))):
-            raise UsageError(wrong) from error
-        if group := re.search(r"--config\.(\w+)=(\w+).*as a ConfigDict", str(error), re.DOTALL):
-            name, value = group.groups()
-            meant = f"--config.{name}.kind={value}"
-            raise UsageError(f"--config.{name}={value} must be an entry; did you mean {meant}?") from error
-        message = re.sub(r"invalid literal for int\(\).*", "must be a whole number", " ".join(str(error).split()))
-        raise UsageError(re.sub(r"could not convert string to float.*", "must be a number", message)) from error
+            config_file.check(config_file.named_in(given))  # whose own mistakes come before those of its entries
+        raise UsageError(_refusal(given, error)) from error
     return remaining
+
+
+def _refusal(given: list[str], error: Exception) -> str:
+    """Returns what to say of flags that cannot be parsed."""
+    if isinstance(error, AttributeError | KeyError):
+        entries = config_file.entries_of(config_file.named_in(given))
+        return flag_names.unknown_entry(_culprit(given, error), entries)
+    if group := re.search(r"--config\.(\w+)=(\w+).*as a ConfigDict", str(error), re.DOTALL):
+        name, value = group.groups()
+        meant = f"--config.{name}.kind={value}"
+        return f"--config.{name}={value} must be an entry; did you mean {meant}?"
+    message = re.sub(r"invalid literal for int\(\).*", "must be a whole number", " ".join(str(error).split()))
+    message = re.sub(r"could not convert string to float.*", "must be a number", message)
+    message = re.sub(r"\('Non-boolean argument.*", "must be true or false", message)
+    return re.sub(r"^flag (--\S+?=.*?): (?=must be)", r"\1 ", message)
 
 
 def _refuse(arguments: Sequence[str], own_entries: Mapping[str, str]) -> None:

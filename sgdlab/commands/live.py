@@ -48,7 +48,7 @@ def main(argv: Sequence[str]) -> None:
       UsageError: where a flag is impossible, or the run cannot be executed on workers.
     """
     del argv
-    given, workdir = flags.FLAGS, pathlib.Path(launch.WORKDIR.value or DEFAULT_WORKDIR)
+    given, workdir = flags.FLAGS, launch.workdir(DEFAULT_WORKDIR)
     results.writers.check(given.writers)
     settings, config = live_flags.settings(), _config()
     _compute_as_workers()
@@ -143,7 +143,8 @@ def _compute_as_workers() -> None:
 def _transport(job: "Job", logs: pathlib.Path) -> "Transport":
     """Workers as the flags say; none is started before the server asks for it."""
     given = flags.FLAGS
-    own = {"num_workers": job.num_workers, "gpus_per_worker": given.gpus_per_worker, "logs": logs}
+    kind: Any
+    own: dict[str, Any] = {"num_workers": job.num_workers, "gpus_per_worker": given.gpus_per_worker, "logs": logs}
     if given.transport == "ray":
         # Ray is told to listen on this machine alone before it is imported.
         from sgdlab.live.ray import Ray  # noqa: PLC0415
@@ -156,21 +157,22 @@ def _transport(job: "Job", logs: pathlib.Path) -> "Transport":
 
         kind = Processes
     with said_of("--"):
+        # pyrefly: ignore[bad-return]  # each transport takes the handles that it gives
         return kind(job.source, job.task.params, job.gradients.aux, **own)
 
 
 @contextlib.contextmanager
 def _watching(port: int | None) -> Iterator[tuple[Callable[["Status"], None], Callable[[str], None]]]:
     """Shows the run in the terminal and, where asked for, as a page; and what says a line beside that."""
-    from sgdlab.live.page import Page  # noqa: PLC0415
-    from sgdlab.live.progress import Progress  # noqa: PLC0415
+    from sgdlab.live.page import StatusPage  # noqa: PLC0415
+    from sgdlab.live.progress import LiveProgress  # noqa: PLC0415
 
     with contextlib.ExitStack() as stack:
-        progress = stack.enter_context(Progress())
+        progress = stack.enter_context(LiveProgress())
         shown: list[Any] = [progress]
         if port is not None:
             with said_of("--serve: "):
-                page = stack.enter_context(Page(port))
+                page = stack.enter_context(StatusPage(port))
             progress.say(f"Watch it at {page.address}")
             shown.append(page)
 
@@ -213,11 +215,17 @@ def _leave_results(
     directory: "results.directory.RunDirectory", run: "jobs.train.Run", recording: "AnyRecording"
 ) -> None:
     """Writes all that a run leaves; the log and the checkpoints under way go, last of all, when the metrics stand."""
-    directory.claim()
-    recording.save(directory.path / "recording.npz")
-    if run.schedule.has_server:
-        shutil.copyfile(directory.state_path(NAME) / LOG, directory.path / LOG)
-    train.leave_results(directory, run)
+
+    def beside() -> None:
+        recording.save(directory.path / "recording.npz")
+        if run.schedule.has_server:
+            log = directory.state_path(NAME) / LOG
+            try:
+                shutil.copyfile(log, directory.path / LOG)
+            except FileNotFoundError:
+                print(f"{log} was deleted when the run had ended; what it has left has no log.")
+
+    train.leave_results(directory, run, beside)
 
 
 def _put_aside(workdir: pathlib.Path) -> None:

@@ -1,12 +1,13 @@
 """Flags of `sgdlab live`: where workers run, and what the server does about those that are missing or silent."""
 
 import dataclasses
+from typing import Any
 
 from absl import flags
 
 from sgdlab.commands import serve_flag
 from sgdlab.errors import said_of
-from sgdlab.live.settings import Settings
+from sgdlab.live.settings import LiveSettings
 
 SHOWN = ("emulate", "num_workers", "serve", "transport")
 """Those on the first page of --help."""
@@ -16,7 +17,7 @@ TRANSPORTS = ("processes", "ray")
 
 def define_flags() -> None:
     """Defines them."""
-    own = Settings()
+    own = LiveSettings()
     flags.DEFINE_integer("num_workers", None, "Number of workers: the same as --config.cluster.num_workers.")
     flags.DEFINE_enum("transport", "processes", TRANSPORTS, "Workers are processes of this machine, or Ray actors.")
     flags.DEFINE_string("address", None, "Of the Ray cluster, such as auto; by default one of this machine alone.")
@@ -40,13 +41,13 @@ def define_flags() -> None:
     flags.DEFINE_list("writers", [], "Where records go besides: tensorboard, wandb.")
 
 
-def settings() -> Settings:
+def settings() -> LiveSettings:
     """What the flags say of the server.
 
     Raises:
       UsageError: where a number is out of its range.
     """
-    given = flags.FLAGS
-    names = [field.name for field in dataclasses.fields(Settings) if field.name in given]
+    given: Any = flags.FLAGS
+    names = [field.name for field in dataclasses.fields(LiveSettings) if field.name in given]
     with said_of("--"):
-        return Settings(**{name: given[name].value for name in names})
+        return LiveSettings(**{name: given[name].value for name in names})

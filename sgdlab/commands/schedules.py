@@ -78,6 +78,7 @@ def configurations() -> dict[str, "ConfigDict"]:
         raise UsageError("--config.method must be left out: --methods names the methods")
     configs = {}
     for method in list(jobs.methods.methods()) if methods == ["all"] else methods:
+        jobs.methods.check(method, "--methods")
         configs[method] = launch.CONFIG.value.copy_and_resolve_references()
         configs[method].method = method
     jobs.configuration.check_used(entries, [jobs.configuration.identity(config) for config in configs.values()])

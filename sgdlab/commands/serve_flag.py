@@ -13,8 +13,10 @@ _LAST_PORT = 65535
 class _PortParser(flags.ArgumentParser):
     """A port, or nothing: --serve, --serve=8080, --noserve."""
 
-    flag_type = "port"
     syntactic_help = f"a port, from 0 (any that is free) to {_LAST_PORT}"
+
+    def flag_type(self) -> str:
+        return "port"
 
     def parse(self, argument: Any) -> int | None:
         if argument in ("true", "false"):

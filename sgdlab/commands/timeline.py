@@ -49,7 +49,7 @@ def main(argv: Sequence[str]) -> None:
     if given.seconds is not None and not 0 < given.seconds < math.inf:
         raise UsageError(f"--seconds={given.seconds} must be a finite number above 0")
     trace = schedules.trace(argv)
-    workdir = pathlib.Path(launch.WORKDIR.value or DEFAULT_WORKDIR)
+    workdir = launch.workdir(DEFAULT_WORKDIR)
     clock, seconds, rows, starts, units, lines = "virtual time", given.seconds, None, {}, {}, {}
     if given.recording is not None:
         recording, clock = replay.load(given.recording), "time"
@@ -100,6 +100,7 @@ def _print(schedule: schedules.AnySchedule, title: str, unit: str) -> None:
     print(f"idle: mean {100 * idle.mean():.1f} %, from {100 * idle.min():.1f} % to {100 * idle.max():.1f} % by worker")
     if schedule.num_blocks > 1:
         for block in range(schedule.num_blocks):
+            # pyrefly: ignore[missing-attribute]  # peers have one block
             print(f"block {block}: mean staleness {schedule.staleness()[:, block].mean():.3g}")
 
 

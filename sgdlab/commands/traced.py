@@ -15,10 +15,7 @@ from sgdlab.traces import Options, Recording, read
 if TYPE_CHECKING:
     from ml_collections import ConfigDict
 
-    from sgdlab.results.timeline import Rows
-
-MOST_WORKERS = 48
-"""Workers that are drawn; of more, evenly chosen ones."""
+    from sgdlab.results.timeline import WorkerRows
 
 LEAD = 1000
 """Most steps before the first one that is drawn in which a protocol gets to know the cluster."""
@@ -178,10 +175,9 @@ def refuse(given: list[str]) -> None:
             )
 
 
-def rows(recording: Recording) -> "Rows":
+def rows(recording: Recording) -> "WorkerRows":
     """The workers that are drawn, by name, and by node where nodes are known."""
-    count = len(recording.workers)
-    shown = np.unique(np.linspace(0, count - 1, min(count, MOST_WORKERS)).round().astype(int)).tolist()
+    shown = results.timeline.evenly(len(recording.workers)).tolist()
     nodes = recording.nodes
     names = [f"{nodes[i]}: {recording.workers[i]}" if nodes else recording.workers[i] for i in shown]
-    return results.timeline.Rows(shown, [name.replace("$", r"\$") for name in names])  # which begins no formula
+    return results.timeline.WorkerRows(shown, [name.replace("$", r"\$") for name in names])  # which begins no formula

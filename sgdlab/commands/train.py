@@ -42,9 +42,10 @@ def define_flags() -> None:
 def main(argv: Sequence[str]) -> None:
     """Trains, or shows what is there; over many processes, the first one writes and prints."""
     del argv
-    given, workdir = flags.FLAGS, pathlib.Path(launch.WORKDIR.value or DEFAULT_WORKDIR)
+    given = flags.FLAGS
     results.writers.check(given.writers)
     mesh, config = host_flags.mesh(), launch.CONFIG.value
+    workdir = launch.workdir(DEFAULT_WORKDIR)
     plan = jobs.plan.make_plan(config)
     own = jobs.configuration.identity(config)
     jobs.configuration.check_used(launch.given_entries(), [own])
@@ -94,11 +95,20 @@ def directory_of(
     return directory, finished is not None
 
 
-def leave_results(directory: "results.directory.RunDirectory", run: "jobs.train.Run") -> None:
-    """Writes the parameters, the schedule, the pictures and, last of all, the metrics."""
+def leave_results(
+    directory: "results.directory.RunDirectory", run: "jobs.train.Run", beside: Callable[[], None] = lambda: None
+) -> None:
+    """Writes the parameters, what a command has beside them, the schedule, the pictures and, last of all, the metrics.
+
+    Args:
+      directory: where it is left.
+      run: which has finished.
+      beside: called when the parameters are there, which cost most.
+    """
     directory.claim()
     with files.replacing(directory.path / "parameters.npz") as file:
         np.savez(file, **jobs.train.leaves(run.result.params))
+    beside()
     run.schedule.save(directory.path / "schedule.npz")
     results.plots.save(results.plots.training(run.records), directory.path / "plots" / "training")
     title, clock = run.records[0]["title"], "time" if run.records[0].get("live") else "virtual time"

@@ -40,8 +40,8 @@ def run(path: str, options: Options, workdir: pathlib.Path, seed: int, *, flag: 
       UsageError: where the trace cannot be used, or the work directory cannot be written.
     """
     complete, gone = _complete(path, options, flag)
-    found = pauses.find(complete)
-    result = what_if.find(complete, found, diagnosis.find(complete, found), seed=seed)
+    found = pauses.find_pauses(complete)
+    result = what_if.try_repairs(complete, found, diagnosis.find_causes(complete, found), seed=seed)
     print("\n".join(filter(None, [gone, what_if_table.text(result)])))
     print("".join(f"\nNote: {note}" for note in complete.notes))
     print(f"\nReport: {write(result, workdir, name=pathlib.Path(path).name)}")
@@ -83,7 +83,7 @@ def _complete(path: str, options: Options, flag: str) -> tuple[Recording, str]:
         raise UsageError(str(error)) from error
     if len(recording.workers) < 2:
         raise UsageError(f"--{flag}={path} has one worker, {recording.workers[0]}; there must be at least 2")
-    gone = stopped.Stopped(recording) if is_live(path) else stopped.left_out(recording)
+    gone = stopped.StoppedWorkers(recording) if is_live(path) else stopped.left_out(recording)
     recording = gone.left
     steps = int((~np.isnan(recording.runtimes).any(axis=1)).sum())
     if steps < _LEAST_STEPS:

@@ -8,6 +8,7 @@ augmented run can be replayed, and resumed, at any gradient.
 import dataclasses
 import math
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -103,7 +104,7 @@ class rotate_and_zoom:  # noqa: N801 (used as a function is)
         below, right = (row - top)[..., None], (column - left)[..., None]
         first, second = top.astype(np.int32), left.astype(np.int32)
 
-        def pixels(i: int, j: int) -> jax.Array:
+        def pixels(i: int, j: int) -> Any:
             chosen = images.at[np.arange(number)[:, None, None], first + i, second + j]
             return chosen.get(mode="fill", fill_value=0, wrap_negative_indices=False)
 
@@ -161,7 +162,7 @@ class colour_noise:  # noqa: N801 (used as a function is)
         alphas = self.std * jax.random.normal(key, (len(images), 3), images.dtype)
         vectors = np.asarray(_EIGENVECTORS) * np.asarray(_EIGENVALUES)  # a column each
         # Sums written out: a matrix product may be computed in fewer bits, and differently in a larger batch.
-        added = sum(alphas[:, i, None] * vectors[:, i].astype(images.dtype) for i in range(3))
+        added: Any = sum(alphas[:, i, None] * vectors[:, i].astype(images.dtype) for i in range(3))
         return images + added[:, None, None, :]
 
 

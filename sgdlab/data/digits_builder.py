@@ -43,7 +43,7 @@ class Digits(tfds.core.GeneratorBasedBuilder):
         from sklearn.model_selection import train_test_split  # noqa: PLC0415
 
         del dl_manager  # nothing to download
-        digits = load_digits()
+        digits: Any = load_digits()
         images, labels = digits.images, digits.target
         numbers = np.arange(labels.size)
         train, test = train_test_split(numbers, test_size=NUM_TEST, random_state=0, stratify=labels)

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -189,7 +189,7 @@ def _splits(data_dir: str) -> tuple:
     return *splits, builder.info.features["label"].num_classes
 
 
-def _labels(source: Sequence[Mapping[str, Any]]) -> np.ndarray:
+def _labels(source: Any) -> np.ndarray:
     labels = np.empty(len(source), np.int32)
     for begin in range(0, len(source), _BLOCK):
         block = range(begin, min(begin + _BLOCK, len(source)))

@@ -89,6 +89,7 @@ def _validation_labels() -> list[str]:
 
 def _images(archive: tarfile.TarFile, labels: Mapping[str, str]) -> Iterator[tuple[str, dict[str, Any]]]:
     for member in archive:
+        # pyrefly: ignore[missing-attribute]  # a member is a file
         content = in_jpeg(archive.extractfile(member).read())
         yield member.name, {"image": content, "label": labels[member.name], "file_name": member.name}
 

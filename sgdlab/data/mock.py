@@ -1,6 +1,7 @@
 """The part `mock`: random labelled images of any shape that a network can learn, drawn from a seed."""
 
 import functools
+from typing import Any
 
 import numpy as np
 
@@ -88,7 +89,7 @@ def _drawn(
     height, width, channels = size
     cells = np.random.default_rng([seed, 0]).uniform(0.2, 0.8, (classes, _CELLS, _CELLS, channels)).astype(np.float32)
     rows, columns = np.arange(height) * _CELLS // height, np.arange(width) * _CELLS // width
-    splits = []
+    splits: list[Any] = []
     for number, stream in ((num_examples, 1), (num_test, 2)):
         generator = np.random.default_rng([seed, stream])
         labels = generator.permutation(np.arange(number, dtype=np.int32) % classes)
@@ -99,4 +100,4 @@ def _drawn(
             drawn += cells[labels[chosen]][:, rows][:, :, columns]
             pixels[chosen] = np.rint(255 * drawn.clip(0, 1))
         splits.append(Images(pixels, labels))
-    return tuple(splits)
+    return splits[0], splits[1]

@@ -6,7 +6,8 @@ import zipfile
 
 import numpy as np
 
-from sgdlab.data.source import Dataset, Images
+from sgdlab import arrays
+from sgdlab.data.source import Dataset, Images, check_finite
 from sgdlab.registry import DATASETS
 
 _NAMES = ("x_train", "y_train", "x_test", "y_test")
@@ -43,7 +44,7 @@ def npz(*, path: str = "") -> Dataset:
       ((4, 5, 1), 3, 6)
     """
     file = pathlib.Path(path).expanduser()
-    if not path or not file.is_file():
+    if not path or not file.exists():
         found = "there is no such file" if path else "no file is named"
         raise ValueError(f"{path=} must be {_CONTENT}: {found}")
     facts = file.stat()
@@ -57,25 +58,22 @@ def npz(*, path: str = "") -> Dataset:
 def _read(file: pathlib.Path, changed: int, size: int) -> Dataset:
     """Reads a file; when it was changed and its size are arguments so that a file that has changed is read anew."""
     del changed, size
-    arrays = _arrays(file)
+    found = _arrays(file)
     splits = []
     for split in ("train", "test"):
-        pixels, labels = _pixels(f"x_{split}", arrays[f"x_{split}"]), _labels(f"y_{split}", arrays[f"y_{split}"])
+        pixels, labels = _pixels(f"x_{split}", found[f"x_{split}"]), _labels(f"y_{split}", found[f"y_{split}"])
         if len(pixels) != len(labels):
             raise ValueError(f"x_{split} has {len(pixels)} images, y_{split} {len(labels)} labels")
         splits.append(Images(pixels, labels))
     train, test = splits
     if train.image_shape != test.image_shape:
-        shapes = [arrays[f"x_{split}"].shape for split in ("train", "test")]
+        shapes = [found[f"x_{split}"].shape for split in ("train", "test")]
         raise ValueError(f"images of x_train, {shapes[0]}, and of x_test, {shapes[1]}, must be of one size")
     return Dataset(train, test, num_classes=1 + int(max(train.labels.max(), test.labels.max())))
 
 
 def _arrays(file: pathlib.Path) -> dict[str, np.ndarray]:
-    with file.open("rb") as opened:  # NumPy leaves a file open that it cannot read
-        archive = np.load(opened, allow_pickle=False)
-        if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise ValueError("it holds a single array")
+    with arrays.opened(file) as archive:
         missing = [name for name in _NAMES if name not in archive]
         if missing:
             raise ValueError(f"{', '.join(missing)} missing; it holds {', '.join(archive) or 'nothing'}")
@@ -89,10 +87,8 @@ def _pixels(name: str, array: np.ndarray) -> np.ndarray:
     if array.dtype != np.uint8:
         if not np.issubdtype(array.dtype, np.floating):
             raise ValueError(f"{name} of dtype {array.dtype} must be uint8, or floating")
-        with np.errstate(over="ignore"):
-            array = array.astype(np.float32)
-        if not np.isfinite(array).all():
-            raise ValueError(f"{name} must be finite numbers in float32")
+        check_finite(name, array)
+        array = array.astype(np.float32)
     return array if array.ndim == 4 else array[..., np.newaxis]
 
 

@@ -2,6 +2,7 @@
 
 import functools
 import os
+from typing import Any
 
 from sgdlab.data import preparing
 from sgdlab.data.preprocess import Preprocess
@@ -103,7 +104,7 @@ def cifar100(*, data_dir: str | None = None, augment: bool = True, padding: int 
     return _read("cifar100", _directory(data_dir), Preprocess(*statistics, _crops(augment, padding)))
 
 
-def _crops(augment: bool, padding: int) -> object | None:
+def _crops(augment: bool, padding: int) -> Any:
     if not augment:
         return None
     from sgdlab.data.augment import crop_and_flip  # noqa: PLC0415 (as above)

@@ -75,6 +75,9 @@ def idx(path: pathlib.Path) -> np.ndarray:
 class _Idx:
     """Of `tfds.image_classification.MNIST`: the four files in the IDX format."""
 
+    url_infos: Any
+    URL: str
+
     def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> dict[str, Iterator[Any]]:
         names = [
             f"{split}-{content}-ubyte.gz" for split in ("train", "t10k") for content in ("images-idx3", "labels-idx1")
@@ -91,11 +94,16 @@ class _Idx:
 class _Cifar:
     """Of TFDS's CIFAR builders: the archive of the binary version, whose rows are labels and then pixels by channel."""
 
+    _cifar_info: Any
+    url_infos: Any
+    info: Any
+
     def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> dict[str, Iterator[Any]]:
         known = self._cifar_info
         (path,) = fetched(dl_manager, self.url_infos, [known.url])
         with tarfile.open(path) as archive:
             for key, name in zip(known.label_keys, known.label_files, strict=True):
+                # pyrefly: ignore[missing-attribute]  # a member is a file
                 names = archive.extractfile(known.prefix + name).read().decode().split()
                 self.info.features[key].names = names
         return {
@@ -110,6 +118,7 @@ class _Cifar:
         labels, index = len(known.label_keys), 0
         with tarfile.open(path) as archive:
             for name in names:
+                # pyrefly: ignore[missing-attribute]  # a member is a file
                 content = archive.extractfile(known.prefix + name).read()
                 for row in np.frombuffer(content, np.uint8).reshape(-1, labels + np.prod(_CIFAR_PIXELS)):
                     pixels = row[labels:].reshape(_CIFAR_PIXELS).transpose(1, 2, 0)
@@ -119,7 +128,7 @@ class _Cifar:
 
 
 # Imported here, since TFDS imports them at their first use, and would not register them within the block below.
-_OFFICIAL = tfds.image_classification.MNIST, tfds.image_classification.Cifar10, tfds.image_classification.Cifar100
+_OFFICIAL: Any = tfds.image_classification.MNIST, tfds.image_classification.Cifar10, tfds.image_classification.Cifar100
 
 # The names are TFDS's own, which its registry has already. A subclass has no checksums unless it is given them.
 with registered.skip_registration():

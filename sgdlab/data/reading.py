@@ -134,7 +134,7 @@ def define_flags_of(module: str) -> None:
     Args:
       module: name of the module that defines flags, which is imported.
     """
-    library = importlib.import_module(module)
+    library: Any = importlib.import_module(module)
     holders = [value for value in vars(library).values() if isinstance(value, flags.FlagHolder)]
     if any(holder.name not in flags.FLAGS for holder in holders):
         # Executed in a copy, since reloading the module would replace classes that others have imported from it.

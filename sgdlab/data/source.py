@@ -12,6 +12,35 @@ if TYPE_CHECKING:
     from sgdlab.data.stream import StreamedImages
 
 
+def check_finite(name: str, pixels: np.ndarray) -> None:
+    """Refuses floating pixels that float32, in which networks compute, cannot hold as finite numbers.
+
+    Args:
+      name: of the array.
+      pixels: floating [n, ...].
+
+    Raises:
+      ValueError: which names the first of them by its index.
+
+    Example:
+      >>> check_finite("pixels", np.array([[0.5], [np.nan]]))
+      Traceback (most recent call last):
+      ...
+      ValueError: pixels[1, 0]=nan must be finite in float32; 1 of 2 examples are not
+    """
+    with np.errstate(over="ignore"):
+        ends = np.array([pixels.min(), pixels.max()]).astype(np.float32)  # NaN if there is one
+        if np.isfinite(ends).all():
+            return
+        bad = ~np.isfinite(pixels.astype(np.float32))
+    index = np.unravel_index(bad.argmax(), bad.shape)
+    examples = bad.reshape(len(bad), -1).any(axis=1).sum()
+    place = ", ".join(map(str, index))
+    raise ValueError(
+        f"{name}[{place}]={pixels[index]} must be finite in float32; {examples} of {len(bad)} examples are not"
+    )
+
+
 @dataclasses.dataclass(frozen=True)
 class Images:
     """One split of a data set, in memory.
@@ -48,23 +77,11 @@ class Images:
             raise ValueError(
                 f"labels of dtype {self.labels.dtype} must be whole numbers, the classes from 0 on: int32[n]"
             )
-        self._check_finite()
+        if np.issubdtype(self.pixels.dtype, np.floating):
+            check_finite("pixels", self.pixels)
         arguments.whole("white", self.white, most=255)
         if self.pixels.dtype == np.uint8 and self.white < 255 and self.pixels.max() > self.white:
             raise ValueError(f"white={self.white} must be at least {self.pixels.max()}, the largest pixel")
-
-    def _check_finite(self) -> None:
-        """Refuses floating pixels that float32, in which networks compute, cannot hold as finite numbers."""
-        if np.issubdtype(self.pixels.dtype, np.floating):
-            with np.errstate(over="ignore"):
-                ends = np.array([self.pixels.min(), self.pixels.max()]).astype(np.float32)  # NaN if there is one
-            if not np.isfinite(ends).all():
-                with np.errstate(over="ignore"):
-                    bad = ~np.isfinite(self.pixels.astype(np.float32)).reshape(len(self), -1).all(axis=1)
-                first = int(bad.argmax())
-                raise ValueError(
-                    f"pixels of example {first} must be finite, as of all; {bad.sum()} of {len(self)} are not"
-                )
 
     def __len__(self) -> int:
         return self.labels.shape[0]

@@ -38,7 +38,7 @@ class StreamedImages:
       ValueError: if there are not as many labels as examples, at least one.
     """
 
-    source: Sequence[Any]
+    source: Sequence[Any] | np.ndarray
     labels: np.ndarray
     decode: Callable[[Any, np.random.SeedSequence | None], np.ndarray]
     image_shape: tuple[int, int, int]
@@ -76,7 +76,7 @@ def batches(
     split: StreamedImages | Images,
     order: np.ndarray,
     seed: int | None,
-    which: Sequence[int],
+    which: Sequence[int] | np.ndarray,
     *,
     workers: int = 0,
 ) -> "Batches":
@@ -192,6 +192,7 @@ class _Decoded(Sequence):
     def __len__(self) -> int:
         return len(self._order)
 
+    # pyrefly: ignore[bad-override]  # Grain asks for no slices
     def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         self.threads.add(threading.current_thread())
         chosen = self._order[index]
@@ -222,7 +223,7 @@ def _end_with_parent(index: int, number: int) -> None:
     del index, number
 
     def wait() -> None:
-        multiprocessing.parent_process().join()
+        multiprocessing.parent_process().join()  # pyrefly: ignore[missing-attribute]  # it has a parent
         os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()

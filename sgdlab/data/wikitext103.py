@@ -1,6 +1,7 @@
 """The part `wikitext103`: WikiText-103 by words, prepared from an archive that is given by hand."""
 
 import functools
+from typing import Any
 
 import numpy as np
 
@@ -50,7 +51,7 @@ def _read(data_dir: str) -> tuple[dict[str, np.ndarray], int]:
 
     facts = DATASETS["wikitext103"].facts
     builder = preparing.prepared(facts["tfds"], data_dir, make_builder, facts["by_hand"], facts["where"])
-    streams = {}
+    streams: dict[str, Any] = {}
     for split in builder.info.splits:
         streams[split] = preparing.load_array(builder, f"{split}_tokens", memory_map=True)
         if streams[split] is None:

@@ -32,6 +32,7 @@ def edges(schedule: AnySchedule, steps: np.ndarray) -> int | np.ndarray:
       schedule: of gradients, or of messages of several local steps.
       steps: int[N], local steps of each worker's.
     """
+    # pyrefly: ignore[missing-attribute]  # that of a server has it
     return steps[schedule.worker] if schedule.has_server and steps.max() > 1 else 1
 
 

@@ -201,16 +201,17 @@ def check_used(given: Iterable[str], identities: Sequence[Mapping[str, Any]]) ->
             raise UsageError(f"{flag}: all workers draw from all examples; set --config.heterogeneity.alpha")
 
 
-def common(identities: Iterable[Mapping[str, Any]], varied: Iterable[str]) -> dict[str, Any]:
+def common(identities: Iterable[dict[str, Any]], varied: Iterable[str]) -> dict[str, Any]:
     """All entries of several runs together, less those that may differ between them.
 
     Args:
       identities: of each run.
       varied: names of entries that may differ, such as "cluster.num_workers".
     """
-    whole = functools.reduce(merged, identities, {})
+    whole: dict[str, Any] = functools.reduce(merged, identities, {})
     for name in varied:
         *parents, last = name.split(".")
+        # pyrefly: ignore[bad-argument-type]  # dictionaries of dictionaries
         functools.reduce(dict.__getitem__, parents, whole).pop(last, None)
     return whole
 

@@ -39,7 +39,7 @@ def of_run(config: ConfigDict) -> dict[str, str]:
     # What the method's name means is not in the configuration.
     meant = {"protocol": choice.entries, "rule": choice.rule_entries}
     for family, part in used_parts(config).items():
-        values = meant[family] if family in meant else config[family][part.name]
+        values: Any = meant[family] if family in meant else config[family][part.name]
         paths = [path for entry in part.facts.get("files", ()) for path in _paths(values[entry])]
         digests[family] = _sha("\n".join([of_code(part.make), *(of_content(path) for path in paths)]))
         graph = GRAPHS.get(values.get("graph"))

@@ -12,7 +12,6 @@ from ml_collections import ConfigDict
 
 from sgdlab import arguments, replay
 from sgdlab.rules.accumulators import in_float32
-from sgdlab.schedule import Schedule
 
 OPTIMIZERS = ("sgd", "adamw")
 _OF_FRAGMENTS = ("fragments", "overlap", "mix")
@@ -161,7 +160,7 @@ def local_of(config: ConfigDict, meant: Mapping[str, Any], *, own_rate: bool = F
       8
     """
     given = {name: value for name, value in config.get("local", {}).items() if value is not None}
-    chosen = {**meant, **given}
+    chosen: dict[str, Any] = {**meant, **given}
     steps = arguments.whole("local.steps", chosen.get("steps", 1))
     optimizer = arguments.one_of("local.optimizer", chosen.get("optimizer", "sgd"), OPTIMIZERS)
     if steps == 1 and not chosen.get("keep_state") and "momentum" not in given:
@@ -260,7 +259,7 @@ def of_messages(runtimes: np.ndarray, steps: np.ndarray) -> np.ndarray:
     return found
 
 
-def of_used(schedule: Schedule, steps: np.ndarray) -> np.ndarray:
+def of_used(schedule: Any, steps: np.ndarray) -> np.ndarray:
     """int[K]: the steps of each gradient that is used, in the order in which they arrive.
 
     Args:
@@ -270,9 +269,7 @@ def of_used(schedule: Schedule, steps: np.ndarray) -> np.ndarray:
     return steps[schedule.worker[schedule.used().any(axis=1)]]
 
 
-def with_enough_steps(
-    make: Callable[[int], Schedule], schedule: Schedule, steps: np.ndarray, batches: float
-) -> tuple[Schedule, int]:
+def with_enough_steps(make: Callable[[int], Any], schedule: Any, steps: np.ndarray, batches: float) -> tuple[Any, int]:
     """The schedule whose used gradients are of as many steps as there are batches to use, and the number of gradients.
 
     Args:

@@ -1,6 +1,7 @@
 """What a run will take, estimated before it is made; one that does not fit is refused in one line."""
 
 import math
+from typing import Any
 
 import jax
 import numpy as np
@@ -60,7 +61,7 @@ def check_schedule(
 
 def check_run(
     config: ConfigDict,
-    program: replay.Program,
+    program: Any,  # replay.Program
     rule: ServerRule,
     params: object,
     local: object = None,

@@ -6,7 +6,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from sgdlab import policies, protocols, rules  # noqa: F401 (the parts register themselves)
+from sgdlab import arguments, policies, protocols, rules  # noqa: F401 (the parts register themselves)
 from sgdlab.errors import UsageError
 from sgdlab.jobs.method import OWN, Method, of_parts
 from sgdlab.jobs.presets import PRESETS
@@ -51,6 +51,23 @@ def baselines() -> dict[str, str]:
     return {name: f"Single worker ({known[name].title})" for name in names}
 
 
+def check(name: str, flag: str = "--config.method") -> Method:
+    """Returns the method of that name.
+
+    Args:
+      name: of the method.
+      flag: by which it is given.
+
+    Raises:
+      UsageError: where there is none.
+    """
+    known = methods()
+    if name not in known:
+        must = arguments.must_be_one_of(name, known, "sgdlab train --help")
+        raise UsageError(f"{flag}={name} {must}{why_none(name)}")
+    return known[name]
+
+
 @dataclasses.dataclass(frozen=True)
 class Choice:
     """What a configuration has chosen.
@@ -86,10 +103,7 @@ def chosen(config: ConfigDict) -> Choice:
       >>> chosen(config).method.title
       'Staleness-Aware + Bounded staleness'
     """
-    known = methods()
-    if config.method not in known:
-        raise UsageError(f"--config.method={config.method} must be one of {', '.join(known)}{why_none(config.method)}")
-    method = known[config.method]
+    known, method = methods(), check(config.method)
     protocol = PROTOCOLS.check(config.protocol.kind or method.protocol)
     rule = RULES.check(config.rule.kind or method.rule)
     _check_pair(protocol, rule)

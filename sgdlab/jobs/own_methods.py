@@ -61,7 +61,8 @@ def register_method(
     """
     if not name.isidentifier():
         raise ValueError(f"name={name!r} must be a name such as 'tight_bound', of letters, digits and underscores")
-    caller = inspect.currentframe().f_back.f_globals
+    frame: Any = inspect.currentframe()
+    caller = frame.f_back.f_globals
     known = _modules.get(name)
     # The same cell of a notebook, or the same module, may be run again.
     same = known is not None and known["__name__"] == caller["__name__"]
@@ -74,7 +75,7 @@ def register_method(
         ("rule", rule, RULES, rule_entries, "rule_entries"),
     ):
         if part not in registry:
-            raise ValueError(f"{family}={part!r} must be one of {', '.join(registry)}{_meant(part, registry)}")
+            raise ValueError(f"{family}={part!r} {registry.right(part)}")
         _check_names(named, own, registry[part].defaults, f"{family} {part}")
         _check_kinds(named, own, registry, part)
     _check_names("local", local, Local.__dataclass_fields__, "config.local")

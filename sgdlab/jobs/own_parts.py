@@ -50,7 +50,7 @@ def check_network(part: Part, network: nnx.Module, dataset: Dataset, *, batch_si
         wanted, of = (batch_size, *dataset.image_shape, dataset.levels), "a logit for each level of each pixel"
     else:
         wanted, of = (batch_size, dataset.num_classes), "a logit for each class"
-    shape = getattr(logits, "shape", ())
+    shape: tuple[int, ...] = getattr(logits, "shape", ())
     # More logits than classes are never right, and do no harm: of 1,000 classes 10 may be at hand.
     if len(shape) != len(wanted) or shape[:-1] != wanted[:-1] or shape[-1] < wanted[-1]:
         found = getattr(logits, "shape", "None: is `return` missing?" if logits is None else type(logits).__name__)
@@ -103,7 +103,7 @@ def _once(rule: ServerRule, params: Tree, *, single: bool) -> tuple[Tree, Tree, 
 
 
 def _check_like(what: str, wanted: Tree, found: Tree, part: Part, *, spread: bool = False) -> None:
-    named = [
+    named: list[dict[str, Any]] = [
         {jax.tree_util.keystr(path, simple=True, separator="/"): leaf.shape for path, leaf in leaves}
         for leaves in map(jax.tree_util.tree_leaves_with_path, (wanted, found))
     ]
@@ -116,7 +116,7 @@ def _check_like(what: str, wanted: Tree, found: Tree, part: Part, *, spread: boo
         )
 
 
-def _fits(shape: tuple[int, ...], expected: tuple[int, ...]) -> bool:
+def _fits(shape: Any, expected: Any) -> bool:
     try:
         return np.broadcast_shapes(shape, expected) == expected
     except ValueError:

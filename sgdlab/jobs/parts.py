@@ -1,15 +1,12 @@
 """Parts that are defined outside of this package: the files that register them, in this process and in its children."""
 
-import contextlib
 import importlib
 import importlib.util
-import os
 import pathlib
 import sys
-import traceback
-from collections.abc import Iterator
+from typing import Any
 
-from sgdlab.errors import UsageError, failures_of
+from sgdlab.errors import UsageError, mistakes_of
 from sgdlab.registry import FAMILIES, GRAPHS
 
 _loaded: dict[str, tuple[str, int]] = {}
@@ -25,12 +22,11 @@ def load(file: str) -> None:
       file: such as "my_parts.py".
 
     Raises:
-      UsageError: where it is no Python file, or its name is that of another module.
-      RunFailed: where it raises.
+      UsageError: where it is no Python file, its name is that of another module, or it raises.
     """
-    path = pathlib.Path(file).resolve()
-    if path.suffix != ".py" or not path.is_file() or not path.stem.isidentifier():
-        raise UsageError(f"--parts={file} must be a Python file whose name can be imported")
+    path = python_file("--parts", file)
+    if not path.stem.isidentifier():
+        raise UsageError(f"--parts={file} must be renamed: {path.stem} is no name that Python can import")
     known = sys.modules.get(path.stem)
     other = importlib.util.find_spec(path.stem) if known is None else known.__spec__
     if other is not None and not (other.origin and pathlib.Path(other.origin).exists() and path.samefile(other.origin)):
@@ -48,24 +44,23 @@ def load(file: str) -> None:
         sys.path.insert(0, str(path.parent))
     # First the parts of this package, so that a name that is taken is the file's mistake.
     importlib.import_module("sgdlab.jobs.configuration")
-    with failures_of(f"--parts={file}"), _refusals_of(file, path):
+    with mistakes_of(f"--parts={file}", path):
         _execute(path.stem, path)
     _loaded[path.stem] = str(path), changed
 
 
-@contextlib.contextmanager
-def _refusals_of(file: str, path: pathlib.Path) -> Iterator[None]:
-    """What a registry refuses is a line: the file, the line of it that registers, and why; without a traceback."""
-    try:
-        yield
-    except UsageError:
-        raise
-    except ValueError as error:
-        frames = traceback.extract_tb(error.__traceback__)
-        if not frames[-1].filename.startswith(f"{pathlib.Path(__file__).parents[1]}{os.sep}"):
-            raise
-        lines = [frame.lineno for frame in frames if pathlib.Path(frame.filename) == path]
-        raise UsageError(f"--parts={file}, line {lines[-1]}: {error}") from error
+def python_file(flag: str, file: str) -> pathlib.Path:
+    """Returns the whole path of a person's Python file.
+
+    Raises:
+      UsageError: where there is none, with the flag and why not.
+    """
+    path = pathlib.Path(file)
+    if path.is_file() and path.suffix == ".py":
+        return path.resolve()
+    there = f"its name ends in {path.suffix}" if path.suffix else "its name has no ending"
+    why = "it does not exist" if not path.exists() else "it is a directory" if path.is_dir() else there
+    raise UsageError(f"{flag}={file} must be a Python file, such as mine.py: {why}")
 
 
 def outside() -> dict[str, str]:
@@ -103,7 +98,7 @@ def import_again(name: str, file: str) -> None:
 
 
 def _execute(name: str, path: pathlib.Path) -> None:
-    spec = importlib.util.spec_from_file_location(name, path)
+    spec: Any = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:

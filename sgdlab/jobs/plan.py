@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -52,23 +53,26 @@ class Plan:
         k-th gradient that is used has batch k.
       anew: int32[G], of a schedule that was recorded: the version from which the worker of each gradient begins anew,
         without what it keeps between its messages; -1 where it goes on. None: all go on.
+      repeated: `(program, *, watch, checkpoints, stop) -> replay.Result`, which executes it, of a run that is repeated
+        (`sgdlab.jobs.recorded.repeated`). None: `sgdlab.replay.run` does.
     """
 
     config: ConfigDict
     choice: Choice
     dataset: AnyDataset
     law: Any
-    schedule: AnySchedule
+    schedule: Any  # AnySchedule
     rates: np.ndarray
     num_gradients: int
     speedup: float
     seconds: np.ndarray | None
     inner: InnerRate | None = None
-    tickets: np.ndarray | None = None
+    tickets: Any = None  # np.ndarray | None
     anew: np.ndarray | None = None
+    repeated: Callable[..., replay.Result] | None = None
 
     @functools.cached_property
-    def program(self) -> replay.Program:
+    def program(self) -> Any:  # ServerProgram | PeerProgram
         """The lowered schedule, with a pause for every evaluation."""
         every = math.ceil(self.num_gradients / self.config.evaluations)
         own = self.kind.remembers or self.local.keep_state

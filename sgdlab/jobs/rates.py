@@ -4,6 +4,7 @@ import itertools
 import math
 import numbers
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import optax
@@ -103,7 +104,8 @@ def check(config: ConfigDict) -> None:
         if config.get(name) is not None:
             arguments.real(name, config[name], above=0)
     arguments.real("final", config.get("final", 0.0), least=0, most=1)
-    steps = tuple(config.get("steps", ()))
+    steps: tuple[Any, ...] = tuple(config.get("steps", ()))
+    # pyrefly: ignore[unsupported-operation]  # `numbers.Real` has no order to the checker
     numeric = all(isinstance(step, numbers.Real) and math.isfinite(step) and step >= 0 for step in steps)
     if not numeric or any(later <= earlier for earlier, later in itertools.pairwise(steps)):
         raise ValueError(f"steps={steps} must be rising numbers of epochs or updates, finite and at least 0")

@@ -52,7 +52,7 @@ def evaluation(plan: Plan, history: History) -> Record:
     # Of several nodes, the one that has learned least.
     worst = "lowest" if plan.kind.higher_is_better else "highest"
     now = newest["gradients"]
-    before = history.evaluations[-2]["gradients"] if now else 0
+    before: Any = history.evaluations[-2]["gradients"] if now else 0
     return {
         "kind": "evaluation",
         "gradients": now,
@@ -199,6 +199,7 @@ def _shares(plan: Plan) -> str:
     if shares is None:
         return ""
     of = f"Dirichlet labels, alpha {plan.config.heterogeneity.alpha:g}"
+    # pyrefly: ignore[missing-attribute]  # only images have shares
     return f"; {own_data.words(shares, plan.dataset.train.labels)}; {of}"
 
 
@@ -260,10 +261,13 @@ def gap(history: History, rates: np.ndarray, begin: int = 0) -> np.ndarray:
 
     Source: Barkai et al. 2020, Definition 1.
     """
+    # pyrefly: ignore[bad-argument-type]  # norms were recorded
     rows, after = len(history.norm), max(begin, 1)  # before the first gradient there is no mean
     with np.errstate(all="ignore"):  # a diverged run has infinite gradients
+        # pyrefly: ignore[unsupported-operation]  # norms were recorded
         squares = np.asarray(history.distance[after:], float) ** 2
         far = np.sqrt(np.nansum(squares, axis=tuple(range(1, squares.ndim))))
+        # pyrefly: ignore[unsupported-operation]  # the same
         mean = np.cumsum(history.norm[:-1], dtype=float)[after - 1 :] / np.arange(after, rows)
         gaps = far / (rates.max() * mean) + 1
     return gaps if begin else np.concatenate([np.ones(min(rows, 1)), gaps])

@@ -16,7 +16,6 @@ from sgdlab.jobs.seeds import seed_of
 from sgdlab.peer_schedule import AnySchedule
 from sgdlab.registry import PREDICTORS, PROTOCOLS
 from sgdlab.replay.blocks import check_num_blocks
-from sgdlab.schedule import Schedule
 
 
 def schedule(config: ConfigDict, law: Any, protocol: tuple[str, Any], gradients: int, steps: np.ndarray) -> AnySchedule:
@@ -34,7 +33,7 @@ def schedule(config: ConfigDict, law: Any, protocol: tuple[str, Any], gradients:
     )
 
 
-def synchronous_twin(config: ConfigDict, law: Any, gradients: int) -> Schedule:
+def synchronous_twin(config: ConfigDict, law: Any, gradients: int) -> AnySchedule:
     """Synchronous SGD's on the same cluster; where a message is several local steps, each is a gradient of its own.
 
     Args:
@@ -46,7 +45,7 @@ def synchronous_twin(config: ConfigDict, law: Any, gradients: int) -> Schedule:
     return schedule(config, law, ("synchronous", {}), math.ceil(gradients * steps.mean()), np.ones_like(steps))
 
 
-def speedup(own: AnySchedule, twin: Schedule, steps: np.ndarray) -> float:
+def speedup(own: AnySchedule, twin: AnySchedule, steps: np.ndarray) -> float:
     """Steps of used gradients per second, over those of synchronous SGD on the same cluster.
 
     Args:

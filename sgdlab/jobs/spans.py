@@ -25,9 +25,7 @@ def spans(steps: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
     return first, padded
 
 
-def span_fn(
-    first: np.ndarray, steps: np.ndarray, anew: np.ndarray | None = None, place: np.ndarray | None = None
-) -> Any:
+def span_fn(first: np.ndarray, steps: np.ndarray, anew: Any = None, place: Any = None) -> Any:
     """`(row) -> Span`, the `batch_fn` of a replay whose gradients have local steps.
 
     Args:

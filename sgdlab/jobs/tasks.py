@@ -29,7 +29,7 @@ from sgdlab.tasks.kinds import kind_of
 Tree = Any
 
 
-def task_of(config: ConfigDict, dataset: AnyDataset) -> tasks.Task:
+def task_of(config: ConfigDict, dataset: Any) -> tasks.Task:
     """The configuration's network with its initial parameters, which depend on the seed alone.
 
     Raises:
@@ -189,7 +189,7 @@ def _own_order(plan: Plan, shares: Shares, number: np.ndarray, size: int) -> np.
     return found
 
 
-def _arrays(config: ConfigDict, dataset: AnyDataset) -> tuple[data.Finish, jax.Array, jax.Array, jax.Array | None]:
+def _arrays(config: ConfigDict, dataset: Any) -> tuple[data.Finish, jax.Array, jax.Array, jax.Array | None]:
     """What makes a batch of examples: how it is finished, pixels, labels, and the key of what is random."""
     levels = kind_of(NETWORKS[config.network.kind]).name == "density"
     finish = data.Finish(dataset.preprocess, dataset.train.white, levels)

@@ -90,7 +90,8 @@ def train(
     config, program = plan.config, plan.program
     if mesh is not None and config.mode == "event":
         raise UsageError("--config.mode=event must be left out with several devices, over which waves are sharded")
-    capacity = program.capacity | capacity if capacity else program.capacity  # with the program's own width
+    own: replay.Capacity = program.capacity
+    capacity = own | capacity if capacity else own  # with the program's own width
     program = dataclasses.replace(program, capacity=capacity)
     task = tasks.task_of(config, plan.dataset)
     served = plan.schedule.has_server
@@ -115,29 +116,29 @@ def train(
         add(record)
 
     add(records.opening(plan))
-    result = replay.run(
-        program,
-        rule,
-        grad_fn,
-        task.params,
-        batches,
-        mode=config.mode,
-        lanes=config.lanes or _lanes(config),
-        mesh=mesh,
-        layout=config.layout,
-        stats=task.stats,
-        fold=task.fold,
-        local=local,
-        step_scale=None if served else rates[: program.num_rows],
-        watch=replay.Watch(
-            evaluate=on_test,
-            report=evaluated,
-            average_decay=config.average_decay if served else None,
-            norms=served,
-        ),
-        checkpoints=checkpoints,
-        stop=stop,
+    watch = replay.Watch(
+        evaluate=on_test, report=evaluated, average_decay=config.average_decay if served else None, norms=served
     )
+    common = {"watch": watch, "checkpoints": checkpoints, "stop": stop}
+    if plan.repeated is not None:
+        result = plan.repeated(program, **common)
+    else:
+        result = replay.run(
+            program,
+            rule,
+            grad_fn,
+            task.params,
+            batches,
+            mode=config.mode,
+            lanes=config.lanes or _lanes(config),
+            mesh=mesh,
+            layout=config.layout,
+            stats=task.stats,
+            fold=task.fold,
+            local=local,
+            step_scale=None if served else rates[: program.num_rows],
+            **common,
+        )
     if not hosts.is_first():  # the first one evaluates
         return Run(written, result, plan.schedule)
     final = tasks.evaluation_of(plan, task, "train", config.train_examples)(result.params, result.stats)
@@ -279,7 +280,7 @@ def _finished(grad_fn: Any, finish: Any, *arguments: Tree) -> tuple[Tree, ...]:
     return (finish(grads), *others)
 
 
-def leaves(params: Tree) -> dict[str, np.ndarray]:
+def leaves(params: Tree) -> dict[str, Any]:
     """Every leaf of a tree by its name, such as "head/kernel".
 
     Example:

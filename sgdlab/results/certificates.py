@@ -4,6 +4,7 @@ import csv
 import io
 import statistics
 from collections.abc import Sequence
+from typing import Any
 
 from sgdlab.results.summary import Group, compared
 
@@ -72,6 +73,6 @@ def comma_separated(groups: Sequence[Group]) -> str:
 def _values(group: Group) -> list[float | None]:
     found = []
     for name, put_together in _FIELDS.items():
-        values = [summary.get(name) for summary in group.summaries]
+        values: list[Any] = [summary.get(name) for summary in group.summaries]
         found.append(None if None in values else put_together(values))
     return found

@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import shutil
+import tempfile
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -77,7 +78,7 @@ class RunDirectory:
         self._first_made: dict[str, Any] | None = None
         if not writes:
             return
-        _check_writable(self.path)
+        check_writable(self.path)
         stored = self._agreed()
         if stored is None and not _holds_no_results(self.path):
             stored = self._agreed()  # another command may have claimed it meanwhile
@@ -261,6 +262,8 @@ def _supersede(path: pathlib.Path, name: str, *, copy: bool = False) -> bool:
     aside.mkdir(exist_ok=True)
     number = next(i for i in itertools.count(1) if not (aside / f"{name}.{i}.jsonl").exists())
     (shutil.copy2 if copy else os.replace)(file, aside / f"{name}.{number}.jsonl")
+    for folder in (aside, file.parent):
+        files.sync_folder(folder)
     return True
 
 
@@ -271,15 +274,22 @@ def _holds_no_results(path: pathlib.Path) -> bool:
     return all(any(folder in file.parents for folder in unfinished) for file in found)
 
 
-def _check_writable(path: pathlib.Path) -> None:
-    """Refuses a path that could not be written, without a trace: the first run may end hours from now."""
-    if path.exists() and not path.is_dir():
-        raise OtherConfiguration(f"--workdir={path} is a file; name a directory")
-    there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
-    if not there.is_dir():
-        raise _not_writable(path, f"{there} is a file")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise _not_writable(path, f"no permission to write into {there}")
+def check_writable(path: pathlib.Path) -> None:
+    """Refuses a path that could not be written, without a trace: the first run may end hours from now.
+
+    Raises:
+      OtherConfiguration: where it, or the nearest directory above it that exists, takes no new file.
+    """
+    there = path
+    try:
+        if path.exists() and not path.is_dir():
+            raise OtherConfiguration(f"--workdir={path} must be a directory, and is a file")
+        there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+        # Only a file tells: root may write everywhere but into /proc. By its name, it counts as unfinished.
+        with tempfile.TemporaryFile(prefix=".writable.", suffix=".part", dir=there):
+            pass
+    except OSError as error:
+        raise _not_writable(path, f"no file can be made in {there} ({error.strerror})") from error
 
 
 def _not_writable(path: pathlib.Path, why: str) -> OtherConfiguration:

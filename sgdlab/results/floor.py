@@ -11,6 +11,7 @@ gradients than the single worker does.
 
 import statistics
 from collections.abc import Sequence
+from typing import Any
 
 from sgdlab.results.summary import Group, compared, single_workers
 
@@ -55,7 +56,7 @@ def gradients_to_target(group: Group) -> float | None:
 def _paces(groups: Sequence[Group], count: int) -> list[float]:
     """Gradients per second of all workers together if none ever waited, of each seed: that of any method's runs."""
     for group in compared(groups):
-        found = [summary.get("capacity") for summary in group.summaries]
+        found: list[Any] = [summary.get("capacity") for summary in group.summaries]
         if group.num_workers == count and all(found):
             return found
     return []

@@ -27,7 +27,7 @@ _PALE = 0.4
 
 
 @dataclasses.dataclass(frozen=True)
-class Layout:
+class PictureSizes:
     """Sizes of one form of the picture.
 
     Attributes:
@@ -52,11 +52,11 @@ class Layout:
         return 1.45 * self.font / 72
 
 
-WIDE = Layout(width=8.4, height=4.2, font=9.0, legend_columns=4, ticks=8, longest_label=34)
-NARROW = Layout(width=3.85, height=3.1, font=7.6, legend_columns=2, ticks=5, longest_label=22)
+WIDE = PictureSizes(width=8.4, height=4.2, font=9.0, legend_columns=4, ticks=8, longest_label=34)
+NARROW = PictureSizes(width=3.85, height=3.1, font=7.6, legend_columns=2, ticks=5, longest_label=22)
 
 
-def overview(groups: Sequence[Group], layout: Layout = WIDE) -> Figure:
+def overview(groups: Sequence[Group], layout: PictureSizes = WIDE) -> Figure:
     """Draws the final metric on the test set against speed-up, one point for each method and number of workers.
 
     Points at the largest number of workers have the method's name beside them, or at the right edge with a thin line to
@@ -139,13 +139,13 @@ def _speedup(group: Group) -> float:
     return group.spread("speedup").mean
 
 
-def _label(group: Group, layout: Layout) -> str:
+def _label(group: Group, layout: PictureSizes) -> str:
     """The title of a method, cut where it is longer than there is space for; the table has all of it."""
     longest = layout.longest_label
     return group.title if len(group.title) <= longest else f"{group.title[: longest - 1].rstrip()}…"
 
 
-def _lost_label(found: Sequence[Group], most: int, layout: Layout) -> str:
+def _lost_label(found: Sequence[Group], most: int, layout: PictureSizes) -> str:
     """Title of a method and, unless all seeds at the most workers diverged, at which workers or how many of them."""
     group = found[-1]
     if group.num_workers < most:
@@ -204,7 +204,7 @@ def _panels(figure: Figure, heights: _Heights, *, left: float, right: float) -> 
     return axes, panel(bottom, heights.crosses, axes) if heights.crosses else axes
 
 
-def _scales(axes: Axes, foot: Axes, groups: Sequence[Group], layout: Layout) -> None:
+def _scales(axes: Axes, foot: Axes, groups: Sequence[Group], layout: PictureSizes) -> None:
     levels, metric = [_level(group) for group in _drawable(groups) if not group.num_diverged], metric_of(groups)
     foot_level, top_level = metric_axis.limits(metric, levels)
     most_ticks = round(axes.get_window_extent().height / 20)

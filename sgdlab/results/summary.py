@@ -92,11 +92,11 @@ class Group:
         return sum(summary["diverged"] for summary in self.summaries)
 
     @property
-    def test(self) -> Spread | None:
+    def test(self) -> Any:  # Spread | None
         """Mean and deviation of the metric on the test set; None where some seed has none."""
         return self.spread(self.metric.test)
 
-    def spread(self, name: str) -> Spread | None:
+    def spread(self, name: str) -> Any:  # Spread | None
         """Mean and deviation of an entry of the summaries; None where some seed has none."""
         return spread(summary[name] for summary in self.summaries)
 
@@ -223,7 +223,7 @@ def single_workers(groups: Iterable[Group]) -> dict[str, Group]:
     return {g.method: g for g in found if g.serial and g.method in wanted and not g.num_diverged}
 
 
-def spread(values: Iterable[float | None]) -> Spread | None:
+def spread(values: Iterable[Any]) -> Any:  # Spread | None
     """Mean and sample standard deviation; None where a value is missing or not finite.
 
     Example:

@@ -54,7 +54,7 @@ _WIDEST_HEADING = 13
 """In the terminal; wider ones take several lines."""
 
 
-class Cell(NamedTuple):
+class TableCell(NamedTuple):
     """One cell: what a reader sees, and the number that rows are sorted by (None: after all that have one)."""
 
     text: str
@@ -100,7 +100,7 @@ def definitions(groups: Sequence[Group]) -> dict[str, str]:
     return {heading: text for heading, text in columns(groups).items() if heading not in ("method", "workers")}
 
 
-def cells(groups: Sequence[Group]) -> list[list[Cell]]:
+def cells(groups: Sequence[Group]) -> list[list[TableCell]]:
     """One row for each group, in the order of `columns`.
 
     Accuracies, or other metrics, are means over all runs, those that diverged included. The time to the target is a
@@ -110,11 +110,11 @@ def cells(groups: Sequence[Group]) -> list[list[Cell]]:
     some_diverged, target = any(group.num_diverged for group in groups), facts.target(groups)
     return [
         [
-            Cell(group.title),
-            Cell(str(group.num_workers), group.num_workers),
+            TableCell(group.title),
+            TableCell(str(group.num_workers), group.num_workers),
             _score(group, metric.test),
             _score(group, metric.train),
-            *([Cell(_diverged(group), group.num_diverged / len(group.runs))] if some_diverged else []),
+            *([TableCell(_diverged(group), group.num_diverged / len(group.runs))] if some_diverged else []),
             _number(group, "seconds", 0),
             _number(group, "speedup", 2),
             *([_to_target(group, "seconds_to_target", 0), _to_target(group, "epochs_to_target", 1)] if target else []),
@@ -273,28 +273,28 @@ def _diverged(group: Group) -> str:
     return f"{lost} of {seeds}" if lost else ""
 
 
-def _score(group: Group, name: str) -> Cell:
+def _score(group: Group, name: str) -> TableCell:
     """A mean of the metric, with its deviation; one run has none."""
     found = group.spread(name)
     if found is None:
-        return Cell("-")
+        return TableCell("-")
     several = len(group.runs) > 1
-    return Cell(group.metric.number(found.mean, found.std if several else None), group.metric.scale * found.mean)
+    return TableCell(group.metric.number(found.mean, found.std if several else None), group.metric.scale * found.mean)
 
 
-def _number(group: Group, name: str, digits: int, *, spread: bool = True) -> Cell:
+def _number(group: Group, name: str, digits: int, *, spread: bool = True) -> TableCell:
     found = group.spread(name)
     if found is None:
-        return Cell("-")
+        return TableCell("-")
     mean, deviation = f"{found.mean:,.{digits}f}", f"{found.std:,.{digits}f}"
-    return Cell(f"{mean} ± {deviation}" if spread and len(group.runs) > 1 else mean, found.mean)
+    return TableCell(f"{mean} ± {deviation}" if spread and len(group.runs) > 1 else mean, found.mean)
 
 
-def _to_target(group: Group, name: str, digits: int) -> Cell:
+def _to_target(group: Group, name: str, digits: int) -> TableCell:
     """A mean, or how many runs have one: that is said once, with the seconds."""
     reached, seeds = group.num_with(name), len(group.runs)
     if reached == seeds:
         return _number(group, name, digits)
     if name != "seconds_to_target":
-        return Cell("-")
-    return Cell(f"reached by {reached} of {seeds}" if reached else "never")
+        return TableCell("-")
+    return TableCell(f"reached by {reached} of {seeds}" if reached else "never")

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import matplotlib as mpl
 import numpy as np
+from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
@@ -15,8 +16,17 @@ from sgdlab.schedule import Schedule
 
 USED, LOST, UNDECIDED, LAST, IDLE = "#4c9a6a", "#d9534f", "#b8b8b8", "#d9a400", "#f3efe6"
 
+MOST_WORKERS = 64
+"""Workers that are drawn; of more, evenly chosen ones."""
+
 LABELLED_WORKERS = 32
 """With more, rows are too narrow for words."""
+
+_DOTS = 2000
+"""Of the time axis: what happens twice in one of them is drawn once."""
+
+_MOST_SHAPES = 10_000
+"""More bars are dots in an SVG file, which no program would open otherwise."""
 
 
 class _Work(NamedTuple):
@@ -26,16 +36,17 @@ class _Work(NamedTuple):
     started: np.ndarray
     ended: np.ndarray
     colour: np.ndarray  # of `_COLOURS`.
-    label: list[str]  # what it was computed on.
+    versions: np.ndarray  # [., 2]: the oldest and the newest that it was computed on.
     ticks: np.ndarray  # seconds of updates.
     links: np.ndarray  # [., 3]: seconds, from whom, to whom.
+    end: float  # of the run.
 
 
 _COLOURS = (USED, LOST, UNDECIDED, LAST)
 _LAST = 3
 
 
-class Rows(NamedTuple):
+class WorkerRows(NamedTuple):
     """The rows of a window: some of the workers, by name.
 
     Attributes:
@@ -48,13 +59,34 @@ class Rows(NamedTuple):
     names: Sequence[str]
     marked: Collection[int] = ()
 
+    @classmethod
+    def evenly(cls, workers: int, most: int = MOST_WORKERS) -> "WorkerRows":
+        """Choose at most `most` workers over all ranks, which are their names.
+
+        Example:
+          >>> WorkerRows.evenly(10_001, 3).names
+          ['0', '5,000', '10,000']
+        """
+        shown = evenly(workers, most).tolist()
+        return cls(shown, [f"{worker:,}" for worker in shown])
+
+
+def evenly(count: int, most: int = MOST_WORKERS) -> np.ndarray:
+    """Return at most `most` of so many indices, evenly spaced, and the first and the last among them.
+
+    Example:
+      >>> evenly(3).tolist(), evenly(101, 5).tolist()
+      ([0, 1, 2], [0, 25, 50, 75, 100])
+    """
+    return np.linspace(0, count - 1, min(count, most)).round().astype(int)
+
 
 def timeline(
     schedules: Mapping[str, Schedule | PeerSchedule],
     *,
     seconds: float | None = None,
     clock: str = "virtual time",
-    rows: Rows | None = None,
+    rows: WorkerRows | None = None,
     starts: Mapping[str, float] = MappingProxyType({}),
     messages: Collection[str] = (),
 ) -> Figure:
@@ -62,9 +94,10 @@ def timeline(
 
     Args:
       schedules: title -> schedule, all of the same workers.
-      seconds: how long. None: three times as long as the slowest worker's first gradient.
+      seconds: how long, at most to the end of the longest run. None: three times as long as the slowest worker's first
+        gradient.
       clock: whose seconds they are.
-      rows: which workers, and their names. None: all, by number.
+      rows: which workers, and their names. None: all, by number; of more than 64, as many evenly chosen ones.
       starts: title -> second of the schedule at which its panel begins; where it is not given, with the run.
       messages: titles of schedules whose workers send messages of several local steps in the place of gradients.
 
@@ -75,22 +108,29 @@ def timeline(
     works = {title: _from(_work(schedule), starts.get(title, 0.0)) for title, schedule in schedules.items()}
     if seconds is None:
         seconds = 3.0 * max(_first_ends(work).max() for work in works.values())
-    workers = max(schedule.num_workers for schedule in schedules.values())
-    if rows is not None:
-        works = {title: _only(work, rows.workers, workers) for title, work in works.items()}
-        workers = len(rows.workers)
+    seconds = min(seconds, max(work.end for work in works.values()))
+    chosen = rows or WorkerRows.evenly(max(schedule.num_workers for schedule in schedules.values()))
+    few = len(chosen.workers) <= LABELLED_WORKERS
     with mpl.rc_context(STYLE):
-        height = 0.7 + len(schedules) * (0.75 + min(0.17 * workers, 9.0))
+        height = 0.7 + len(schedules) * (0.75 + min(0.17 * len(chosen.workers), 9.0))
         figure = mpl.figure.Figure(figsize=(10.4, height))
         panels = figure.subplots(len(schedules), 1, sharex=True, squeeze=False)[:, 0]
         for axes, (title, schedule) in zip(panels, schedules.items(), strict=True):
-            _draw(axes, works[title], schedule.num_workers if rows is None else workers, seconds)
-            if rows is not None:
-                axes.set_yticks(range(workers), rows.names, fontsize="x-small")
+            work = works[title] = _only(works[title], chosen.workers, schedule.num_workers)
+            _draw(axes, work, chosen, schedule.num_workers, seconds)
+            if few and rows is None:
+                axes.tick_params(axis="y", labelsize="medium")
             over = "in these steps" if starts.get(title) else "over the whole run"
             unit = "messages" if title in messages else "gradients"
-            axes.set_title(f"{title}: {_rate(schedule, starts.get(title, 0.0)):.3g} {unit}/s {over}", loc="left")
-        panels[-1].set_xlabel(f"{clock}, s (numbers: versions that were read; ticks: updates)")
+            rate = readable(_rate(schedule, starts.get(title, 0.0)))
+            axes.set_title(f"{title}: {rate} {unit}/s {over}", loc="left")
+        marks = {
+            "numbers: versions that were read": few,
+            "ticks: updates": any(work.ticks.size for work in works.values()),
+            "lines: averaging, by the node with the dot": any(work.links.size for work in works.values()),
+        }
+        words = "; ".join(mark for mark, drawn in marks.items() if drawn)
+        panels[-1].set_xlabel(f"{clock}, s" + f" ({words})" * bool(words))
         units = dict.fromkeys("message" if title in messages else "gradient" for title in schedules)
         unit = " or ".join(sorted(units))
         figure.legend(
@@ -106,7 +146,7 @@ def timeline(
     return figure
 
 
-def window(schedules: Mapping[str, Schedule], *, seconds: float, rows: Rows, clock: str = "time") -> Figure:
+def window(schedules: Mapping[str, Schedule], *, seconds: float, rows: WorkerRows, clock: str = "time") -> Figure:
     """Draws what some of the workers did, and for whom all the others waited, one panel for each schedule.
 
     Args:
@@ -125,10 +165,9 @@ def window(schedules: Mapping[str, Schedule], *, seconds: float, rows: Rows, clo
         panels = figure.subplots(len(schedules), 1, sharex=True, squeeze=False)[:, 0]
         for axes, (title, schedule) in zip(panels, schedules.items(), strict=True):
             work = _only(_waited_for(_work(schedule), schedule), rows.workers, schedule.num_workers)
-            _draw(axes, work, len(rows.workers), seconds, numbers=False)
+            _draw(axes, work, rows, schedule.num_workers, seconds, numbers=False)
             updates = schedule.applied[:, 0]
             axes.vlines(updates[updates <= seconds], -0.5, len(rows.workers) - 0.5, color="black", linewidth=0.6)
-            axes.set_yticks(range(len(rows.workers)), rows.names, fontsize="x-small")
             for tick, worker in zip(axes.get_yticklabels(), rows.workers, strict=True):
                 tick.set(**{"color": LOST, "weight": "bold"} if worker in rows.marked else {})
             axes.set_title(title, loc="left")
@@ -137,14 +176,25 @@ def window(schedules: Mapping[str, Schedule], *, seconds: float, rows: Rows, clo
             USED: "gradient that is used",
             LAST: "used, the last: others wait for it",
             LOST: "discarded",
+            UNDECIDED: "under way at the end",
             IDLE: "waiting",
         }
         figure.legend(
             handles=[Patch(facecolor=colour, edgecolor="#999999", label=label) for colour, label in kinds.items()],
             loc="outside lower center",
-            ncols=4,
+            ncols=len(kinds),
         )
     return figure
+
+
+def readable(rate: float) -> str:
+    """Return a rate in words that are short, and never a power of ten.
+
+    Example:
+      >>> readable(8.0349), readable(83404.2)
+      ('8.03', '83,404')
+    """
+    return f"{rate:,.0f}" if rate >= 1000 else f"{rate:.3g}"
 
 
 def _rate(schedule: Schedule | PeerSchedule, start: float) -> float:
@@ -163,16 +213,20 @@ def _from(work: _Work, start: float) -> _Work:
     """What ends later than `start`, which is the new origin of time."""
     if start == 0:
         return work
-    kept, linked = np.flatnonzero(work.ended > start), work.links[:, 0] > start
-    return work._replace(
-        worker=work.worker[kept],
-        started=np.maximum(work.started[kept] - start, 0.0),
-        ended=work.ended[kept] - start,
-        colour=work.colour[kept],
-        label=[work.label[row] for row in kept],
+    later = _taken(work, np.flatnonzero(work.ended > start))
+    return later._replace(
+        started=np.maximum(later.started - start, 0.0),
+        ended=later.ended - start,
         ticks=work.ticks[work.ticks > start] - start,
-        links=work.links[linked] - np.array([start, 0, 0]),
+        links=work.links[work.links[:, 0] > start] - np.array([start, 0, 0]),
+        end=work.end - start,
     )
+
+
+def _taken(work: _Work, gradients: np.ndarray) -> _Work:
+    """Some of the gradients."""
+    columns = ("worker", "started", "ended", "colour", "versions")
+    return work._replace(**{name: getattr(work, name)[gradients] for name in columns})
 
 
 def _waited_for(work: _Work, schedule: Schedule) -> _Work:
@@ -190,34 +244,30 @@ def _waited_for(work: _Work, schedule: Schedule) -> _Work:
 def _only(work: _Work, workers: Sequence[int], num_workers: int) -> _Work:
     """The rows of some workers, numbered from the top; links only between them."""
     place = np.full(num_workers + 1, -1)  # the last is a center
-    place[list(workers)] = range(len(workers))
+    for row, worker in enumerate(workers):
+        if worker < num_workers:  # of several schedules, one may have fewer
+            place[worker] = row
     place[num_workers] = len(workers)
-    kept = np.flatnonzero(place[work.worker] >= 0)
+    kept = _taken(work, np.flatnonzero(place[work.worker] >= 0))
     ends = place[work.links[:, 1:].astype(int)]
     linked = (ends >= 0).all(axis=1)
-    return work._replace(
-        worker=place[work.worker[kept]],
-        started=work.started[kept],
-        ended=work.ended[kept],
-        colour=work.colour[kept],
-        label=[work.label[row] for row in kept],
-        links=np.column_stack([work.links[linked, :1], ends[linked]]),
-    )
+    return kept._replace(worker=place[kept.worker], links=np.column_stack([work.links[linked, :1], ends[linked]]))
 
 
 def _work(schedule: Schedule | PeerSchedule) -> _Work:
     if isinstance(schedule, PeerSchedule):
         return _work_of_peers(schedule)
     used, dropped = schedule.used().any(axis=1), schedule.dropped().all(axis=1)
-    oldest, newest = schedule.read.min(axis=1).tolist(), schedule.read.max(axis=1).tolist()
+    ended = schedule.ended()
     return _Work(
         worker=schedule.worker,
         started=schedule.started,
-        ended=schedule.ended(),
+        ended=ended,
         colour=np.select([used, dropped], [0, 1], 2),
-        label=[str(a) if a == b else f"{a}-{b}" for a, b in zip(oldest, newest, strict=True)],
+        versions=np.column_stack([schedule.read.min(axis=1), schedule.read.max(axis=1)]),
         ticks=np.unique(schedule.applied[np.isfinite(schedule.applied)]),
         links=np.empty((0, 3)),
+        end=schedule.wall_clock() or float(ended.max()),  # it ended before the first update
     )
 
 
@@ -233,40 +283,72 @@ def _work_of_peers(schedule: PeerSchedule) -> _Work:
         started=schedule.started[rows],
         ended=schedule.finished[rows],
         colour=np.zeros(rows.size, int),
-        label=[str(number) for number in schedule.gradient_number().tolist()],
+        versions=np.column_stack([schedule.gradient_number()] * 2),
         ticks=np.empty(0),
         links=links,
+        end=schedule.wall_clock(),
     )
 
 
-def _draw(axes: mpl.axes.Axes, work: _Work, workers: int, seconds: float, *, numbers: bool = True) -> None:
-    shown = np.flatnonzero(work.started < seconds)
-    lengths = np.minimum(work.ended, seconds) - work.started
-    until = min(seconds, float(work.ended.max(initial=0.0)))  # nobody is idle once the run is over
-    width = 0.6 if workers <= LABELLED_WORKERS else 0.0
-    for worker in range(workers):
-        if (work.worker == worker).any():  # who takes no part is not idle
-            axes.broken_barh([(0, until)], (worker - 0.4, 0.8), facecolor=IDLE, linewidth=0)
-        for kind, colour in enumerate(_COLOURS):
-            rows = shown[(work.worker[shown] == worker) & (work.colour[shown] == kind)]
-            spans = list(zip(work.started[rows], lengths[rows], strict=True))
-            axes.broken_barh(spans, (worker - 0.4, 0.8), facecolor=colour, edgecolor="white", linewidth=width)
-    if numbers and workers <= LABELLED_WORKERS:
-        for row in shown:
-            if lengths[row] > 0.011 * len(work.label[row]) * seconds:
-                place = work.started[row] + lengths[row] / 2, work.worker[row]
-                axes.text(*place, work.label[row], ha="center", va="center", fontsize=6, color="white", clip_on=True)
-    for when, source, target in work.links[work.links[:, 0] < seconds]:
-        axes.plot([when, when], [min(source, workers - 0.5), target], color="black", linewidth=0.4, alpha=0.6)
+def _draw(
+    axes: mpl.axes.Axes, work: _Work, rows: WorkerRows, num_workers: int, seconds: float, *, numbers: bool = True
+) -> None:
+    """Draws what the workers of the rows did, who are some of so many."""
+    count, takes_part = len(rows.workers), np.unique(work.worker)  # who takes no part is not idle
+    until = min(seconds, work.end)  # and nobody is, once the run is over
+    work = _until(work, until)
+    row = np.concatenate([takes_part, work.worker])
+    left = np.concatenate([np.zeros(takes_part.size), work.started])
+    right = np.concatenate([np.full(takes_part.size, until), work.ended])
+    corners = [(left, row - 0.4), (left, row + 0.4), (right, row + 0.4), (right, row - 0.4)]
+    points = axes.figure.get_figwidth() * 72 * (work.ended - work.started) / seconds
+    bars = PolyCollection(
+        np.stack([np.column_stack(corner) for corner in corners], axis=1),
+        facecolors=[IDLE] * takes_part.size + [_COLOURS[colour] for colour in work.colour],
+        edgecolors="white",
+        linewidths=[*np.zeros(takes_part.size), *np.minimum(0.6, 0.15 * points)],  # no edge hides its bar
+        rasterized=row.size > _MOST_SHAPES,
+    )
+    axes.add_collection(bars, autolim=False)
+    if numbers and count <= LABELLED_WORKERS:
+        _write_versions(axes, work, seconds)
+    when, source, target = work.links[_once(work.links[:, 0] * _DOTS / seconds, *work.links[:, 1:].T)].T
+    if when.size:
+        axes.vlines(when, np.minimum(source, count - 0.5), target, color="black", linewidth=0.4, alpha=0.6)
         axes.plot(when, target, ".", color="black", markersize=2.5)
-    updates = work.ticks[work.ticks <= seconds]
-    axes.plot(updates, np.full(updates.shape, workers - 0.35), "|", color="black", markersize=5)
+    updates = work.ticks[_once(work.ticks * _DOTS / seconds)]
+    axes.plot(updates, np.full(updates.shape, count - 0.35), "|", color="black", markersize=5)
     axes.set_xlim(0, seconds)
-    axes.set_ylim(workers - 0.1, -0.6)
-    if workers <= LABELLED_WORKERS:
-        axes.set_yticks(range(workers))
-    axes.set_ylabel("worker")
+    axes.set_ylim(count - 0.1, -0.6)
+    axes.set_yticks(range(count), rows.names, fontsize="x-small")
+    axes.set_ylabel("worker" if count == num_workers else f"{count} of {num_workers:,} workers")
     axes.grid(visible=False)
+
+
+def _until(work: _Work, end: float) -> _Work:
+    """What begins earlier than `end`, as far as it."""
+    earlier = _taken(work, np.flatnonzero(work.started < end))
+    return earlier._replace(
+        ended=np.minimum(earlier.ended, end),
+        ticks=work.ticks[work.ticks <= end],
+        links=work.links[work.links[:, 0] < end],
+    )
+
+
+def _write_versions(axes: mpl.axes.Axes, work: _Work, seconds: float) -> None:
+    """Writes into each bar that is wide enough what it was computed on."""
+    lengths = work.ended - work.started
+    for row in np.flatnonzero(lengths > 0.011 * seconds):
+        oldest, newest = work.versions[row]
+        label = f"{oldest}" if oldest == newest else f"{oldest}-{newest}"
+        if lengths[row] > 0.011 * len(label) * seconds:
+            place = work.started[row] + lengths[row] / 2, work.worker[row]
+            axes.text(*place, label, ha="center", va="center", fontsize=6, color="white", clip_on=True)
+
+
+def _once(*columns: np.ndarray) -> np.ndarray:
+    """Return the index of one entry of those that are the same but for fractions."""
+    return np.unique(np.floor(np.column_stack(columns)), axis=0, return_index=True)[1]
 
 
 def _first_ends(work: _Work) -> np.ndarray:

@@ -15,8 +15,8 @@ import lazy_loader
 from sgdlab.errors import UsageError
 
 # Imported at their first use; a message of theirs says so where one is not installed.
-tensorboardX = lazy_loader.load("tensorboardX")  # noqa: N816 (its name)
-wandb = lazy_loader.load("wandb")
+tensorboardX: Any = lazy_loader.load("tensorboardX")  # noqa: N816 (its name)
+wandb: Any = lazy_loader.load("wandb")
 
 
 class Writer(Protocol):

@@ -153,7 +153,7 @@ def test_a_message_takes_several_steps_of_a_trace(call):
         (["--accuracy=0"], "--accuracy=0.0 must be a finite number above 0"),
         (["--variance=-1"], "--variance=-1.0 must be a finite number at least 0"),
         (["--variance=nan"], "--variance=nan must be a finite number"),
-        (["--methods=nothing"], "--config.method=nothing must be one of"),
+        (["--methods=nothing"], "--methods=nothing must be one of"),
         (["--schedule=nothing.npz"], "--schedule=nothing.npz must be a file"),
         (["--schedule=trace.csv"], "--schedule=trace.csv must be a schedule"),
         (["nothing.csv"], "--trace"),

@@ -1,11 +1,13 @@
 """`sgdlab live`, `replay`, and what else takes a recording: rehearsed here, and on real processes."""
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,14 +17,15 @@ import time
 import jax
 import numpy as np
 import pytest
-import tiny
+from lib import tiny
 
 from sgdlab import hosts, jobs, results, traces
 from sgdlab.commands import advise, launch, live, replay, timeline
 from sgdlab.jobs import live_evaluations, recorded
 from sgdlab.live import environment, recordings
+from sgdlab.live.log import Log
 from sgdlab.live.processes import Processes
-from sgdlab.live.recording import Recording
+from sgdlab.live.recording import LiveRecording
 from sgdlab.live.rehearsal import Fault, Rehearsal
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -118,14 +121,18 @@ def difference_in(output):
 
 @pytest.mark.usefixtures("rehearsed", "undrawn")
 def test_a_run_leaves_what_it_was_and_its_replay_is_the_same(call, monkeypatch):
-    output = done(call("live", *TINY, "--config.method=backup_workers", "--num_workers=3", "--serve", "--workdir=here"))
+    flags = (*TINY, "--config.method=backup_workers", "--num_workers=3", "--serve", "--workdir=here")
+    code, output, errors = call("live", *flags)
+    assert code == 0, errors
     assert "Watch it at http://127.0.0.1:" in output
+    assert re.search(r"finished, .*test loss \d\.\d{4}, test accuracy \d+\.\d %", errors)
+    assert not re.search(r"accuracy [\d.]+(?! %|[\d.])", errors)
     left = {str(path.relative_to("here")) for path in pathlib.Path("here").rglob("*") if path.is_file()}
     assert left == {
         "config.json", "log.jsonl", "metrics/run.jsonl", "parameters.npz", "recording.npz", "schedule.npz",
         *(f"plots/{name}.{ending}" for name in ("timeline", "training") for ending in ("png", "svg")),
     }  # fmt: skip
-    records, recording = records_of("here"), Recording.load("here/recording.npz")
+    records, recording = records_of("here"), LiveRecording.load("here/recording.npz")
     run, *evaluations, summary = records
     assert [run["kind"], summary["kind"]] == ["run", "summary"]
     assert run["live"]
@@ -171,10 +178,13 @@ def test_a_run_leaves_what_it_was_and_its_replay_is_the_same(call, monkeypatch):
     )
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("rehearsed", "undrawn")
 def test_another_rule_meets_the_same_events(call):
     done(call("live", *TINY, "--config.method=asgd", "--config.cluster.num_workers=3", "--workdir=here"))
     recording = "--recording=here/recording.npz"
+    output = done(call("replay", recording, "--config.mode=event", "--workdir=one_loop"))
+    assert difference_in(output) < 1e-5
     output = done(call("replay", recording, "--config.rule.kind=gap_aware", "--workdir=other"))
     assert "largest difference" not in output
     assert "changed: rule.kind gap_aware (live asgd)" in output
@@ -196,11 +206,12 @@ def test_another_rule_meets_the_same_events(call):
     assert pathlib.Path("drawn/timeline.png").is_file()
     line = one_line(call("timeline", recording, "--schedule=here/schedule.npz"))
     assert "--schedule=here/schedule.npz must be left out" in line
-    times = Recording.load("here/recording.npz").runtimes()
+    times = LiveRecording.load("here/recording.npz").runtimes()
     np.testing.assert_array_equal(traces.read("here/recording.npz").runtimes, times)
     assert "must be left out beside --trace=trace.csv" in one_line(call("advise", recording, "--trace=trace.csv"))
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("undrawn")
 def test_a_run_that_was_stopped_continues(call, rehearsed, monkeypatch):
     rehearsed.append(Fault("nan", 1, at=40.0))
@@ -244,7 +255,7 @@ def test_a_run_that_was_stopped_continues(call, rehearsed, monkeypatch):
     live_ones, again = records_of("here"), records_of("again")
     for name in ("gradients", "test_accuracy", "train_loss", "staleness"):
         assert [record[name] for record in live_ones[1:-1]] == [record[name] for record in again[1:-1]], name
-    ledger = Recording.load("here/recording.npz").ledger()
+    ledger = LiveRecording.load("here/recording.npz").ledger()
     assert ledger["refused"] == 1
     assert ledger["lost"] >= 1
     assert ledger["begun"] == sum(number for fate, number in ledger.items() if fate != "begun")
@@ -281,6 +292,59 @@ def test_the_server_waits_for_no_evaluation(monkeypatch, tmp_path):
         )
 
 
+@pytest.mark.usefixtures("rehearsed", "undrawn")
+def test_a_work_directory_that_is_deleted_ends_the_run_which_continues(call, monkeypatch):
+    command = ("live", *TINY, "--config.method=backup_workers", "--num_workers=3", "--workdir=here")
+    real, gone = Log.sync, []
+
+    def sync(log, now, **given):
+        if log._lines > 40 and not gone:
+            gone.append(now)
+            log._saved()
+            shutil.rmtree("here")
+        real(log, now, **given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Log, "sync", sync)
+        code, _, errors = call(*command)
+    assert code == 2, errors
+    line = errors.splitlines()[-1]
+    assert line.startswith("error: log='here/states/run/log.jsonl' was deleted, moved or unmounted")
+    assert line.endswith("saved in here/states/run: the same command continues")
+    code, output, errors = call(*command)
+    assert code == 0, errors
+    assert "; 0 gradients since checkpoint" in output + errors
+    assert LiveRecording.load("here/recording.npz").ledger()["applied"] == GRADIENTS
+
+
+@pytest.mark.usefixtures("rehearsed", "undrawn")
+def test_a_run_whose_directory_is_deleted_when_it_has_ended_leaves_all_but_its_log(call, monkeypatch):
+    execute = jobs.live_run.execute
+
+    def then_deleted(*given, **options):
+        found = execute(*given, **options)
+        shutil.rmtree("here")
+        return found
+
+    monkeypatch.setattr(jobs.live_run, "execute", then_deleted)
+    command = ("live", *TINY, "--config.method=backup_workers", "--num_workers=3", "--workdir=here")
+    assert "here/states/run/log.jsonl was deleted when the run had ended" in done(call(*command))
+    left = {path.name for path in pathlib.Path("here").iterdir()}
+    assert left == {"config.json", "metrics", "parameters.npz", "plots", "recording.npz", "schedule.npz"}
+
+
+@pytest.mark.usefixtures("rehearsed", "undrawn")
+def test_parameters_are_written_before_all_else(call, monkeypatch):
+    def full(recording, path):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(LiveRecording, "save", full)
+    code, _, errors = call("live", *TINY, "--config.method=backup_workers", "--num_workers=3", "--workdir=here")
+    assert code == 1
+    assert "No space left" in errors
+    assert pathlib.Path("here/parameters.npz").exists()
+
+
 @pytest.mark.usefixtures("undrawn")
 def test_too_few_workers_end_a_run_that_can_be_continued(call, rehearsed):
     rehearsed += [Fault("doomed", 0, at=100.0, seconds=1e9), Fault("kill", 0, at=101.0)]
@@ -291,9 +355,10 @@ def test_too_few_workers_end_a_run_that_can_be_continued(call, rehearsed):
     assert "worker 0" in errors.splitlines()[-1]
     rehearsed.clear()
     assert "Resumed from" in done(call("live", *arguments))
-    assert Recording.load("here/recording.npz").ledger()["applied"] == GRADIENTS
+    assert LiveRecording.load("here/recording.npz").ledger()["applied"] == GRADIENTS
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("undrawn")
 def test_peers_train_and_their_replay_is_the_same(call, rehearsed, monkeypatch):
     rehearsed.append(Fault("kill", 1, at=90.0))
@@ -339,8 +404,8 @@ def test_peers_train_and_their_replay_is_the_same(call, rehearsed, monkeypatch):
             ["--config.method=pull_gossip", "--config.protocol.gossip.clock=poisson"],
             "--config.protocol.gossip.clock=poisson can only be simulated",
         ),
-        (["--config.method=all_reduce"], "--config.protocol.kind=all_reduce must be one of"),
-        (["--config.method=partial"], "--config.protocol.kind=partial must be one of"),
+        (["--config.method=all_reduce"], "--config.protocol.kind=all_reduce must be another"),
+        (["--config.method=partial"], "--config.protocol.kind=partial must be another"),
         (["--config.method=cutoff", "--config.predictor.kind=oracle"], "--config.predictor.kind=oracle knows"),
         (
             ["--config.protocol.kind=softsync", "--config.rule.kind=dana"],
@@ -451,8 +516,7 @@ def check_replays(job, run, recording, tmp_path):
     recording.save(tmp_path / "recording.npz")
     recording = recordings.load(tmp_path / "recording.npz")
     config = jobs.live.config_of(recording.config["config"])
-    config.mode = "event"
-    again = jobs.train.train(recorded.plan_of(config, recording))
+    again = jobs.train.train(recorded.repeated(recorded.plan_of(config, recording), recording))
     ours, theirs = (jobs.train.leaves(result.params) for result in (run.result, again.result))
     assert recorded.largest_difference(ours, theirs) == 0.0, job.plan.choice.method.name
     assert run.records[-1]["gradients"] >= GRADIENTS
@@ -469,15 +533,17 @@ def run_all(pairs, tmp_path):
             check_replays(job, run, recording, tmp_path)
 
 
+@pytest.mark.long("workers in processes of their own")
 def test_real_workers_train_and_their_record_replays(tmp_path):
     run_all(PAIRS[:1], tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.machines
 def test_every_protocol_and_a_rule_of_every_family_trains_and_replays(tmp_path):
     run_all(PAIRS, tmp_path)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("undrawn")
 def test_a_server_that_is_killed_continues(call):
     arguments = [*TINY, "--config.method=asgd", "--num_workers=2", "--emulate=0.05", "--workdir=here"]
@@ -499,7 +565,7 @@ def test_a_server_that_is_killed_continues(call):
     resumed = re.search(r"Resumed from .*: (\d+) updates", output)
     assert 16 <= int(resumed.group(1)) < GRADIENTS
     assert difference_in(done(call("replay", "--recording=here/recording.npz", "--workdir=again"))) == 0.0
-    recording = Recording.load("here/recording.npz")
+    recording = LiveRecording.load("here/recording.npz")
     used = recording.schedule.used()[:, 0]
     assert recording.schedule.update[used, 0].tolist() == list(range(GRADIENTS))  # nothing skipped or applied twice
     assert recording.ledger()["lost"] == 2  # one of each worker was in flight

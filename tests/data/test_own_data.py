@@ -7,9 +7,9 @@ import sys
 import numpy as np
 import pytest
 import tensorflow_datasets
-import tiny
 from absl import flags, logging
 from absl.testing import flagsaver
+from lib import tiny
 from PIL import Image
 from tensorflow_datasets.core.features import image_feature
 
@@ -156,8 +156,11 @@ class TestNpz:
             ({"x_train": np.zeros([96, 6, 4, 3], np.int32)}, "x_train of dtype int32 must be uint8, or floating"),
             ({"x_train": np.zeros([96, 24], np.uint8)}, r"x_train of shape \(96, 24\) must be images"),
             ({"x_test": np.zeros([0, 6, 4, 3], np.uint8)}, r"x_test of shape \(0, 6, 4, 3\) .* at least one"),
-            ({"x_train": np.full([96, 6, 4, 3], np.nan)}, "x_train must be finite"),
-            ({"x_train": np.full([96, 6, 4, 3], 1e300)}, "x_train must be finite"),
+            (
+                {"x_train": np.full([96, 6, 4, 3], np.nan)},
+                r"x_train\[0, 0, 0, 0\]=nan must be finite .*; 96 of 96",
+            ),
+            ({"x_test": np.diag(np.array([0, 1e300]))[None]}, r"x_test\[0, 1, 1\]=1e\+300 must be finite .*; 1 of 1"),
             ({"x_test": np.zeros([24, 4, 6, 3], np.uint8)}, r"\(24, 4, 6, 3\), must be of one size"),
             ({"y_train": np.zeros([95], int)}, "x_train has 96 images, y_train 95 labels"),
             ({"y_train": np.zeros([96])}, r"y_train of shape \(96,\) and dtype float64 must be integers"),
@@ -179,16 +182,26 @@ class TestNpz:
             data.npz(path=saved(**given))
 
     def test_files_that_are_none(self, tmp_path):
-        for path in ("", str(tmp_path / "nowhere.npz"), str(tmp_path)):
-            with pytest.raises(ValueError, match=f"^path={path!r} must be an .npz file"):
-                data.npz(path=path)
+        with pytest.raises(ValueError, match=r"^path='' must be an .npz file .*: no file is named$"):
+            data.npz()
+        (tmp_path / "folder.npz").mkdir()
         (tmp_path / "text.npz").write_text("x_train")
+        (tmp_path / "picture.npz").write_bytes(b"\x89PNG")
         np.save(tmp_path / "one.npy", np.zeros(3))
         (tmp_path / "empty.npz").touch()
         (tmp_path / "cut.npz").write_bytes(b"PK\x03\x04cut off")
-        for name in ("text.npz", "one.npy", "empty.npz", "cut.npz"):
+        kinds = {
+            "nowhere.npz": "there is no such file",
+            "folder.npz": "it is a directory",
+            "text.npz": r"it is another kind of file \(text\)",
+            "picture.npz": "it is another kind of file",
+            "one.npy": "it holds a single array, as a file that ends in .npy",
+            "empty.npz": "it is empty",
+            "cut.npz": "its end is missing",
+        }
+        for name, what in kinds.items():
             path = str(tmp_path / name)
-            with pytest.raises(ValueError, match=f"^path={path!r} must be an .npz file"):
+            with pytest.raises(ValueError, match=f"^path={path!r} must be an .npz file .*: {what}$"):
                 data.npz(path=path)
 
 
@@ -272,6 +285,7 @@ def test_images_of_several_sizes_are_refused():
         read_split([{"image": np.zeros((4, 4, 1), np.uint16), "label": 0}])
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("kind", "shape", "network"), [("npz", (6, 4, 3), "conv"), ("npz", (5, 7, 1), "mlp"), ("tfds", (6, 4, 3), "mlp")]
 )

@@ -11,7 +11,7 @@ def test_pixels_are_finite_in_float32(value):
     pixels = np.zeros((5, 1, 1, 2))
     Images(pixels, np.zeros(5, int))
     pixels[3, 0, 0, 1] = value
-    with pytest.raises(ValueError, match=r"pixels of example 3 must be finite.*; 1 of 5 are not"):
+    with pytest.raises(ValueError, match=r"pixels\[3, 0, 0, 1\]=.* must be finite in float32; 1 of 5 examples are not"):
         Images(pixels, np.zeros(5, int))
 
 

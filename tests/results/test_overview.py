@@ -117,6 +117,7 @@ class TestAccuracyAxis:
 
 
 class TestLabels:
+    @pytest.mark.full
     def test_columns_are_the_nearest_that_are_apart(self):
         generator = np.random.default_rng(0)
         for _ in range(20):
