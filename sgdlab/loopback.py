@@ -106,7 +106,8 @@ def _handler(text: str, answers: Mapping[str, Callable[[], Any]]) -> type[http.s
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, *_: object) -> None:
+        # pyrefly: ignore[bad-override]  # the names of what is not used do not matter
+        def log_message(self, *_: Any) -> None:
             pass
 
     return Handler

@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float64, Int32
 
 from sgdlab import arrays
 from sgdlab.ordering import by_number
@@ -64,17 +65,17 @@ class PeerSchedule:
       PeerSchedule: 2 nodes, 3 gradients and 4 edges in 2 s
     """
 
-    node: np.ndarray
-    started: np.ndarray
-    finished: np.ndarray
-    event: np.ndarray
-    source: np.ndarray
-    source_version: np.ndarray
-    weight: np.ndarray
+    node: Int32[np.ndarray, " E"]
+    started: Float64[np.ndarray, " E"]
+    finished: Float64[np.ndarray, " E"]
+    event: Int32[np.ndarray, " M"]
+    source: Int32[np.ndarray, " M"]
+    source_version: Int32[np.ndarray, " M"]
+    weight: Float64[np.ndarray, " M"]
     num_nodes: int
     fresh: bool = True
-    read: np.ndarray | None = None
-    scale: np.ndarray | None = None
+    read: Int32[np.ndarray, " E"] | None = None
+    scale: Float64[np.ndarray, " E"] | None = None
     companions: bool = False
 
     def __post_init__(self) -> None:

@@ -16,7 +16,7 @@ class NotEnoughRuntimes(ValueError):
       done: number of gradients that the run-times sufficed for, where that is known.
     """
 
-    def __init__(self, message: str, rows: int, done: int | None = None):
+    def __init__(self, message: str, rows: int, done: int | np.integer | None = None):
         super().__init__(message, rows, done)  # all, so that it can be pickled
         self.rows, self.done = rows, done
 
@@ -25,7 +25,7 @@ class NotEnoughRuntimes(ValueError):
 
     @classmethod
     def after(
-        cls, num_gradients: int, *, rows: int, done: int, who: str = "a worker", spare: bool = False
+        cls, num_gradients: int, *, rows: int, done: int | np.integer, who: str = "a worker", spare: bool = False
     ) -> "NotEnoughRuntimes":
         """The error of a protocol whose run-times end before enough gradients are done.
 

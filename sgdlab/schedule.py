@@ -7,8 +7,10 @@ and all that replay needs.
 import dataclasses
 import operator
 import os
+from typing import Any
 
 import numpy as np
+from jaxtyping import Float64, Int32
 
 from sgdlab import arrays
 from sgdlab.ordering import by_number
@@ -69,12 +71,12 @@ class Schedule:
       array([0, 1, 1, 0], dtype=int32)
     """
 
-    worker: np.ndarray
-    read: np.ndarray
-    update: np.ndarray
-    started: np.ndarray
-    arrived: np.ndarray
-    applied: np.ndarray
+    worker: Int32[np.ndarray, " G"]
+    read: Int32[np.ndarray, "G S"]
+    update: Int32[np.ndarray, "G S"]
+    started: Float64[np.ndarray, " G"]
+    arrived: Float64[np.ndarray, "G S"]
+    applied: Float64[np.ndarray, "U S"]
     num_workers: int
 
     def __post_init__(self) -> None:
@@ -180,7 +182,7 @@ class Schedule:
         """float64[N]: share of the wall clock that each worker spent on gradients that no update used."""
         return self._share(self.dropped().all(axis=1))
 
-    def _share(self, rows: np.ndarray) -> np.ndarray:
+    def _share(self, rows: Any) -> np.ndarray:
         end = self.wall_clock()
         if end == 0.0:
             return np.zeros(self.num_workers)
@@ -295,7 +297,7 @@ def _check_times(schedule: Schedule) -> None:
     applied = np.concatenate([np.zeros((1, schedule.num_blocks)), schedule.applied])
     available = np.take_along_axis(applied, read, axis=0)  # when each version was applied that was read
     # Layers can be read one after the other, but a forward pass needs one of them to begin.
-    early = (available > started[:, None]).all(axis=1)
+    early: Any = (available > started[:, None]).all(axis=1)
     late = available > arrived
     if early.any() or late.any():
         row = int(np.argmax(early | late.any(axis=1)))

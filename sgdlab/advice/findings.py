@@ -7,10 +7,10 @@ from sgdlab.advice import comparison, diagnosis, what_if
 from sgdlab.advice.answer import table, verdict
 from sgdlab.advice.answer.table import Table
 from sgdlab.advice.answer.verdict import Verdict
-from sgdlab.advice.comparison.comparison import Comparison, Report, Settings
+from sgdlab.advice.comparison.comparison import Comparison, ComparisonSettings, Report
 from sgdlab.advice.comparison.uncertainty import Resamples
 from sgdlab.advice.diagnosis.diagnosis import Diagnosis
-from sgdlab.advice.recording import Parts
+from sgdlab.advice.recording import SplitRecording
 from sgdlab.advice.what_if.what_if import WhatIf
 
 
@@ -27,12 +27,12 @@ class Findings:
       settings: with which the protocols were compared.
     """
 
-    parts: Parts
+    parts: SplitRecording
     diagnosis: Diagnosis
     table: Table
     verdict: Verdict
     what_if: WhatIf
-    settings: Settings
+    settings: ComparisonSettings
 
     @property
     def comparison(self) -> Comparison:
@@ -40,8 +40,12 @@ class Findings:
         return self.table.comparison
 
 
-def find(
-    parts: Parts, directory: pathlib.Path, *, settings: Settings | None = None, report: Report = print
+def gather_findings(
+    parts: SplitRecording,
+    directory: pathlib.Path,
+    *,
+    settings: ComparisonSettings | None = None,
+    report: Report = print,
 ) -> Findings:
     """Finds what is slow, compares all protocols and chooses one.
 
@@ -51,10 +55,10 @@ def find(
       settings: of the comparison.
       report: called with one line about the progress.
     """
-    settings = settings or Settings()
+    settings = settings or ComparisonSettings()
     report("looking for what is slow, since when, and what it costs")
-    slow = diagnosis.find(parts.complete, parts.pauses)
-    repaired = what_if.find(parts.complete, parts.pauses, slow, seed=settings.seed)
+    slow = diagnosis.find_causes(parts.complete, parts.pauses)
+    repaired = what_if.try_repairs(parts.complete, parts.pauses, slow, seed=settings.seed)
     compared = comparison.compare(parts, slow, directory, settings=settings, report=report)
     answers = table.Table(compared, Resamples(len(parts.test), seed=settings.seed))
     decided = verdict.decide(answers, slow, parts.train_steps)

@@ -10,7 +10,7 @@ import numpy as np
 from sgdlab import traces
 from sgdlab.advice.diagnosis import pauses
 from sgdlab.advice.diagnosis.pauses import Pauses
-from sgdlab.advice.stopped import Stopped, fewest, left_out
+from sgdlab.advice.stopped import StoppedWorkers, fewest, left_out
 from sgdlab.advice.words import counted, some
 from sgdlab.errors import UsageError
 from sgdlab.traces import Options, Recording
@@ -23,7 +23,7 @@ NOTE = "note"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Parts:
+class SplitRecording:
     """A recording, split into tuning and evaluation steps.
 
     What a step costs a worker here is its own work and the transfer of the collectives, which is the same for all
@@ -167,7 +167,7 @@ class Parts:
 
 def read(
     path: str | os.PathLike[str], options: Options | None = None, *, train_share: float, flag: str = "trace"
-) -> Parts:
+) -> SplitRecording:
     """Reads a trace and splits it.
 
     Args:
@@ -223,7 +223,7 @@ def check_share(train_share: float) -> None:
         raise UsageError(f"--train_share={train_share:g} must be a number above 0 and below 1")
 
 
-def split(recording: Recording, *, name: str = "trace", train_share: float = 0.5, live: bool = False) -> Parts:
+def split(recording: Recording, *, name: str = "trace", train_share: float = 0.5, live: bool = False) -> SplitRecording:
     """Splits a recording.
 
     Args:
@@ -238,7 +238,7 @@ def split(recording: Recording, *, name: str = "trace", train_share: float = 0.5
     if len(recording.workers) < 2:
         raise ValueError(f"has one worker, {recording.workers[0]}; there must be at least 2")
     # In a live run the rows of a worker are its gradients: a slow one has fewer.
-    gone = Stopped(recording) if live else left_out(recording)
+    gone = StoppedWorkers(recording) if live else left_out(recording)
     recording = gone.left
     try:
         complete = recording.complete()
@@ -251,8 +251,8 @@ def split(recording: Recording, *, name: str = "trace", train_share: float = 0.5
             f"{_because(recording)}; a longer run would do, or a protocol that interrupts nobody"
         )
     first = round(train_share * steps)
-    found = pauses.find(complete)
-    parts = Parts(name, recording, complete, found, first, live, gone.sentence)
+    found = pauses.find_pauses(complete)
+    parts = SplitRecording(name, recording, complete, found, first, live, gone.sentence)
     if min(len(parts.train), steps - first) < LEAST_STEPS:
         raise ValueError(
             f"with --train_share={train_share:g} has {len(parts.train)} tuning steps and {steps - first} evaluation "

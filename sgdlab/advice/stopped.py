@@ -17,7 +17,7 @@ _LONGER = 4
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Stopped:
+class StoppedWorkers:
     """Workers that have no run-times in the last steps.
 
     Attributes:
@@ -29,7 +29,7 @@ class Stopped:
     sentence: str = ""
 
 
-def left_out(recording: Recording) -> Stopped:
+def left_out(recording: Recording) -> StoppedWorkers:
     """Leaves out the workers that stopped, if at least two others did not.
 
     Only the steps of all workers can be compared: with a worker that stopped, nothing after its last step would be.
@@ -48,17 +48,18 @@ def left_out(recording: Recording) -> Stopped:
     last = {worker: row for worker, row in last.items() if row is not None}
     left = len(recording.workers) - len(last)
     if not last or left < 2:
-        return Stopped(recording)
+        return StoppedWorkers(recording)
     kept = [worker for worker in range(len(recording.workers)) if worker not in last]
     groups = []
     for row, pairs in itertools.groupby(sorted(last, key=lambda worker: (last[worker], worker)), last.get):
         workers = list(pairs)
         names = named([recording.workers[worker] for worker in workers], workers)
         verb = "have" if len(workers) > 1 else "has"
+        # pyrefly: ignore[unsupported-operation]  # those without were left out above
         groups.append(f"{names} {verb} no run-times since step {recording.steps[row + 1]}")
     gone = "it is" if len(last) == 1 else "they are"
     text = f"{some(groups)}: {gone} left out, and the results are of the other {left} workers."
-    return Stopped(recording.select(workers=kept), text[:1].upper() + text[1:])
+    return StoppedWorkers(recording.select(workers=kept), text[:1].upper() + text[1:])
 
 
 def fewest(recording: Recording) -> str:

@@ -60,7 +60,8 @@ class Ladder:
         return self.seconds * (ranks**self.power + self.noise * np.sqrt(steps) * np.abs(noise))
 
     def __str__(self) -> str:
+        noise = ", and half-normal noise" if self.noise else ""
         return (
             f"run-times of {self.seconds:g} to {self.seconds * self.num_workers**self.power:g} s, rising from worker "
-            f"to worker, and half-normal noise (Maranjyan and Richtarik 2025)"
+            f"to worker{noise} (Maranjyan and Richtarik 2025)"
         )

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import Any
 
 import numpy as np
 
@@ -315,7 +316,7 @@ class RegimeCluster:
 
 
 def regimes(
-    *, num_workers: int, num_nodes: int, num_steps: int, mean: float, std: float, seed: int, **law: float
+    *, num_workers: int, num_nodes: int, num_steps: int, mean: float, std: float, seed: int, **law: Any
 ) -> np.ndarray:
     """Draws run-times from `RegimeCluster`.
 

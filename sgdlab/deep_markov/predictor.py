@@ -137,10 +137,10 @@ class DeepMarkov:
     def compiled(
         self,
         parameters: dict,
-        window: jax.Array,
-        divisor: jax.Array,
-        index: tuple[jax.Array, jax.Array],
-        rate: jax.Array,
+        window: jax.typing.ArrayLike,
+        divisor: jax.typing.ArrayLike,
+        index: tuple[jax.typing.ArrayLike, jax.typing.ArrayLike],
+        rate: jax.typing.ArrayLike,
     ) -> Forecast:
         """The forecast after a window.
 

@@ -85,6 +85,7 @@ class TrainedModel:
         if path.is_dir():
             path.rename(before)
         beside.rename(path)
+        files.sync_folder(path.parent)
         shutil.rmtree(before, ignore_errors=True)
 
     @staticmethod

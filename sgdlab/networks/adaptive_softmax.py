@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -77,8 +78,10 @@ class TiedSoftmax(nnx.Module):
         self.embedding = nnx.Param(init(rngs.params(), (vocabulary, width), param_dtype))
         self.bias = nnx.Param(jnp.zeros((vocabulary,), param_dtype))
         clusters = len(self.edges) - 1
-        self.cluster_embedding = nnx.Param(init(rngs.params(), (clusters, width), param_dtype)) if clusters else None
-        self.cluster_bias = nnx.Param(jnp.zeros((clusters,), param_dtype)) if clusters else None
+        self.cluster_embedding: Any = (
+            nnx.Param(init(rngs.params(), (clusters, width), param_dtype)) if clusters else None
+        )
+        self.cluster_bias: Any = nnx.Param(jnp.zeros((clusters,), param_dtype)) if clusters else None
 
     def embed(self, tokens: jax.Array) -> jax.Array:
         """Maps int[...] to [..., d]."""
@@ -111,7 +114,7 @@ class TiedSoftmax(nnx.Module):
         return jax.nn.logsumexp(logits, axis=1) - chosen
 
     def _add_cluster(
-        self, nll: jax.Array, inside: jax.Array, hidden: jax.Array, rows: jax.Array, bias: jax.Array, column: jax.Array
+        self, nll: jax.Array, inside: Any, hidden: jax.Array, rows: jax.Array, bias: jax.Array, column: jax.Array
     ) -> jax.Array:
         """Adds the negative log-likelihood of a token within its cluster, for the targets that are `inside`."""
         total = len(inside)

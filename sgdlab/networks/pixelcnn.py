@@ -57,7 +57,7 @@ class PixelCNN(nnx.Module):
         first_kernel: int = 7,
         kernel: int = 3,
         head: int = 1024,
-        dtype: jnp.dtype | None = None,
+        dtype: str | jnp.dtype | None = None,
         param_dtype: jnp.dtype = jnp.float32,
         rngs: nnx.Rngs,
     ):
@@ -146,10 +146,11 @@ class _MaskedLinear(nnx.Module):
     ):
         self.kernel = nnx.Param(nnx.initializers.he_normal()(rngs.params(), (in_features, out_features), param_dtype))
         self.bias = nnx.Param(jnp.zeros((out_features,), param_dtype))
-        self.mask = (channels, strict, gated)  # made at each call: an array would be one of the module's variables
+        self.mask: Any = (channels, strict, gated)  # made at each call: an array would be one of the module's variables
         self.dtype, self.output_dtype = dtype, jnp.dtype(dtype if output_dtype is None else output_dtype)
 
     def __call__(self, features: jax.Array) -> jax.Array:
+        # pyrefly: ignore[bad-argument-type]  # two of a shape, three of the mask
         kernel = jnp.where(_mask(*self.kernel.shape, *self.mask), self.kernel[...], 0).astype(self.dtype)
         products = jnp.matmul(features, kernel, preferred_element_type=self.output_dtype)
         return products + self.bias[...].astype(self.output_dtype)

@@ -1,6 +1,7 @@
 """`ResNet`: the residual networks for ImageNet, such as ResNet-18 and ResNet-50, also with a stem for small images."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -128,8 +129,8 @@ class _Block(nnx.Module):
             inputs = outputs
         self.convolutions, self.norms = nnx.List(convolutions), nnx.List(norms)
         changes = stride != 1 or before != self.features
-        self.shortcut = _convolution(before, self.features, 1, stride, options) if changes else None
-        self.shortcut_norm = batch_norm(self.features, momentum=momentum, **options) if changes else None
+        self.shortcut: Any = _convolution(before, self.features, 1, stride, options) if changes else None
+        self.shortcut_norm: Any = batch_norm(self.features, momentum=momentum, **options) if changes else None
 
     def __call__(self, images: jax.Array) -> jax.Array:
         hidden = images

@@ -84,7 +84,7 @@ class TransformerXL(nnx.Module):
         cutoffs: Sequence[int] = (),
         room: int | None = None,
         checkpoint: bool = False,
-        dtype: jnp.dtype | None = None,
+        dtype: str | jnp.dtype | None = None,
         param_dtype: jnp.dtype = jnp.float32,
         rngs: nnx.Rngs,
     ):

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -152,6 +153,6 @@ def ad_psgd(
     nodes = arguments.whole("num_workers", num_workers)
     if num_gradients is not None:
         arguments.whole("num_gradients", num_gradients)
-    edges = graphs.make(graph, nodes, density=density, seed=seed).any(axis=0)
+    edges: Any = graphs.make(graph, nodes, density=density, seed=seed).any(axis=0)
     neighbours = [np.flatnonzero(row).tolist() for row in edges | edges.T]
     return Pairs(num_nodes=nodes, num_gradients=num_gradients, neighbours=neighbours, seed=seed)

@@ -59,7 +59,7 @@ class TaskAllocation(DividedRounds):
         shares = allotted(left, dict.fromkeys(unsure, 1.0) if unsure else bounds)
         self.chosen = {w: self.chosen.get(w, 0) + shares.get(w, 0) for w in {*self.chosen, *shares}}
 
-    def learn(self, worker: int, seconds: float | None) -> None:
+    def learn(self, worker: int, seconds: float | None, *, came: bool = True) -> None:
         """Moves the worker's mean."""
         if seconds is not None:
             self.numbers[worker] = self.numbers.get(worker, 0) + 1

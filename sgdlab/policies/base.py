@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from sgdlab.policies.policy import Action, Begin, Close
 
@@ -72,7 +73,7 @@ class Base:
 
     def begin(self, workers: Iterable[int]) -> list[Action]:
         """The actions with which workers begin on the newest version; they are busy from now on."""
-        actions = [Begin(worker, self.version) for worker in workers]
+        actions: list[Any] = [Begin(worker, self.version) for worker in workers]
         for action in actions:
             self.busy[action.worker] = self.version
         return actions

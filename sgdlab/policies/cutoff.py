@@ -40,7 +40,7 @@ class Cutoff(Rounds):
       prediction: the newest prediction; None before the first.
     """
 
-    predictor: Predictor | None = dataclasses.field(default=None, compare=False)
+    predictor: Any = dataclasses.field(default=None, compare=False)
     num_workers: int = 1
     window: int = 20
     objective: str = "throughput"

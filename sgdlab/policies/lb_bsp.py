@@ -33,7 +33,7 @@ class LoadBalancing(DividedRounds):
         seconds = {worker: self.pace.get(worker, usual) for worker in workers}
         self.chosen = allotted(self.total, seconds, least=1) if workers else {}
 
-    def learn(self, worker: int, seconds: float | None) -> None:
+    def learn(self, worker: int, seconds: float | None, *, came: bool = True) -> None:
         """Adds up the times of the round."""
         if seconds is not None:
             number, total = self.sums.get(worker, (0, 0.0))

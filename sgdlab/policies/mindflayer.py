@@ -61,7 +61,7 @@ class TimedTrials(Quotas):
 
     num_workers: int = 1
     trials: tuple[int, ...] | None = None
-    seconds: tuple[float, ...] | None = None
+    seconds: Any = None  # tuple[float, ...] | None
     share: float = 0.5
     window: int = 8
     noise: float = 1.0

@@ -60,9 +60,11 @@ class PeerPolicy(Protocol):
 
     Attributes:
       fresh: whether gradients are taken at the averaged parameters; else at the node's own before.
+      busy: nodes whose gradient is in flight.
     """
 
     fresh: bool
+    busy: set[int]
 
     def start(self, nodes: Sequence[int]) -> list[PeerAction]:
         """The run begins, at 0 s, with these nodes."""

@@ -4,6 +4,7 @@ import dataclasses
 import heapq
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from sgdlab.policies.base import Base
 from sgdlab.policies.policy import Action, Interrupt, Take, Wake
@@ -82,7 +83,8 @@ class Quotas(Base):
     def begin_at(self, now: float, workers: Iterable[int]) -> list[Action]:
         """The actions with which workers begin trials, and timers for those that have a limit."""
         actions: list[Action] = []
-        for begin in self.begin(workers):
+        begins: Any = self.begin(workers)
+        for begin in begins:
             self.begun[begin.worker] = now
             actions += [begin, *self._limited(now, begin.worker)]
         return actions

@@ -112,8 +112,10 @@ def _protocol(make: Callable, *, peers: bool = False) -> Callable[..., Schedule 
     of_simulation = list(inspect.signature(protocol).parameters.values())[:2]
     by_keyword = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own.values()]
     result = PeerSchedule if peers else Schedule
+    # pyrefly: ignore[missing-attribute]  # `inspect.signature` looks for it
     protocol.__signature__ = inspect.Signature([*of_simulation, *by_keyword], return_annotation=result)
     protocol.__annotations__ = {key: hints[key] for key in own if key in hints}
+    # pyrefly: ignore[missing-attribute]  # the same
     protocol.__wrapped__ = make  # whose code is that of the part
     protocol.__name__, protocol.__qualname__ = make.__name__, make.__qualname__
     protocol.__module__, protocol.__doc__ = make.__module__, inspect.getdoc(make)

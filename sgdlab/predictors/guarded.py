@@ -36,7 +36,7 @@ def calm(runtimes: np.ndarray, *, factor: float = FACTOR, lasting: int = LASTING
       >>> calm(np.array([[1.0, 1.2], [1.1, 1.0], [7.1, 7.0], [1.0, 1.1]]))
       array([ True,  True, False,  True])
     """
-    slow = (runtimes >= factor * np.median(runtimes, axis=0)).all(axis=1)
+    slow: Any = (runtimes >= factor * np.median(runtimes, axis=0)).all(axis=1)
     edges = np.flatnonzero(np.diff(slow, prepend=False, append=False))
     for first, end in edges.reshape(-1, 2):
         if end - first > lasting:

@@ -15,7 +15,7 @@ _SHARES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.98)
 
 
 @dataclasses.dataclass(frozen=True)
-class Law:
+class KalmanParameters:
     r"""The parameters of the Kalman filter of each worker.
 
     .. math:: \ell_t = \phi \ell_{t-1} + \sqrt{s (1 - \phi^2)}\, \sigma\, u_t, \qquad
@@ -34,7 +34,7 @@ class Law:
     share: np.ndarray
 
 
-def fit(runtimes: np.ndarray) -> Law:
+def fit(runtimes: np.ndarray) -> KalmanParameters:
     """Fits the mean and deviation of each worker, and the memory and share of greatest likelihood on a grid.
 
     Args:
@@ -66,7 +66,7 @@ def fit(runtimes: np.ndarray) -> Law:
                 np.where(better, phi, memory),
                 np.where(better, level, share),
             )
-    return Law(mean, std, memory, share)
+    return KalmanParameters(mean, std, memory, share)
 
 
 def _likelihood(scaled: np.ndarray, memory: float, share: float) -> np.ndarray:
@@ -101,7 +101,7 @@ def _likelihood(scaled: np.ndarray, memory: float, share: float) -> np.ndarray:
     return total - np.log(variances).sum() / 2
 
 
-def log_density(law: Law, runtimes: np.ndarray) -> np.ndarray:
+def log_density(law: KalmanParameters, runtimes: np.ndarray) -> np.ndarray:
     """One-step predictive log densities, float64[T, N], of complete run-times."""
     state = _stationary(law)
     densities = np.empty(runtimes.shape)
@@ -122,7 +122,7 @@ class _Level:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _State:
-    law: Law
+    law: KalmanParameters
     level: _Level
     draws: np.ndarray  # float64[K, N], standard normal, the same for every prediction
     seed: int
@@ -151,7 +151,7 @@ class Kalman:
 
     title = "Kalman"
 
-    def __init__(self, law: Law | None = None, *, samples: int = 64):
+    def __init__(self, law: KalmanParameters | None = None, *, samples: int = 64):
         self._law = law
         self._samples = arguments.whole("samples", samples)
 
@@ -206,15 +206,15 @@ def from_window(*, samples: int = 64) -> Kalman:
     return Kalman(samples=samples)
 
 
-def _stationary(law: Law) -> _Level:
+def _stationary(law: KalmanParameters) -> _Level:
     return _Level(np.zeros_like(law.mean), law.share * law.std**2)
 
 
-def _predicted(law: Law, level: _Level) -> tuple[np.ndarray, np.ndarray]:
+def _predicted(law: KalmanParameters, level: _Level) -> tuple[np.ndarray, np.ndarray]:
     return law.mean + level.mean, level.variance + (1 - law.share) * law.std**2
 
 
-def _after(law: Law, level: _Level, runtimes: np.ndarray) -> _Level:
+def _after(law: KalmanParameters, level: _Level, runtimes: np.ndarray) -> _Level:
     mean, variance = _predicted(law, level)
     gain = level.variance / variance
     updated = level.mean + gain * (runtimes - mean)

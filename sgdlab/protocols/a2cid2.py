@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from array import array
+from typing import Any
 
 import numpy as np
 
@@ -84,7 +85,7 @@ def a2cid2(
     arguments.one_of("clock", clock, ("own", "poisson"))
     arguments.real("rate", rate, above=0)
     nodes = runtimes.shape[1]
-    edges = graphs.make(graph, nodes, density=density, seed=seed).any(axis=0)
+    edges: Any = graphs.make(graph, nodes, density=density, seed=seed).any(axis=0)
     rates = graphs.pair_rates(edges | edges.T, rate)
     best = graphs.acceleration(rates) if nodes > 1 else (0.0, 0.5)
     eta = best[0] if eta is None else arguments.real("eta", eta, least=0)
@@ -164,7 +165,12 @@ class _Run:
         self.mixed = [0.0] * self.nodes  # when each node's variables have mixed
         self.begun = [0] * self.nodes  # the version that each node's gradient is taken at
         # Columns of a `PeerSchedule`, of events and of edges.
-        self.events = {"node": array("i"), "started": array("d"), "finished": array("d"), "read": array("i")}
+        self.events: dict[str, Any] = {
+            "node": array("i"),
+            "started": array("d"),
+            "finished": array("d"),
+            "read": array("i"),
+        }
         edges = {"event": "i", "source": "i", "source_version": "i", "weight": "d"}
         self.edges = {name: array(kind) for name, kind in edges.items()}
         self.stepped: dict[int, tuple[float, _Parts]] = {}  # companions after steps that are not written yet

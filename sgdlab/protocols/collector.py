@@ -107,7 +107,7 @@ def _check_advance(runtimes: np.ndarray, gradients: Arrivals, count: int) -> Non
     raise _no_advance(runtimes, np.count_nonzero(gradients.worker[:first] == worker), worker, started[first])
 
 
-def _no_advance(runtimes: np.ndarray, row: int, worker: int, now: float) -> ValueError:
+def _no_advance(runtimes: np.ndarray, row: int | np.integer, worker: int, now: float) -> ValueError:
     return ValueError(
         f"runtimes[{row}, {worker}]={runtimes[row, worker]} does not advance the clock at {now:g} s; run-times must be "
         "long enough to move the clock"

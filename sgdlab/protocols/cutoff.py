@@ -101,6 +101,7 @@ def cutoff_with_record(
     runtimes = checked(runtimes)
     record = run_online(
         runtimes,
+        # pyrefly: ignore[bad-argument-type]  # `hasattr` tells a predictor from what makes one
         predictor if hasattr(predictor, "start") else predictor(runtimes),
         window=window,
         objective=objective,

@@ -246,6 +246,7 @@ def _events(runtimes: np.ndarray, period: int, clock: str, num_gradients: int | 
         )
     done = np.count_nonzero(known)
     if (wanted * nodes if in_rounds else wanted) > done:
+        # pyrefly: ignore[bad-argument-type]  # a number, or nothing was wanted
         raise NotEnoughRuntimes.after(num_gradients, rows=rows, done=done, who="a node", spare=not in_rounds)
     # Node by node, so that a stable sort by time leaves equal times in the order of the nodes.
     known = np.ascontiguousarray(known.T)

@@ -132,6 +132,6 @@ def _cut(shapes: list[tuple[int, ...]], num_blocks: int) -> list[tuple[int, int 
         shares *= 2
 
 
-def _lengths(pieces: list[tuple[int, int | None, int | None]]) -> list[tuple[int, int | None]]:
+def _lengths(pieces: list[tuple[int, int | None, Any]]) -> list[tuple[int, int | None]]:
     """(leaf, rows) of each piece; None for a whole leaf."""
     return [(leaf, None if first is None else past - first) for leaf, first, past in pieces]

@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 
 from sgdlab.replay.lanes import for_devices, placed
 from sgdlab.replay.program import Program
-from sgdlab.replay.sharding import Layout, kind_of
+from sgdlab.replay.sharding import MeshLayout, kind_of
 
 Tree = Any
 
@@ -33,10 +33,14 @@ class Engine(abc.ABC):
       device: int[R], the position of the device that computes each gradient.
     """
 
+    program: Any  # a `ServerProgram`, or a `PeerProgram`
+
     def __init__(
         self, program: Program, params: Tree, blocks: Tree, *, waves: bool, mesh: Mesh | None, layout: str | None
     ):
-        self.layout = Layout() if mesh is None else Layout.over(mesh, layout or kind_of(program, params), blocks)
+        self.layout = (
+            MeshLayout() if mesh is None else MeshLayout.over(mesh, layout or kind_of(program, params), blocks)
+        )
         self._waves = waves
 
     def _place(self, program: Program, *, workers: int, stateful: bool) -> None:
@@ -64,7 +68,9 @@ class Engine(abc.ABC):
             self._place(dataclasses.replace(self.program, waves=waves), **self._placement)
 
 
-def loop(carry: Any, begin: jax.Array, end: jax.Array, body: Callable[[jax.Array, Any], Any], layout: Layout) -> Any:
+def loop(
+    carry: Any, begin: jax.Array, end: jax.Array, body: Callable[[jax.Array, Any], Any], layout: MeshLayout
+) -> Any:
     """A loop over gradients, or waves, during which each device has the state of equally many workers; traced.
 
     Args:

@@ -1,6 +1,6 @@
 """How the parameters of a wave come to the devices of its lanes, and the gradients back: one message for each dtype.
 
-All are called by each device, inside of `Layout.by_device`. Without a mesh they exchange nothing.
+All are called by each device, inside of `MeshLayout.by_device`. Without a mesh they exchange nothing.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,12 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from sgdlab.replay.lanes import NOWHERE, Lanes
-from sgdlab.replay.sharding import AXIS, WHOLE, Layout
+from sgdlab.replay.sharding import AXIS, WHOLE, MeshLayout
 
 Tree = Any
 
 
-def own(layout: Layout, lanes: Tree) -> Tree:
+def own(layout: MeshLayout, lanes: Tree) -> Tree:
     """The part of arrays [lanes, ...] that belongs to this device's lanes."""
     if layout.mesh is None:
         return lanes
@@ -28,7 +28,7 @@ def own(layout: Layout, lanes: Tree) -> Tree:
     return jax.tree.map(part, lanes)
 
 
-def to_lanes(layout: Layout, sources: Sequence[tuple[Tree, jax.Array]], axes: Sequence[Tree]) -> tuple[Tree, ...]:
+def to_lanes(layout: MeshLayout, sources: Sequence[tuple[Tree, jax.Array]], axes: Sequence[Tree]) -> tuple[Tree, ...]:
     """Rows of buffers for this device's lanes, in one all-to-all.
 
     Args:
@@ -55,7 +55,7 @@ def to_lanes(layout: Layout, sources: Sequence[tuple[Tree, jax.Array]], axes: Se
     return _unflattened(leaves, structures)
 
 
-def from_lanes(layout: Layout, trees: Sequence[Tree], axes: Sequence[Tree]) -> tuple[Tree, ...]:
+def from_lanes(layout: MeshLayout, trees: Sequence[Tree], axes: Sequence[Tree]) -> tuple[Tree, ...]:
     """The opposite: of what the lanes have computed, this device's part for all lanes.
 
     Args:
@@ -80,7 +80,7 @@ def from_lanes(layout: Layout, trees: Sequence[Tree], axes: Sequence[Tree]) -> t
     return _unflattened([next(gathered if axis == WHOLE else parts) for axis in axis_of], structures)
 
 
-def whole(layout: Layout, tree: Tree, axes: Tree) -> Tree:
+def whole(layout: MeshLayout, tree: Tree, axes: Tree) -> Tree:
     """Arrays of which each device has a part, as a whole on each, by one all-gather."""
     leaves, structure = jax.tree.flatten(tree)
     axis_of = jax.tree.leaves(axes)
@@ -91,7 +91,7 @@ def whole(layout: Layout, tree: Tree, axes: Tree) -> Tree:
     return jax.tree.unflatten(structure, found)
 
 
-def total(layout: Layout, tree: Tree) -> Tree:
+def total(layout: MeshLayout, tree: Tree) -> Tree:
     """The sum over the devices of arrays of one shape, by one all-reduce."""
     if layout.mesh is None:
         return tree
@@ -105,7 +105,7 @@ def everywhere(tree: Tree) -> Tree:
     return jax.tree.map(lambda leaf: WHOLE, tree)
 
 
-def rows_of_workers(layout: Layout, worker: jax.Array, lanes: Lanes, local: Tree) -> tuple[jax.Array, jax.Array]:
+def rows_of_workers(layout: MeshLayout, worker: jax.Array, lanes: Lanes, local: Tree) -> tuple[jax.Array, jax.Array]:
     """Where the states of the workers of this device's lanes are in the part that it holds.
 
     Args:
@@ -146,7 +146,7 @@ def _packed(arrays: Sequence[jax.Array], send: Callable[[jax.Array], jax.Array])
     return [found[index] for index in range(len(arrays))]
 
 
-def _joined(layout: Layout, array: jax.Array, axis: int) -> jax.Array:
+def _joined(layout: MeshLayout, array: jax.Array, axis: int) -> jax.Array:
     """[n m, *part], device after device, as [m, *shape], put together along an axis of the shape."""
     devices = layout.num_devices
     parts = jnp.moveaxis(array.reshape(devices, -1, *array.shape[1:]), 0, axis + 1)
@@ -154,7 +154,7 @@ def _joined(layout: Layout, array: jax.Array, axis: int) -> jax.Array:
     return parts.reshape(*shape[: axis + 1], shape[axis + 1] * shape[axis + 2], *shape[axis + 3 :])
 
 
-def _cut(layout: Layout, array: jax.Array, axis: int) -> jax.Array:
+def _cut(layout: MeshLayout, array: jax.Array, axis: int) -> jax.Array:
     """The opposite of `_joined`."""
     devices, shape = layout.num_devices, array.shape
     parts = array.reshape(*shape[: axis + 1], devices, shape[axis + 1] // devices, *shape[axis + 2 :])

@@ -4,8 +4,8 @@ import contextlib
 import itertools
 import json
 import time
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Generator
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -14,14 +14,10 @@ from sgdlab import hosts
 from sgdlab.errors import Stopped
 from sgdlab.replay.feed import Feed, Placement, spans_of
 from sgdlab.replay.history import History, Result
-from sgdlab.replay.peer_engine import PeerCarry, PeerEngine
+from sgdlab.replay.peer_engine import PeerCarry
 from sgdlab.replay.program import Program
-from sgdlab.replay.server_engine import ServerEngine
 from sgdlab.replay.server_step import Carry
 from sgdlab.replay.watch import Evaluation, Watch
-
-if TYPE_CHECKING:
-    from sgdlab.checkpoints import Checkpoints
 
 Tree = Any
 
@@ -52,12 +48,12 @@ class Execution:
 
     def __init__(
         self,
-        engine: ServerEngine | PeerEngine,
+        engine: Any,  # a `ServerEngine`, a `PeerEngine`, or another with their methods
         carry: Carry | PeerCarry,
         watch: Watch,
         *,
         waves: bool,
-        checkpoints: "Checkpoints | None",
+        checkpoints: Any,  # `Checkpoints`, or None
         stop: Callable[[], bool] | None,
     ):
         self._engine, self._watch, self._waves, self._checkpoints = engine, watch, waves, checkpoints
@@ -92,7 +88,7 @@ class Execution:
             self._evaluations = json.loads(hosts.gather("the evaluations", json.dumps(self._evaluations))[0])
         return Result(**self._engine.outcome(self._carry), history=self._history())
 
-    def _segments(self, feed: Feed | None) -> Iterator[tuple[tuple[int, int], Callable[[jax.Array], Tree] | None]]:
+    def _segments(self, feed: Feed | None) -> Generator[tuple[tuple[int, int], Any], None, None]:
         """What the device executes without the host: gradients from one to another, and batches that the host makes."""
         program, begin, spans = self._program, self._done, []
         pauses = program.pauses[program.pauses > begin].tolist()

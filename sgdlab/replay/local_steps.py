@@ -43,7 +43,7 @@ class Walk(NamedTuple):
     factors: Any = None  # float[S], of the learning rate of the step at each place; None: they are 1.
 
 
-class Progress(NamedTuple):
+class LocalState(NamedTuple):
     """Where a worker is between two of its steps."""
 
     params: Tree
@@ -102,7 +102,11 @@ def in_local_steps(
     return jax.tree_util.Partial(_kept if keep_state else _anew, walk)
 
 
-def state_of_worker(optimizer: Callable[[], optax.GradientTransformation], params: Tree, memory: Tree = None) -> Tree:
+def state_of_worker(
+    optimizer: optax.GradientTransformation | Callable[[], optax.GradientTransformation],
+    params: Tree,
+    memory: Tree = None,
+) -> Tree:
     """The state with which a worker begins that keeps the state of its optimizer.
 
     Args:
@@ -134,7 +138,7 @@ def renewed(anew: Any, new: Callable[[], Tree], old: Tree) -> Tree:
 
 def walked(
     walk: Walk, params: Tree, span: Span, state: Tree = None, memory: Tree = None
-) -> tuple[Tree, Tree, Progress]:
+) -> tuple[Tree, Tree, LocalState]:
     """The pseudo-gradient and aux of all steps of a span, and where the worker ends; `state` None: a new one."""
     like = shapes(walk, params, memory)
     steps = jnp.asarray(span.steps, jnp.int32)
@@ -151,10 +155,10 @@ def shapes(walk: Walk, params: Tree, memory: Tree = None) -> Tree:
     return jax.eval_shape(walk.grad_fn, params, batch, *own)[1]
 
 
-def begun(walk: Walk, params: Tree, like: Tree, state: Tree = None, memory: Tree = None) -> Progress:
+def begun(walk: Walk, params: Tree, like: Tree, state: Tree = None, memory: Tree = None) -> LocalState:
     """A worker before its first step."""
     state = walk.optimizer().init(params) if state is None else state
-    return Progress(params, state, memory, micro_batches.zeros(like))
+    return LocalState(params, state, memory, micro_batches.zeros(like))
 
 
 def array_of(factors: Any) -> np.ndarray | None:
@@ -167,7 +171,7 @@ def later(walk: Walk, place: Any, index: jax.Array) -> Any:
     return None if walk.factors is None else jnp.asarray(0 if place is None else place, jnp.int32) + index
 
 
-def stepped(walk: Walk, progress: Progress, start: Tree, number: jax.Array, place: Any = None) -> Progress:
+def stepped(walk: Walk, progress: LocalState, start: Tree, number: jax.Array, place: Any = None) -> LocalState:
     """A worker after one more step, on the batch of this number, and with the factor at this place.
 
     The gradient and what is done with it are compiled apart, so that every program rounds them alike.
@@ -192,10 +196,10 @@ def stepped(walk: Walk, progress: Progress, start: Tree, number: jax.Array, plac
         return optax.apply_updates(params, updates), _as_before(after, state), total
 
     params, state, total = apart(move, number, grads, aux, progress.params, progress.state, progress.total, factor)
-    return Progress(params, state, memory[0] if memory else None, total)
+    return LocalState(params, state, memory[0] if memory else None, total)
 
 
-def arrived(start: Tree, ended: Progress, like: Tree, steps: jax.Array) -> tuple[Tree, Tree]:
+def arrived(start: Tree, ended: LocalState, like: Tree, steps: jax.Array) -> tuple[Tree, Tree]:
     """The pseudo-gradient and the aux, in its own dtypes, of a worker that has made its steps."""
     _, aux = micro_batches.mean(((), ended.total), ((), like), steps, None)
     return jax.tree.map(jnp.subtract, start, ended.params), aux

@@ -1,5 +1,7 @@
 """`lower`: a schedule of servers or of peers as a program for one compiled loop."""
 
+from typing import Any
+
 from sgdlab.peer_schedule import PeerSchedule
 from sgdlab.replay.functions import described
 from sgdlab.replay.peer_program import PeerProgram, lower_peers
@@ -53,5 +55,5 @@ def lower(
             f"it is {described(schedule)}"
         )
     checked_limits(every, width)
-    make = lower_peers if isinstance(schedule, PeerSchedule) else lower_servers
+    make: Any = lower_peers if isinstance(schedule, PeerSchedule) else lower_servers
     return make(schedule, capacity=capacity, every=every, width=width, by_worker=by_worker)

@@ -251,7 +251,7 @@ def _parts(
     programs: list[ServerProgram],
     rules: list[Rule],
     grad_fn: Callable[..., Tree],
-    batch_fns: list[BatchFn],
+    batch_fns: Sequence[Any],
     fold: Callable[[Tree, Tree], Tree] | None,
     *,
     watch: Watch,
@@ -285,7 +285,7 @@ def _programs(schedules: Sequence[Schedule | ServerProgram], watch: Watch) -> li
     """The programs of all runs, with room for the largest of each size."""
     if not isinstance(schedules, list | tuple) or not schedules:
         raise ValueError(f"schedules must be a list with a schedule for each run; it is {described(schedules)}")
-    programs = [
+    programs: list[Any] = [
         schedule if isinstance(schedule, Program) else lower(schedule, every=watch.every) for schedule in schedules
     ]
     for number, program in enumerate(programs):
@@ -319,7 +319,7 @@ def _short(value: Any) -> str:
     return np.array2string(value, threshold=8) if isinstance(value, np.ndarray) else str(value)
 
 
-def _of_each(name: str, values: Any, programs: list[ServerProgram], *, single: tuple[type, ...] = ()) -> list[Any]:
+def _of_each(name: str, values: Any, programs: list[ServerProgram], *, single: Any = ()) -> list[Any]:
     """A value of each run, where one can stand for all if it is of one of the types `single`."""
     if isinstance(values, single):
         return [values] * len(programs)

@@ -41,7 +41,7 @@ class Cut:
             raise ValueError(f"batch_size={size} must be a multiple of micro_batches={self.number}")
         return size // self.number
 
-    def part(self, batch: Tree, index: jax.Array) -> Tree:
+    def part(self, batch: Tree, index: jax.typing.ArrayLike) -> Tree:
         """One part of a batch; a random key becomes one of the part's own. If there is one part, the batch itself."""
         if self.number == 1:
             return batch

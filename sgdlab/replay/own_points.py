@@ -1,16 +1,17 @@
 """`check_points`: whether a rule whose workers compute at points of their own can be used with a schedule."""
 
+from typing import Any
+
 import numpy as np
 
 from sgdlab.ordering import by_number
 from sgdlab.peer_schedule import PeerSchedule
 from sgdlab.replay.peer_program import PeerProgram
-from sgdlab.replay.program import Program
 from sgdlab.rules.server_rule import ServerRule
 from sgdlab.schedule import Schedule
 
 
-def check_points(schedule: Schedule | PeerSchedule | Program, rule: ServerRule) -> None:
+def check_points(schedule: Any, rule: ServerRule) -> None:
     """Checks that every worker's own message, which the rule adds to what it reads, is not in that already.
 
     A gradient must be computed on the version before the update that its worker's last gradient entered, as in

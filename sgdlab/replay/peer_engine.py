@@ -15,7 +15,7 @@ from sgdlab.replay.mixing import consensus_distance, mean_of_nodes
 from sgdlab.replay.peer_program import PeerProgram
 from sgdlab.replay.peer_step import PeerCarry, PeerMode, PeerRows, one_gradient, one_wave
 from sgdlab.replay.program import padded
-from sgdlab.replay.sharding import Layout
+from sgdlab.replay.sharding import MeshLayout
 from sgdlab.replay.watch import Watch, as_pytree
 
 Tree = Any
@@ -96,7 +96,7 @@ class PeerEngine(Engine):
         return nodes, center
 
 
-def on_device(program: PeerProgram, lane: np.ndarray, scale: np.ndarray, layout: Layout) -> PeerRows:
+def on_device(program: PeerProgram, lane: np.ndarray, scale: np.ndarray, layout: MeshLayout) -> PeerRows:
     """Puts a program, and the lane of each gradient, on the device, padded to its capacity."""
     capacity = program.capacity
     publish = np.where(program.publish == program.num_slots, capacity.slots, program.publish)
@@ -137,7 +137,7 @@ def evaluated_peers(evaluate: Any, nodes: Tree, center: Tree, stats: Tree) -> di
 
 @functools.partial(jax.jit, static_argnames=("nodes", "rows", "slots", "layout"))
 def start(
-    params: Tree, stats: Tree, local: Tree, parts: Parts, *, nodes: int, rows: int, slots: int, layout: Layout
+    params: Tree, stats: Tree, local: Tree, parts: Parts, *, nodes: int, rows: int, slots: int, layout: MeshLayout
 ) -> PeerCarry:
     """The carry before the first gradient: all nodes have the same parameters."""
     aux = checked_aux(parts, params, stats, local)
@@ -162,7 +162,7 @@ def advance(
     return _placed(loop(carry, begin, end, step, mode.layout), mode.layout)
 
 
-def _placed(carry: PeerCarry, layout: Layout) -> PeerCarry:
+def _placed(carry: PeerCarry, layout: MeshLayout) -> PeerCarry:
     """The carry where the layout wants it, between two segments of a run."""
     return PeerCarry(
         slots=layout.by_parameter(carry.slots, lead=1),

@@ -13,7 +13,7 @@ from sgdlab.replay import exchange
 from sgdlab.replay.functions import Parts, computed
 from sgdlab.replay.lanes import NOWHERE, Lanes, lanes_at, over_lanes, record_aux, write_lanes
 from sgdlab.replay.mixing import mixed, weighted
-from sgdlab.replay.sharding import AXIS, Layout
+from sgdlab.replay.sharding import AXIS, MeshLayout
 from sgdlab.xla import apart, read_row
 
 Tree = Any
@@ -66,7 +66,7 @@ class PeerMode:
     fresh: bool
     publishes: bool
     leads: bool
-    layout: Layout
+    layout: MeshLayout
 
 
 def one_gradient(carry: PeerCarry, rows: PeerRows, row: jax.Array, parts: Parts, mode: PeerMode) -> PeerCarry:

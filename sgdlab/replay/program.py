@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -224,7 +225,7 @@ def waves_and_width(
     return waves, lanes
 
 
-def padded(array: np.ndarray, size: int, mode: str = "constant") -> np.ndarray:
+def padded(array: np.ndarray, size: int, mode: Literal["constant", "edge"] = "constant") -> Any:
     """An array padded to `size` rows, in its dtype on the device; new rows are 0, or repeat the last one ("edge")."""
     dtype = jax.dtypes.canonicalize_dtype(array.dtype)
     pads = [(0, size - array.shape[0])] + [(0, 0)] * (array.ndim - 1)

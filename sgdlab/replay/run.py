@@ -139,7 +139,9 @@ def run(  # noqa: PLR0913 (one function for every run)
         raise ValueError("stats and fold must be given together: fold(stats, aux) -> stats")
     stateful, rule = local is not None, _as_rule(rule)
     by_worker = stateful or rule.point is not None
-    program = schedule if isinstance(schedule, Program) else lower(schedule, every=watch.every, by_worker=by_worker)
+    program: Any = (
+        schedule if isinstance(schedule, Program) else lower(schedule, every=watch.every, by_worker=by_worker)
+    )
     if watch.every not in (None, program.every):
         raise ValueError(
             f"every={watch.every} differs from the every={program.every} that the program was lowered with"
@@ -152,7 +154,7 @@ def run(  # noqa: PLR0913 (one function for every run)
     if feed is not None:
         _check_size(feed, program, waves)
         batch_fn = feed.example()
-    functions = (rule.init, rule.receive, rule.update, rule.send, grad_fn, batch_fn, fold)
+    functions: Any = (rule.init, rule.receive, rule.update, rule.send, grad_fn, batch_fn, fold)
     penalty = as_pytree(rule.penalty) if watch.norms else None
     functions = [as_pytree(function) for function in functions]
     parts = Parts(*functions, watch.average_decay, penalty, as_pytree(rule.absorb), as_pytree(rule.point))

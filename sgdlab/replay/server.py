@@ -24,15 +24,15 @@ class Server(NamedTuple):
 
 
 class Instruction(NamedTuple):
-    """How a server uses a gradient; scalars."""
+    """How a server uses a gradient; scalars, of NumPy outside compiled code."""
 
-    worker: jax.Array
-    delay: jax.Array  # staleness + 1.
-    mean_delay: jax.Array  # of its update's gradients.
-    count: jax.Array  # gradients of its update.
-    first: jax.Array  # whether it is the first of its update.
-    last: jax.Array  # whether it completes its update.
-    store: jax.Array  # if it does, the slot for the new version.
+    worker: Any
+    delay: Any  # staleness + 1.
+    mean_delay: Any  # of its update's gradients.
+    count: Any  # gradients of its update.
+    first: Any  # whether it is the first of its update.
+    last: Any  # whether it completes its update.
+    store: Any  # if it does, the slot for the new version.
 
 
 def start_server(params: Tree, parts: Parts, *, slots: int, single: bool) -> Server:

@@ -16,9 +16,9 @@ from sgdlab.replay.lanes import of_each_worker, workers_of
 from sgdlab.replay.program import padded
 from sgdlab.replay.server import Server, norm_dtype, start_server
 from sgdlab.replay.server_program import ServerProgram
-from sgdlab.replay.server_step import Carry, Mode, Records, Rows, points, used
+from sgdlab.replay.server_step import Carry, Mode, Records, ServerRows, points, used
 from sgdlab.replay.server_wave import wave
-from sgdlab.replay.sharding import Layout
+from sgdlab.replay.sharding import MeshLayout
 from sgdlab.replay.watch import Watch
 from sgdlab.rules import accumulators
 from sgdlab.xla import apart, read_row
@@ -98,16 +98,7 @@ class ServerEngine(Engine):
         """
         del pause  # what is evaluated is the newest version
         found = self._parameters(carry)
-        if not self.layout.evaluates:
-            return {}
-        values = dict(self.watch.evaluate(found["params"], found["stats"]))
-        if found["average"] is not None:
-            average = (
-                accumulators.narrow(found["average"], found["params"]),
-                accumulators.narrow(found["average_stats"], found["stats"]),
-            )
-            values |= {f"average_{name}": value for name, value in self.watch.evaluate(*average).items()}
-        return values
+        return evaluated_server(self.watch, **found) if self.layout.evaluates else {}
 
     def outcome(self, carry: Carry) -> dict[str, Tree]:
         """The fields of `Result`: the blocks of all servers joined, except the states of their rules.
@@ -145,13 +136,22 @@ class ServerEngine(Engine):
         return found
 
 
-def on_device(program: ServerProgram, lane: np.ndarray, layout: Layout) -> Rows:
+def evaluated_server(watch: Any, params: Tree, stats: Tree, average: Tree, average_stats: Tree) -> dict[str, Any]:
+    """The values of `watch.evaluate` for the parameters, and for their Polyak average, unless that is None."""
+    values = dict(watch.evaluate(params, stats))
+    if average is not None:
+        narrow = accumulators.narrow(average, params), accumulators.narrow(average_stats, stats)
+        values |= {f"average_{name}": value for name, value in watch.evaluate(*narrow).items()}
+    return values
+
+
+def on_device(program: ServerProgram, lane: np.ndarray, layout: MeshLayout) -> ServerRows:
     """Puts a program, and the lane of each gradient, on the device, padded to its capacity."""
     rows = program.capacity.rows
     sizes = {"ends": rows + 1, "waves": rows + 1}
-    names = [field.name for field in dataclasses.fields(Rows) if field.name != "lane"]
+    names = [field.name for field in dataclasses.fields(ServerRows) if field.name != "lane"]
     arrays = {name: getattr(program, name) for name in names} | {"lane": lane}
-    found = Rows(**{name: padded(array, sizes.get(name, rows), "constant") for name, array in arrays.items()})
+    found = ServerRows(**{name: padded(array, sizes.get(name, rows), "constant") for name, array in arrays.items()})
     return jax.device_put(found) if layout.mesh is None else layout.put(found)
 
 
@@ -178,14 +178,14 @@ def start(
 
 
 @functools.partial(jax.jit, static_argnames=("mode",), donate_argnames=("carry",))
-def advance(carry: Carry, rows: Rows, begin: jax.Array, end: jax.Array, parts: Parts, *, mode: Mode) -> Carry:
+def advance(carry: Carry, rows: ServerRows, begin: jax.Array, end: jax.Array, parts: Parts, *, mode: Mode) -> Carry:
     """Executes gradients `begin` to `end` (event mode) or waves `begin` to `end` (wave mode)."""
     body = wave if mode.width else _event
     step = lambda index, carry: body(carry, rows, index, parts, mode)
     return _placed(loop(carry, begin, end, step, mode.layout), mode.layout)
 
 
-def _placed(carry: Carry, layout: Layout) -> Carry:
+def _placed(carry: Carry, layout: MeshLayout) -> Carry:
     """The carry where the layout wants it, between two segments of a run."""
     servers = (
         Server(
@@ -207,7 +207,7 @@ def _placed(carry: Carry, layout: Layout) -> Carry:
     )
 
 
-def _event(carry: Carry, rows: Rows, row: jax.Array, parts: Parts, mode: Mode) -> Carry:
+def _event(carry: Carry, rows: ServerRows, row: jax.Array, parts: Parts, mode: Mode) -> Carry:
     """One gradient: loads the version it reads, computes it, and uses it."""
     read = points(carry, rows, row, parts)
     worker = rows.worker[row]

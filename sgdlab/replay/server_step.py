@@ -10,7 +10,7 @@ from sgdlab.replay.blocks import Partition
 from sgdlab.replay.functions import Parts
 from sgdlab.replay.lanes import record_aux
 from sgdlab.replay.server import Instruction, Server, norm, take
-from sgdlab.replay.sharding import Layout
+from sgdlab.replay.sharding import MeshLayout
 from sgdlab.rules import accumulators
 from sgdlab.rules.server_rule import absorbed
 from sgdlab.xla import apart, read_row
@@ -21,7 +21,7 @@ State = tuple[Server, "Records", Tree]
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Rows:
+class ServerRows:
     """A `ServerProgram` on the device, padded to its capacity (see there)."""
 
     worker: jax.Array
@@ -44,10 +44,10 @@ class Records(NamedTuple):
     """The records of each gradient; arrays of the program's capacity."""
 
     aux: Tree  # [rows], scalar leaves of the gradient function's aux.
-    norm: jax.Array | None  # [rows], norm of the gradient; None, like the next two, unless recorded.
-    distance: jax.Array | None  # [rows, S], norm of the server's parameters less those read.
-    step: jax.Array | None  # [rows, S], norm of the update that a gradient completes; 0 where it completes none.
-    penalty: jax.Array | None  # [rows, S], what the rule divides a gradient by; None where it says nothing of it.
+    norm: Any  # [rows], norm of the gradient; None, like the next two, unless recorded.
+    distance: Any  # [rows, S], norm of the server's parameters less those read.
+    step: Any  # [rows, S], norm of the update that a gradient completes; 0 where it completes none.
+    penalty: Any  # [rows, S], what the rule divides a gradient by; None where it says nothing of it.
 
 
 class Carry(NamedTuple):
@@ -58,7 +58,7 @@ class Carry(NamedTuple):
     stats: Tree  # running statistics, such as BatchNorm's.
     average_stats: Tree  # their Polyak average; None without one.
     local: Tree  # [workers, ...], what belongs to each worker; None if nothing does.
-    records: Records
+    records: Any  # `Records`; None while the rest of the carry is made
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,11 +84,11 @@ class Mode:
     uniform: bool
     synchronous: bool
     norms: bool
-    layout: Layout
+    layout: MeshLayout
     partition: Partition
 
 
-def loaded(carry: Carry, rows: Rows, row: jax.Array) -> tuple[Tree, ...]:
+def loaded(carry: Carry, rows: ServerRows, row: jax.Array) -> tuple[Tree, ...]:
     """The versions that a gradient is computed on."""
     return tuple(
         jax.tree.map(lambda buffer, b=block: read_row(buffer, rows.load[row, b]), server.slots)
@@ -96,7 +96,7 @@ def loaded(carry: Carry, rows: Rows, row: jax.Array) -> tuple[Tree, ...]:
     )
 
 
-def points(carry: Carry, rows: Rows, row: jax.Array, parts: Parts) -> tuple[Tree, ...]:
+def points(carry: Carry, rows: ServerRows, row: jax.Array, parts: Parts) -> tuple[Tree, ...]:
     """Where a gradient is computed: on the versions that it is to load, or where its worker is because of them."""
     read = loaded(carry, rows, row)
     if parts.point is None:
@@ -109,7 +109,7 @@ def points(carry: Carry, rows: Rows, row: jax.Array, parts: Parts) -> tuple[Tree
 
 def used(
     carry: Carry,
-    rows: Rows,
+    rows: ServerRows,
     row: jax.Array,
     read: tuple[Tree, ...] | None,
     found: tuple[tuple[Tree, ...], Tree],
@@ -161,7 +161,7 @@ def used(
 def _used_by(
     state: State,
     stats: Tree,
-    rows: Rows,
+    rows: ServerRows,
     index: tuple[jax.Array, jax.Array, int],
     inputs: tuple[Tree, Tree],
     parts: Parts,
@@ -200,7 +200,7 @@ def _used_by(
     return server, records, average_stats
 
 
-def instruction_of(rows: Rows, k: jax.Array, row: jax.Array, block: int) -> Instruction:
+def instruction_of(rows: ServerRows, k: jax.Array, row: jax.Array, block: int) -> Instruction:
     """How a block uses a gradient, its k-th."""
     by_use = {name: getattr(rows, name)[k, block] for name in Instruction._fields if name != "worker"}
     return Instruction(worker=rows.worker[row], **by_use)

@@ -11,7 +11,7 @@ from sgdlab.replay import exchange
 from sgdlab.replay.functions import Parts, computed
 from sgdlab.replay.lanes import Lanes, lanes_at, over_lanes, record_aux, summed_over_lanes, write_lanes
 from sgdlab.replay.server import close, norm, stored
-from sgdlab.replay.server_step import Carry, Mode, Rows, instruction_of, loaded, points, used
+from sgdlab.replay.server_step import Carry, Mode, ServerRows, instruction_of, loaded, points, used
 from sgdlab.replay.sharding import AXIS
 from sgdlab.rules import accumulators
 from sgdlab.xla import read_row
@@ -21,13 +21,13 @@ EVERYWHERE = PartitionSpec()
 BY_LANE = PartitionSpec(AXIS)
 
 
-def wave(carry: Carry, rows: Rows, index: jax.Array, parts: Parts, mode: Mode) -> Carry:
+def wave(carry: Carry, rows: ServerRows, index: jax.Array, parts: Parts, mode: Mode) -> Carry:
     """The carry after a wave."""
     lanes = lanes_at(rows.lane, rows.waves[index], rows.waves[index + 1], mode.width)
     return (_updated_once if mode.synchronous else _used_in_order)(carry, rows, lanes, parts, mode)
 
 
-def _used_in_order(carry: Carry, rows: Rows, lanes: Lanes, parts: Parts, mode: Mode) -> Carry:
+def _used_in_order(carry: Carry, rows: ServerRows, lanes: Lanes, parts: Parts, mode: Mode) -> Carry:
     """All gradients go to the servers, which use one after the other."""
     layout, slots = mode.layout, tuple(server.slots for server in carry.servers)
     axes = tuple(layout.axes(block, lead=1) for block in slots)
@@ -38,7 +38,7 @@ def _used_in_order(carry: Carry, rows: Rows, lanes: Lanes, parts: Parts, mode: M
         stands = jax.vmap(lambda row: mode.partition.join(points(carry, rows, row, parts)))(lanes.row)
 
     def compute(
-        slots: tuple[Tree, ...], rows: Rows, lanes: Lanes, local: Tree, stands: Tree, parts: Parts
+        slots: tuple[Tree, ...], rows: ServerRows, lanes: Lanes, local: Tree, stands: Tree, parts: Parts
     ) -> tuple[Tree, Tree]:
         gradient, inputs = _of_own_lanes(slots, rows, lanes, local, axes, parts, mode, stands)
         grads, aux, after = over_lanes(mode.lanes, gradient, *inputs)
@@ -63,13 +63,13 @@ def _used_in_order(carry: Carry, rows: Rows, lanes: Lanes, parts: Parts, mode: M
     return jax.lax.fori_loop(lanes.begin, lanes.end, use, carry._replace(local=local))
 
 
-def _updated_once(carry: Carry, rows: Rows, lanes: Lanes, parts: Parts, mode: Mode) -> Carry:
+def _updated_once(carry: Carry, rows: ServerRows, lanes: Lanes, parts: Parts, mode: Mode) -> Carry:
     """All gradients are of one update, and of one version: the devices exchange only the sum of their messages."""
     layout, slots = mode.layout, tuple(server.slots for server in carry.servers)
     axes = tuple(layout.axes(block, lead=1) for block in slots)
 
     def compute(
-        slots: tuple[Tree, ...], servers: tuple[Tree, ...], rows: Rows, lanes: Lanes, local: Tree, parts: Parts
+        slots: tuple[Tree, ...], servers: tuple[Tree, ...], rows: ServerRows, lanes: Lanes, local: Tree, parts: Parts
     ) -> tuple[Tree, Tree, Tree]:
         gradient, inputs = _of_own_lanes(slots, rows, lanes, local, axes, parts, mode)
         read = mode.partition.split(_version(slots, rows, lanes, axes, mode))
@@ -106,7 +106,9 @@ def _updated_once(carry: Carry, rows: Rows, lanes: Lanes, parts: Parts, mode: Mo
     return _with_update(carry, rows, lanes, totals, parts, mode)
 
 
-def _with_update(carry: Carry, rows: Rows, lanes: Lanes, totals: tuple[Tree, ...], parts: Parts, mode: Mode) -> Carry:
+def _with_update(
+    carry: Carry, rows: ServerRows, lanes: Lanes, totals: tuple[Tree, ...], parts: Parts, mode: Mode
+) -> Carry:
     """The carry after the one update of a wave, from the sum of each block's messages."""
     last, servers, records = lanes.end - 1, [], carry.records
     for block, (server, total, read) in enumerate(zip(carry.servers, totals, loaded(carry, rows, last), strict=True)):
@@ -127,7 +129,7 @@ def _with_update(carry: Carry, rows: Rows, lanes: Lanes, totals: tuple[Tree, ...
 
 def _of_own_lanes(
     slots: tuple[Tree, ...],
-    rows: Rows,
+    rows: ServerRows,
     lanes: Lanes,
     local: Tree,
     axes: tuple[Tree, ...],
@@ -160,7 +162,7 @@ def _of_own_lanes(
     return lambda params, batch, own: computed(parts, params, batch, own), (stands, batches, before)
 
 
-def _version(slots: tuple[Tree, ...], rows: Rows, lanes: Lanes, axes: tuple[Tree, ...], mode: Mode) -> Tree:
+def _version(slots: tuple[Tree, ...], rows: ServerRows, lanes: Lanes, axes: tuple[Tree, ...], mode: Mode) -> Tree:
     """The version that all gradients of a wave are computed on."""
     load = rows.load[lanes.begin]
     read = tuple(
@@ -170,7 +172,7 @@ def _version(slots: tuple[Tree, ...], rows: Rows, lanes: Lanes, axes: tuple[Tree
     return mode.partition.join(exchange.whole(mode.layout, read, axes))
 
 
-def _folded(stats: Tree, aux: Tree, rows: Rows, lanes: Lanes, parts: Parts) -> Tree:
+def _folded(stats: Tree, aux: Tree, rows: ServerRows, lanes: Lanes, parts: Parts) -> Tree:
     """Running statistics after the gradients of a wave, in their order."""
     if parts.fold is None:
         return stats
@@ -178,7 +180,7 @@ def _folded(stats: Tree, aux: Tree, rows: Rows, lanes: Lanes, parts: Parts) -> T
     return jax.lax.fori_loop(lanes.begin, lanes.end, lambda row, stats: parts.fold(stats, of_row(row)), stats)
 
 
-def _recorded(carry: Carry, rows: Rows, lanes: Lanes, found: dict[str, Tree], mode: Mode) -> Any:
+def _recorded(carry: Carry, rows: ServerRows, lanes: Lanes, found: dict[str, Tree], mode: Mode) -> Any:
     """The records after the gradients of a wave, without its update's."""
     records = carry.records._replace(aux=record_aux(carry.records.aux, lanes.index, found["aux"]))
     if mode.norms:

@@ -1,4 +1,4 @@
-"""`Layout`: where the arrays of a replay are on a mesh of devices, of one process or of many."""
+"""`MeshLayout`: where the arrays of a replay are on a mesh of devices, of one process or of many."""
 
 import dataclasses
 import functools
@@ -32,7 +32,7 @@ _MOST_REPLICATED_BYTES = 2**31
 
 
 @dataclasses.dataclass(frozen=True)
-class Layout:
+class MeshLayout:
     """Where the arrays of a replay are on a mesh; without a mesh, on one device.
 
     The gradients of a wave are always split by lane. "sharded" splits everything that grows with the parameters or the
@@ -46,12 +46,12 @@ class Layout:
       shapes: those of the parameters, by which arrays of a rule's state are recognized.
     """
 
-    mesh: Mesh | None = None
+    mesh: Any = None  # `Mesh | None`
     kind: str = "sharded"
     shapes: frozenset[tuple[int, ...]] = frozenset()
 
     @classmethod
-    def over(cls, mesh: Mesh, kind: str, params: Tree) -> "Layout":
+    def over(cls, mesh: Mesh, kind: str, params: Tree) -> "MeshLayout":
         """The layout over all devices of a mesh, in its order: those that are next to each other exchange most.
 
         Args:
@@ -172,7 +172,7 @@ class Layout:
 
 
 @functools.partial(jax.jit, static_argnames="layout")
-def _gathered(tree: Tree, layout: Layout) -> Tree:
+def _gathered(tree: Tree, layout: MeshLayout) -> Tree:
     return layout.replicated(tree)
 
 

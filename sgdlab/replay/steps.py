@@ -1,4 +1,4 @@
-"""`Steps`: the server of a replay one gradient at a time, bit for bit; live runs apply their gradients with it."""
+"""`Steps`: the server of a replay one gradient at a time; live runs apply their gradients with it."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -10,10 +10,10 @@ import numpy as np
 import optax
 
 from sgdlab.replay.functions import Parts
-from sgdlab.replay.server import Instruction, Server, apply_one, close, receive, start_server
+from sgdlab.replay.server import Instruction, Server, apply_one, close, norm, receive, start_server
 from sgdlab.replay.watch import as_pytree
 from sgdlab.rules import accumulators
-from sgdlab.rules.server_rule import ServerRule, server_rule
+from sgdlab.rules.server_rule import ServerRule, absorbed, server_rule
 from sgdlab.xla import apart
 
 Tree = Any
@@ -32,9 +32,9 @@ class Steps:
 
     A gradient is given to `receive`, on which it enters the open update; `close` applies that update, and then there is
     one version more, which is `sent` to workers. Given the same gradients in the same order as `sgdlab.replay.run` in
-    event mode computes them, it makes the same parameters, states, statistics and averages, on CPU bit for bit: its
-    programs are those of replay's loop, and they end where that loop has a branch, across which XLA fuses nothing. On
-    accelerators, where the loop has no branches, the last bits can differ.
+    event mode computes them, it makes the same parameters, states, statistics and averages, to rounding: its programs
+    end where replay's loop has a branch, but how a loop is rounded is for XLA to decide. Given them again, it makes the
+    same bits (`sgdlab.live.repeat`).
 
     All arrays that it gives away are its own or copies: they stay as they are when it goes on. Nothing that it is given
     is needed after a call, so that the memory of a transport may be used again at once.
@@ -81,8 +81,9 @@ class Steps:
             )
         functions = (rule.init, rule.receive, rule.update, rule.send, None, None, fold)
         functions = [as_pytree(function) for function in functions]
+        # pyrefly: ignore[bad-keyword-argument]  # seven functions
         self._parts = Parts(*functions, average_decay, absorb=as_pytree(rule.absorb))
-        self._single = single
+        self._penalty, self._single = as_pytree(rule.penalty), single
         self._kept, self._sent = _start(params, stats, self._parts, single=single)
         self._next = self._sent  # of single updates, what is sent once the open one is closed
         self._version, self._received, self._delays = 0, 0, 0.0
@@ -142,6 +143,14 @@ class Steps:
         else:
             self._kept, done = _receive(self._kept, inputs, use, parts)
         done.block_until_ready()  # JAX on CPU may read the memory of the inputs until then
+
+    def measured(self, grads: Tree, *, read: Tree, worker: int, delay: float) -> dict[str, jax.Array | None]:
+        """Return the norm, distance and penalty of a gradient that is about to be received, as `History` names them.
+
+        Args: as of `receive`.
+        """
+        use = _instruction(worker, delay, delay, 1, first=True)
+        return _measured(self._kept.server, grads, read, use, self._parts._replace(penalty=self._penalty))
 
     def close(self) -> None:
         """Applies the open update: its gradients' messages, added up in the order of their coming, over their number.
@@ -253,6 +262,19 @@ def _apply(kept: Kept, inputs: tuple[Tree, Tree, Tree], use: Instruction, parts:
     grads, stats, read = _folded(kept, inputs, parts)
     sent, _, server = apply_one(kept.server, grads, read, use, parts)
     return _averaged(kept._replace(server=server, stats=stats), use, parts), sent, jnp.copy(use.count)
+
+
+@jax.jit
+def _measured(server: Server, grads: Tree, read: Tree, use: Instruction, parts: Parts) -> dict[str, jax.Array | None]:
+    penalty, own = None, {"worker": use.worker, "delay": use.delay, "read_params": read}
+    if parts.penalty is not None:
+        state = absorbed(parts, grads, server.state, server.params, **own)  # as `receive` sees it
+        penalty = parts.penalty(grads, state, server.params, **own)
+    return {
+        "norm": norm(grads),
+        "distance": norm(jax.tree.map(jnp.subtract, server.params, read)),
+        "penalty": penalty,
+    }
 
 
 def _folded(kept: Kept, inputs: tuple[Tree, Tree, Tree], parts: Parts) -> tuple[Tree, Tree, Tree]:

@@ -11,7 +11,7 @@ import optax
 
 from sgdlab import arguments
 from sgdlab.replay import local_steps
-from sgdlab.replay.local_steps import Progress, Span, Walk
+from sgdlab.replay.local_steps import LocalState, Span, Walk
 from sgdlab.replay.watch import as_pytree
 from sgdlab.rules.fragments import fragments_of, within
 from sgdlab.rules.hyperparameters import like
@@ -137,7 +137,7 @@ def _streamed(walk: Walk, stream: Stream, params: Tree, span: Span, local: Tree)
     comes = messages > 0 if span.anew is None else (messages > 0) & (span.anew < 0)
     arrives = jnp.where(comes, jnp.minimum(stream.overlap, steps - 1), -1)  # at first there is nothing to come
 
-    def step(index: jax.Array, progress: Progress) -> Progress:
+    def step(index: jax.Array, progress: LocalState) -> LocalState:
         merged = merged_at(stream, index, progress.params, params, messages, arrives)
         place = local_steps.later(walk, span.place, index)
         return local_steps.stepped(walk, progress._replace(params=merged), params, first + index, place)
@@ -179,7 +179,7 @@ def merged_at(stream: Stream, index: jax.Array, own: Tree, read: Tree, messages:
 
 
 def sent(
-    stream: Stream, read: Tree, ended: Progress, like: Tree, steps: jax.Array, messages: jax.Array
+    stream: Stream, read: Tree, ended: LocalState, like: Tree, steps: jax.Array, messages: jax.Array
 ) -> tuple[Tree, Tree]:
     """The message of a worker that has made its steps, zero but for the fragment that is due, and the aux."""
     fragment = fragments_of(read, stream.fragments)

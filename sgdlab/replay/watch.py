@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from sgdlab.replay.history import History
 
 Tree = Any
-Evaluation = dict[str, float]
+Evaluation = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Watch:
             raise ValueError(f"evaluate must be a function, (params, stats) -> values; it is a {type(self.evaluate)}")
 
 
-def as_pytree(function: Callable | None) -> Callable | None:
+def as_pytree(function: Callable | None) -> Any:
     """A function as an argument of compiled code: its code is the program, the arguments of a Partial are data."""
     if function is None or isinstance(function, jax.tree_util.Partial):
         return function

@@ -232,7 +232,7 @@ class _PrintedDana(_Dana):
         updates, new_state = super().update(message.penalised, state, params, worker=worker, **extra)
         return updates, new_state._replace(penalty=self._folded(state, message.raw, worker))
 
-    def _folded(self, state: DanaState, raw: Tree, worker: jax.Array) -> Tree:
+    def _folded(self, state: DanaState, raw: Tree, worker: Any) -> Tree:
         """State of the gap after the velocity that the unpenalised gradient would form."""
         return self.penalty.fold(state.penalty, self._velocity(raw, state, worker)[1])
 
@@ -242,7 +242,7 @@ def dana_rule(
     momentum: Any,
     weight_decay: Any,
     num_workers: int,
-    penalty: Penalty,
+    penalty: Any,  # a `Penalty`, or `NoPenalty`, which is never measured
     settings_of: type[_Dana] = _Dana,
 ) -> ServerRule:
     """DANA with a penalty on stale gradients, after its arguments were checked."""

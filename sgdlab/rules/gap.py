@@ -101,7 +101,7 @@ class Gap:
         del delay
         return jax.tree.map(lambda g, gap: like(g / gap, g), grads, self.penalty(state, params, read_params))
 
-    def mean(self, state: GapState, params: Tree, *, delay: Any, read_params: Tree) -> jax.Array:
+    def mean(self, state: GapState, params: Tree, *, delay: Any, read_params: Tree) -> Any:
         """The mean of G over all parameters.
 
         Example:

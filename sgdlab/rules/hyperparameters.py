@@ -30,7 +30,7 @@ def learning_rate_argument(value: Rate, name: str = "learning_rate") -> Rate:
     return number(name, value, least=0)
 
 
-def rate_at(rate: Rate, count: jax.Array) -> jax.Array:
+def rate_at(rate: Rate, count: jax.Array) -> jax.Array | float:
     """The learning rate after `count` updates."""
     return rate(count) if callable(rate) else rate
 

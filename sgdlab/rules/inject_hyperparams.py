@@ -58,7 +58,7 @@ def inject_hyperparams(factory: Callable[..., ServerRule]) -> Callable[..., Serv
         numeric = {name: value for name, value in bound.arguments.items() if _is_float(value)}
         others = {name: value for name, value in bound.arguments.items() if name not in numeric}
 
-        def at(state: InjectedState) -> ServerRule:
+        def at(state: InjectedState) -> Any:
             return factory(**others, **state.hyperparams)
 
         def init(params: Tree, **extra: Any) -> InjectedState:

@@ -16,7 +16,7 @@ from sgdlab.rules.hyperparameters import Rate, like, scale, static
 from sgdlab.rules.server_rule import Settings, Tree
 
 
-class Oracle(Protocol):
+class LinearMinimizationOracle(Protocol):
     """Of a norm; hashable, since it is a static part of a rule."""
 
     def __call__(self, average: Tree) -> Tree:
@@ -47,7 +47,7 @@ class UnitSteps(Settings):
     learning_rate: Rate
     momentum: Any
     weight_decay: Any
-    oracle: Oracle = static()  # noqa: RUF009 (a field, as the two others are)
+    oracle: LinearMinimizationOracle = static()  # noqa: RUF009 (a field, as the two others are)
     agnostic: bool = static(False)
 
     def init(self, params: Tree, **extra: Any) -> UnitStepState:

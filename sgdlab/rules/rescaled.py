@@ -1,6 +1,7 @@
 """Rescaled ASGD: the steps of slow workers are longer, so that all move the parameters equally (Mahran et al. 2026)."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -100,6 +101,10 @@ def rescaled(
 
 class _Rescaled(Settings):
     """The steps of both; `_factor` is what a gradient is multiplied by."""
+
+    descent: Descent
+    num_workers: int
+    _factor: Callable[..., jax.Array]
 
     def init(self, params: Tree, **extra: Any) -> RescaledState:
         del extra

@@ -11,7 +11,7 @@ any one per update, write a function that makes the two and pass it to `lifted` 
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -60,6 +60,8 @@ class ServerRule(NamedTuple):
 class Settings:
     """Base of a rule's hyperparameters: a frozen dataclass, registered as a pytree, whose methods are the rule."""
 
+    weight_decay: Any
+
     def receive(self, grads: Tree, state: Tree, params: Tree, **extra: Any) -> Tree:
         """The message is the gradient, with the weight decay at the server's parameters: g + weight_decay theta."""
         del state, extra
@@ -105,8 +107,7 @@ def decayed(grads: Tree, params: Tree, weight_decay: Any) -> Tree:
     return jax.tree.map(lambda g, p: g + jnp.asarray(weight_decay, g.dtype) * p, grads, params)
 
 
-class _Transforms(Protocol):
-    def __call__(self, **hyperparameters: Any) -> tuple[optax.GradientTransformation, optax.GradientTransformation]: ...
+_Transforms = Callable[..., tuple[optax.GradientTransformation, optax.GradientTransformation]]
 
 
 @jax.tree_util.register_pytree_node_class

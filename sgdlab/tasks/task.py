@@ -68,7 +68,7 @@ class _Network:
     ) -> tuple[jax.Array, dict[str, jax.Array], Tree, Tree]:
         network = nnx.merge(self.graph, params, stats)
         network.set_attributes(use_running_average=not train, raise_if_not_found=False)
-        keyword = {"key": batch.key if train else None} if self.takes_key else {}
+        keyword: Any = {"key": batch.key if train else None} if self.takes_key else {}
         nll, counts, local = self.likelihood(network, batch, local, keyword)
         return nll, counts, nnx.as_pure(nnx.state(network, nnx.BatchStat)), local
 
@@ -136,7 +136,7 @@ _LIGHTLY = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_pas
 
 
 @functools.partial(jax.jit, static_argnums=0, compiler_options=_LIGHTLY)
-def _arrays(network: Callable[[nnx.Rngs], nnx.Module], key: jax.Array) -> tuple[nnx.State, nnx.State]:
+def _arrays(network: Callable[[nnx.Rngs], nnx.Module], key: jax.Array) -> Any:
     return nnx.split(network(nnx.Rngs(params=key)), nnx.Param, nnx.BatchStat)[1:]
 
 
@@ -198,7 +198,9 @@ def _check_variables(network: nnx.Module, params: nnx.State, others: nnx.State) 
 
 def _momenta(network: nnx.Module, stats: Tree) -> Tree:
     """The momentum m of each running statistic: that of its BatchNorm."""
-    known = {path: module.momentum for path, module in nnx.iter_graph(network) if isinstance(module, nnx.BatchNorm)}
+    known: dict[Any, Any] = {
+        path: module.momentum for path, module in nnx.iter_graph(network) if isinstance(module, nnx.BatchNorm)
+    }
 
     def momentum(path: tuple[Any, ...], leaf: Any) -> jax.Array:
         *module, name = (getattr(key, "key", getattr(key, "name", None)) for key in path)

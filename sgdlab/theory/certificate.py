@@ -14,12 +14,12 @@ import numpy as np
 
 from sgdlab.peer_schedule import PeerSchedule
 from sgdlab.schedule import Schedule
-from sgdlab.theory import shares, tree
+from sgdlab.theory import participation, tree
 from sgdlab.theory.problem import Problem
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class Certificate(shares.OfWorkers):
+class Certificate(participation.OfWorkers):
     r"""How far gradients are from where they are used, how many are under way, and whose are used.
 
     .. math:: N_{eff} = \frac{1}{\sum_i s_i^2}
@@ -113,6 +113,7 @@ class Certificate(shares.OfWorkers):
         far = "R is not defined"
         if self.tree_distance is not None:
             far = (
+                # pyrefly: ignore[bad-argument-type]  # of a server
                 f"R = {self.tree_distance}, staleness {_short(self.mean_staleness)} and at most "
                 f"{self.largest_staleness}"
             )
@@ -157,7 +158,7 @@ def certificate(schedule: Schedule | PeerSchedule, *, steps: int | np.ndarray = 
         block_distances=tuple(int(distances[:, block].max()) if used[:, block].any() else 0 for block in blocks),
         mean_staleness=float(staleness.mean()) if any_used.any() else 0.0,
         largest_staleness=int(staleness.max()) if any_used.any() else 0,
-        shares=shares.shares(np.bincount(schedule.worker[any_used], edges[any_used], schedule.num_workers)),
+        shares=participation.shares(np.bincount(schedule.worker[any_used], edges[any_used], schedule.num_workers)),
         equal_updates=all(
             _all_equal(schedule.update[used[:, block], block], edges[used[:, block]]) for block in blocks
         ),
@@ -184,7 +185,7 @@ def _of_peers(schedule: PeerSchedule, steps: int | np.ndarray) -> Certificate:
         block_distances=None,
         mean_staleness=None,
         largest_staleness=None,
-        shares=shares.shares(np.bincount(schedule.node[rows], edges[rows], schedule.num_nodes)),
+        shares=participation.shares(np.bincount(schedule.node[rows], edges[rows], schedule.num_nodes)),
         note="Without a server there is no main branch, and so no R: parameters are averages, not sums of gradients.",
         **_in_flight(schedule.started[rows], schedule.finished[rows], schedule.wall_clock()),
     )
@@ -199,7 +200,7 @@ def _all_equal(updates: np.ndarray, weight: np.ndarray) -> bool:
     return bool(sizes.size == 0 or sizes.min() == sizes.max())
 
 
-def _in_flight(started: np.ndarray, ended: np.ndarray, end: float) -> dict[str, float]:
+def _in_flight(started: np.ndarray, ended: np.ndarray, end: float) -> dict[str, Any]:
     """Gradients under way until the end, on average over the seconds and at most; one that ends makes place first."""
     begun = started < end
     first, last = np.sort(started[begun]), np.sort(np.minimum(ended[begun], end))

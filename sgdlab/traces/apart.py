@@ -3,8 +3,8 @@
 import numpy as np
 
 from sgdlab.traces.cells import Cells, Names
-from sgdlab.traces.columns import Layout
-from sgdlab.traces.ordering import indexed, ordered
+from sgdlab.traces.columns import ColumnLayout
+from sgdlab.traces.row_indices import indexed, ordered
 
 RESTARTS = 0.1
 """Up to this share of a worker's steps may stand for two nodes because it was restarted on another one."""
@@ -41,7 +41,7 @@ def joined(node: str, worker: str) -> str:
     return f"{node}/{worker}" if node else worker
 
 
-def tell(cells: Cells, layout: Layout) -> None:
+def tell(cells: Cells, layout: ColumnLayout) -> None:
     """Names workers by their machine, and counts steps over epochs, where their numbers begin anew in each.
 
     Args:

@@ -7,11 +7,11 @@ import pyarrow as pa
 
 from sgdlab.traces import tables
 from sgdlab.traces.cells import Cells, Names, text_of
-from sgdlab.traces.columns import Layout
-from sgdlab.traces.problems import BadTrace, Rows
+from sgdlab.traces.columns import ColumnLayout
+from sgdlab.traces.problems import BadTrace, CheckedRows
 
 
-def cells(table: pa.Table, layout: Layout, file: str = "", *, first: int = 1, exact: bool = True) -> Cells:
+def cells(table: pa.Table, layout: ColumnLayout, file: str = "", *, first: int = 1, exact: bool = True) -> Cells:
     """The columns of a table that are needed.
 
     Args:
@@ -25,7 +25,7 @@ def cells(table: pa.Table, layout: Layout, file: str = "", *, first: int = 1, ex
       BadTrace: where a column is of another type.
     """
     needed = tables.needed(layout)
-    found = Cells(Rows(range(first, first + table.num_rows), file), exact=exact)
+    found = Cells(CheckedRows(range(first, first + table.num_rows), file), exact=exact)
     for name in needed.names:
         found.names[name] = _names(name, table[name])
     for name in needed.numbers:

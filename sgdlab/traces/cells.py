@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sgdlab.traces.problems import Rows
+from sgdlab.traces.problems import CheckedRows
 
 MISSING = ("", "na", "nan", "null", "none")
 """What stands in a cell of numbers that is missing, whatever its capitals."""
@@ -73,7 +73,7 @@ class Cells:
       repeats: how many lines were left out because they name the columns again.
     """
 
-    rows: Rows
+    rows: CheckedRows
     names: dict[str, Names] = dataclasses.field(default_factory=dict)
     numbers: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -86,7 +86,7 @@ class Cells:
         """The rows of several tables, one after the other; columns that one of them lacks are left out."""
         if len(tables) == 1:
             return tables[0]
-        whole = cls(Rows.joined([table.rows for table in tables]), exact=all(table.exact for table in tables))
+        whole = cls(CheckedRows.joined([table.rows for table in tables]), exact=all(table.exact for table in tables))
         whole.notes = tuple(dict.fromkeys(note for table in tables for note in table.notes))
         for column in tables[0].names:
             if all(column in table.names for table in tables):

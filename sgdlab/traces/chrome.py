@@ -86,7 +86,7 @@ class _Trace:
         self._processes: dict[Any, str] = {}
         self._threads: dict[_Line, str] = {}
         self._open: dict[_Line, list[dict[str, Any]]] = defaultdict(list)
-        self._named: dict[str, dict[_Line, list[tuple[float, float, int | None]]]] = {}
+        self._named: dict[Any, dict[_Line, list[tuple[float, float, int | None]]]] = {}
         self._others: dict[_Line, dict[str, list[_Span]]] = defaultdict(lambda: defaultdict(list))
         self.names: set[str] = set()
         self.notes: list[str] = []
@@ -171,7 +171,7 @@ class _Trace:
                     phases[event] += times
         inside = ~np.isnan(right)
         left, right, steps = left[inside], right[inside], steps[inside]
-        pairs = lambda times: tuple(np.array(times, np.float64).reshape(-1, 2).T)
+        pairs: Any = lambda times: tuple(np.array(times, np.float64).reshape(-1, 2).T)
         nothing = (np.empty(0), np.empty(0))
         communication = intervals.exposed({k: pairs(t) for k, t in transfers.items()}, nothing, left, right)
         own = right - left - sum(communication.values(), np.zeros(left.shape))

@@ -3,10 +3,12 @@
 import numpy as np
 
 from sgdlab.traces.column_names import start_per_second
-from sgdlab.traces.columns import Layout
+from sgdlab.traces.columns import ColumnLayout
 
 
-def began(starts: np.ndarray, step: np.ndarray, steps: int, layout: Layout, notes: list[str]) -> np.ndarray | None:
+def began(
+    starts: np.ndarray, step: np.ndarray, steps: int, layout: ColumnLayout, notes: list[str]
+) -> np.ndarray | None:
     """When the first worker began each step.
 
     Args:

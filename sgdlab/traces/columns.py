@@ -24,7 +24,7 @@ _WORKERS = "workers"
 
 
 @dataclasses.dataclass(frozen=True)
-class Layout:
+class ColumnLayout:
     """What the columns of a table hold.
 
     Attributes:
@@ -42,7 +42,7 @@ class Layout:
     workers: tuple[str, ...] = ()
     unit: str = "s"
     guessed: frozenset[str] = frozenset()
-    parts: time_columns.Times | None = None
+    parts: time_columns.TimeColumns | None = None
     remarks: tuple[str, ...] = ()
 
     @property
@@ -78,12 +78,12 @@ class Layout:
             notes.append(f"the durations were read as {UNITS[self.unit][-1]}")
         return (*(("; ".join(notes),) if notes else ()), *self.remarks)
 
-    def without(self, part: str) -> "Layout":
+    def without(self, part: str) -> "ColumnLayout":
         """The same, with a column that is not read."""
         return dataclasses.replace(self, columns={key: name for key, name in self.columns.items() if key != part})
 
 
-def layout(header: Sequence[str], options: Options, *, of_worker: bool = False) -> Layout:
+def layout(header: Sequence[str], options: Options, *, of_worker: bool = False) -> ColumnLayout:
     """Recognises the columns of a table.
 
     Args:
@@ -109,7 +109,7 @@ def layout(header: Sequence[str], options: Options, *, of_worker: bool = False) 
     lower = {name.strip().lower(): name for name in header}
     if not {"worker", "duration"} & set(said) and all(name in lower for name in OPERATIONS):
         columns = {name: lower[name] for name in OPERATIONS}
-        return Layout("operations", columns, unit=_unit(columns["duration"], options))
+        return ColumnLayout("operations", columns, unit=_unit(columns["duration"], options))
     groups = {part: _found(part, header, said) for part in PARTS}
     found = _chosen(groups, said, of_worker=of_worker)
     times = None if patterns else _times(header, found, said, of_worker=of_worker)
@@ -133,7 +133,7 @@ def layout(header: Sequence[str], options: Options, *, of_worker: bool = False) 
 
 def _times(
     header: Sequence[str], found: Mapping[str, str], said: Mapping[str, str | None], *, of_worker: bool
-) -> time_columns.Times | None:
+) -> time_columns.TimeColumns | None:
     """What several columns of times make, in a long table without a column of phases."""
     if "duration" in said or "phase" in found or "step" not in found or not (of_worker or "worker" in found):
         return None
@@ -187,8 +187,8 @@ def _chosen(
 
 
 def _long(
-    found: Mapping[str, str], options: Options, said: Mapping[str, str | None], times: time_columns.Times | None
-) -> Layout:
+    found: Mapping[str, str], options: Options, said: Mapping[str, str | None], times: time_columns.TimeColumns | None
+) -> ColumnLayout:
     """The layout of a long table.
 
     Raises:
@@ -197,13 +197,15 @@ def _long(
     unit = _unit(found["duration"], options)
     guessed = _guessed(found, said, unit, options)
     if times is None:
-        return Layout("long", dict(found), unit=unit, guessed=guessed)
+        return ColumnLayout("long", dict(found), unit=unit, guessed=guessed)
     for name in times.communication + times.added:
         if _unit(name, options) != unit:
             raise BadTrace(
                 f"columns {found['duration']!r} and {name!r} must be in one unit: --unit=ms says that they are"
             )
-    return Layout("long", dict(found), unit=unit, guessed=guessed - {"duration"}, parts=times, remarks=(times.remark,))
+    return ColumnLayout(
+        "long", dict(found), unit=unit, guessed=guessed - {"duration"}, parts=times, remarks=(times.remark,)
+    )
 
 
 def _guessed(found: Mapping[str, str], said: Mapping[str, str | None], unit: str, options: Options) -> frozenset[str]:
@@ -218,13 +220,13 @@ def _wide(
     patterns: Sequence[str],
     options: Options,
     said: Mapping[str, str | None],
-) -> Layout:
+) -> ColumnLayout:
     workers, remark = wide_columns.chosen([name for name in header if name not in columns.values()], patterns)
     units = {unit_of(name) for name in workers}
     named = units.pop() if len(units) == 1 else None
     unit = options.unit or named or "s"
     guessed = _guessed(columns, said, unit, options)
-    return Layout("wide", columns, workers, unit, guessed, remarks=(remark,) if remark else ())
+    return ColumnLayout("wide", columns, workers, unit, guessed, remarks=(remark,) if remark else ())
 
 
 def _unit(column: str, options: Options) -> str:

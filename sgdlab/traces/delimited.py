@@ -11,10 +11,10 @@ import numpy as np
 from sgdlab.registry import TRACES
 from sgdlab.traces import tables
 from sgdlab.traces.cells import MISSING, Cells, Names
-from sgdlab.traces.columns import Layout
+from sgdlab.traces.columns import ColumnLayout
 from sgdlab.traces.dialects import Dialect, dialect, dialect_of, layout_of
 from sgdlab.traces.options import Options
-from sgdlab.traces.problems import BadTrace, Rows
+from sgdlab.traces.problems import BadTrace, CheckedRows
 from sgdlab.traces.recording import Recording
 from sgdlab.traces.wide_columns import INDEX
 
@@ -42,7 +42,9 @@ def delimited(*, path: pathlib.Path, options: Options) -> Recording:
     return tables.read(path, TRACES["csv"].facts["endings"], options, load)
 
 
-def load(path: pathlib.Path, file: str, options: Options, *, of_worker: bool, exact: bool) -> tuple[Cells, Layout]:
+def load(
+    path: pathlib.Path, file: str, options: Options, *, of_worker: bool, exact: bool
+) -> tuple[Cells, ColumnLayout]:
     """Reads the columns of a file that are needed: see `sgdlab.traces.tables.Load`."""
     del exact  # it always is
     written = dialect(path)
@@ -92,7 +94,7 @@ def _pieces(path: pathlib.Path) -> Iterator[_Piece]:
             data = following
 
 
-def _by_line(piece: _Piece, file: str, written: Dialect, layout: Layout) -> Cells:
+def _by_line(piece: _Piece, file: str, written: Dialect, layout: ColumnLayout) -> Cells:
     """The columns of a piece, line by line.
 
     Raises:
@@ -113,9 +115,9 @@ def _by_line(piece: _Piece, file: str, written: Dialect, layout: Layout) -> Cell
         else:
             numbers.append(number_of_line)
             lines.append(line)
-    cells = Cells(Rows(np.array(numbers, np.int64), file), repeats=repeats)
+    cells = Cells(CheckedRows(np.array(numbers, np.int64), file), repeats=repeats)
     for number_of_line, found in ragged:
-        name = Rows.name_of(number_of_line, file)
+        name = CheckedRows.name_of(number_of_line, file)
         message = f"{name} has {found} columns; it must have {len(written.header)}, as the first line"
         cells.rows.add_line("rows of another length", number_of_line, message)
     by_name = dict(zip(written.header, zip(*lines, strict=True) if lines else [()] * width, strict=False))
@@ -154,7 +156,7 @@ def _filled(piece: _Piece, written: Dialect) -> Iterator[tuple[int, list[str]]]:
         yield from waiting
 
 
-def _by_pyarrow(piece: _Piece, file: str, written: Dialect, layout: Layout) -> Cells | None:
+def _by_pyarrow(piece: _Piece, file: str, written: Dialect, layout: ColumnLayout) -> Cells | None:
     """The same columns, read by PyArrow; None where a line must be looked at by itself."""
     import pyarrow as pa  # noqa: PLC0415 (it takes long to import, and few have large files)
     import pyarrow.csv as pc  # noqa: PLC0415

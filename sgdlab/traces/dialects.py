@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from sgdlab.traces import columns
 from sgdlab.traces.cells import MISSING, number
-from sgdlab.traces.columns import Layout
+from sgdlab.traces.columns import ColumnLayout
 from sgdlab.traces.options import Options
 from sgdlab.traces.problems import BadTrace
 from sgdlab.traces.wide_columns import INDEX
@@ -103,7 +103,7 @@ def dialect_of(lines: Iterable[str]) -> Dialect:
     return Dialect(tuple(header), separator, comma, last + 1, trailing=trailing, comments=comments)
 
 
-def layout_of(written: Dialect, options: Options, *, of_worker: bool) -> Layout:
+def layout_of(written: Dialect, options: Options, *, of_worker: bool) -> ColumnLayout:
     """What the columns of a file hold: see `sgdlab.traces.columns.layout`.
 
     Raises:
@@ -117,7 +117,7 @@ def layout_of(written: Dialect, options: Options, *, of_worker: bool) -> Layout:
         )
     number_of = len(written.header)
     remark = f"the first line has no names: {number_of} column{'s' * (number_of > 1)} were read as workers"
-    return Layout("wide", workers=written.header, unit=options.unit or "s", remarks=(remark,))
+    return ColumnLayout("wide", workers=written.header, unit=options.unit or "s", remarks=(remark,))
 
 
 def _counts(line: Sequence[str]) -> bool:

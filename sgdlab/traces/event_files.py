@@ -14,9 +14,9 @@ from typing import Any
 
 from sgdlab.traces.problems import BadTrace
 
-_DECODER = json.JSONDecoder(strict=False)  # profilers leave control characters in names
+_DECODER: Any = json.JSONDecoder(strict=False)  # profilers leave control characters in names
 _NUMBER = (int, float)
-_BETWEEN = re.compile(r"[\s,]*")
+_BETWEEN: Any = re.compile(r"[\s,]*")
 _EVENT = re.compile(r'\{\s*"(?:ph|name|cat|pid|tid|ts)"\s*:')
 
 

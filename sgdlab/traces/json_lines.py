@@ -9,9 +9,9 @@ import numpy as np
 from sgdlab.registry import TRACES
 from sgdlab.traces import columns, tables
 from sgdlab.traces.cells import Cells, Names
-from sgdlab.traces.columns import Layout
+from sgdlab.traces.columns import ColumnLayout
 from sgdlab.traces.options import Options
-from sgdlab.traces.problems import BadTrace, Rows
+from sgdlab.traces.problems import BadTrace, CheckedRows
 from sgdlab.traces.recording import Recording
 
 LARGE = 4_000_000
@@ -32,7 +32,9 @@ def json_lines(*, path: pathlib.Path, options: Options) -> Recording:
     return tables.read(path, TRACES["json_lines"].facts["endings"], options, load)
 
 
-def load(path: pathlib.Path, file: str, options: Options, *, of_worker: bool, exact: bool) -> tuple[Cells, Layout]:
+def load(
+    path: pathlib.Path, file: str, options: Options, *, of_worker: bool, exact: bool
+) -> tuple[Cells, ColumnLayout]:
     """Reads the columns of a file that are needed: see `sgdlab.traces.tables.Load`."""
     if not exact and path.stat().st_size >= LARGE and (found := _by_pyarrow(path, options, of_worker=of_worker)):
         return found
@@ -48,9 +50,9 @@ def load(path: pathlib.Path, file: str, options: Options, *, of_worker: bool, ex
         if len(kept) < len(objects):
             notes += (f"lines without {' or '.join(map(repr, necessary))} were left out: {len(objects) - len(kept):,}",)
             numbers, objects = [numbers[index] for index in kept], [objects[index] for index in kept]
-    cells = Cells(Rows(np.array(numbers, np.int64), file), notes=notes)
+    cells = Cells(CheckedRows(np.array(numbers, np.int64), file), notes=notes)
     for line, message in bad:
-        cells.rows.add_line("lines that are no objects", line, f"{Rows.name_of(line, file)} {message}")
+        cells.rows.add_line("lines that are no objects", line, f"{CheckedRows.name_of(line, file)} {message}")
     needed = tables.needed(layout)
     for name in needed.names:
         cells.names[name] = Names.of([_plain(found.get(name)) for found in objects])
@@ -90,7 +92,7 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, str | int | float) else json.dumps(value)
 
 
-def _by_pyarrow(path: pathlib.Path, options: Options, *, of_worker: bool) -> tuple[Cells, Layout] | None:
+def _by_pyarrow(path: pathlib.Path, options: Options, *, of_worker: bool) -> tuple[Cells, ColumnLayout] | None:
     """The same columns, read by PyArrow; None where it finds a line that it cannot read."""
     import pyarrow as pa  # noqa: PLC0415 (it takes long to import, and few have large files)
     import pyarrow.json  # noqa: PLC0415

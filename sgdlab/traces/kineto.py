@@ -110,7 +110,7 @@ class _Profile:
         distributed = around.header.get("distributedInfo")
         distributed = distributed if isinstance(distributed, dict) else {}
         rank = distributed.get("rank")
-        self._worker = str(rank) if rank is not None else rank_in(path)
+        self._worker: Any = str(rank) if rank is not None else rank_in(path)
         tensorboard = _WORKER_OF_TENSORBOARD.match(path.name)
         if rank is None and tensorboard:
             self._worker = tensorboard.group(0).partition(".")[0]

@@ -11,10 +11,10 @@ from sgdlab.traces import phases as kinds
 from sgdlab.traces.cells import IMPOSSIBLE, Cells, Names
 from sgdlab.traces.clocks import began
 from sgdlab.traces.column_names import base
-from sgdlab.traces.columns import Layout
-from sgdlab.traces.ordering import indexed, ordered
-from sgdlab.traces.problems import BadTrace, Rows
+from sgdlab.traces.columns import ColumnLayout
+from sgdlab.traces.problems import BadTrace, CheckedRows
 from sgdlab.traces.recording import Recording
+from sgdlab.traces.row_indices import indexed, ordered
 
 WHOLE = "compute"
 """The phase of run-times whose parts are unknown, beside phases of communication."""
@@ -23,7 +23,7 @@ _MOST_EMPTY = 100
 """So many cells a row, at most: with more, a column was mistaken for that of the steps or of the workers."""
 
 
-def build(cells: Cells, layout: Layout, *, skip: bool) -> Recording:
+def build(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recording:
     """The recording of a long table.
 
     Args:
@@ -170,7 +170,7 @@ class _Table:
         )
 
 
-def _durations(cells: Cells, layout: Layout) -> np.ndarray:
+def _durations(cells: Cells, layout: ColumnLayout) -> np.ndarray:
     """float64[R], the time of each row; rows in which it is impossible are bad."""
     if layout.parts is None:
         return cells.durations(layout.columns["duration"], zero="phase" in layout.columns)
@@ -181,7 +181,7 @@ def _durations(cells: Cells, layout: Layout) -> np.ndarray:
     return cells.durations(name, zero=False)
 
 
-def _parts(cells: Cells, layout: Layout, kept: np.ndarray, table: _Table) -> dict[str, Any]:
+def _parts(cells: Cells, layout: ColumnLayout, kept: np.ndarray, table: _Table) -> dict[str, Any]:
     """The fields of a recording that several columns of times are, beside the run-times."""
     steps, place = table.places()
     own = np.isfinite(table.duration)
@@ -193,6 +193,7 @@ def _parts(cells: Cells, layout: Layout, kept: np.ndarray, table: _Table) -> dic
             part.ravel()[place] = np.where(known, cells.numbers[name][kept] / layout.per_second, np.nan)
         return found
 
+    # pyrefly: ignore[missing-attribute]  # there are parts
     added, communication = layout.parts.added, layout.parts.communication
     return {"phases": times(added, own) if len(added) > 1 else {}, "communication": times(communication, True)}
 
@@ -203,7 +204,7 @@ def _checked(fields: dict[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def _find_repeated(rows: Rows, table: _Table, kept: np.ndarray, columns: Mapping[str, str]) -> None:
+def _find_repeated(rows: CheckedRows, table: _Table, kept: np.ndarray, columns: Mapping[str, str]) -> None:
     """Marks rows of a worker's step (and phase) that has one already."""
     part = table.at(kept)
     _, place = part.places()
@@ -241,10 +242,10 @@ def _find_repeated(rows: Rows, table: _Table, kept: np.ndarray, columns: Mapping
         rows.add("second run-times of a step, of which the first is kept", kept[later[~same]], second)
 
 
-def _find_impossible_sums(rows: Rows, table: _Table, kept: np.ndarray, columns: Mapping[str, str]) -> None:
+def _find_impossible_sums(rows: CheckedRows, table: _Table, kept: np.ndarray, columns: Mapping[str, str]) -> None:
     """Marks rows of a worker's step whose own work adds up to nothing, or to more than a number can hold."""
     own = [index for index, name in enumerate(table.phases) if not kinds.is_communication(name)]
-    kept = kept[np.isin(table.phase[kept], own)]
+    kept = kept[np.isin(table.phase[kept], own)]  # pyrefly: ignore[unsupported-operation]  # there are phases
     part = table.at(kept)
     if not kept.size:
         return

@@ -166,7 +166,7 @@ def _of_rank(
     created = np.array([(entry["time_created_ns"] - start) * 1e-9 for entry in entries])
     # A duration that was not measured makes its step unknown.
     durations = np.array([np.nan if entry.get("duration_ms") is None else entry["duration_ms"] for entry in entries])
-    kinds = [collective(f"nccl:{entry['profiling_name'].partition(':')[2]}") for entry in entries]
+    kinds: list[Any] = [collective(f"nccl:{entry['profiling_name'].partition(':')[2]}") for entry in entries]
     known = np.flatnonzero(~np.isnan(begins))
     place = known[np.maximum(np.searchsorted(begins[known], created, side="right") - 1, 0)] if known.size else known
     times = {}

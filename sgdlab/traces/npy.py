@@ -7,9 +7,9 @@ import numpy as np
 from sgdlab.registry import TRACES
 from sgdlab.traces import wide
 from sgdlab.traces.cells import Cells
-from sgdlab.traces.columns import Layout
+from sgdlab.traces.columns import ColumnLayout
 from sgdlab.traces.options import Options
-from sgdlab.traces.problems import BadTrace, Rows
+from sgdlab.traces.problems import BadTrace, CheckedRows
 from sgdlab.traces.recording import Recording
 
 
@@ -28,12 +28,12 @@ def npy(*, path: pathlib.Path, options: Options) -> Recording:
     if options.columns:
         raise BadTrace(f"--columns={','.join(options.columns)} cannot be found: an array's columns have no names")
     try:
-        array = np.load(path, allow_pickle=False)
+        with path.open("rb") as file:
+            array = np.lib.format.read_array(file, allow_pickle=False)
     except ValueError as error:
-        raise BadTrace(f"must be an array of numbers: {error}") from error
-    if not isinstance(array, np.ndarray) or array.ndim != 2 or 0 in array.shape or array.dtype.kind not in "fiu":
-        shape = getattr(array, "shape", None)
-        raise BadTrace(f"an array of shape {shape} must be numbers of shape [steps, workers]")
+        raise BadTrace(f"must be an array of numbers, as numpy.save writes it: {error}") from error
+    if array.ndim != 2 or 0 in array.shape or array.dtype.kind not in "fiu":
+        raise BadTrace(f"an array of shape {array.shape} must be numbers of shape [steps, workers]")
     names = tuple(str(index) for index in range(array.shape[1]))
-    cells = Cells(Rows(range(len(array))), numbers=dict(zip(names, array.astype(np.float64).T, strict=True)))
-    return wide.build(cells, Layout("wide", workers=names, unit=options.unit or "s"), skip=options.skip_bad_rows)
+    cells = Cells(CheckedRows(range(len(array))), numbers=dict(zip(names, array.astype(np.float64).T, strict=True)))
+    return wide.build(cells, ColumnLayout("wide", workers=names, unit=options.unit or "s"), skip=options.skip_bad_rows)

@@ -3,15 +3,16 @@
 import dataclasses
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from sgdlab.traces import phases as kinds
 from sgdlab.traces.cells import Cells
-from sgdlab.traces.columns import Layout
-from sgdlab.traces.ordering import indexed
+from sgdlab.traces.columns import ColumnLayout
 from sgdlab.traces.problems import BadTrace
 from sgdlab.traces.recording import Recording
+from sgdlab.traces.row_indices import indexed
 
 _COMPUTE = "-compute"
 _ACROSS_WORKERS = ("grads-", "params-")
@@ -19,7 +20,7 @@ _ACROSS_WORKERS = ("grads-", "params-")
 stages and the devices of one worker."""
 
 
-def build(cells: Cells, layout: Layout, *, skip: bool) -> Recording:
+def build(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recording:
     r"""The recording of a table of operations, such as those of real language-model jobs.
 
     A worker's run-time is the sum of its operations `*-compute` in a stage, the largest over its stages s:
@@ -71,10 +72,11 @@ def build(cells: Cells, layout: Layout, *, skip: bool) -> Recording:
     place = [np.searchsorted(axis, column[kept]) for column, axis in zip(indices, axes, strict=True)]
     sums = _Sums(tuple(axis.size for axis in axes), place, duration[kept] / layout.per_second, names.codes[kept])
 
-    work = {name: sums.of(code, absent=0.0) for name, code in compute.items()}
-    slowest = sum(work.values()).argmax(axis=2)[:, :, None]  # a NaN, which makes the step unknown, is the largest
+    work: dict[str, Any] = {name: sums.of(code, absent=0.0) for name, code in compute.items()}
+    total: Any = sum(work.values())
+    slowest = total.argmax(axis=2)[:, :, None]  # a NaN, which makes the step unknown, is the largest
     phases = {name: np.take_along_axis(times, slowest, axis=2)[:, :, 0] for name, times in work.items()}
-    runtimes = sum(phases.values())
+    runtimes: Any = sum(phases.values())
     idle = runtimes == 0
     for times in (runtimes, *phases.values()):
         times[idle] = np.nan

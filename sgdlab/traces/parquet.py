@@ -6,7 +6,7 @@ from sgdlab.registry import TRACES
 from sgdlab.traces import columns, tables
 from sgdlab.traces.cells import Cells
 from sgdlab.traces.column_names import is_start
-from sgdlab.traces.columns import Layout
+from sgdlab.traces.columns import ColumnLayout
 from sgdlab.traces.options import Options
 from sgdlab.traces.problems import BadTrace
 from sgdlab.traces.recording import Recording
@@ -22,7 +22,9 @@ def parquet(*, path: pathlib.Path, options: Options) -> Recording:
     return tables.read(path, TRACES["parquet"].facts["endings"], options, load)
 
 
-def load(path: pathlib.Path, file: str, options: Options, *, of_worker: bool, exact: bool) -> tuple[Cells, Layout]:
+def load(
+    path: pathlib.Path, file: str, options: Options, *, of_worker: bool, exact: bool
+) -> tuple[Cells, ColumnLayout]:
     """Reads the columns of a file that are needed: see `sgdlab.traces.tables.Load`."""
     del exact  # it always is
     import pyarrow.parquet  # noqa: PLC0415 (it takes long to import, and few have Parquet files)

@@ -16,7 +16,7 @@ class BadTrace(ValueError):
     """A file that cannot be read; the message does not name the file, which `sgdlab.traces.read` puts in front."""
 
 
-class Rows:
+class CheckedRows:
     """The rows of a table, how messages name them, and which of them cannot be used.
 
     Args:
@@ -27,7 +27,7 @@ class Rows:
       bad: bool[R], whether a row cannot be used.
 
     Example:
-      >>> rows = Rows(range(2, 5))
+      >>> rows = CheckedRows(range(2, 5))
       >>> rows.add("text cells", [1], lambda row: f"{rows.name(row)} is 'x'; it must be a number")
       >>> rows.refuse()
       Traceback (most recent call last):
@@ -47,7 +47,7 @@ class Rows:
         return self.bad.size
 
     @classmethod
-    def joined(cls, tables: "Sequence[Rows]") -> "Rows":
+    def joined(cls, tables: "Sequence[CheckedRows]") -> "CheckedRows":
         """The rows of several files, one after the other."""
         rows = cls([])
         rows._parts = [part for table in tables for part in table._parts]
@@ -119,7 +119,7 @@ class Rows:
         """How many rows were skipped, by kind.
 
         Example:
-          >>> rows = Rows(range(2, 5))
+          >>> rows = CheckedRows(range(2, 5))
           >>> rows.add("text cells", [1, 2], str)
           >>> rows.note()
           '2 bad rows were skipped: text cells (2)'

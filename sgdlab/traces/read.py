@@ -53,6 +53,8 @@ def read(path: str | os.PathLike[str], options: Options = DEFAULT, *, name: str 
     argument = f"{name}={path}" if name.startswith("-") else f"{name}={str(path)!r}"
     part = _format(path, options, argument)
     try:
+        if not part.is_foreign and path.is_file() and not path.stat().st_size:
+            raise BadTrace("it is empty")
         recording = _made(part, path, options)
         if np.isnan(recording.runtimes).all():
             raise BadTrace("it has no run-time")
@@ -123,7 +125,7 @@ def _format(path: pathlib.Path, options: Options, argument: str) -> Part:
       FileNotFoundError: where there is no file.
     """
     if options.format is not None and options.format not in TRACES:
-        raise ValueError(f"--trace_format={options.format} must be one of {', '.join(TRACES)}")
+        raise ValueError(f"--trace_format={options.format} {TRACES.right(options.format)}")
     endings = tuple(dict.fromkeys(ending for part in TRACES.values() for ending in part.facts["endings"]))
     if not (any(path.iterdir()) if path.is_dir() else paths.files(path, ())):
         raise FileNotFoundError(f"{argument} must be a file, a directory of one file a worker, or a pattern of files")

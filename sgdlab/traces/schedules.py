@@ -1,5 +1,7 @@
 """The run-times of schedules, as recordings."""
 
+from typing import Any
+
 import numpy as np
 
 from sgdlab.schedule import Schedule
@@ -26,7 +28,7 @@ def from_schedule(schedule: Schedule) -> Recording:
     worker = schedule.worker[order]
     count = np.arange(worker.size) - np.searchsorted(worker, worker)  # each worker's own gradients, from 0
     duration = (schedule.arrived.min(axis=1) - schedule.started)[order]
-    interrupted = schedule.dropped().all(axis=1) & np.isin(schedule.arrived, schedule.applied).all(axis=1)
+    interrupted: Any = schedule.dropped().all(axis=1) & np.isin(schedule.arrived, schedule.applied).all(axis=1)
     unknown = (interrupted | schedule.pending().all(axis=1))[order]
     runtimes = np.full((int(count.max(initial=-1)) + 1, schedule.num_workers), np.nan)
     runtimes[count[~unknown], worker[~unknown]] = duration[~unknown]

@@ -9,7 +9,7 @@ import numpy as np
 
 from sgdlab.traces import long, operations, paths, wide
 from sgdlab.traces.cells import Cells, Names
-from sgdlab.traces.columns import NECESSARY, Layout
+from sgdlab.traces.columns import NECESSARY, ColumnLayout
 from sgdlab.traces.options import Options
 from sgdlab.traces.problems import BadTrace
 from sgdlab.traces.recording import Recording
@@ -24,7 +24,7 @@ _BUILDERS: dict[str, Callable[..., Recording]] = {
 }
 
 
-def build(cells: Cells, layout: Layout, *, skip: bool) -> Recording:
+def build(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recording:
     """The recording that the columns of a table make.
 
     Args:
@@ -51,7 +51,7 @@ class Needed:
     starts: tuple[str, ...]
 
 
-def needed(layout: Layout) -> Needed:
+def needed(layout: ColumnLayout) -> Needed:
     """The columns that a table of this layout is made of."""
     columns = layout.columns
 
@@ -70,7 +70,7 @@ class Load(Protocol):
 
     def __call__(
         self, path: pathlib.Path, file: str, options: Options, *, of_worker: bool, exact: bool
-    ) -> tuple[Cells, Layout]:
+    ) -> tuple[Cells, ColumnLayout]:
         """Returns the columns, and what they hold.
 
         Args:
@@ -108,7 +108,7 @@ def read(path: pathlib.Path, endings: Sequence[str], options: Options, load: Loa
     return build(cells, layout, skip=options.skip_bad_rows)
 
 
-def _loaded(files: Sequence[pathlib.Path], options: Options, load: Load, *, exact: bool) -> tuple[Cells, Layout]:
+def _loaded(files: Sequence[pathlib.Path], options: Options, load: Load, *, exact: bool) -> tuple[Cells, ColumnLayout]:
     """The tables of all files as one.
 
     Raises:
@@ -152,5 +152,5 @@ def _loaded(files: Sequence[pathlib.Path], options: Options, load: Load, *, exac
     return cells, dataclasses.replace(first, columns=columns)
 
 
-def _named(layout: Layout) -> str:
+def _named(layout: ColumnLayout) -> str:
     return ", ".join(f"{part}={layout.columns[part]}" for part in (*NECESSARY, "phase") if part in layout.columns)

@@ -13,7 +13,7 @@ _COMPUTE = {"compute", "computation", "computing"}
 
 
 @dataclasses.dataclass(frozen=True)
-class Times:
+class TimeColumns:
     """Columns of which a worker's own work is made.
 
     Attributes:
@@ -29,7 +29,7 @@ class Times:
     remark: str = ""
 
 
-def split(header: Sequence[str], duration: str | None) -> Times | None:
+def split(header: Sequence[str], duration: str | None) -> TimeColumns | None:
     """Tells columns of times apart, by their names.
 
     Args:
@@ -60,10 +60,10 @@ def split(header: Sequence[str], duration: str | None) -> Times | None:
         remark = f"own work is {' + '.join(parts)}"
         if totals:
             remark += f"; {' and '.join(map(repr, totals))} was left out: it is the whole step"
-        return Times(parts, (), communication, _with(remark, communication))
+        return TimeColumns(parts, (), communication, _with(remark, communication))
     if duration in totals and communication:
         remark = f"own work is {duration} - {' - '.join(communication)}: the whole step, less communication"
-        return Times((duration,), communication, communication, _with(remark, communication))
+        return TimeColumns((duration,), communication, communication, _with(remark, communication))
     return None
 
 

@@ -4,12 +4,12 @@ import numpy as np
 
 from sgdlab.traces.cells import Cells
 from sgdlab.traces.clocks import began
-from sgdlab.traces.columns import Layout
+from sgdlab.traces.columns import ColumnLayout
 from sgdlab.traces.problems import BadTrace
 from sgdlab.traces.recording import Recording
 
 
-def build(cells: Cells, layout: Layout, *, skip: bool) -> Recording:
+def build(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recording:
     """The recording of a wide table.
 
     Args:

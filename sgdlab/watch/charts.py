@@ -12,6 +12,7 @@ Source: Page 1954, "Continuous inspection schemes"; Siegmund 1985, "Sequential a
 """
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -78,7 +79,8 @@ class Charts:
         self._last, self._normal_when_slow = np.zeros(0, np.float32), np.zeros(0, np.float32)
         self._count, self._returned = np.zeros(0, np.int64), np.zeros(0, np.int64)
         self._history = np.zeros((_KEPT, 0), np.float32)
-        self._pooled, self._pooled_count = LEAST_SIGMA, 0
+        self._pooled: Any = LEAST_SIGMA
+        self._pooled_count = 0
         self._products, self._squares = 0.0, 0.0
         self._precision, self._own_scaled = np.zeros(0, np.float32), np.zeros(0, np.float32)
         self._allowance, self._own_allowance = np.zeros(0, np.float32), np.zeros(0, np.float32)

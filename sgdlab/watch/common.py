@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,7 @@ _HALF_OF_DIFFERENCES = 0.954
 """The median absolute difference of two draws of a Gaussian with standard deviation 1."""
 
 
-class Pauses:
+class PauseCounter:
     """Counts the steps that are slow for all workers.
 
     Attributes:
@@ -30,7 +31,9 @@ class Pauses:
     """
 
     def __init__(self) -> None:
-        self.count, self.first, self.factor, self.period = 0, None, 1.0, None
+        self.count, self.factor = 0, 1.0
+        self.first: Any = None
+        self.period: int | None = None
         self.named: int | None = None
         self._gaps: list[int] = []
         self._last = 0

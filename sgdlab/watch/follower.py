@@ -40,7 +40,7 @@ class Follower:
 
     def __init__(self, path: str | os.PathLike[str], options: Options, *, clock: Callable[[], float] = time.monotonic):
         self.tail, self._clock = Tail(path, options), clock
-        self.monitor: Monitor | None = None
+        self.monitor: Any = None  # Monitor | None
         self.restarts, self.caught_up = 0, False
         self.grew = clock()
         self._alarms: collections.deque[Alarm] = collections.deque(maxlen=_ALARMS_KEPT)
@@ -102,7 +102,7 @@ class Follower:
             # What was before the newest change says nothing of what comes.
             changed = max((alarm.since for alarm in self._alarms if alarm.kind != kinds.PAUSES), default=numbers[0])
             begin = min(int(np.searchsorted(numbers, changed)), max(numbers.size - _GAINS_LEAST, 0))
-            self._gains = gains.find(runtimes[begin:], causes)
+            self._gains = gains.find_gains(runtimes[begin:], causes)
             self._gains_at, self._causes = monitor.steps, causes
         return self._gains
 

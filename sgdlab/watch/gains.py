@@ -47,7 +47,7 @@ class Gain:
         return f"{what}: x {self.factor:.2f} gradients per second"
 
 
-def find(runtimes: np.ndarray, causes: Mapping[str, Sequence[int]]) -> list[Gain]:
+def find_gains(runtimes: np.ndarray, causes: Mapping[str, Sequence[int]]) -> list[Gain]:
     r"""The best fixed number of backup workers, and leaving out the workers to blame, each against full synchrony.
 
     With run-times in order, :math:`t_{(1)} \le \dots \le t_{(N)}`, an update that waits for k of N workers takes
@@ -68,7 +68,7 @@ def find(runtimes: np.ndarray, causes: Mapping[str, Sequence[int]]) -> list[Gain
 
     Example:
       >>> runtimes = np.tile([1.0, 1.0, 1.0, 2.0], (50, 1))
-      >>> [(gain.without, gain.waits_for, gain.factor) for gain in find(runtimes, {"worker d": [3]})]
+      >>> [(gain.without, gain.waits_for, gain.factor) for gain in find_gains(runtimes, {"worker d": [3]})]
       [('', 3, 1.5), ('worker d', 3, 1.5)]
     """
     present = np.flatnonzero(np.isfinite(runtimes).any(axis=0))

@@ -35,7 +35,8 @@ class Lines:
         first: Mapping[str, Any] | None = None,
     ):
         self._numbers, self._texts, self.bad = numbers, texts, bad
-        self.dialect, self._first = dialect, first or {}
+        self.dialect: Any = dialect
+        self._first = first or {}
 
     def csv(self, data: bytes) -> dict[str, Any]:
         """Columns of numbers float64[R]; of names, the different ones and indices among them."""

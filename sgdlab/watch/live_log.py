@@ -7,7 +7,7 @@ from collections import Counter
 
 import numpy as np
 
-from sgdlab.watch.parsing import Rows
+from sgdlab.watch.parsing import ParsedRows
 
 BEGINS = b'["log"'
 """So the first line begins."""
@@ -46,7 +46,7 @@ class LiveLog:
         self._steps: dict[int, int] = {}
         self._newest = 0
 
-    def parse(self, data: bytes) -> Rows:
+    def parse(self, data: bytes) -> ParsedRows:
         """The rows of whole lines."""
         names: dict[str, int] = {}
         found: list[tuple[int, int, float]] = []
@@ -63,4 +63,4 @@ class LiveLog:
             self._steps[worker], self._newest = step, max(self._newest, step)
             found.append(row)
         worker, step, seconds = zip(*found, strict=True) if found else ((), (), ())
-        return Rows(tuple(names), np.array(worker, int), np.array(step, int), np.array(seconds, float))
+        return ParsedRows(tuple(names), np.array(worker, int), np.array(step, int), np.array(seconds, float))

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -10,9 +11,9 @@ from sgdlab.watch import alarms as kinds
 from sgdlab.watch import evidence
 from sgdlab.watch.alarms import Alarm
 from sgdlab.watch.charts import Charts
-from sgdlab.watch.common import PAUSE_FACTOR, Common, Pauses
+from sgdlab.watch.common import PAUSE_FACTOR, Common, PauseCounter
 from sgdlab.watch.naming import Naming
-from sgdlab.watch.recent import BLOCK, STEPS, WINDOW, Recent, Scores, medians_of
+from sgdlab.watch.recent import BLOCK, STEPS, WINDOW, Recent, RecentScores, medians_of
 from sgdlab.watch.silence import Silence
 
 CLIP = math.log(2.5)
@@ -63,9 +64,10 @@ class Monitor:
     def __init__(self, workers: Sequence[str], nodes: Sequence[str] = ()):
         self.workers, self.nodes = tuple(workers), tuple(nodes)
         number = len(self.workers)
-        self.steps, self.newest = 0, None
+        self.steps = 0
+        self.newest: Any = None
         self.charts, self.recent = Charts(number), Recent(number)
-        self.common, self.pauses = Common(), Pauses()
+        self.common, self.pauses = Common(), PauseCounter()
         self.strip = np.full((STRIP, number), np.nan, np.float32)
         self.missing = 0
         self._naming = Naming(self.workers, self.nodes, self.charts, self.recent, self.start_of)
@@ -132,7 +134,7 @@ class Monitor:
         """Alarms that are not over, by their cause."""
         return self._naming.open
 
-    def scores(self) -> Scores:
+    def scores(self) -> RecentScores:
         """The two scores of every worker, over its last steps."""
         return self.recent.scores(self.charts.elevated())
 
@@ -270,6 +272,7 @@ class Monitor:
             if alarm.kind in (kinds.PAUSES, kinds.SILENT):
                 continue
             now, error = self._current(alarm)
+            # pyrefly: ignore[unsupported-operation]  # known, but of silence
             if now.factor - 3 * error < evidence.WORSE * alarm.factor:
                 continue
             self._naming.opened(dataclasses.replace(now, step=last))

@@ -8,7 +8,7 @@ from typing import Any, Self
 from sgdlab.loopback import Loopback
 
 
-class Page:
+class WatchPage:
     """Serves the newest state on loopback, to whoever is logged in on this machine.
 
     Args:

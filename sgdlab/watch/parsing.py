@@ -18,7 +18,7 @@ _RESTARTS = 0.1
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Rows:
+class ParsedRows:
     """Rows of a long table; bad ones are left out.
 
     Attributes:
@@ -29,13 +29,13 @@ class Rows:
       nodes: machine of a worker, by the worker's name.
     """
 
-    names: tuple[str, ...]
+    names: tuple[Any, ...]
     worker: np.ndarray
     step: np.ndarray
     seconds: np.ndarray
     nodes: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
-    def of_used(self) -> "Rows":
+    def of_used(self) -> "ParsedRows":
         """The same, without names that no row has."""
         used = np.bincount(self.worker, minlength=len(self.names)) > 0
         if used.all():
@@ -98,7 +98,7 @@ class Parser:
         self.has_epochs = "epoch" in self._columns
         self.joins, self.counts_on_nodes = joins, False
 
-    def parse(self, data: bytes) -> Rows:
+    def parse(self, data: bytes) -> ParsedRows:
         """The rows of whole lines."""
         if self.skips and self._header in data:  # a program that was started again wrote it again
             lines = data.splitlines(keepends=True)
@@ -109,7 +109,7 @@ class Parser:
         table = (self._lines.json if self.is_json else self._lines.csv)(data)
         return self._wide(table) if self.layout.kind == "wide" else self._long(table)
 
-    def _long(self, table: Mapping[str, Any]) -> Rows:
+    def _long(self, table: Mapping[str, Any]) -> ParsedRows:
         own = self.layout.own(table)
         size = len(own)
         step, is_step = _wholes(table[self._columns["step"]])
@@ -142,8 +142,8 @@ class Parser:
                 nodes = dict(whose)
                 self.counts_on_nodes |= apart.several(worker[kept], step[kept], machine[kept], most=_RESTARTS)
         if kept.all():
-            return Rows(tuple(names), worker, step, seconds, nodes).of_used()
-        return Rows(tuple(names), worker[kept], step[kept], seconds[kept], nodes).of_used()
+            return ParsedRows(tuple(names), worker, step, seconds, nodes).of_used()
+        return ParsedRows(tuple(names), worker[kept], step[kept], seconds[kept], nodes).of_used()
 
     def _own(self, names: Sequence[str], phase: np.ndarray) -> np.ndarray:
         """Rows of a worker's own work, which are neither communication nor a sum of others."""
@@ -153,7 +153,7 @@ class Parser:
         used = own & ~(total & self._parts_seen)
         return used[phase] & (phase >= 0)
 
-    def _wide(self, table: Mapping[str, Any]) -> Rows:
+    def _wide(self, table: Mapping[str, Any]) -> ParsedRows:
         names = self.layout.workers
         seconds = np.stack([table[name] for name in names], axis=1) / self.layout.per_second
         if "step" in self._columns:
@@ -166,7 +166,7 @@ class Parser:
         self._count("run-times that are not positive and finite", impossible)
         seconds = np.where(impossible, np.nan, seconds)[is_step]
         worker = np.tile(np.arange(len(names)), len(seconds))
-        return Rows(tuple(names), worker, np.repeat(step[is_step], len(names)), seconds.ravel())
+        return ParsedRows(tuple(names), worker, np.repeat(step[is_step], len(names)), seconds.ravel())
 
     def _count(self, kind: str, rows: np.ndarray) -> None:
         if number := int(rows.sum()):

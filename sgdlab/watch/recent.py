@@ -14,7 +14,7 @@ WINDOW = 100
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Scores:
+class RecentScores:
     """Who is late now.
 
     Attributes:
@@ -80,7 +80,7 @@ class Recent:
             order = order[~self._paused[order]]
         return self._numbers[order], self._runtimes[order], self._medians[order]
 
-    def scores(self, blamed: np.ndarray | None = None) -> Scores:
+    def scores(self, blamed: np.ndarray | None = None) -> RecentScores:
         """The two scores of every worker.
 
         Args:
@@ -91,7 +91,7 @@ class Recent:
         usual = there if blamed is None else there & ~blamed
         fleet = float(np.median(seconds[usual if usual.any() else there])) if there.any() else math.nan
         best = np.fmin(self._best, seconds)
-        return Scores(seconds, seconds / fleet, np.where(there, seconds / best, np.nan))
+        return RecentScores(seconds, seconds / fleet, np.where(there, seconds / best, np.nan))
 
     def scores_since(self, workers: np.ndarray, since: int, blamed: np.ndarray) -> tuple[float | None, float | None]:
         """The two scores of some workers together, over the last steps from one on; None where they have none.

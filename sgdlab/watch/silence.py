@@ -1,5 +1,7 @@
 """`Silence`, workers that have no run-times while others have."""
 
+from typing import Any
+
 import numpy as np
 
 from sgdlab.watch import alarms as kinds
@@ -78,7 +80,7 @@ class Silence:
                 found += self._naming.changed(Alarm(kinds.CLEARED, kinds.SILENT, last, since, **self._who(group)))
         return found
 
-    def _who(self, group: tuple[int, ...]) -> dict[str, object]:
+    def _who(self, group: tuple[int, ...]) -> dict[str, Any]:
         naming = self._naming
         return {
             "workers": tuple(naming.workers[worker] for worker in group),

@@ -5,6 +5,7 @@ import os
 import pathlib
 import zlib
 from collections import Counter
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from sgdlab.watch.alarms import is_alarm
 from sgdlab.watch.growing import Growing
 from sgdlab.watch.live_log import BEGINS, LiveLog, path_in
 from sgdlab.watch.parsing import Parser, object_of
-from sgdlab.watch.steps import WINDOW, Steps, nodes_of
+from sgdlab.watch.step_collector import WINDOW, StepCollector, nodes_of
 
 ENDINGS = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson", ".json", ".log")
 _CHUNK, _CHUNK_OF_MANY = 1 << 22, 1 << 16
@@ -50,7 +51,7 @@ class Tail:
             raise ValueError(
                 f"{self.path} cannot be followed: a file that grows is CSV or JSON lines ({', '.join(ENDINGS)})"
             )
-        self.steps = Steps()
+        self.steps = StepCollector()
         self._log: pathlib.Path | None = None
         self._files: dict[pathlib.Path, _File] = {}
         self.bad: Counter[str] = Counter()
@@ -150,9 +151,10 @@ class Tail:
         if not data.strip():
             return
         file.first_row = file.first_row or data.lstrip().partition(b"\n")[0]
-        rows = file.parser.parse(data)
-        self.bad += file.parser.bad
-        file.parser.bad.clear()
+        parser: Any = file.parser
+        rows = parser.parse(data)
+        self.bad += parser.bad
+        parser.bad.clear()
         if rows.step.size:
             file.newest = int(rows.step.max())
         self.steps.add(rows)
@@ -208,7 +210,7 @@ class Tail:
 
     def _begin_anew(self, why: str) -> None:
         self.why = f"{why}: it is read from its beginning"
-        self.steps, self._files, self._log, self.bad = Steps(), {}, None, Counter()
+        self.steps, self._files, self._log, self.bad = StepCollector(), {}, None, Counter()
         self.left_out, self._jobs, self._joins, self._offset = {}, 0, False, 0
 
 
@@ -217,7 +219,7 @@ class _File:
 
     def __init__(self, path: pathlib.Path, worker: str):
         self.growing = Growing(path)
-        self.parser: Parser | LiveLog | None = None
+        self.parser: Any = None  # Parser | LiveLog | None
         self.newest: int | None = None
         self.worker = worker
         self.first_row = b""

@@ -113,6 +113,7 @@ def fixed(findings: Findings) -> str:
         return ""
     workers = len(findings.parts.workers)
     return (
+        # pyrefly: ignore[unsupported-operation]  # of a fixed number
         f" Always waiting for {workers - found.backups} of {workers} does as well, {gain(findings, found)}, as long as "
         "the cluster stays as it was in these steps."
     )

@@ -1,7 +1,7 @@
 """What the results do not cover, in sentences."""
 
 from sgdlab.advice.findings import Findings
-from sgdlab.advice.recording import Parts
+from sgdlab.advice.recording import SplitRecording
 from sgdlab.advice.words import counted
 
 
@@ -36,7 +36,7 @@ def limits(findings: Findings) -> str:
     return " ".join(sentences)
 
 
-def communication(parts: Parts) -> str:
+def communication(parts: SplitRecording) -> str:
     """What of communication is in the times.
 
     Args:

@@ -9,7 +9,7 @@ from sgdlab.advice.answer.sentences import more_steps
 from sgdlab.advice.comparison import learned
 from sgdlab.advice.comparison.comparison import Protocol
 from sgdlab.advice.findings import Findings
-from sgdlab.advice.recording import Parts
+from sgdlab.advice.recording import SplitRecording
 from sgdlab.traces import Recording
 
 ANSWERED = "answered.parquet"
@@ -28,7 +28,7 @@ _MOST_PROCESSES = 16
 """Most workers for which a run on processes of one machine is proposed."""
 
 
-def answered(parts: Parts, chosen: Protocol) -> Recording:
+def answered(parts: SplitRecording, chosen: Protocol) -> Recording:
     """The evaluation steps, after as many tuning steps as a run waits for all workers before its first prediction.
 
     A run on them cuts the evaluation steps as the table says, because its predictor has seen the same steps before.
@@ -92,19 +92,19 @@ def commands(findings: Findings, workdir: str) -> list[tuple[str, str]]:
     return pairs
 
 
-def _typical(parts: Parts, chosen: Protocol) -> tuple[int, int]:
+def _typical(parts: SplitRecording, chosen: Protocol) -> tuple[int, int]:
     """The steps of the page's own drawing: the number of the first one, and how many; the first ones if it is later."""
     first, steps = pictures.typical_steps(parts, chosen)
     written = parts.test_steps[: _written(parts)]
     return (first, steps) if first + steps <= written[-1] else (int(written[0]), steps)
 
 
-def _written(parts: Parts) -> int:
+def _written(parts: SplitRecording) -> int:
     """How many evaluation steps are written."""
     return min(len(parts.test), _MOST_STEPS, _MOST_VALUES // len(parts.workers))
 
 
-def _epochs(parts: Parts, chosen: Protocol) -> float:
+def _epochs(parts: SplitRecording, chosen: Protocol) -> float:
     """The number of epochs of digits that the evaluation steps are enough for; 0 if there are too many workers."""
     workers = len(parts.workers)
     steps = _written(parts)

@@ -15,7 +15,7 @@ from sgdlab.advice.comparison.comparison import (
 )
 from sgdlab.advice.diagnosis.causes import Cause, named
 from sgdlab.advice.findings import Findings
-from sgdlab.advice.recording import Parts
+from sgdlab.advice.recording import SplitRecording
 from sgdlab.advice.words import counted, figure, interval, sentence
 
 _BLOCKS = 10
@@ -142,7 +142,7 @@ def halves(findings: Findings) -> str:
     return found.sentence(findings.settings.refit) if found is not None else ""
 
 
-def described(protocol: Protocol, parts: Parts) -> str:
+def described(protocol: Protocol, parts: SplitRecording) -> str:
     """The name of a protocol with its parameters and what they mean.
 
     Args:
@@ -152,7 +152,9 @@ def described(protocol: Protocol, parts: Parts) -> str:
     if protocol.title in (INTERRUPTED, FINISHING):
         workers = len(parts.workers)
         late = "are interrupted" if protocol.title == INTERRUPTED else "finish gradients that are then dropped"
+        # pyrefly: ignore[unsupported-operation]  # of a fixed number
         waits = f"an update waits for {workers - protocol.backups} of {workers} workers; the others {late}"
+        # pyrefly: ignore[bad-argument-type]  # the same
         return f"{counted(protocol.backups, 'backup worker')} ({waits})"
     titles = {"median + k MAD": "a deadline of median + k MAD", "Elfving": "Elfving's formula"}
     plain = protocol.title.removesuffix(REFITTED)

@@ -32,7 +32,7 @@ SHOWN_BACKUPS = 5
 
 
 @dataclasses.dataclass(frozen=True)
-class Line:
+class ProtocolRow:
     """One row of the CSV: a protocol with an objective. The names are its columns."""
 
     protocol: str
@@ -80,11 +80,11 @@ class Table:
         one, other = one.since(self.first), other.since(self.first)
         return one.gradients_per_second / other.gradients_per_second, *self.resamples.interval(one, other)
 
-    def line(self, protocol: Protocol, objective: str) -> Line:
+    def line(self, protocol: Protocol, objective: str) -> ProtocolRow:
         """The row of a protocol with an objective."""
         result = protocol.measured[objective]
         ceiling = self.comparison.by_role(CEILING)[0].measured[objective]
-        return Line(
+        return ProtocolRow(
             protocol.title,
             protocol.setting,
             protocol.role,
@@ -104,7 +104,7 @@ class Table:
         """Gradients per second relative to full synchrony, with the ends of the interval."""
         return self.ratio(result, self.comparison.synchrony)
 
-    def lines(self) -> list[Line]:
+    def lines(self) -> list[ProtocolRow]:
         """Rows for every protocol with both objectives, then for the other numbers of backup workers."""
         protocols = self.comparison.protocols
         swept = [result for sweep in self.comparison.sweeps for result in sweep.test.values()]
@@ -206,10 +206,10 @@ def markdown(rows: list[list[str]], columns: Sequence[str]) -> str:
     return tabulate(rows, headers=list(columns), tablefmt="github", disable_numparse=True)
 
 
-def comma_separated(lines: Sequence[Line]) -> str:
+def comma_separated(lines: Sequence[ProtocolRow]) -> str:
     """All rows as CSV, with numbers in full precision."""
     output = io.StringIO()
-    writer = csv.DictWriter(output, [field.name for field in dataclasses.fields(Line)], lineterminator="\n")
+    writer = csv.DictWriter(output, [field.name for field in dataclasses.fields(ProtocolRow)], lineterminator="\n")
     writer.writeheader()
     writer.writerows(dataclasses.asdict(line) for line in lines)
     return output.getvalue()

@@ -19,7 +19,16 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "without",
     ],
     submod_attrs={
-        "comparison": ["BY_RATE", "Comparison", "DEEP_MARKOV", "Report", "SYNCHRONOUS", "Settings", "compare", "run"],
+        "comparison": [
+            "BY_RATE",
+            "Comparison",
+            "ComparisonSettings",
+            "DEEP_MARKOV",
+            "Report",
+            "SYNCHRONOUS",
+            "compare",
+            "run",
+        ],
         "protocol": ["CEILING", "DEPLOYABLE", "DRAINED", "HINDSIGHT", "Protocol", "STALE"],
         "refit": ["REFITTED"],
         "sweeps": ["FINISHING", "INTERRUPTED", "Sweep"],

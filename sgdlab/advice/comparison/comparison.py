@@ -14,7 +14,7 @@ from sgdlab.advice.comparison.refit import REFITTED
 from sgdlab.advice.comparison.sweeps import FINISHING, INTERRUPTED, Sweep
 from sgdlab.advice.comparison.tuning import Tuned
 from sgdlab.advice.diagnosis.diagnosis import Diagnosis
-from sgdlab.advice.recording import Parts
+from sgdlab.advice.recording import SplitRecording
 from sgdlab.predictors import OBJECTIVES, CutoffRecord, Guarded
 
 __all__ = [
@@ -29,9 +29,9 @@ __all__ = [
     "REFITTED",
     "STALE",
     "Comparison",
+    "ComparisonSettings",
     "Protocol",
     "Report",
-    "Settings",
     "Sweep",
     "compare",
 ]
@@ -45,7 +45,7 @@ Report = Callable[[str], None]
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
+class ComparisonSettings:
     """How much is compared.
 
     Attributes:
@@ -104,11 +104,11 @@ class Comparison:
 
 
 def compare(
-    parts: Parts,
+    parts: SplitRecording,
     diagnosis: Diagnosis,
     directory: pathlib.Path,
     *,
-    settings: Settings | None = None,
+    settings: ComparisonSettings | None = None,
     report: Report = print,
 ) -> Comparison:
     """Tunes and measures every protocol.
@@ -120,7 +120,7 @@ def compare(
       settings: how much is compared. None: the defaults.
       report: called with one line about the progress.
     """
-    given = settings or Settings()
+    given = settings or ComparisonSettings()
     steps, workers = parts.test.shape
     left_out = {}
     report(f"[1/3] measuring numbers of backup workers from 1 to {workers - 1}")
@@ -155,7 +155,7 @@ def compare(
         Protocol.fixed("asynchrony", "", STALE, measured.asynchronous(parts.test), flags=("--config.method=asgd",)),
         Protocol("oracle", "", CEILING, {o: _oracle(parts, o) for o in OBJECTIVES}),
     ]
-    return Comparison(rows, both, record, note, left_out, halves.find(parts, diagnosis.causes))
+    return Comparison(rows, both, record, note, left_out, halves.find_difference(parts, diagnosis.causes))
 
 
 def _of_sweep(sweep: Sweep) -> list[Protocol]:
@@ -179,7 +179,7 @@ def _finishing(backups: int) -> tuple[str, ...]:
     return ("--config.method=backup_workers", f"--config.protocol.backup_workers.backups={backups}")
 
 
-def _tuned(parts: Parts, seed: int) -> list[Protocol]:
+def _tuned(parts: SplitRecording, seed: int) -> list[Protocol]:
     """All predictors except the deep Markov model."""
     deadline, kalman = tuning.deadline(parts.train), tuning.kalman(parts.train)
     choices: dict[str, dict[str, Tuned]] = {
@@ -191,17 +191,19 @@ def _tuned(parts: Parts, seed: int) -> list[Protocol]:
     return [_cut(parts, title, tuned, seed)[0] for title, tuned in choices.items()]
 
 
-def _refitted(parts: Parts, given: Settings, report: Report) -> tuple[list[Protocol], dict[str, str]]:
+def _refitted(
+    parts: SplitRecording, given: ComparisonSettings, report: Report
+) -> tuple[list[Protocol], dict[str, str]]:
     """The rows that are fitted again and again, and what is left out of them, with the reasons."""
-    why_not = refit.why_not(parts, given.refit)
+    why_not = refit.why_not(parts, given.refit)  # pyrefly: ignore[bad-argument-type]  # a number where it is asked for
     if why_not:
         return [], {"fitting again": why_not}
     report(f"      fitting all but the deep Markov model again every {given.refit} steps")
     once = {DEEP_MARKOV + REFITTED: "It is trained once: to train it again would take as long every time."}
-    return refit.rows(parts, given.refit, seed=given.seed), once
+    return refit.rows(parts, given.refit, seed=given.seed), once  # pyrefly: ignore[bad-argument-type]  # the same
 
 
-def run(parts: Parts, tuned: Tuned, objective: str, *, seed: int) -> CutoffRecord:
+def run(parts: SplitRecording, tuned: Tuned, objective: str, *, seed: int) -> CutoffRecord:
     """Runs a guarded predictor on the evaluation steps, after the last tuning steps.
 
     Args:
@@ -215,7 +217,7 @@ def run(parts: Parts, tuned: Tuned, objective: str, *, seed: int) -> CutoffRecor
     return predictors.run_online(parts.test, guarded, objective=objective, history=history, seed=seed)
 
 
-def _cut(parts: Parts, title: str, tuned: Mapping[str, Tuned], seed: int) -> tuple[Protocol, CutoffRecord]:
+def _cut(parts: SplitRecording, title: str, tuned: Mapping[str, Tuned], seed: int) -> tuple[Protocol, CutoffRecord]:
     """A predictor on the evaluation steps, and its record with the paper's objective.
 
     Args:
@@ -238,7 +240,7 @@ def _cut(parts: Parts, title: str, tuned: Mapping[str, Tuned], seed: int) -> tup
     return Protocol(title, setting, DEPLOYABLE, results, by_rate=by_rate, **used), first
 
 
-def _of_predictor(parts: Parts, tuned: Tuned) -> dict[str, Any]:
+def _of_predictor(parts: SplitRecording, tuned: Tuned) -> dict[str, Any]:
     return {
         "flags": tuned.flags,
         "warm_up": tuned.warm_up,
@@ -247,5 +249,5 @@ def _of_predictor(parts: Parts, tuned: Tuned) -> dict[str, Any]:
     }
 
 
-def _oracle(parts: Parts, objective: str) -> Measured:
+def _oracle(parts: SplitRecording, objective: str) -> Measured:
     return measured.interrupted(parts.test, oracle.cutoffs(parts.test, objective))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sgdlab.advice.diagnosis.causes import HEAVY_TAIL, PAUSES, Cause, named
-from sgdlab.advice.recording import Parts
+from sgdlab.advice.recording import SplitRecording
 from sgdlab.advice.words import counted, some
 
 LEVEL = 0.005
@@ -91,7 +91,7 @@ class Halves:
         return f"{doubt}; --refit={every} fits again every {every} steps."
 
 
-def find(parts: Parts, causes: Sequence[Cause] = ()) -> Halves | None:
+def find_difference(parts: SplitRecording, causes: Sequence[Cause] = ()) -> Halves | None:
     """Compares the two parts; None if they do not differ measurably.
 
     Three things are compared: the level (the logarithm of each step's median), the spread (of the slowest run-time over
@@ -128,7 +128,7 @@ def find(parts: Parts, causes: Sequence[Cause] = ()) -> Halves | None:
 
 
 def _dated(
-    parts: Parts, causes: Sequence[Cause], named_already: set[int], level: bool
+    parts: SplitRecording, causes: Sequence[Cause], named_already: set[int], level: bool
 ) -> tuple[tuple[str, Change], ...]:
     """The causes of one stretch of steps that show in different shares of the two parts, and are not named yet."""
     found = []
@@ -163,7 +163,7 @@ class _Part:
         values = (np.log(middle), relative.max(axis=1, keepdims=True), relative)
         return cls(*(np.stack([np.median(b, axis=0) for b in np.array_split(v, count)]) for v in values))
 
-    def typical(self, name: str, column: int = 0) -> float:
+    def typical(self, name: str, column: int | np.integer = 0) -> float:
         return float(np.exp(np.median(getattr(self, name)[:, column])))
 
 

@@ -43,7 +43,7 @@ _MOST_PREDICTED = 20_000_000
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class TrainingPlan:
     """The settings of a training.
 
     Attributes:
@@ -83,7 +83,7 @@ def why_not(steps: int, workers: int, model: str) -> str:
     return ""
 
 
-def plan(train_steps: int, most_steps: int, *, workers: int = 1, model: str = "auto") -> Plan:
+def plan(train_steps: int, most_steps: int, *, workers: int = 1, model: str = "auto") -> TrainingPlan:
     """Chooses the settings of a training by the size of the recording.
 
     Args:
@@ -106,7 +106,7 @@ def plan(train_steps: int, most_steps: int, *, workers: int = 1, model: str = "a
         return dataclasses.replace(chosen, note=f"{chosen.note} {wide}".strip(), samples=FEW_DRAWS, by_rate=False)
     if train_steps >= ENOUGH:
         fitting = Fitting(steps=most_steps, every=min(250, most_steps), annealing=min(500, most_steps // 2))
-        return Plan(Architecture(lag=LAG), fitting, "")
+        return TrainingPlan(Architecture(lag=LAG), fitting, "")
     evaluations = {"every": min(50, most_steps), "annealing": min(100, most_steps // 2)}
     if train_steps >= SOME:
         held_out = math.ceil(_HELD_OUT * train_steps)
@@ -119,10 +119,10 @@ def plan(train_steps: int, most_steps: int, *, workers: int = 1, model: str = "a
         stop = f"without validation, for {fitting.steps} steps of the optimiser"
     windows = f"with windows of {lag} steps instead of {LAG}, and " if lag < LAG else ""
     note = f"The deep Markov model was trained on {train_steps} steps only: {windows}{stop}."
-    return Plan(Architecture(lag=lag), fitting, note)
+    return TrainingPlan(Architecture(lag=lag), fitting, note)
 
 
-def trained(train: np.ndarray, plan: Plan, *, seed: int, directory: pathlib.Path) -> Tuned:
+def trained(train: np.ndarray, plan: TrainingPlan, *, seed: int, directory: pathlib.Path) -> Tuned:
     """Trains the model with a progress bar, and saves it.
 
     Args:

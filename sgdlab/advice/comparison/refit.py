@@ -9,7 +9,7 @@ from sgdlab.advice.comparison import measured, tuning
 from sgdlab.advice.comparison.protocol import DEPLOYABLE, Protocol
 from sgdlab.advice.comparison.sweeps import INTERRUPTED
 from sgdlab.advice.comparison.tuning import Tuned
-from sgdlab.advice.recording import Parts
+from sgdlab.advice.recording import SplitRecording
 from sgdlab.predictors import Guarded
 from sgdlab.predictors.guarded import calm
 
@@ -28,7 +28,7 @@ TUNED: Mapping[str, Callable[[np.ndarray], Tuned]] = {
 """Title of a predictor -> its tuning, with the paper's objective."""
 
 
-def why_not(parts: Parts, every: int) -> str:
+def why_not(parts: SplitRecording, every: int) -> str:
     """Why the re-fits are left out; empty if they are not.
 
     Args:
@@ -46,7 +46,7 @@ def why_not(parts: Parts, every: int) -> str:
     )
 
 
-def rows(parts: Parts, every: int, *, seed: int) -> list[Protocol]:
+def rows(parts: SplitRecording, every: int, *, seed: int) -> list[Protocol]:
     """The fixed number of backup workers and the predictors with few parameters, with the paper's objective.
 
     Args:

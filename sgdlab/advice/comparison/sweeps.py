@@ -7,7 +7,7 @@ import numpy as np
 
 from sgdlab.advice.comparison import measured, tuning
 from sgdlab.advice.comparison.measured import Measured
-from sgdlab.advice.recording import Parts
+from sgdlab.advice.recording import SplitRecording
 
 INTERRUPTED = "backups, interrupted"
 FINISHING = "backups, finishing"
@@ -53,7 +53,7 @@ def best_of(results: Mapping[int, Measured]) -> int:
     return max(sorted(results), key=lambda b: results[b].gradients_per_second)
 
 
-def interrupted(parts: Parts) -> Sweep:
+def interrupted(parts: SplitRecording) -> Sweep:
     """Every number of backup workers whose late gradients are interrupted.
 
     Args:
@@ -67,7 +67,7 @@ def interrupted(parts: Parts) -> Sweep:
     return Sweep(INTERRUPTED, workers - tuning.static(parts.train), test, train)
 
 
-def finishing(parts: Parts) -> Sweep:
+def finishing(parts: SplitRecording) -> Sweep:
     """The numbers of backup workers whose late gradients are finished and dropped.
 
     Of clusters with more workers or steps than can be simulated, a few numbers, close together where few workers are

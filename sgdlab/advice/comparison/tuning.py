@@ -146,7 +146,7 @@ def _best(choices: Sequence[Tuned], train: np.ndarray, objective: str) -> Tuned:
     """
     parts = _blocks(train)
     rates = np.array([_rate(choice.predictor, parts, objective) for choice in choices])
-    best = [choices[i] for i in np.flatnonzero(rates >= rates.max() * (1 - 1e-9))]
+    best = [choices[i] for i in np.flatnonzero(rates >= rates.max() * (1 - 1e-9)).tolist()]
     longest = [choice for choice in best if choice.window == max(choice.window for choice in best)]
     return longest[len(longest) // 2]
 

@@ -6,11 +6,11 @@ import numpy as np
 
 from sgdlab.advice.comparison.measured import Measured
 from sgdlab.advice.comparison.protocol import Protocol
-from sgdlab.theory import shares
+from sgdlab.theory import participation
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class Usage(shares.OfWorkers):
+class Usage(participation.OfWorkers):
     """What the schedule of a protocol says of convergence, whatever is trained.
 
     Attributes:
@@ -29,7 +29,7 @@ def usage(protocol: Protocol, runtimes: np.ndarray) -> Usage:
     """
     result = protocol.paper
     most = int(np.max(result.gradients))
-    used = shares.shares(_used(result, runtimes, protocol.without))
+    used = participation.shares(_used(result, runtimes, protocol.without))
     return Usage(tree_distance=most - 1 + result.largest_staleness, shares=used)
 
 

@@ -9,14 +9,14 @@ from sgdlab.advice.comparison.measured import Measured
 from sgdlab.advice.comparison.protocol import DRAINED, Protocol
 from sgdlab.advice.diagnosis.causes import Cause, named
 from sgdlab.advice.diagnosis.diagnosis import Diagnosis
-from sgdlab.advice.recording import Parts
+from sgdlab.advice.recording import SplitRecording
 from sgdlab.advice.words import node_named, some
 
 MOST = 5
 """Most rows."""
 
 
-def rows(parts: Parts, diagnosis: Diagnosis) -> list[Protocol]:
+def rows(parts: SplitRecording, diagnosis: Diagnosis) -> list[Protocol]:
     """Full synchrony of the other workers, for each cause that names workers, and for all of these causes together.
 
     Causes that ended before the evaluation steps are left out, since protocols are compared on those.
@@ -44,7 +44,7 @@ def rows(parts: Parts, diagnosis: Diagnosis) -> list[Protocol]:
     ]
 
 
-def machines(parts: Parts, causes: Sequence[Cause]) -> str:
+def machines(parts: SplitRecording, causes: Sequence[Cause]) -> str:
     """The workers and nodes of some causes as a sentence names them: "workers 2 and 11 and node b".
 
     Args:
@@ -77,6 +77,6 @@ def _later(cause: Cause, row: int) -> bool:
     return cause.until is None or cause.until >= row
 
 
-def _setting(parts: Parts, workers: tuple[int, ...]) -> str:
+def _setting(parts: SplitRecording, workers: tuple[int, ...]) -> str:
     rest = len(parts.workers) - len(workers)
     return "the other worker alone" if rest == 1 else f"full synchrony of the other {rest}"

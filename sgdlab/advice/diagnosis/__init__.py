@@ -9,10 +9,10 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "causes",
         "change_points",
         "diagnosis",
-        "fleet",
+        "slowdown",
         "grouping",
         "history",
-        "intervals",
+        "seeded_intervals",
         "pause_periods",
         "pauses",
         "relative",
@@ -20,5 +20,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "trend",
         "weighing",
     ],
-    submod_attrs={"diagnosis": ["Diagnosis", "LEAST_SHARE", "LEAST_SHARE_OF_SLIGHT", "MOST", "SLIGHT", "SLOW", "find"]},
+    submod_attrs={
+        "diagnosis": ["Diagnosis", "LEAST_SHARE", "LEAST_SHARE_OF_SLIGHT", "MOST", "SLIGHT", "SLOW", "find_causes"]
+    },
 )

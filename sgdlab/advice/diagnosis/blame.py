@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from sgdlab.advice import repairs
-from sgdlab.advice.diagnosis import change_points, fleet, grouping, history, tails, trend
+from sgdlab.advice.diagnosis import change_points, grouping, history, slowdown, tails, trend
 from sgdlab.advice.diagnosis.causes import ALL_SLOWER, DRIFT, HEAVY_TAIL, PAUSES, SLOW_NODE, SLOW_WORKER, Cause
-from sgdlab.advice.diagnosis.grouping import Group
+from sgdlab.advice.diagnosis.grouping import SlowGroup
 from sgdlab.advice.diagnosis.history import SLOWER, Episode, Histories
 from sgdlab.advice.diagnosis.pauses import Pauses
 from sgdlab.advice.diagnosis.weighing import Repair
@@ -22,7 +22,9 @@ _MOST = 16
 """Most groups of workers that are weighed."""
 
 
-def find(complete: Recording, pauses: Pauses) -> tuple[list[tuple[Cause, Repair]], tuple[tuple[Episode, ...], ...]]:
+def find_suspects(
+    complete: Recording, pauses: Pauses
+) -> tuple[list[tuple[Cause, Repair]], tuple[tuple[Episode, ...], ...]]:
     """Finds the suspects.
 
     Args:
@@ -36,12 +38,12 @@ def find(complete: Recording, pauses: Pauses) -> tuple[list[tuple[Cause, Repair]
     if kept.size < change_points.LEAST:
         return [], ((),) * len(complete.workers)
     runtimes, nodes = complete.runtimes[kept], tuple(getattr(complete, "nodes", ()))
-    found = history.find(runtimes, nodes)
+    found = history.find_slow_stretches(runtimes, nodes)
     relative = runtimes / found.usual[:, None]
-    tail = tails.find(relative, found.slow)
+    tail = tails.find_outliers(relative, found.slow)
     episodes = [_with_single(own, tail, worker, relative) for worker, own in enumerate(found.episodes)]
     slow = history.among(episodes, len(kept))
-    groups = grouping.find(episodes, slow, nodes)
+    groups = grouping.find_groups(episodes, slow, nodes)
     groups.sort(key=lambda group: -sum(e.rows * (e.factor - 1) for e in group.episodes))
     rows = _Rows(complete.runtimes, kept)
     suspects = [_of_group(group, found, relative, rows) for group in groups[:_MOST]]
@@ -89,7 +91,7 @@ def _with_single(own: Sequence[Episode], tail: tails.Tails, worker: int, relativ
     return tuple(sorted([*own, *single], key=lambda e: e.first))
 
 
-def _of_group(group: Group, found: Histories, relative: np.ndarray, rows: _Rows) -> tuple[Cause, Repair]:
+def _of_group(group: SlowGroup, found: Histories, relative: np.ndarray, rows: _Rows) -> tuple[Cause, Repair]:
     workers = list(group.workers)
     kept, _, _ = grouping.essential(group.episodes, len(relative))
     series = np.log(np.median(relative[:, workers], axis=1))
@@ -116,7 +118,7 @@ def _of_group(group: Group, found: Histories, relative: np.ndarray, rows: _Rows)
 
 
 def _of_fleet(usual: np.ndarray, rows: _Rows) -> list[tuple[Cause, Repair]]:
-    found = fleet.find(usual)
+    found = slowdown.find_slowdown(usual)
     if not found.episodes:
         return []
     everyone = range(rows.runtimes.shape[1])

@@ -61,6 +61,7 @@ class Cause:
         steps = recording.steps
         end = len(steps) - 1
         if self.kind == DRIFT:
+            # pyrefly: ignore[bad-argument-type]  # None: pauses and chance, which are said otherwise
             since = "" if self.since == 0 else f" {_since(steps, self.since)}"
             return f"{who} {'have' if several else 'has'} become gradually slower{since} ({self.evidence})"
         slow = f"slow{'er' * (self.kind == ALL_SLOWER)}{' together' * (several and bool(self.workers))}"
@@ -72,8 +73,10 @@ class Cause:
             verb = ("are" if several else "is") if self.until is None else ("were" if several else "was")
             return f"{who} {verb} {slow} at times ({self.evidence}; {often}{over})"
         if self.until is None:
+            # pyrefly: ignore[bad-argument-type]  # the same
             when = "all along" if self.since == 0 else _since(steps, self.since)
             return f"{who} {'have' if several else 'has'} been {slow} {when} ({self.evidence})"
+        # pyrefly: ignore[bad-argument-type]  # the same
         when = f"until step {steps[self.until]}" if self.since == 0 else _between(steps, self.since, self.until)
         again = f"normal again since step {steps[min(self.until + 1, end)]}"
         return f"{who} {'were' if several else 'was'} {slow} {when} ({self.evidence}), and {again}"
@@ -84,7 +87,7 @@ class Cause:
             return "All workers", True
         names = named([recording.workers[worker] for worker in self.workers], self.workers)
         if self.kind == SLOW_NODE or self.node:
-            name = node_named(self.node)
+            name = node_named(self.node)  # pyrefly: ignore[bad-argument-type]  # of a slow node
             return f"{name[:1].upper()}{name[1:]} ({names})", False
         nodes = tuple(getattr(recording, "nodes", ()))
         on = dict.fromkeys(nodes[worker] for worker in self.workers) if nodes else ()

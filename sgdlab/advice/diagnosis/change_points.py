@@ -4,12 +4,13 @@ import dataclasses
 import itertools
 import math
 import statistics
+from typing import Any
 
 import numpy as np
 
-from sgdlab.advice.diagnosis import intervals
+from sgdlab.advice.diagnosis import seeded_intervals
 
-LEAST = intervals.LEAST
+LEAST = seeded_intervals.LEAST
 """Fewest rows of a stretch with a level of its own."""
 
 _CLIP = 3.0
@@ -44,7 +45,7 @@ class Noise:
     critical: float
 
 
-def noise(series: np.ndarray, memory: float | None = None) -> Noise:
+def noise(series: np.ndarray, memory: Any = None) -> Noise:
     r"""Estimates the noise from the differences of consecutive rows, which few changes of level affect.
 
     .. math:: d_i = \frac{1}{\sqrt 2} \max\Big(\frac{Q_{0.5}}{0.6745}, \frac{Q_{0.8}}{1.2816}\Big)
@@ -101,7 +102,7 @@ def strongest(series: np.ndarray, deviation: np.ndarray) -> np.ndarray:
     rows, workers = series.shape
     score = np.ascontiguousarray(_scores(series, deviation).T).ravel()
     result = np.zeros(workers)
-    for part in intervals.scan(score, np.full(workers, rows)):
+    for part in seeded_intervals.scan(score, np.full(workers, rows)):
         np.maximum.at(result, part.series, part.statistic)
     return result
 
@@ -205,7 +206,7 @@ def _split(medians: _Medians, stretches: list[tuple[int, int]], deviation: float
     level = np.array([medians.of(first, end) for first, end in stretches])
     values = np.concatenate([medians.series[first:end] for first, end in stretches])
     score = np.clip((values - np.repeat(level, sizes)) / deviation, -_CLIP, _CLIP)
-    parts = [part for part in intervals.scan(score, sizes, critical) if part.series.size]
+    parts = [part for part in seeded_intervals.scan(score, sizes, critical) if part.series.size]
     if not parts:
         return []
     series, start, length, split, stat = (np.concatenate(each) for each in zip(*parts, strict=True))

@@ -63,7 +63,7 @@ class Diagnosis:
         return tuple(cause for cause in self.causes if cause.lasting)
 
 
-def find(complete: Recording, pauses: Pauses) -> Diagnosis:
+def find_causes(complete: Recording, pauses: Pauses) -> Diagnosis:
     """Finds the causes in the complete steps of a recording.
 
     Args:
@@ -73,7 +73,7 @@ def find(complete: Recording, pauses: Pauses) -> Diagnosis:
     runtimes = complete.runtimes
     ratio = relative(runtimes)
     following = np.flatnonzero(np.diff(complete.steps) == 1)
-    suspects, histories = blame.find(complete, pauses)
+    suspects, histories = blame.find_suspects(complete, pauses)
     causes, chance = _weighed(suspects, runtimes, _transfer(complete))
     return Diagnosis(
         causes=causes,
@@ -97,7 +97,7 @@ def _weighed(
     by the mean of both shares.
     """
     single = [i for i, (cause, _) in enumerate(suspects) if cause.kind == HEAVY_TAIL]
-    weights = weighing.find([repair for _, repair in suspects], runtimes, transfer, single)
+    weights = weighing.weigh_repairs([repair for _, repair in suspects], runtimes, transfer, single)
     causes = []
     for (cause, _), alone, last in zip(suspects, weights.alone, weights.last, strict=True):
         if (alone + last) / 2 >= (LEAST_SHARE if cause.factor >= SLIGHT else LEAST_SHARE_OF_SLIGHT):

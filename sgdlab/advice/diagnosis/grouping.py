@@ -21,7 +21,7 @@ ALWAYS = 0.95
 
 
 @dataclasses.dataclass(frozen=True)
-class Group:
+class SlowGroup:
     """Workers with one history.
 
     Attributes:
@@ -35,7 +35,7 @@ class Group:
     episodes: tuple[Episode, ...]
 
 
-def find(episodes: Sequence[Sequence[Episode]], slow: np.ndarray, nodes: Sequence[str] = ()) -> list[Group]:
+def find_groups(episodes: Sequence[Sequence[Episode]], slow: np.ndarray, nodes: Sequence[str] = ()) -> list[SlowGroup]:
     """Groups the slow workers.
 
     Workers that are slow in nearly the same steps are one group, unless they are slow all along: then nothing tells
@@ -67,7 +67,7 @@ def find(episodes: Sequence[Sequence[Episode]], slow: np.ndarray, nodes: Sequenc
 
 def _named(
     workers: list[int], episodes: Sequence[Sequence[Episode]], slow: np.ndarray, nodes: Sequence[str]
-) -> list[Group]:
+) -> list[SlowGroup]:
     groups = []
     for name in dict.fromkeys(nodes[worker] for worker in workers) if nodes else ():
         size = sum(node == name for node in nodes)
@@ -80,11 +80,11 @@ def _named(
     always = np.mean(slow[:, workers].mean(axis=1) >= 0.5) >= ALWAYS
     neighbours = len(workers) >= 3 and workers[-1] - workers[0] == len(workers) - 1
     if len(workers) == 1 or (always and not neighbours):
-        return groups + [Group((worker,), None, calm(episodes[worker])) for worker in workers]
+        return groups + [SlowGroup((worker,), None, calm(episodes[worker])) for worker in workers]
     return [*groups, _group(workers, None, episodes, slow)]
 
 
-def _group(workers: list[int], node: str | None, episodes: Sequence[Sequence[Episode]], slow: np.ndarray) -> Group:
+def _group(workers: list[int], node: str | None, episodes: Sequence[Sequence[Episode]], slow: np.ndarray) -> SlowGroup:
     rows = np.flatnonzero(slow[:, workers].mean(axis=1) >= 0.5)
     found = []
     for part in np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1):
@@ -93,7 +93,7 @@ def _group(workers: list[int], node: str | None, episodes: Sequence[Sequence[Epi
                 math.log(e.factor) for w in workers for e in episodes[w] if e.first <= part[-1] and e.last >= part[0]
             ]
             found.append(Episode(int(part[0]), int(part[-1]), math.exp(float(np.median(factors)))))
-    return Group(tuple(workers), node, calm(found))
+    return SlowGroup(tuple(workers), node, calm(found))
 
 
 def calm(episodes: Sequence[Episode]) -> tuple[Episode, ...]:

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -69,7 +70,7 @@ class Histories:
     noise: Noise
 
 
-def find(runtimes: np.ndarray, nodes: Sequence[str] = ()) -> Histories:
+def find_slow_stretches(runtimes: np.ndarray, nodes: Sequence[str] = ()) -> Histories:
     """Finds the stretches of steps in which workers were slow.
 
     Twice: first relative to the median of the step, then to the median of the workers that were not slow the first
@@ -84,7 +85,7 @@ def find(runtimes: np.ndarray, nodes: Sequence[str] = ()) -> Histories:
     logs = np.log(runtimes)
     median = np.median(runtimes, axis=1)
     slow = _jumped(logs, np.log(median))
-    splits: dict[int, list[int]] = {}
+    splits: dict[Any, list[int]] = {}
     before = median
     for _ in range(2):
         usual = reference(runtimes, slow) if slow.any() else median

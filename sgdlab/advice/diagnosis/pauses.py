@@ -78,7 +78,7 @@ class Pauses:
         Example:
           >>> times = np.ones([12, 4]) + 6.0 * (np.arange(12) % 4 == 3)[:, None]
           >>> recording = Recording(times, np.arange(1, 13), tuple("abcd"))
-          >>> find(recording).describe(recording.steps)
+          >>> find_pauses(recording).describe(recording.steps)
           '3 steps (4, 8 and 12) took 6.0 s longer on all workers, every 4th step: a checkpoint?'
         """
         if not self.rows.size:
@@ -93,7 +93,7 @@ class Pauses:
         return f"{counted(self.rows.size, 'step')} ({which}) took {extra} s longer on {whom}, {guess}"
 
 
-def find(recording: Recording) -> Pauses:
+def find_pauses(recording: Recording) -> Pauses:
     r"""Finds the pauses among the complete steps of a recording.
 
     Those that come every n-th step, n at least 2, are found first (`pause_periods.search`). The usual time :math:`u_t`

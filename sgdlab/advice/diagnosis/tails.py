@@ -40,7 +40,7 @@ class Tails:
     limit: np.ndarray
 
 
-def find(relative: np.ndarray, slow: np.ndarray) -> Tails:
+def find_outliers(relative: np.ndarray, slow: np.ndarray) -> Tails:
     r"""Finds single slow run-times.
 
     A run-time is an outlier if, relative to the usual of its step, it exceeds :math:`1 + 5 \sigma_i`, where

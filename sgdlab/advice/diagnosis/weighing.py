@@ -28,7 +28,9 @@ class Weights:
     chance: float
 
 
-def find(made: Sequence[Repair], runtimes: np.ndarray, transfer: np.ndarray, single: Collection[int] = ()) -> Weights:
+def weigh_repairs(
+    made: Sequence[Repair], runtimes: np.ndarray, transfer: np.ndarray, single: Collection[int] = ()
+) -> Weights:
     """Weighs repairs.
 
     Args:

@@ -72,7 +72,7 @@ class Repair:
     phase: str = ""
 
 
-def of_workers(recording: Recording, workers: Sequence[int], *, cause: Cause | None = None) -> Repair:
+def of_workers(recording: Recording, workers: Sequence[int] | np.ndarray, *, cause: Cause | None = None) -> Repair:
     """The repair of some workers, in all steps or in those in which a cause shows.
 
     Args:
@@ -155,10 +155,10 @@ def of_periods(recording: Recording, pauses: Pauses) -> Iterator[Repair]:
         return
     relative = runtimes / np.median(runtimes, axis=1, keepdims=True)
     searched = np.argsort(-above_median(runtimes), kind="stable")
-    found = periods.find(relative[:, searched[:_SEARCHED]], steps)
+    found = periods.find_periods(relative[:, searched[:_SEARCHED]], steps)
     lengths = sorted({period.every for period in found if period})
     if lengths and searched.size > _SEARCHED:  # of the other workers, only these periods are tried
-        found += periods.find(relative[:, searched[_SEARCHED:]], steps, lengths)
+        found += periods.find_periods(relative[:, searched[_SEARCHED:]], steps, lengths)
     for every in lengths:
         entries = np.zeros(recording.runtimes.shape, bool)
         of = {int(worker): p for worker, p in zip(searched, found, strict=False) if p and p.every == every}

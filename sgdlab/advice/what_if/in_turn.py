@@ -116,7 +116,7 @@ class _Slowest:
         """The repairs, and whether they stand out."""
         left_out = self.left_out | frozenset(self.mended)
         found = {}
-        for repair in slowest.find(self.complete, times, left_out):
+        for repair in slowest.find_slowest(self.complete, times, left_out):
             evident = self.alone and self._stands_out(repair, times, left_out)
             if evident:
                 found[repair] = True

@@ -46,7 +46,7 @@ class Period:
     rows: np.ndarray
 
 
-def find(times: np.ndarray, steps: np.ndarray, tried: Sequence[int] | None = None) -> list[Period | None]:
+def find_periods(times: np.ndarray, steps: np.ndarray, tried: Sequence[int] | None = None) -> list[Period | None]:
     r"""Searches each column for a period in which every n-th step is longer than the steps beside it.
 
     With d_t the deviation of a time from the mean of the times in the rows before and after, clipped and standardised,
@@ -70,7 +70,7 @@ def find(times: np.ndarray, steps: np.ndarray, tried: Sequence[int] | None = Non
     Example:
       >>> times = np.random.default_rng(0).gamma(400.0, size=(300, 1)) / 400
       >>> times[10::30] += 0.5
-      >>> (period,) = find(times, np.arange(300))
+      >>> (period,) = find_periods(times, np.arange(300))
       >>> period.every, period.offset, period.rows.size
       (30, 10, 10)
     """

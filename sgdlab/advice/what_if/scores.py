@@ -18,7 +18,7 @@ _NEARLY = 1.01
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Scores:
+class WorkerScores:
     r"""How slow each of N workers is, and what that costs; above 1 is slower.
 
     Attributes:
@@ -52,7 +52,7 @@ class Scores:
         return np.lexsort((-self.slowdown, -self.waited))
 
 
-def find(runtimes: np.ndarray, transfer: np.ndarray | float = 0.0) -> Scores:
+def score_workers(runtimes: np.ndarray, transfer: np.ndarray | float = 0.0) -> WorkerScores:
     """Computes the scores.
 
     Args:
@@ -60,7 +60,7 @@ def find(runtimes: np.ndarray, transfer: np.ndarray | float = 0.0) -> Scores:
       transfer: float64[T], seconds of communication; a number is that of every step.
 
     Example:
-      >>> scores = find(np.array([[1.0, 1.0, 3.0], [1.0, 1.0, 3.0]]))
+      >>> scores = score_workers(np.array([[1.0, 1.0, 3.0], [1.0, 1.0, 3.0]]))
       >>> scores.against_fleet.tolist(), scores.waited.tolist(), scores.repaired.tolist(), scores.left_out.tolist()
       ([1.0, 1.0, 3.0], [0.0, 0.0, 4.0], [1.0, 1.0, 3.0], [0.6666666666666666, 0.6666666666666666, 2.0])
     """
@@ -72,7 +72,7 @@ def find(runtimes: np.ndarray, transfer: np.ndarray | float = 0.0) -> Scores:
     waited = np.bincount(slowest, longest - second_longest(runtimes), minlength=workers)
     seconds = (longest + transfer).sum()
     ideal = (step + transfer).sum()
-    return Scores(
+    return WorkerScores(
         against_fleet=medians / np.median(medians),
         against_itself=_against_itself(runtimes),
         slowdown=1 + above_median(runtimes) / ideal,

@@ -12,7 +12,7 @@ _ALIKE, _OUTLYING = 0.5, 4.0
 """Workers are slow together whose excess is this share of the largest at least, and this multiple of the median one."""
 
 
-def find(recording: Recording, times: Times, left_out: frozenset[int]) -> Iterator[Repair]:
+def find_slowest(recording: Recording, times: Times, left_out: frozenset[int]) -> Iterator[Repair]:
     """The slowest worker, the workers that are slow together, and the slowest node, as the times now are.
 
     Args:

@@ -11,7 +11,7 @@ from tabulate import tabulate
 from sgdlab.advice.diagnosis.causes import named
 from sgdlab.advice.what_if.candidates import COMMUNICATION, NODE, PERIOD, PHASE, SLOWER, STEPS, WORKER, WORKERS, node_of
 from sgdlab.advice.what_if.in_turn import MATTERS
-from sgdlab.advice.what_if.what_if import Line, WhatIf
+from sgdlab.advice.what_if.what_if import RepairRow, WhatIf
 from sgdlab.advice.words import counted, interval, node_named
 
 _WERE = "if it were"
@@ -239,7 +239,7 @@ def scores_comma_separated(result: WhatIf) -> str:
     return _csv(header, lines)
 
 
-def _row(line: Line, recorded: float) -> list[str]:
+def _row(line: RepairRow, recorded: float) -> list[str]:
     return [
         line.title,
         line.mended,
@@ -250,7 +250,7 @@ def _row(line: Line, recorded: float) -> list[str]:
     ]
 
 
-def _since(line: Line) -> str:
+def _since(line: RepairRow) -> str:
     return f"; {line.times_since:.3f} times in the steps since then" if line.since is not None else ""
 
 

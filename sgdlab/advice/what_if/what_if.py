@@ -28,7 +28,7 @@ from sgdlab.advice.diagnosis.pauses import Pauses
 from sgdlab.advice.what_if import candidates, in_turn, scores
 from sgdlab.advice.what_if.candidates import CHANCE, NODE, PHASE, WORKER, Times
 from sgdlab.advice.what_if.in_turn import MATTERS, Mended
-from sgdlab.advice.what_if.scores import Scores
+from sgdlab.advice.what_if.scores import WorkerScores
 from sgdlab.traces.recording import Recording
 
 _SLOWEST = 0.03
@@ -46,7 +46,7 @@ _DRAWS = 10_000_000
 
 
 @dataclasses.dataclass(frozen=True)
-class Line:
+class RepairRow:
     """One row: what is mended, and what that gains.
 
     Attributes:
@@ -102,18 +102,18 @@ class WhatIf:
     """
 
     recording: Recording
-    lines: tuple[Line, ...]
+    lines: tuple[RepairRow, ...]
     recorded: float
     left: float
     waiting: float
-    scores: Scores
+    scores: WorkerScores
     drained: tuple[tuple[int, float], ...]
     drained_since: int | None
     slowest: int
     slowest_share: float
 
     @property
-    def first(self) -> Line | None:
+    def first(self) -> RepairRow | None:
         """The cause to mend first, which costs most in turn; None if no cause costs 1 % of the time.
 
         One that is over is named only if no other is left.
@@ -122,7 +122,7 @@ class WhatIf:
         return max(evident, key=lambda line: (not line.over, line.in_turn), default=None)
 
     @property
-    def chance(self) -> Line:
+    def chance(self) -> RepairRow:
         """Waiting for the slowest; in turn it is what is left of it after all other rows, which is chance."""
         return next(line for line in self.lines if line.kind == CHANCE)
 
@@ -132,7 +132,7 @@ class WhatIf:
         return self.recorded / self.left
 
 
-def find(complete: Recording, pauses: Pauses, diagnosis: Diagnosis | None = None, *, seed: int = 0) -> WhatIf:
+def try_repairs(complete: Recording, pauses: Pauses, diagnosis: Diagnosis | None = None, *, seed: int = 0) -> WhatIf:
     """Replays a trace with each cause of waiting mended.
 
     Args:
@@ -165,7 +165,7 @@ def find(complete: Recording, pauses: Pauses, diagnosis: Diagnosis | None = None
         float(recorded.sum()),
         float(seconds),
         by_chance + float((rest.seconds() - candidates.of_chance().apply(rest).seconds()).sum()),
-        scores.find(before.runtimes, before.transfer),
+        scores.score_workers(before.runtimes, before.transfer),
         tuple(scores.drained(present.runtimes[rows], present.transfer[rows])),
         int(complete.steps[rows][0]) if rows.start else None,
         slowest,
@@ -199,13 +199,13 @@ def _slowest(times: Times) -> tuple[int, float]:
 
 def _line(
     mended: Mended, recorded: np.ndarray, alone: np.ndarray, saved: float, first: int, resamples: Resamples
-) -> Line:
+) -> RepairRow:
     before, after = resamples.weights @ recorded, resamples.weights @ alone
     ends = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
     low, high = np.quantile(before - after, ends)
     slower, faster = np.quantile(before / after, ends)
     repair = mended.repair
-    return Line(
+    return RepairRow(
         repair.kind,
         repair.title,
         repair.mended,

@@ -16,7 +16,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "episodes": ["histories"],
         "forecasts": ["predictions"],
         "heat": ["heat_map"],
-        "intervals": ["protocols"],
+        "speed_ups": ["protocols"],
         "medians": ["step_medians"],
         "scoring": ["scores"],
         "waiting": ["idle"],

@@ -7,10 +7,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from sgdlab.advice.answer.pictures import cells, style
+from sgdlab.advice.answer.pictures import ratio_grid, style
 from sgdlab.advice.diagnosis.diagnosis import Diagnosis
 from sgdlab.advice.diagnosis.history import Episode
-from sgdlab.advice.recording import Parts
+from sgdlab.advice.recording import SplitRecording
 from sgdlab.advice.words import some
 from sgdlab.results.plots import STYLE
 
@@ -36,7 +36,7 @@ class _Panel(NamedTuple):
     stretches: tuple[Episode, ...]
 
 
-def histories(parts: Parts, diagnosis: Diagnosis) -> Figure | None:
+def histories(parts: SplitRecording, diagnosis: Diagnosis) -> Figure | None:
     """Run-time of the named workers over the median of their step; the stretches in which they were slow are shaded.
 
     Workers that one cause names together, such as those of a node, share a panel, which shows their median.
@@ -62,7 +62,7 @@ def histories(parts: Parts, diagnosis: Diagnosis) -> Figure | None:
             axes.axvline(parts.train_steps - 0.5, color="black", linewidth=1.2, linestyle="--")
             axes.set_title(_title(panel, steps), loc="left")
         panels[0].set_xlim(-0.5, steps.size - 0.5)
-        panels[0].set_ylim(0, min(cells.LIMIT, 1.1 * max(1.3, float(np.quantile(ratios, 0.999)))))
+        panels[0].set_ylim(0, min(ratio_grid.LIMIT, 1.1 * max(1.3, float(np.quantile(ratios, 0.999)))))
         style.label_steps(panels[-1], steps)
         panels[-1].set_xlabel("step (dashed: the evaluation steps begin)")
         figure.supylabel("times the median", fontsize="medium")
@@ -91,7 +91,7 @@ def smoothed(ratio: np.ndarray, window: int, every: int = 1) -> np.ndarray:
     return np.nanmedian(np.lib.stride_tricks.sliding_window_view(padded, window)[::every], axis=1)
 
 
-def _panels(parts: Parts, diagnosis: Diagnosis) -> list[_Panel]:
+def _panels(parts: SplitRecording, diagnosis: Diagnosis) -> list[_Panel]:
     nodes, found = parts.complete.nodes, {}
     for cause in diagnosis.causes:
         if len(cause.workers) == 1:
@@ -117,7 +117,7 @@ def _draw(axes: Axes, ratio: np.ndarray, stretches: tuple[Episode, ...]) -> None
     every = max(1, -(-ratio.size // _DOTS))
     axes.plot(
         rows[::every],
-        np.minimum(ratio, cells.LIMIT)[::every],
+        np.minimum(ratio, ratio_grid.LIMIT)[::every],
         ".",
         color=style.GREY,
         markersize=3.5,

@@ -5,18 +5,18 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from sgdlab.advice.answer.pictures import cells, style
-from sgdlab.advice.recording import Parts
+from sgdlab.advice.answer.pictures import ratio_grid, style
+from sgdlab.advice.recording import SplitRecording
 from sgdlab.results.plots import STYLE
 
-_LEVELS = (0.5, 0.8, 1.0, 1.2, 1.5, 2.0, cells.LIMIT)
+_LEVELS = (0.5, 0.8, 1.0, 1.2, 1.5, 2.0, ratio_grid.LIMIT)
 _SHADES = (0.0, 0.28, 0.5, 0.68, 0.8, 0.9, 1.0)
 """Ratios of the colour bar, and the shades of the colour map that they have: a ratio of 1.2 is clearly not 1."""
 
 _MOST_NAMES, _MOST_NODES, _MOST_GAPS, _MOST_PAUSES = 24, 32, 40, 60
 
 
-def heat_map(parts: Parts) -> Figure:
+def heat_map(parts: SplitRecording) -> Figure:
     """Run-times of all recorded steps and workers, divided by the median of their step; missing ones are grey.
 
     Workers of one node stand together. Of many steps and workers, a cell is the slowest of several workers, each at its
@@ -27,7 +27,7 @@ def heat_map(parts: Parts) -> Figure:
     """
     recording = parts.recording
     order = _by_node(recording.nodes, len(recording.workers))
-    drawn = cells.reduced(recording.runtimes if (np.diff(order) == 1).all() else recording.runtimes[:, order])
+    drawn = ratio_grid.reduced(recording.runtimes if (np.diff(order) == 1).all() else recording.runtimes[:, order])
     steps, workers = recording.runtimes.shape
     with mpl.rc_context(STYLE):
         figure = mpl.figure.Figure(figsize=(style.WIDTH, 1.7 + np.clip(0.2 * workers, 1.1, 4.6)))
@@ -52,7 +52,7 @@ def heat_map(parts: Parts) -> Figure:
         axes.axvline(split - 0.5, color="white", linewidth=4)
         axes.axvline(split - 0.5, color="black", linewidth=1.6)
         axes.set_xlabel("; ".join(["recorded step", *notes]))
-        most = cells.LIMIT
+        most = ratio_grid.LIMIT
         bar = figure.colorbar(image, ax=axes, pad=0.015, ticks=_LEVELS, extend="max")
         bar.ax.set_yticklabels(
             [f"{level:g}" if level != most else f"≥ {level:g}" for level in _LEVELS], fontsize="small"
@@ -68,7 +68,7 @@ def _by_node(nodes: tuple[str, ...], workers: int) -> np.ndarray:
     return np.argsort([rank[node] for node in nodes], kind="stable") if nodes else np.arange(workers)
 
 
-def _label_workers(axes: Axes, parts: Parts, order: np.ndarray) -> None:
+def _label_workers(axes: Axes, parts: SplitRecording, order: np.ndarray) -> None:
     names, nodes = parts.recording.workers, parts.recording.nodes
     positions = np.arange(order.size)
     axes.set_ylabel("worker")
@@ -90,7 +90,7 @@ def _label_workers(axes: Axes, parts: Parts, order: np.ndarray) -> None:
         axes.set_ylabel("node, of several workers each")
 
 
-def _mark_gaps(axes: Axes, parts: Parts) -> list[str]:
+def _mark_gaps(axes: Axes, parts: SplitRecording) -> list[str]:
     gaps = np.flatnonzero(np.diff(parts.recording.steps) > 1)
     if not 0 < gaps.size <= _MOST_GAPS:
         return []
@@ -98,7 +98,7 @@ def _mark_gaps(axes: Axes, parts: Parts) -> list[str]:
     return ["dotted lines: steps between were not recorded"]
 
 
-def _mark_pauses(axes: Axes, parts: Parts) -> list[str]:
+def _mark_pauses(axes: Axes, parts: SplitRecording) -> list[str]:
     rows = np.searchsorted(parts.recording.steps, parts.complete.steps[parts.pauses.rows])
     if not rows.size:
         return []
@@ -117,7 +117,7 @@ def _mark_pauses(axes: Axes, parts: Parts) -> list[str]:
     return ["marks at the top: steps slow for all workers"]
 
 
-def _title(parts: Parts, drawn: cells.Cells) -> str:
+def _title(parts: SplitRecording, drawn: ratio_grid.RatioGrid) -> str:
     title = "Run-times over the median of their step; black line: the evaluation steps begin"
     steps, workers = (
         -(-whole // few) for whole, few in zip(parts.recording.runtimes.shape, drawn.ratios.shape, strict=True)

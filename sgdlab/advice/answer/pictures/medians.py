@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from sgdlab.advice.answer.pictures import style
 from sgdlab.advice.diagnosis import causes
 from sgdlab.advice.diagnosis.diagnosis import Diagnosis
-from sgdlab.advice.recording import Parts
+from sgdlab.advice.recording import SplitRecording
 from sgdlab.advice.words import counted
 from sgdlab.results.plots import STYLE
 
@@ -20,7 +20,7 @@ _HEAD = 1.7
 """Longest step that is drawn, relative to the 99 % quantile of the others: what is above would flatten the rest."""
 
 
-def step_medians(parts: Parts, diagnosis: Diagnosis) -> Figure:
+def step_medians(parts: SplitRecording, diagnosis: Diagnosis) -> Figure:
     """Median and maximum of the run-times of each complete step; pauses and changes of the whole cluster are marked.
 
     Args:
@@ -55,7 +55,7 @@ def step_medians(parts: Parts, diagnosis: Diagnosis) -> Figure:
     return figure
 
 
-def _pauses(axes: mpl.axes.Axes, parts: Parts, middle: np.ndarray, top: float) -> None:
+def _pauses(axes: mpl.axes.Axes, parts: SplitRecording, middle: np.ndarray, top: float) -> None:
     rows = np.asarray(parts.pauses.rows, int)
     if not rows.size:
         return

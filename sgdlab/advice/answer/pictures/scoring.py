@@ -7,14 +7,14 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from sgdlab.advice.answer.pictures import style
-from sgdlab.advice.what_if.scores import Scores
+from sgdlab.advice.what_if.scores import WorkerScores
 from sgdlab.results.plots import STYLE
 
 MOST = 30
 """Workers that are drawn, the worst first."""
 
 
-def scores(found: Scores, workers: Sequence[str], *, named: Sequence[int] = ()) -> Figure:
+def scores(found: WorkerScores, workers: Sequence[str], *, named: Sequence[int] = ()) -> Figure:
     """Two bars for each worker: its median over the fleet's, and its median now over its own best.
 
     Args:

@@ -7,11 +7,11 @@ from matplotlib.figure import Figure
 from sgdlab.advice.answer.pictures import style
 from sgdlab.advice.answer.pictures.episodes import named
 from sgdlab.advice.diagnosis.diagnosis import Diagnosis
-from sgdlab.advice.recording import Parts
+from sgdlab.advice.recording import SplitRecording
 from sgdlab.results.plots import STYLE
 
 
-def idle(parts: Parts, diagnosis: Diagnosis) -> Figure:
+def idle(parts: SplitRecording, diagnosis: Diagnosis) -> Figure:
     """Shares of computing and waiting of each worker under full synchrony, in the evaluation steps.
 
     Args:

@@ -11,8 +11,7 @@ from sgdlab import protocols
 from sgdlab.advice.answer.pictures import style
 from sgdlab.advice.comparison.comparison import DRAINED, FINISHING, STALE, Protocol
 from sgdlab.advice.comparison.measured import Measured, interrupted
-from sgdlab.advice.recording import Parts
-from sgdlab.advice.words import counted
+from sgdlab.advice.recording import SplitRecording
 from sgdlab.protocols.rounds import rounds
 from sgdlab.results import timeline
 from sgdlab.schedule import Schedule
@@ -27,7 +26,7 @@ _SPARE = 1.2
 
 
 def schedule_window(
-    parts: Parts, chosen: Protocol, *, besides: Protocol | None = None, named: Collection[int] = ()
+    parts: SplitRecording, chosen: Protocol, *, besides: Protocol | None = None, named: Collection[int] = ()
 ) -> Figure | None:
     """Full synchrony and a protocol in the same steps, which are typical: its gain there is nearest to that of all.
 
@@ -61,15 +60,14 @@ def schedule_window(
     figure = timeline.window(
         {_title(name, drawn, duration): drawn for name, drawn in made.items()},
         seconds=duration,
-        rows=timeline.Rows(shown, [style.short(parts.workers[worker]) for worker in shown], named),
+        rows=timeline.WorkerRows(shown, [style.short(parts.workers[worker]) for worker in shown], named),
     )
     numbers = parts.test_steps[first : first + steps]
     overall = others[0].paper.gradients_per_second / _synchrony(parts).gradients_per_second
-    count = f"; {len(shown)} of {counted(len(parts.workers), 'worker')}" * (len(shown) < len(parts.workers))
     with mpl.rc_context(timeline.STYLE):
         figure.suptitle(
             f"Typical evaluation steps: from {numbers[0]} to {numbers[-1]}, gain {gain:.2f} times (all: {overall:.2f} "
-            f"times){count}",
+            "times)",
             fontsize="medium",
             x=0.01,
             ha="left",
@@ -77,7 +75,7 @@ def schedule_window(
     return figure
 
 
-def typical_steps(parts: Parts, chosen: Protocol) -> tuple[int, int]:
+def typical_steps(parts: SplitRecording, chosen: Protocol) -> tuple[int, int]:
     """The first step, by the recorder's number, and the number of steps of the window that is drawn of a protocol.
 
     Args:
@@ -88,7 +86,7 @@ def typical_steps(parts: Parts, chosen: Protocol) -> tuple[int, int]:
     return int(parts.test_steps[first]), steps
 
 
-def _typical_window(parts: Parts, others: Sequence[Protocol]) -> tuple[int, int, float]:
+def _typical_window(parts: SplitRecording, others: Sequence[Protocol]) -> tuple[int, int, float]:
     """First row and length of the window that is typical of the first protocol and long enough for all; its gain."""
     ahead, recorded = _ahead(parts, others), len(parts.test)
     steps = max(1, min(STEPS, int((recorded - 1) / ahead)))
@@ -97,13 +95,13 @@ def _typical_window(parts: Parts, others: Sequence[Protocol]) -> tuple[int, int,
     return first, steps, gain
 
 
-def _ahead(parts: Parts, others: Sequence[Protocol]) -> float:
+def _ahead(parts: SplitRecording, others: Sequence[Protocol]) -> float:
     """Steps that must have been recorded for each step of full synchrony: a faster protocol takes more of them."""
     slowest = _synchrony(parts).updates_per_second
     return _SPARE * max(1.0, *(_steps_per_second(one) / slowest for one in others))
 
 
-def _synchrony(parts: Parts) -> Measured:
+def _synchrony(parts: SplitRecording) -> Measured:
     return interrupted(parts.test, parts.test.shape[1])
 
 
@@ -173,11 +171,8 @@ def workers_shown(workers: int, named: Collection[int], most: int = MOST_WORKERS
       ([0, 1, 2], [0, 7, 34, 66, 99])
     """
     kept = list(dict.fromkeys(named))[:most]
-    if workers <= most:
-        return list(range(workers))
     others = np.setdiff1d(np.arange(workers), kept)
-    even = others[np.linspace(0, others.size - 1, most - len(kept)).round().astype(int)] if most > len(kept) else []
-    return sorted([*kept, *(int(worker) for worker in even)])
+    return sorted([*kept, *others[timeline.evenly(others.size, most - len(kept))].tolist()])
 
 
 def _name(protocol: Protocol, workers: int) -> str:
@@ -191,4 +186,4 @@ def _title(name: str, drawn: Schedule, seconds: float) -> str:
     applied, update = drawn.applied[:, 0], drawn.update[:, 0]
     until = applied[applied <= seconds * (1 + 1e-9)].max()
     used = np.count_nonzero(applied[update[update >= 0]] <= until)
-    return f"{name}: {used / until:.3g} gradients per second"
+    return f"{name}: {timeline.readable(used / until)} gradients per second"

@@ -187,12 +187,12 @@ def _row(title: str, found: Certificate, problem: Problem) -> list[str]:
     needed = found.iterations(problem)
     of_server = ["-"] * 5
     if needed is not None:
-        seconds = found.seconds_to(problem)
+        seconds: Any = found.seconds_to(problem)
         of_server = [
             f"{found.tree_distance:,}",
             f"{needed:,}",
             number(seconds),
-            number(found.mean_staleness),
+            number(found.mean_staleness),  # pyrefly: ignore[bad-argument-type]  # of a server
             f"{found.largest_staleness:,}",
         ]
     return [

@@ -10,7 +10,7 @@ LIMIT = 3.0
 """Ratios above are drawn as this one."""
 
 
-class Cells(NamedTuple):
+class RatioGrid(NamedTuple):
     """Ratios of run-times to the median of their step, one for each cell.
 
     Attributes:
@@ -24,7 +24,7 @@ class Cells(NamedTuple):
     workers: np.ndarray
 
 
-def reduced(runtimes: np.ndarray, *, most_steps: int = 600, most_workers: int = 250) -> Cells:
+def reduced(runtimes: np.ndarray, *, most_steps: int = 600, most_workers: int = 250) -> RatioGrid:
     """Divides each run-time by its step's median; a cell has the largest of its workers' means over its steps.
 
     A mean over the steps keeps the size of a lasting slowdown and evens out chance; the largest over the workers keeps
@@ -55,7 +55,7 @@ def reduced(runtimes: np.ndarray, *, most_steps: int = 600, most_workers: int = 
             median = np.nanmedian(block, axis=1, keepdims=True)
             means = np.nanmean(np.minimum(block / median, LIMIT), axis=0)
             ratios[cell] = np.fmax.reduceat(means, workers[:-1])
-    return Cells(ratios, steps, workers)
+    return RatioGrid(ratios, steps, workers)
 
 
 def _edges(size: int, most: int) -> np.ndarray:

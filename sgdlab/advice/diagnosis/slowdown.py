@@ -14,7 +14,7 @@ _WORTH = 0.8
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Fleet:
+class FleetSlowdown:
     """Slow times of the whole cluster.
 
     Attributes:
@@ -28,7 +28,7 @@ class Fleet:
     factor: np.ndarray
 
 
-def find(usual: np.ndarray) -> Fleet:
+def find_slowdown(usual: np.ndarray) -> FleetSlowdown:
     r"""Finds when the whole cluster was slower than at its best lasting level.
 
     The noise of the series is taken to have the memory that remains around a few levels or a line, so that the slow
@@ -38,7 +38,7 @@ def find(usual: np.ndarray) -> Fleet:
       usual: float64[T], seconds: the median of each step over the workers that are not slow by themselves.
 
     Example:
-      >>> find(np.repeat([1.0, 1.5], 20)).episodes
+      >>> find_slowdown(np.repeat([1.0, 1.5], 20)).episodes
       (Episode(first=20, last=39, factor=1.5),)
     """
     series = np.log(usual)
@@ -47,10 +47,10 @@ def find(usual: np.ndarray) -> Fleet:
     nothing = np.ones(series.size)
     if found.rise is not None:
         if found.rise < math.log(SLOWER):
-            return Fleet((), True, nothing)
+            return FleetSlowdown((), True, nothing)
         factor = np.exp(found.fitted - found.fitted.min())
         end = math.exp(found.rise)
-        return Fleet((Episode(found.start, series.size - 1, end),), True, factor)
+        return FleetSlowdown((Episode(found.start, series.size - 1, end),), True, factor)
     lasting = [s for s in found.stretches if s[1] - s[0] >= max(change_points.LEAST, 0.05 * series.size)]
     base = min((level for _, _, level in lasting), default=math.inf)
     episodes, factor = [], nothing
@@ -58,7 +58,7 @@ def find(usual: np.ndarray) -> Fleet:
         if level - base >= math.log(SLOWER):
             episodes.append(Episode(first, end - 1, math.exp(level - base)))
             factor[first:end] = math.exp(level - base)
-    return Fleet(tuple(episodes), False, factor)
+    return FleetSlowdown(tuple(episodes), False, factor)
 
 
 def _memory(series: np.ndarray) -> float:

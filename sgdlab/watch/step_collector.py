@@ -1,4 +1,4 @@
-"""`Steps`, whole steps of all workers, from rows in any order of the workers, and in nearly that of the steps."""
+"""`StepCollector`, whole steps of all workers, from rows in any order of workers, and in nearly that of the steps."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -6,8 +6,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from sgdlab.traces.cells import Names
-from sgdlab.traces.ordering import ordered
-from sgdlab.watch.parsing import Rows
+from sgdlab.traces.row_indices import ordered
+from sgdlab.watch.parsing import ParsedRows
 from sgdlab.watch.restarts import goes_back
 
 WINDOW = 200
@@ -19,7 +19,7 @@ so much later has none before it."""
 _MOST_CELLS = 1 << 22
 
 
-class Steps:
+class StepCollector:
     """Collects rows, and gives out steps in their order, each once.
 
     A step is given out when all known workers have it: those that are more than `WINDOW` steps behind are not waited
@@ -47,7 +47,7 @@ class Steps:
         self.nodes: dict[str, str] = {}
         self.late = self.repeated = self.added = 0
         self.restarted = False
-        self._back: list[Rows] = []  # rows of workers whose steps went back
+        self._back: list[ParsedRows] = []  # rows of workers whose steps went back
         self.has_phases, self.in_order, self.sorts = has_phases, False, True
         self._index: dict[str, int] = {}
         self._numbers = np.zeros(0, np.int64)
@@ -73,7 +73,7 @@ class Steps:
         missing = np.flatnonzero(~self._seen[0] & ~self._behind)
         return int(self._numbers[0]), [self.workers[worker] for worker in missing.tolist()]
 
-    def add(self, rows: Rows) -> None:
+    def add(self, rows: ParsedRows) -> None:
         """Adds rows."""
         self.nodes.update(rows.nodes)
         self._know([name for name in rows.names if name not in self._index])
@@ -82,7 +82,7 @@ class Steps:
         self.added += worker.size
         back = goes_back(worker, rows.step, self._newest, self._workers_back())
         if back is not None:
-            held = Rows(tuple(self.workers), worker[back], rows.step[back], rows.seconds[back])
+            held = ParsedRows(tuple(self.workers), worker[back], rows.step[back], rows.seconds[back])
             self._back.append(held)
             rows, worker = dataclasses.replace(rows, step=rows.step[~back], seconds=rows.seconds[~back]), worker[~back]
         rough = max(1, _MOST_CELLS // max(len(self.workers), 1))
@@ -113,13 +113,13 @@ class Steps:
         self._numbers, self._seconds, self._seen = self._numbers[ready:], self._seconds[ready:], self._seen[ready:]
         return numbers, seconds
 
-    def anew(self, *, same_workers: bool = False) -> "Steps":
+    def anew(self, *, same_workers: bool = False) -> "StepCollector":
         """Those of the job that was started again.
 
         Args:
           same_workers: whether workers that were there are still known, in their order.
         """
-        steps = Steps(has_phases=self.has_phases)
+        steps = StepCollector(has_phases=self.has_phases)
         steps.in_order, steps.sorts = self.in_order, self.sorts and not same_workers
         if same_workers:
             steps._know(self.workers)
