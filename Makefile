@@ -1,6 +1,10 @@
 # make run    compare the methods on real images; results in runs/digits
-# make test   all tests, docstring examples among them; ARGS='-m slow' runs those over four processes instead
-# make lint   ruff; shellcheck
+# make test   tier 1 of the tests, docstring examples among them: every unit, oracle, identity and error
+# make test-all           both tiers: every method, protocol and rule with each other, every figure, every fault
+# make test-compiled      a part of it again: how programs round that are compiled as users compile them
+# make test-machines      what needs several processes for minutes; before a release, as is the next
+# make test-integrations  what needs packages of others: Ray
+# make lint   ruff; pyrefly, the types of sgdlab; shellcheck
 # make bench  the measured figures, each with what it is compared to
 # make notebooks  notebooks for Colab or Jupyter, from experiments/colab, in runs/notebooks
 # make docs   the site, in runs/site: open runs/site/index.html
@@ -10,18 +14,35 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do command 
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
+COMPILED := tests/replay/test_modes.py tests/replay/test_float32.py tests/live/test_exact_replay.py tests/data/test_augment.py
 
-.PHONY: run test lint bench notebooks docs clean
+.PHONY: run test test-all test-compiled test-machines test-integrations lint bench notebooks docs clean
 
 run: $(VENV)/installed
 	$(BIN)/python -m experiments.compare --config=configs/digits.py --workdir=runs/digits $(ARGS)
 
 test: $(VENV)/installed
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+	$(PYTEST) $(ARGS)
+
+test-all: $(VENV)/installed
+	SGDLAB_TESTS=all $(PYTEST) -m 'not machines and not integrations' $(ARGS)
+	$(MAKE) test-compiled
+
+test-compiled: $(VENV)/installed
+	SGDLAB_COMPILED=fully $(PYTEST) -m 'not machines' $(COMPILED)
+
+test-machines: $(VENV)/installed
+	$(PYTEST) -m machines $(ARGS)
+
+test-integrations: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --editable '.[ray]'
+	$(PYTEST) -m integrations $(ARGS)
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/pyrefly check --python-interpreter-path $(BIN)/python
 	$(BIN)/shellcheck scripts/*.sh scripts/*/*.sh scripts/*/*.sbatch .ci/run
 
 bench: $(VENV)/installed

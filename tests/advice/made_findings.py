@@ -16,14 +16,14 @@ from sgdlab.advice.comparison.comparison import (
     INTERRUPTED,
     STALE,
     Comparison,
+    ComparisonSettings,
     Protocol,
-    Settings,
 )
 from sgdlab.advice.comparison.uncertainty import Resamples
 from sgdlab.advice.diagnosis import pauses
 from sgdlab.advice.diagnosis.causes import Cause
 from sgdlab.advice.findings import Findings
-from sgdlab.advice.recording import Parts
+from sgdlab.advice.recording import SplitRecording
 from sgdlab.traces import Recording
 
 STEPS, WORKERS, SLOW, SINCE = 80, 6, 3, 40
@@ -39,7 +39,7 @@ def runtimes(factor=1.6, seed=0):
 def parts(times, train_steps=SINCE, **others):
     names = tuple(f"w{i}" for i in range(times.shape[1]))
     whole = Recording(times, 100 + np.arange(len(times)), names, **others)
-    return Parts("made", whole, whole, pauses.find(whole), train_steps)
+    return SplitRecording("made", whole, whole, pauses.find_pauses(whole), train_steps)
 
 
 def slow_worker(factor=1.6, until=None, worker=SLOW):
@@ -55,7 +55,7 @@ def without(split, workers):
 
 def diagnosis(split, *causes):
     """What is really found, but for the causes."""
-    return dataclasses.replace(search.find(split.complete, split.pauses), causes=causes)
+    return dataclasses.replace(search.find_causes(split.complete, split.pauses), causes=causes)
 
 
 def protocols(split, *, formula=None, fixed=0, drained=None):
@@ -86,7 +86,9 @@ def findings(split, found, rows):
     """All results but for what_if, with the rows as they are."""
     compared = Comparison(rows, (), None, "")
     answers = Table(compared, Resamples(len(split.test), seed=0))
-    return Findings(split, found, answers, verdict.decide(answers, found, split.train_steps), None, Settings())
+    return Findings(
+        split, found, answers, verdict.decide(answers, found, split.train_steps), None, ComparisonSettings()
+    )
 
 
 def with_comparison(made, **changes):

@@ -7,7 +7,7 @@ import pytest
 
 from sgdlab.advice import comparison, recording
 from sgdlab.advice.comparison import tuning
-from sgdlab.advice.comparison.comparison import Settings
+from sgdlab.advice.comparison.comparison import ComparisonSettings
 from sgdlab.advice.diagnosis.causes import SLOW_WORKER, Cause
 from sgdlab.predictors import run_online
 from sgdlab.traces import Recording
@@ -36,12 +36,13 @@ def compared_once(tmp_path_factory):
     runtimes[20::40] += 6.0
     parts = parts_of(runtimes)
     slow = Cause(SLOW_WORKER, (5,), None, since=0, until=None, factor=1.1, share=0.1, evidence="")
-    settings = Settings(model="no", refit=60)
+    settings = ComparisonSettings(model="no", refit=60)
     diagnosis = types.SimpleNamespace(causes=(slow,))
     directory = tmp_path_factory.mktemp("comparison")
     return parts, comparison.compare(parts, diagnosis, directory, settings=settings, report=lambda line: None)
 
 
+@pytest.mark.full
 def test_pauses_of_all_do_not_mislead_predictors(paused):
     """Full synchrony is best on a quiet cluster, with and without pauses; predictors must not lose by much."""
     found = relative(paused[1])
@@ -88,7 +89,7 @@ def test_a_row_holds_the_predictor_that_was_measured(paused):
 @pytest.mark.parametrize(("entry", "value"), [("model", "maybe"), ("most_steps", 0), ("refit", 0), ("seed", -1)])
 def test_impossible_settings_are_refused(entry, value):
     with pytest.raises(ValueError, match=f"^{entry}={value!r}"):
-        Settings(**{entry: value})
+        ComparisonSettings(**{entry: value})
 
 
 def test_of_long_recordings_predictors_are_tuned_on_evenly_spaced_blocks(monkeypatch):

@@ -21,7 +21,7 @@ def recording(times, steps=None, nodes=()):
 
 
 def find(recorded_steps) -> Diagnosis:
-    return diagnosis.find(recorded_steps, pauses.find(recorded_steps))
+    return diagnosis.find_causes(recorded_steps, pauses.find_pauses(recorded_steps))
 
 
 def noise(steps, workers, seed=0):
@@ -97,7 +97,7 @@ def test_weights_are_those_of_the_repairs_made_one_after_the_other(workers, grou
 
     every = set(range(len(made)))
     now, least = seconds(every), seconds(())
-    found = weighing.find(made, times, transfer)
+    found = weighing.weigh_repairs(made, times, transfer)
     np.testing.assert_allclose(found.alone, [1 - seconds(every - {i}) / now for i in every], atol=1e-12)
     np.testing.assert_allclose(found.last, [(seconds({i}) - least) / now for i in every], atol=1e-12)
 

@@ -16,7 +16,7 @@ from sgdlab import deep_markov, predictors, protocols, traces
 from sgdlab.advice import findings, recording
 from sgdlab.advice.answer import headline, loops, next_steps, publish
 from sgdlab.advice.comparison import tuning
-from sgdlab.advice.comparison.comparison import Settings
+from sgdlab.advice.comparison.comparison import ComparisonSettings
 from sgdlab.commands import launch, timeline, train
 from sgdlab.schedule import Schedule
 
@@ -32,7 +32,9 @@ def found_once(tmp_path_factory):
     directory = tmp_path_factory.mktemp("advice")
     trace = saved(directory / "toy.csv", toy())
     parts = recording.read(trace, train_share=0.5)
-    found = findings.find(parts, directory / "out/model", settings=Settings(most_steps=20), report=lambda line: None)
+    found = findings.gather_findings(
+        parts, directory / "out/model", settings=ComparisonSettings(most_steps=20), report=lambda line: None
+    )
     commands = next_steps.commands(found, "out")
     publish.write(directory / "out", found, commands)
     return found, directory
@@ -50,6 +52,7 @@ def rows_of_csv(found):
     return select
 
 
+@pytest.mark.full
 def test_full_synchrony_and_backup_workers_equal_sorted_run_times(rows):
     test = toy()[STEPS // 2 :]
     ordered = np.sort(test, axis=1)
@@ -71,6 +74,7 @@ def test_full_synchrony_and_backup_workers_equal_sorted_run_times(rows):
         assert float(row["waited_for"]) == pytest.approx(WORKERS - b)
 
 
+@pytest.mark.long("its fixture compares protocols on a whole recording")
 def test_asynchrony_is_an_endless_run(rows):
     (row,) = rows("asynchrony")
     endless = protocols.asynchronous(np.tile(toy()[STEPS // 2 :], (50, 1))).gradients_per_second()
@@ -179,6 +183,7 @@ def run(module, line, *more):
     return launch.answer(module.main, module.__doc__, [*line, *more], define=module.define_flags, **settings)
 
 
+@pytest.mark.full
 def test_the_proposed_drawing_drops_what_the_page_says(found, monkeypatch, tmp_path, capsys):
     results, directory = found
     monkeypatch.chdir(tmp_path)
@@ -204,6 +209,7 @@ def test_the_proposed_drawing_drops_what_the_page_says(found, monkeypatch, tmp_p
         assert used.size >= 0.7 * len(expected)  # workers that finish dropped gradients run out of rows
 
 
+@pytest.mark.full
 def test_the_proposed_training_runs_on_the_same_steps(found, monkeypatch, tmp_path, capsys):
     results, _ = found
     monkeypatch.chdir(tmp_path)

@@ -9,7 +9,7 @@ ROWS = 600
 
 
 def groups(episodes, nodes=()):
-    return grouping.find(episodes, history.among(episodes, ROWS), nodes)
+    return grouping.find_groups(episodes, history.among(episodes, ROWS), nodes)
 
 
 def fleet(slow, workers=12):

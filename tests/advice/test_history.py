@@ -20,7 +20,7 @@ def rows(found: history.Histories) -> dict[int, list[tuple[int, int]]]:
 def test_one_worker_slow_for_a_while(workers):
     times = fleet(400, workers)
     times[100:250, 1] *= 1.5
-    found = history.find(times)
+    found = history.find_slow_stretches(times)
     assert rows(found) == {1: [(100, 249)]}
     assert found.episodes[1][0].factor == pytest.approx(1.5, rel=0.03)
     assert found.slow.sum() == 150
@@ -31,7 +31,7 @@ def test_one_worker_slow_for_a_while(workers):
 def test_half_or_more_of_the_workers_become_slow(workers, slow):
     times = fleet(400, workers, seed=1)
     times[200:, list(slow)] *= 1.4
-    found = history.find(times)
+    found = history.find_slow_stretches(times)
     assert rows(found) == {worker: [(200, 399)] for worker in slow}
     # Against the workers that are not slow, not against a median that the slow ones have moved.
     np.testing.assert_allclose([found.episodes[worker][0].factor for worker in slow], 1.4, rtol=0.04)
@@ -40,13 +40,13 @@ def test_half_or_more_of_the_workers_become_slow(workers, slow):
 def test_half_of_the_workers_recover():
     times = fleet(400, 8, seed=2)
     times[:150, :4] *= 1.4
-    assert rows(history.find(times)) == {worker: [(0, 149)] for worker in range(4)}
+    assert rows(history.find_slow_stretches(times)) == {worker: [(0, 149)] for worker in range(4)}
 
 
 def test_half_of_the_workers_are_slow_all_along():
     times = fleet(400, 8, seed=3)
     times[:, :4] *= 1.4
-    found = history.find(times)
+    found = history.find_slow_stretches(times)
     assert rows(found) == {worker: [(0, 399)] for worker in range(4)}
     assert found.episodes[0][0].factor == pytest.approx(1.4, rel=0.03)
 
@@ -55,13 +55,16 @@ def test_bursts():
     times = fleet(600, 8, seed=4)
     for start in range(50, 600, 100):
         times[start : start + 20, 2] *= 1.8
-    assert rows(history.find(times)) == {2: [(start, start + 19) for start in range(50, 600, 100)]}
+    assert rows(history.find_slow_stretches(times)) == {2: [(start, start + 19) for start in range(50, 600, 100)]}
 
 
 def test_a_node_that_is_hardly_slower_is_found_by_all_its_workers():
     times = fleet(300, 16, seed=5, noise=0.08)
     times[150:, 4:8] *= 1.07
-    alone, together = history.find(times), history.find(times, [f"n{worker // 4}" for worker in range(16)])
+    alone, together = (
+        history.find_slow_stretches(times),
+        history.find_slow_stretches(times, [f"n{worker // 4}" for worker in range(16)]),
+    )
     assert len(rows(alone)) < 4
     assert sorted(rows(together)) == [4, 5, 6, 7]
     (only,) = rows(together)[4]
@@ -72,7 +75,7 @@ def test_a_node_that_is_hardly_slower_is_found_by_all_its_workers():
 def test_one_slow_worker_of_a_node_is_not_the_node():
     times = fleet(300, 16, seed=6)
     times[150:, 5] *= 1.5
-    assert rows(history.find(times, [f"n{worker // 2}" for worker in range(16)])) == {5: [(150, 299)]}
+    assert rows(history.find_slow_stretches(times, [f"n{worker // 2}" for worker in range(16)])) == {5: [(150, 299)]}
 
 
 def test_screening_by_blocks_misses_no_worker(monkeypatch):
@@ -80,9 +83,9 @@ def test_screening_by_blocks_misses_no_worker(monkeypatch):
     times[1000:1100, 3] *= 1.3
     times[2000:, 7] *= 1.08
     times[:, 9] *= 1.06
-    screened = rows(history.find(times))
+    screened = rows(history.find_slow_stretches(times))
     monkeypatch.setattr(history, "_suspicious", lambda series, noise: np.ones(series.shape[1], bool))
-    assert screened == rows(history.find(times))
+    assert screened == rows(history.find_slow_stretches(times))
     assert sorted(screened) == [3, 7, 9]
 
 
@@ -94,10 +97,10 @@ def test_large_recordings_are_searched_again_only_where_the_medians_differ(monke
     searches = []
     found = change_points.changes
     monkeypatch.setattr(change_points, "changes", lambda *args: searches.append(args) or found(*args))
-    searched = history.find(times)
+    searched = history.find_slow_stretches(times)
     twice = len(searches) - 1  # the first search is that of the steps' medians
     monkeypatch.setattr(history, "LARGE", times.size)
-    large = history.find(times)
+    large = history.find_slow_stretches(times)
     assert large.episodes == searched.episodes
     assert sorted(rows(large)) == list(slow)
     once = len(searches) - twice - 2

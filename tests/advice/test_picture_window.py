@@ -126,18 +126,23 @@ def test_every_protocol_lasts_as_long_as_the_picture(steps):
 def colours(axes):
     """Colour -> the left ends and the row of every bar."""
     found = {}
-    for bars in axes.collections:
-        colour = to_hex(bars.get_facecolor()[0]) if len(bars.get_facecolor()) else None
-        for path in bars.get_paths():
-            place = (round(float(path.vertices[:, 0].min()), 9), round(float(path.vertices[:, 1].mean())))
-            found.setdefault(colour, set()).add(place)
+    for colour, bar in bars_of(axes):
+        left, row = bar[:, 0].min(), bar[:4, 1].mean()
+        found.setdefault(colour, set()).add((round(float(left), 9), round(float(row))))
     return found
+
+
+def bars_of(axes):
+    """Colour and corners of every bar."""
+    bars = axes.collections[0]
+    for colour, path in zip(bars.get_facecolor(), bars.get_paths(), strict=True):
+        yield to_hex(colour), path.vertices
 
 
 def test_whom_all_waited_for_is_the_last_gradient_of_each_update():
     times = runtimes(6)
     made = protocols.backup_workers(times, backups=1)
-    rows = timeline.Rows(range(WORKERS), list("abcde"), [2])
+    rows = timeline.WorkerRows(range(WORKERS), list("abcde"), [2])
     figure = timeline.window({"made": made}, seconds=made.wall_clock(), rows=rows)
     found = colours(figure.axes[0])
     expected = set()
@@ -152,7 +157,7 @@ def test_whom_all_waited_for_is_the_last_gradient_of_each_update():
 
 def test_a_row_is_a_worker_that_was_chosen():
     made = protocols.synchronous(runtimes(6))
-    figure = timeline.window({"made": made}, seconds=made.wall_clock(), rows=timeline.Rows([1, 4], ["b", "e"]))
+    figure = timeline.window({"made": made}, seconds=made.wall_clock(), rows=timeline.WorkerRows([1, 4], ["b", "e"]))
     drawn = colours(figure.axes[0])
     bars = drawn[timeline.USED] | drawn.get(timeline.LAST, set())
     of_both = np.isin(made.worker, [1, 4])
@@ -167,6 +172,5 @@ def test_a_panel_can_begin_later_than_its_schedule():
     figure = timeline.timeline({"made": made}, seconds=made.wall_clock() - start, starts={"made": start})
     starts = sorted({at for at, _ in colours(figure.axes[0])[timeline.USED]})
     np.testing.assert_allclose(starts, made.applied[3:8, 0] - start, atol=1e-8)
-    bars = [bars for bars in figure.axes[0].collections if to_hex(bars.get_facecolor()[0]) == timeline.USED]
-    ends = sorted(path.vertices[:, 0].max() for of_worker in bars for path in of_worker.get_paths())
+    ends = sorted(bar[:, 0].max() for colour, bar in bars_of(figure.axes[0]) if colour == timeline.USED)
     np.testing.assert_allclose(ends, np.sort(made.arrived[made.started >= start, 0] - start))

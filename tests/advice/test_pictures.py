@@ -8,7 +8,16 @@ from matplotlib.patches import Rectangle
 
 from sgdlab.advice import diagnosis as search
 from sgdlab.advice import recording, what_if
-from sgdlab.advice.answer.pictures import cells, episodes, heat_map, histories, idle, step_medians, style, waterfall
+from sgdlab.advice.answer.pictures import (
+    episodes,
+    heat_map,
+    histories,
+    idle,
+    ratio_grid,
+    step_medians,
+    style,
+    waterfall,
+)
 from sgdlab.advice.answer.pictures import scores as draw_scores
 from sgdlab.advice.diagnosis import pauses
 from sgdlab.advice.diagnosis.causes import ALL_SLOWER, SLOW_NODE, SLOW_WORKER, Cause
@@ -31,7 +40,7 @@ def parts(**others):
 
 
 def diagnosed(split, *causes):
-    found = search.find(split.complete, split.pauses)
+    found = search.find_causes(split.complete, split.pauses)
     return dataclasses.replace(found, causes=causes)
 
 
@@ -46,7 +55,7 @@ class TestHeatMap:
         (image,) = figure.axes[0].get_images()
         ratios = np.asarray(image.get_array())
         order = [0, 2, 4, 6, 1, 3, 5, 7]
-        np.testing.assert_allclose(ratios, cells.reduced(split.recording.runtimes[:, order]).ratios.T)
+        np.testing.assert_allclose(ratios, ratio_grid.reduced(split.recording.runtimes[:, order]).ratios.T)
         later = ratios[:, SINCE:].mean(axis=1)
         assert int(later.argmax()) == order.index(SLOW)
         assert later.max() == pytest.approx(1.6, abs=0.05)
@@ -127,7 +136,7 @@ def test_idle_bars_are_shares_of_the_evaluation_steps(workers):
 
 def test_the_waterfall_adds_up():
     split = parts()
-    found = what_if.find(split.complete, split.pauses, diagnosed(split, slow()))
+    found = what_if.try_repairs(split.complete, split.pauses, diagnosed(split, slow()))
     bars = waterfall(found).axes[0].patches
     recorded, *repairs, left = [(bar.get_x(), bar.get_width()) for bar in bars]
     assert recorded == (0, pytest.approx(split.complete.runtimes.max(axis=1).sum()))
@@ -141,7 +150,7 @@ def test_the_waterfall_adds_up():
 
 def test_of_many_repairs_the_small_ones_share_a_bar():
     split = parts()
-    found = what_if.find(split.complete, split.pauses, diagnosed(split, slow()))
+    found = what_if.try_repairs(split.complete, split.pauses, diagnosed(split, slow()))
     small = [dataclasses.replace(found.lines[0], title=f"{i}", in_turn=1e-5 * found.recorded) for i in range(9)]
     many = dataclasses.replace(
         found, lines=(*found.lines, *small), left=found.left - sum(line.in_turn for line in small)
@@ -155,7 +164,7 @@ def test_of_many_repairs_the_small_ones_share_a_bar():
 def test_the_worst_thirty_scores_come_in_their_order():
     times = np.random.default_rng(2).gamma(50, 0.02, (60, 50))
     times[:, 7] *= 2
-    found = scores.find(times)
+    found = scores.score_workers(times)
     axes = draw_scores(found, [f"w{i}" for i in range(50)], named=[7]).axes[0]
     worst = np.maximum(found.against_fleet, found.against_itself)
     order = sorted(range(50), key=lambda worker: -worst[worker])[:30]
@@ -203,7 +212,7 @@ def test_pictures_of_many_steps_and_workers_are_small_files(tmp_path):
     times = np.random.default_rng(0).gamma(50, 0.02, (3000, 200))
     times[1000:, 17] *= 1.6
     whole = Recording(times, np.arange(3000), tuple(map(str, range(200))))
-    split = recording.Parts("made", whole, whole, pauses.find(whole), 1500)
+    split = recording.SplitRecording("made", whole, whole, pauses.find_pauses(whole), 1500)
     found = diagnosed(split, slow((17,), (Episode(1000, 2999, 1.6),)))
     for name, figure in {
         "heat": heat_map(split),

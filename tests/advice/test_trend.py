@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sgdlab.advice.diagnosis import fleet, trend
+from sgdlab.advice.diagnosis import slowdown, trend
 
 NOISE, CRITICAL = 0.05, 4.5
 
@@ -50,7 +50,7 @@ def test_line_hardly_follows_outliers():
 def test_the_cluster_is_slower_for_a_while():
     usual = np.exp(noisy(np.zeros(300), 5))
     usual[100:180] *= 1.5
-    found = fleet.find(usual)
+    found = slowdown.find_slowdown(usual)
     assert [(e.first, e.last) for e in found.episodes] == [(100, 179)]
     assert not found.gradual
     np.testing.assert_array_equal(found.factor > 1, (np.arange(300) >= 100) & (np.arange(300) < 180))
@@ -58,11 +58,11 @@ def test_the_cluster_is_slower_for_a_while():
 
 def test_the_cluster_was_slower_at_first():
     usual = np.where(np.arange(300) < 100, 1.4, 1.0) * np.exp(noisy(np.zeros(300), 6))
-    assert [(e.first, e.last) for e in fleet.find(usual).episodes] == [(0, 99)]
+    assert [(e.first, e.last) for e in slowdown.find_slowdown(usual).episodes] == [(0, 99)]
 
 
 def test_the_cluster_becomes_gradually_slower():
-    found = fleet.find(np.exp(noisy(np.log(np.linspace(1.0, 1.5, 500)), 7)))
+    found = slowdown.find_slowdown(np.exp(noisy(np.log(np.linspace(1.0, 1.5, 500)), 7)))
     assert found.gradual
     (only,) = found.episodes
     assert only.last == 499
@@ -72,7 +72,7 @@ def test_the_cluster_becomes_gradually_slower():
 
 
 def test_a_cluster_that_becomes_faster_is_not_slower():
-    assert fleet.find(np.exp(noisy(np.linspace(0.0, -0.5, 300), 8))).episodes == ()
+    assert slowdown.find_slowdown(np.exp(noisy(np.linspace(0.0, -0.5, 300), 8))).episodes == ()
 
 
 def test_swings_with_a_memory_are_seldom_changes():
@@ -81,11 +81,11 @@ def test_swings_with_a_memory_are_seldom_changes():
         white = np.random.default_rng(seed).standard_normal(400)
         for row in range(1, 400):
             white[row] = 0.8 * white[row - 1] + 0.6 * white[row]
-        named += bool(fleet.find(np.exp(0.05 * white)).episodes)
+        named += bool(slowdown.find_slowdown(np.exp(0.05 * white)).episodes)
     assert named <= 2
 
 
 def test_without_noise_the_stretch_is_exact():
-    (only,) = fleet.find(np.repeat([2.0, 3.0, 2.0], 20)).episodes
+    (only,) = slowdown.find_slowdown(np.repeat([2.0, 3.0, 2.0], 20)).episodes
     assert (only.first, only.last) == (20, 39)
     assert only.factor == pytest.approx(1.5)

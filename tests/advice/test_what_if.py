@@ -24,8 +24,8 @@ def recording(runtimes, **given):
 
 
 def found(of, diagnosed=True):
-    paused = pauses.find(of)
-    return what_if.find(of, paused, diagnosis.find(of, paused) if diagnosed else None)
+    paused = pauses.find_pauses(of)
+    return what_if.try_repairs(of, paused, diagnosis.find_causes(of, paused) if diagnosed else None)
 
 
 def synchronous(runtimes, transfer=0.0):

@@ -19,7 +19,7 @@ def result():
     runtimes[:, 17] *= 1.5
     names = tuple(f"rank{i}" for i in range(24))
     given = Recording(runtimes, np.arange(200), names, tuple(f"host{i // 8}" for i in range(24)), notes=("<noted>",))
-    return what_if.find(given, pauses.find(given))
+    return what_if.try_repairs(given, pauses.find_pauses(given))
 
 
 def shown(cell):
@@ -78,7 +78,7 @@ def test_the_page_has_a_bar_for_each_row_which_follow_one_another(result):
 
 def test_a_fleet_that_never_waits_has_nothing_to_mend():
     given = Recording(np.ones((20, 4)), np.arange(20), tuple("abcd"))
-    result = what_if.find(given, pauses.find(given))
+    result = what_if.try_repairs(given, pauses.find_pauses(given))
     assert result.left == result.recorded == 20.0
     assert "nothing to mend" in what_if_table.sentence(result)
     assert np.isnan(result.slowest_share)
@@ -89,9 +89,9 @@ def test_whom_to_leave_out_is_a_node_where_it_is_one_and_a_worker_where_it_is_al
     times = np.random.default_rng(0).gamma(400.0, 1 / 400, (60, 12))
     times[:, 4:8] *= 2.0
     given = Recording(times, np.arange(60), tuple("abcdefghijkl"), tuple(f"node-{i // 4}" for i in range(12)))
-    assert "first: node-1 (" in what_if_table.drain_sentence(what_if.find(given, pauses.find(given)))
+    assert "first: node-1 (" in what_if_table.drain_sentence(what_if.try_repairs(given, pauses.find_pauses(given)))
     pair = Recording(times[:, [0, 4]] * [1.0, 1.5], np.arange(60), ("a", "e"))
-    said = what_if_table.drain_sentence(what_if.find(pair, pauses.find(pair)))
+    said = what_if_table.drain_sentence(what_if.try_repairs(pair, pauses.find_pauses(pair)))
     assert "worker e" in said
     assert "The other worker alone" in said
-    assert "M_W" not in what_if_table.facts(what_if.find(pair, pauses.find(pair)))
+    assert "M_W" not in what_if_table.facts(what_if.try_repairs(pair, pauses.find_pauses(pair)))

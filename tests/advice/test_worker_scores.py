@@ -15,7 +15,7 @@ def naive_seconds(times):
 
 
 def test_repairing_and_leaving_out_against_the_replayed_trace():
-    found = scores.find(TIMES, TRANSFER)
+    found = scores.score_workers(TIMES, TRANSFER)
     recorded = naive_seconds(TIMES)
     for worker in range(6):
         repaired = naive_seconds(repairs.workers_at_median(TIMES, [worker]))
@@ -26,7 +26,7 @@ def test_repairing_and_leaving_out_against_the_replayed_trace():
 
 
 def test_slowdown_of_a_worker_is_that_of_a_trace_in_which_only_it_is_slow():
-    found = scores.find(TIMES, TRANSFER)
+    found = scores.score_workers(TIMES, TRANSFER)
     ideal = naive_seconds(repairs.all_at_median(TIMES))
     for worker in range(6):
         others = np.minimum(TIMES, np.median(TIMES, axis=1, keepdims=True))
@@ -36,7 +36,7 @@ def test_slowdown_of_a_worker_is_that_of_a_trace_in_which_only_it_is_slow():
 
 def test_against_the_fleet_and_last():
     times = np.array([[1.0, 2.0, 4.0], [1.0, 5.0, 4.0], [1.0, 2.0, 4.0], [1.0, 2.0, 8.0]])
-    found = scores.find(times)
+    found = scores.score_workers(times)
     np.testing.assert_array_equal(found.against_fleet, [0.5, 1.0, 2.0])
     np.testing.assert_array_equal(found.last, [0.0, 0.25, 0.75])
     np.testing.assert_array_equal(found.order, [2, 1, 0])
@@ -46,13 +46,13 @@ def test_against_itself_is_its_last_window_over_its_best():
     times = np.ones((200, 3))  # windows of ten steps
     times[:, 1] = 2.0
     times[190:, 2] = 1.6
-    np.testing.assert_allclose(scores.find(times).against_itself, [1.0, 1.0, 1.6])
+    np.testing.assert_allclose(scores.score_workers(times).against_itself, [1.0, 1.0, 1.6])
 
 
 def test_a_worker_that_was_slow_and_is_so_no_longer_is_as_fast_as_its_best():
     times = np.ones((200, 2))
     times[:100, 0] = 3.0
-    np.testing.assert_allclose(scores.find(times).against_itself, 1.0)
+    np.testing.assert_allclose(scores.score_workers(times).against_itself, 1.0)
 
 
 def test_workers_that_hide_each_other_are_left_out_together():

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import naive_model as naive
 import numpy as np
 import pytest
-from compiling import compilations
+from lib.compiling import compilations
 from naive_model import LAG, WIDTHS, WORKERS
 
 from sgdlab.deep_markov import DeepMarkov, TrainedModel
@@ -60,6 +60,7 @@ def states(count=6):
 
 
 class TestForecast:
+    @pytest.mark.covering
     @pytest.mark.parametrize("seed", [0, 1])
     @pytest.mark.parametrize("literal", [False, True], ids=["default", "literal"])
     def test_is_the_second_implementation_s_on_the_same_random_numbers(self, seed, literal):

@@ -64,9 +64,11 @@ def settled(model):
 
 
 class TestTraining:
+    @pytest.mark.full
     def test_the_same_seed_gives_the_same_model(self):
         assert_same(trained(), uninterrupted())
 
+    @pytest.mark.long("a training")
     def test_the_bound_rises(self):
         model = uninterrupted()
         for name in ("elbo", "validation_elbo"):
@@ -99,6 +101,7 @@ class TestValidation:
         np.testing.assert_allclose(column(first, "elbo"), column(second, "elbo"), rtol=1e-9)
         assert (column(first, "validation_elbo") != column(second, "validation_elbo")).all()
 
+    @pytest.mark.sample(1)
     @pytest.mark.parametrize("patience", [1, 2, 3])
     def test_training_stops_once_patience_is_at_an_end(self, patience):
         model = trained(reversed_at_the_end(), patience=patience)
@@ -154,7 +157,9 @@ def finished(folder):
 class TestCheckpoints:
     """Of a training that patience ends: how long it has waited must be saved as well."""
 
+    @pytest.mark.sample(1)
     @pytest.mark.parametrize("before_the_end", [1, 4])
+    @pytest.mark.long("two trainings")
     def test_an_interrupted_training_ends_as_an_uninterrupted_one(self, tmp_path, before_the_end):
         evaluations = len(stopped().history)
         after = evaluations - before_the_end

@@ -12,6 +12,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from scipy.stats import multivariate_normal
 
 from sgdlab.deep_markov import Architecture, DeepMarkov, Fitting, fit
@@ -95,11 +96,13 @@ def test_the_kalman_filter_is_exact():
     np.testing.assert_allclose(kalman(rows).sum(), together.logpdf(rows.ravel()), rtol=1e-9)
 
 
+@pytest.mark.full
 def test_there_is_something_to_learn_from_time():
     values = found()
     assert values["diagonal"] + 0.3 < values["static"] < values["kalman"] - 0.15
 
 
+@pytest.mark.long("a training to its end")
 def test_the_deep_markov_model_closes_nine_tenths_of_the_gap():
     values = found()
     closed = (values["deep Markov"] - values["static"]) / (values["kalman"] - values["static"])

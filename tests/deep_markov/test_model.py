@@ -54,6 +54,7 @@ def elbo_and_traces(literal):
 
 @BOTH
 class TestDensities:
+    @pytest.mark.covering
     @pytest.mark.parametrize("state_weight", [1.0, 0.0, 0.3])
     @pytest.mark.parametrize("foresight", [(1.0, 1.0, 1.0), (0.0, 1.0, 0.0)])
     def test_the_elbo_is_the_hand_written_one(self, literal, state_weight, foresight):

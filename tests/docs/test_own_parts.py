@@ -91,6 +91,7 @@ def is_run(line):
     return name in ("advise", "certificate", "timeline") or any(line.startswith(f"sgdlab {begin}") for begin in TRAINED)
 
 
+@pytest.mark.representatives("line8", "line3", "line6", "line0")
 @pytest.mark.parametrize(("page", "line"), [found for found in COMMANDS if is_run(found[1])])
 def test_a_command_runs(page, line, here, capsys):
     assert answered(line) == 0, capsys.readouterr().err

@@ -6,13 +6,14 @@ Their gradients are computed again bit for bit: compiled as the workers' are, as
 import re
 
 import pytest
-import readme
+from lib import readme
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:the load_module:DeprecationWarning", "ignore::DeprecationWarning:importlib"
 )
 
 
+@pytest.mark.long("the README's live run, in processes")
 def test_what_was_recorded_can_be_replayed_as_it_says(tmp_path, capsys):
     assert [line.split()[1] for line in readme.LIVE] == ["live", "replay", "replay", "timeline", "advise"]
     with readme.directory_with_the_files(tmp_path) as here:

@@ -45,6 +45,7 @@ def built_once(tmp_path_factory):
     )
 
 
+@pytest.mark.full
 def test_nothing_is_loaded_from_elsewhere(site):
     found = {name: LOADED.findall(page) + IN_STYLE.findall(page) for name, page in site.pages.items()}
     assert not {name: loads for name, loads in found.items() if loads}
@@ -52,6 +53,7 @@ def test_nothing_is_loaded_from_elsewhere(site):
         assert not IN_STYLE.findall(style.read_text("utf-8")), style
 
 
+@pytest.mark.full
 def test_every_link_leads_somewhere(site):
     anchors = {name: set(re.findall(r'\bid="([^"]+)"', page)) for name, page in site.pages.items()}
     broken = []
@@ -69,6 +71,7 @@ def test_every_link_leads_somewhere(site):
     assert not broken
 
 
+@pytest.mark.full
 def test_every_method_has_a_page_that_is_its_own(site):
     for name, method in methods().items():
         page = html.unescape(site.pages[f"methods/{name}.html"])
@@ -80,6 +83,7 @@ def test_every_method_has_a_page_that_is_its_own(site):
         assert f'href="{name}.html"' in site.pages["methods/index.html"]
 
 
+@pytest.mark.full
 def test_formulas_are_drawn_by_the_browser_alone(site):
     assert "<math" in site.pages["methods/gap_aware.html"]
     assert "<math" in site.pages["reference/rules.html"]
@@ -87,6 +91,7 @@ def test_formulas_are_drawn_by_the_browser_alone(site):
         assert not re.search(r":math:|\.\. math::|<m[io][^>]*>\\", page), name
 
 
+@pytest.mark.full
 def test_what_is_said_of_a_method_is_the_stored_number(site):
     row = measured.of("gap_aware")[32]
     page = site.pages["methods/gap_aware.html"]
@@ -95,6 +100,7 @@ def test_what_is_said_of_a_method_is_the_stored_number(site):
     assert measured.made()["commit"] in page
 
 
+@pytest.mark.full
 def test_tables_of_others_are_the_stored_results(site):
     page = " ".join(html.unescape(re.sub(r"<[^>]+>", "", site.pages["papers/others.html"])).split())
     assert len(other_pages.shown()) == 7
@@ -124,6 +130,7 @@ def test_without_a_stored_result_the_command_is_named(monkeypatch, tmp_path):
     assert "python -m experiments scoreboard --store" in page
 
 
+@pytest.mark.full
 def test_numbers_in_written_pages_are_filled_in(site):
     for name, page in site.pages.items():
         assert "[[=" not in page, name

@@ -17,6 +17,7 @@ from experiments.backup_workers.figure9 import SERIAL
 from experiments.backup_workers.figure9 import SYNC as ONE_BACKUP
 from sgdlab.data.imagenet import decode
 from sgdlab.jobs import plan, rates
+from tests.lib.unlike import unlike
 
 IMAGENET, PER_GRADIENT = 1_281_167, 32
 SEEDS = 4
@@ -153,8 +154,8 @@ def four_rates(lows, highs, tops, seed=0):
     jitter = 1e-4 * np.random.default_rng(seed).random(SEEDS)
     return {
         float(2**i): [
-            run([0, low, high, 1000], [0.0, 0.75 + e, min(0.771, top) + e, top + e])
-            for e in jitter
+            run(unlike([0, low, high, 1000], (i, n)), [0.0, 0.75 + e, min(0.771, top) + e, top + e])
+            for n, e in enumerate((1 + i / 1000) * jitter)
         ]
         for i, (low, high, top) in enumerate(zip(lows, highs, tops, strict=True))
     }  # fmt: skip
@@ -203,10 +204,11 @@ def machines(sync, asynchronous, unclipped=0.1, seed=0):
             per_update = count - round(figure8.SHARE * count) if method == SYNC else 1
             epoch = 1 if method == SYNC else count
             runs[method, count] = [
-                run([0, spent, 10_000], [0.0, top + e, top + e], per_update=per_update, seconds=seconds).assign(
+                run([0, own[1], 10_000], [0.0, own[0], own[0]], per_update=per_update, seconds=own[2]).assign(
                     epochs=lambda found, epoch=epoch: found.updates / epoch
                 )
-                for e in noise
+                for n, e in enumerate(noise)
+                for own in [unlike([top + e, spent, seconds], (n, per_update))]
             ]
     runs[UNCLIPPED, 212] = [each.assign(average_accuracy=unclipped + e) for each, e in zip(runs[ASYNC, 212], noise)]  # noqa: B905
     return runs
@@ -301,8 +303,9 @@ def losses(ends, seconds, noise):
     """Curves that fall linearly to `ends` within 100 updates."""
     there = np.arange(0, 101, 10)
     return [
-        run(there, 0.0, seconds=seconds).assign(best=3 - (3 - (end + e)) * there / 100)
-        for end, e in zip(itertools.repeat(ends), noise, strict=False)
+        run(there, 0.0, seconds=pace).assign(best=3 - (3 - end) * there / 100)
+        for seed, e in enumerate(noise)
+        for end, pace in [unlike([ends + e, seconds], (seed, round(100 * abs(ends))))]
     ]
 
 
@@ -389,10 +392,12 @@ def test_what_holds_needs_no_reason():
     assert (lowest.holds, lowest.because) == (True, "")
 
 
-@pytest.mark.parametrize(("staleness", "holds"), [(10, False), (15, True), (20, True)])
-def test_the_ramp_is_not_relevant_with_less_than_15(monkeypatch, staleness, holds):
+@pytest.mark.parametrize(
+    ("staleness", "besides", "holds"), [(10, 1, False), (15, 1, True), (20, 1, True), (20, 0, None)]
+)
+def test_the_ramp_is_not_relevant_with_less_than_15(monkeypatch, staleness, besides, holds):
     class Swept:
-        """Runs that are all lost without the ramp at one staleness, and good otherwise."""
+        """Runs that are all lost without the ramp at one staleness, and good otherwise but for one, or for none."""
 
         def __init__(self, _, over):
             self.over = over
@@ -402,10 +407,11 @@ def test_the_ramp_is_not_relevant_with_less_than_15(monkeypatch, staleness, hold
             ramp, average, *_ = self.over
             accuracy = 0.95 - 1e-3 * runs.seed - 1e-3 * runs[average]
             lost = (runs[ramp] == 0) & (runs[average] == staleness)
+            lost[0] |= besides > 0
             return runs.assign(diverged=lost, train_accuracy=1.0, test_accuracy=accuracy, average_accuracy=accuracy)
 
     monkeypatch.setattr(figure2, "Sweep", Swept)
-    output = figure2.figure2(staleness=[0, 10, 15, 20], rates=[0.1, 0.05])
+    output = figure2.figure2(staleness=[0, 10, 15, 20], rates=[*0.1 / np.arange(1, 11)])
     assert claim(output, "The ramp is not relevant").holds is holds
 
 

@@ -120,6 +120,7 @@ EXAMPLES = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
 def test_runs(source, tmp_path, monkeypatch):
     example = EXAMPLES[source.stem]

@@ -52,6 +52,7 @@ def call_in_process(capsys, monkeypatch):
     return call
 
 
+@pytest.mark.full
 def test_two_tasks_at_once_do_what_one_command_does(call, monkeypatch, tmp_path):
     """Three runs of three methods: a task has one or two of them. Numbers from 0, as of `--array=0-1`."""
     both = tmp_path / "both"

@@ -21,7 +21,8 @@ def call_in_process(capsys):
 
     def call(*arguments):
         capsys.readouterr()
-        code = launch.answer(data.main, data.__doc__, ["data", *arguments], configured=False, define=data.define_flags)
+        given = launch.settings_of(data)
+        code = launch.answer(data.main, data.__doc__, ["data", *arguments], define=data.define_flags, **given)
         seen = capsys.readouterr()
         return code, seen.out, seen.err
 
@@ -80,9 +81,11 @@ def test_prepares_and_then_finds_it(call, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
-        (["--name=mnits"], r"--name=mnits must be one of digits, .*mnist"),
-        (["--name=npz"], r"--name=npz needs an entry .*--config.data.kind=npz --config.data.npz.path=\.\.\."),
-        (["--name=tfds"], r"--name=tfds needs an entry .*--config.data.tfds.name=\.\.\."),
+        (["--name=mnits"], r"--name=mnits must be one of .* did you mean 'mnist'\? `sgdlab data` lists all"),
+        (["mnits"], "'mnits' must be one of .*"),
+        (["mnist", "--name=digits"], "--name=digits must be left out beside 'mnist'"),
+        (["--name=npz"], r"npz needs an entry .*--config.data.kind=npz --config.data.npz.path=\.\.\."),
+        (["--name=tfds"], r"tfds needs an entry .*--config.data.tfds.name=\.\.\."),
         (["--nmae=mnist"], r"--nmae is not a flag; did you mean --name=mnist\?"),
         (["--config.data.kind=mnist"], r"--config.data.kind=mnist is not a flag of this command"),
     ],

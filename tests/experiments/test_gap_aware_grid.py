@@ -15,6 +15,7 @@ from experiments.gap_aware.frameworks import METHODS
 from experiments.harness import Interval, Session, within
 from experiments.harness.runs import trained_by
 from sgdlab.jobs import plan, train
+from tests.lib.unlike import unlike
 
 LETTERS = ("R", "W", "W100")
 ABOUT = {"letter": "R", "size": "laptop", "share": 0.005, "num_workers": 4, "nesterov": True}
@@ -33,6 +34,7 @@ def verdicts(claims):
 
 
 class TestGrid:
+    @pytest.mark.full
     def test_runs_of_one_program_are_those_of_single_ones(self):
         cells = [(-0.9, 0.1), (0.0, 0.03), (0.95, 0.01)]
         about = ABOUT | {"nesterov": False}
@@ -45,6 +47,7 @@ class TestGrid:
             assert together["test_accuracy"][number] == single["test_accuracy"]
         assert len(set(together["test_loss"])) == len(cells)
 
+    @pytest.mark.full
     def test_a_figure_is_the_runs_of_its_cells(self, session):
         changed = {"share": 0.005, "num_workers": 4, "repeats": 2, "frameworks": ["R"], "rates": [0.01, 0.1]}
         output = figures9_11.figures9_11(**changed, momenta=[-0.5, 0.9], at_once=4)
@@ -140,8 +143,8 @@ class TestVerdictsOfTheGrid:
 
 LOSSES = {
     (table2.SINGLE, 1): np.array([2.0, 2.1, 2.2]),
-    ("Adam", 4): np.array([3.0, 3.1, 3.2]),
-    ("Adam-SA", 4): np.array([2.5, 2.6, 2.7]),
+    ("Adam", 4): unlike([3.0, 3.1, 3.2]),
+    ("Adam-SA", 4): unlike([2.5, 2.6, 2.7], seed=1),
     ("Adam-GA", 4): np.array([2.01, 2.12, 2.2]),
 }
 
@@ -225,7 +228,8 @@ def of_runs(means, *, seeds=3):
         for (n, method), mean in means.items()
         for s in range(seeds)
     ]
-    return Accuracies(pd.DataFrame(rows))
+    runs = pd.DataFrame(rows)
+    return Accuracies(runs.assign(test=unlike(runs.test)))
 
 
 def printed_means():

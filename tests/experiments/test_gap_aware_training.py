@@ -1,6 +1,7 @@
 """Barkai et al. 2020, Figures 1, 4, 5 and 13 and Table 1: of invented runs, whose results are formulas, and of two."""
 
 import dataclasses
+import zlib
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,7 @@ from experiments.harness import Session, Sweep, within
 from experiments.harness.doing import Unfinished
 from experiments.harness.session import Noted
 from sgdlab.jobs import plan
+from tests.lib.unlike import unlike
 
 LETTERS = ["R", "W", "W100"]
 GRANULARITIES = {"parameter": 0.0, "layer": 1.0, "global": 3.0}
@@ -35,10 +37,12 @@ def invented(config):
     if config.method == "gap_aware":
         points -= GRANULARITIES[gap_aware.granularity] + 0.25 * (gap_aware.coefficient == "printed")
     points += (config.optimizer.momentum or 0.0) * 10
+    own = zlib.crc32(str(config).encode())
+    test, train = unlike([points / 100, points / 100 + 0.05], own)
     summary = {
         "method": config.method,
-        "test_accuracy": points / 100,
-        "train_accuracy": points / 100 + 0.05,
+        "test_accuracy": test,
+        "train_accuracy": train,
         "diverged": config.method == "dana" and workers == 32,
         "gap": 5.0 - config.cluster.gamma.heterogeneous * (1.0 + 0.1 * config.seed),
     }
@@ -48,7 +52,9 @@ def invented(config):
         epoch = number * config.epochs / config.evaluations
         falling = 1 - 0.5 * (epoch > config.rate.steps[0])
         penalty = 1 + (workers - 1) * shares.get(config.method, 1.0) * falling + 0.01 * config.seed
-        records.append({"kind": "evaluation", "epoch": epoch, "staleness": workers - 1.0, "penalty": penalty})
+        records.append(
+            {"kind": "evaluation", "epoch": epoch, "staleness": workers - 1.0, "penalty": unlike(penalty, own)}
+        )
     return [*records, {"kind": "summary", **summary}]
 
 
@@ -121,7 +127,7 @@ class TestGranularities:
         ("layer", "everything", "best"),
         [
             ((70, 71, 72), (70.5, 71.4, 72.6), True),
-            ((81, 82, 83.1), (70, 71, 72), False),
+            ((81, 82, 83.2), (70, 71, 72), False),
             ((79, 82, 80), (70, 71, 72), None),
         ],
     )
@@ -166,6 +172,7 @@ class TestGranularities:
                 assert config.cluster.num_workers in (1, 4, 8, 16, 24, 32)
                 assert not config.cluster.gamma.heterogeneous
 
+    @pytest.mark.full
     @pytest.mark.parametrize("size", ["laptop", "gpu", "paper"])
     def test_the_parameter_wise_runs_are_those_of_the_tables(self, size):
         sweeps = figures1_5.sweeps(LETTERS, [4, 32], 2, size, 1.0, as_printed=True)
@@ -201,7 +208,9 @@ class TestPenalties:
             for seed in range(3)
             for epoch, gap in zip((1.0, 2.0), gaps, strict=True)
         ]
-        found = figure4.claims(figure4.Penalties(pd.DataFrame(rows), (1.0,)))
+        runs = pd.DataFrame(rows)
+        runs["penalty"] = unlike(runs.penalty)
+        found = figure4.claims(figure4.Penalties(runs, (1.0,)))
         expected, constantly, towards_the_end, much, less, less_everywhere = (claim.holds for claim in found)
         assert (expected, constantly, towards_the_end, much) == (True, False, False, False)
         assert (less, less_everywhere) == (True, True)
@@ -225,6 +234,7 @@ class TestPenalties:
         assert len(keys(asked)) == 2 * len(workers) * seeds
         assert keys(asked) <= keys([made("W100", scale, num_workers=workers, seeds=seeds)])
 
+    @pytest.mark.full
     def test_real_runs_have_the_delay_of_their_schedule(self, session):
         """The smoke scale, with the smallest network."""
         del session
@@ -241,6 +251,7 @@ class TestPenalties:
 class TestHeterogeneous:
     """Figure 13."""
 
+    @pytest.mark.full
     def test_table_and_claims(self, inventing):
         del inventing
         output = figure13.figure13(frameworks=["R", "W"], num_workers=[4, 32], seeds=3)

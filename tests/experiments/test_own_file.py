@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-import undrawn
+from lib import undrawn
 
 from sgdlab.commands import compare, launch, train
 from sgdlab.jobs import configuration, own_methods, parts
@@ -92,6 +92,7 @@ def finished(path):
     return {file.stem: json.loads(file.read_text().splitlines()[-1]) for file in path.glob("metrics/*.jsonl")}
 
 
+@pytest.mark.long("a run, its edit, and the run of it")
 def test_an_edited_rule_is_run_anew_and_all_else_is_left(call, own, tmp_path):
     where = f"--workdir={tmp_path / 'runs'}"
     line = (compare, *TINY, "--methods=asgd,root_delay", "--processes=1", where)
@@ -128,6 +129,7 @@ def test_an_edited_rule_is_run_anew_and_all_else_is_left(call, own, tmp_path):
     assert code == 0, errors
 
 
+@pytest.mark.full
 def test_one_run_of_an_edited_rule_is_made_anew(call, own, tmp_path):
     line = (train, *TINY[:-2], "--config.method=root_delay", f"--workdir={tmp_path / 'one'}")
     code, _, errors = call(*line, f"--parts={own()}")
@@ -150,6 +152,7 @@ def test_an_error_in_a_rule_is_shown_with_its_line(call, own, tmp_path):
     assert_names_the_line(errors, file)
 
 
+@pytest.mark.full
 def test_children_know_the_parts_and_their_errors_are_shown_too(call, own, tmp_path, monkeypatch):
     """Parts are a rule and a preset, each in a file."""
     for known in (own_methods.OWN, own_methods._modules):
@@ -190,6 +193,7 @@ def assert_names_the_line(errors, file):
     assert "Traceback (most recent call last)" in errors
 
 
+@pytest.mark.full
 def test_a_killed_run_leaves_its_records_and_is_not_finished(call, tmp_path):
     """The kill comes from inside, behind the second evaluation of the first run."""
     flags = [*TINY, "--methods=asgd", "--processes=1", f"--workdir={tmp_path / 'runs'}"]

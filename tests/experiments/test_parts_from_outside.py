@@ -193,6 +193,7 @@ def test_what_they_refuse_is_one_line_that_names_the_flag(method, flag, capsys, 
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.long("two runs with parts from outside")
 def test_they_run_and_have_a_row_in_the_table(capsys, tmp_path):
     code = answer(
         compare, *CHOSEN, *CUTOFF, "--methods=every_other,halved,cutoff", "--num_workers=4", "--seeds=1",

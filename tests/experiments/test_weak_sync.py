@@ -276,6 +276,7 @@ class TestIdentities:
 
 
 class TestTable1:
+    @pytest.mark.full
     def test_the_papers_minutes_give_its_reductions(self, made):
         """The paper has both: minutes, and reductions in per cent with one decimal."""
         output = made(table1.table1)

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-import tiny
+from lib import tiny
 from sweep_works import doubled, tripled
 
 from configs import cifar10_resnet20, digits, imagenet_resnet50, wikitext103_transformer_xl
@@ -57,7 +57,7 @@ def made_figure(monkeypatch, make):
     made = figure(papers.GOSSIP, "Figure 2", scales={"smoke": Scale("1 s"), "laptop": Scale("9 s")}, differs="")(make)
     monkeypatch.setattr(figures, "_FIGURES", {made.name: made})
     monkeypatch.setattr(figures, "names", lambda: [made.name])
-    monkeypatch.setattr(figures, "find", {made.name: made}.get)
+    monkeypatch.setattr(figures, "find_figure", {made.name: made}.get)
     monkeypatch.setattr(figures, "figures", lambda broken=None: [made])
     return made
 
@@ -87,6 +87,7 @@ def test_what_is_prepared_is_not_missing(tmp_path, monkeypatch):
     assert stand_ins.missing(cifar10_resnet20.get_config()) is None
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["classification", "density", "language"])
 def test_shapes_of_parameters_are_those_of_a_run(kind):
     config = tiny.config()
@@ -190,7 +191,7 @@ def test_data_that_are_missing_are_no_obstacle_and_are_named(monkeypatch, tmp_pa
     assert "cifar10 (`sgdlab data cifar10`)" in capsys.readouterr().out
 
 
-@pytest.mark.slow
+@pytest.mark.machines
 def test_every_figure_of_the_papers_own_size_is_foreseen_without_data(tmp_path):
     """Configurations are made, and runs counted: none needs data that are not there, or fails."""
     found = [made for made in figures.figures() if "paper" in made.scales]

@@ -46,7 +46,7 @@ def a_figure(monkeypatch):
     scales = {"smoke": Scale("1 s", numbers=(1,)), "laptop": Scale("2 s")}
     made = figure(papers.GOSSIP, "Figure 2", scales=scales, differs="They do not.")(squares)
     monkeypatch.setattr(figures, "names", lambda: ["gossip.squares"])
-    monkeypatch.setattr(figures, "find", {"gossip.squares": made}.get)
+    monkeypatch.setattr(figures, "find_figure", {"gossip.squares": made}.get)
     return made
 
 
@@ -152,7 +152,7 @@ def test_a_figure_of_full_size_has_the_larger_scales_too(made, monkeypatch, tmp_
     whole = figure(papers.GOSSIP, "Figure 2", scales=scales, differs="", full_size=True)(squares)
     assert list(whole.scales) == ["smoke", "laptop", "gpu", "paper"]
     assert whole.values("paper") == whole.values("laptop") != whole.values("smoke")
-    monkeypatch.setattr(figures, "find", {"gossip.squares": whole}.get)
+    monkeypatch.setattr(figures, "find_figure", {"gossip.squares": whole}.get)
     assert command.answer(["gossip.squares", "--scale=paper", f"--workdir={tmp_path}"]) == 0
     assert facts(tmp_path, "paper")["claims"][0]["ours"] == "5"
     with pytest.raises(ValueError, match="paper must be left out, or full_size=True"):
@@ -226,7 +226,7 @@ def test_a_shard_of_a_figure_ends_well_and_says_what_is_left(monkeypatch, made, 
     monkeypatch.setattr(swept, "__module__", "experiments.gossip.swept")
     scales = {"smoke": Scale("1 s"), "laptop": Scale("1 s")}
     other = figure(papers.GOSSIP, "Figure 1", scales=scales, differs="")(swept)
-    monkeypatch.setattr(figures, "find", {"gossip.swept": other, "gossip.squares": made}.get)
+    monkeypatch.setattr(figures, "find_figure", {"gossip.swept": other, "gossip.squares": made}.get)
     monkeypatch.setattr(figures, "names", lambda: ["gossip.swept", "gossip.squares"])
     monkeypatch.setattr(figures, "figures", lambda broken=None: [other, made])
     line = ["gossip.swept", f"--workdir={tmp_path}", "--jobs=1"]
@@ -247,7 +247,7 @@ def test_a_module_that_cannot_be_read_keeps_no_other(made, monkeypatch, capsys):
         return made
 
     monkeypatch.setattr(figures, "names", lambda: ["gossip.mine", "gossip.squares"])
-    monkeypatch.setattr(figures, "find", find)
+    monkeypatch.setattr(figures, "find_figure", find)
     assert command.answer(["list"]) == 0
     seen = capsys.readouterr()
     assert "gossip.squares" in seen.out

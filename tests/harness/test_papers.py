@@ -17,6 +17,13 @@ from experiments.harness.claims import FAILS, HOLDS, OPEN
 FOLDER = pathlib.Path(experiments.__path__[0])
 SOURCES = {name: (FOLDER / f"{name.replace('.', '/')}.py").read_text() for name in figures.names()}
 NAMES = [name for name, source in SOURCES.items() if "figure(\n    papers." in source]
+ONE_A_PAPER = (
+    "backup_workers.figures5_6",
+    "gap_aware.theorem1",
+    "weak_sync.table1",
+    "cutoff.figure3",
+    "gossip.bounds",
+)
 
 
 @pytest.fixture(name="made", scope="module")
@@ -28,9 +35,21 @@ def everything(tmp_path_factory):
     return path
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", NAMES)
 def test_a_figure_writes_its_table_claims_and_picture(made, name):
-    folder, figure = made / name / "smoke", figures.find(name)
+    check_what_is_written(made, name)
+
+
+@pytest.mark.parametrize("name", ONE_A_PAPER)
+@pytest.mark.long("a whole figure")
+def test_one_figure_of_each_paper(name, tmp_path):
+    assert command.answer([name, "--scale=smoke", f"--workdir={tmp_path}", "--jobs=1"]) == 0
+    check_what_is_written(tmp_path, name)
+
+
+def check_what_is_written(path, name):
+    folder, figure = path / name / "smoke", figures.find_figure(name)
     table = pd.read_csv(folder / "table.csv")
     assert table.columns[-1] == "difference"
     ours, paper = (pd.to_numeric(table[column], errors="coerce") for column in ("ours", "paper"))
@@ -68,6 +87,7 @@ def test_every_row_of_a_paper_has_one_command_with_all_four_scales():
     assert sum(len(paper.rows) for paper in papers.PAPERS) == 40
 
 
+@pytest.mark.full
 def test_the_same_command_does_nothing_twice(made, capsys):
     before = {file: file.stat().st_mtime_ns for file in made.glob("runs/*.jsonl")}
     assert len(before) > 20
@@ -91,6 +111,7 @@ class Counted(html.parser.HTMLParser):
                 self.outside.append(value)
 
 
+@pytest.mark.full
 def test_the_scoreboard_shows_every_row_claim_and_picture(made, monkeypatch, tmp_path):
     monkeypatch.setattr(scoreboard, "STORED", tmp_path)
     assert command.answer(["scoreboard", f"--workdir={made}", "--store"]) == 0
@@ -98,7 +119,9 @@ def test_the_scoreboard_shows_every_row_claim_and_picture(made, monkeypatch, tmp
     facts = [json.loads((made / name / "smoke" / "claims.json").read_text()) for name in NAMES]
     claims, seen = [claim for found in facts for claim in found["claims"]], Counted()
     seen.feed(page)
-    extra = sum(len(set(figures.find(name).numbers) - set(figures.find(name).paper.rows)) for name in NAMES)
+    extra = sum(
+        len(set(figures.find_figure(name).numbers) - set(figures.find_figure(name).paper.rows)) for name in NAMES
+    )
     assert seen.tags["article"] == len(NAMES)
     assert seen.tags["tr"] == 40 + extra + len(papers.PAPERS)
     assert seen.tags["img"] == sum(found["picture"] for found in facts)
@@ -106,7 +129,7 @@ def test_the_scoreboard_shows_every_row_claim_and_picture(made, monkeypatch, tmp
     assert page.count('<p class="ours">') == len(claims)
     assert f"Of {len(claims)} claims 0 hold, 0 fail, and {len(claims)} cannot" in text  # smoke decides nothing
     assert len(re.findall(r"no command yet", text)) == 40 - sum(
-        number in figures.find(name).paper.rows for name in NAMES for number in figures.find(name).numbers
+        number in figures.find_figure(name).paper.rows for name in NAMES for number in figures.find_figure(name).numbers
     )
     for picture in re.findall(r"\]\((pictures/.+?)\)", text):
         assert (made / picture).is_file()
@@ -116,6 +139,7 @@ def test_the_scoreboard_shows_every_row_claim_and_picture(made, monkeypatch, tmp
     assert (elsewhere / "scoreboard.html").read_text() == page
 
 
+@pytest.mark.full
 def test_verdicts_are_counted(made, monkeypatch, tmp_path):
     monkeypatch.setattr(scoreboard, "STORED", tmp_path / "stored")
     claims = []
@@ -133,14 +157,15 @@ def test_verdicts_are_counted(made, monkeypatch, tmp_path):
     assert page.count('aria-label="holds" title="holds"') == counts[HOLDS]
 
 
+@pytest.mark.full
 def test_a_larger_scale_is_shown_before_a_smaller_one(made, monkeypatch, tmp_path):
     monkeypatch.setattr(scoreboard, "STORED", tmp_path)
-    figure = figures.find("gap_aware.figure3")
-    assert scoreboard.find(figure, made).facts["scale"] == "smoke"
+    figure = figures.find_figure("gap_aware.figure3")
+    assert scoreboard.find_result(figure, made).facts["scale"] == "smoke"
     stored = json.loads((made / "gap_aware.figure3" / "smoke" / "claims.json").read_text()) | {"scale": "laptop"}
     (tmp_path / "gap_aware.figure3.json").write_text(json.dumps(stored))
-    assert scoreboard.find(figure, made).facts["scale"] == "laptop"
+    assert scoreboard.find_result(figure, made).facts["scale"] == "laptop"
     newer = publishing.folder(made, figure.name, "paper")
     newer.mkdir(parents=True)
     (newer / "claims.json").write_text(json.dumps(stored | {"scale": "paper"}))
-    assert scoreboard.find(figure, made).facts["scale"] == "paper"
+    assert scoreboard.find_result(figure, made).facts["scale"] == "paper"

@@ -79,7 +79,10 @@ def test_every_stored_result_is_that_of_a_command():
     assert len(NAMES) >= 20
     known = figures.names()
     for name in STORED_NAMES:
-        made, facts = figures.find(name) if name in known else None, json.loads((STORED / f"{name}.json").read_text())
+        made, facts = (
+            figures.find_figure(name) if name in known else None,
+            json.loads((STORED / f"{name}.json").read_text()),
+        )
         assert made is not None, name
         assert facts["figure"] == name
         assert facts["numbers"] == list(made.numbers)
@@ -99,7 +102,7 @@ def test_no_stored_number_was_edited(name):
 
 def test_the_page_is_what_the_stored_results_say(tmp_path):
     """Verdicts, sentences and pictures, one by one, and the counts of all."""
-    made = [figures.find(name) for name in NAMES]
+    made = [figures.find_figure(name) for name in NAMES]
     by_paper = [(paper, scoreboard.rows_of(paper, tmp_path, made)) for paper in papers.PAPERS]
     found, stored = articles(scoreboard.as_html(by_paper)), {}
     for name in NAMES:
@@ -114,6 +117,9 @@ def test_the_page_is_what_the_stored_results_say(tmp_path):
     counts = [verdicts.count(each) for each in (HOLDS, FAILS, OPEN)]
     words = "Of {} claims {} hold, {} fail, and {} cannot be said".format(len(verdicts), *counts)
     assert words in scoreboard.summary(by_paper)
+    assert "the failure may be the paper's or our set-up's" in scoreboard.summary(by_paper)
+    for paper, _ in by_paper:  # such as where one without authors is from
+        assert f"## {paper.authors}: {paper.title} ({paper.source})" in scoreboard.as_markdown(by_paper)
 
 
 def products(*, factor: float = 1.0) -> Output:
@@ -149,7 +155,7 @@ def test_the_stored_page_is_that_of_the_stored_results():
 def test_an_edited_number_is_found(published):
     made, path = published
     folder = path / made.name / "laptop"
-    assert checks_out(scoreboard.find(made, path))
+    assert checks_out(scoreboard.find_result(made, path))
     for name, before, after in (
         ("claims.json", '"verdict": "fails"', '"verdict": "holds"'),
         ("claims.json", '"ours": "6"', '"ours": "7"'),
@@ -158,16 +164,16 @@ def test_an_edited_number_is_found(published):
         whole = (folder / name).read_text()
         assert before in whole
         (folder / name).write_text(whole.replace(before, after))
-        assert not checks_out(scoreboard.find(made, path))
+        assert not checks_out(scoreboard.find_result(made, path))
         (folder / name).write_text(whole)
-    assert checks_out(scoreboard.find(made, path))
+    assert checks_out(scoreboard.find_result(made, path))
 
 
 def test_storing_keeps_the_table_and_the_digest(published):
     made, path = published
     scoreboard.store([(papers.GOSSIP, scoreboard.rows_of(papers.GOSSIP, path, [made]))])
     shutil.rmtree(path / made.name)
-    stored = scoreboard.find(made, path)
+    stored = scoreboard.find_result(made, path)
     assert checks_out(stored)
     assert pd.read_csv(stored.table).difference.tolist() == [0.0, -1.0]
     assert stored.picture.exists()
@@ -185,7 +191,7 @@ def test_what_is_apart_is_stored_and_not_on_the_page(published, monkeypatch):
     assert checks_out(scoreboard.stored_result("beyond.products"))
     assert "Nobody" not in (path / "scoreboard.md").read_text()
     # Without a work directory's result, the stored one is found.
-    assert scoreboard.find(made, path / "nowhere").facts["claims"][0]["ours"] == "6"
+    assert scoreboard.find_result(made, path / "nowhere").facts["claims"][0]["ours"] == "6"
 
 
 def test_a_result_of_older_code_is_marked(published, monkeypatch):
@@ -219,7 +225,7 @@ def test_an_opinion_is_set_apart_and_the_machine_and_size_are_said(published):
     page, text = scoreboard.as_html(by_paper), scoreboard.as_markdown(by_paper)
     assert articles(page)[made.name]["opinion"] == ["We think: Two numbers are few."]
     assert "Two numbers" not in "".join(articles(page)[made.name]["ours"])
-    result = scoreboard.find(made, path)
+    result = scoreboard.find_result(made, path)
     for shown in (page, text):
         assert "laptop (the paper&#39;s size)" in shown or "laptop (the paper's size)" in shown
         assert result.facts["hardware"] in shown

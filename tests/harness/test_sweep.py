@@ -13,7 +13,7 @@ import time
 
 import pytest
 import sweep_works
-import tiny
+from lib import tiny
 from sweep_works import MOMENTS, doubled, failing, logged, slow, tripled
 
 from configs import digits
@@ -179,6 +179,7 @@ def test_several_sweeps_are_one_pool_and_one_array(tmp_path, capsys):
     assert tasks[1] == 40
 
 
+@pytest.mark.full
 def test_what_is_done_together_stays_so_among_other_sweeps(tmp_path):
     with within(Session(tmp_path / "papers", jobs=2)):
         first = Sweep({}, {"factor": [1, 2], "value": [1, 2, 3]}, work=doubled, together=("factor",))
@@ -255,6 +256,7 @@ def command(tmp_path, jobs, die_at=""):
     return subprocess.run(line, env=environment, capture_output=True, text=True, check=False, timeout=300)
 
 
+@pytest.mark.full
 def test_a_sweep_that_is_killed_loses_only_the_run_under_way(tmp_path):
     """Kill -9 at three moments of three runs, chosen by injected faults: no run lost, none done twice, no half file."""
     runs = tmp_path / "papers" / "runs"
@@ -275,6 +277,7 @@ def test_a_sweep_that_is_killed_loses_only_the_run_under_way(tmp_path):
     assert not list(runs.glob("superseded/*"))
 
 
+@pytest.mark.full
 def test_an_interrupted_sweep_leaves_no_process_behind(tmp_path):
     log = tmp_path / "log"
     code = (
@@ -299,6 +302,7 @@ def test_an_interrupted_sweep_leaves_no_process_behind(tmp_path):
             os.kill(child, 0)
 
 
+@pytest.mark.full
 def test_what_is_done_together_is_done_by_one_process(tmp_path):
     with within(Session(tmp_path / "papers", jobs=2)):
         sweep = Sweep({}, {"factor": [1, 2], "value": [1, 2, 3]}, work=doubled, together=("factor",))

@@ -1,4 +1,4 @@
-"""A process of a run over several: replays cases of `mesh_cases`; the first one stores what came of them.
+"""A process of a run over several: replays cases of `lib/mesh_cases`; the first one stores what came of them.
 
 python mesh_member.py ADDRESS COUNT INDEX FOLDER RUN [RUN ...]
 
@@ -16,7 +16,7 @@ from sgdlab import hosts
 from sgdlab.checkpoints import Checkpoints
 from sgdlab.commands import launch
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "replay"))
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
 
 def main(address, count, index, folder, *runs):
@@ -26,7 +26,7 @@ def main(address, count, index, folder, *runs):
 
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_disable_most_optimizations", True)
-    from mesh_cases import leaves, replayed, stopped_and_continued  # noqa: PLC0415
+    from lib.mesh_cases import leaves, replayed, stopped_and_continued  # noqa: PLC0415
 
     for run in runs:
         name, devices, layout, *how = run.split(":")

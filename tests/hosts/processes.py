@@ -29,8 +29,9 @@ class Processes:
     def __init__(self, folder, commands, *, environment=(), devices=1):
         self.logs = [pathlib.Path(folder) / f"process{i}.log" for i in range(len(commands))]
         several = list(environment) if isinstance(environment, list) else [environment] * len(commands)
-        # XLA_FLAGS would give every process the four devices of the tests.
+        # XLA_FLAGS would give every process the four devices of the tests; JAX writes its cache for one process alone.
         shared = os.environ | {"JAX_NUM_CPU_DEVICES": str(devices), "XLA_FLAGS": "", "JAX_PLATFORMS": "cpu"}
+        shared |= {"JAX_ENABLE_COMPILATION_CACHE": "false", "PYTHONFAULTHANDLER": "1"}
         self.children = []
         for command, log, own in zip(commands, self.logs, several, strict=True):
             with log.open("wb") as file:
@@ -54,7 +55,8 @@ class Processes:
         while any(child.poll() is None for child in self.children):
             if any(child.poll() not in (None, *allowed) for child in self.children):
                 ends = min(ends, time.monotonic() + after_failure)
-            assert time.monotonic() < ends, f"not ended in time:\n{self.output()}"
+            if time.monotonic() > ends:
+                raise AssertionError(f"not ended in time:\n{self.stacks()}")
             time.sleep(0.02)
         return [child.returncode for child in self.children]
 
@@ -70,6 +72,15 @@ class Processes:
     def log(self, index):
         """What a process has written."""
         return self.logs[index].read_text(encoding="utf-8", errors="replace")
+
+    def stacks(self):
+        """What all have written, and where those are that have not ended, which this ends."""
+        for child in self.children:
+            if child.poll() is None:
+                child.send_signal(signal.SIGABRT)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    child.wait(5.0)
+        return self.output()
 
     def output(self):
         """What all have written, for a message of failure."""

@@ -5,6 +5,7 @@ import pathlib
 import signal
 import sys
 
+import pytest
 import records
 from processes import Processes, free_port
 
@@ -30,6 +31,7 @@ def printed(log):
     return [line for line in log.splitlines() if line and not line.startswith("[Gloo]")]
 
 
+@pytest.mark.full
 def test_a_run_is_stopped_by_a_signal_to_one_process_and_continued(tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     one = [sys.executable, "-m", "experiments.main", *TINY, "--config.epochs=4.0", f"--workdir={tmp_path}/one"]
@@ -57,6 +59,7 @@ def test_a_run_is_stopped_by_a_signal_to_one_process_and_continued(tmp_path, mon
         assert "holds this run already" in processes.log(0)
 
 
+@pytest.mark.full
 def test_a_comparison_is_run_over_two_processes(tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     given = (

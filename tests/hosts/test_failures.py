@@ -68,6 +68,7 @@ def test_an_exit_ends_all_with_its_code(begin):
     assert f"error: process 1 on {HOST}: ended with exit code 7" in processes.log(0)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("victim", [1, 0])
 def test_a_process_that_is_killed_amid_collectives_is_named(begin, victim):
     processes = begin("sums", 2)
@@ -89,6 +90,7 @@ def test_a_process_that_is_killed_is_named_to_those_that_wait_for_it(begin):
         assert f"error: process 2 on {HOST} ended without a message (killed?)" in processes.log(index)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("victim", [1, 0])
 def test_a_process_that_is_frozen_is_named(begin, victim):
     processes = begin("freezes", 2)

@@ -83,6 +83,8 @@ def test_a_comparison_over_devices_has_no_pool(call, tmp_path):
     assert "--processes=2 must be left out: with several devices, a run takes all of them" in errors
 
 
+@pytest.mark.full
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("layout", ["sharded", "replicated"])
 def test_several_devices_of_one_process_give_the_same_run(call, tmp_path, monkeypatch, layout):
     monkeypatch.setenv("SGDLAB_PROCESS_ID", "7")  # has no effect on a process that is alone
@@ -95,6 +97,7 @@ def test_several_devices_of_one_process_give_the_same_run(call, tmp_path, monkey
     records.same(*seen)
 
 
+@pytest.mark.full
 def test_a_comparison_over_devices_gives_the_same_records(tmp_path, capsys):
     config = digits.get_config()
     config.epochs, config.evaluations, config.network.kind, config.network.mlp.widths = 0.5, 2, "mlp", (8,)

@@ -6,9 +6,8 @@ import sys
 import jax
 import numpy as np
 import pytest
-from mesh_cases import CASES, assert_close, continued, leaves, replayed, stopped
+from lib.mesh_cases import CASES, assert_close, continued, leaves, mesh_of, replayed, stopped
 from processes import Processes, free_port
-from test_mesh import mesh_of
 
 MEMBER = str(pathlib.Path(__file__).with_name("mesh_member.py"))
 # Every family; layouts, and one and two devices of a process, in turn.
@@ -38,17 +37,27 @@ def over_two(tmp_path_factory):
     return spawned(folder, 2, [*RUNS, STOPPED, REPEATED], devices=2), folder
 
 
+@pytest.mark.long("two processes begin and compile")
+def test_two_runs_of_two_processes_are_those_of_one(tmp_path):
+    runs = ("synchronous:2:sharded", "gossip:1:replicated")
+    for run, found in spawned(tmp_path, 2, runs, devices=2).items():
+        assert_close(found, leaves(replayed(run.split(":")[0], mode="wave")), 1e-12)
+
+
+@pytest.mark.full
 @pytest.mark.parametrize("run", RUNS)
 def test_two_processes_are_one(run, over_two):
     found, _ = over_two
     assert_close(found[run], leaves(replayed(run.split(":")[0], mode="wave")), 1e-12)
 
 
+@pytest.mark.full
 def test_a_run_goes_on_with_more_processes(over_two):
     found, _ = over_two
     assert_close(found[STOPPED], leaves(replayed("gap_aware", mode="wave")), 1e-12)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("shape", [None, (3,), (2, 2)])
 def test_a_run_of_two_processes_goes_on_in_one(shape, over_two):
     _, folder = over_two
@@ -57,6 +66,7 @@ def test_a_run_of_two_processes_goes_on_in_one(shape, over_two):
     assert_close(found, leaves(replayed("gap_aware", mode="wave")), 1e-12)
 
 
+@pytest.mark.full
 def test_a_run_that_was_stopped_is_the_same_to_the_bit(over_two):
     found, _ = over_two
     assert found[REPEATED].keys() == found["asgd:1:sharded"].keys()
@@ -64,6 +74,7 @@ def test_a_run_that_was_stopped_is_the_same_to_the_bit(over_two):
         np.testing.assert_array_equal(leaf, found["asgd:1:sharded"][name], err_msg=name)
 
 
+@pytest.mark.full
 def test_a_disk_that_is_full_for_one_ends_all(tmp_path):
     address = f"127.0.0.1:{free_port()}"
     commands = [
@@ -76,6 +87,7 @@ def test_a_disk_that_is_full_for_one_ends_all(tmp_path):
         assert "cannot be written" in processes.log(1), processes.output()
 
 
+@pytest.mark.full
 def test_processes_that_replay_different_schedules_are_told(tmp_path):
     address = f"127.0.0.1:{free_port()}"
     commands = [
@@ -87,7 +99,7 @@ def test_processes_that_replay_different_schedules_are_told(tmp_path):
             assert "those of process 1 on" in processes.log(index), processes.output()
 
 
-@pytest.mark.slow
+@pytest.mark.machines
 @pytest.mark.parametrize("devices", [1, 2])
 def test_four_processes_are_one(devices, tmp_path):
     names = ("gap_aware", "synchronous", "partial", "gossip", "streamed")

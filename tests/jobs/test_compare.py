@@ -1,7 +1,7 @@
 """Which runs of a comparison are there: finished, of this configuration, with this code."""
 
 import pytest
-import tiny
+from lib import tiny
 
 from sgdlab.jobs import compare, digests
 from sgdlab.jobs.configuration import identity

@@ -74,6 +74,7 @@ def test_every_entry_is_known_and_in_its_range(name, variant):
     configuration.check(config)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", PAPERS)
 def test_the_network_takes_its_entries_and_data_of_that_shape(name):
     """Its forward pass is the networks' own test."""
@@ -218,7 +219,9 @@ def test_momentum_and_its_form_are_the_papers():
         np.testing.assert_allclose(steps(make_plan(config)), (first, 0.9 * first), rtol=1e-6)
 
 
+@pytest.mark.representatives("cifar10_wrn", "mnist_cnn")
 @pytest.mark.parametrize("name", PAPERS)
+@pytest.mark.long("one of each large network is compiled")
 def test_the_tiny_variant_trains(name):
     config = config_of(name, "tiny")
     config.epochs = GRADIENTS / batches_per_epoch(config, dataset_of(config))

@@ -6,7 +6,7 @@ import shutil
 import jax
 import numpy as np
 import pytest
-import tiny
+from lib import tiny
 
 from sgdlab.errors import UsageError
 from sgdlab.jobs import digests
@@ -63,6 +63,7 @@ def assert_same(run, plan):
     assert run.records == whole.records
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("room", ["as before", "more", "less"])
 def test_in_a_comparison_of_other_sizes(plan, tmp_path, room):
     """The state has the sizes of the runs that it was once to be executed with."""

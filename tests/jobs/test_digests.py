@@ -7,7 +7,7 @@ import types
 
 import numpy as np
 import pytest
-import tiny
+from lib import tiny
 
 from sgdlab import rules
 from sgdlab.jobs import digests, own_methods

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import tiny
-from replay_cases import assert_close
+from lib import tiny
+from lib.replay_cases import assert_close
 
 from sgdlab import data, networks, replay, tasks
 from sgdlab.checkpoints import Checkpoints
@@ -105,6 +105,7 @@ def of(result):
     return (result.params, result.state, result.stats, result.local, result.history.aux)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_wave_mode_is_event_mode(kind):
     wave = replayed(kind, "wave")
@@ -117,6 +118,7 @@ def test_a_wave_one_gradient_after_the_other_is_event_mode_bit_for_bit():
     jax.tree.map(np.testing.assert_array_equal, of(wave), of(event("classification")))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_four_devices_are_one(kind):
     mesh = jax.make_mesh((4,), ("devices",), axis_types=(jax.sharding.AxisType.Auto,))
@@ -136,6 +138,7 @@ class Killing(Checkpoints):
         raise Killed
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_continued_is_uninterrupted(kind, tmp_path):
     with pytest.raises(Killed), Killing(tmp_path, {}) as checkpoints:
@@ -146,6 +149,7 @@ def test_continued_is_uninterrupted(kind, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, of(continued), of(event(kind)))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("mode", ["event", "wave"])
 def test_streamed_is_resident(mode):
     pytest.importorskip("grain")
@@ -158,6 +162,7 @@ def test_streamed_is_resident(mode):
     jax.tree.map(np.testing.assert_array_equal, of(replayed("classification", mode, batches=fed)), of(resident))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_evaluation_is_of_all_examples_whatever_the_batches(kind):
     """Against one batch of all; of a text, against segments one after the other by hand."""

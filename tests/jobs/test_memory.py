@@ -5,7 +5,7 @@ import re
 import jax
 import numpy as np
 import pytest
-import tiny
+from lib import tiny
 
 from sgdlab import protocols, replay, rules
 from sgdlab.errors import UsageError

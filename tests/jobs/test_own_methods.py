@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 import pytest
-import tiny
+from lib import tiny
 from ml_collections import ConfigDict
 
 from sgdlab.errors import UsageError

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-import tiny
+from lib import tiny
 
 from sgdlab.errors import UsageError
 from sgdlab.jobs.configuration import check, identity

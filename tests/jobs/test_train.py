@@ -7,12 +7,12 @@ import math
 import jax
 import numpy as np
 import pytest
-import tiny
+from lib import tiny
 
 from sgdlab.errors import UsageError
 from sgdlab.jobs import records
 from sgdlab.jobs.configuration import identity
-from sgdlab.jobs.methods import methods
+from sgdlab.jobs.methods import REPRESENTATIVE, methods
 from sgdlab.jobs.plan import make_plan
 from sgdlab.jobs.tasks import batches_of, task_of
 from sgdlab.jobs.train import _check_blocks, train
@@ -34,6 +34,7 @@ def none_kept():
     trained.cache_clear()
 
 
+@pytest.mark.representatives(*REPRESENTATIVE)
 @pytest.mark.parametrize("method", methods())
 def test_every_method_trains_on_the_same_number_of_gradients(method):
     plan, run = trained(method)
@@ -82,6 +83,7 @@ def test_runs_of_one_capacity_share_one_program(compilations):
     assert len(compilations) == before
 
 
+@pytest.mark.full
 def test_batch_norm_and_polyak_average_can_be_trained_and_evaluated():
     config = tiny.config(network__kind="conv", network__conv__channels=(4, 4), network__conv__batch_norm=True)
     plan = make_plan(config)

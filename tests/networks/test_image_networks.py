@@ -26,6 +26,7 @@ def pure(tree):
     return {key: pure(value) for key, value in tree.items()} if hasattr(tree, "items") else np.asarray(tree)
 
 
+@pytest.mark.representatives("cifar_resnet", "wide_resnet", "resnet18", "cnn", "weight_norm_cnn")
 @pytest.mark.parametrize(
     ("part", "entries", "image_shape", "num_classes", "parameters"),
     [
@@ -54,6 +55,7 @@ def test_number_of_parameters(part, entries, image_shape, num_classes, parameter
     assert count(lambda: NETWORKS.make(part, entries, **given, rngs=nnx.Rngs(0))) == parameters
 
 
+@pytest.mark.full
 def test_deeper_ones_have_the_published_sizes():
     """He et al. 2016, table 6, in millions."""
     sizes = [count(lambda depth=depth: networks.CifarResNet(depth, rngs=nnx.Rngs(0))) for depth in (32, 56)]
@@ -120,6 +122,7 @@ CASES = {
 }
 
 
+@pytest.mark.representatives("cnn", "weight norm", "resnet8", "wide")
 @pytest.mark.parametrize("name", CASES)
 def test_forward_pass_is_that_of_numpy(name, monkeypatch):
     # A block of each kind: the others of that kind differ in their widths alone.
@@ -187,6 +190,7 @@ def test_bfloat16_computes_with_parameters_statistics_and_logits_in_float32():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=error, atol=error), after, expected_after)
 
 
+@pytest.mark.representatives("conv", "mlp", "cnn", "weight_norm_cnn", "cifar_resnet")
 @pytest.mark.parametrize(
     ("part", "entries", "image_shape"),
     [

@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import tiny
 from flax import nnx
+from lib import tiny
 
 from sgdlab import data, tasks
 from sgdlab.jobs.plan import make_plan

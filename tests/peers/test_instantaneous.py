@@ -6,10 +6,11 @@ import numpy as np
 import optax
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lib.tiers import examples
 
 from sgdlab import cluster, protocols, replay
 
-check = settings(derandomize=True, deadline=None, max_examples=100, database=None)
+check = settings(derandomize=True, deadline=None, max_examples=examples(100), database=None)
 SHAPES = st.tuples(st.integers(1, 6), st.integers(1, 5))
 # Whole numbers: many nodes tick at one instant.
 RUNTIMES = SHAPES.flatmap(lambda s: hnp.arrays(np.float64, s, elements=st.integers(1, 3).map(float), fill=st.nothing()))

@@ -4,7 +4,7 @@ import sys
 
 import numpy as np
 import pytest
-import tiny
+from lib import tiny
 
 from sgdlab import graphs
 from sgdlab.jobs import digests, parts

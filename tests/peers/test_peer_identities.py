@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from replay_cases import assert_close, batches, network
+from lib.replay_cases import assert_close, batches, network
 
 from sgdlab import PeerSchedule, cluster, protocols, rules
 from sgdlab.replay import Capacity, Watch, lower, run
@@ -52,6 +52,7 @@ def replayed(schedule, *, mode=None, tx=TX, batch_fn=batch_fn, **options):
     return run(schedule, tx, grad_fn, jnp.linspace(-1.0, 1.0, 5), batch_fn, mode=mode, **options)
 
 
+@pytest.mark.covering
 @both_modes
 @in_rounds
 @pytest.mark.parametrize("kind", ["pull", "push"])
@@ -117,6 +118,7 @@ def test_elastic_averaging_with_the_center_of_two_nodes_by_hand(clock, mode):
     np.testing.assert_allclose(result.center, center, rtol=1e-15)
 
 
+@pytest.mark.covering
 @both_modes
 @in_rounds
 @pytest.mark.parametrize("period", [1, 3])
@@ -151,6 +153,7 @@ def _given(params, batch):
     return batch + 0 * params, {"read": params}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("kind", "clock"), [("pull", "rounds"), ("push", "rounds"), ("pull", "own")])
 def test_gossip_without_gradients_keeps_the_mean_in_expectation(kind, clock):
     """Every node takes one step, to a height of its own; from then on they only average.
@@ -219,6 +222,7 @@ def renumbered(schedule: PeerSchedule, new: np.ndarray) -> tuple[PeerSchedule, n
     return changed, gradients[order][~center[order]]
 
 
+@pytest.mark.covering
 @both_modes
 @pytest.mark.parametrize(
     "make",

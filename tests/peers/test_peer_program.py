@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lib.tiers import examples
 
 from sgdlab import PeerSchedule, policies, protocols  # noqa: F401 (policies register protocols)
 from sgdlab.registry import PROTOCOLS
 from sgdlab.replay import Capacity, PeerProgram, lower
 
-check = settings(derandomize=True, deadline=None, max_examples=120, database=None)
+check = settings(derandomize=True, deadline=None, max_examples=examples(120), database=None)
 LIMITS = st.one_of(st.none(), st.integers(1, 7))
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lib.tiers import examples
 from peer_simulation import Elastic, Pull, Push, RanOut, partners_of
 
 from sgdlab import PeerSchedule, cluster, protocols
@@ -34,7 +35,7 @@ RUNTIMES = SHAPES.flatmap(
 PERIODS = st.integers(1, 4)
 NUMBERS = st.one_of(st.none(), st.integers(1, 60))
 SEEDS = st.integers(0, 2**32 - 1)
-check = settings(derandomize=True, deadline=None, max_examples=120, database=None)
+check = settings(derandomize=True, deadline=None, max_examples=examples(120), database=None)
 in_rounds = pytest.mark.parametrize("clock", ["own", "rounds"])
 
 
@@ -215,6 +216,7 @@ def moves(schedule: PeerSchedule, number: int) -> np.ndarray:
 class TestMatrices:
     """What averaging alone does to the sum over the nodes: 1^T W."""
 
+    @pytest.mark.sample(3)
     @pytest.mark.parametrize("kind", ["pull", "push"])
     @pytest.mark.parametrize("include_self", [False, True])
     @pytest.mark.parametrize("nodes", [2, 5])

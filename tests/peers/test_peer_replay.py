@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from compiling import compilations
+from lib.compiling import compilations
+from lib.replay_cases import assert_close, batches, network
 from naive_peers import Replayed
-from replay_cases import assert_close, batches, network
 
 from sgdlab import cluster, protocols, rules
 from sgdlab.replay import Capacity, Watch, check_rule, lower, run
@@ -97,12 +97,14 @@ def assert_replayed(name, optimizer, network_name, mode, *, tolerance=1e-12, sca
     np.testing.assert_allclose(result.history.aux["loss"], losses, rtol=tolerance)
 
 
+@pytest.mark.covering
 @both_modes
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_every_schedule_is_the_naive_loop(name, mode):
     assert_replayed(name, "nag_asgd", "mlp", mode)
 
 
+@pytest.mark.covering
 @both_modes
 @pytest.mark.parametrize("name", [name for name in OPTIMIZERS if name != "nag_asgd"])
 def test_every_optimizer_is_the_naive_loop(name, mode):
@@ -111,6 +113,7 @@ def test_every_optimizer_is_the_naive_loop(name, mode):
     assert_replayed("elastic", name, "mlp", mode, tolerance=tolerance)
 
 
+@pytest.mark.covering
 @both_modes
 @pytest.mark.parametrize("name", ["pull", "elastic, rounds, period 3"])
 def test_every_node_has_statistics_of_its_own(name, mode):
@@ -174,6 +177,7 @@ def of_parabolas(name, with_stats):
 
 
 class TestWatch:
+    @pytest.mark.covering
     @both_modes
     @pytest.mark.parametrize("name", ["pull", "push, rounds", "elastic", "elastic, rounds, period 3"])
     @pytest.mark.parametrize(("every", "with_stats"), [(None, False), (1, False), (5, False), (5, True), (1000, False)])

@@ -78,6 +78,7 @@ def test_distances_are_those_of_all_nodes():
     np.testing.assert_allclose(distances(schedule, **options, after=True)[-1], total, rtol=1e-12)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("clock", ["own", "rounds"])
 @pytest.mark.parametrize("nodes", [4, 16])
 @pytest.mark.parametrize("share", [0.5, 1.0])

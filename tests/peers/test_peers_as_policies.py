@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lib.tiers import examples
 from test_peer_protocols import NUMBERS, PERIODS, RUNTIMES, SEEDS, assert_equal, assert_schedule_is, check
 
 from sgdlab import policies, protocols
@@ -23,8 +24,9 @@ OWN = {
 }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", OWN)
-@settings(check, max_examples=500)
+@settings(check, max_examples=examples(500))
 @given(data=st.data(), runtimes=RUNTIMES, clock=CLOCKS, period=PERIODS, number=NUMBERS)
 def test_equals_its_protocol(name, data, runtimes, clock, period, number):
     own = data.draw(st.fixed_dictionaries(OWN[name])) | {"clock": clock, "period": period}

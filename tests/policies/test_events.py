@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lib.tiers import examples
 from policy_driver import Driver
 
 from sgdlab import policies, predictors
@@ -387,7 +388,8 @@ def storm(make, seed, *, workers=5, events=120, prepares=0.5):
 
 @pytest.mark.parametrize("name", POLICIES)
 class TestStorms:
-    @settings(derandomize=True, deadline=None, max_examples=30, database=None)
+    @pytest.mark.sample(12)
+    @settings(derandomize=True, deadline=None, max_examples=examples(30), database=None)
     @given(seed=st.integers(0, 10**6))
     def test_all_stays_possible_and_goes_on(self, name, seed):
         driver = storm(POLICIES[name], seed)
@@ -429,7 +431,7 @@ class Naive(policies.Base):
 
 
 @pytest.mark.parametrize("bound", [0, 1, 3])
-@settings(derandomize=True, deadline=None, max_examples=60, database=None)
+@settings(derandomize=True, deadline=None, max_examples=examples(60), database=None)
 @given(seed=st.integers(0, 10**6))
 def test_bounded_staleness_is_the_naive_one(bound, seed):
     make = lambda num_workers: policies.bounded_staleness(num_workers=num_workers, bound=bound)

@@ -53,7 +53,9 @@ class TestContract:
 
 @pytest.mark.parametrize("name", WITHOUT)
 def test_what_has_no_policy_is_refused_and_the_reason_given(name):
-    with pytest.raises(UsageError, match=rf"^--config\.protocol\.kind={name} must be one of .*, asynchronous.*: .+"):
+    with pytest.raises(
+        UsageError, match=rf"^--config\.protocol\.kind={name} must be another, which docs/live.md names: .+"
+    ):
         POLICIES.check(name)
 
 

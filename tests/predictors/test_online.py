@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lib.tiers import examples
 
 from sgdlab import cluster, predictors
 from sgdlab.predictors import Prediction, run_online
 from sgdlab.runtimes import NotEnoughRuntimes
 
-check = settings(derandomize=True, deadline=None, max_examples=100, database=None)
+check = settings(derandomize=True, deadline=None, max_examples=examples(100), database=None)
 RUNTIMES = np.random.default_rng(0).uniform(0.5, 2.0, (30, 6))
 
 

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lib.tiers import examples
 from scipy import integrate, special
 
 from sgdlab import predictors
 
-check = settings(derandomize=True, deadline=None, max_examples=200, database=None)
+check = settings(derandomize=True, deadline=None, max_examples=examples(200), database=None)
 
 
 class TestNormal:

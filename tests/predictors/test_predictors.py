@@ -273,9 +273,9 @@ class TestByHand:
         assert stats.kstest(filled, stats.truncnorm((51 - mean) / std, np.inf, mean, std).cdf).pvalue > 1e-3
 
 
-def law() -> kalman.Law:
+def law() -> kalman.KalmanParameters:
     """Of three workers, which are never in another order."""
-    return kalman.Law(
+    return kalman.KalmanParameters(
         mean=np.array([1.0, 10.0, 100.0]),
         std=np.array([0.1, 0.5, 4.0]),
         memory=np.array([0.3, 0.9, 0.99]),
@@ -298,11 +298,11 @@ def textbook(runtimes: np.ndarray, *, mean, std, memory, share) -> list[tuple[fl
     return [*predictions, (mean + level, variance + noise)]
 
 
-def worker_of(law: kalman.Law, i: int) -> dict[str, float]:
+def worker_of(law: kalman.KalmanParameters, i: int) -> dict[str, float]:
     return {name: float(getattr(law, name)[i]) for name in ("mean", "std", "memory", "share")}
 
 
-def series(law: kalman.Law, steps: int, *, seed: int = 0) -> np.ndarray:
+def series(law: kalman.KalmanParameters, steps: int, *, seed: int = 0) -> np.ndarray:
     generator = np.random.default_rng(seed)
     level, rows = np.sqrt(law.share) * law.std * generator.normal(size=law.mean.size), []
     for _ in range(steps):
@@ -344,7 +344,7 @@ class TestKalman:
             state = predictor.observe(state, runtimes[step], runtimes[step].max())
 
     def test_order_statistics_are_of_independent_workers(self):
-        same = kalman.Law(np.full(9, 5.0), np.ones(9), np.full(9, 0.5), np.full(9, 0.5))
+        same = kalman.KalmanParameters(np.full(9, 5.0), np.ones(9), np.full(9, 0.5), np.full(9, 0.5))
         predictor = predictors.Kalman(same, samples=4000)
         state = predictor.start(np.full((1, 9), 5.0), seed=0)
         _, variance = textbook([5.0], mean=5.0, std=1.0, memory=0.5, share=0.5)[-1]
@@ -367,12 +367,14 @@ class TestKalman:
         assert stats.kstest(filled, tail.cdf).pvalue > 1e-3
 
     def test_nobody_is_expected_at_once(self):
-        wild = kalman.Law(np.ones(2), np.full(2, 5.0), np.full(2, 0.5), np.full(2, 0.5))
+        wild = kalman.KalmanParameters(np.ones(2), np.full(2, 5.0), np.full(2, 0.5), np.full(2, 0.5))
         predictor = predictors.Kalman(wild)
         assert (predictor.predict(predictor.start(np.ones((1, 2)), seed=0)).mean > 0).all()
 
     def test_fit_takes_moments_and_the_greatest_likelihood(self):
-        true = kalman.Law(np.full(6, 9.0), np.ones(6), np.array([0.3, 0.6, 0.8, 0.9, 0.95, 0.99]), np.full(6, 0.65))
+        true = kalman.KalmanParameters(
+            np.full(6, 9.0), np.ones(6), np.array([0.3, 0.6, 0.8, 0.9, 0.95, 0.99]), np.full(6, 0.65)
+        )
         runtimes = series(true, 300)
         fitted = kalman.fit(runtimes)
         np.testing.assert_allclose(fitted.mean, runtimes.mean(axis=0), rtol=1e-12)
@@ -380,7 +382,7 @@ class TestKalman:
         best = kalman.log_density(fitted, runtimes).sum(axis=0)
         for memory in (0.3, 0.8, 0.95, 0.99):
             for share in (0.02, 0.2, 0.65, 0.98):
-                other = kalman.Law(fitted.mean, fitted.std, np.full(6, memory), np.full(6, share))
+                other = kalman.KalmanParameters(fitted.mean, fitted.std, np.full(6, memory), np.full(6, share))
                 assert (kalman.log_density(other, runtimes).sum(axis=0) <= best + 1e-9).all()
         assert fitted.memory[0] < 0.7 < fitted.memory[4]
 

@@ -7,6 +7,7 @@ import pytest
 from comparison import BLURRED, RUNTIMES, assert_equal, assert_schedule_is, check
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lib.tiers import examples
 
 from sgdlab import DROPPED, PENDING, Schedule, policies, predictors, protocols
 from sgdlab.protocols.collector import collected
@@ -94,7 +95,8 @@ def test_every_policy_is_compared():
 
 @pytest.mark.parametrize("name", OWN)
 class TestEveryPolicy:
-    @settings(check, max_examples=350)
+    @pytest.mark.representatives("synchronous", "asynchronous", "backup_workers")
+    @settings(check, max_examples=examples(350))
     @given(data=st.data(), runtimes=st.one_of(RUNTIMES, RUNTIMES, BLURRED))
     def test_equals_its_protocol(self, name, data, runtimes):
         own = data.draw(st.fixed_dictionaries(OWN[name](runtimes.shape[1])))
@@ -109,7 +111,7 @@ class TestEveryPolicy:
             assert_equal(protocol(), expected)
 
 
-@settings(check, max_examples=300)
+@settings(check, max_examples=examples(300))
 @given(
     runtimes=RUNTIMES,
     size=st.integers(1, 4),

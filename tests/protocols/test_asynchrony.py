@@ -10,6 +10,7 @@ import pytest
 from comparison import RUNTIMES, assert_equal, assert_schedule_is, check
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lib.tiers import examples
 
 from sgdlab import DROPPED, PENDING, cluster, protocols
 
@@ -23,7 +24,7 @@ class TestSoftsync:
     def test_of_one_is_asynchronous(self, runtimes):
         assert_equal(protocols.softsync(runtimes, gradients_per_update=1), protocols.asynchronous(runtimes))
 
-    @settings(check, max_examples=50)
+    @settings(check, max_examples=examples(50))
     @given(workers=st.integers(1, 6), size=st.integers(1, 6), rows=st.integers(2, 6))
     def test_equal_workers_in_lockstep(self, workers, size, rows):
         # Gradient g begins when g - N + 1 have come and enters update g // n: staleness N / n where n divides N.
@@ -145,7 +146,7 @@ LONGER = {
 
 @pytest.mark.parametrize("protocol", LONGER.values(), ids=LONGER)
 class TestEnoughRows:
-    @settings(check, max_examples=40)
+    @settings(check, max_examples=examples(40))
     @given(workers=st.integers(1, 5), seed=st.integers(0, 99), num_gradients=st.integers(1, 40), whole=st.booleans())
     def test_longer_table_changes_nothing(self, protocol, workers, seed, num_gradients, whole):
         def draw(rows):

@@ -8,10 +8,11 @@ import pytest
 from comparison import RUNTIMES, assert_equal, check
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lib.tiers import examples
 
 from sgdlab import PENDING, protocols, theory
 
-few = settings(check, max_examples=40)
+few = settings(check, max_examples=examples(40))
 
 
 def by_events(runtimes, communication):

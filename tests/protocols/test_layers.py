@@ -10,6 +10,7 @@ import pytest
 from comparison import FEW, FIELDS, SHAPES, WHOLE, arrays, assert_schedule_is, check, without_ties
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lib.tiers import examples
 from simulate_layers import RanOut, simulate_layers
 
 from sgdlab import PENDING, cluster, protocols
@@ -20,6 +21,7 @@ TIES = SHAPES.flatmap(lambda shape: st.sampled_from([WHOLE, FEW]).flatmap(lambda
 
 @pytest.mark.parametrize(("reads", "pushes"), MODES)
 class TestEvents:
+    @pytest.mark.covering
     @check
     @given(
         runtimes=TIES,
@@ -47,7 +49,7 @@ class TestEvents:
         else:
             assert_schedule_is(protocol(), expected, runtimes.shape[1])
 
-    @settings(check, max_examples=60)
+    @settings(check, max_examples=examples(60))
     @given(runtimes=without_ties(), blocks=st.integers(1, 4), share=st.sampled_from([1 / 4, 1 / 2, 2 / 3, 1.0]))
     def test_equals_events_where_shares_are_rounded(self, reads, pushes, runtimes, blocks, share):
         expected = simulate_layers(
@@ -58,6 +60,7 @@ class TestEvents:
             compare = np.testing.assert_array_equal if dtype == np.int32 else np.testing.assert_allclose
             compare(getattr(schedule, name), np.array(expected[name], dtype), err_msg=name)
 
+    @pytest.mark.covering
     @check
     @given(runtimes=TIES, blocks=st.integers(1, 4))
     def test_no_gradient_is_lost(self, reads, pushes, runtimes, blocks):

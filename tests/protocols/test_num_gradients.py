@@ -65,6 +65,7 @@ def updates_that_use(schedule: Schedule, num_gradients: int) -> int | None:
     return longest
 
 
+@pytest.mark.representatives("synchronous", "timeout, interrupted", "partial")
 @pytest.mark.parametrize("name", PROTOCOLS)
 @check
 @given(runtimes=RUNTIMES, data=st.data())

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from comparison import RUNTIMES, assert_equal, check
 from hypothesis import given, settings
+from lib.tiers import examples
 
 from sgdlab import protocols
 
@@ -30,14 +31,15 @@ PROTOCOLS = {
 
 @pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=PROTOCOLS)
 class TestEveryProtocol:
-    @settings(check, max_examples=60)
+    @pytest.mark.sample(6)
+    @settings(check, max_examples=examples(60))
     @given(runtimes=RUNTIMES)
     def test_rows_by_first_arrival_then_worker(self, protocol, runtimes):
         schedule = protocol(runtimes)
         rows = list(zip(schedule.arrived.min(axis=1).tolist(), schedule.worker.tolist(), strict=True))
         assert rows == sorted(rows)
 
-    @settings(check, max_examples=30)
+    @settings(check, max_examples=examples(30))
     @given(runtimes=RUNTIMES)
     def test_one_worker_is_serial(self, protocol, runtimes):
         schedule = protocol(runtimes[:, :1])

@@ -11,6 +11,7 @@ import pytest
 from comparison import FEW, RUNTIMES, WHOLE, arrays, assert_equal, assert_schedule_is, check, without_ties
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lib.tiers import examples
 from simulate_partial import simulate_partial
 
 from sgdlab import DROPPED, PENDING, Schedule, cluster, protocols
@@ -61,12 +62,12 @@ def stamps(schedule: Schedule, pull_at_least: int) -> np.ndarray:
 
 
 class TestEvents:
-    @settings(check, max_examples=250)
+    @settings(check, max_examples=examples(250))
     @given(given=clusters())
     def test_equals_messages(self, given):
         assert_equals_messages(given)
 
-    @settings(check, max_examples=250)
+    @settings(check, max_examples=examples(250))
     @given(given=clusters(), push_timeout=TIMEOUTS, pull_timeout=TIMEOUTS)
     def test_equals_messages_with_time_outs(self, given, push_timeout, pull_timeout):
         assert_equals_messages(given | {"push_timeout": push_timeout, "pull_timeout": pull_timeout})
@@ -91,7 +92,7 @@ class TestEvents:
             }
         )
 
-    @settings(check, max_examples=100)
+    @settings(check, max_examples=examples(100))
     @given(given=clusters(workers=st.just(1)), push_timeout=TIMEOUTS, pull_timeout=TIMEOUTS)
     def test_one_worker(self, given, push_timeout, pull_timeout):
         schedule = assert_equals_messages(given | {"push_timeout": push_timeout, "pull_timeout": pull_timeout})
@@ -99,21 +100,21 @@ class TestEvents:
             assert schedule.used().all()
             assert (schedule.staleness() == 0).all()
 
-    @settings(check, max_examples=100)
+    @settings(check, max_examples=examples(100))
     @given(given=clusters(servers=st.just(1)), push_timeout=TIMEOUTS, pull_timeout=TIMEOUTS)
     def test_one_server(self, given, push_timeout, pull_timeout):
         schedule = assert_equals_messages(given | {"push_timeout": push_timeout, "pull_timeout": pull_timeout})
         assert (schedule.staleness().compressed() == 0).all()
         assert schedule.num_updates == len(given["runtimes"])
 
-    @settings(check, max_examples=100)
+    @settings(check, max_examples=examples(100))
     @given(given=clusters(workers=st.integers(2, 6)), data=st.data(), push_timeout=TIMEOUTS)
     def test_all_but_one_are_slow(self, given, data, push_timeout):
         fast = data.draw(st.integers(0, given["runtimes"].shape[1] - 1))
         given["runtimes"][:, np.arange(given["runtimes"].shape[1]) != fast] += 10
         assert_equals_messages(given | {"push_timeout": push_timeout})
 
-    @settings(check, max_examples=100)
+    @settings(check, max_examples=examples(100))
     @given(given=clusters(servers=st.integers(2, 6)), data=st.data(), pull_timeout=TIMEOUTS)
     def test_all_servers_but_one_are_slow(self, given, data, pull_timeout):
         fast = data.draw(st.integers(0, given["num_servers"] - 1))
@@ -153,6 +154,7 @@ class TestRules:
         )
         np.testing.assert_array_equal(np.sort(fields["read"], axis=1)[:, -given["pull_at_least"]], stamp)
 
+    @pytest.mark.full
     @check
     @given(given=clusters(), pull_timeout=TIMEOUTS)
     def test_who_waits_for_all_blocks_has_no_use_for_what_is_stamped_too_early(self, given, pull_timeout):

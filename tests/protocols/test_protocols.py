@@ -10,6 +10,7 @@ import pytest
 from comparison import RUNTIMES, assert_equal, assert_schedule_is, check
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lib.tiers import examples
 
 from sgdlab import DROPPED, PENDING, Schedule, cluster, protocols
 
@@ -174,7 +175,7 @@ class TestEnoughRows:
         assert caught.value.rows > 3
         assert f"about {caught.value.rows} rows" in str(caught.value)
 
-    @settings(check, max_examples=60)
+    @settings(check, max_examples=examples(60))
     @given(
         workers=st.integers(1, 6),
         seed=st.integers(0, 99),

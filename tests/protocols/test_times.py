@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from comparison import RUNTIMES, check
 from hypothesis import given, settings
+from lib.tiers import examples
 
 from sgdlab import Schedule, cluster, predictors, protocols
 
@@ -54,7 +55,8 @@ def with_started(schedule: Schedule, row: int, seconds: float, **changed) -> Sch
 
 @pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=PROTOCOLS)
 class TestEveryProtocol:
-    @settings(check, max_examples=40)
+    @pytest.mark.sample(8)
+    @settings(check, max_examples=examples(40))
     @given(runtimes=RUNTIMES)
     def test_reads_what_has_been_applied(self, protocol, runtimes):
         schedule = protocol(runtimes)
@@ -63,7 +65,8 @@ class TestEveryProtocol:
             for block, version in enumerate(schedule.read[row]):
                 assert not version or schedule.applied[version - 1, block] <= schedule.arrived[row, block]
 
-    @settings(check, max_examples=40)
+    @pytest.mark.sample(8)
+    @settings(check, max_examples=examples(40))
     @given(runtimes=RUNTIMES)
     def test_its_workers_begin_one_gradient_at_a_time(self, protocol, runtimes):
         schedule = protocol(runtimes)

@@ -3,7 +3,7 @@
 import functools
 
 import numpy as np
-from replay_cases import any_blocks, assert_close, batches, examples, layers, network, opposite, partly, seeded
+from lib.replay_cases import any_blocks, assert_close, batches, examples, layers, network, opposite, partly, seeded
 
 from sgdlab import rules
 from sgdlab.replay import Capacity, Result, Watch, lower, run

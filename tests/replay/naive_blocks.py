@@ -14,7 +14,7 @@ import numpy as np
 class Block:
     """All that a server ever held; `versions[v]`, `averages[v]`: after v updates; `sent[v]`: what workers read."""
 
-    server: object  # of tests/rules/naive.py, on a dict of one vector.
+    server: object  # of tests/lib/naive.py, on a dict of one vector.
     versions: list
     sent: list
     averages: list
@@ -25,7 +25,7 @@ class Blocks:
 
     Args:
       schedule: of S blocks.
-      server: (dict of one vector) -> a server of `tests/rules/naive.py`.
+      server: (dict of one vector) -> a server of `tests/lib/naive.py`.
       gradient: (flat parameters, number among the used gradients) -> (flat gradient, aux).
       start: flat parameters.
       sizes: how many of them each block has.

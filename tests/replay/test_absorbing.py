@@ -52,6 +52,7 @@ def assert_same(one, other):
     np.testing.assert_allclose(one.history.aux["loss"], other.history.aux["loss"], rtol=1e-12)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", RULES)
 def test_waves_and_meshes_are_event_mode(name):
     """The mesh exchanges no mean alone, even where all gradients of a wave are of one update."""

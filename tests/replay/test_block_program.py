@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from replay_cases import any_blocks, block_schedules, layers, opposite, seeded
+from lib.replay_cases import any_blocks, block_schedules, layers, opposite, seeded
+from lib.tiers import examples
 
 from sgdlab import DROPPED, Schedule
 from sgdlab.replay import Capacity, ServerProgram, lower
 
-check = settings(derandomize=True, deadline=None, max_examples=120, database=None)
+check = settings(derandomize=True, deadline=None, max_examples=examples(120), database=None)
 LIMITS = st.one_of(st.none(), st.integers(1, 7))
 NOTHING = -1
 

@@ -1,6 +1,6 @@
 """`run` of several blocks, in both modes, is the replay of `naive_blocks.py`, which keeps all and orders nothing.
 
-The rules are those of `tests/rules/naive.py`, in NumPy; the network is differentiated by JAX here and by hand there.
+The rules are those of `tests/lib/naive.py`, in NumPy; the network is differentiated by JAX here and by hand there.
 Records of each gradient and each update are compared, so that no step can differ; programs share compilations,
 since the capacity is fixed and all else is data.
 """
@@ -10,12 +10,11 @@ import functools
 import hypothesis
 import jax
 import jax.numpy as jnp
-import naive
 import numpy as np
 import pytest
 from hypothesis import strategies as st
-from naive_blocks import Blocks
-from replay_cases import (
+from lib import naive
+from lib.replay_cases import (
     any_blocks,
     batches,
     block_schedules,
@@ -25,6 +24,8 @@ from replay_cases import (
     partly,
     seeded,
 )
+from lib.tiers import examples
+from naive_blocks import Blocks
 
 from sgdlab import Schedule, protocols, rules
 from sgdlab.replay import Capacity, Watch, lower, partition, run
@@ -169,18 +170,21 @@ SINGLE = {
 
 
 class TestIsTheNaiveReplay:
+    @pytest.mark.covering
     @both_modes
     @pytest.mark.parametrize("rule", ["asgd", "nag", "adam", "staleness_aware"])
     def test_updates_of_several_gradients(self, rule, mode):
         for schedule in (make() for make in SCHEDULES.values()):
             assert_same(schedule, rule, mode)
 
+    @pytest.mark.covering
     @both_modes
     @pytest.mark.parametrize("rule", ["asgd", "dana"])
     def test_updates_of_one_gradient(self, rule, mode):
         for schedule in (make() for make in SINGLE.values()):
             assert_same(schedule, rule, mode)
 
+    @pytest.mark.sample(1)
     @both_modes
     def test_gap_aware(self, mode):
         # The parameter-wise gap amplifies any rounding from gradient to gradient: short runs.
@@ -194,7 +198,7 @@ class TestIsTheNaiveReplay:
         schedule = partly(6, num_servers=num_servers, push_at_least=3, pull_timeout=0.5)
         assert_same(schedule, "asgd", mode)
 
-    @hypothesis.settings(derandomize=True, deadline=None, max_examples=50, database=None)
+    @hypothesis.settings(derandomize=True, deadline=None, max_examples=examples(50), database=None)
     @hypothesis.given(case=block_schedules(BLOCKS), mode=st.sampled_from(MODES))
     def test_any_schedule(self, case, mode):
         assert_same(case[1], "asgd", mode)
@@ -260,6 +264,7 @@ class TestHistory:
 
 
 class TestWatch:
+    @pytest.mark.covering
     @both_modes
     @pytest.mark.parametrize("every", [1, 7, 1000])
     def test_evaluations(self, every, mode):
@@ -300,6 +305,7 @@ class TestWatch:
         assert history.evaluations == []
 
 
+@pytest.mark.sample(1)
 class TestLearningRates:
     RATES = 0.03 / np.arange(1.0, 41.0)
 
@@ -325,6 +331,7 @@ class TestLearningRates:
         near(flat(result.params), np.concatenate(moved), 1e-14)
 
 
+@pytest.mark.sample(1)
 class TestStatistics:
     @both_modes
     def test_batch_norm(self, mode):
@@ -380,6 +387,7 @@ class TestStatistics:
 class TestEqualColumns:
     """Layers that are read and pushed together are one block, for rules that act on each parameter alone."""
 
+    @pytest.mark.sample(2)
     @pytest.mark.parametrize(
         ("rule", "mode"), [("dana", "event"), ("gap_aware", "event"), ("nag", "wave"), ("adam", "wave")]
     )

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lib.tiers import examples
 
 from sgdlab.replay import MAX_BLOCKS, partition
 
-check = settings(derandomize=True, deadline=None, max_examples=150, database=None)
+check = settings(derandomize=True, deadline=None, max_examples=examples(150), database=None)
 DTYPES = (np.float32, np.float64, np.float16)
 
 
@@ -54,7 +55,7 @@ class TestPartition:
         assert elements.size == sum(leaf.size for leaf in jax.tree.leaves(tree))
         assert min(sizes_of_blocks(parts, tree)) > 0
 
-    @settings(check, max_examples=30)  # each one compiles
+    @settings(check, max_examples=examples(30))  # each one compiles
     @given(tree=trees(), num_blocks=st.integers(1, 12))
     def test_what_was_split_can_be_joined(self, tree, num_blocks):
         parts = fits(tree, num_blocks)

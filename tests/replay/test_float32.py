@@ -8,13 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from replay_cases import any_blocks, heterogeneous, partly, seeded, softsync, with_backups
+from lib.replay_cases import any_blocks, heterogeneous, partly, seeded, softsync, with_backups
 
 from sgdlab import Schedule, protocols, rules
 from sgdlab.replay import Capacity, Watch, lower, run, server_engine
-from sgdlab.replay.sharding import Layout
-
-pytestmark = pytest.mark.fully_compiled  # the precision that users have, as they compile it
+from sgdlab.replay.sharding import MeshLayout
 
 TOLERANCE = 2e-5  # a hundred steps of float32
 both_modes = pytest.mark.parametrize("mode", ["event", "wave"])
@@ -99,6 +97,7 @@ def dtypes(tree):
     return {np.asarray(leaf).dtype.name for leaf in jax.tree.leaves(tree)}
 
 
+@pytest.mark.representatives("asynchronous", "backup_workers")
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_wave_mode_is_event_mode(name):
     schedule = SCHEDULES[name]()
@@ -113,6 +112,7 @@ def test_wave_mode_is_event_mode(name):
     assert event.history.aux["number"].dtype == np.int32
 
 
+@pytest.mark.representatives("push")
 @pytest.mark.parametrize(
     "schedule",
     [protocols.gossip(RUNTIMES, seed=0), protocols.gossip(RUNTIMES, kind="push", seed=0),
@@ -128,6 +128,7 @@ def test_wave_mode_is_event_mode_of_peers(schedule):
     np.testing.assert_array_equal(event.history.aux["number"], np.arange(event.history.worker.size))
 
 
+@pytest.mark.sample(1)
 @both_modes
 def test_float32_is_float64_rounded(mode):
     """The schedule's numbers, delays and counts among them, arrive in the narrower program."""
@@ -144,7 +145,7 @@ def test_float32_is_float64_rounded(mode):
 @pytest.mark.parametrize("name", ["asynchronous", "blocks"])
 def test_padded_arrays_hold_what_the_program_says(name):
     program = lower(SCHEDULES[name]())
-    rows = server_engine.on_device(program, np.arange(program.num_rows, dtype=np.int32), Layout())
+    rows = server_engine.on_device(program, np.arange(program.num_rows, dtype=np.int32), MeshLayout())
     for field in ("worker", "load", "kept", "waves", "ends", "row", "reload", "store", "first", "last", "count"):
         array, wanted = np.asarray(getattr(rows, field)), getattr(program, field)
         np.testing.assert_array_equal(array[: len(wanted)], wanted, err_msg=field)
@@ -154,6 +155,7 @@ def test_padded_arrays_hold_what_the_program_says(name):
     np.testing.assert_array_equal(rows.delay[: len(program.delay)], program.delay)
 
 
+@pytest.mark.sample(1)
 @both_modes
 def test_another_rate_and_seed_compile_nothing(mode, compilations):
     first, second = (lower(heterogeneous(60, seed=seed), every=16, width=4) for seed in (0, 1))
@@ -165,6 +167,7 @@ def test_another_rate_and_seed_compile_nothing(mode, compilations):
     assert compilations == []
 
 
+@pytest.mark.sample(1)
 class TestNarrowParameters:
     """bfloat16 has eight bits: a sum of many small parts stalls in it."""
 

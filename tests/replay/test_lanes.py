@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from replay_cases import heterogeneous, with_backups
+from lib.replay_cases import heterogeneous, with_backups
+from lib.tiers import examples
 
 from sgdlab import protocols
 from sgdlab.replay import lower
 from sgdlab.replay.lanes import lanes_at, lanes_of, placed, summed_over_lanes
-from sgdlab.replay.sharding import WHOLE, Layout, kind_of
+from sgdlab.replay.sharding import WHOLE, MeshLayout, kind_of
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(data=st.data())
 def test_every_gradient_of_a_wave_has_a_lane_of_its_device(data):
     devices, share = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 4))
@@ -40,7 +41,8 @@ def test_every_gradient_of_a_wave_has_a_lane_of_its_device(data):
         np.testing.assert_array_equal(found, waves)
 
 
-@settings(max_examples=50, deadline=None)
+@pytest.mark.long("counts what each width computes")
+@settings(max_examples=examples(50), deadline=None)
 @given(st.integers(1, 4), st.integers(1, 4), st.data())
 def test_lanes_compute_the_gradients_of_the_wave_and_no_other(devices, share, data):
     width = devices * share
@@ -93,7 +95,7 @@ def test_the_layout_that_is_chosen():
 
 
 def test_without_a_mesh_nothing_is_split():
-    layout = Layout()
+    layout = MeshLayout()
     assert (layout.num_devices, layout.axis((128, 128)), layout.own_devices) == (1, WHOLE, [0])
     assert layout.evaluates
     assert not layout.many_processes

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-import replay_cases
-from mesh_cases import RUNTIMES, SIZE, WORKERS, assert_close, grad_fn, leaves
-from replay_cases import anything, layers, partly, seeded
+from lib import replay_cases
+from lib.mesh_cases import RUNTIMES, SIZE, WORKERS, assert_close, grad_fn, leaves
+from lib.replay_cases import anything, layers, partly, seeded
 
 from sgdlab import protocols, rules
 from sgdlab.replay import Feed, Watch, lower, many, run, run_many
@@ -126,6 +126,7 @@ def columns(history):
     return {name: getattr(history, name) for name in ("gradient", "worker", "update", "delay", "arrived", "applied")}
 
 
+@pytest.mark.representatives("asgd", "softsync", "partial")
 @pytest.mark.parametrize("name", CASES)
 def test_each_result_is_that_of_the_run_by_itself(name):
     together, alone, reported = together_and_alone(name)
@@ -149,6 +150,7 @@ def test_each_result_is_that_of_the_run_by_itself(name):
         assert last[number].evaluations == result.history.evaluations
 
 
+@pytest.mark.full
 def test_statistics_of_batch_norm():
     task = replay_cases.network("batch_norm")
     seeds = range(2)

@@ -4,7 +4,7 @@ import functools
 
 import jax
 import pytest
-from mesh_cases import CASES, EVERY, SIZE, assert_close, leaves, replayed
+from lib.mesh_cases import CASES, EVERY, SIZE, assert_close, leaves, mesh_of, replayed
 
 from experiments.benchmarks import collectives
 from sgdlab.replay import lower
@@ -18,14 +18,7 @@ def on_one_device(name):
     return leaves(replayed(name, mode="wave"))
 
 
-def mesh_of(*shape):
-    names = ("host", "device")[-len(shape) :]
-    size = functools.reduce(lambda a, b: a * b, shape)
-    return jax.make_mesh(
-        shape, names, devices=jax.devices()[:size], axis_types=(jax.sharding.AxisType.Auto,) * len(shape)
-    )
-
-
+@pytest.mark.representatives("asgd", "synchronous", "partial", "gossip")
 @pytest.mark.parametrize(("name", "layout"), LAYOUTS.items())
 def test_a_mesh_is_one_device(name, layout):
     assert_close(leaves(replayed(name, mesh=mesh_of(2, 2), layout=layout)), on_one_device(name), 1e-12)
@@ -53,6 +46,8 @@ def as_users_compile():
     jax.config.update("jax_disable_most_optimizations", True)  # as all else in this folder, see conftest.py
 
 
+@pytest.mark.full
+@pytest.mark.sample(2)
 @pytest.mark.usefixtures("optimised")
 @pytest.mark.parametrize("name", ["asgd", "dana", "gossip", "streamed"])
 def test_a_split_server_exchanges_its_part_of_each_lane(name):
@@ -64,6 +59,7 @@ def test_a_split_server_exchanges_its_part_of_each_lane(name):
     assert len(gradient) == (name != "gossip")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.usefixtures("optimised")
 @pytest.mark.parametrize("name", ["asgd", "gap_aware", "gossip"])
 def test_a_replicated_server_gathers_the_gradients_once_a_wave(name):

@@ -5,12 +5,10 @@ Compared is all results of a run: parameters, rule state, statistics, Polyak ave
 
 import jax
 import pytest
+from lib.replay_cases import heterogeneous
 from mode_cases import SEVERAL_BLOCKS, assert_same, replayed
-from replay_cases import heterogeneous
 
 from sgdlab.replay import server_engine
-
-pytestmark = pytest.mark.fully_compiled  # modes are compared bit for bit, as users compile them
 
 
 @pytest.fixture
@@ -31,6 +29,7 @@ def same_rounding(monkeypatch):
     return calls
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("name", "rule"), [("mlp", "nag"), ("conv", "asgd")])
 def test_bit_for_bit(same_rounding, name, rule):
     schedule = heterogeneous(60)
@@ -41,6 +40,7 @@ def test_bit_for_bit(same_rounding, name, rule):
     assert_same(wave, event, 0.0)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("kind", "rule", "name"),
     [
@@ -58,6 +58,7 @@ def test_several_blocks_bit_for_bit(same_rounding, kind, rule, name):
     assert_same(wave, event, 0.0, evaluations=2)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("name", "rule"), [("mlp", "dana"), ("batch_norm", "asgd")])
 def test_long_runs_as_xla_rounds_them(name, rule):
     """With the fusions that round otherwise; more rules are compared where programs are compiled lightly."""

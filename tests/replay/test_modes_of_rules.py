@@ -5,13 +5,14 @@ Programs are compiled lightly, where XLA's two ways to optimise them do not matt
 
 import numpy as np
 import pytest
+from lib.replay_cases import heterogeneous, softsync, with_backups
 from mode_cases import SEVERAL_BLOCKS, WIDTH, WORKERS, assert_same, replayed
-from replay_cases import heterogeneous, softsync, with_backups
 
 from sgdlab import protocols
 from sgdlab.replay import lower
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("kind", "rule"), [("partial", "staleness_aware"), ("layers, backward", "dana")])
 def test_several_blocks(kind, rule):
     schedule = SEVERAL_BLOCKS[kind]()
@@ -19,6 +20,7 @@ def test_several_blocks(kind, rule):
     assert_same(wave, event, 1e-12, evaluations=2)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("name", "rule"),
     [
@@ -38,6 +40,7 @@ def test_gap_aware():
     assert_same(wave, event, 1e-12, evaluations=2)
 
 
+@pytest.mark.full
 def test_updates_of_several_gradients():
     runtimes = np.random.default_rng(0).uniform(1, 4, (40, WORKERS))
     uniform = with_backups(40), protocols.synchronous(runtimes)

@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from replay_cases import schedules, with_backups
+from lib.replay_cases import schedules, with_backups
+from lib.tiers import examples
 
 from sgdlab import Schedule, cluster, protocols
 from sgdlab.replay import MAX_BLOCKS, Capacity, ServerProgram, lower
 from sgdlab.replay.program import cut_waves, power_of_two, waves_and_width
 
-check = settings(derandomize=True, deadline=None, max_examples=150, database=None)
+check = settings(derandomize=True, deadline=None, max_examples=examples(150), database=None)
 LIMITS = st.one_of(st.none(), st.integers(1, 7))
 
 
@@ -192,14 +193,15 @@ def dependences(draw) -> tuple[list[int], list[int]]:
 
 
 class TestCuts:
-    @settings(check, max_examples=300)
+    @settings(check, max_examples=examples(300))
     @given(case=dependences(), width=st.integers(1, 12))
     def test_are_those_of_going_row_by_row(self, case, width):
         waves = cut_waves(*map(np.array, case), width)
         assert waves.dtype == np.int32
         assert waves.tolist() == cut_row_by_row(*case, width)
 
-    @settings(check, max_examples=300)
+    @pytest.mark.full
+    @settings(check, max_examples=examples(300))
     @given(case=dependences(), num_workers=st.integers(1, 20))
     def test_of_the_width_that_is_chosen(self, case, num_workers):
         lanes = power_of_two(num_workers)

@@ -3,10 +3,11 @@
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lib.tiers import examples
 
 from sgdlab.replay.registers import allocate
 
-check = settings(derandomize=True, deadline=None, max_examples=300, database=None)
+check = settings(derandomize=True, deadline=None, max_examples=examples(300), database=None)
 TIMES = st.integers(-1, 12)
 CASES = st.lists(st.tuples(TIMES, TIMES), max_size=14).map(lambda pairs: np.array(pairs, int).reshape(-1, 2).T)
 

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from mesh_cases import Asked
-from replay_cases import anything, assert_close, layers, seeded
+from lib.mesh_cases import Asked
+from lib.replay_cases import anything, assert_close, layers, seeded
 
 from sgdlab import protocols, rules
 from sgdlab.checkpoints import CheckpointError, Checkpoints
@@ -125,6 +125,7 @@ def assert_same(left, right):
         np.testing.assert_array_equal(leaf, leaves(other)[name], err_msg=name, strict=True)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize(
     ("name", "mode", "dtype"),
     [
@@ -146,6 +147,7 @@ def test_equals_the_uninterrupted_run(name, mode, dtype, tmp_path):
         assert_same(continued, whole)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("before", "after"), [(None, 4), (4, None), (4, 2)])
 def test_continues_on_another_number_of_devices(before, after, tmp_path):
     whole = uninterrupted("asynchronous", "wave")
@@ -254,6 +256,7 @@ class TestDamage:
             assert_same(replayed("asynchronous", "event", checkpoints=checkpoints), whole)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("name", "mode"),
     [

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from replay_cases import assert_close, batches, examples, heterogeneous, network, softsync, with_backups
+from lib.replay_cases import assert_close, batches, examples, heterogeneous, network, softsync, with_backups
 
 from sgdlab import Schedule, protocols, rules
 from sgdlab.replay import Capacity, Result, Watch, check_rule, lower, run, server_engine
@@ -76,6 +76,7 @@ RULES = {
 SCHEDULES = {"asynchronous": heterogeneous, "backup_workers": lambda n: with_backups(n // 3), "softsync": softsync}
 
 
+@pytest.mark.representatives("asynchronous", "softsync")
 @pytest.mark.parametrize(
     ("kind", "rule", "name", "length"),
     [
@@ -185,6 +186,7 @@ def small(schedule, *, rule=SGD, params=None, **options) -> Result:
 
 
 class TestWatch:
+    @pytest.mark.covering
     @pytest.mark.parametrize("mode", ["event", "wave"])
     @pytest.mark.parametrize("every", [None, 1, 4, 1000])
     @pytest.mark.parametrize("kind", ["asynchronous", "backup_workers", "softsync"])

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from replay_cases import any_blocks, anything, assert_close, partly, seeded, with_backups
+from lib.replay_cases import any_blocks, anything, assert_close, partly, seeded, with_backups
 
 from sgdlab import protocols, rules
 from sgdlab.replay import Watch, lower, run
@@ -59,6 +59,7 @@ def replayed(schedule, mode):
     return program, run(program, rule, grad_fn, params(), batch_fn, local=begun(), mode=mode, watch=Watch(every=7))
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", SERVERS | PEERS)
 def test_it_moves_on_with_the_gradients_of_its_worker_alone(name):
     program, result = replayed((SERVERS | PEERS)[name](), "event")
@@ -68,6 +69,7 @@ def test_it_moves_on_with_the_gradients_of_its_worker_alone(name):
     np.testing.assert_array_equal(result.history.aux["count"], seen)
 
 
+@pytest.mark.representatives("asynchronous", "partial", "pull")
 @pytest.mark.parametrize("name", SERVERS | PEERS)
 def test_wave_mode_is_event_mode(name):
     (_, event), (program, wave) = (replayed((SERVERS | PEERS)[name](), mode) for mode in ("event", "wave"))

@@ -10,10 +10,10 @@ import hypothesis
 import hypothesis.strategies as st
 import jax
 import jax.numpy as jnp
-import naive
 import numpy as np
 import optax
 import pytest
+from lib import naive
 
 from sgdlab import Schedule, protocols, replay, rules
 
@@ -243,6 +243,7 @@ def assert_same(schedule, method, h, *, rate=None, eta_max=None):
         np.testing.assert_allclose(value, expected[name], rtol=1e-12, atol=1e-13 * scale, err_msg=name)
 
 
+@pytest.mark.long("every rule against its second implementation")
 @each_method
 @few_examples(max_examples=20)
 @hypothesis.given(runtimes=run_times(GRADIENTS), h=hyperparameters())
@@ -250,6 +251,7 @@ def test_asynchronous(method, runtimes, h):
     assert_same(protocols.asynchronous(runtimes, num_gradients=GRADIENTS), method, h)
 
 
+@pytest.mark.sample(10)
 @each_averaging_method
 @few_examples(max_examples=8)
 @hypothesis.given(
@@ -287,6 +289,7 @@ def rate_by_hand(updates):
     return 0.1 * (0.8 * (1 + np.cos(np.pi * min(updates, 15) / 15)) / 2 + 0.2)
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("method", [name for name in METHODS if "no nesterov" not in name and name != "asgd"])
 @few_examples(max_examples=3)
 @hypothesis.given(runtimes=run_times(GRADIENTS), h=hyperparameters(), eta_max=st.sampled_from([0.1, 0.3]))

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from compiling import compilations
+from lib.compiling import compilations
 
 import sgdlab
 from sgdlab import replay, rules
@@ -142,6 +142,7 @@ def test_init_and_send_ignore_unknown_arguments(name):
     assert_close(rule.send(params, state, colour="blue"), rule.send(params, state))
 
 
+@pytest.mark.covering
 @each_rule
 @pytest.mark.parametrize("dtypes", DTYPES)
 @pytest.mark.parametrize("rate", RATES)
@@ -173,6 +174,7 @@ def test_keeps_dtypes(name, dtypes, rate):
         jax.eval_shape(lambda params: walk(rule, params, rule.init(params), steps=2), params)
 
 
+@pytest.mark.covering
 @each_rule
 @pytest.mark.parametrize("dtypes", ["bfloat16", "mixed"])
 def test_narrow_dtypes_give_the_same_method(name, dtypes):
@@ -218,6 +220,7 @@ def momenta(name):
     return [{"momentum": 0.99}] if "momentum" in RULES[name.split(",")[0]].given else [{}]
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize(("name", "momentum"), [(name, given) for name in FACTORIES for given in momenta(name)])
 def test_accumulators_do_not_stall_in_narrow_dtypes(name, momentum):
     """After 3,000 updates bfloat16 errs by its own rounding of message, update and parameters, in 2^-8 of each."""
@@ -227,6 +230,7 @@ def test_accumulators_do_not_stall_in_narrow_dtypes(name, momentum):
     assert_close(jax.tree.map(lambda leaf: leaf.astype(FLOAT64), given), expected, rtol=3 * 2**-8)
 
 
+@pytest.mark.sample(14)
 @each_rule
 def test_float16_does_not_vanish(name):
     """1e-8, squares of small gradients and a gap of 0 / 0 are nothing in float16: states must not be."""
@@ -236,6 +240,7 @@ def test_float16_does_not_vanish(name):
     assert_close(jax.tree.map(lambda leaf: leaf.astype(FLOAT64), end), walked(rule, start())[0], rtol=0, atol=0.005)
 
 
+@pytest.mark.sample(14)
 @each_rule
 def test_a_compiled_function_takes_the_rule_as_an_argument_and_never_compiles_for_another_rate(name):
     params = start()
@@ -254,6 +259,7 @@ def test_no_two_rules_have_equal_structures():
     assert [(one, other) for one, other in itertools.combinations(made, 2) if made[one] == made[other]] == []
 
 
+@pytest.mark.sample(14)
 @each_rule
 def test_compiled_or_not_is_the_same(name):
     rule, params = with_rate(name, 0.05), start()
@@ -264,6 +270,7 @@ def test_compiled_or_not_is_the_same(name):
     assert_close((updates, state), by_transform)
 
 
+@pytest.mark.sample(14)
 @each_rule
 def test_vmap_over_learning_rates_is_the_loop(name):
     params, rates = start(), np.array([0.01, 0.05, 0.2])
@@ -278,6 +285,7 @@ def test_vmap_over_learning_rates_is_the_loop(name):
     assert_close(mapped(rates), jax.tree.map(lambda *leaves: np.stack(leaves), *expected))
 
 
+@pytest.mark.sample(14)
 @each_rule
 def test_injected_hyperparameters_are_the_plain_rule_and_can_be_changed(name):
     params = start()
@@ -296,6 +304,7 @@ def test_injected_hyperparameters_are_the_plain_rule_and_can_be_changed(name):
     assert not np.allclose(changed["kernel"], given["kernel"])
 
 
+@pytest.mark.covering
 @each_rule
 @pytest.mark.parametrize("dtypes", DTYPES)
 def test_injected_hyperparameters_keep_dtypes(name, dtypes):
@@ -305,6 +314,7 @@ def test_injected_hyperparameters_keep_dtypes(name, dtypes):
     assert_same_types(shapes, (params, state))
 
 
+@pytest.mark.sample(9)
 @each_rule
 def test_injected_hyperparameters_are_the_plain_rule_in_narrow_dtypes(name):
     rule, params = rules.inject_hyperparams(FACTORIES[name])(learning_rate=0.05), start(DTYPES["mixed"])
@@ -314,6 +324,7 @@ def test_injected_hyperparameters_are_the_plain_rule_in_narrow_dtypes(name):
     assert_close(as_float64(given), as_float64(expected), rtol=0, atol=0.03)
 
 
+@pytest.mark.sample(14)
 @each_rule
 def test_lives_inside_optax_inject_hyperparams(name):
     params = start()
@@ -362,6 +373,7 @@ def stale(name, seed):
     return protocol(runtimes, num_gradients=GRADIENTS)
 
 
+@pytest.mark.sample(20)
 @each_rule
 def test_converges_asynchronously(name):
     rate = 0.5 if name == "parameter_agnostic_muon" else 0.05  # that of the first step

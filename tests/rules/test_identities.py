@@ -127,6 +127,7 @@ SERIAL = [
 ]
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("weight_decay", [0.0, DECAY])
 @pytest.mark.parametrize(("factory", "options", "tx"), SERIAL)
 def test_one_worker_is_serial_optax(factory, options, tx, weight_decay):
@@ -590,6 +591,7 @@ SCALED = rules.scale_by_num_gradients()
 DESCEND = optax.scale_by_learning_rate(RATE)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("schedule", [stale, several])
 @pytest.mark.parametrize("nesterov", [True, False])
 def test_the_rules_are_chains(nesterov, schedule):

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import tiny
+from lib import tiny
 from ml_collections import ConfigDict
 
 from sgdlab import protocols, replay, rules

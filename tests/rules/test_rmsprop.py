@@ -4,9 +4,9 @@ import math
 
 import jax
 import jax.numpy as jnp
-import naive
 import numpy as np
 import pytest
+from lib import naive
 
 from sgdlab import protocols, replay, rules
 from sgdlab.errors import UsageError

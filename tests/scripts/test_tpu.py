@@ -66,6 +66,7 @@ def test_create_and_delete(cluster):
     ]
 
 
+@pytest.mark.long("it copies the checkout by processes")
 def test_install_copies_the_checkout_to_every_host(cluster):
     cluster.add("python3.11")
     for home in cluster.homes:

@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from sgdlab import protocols, theory
-from sgdlab.theory import table
+from sgdlab.theory import certificate_table
 
 SECONDS = np.array([1.0, 1.0, 9.0])
 RUNTIMES = np.tile(SECONDS, (40, 1))
@@ -24,23 +24,23 @@ def certificates(*titles):
 
 
 def known(*titles, **others):
-    return table.Certified(certificates(*titles), PROBLEM, **others)
+    return certificate_table.Certified(certificates(*titles), PROBLEM, **others)
 
 
 def notes(*titles, **others):
-    return table.notes(known(*titles, **others))
+    return certificate_table.notes(known(*titles, **others))
 
 
 def test_a_row_has_the_numbers_of_the_certificate():
-    (row,) = table.cells(known("Sync"))
+    (row,) = certificate_table.cells(known("Sync"))
     # R = 2: 4 * 3 + 8 * 4 gradients, three of which take 9 s.
     assert row[:5] == ["Sync", "2", "44", "132", "0"]
     assert row[8:] == ["3 of 3", "0 (1.00)"]
-    assert len(row) == len(table.COLUMNS)
+    assert len(row) == len(certificate_table.COLUMNS)
 
 
 def test_without_a_server_cells_are_empty_and_a_note_says_why():
-    (row,) = table.cells(known("Gossip"))
+    (row,) = certificate_table.cells(known("Gossip"))
     assert row[1:6] == ["-"] * 5
     assert any(note.startswith("Gossip: Without a server") for note in notes("Gossip"))
 
@@ -68,13 +68,13 @@ def test_the_least_times_are_said_where_seconds_are_known():
     assert not any("No method can be faster" in note for note in notes("A"))
     (least,) = [note for note in notes("A", seconds=SECONDS) if "No method can be faster" in note]
     for floor in (theory.homogeneous(SECONDS, PROBLEM), theory.heterogeneous(SECONDS, PROBLEM)):
-        assert f"{table.number(floor.seconds)} s" in least
+        assert f"{certificate_table.number(floor.seconds)} s" in least
 
 
 def test_every_format_has_the_same_numbers():
     found = known("Sync", "A", "Gossip", seconds=SECONDS)
-    entries = json.loads(table.as_json(found))
-    rows = list(csv.DictReader(io.StringIO(table.comma_separated(found))))
+    entries = json.loads(certificate_table.as_json(found))
+    rows = list(csv.DictReader(io.StringIO(certificate_table.comma_separated(found))))
     for row, (title, one) in zip(rows, found.certificates.items(), strict=True):
         assert row["method"] == title
         iterations = one.iterations(PROBLEM)
@@ -82,14 +82,14 @@ def test_every_format_has_the_same_numbers():
         assert entries["certificates"][title]["iterations"] == iterations
         assert float(row["effective_workers"]) == one.effective_workers
     assert entries["floors"]["workers"] == 2
-    text, markdown = table.text(found), table.markdown(found)
-    for note in table.notes(found):
+    text, markdown = certificate_table.text(found), certificate_table.markdown(found)
+    for note in certificate_table.notes(found):
         assert note in " ".join(text.split())
         assert note in markdown
-    assert max(map(len, text.splitlines())) <= table.WIDTH
+    assert max(map(len, text.splitlines())) <= certificate_table.WIDTH
 
 
 def test_numbers_that_are_not_finite():
-    assert (table.number(math.inf), table.number(math.nan)) == ("never", "-")
-    entries = json.loads(table.as_json(known("A", seconds=np.array([1.0, math.inf, 1.0]))))
+    assert (certificate_table.number(math.inf), certificate_table.number(math.nan)) == ("never", "-")
+    entries = json.loads(certificate_table.as_json(known("A", seconds=np.array([1.0, math.inf, 1.0]))))
     assert entries["floors"]["heterogeneous"] is None

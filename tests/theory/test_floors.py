@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lib.tiers import examples
 
 from sgdlab import protocols, theory
 
@@ -28,7 +29,7 @@ def one_number(seconds, problem, count):
     return steps / mean if mean else math.inf
 
 
-@settings(derandomize=True, deadline=None, max_examples=150, database=None)
+@settings(derandomize=True, deadline=None, max_examples=examples(150), database=None)
 @given(seconds=SECONDS, problem=PROBLEMS)
 def test_the_least_over_every_number_of_workers(seconds, problem):
     found = theory.homogeneous(seconds, problem)
@@ -37,7 +38,7 @@ def test_the_least_over_every_number_of_workers(seconds, problem):
     assert candidates[found.workers - 1] == pytest.approx(min(candidates), rel=1e-12)
 
 
-@settings(derandomize=True, deadline=None, max_examples=100, database=None)
+@settings(derandomize=True, deadline=None, max_examples=examples(100), database=None)
 @given(time=st.floats(0.01, 100.0), count=st.integers(1, 9), problem=PROBLEMS)
 def test_equal_workers(time, count, problem):
     """All of them take part where noise matters, and data of their own cost nothing."""

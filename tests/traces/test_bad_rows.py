@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lib.tiers import examples
 
 from sgdlab.traces import Options, read
 from sgdlab.traces.problems import MOST_SHOWN
@@ -189,7 +190,7 @@ def naive(text):
     return bad, times
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.lists(st.one_of(st.tuples(*CELLS.values()), st.tuples(CELLS["worker"], CELLS["step"])), min_size=1, max_size=6)
 )

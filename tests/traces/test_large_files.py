@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lib.tiers import examples
 
 from sgdlab.traces import Options, delimited, json_lines, read
 
@@ -48,7 +49,7 @@ def outcome(path, large, options):
     return recording.runtimes.tobytes(), recording.steps.tolist(), recording.workers, recording.notes
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(texts(), st.booleans())
 def test_csv(tmp_path_factory, text, skip):
     path = tmp_path_factory.mktemp("large") / "trace.csv"
@@ -86,7 +87,7 @@ def test_awkward_files(tmp_path, name):
 VALUES = st.sampled_from(["1", "2.5", "null", "NaN", "-1", '"x"', '"3"', "true", "[1]", "1e400", "0"])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(
         st.tuples(

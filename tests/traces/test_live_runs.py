@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sgdlab import Schedule
-from sgdlab.live.recording import Recording as LiveRecording
+from sgdlab.live.recording import LiveRecording
 from sgdlab.traces import Options, read
 
 NAN = np.nan

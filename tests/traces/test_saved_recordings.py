@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lib.tiers import examples
 
 from sgdlab.traces import Recording, delimited, json_lines, read, writing
 
@@ -70,7 +71,7 @@ def assert_same(found: Recording, expected: Recording) -> None:
         np.testing.assert_array_equal(found.began, expected.began)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(recordings(), st.sampled_from(ENDINGS), st.booleans(), st.booleans())
 def test_what_was_saved_is_read(tmp_path_factory, recording, ending, written_at_once, read_at_once):
     path = tmp_path_factory.mktemp("saved") / f"trace.{ending}"

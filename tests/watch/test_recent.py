@@ -5,6 +5,7 @@ import hypothesis.extra.numpy as hnp
 import hypothesis.strategies as st
 import numpy as np
 import pytest
+from lib.tiers import examples
 
 from sgdlab.watch.recent import BLOCK, STEPS, WINDOW, Recent, change_point, medians_of
 
@@ -67,7 +68,7 @@ def test_a_worker_without_run_times_has_no_score():
 
 
 @hypothesis.given(st.integers(0, 10_000))
-@hypothesis.settings(max_examples=50, deadline=None)
+@hypothesis.settings(max_examples=examples(50), deadline=None)
 def test_the_change_point_is_the_one_of_least_squares(seed):
     generator = np.random.default_rng(seed)
     changed = int(generator.integers(0, 30))

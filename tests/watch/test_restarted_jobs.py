@@ -42,6 +42,7 @@ def slow(steps, seed):
     return runtimes
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("lines_at_once", [1, 7, 100_000])
 @pytest.mark.parametrize("begin", [0, 150])
 def test_steps_that_go_back_begin_anew(tmp_path, lines_at_once, begin):

@@ -7,12 +7,13 @@ import hypothesis
 import hypothesis.strategies as st
 import numpy as np
 import pytest
+from lib.tiers import examples
 
 from sgdlab import traces
 from sgdlab.traces.options import Options
 from sgdlab.watch.growing import Growing
-from sgdlab.watch.parsing import Rows
-from sgdlab.watch.steps import FIRST, WINDOW, Steps
+from sgdlab.watch.parsing import ParsedRows
+from sgdlab.watch.step_collector import FIRST, WINDOW, StepCollector
 from sgdlab.watch.tail import Tail
 
 T, N = 60, 5
@@ -196,15 +197,15 @@ def test_a_long_file_is_read_in_parts(tmp_path):
 def rows(*triples):
     names = sorted({name for name, _, _ in triples})
     columns = [np.array(column) for column in zip(*((names.index(n), t, s) for n, t, s in triples), strict=True)]
-    return Rows(tuple(names), columns[0], columns[1], columns[2].astype(float))
+    return ParsedRows(tuple(names), columns[0], columns[1], columns[2].astype(float))
 
 
 @hypothesis.given(st.randoms(use_true_random=False), st.integers(1, 40))
-@hypothesis.settings(max_examples=40, deadline=None)
+@hypothesis.settings(max_examples=examples(40), deadline=None)
 def test_rows_may_come_in_any_order_within_the_window(random, apart):
     triples = [(str(w), t, RUNTIMES[t, w]) for t in range(T) for w in range(N)]
     triples.sort(key=lambda row: row[1] + random.uniform(0, FIRST / 2))
-    steps, numbers, times = Steps(), [], []
+    steps, numbers, times = StepCollector(), [], []
     for begin in range(0, len(triples), apart):
         steps.add(rows(*triples[begin : begin + apart]))
         number, time = steps.take()
@@ -216,7 +217,7 @@ def test_rows_may_come_in_any_order_within_the_window(random, apart):
 
 
 def test_a_worker_that_is_far_behind_is_not_waited_for_until_it_is_back():
-    steps, given = Steps(), []
+    steps, given = StepCollector(), []
 
     def add(names, numbers):
         for number in numbers:
@@ -238,7 +239,7 @@ def test_a_worker_that_is_far_behind_is_not_waited_for_until_it_is_back():
 
 
 def test_the_first_of_repeated_rows_counts():
-    steps = Steps()
+    steps = StepCollector()
     steps.add(rows(("a", 1, 5.0), ("b", 1, 6.0), ("a", 1, 7.0)))
     steps.add(rows(("a", 1, 8.0), ("a", 2, 9.0)))
     numbers, times = steps.take(end=True)
@@ -248,7 +249,7 @@ def test_the_first_of_repeated_rows_counts():
 
 
 def test_phases_of_a_step_may_come_apart():
-    steps = Steps(has_phases=True)
+    steps = StepCollector(has_phases=True)
     for number in range(FIRST + 5):
         steps.add(rows(("a", number, 1.0), ("b", number, 2.0)))
         steps.take()
@@ -260,7 +261,7 @@ def test_phases_of_a_step_may_come_apart():
 
 
 def test_a_worker_that_skipped_a_step_is_not_waited_for_long():
-    steps, given = Steps(), []
+    steps, given = StepCollector(), []
     for number in range(60):
         steps.add(rows(*((name, number, 1.0) for name in "abc" if (name, number) != ("b", 30))))
         given.extend(steps.take()[0].tolist())

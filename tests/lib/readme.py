@@ -12,7 +12,7 @@ import pytest
 from sgdlab.commands import compare, launch, live, replay, timeline, train
 from sgdlab.jobs import configuration
 
-README = pathlib.Path(__file__).parents[1] / "README.md"
+README = pathlib.Path(__file__).parents[2] / "README.md"
 TEXT = README.read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
 PYTHON = [code for language, code in BLOCKS if language == "python"]
