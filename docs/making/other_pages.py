@@ -13,7 +13,7 @@ from docs.making import tables
 from experiments.beyond.sources import SGDLAB
 from experiments.harness import publishing, scoreboard
 from experiments.harness.claims import FAILS, HOLDS, OPEN
-from experiments.harness.figures import Figure, find, is_apart, names
+from experiments.harness.figures import Figure, find_figure, is_apart, names
 
 PATH = "papers/others.md"
 STORES = "python -m experiments scoreboard --store"
@@ -28,7 +28,7 @@ def shown() -> tuple[Figure, ...]:
       >>> "beyond.ringleader" in [made.name for made in shown()]
       True
     """
-    found = (find(name) for name in names() if is_apart(name))
+    found = (find_figure(name) for name in names() if is_apart(name))
     return tuple(made for made in found if made is not None and made.paper != SGDLAB)
 
 

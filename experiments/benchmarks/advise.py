@@ -42,9 +42,9 @@ def _stages(trace: pathlib.Path, model: pathlib.Path) -> Iterator[Figure]:
     yield clock.figure
     parts = clock("finding pauses and splitting", lambda: recording.split(recorded, name="trace"))
     yield clock.figure
-    found = clock("diagnosis", lambda: diagnosis.find(parts.complete, parts.pauses))
+    found = clock("diagnosis", lambda: diagnosis.find_causes(parts.complete, parts.pauses))
     yield clock.figure
-    clock("what if", lambda: what_if.find(parts.complete, parts.pauses, found))
+    clock("what if", lambda: what_if.try_repairs(parts.complete, parts.pauses, found))
     yield clock.figure
     interrupted = clock("every number of interrupted backup workers", lambda: sweeps.interrupted(parts))
     yield clock.figure
@@ -63,7 +63,7 @@ def _stages(trace: pathlib.Path, model: pathlib.Path) -> Iterator[Figure]:
         yield clock.figure
     clock("asynchrony", lambda: measured.asynchronous(parts.test))
     yield clock.figure
-    clock("comparing the two parts", lambda: halves.find(parts))
+    clock("comparing the two parts", lambda: halves.find_difference(parts))
     yield clock.figure
     clock("intervals of the sweeps", lambda: _intervals(interrupted, finishing))
     yield clock.figure

@@ -12,10 +12,10 @@ from experiments.benchmarks.timing import Figure
 from sgdlab import policies, rules
 from sgdlab.live.gradients import Gradients
 from sgdlab.live.processes import Processes
-from sgdlab.live.recording import Recording
+from sgdlab.live.recording import LiveRecording
 from sgdlab.live.server import serve
 from sgdlab.live.transport import Transport
-from sgdlab.live.work import Source
+from sgdlab.live.work import WorkSource
 from sgdlab.predictors import RunningMean
 from sgdlab.replay.steps import Steps
 
@@ -88,7 +88,7 @@ def _protocols(kind: str, workers: int = 8, slow: float = 5.0, num_gradients: in
 
 
 def _started(kind: str, argument: dict[str, Any], workers: int) -> Transport:
-    source = Source("experiments.benchmarks.live_work:work", argument, {})
+    source = WorkSource("experiments.benchmarks.live_work:work", argument, {})
     work = source.make()
     aux = Gradients(work).aux
     if kind == "ray":
@@ -98,21 +98,23 @@ def _started(kind: str, argument: dict[str, Any], workers: int) -> Transport:
     return Processes(source, work.params, aux, num_workers=workers)
 
 
-def _served(transport: Transport, make: Callable[..., Any], size: int, workers: int, num_gradients: int) -> Recording:
+def _served(
+    transport: Transport, make: Callable[..., Any], size: int, workers: int, num_gradients: int
+) -> LiveRecording:
     policy = make(num_workers=workers)
     steps = Steps(rules.nag_asgd(learning_rate=1e-3), live_work.params(size), single=policy.single)
     steps.compile({"loss": np.zeros([], np.float32)})
     return serve(policy, steps, transport, num_workers=workers, num_gradients=num_gradients)
 
 
-def _steady(recording: Recording) -> float:
+def _steady(recording: LiveRecording) -> float:
     """Gradients per second after the first tenth."""
     applied = recording.schedule.applied[:, 0]
     first = applied.size // 10
     return (applied.size - 1 - first) / (applied[-1] - applied[first])
 
 
-def _own_times(recording: Recording) -> np.ndarray:
+def _own_times(recording: LiveRecording) -> np.ndarray:
     """float64[T, N], seconds: the recorded run-times of the workers' own clocks, and more than a simulation needs.
 
     Where a gradient was interrupted, and after the last one, stands a draw from the worker's other run-times.

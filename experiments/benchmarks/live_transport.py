@@ -21,7 +21,7 @@ import numpy as np
 from experiments.benchmarks.timing import Figure, ratio
 from sgdlab.live.messages import Came, GaveUp, Joined
 from sgdlab.live.processes import Processes
-from sgdlab.live.work import Source, Work
+from sgdlab.live.work import Work, WorkSource
 
 MEGABYTES = {0.004: 400, 1.0: 400, 4.0: 200, 25.0: 60}
 """Size of the parameters -> gradients of one round."""
@@ -97,7 +97,7 @@ class _Ours:
     """The transport of live runs."""
 
     def __init__(self, megabytes: float, params: dict[str, np.ndarray], workers: int = WORKERS, seconds: float = 0.0):
-        source = Source(f"{__spec__.name}:work", {"megabytes": megabytes, "seconds": seconds})
+        source = WorkSource(f"{__spec__.name}:work", {"megabytes": megabytes, "seconds": seconds})
         aux = {"loss": jax.ShapeDtypeStruct((), jnp.float32)}
         self._transport = Processes(source, params, aux, num_workers=workers, env={"JAX_ENABLE_X64": "0"})
         self._workers, self._params, self._ticket, self.computing = workers, params, 0, 0.0

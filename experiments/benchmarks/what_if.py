@@ -169,8 +169,8 @@ def _outcome(trial: tuple[int, int, int]) -> tuple[bool, float]:
     plant, draw, seed = trial
     generator = np.random.default_rng([seed, draw, plant + 1])
     planted = _costly(generator, PLANTS[plant]) if plant >= 0 else nothing(generator)
-    paused = pauses.find(planted.recording)
-    result = what_if.find(planted.recording, paused, diagnosis.find(planted.recording, paused))
+    paused = pauses.find_pauses(planted.recording)
+    result = what_if.try_repairs(planted.recording, paused, diagnosis.find_causes(planted.recording, paused))
     first = result.first
     if plant < 0:
         return first is not None, 0.0

@@ -91,7 +91,7 @@ warnings.filterwarnings("ignore", message="IProgress not found")  # tqdm then dr
 import sgdlab
 from sgdlab import cutoff, data, networks, tasks
 from sgdlab.results.plots import STYLE
-from sgdlab.results.timeline import timeline
+from sgdlab.results.timeline import WorkerRows, timeline
 
 plt.rcParams.update(STYLE)
 BLUE, RED, ORANGE, GREEN, GREY = "#2166ac", "#c51b1b", "#d95f02", "#1b7837", "#7a7a7a"
@@ -406,12 +406,9 @@ print(schedule)
 
 # %%
 begin, end = record.seconds[: widths.lag - 2].sum(), record.seconds[: widths.lag + 6].sum()
-figure = timeline(schedules, seconds=end)
+figure = timeline(schedules, seconds=end, rows=WorkerRows.evenly(num_workers, most=24))
 for axes in figure.axes:
     axes.set_xlim(begin, end)
-    if num_workers > 24:  # rows for all workers would be too narrow
-        axes.set_ylim(23.5, -0.6)
-        axes.set_xlabel("virtual time, s" if axes is figure.axes[-1] else "")
 figure.set_size_inches(10, 2 + 0.25 * min(num_workers, 24))
 show(figure)
 

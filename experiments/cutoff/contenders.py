@@ -223,6 +223,6 @@ _loaded = functools.lru_cache(maxsize=2)(TrainedModel.load)
 
 
 @functools.lru_cache(maxsize=2)
-def _kalman_law(machines: str, lag: int) -> kalman.Law:
+def _kalman_law(machines: str, lag: int) -> kalman.KalmanParameters:
     """Fitted once in a process: it takes longer than a run."""
     return kalman.fit(training_run(ConfigDict(json.loads(machines)), lag))

@@ -15,7 +15,6 @@ workers.
         --config.cluster.kind=recorded --config.cluster.recorded.trace=mine.parquet --config.cluster.num_workers=4
 """
 
-import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -37,7 +36,7 @@ DEFAULT_CONFIG, DEFAULT_WORKDIR = "configs/cutoff.py:two_state", "runs/cutoff_mo
 def main(argv: Sequence[str]) -> None:
     """Trains the model, or loads it, and draws its training."""
     del argv
-    config, path = launch.CONFIG.value, pathlib.Path(launch.WORKDIR.value or DEFAULT_WORKDIR)
+    config, path = launch.CONFIG.value, launch.workdir(DEFAULT_WORKDIR)
     with said_of("--config.cluster."):  # a recording that cannot be read is refused before the directory is claimed
         training_run(config.cluster, config.widths.lag)
     RunDirectory(path, config.to_dict(), made=provenance.made_with()).claim()

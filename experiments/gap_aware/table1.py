@@ -226,7 +226,7 @@ def at_least(gap: Interval, least: float) -> bool | None:
       >>> at_least(Interval(-0.5, 0.0, 1), -0.5), at_least(Interval(-0.6, 0.2, 5), -0.5)
       (True, None)
     """
-    if gap.low >= least:
+    if gap.decides and gap.low >= least:
         return True
     return False if below(gap, least) else None
 

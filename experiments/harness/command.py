@@ -117,7 +117,7 @@ def _command(argv: Sequence[str]) -> _Command | int:
             _ALL, lambda: _define_flags("laptop", _scales(found)), functools.partial(_make_all, apart=apart)
         )
     try:
-        made = figures.find(name) if name in figures.names() else None
+        made = figures.find_figure(name) if name in figures.names() else None
     except RunFailed as error:
         print(error, file=sys.stderr)
         return 1
@@ -185,9 +185,7 @@ def _define_flags(scale: str, scales: Sequence[str]) -> None:
 
 
 def _session() -> Session:
-    path, shard = pathlib.Path(launch.WORKDIR.value or DEFAULT_WORKDIR), flags.FLAGS.shard
-    if path.exists() and not path.is_dir():
-        raise UsageError(f"--workdir={path} is a file; name a directory")
+    path, shard = launch.workdir(DEFAULT_WORKDIR), flags.FLAGS.shard
     jobs = flags.FLAGS.jobs or (1 if flags.FLAGS.scale == "smoke" else None)  # starting processes would take longer
     with said_of("--"):
         return Session(path, jobs, Shard.of(shard) if shard else None)

@@ -214,11 +214,11 @@ def is_apart(name: str) -> bool:
     return name.partition(".")[0] in _APART
 
 
-def find(name: str) -> Figure | None:
+def find_figure(name: str) -> Figure | None:
     """The figure of a module, which is imported; None where it holds none.
 
     Example:
-      >>> find("gap_aware.figure3").numbers
+      >>> find_figure("gap_aware.figure3").numbers
       ('Figure 3',)
     """
     with failures_of(f"experiments/{name.replace('.', '/')}.py"):
@@ -238,7 +238,7 @@ def figures(broken: Callable[[str, RunFailed], None] | None = None, *, apart: bo
         if is_apart(name) and not apart:
             continue
         try:
-            found.append(find(name))
+            found.append(find_figure(name))
         except RunFailed as error:
             (broken or _print)(name, error)
 

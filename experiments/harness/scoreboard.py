@@ -23,7 +23,6 @@ from experiments.harness.runs import digest_now
 from experiments.harness.session import DEFAULT_WORKDIR
 from sgdlab import files
 from sgdlab.commands import launch
-from sgdlab.errors import UsageError
 from sgdlab.jobs import digests
 from sgdlab.results import pages
 
@@ -125,9 +124,7 @@ def define_flags() -> None:
 def main(argv: Sequence[str]) -> None:
     """Writes the page."""
     del argv
-    path = pathlib.Path(launch.WORKDIR.value or DEFAULT_WORKDIR)
-    if path.exists() and not path.is_dir():
-        raise UsageError(f"--workdir={path} is a file; name a directory")
+    path = launch.workdir(DEFAULT_WORKDIR)
     everything = figures(apart=flags.FLAGS.store)
     found = [made for made in everything if not is_apart(made.name)]
     by_paper = board(found, path)
@@ -169,7 +166,7 @@ def rows_of(paper: papers.Paper, path: pathlib.Path, found: Sequence[Figure]) ->
     rows, seen = [], set()
     for number in numbers:
         made = by_number.get(number)
-        result = find(made, path) if made else None
+        result = find_result(made, path) if made else None
         rows.append(
             Row(number, paper.rows.get(number) or made.title, made, result, bool(made) and made.name not in seen)
         )
@@ -177,7 +174,7 @@ def rows_of(paper: papers.Paper, path: pathlib.Path, found: Sequence[Figure]) ->
     return rows
 
 
-def find(made: Figure, path: pathlib.Path) -> Result | None:
+def find_result(made: Figure, path: pathlib.Path) -> Result | None:
     """The result of a figure at the largest scale, in a directory or else in the repository."""
     for scale in reversed(SCALES):
         folder = publishing.folder(path, made.name, scale)
@@ -229,14 +226,16 @@ def counted(rows: Sequence[Row]) -> dict[str, int]:
 
 
 def summary(by_paper: Board) -> str:
-    """One sentence: rows with a command, and claims by verdict."""
+    """Rows with a command, claims by verdict, and what a verdict says."""
     rows = [row for _, of_paper in by_paper for row in of_paper]
     tables = [row for paper, of_paper in by_paper for row in of_paper if row.number in paper.rows]
     made = sum(row.figure is not None for row in tables)
     counts = counted(rows)
     return (
         f"{made} of {len(tables)} tables, figures and bounds have a command. Of {sum(counts.values())} claims "
-        f"{counts[HOLDS]} hold, {counts[FAILS]} fail, and {counts[OPEN]} cannot be said at this size."
+        f"{counts[HOLDS]} hold, {counts[FAILS]} fail, and {counts[OPEN]} cannot be said at this size. "
+        "That a claim fails says that it did not hold at our scale, mostly a small one: the failure may be the paper's "
+        "or our set-up's."
     )
 
 
@@ -252,9 +251,8 @@ def as_markdown(by_paper: Board, *, pictures: str = "", older: bool = True) -> s
     for paper, rows in by_paper:
         table = [[row.number, row.shows, *_state(row, _date), *_counts(row)] for row in rows]
         headers = ["", "shows", "command", "scale", "made", HOLDS, FAILS, "open"]
-        parts.append(
-            f"## {paper.authors}: {paper.title}\n\n{tabulate(table, headers, 'github', disable_numparse=True)}\n"
-        )
+        parts.append(f"## {paper.authors}: {paper.title} ({paper.source})\n")
+        parts.append(tabulate(table, headers, "github", disable_numparse=True) + "\n")
         for row in rows:
             if not (row.first and row.result):
                 continue

@@ -77,7 +77,8 @@ def falls(values: np.ndarray, slack: float = 0.01) -> bool | None:
     A rise by less than `slack` of the first value does not count.
 
     Example:
-      >>> falls(np.array([[3.0, 3.1], [2.0, 2.1], [2.0, 2.1]])), falls(np.array([[3.0, 3.1], [2.0, 2.1], [2.5, 2.6]]))
+      >>> start, down = [3.0, 3.1], [2.0, 2.05]
+      >>> falls(np.array([start, down, down])), falls(np.array([start, down, [2.5, 2.56]]))
       (True, False)
     """
     rises = any(above(step, slack * values[0].mean()) for step in np.diff(values, axis=0))

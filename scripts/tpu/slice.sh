@@ -35,7 +35,7 @@ case $verb in
     root=$(cd "$(dirname "$0")/../.." && pwd)
     archive=$(mktemp --suffix=.tar.gz)
     trap 'rm -f "$archive"' EXIT
-    tar -C "$root" --exclude=.git --exclude=.venv --exclude=__pycache__ --exclude=./runs --exclude=./build \
+    tar -C "$root" --exclude=.git --exclude=".venv*" --exclude=".*_cache" --exclude=__pycache__ --exclude=./runs --exclude=./build \
       -czf "$archive" . || (($? == 1)) # 1: a file changed meanwhile
     "${vm[@]}" scp "$archive" "$TPU:sgdlab.tar.gz" --zone="$ZONE" --worker=all
     everywhere "sudo apt-get update -qq && sudo apt-get install -qq -y python3.11-venv nfs-common && \

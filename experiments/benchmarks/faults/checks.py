@@ -13,7 +13,7 @@ import numpy as np
 from experiments.benchmarks.faults import work
 from sgdlab import replay
 from sgdlab.live.log import Entry
-from sgdlab.live.recording import Recording
+from sgdlab.live.recording import LiveRecording
 from sgdlab.live.status import Status
 
 Tree = Any
@@ -25,7 +25,7 @@ _SIZES = replay.Capacity(rows=4096, slots=16, width=1)
 """Most recordings share one compiled replay."""
 
 
-def ledger(recording: Recording, tickets: Sequence[int] | None, statuses: Sequence[Status]) -> str:
+def ledger(recording: LiveRecording, tickets: Sequence[int] | None, statuses: Sequence[Status]) -> str:
     """Whether every gradient has one fate; what is wrong, or ''.
 
     Args:
@@ -50,7 +50,7 @@ def ledger(recording: Recording, tickets: Sequence[int] | None, statuses: Sequen
     return next((words for words, is_so in wrong.items() if is_so), "")
 
 
-def versions(recording: Recording, updates: Sequence[int]) -> str:
+def versions(recording: LiveRecording, updates: Sequence[int]) -> str:
     """Whether each update was made once, one after the other; what is wrong, or ''.
 
     Args:
@@ -70,7 +70,7 @@ def versions(recording: Recording, updates: Sequence[int]) -> str:
     return next((words for words, is_so in wrong.items() if is_so), "")
 
 
-def bound(recording: Recording, policy: str, entries: Sequence[Entry]) -> str:
+def bound(recording: LiveRecording, policy: str, entries: Sequence[Entry]) -> str:
     """Whether no gradient is staler than the protocol allows; what is wrong, or ''.
 
     In bounded staleness a worker that has done c gradients when it begins another knows every other at c - s or
@@ -101,7 +101,7 @@ def bound(recording: Recording, policy: str, entries: Sequence[Entry]) -> str:
     return "" if not stale.size or (stale <= most).all() else f"staleness {stale[worst]} where {most[worst]} is most"
 
 
-def difference(recording: Recording, params: Tree, folder: pathlib.Path) -> float:
+def difference(recording: LiveRecording, params: Tree, folder: pathlib.Path) -> float:
     """Largest difference between the parameters of the live run and those of a replay of its record."""
     schedule = recording.schedule
     # The program is compiled once for all recordings that are not longer.
@@ -114,14 +114,14 @@ def difference(recording: Recording, params: Tree, folder: pathlib.Path) -> floa
     return max(float(np.abs(np.asarray(a, np.float64) - np.asarray(b, np.float64)).max()) for a, b in pairs)
 
 
-def fates(recording: Recording) -> dict[int, tuple[str, int]]:
+def fates(recording: LiveRecording) -> dict[int, tuple[str, int]]:
     """Ticket -> its fate and the update that it entered, of gradients whose fate is final."""
     updates = recording.schedule.update[:, 0].tolist()
     rows = zip(recording.ticket.tolist(), recording.fate.tolist(), updates, strict=True)
     return {ticket: (fate, update) for ticket, fate, update in rows if fate != "pending"}
 
 
-def lost_or_doubled(before: Recording, after: Recording) -> tuple[int, int]:
+def lost_or_doubled(before: LiveRecording, after: LiveRecording) -> tuple[int, int]:
     """Number of updates of a record that a later one of the same run lacks, and of gradients that entered two.
 
     Args:
@@ -139,7 +139,7 @@ def adds_up(ledger: Mapping[str, int]) -> bool:
     return 2 * ledger["begun"] == sum(ledger.values())
 
 
-def _gradients_of_updates(recording: Recording) -> dict[int, list[int]]:
+def _gradients_of_updates(recording: LiveRecording) -> dict[int, list[int]]:
     found: dict[int, list[int]] = {}
     for ticket, (fate, update) in sorted(fates(recording).items()):
         if fate == "applied" and update < recording.schedule.num_updates:

@@ -18,10 +18,10 @@ from experiments.benchmarks.faults.scenario import Scenario
 from sgdlab import policies
 from sgdlab.errors import Stopped
 from sgdlab.live.log import Log, LogError, path_in, read
-from sgdlab.live.recording import Recording
+from sgdlab.live.recording import LiveRecording
 from sgdlab.live.resume import examined
 from sgdlab.live.server import serve
-from sgdlab.live.settings import Settings
+from sgdlab.live.settings import LiveSettings
 from sgdlab.live.status import Status
 from sgdlab.live.transport import Transport
 from sgdlab.predictors import RunningMean
@@ -42,7 +42,7 @@ POLICIES: Mapping[str, Callable[..., Any]] = {
     "ringmaster, interrupting": functools.partial(policies.ringmaster, max_delay=checks.MAX_DELAY, interrupt=True),
     "bounded staleness": functools.partial(policies.bounded_staleness, bound=checks.BOUND),
 }
-SETTINGS = Settings(
+SETTINGS = LiveSettings(
     min_workers=1,
     join_seconds=20.0,
     wait_seconds=120.0,
@@ -197,7 +197,7 @@ class _Shown:
 
 def judged(
     outcome: Outcome,
-    recording: Recording,
+    recording: LiveRecording,
     params: Tree,
     lines: pathlib.Path,
     *,

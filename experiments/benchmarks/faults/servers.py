@@ -17,7 +17,7 @@ from experiments.benchmarks.faults import checks, runs, server, work
 from experiments.benchmarks.faults.runs import Outcome
 from experiments.benchmarks.faults.scenario import ServerScenario
 from sgdlab.live.log import Entry, path_in, read
-from sgdlab.live.recording import Recording
+from sgdlab.live.recording import LiveRecording
 from sgdlab.live.resume import examined
 
 _ROOT = pathlib.Path(__file__).parents[3]
@@ -66,7 +66,7 @@ def observed(
 
 
 def _judged(
-    scenario: ServerScenario, folder: pathlib.Path, before: Recording, recovery: float, workers_left: int
+    scenario: ServerScenario, folder: pathlib.Path, before: LiveRecording, recovery: float, workers_left: int
 ) -> Outcome:
     lines = folder / "log"
     entries = _entries(lines)
@@ -160,5 +160,5 @@ def _pids(entries: list[Entry]) -> set[int]:
     return joined | {worker[1] for entry in entries if entry[0] == "start" for worker in entry[2]}
 
 
-def _examined(lines: pathlib.Path, policy: str, workers: int) -> Recording:
+def _examined(lines: pathlib.Path, policy: str, workers: int) -> LiveRecording:
     return examined(lines, lambda config: runs.POLICIES[policy](num_workers=workers))

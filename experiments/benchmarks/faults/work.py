@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sgdlab import rules
-from sgdlab.live.work import Source, Work
+from sgdlab.live.work import Work, WorkSource
 
 Tree = Any
 
@@ -49,9 +49,9 @@ def work(argument: Mapping[str, Any]) -> Work:
     )
 
 
-def source(folder: pathlib.Path, seconds: float) -> Source:
+def source(folder: pathlib.Path, seconds: float) -> WorkSource:
     """Where workers find `work`."""
-    return Source("experiments.benchmarks.faults.work:work", {"folder": str(folder), "seconds": seconds})
+    return WorkSource("experiments.benchmarks.faults.work:work", {"folder": str(folder), "seconds": seconds})
 
 
 def store_data(folder: pathlib.Path) -> None:

@@ -59,8 +59,8 @@ def run(trial: Trial) -> Outcome:
     runtimes = plant.fleet.runtimes
     names = tuple(str(worker) for worker in range(runtimes.shape[1]))
     recording = Recording(runtimes, np.arange(len(runtimes)), names, plant.fleet.nodes)
-    paused = pauses.find(recording)
-    found = diagnosis.find(recording, paused).causes
+    paused = pauses.find_pauses(recording)
+    found = diagnosis.find_causes(recording, paused).causes
     if not found:
         return Outcome(plant.kind is None, 0, "", None)
     right = plant.kind is not None and plant.named_by(found[0], paused.period)
