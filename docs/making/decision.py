@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from docs.making import measured, simulated, tables
 from sgdlab.jobs.methods import Method, methods
-from sgdlab.registry import RULES
+from sgdlab.rules.family import RULES
 
 
 def speeds() -> str:

@@ -5,8 +5,15 @@ import pathlib
 import jinja2
 
 from docs.making import decision, measured, method_pages, simulated, tables
+from sgdlab.cluster.family import CLUSTERS
+from sgdlab.data.family import DATASETS
 from sgdlab.jobs.methods import REPRESENTATIVE, methods
-from sgdlab.registry import CLUSTERS, DATASETS, NETWORKS, POLICIES, PREDICTORS, PROTOCOLS, RULES, TRACES
+from sgdlab.networks.family import NETWORKS
+from sgdlab.predictors.family import PREDICTORS
+from sgdlab.protocols.family import PROTOCOLS
+from sgdlab.registry import POLICIES
+from sgdlab.rules.family import RULES
+from sgdlab.traces.family import TRACES
 
 OWN = pathlib.Path(__file__).parents[1] / "own"
 

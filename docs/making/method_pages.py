@@ -7,7 +7,9 @@ from docs.making import decision, measured, other_pages, paper_pages, part_secti
 from sgdlab.errors import UsageError
 from sgdlab.jobs.method import OTHERS, Method
 from sgdlab.jobs.methods import methods
-from sgdlab.registry import POLICIES, PROTOCOLS, RULES, Part
+from sgdlab.protocols.family import PROTOCOLS
+from sgdlab.registry import POLICIES, Part
+from sgdlab.rules.family import RULES
 
 EQUATION = re.compile(r'<math[^>]*display="block".*?</math>', re.DOTALL)
 

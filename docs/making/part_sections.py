@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from docs.making import docstrings, reference_pages, tables
-from sgdlab.registry import PROTOCOLS, Part, Registry
+from sgdlab.protocols.family import PROTOCOLS
+from sgdlab.registry import Part, Registry
 
 
 def arguments(registry: Registry, part: Part, meant: Mapping[str, Any] = types.MappingProxyType({})) -> list[str]:

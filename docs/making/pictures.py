@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from docs.making import simulated
 from sgdlab.jobs.methods import Method
-from sgdlab.registry import PROTOCOLS
+from sgdlab.protocols.family import PROTOCOLS
 from sgdlab.results import plots
 from sgdlab.results.timeline import timeline
 

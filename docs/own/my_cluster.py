@@ -1,7 +1,7 @@
 # my_cluster.py
 import dataclasses
 import numpy as np
-from sgdlab.registry import CLUSTERS
+from sgdlab.cluster import CLUSTERS
 
 
 @CLUSTERS.register("spot", title="spot instances")

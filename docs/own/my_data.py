@@ -1,7 +1,7 @@
 # my_data.py
 import numpy as np
 from sgdlab.data import Dataset, Images
-from sgdlab.registry import DATASETS
+from sgdlab.data import DATASETS
 
 
 def bars(generator, count, size):

@@ -1,6 +1,6 @@
 # my_graph.py
 import numpy as np
-from sgdlab.registry import GRAPHS
+from sgdlab.graphs import GRAPHS
 
 
 @GRAPHS.register(title="Star")

@@ -1,7 +1,7 @@
 # my_network.py
 import math
 from flax import nnx
-from sgdlab.registry import NETWORKS
+from sgdlab.networks import NETWORKS
 
 
 def flat(images):  # not a lambda in the network: each would be a program of its own to compile

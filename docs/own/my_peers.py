@@ -1,7 +1,7 @@
 # my_peers.py
 import numpy as np
 from sgdlab import PeerSchedule, protocols
-from sgdlab.registry import PROTOCOLS
+from sgdlab.protocols import PROTOCOLS
 
 
 @PROTOCOLS.register(title="Random pairs", rule="nag_asgd")

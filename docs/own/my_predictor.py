@@ -1,7 +1,7 @@
 # my_predictor.py
 import numpy as np
 from sgdlab.predictors import Prediction
-from sgdlab.registry import PREDICTORS
+from sgdlab.predictors import PREDICTORS
 
 
 class LastSeen:

@@ -1,7 +1,7 @@
 # my_protocol.py
 import numpy as np
 from sgdlab import Schedule, protocols
-from sgdlab.registry import PROTOCOLS
+from sgdlab.protocols import PROTOCOLS
 
 
 @PROTOCOLS.register(title="First k", rule="linear_scaling")  # the rule that it is usually used with

@@ -1,6 +1,6 @@
 # my_rule.py
 import jax, jax.numpy as jnp, optax
-from sgdlab.registry import RULES
+from sgdlab.rules import RULES
 
 
 def scale_by_root_delay(cap):

@@ -1,7 +1,7 @@
 # my_table.py
 import numpy as np
 from sgdlab.data import Dataset, Images
-from sgdlab.registry import DATASETS
+from sgdlab.data import DATASETS
 
 
 @DATASETS.register(title="Table", files=("path",))

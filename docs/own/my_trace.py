@@ -1,7 +1,7 @@
 # my_trace.py
 import re
 import numpy as np
-from sgdlab.registry import TRACES
+from sgdlab.traces import TRACES
 from sgdlab.traces import Recording
 
 LINE = re.compile(r"step (\d+) rank (\d+) took ([\d.]+) ms")

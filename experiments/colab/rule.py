@@ -80,7 +80,7 @@ from matplotlib import ticker
 from sgdlab.configs import digits
 
 from sgdlab import jobs, results
-from sgdlab.registry import RULES
+from sgdlab.rules import RULES
 
 plt.rcParams.update(results.plots.STYLE)
 BLUE, GREY = "#2166ac", "#7a7a7a"

@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 
 from configs import cutoff as configurations
 from sgdlab import cluster
-from sgdlab.registry import CLUSTERS
+from sgdlab.cluster.family import CLUSTERS
 
 INFORMED_SAMPLES = 128
 """Number of draws from the true law for one prediction."""

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from absl import flags
 
 from sgdlab import arguments
-from sgdlab.registry import described
+from sgdlab.entries import described
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,6 +4,7 @@
 """
 
 from sgdlab.cluster.exponential import Exponential, exponential
+from sgdlab.cluster.family import CLUSTERS
 from sgdlab.cluster.fixed import Fixed
 from sgdlab.cluster.gamma import Gamma, gamma
 from sgdlab.cluster.ladder import Ladder
@@ -16,6 +17,7 @@ from sgdlab.traces.recording import Recording
 from sgdlab.traces.schedules import from_schedule
 
 __all__ = [
+    "CLUSTERS",
     "Contention",
     "Drift",
     "Exponential",

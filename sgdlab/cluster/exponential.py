@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 from sgdlab import arguments
-from sgdlab.registry import CLUSTERS
+from sgdlab.cluster.family import CLUSTERS
 
 
 @CLUSTERS.register("exponential", title="exponential run-times", source="Jin et al. 2016, section 6.2")

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 from sgdlab import arguments
-from sgdlab.registry import CLUSTERS
+from sgdlab.cluster.family import CLUSTERS
 
 
 @CLUSTERS.register("fixed", title="fixed run-times")

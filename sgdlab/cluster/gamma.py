@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 from sgdlab import arguments
-from sgdlab.registry import CLUSTERS
+from sgdlab.cluster.family import CLUSTERS
 
 _LEAST, _MOST = 1e-6, 100.0
 """Coefficients of variation beyond these have shapes that no float64 gamma distribution can draw from."""

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 from sgdlab import arguments
-from sgdlab.registry import CLUSTERS
+from sgdlab.cluster.family import CLUSTERS
 
 
 @CLUSTERS.register("ladder", title="run-times that rise from worker to worker", source="Maranjyan and Richtarik 2025")

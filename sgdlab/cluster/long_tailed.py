@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 from sgdlab import arguments
-from sgdlab.registry import CLUSTERS
+from sgdlab.cluster.family import CLUSTERS
 
 
 @CLUSTERS.register("long_tailed", title="long-tailed run-times", source="Chen et al. 2016, section 3.1")

@@ -8,7 +8,7 @@ import pathlib
 import numpy as np
 
 from sgdlab import arguments
-from sgdlab.registry import CLUSTERS
+from sgdlab.cluster.family import CLUSTERS
 from sgdlab.traces import read
 from sgdlab.traces.options import Options
 from sgdlab.traces.recording import Recording

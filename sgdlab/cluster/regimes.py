@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from sgdlab import arguments
-from sgdlab.registry import CLUSTERS
+from sgdlab.cluster.family import CLUSTERS
 
 _DRAWN_ONCE = 2
 """Count of random numbers that a run draws first: the offsets of the periods of contention and drift."""

@@ -14,9 +14,10 @@ from absl import flags
 
 from sgdlab import data
 from sgdlab.data import preparing
+from sgdlab.data.family import DATASETS
 from sgdlab.data.stream import StreamedImages
 from sgdlab.errors import UsageError
-from sgdlab.registry import DATASETS, Part
+from sgdlab.registry import Part
 
 CONFIGURED = False
 POSITIONAL = True  # the name

@@ -8,7 +8,7 @@ import numpy as np
 from sgdlab import jobs, results
 from sgdlab.errors import UsageError
 from sgdlab.peer_schedule import AnySchedule, PeerSchedule
-from sgdlab.registry import PROTOCOLS
+from sgdlab.protocols.family import PROTOCOLS
 from sgdlab.runtimes import NotEnoughRuntimes
 from sgdlab.traces import Options, Recording, read
 

@@ -5,23 +5,22 @@ What needs jax, TFDS or scikit-learn is imported at its first use.
 
 import lazy_loader
 
-# ruff: isort: skip_file
-# In the order in which `--help` lists them: a data set registers itself when its module is imported.
-from sgdlab.data.digits import digits
 from sgdlab.data.digit_pairs import digit_pairs
-from sgdlab.data.mock import mock
-from sgdlab.data.original import cifar10, cifar100, mnist
+from sgdlab.data.digits import digits
+from sgdlab.data.family import DATASETS
 from sgdlab.data.imagenet import imagenet
-from sgdlab.data.photographs import photographs
-from sgdlab.data.wikitext103 import wikitext103
-from sgdlab.data.stdlib_text import stdlib_text
+from sgdlab.data.mock import mock
 from sgdlab.data.npz import npz
-from sgdlab.data.tfds import tfds
+from sgdlab.data.original import cifar10, cifar100, mnist
+from sgdlab.data.photographs import photographs
 from sgdlab.data.preprocess import Preprocess
 from sgdlab.data.reading import load, prepare
 from sgdlab.data.shares import Shares, label_shares
 from sgdlab.data.source import Dataset, Images
+from sgdlab.data.stdlib_text import stdlib_text
 from sgdlab.data.text import Text, Tokens
+from sgdlab.data.tfds import tfds
+from sgdlab.data.wikitext103 import wikitext103
 
 __getattr__, _, _ = lazy_loader.attach(
     __name__,
@@ -32,8 +31,8 @@ __getattr__, _, _ = lazy_loader.attach(
     },
 )
 __all__ = [
-    "Batch", "Dataset", "Digits", "Finish", "Images", "Preprocess", "Shares", "Text", "Tokens", "batch_fn", "cifar10",
-    "cifar100", "digit_pairs", "digits", "imagenet", "label_shares", "load", "mnist", "mock", "npz", "order",
+    "DATASETS", "Batch", "Dataset", "Digits", "Finish", "Images", "Preprocess", "Shares", "Text", "Tokens", "batch_fn",
+    "cifar10", "cifar100", "digit_pairs", "digits", "imagenet", "label_shares", "load", "mnist", "mock", "npz", "order",
     "photographs", "prepare", "stdlib_text", "text_batch_fn", "tfds", "wikitext103",
 ]  # fmt: skip
 

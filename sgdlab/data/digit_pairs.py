@@ -6,8 +6,8 @@ import numpy as np
 
 from sgdlab import arguments
 from sgdlab.data.digits import read
+from sgdlab.data.family import DATASETS
 from sgdlab.data.source import Dataset, Images
-from sgdlab.registry import DATASETS
 
 CLASSES = (10, 100)
 

@@ -3,9 +3,9 @@
 import functools
 import os
 
+from sgdlab.data.family import DATASETS
 from sgdlab.data.reading import load
 from sgdlab.data.source import Dataset
-from sgdlab.registry import DATASETS
 
 _WHITE = 16
 """The value of a white pixel: there are 17 levels."""

@@ -11,10 +11,10 @@ import numpy as np
 
 from sgdlab import arguments
 from sgdlab.data import preparing
+from sgdlab.data.family import DATASETS
 from sgdlab.data.preprocess import Preprocess
 from sgdlab.data.source import Dataset
 from sgdlab.data.stream import StreamedImages
-from sgdlab.registry import DATASETS
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from sgdlab import arguments
+from sgdlab.data.family import DATASETS
 from sgdlab.data.preprocess import Preprocess
 from sgdlab.data.source import Dataset, Images
-from sgdlab.registry import DATASETS
 
 SHAPES = {
     "mnist": ((28, 28, 1), 10),

@@ -7,8 +7,8 @@ import zipfile
 import numpy as np
 
 from sgdlab import arrays
+from sgdlab.data.family import DATASETS
 from sgdlab.data.source import Dataset, Images, check_finite
-from sgdlab.registry import DATASETS
 
 _NAMES = ("x_train", "y_train", "x_test", "y_test")
 _CONTENT = "an .npz file with x_train, y_train, x_test, y_test, such as numpy.savez writes"

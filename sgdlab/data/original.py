@@ -5,9 +5,9 @@ import os
 from typing import Any
 
 from sgdlab.data import preparing
+from sgdlab.data.family import DATASETS
 from sgdlab.data.preprocess import Preprocess
 from sgdlab.data.source import Dataset
-from sgdlab.registry import DATASETS
 
 _MNIST_FILES = tuple(
     f"{split}-{content}-ubyte.gz" for split in ("train", "t10k") for content in ("images-idx3", "labels-idx1")

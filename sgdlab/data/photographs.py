@@ -5,8 +5,8 @@ import functools
 import numpy as np
 
 from sgdlab import arguments
+from sgdlab.data.family import DATASETS
 from sgdlab.data.source import Dataset, Images
-from sgdlab.registry import DATASETS
 
 
 @DATASETS.register(title="Patches of photographs", source="scikit-learn's china.jpg and flower.jpg")

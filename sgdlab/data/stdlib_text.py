@@ -10,8 +10,8 @@ import zlib
 import numpy as np
 
 from sgdlab import arguments
+from sgdlab.data.family import DATASETS
 from sgdlab.data.text import Text, Tokens
-from sgdlab.registry import DATASETS
 
 _LEFT_OUT = {"test", "tests", "idlelib", "lib2to3", "site-packages", "dist-packages", "__pycache__"}
 _TEST_SHARE = 20

@@ -5,9 +5,9 @@ import os
 from importlib.util import find_spec
 from typing import Any
 
+from sgdlab.data.family import DATASETS
 from sgdlab.data.reading import data_source, prepare, read_split
 from sgdlab.data.source import Dataset
-from sgdlab.registry import DATASETS
 
 
 @DATASETS.register(title="TFDS images")

@@ -7,8 +7,8 @@ import numpy as np
 
 from sgdlab import arguments
 from sgdlab.data import preparing
+from sgdlab.data.family import DATASETS
 from sgdlab.data.text import Text, Tokens
-from sgdlab.registry import DATASETS
 
 
 @DATASETS.register(

@@ -1,8 +1,17 @@
-"""A deep Markov model of run-times: training (`fit`), the model (`TrainedModel`), the predictor (`DeepMarkov`)."""
+"""A deep Markov model of run-times: training (`fit`), the model (`TrainedModel`), the predictor (`DeepMarkov`).
 
-from sgdlab.deep_markov.fitting import Fitting, fit
-from sgdlab.deep_markov.model import Architecture, WindowModel
-from sgdlab.deep_markov.predictor import DeepMarkov, Forecast
-from sgdlab.deep_markov.trained import TrainedModel
+NumPyro, Flax and Orbax take seconds to import: a module is imported at its first use.
+"""
 
-__all__ = ["Architecture", "DeepMarkov", "Fitting", "Forecast", "TrainedModel", "WindowModel", "fit"]
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+    __name__,
+    submod_attrs={
+        "fitting": ["Fitting", "fit"],
+        "model": ["Architecture", "WindowModel"],
+        "part": ["deep_markov"],
+        "predictor": ["DeepMarkov", "Forecast"],
+        "trained": ["TrainedModel"],
+    },
+)

@@ -3,6 +3,7 @@
 A graph is `bool[K, N, N]`: [k, i, j] says whether node i gets what node j sends, in rounds k, k + K, k + 2 K and so on.
 """
 
+from sgdlab.graphs.family import GRAPHS
 from sgdlab.graphs.graph import (
     Size,
     complete,
@@ -17,7 +18,6 @@ from sgdlab.graphs.graph import (
 )
 from sgdlab.graphs.spectrum import acceleration, resistances, spectral_gap
 from sgdlab.graphs.weights import doubly_stochastic, metropolis, pair_rates, push_sum_weights, sent_in_equal_shares
-from sgdlab.registry import GRAPHS
 
 __all__ = [
     "GRAPHS",

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sgdlab import arguments
-from sgdlab.registry import GRAPHS, Part
+from sgdlab.graphs.family import GRAPHS
+from sgdlab.registry import Part
 
 _TRIES = 1000
 """How many random graphs are drawn in search of one that is connected."""

@@ -6,6 +6,7 @@ Flax is imported at the first use of a module.
 import lazy_loader
 
 from sgdlab.networks import parts
+from sgdlab.networks.family import NETWORKS
 
 __getattr__, _, _ = lazy_loader.attach(
     __name__,
@@ -30,6 +31,7 @@ __all__ = [
     "BATCH_NORM_MOMENTUM",
     "CNN",
     "MLP",
+    "NETWORKS",
     "CifarResNet",
     "ConvNet",
     "Convolution",

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sgdlab import arguments
-from sgdlab.registry import NETWORKS
+from sgdlab.networks.family import NETWORKS
 
 Rngs = Any
 """An `nnx.Rngs`, whose stream `params` draws the parameters."""

@@ -13,6 +13,7 @@ from sgdlab.policies.collect import Collect, rennala, ringmaster
 from sgdlab.policies.cutoff import Cutoff, cutoff
 from sgdlab.policies.d_psgd import d_psgd
 from sgdlab.policies.elastic_averaging import ElasticAveraging, elastic_averaging
+from sgdlab.policies.family import POLICIES
 from sgdlab.policies.gossip import Gossip, gossip
 from sgdlab.policies.graph_rounds import GraphRounds
 from sgdlab.policies.growing_ringmaster import GrowingLimit, growing_ringmaster
@@ -34,7 +35,6 @@ from sgdlab.policies.simulate_peers import simulate_peers
 from sgdlab.policies.softsync import Softsync, asynchronous, softsync
 from sgdlab.policies.threshold import Threshold, anytime, dropcompute
 from sgdlab.policies.trials import optimal_trials
-from sgdlab.registry import POLICIES
 
 __all__ = [
     "POLICIES",

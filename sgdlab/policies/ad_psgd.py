@@ -143,7 +143,7 @@ def ad_psgd(
     their means and gradients are applied late in the same way, but averagings follow each other as fast as they can.
 
     Example:
-      >>> from sgdlab.registry import PROTOCOLS
+      >>> from sgdlab.protocols.family import PROTOCOLS
       >>> import numpy as np
       >>> runtimes = np.array([[1.0, 1.5]] * 3)
       >>> schedule = PROTOCOLS.make("ad_psgd", {}, runtimes=runtimes, num_gradients=3, seed=0)

@@ -100,7 +100,7 @@ def ata(
 
     Example:
       >>> import numpy as np
-      >>> from sgdlab.registry import PROTOCOLS
+      >>> from sgdlab.protocols.family import PROTOCOLS
       >>> times = np.array([[1.0, 3.0]] * 20)
       >>> schedule = PROTOCOLS["ata"].make(times, alpha=0.0, num_gradients=12)
       >>> schedule.applied[:, 0], np.bincount(schedule.worker)

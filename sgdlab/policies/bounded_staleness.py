@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from sgdlab import arguments
 from sgdlab.policies.base import Base
+from sgdlab.policies.family import POLICIES
 from sgdlab.policies.policy import Action, Take
-from sgdlab.registry import POLICIES
 
 
 @dataclasses.dataclass

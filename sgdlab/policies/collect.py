@@ -3,9 +3,9 @@
 import dataclasses
 
 from sgdlab import arguments
+from sgdlab.policies.family import POLICIES
 from sgdlab.policies.policy import Action, Drop, Interrupt, Take
 from sgdlab.policies.softsync import Softsync
-from sgdlab.registry import POLICIES
 
 
 @dataclasses.dataclass

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 
 from sgdlab import arguments
+from sgdlab.policies.family import POLICIES
 from sgdlab.policies.policy import Action
 from sgdlab.policies.rounds import Rounds
 from sgdlab.predictors import asking
 from sgdlab.predictors.online import OBJECTIVES
 from sgdlab.predictors.predictor import Prediction, Predictor
-from sgdlab.registry import POLICIES
 
 
 @dataclasses.dataclass

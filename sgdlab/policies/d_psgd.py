@@ -52,7 +52,7 @@ def d_psgd(
     facebookresearch/stochastic_gradient_push, which calls it D-PSGD.
 
     Example:
-      >>> from sgdlab.registry import PROTOCOLS
+      >>> from sgdlab.protocols.family import PROTOCOLS
       >>> import numpy as np
       >>> schedule = PROTOCOLS.make("d_psgd", {"graph": "ring"}, runtimes=np.ones((3, 4)), num_gradients=8, seed=0)
       >>> print(schedule)

@@ -4,9 +4,9 @@ import dataclasses
 from collections.abc import Sequence
 
 from sgdlab import arguments
+from sgdlab.policies.family import POLICIES
 from sgdlab.policies.peer_base import PeerBase
 from sgdlab.policies.peers import Mix, PeerAction, Source
-from sgdlab.registry import POLICIES
 
 
 @dataclasses.dataclass

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from sgdlab import arguments
+from sgdlab.policies.family import POLICIES
 from sgdlab.policies.peer_base import PeerBase
 from sgdlab.policies.peers import PeerAction, Source
-from sgdlab.registry import POLICIES
 
 
 @dataclasses.dataclass

@@ -77,7 +77,7 @@ def lb_bsp(*, num_workers: int, gradients: int = 2, decay: float = 0.5, communic
 
     Example:
       >>> import numpy as np
-      >>> from sgdlab.registry import PROTOCOLS
+      >>> from sgdlab.protocols.family import PROTOCOLS
       >>> schedule = PROTOCOLS["lb_bsp"].make(np.array([[1.0, 3.0]] * 20), gradients=4, num_gradients=16)
       >>> schedule.applied[:, 0], np.bincount(schedule.worker)
       (array([12., 18.]), array([10,  6]))

@@ -218,7 +218,7 @@ def mindflayer(
 
     Example:
       >>> import numpy as np
-      >>> from sgdlab.registry import PROTOCOLS
+      >>> from sgdlab.protocols.family import PROTOCOLS
       >>> runtimes = np.array([[1.0, 9.0], [9.0, 1.0]])
       >>> schedule = PROTOCOLS["mindflayer"].make(runtimes, trials=2, seconds=2.0, num_gradients=2)
       >>> schedule.update[:, 0], schedule.applied[:, 0].round(6)

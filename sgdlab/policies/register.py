@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from sgdlab import protocols  # noqa: F401 (tables list them before those that are made here)
 from sgdlab.peer_schedule import PeerSchedule
 from sgdlab.policies import own_policies
+from sgdlab.policies.family import POLICIES
 from sgdlab.policies.simulate import simulate
 from sgdlab.policies.simulate_peers import simulate_peers
-from sgdlab.registry import POLICIES, PROTOCOLS
+from sgdlab.protocols.family import PROTOCOLS
 from sgdlab.schedule import Schedule
 
 

@@ -61,7 +61,7 @@ def sgp(
     steps; ours take one, as in the code.
 
     Example:
-      >>> from sgdlab.registry import PROTOCOLS
+      >>> from sgdlab.protocols.family import PROTOCOLS
       >>> import numpy as np
       >>> schedule = PROTOCOLS.make("sgp", {"graph": "directed"}, runtimes=np.ones((3, 4)), num_gradients=8, seed=1)
       >>> schedule.scale[4:].round(3)

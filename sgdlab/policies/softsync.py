@@ -4,8 +4,8 @@ import dataclasses
 
 from sgdlab import arguments
 from sgdlab.policies.base import Base
+from sgdlab.policies.family import POLICIES
 from sgdlab.policies.policy import Action, Take
-from sgdlab.registry import POLICIES
 
 
 @dataclasses.dataclass

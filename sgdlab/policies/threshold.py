@@ -6,12 +6,12 @@ import math
 import numpy as np
 
 from sgdlab import arguments
+from sgdlab.policies.family import POLICIES
 from sgdlab.policies.policy import Action, Wake
 from sgdlab.policies.quotas import Quotas
 from sgdlab.protocols.anytime import limits_of as limits_of_anytime
 from sgdlab.protocols.dropcompute import limits_of as limits_of_dropcompute
 from sgdlab.protocols.threshold import Limits
-from sgdlab.registry import POLICIES
 
 
 @dataclasses.dataclass

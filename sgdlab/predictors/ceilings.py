@@ -5,8 +5,8 @@ from collections.abc import Callable
 import numpy as np
 
 from sgdlab.predictors import order_statistics
+from sgdlab.predictors.family import PREDICTORS
 from sgdlab.predictors.predictor import Prediction
-from sgdlab.registry import PREDICTORS
 from sgdlab.runtimes import checked
 
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from sgdlab import arguments
 from sgdlab.predictors import censoring, order_statistics
+from sgdlab.predictors.family import PREDICTORS
 from sgdlab.predictors.predictor import Prediction
-from sgdlab.registry import PREDICTORS
 from sgdlab.runtimes import checked
 
 _MEMORIES = (0.3, 0.6, 0.8, 0.9, 0.95, 0.98, 0.99)

@@ -9,8 +9,8 @@ import numpy as np
 
 from sgdlab import arguments
 from sgdlab.predictors import censoring, order_statistics
+from sgdlab.predictors.family import PREDICTORS
 from sgdlab.predictors.predictor import Prediction
-from sgdlab.registry import PREDICTORS
 
 _ROUNDING = 1e-9
 """Relative tolerance of the deadline: means of equal run-times differ from them by rounding."""

@@ -11,7 +11,7 @@ from sgdlab import arguments, graphs
 from sgdlab.ordering import by_time
 from sgdlab.peer_schedule import PeerSchedule
 from sgdlab.protocols.arrivals import accumulated
-from sgdlab.registry import PROTOCOLS
+from sgdlab.protocols.family import PROTOCOLS
 from sgdlab.runtimes import NotEnoughRuntimes, checked
 
 SAMPLE = 16

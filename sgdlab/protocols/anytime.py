@@ -6,8 +6,8 @@ import math
 import numpy as np
 
 from sgdlab import arguments
+from sgdlab.protocols.family import PROTOCOLS
 from sgdlab.protocols.threshold import Limits, limits, threshold_rounds
-from sgdlab.registry import PROTOCOLS
 from sgdlab.schedule import Schedule
 
 

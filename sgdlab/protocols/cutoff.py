@@ -6,8 +6,8 @@ import numpy as np
 
 from sgdlab.predictors.online import CutoffRecord, run_online
 from sgdlab.predictors.predictor import Predictor
+from sgdlab.protocols.family import PROTOCOLS
 from sgdlab.protocols.rounds import rounds
-from sgdlab.registry import PROTOCOLS
 from sgdlab.runtimes import checked
 from sgdlab.schedule import Schedule
 

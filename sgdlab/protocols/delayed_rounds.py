@@ -3,7 +3,7 @@
 import numpy as np
 
 from sgdlab import arguments
-from sgdlab.registry import PROTOCOLS
+from sgdlab.protocols.family import PROTOCOLS
 from sgdlab.runtimes import NotEnoughRuntimes, checked
 from sgdlab.schedule import PENDING, Schedule
 

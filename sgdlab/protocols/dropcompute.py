@@ -6,8 +6,8 @@ import numpy as np
 
 from sgdlab import arguments
 from sgdlab.protocols.effective_speedup import best_threshold
+from sgdlab.protocols.family import PROTOCOLS
 from sgdlab.protocols.threshold import Limits, limits, threshold_rounds
-from sgdlab.registry import PROTOCOLS
 from sgdlab.schedule import Schedule
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from sgdlab import arguments
 from sgdlab.cluster.messages import MessageDelays
 from sgdlab.ordering import by_number, by_time
-from sgdlab.registry import PROTOCOLS
+from sgdlab.protocols.family import PROTOCOLS
 from sgdlab.runtimes import NotEnoughRuntimes, checked
 from sgdlab.schedule import DROPPED, PENDING, Schedule
 

@@ -8,8 +8,8 @@ from sgdlab import arguments
 from sgdlab.ordering import by_time
 from sgdlab.peer_schedule import PeerSchedule
 from sgdlab.protocols.arrivals import accumulated
+from sgdlab.protocols.family import PROTOCOLS
 from sgdlab.protocols.synchronous import synchronous
-from sgdlab.registry import PROTOCOLS
 from sgdlab.runtimes import NotEnoughRuntimes, checked
 from sgdlab.schedule import Schedule
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from sgdlab import arguments
 from sgdlab.protocols.collector import collected
-from sgdlab.registry import PROTOCOLS
+from sgdlab.protocols.family import PROTOCOLS
 from sgdlab.runtimes import checked
 from sgdlab.schedule import Schedule
 

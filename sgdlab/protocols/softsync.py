@@ -4,7 +4,7 @@ import numpy as np
 
 from sgdlab import arguments
 from sgdlab.protocols.arrivals import arrivals
-from sgdlab.registry import PROTOCOLS
+from sgdlab.protocols.family import PROTOCOLS
 from sgdlab.schedule import PENDING, Schedule
 
 

@@ -3,8 +3,8 @@
 import numpy as np
 
 from sgdlab import arguments
+from sgdlab.protocols.family import PROTOCOLS
 from sgdlab.protocols.rounds import rounds
-from sgdlab.registry import PROTOCOLS
 from sgdlab.runtimes import checked
 from sgdlab.schedule import Schedule
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import jax
 
-from sgdlab.registry import RULES
 from sgdlab.rules import accumulators
 from sgdlab.rules.dana import dana_rule
+from sgdlab.rules.family import RULES
 from sgdlab.rules.hyperparameters import Rate, like, number, static
 from sgdlab.rules.penalty import NoPenalty
 from sgdlab.rules.server_rule import ServerRule, Tree

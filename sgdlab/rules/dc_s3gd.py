@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import optax
 
 from sgdlab import arguments
-from sgdlab.registry import RULES
 from sgdlab.rules import accumulators
+from sgdlab.rules.family import RULES
 from sgdlab.rules.hyperparameters import (
     Rate,
     learning_rate_argument,

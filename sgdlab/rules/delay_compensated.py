@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from sgdlab.registry import RULES
 from sgdlab.rules import accumulators
+from sgdlab.rules.family import RULES
 from sgdlab.rules.hyperparameters import (
     Rate,
     decay_argument,

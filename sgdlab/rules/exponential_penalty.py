@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from sgdlab.registry import RULES
 from sgdlab.rules.accumulators import in_float32
+from sgdlab.rules.family import RULES
 from sgdlab.rules.hyperparameters import Rate, learning_rate_argument, like, momentum_argument, number
 from sgdlab.rules.server_rule import ServerRule, lifted
 

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from sgdlab import arguments
-from sgdlab.registry import RULES
 from sgdlab.rules import accumulators
+from sgdlab.rules.family import RULES
 from sgdlab.rules.hyperparameters import Rate, decay_argument, learning_rate_argument, like, number, rate_at, static
 from sgdlab.rules.server_rule import ServerRule, Settings, Tree, rule_of
 

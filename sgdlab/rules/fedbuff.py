@@ -5,8 +5,8 @@ from typing import Any
 import jax
 import optax
 
-from sgdlab.registry import RULES
 from sgdlab.rules.accumulators import in_float32
+from sgdlab.rules.family import RULES
 from sgdlab.rules.hyperparameters import Rate, learning_rate_argument, like, momentum_argument, number
 from sgdlab.rules.server_rule import ServerRule, lifted
 from sgdlab.rules.staleness_weights import staleness_weight

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import jax
 
 from sgdlab import arguments
-from sgdlab.registry import RULES
 from sgdlab.rules import accumulators
+from sgdlab.rules.family import RULES
 from sgdlab.rules.gap import COEFFICIENTS, Gap, GapState
 from sgdlab.rules.hyperparameters import (
     Rate,

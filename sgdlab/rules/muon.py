@@ -5,7 +5,7 @@ import dataclasses
 import jax
 
 from sgdlab import arguments
-from sgdlab.registry import RULES
+from sgdlab.rules.family import RULES
 from sgdlab.rules.hyperparameters import Rate, decay_argument, learning_rate_argument, number
 from sgdlab.rules.linear_minimization import UnitSteps, orthogonalised, over_length
 from sgdlab.rules.server_rule import ServerRule, Tree, rule_of

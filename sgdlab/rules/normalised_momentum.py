@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from sgdlab.registry import RULES
+from sgdlab.rules.family import RULES
 from sgdlab.rules.hyperparameters import Rate, decay_argument, learning_rate_argument, number
 from sgdlab.rules.linear_minimization import UnitSteps, over_length
 from sgdlab.rules.server_rule import ServerRule, Tree, rule_of

@@ -10,9 +10,9 @@ import numpy as np
 import optax
 
 from sgdlab import arguments
-from sgdlab.registry import RULES
 from sgdlab.rules import accumulators
 from sgdlab.rules.descent import Descent
+from sgdlab.rules.family import RULES
 from sgdlab.rules.hyperparameters import Rate, number, scale, static
 from sgdlab.rules.server_rule import ServerRule, Settings, Tree, rule_of
 

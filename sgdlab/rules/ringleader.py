@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import optax
 
 from sgdlab import arguments
-from sgdlab.registry import RULES
 from sgdlab.rules import accumulators, worker_table
 from sgdlab.rules.descent import Descent
+from sgdlab.rules.family import RULES
 from sgdlab.rules.hyperparameters import Rate
 from sgdlab.rules.kept_gradients import KeptGradients
 from sgdlab.rules.server_rule import ServerRule, Tree

@@ -4,8 +4,8 @@ from typing import Any
 
 import optax
 
-from sgdlab.registry import RULES
 from sgdlab.rules.accumulators import in_float32
+from sgdlab.rules.family import RULES
 from sgdlab.rules.hyperparameters import Rate, learning_rate_argument, momentum_argument, number
 from sgdlab.rules.penalty import divide_by_delay
 from sgdlab.rules.server_rule import ServerRule, lifted

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from sgdlab.registry import TRACES
 from sgdlab.traces import tables
 from sgdlab.traces.cells import MISSING, Cells, Names
 from sgdlab.traces.columns import ColumnLayout
 from sgdlab.traces.dialects import Dialect, dialect, dialect_of, layout_of
+from sgdlab.traces.family import TRACES
 from sgdlab.traces.options import Options
 from sgdlab.traces.problems import BadTrace, CheckedRows
 from sgdlab.traces.recording import Recording

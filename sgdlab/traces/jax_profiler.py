@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from sgdlab.registry import TRACES
 from sgdlab.traces import event_files, intervals
 from sgdlab.traces.collectives import collective
+from sgdlab.traces.family import TRACES
 from sgdlab.traces.options import Options
 from sgdlab.traces.paths import files
 from sgdlab.traces.problems import BadTrace

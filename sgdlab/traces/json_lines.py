@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from sgdlab.registry import TRACES
 from sgdlab.traces import columns, tables
 from sgdlab.traces.cells import Cells, Names
 from sgdlab.traces.columns import ColumnLayout
+from sgdlab.traces.family import TRACES
 from sgdlab.traces.options import Options
 from sgdlab.traces.problems import BadTrace, CheckedRows
 from sgdlab.traces.recording import Recording

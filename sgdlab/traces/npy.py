@@ -4,10 +4,10 @@ import pathlib
 
 import numpy as np
 
-from sgdlab.registry import TRACES
 from sgdlab.traces import wide
 from sgdlab.traces.cells import Cells
 from sgdlab.traces.columns import ColumnLayout
+from sgdlab.traces.family import TRACES
 from sgdlab.traces.options import Options
 from sgdlab.traces.problems import BadTrace, CheckedRows
 from sgdlab.traces.recording import Recording

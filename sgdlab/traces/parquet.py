@@ -2,11 +2,11 @@
 
 import pathlib
 
-from sgdlab.registry import TRACES
 from sgdlab.traces import columns, tables
 from sgdlab.traces.cells import Cells
 from sgdlab.traces.column_names import is_start
 from sgdlab.traces.columns import ColumnLayout
+from sgdlab.traces.family import TRACES
 from sgdlab.traces.options import Options
 from sgdlab.traces.problems import BadTrace
 from sgdlab.traces.recording import Recording

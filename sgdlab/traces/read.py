@@ -9,8 +9,9 @@ import zlib
 
 import numpy as np
 
-from sgdlab.registry import TRACES, Part, raised_on_purpose
+from sgdlab.registry import Part, raised_on_purpose
 from sgdlab.traces import paths
+from sgdlab.traces.family import TRACES
 from sgdlab.traces.joining import joined
 from sgdlab.traces.options import Options
 from sgdlab.traces.problems import BadTrace

@@ -42,9 +42,9 @@ def test_a_protocol_makes_it_from_the_runs_own_runtimes(saved):
 
 
 def test_a_model_is_read_once(saved, monkeypatch):
-    first = predictors.deep_markov(model=saved, runtimes=RUNTIMES)
+    first = deep_markov.deep_markov(model=saved, runtimes=RUNTIMES)
     monkeypatch.setattr(TrainedModel, "load", None)
-    assert predictors.deep_markov(model=saved, samples=3, runtimes=RUNTIMES).trained is first.trained
+    assert deep_markov.deep_markov(model=saved, samples=3, runtimes=RUNTIMES).trained is first.trained
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import zipfile
 
 import numpy as np
 
-from sgdlab.registry import TRACES
+from sgdlab.traces.family import TRACES
 from sgdlab.traces.options import Options
 from sgdlab.traces.problems import BadTrace
 from sgdlab.traces.recording import Recording

@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 
+import sgdlab.deep_markov
+from sgdlab.predictors.family import PREDICTORS
 from sgdlab.predictors.predictor import Predictor
-from sgdlab.registry import PREDICTORS
 
 
 @PREDICTORS.register(title="deep Markov", source="Teng and Wood 2018, section 3.1.3", files=("model",))
@@ -40,14 +41,9 @@ def deep_markov(*, model: str = "", samples: int = 64, at_least: float = 0.5, ru
     workers = np.shape(runtimes)[1]
     if trained.num_workers != workers:
         raise ValueError(f"{model=} must be a model of {workers} workers: it was trained on {trained.num_workers}")
-    # Not at the top: NumPyro, Flax and Orbax take seconds to import, and no other predictor needs them.
-    from sgdlab.deep_markov import DeepMarkov  # noqa: PLC0415
-
-    return DeepMarkov(trained, samples=samples, at_least=at_least)
+    return sgdlab.deep_markov.DeepMarkov(trained, samples=samples, at_least=at_least)
 
 
 @functools.cache
 def _trained(model: str) -> Any:
-    from sgdlab.deep_markov import TrainedModel  # noqa: PLC0415
-
-    return TrainedModel.load(model)
+    return sgdlab.deep_markov.TrainedModel.load(model)

@@ -1,0 +1,18 @@
+"""How long gradients take: the registry of laws of run-times."""
+
+from sgdlab.registry import Registry
+
+CLUSTERS = Registry(
+    "cluster",
+    given={"num_workers": "cluster.num_workers", "batch_size": "batch_size"},
+    modules=(
+        "sgdlab.cluster.exponential",
+        "sgdlab.cluster.fixed",
+        "sgdlab.cluster.gamma",
+        "sgdlab.cluster.ladder",
+        "sgdlab.cluster.long_tailed",
+        "sgdlab.cluster.recorded",
+        "sgdlab.cluster.regimes",
+    ),
+)
+"""How long gradients take: laws, with `draw(rows, *, seed) -> float64[T, N]` seconds."""

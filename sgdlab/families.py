@@ -1,0 +1,10 @@
+"""All families of parts that configurations choose from, in the order in which `--help` lists them."""
+
+from sgdlab.cluster.family import CLUSTERS
+from sgdlab.data.family import DATASETS
+from sgdlab.networks.family import NETWORKS
+from sgdlab.predictors.family import PREDICTORS
+from sgdlab.protocols.family import PROTOCOLS
+from sgdlab.rules.family import RULES
+
+FAMILIES = (PROTOCOLS, RULES, CLUSTERS, PREDICTORS, NETWORKS, DATASETS)

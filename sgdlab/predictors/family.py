@@ -1,0 +1,15 @@
+"""How many workers to wait for: the registry of predictors."""
+
+from sgdlab.registry import Registry
+
+PREDICTORS = Registry(
+    "predictor",
+    given={"runtimes": ""},
+    modules=(
+        "sgdlab.predictors.windowed",
+        "sgdlab.predictors.kalman",
+        "sgdlab.deep_markov.part",
+        "sgdlab.predictors.ceilings",
+    ),
+)
+"""How many workers to wait for, predicted step by step: see `sgdlab.predictors`."""
