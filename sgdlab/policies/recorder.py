@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from sgdlab.ordering import by_number, by_time
 from sgdlab.schedule import PENDING, Schedule
 
 
@@ -101,40 +102,30 @@ class Recorder:
         """The open update was applied, at `now` seconds."""
         self.applied.append(now)
 
-    def schedule(
-        self, num_workers: int, would_arrive: Mapping[int, float] | None = None
-    ) -> tuple[Schedule, np.ndarray]:
+    def schedule(self, num_workers: int) -> tuple[Schedule, np.ndarray]:
         """What has happened so far.
 
-        Gradients of an update that is still open are pending, like those in flight. What began at the last update, or
-        later, and has not ended is left out: nothing that was applied depends on it.
+        Gradients of an update that is still open are pending, like those in flight, which stand with the last update's
+        time, since nobody knows when they would come. What began at the last update, or later, and has not ended is
+        left out: nothing that was applied depends on it.
 
         Args:
           num_workers: N.
-          would_arrive: ticket -> seconds, when gradients in flight would come. None: nobody knows; they stand with the
-            last update's time.
 
         Returns:
           The schedule, and int64[G], the ticket of each of its rows.
         """
-        made, end = len(self.applied), self.applied[-1] if self.applied else 0.0
+        end = self.applied[-1] if self.applied else 0.0
         flying = Rows()
         for row in self.open.values():
-            arrives = max(end, float(np.nextafter(row.started, np.inf)))
-            if would_arrive is not None:
-                arrives = would_arrive[row.ticket]
-            flying.append(dataclasses.replace(row, arrived=arrives))
+            flying.append(dataclasses.replace(row, arrived=max(end, float(np.nextafter(row.started, np.inf)))))
         columns = {
             name: np.concatenate([rows.column(name) for rows in (self.rows, flying)])
             for name in ("ticket", "worker", "read", "update", "started", "arrived")
         }
-        pending = (columns["update"] >= made) | (columns["update"] == PENDING)
-        columns["update"][pending] = PENDING
-        order = np.lexsort((columns["worker"], columns["arrived"]))
-        order = order[~pending[order] | (columns["started"][order] < end)]
-        columns = {name: column[order] for name, column in columns.items()}
         tickets = columns.pop("ticket")
-        return Schedule(**columns, applied=np.array(self.applied), num_workers=num_workers), tickets
+        schedule, order = schedule_of(columns, np.array(self.applied), num_workers)
+        return schedule, tickets[order]
 
     def fates(self, tickets: np.ndarray) -> np.ndarray:
         """str[G]: why these gradients were dropped; empty of others."""
@@ -143,3 +134,26 @@ class Recorder:
         known = own < found.size
         found[own[known]] = self.rows.column("fate")[known]
         return found[tickets]
+
+
+def schedule_of(
+    columns: Mapping[str, np.ndarray], applied: np.ndarray, num_workers: int
+) -> tuple[Schedule, np.ndarray]:
+    """Returns the schedule of gradients that were written down in any order.
+
+    Args:
+      columns: `worker`, `read`, `update`, `started` and `arrived` of each gradient, [K]. Those of an update that was not
+        applied are pending; those that began at the last update, or later, and are pending are left out.
+      applied: float64[U], seconds.
+      num_workers: N.
+
+    Returns:
+      The schedule, and int64[G], which of the gradients each of its rows is.
+    """
+    update, started = np.array(columns["update"]), columns["started"]
+    update[update >= len(applied)] = PENDING
+    order = by_number(columns["worker"], num_workers)
+    order = order[by_time(columns["arrived"][order])]
+    order = order[(update[order] != PENDING) | (started[order] < (applied[-1] if len(applied) else 0.0))]
+    rows = {name: (update if name == "update" else column)[order] for name, column in columns.items()}
+    return Schedule(**rows, applied=applied, num_workers=num_workers), order

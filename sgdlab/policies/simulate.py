@@ -10,14 +10,18 @@ from sgdlab import arguments
 from sgdlab.policies.base import Base
 from sgdlab.policies.own_policies import returned
 from sgdlab.policies.policy import Action, Begin, Close, Drop, Interrupt, Policy, Take, Wake
-from sgdlab.policies.recorder import Recorder
+from sgdlab.policies.recorder import schedule_of
 from sgdlab.runtimes import NotEnoughRuntimes, checked
-from sgdlab.schedule import DROPPED, Schedule
+from sgdlab.schedule import DROPPED, PENDING, Schedule
 
 _IN_VAIN = 1000
 """So many gradients for each worker that are given up, one after the other, and the run is taken for endless."""
 
-_TIMER, _ARRIVAL = 0, 1  # at one instant: first the server's timer, then arrivals by worker number
+_TIMER = -1
+"""Stands for the worker of a timer: at one instant timers come first, then arrivals by worker number."""
+
+_NOT_BEGUN = -3
+"""Stands for the update of a gradient that was interrupted at the instant at which it began."""
 
 
 def simulate(
@@ -78,7 +82,7 @@ def simulate(
                 "begin"
             )
         raise NotEnoughRuntimes.after(num_gradients or workers, rows=rows, done=run.used, spare=True)
-    return run.recorder.schedule(workers, run.would_arrive)[0]
+    return run.schedule()
 
 
 class _Run:
@@ -93,19 +97,22 @@ class _Run:
         idle_at_end: bool,
     ):
         self.policy, self.name = policy, f"policy={type(policy).__name__}"
-        self.recorder = Recorder()
-        self.applied = self.recorder.applied
         self.times = [column.tolist() for column in runtimes.T]
         self.num_gradients, self.num_updates, self.idle_at_end = num_gradients, num_updates, idle_at_end
         self.begun = [0] * len(self.times)
         self.current: dict[int, int] = {}  # worker -> ticket
-        self.would_arrive: dict[int, float] = {}
-        self.tickets = 0
-        self.heap: list[tuple[float, int, int, int, float]] = []  # when, kind, worker, ticket, run-time
+        # Of each gradient, by its ticket, the number in the order in which gradients begin.
+        self.worker: list[int] = []
+        self.read: list[int] = []
+        self.started: list[float] = []
+        self.arrived: list[float] = []  # when it comes; where it is given up, when that is
+        self.update: list[int] = []
+        self.applied: list[float] = []
+        self.heap: list[tuple[float, int, int]] = []  # when, worker, ticket; a timer stands before worker 0
         self.used = 0  # gradients of the updates that are closed
         self.came: int | None = None  # whose gradient has come, and is neither taken nor dropped
         self.open = 0  # gradients of the open update
-        self.held: Callable[[], Collection[int]] = getattr(policy, "held", tuple)
+        self.held: Callable[[], Collection[int]] | None = getattr(policy, "held", None)
         self.kept: Collection[int] = ()  # versions that were held when the last event was over
         self.given_up = 0  # gradients since one has come
         self.shortest = math.inf  # run-time of these
@@ -115,63 +122,77 @@ class _Run:
 
     def until_it_ends(self) -> None:
         """Until enough gradients are used or updates made, or a worker that has to begin runs out of run-times."""
-        self._perform("start", self.policy.start(list(range(len(self.times)))), 0.0)
-        heap, current, policy = self.heap, self.current, self.policy
+        policy, heap, current, read, worker_of = self.policy, self.heap, self.current, self.read, self.worker
+        is_base = isinstance(policy, Base)
+        prepare = None if is_base and type(policy).prepare is Base.prepare else policy.prepare
+        arrived, begun, times, method = policy.arrived, self.begun, self.times, "arrival" if is_base else "arrived"
+        self._perform("start", policy.start(list(range(len(self.times)))), 0.0)
         while heap and not self.ended:
-            policy.prepare()
-            now, kind, worker, ticket, seconds = heapq.heappop(heap)
-            if kind == _TIMER:
+            if prepare is not None:
+                prepare()
+            now, worker, ticket = heapq.heappop(heap)
+            if worker == _TIMER:
                 self._perform("timer", policy.timer(now), now)
             elif current.get(worker) == ticket:
-                self.came, self.given_up, self.shortest = worker, 0, math.inf
-                answer = policy.arrived(now, worker, self.recorder.open[ticket].read, seconds)
-                self._perform("arrival" if isinstance(policy, Base) else "arrived", answer, now)
+                self.came, self.given_up = worker, 0
+                answer = arrived(now, worker, read[ticket], times[worker][begun[worker] - 1])
+                self._perform(method, answer, now)
                 if self.came is not None:
                     raise ValueError(
-                        f"{self.name} neither takes nor drops the gradient of worker {worker} at {now:g} s"
+                        f"{self.name} neither takes nor drops the gradient of worker {worker_of[ticket]} at {now:g} s"
                     )
 
     def _perform(self, method: str, actions: Sequence[Action], now: float) -> None:
+        made = self.applied
         for action in returned(self.policy, method, actions):
-            match action:
-                case Take(worker, update):
-                    self._check(worker == self.came and update == len(self.applied), action, now)
-                    self._end(worker, now, update)
-                    self.open += 1
-                case Drop(worker):
-                    self._check(worker == self.came, action, now)
-                    self._end(worker, now, DROPPED, "late")
-                case Interrupt(worker):
-                    self._check(worker in self.current and worker != self.came, action, now)
-                    self._interrupt(worker, now)
-                case Close(update):
-                    self._check(update == len(self.applied) and self.open > 0, action, now)
-                    self._close(now)
-                case Begin(worker, version):
-                    known = 0 <= worker < len(self.times) and worker not in self.current
-                    there = version == len(self.applied) or version in self.kept
-                    self._check(known and there, action, now)
-                    self._begin(worker, version, now)
-                case Wake(at):
-                    self._check_time(action, now)
-                    if at < math.inf:  # else never: no limit
-                        heapq.heappush(self.heap, (at, _TIMER, -1, -1, 0.0))
-                case _:
-                    raise ValueError(f"{self.name} answers {action!r}; it must be one of the actions")
+            kind = type(action)
+            if kind is Begin:
+                worker, version = action
+                known = 0 <= worker < len(self.times) and worker not in self.current
+                if not (known and (version == len(made) or version in self.kept)):
+                    raise self._impossible(action, now)
+                self._begin(worker, version, now)
+            elif kind is Take:
+                worker, update = action
+                if worker != self.came or update != len(made):
+                    raise self._impossible(action, now)
+                self.came = None
+                self.update[self.current.pop(worker)] = update
+                self.open += 1
+            elif kind is Close:
+                if action.update != len(made) or not self.open:
+                    raise self._impossible(action, now)
+                self._close(now)
+            elif kind is Drop:
+                if action.worker != self.came:
+                    raise self._impossible(action, now)
+                self.came = None
+                self.update[self.current.pop(action.worker)] = DROPPED
+            elif kind is Interrupt:
+                if action.worker not in self.current or action.worker == self.came:
+                    raise self._impossible(action, now)
+                self._interrupt(action.worker, now)
+            elif kind is Wake:
+                self._check_time(action, now)
+                if action.at < math.inf:  # else never: no limit
+                    heapq.heappush(self.heap, (action.at, _TIMER, -1))
+            else:
+                raise ValueError(f"{self.name} answers {action!r}; it must be one of the actions")
             if self.ended:
                 self.came = None
                 return
         # One that makes its actions by hand may leave `version` alone.
-        if isinstance(self.policy, Base) and self.policy.version > len(self.applied):
+        if method != "arrived" and isinstance(self.policy, Base) and self.policy.version > len(made):
             raise ValueError(
-                f"{self.name} is at version {self.policy.version} at {now:g} s, when {len(self.applied)} updates are "
+                f"{self.name} is at version {self.policy.version} at {now:g} s, when {len(made)} updates are "
                 f"made: what `self.close()` returns must be among the actions that `{method}` returns"
             )
-        self._keep(now)
+        if self.held is not None:
+            self._keep(self.held(), now)
 
-    def _keep(self, now: float) -> None:
-        """Versions that the policy holds are there for it: the newest, and those that it has held before."""
-        newest, kept = len(self.applied), self.held()
+    def _keep(self, kept: Collection[int], now: float) -> None:
+        """Checks that the policy holds the newest version, or versions that it has held before, and notes them."""
+        newest = len(self.applied)
         if lost := [version for version in kept if version != newest and version not in self.kept]:
             raise ValueError(
                 f"{self.name} holds version {lost[0]} at {now:g} s, when {newest} is the newest and it has held "
@@ -179,14 +200,14 @@ class _Run:
             )
         self.kept = kept
 
-    def _check(self, possible: bool, action: Action, now: float) -> None:
-        if not possible:
-            busy = sorted(self.current)
-            raise ValueError(
-                f"{self.name} answers {action} at {now:g} s, when workers {busy} are computing and {len(self.applied)} "
-                f"updates are made{f', and the gradient of worker {self.came} has come' * (self.came is not None)}; "
-                "that cannot be done"
-            )
+    def _impossible(self, action: Action, now: float) -> ValueError:
+        """Returns the error for an action that cannot be done."""
+        busy = sorted(self.current)
+        return ValueError(
+            f"{self.name} answers {action} at {now:g} s, when workers {busy} are computing and {len(self.applied)} "
+            f"updates are made{f', and the gradient of worker {self.came} has come' * (self.came is not None)}; "
+            "that cannot be done"
+        )
 
     def _check_time(self, action: Wake, now: float) -> None:
         if not now <= action.at:
@@ -196,20 +217,17 @@ class _Run:
                 "of the run, and not a duration"
             )
 
-    def _end(self, worker: int, now: float, update: int, fate: str = "") -> None:
-        self.came = None
-        self.recorder.ended(self.current.pop(worker), now, update, fate)
-
     def _interrupt(self, worker: int, now: float) -> None:
         ticket = self.current.pop(worker)
-        if self.recorder.open[ticket].started < now:
-            self.recorder.ended(ticket, now, DROPPED, "interrupted")
-            self.given_up += 1
+        if self.started[ticket] < now:
+            self.shortest = self.shortest if self.given_up else math.inf
             self.shortest = min(self.shortest, self.times[worker][self.begun[worker] - 1])
+            self.arrived[ticket], self.update[ticket] = now, DROPPED
+            self.given_up += 1
             if self.given_up == _IN_VAIN * len(self.times):
                 self._in_vain()
         else:
-            self.recorder.not_begun(ticket)
+            self.update[ticket] = _NOT_BEGUN
             self.begun[worker] -= 1
 
     def _in_vain(self) -> None:
@@ -220,26 +238,43 @@ class _Run:
         )
 
     def _close(self, now: float) -> None:
-        self.recorder.closed(now)
+        self.applied.append(now)
         self.used, self.open = self.used + self.open, 0
         self.ended = len(self.applied) == self.num_updates or (
             self.num_gradients is not None and self.used >= self.num_gradients
         )
 
     def _begin(self, worker: int, version: int, now: float) -> None:
-        row = self.begun[worker]
-        if row == len(self.times[worker]):
+        row, times = self.begun[worker], self.times[worker]
+        if row == len(times):
             self.exhausted = True
             self.ended = self.ran_out = not self.idle_at_end
             return
-        seconds = self.times[worker][row]
-        arrives = now + seconds
+        arrives = now + times[row]
         if not arrives > now:
             raise ValueError(
-                f"runtimes[{row}, {worker}]={seconds} does not advance the clock at {now:g} s; run-times must be "
+                f"runtimes[{row}, {worker}]={times[row]} does not advance the clock at {now:g} s; run-times must be "
                 "long enough to move the clock"
             )
-        ticket, self.tickets, self.begun[worker] = self.tickets, self.tickets + 1, row + 1
-        self.current[worker], self.would_arrive[ticket] = ticket, arrives
-        self.recorder.began(ticket, worker, version, now)
-        heapq.heappush(self.heap, (arrives, _ARRIVAL, worker, ticket, seconds))
+        ticket, self.begun[worker] = len(self.worker), row + 1
+        self.current[worker] = ticket
+        self.worker.append(worker)
+        self.read.append(version)
+        self.started.append(now)
+        self.arrived.append(arrives)
+        self.update.append(PENDING)
+        heapq.heappush(self.heap, (arrives, worker, ticket))
+
+    def schedule(self) -> Schedule:
+        """Returns what has happened; gradients in flight are pending, but for those that began at the end."""
+        update = np.array(self.update)
+        columns = {
+            "worker": np.array(self.worker),
+            "read": np.array(self.read),
+            "update": update,
+            "started": np.array(self.started),
+            "arrived": np.array(self.arrived),
+        }
+        if (update == _NOT_BEGUN).any():
+            columns = {name: column[update != _NOT_BEGUN] for name, column in columns.items()}
+        return schedule_of(columns, np.array(self.applied), len(self.times))[0]
