@@ -27,9 +27,9 @@ from sgdlab.live.gradients import Gradients
 from sgdlab.live.local_gradients import LocalSteps
 from sgdlab.live.peer_steps import PeerSteps
 from sgdlab.live.work import Work, WorkSource
-from sgdlab.policies.peers import PeerPolicy
-from sgdlab.policies.policy import Policy
-from sgdlab.registry import POLICIES, PREDICTORS
+from sgdlab.protocols.peer_policy import PeerPolicy
+from sgdlab.protocols.policy import Policy
+from sgdlab.registry import PREDICTORS, PROTOCOLS
 from sgdlab.replay.steps import Steps
 from sgdlab.replay.streaming import Stream
 from sgdlab.rules import ServerRule
@@ -270,7 +270,7 @@ def policy_of(plan: Plan) -> Policy | PeerPolicy:
       UsageError: where there is none, or an entry is impossible.
     """
     config, protocol = plan.config, plan.choice.protocol
-    part = POLICIES.check(protocol.name)
+    part = PROTOCOLS.with_policy(protocol.name)
     given = {
         "num_workers": num_workers(config),
         "num_gradients": plan.num_gradients,
@@ -285,12 +285,12 @@ def policy_of(plan: Plan) -> Policy | PeerPolicy:
                 f"it must be one of {fair}"
             )
         given["predictor"] = predictor_of(config, _times(config, plan.dataset))
-    return POLICIES.make(protocol.name, plan.choice.entries, **given)
+    return PROTOCOLS.policy(protocol.name, plan.choice.entries, **given)
 
 
 def _check(plan: Plan) -> None:
     config, protocol = plan.config, plan.choice.protocol.name
-    POLICIES.check(protocol)
+    PROTOCOLS.with_policy(protocol)
     if plan.choice.entries.get("clock") == "poisson":
         raise UsageError(
             f"--config.protocol.{protocol}.clock=poisson can only be simulated (sgdlab train), since nodes "

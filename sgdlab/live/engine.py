@@ -17,7 +17,7 @@ from sgdlab.live.recording import LiveRecording, recorded, with_later
 from sgdlab.live.settings import LiveSettings
 from sgdlab.live.transport import Transport
 from sgdlab.live.updated import Taken, Updated
-from sgdlab.policies.policy import Action, Begin, Close, Drop, Interrupt, Policy, Take, Wake
+from sgdlab.protocols.policy import Action, Begin, Close, Drop, Interrupt, Policy, Take, Wake
 from sgdlab.replay.steps import Steps
 
 Tree = Any

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 
-from sgdlab.policies.peers import PeerAction, PeerPolicy
+from sgdlab.protocols.peer_policy import PeerAction, PeerPolicy
 
 
 class HostedNodes:

@@ -6,7 +6,7 @@ from typing import Any
 from sgdlab.live.kept_versions import KeptVersions
 from sgdlab.live.ledger import Ledger
 from sgdlab.live.transport import Transport
-from sgdlab.policies.recorder import Recorder, Row
+from sgdlab.protocols.recorder import Recorder, Row
 from sgdlab.schedule import DROPPED
 
 Tree = Any

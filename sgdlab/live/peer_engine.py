@@ -14,8 +14,8 @@ from sgdlab.live.peer_steps import PeerSteps
 from sgdlab.live.settings import LiveSettings
 from sgdlab.live.transport import Transport
 from sgdlab.live.updated import Taken, Updated
-from sgdlab.policies.peers import Keep, Mix, Move, PeerAction, PeerPolicy, Step
-from sgdlab.policies.policy import Begin
+from sgdlab.protocols.peer_policy import Keep, Mix, Move, PeerAction, PeerPolicy, Step
+from sgdlab.protocols.policy import Begin
 
 Tree = Any
 

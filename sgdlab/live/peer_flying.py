@@ -5,7 +5,7 @@ from typing import Any
 
 from sgdlab.live.ledger import Ledger
 from sgdlab.live.transport import Transport
-from sgdlab.policies.peer_recorder import PeerRecorder
+from sgdlab.protocols.peer_recorder import PeerRecorder
 
 Tree = Any
 

@@ -18,7 +18,7 @@ from sgdlab.live.status import Status
 from sgdlab.live.transport import Transport
 from sgdlab.live.turns import OnUpdate, Turns
 from sgdlab.live.view import View
-from sgdlab.policies.peers import PeerPolicy
+from sgdlab.protocols.peer_policy import PeerPolicy
 
 
 def serve_peers(  # noqa: PLR0913 (the arguments of `serve`, and the nodes' rates)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from sgdlab.policies.peers import Source
+from sgdlab.protocols.peer_policy import Source
 from sgdlab.replay.functions import Parts
 from sgdlab.replay.mixing import mean_of_nodes, mixed, weighted
 from sgdlab.replay.peer_step import node_step

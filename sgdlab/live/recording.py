@@ -16,7 +16,7 @@ import numpy as np
 from sgdlab import arrays
 from sgdlab.live.by_ticket import ByTicket
 from sgdlab.live.lives import ANEW, Lives, begins_anew
-from sgdlab.policies.recorder import Recorder
+from sgdlab.protocols.recorder import Recorder
 from sgdlab.schedule import Schedule
 
 FATES = ("applied", "late", "interrupted", "lost", "failed", "refused", "pending")

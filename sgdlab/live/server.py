@@ -11,7 +11,7 @@ from sgdlab.live.settings import LiveSettings
 from sgdlab.live.status import Status
 from sgdlab.live.transport import Transport
 from sgdlab.live.turns import OnUpdate, Turns
-from sgdlab.policies.policy import Policy
+from sgdlab.protocols.policy import Policy
 from sgdlab.replay import check_rule
 from sgdlab.replay.steps import Steps
 from sgdlab.rules.server_rule import ServerRule

@@ -13,7 +13,7 @@ from scipy.linalg import expm
 
 from sgdlab import graphs, policies, protocols
 from sgdlab.policies import Begin, Mix, Move, Step
-from sgdlab.registry import POLICIES, PROTOCOLS
+from sgdlab.registry import PROTOCOLS
 
 NODES, GRADIENTS = 5, 30
 RUNTIMES = np.random.default_rng(0).uniform(0.5, 3, (24, NODES))
@@ -220,7 +220,7 @@ class TestWhoIsLost:
 
 def test_a_poisson_clock_has_no_policy():
     with pytest.raises(ValueError, match=r"kind=a2cid2 must be another.*: its pairs average by a Poisson clock"):
-        POLICIES.check("a2cid2")
+        PROTOCOLS.policy("a2cid2", {})
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Gossip and elastic averaging are their policies on a virtual clock, field by field; what nodes that are lost owe."""
+"""The fast paths of gossip and elastic averaging are their policies, field by field; what nodes that are lost owe."""
 
 import functools
 
@@ -179,7 +179,7 @@ class TestRecorder:
     ("name", "entry", "value"),
     [
         ("gossip", "kind", "both"),
-        ("gossip", "clock", "poisson"),
+        ("gossip", "clock", "fair"),
         ("gossip", "period", 0),
         ("gossip", "seed", -1),
         ("elastic_averaging", "clock", "poisson"),
@@ -191,3 +191,9 @@ class TestRecorder:
 def test_impossible_arguments_are_named(name, entry, value):
     with pytest.raises(ValueError, match=rf"^{entry}={value!r} must be "):
         getattr(policies, name)(num_workers=3, **{entry: value})
+
+
+def test_a_poisson_clock_is_of_schedules_only():
+    policy = policies.gossip(num_workers=3, clock="poisson")
+    with pytest.raises(ValueError, match=r"^clock='poisson' must be 'own' or 'rounds'"):
+        policy.start([0, 1, 2])
