@@ -45,6 +45,9 @@ class Facts:
         value = getattr(self, name, None)
         return default if value is None else value
 
+    def __contains__(self, name: str) -> bool:
+        return getattr(self, name, None) is not None
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Part:
@@ -294,7 +297,7 @@ class Registry(Mapping[str, Part]):
         except (UsageError, NotEnoughRuntimes):
             raise
         except FileNotFoundError as error:
-            for entry in part.facts.get("files", ()):
+            for entry in part.facts.files:
                 value = entries.get(entry, part.defaults[entry])
                 for path in value if isinstance(value, tuple | list) else () if value is None else (value,):
                     if _is_missing(path, error.filename):

@@ -7,7 +7,7 @@ import pytest
 from ml_collections import ConfigDict
 
 from sgdlab.errors import UsageError
-from sgdlab.registry import Registry
+from sgdlab.registry import Facts, Registry
 from sgdlab.runtimes import NotEnoughRuntimes
 
 
@@ -23,9 +23,14 @@ class Delay:
             raise ValueError(f"share={self.share} must be at most 1")
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ShapeFacts(Facts):
+    corners: int = 0
+
+
 @pytest.fixture(name="shapes")
 def shapes_registry():
-    shapes = Registry("shape", given={"seed": "seed", "size": ""})
+    shapes = Registry("shape", facts=ShapeFacts, given={"seed": "seed", "size": ""})
 
     @shapes.register(title="A box", source="Euclid", corners=8)
     def box(
@@ -121,11 +126,17 @@ def test_other_errors_pass_as_they_are(shapes):
 
 def test_facts_and_help_come_from_the_registration_and_the_docstring(shapes):
     box = shapes["box"]
-    assert (box.title, box.source, box.facts["corners"]) == ("A box", "Euclid", 8)
+    assert (box.title, box.source, box.facts.corners) == ("A box", "Euclid", 8)
     assert box.help() == {
         "size": "how large it is.", "side": "of each side, metres.", "lid": "whether it has one."
     }  # fmt: skip
     assert box.given == {"size", "seed"}
+
+
+def test_a_misspelt_fact_is_refused(shapes):
+    with pytest.raises(ValueError, match=r"^cube: the fact 'cornres' must be one of files, corners$"):
+        shapes.register("cube", title="A cube", cornres=8)(lambda: None)
+    assert "cube" not in shapes
 
 
 def test_a_name_is_taken_once_but_a_cell_may_be_run_again(shapes):
