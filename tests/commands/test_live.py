@@ -18,6 +18,7 @@ import jax
 import numpy as np
 import pytest
 from lib import tiny
+from lib.rehearsal import Fault, Rehearsal
 
 from sgdlab import hosts, jobs, results, traces
 from sgdlab.commands import advise, launch, live, replay, timeline
@@ -26,7 +27,6 @@ from sgdlab.live import environment
 from sgdlab.live.log import Log
 from sgdlab.live.processes import Processes
 from sgdlab.live.recording import LiveRecording
-from sgdlab.live.rehearsal import Fault, Rehearsal
 
 ROOT = pathlib.Path(__file__).parents[2]
 MODULES = {"advise": advise, "live": live, "replay": replay, "timeline": timeline}
