@@ -24,8 +24,7 @@ from sgdlab.jobs.simulated import predictor_of
 from sgdlab.jobs.train import finish_of
 from sgdlab.live import server
 from sgdlab.live.gradients import Gradients
-from sgdlab.live.local_gradients import LocalSteps
-from sgdlab.live.work import Work, WorkSource
+from sgdlab.live.work import LocalSteps, Work, WorkSource
 from sgdlab.policies.policy import Policy
 from sgdlab.registry import POLICIES, PREDICTORS
 from sgdlab.replay.steps import Steps

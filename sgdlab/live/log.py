@@ -7,15 +7,14 @@ import json
 import os
 import pathlib
 import shutil
+import zlib
 from collections.abc import Callable, Mapping
 from typing import IO, Any
 
 from sgdlab import files
 from sgdlab.errors import RunFailed, UsageError
-from sgdlab.live import checkpoint, kept_messages
-from sgdlab.live.checkpoint import Checkpoint
-from sgdlab.live.kept_messages import KeptMessages
-from sgdlab.live.log_lines import FORMAT, Entry, LogError, agree, line_of, path_in, read
+from sgdlab.live import checkpoint
+from sgdlab.live.checkpoint import Checkpoint, KeptMessages
 from sgdlab.live.recording import versions
 
 Tree = Any
@@ -23,6 +22,83 @@ SYNC_SECONDS = 1.0
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 FULL = 256 << 20
 """Bytes of kept messages after which a checkpoint is made, however few updates there were."""
+Entry = list[Any]
+FORMAT = 1
+"""Of a log; its header names it."""
+
+
+class LogError(ValueError):
+    """A log that cannot be used, or opened; the message is one line, and names the file and the place."""
+
+
+def path_in(folder: str | os.PathLike[str]) -> pathlib.Path:
+    """The log of a run in a directory."""
+    return pathlib.Path(folder) / "log.jsonl"
+
+
+def read(path: pathlib.Path) -> tuple[list[Entry], list[int], int]:
+    """The lines of a log that are whole.
+
+    Args:
+      path: of the file.
+
+    Returns:
+      The entries, the header first; the checksum after each; and how many bytes they take. Half a line at the end is
+      left out.
+
+    Raises:
+      LogError: if a line is damaged or one before it is missing; it names the line.
+    """
+    data = path.read_bytes()
+    entries, chains, length, chain = [], [], 0, 0
+    for number, line in enumerate(data[: data.rfind(b"\n") + 1].splitlines(keepends=True), 1):
+        entry = _entry(line, chain)
+        if entry is None or (not entries and entry[:2] != ["log", FORMAT]):
+            if not entries:
+                raise LogError(f"log={str(path)!r} is not the log of a live run")
+            last = next((entry[1] for entry in reversed(entries[1:])), 0.0)
+            raise LogError(
+                f"log={str(path)!r} is damaged in line {number}, or lines before it are missing; the "
+                f"{number - 1} lines before it, up to {last:.3f} s of the run, can be used (keep a copy of it, then: "
+                f"truncate -s {length} {path})"
+            )
+        chain = int(entry.pop(), 16)
+        entries.append(entry)
+        chains.append(chain)
+        length += len(line)
+    return entries, chains, length
+
+
+def line_of(entry: Entry, chain: int) -> tuple[bytes, int]:
+    """The line of an entry, and the checksum after it, where `chain` is that before it."""
+    body = json.dumps(entry, separators=(",", ":"), allow_nan=False)[:-1].encode()
+    chain = zlib.crc32(body, chain)
+    return body + b',"%08x"]\n' % chain, chain
+
+
+def _entry(line: bytes, chain: int) -> Entry | None:
+    """The entry of a line, with its checksum; None if it does not fit."""
+    body, comma, _ = line.rpartition(b",")
+    if line != body + comma + b'"%08x"]\n' % zlib.crc32(body, chain):
+        return None
+    return json.loads(line)
+
+
+def agree(path: pathlib.Path, stored: dict[str, Any], given: dict[str, Any], prefix: str = "") -> None:
+    """Checks that the configuration is that of the log.
+
+    Raises:
+      LogError: where it is another; it names the entry that differs.
+    """
+    for name in sorted(stored.keys() | given.keys()):
+        before, now = stored.get(name), given.get(name)
+        if isinstance(before, dict) and isinstance(now, dict):
+            agree(path, before, now, f"{prefix}{name}.")
+        elif before != now:
+            raise LogError(
+                f"log={str(path)!r} is of a run with {prefix}{name}={json.dumps(before)}, not {json.dumps(now)}; name "
+                "another directory"
+            )
 
 
 class Log:
@@ -43,7 +119,8 @@ class Log:
       compute_of: `(worker) -> compute`, where workers have examples of their own; in the place of `compute`. It is
         called with the keyword `version` too, the number of the version that the gradient was computed on.
       sent_like: {"params": ..., "aux": ...} of gradients that nobody can compute again, since workers keep something
-        between them: these are written down (`sgdlab.live.kept_messages`), in the place of both. None: it can be.
+        between them: these are written down (`sgdlab.live.checkpoint.KeptMessages`), in the place of both. None: they
+        can be.
       say: called with a line where a run is resumed, or a checkpoint cannot be used.
 
     Attributes:
@@ -271,7 +348,7 @@ class Log:
             (_, _, self.config, self.versions), self.entries = entries[0], entries[1:]
             agree(self.path, self.config, given)
             return
-        if left := [*checkpoint.paths_in(self.folder), *kept_messages.paths_in(self.folder)]:
+        if left := checkpoint.paths_in(self.folder):
             what = f"{self.path} has no line, but {len(left)} files of a run lie beside it, such as {left[0].name}"
             self.say(f"{what}: they are put aside in {files.put_aside(left)}, and the run begins at 0")
         self.config, self.versions, self.entries = given, versions(), []

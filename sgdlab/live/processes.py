@@ -17,11 +17,10 @@ from types import MappingProxyType
 from typing import Any
 
 from sgdlab.live import environment
-from sgdlab.live.lives import ANEW
 from sgdlab.live.messages import Came, Failed, GaveUp, Joined, Lost, Message
 from sgdlab.live.process import PATIENCE, Process
-from sgdlab.live.shared_arrays import MemoryLayout
-from sgdlab.live.versions import Version, Versions
+from sgdlab.live.shared_arrays import MemoryLayout, Version, Versions
+from sgdlab.live.transport import ANEW
 from sgdlab.live.work import WorkSource
 
 Tree = Any

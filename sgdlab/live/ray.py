@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 
 from sgdlab.live import environment
-from sgdlab.live.lives import ANEW
 from sgdlab.live.messages import Came, Failed, GaveUp, Joined, Lost, Message
 from sgdlab.live.ray_actor import Actor, ActorStart, Asked, Ready
 from sgdlab.live.ray_cluster import Cluster
 from sgdlab.live.shared_arrays import MemoryLayout
+from sgdlab.live.transport import ANEW
 from sgdlab.live.work import WorkSource
 
 Tree = Any

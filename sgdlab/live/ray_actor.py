@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sgdlab.live import failure
+from sgdlab.live import wire
 
 
 class ActorStart(NamedTuple):
@@ -78,7 +78,7 @@ class Actor:
             self._make(start)
         except Exception as error:
             traceback.print_exc()
-            return Ready(os.getpid(), socket.gethostname(), failure.in_one_line(error))
+            return Ready(os.getpid(), socket.gethostname(), wire.in_one_line(error))
         return Ready(os.getpid(), socket.gethostname(), "")
 
     def compute(self, asked: Asked, params: np.ndarray | None) -> Answer:
@@ -101,7 +101,7 @@ class Actor:
             return Answer(self._memory, time.perf_counter() - begun)
         except Exception as error:
             traceback.print_exc()
-            return Answer(None, time.perf_counter() - begun, failure.in_one_line(error))
+            return Answer(None, time.perf_counter() - begun, wire.in_one_line(error))
 
     def interrupt(self, run: int, ticket: int) -> None:
         """The gradient `ticket` of a run, and all before it, are given up."""

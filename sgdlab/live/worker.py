@@ -20,7 +20,7 @@ import traceback
 from collections.abc import Iterator
 from typing import Any
 
-from sgdlab.live import failure, wire
+from sgdlab.live import wire
 
 
 class _Asked:
@@ -62,7 +62,7 @@ def main(worker: int, line: socket.socket, versions: int, gradients: int) -> Non
         computer = _Computer(start, worker, versions, gradients)
         _say(line, {"kind": "joined", "process": os.getpid(), "host": socket.gethostname()})
     except Exception as error:
-        _say(line, {"kind": "broken", "error": failure.in_one_line(error)})
+        _say(line, {"kind": "broken", "error": wire.in_one_line(error)})
         raise
     while True:
         begun = asked.next()
@@ -105,7 +105,7 @@ class _Computer:
                 self._answer.write(self._views, {"params": grads, "aux": aux})
         except Exception as error:
             traceback.print_exc()
-            return {"kind": "failed", "error": failure.in_one_line(error)}
+            return {"kind": "failed", "error": wire.in_one_line(error)}
         return {"kind": "gave_up" if computed is None else "came", "seconds": time.perf_counter() - begun}
 
 
