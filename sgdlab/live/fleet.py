@@ -82,40 +82,40 @@ class Fleet:
         return len(self._workers)
 
     def there(self) -> list[int]:
-        """The workers that the policy counts on."""
+        """Return the workers that the policy counts on."""
         return [worker.worker for worker in self._workers if worker.there]
 
     def can_come(self) -> int:
-        """How many workers are there or can still come."""
+        """Return how many workers are there or can still come."""
         return sum(worker.state != "gone" for worker in self._workers)
 
     def due(self, now: float) -> list[int]:
-        """The workers for which a process is to be started at this instant."""
+        """Return the workers for which a process is to be started at this instant."""
         return [worker.worker for worker in self._workers if worker.state == "down" and worker.respawn_at <= now]
 
     def spawned(self, number: int, now: float) -> None:
-        """A process was started."""
+        """Count a process that was started."""
         worker = self._workers[number]
         worker.respawns += worker.deaths > 0
         self._is(worker, "starting", now)
 
     def joined(self, number: int, *, process: int | None, host: str, now: float) -> None:
-        """A worker is ready."""
+        """Count a worker that is ready."""
         worker = self._workers[number]
         worker.process, worker.host = process, host
         self._is(worker, "there", now)
 
     def silent(self, number: int, error: str, now: float) -> None:
-        """A worker is lost, though its process may live."""
+        """Count a worker as lost, though its process may live."""
         self._workers[number].error = error
         self._is(self._workers[number], "silent", now)
 
     def back(self, number: int, now: float) -> None:
-        """A worker that was silent has spoken."""
+        """Count a worker that was silent and has spoken."""
         self._is(self._workers[number], "there", now)
 
     def ended(self, number: int, error: str, now: float) -> None:
-        """A worker's process is gone; another is started after a while, unless that has helped too seldom."""
+        """Count a process as gone; another is started after a while, unless that has helped too seldom."""
         worker = self._workers[number]
         worker.error = error
         delay = min(self._settings.respawn_seconds * 2**worker.deaths, _MOST_SECONDS)
@@ -127,21 +127,21 @@ class Fleet:
             self._is(worker, "down", now)
 
     def computes(self, number: int, now: float) -> None:
-        """A worker that has waited begins."""
+        """Begin to count a worker's time as its own: it has waited, and computes."""
         worker = self._workers[number]
         worker.idle, worker.since = worker.idle + (now - worker.since), now
 
     def waits(self, number: int, now: float) -> None:
-        """A worker's gradient has come, or was given up."""
+        """Begin to count a worker's time as idle: its gradient has come, or was given up."""
         self._workers[number].since = now
 
     def came(self, number: int) -> None:
-        """A good gradient has come."""
+        """Count a good gradient that has come."""
         worker = self._workers[number]
         worker.came, worker.deaths, worker.failures = worker.came + 1, 0, 0
 
     def failed(self, number: int, error: str) -> bool:
-        """A gradient failed or was refused.
+        """Count a gradient that failed or was refused.
 
         Returns:
           Whether it was one too many in a row.
@@ -151,7 +151,7 @@ class Fleet:
         return worker.failures >= self._settings.failures
 
     def restarted(self, number: int, now: float) -> None:
-        """A worker's process is gone, by no fault of its own."""
+        """Count a process that is gone by no fault of its own."""
         worker = self._workers[number]
         worker.respawn_at, worker.deaths, worker.failures, worker.process = now, 0, 0, None
         self._is(worker, "down", now)
@@ -162,7 +162,7 @@ class Fleet:
             worker.since, worker.respawn_at = worker.since + seconds, worker.respawn_at + seconds
 
     def missing(self) -> str:
-        """Who is not there, and why."""
+        """Say who is not there, and why."""
         return "; ".join(
             f"worker {worker.worker}: {worker.error or worker.state}" for worker in self._workers if not worker.there
         )
@@ -200,7 +200,7 @@ class Notes:
 
 
 def processes(joined: Iterable[Joined]) -> str:
-    """Which processes the workers are, for a person who looks for one.
+    """Say which processes the workers are, for a person who looks for one.
 
     Example:
       >>> processes([Joined(0, 4711, "here"), Joined(1, 17, "there"), Joined(3, 4713, "here")])
@@ -214,7 +214,7 @@ def processes(joined: Iterable[Joined]) -> str:
 
 
 def lost(worker: Worker, now: float) -> str:
-    """That a worker's process is gone, and whether another one is started.
+    """Say that a worker's process is gone, and whether another one is started.
 
     Args:
       worker: after it was counted as lost.
@@ -229,7 +229,7 @@ def lost(worker: Worker, now: float) -> str:
 
 
 def failing(bad: int, worker: int, error: str, fate: str) -> str:
-    """Why a run cannot go on whose gradients are all bad.
+    """Say why a run cannot go on whose gradients are all bad.
 
     Args:
       bad: how many of them there were in a row.

@@ -1,8 +1,9 @@
 """`Gradients` and `PseudoGradients`, what a worker computes: one after another, each can be given up on the way."""
 
+import copy
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -10,8 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from sgdlab import arguments
+from sgdlab.live.shared_arrays import MemoryLayout
 from sgdlab.live.transport import ANEW
-from sgdlab.live.work import LocalSteps, Work
+from sgdlab.live.work import LocalSteps, Work, WorkSource
 from sgdlab.replay import local_steps, streaming
 from sgdlab.replay import micro_batches as in_parts
 from sgdlab.replay.local_steps import LocalState, Walk
@@ -80,7 +82,7 @@ class Gradients:
     def compute(
         self, ticket: int, params: Tree, stop: Callable[[], bool], *, after: int = ANEW, version: int = 0
     ) -> tuple[Tree, Tree] | None:
-        """A gradient.
+        """Compute a gradient.
 
         Args:
           ticket: names the batch.
@@ -120,6 +122,47 @@ class Gradients:
         return _mean(total, params, np.int32(self._cut.number), self._functions, cut=self._cut)
 
 
+class Computer:
+    """The gradients of a worker's process, which finds them in the memory of its server, and leaves them there.
+
+    Args:
+      source: the fields of a `WorkSource`.
+      layout: of the gradients, as `MemoryLayout.described` by the server.
+      worker: whose they are.
+
+    Attributes:
+      params: where a version's arrays lie.
+      answer: where those of a gradient, and of its aux, lie.
+
+    Raises:
+      ValueError: if the source makes something else than the server's.
+    """
+
+    def __init__(self, source: Mapping[str, Any], layout: Sequence[Sequence[str]], worker: int):
+        work = WorkSource(**source).make()
+        self._fresh = Gradients(work, worker=worker)
+        self._run, self._gradients = -1, self._fresh
+        self.params = MemoryLayout(work.params)
+        self.answer = MemoryLayout({"params": work.params, "aux": self._fresh.aux})
+        self.answer.check(layout)
+        self._fresh.compile()
+
+    def compute(
+        self, run: int, ticket: int, params: Tree, stop: Callable[[], bool], views: Sequence[np.ndarray], **kept: int
+    ) -> bool:
+        """Write a gradient into `views`, which `answer` makes; the other arguments are those of `Gradients.compute`.
+
+        Returns:
+          False if it was given up.
+        """
+        if run != self._run:  # a run counts its own gradients, and finds the programs compiled
+            self._run, self._gradients = run, copy.copy(self._fresh)
+        computed = self._gradients.compute(ticket, params, stop, **kept)
+        if computed is not None:
+            self.answer.write(views, dict(zip(("params", "aux"), computed, strict=True)))
+        return computed is not None
+
+
 class Functions(NamedTuple):
     """The functions of a `Work`, as pytrees: their code is part of a program, their leaves are its data."""
 
@@ -134,7 +177,7 @@ def _shapes(params: Tree, functions: Functions, *, cut: Cut) -> Any:
 
 @jax.jit
 def _whole(span: tuple[jax.Array, jax.Array], params: Tree, functions: Functions) -> tuple[Tree, Tree]:
-    """The gradient and aux of the one ticket in `span`."""
+    """Return the gradient and aux of the one ticket in `span`."""
     grad_fn = in_micro_batches(functions.grad_fn, 1, functions.finish)
 
     def gradient(ticket: jax.Array, before: Tree) -> Tree:
@@ -156,7 +199,7 @@ def _parts(
     *,
     cut: Cut,
 ) -> Tree:
-    """The sum with the parts `within` of the batch of the one ticket in `span`."""
+    """Return the sum with the parts `within` of the batch of the one ticket in `span`."""
 
     def add(ticket: jax.Array, total: Tree) -> Tree:
         # So that nothing can be computed of the parameters before the loop: in replay each gradient has its own.
@@ -214,7 +257,7 @@ class PseudoGradients:
     def compute(
         self, ticket: int, params: Tree, stop: Callable[[], bool], *, after: int = ANEW, version: int = 0
     ) -> tuple[Tree, Tree] | None:
-        """The pseudo-gradient and aux of a ticket; None if it was given up, which is asked before each step.
+        """Compute a ticket's pseudo-gradient and aux; None if it was given up, which is asked before each step.
 
         Args:
           ticket: which gradient.
@@ -249,7 +292,7 @@ class PseudoGradients:
         return _end(params, progress, steps, self._walk)
 
     def _kept_after(self, after: int, params: Tree, version: int) -> tuple[bool, Tree]:
-        """Whether the worker goes on, and what it begins with; it forgets all else, for which nobody will ask again.
+        """Return True if the worker goes on, and what it begins with; forget all else, for which nobody will ask.
 
         Of a stream, one that has missed an update has not got the fragment of it, and begins anew.
         """
@@ -264,7 +307,7 @@ class PseudoGradients:
 
 @jax.jit
 def _anew(params: Tree, version: jax.Array, walk: Walk, stream: Stream | None) -> Tree:
-    """What a worker has that has read a version, and nothing else."""
+    """Return what a worker has that has read a version, and nothing else."""
     found = streaming.anew_at(walk, jax.tree.map(jnp.asarray, params), version)
     return {"optimizer": found["optimizer"]} if stream is None else found
 
@@ -288,7 +331,7 @@ def _step(
     due: tuple[Stream, jax.Array, jax.Array] | None,
     place: jax.Array | None,
 ) -> LocalState:
-    """The steps `within` of the one ticket in `span`; of a stream, the fragment that is `due` arrives before one."""
+    """Do the steps `within` of the one ticket in `span`; of a stream, the fragment that is `due` arrives before one."""
 
     def of_ticket(ticket: jax.Array, progress: LocalState) -> LocalState:
         # So that nothing can be computed of the parameters before the loop: in replay each gradient has its own.
@@ -315,7 +358,7 @@ def _end(start: Tree, ended: LocalState, steps: jax.Array, walk: Walk) -> tuple[
 def _end_of_fragment(
     start: Tree, ended: LocalState, steps: jax.Array, walk: Walk, due: tuple[Stream, jax.Array]
 ) -> tuple[tuple[Tree, Tree], Tree]:
-    """The message, zero but for one fragment, with its aux, and what the worker keeps."""
+    """Return the message, zero but for one fragment, with its aux, and what the worker keeps."""
     stream, messages = due
     found = streaming.sent(stream, start, ended, local_steps.shapes(walk, start), steps, messages)
     return found, {"optimizer": ended.state, "params": ended.params, "messages": messages + 1}

@@ -32,12 +32,12 @@ class LogError(ValueError):
 
 
 def path_in(folder: str | os.PathLike[str]) -> pathlib.Path:
-    """The log of a run in a directory."""
+    """Return the log of a run in a directory."""
     return pathlib.Path(folder) / "log.jsonl"
 
 
 def read(path: pathlib.Path) -> tuple[list[Entry], list[int], int]:
-    """The lines of a log that are whole.
+    """Return the lines of a log that are whole.
 
     Args:
       path: of the file.
@@ -70,14 +70,14 @@ def read(path: pathlib.Path) -> tuple[list[Entry], list[int], int]:
 
 
 def line_of(entry: Entry, chain: int) -> tuple[bytes, int]:
-    """The line of an entry, and the checksum after it, where `chain` is that before it."""
+    """Return the line of an entry, and the checksum after it, where `chain` is that before it."""
     body = json.dumps(entry, separators=(",", ":"), allow_nan=False)[:-1].encode()
     chain = zlib.crc32(body, chain)
     return body + b',"%08x"]\n' % chain, chain
 
 
 def _entry(line: bytes, chain: int) -> Entry | None:
-    """The entry of a line, with its checksum; None if it does not fit."""
+    """Return the entry of a line, with its checksum; None if it does not fit."""
     body, comma, _ = line.rpartition(b",")
     if line != body + comma + b'"%08x"]\n' % zlib.crc32(body, chain):
         return None
@@ -119,8 +119,7 @@ class Log:
       compute_of: `(worker) -> compute`, where workers have examples of their own; in the place of `compute`. It is
         called with the keyword `version` too, the number of the version that the gradient was computed on.
       sent_like: {"params": ..., "aux": ...} of gradients that nobody can compute again, since workers keep something
-        between them: these are written down (`sgdlab.live.checkpoint.KeptMessages`), in the place of both. None: they
-        can be.
+        between them: these are written down (`sgdlab.live.checkpoint.KeptMessages`). None: workers keep nothing.
       say: called with a line where a run is resumed, or a checkpoint cannot be used.
 
     Attributes:
@@ -144,19 +143,17 @@ class Log:
         sent_like: Tree = None,
         say: Callable[[str], None] = print,
     ):
-        self.folder, self.compute, self.say = pathlib.Path(folder), compute, say
-        self.compute_of = compute_of
-        self.path, self._sent_like = path_in(folder), sent_like
+        self.folder, self.path, self.say = pathlib.Path(folder), path_in(folder), say
+        self.compute, self.compute_of, self._sent_like = compute, compute_of, sent_like
         self._synced, self._dirty, self.lost = 0.0, False, False
         self._writer = concurrent.futures.ThreadPoolExecutor(1, "checkpoint")
         self._syncing: concurrent.futures.Future | None = None
         self._saving: concurrent.futures.Future | None = None
-        given = json.loads(json.dumps(config))
         try:
             files.make_folder(self.folder)
             self._file = self._opened()
             try:
-                self._begin(given)
+                self._begin(json.loads(json.dumps(config)))
                 self.messages = self._opened_messages()
             except BaseException:
                 self._file.close()
@@ -175,11 +172,11 @@ class Log:
         return self.messages is not None and self.messages.size >= FULL
 
     def forget(self) -> None:
-        """Everything that happened before has been told, and its memory is free."""
+        """Free the memory of what happened before, which has been told."""
         self.entries, self._chains = [], []
 
     def other_versions(self, later: Mapping[str, str]) -> dict[str, str]:
-        """Versions that are others than when the run was here last, and says so: its gradients may be others too.
+        """Return versions that have changed since the run was here last, and say so: its gradients may change too.
 
         Args:
           later: by name, those that have changed since the run was begun.
@@ -289,7 +286,7 @@ class Log:
         self._saving = self._writer.submit(self._save, made, ended)
 
     def newest(self) -> Checkpoint | None:
-        """The newest checkpoint that is whole and of this log; those that are not are passed over, with a line."""
+        """Return the newest checkpoint that is whole and of this log; others are passed over, with a line."""
         for update in reversed(checkpoint.updates_of(self.folder)):
             try:
                 found = checkpoint.load(self.folder, update)
@@ -322,7 +319,7 @@ class Log:
                 self.messages.close()
 
     def _opened(self) -> IO[bytes]:
-        """The file, which no other process writes until this one ends, however it does."""
+        """Open the file, which no other process writes until this one ends, however it does."""
         file = self.path.open("a+b", buffering=0)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -332,7 +329,7 @@ class Log:
         return file
 
     def _opened_messages(self) -> KeptMessages | None:
-        """The messages beside the log, where they are kept; the names of all files are on the disk then."""
+        """Open the messages beside the log, where they are kept; the names of all files are on the disk then."""
         messages = None if self._sent_like is None else KeptMessages(self.folder, self._sent_like)
         files.sync_folder(self.folder)
         return messages
@@ -365,15 +362,15 @@ class Log:
         return None if self.messages is None else self.messages.descriptor()
 
     def _on_disk(self, messages: int | None) -> None:
-        """The messages first, since no line may be there without its message; their descriptor is closed."""
+        """Bring all to the disk, messages first: no line may be there without its message; close their descriptor."""
         if messages is not None:
             with os.fdopen(messages, "rb") as file:
                 os.fsync(file)
         os.fsync(self._file.fileno())
 
     def _failed(self, error: OSError) -> RunFailed:
-        why = f"log={str(self.path)!r} cannot be written: {error.strerror}"
-        return RunFailed(f"error: {why}; the same command continues when there is room")
+        why = f"cannot be written: {error.strerror}; the same command continues when there is room"
+        return RunFailed(f"error: log={str(self.path)!r} {why}")
 
     def _synchronized(self) -> None:
         """Waits until the lines of the last `sync` are on the disk."""
@@ -396,7 +393,7 @@ class Log:
 
 
 def _is_at(path: pathlib.Path, file: IO[bytes]) -> bool:
-    """Whether a file that is open is the one of this name: not one that was deleted, or made anew by somebody else."""
+    """Return True if an open file is still the one of this name: it was not deleted, or made anew by somebody else."""
     try:
         return os.path.samestat(path.stat(), os.fstat(file.fileno()))
     except OSError as error:

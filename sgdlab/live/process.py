@@ -112,7 +112,7 @@ class Process:
         self.run, self.question, self.void = self.run + 1, -1, -1
 
     def heard(self) -> tuple[list[dict[str, Any]], bool]:
-        """What it has said in this run, and whether these were its last words."""
+        """Return what it has said in this run, and True if these were its last words."""
         said, ended = self.line.receive()
         for message in said:
             if message["kind"] == "broken":
@@ -155,12 +155,12 @@ class Witness:
         self._before = _killed_for_memory()
 
     def more(self) -> bool:
-        """Whether there are more by now; where nobody counts, False."""
+        """Return True if there are more by now; where nobody counts, False."""
         return _killed_for_memory() > self._before
 
 
 def described(code: int, witness: Witness) -> str:
-    """An exit code in words.
+    """Return an exit code in words.
 
     Args:
       code: of `subprocess.Popen`: the number of a signal is negative.
@@ -181,7 +181,7 @@ def described(code: int, witness: Witness) -> str:
 
 
 def last_lines(file: pathlib.Path) -> str:
-    """The last lines of a file that are not empty, as one; '' if there is none."""
+    """Return the last lines of a file that are not empty, as one; '' if there is none."""
     try:
         with file.open("rb") as opened:
             opened.seek(max(0, file.stat().st_size - _BYTES))

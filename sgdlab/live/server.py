@@ -58,7 +58,7 @@ def serve(
     watch: Callable[[Status], None] | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> LiveRecording:
-    """Execute a policy on workers until enough gradients have entered updates, and records what happened.
+    """Execute a policy on workers until enough gradients have entered updates, and record what happened.
 
     The caller compiles `steps` before (`Steps.compile`), and closes the transport afterwards.
 
@@ -158,6 +158,7 @@ class _Loop:
         self.looked = self.watched = self.saved_at = -math.inf
         self.saved = 0  # updates, of the last checkpoint
         self.short_since: float | None = None
+        self.message: Any = None  # that is being handled
 
     def run(self) -> None:
         """Execute the whole run, or the rest of it."""
@@ -249,11 +250,11 @@ class _Loop:
         """Let the clock run, and the workers begin."""
         engine = self.engine
         self.clock.start()
-        if not resumed:
+        if resumed:
+            for message in joined:
+                self.happens(message)
+        else:
             self.happens(Start(tuple(joined), engine.num_workers, engine.num_gradients), at=0.0)
-            return
-        for message in joined:
-            self.happens(message)
 
     def turn(self) -> None:
         """Wait for messages, and see to what is due."""
@@ -280,16 +281,10 @@ class _Loop:
             self.wake(self.clock.now())
             if self.engine.finished:
                 return
-            self.message = message
-            self.keep(message)
+            self.message, current = message, self.engine.flying.current
+            if self.log is not None and isinstance(message, Came) and current.get(message.worker) == message.ticket:
+                self.log.keep(message.ticket, message.grads, message.aux)  # if nobody can compute it again
             self.happens(event_of(message))
-
-    def keep(self, message: Message) -> None:
-        """Keep a gradient that answers what its worker was asked for with the log, where nobody can repeat it."""
-        if self.log is None or not isinstance(message, Came):
-            return
-        if self.engine.flying.current.get(message.worker) == message.ticket:
-            self.log.keep(message.ticket, message.grads, message.aux)
 
     def wake(self, now: float) -> None:
         """Tell the policy that an instant that it asked for has come."""
@@ -311,8 +306,7 @@ class _Loop:
 
     def gradient(self, ticket: int, params: Tree) -> tuple[Tree, Tree]:
         """Return that of the message that is being handled."""
-        message: Any = self.message
-        return message.grads, message.aux
+        return self.message.grads, self.message.aux
 
     def reading(self, now: float, ticket: int) -> float:
         """Read the clock, no earlier than the event, and write it down."""

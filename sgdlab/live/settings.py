@@ -108,7 +108,7 @@ class Patience:
         self._expected: dict[int, float] = {}  # worker -> since when, of the time awake, it is to be heard of
 
     def look(self, now: float) -> None:
-        """The server is awake at this instant."""
+        """Count the time since the last look as time awake, but for what the server slept through."""
         if self._looked is not None:
             self._awake += min(max(now - self._looked, 0.0), self._most)
         self._looked = now
@@ -119,46 +119,46 @@ class Patience:
         return self._awake
 
     def expect(self, worker: int) -> None:
-        """The worker begins what it will be heard of; unless it was heard of since, it was expected to before."""
+        """Expect to hear of a worker from now on, or from before on, if it was expected and not heard of since."""
         self._expected.setdefault(worker, self._awake)
 
     def heard(self, worker: int) -> None:
-        """Nothing is expected of the worker any more."""
+        """Expect nothing of a worker any more."""
         self._expected.pop(worker, None)
 
     def learn(self, worker: int, seconds: float) -> None:
-        """A gradient of the worker took so long."""
+        """Learn how long a gradient of a worker took."""
         if self._doubled.pop(worker, 0):
             self._times.pop(worker, None)  # they were too short for it
         self._times.setdefault(worker, collections.deque(maxlen=_REMEMBERED)).append(seconds)
 
     def double(self, worker: int) -> None:
-        """The worker was silent for too long, and begins again."""
+        """Allow a worker twice as long as before: it was silent for too long, and begins again."""
         self._doubled[worker] += 1
 
     def usual(self, worker: int) -> float | None:
-        """Median of the worker's last times; None before the first."""
+        """Return the median of a worker's last times; None before the first."""
         return statistics.median(self._times[worker]) if self._times.get(worker) else None
 
     def newest(self, worker: int) -> float | None:
-        """The worker's last time; None before the first."""
+        """Return a worker's last time; None before the first."""
         return self._times[worker][-1] if self._times.get(worker) else None
 
     def allowed(self, worker: int) -> float:
-        """Seconds of silence that are allowed while it computes."""
+        """Return the seconds of silence that are allowed while it computes."""
         usual, settings = self.usual(worker), self._settings
         seconds = settings.first_patience if usual is None else settings.patience * usual
         return max(seconds, settings.least_patience) * 2 ** self._doubled[worker]
 
     def silence(self, worker: int) -> float:
-        """Seconds for which the worker has been expected to be heard of."""
+        """Return the seconds for which a worker has been expected to be heard of."""
         return self._awake - self._expected.get(worker, self._awake)
 
     def overdue(self, worker: int) -> bool:
-        """Whether it has been silent for too long."""
+        """Return True if it has been silent for too long."""
         return self.silence(worker) > self.allowed(worker)
 
     def hopeless(self, worker: int, *, starting: bool = False) -> bool:
-        """Whether it has been silent, or starting, for so long that its process is to be killed."""
+        """Return True if it has been silent, or starting, for so long that its process is to be killed."""
         allowed = self._settings.first_patience if starting else self.allowed(worker)
         return self.silence(worker) > self._settings.kill_patience * allowed

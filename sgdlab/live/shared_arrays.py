@@ -60,7 +60,7 @@ class MemoryLayout:
         self.size = max(offset, ALIGNMENT)  # nothing at all cannot be mapped
 
     def described(self) -> list[list[str]]:
-        """[path, dtype and shape] of each array: what both sides must agree on."""
+        """Return [path, dtype and shape] of each array: what both sides must agree on."""
         return [[field.path, f"{field.dtype.name}{list(field.shape)}"] for field in self.fields]
 
     def check(self, described: Sequence[Sequence[str]]) -> None:
@@ -88,7 +88,7 @@ class MemoryLayout:
                 )
 
     def views(self, memory: np.ndarray) -> list[np.ndarray]:
-        """The arrays in a piece of memory, uint8[size], which they alias."""
+        """Return the arrays in a piece of memory, uint8[size], which they alias."""
         return [np.ndarray(field.shape, field.dtype, memory, field.offset) for field in self.fields]
 
     def write(self, views: Sequence[np.ndarray], tree: Tree) -> None:
@@ -110,16 +110,16 @@ class MemoryLayout:
             np.copyto(view, array)
 
     def tree(self, memory: np.ndarray) -> Tree:
-        """The tree in a piece of memory, of arrays that alias it."""
+        """Return the tree in a piece of memory, of arrays that alias it."""
         return jax.tree.unflatten(self.structure, self.views(memory))
 
     def copied(self, memory: np.ndarray) -> Tree:
-        """The tree in a piece of memory, of arrays that share nothing with it."""
+        """Return the tree in a piece of memory, of arrays that share nothing with it."""
         return self.tree(own(memory))
 
 
 def own(memory: np.ndarray) -> np.ndarray:
-    """A copy of bytes, aligned as they are.
+    """Return a copy of bytes, aligned as they are.
 
     Args:
       memory: uint8[size].
@@ -149,7 +149,7 @@ class Pieces:
         self._mapped: dict[int, np.ndarray] = {}
 
     def __getitem__(self, index: int) -> np.ndarray:
-        """Piece `index`, uint8[size]; the process that has made the file makes it longer where it must."""
+        """Return piece `index`, uint8[size]; the process that has made the file makes it longer where it must."""
         if index not in self._mapped:
             start = index * self._stride
             if self._owner and os.fstat(self.file).st_size < start + self._stride:
@@ -240,7 +240,7 @@ class Versions:
         return version
 
     def release(self, version: Version) -> None:
-        """Nobody reads the version any more; releasing it twice does no harm."""
+        """Free a version's piece, which nobody reads any more; freeing it twice does no harm."""
         if version in self._published:
             self._published.remove(version)
             self._free.append(version.slot)

@@ -17,7 +17,7 @@ _LENGTH = 4
 
 
 def packed(message: dict[str, Any]) -> bytes:
-    r"""A message as bytes.
+    r"""Return a message as bytes.
 
     Example:
       >>> packed({"kind": "begin"})
@@ -28,7 +28,7 @@ def packed(message: dict[str, Any]) -> bytes:
 
 
 def unpacked(received: bytearray) -> Iterator[dict[str, Any]]:
-    """The messages that are whole, which are taken off the front.
+    """Yield the messages that are whole, and take them off the front.
 
     Example:
       >>> received = bytearray(packed({"ticket": 1}) + packed({"ticket": 2})[:-1])
@@ -45,7 +45,7 @@ def unpacked(received: bytearray) -> Iterator[dict[str, Any]]:
 
 
 def heard(line: socket.socket) -> Iterator[dict[str, Any]]:
-    """The messages of a socket that blocks, until the other side is gone."""
+    """Yield the messages of a socket that blocks, until the other side is gone."""
     received = bytearray()
     while True:
         try:
@@ -91,7 +91,7 @@ class BufferedSocket:
             self._unsent.clear()
 
     def receive(self) -> tuple[list[dict[str, Any]], bool]:
-        """The messages that have come, and whether they were the last."""
+        """Return the messages that have come, and True if they were the last."""
         ended = False
         try:
             while some := self.socket.recv(1 << 16):
@@ -109,7 +109,7 @@ _PACKAGE = f"{pathlib.Path(__file__).parents[1]}{os.sep}"
 
 
 def in_one_line(error: BaseException) -> str:
-    """An error's type and message, and the last line of the user's own code, if any has a part in it.
+    """Return an error's type and message, and the last line of the user's own code, if any has a part in it.
 
     Errors of callbacks come out of compiled programs as text, with a traceback inside: then it is that text's error.
 

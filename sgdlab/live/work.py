@@ -29,7 +29,7 @@ class Factors(Protocol):
         ...
 
     def place(self, version: Any) -> np.ndarray:
-        """int32: the place of the first step of a message that begins on this version."""
+        """Return int32, the place of the first step of a message that begins on this version."""
         ...
 
 
