@@ -239,8 +239,7 @@ def make_job(config: ConfigDict, *, emulate: float | None = None, plan: Plan | N
     with said_of(f"--config.rule.kind={plan.choice.rule.name} with protocol {plan.choice.protocol.name}: "):
         server.check(policy, rule, workers)
     header = {"config": plain(config), "emulate": emulate, "code": digests.of_run(config)}
-    # No ticket yet: the times of the run are those of a real clock.
-    plan = dataclasses.replace(plan, tickets=np.zeros(0, int), seconds=None)
+    plan = dataclasses.replace(plan, live=True, seconds=None)
     steps_per_update = None if plan.inner is None else plan.inner.steps_per_update
     source = source_of(config, emulate=emulate, steps_per_update=steps_per_update)
     return Job(plan, task, policy, rule, source, header)

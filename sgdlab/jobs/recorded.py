@@ -98,6 +98,7 @@ def of_events(plan: Plan, recording: LiveRecording) -> Plan:
     """Return a plan with the schedule that happened, in the place of the simulated one."""
     return dataclasses.replace(
         plan,
+        live=True,
         schedule=recording.schedule,
         tickets=recording.ticket,
         anew=recording.begins_anew(streams=plan.local.streams),
