@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from sgdlab import policies, protocols, replay, rules
-from sgdlab.live.kept_versions import KeptVersions
-from sgdlab.live.resume import Nobody
+from sgdlab.live.ledger import KeptVersions
+from sgdlab.live.transport import Nobody
 from sgdlab.protocols.assignment import KINDS
 from sgdlab.registry import PROTOCOLS
 
@@ -165,12 +165,12 @@ class Remembering(policies.Softsync):
 def test_a_version_is_held_from_when_it_is_the_newest():
     with pytest.raises(ValueError, match=r"^policy=Remembering holds version 2 at .* s, when 3 is the newest"):
         policies.simulate(lambda num_workers: Remembering(), np.ones((9, 2)), num_gradients=9)
-    versions = KeptVersions()
-    versions.hold({0}, lambda: "initial", Nobody())
-    versions.formed(1, Nobody())
+    versions = KeptVersions(Nobody(), lambda: "initial")
+    versions.hold({0})
+    versions.formed(1)
     assert versions.held() == {0: "initial"}
     assert 0 in versions
-    versions.hold((), lambda: "newer", Nobody())
+    versions.hold(())
     assert versions.held() == {}
     with pytest.raises(ValueError, match="it holds version 0, and 1 is the newest"):
-        versions.hold({0}, lambda: "newer", Nobody())
+        versions.hold({0})
