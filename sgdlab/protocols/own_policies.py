@@ -2,9 +2,7 @@
 
 import dataclasses
 import difflib
-import dis
 import inspect
-import itertools
 import re
 import typing
 from collections.abc import Callable, Iterable
@@ -23,25 +21,16 @@ _EVENTS = {
 }
 """The methods that a class may have, and what each is given."""
 
-_CHANGES = {
-    *("add", "append", "clear", "difference_update", "discard", "extend", "insert", "intersection_update", "pop"),
-    *("popitem", "remove", "reverse", "setdefault", "sort", "symmetric_difference_update", "update"),
-}
-"""The methods of lists, dictionaries and sets that change them."""
-
-_FIRST = ("__init__", "__post_init__", "start")
-"""The methods that are called before all others."""
-
 
 def check(make: Callable) -> None:
-    """Whether the class of a policy can be one; makers that are functions are not asked.
+    """Check that the class of a policy can be one; makers that are functions are not asked.
 
     Args:
       make: what registers itself.
 
     Raises:
       ValueError: where it has no `arrival`, a method does not take what it is given, or all runs would share a list, a
-        dictionary or a set that one of its methods changes, or that is empty.
+        dictionary or a set that is neither in capitals nor declared as the class's own (ClassVar, Final).
 
     Example:
       >>> class Mine(Base):
@@ -87,15 +76,12 @@ def _check_own(make: type, name: str, value: Any) -> None:
         )
     if not isinstance(value, list | dict | set) or name.isupper() or _is_of_the_class(make, name):
         return
-    # A table that nobody changes may be shared; an empty one is there to be filled, unless each run makes its own.
-    changed, made_anew = _uses(make, name)
-    if not made_anew and (changed or not value):
-        kind = type(value).__name__
-        default = kind if not value else f"lambda: {value!r}"
-        raise ValueError(
-            f"{make.__name__}.{name} would be shared by all runs; write `{name}: {kind} = "
-            f"dataclasses.field(default_factory={default}, init=False)`"
-        )
+    kind = type(value).__name__
+    default = f"lambda: {value!r}" if value else kind
+    raise ValueError(
+        f"{make.__name__}.{name} would be shared by all runs; write `{name}: {kind} = "
+        f"dataclasses.field(default_factory={default}, init=False)`, or, for a table that nobody changes, `{name.upper()}`"
+    )
 
 
 def _is_of_the_class(make: type, name: str) -> bool:
@@ -106,27 +92,6 @@ def _is_of_the_class(make: type, name: str) -> bool:
         if re.match(r"\s*(\w+\.)*(ClassVar|Final)\b", text):
             return True
     return False
-
-
-def _uses(make: type, name: str) -> tuple[bool, bool]:
-    """Whether a method changes an attribute's value in place, and whether each run begins with one of its own."""
-    changed = made_anew = False
-    own = [kind for kind in make.__mro__ if kind not in Base.__mro__]
-    for called, function in ((called, value) for kind in own for called, value in vars(kind).items()):
-        code = getattr(getattr(function, "__func__", function), "__code__", None)
-        steps = list(dis.get_instructions(code)) if code is not None else []
-        for number, step in enumerate(steps):
-            if step.argval != name:
-                continue
-            made_anew |= step.opname == "STORE_ATTR" and called in _FIRST
-            if step.opname not in ("LOAD_ATTR", "LOAD_METHOD"):
-                continue
-            after = itertools.takewhile(lambda later: not later.starts_line, steps[number + 1 :])
-            for place, later in enumerate(after):
-                by_method = place == 0 and later.opname in ("LOAD_ATTR", "LOAD_METHOD") and later.argval in _CHANGES
-                added = later.opname == "BINARY_OP" and later.argrepr.endswith("=")
-                changed |= by_method or added or later.opname in ("STORE_SUBSCR", "DELETE_SUBSCR")
-    return changed, made_anew
 
 
 def returned(policy: Any, method: str, actions: Any) -> Any:
