@@ -16,7 +16,6 @@ import os
 import pathlib
 import re
 import sys
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -24,7 +23,7 @@ from ml_collections import ConfigDict, config_dict
 
 from sgdlab import arguments
 from sgdlab.entries import as_arguments, called_of, check_default, described, entries_of, function_of
-from sgdlab.errors import UsageError, is_library, is_theirs
+from sgdlab.errors import UsageError, with_place
 from sgdlab.runtimes import NotEnoughRuntimes
 
 _NAMED = re.compile(r"([A-Za-z_][\w.]*)(\[.*?\])?=")
@@ -304,19 +303,15 @@ class Registry(Mapping[str, Part]):
                         raise UsageError(f"{flag}.{entry}={path} must be a file that is there") from error
             raise
         except ValueError as error:
-            theirs = part.is_foreign or is_theirs(error)  # such as a predictor's, which a protocol of ours asks
-            if theirs and not raised_on_purpose(error) and self._flag_of(part, str(error)) is None:
-                raise  # a mistake in somebody's code, and not in an argument: the line is what they need
-            raise UsageError(self._by_flag(part, str(error))) from error
+            # What is no argument's fault may be a mistake in somebody's code, whose line is what they need.
+            by_flag = self._flag_of(part, str(error)) or f"--config.{self.family}.kind={part.name}: {with_place(error)}"
+            raise UsageError(by_flag) from error
 
     def _givers(self, name: str) -> str:
         """What runs give, for an argument that they do not."""
         meant = difflib.get_close_matches(name, self._given, n=1, cutoff=0.5)
         hint = f" (did you mean {meant[0]}?)" if meant else ""
         return f"; runs give {', '.join(self._given)}{hint}" if self._given else ""
-
-    def _by_flag(self, part: Part, message: str) -> str:
-        return self._flag_of(part, message) or f"--config.{self.family}.kind={part.name}: {message}"
 
     def _flag_of(self, part: Part, message: str) -> str | None:
         """A message that begins with an argument, with the flag in its place; None where it begins with none."""
@@ -354,12 +349,6 @@ def _named(make: Callable) -> tuple[str, str]:
     if isinstance(make, functools.partial):
         make = function_of(make)
     return make.__module__, getattr(make, "__qualname__", type(make).__qualname__)
-
-
-def raised_on_purpose(error: ValueError) -> bool:
-    """Whether an error comes from a `raise` statement of the part, not from an operation or a library."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    return (frame.line or "").startswith("raise") and not is_library(frame.filename)
 
 
 _HOMES = {

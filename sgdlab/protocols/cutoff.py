@@ -123,14 +123,8 @@ class Cutoff(Rounds):
 
 
 def _fast(policy: Cutoff, runtimes: np.ndarray, num_gradients: int | None) -> Schedule:
-    return cutoff_with_record(
-        runtimes,
-        predictor=policy.predictor,
-        window=policy.window,
-        objective=policy.objective,
-        num_gradients=num_gradients,
-        seed=policy.seed,
-    )[0]
+    own = {"window": policy.window, "objective": policy.objective, "seed": policy.seed}
+    return _with_record(runtimes, policy.predictor, num_gradients=num_gradients, **own)[0]
 
 
 @register(
@@ -214,15 +208,14 @@ def cutoff_with_record(
       array([3, 3, 2, 2])
     """
     runtimes = checked(runtimes)
-    record = run_online(
-        runtimes,
-        # pyrefly: ignore[bad-argument-type]  # `hasattr` tells a predictor from what makes one
-        predictor if hasattr(predictor, "start") else predictor(runtimes),
-        window=window,
-        objective=objective,
-        history=history,
-        num_gradients=num_gradients,
-        seed=seed,
+    # pyrefly: ignore[bad-assignment]  # `hasattr` tells a predictor from what makes one
+    own: Predictor = predictor if hasattr(predictor, "start") else predictor(runtimes)
+    return _with_record(
+        runtimes, own, window=window, objective=objective, history=history, num_gradients=num_gradients, seed=seed
     )
+
+
+def _with_record(runtimes: np.ndarray, predictor: Predictor, **given: Any) -> tuple[Schedule, CutoffRecord]:
+    record = run_online(runtimes, predictor, **given)
     schedule = fast_rounds.rounds(runtimes[: record.cutoff.size], at_least=record.cutoff, seconds=0.0, interrupt=True)
     return schedule, record

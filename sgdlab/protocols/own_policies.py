@@ -79,8 +79,8 @@ def _check_own(make: type, name: str, value: Any) -> None:
     kind = type(value).__name__
     default = f"lambda: {value!r}" if value else kind
     raise ValueError(
-        f"{make.__name__}.{name} would be shared by all runs; write `{name}: {kind} = "
-        f"dataclasses.field(default_factory={default}, init=False)`, or, for a table that nobody changes, `{name.upper()}`"
+        f"{make.__name__}.{name} would be shared by all runs; write `{name}: {kind} = dataclasses.field("
+        f"default_factory={default}, init=False)`, or, for a table that nobody changes, `{name.upper()}`"
     )
 
 

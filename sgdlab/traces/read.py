@@ -9,7 +9,8 @@ import zlib
 
 import numpy as np
 
-from sgdlab.registry import Part, raised_on_purpose
+from sgdlab.errors import with_place
+from sgdlab.registry import Part
 from sgdlab.traces import paths
 from sgdlab.traces.family import TRACES
 from sgdlab.traces.joining import joined
@@ -91,9 +92,7 @@ def _made(part: Part, path: pathlib.Path, options: Options) -> Recording:
         except (BadTrace, UnicodeDecodeError):
             raise
         except ValueError as error:
-            if part.is_foreign and not raised_on_purpose(error):
-                raise  # a mistake in somebody's code: the line is what they need
-            raise BadTrace(f"{where}{error}") from error
+            raise BadTrace(f"{where}{with_place(error)}") from error
         if not isinstance(made, Recording):
             hint = "is `return` missing? " if made is None else ""
             raise BadTrace(f"{where}its reader returned {_named(made)}, and no Recording: {hint}({part.where})")
