@@ -149,18 +149,8 @@ class Job:
         return Gradients(self._work)
 
     def compute(self, ticket: int, params: Tree) -> Any:
-        """The gradient of a ticket, bit for bit what a worker has sent."""
+        """Compute the gradient of a ticket, bit for bit what a worker has sent, where workers are alike."""
         return self.gradients.compute(ticket, params, lambda: False)
-
-    @property
-    def compute_of(self) -> Callable[[int], Callable[..., tuple[Tree, Tree]]] | None:
-        """`compute` of each worker, where workers differ or their learning rate goes by the version; else None."""
-        return self.computed_by if self._differ else None
-
-    @property
-    def _differ(self) -> bool:
-        local = self.plan.local
-        return alpha_of(self.plan.config) is not None or local.by_speed or local.follow_rate
 
     @property
     def sent_like(self) -> Tree:
@@ -174,11 +164,13 @@ class Job:
     def _keeps(self) -> bool:
         return self.plan.local.active and self.plan.local.keep_state
 
-    def computed_by(self, worker: int) -> Callable[..., Any]:
+    def compute_of(self, worker: int) -> Callable[..., Any]:
         """Return `compute` of a worker, which takes `after` and `version` too: see `Gradients.compute`."""
         if worker not in self._own:
-            own = self._differ or self._keeps
-            self._own[worker] = Gradients(self._work, worker=worker) if own else self.gradients
+            local = self.plan.local
+            differ = alpha_of(self.plan.config) is not None or local.by_speed or local.follow_rate
+            alike = not (differ or self._keeps)
+            self._own[worker] = self.gradients if alike else Gradients(self._work, worker=worker)
         return lambda ticket, params, **kept: self._own[worker].compute(ticket, params, lambda: False, **kept)
 
     @functools.cached_property

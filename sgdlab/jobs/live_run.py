@@ -68,7 +68,7 @@ def execute(
     report(opening(job))
     with Evaluations(job, steps, before, report) as evaluations:
         try:
-            again = {"compute": job.compute, "compute_of": job.compute_of, "sent_like": job.sent_like}
+            log = Log(folder, job.header, compute_of=job.compute_of, sent_like=job.sent_like, say=say)
             recording = serve(
                 job.policy,
                 steps,
@@ -76,7 +76,7 @@ def execute(
                 num_workers=job.num_workers,
                 num_gradients=job.plan.num_gradients,
                 settings=dataclasses.replace(settings, title=job.plan.choice.method.title, unit=job.plan.local.unit),
-                log=Log(folder, job.header, say=say, **again),
+                log=log,
                 on_update=evaluations.update,
                 watch=None if watch is None else evaluations.watched(watch),
                 stop=lambda: evaluations.collect() or stop(),
