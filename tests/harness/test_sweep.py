@@ -17,12 +17,12 @@ from lib import tiny
 from sweep_works import MOMENTS, doubled, failing, logged, slow, tripled
 
 from configs import digits
-from experiments.harness import Session, Shard, Sweep, doing, goes_by, prepare, within
-from experiments.harness.doing import Unfinished
-from experiments.harness.store import Store
+from experiments.harness import Session, Shard, Sweep, goes_by, prepare, within
 from sgdlab.errors import RunFailed
-from sgdlab.jobs import digests
+from sgdlab.jobs import digests, executor
+from sgdlab.jobs.executor import Unfinished
 from sgdlab.jobs.plan import make_plan
+from sgdlab.jobs.store import Store
 from sgdlab.jobs.train import train
 from sgdlab.results.records import as_stored
 
@@ -313,12 +313,12 @@ def test_what_is_done_together_is_done_by_one_process(tmp_path):
 def test_gradients_are_counted_for_progress(session, monkeypatch):
     seen = []
 
-    class Seen(doing.pool.Progress):
+    class Seen(executor.pool.Progress):
         def take(self, message):
             seen.append(message)
             super().take(message)
 
-    monkeypatch.setattr(doing.pool, "Progress", Seen)
+    monkeypatch.setattr(executor.pool, "Progress", Seen)
     config = tiny.config()
     [(_, records)] = Sweep(config).records()
     assert sum(message.gradients for message in seen) == records[-1]["gradients"]

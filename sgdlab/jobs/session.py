@@ -7,12 +7,12 @@ import pathlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from experiments.harness.store import Store
 from sgdlab.jobs.shard import Shard
+from sgdlab.jobs.store import Store
 from sgdlab.results.records import Records
 
 if TYPE_CHECKING:
-    from experiments.harness.runs import Run, Work
+    from sgdlab.jobs.work import Point, Work
 
 DEFAULT_WORKDIR = "runs/papers"
 
@@ -27,9 +27,9 @@ class Noted:
     """
 
     found: set[str] = dataclasses.field(default_factory=set)
-    missing: "dict[str, tuple[Work, Run]]" = dataclasses.field(default_factory=dict)
+    missing: "dict[str, tuple[Work, Point]]" = dataclasses.field(default_factory=dict)
 
-    def add(self, found: Iterable[str], missing: "Mapping[str, tuple[Work, Run]]") -> None:
+    def add(self, found: Iterable[str], missing: "Mapping[str, tuple[Work, Point]]") -> None:
         """Notes the runs of some sweeps."""
         self.found.update(found)
         self.missing.update(missing)

@@ -10,14 +10,13 @@ from typing import Any
 import pandas as pd
 from ml_collections import ConfigDict
 
-from experiments.harness import session as sessions
-from experiments.harness.doing import finish
-from experiments.harness.runs import Run, Settings, Work, called_with, name_of, parts_of_code
-from experiments.harness.store import key_of
-from experiments.harness.training import identity, train
-from sgdlab.commands import flag_names
+from sgdlab import arguments
 from sgdlab.jobs import digests
+from sgdlab.jobs import session as sessions
 from sgdlab.jobs.configuration import flat
+from sgdlab.jobs.executor import finish
+from sgdlab.jobs.store import key_of
+from sgdlab.jobs.work import Point, Settings, Work, called_with, identity, name_of, parts_of_code, train
 from sgdlab.results.records import Records
 
 
@@ -46,7 +45,9 @@ class Sweep:
 
     Example:
       >>> import tempfile
-      >>> from experiments.harness.examples import thrown
+      >>> import numpy as np
+      >>> def thrown(*, dice: int, sides: int, seed: int) -> dict[str, int]:
+      ...     return {"total": int(np.random.default_rng(seed).integers(1, sides + 1, size=dice).sum())}
       >>> sweep = Sweep({"sides": 6}, {"dice": [1, 2], "seed": range(3)}, work=thrown)
       >>> len(sweep.runs), str(sweep.runs[0])
       (6, 'dice=1, seed=0')
@@ -65,7 +66,7 @@ class Sweep:
     files: Sequence[str] = ()
 
     @functools.cached_property
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[Point]:
         """The runs, in the order of `over`."""
         if isinstance(self.over, Mapping):
             names = list(self.over)
@@ -110,13 +111,13 @@ class Sweep:
         store = sessions.current().store
         return [store.folder(run.key) for run in self.runs]
 
-    def _run(self, point: Mapping[str, Any]) -> Run:
+    def _run(self, point: Mapping[str, Any]) -> Point:
         if isinstance(self.base, ConfigDict):
             settings = self.base.copy_and_resolve_references()
             known = {name for name, _ in flat(settings)}
             for name, value in point.items():
                 if name not in known:
-                    near = " or ".join(flag_names.nearest(name, sorted(known)))
+                    near = " or ".join(arguments.nearest(name, sorted(known)))
                     raise ValueError(f"over: {name!r} must be an entry of the base{near and f'; did you mean {near}?'}")
                 settings.update_from_flattened_dict({name: value})
             whole = identity(settings)
@@ -125,7 +126,7 @@ class Sweep:
             whole = dict(settings)
         for name in self.files:
             whole = _with(whole, name.split("."), digests.of_content)
-        return Run(key_of({"work": name_of(self.work), "settings": whole}), dict(point), settings)
+        return Point(key_of({"work": name_of(self.work), "settings": whole}), dict(point), settings)
 
 
 def prepare(*sweeps: Sweep) -> None:
@@ -144,7 +145,9 @@ def prepare(*sweeps: Sweep) -> None:
 
     Example:
       >>> import tempfile
-      >>> from experiments.harness.examples import thrown
+      >>> import numpy as np
+      >>> def thrown(*, dice: int, sides: int, seed: int) -> dict[str, int]:
+      ...     return {"total": int(np.random.default_rng(seed).integers(1, sides + 1, size=dice).sum())}
       >>> one, two = (Sweep({"dice": dice, "seed": 0}, {"sides": [6, 8]}, work=thrown) for dice in (1, 2))
       >>> with sessions.within(sessions.Session(pathlib.Path(tempfile.mkdtemp()), jobs=1)):
       ...     prepare(one, two)  # doctest: +ELLIPSIS

@@ -1,4 +1,4 @@
-"""A run of a sweep, the work that does it, and what the work's results depend on."""
+"""The work of a sweep's runs: a configuration is trained, or any function; and what the results of it depend on."""
 
 import dataclasses
 import functools
@@ -9,15 +9,21 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from experiments.harness.training import train
-from sgdlab.jobs import configuration, digests
-from sgdlab.registry import FAMILIES
+from sgdlab import replay
+from sgdlab.families import FAMILIES
+from sgdlab.jobs import configuration, digests, plan
+from sgdlab.jobs.datasets import dataset_of, num_gradients
+from sgdlab.jobs.train import train as train_plan
+from sgdlab.results.records import Records
 
 Settings = ConfigDict | dict[str, Any]
 Work = Callable[..., Any]
 
 GIVEN = ("alike", "folder", "report")
-"""What a work function is given where it names it; see `experiments.harness.Sweep`."""
+"""What a work function is given where it names it; see `sgdlab.jobs.Sweep`."""
+
+_TRAINED = "experiments.harness.training.train"
+"""The name of `train` in the keys of runs, which stays where the function moves."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,8 +40,8 @@ class Alike:
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
-    """One run of a sweep.
+class Point:
+    """The settings of one run of a sweep.
 
     Attributes:
       key: the hash of all its settings.
@@ -52,6 +58,46 @@ class Run:
         return ", ".join(words) or "the run"
 
 
+def train(config: ConfigDict, *, alike: Alike, report: Callable[[Mapping[str, Any]], None]) -> Records:
+    """Train one configuration.
+
+    Args:
+      config: such as `configs/digits.py` makes.
+      alike: configurations with which the run shares a compiled program.
+      report: called with each record.
+
+    Returns:
+      The records of `sgdlab.jobs.train.train`.
+    """
+    return train_plan(plan.make_plan(config), capacity=capacity(alike), report=report).records
+
+
+@functools.lru_cache(maxsize=4)
+def capacity(alike: Alike) -> replay.Capacity:
+    """Return the array sizes that hold every run of a group."""
+    sizes = (plan.make_plan(config).program.capacity for config in alike.settings)
+    return functools.reduce(lambda a, b: a | b, sizes)
+
+
+def amount(config: ConfigDict) -> int:
+    """Return the number of gradients that a run uses, for its progress."""
+    return num_gradients(config, dataset_of(config))
+
+
+def identity(config: ConfigDict) -> dict[str, Any]:
+    """Return the entries that a run depends on; of files that parts name, what they hold instead of where they are."""
+    if "method" not in config:
+        return config.to_dict()
+    found = configuration.identity(config)
+    for family, part in configuration.used_parts(config).items():
+        own = found[family].get(part.name, {})
+        for entry in part.facts.get("files", ()):
+            if own.get(entry):
+                found[family] = {**found[family], part.name: {**own, entry: digests.of_content(own[entry])}}
+                own = found[family][part.name]
+    return found
+
+
 def goes_by(*functions: Callable[..., Any]) -> Callable[[Work], Work]:
     """Says that a work's results depend on code outside of its folder: its runs are done anew where that changes.
 
@@ -66,7 +112,7 @@ def goes_by(*functions: Callable[..., Any]) -> Callable[[Work], Work]:
       'partial'
     """
 
-    def mark(work: Work) -> Work:
+    def mark(work: Any) -> Work:
         work.code = functions
         return work
 
@@ -94,7 +140,7 @@ def trains(configuration: Callable[..., ConfigDict | list[ConfigDict]]) -> Calla
       [3.0]
     """
 
-    def mark(work: Work) -> Work:
+    def mark(work: Any) -> Work:
         work.trains = configuration
         return work
 
@@ -112,8 +158,8 @@ def trained_by(work: Work, settings: Settings) -> list[ConfigDict]:
 
 
 def name_of(work: Work) -> str:
-    """What a work is called where its runs are stored."""
-    return f"{work.__module__}.{work.__qualname__}"
+    """Return the name of a work where its runs are stored."""
+    return _TRAINED if work is train else f"{work.__module__}.{work.__qualname__}"
 
 
 def code_of(work: Work, settings: Settings) -> dict[str, str]:

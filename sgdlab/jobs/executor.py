@@ -14,17 +14,28 @@ from typing import TYPE_CHECKING, Any
 import jax
 from ml_collections import ConfigDict
 
-from experiments.harness.runs import GIVEN, Alike, Run, Work, called, code_of, name_of, value_of
-from experiments.harness.session import Session
-from experiments.harness.store import Store, plain
-from experiments.harness.training import amount, identity, train
 from sgdlab import files
 from sgdlab.errors import failures_of
 from sgdlab.jobs import pool, provenance
+from sgdlab.jobs.session import Session
+from sgdlab.jobs.store import Store, plain
+from sgdlab.jobs.work import (
+    GIVEN,
+    Alike,
+    Point,
+    Work,
+    amount,
+    called,
+    code_of,
+    identity,
+    name_of,
+    train,
+    value_of,
+)
 from sgdlab.results.records import Records, as_stored, line_of
 
 if TYPE_CHECKING:
-    from experiments.harness.sweep import Sweep
+    from sgdlab.jobs.sweep import Sweep
 
 _MODEL = "made.json"
 """In a run's folder: the code that wrote what is there."""
@@ -42,7 +53,7 @@ def finish(sweeps: Iterable["Sweep"], session: Session) -> dict[str, Records]:
       RunFailed: where a run raises an error.
       Unfinished: where this command does a share of the runs, or none, and others are missing.
     """
-    asked: dict[str, tuple[Sweep, Run]] = {}
+    asked: dict[str, tuple[Sweep, Point]] = {}
     for sweep in sweeps:
         asked = {run.key: (sweep, run) for run in sweep.runs} | asked
     there = {key: session.store.read(key) for key in asked}
@@ -64,15 +75,15 @@ def finish(sweeps: Iterable["Sweep"], session: Session) -> dict[str, Records]:
     if left:
         whose = "to do" if session.noted is not None else "left to other shards"
         raise Unfinished(f"{left} of {len(there)} runs are {whose}")
-    return there
+    return {key: records for key, records in there.items() if records is not None}
 
 
-def _do(asked: Sequence[tuple["Sweep", Run]], code: Mapping[str, dict[str, str]], session: Session) -> None:
+def _do(asked: Sequence[tuple["Sweep", Point]], code: Mapping[str, dict[str, str]], session: Session) -> None:
     """Does the runs, in as many processes as the session has."""
     amounts = {run.key: amount(run.settings) if sweep.work is train else 0 for sweep, run in asked}
     anew = frozenset(run.key for _, run in asked if session.store.read(run.key))
     processes = session.jobs or (len(pool.cores()) if jax.default_backend() == "cpu" else 1)
-    groups: dict[str, list[tuple[Sweep, Run]]] = collections.defaultdict(list)
+    groups: dict[str, list[tuple[Sweep, Point]]] = collections.defaultdict(list)
     for sweep, run in asked:
         groups[_group(sweep, run)].append((sweep, run))
     by_size = sorted(groups.values(), key=lambda group: (sum(amounts[run.key] for _, run in group), len(group)))
@@ -87,13 +98,14 @@ def _do(asked: Sequence[tuple["Sweep", Run]], code: Mapping[str, dict[str, str]]
         pool.run(tasks, progress, processes)
 
 
-def _group(sweep: "Sweep", run: Run) -> str:
+def _group(sweep: "Sweep", run: Point) -> str:
     """What the runs that are done together agree in."""
     if sweep.together or sweep.work is not train:
         values = [value_of(run.settings, name) for name in sweep.together]
     else:
-        whole = identity(run.settings)
-        values = [run.settings.batch_size, *(whole[family] for family in ("method", "network", "data"))]
+        config: Any = run.settings
+        whole = identity(config)
+        values = [config.batch_size, *(whole[family] for family in ("method", "network", "data"))]
         values += [whole[family].get("kind") for family in ("protocol", "rule")]
     return json.dumps(as_stored({name_of(sweep.work): [list(sweep.together), values]}), sort_keys=True)
 
@@ -102,7 +114,7 @@ def _group(sweep: "Sweep", run: Run) -> str:
 class _Task:
     """Some runs of a group, done one after the other in one process."""
 
-    runs: tuple[Run, ...]
+    runs: tuple[Point, ...]
     alike: Alike
     code: Mapping[str, dict[str, str]]
     anew: frozenset[str]
@@ -123,7 +135,7 @@ class _Task:
             seconds = records[-1]["compute_seconds"]
             send(pool.Message(str(run), result=f"done in {seconds:.1f} s"))
 
-    def _records(self, run: Run, send: Callable[[pool.Message], None]) -> Records:
+    def _records(self, run: Point, send: Callable[[pool.Message], None]) -> Records:
         """Does a run."""
         opening = {
             "kind": "run",
@@ -144,7 +156,7 @@ class _Task:
             send(pool.Message(str(run), gradients=max(done - last, 0)))
             last = max(done, last)
 
-        given = {"alike": self.alike, "report": report}
+        given: dict[str, Any] = {"alike": self.alike, "report": report}
         wanted = inspect.signature(self.work).parameters
         if "folder" in wanted:
             given["folder"] = self._folder(run)
@@ -153,13 +165,13 @@ class _Task:
         if records[0].get("kind") != "run":
             records.insert(0, opening)
         records[0]["code"] = self.code[run.key]
-        end = {"finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")}
+        end: dict[str, Any] = {"finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")}
         if "folder" in given:
             end["files"] = sorted(str(file.relative_to(given["folder"])) for file in given["folder"].rglob("*"))
         records[-1] = {"compute_seconds": time.perf_counter() - begun, **records[-1], **end, "kind": "summary"}
         return records
 
-    def _folder(self, run: Run) -> pathlib.Path:
+    def _folder(self, run: Point) -> pathlib.Path:
         """The run's own directory; what other code has left there is put aside."""
         folder = self.store.folder(run.key)
         made = folder / _MODEL
@@ -181,11 +193,11 @@ def _say(total: int, missing: Sequence[str], ours: Sequence[str], changed: Seque
     print(words, flush=True)
 
 
-def _alike(runs: Sequence[Run]) -> Alike:
+def _alike(runs: Sequence[Point]) -> Alike:
     return Alike(tuple(run.key for run in runs), tuple(run.settings for run in runs))
 
 
-def _chunks(runs: Sequence[Run], size: int) -> Iterator[Sequence[Run]]:
+def _chunks(runs: Sequence[Point], size: int) -> Iterator[Sequence[Point]]:
     return (runs[first : first + size] for first in range(0, len(runs), size))
 
 
