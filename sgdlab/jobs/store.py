@@ -1,14 +1,15 @@
-"""Finished runs, each in a file named by a hash of its own whole settings; whole or not there."""
+"""Finished runs, each in a file of its own; whole or not there."""
 
 import contextlib
 import dataclasses
+import glob
 import hashlib
 import itertools
 import json
 import os
 import pathlib
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,19 +22,26 @@ try:
 except ImportError:  # not on Windows
     fcntl = None
 
-_SUPERSEDED = "superseded"
-_UNDER_WAY = "under_way"
+METRICS = "metrics"
+"""The folder of a work directory in which its runs are stored."""
+
+SUPERSEDED = "superseded"
+"""The folder of a store with what runs that were done anew had left."""
+
+_UNDER_WAY, _STATES = "under_way", "states"
 
 
 @dataclasses.dataclass(frozen=True)
 class Store:
     """A directory of finished runs.
 
-    `<key>.jsonl` holds the records of a run, and the directory `<key>/` what it wrote besides, such as a trained model.
-    A run counts as finished when its records are there, which come last.
+    `<name>.jsonl` holds the records of a run, and the directory `<name>/` what it wrote besides, such as a trained
+    model. A run counts as finished when its records are there, which come last. A run under way appends its records to
+    a file in `under_way/`, and keeps its state, from which it continues, in `states/` beside the store.
 
     Attributes:
       path: the directory; made by the first run.
+      writes: whether this process writes. Of a run over many hosts one does; in the others, nothing is written.
 
     Example:
       >>> import tempfile
@@ -45,28 +53,76 @@ class Store:
     """
 
     path: pathlib.Path
+    writes: bool = True
 
-    def read(self, key: str) -> Records | None:
-        """The records of a finished run; None where it has not finished."""
-        return read_records(self.path / f"{key}.jsonl")
+    @classmethod
+    def of(cls, workdir: pathlib.Path, *, writes: bool = True) -> "Store":
+        """Return the store of a work directory."""
+        return cls(workdir / METRICS, writes)
 
-    def write(self, key: str, records: Records) -> None:
-        """Writes a finished run; one that is there already is put aside."""
-        aside, file = self.path / _SUPERSEDED, self.path / f"{key}.jsonl"
-        with files.replacing(file) as new:
-            new.write("".join(f"{line_of(record)}\n" for record in records).encode())
-            if file.exists():
-                aside.mkdir(exist_ok=True)
-                numbered = (aside / f"{key}.{number}.jsonl" for number in itertools.count(1))
-                shutil.copy2(file, next(name for name in numbered if not name.exists()))
+    @property
+    def workdir(self) -> pathlib.Path:
+        """The directory that the store is in."""
+        return self.path.parent
+
+    def read(self, name: str) -> Records | None:
+        """Return the records of a finished run; None where it has not finished."""
+        return read_records(self.path / f"{name}.jsonl")
+
+    def write(self, name: str, records: Records) -> None:
+        """Write a finished run; one that is there already is put aside, and what was under way is removed."""
+        if not self.writes:
+            return
+        lines = "".join(f"{line_of(record)}\n" for record in records)
+        with files.replacing(self.path / f"{name}.jsonl") as new:
+            new.write(lines.encode())
+            self._supersede(name, copy=True)  # the old one stands until the new one does
+        for left in self.left_under_way(name):
+            left.unlink(missing_ok=True)
+        shutil.rmtree(self.state_path(name), ignore_errors=True)
+
+    def put_aside(self, name: str) -> bool:
+        """Put aside a run that is to be done anew, whatever is there of it, and return whether it had finished."""
+        shutil.rmtree(self.state_path(name), ignore_errors=True)
+        return self._supersede(name)
 
     @contextlib.contextmanager
-    def held(self, key: str) -> Iterator[None]:
-        """Waits until no other command does the run, and keeps others from it; on systems that can lock a file."""
+    def under_way(self, name: str) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+        """Yield a function that appends a record of a run under way; a killed run leaves its file.
+
+        The file is `under_way/<name>.<process>.jsonl`, and is there from the first record on. `write` removes it.
+        """
+        with contextlib.ExitStack() as stack:
+            opened: list[Any] = []
+
+            def append(record: Mapping[str, Any]) -> None:
+                if not self.writes:
+                    return
+                if not opened:
+                    path = self.path / _UNDER_WAY / f"{name}.{os.getpid()}.jsonl"
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    opened.append(stack.enter_context(path.open("w", encoding="utf-8", buffering=1)))
+                print(line_of(record), file=opened[0])
+
+            yield append
+
+    def left_under_way(self, name: str) -> list[pathlib.Path]:
+        """Return the files of a run under way, one for each process that has begun it."""
+        return sorted((self.path / _UNDER_WAY).glob(f"{glob.escape(name)}.*.jsonl"))
+
+    def tidy(self) -> None:
+        """Remove the folders of runs under way where there are none; at the end of a command."""
+        for folder in (self.path / _UNDER_WAY, self.workdir / _STATES) if self.writes else ():
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+    @contextlib.contextmanager
+    def held(self, name: str) -> Iterator[None]:
+        """Wait until no other command does the run, and keep others from it; on systems that can lock a file."""
         if fcntl is None:
             yield
             return
-        file = self.path / _UNDER_WAY / f"{key}.lock"
+        file = self.path / _UNDER_WAY / f"{name}.lock"
         file.parent.mkdir(parents=True, exist_ok=True)
         while True:
             handle = os.open(file, os.O_CREAT | os.O_RDWR)
@@ -81,26 +137,39 @@ class Store:
             file.unlink(missing_ok=True)
             os.close(handle)
 
-    def folder(self, key: str) -> pathlib.Path:
-        """Where a run writes what is no record; it outlives an interruption."""
-        return self.path / key
+    def state_path(self, name: str) -> pathlib.Path:
+        """Return where the state of a run under way is kept, until the run is written (`sgdlab.checkpoints`)."""
+        return self.workdir / _STATES / name
 
-    def begin_anew(self, key: str) -> None:
-        """Puts aside what a run of other code has left, so that nothing of it is continued."""
-        folder = self.folder(key)
-        if folder.exists():
-            aside = self.path / _SUPERSEDED
-            aside.mkdir(exist_ok=True)
-            numbered = (aside / f"{key}.{number}" for number in itertools.count(1))
-            os.replace(folder, next(name for name in numbered if not name.exists()))
+    def folder(self, name: str) -> pathlib.Path:
+        """Return where a run writes what is no record; it outlives an interruption."""
+        return self.path / name
 
-    def under_way(self, key: str) -> pathlib.Path:
-        """The file to which this process appends the records of a run that has not finished."""
-        return self.path / _UNDER_WAY / f"{key}.{os.getpid()}.jsonl"
+    def begin_anew(self, name: str) -> None:
+        """Put aside what a run of other code has left in its folder, so that nothing of it is continued."""
+        if self.folder(name).exists():
+            os.replace(self.folder(name), self._aside(name, ""))
+
+    def _supersede(self, name: str, *, copy: bool = False) -> bool:
+        """Move, or copy, the records of a finished run aside, where there are any, and return whether there were."""
+        file = self.path / f"{name}.jsonl"
+        if not file.exists():
+            return False
+        aside = self._aside(name, ".jsonl")
+        (shutil.copy2 if copy else os.replace)(file, aside)
+        for folder in (aside.parent, file.parent):
+            files.sync_folder(folder)
+        return True
+
+    def _aside(self, name: str, ending: str) -> pathlib.Path:
+        """Return a path in `superseded/` that is free."""
+        (self.path / SUPERSEDED).mkdir(exist_ok=True)
+        numbered = (self.path / SUPERSEDED / f"{name}.{number}{ending}" for number in itertools.count(1))
+        return next(path for path in numbered if not path.exists())
 
 
 def key_of(settings: Mapping[str, Any]) -> str:
-    """The hash of settings: 20 hexadecimal digits that depend on nothing but their names and values.
+    """Return the hash of settings: 20 hexadecimal digits that depend on nothing but their names and values.
 
     Example:
       >>> key_of({"a": 1, "b": [2.0]}) == key_of({"b": (2.0,), "a": 1}) != key_of({"a": 1, "b": [2.5]})
@@ -113,7 +182,7 @@ def key_of(settings: Mapping[str, Any]) -> str:
 
 
 def plain(value: Any, name: str = "") -> Any:
-    """A setting or result as JSON can hold it: NumPy's numbers and arrays, tuples and paths become Python's.
+    """Return a setting or result as JSON can hold it: NumPy's numbers and arrays, tuples and paths become Python's.
 
     Args:
       value: anything.

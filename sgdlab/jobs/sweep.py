@@ -39,6 +39,7 @@ class Sweep:
         something. Where a configuration is trained, runs that share a compiled program are done next to each other.
       files: settings that name files or directories. Their content counts, and not their place; of the parts of a
         configuration this is known.
+      label: from a run's settings to what the name of its file begins with, for a person. None: nothing.
 
     Raises:
       ValueError: where a setting is not one of the base, or of the function's.
@@ -50,11 +51,11 @@ class Sweep:
       ...     return {"total": int(np.random.default_rng(seed).integers(1, sides + 1, size=dice).sum())}
       >>> sweep = Sweep({"sides": 6}, {"dice": [1, 2], "seed": range(3)}, work=thrown)
       >>> len(sweep.runs), str(sweep.runs[0])
-      (6, 'dice=1, seed=0')
+      (6, 'dice=1, seed 0')
       >>> with sessions.within(sessions.Session(pathlib.Path(tempfile.mkdtemp()), jobs=1)):
       ...     table = sweep.table()  # doctest: +ELLIPSIS
       6 runs to do
-      [1/6] dice=1, seed=0: done in ...
+      [1/6] dice=1, seed 0: done in ...
       >>> table.groupby("dice").total.mean().tolist()
       [5.0, 8.333333333333334]
     """
@@ -64,6 +65,7 @@ class Sweep:
     work: Work = train
     together: Sequence[str] = ()
     files: Sequence[str] = ()
+    label: Callable[[Any], str] | None = None
 
     @functools.cached_property
     def runs(self) -> list[Point]:
@@ -76,7 +78,7 @@ class Sweep:
         return [self._run(point) for point in points]
 
     def records(self) -> list[tuple[dict[str, Any], Records]]:
-        """What is varied and the records of each run; runs that are not there yet are done.
+        """Return what is varied and the records of each run; runs that are not there yet are done.
 
         Raises:
           UsageError: where settings are impossible.
@@ -91,11 +93,11 @@ class Sweep:
         return [(run.varied, found[run.key]) for run in self.runs]
 
     def table(self) -> pd.DataFrame:
-        """A row a run: what varies, then its result. Raises as `records` does."""
+        """Return a row a run: what varies, then its result. Raises as `records` does."""
         return pd.DataFrame([_plain(varied) | _entries(records[-1], varied) for varied, records in self.records()])
 
     def evaluations(self) -> pd.DataFrame:
-        """A row an evaluation: what varies, then its record. Raises as `records` does."""
+        """Return a row an evaluation: what varies, then its record. Raises as `records` does."""
         return pd.DataFrame(
             [
                 _plain(varied) | _entries(record, varied)
@@ -106,10 +108,10 @@ class Sweep:
         )
 
     def folders(self) -> list[pathlib.Path]:
-        """The directory of each run, with what it wrote there. Raises as `records` does."""
+        """Return the directory of each run, with what it wrote there. Raises as `records` does."""
         self.records()
         store = sessions.current().store
-        return [store.folder(run.key) for run in self.runs]
+        return [store.folder(run.name) for run in self.runs]
 
     def _run(self, point: Mapping[str, Any]) -> Point:
         if isinstance(self.base, ConfigDict):
@@ -126,11 +128,12 @@ class Sweep:
             whole = dict(settings)
         for name in self.files:
             whole = _with(whole, name.split("."), digests.of_content)
-        return Point(key_of({"work": name_of(self.work), "settings": whole}), dict(point), settings)
+        label = self.label(settings) if self.label else ""
+        return Point(key_of({"work": name_of(self.work), "settings": whole}), dict(point), settings, label)
 
 
 def prepare(*sweeps: Sweep) -> None:
-    """Does the missing runs of several sweeps in one pool, of one kind or of several; the sweeps find them afterwards.
+    """Do the missing runs of several sweeps in one pool, of one kind or of several; the sweeps find them afterwards.
 
     So no core waits for the last run of one sweep before the next begins, and a scheduler's array (`--shard`) does all
     of them. The sweeps must not depend on each other's results.
@@ -154,13 +157,13 @@ def prepare(*sweeps: Sweep) -> None:
       ...     table = two.table()
       4 runs to do
       [1/4] ...
-      2 runs found finished
+      2 runs found finished in ...
     """
     finish(sweeps, sessions.current())
 
 
 def _with(entries: Mapping[str, Any], name: Sequence[str], change: Callable[[Any], Any]) -> dict[str, Any]:
-    """The entries with one of them changed, if it is set."""
+    """Return the entries with one of them changed, if it is set."""
     first, *rest = name
     value = entries.get(first)
     if not value:
@@ -173,5 +176,5 @@ def _entries(record: Mapping[str, Any], varied: Mapping[str, Any]) -> dict[str, 
 
 
 def _plain(varied: Mapping[str, Any]) -> dict[str, Any]:
-    """What varies, as values that a table can be grouped by."""
+    """Return what varies, as values that a table can be grouped by."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in varied.items()}

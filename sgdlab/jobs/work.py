@@ -4,22 +4,26 @@ import dataclasses
 import functools
 import importlib
 import inspect
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from sgdlab import replay
 from sgdlab.families import FAMILIES
 from sgdlab.jobs import configuration, digests, plan
 from sgdlab.jobs.datasets import dataset_of, num_gradients
-from sgdlab.jobs.train import train as train_plan
-from sgdlab.results.records import Records
+from sgdlab.jobs.store import Store
+from sgdlab.jobs.train import train_and_record
+from sgdlab.results.metric import Metric
+from sgdlab.results.records import Records, as_stored
 
 Settings = ConfigDict | dict[str, Any]
 Work = Callable[..., Any]
 
-GIVEN = ("alike", "folder", "report")
+GIVEN = ("alike", "folder", "place", "report")
 """What a work function is given where it names it; see `sgdlab.jobs.Sweep`."""
 
 _TRAINED = "experiments.harness.training.train"
@@ -47,29 +51,68 @@ class Point:
       key: the hash of all its settings.
       varied: those of its settings that the sweep varies.
       settings: all of them.
+      label: what the name of its file begins with, for a person; the hash follows.
     """
 
     key: str
     varied: dict[str, Any]
     settings: Settings
+    label: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of the run's file in a store, less the ending."""
+        return f"{self.label}-{self.key}" if self.label else self.key
 
     def __str__(self) -> str:
-        words = (f"{name.rpartition('.')[2]}={value}" for name, value in self.varied.items())
+        shown = dict(self.varied)
+        if shown.pop("cluster.first_workers", None) == 1:
+            shown["cluster.num_workers"] = 1
+        words = (_in_words(name, value) for name, value in shown.items() if not (value is None and ".kind" in name))
         return ", ".join(words) or "the run"
 
 
-def train(config: ConfigDict, *, alike: Alike, report: Callable[[Mapping[str, Any]], None]) -> Records:
-    """Train one configuration.
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where a run that is trained writes what it has done so far, and what it computes on.
+
+    Attributes:
+      store: holds the run when it has finished.
+      name: of the run, there.
+      writers: names in `sgdlab.results.writers.WRITERS`: where its records go besides.
+      mesh: several devices; None: one.
+      stop: asked about every two seconds, whether to stop.
+    """
+
+    store: Store
+    name: str
+    writers: Sequence[str] = ()
+    mesh: Mesh | None = None
+    stop: Callable[[], bool] | None = None
+
+
+def train(config: ConfigDict, *, alike: Alike, place: Place, report: Callable[[Mapping[str, Any]], None]) -> Records:
+    """Train one configuration; a run that was killed continues from its last checkpoint.
 
     Args:
       config: such as `configs/digits.py` makes.
       alike: configurations with which the run shares a compiled program.
+      place: where the run stands.
       report: called with each record.
 
     Returns:
       The records of `sgdlab.jobs.train.train`.
     """
-    return train_plan(plan.make_plan(config), capacity=capacity(alike), report=report).records
+    return train_and_record(
+        plan.make_plan(config),
+        place.store,
+        place.name,
+        writers=place.writers,
+        capacity=capacity(alike),
+        mesh=place.mesh,
+        stop=place.stop,
+        report=report,
+    ).records
 
 
 @functools.lru_cache(maxsize=4)
@@ -98,8 +141,41 @@ def identity(config: ConfigDict) -> dict[str, Any]:
     return found
 
 
+def group_of(work: Work, settings: Any, together: Sequence[str] = ()) -> str:
+    """Return what the runs agree in that are better done together: by default, those that share a compiled program.
+
+    Args:
+      work: of the run.
+      settings: of the run.
+      together: settings that decide instead.
+    """
+    if together or work is not train:
+        values = [value_of(settings, name) for name in together]
+    else:
+        whole = identity(settings)
+        values = [settings.batch_size, *(whole[family] for family in ("method", "network", "data"))]
+        values += [whole[family].get("kind") for family in ("protocol", "rule")]
+    return json.dumps(as_stored({name_of(work): [list(together), values]}), sort_keys=True)
+
+
+def outcome(work: Work, record: Mapping[str, Any]) -> str:
+    """Return the result of a run in a few words, from its last record.
+
+    Example:
+      >>> outcome(train, {"diverged": False, "test_accuracy": 0.964, "seconds": 1213.4, "speedup": 2.031})
+      '96.4 %, 1,213 virtual s, 2.03 x sync. SGD'
+      >>> outcome(amount, {"compute_seconds": 2.5})
+      'done in 2.5 s'
+    """
+    if work is not train:
+        return f"done in {record['compute_seconds']:.1f} s"
+    metric = Metric.of(record)
+    end = "diverged" if record["diverged"] else metric.text(record[metric.test])
+    return f"{end}, {record['seconds']:,.0f} virtual s, {record['speedup']:.2f} x sync. SGD"
+
+
 def goes_by(*functions: Callable[..., Any]) -> Callable[[Work], Work]:
-    """Says that a work's results depend on code outside of its folder: its runs are done anew where that changes.
+    """Say that a work's results depend on code outside of its folder: its runs are done anew where that changes.
 
     Args:
       *functions: functions and classes, such as a protocol.
@@ -120,7 +196,7 @@ def goes_by(*functions: Callable[..., Any]) -> Callable[[Work], Work]:
 
 
 def trains(configuration: Callable[..., ConfigDict | list[ConfigDict]]) -> Callable[[Work], Work]:
-    """Says which configuration, or configurations, a work trains, so that `--dry_run` knows what its runs take.
+    """Say which configuration, or configurations, a work trains, so that `--dry_run` knows what its runs take.
 
     It decorates the work, or is called on one below it, which leaves the code of the work, and so its runs, as it was.
 
@@ -148,7 +224,7 @@ def trains(configuration: Callable[..., ConfigDict | list[ConfigDict]]) -> Calla
 
 
 def trained_by(work: Work, settings: Settings) -> list[ConfigDict]:
-    """The configurations that a run of a work trains; none where it trains nothing, or does not say so."""
+    """Return the configurations that a run of a work trains; none where it trains nothing, or does not say so."""
     if work is train:
         return [settings]
     if (configuration := getattr(work, "trains", None)) is None:
@@ -163,7 +239,7 @@ def name_of(work: Work) -> str:
 
 
 def code_of(work: Work, settings: Settings) -> dict[str, str]:
-    """Digests of the code that a run goes by."""
+    """Return digests of the code that a run goes by."""
     own = {} if work is train else {"work": digests.of_code(work)}
     own |= {function.__qualname__: digests.of_code(function) for function in getattr(work, "code", ())}
     parts = digests.of_run(settings) if isinstance(settings, ConfigDict) and "method" in settings else {}
@@ -171,7 +247,7 @@ def code_of(work: Work, settings: Settings) -> dict[str, str]:
 
 
 def parts_of_code(work: Work, settings: Settings) -> dict[str, str]:
-    """Digests of the code that a run goes by, by names from which `digest_now` finds it again."""
+    """Return digests of the code that a run goes by, by names from which `digest_now` finds it again."""
     found = {} if work is train else {name_of(work): digests.of_code(work)}
     found |= {name_of(function): digests.of_code(function) for function in getattr(work, "code", ())}
     if isinstance(settings, ConfigDict) and "method" in settings:
@@ -181,7 +257,7 @@ def parts_of_code(work: Work, settings: Settings) -> dict[str, str]:
 
 
 def digest_now(name: str) -> str | None:
-    """The digest of what `parts_of_code` names, as it is now; None where there is no such thing any more."""
+    """Return the digest of what `parts_of_code` names, as it is now; None where there is no such thing any more."""
     family, _, part = name.partition(":")
     if part:
         registry = next((registry for registry in FAMILIES if registry.family == family), {})
@@ -194,12 +270,12 @@ def digest_now(name: str) -> str | None:
 
 
 def called(function: Callable[..., Any], settings: Settings, **given: Any) -> Any:
-    """What a function makes of a run's settings: a configuration is its argument, a mapping its keyword arguments."""
+    """Call a function with a run's settings: a configuration is its argument, a mapping its keyword arguments."""
     return function(settings, **given) if isinstance(settings, ConfigDict) else function(**settings, **given)
 
 
 def called_with(work: Work, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings with the defaults of a function's signature.
+    """Return the settings with the defaults of a function's signature.
 
     Raises:
       ValueError: where the function does not take a setting, or needs another.
@@ -214,5 +290,14 @@ def called_with(work: Work, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def value_of(settings: Settings, name: str) -> Any:
-    """A setting by its name; that of a group as "group.name"."""
+    """Return a setting by its name; that of a group as "group.name"."""
     return functools.reduce(lambda entry, part: entry[part], name.split("."), settings)
+
+
+def _in_words(name: str, value: Any) -> str:
+    """Return a setting as a person would say it."""
+    if name == "method":
+        return str(value)
+    if name == "cluster.num_workers":
+        return f"{value} worker{'s' * (value != 1)}"
+    return f"seed {value}" if name == "seed" else f"{name.rpartition('.')[2]}={value}"
