@@ -16,10 +16,10 @@ from ml_collections import ConfigDict
 
 from experiments.harness import stand_ins
 from experiments.harness.machine import processor
-from experiments.harness.store import key_of
 from sgdlab import data, files, tasks
 from sgdlab.errors import UsageError
 from sgdlab.jobs import defaults, plan, pool
+from sgdlab.jobs.store import key_of
 from sgdlab.registry import DATASETS, NETWORKS, Part
 
 _LARGE = 4_000_000

@@ -14,7 +14,7 @@ from absl import app, flags, logging
 from absl.testing import flagsaver
 from ml_collections import ConfigDict, config_flags
 
-from sgdlab import hosts, jobs, results
+from sgdlab import files, hosts, jobs
 from sgdlab.commands import config_file, flag_names, help_page
 from sgdlab.errors import HostLost, RunFailed, Stopped, UsageError, failures_of
 from sgdlab.hosts.lifeline import LOST
@@ -146,7 +146,7 @@ def workdir(default: str) -> pathlib.Path:
     """
     path = pathlib.Path(WORKDIR.value or default)
     if hosts.is_first():  # of many processes, the others are told by `hosts.check_shared`
-        results.directory.check_writable(path)
+        files.check_writable(path)
     return path
 
 

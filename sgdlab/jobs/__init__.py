@@ -6,9 +6,13 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submodules=(
         "certified", "compare", "configuration", "datasets", "defaults",
-        "digests", "live", "live_evaluations", "live_run", "local_steps", "memory", "methods", "not_used",
+        "digests", "executor", "live", "live_evaluations", "live_run", "local_steps", "memory", "methods", "not_used",
         "own_methods", "own_parts", "parts", "plan", "pool", "provenance", "rates", "recorded", "records", "run_times",
-        "seeds", "shard", "simulated", "tasks", "train",
+        "seeds", "session", "shard", "simulated", "store", "sweep", "tasks", "train", "work", "workdir",
     ),
-    submod_attrs={"own_methods": ["register_method"]},
+    submod_attrs={
+        "own_methods": ["register_method"], "session": ["Session", "within"], "shard": ["Shard"],
+        "store": ["Store"],
+        "sweep": ["Sweep", "prepare"], "work": ["goes_by", "trains"],
+    },
 )  # fmt: skip

@@ -12,7 +12,6 @@ from sgdlab.jobs import rates
 from sgdlab.jobs.local_steps import Local, local_of
 from sgdlab.jobs.methods import chosen
 from sgdlab.registry import CLUSTERS, DATASETS, FAMILIES, NETWORKS, PREDICTORS, Part
-from sgdlab.results.entries import merged
 
 MODES = ("event", "wave")
 LANES = ("vmap", "map")
@@ -144,26 +143,6 @@ def identity(config: ConfigDict) -> dict[str, Any]:
     return {name: value for name, value in entries.items() if name not in _NOT_OF_THE_RESULT}
 
 
-def free(config: ConfigDict) -> dict[str, Any]:
-    """The identity, less the entries that the name of the method means, which another method may set otherwise.
-
-    Example:
-      >>> from configs import digits
-      >>> config = digits.get_config()
-      >>> config.method = "push_gossip"
-      >>> identity(config)["protocol"]["gossip"]["kind"], "kind" in free(config)["protocol"]["gossip"]
-      ('push', False)
-    """
-    entries, choice = identity(config), chosen(config)
-    for family, part, meant in (
-        ("protocol", choice.protocol, choice.method.entries),
-        ("rule", choice.rule, choice.method.rule_entries),
-    ):
-        own = entries[family][part.name]
-        entries[family][part.name] = {name: value for name, value in own.items() if name not in meant}
-    return entries
-
-
 def check_used(given: Iterable[str], identities: Sequence[Mapping[str, Any]]) -> None:
     """Checks that what a person has set makes a difference to some run.
 
@@ -199,21 +178,6 @@ def check_used(given: Iterable[str], identities: Sequence[Mapping[str, Any]]) ->
             raise UsageError(f"{flag}: no rule of these runs takes it")
         if family == "heterogeneity":
             raise UsageError(f"{flag}: all workers draw from all examples; set --config.heterogeneity.alpha")
-
-
-def common(identities: Iterable[dict[str, Any]], varied: Iterable[str]) -> dict[str, Any]:
-    """All entries of several runs together, less those that may differ between them.
-
-    Args:
-      identities: of each run.
-      varied: names of entries that may differ, such as "cluster.num_workers".
-    """
-    whole: dict[str, Any] = functools.reduce(merged, identities, {})
-    for name in varied:
-        *parents, last = name.split(".")
-        # pyrefly: ignore[bad-argument-type]  # dictionaries of dictionaries
-        functools.reduce(dict.__getitem__, parents, whole).pop(last, None)
-    return whole
 
 
 def _plain(entries: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import glob
 import json
 import os
 import time
@@ -14,6 +13,7 @@ from sgdlab.jobs import recorded, records, tasks
 from sgdlab.jobs.live import Job
 from sgdlab.jobs.live_evaluations import Evaluations, Report, values_of
 from sgdlab.jobs.records import Record
+from sgdlab.jobs.store import Store
 from sgdlab.jobs.train import Run
 from sgdlab.live.log import Log, LogError
 from sgdlab.live.recording import LiveRecording
@@ -22,7 +22,6 @@ from sgdlab.live.settings import LiveSettings
 from sgdlab.live.status import Status
 from sgdlab.live.transport import Transport
 from sgdlab.replay.steps import Steps
-from sgdlab.results.directory import UNDER_WAY, RunDirectory
 
 DEFAULT_SETTINGS = LiveSettings()
 
@@ -102,10 +101,10 @@ def opening(job: Job) -> Record:
     return {**record, "config": job.identity, "about": about}
 
 
-def under_way(directory: RunDirectory, name: str) -> list[Record]:
-    """The evaluations of a run under way, which processes that have ended have left; whole lines only."""
+def under_way(store: Store, name: str) -> list[Record]:
+    """Return the evaluations of a run under way, which processes that have ended have left; whole lines only."""
     found: dict[int, Record] = {}
-    for file in sorted((directory.path / "metrics" / UNDER_WAY).glob(f"{glob.escape(name)}.*.jsonl")):
+    for file in store.left_under_way(name):
         for line in file.read_text(encoding="utf-8").splitlines():
             with contextlib.suppress(ValueError):
                 record = json.loads(line)

@@ -23,9 +23,9 @@ from sgdlab.jobs.own_parts import check_rule
 from sgdlab.jobs.plan import Plan
 from sgdlab.jobs.records import Record
 from sgdlab.jobs.spans import span_fn, spans
+from sgdlab.jobs.store import Store
 from sgdlab.peer_schedule import AnySchedule
 from sgdlab.registry import NETWORKS
-from sgdlab.results.directory import RunDirectory
 from sgdlab.results.records import as_stored
 from sgdlab.results.writers import opened
 from sgdlab.rules.fragments import fragments_of
@@ -149,7 +149,7 @@ def train(
 
 def train_and_record(
     plan: Plan,
-    directory: RunDirectory,
+    store: Store,
     name: str,
     *,
     writers: Sequence[str] = (),
@@ -164,11 +164,11 @@ def train_and_record(
 
     Args:
       plan: what to do.
-      directory: where the run is to stand; its metrics file is left to `directory.write`.
+      store: where the run is to stand; its file there is left to `store.write`.
       name: of the run.
       writers: names in `sgdlab.results.writers.WRITERS`.
       capacity: as in `train`.
-      checkpoint_seconds: between two checkpoints of the run's state, at least; they are removed by `directory.write`.
+      checkpoint_seconds: between two checkpoints of the run's state, at least; they are removed by `store.write`.
       mesh: as in `train`; over many processes, the first one writes everything but its part of the checkpoints.
       stop: as in `train`.
       report: called with each record too.
@@ -179,15 +179,15 @@ def train_and_record(
       UsageError: where the checkpoints that are there are of another configuration, or one cannot be written.
     """
     with contextlib.ExitStack() as stack:
-        path = directory.state_path(name)
+        path = store.state_path(name)
         checkpoints, capacity = stack.enter_context(_checkpoints(plan, path, capacity, checkpoint_seconds, say))
         sinks: list[Callable[[Record], None]] = []
 
         def add(record: Record) -> None:
             if record["kind"] == "run":  # what is refused before it begins leaves nothing
-                sinks.append(stack.enter_context(directory.under_way(name)))
-                wanted = writers if directory.writes else ()
-                sinks.extend(writer.write for writer in stack.enter_context(opened(wanted, directory.path, name)))
+                sinks.append(stack.enter_context(store.under_way(name)))
+                wanted = writers if store.writes else ()
+                sinks.extend(writer.write for writer in stack.enter_context(opened(wanted, store.workdir, name)))
             for sink in sinks:
                 sink(record)
             report(record)

@@ -11,7 +11,7 @@ from lib import tiny
 
 from sgdlab import PeerSchedule, protocols, replay, theory
 from sgdlab.errors import UsageError
-from sgdlab.jobs import configuration, memory, simulated
+from sgdlab.jobs import memory, simulated
 from sgdlab.jobs.configuration import identity
 from sgdlab.jobs.methods import PRESETS, REPRESENTATIVE, baselines, chosen, methods
 from sgdlab.jobs.plan import make_plan
@@ -148,12 +148,6 @@ def test_identity_holds_the_entries_of_the_parts_that_are_used_alone():
     cutoff = identity(tiny.config(method="cutoff"))
     assert cutoff["predictor"] == {"kind": "running_mean", "running_mean": {"window": 5}}
     assert "predictor" not in before
-
-
-def test_entries_of_several_runs_together():
-    one = {"a": 1, "protocol": {"kind": "x", "x": {"b": 2}}}
-    other = {"a": 1, "protocol": {"kind": "y", "y": {"c": 3}}}
-    assert configuration.common([one, other], ["protocol.kind"]) == {"a": 1, "protocol": {"x": {"b": 2}, "y": {"c": 3}}}
 
 
 def test_speedup_compares_gradients_per_second_on_one_cluster():

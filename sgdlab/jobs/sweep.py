@@ -10,14 +10,13 @@ from typing import Any
 import pandas as pd
 from ml_collections import ConfigDict
 
-from experiments.harness import session as sessions
-from experiments.harness.doing import finish
-from experiments.harness.runs import Run, Settings, Work, called_with, name_of, parts_of_code
-from experiments.harness.store import key_of
-from experiments.harness.training import identity, train
-from sgdlab.commands import flag_names
+from sgdlab import arguments
 from sgdlab.jobs import digests
+from sgdlab.jobs import session as sessions
 from sgdlab.jobs.configuration import flat
+from sgdlab.jobs.executor import finish
+from sgdlab.jobs.store import key_of
+from sgdlab.jobs.work import Point, Settings, Work, called_with, identity, name_of, parts_of_code, train
 from sgdlab.results.records import Records
 
 
@@ -40,20 +39,23 @@ class Sweep:
         something. Where a configuration is trained, runs that share a compiled program are done next to each other.
       files: settings that name files or directories. Their content counts, and not their place; of the parts of a
         configuration this is known.
+      label: from a run's settings to what the name of its file begins with, for a person. None: nothing.
 
     Raises:
       ValueError: where a setting is not one of the base, or of the function's.
 
     Example:
       >>> import tempfile
-      >>> from experiments.harness.examples import thrown
+      >>> import numpy as np
+      >>> def thrown(*, dice: int, sides: int, seed: int) -> dict[str, int]:
+      ...     return {"total": int(np.random.default_rng(seed).integers(1, sides + 1, size=dice).sum())}
       >>> sweep = Sweep({"sides": 6}, {"dice": [1, 2], "seed": range(3)}, work=thrown)
       >>> len(sweep.runs), str(sweep.runs[0])
-      (6, 'dice=1, seed=0')
+      (6, 'dice=1, seed 0')
       >>> with sessions.within(sessions.Session(pathlib.Path(tempfile.mkdtemp()), jobs=1)):
       ...     table = sweep.table()  # doctest: +ELLIPSIS
       6 runs to do
-      [1/6] dice=1, seed=0: done in ...
+      [1/6] dice=1, seed 0: done in ...
       >>> table.groupby("dice").total.mean().tolist()
       [5.0, 8.333333333333334]
     """
@@ -63,9 +65,10 @@ class Sweep:
     work: Work = train
     together: Sequence[str] = ()
     files: Sequence[str] = ()
+    label: Callable[[Any], str] | None = None
 
     @functools.cached_property
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[Point]:
         """The runs, in the order of `over`."""
         if isinstance(self.over, Mapping):
             names = list(self.over)
@@ -75,7 +78,7 @@ class Sweep:
         return [self._run(point) for point in points]
 
     def records(self) -> list[tuple[dict[str, Any], Records]]:
-        """What is varied and the records of each run; runs that are not there yet are done.
+        """Return what is varied and the records of each run; runs that are not there yet are done.
 
         Raises:
           UsageError: where settings are impossible.
@@ -90,11 +93,11 @@ class Sweep:
         return [(run.varied, found[run.key]) for run in self.runs]
 
     def table(self) -> pd.DataFrame:
-        """A row a run: what varies, then its result. Raises as `records` does."""
+        """Return a row a run: what varies, then its result. Raises as `records` does."""
         return pd.DataFrame([_plain(varied) | _entries(records[-1], varied) for varied, records in self.records()])
 
     def evaluations(self) -> pd.DataFrame:
-        """A row an evaluation: what varies, then its record. Raises as `records` does."""
+        """Return a row an evaluation: what varies, then its record. Raises as `records` does."""
         return pd.DataFrame(
             [
                 _plain(varied) | _entries(record, varied)
@@ -105,18 +108,18 @@ class Sweep:
         )
 
     def folders(self) -> list[pathlib.Path]:
-        """The directory of each run, with what it wrote there. Raises as `records` does."""
+        """Return the directory of each run, with what it wrote there. Raises as `records` does."""
         self.records()
         store = sessions.current().store
-        return [store.folder(run.key) for run in self.runs]
+        return [store.folder(run.name) for run in self.runs]
 
-    def _run(self, point: Mapping[str, Any]) -> Run:
+    def _run(self, point: Mapping[str, Any]) -> Point:
         if isinstance(self.base, ConfigDict):
             settings = self.base.copy_and_resolve_references()
             known = {name for name, _ in flat(settings)}
             for name, value in point.items():
                 if name not in known:
-                    near = " or ".join(flag_names.nearest(name, sorted(known)))
+                    near = " or ".join(arguments.nearest(name, sorted(known)))
                     raise ValueError(f"over: {name!r} must be an entry of the base{near and f'; did you mean {near}?'}")
                 settings.update_from_flattened_dict({name: value})
             whole = identity(settings)
@@ -125,11 +128,12 @@ class Sweep:
             whole = dict(settings)
         for name in self.files:
             whole = _with(whole, name.split("."), digests.of_content)
-        return Run(key_of({"work": name_of(self.work), "settings": whole}), dict(point), settings)
+        label = self.label(settings) if self.label else ""
+        return Point(key_of({"work": name_of(self.work), "settings": whole}), dict(point), settings, label)
 
 
 def prepare(*sweeps: Sweep) -> None:
-    """Does the missing runs of several sweeps in one pool, of one kind or of several; the sweeps find them afterwards.
+    """Do the missing runs of several sweeps in one pool, of one kind or of several; the sweeps find them afterwards.
 
     So no core waits for the last run of one sweep before the next begins, and a scheduler's array (`--shard`) does all
     of them. The sweeps must not depend on each other's results.
@@ -144,20 +148,22 @@ def prepare(*sweeps: Sweep) -> None:
 
     Example:
       >>> import tempfile
-      >>> from experiments.harness.examples import thrown
+      >>> import numpy as np
+      >>> def thrown(*, dice: int, sides: int, seed: int) -> dict[str, int]:
+      ...     return {"total": int(np.random.default_rng(seed).integers(1, sides + 1, size=dice).sum())}
       >>> one, two = (Sweep({"dice": dice, "seed": 0}, {"sides": [6, 8]}, work=thrown) for dice in (1, 2))
       >>> with sessions.within(sessions.Session(pathlib.Path(tempfile.mkdtemp()), jobs=1)):
       ...     prepare(one, two)  # doctest: +ELLIPSIS
       ...     table = two.table()
       4 runs to do
       [1/4] ...
-      2 runs found finished
+      2 runs found finished in ...
     """
     finish(sweeps, sessions.current())
 
 
 def _with(entries: Mapping[str, Any], name: Sequence[str], change: Callable[[Any], Any]) -> dict[str, Any]:
-    """The entries with one of them changed, if it is set."""
+    """Return the entries with one of them changed, if it is set."""
     first, *rest = name
     value = entries.get(first)
     if not value:
@@ -170,5 +176,5 @@ def _entries(record: Mapping[str, Any], varied: Mapping[str, Any]) -> dict[str, 
 
 
 def _plain(varied: Mapping[str, Any]) -> dict[str, Any]:
-    """What varies, as values that a table can be grouped by."""
+    """Return what varies, as values that a table can be grouped by."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in varied.items()}
