@@ -6,6 +6,7 @@ import threading
 
 import numpy as np
 import pytest
+from lib import readme
 
 from experiments.benchmarks.accelerator import checks, command, page
 from experiments.benchmarks.accelerator.bench import Limit
@@ -126,6 +127,7 @@ def test_the_whole_command(call, tmp_path, capsys):
     assert len(table.splitlines()) == 2 + 2 * len(sizes["workers"])
     assert command.main([f"--table={tmp_path / JSON}"]) == 0
     assert table in capsys.readouterr().out
+    assert table.splitlines()[:2] == re.findall(r"^\| numbers .*\n.*$", readme.TEXT, re.MULTILINE)[0].splitlines()
 
 
 def test_what_fails_is_recorded_and_the_rest_goes_on(call, monkeypatch):

@@ -104,6 +104,7 @@ def _parsed(arguments: Sequence[str] | None, known: dict[str, Section]) -> argpa
     for name in given.sections:
         if name not in known:
             parser.error(f"--sections={name} must be some of {every}")
+    given.sections = [name for name in known if name in given.sections]  # memory is measured first
     if not given.minutes > 0:
         parser.error(f"--minutes={given.minutes:g} must be above 0")
     if given.table is not None and not given.table.is_file():

@@ -1,5 +1,6 @@
 """`markdown`, the README's table of speeds from a record; `rows`, the same for the page."""
 
+import textwrap
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,7 +30,9 @@ def caption(record: Mapping[str, Any]) -> str:
     machine, settings = record["machine"], record["settings"]
     device = f"{machine['processor']}, {machine['versions']['cpus']} cores" if machine["is_cpu"] else machine["device"]
     seeds = [
-        f"{facts['runs']} {facts['over_one']:.2f}" for facts in _facts(record, "seeds") if facts.get("lanes") == "vmap"
+        f"{facts['over_one']:.2f} with {facts['runs']}"
+        for facts in _facts(record, "seeds")
+        if facts.get("lanes") == "vmap"
     ]
     pixels = settings["pixels"]
     text = (
@@ -38,7 +41,7 @@ def caption(record: Mapping[str, Any]) -> str:
         "serial SGD in the same rounds."
     )
     if seeds:
-        text += f" Several seeds as one program, over one seed in event mode, by their number: {', '.join(seeds)}."
+        text += f" Seeds as one program, over one seed in event mode: {', '.join(seeds)}."
     return text
 
 
@@ -55,7 +58,7 @@ def markdown(record: Mapping[str, Any]) -> str:
     if not found:
         raise ValueError("record must have speeds: run the sections float32 and bfloat16")
     lines = [COLUMNS, ("---", *["---:"] * (len(COLUMNS) - 1)), *found]
-    return "\n".join([caption(record), "", *(f"| {' | '.join(line)} |" for line in lines)])
+    return "\n".join([textwrap.fill(caption(record), 120), "", *(f"| {' | '.join(line)} |" for line in lines)])
 
 
 def _facts(record: Mapping[str, Any], *names: str) -> list[Mapping[str, Any]]:
