@@ -231,12 +231,7 @@ def _put_aside(workdir: pathlib.Path) -> None:
         with contextlib.suppress(FileNotFoundError):
             aside = directory.path / jobs.store.SUPERSEDED
             (workdir / name).replace(aside / f"{NAME}.{name}")
-    _forget_under_way(workdir)
-
-
-def _forget_under_way(workdir: pathlib.Path) -> None:
-    """Removes the records of a run that has not finished."""
-    for left in jobs.store.Store.of(workdir).left_under_way(NAME):
+    for left in directory.left_under_way(NAME):
         left.unlink()
 
 
