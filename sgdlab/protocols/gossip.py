@@ -17,8 +17,7 @@ class Gossip(PeerBase):
     """A node averages with its partner's parameters ("pull"), or with those that were sent to it ("push").
 
     The k-th row of random numbers holds those of all nodes for their k-th
-    gradients, whatever the order of events. Where a partner is lost, the next node by number stands in for it; what was
-    sent to a node that is lost is lost as well.
+    gradients, whatever the order of events.
 
     Attributes:
       kind: "pull" or "push".
@@ -59,15 +58,6 @@ class Gossip(PeerBase):
                 self._send(node)
         return read
 
-    def without(self, node: int) -> list[PeerAction]:
-        """What was sent to the node is lost with it."""
-        self.sent.pop(node, None)
-        return super().without(node)
-
-    def held(self) -> set[tuple[int, int]]:
-        """What `PeerBase` holds, and what was sent."""
-        return super().held() | {each for sent in self.sent.values() for each in sent}
-
     def _pulled(self, node: int) -> list[tuple[int, int]]:
         partner = self._partner(node)
         return [] if partner == node else [(partner, self.version[partner])]
@@ -87,11 +77,7 @@ class Gossip(PeerBase):
             if not self.include_self:
                 row += row >= np.arange(self.num_nodes)
             self.drawn.append(row.tolist())
-        first = self.drawn[self.begun[node]][node]
-        for partner in (*range(first, self.num_nodes), *range(first)):
-            if partner in self.alive and (partner != node or self.include_self):
-                return partner
-        return node
+        return self.drawn[self.begun[node]][node]
 
 
 @register(
