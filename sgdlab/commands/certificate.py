@@ -123,7 +123,7 @@ def _balanced(choices: Iterable["Choice"]) -> frozenset[str]:
 
 
 def _balances(choice: "Choice") -> bool:
-    return choice.rule.facts.get("balances_workers", False)
+    return choice.rule.facts.balances_workers
 
 
 def _local(configs: Iterable["ConfigDict"]) -> frozenset[str]:

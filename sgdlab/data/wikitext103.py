@@ -50,7 +50,7 @@ def _read(data_dir: str) -> tuple[dict[str, np.ndarray], int]:
         return Wikitext103
 
     facts = DATASETS["wikitext103"].facts
-    builder = preparing.prepared(facts["tfds"], data_dir, make_builder, facts["by_hand"], facts["where"])
+    builder = preparing.prepared(facts.tfds, data_dir, make_builder, facts.by_hand, facts.where)
     streams: dict[str, Any] = {}
     for split in builder.info.splits:
         streams[split] = preparing.load_array(builder, f"{split}_tokens", memory_map=True)

@@ -48,11 +48,7 @@ OWN: dict[str, Method] = {}
 
 def of_parts() -> dict[str, Method]:
     """The methods that parts are by themselves: each protocol with its usual rule, each rule where nobody waits."""
-    found = [
-        _of_part(part, part.name, part.facts["rule"])
-        for part in PROTOCOLS.values()
-        if part.facts.get("rule") is not None
-    ]
+    found = [_of_part(part, part.name, part.facts.rule) for part in PROTOCOLS.values() if part.facts.rule is not None]
     found += [_of_part(part, "asynchronous", part.name) for part in RULES.values() if part.facts.get("method", True)]
     return {method.name: method for method in found}
 

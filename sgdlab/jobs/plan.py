@@ -49,6 +49,7 @@ class Plan:
       speedup: used gradients per second, over those of synchronous SGD on the same cluster.
       inner: warm-up and decay of the learning rate of workers with local steps; None where it is constant.
       seconds: float64[N], `worker_seconds` where they are known already. None: they are simulated when asked for.
+      live: whether its times are those of a real clock: it is executed on processes, or was, and is replayed.
       tickets: int[G], of a schedule that was recorded: which batch each of its gradients was computed on. None: the
         k-th gradient that is used has batch k.
       anew: int32[G], of a schedule that was recorded: the version from which the worker of each gradient begins anew,
@@ -67,6 +68,7 @@ class Plan:
     speedup: float
     seconds: np.ndarray | None
     inner: InnerRate | None = None
+    live: bool = False
     tickets: Any = None  # np.ndarray | None
     anew: np.ndarray | None = None
     repeated: Callable[..., replay.Result] | None = None
@@ -85,7 +87,7 @@ class Plan:
 
         None of a run on processes: nobody knows them before it.
         """
-        if self.seconds is not None or self.tickets is not None:
+        if self.seconds is not None or self.live:
             return self.seconds
         return theory.seconds_per_gradient(simulated.synchronous_twin(self.config, self.law, self.num_gradients))
 

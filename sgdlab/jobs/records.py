@@ -152,7 +152,7 @@ def what(plan: Plan) -> dict[str, Any]:
         "higher_is_better": plan.kind.higher_is_better,
         "guess": plan.kind.of_guess(plan.outcomes),
         "target": config.target,
-        **({"live": True} if plan.tickets is not None else {}),  # whose seconds are those of a real clock
+        **({"live": True} if plan.live else {}),
     }
 
 

@@ -300,9 +300,7 @@ def _check_blocks(plan: Plan, params: Tree) -> None:
 def _lanes(config: ConfigDict) -> str:
     """One gradient of some networks keeps a CPU, or any device, busy; their parts say so."""
     facts = NETWORKS[config.network.kind].facts
-    if "lanes" in facts:
-        return facts["lanes"]
-    return facts.get("lanes_on_cpu", "vmap") if jax.default_backend() == "cpu" else "vmap"
+    return facts.lanes or (facts.lanes_on_cpu if jax.default_backend() == "cpu" else "vmap")
 
 
 def _padded(rates: np.ndarray, size: int) -> np.ndarray:

@@ -10,8 +10,8 @@ import numpy as np
 from sgdlab import arguments, graphs
 from sgdlab.ordering import by_time
 from sgdlab.peer_schedule import PeerSchedule
-from sgdlab.protocols.arrivals import accumulated
 from sgdlab.protocols.family import PROTOCOLS
+from sgdlab.protocols.fast_arrivals import accumulated
 from sgdlab.runtimes import NotEnoughRuntimes, checked
 
 SAMPLE = 16
@@ -24,6 +24,7 @@ SAMPLE = 16
     families=("No server",),
     rule="nag_asgd",
     averages=lambda entries, num_workers: graphs.Size(edges=4 + 10 * entries["rate"], matrices=1),
+    no_policy="its pairs average by a Poisson clock beside the gradients, which exists in simulation only",
 )
 def a2cid2(
     runtimes: np.ndarray,

@@ -8,7 +8,13 @@ from sgdlab.runtimes import NotEnoughRuntimes, checked
 from sgdlab.schedule import PENDING, Schedule
 
 
-@PROTOCOLS.register(title="Delayed rounds", source="Rigazzi 2019", families=("Staleness, limited or not",), rule=None)
+@PROTOCOLS.register(
+    title="Delayed rounds",
+    source="Rigazzi 2019",
+    families=("Staleness, limited or not",),
+    rule=None,
+    no_policy="its messages overlap with the next gradients, computed on parameters of each worker's own",
+)
 def delayed_rounds(runtimes: np.ndarray, *, communication: float = 0.0, num_gradients: int | None = None) -> Schedule:
     r"""Every update averages one gradient of every worker; meanwhile the workers compute those of the next.
 

@@ -24,6 +24,7 @@ _OPEN, _TIMER = -3, -1
     families=("Rounds: fresh gradients",),
     rule="linear_scaling",
     blocks="num_servers",
+    no_policy="its parameters are spread over several servers",
 )
 def partial(  # noqa: PLR0913 (its entries are those of the method: what servers wait for, and what workers do)
     runtimes: np.ndarray,

@@ -13,6 +13,7 @@ from sgdlab.schedule import Schedule
     source="Chen et al. 2016, section 2.1",
     families=("Where staleness comes from",),
     rule="asgd",
+    no_policy="its staleness is drawn, and comes from no worker's pace",
 )
 def simulated_staleness(
     runtimes: np.ndarray,

@@ -46,7 +46,7 @@ def test_any_rule_goes_with_a_protocol_or_is_refused(protocol):
     averages, peers = plan.schedule.gradients_per_update() > 1, not plan.schedule.has_server
     for rule in RULES:
         config.rule.kind = rule
-        if protocol not in RULES[rule].facts.get("protocols", (protocol,)):
+        if protocol not in (RULES[rule].facts.protocols or (protocol,)):
             with pytest.raises(UsageError, match=f"^--config.rule.kind={rule} must go with --config.protocol.kind="):
                 chosen(config)
             continue
@@ -74,8 +74,8 @@ def test_a_pair_of_ones_own_is_named_after_both():
 
 def test_methods_are_parts_with_their_usual_partner_and_presets():
     known = methods()
-    of_protocols = [part.name for part in PROTOCOLS.values() if part.facts.get("rule") is not None]
-    of_rules = [part.name for part in RULES.values() if part.facts.get("method", True)]
+    of_protocols = [part.name for part in PROTOCOLS.values() if part.facts.rule is not None]
+    of_rules = [part.name for part in RULES.values() if part.facts.method]
     assert len(known) == len(of_protocols) + len(of_rules) + len(PRESETS)  # no name stands for two
     assert set(REPRESENTATIVE) < set(known)
     assert (known["timeout"].protocol, known["timeout"].rule) == ("timeout", "linear_scaling")
