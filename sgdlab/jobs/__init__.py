@@ -5,10 +5,10 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submodules=(
-        "certified", "compare", "configuration", "datasets", "defaults",
+        "certified", "compare", "config_file", "configuration", "datasets", "defaults",
         "digests", "executor", "live", "live_evaluations", "live_run", "local_steps", "memory", "methods", "not_used",
         "own_methods", "own_parts", "parts", "plan", "pool", "provenance", "rates", "recorded", "records", "run_times",
-        "seeds", "session", "shard", "simulated", "store", "sweep", "tasks", "train", "work", "workdir",
+        "seeds", "session", "shard", "simulated", "store", "sweep", "swept", "tasks", "train", "work", "workdir",
     ),
     submod_attrs={
         "own_methods": ["register_method"], "session": ["Session", "within"], "shard": ["Shard"],
