@@ -12,8 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from sgdlab.replay.streaming import Stream
-
-Tree = Any
+from sgdlab.types import Tree
 
 
 class Factors(Protocol):
