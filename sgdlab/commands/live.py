@@ -2,8 +2,8 @@
 
     sgdlab live --config.method=gap_aware --num_workers=4 --workdir=runs/live
 
-The same command continues a run that was stopped or killed, except of peers. Leaves in the work directory what `sgdlab
-train` leaves, and recording.npz (who computed what, and when) and log.jsonl. docs/live.md says more.
+The same command continues a run that was stopped or killed. Leaves in the work directory what `sgdlab train` leaves,
+and recording.npz (who computed what, and when) and log.jsonl. docs/live.md says more.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ml_collections import ConfigDict
 
     from sgdlab.jobs.live import Job
-    from sgdlab.live.recordings import AnyRecording
+    from sgdlab.live.recording import LiveRecording
     from sgdlab.live.status import Status
     from sgdlab.live.transport import Transport
 
@@ -80,9 +80,6 @@ def main(argv: Sequence[str]) -> None:
             report = stack.enter_context(_reporting(directory, given.writers, say, unit))
             transport = stack.enter_context(contextlib.closing(_transport(job, folder / "workers")))
             held.enter_context(_alone(workdir))
-            if not job.served:
-                say("Without a server there is no log: a run that is stopped or killed begins anew.")
-                _forget_under_way(workdir)
             run, recording = jobs.live_run.execute(
                 job,
                 transport,
@@ -212,18 +209,17 @@ def _say(say: Callable[[str], None], metric: "results.metric.Metric", unit: str,
 
 
 def _leave_results(
-    directory: "results.directory.RunDirectory", run: "jobs.train.Run", recording: "AnyRecording"
+    directory: "results.directory.RunDirectory", run: "jobs.train.Run", recording: "LiveRecording"
 ) -> None:
     """Writes all that a run leaves; the log and the checkpoints under way go, last of all, when the metrics stand."""
 
     def beside() -> None:
         recording.save(directory.path / "recording.npz")
-        if run.schedule.has_server:
-            log = directory.state_path(NAME) / LOG
-            try:
-                shutil.copyfile(log, directory.path / LOG)
-            except FileNotFoundError:
-                print(f"{log} was deleted when the run had ended; what it has left has no log.")
+        log = directory.state_path(NAME) / LOG
+        try:
+            shutil.copyfile(log, directory.path / LOG)
+        except FileNotFoundError:
+            print(f"{log} was deleted when the run had ended; what it has left has no log.")
 
     train.leave_results(directory, run, beside)
 
@@ -235,16 +231,11 @@ def _put_aside(workdir: pathlib.Path) -> None:
         with contextlib.suppress(FileNotFoundError):
             aside = workdir / "metrics" / results.directory.SUPERSEDED
             (workdir / name).replace(aside / f"{NAME}.{name}")
-    _forget_under_way(workdir)
-
-
-def _forget_under_way(workdir: pathlib.Path) -> None:
-    """Removes the records of a run that has not finished."""
     for left in (workdir / "metrics" / results.directory.UNDER_WAY).glob(f"{NAME}.*.jsonl"):
         left.unlink()
 
 
-def _costs(run: "jobs.train.Run", recording: "AnyRecording") -> str:
+def _costs(run: "jobs.train.Run", recording: "LiveRecording") -> str:
     """What became of all gradients, and what the evaluations took."""
     ledger = recording.ledger()
     fates = ", ".join(f"{count} {fate}" for fate, count in ledger.items() if count and fate != "begun")

@@ -23,7 +23,7 @@ from sgdlab.commands import flag_names, launch, train
 from sgdlab.errors import UsageError, failures_of
 
 if TYPE_CHECKING:
-    from sgdlab.live.recordings import AnyRecording
+    from sgdlab.live.recording import LiveRecording
 
 DEFAULT_WORKDIR = "runs/replay"
 NAME = train.NAME
@@ -101,7 +101,7 @@ def main(argv: Sequence[str]) -> None:
     _say_comparison(live, directory.read(NAME) or [], changed)
 
 
-def load(path: str) -> "AnyRecording":
+def load(path: str) -> "LiveRecording":
     """Reads a recording.
 
     Raises:
@@ -115,7 +115,7 @@ def load(path: str) -> "AnyRecording":
         raise UsageError(f"--recording={path} must be the recording of a run of `sgdlab live`: {error}") from error
 
 
-def _say_difference(live: pathlib.Path, workdir: pathlib.Path, recording: "AnyRecording") -> None:
+def _say_difference(live: pathlib.Path, workdir: pathlib.Path, recording: "LiveRecording") -> None:
     """Says how far the parameters are from those of the live run, and where they may differ, why."""
     found: list[Any] = [_parameters(folder / "parameters.npz") for folder in (live, workdir)]
     if found[0] is None:

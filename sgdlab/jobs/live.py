@@ -25,9 +25,7 @@ from sgdlab.jobs.train import finish_of
 from sgdlab.live import server
 from sgdlab.live.gradients import Gradients
 from sgdlab.live.local_gradients import LocalSteps
-from sgdlab.live.peer_steps import PeerSteps
 from sgdlab.live.work import Work, WorkSource
-from sgdlab.policies.peers import PeerPolicy
 from sgdlab.policies.policy import Policy
 from sgdlab.registry import POLICIES, PREDICTORS
 from sgdlab.replay.steps import Steps
@@ -123,15 +121,15 @@ class Job:
     Attributes:
       plan: the simulated run of the same configuration; learning rates are as planned there.
       task: its network as pure functions.
-      policy: whom to wait for; of peers, whose parameters are averaged when.
-      rule: what to do with a gradient; of peers, the optimiser of each node, with a learning rate of 1.
+      policy: whom to wait for.
+      rule: what to do with a gradient.
       source: what workers compute.
       header: all values that the run depends on, as JSON holds them.
     """
 
     plan: Plan
     task: Any
-    policy: Any  # Policy | PeerPolicy
+    policy: Policy
     rule: ServerRule
     source: WorkSource
     header: dict[str, Any]
@@ -145,20 +143,6 @@ class Job:
     def identity(self) -> dict[str, Any]:
         """The entries that the run depends on: what its work directory belongs to."""
         return {**identity(self.plan.config), "live": {"emulate": self.header["emulate"]}}
-
-    @property
-    def served(self) -> bool:
-        """Whether there is a server that updates the parameters; else nodes have their own."""
-        return self.plan.schedule.has_server
-
-    @property
-    def step_scale(self) -> np.ndarray:
-        """float64[R], of peers: the learning rate of each gradient, in the order in which they begin.
-
-        In rounds their number is rounded up to whole rounds; the last rate holds for those.
-        """
-        rates = self.plan.rates
-        return np.concatenate([rates, np.full(self.plan.num_gradients + self.num_workers, rates[-1])])
 
     @functools.cached_property
     def gradients(self) -> Gradients:
@@ -207,15 +191,17 @@ class Job:
         """What each worker computes."""
         return {}
 
-    def steps(self) -> Steps | PeerSteps:
-        """The parameters and states of the server, or of all nodes, with all programs compiled."""
+    def steps(self) -> Steps:
+        """Return the parameters and the state of the server, with all programs compiled."""
         task = self.task
-        own = {"stats": task.stats, "fold": task.fold}
-        if self.served:
-            decay = self.plan.config.average_decay
-            steps = Steps(self.rule, task.params, single=self.policy.single, average_decay=decay, **own)
-        else:
-            steps = PeerSteps(self.rule, task.params, num_nodes=self.num_workers, **own)
+        steps = Steps(
+            self.rule,
+            task.params,
+            single=self.policy.single,
+            stats=task.stats,
+            fold=task.fold,
+            average_decay=self.plan.config.average_decay,
+        )
         steps.compile(self.gradients.aux)
         return steps
 
@@ -247,14 +233,12 @@ def make_job(config: ConfigDict, *, emulate: float | None = None, plan: Plan | N
         )
     task = tasks.task_of(config, plan.dataset)
     tasks.batches_by_ticket(config, plan.dataset)
-    policy: Any = policy_of(plan)
+    policy = policy_of(plan)
     workers = num_workers(config)
-    # As in `train`: without a server, rates are those of all nodes' gradients, and scale their steps.
-    rule = plan.rule(plan.rates if plan.schedule.has_server else 1.0, workers)
-    check_rule(plan.choice.rule, rule, task.params, single=getattr(policy, "single", True))
-    if plan.schedule.has_server:
-        with said_of(f"--config.rule.kind={plan.choice.rule.name} with protocol {plan.choice.protocol.name}: "):
-            server.check(policy, rule, workers)
+    rule = plan.rule(plan.rates, workers)
+    check_rule(plan.choice.rule, rule, task.params, single=policy.single)
+    with said_of(f"--config.rule.kind={plan.choice.rule.name} with protocol {plan.choice.protocol.name}: "):
+        server.check(policy, rule, workers)
     header = {"config": plain(config), "emulate": emulate, "code": digests.of_run(config)}
     # No ticket yet: the times of the run are those of a real clock.
     plan = dataclasses.replace(plan, tickets=np.zeros(0, int), seconds=None)
@@ -263,15 +247,15 @@ def make_job(config: ConfigDict, *, emulate: float | None = None, plan: Plan | N
     return Job(plan, task, policy, rule, source, header)
 
 
-def policy_of(plan: Plan) -> Policy | PeerPolicy:
-    """The policy of a plan's protocol, with the protocol's entries.
+def policy_of(plan: Plan) -> Policy:
+    """Return the policy of a plan's protocol, with the protocol's entries.
 
     Raises:
       UsageError: where there is none, or an entry is impossible.
     """
     config, protocol = plan.config, plan.choice.protocol
     part = POLICIES.check(protocol.name)
-    given = {
+    given: dict[str, Any] = {
         "num_workers": num_workers(config),
         "num_gradients": plan.num_gradients,
         "seed": seed_of(config, "protocol"),
@@ -290,12 +274,12 @@ def policy_of(plan: Plan) -> Policy | PeerPolicy:
 
 def _check(plan: Plan) -> None:
     config, protocol = plan.config, plan.choice.protocol.name
-    POLICIES.check(protocol)
-    if plan.choice.entries.get("clock") == "poisson":
+    if not plan.schedule.has_server:
         raise UsageError(
-            f"--config.protocol.{protocol}.clock=poisson can only be simulated (sgdlab train), since nodes "
-            "compute in no time there: on processes it must be own or rounds"
+            f"--config.protocol.kind={protocol} must be a protocol with a server on real processes: nodes that average "
+            "with each other have none, and are simulated and replayed exactly by `sgdlab train`"
         )
+    POLICIES.check(protocol)
     if plan.kind.remembers:
         raise UsageError(
             f"--config.network.kind={config.network.kind} remembers what its worker has read, which is lost with a "

@@ -42,7 +42,9 @@ def live_run(*, path: pathlib.Path, options: Options) -> Recording:
     if path.is_dir():
         from sgdlab.jobs.recorded import load  # noqa: PLC0415
     else:
-        from sgdlab.live.recordings import load  # noqa: PLC0415
+        from sgdlab.live.recording import LiveRecording  # noqa: PLC0415
+
+        load = LiveRecording.load
     try:
         times = load(path).runtimes()
     except ValueError as error:

@@ -16,12 +16,9 @@ from sgdlab import replay
 from sgdlab.jobs import records, tasks
 from sgdlab.jobs.live import Job
 from sgdlab.jobs.records import Record
-from sgdlab.live.peer_steps import PeerSteps
 from sgdlab.live.status import Status
 from sgdlab.live.updated import Updated
-from sgdlab.replay.peer_engine import evaluated_peers
 from sgdlab.replay.steps import Steps
-from sgdlab.replay.watch import as_pytree
 from sgdlab.results.metric import Metric
 
 Tree = Any
@@ -35,16 +32,15 @@ class Evaluations:
 
     Args:
       job: what is executed.
-      steps: the server's parameters, or the nodes'.
+      steps: the server's parameters.
       before: records of evaluations that need not be made again.
       report: called with each new record, from the thread that calls `update`, `collect` or `found`.
     """
 
-    def __init__(self, job: Job, steps: Steps | PeerSteps, before: Sequence[Record], report: Report):
+    def __init__(self, job: Job, steps: Steps, before: Sequence[Record], report: Report):
         self._plan, self._steps, self._report = job.plan, steps, report
         config = job.plan.config
         self._test = tasks.evaluation_of(job.plan, job.task, "test", config.test_examples)
-        self._of_peers = as_pytree(self._test)
         self._every = math.ceil(job.plan.num_gradients / config.evaluations)
         self._before, self._next = list(before), self._every
         self._newest = max((record["gradients"] for record in before), default=-1)
@@ -80,7 +76,7 @@ class Evaluations:
         if update.gradients >= self._next and len(self._waiting) < _MOST_WAITING:
             self._next = (update.gradients // self._every + 1) * self._every
             if update.computed:
-                self._evaluate(self._made_by_one(update.number), update.gradients, update.seconds)
+                self._evaluate(update.number, update.gradients, update.seconds)
         return self._shown()
 
     def watched(self, watch: Callable[[Status], None]) -> Callable[[Status], None]:
@@ -100,11 +96,11 @@ class Evaluations:
         """All of them, in order, with one of the end of the run.
 
         Args:
-          updates: of the server; of all nodes.
+          updates: of the server.
           gradients: that were used.
           seconds: that the run took.
         """
-        self._evaluate(self._made_by_one(updates), gradients, seconds)
+        self._evaluate(updates, gradients, seconds)
         self.collect(wait=True)
         return self._records
 
@@ -123,17 +119,8 @@ class Evaluations:
     def _evaluation(self) -> Callable[[], dict[str, Any]]:
         """What evaluates the parameters of this moment, wherever it is called."""
         steps = self._steps
-        if isinstance(steps, PeerSteps):
-            center = steps.center if self._plan.schedule.has_center else None
-            return functools.partial(evaluated_peers, self._of_peers, steps.nodes, center, steps.own_stats)
         averages = None if steps.average is None else (steps.average, steps.average_stats)
         return functools.partial(_evaluated, self._test, steps.params, steps.stats, averages)
-
-    def _made_by_one(self, updates: int) -> int:
-        """Updates; without a server, of the node that has made most, as a replay counts them."""
-        if isinstance(self._steps, PeerSteps):
-            return max(self._steps.newest(node) // 2 for node in range(self._steps.num_nodes))
-        return updates
 
     def _remember(self, delay: float, loss: float) -> None:
         if self._count == self._taken.shape[1]:

@@ -7,7 +7,6 @@ import json
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from sgdlab import replay
 from sgdlab.errors import UsageError
@@ -17,9 +16,7 @@ from sgdlab.jobs.live_evaluations import Evaluations, Report, values_of
 from sgdlab.jobs.records import Record
 from sgdlab.jobs.train import Run
 from sgdlab.live.log import Log, LogError
-from sgdlab.live.peer_server import serve_peers
-from sgdlab.live.peer_steps import PeerSteps
-from sgdlab.live.recordings import AnyRecording
+from sgdlab.live.recording import LiveRecording
 from sgdlab.live.server import serve
 from sgdlab.live.settings import LiveSettings
 from sgdlab.live.status import Status
@@ -41,7 +38,7 @@ def execute(
     stop: Callable[[], bool] = lambda: False,
     report: Report = lambda record: None,
     say: Callable[[str], None] = print,
-) -> tuple[Run, AnyRecording]:
+) -> tuple[Run, LiveRecording]:
     """Executes a run, or what is left of it.
 
     Evaluations are made in a thread of their own, on a version that they keep: the server goes on, and no worker waits
@@ -50,7 +47,7 @@ def execute(
     Args:
       job: made by `sgdlab.jobs.live.make_job`.
       transport: the workers.
-      folder: where the log and the checkpoints are; a run that is there continues. Of peers there is no log.
+      folder: where the log and the checkpoints are; a run that is there continues.
       settings: of the server.
       before: records of evaluations of this very run, of a process that ended.
       watch: called with the `Status` about twice a second.
@@ -67,34 +64,29 @@ def execute(
       UsageError: where the log that is there is of another configuration, or cannot be used, or was deleted meanwhile.
     """
     begun = time.perf_counter()
-    steps: Any = job.steps()
+    steps = job.steps()
     report(opening(job))
-    if not job.served and job.compute_of is not None:  # a stand-in has not the examples of the node's worker
-        settings = dataclasses.replace(settings, min_workers=job.num_workers)
     with Evaluations(job, steps, before, report) as evaluations:
-        common: dict[str, Any] = {
-            "num_workers": job.num_workers,
-            "num_gradients": job.plan.num_gradients,
-            "settings": dataclasses.replace(settings, title=job.plan.choice.method.title, unit=job.plan.local.unit),
-            "on_update": evaluations.update,
-            "watch": None if watch is None else evaluations.watched(watch),
-            "stop": lambda: evaluations.collect() or stop(),
-        }
-        if job.served:
-            try:
-                again = {"compute": job.compute, "compute_of": job.compute_of, "sent_like": job.sent_like}
-                log = Log(folder, job.header, say=say, **again)
-                recording = serve(job.policy, steps, transport, log=log, **common)
-            except LogError as error:
-                # What keeps the log from being read or written, such as a full disk, says nothing against the log.
-                anew = "" if isinstance(error.__cause__, OSError) else "; --rerun begins anew"
-                raise UsageError(f"{error}{anew}") from error
-        else:
-            scale = job.step_scale
-            recording = serve_peers(job.policy, steps, transport, step_scale=scale, config=job.header, **common)
-        schedule: Any = recording.schedule
-        used = recording.used_tickets().size
-        made = evaluations.records(schedule.num_updates if job.served else used, used, schedule.wall_clock())
+        try:
+            again = {"compute": job.compute, "compute_of": job.compute_of, "sent_like": job.sent_like}
+            recording = serve(
+                job.policy,
+                steps,
+                transport,
+                num_workers=job.num_workers,
+                num_gradients=job.plan.num_gradients,
+                settings=dataclasses.replace(settings, title=job.plan.choice.method.title, unit=job.plan.local.unit),
+                log=Log(folder, job.header, say=say, **again),
+                on_update=evaluations.update,
+                watch=None if watch is None else evaluations.watched(watch),
+                stop=lambda: evaluations.collect() or stop(),
+            )
+        except LogError as error:
+            # What keeps the log from being read or written, such as a full disk, says nothing against the log.
+            anew = "" if isinstance(error.__cause__, OSError) else "; --rerun begins anew"
+            raise UsageError(f"{error}{anew}") from error
+        schedule = recording.schedule
+        made = evaluations.records(schedule.num_updates, recording.used_tickets().size, schedule.wall_clock())
     run = _finished(job, steps, recording, made, begun)
     report(run.records[-1])
     return run, recording
@@ -122,16 +114,13 @@ def under_way(directory: RunDirectory, name: str) -> list[Record]:
     return [found[gradients] for gradients in sorted(found)]
 
 
-def _finished(job: Job, steps: Steps | PeerSteps, recording: Any, made: list[Record], begun: float) -> Run:
+def _finished(job: Job, steps: Steps, recording: LiveRecording, made: list[Record], begun: float) -> Run:
     plan = recorded.of_events(job.plan, recording)
     evaluations = [values_of(record, plan.kind.metric) for record in made]
     history = recorded.history_of(plan, recording, evaluations)
     final = tasks.evaluation_of(plan, job.task, "train", plan.config.train_examples)(steps.params, steps.stats)
     final = {name: float(value) for name, value in final.items()}
     summary = records.closing(plan, history, made, final, time.perf_counter() - begun)
-    if isinstance(steps, PeerSteps):
-        own = {"nodes": steps.nodes, "center": steps.center if recording.schedule.has_center else None}
-    else:
-        own = {"average": steps.average, "average_stats": steps.average_stats}
-    result = replay.Result(steps.params, steps.state, steps.stats, history, **own)
+    averages = {"average": steps.average, "average_stats": steps.average_stats}
+    result = replay.Result(steps.params, steps.state, steps.stats, history, **averages)
     return Run([opening(job), *made, summary], result, recording.schedule)

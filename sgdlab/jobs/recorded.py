@@ -16,10 +16,9 @@ from sgdlab.jobs.configuration import flat, identity
 from sgdlab.jobs.live import config_of, make_job, policy_of
 from sgdlab.jobs.plan import Plan, make_plan
 from sgdlab.live import recording as live_recording
-from sgdlab.live import recordings, resume
-from sgdlab.live.lives import ANEW
+from sgdlab.live import resume
 from sgdlab.live.log import path_in
-from sgdlab.live.recordings import AnyRecording
+from sgdlab.live.recording import LiveRecording
 from sgdlab.live.repeat import repeat
 from sgdlab.results.records import as_stored
 
@@ -28,7 +27,7 @@ _NOT_OF_THE_PARAMETERS = ("average_decay", "evaluations", "lanes", "mode", "reco
 """Entries that a replay can change without changing its parameters; `train_examples` is another."""
 
 
-def load(path: str | os.PathLike[str]) -> AnyRecording:
+def load(path: str | os.PathLike[str]) -> LiveRecording:
     """Reads a recording, or makes one of the log in a directory, as of a run that was stopped or has crashed.
 
     Raises:
@@ -36,11 +35,11 @@ def load(path: str | os.PathLike[str]) -> AnyRecording:
       ValueError: where the file is no recording, or the log cannot be followed.
     """
     if not pathlib.Path(path).is_dir():
-        return recordings.load(path)
+        return LiveRecording.load(path)
     return resume.examined(path, lambda header: policy_of(make_plan(config_of(header["config"]))))
 
 
-def configured(recording: AnyRecording) -> ConfigDict | None:
+def configured(recording: LiveRecording) -> ConfigDict | None:
     """The configuration of a recorded run; None where a program of its own has made it, without one."""
     own = recording.config.get("config")
     return config_of(own) if isinstance(own, Mapping) and "method" in own else None
@@ -52,7 +51,7 @@ def content_of(path: str | os.PathLike[str]) -> pathlib.Path:
     return path_in(path) if path.is_dir() else path
 
 
-def plan_of(config: ConfigDict, recording: AnyRecording) -> Plan:
+def plan_of(config: ConfigDict, recording: LiveRecording) -> Plan:
     """The plan that replays a recording.
 
     Learning rates are those of the run: by the number of the update, as planned from the configuration. The speed-up is
@@ -75,7 +74,7 @@ def plan_of(config: ConfigDict, recording: AnyRecording) -> Plan:
     return plan
 
 
-def repeated(plan: Plan, recording: AnyRecording) -> Plan:
+def repeated(plan: Plan, recording: LiveRecording) -> Plan:
     """Return a plan that is executed by the programs of the live run (`sgdlab.live.repeat`): equal to the bit.
 
     Args:
@@ -85,33 +84,29 @@ def repeated(plan: Plan, recording: AnyRecording) -> Plan:
     job = make_job(plan.config, emulate=recording.config.get("emulate"), plan=plan)
     rows = plan.program.gradient[: plan.program.num_rows]
     ticket, worker = plan.tickets[rows], plan.program.worker
-    served = plan.schedule.has_server
-    read = plan.schedule.read[rows, 0] if served else np.zeros(rows.size, int)
-    # pyrefly: ignore[missing-attribute]  # that of a server has it
-    after = recording.after()[rows] if served else np.full(rows.size, ANEW)
+    read, after = plan.schedule.read[rows, 0], recording.after()[rows]
 
     def compute(row: int, params: Tree) -> tuple[Tree, Tree]:
         kept = {"after": int(after[row]), "version": int(read[row])}
         return job.computed_by(int(worker[row]))(int(ticket[row]), params, **kept)
 
-    scale = None if served else plan.rates[: rows.size]
-    again = functools.partial(repeat, steps=job.steps(), compute=compute, aux=job.gradients.aux, step_scale=scale)
+    again = functools.partial(repeat, steps=job.steps(), compute=compute, aux=job.gradients.aux)
     return dataclasses.replace(plan, repeated=again)
 
 
-def of_events(plan: Plan, recording: Any) -> Plan:
-    """A plan with the schedule that happened, in the place of the simulated one."""
-    schedule, tickets = recording.schedule, recording.ticket
-    if schedule.has_server:
-        plan = dataclasses.replace(plan, anew=recording.begins_anew(streams=plan.local.streams))
-    else:
-        tickets = np.full(schedule.node.size, -1)  # of the center's moves
-        tickets[schedule.takes_gradient()] = recording.ticket
-    found = {"speedup": speedup(recording, plan.steps), "seconds": None}
-    return dataclasses.replace(plan, schedule=schedule, tickets=tickets, **found)
+def of_events(plan: Plan, recording: LiveRecording) -> Plan:
+    """Return a plan with the schedule that happened, in the place of the simulated one."""
+    return dataclasses.replace(
+        plan,
+        schedule=recording.schedule,
+        tickets=recording.ticket,
+        anew=recording.begins_anew(streams=plan.local.streams),
+        speedup=speedup(recording, plan.steps),
+        seconds=None,
+    )
 
 
-def speedup(recording: AnyRecording, steps: np.ndarray) -> float:
+def speedup(recording: LiveRecording, steps: np.ndarray) -> float:
     """Used gradients per second, over those of synchronous SGD on the recorded run-times; NaN where that is unknown.
 
     Row t of the run-times is each worker's t-th gradient; rows in which one is missing are left out. Of local steps,
@@ -125,12 +120,11 @@ def speedup(recording: AnyRecording, steps: np.ndarray) -> float:
     times = times[~np.isnan(times).any(axis=1)] / steps[: times.shape[1]]
     if not times.size:
         return float("nan")
-    # pyrefly: ignore[missing-attribute]  # local steps need a server
     each = 1.0 if steps.max() == 1 else float(steps[schedule.worker[schedule.used()[:, 0]]].mean())
     return each * schedule.gradients_per_second() / (times.size / times.max(axis=1).sum())
 
 
-def history_of(plan: Plan, recording: AnyRecording, evaluations: Sequence[Mapping[str, float]]) -> replay.History:
+def history_of(plan: Plan, recording: LiveRecording, evaluations: Sequence[Mapping[str, float]]) -> replay.History:
     """The record of the gradients that entered updates, as a replay has it; without distances and norms.
 
     Args:
@@ -139,11 +133,11 @@ def history_of(plan: Plan, recording: AnyRecording, evaluations: Sequence[Mappin
       evaluations: as in `sgdlab.replay.History`.
     """
     program = plan.program
-    loss = recording.loss[program.gradient[: program.num_rows]] if recording.schedule.has_server else recording.loss
+    loss = recording.loss[program.gradient[: program.num_rows]]
     return replay.History(**program.record(), aux={"loss": loss}, evaluations=[dict(found) for found in evaluations])
 
 
-def changes(config: ConfigDict, recording: AnyRecording) -> dict[str, tuple[Any, Any]]:
+def changes(config: ConfigDict, recording: LiveRecording) -> dict[str, tuple[Any, Any]]:
     """Entries on which parameters depend and that differ from the recording's: name -> its value, the new one.
 
     Of a part that only one of the two uses, its kind says all.
@@ -157,7 +151,7 @@ def changes(config: ConfigDict, recording: AnyRecording) -> dict[str, tuple[Any,
     return both or found
 
 
-def other_versions(recording: AnyRecording) -> list[str]:
+def other_versions(recording: LiveRecording) -> list[str]:
     """Libraries, devices and settings of JAX that are others now than in the run, in words."""
     now = live_recording.versions()
     return [

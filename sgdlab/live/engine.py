@@ -185,10 +185,6 @@ class LiveEngine:
         self.losses[ticket] = event.loss
         self.bad, self.come = 0, ticket
         self.fleet.came(worker)
-        self._decide(worker, now)
-
-    def _decide(self, worker: int, now: float) -> None:
-        """What becomes of the gradient that has come."""
         row = self.flying.row(worker)
         self.patience.learn(worker, now - row.started)
         self.perform(self.policy.arrived(now, worker, row.read, now - row.started), now)

@@ -12,21 +12,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sgdlab.live.peer_steps import PeerSteps, mixture
-from sgdlab.peer_schedule import PeerSchedule
 from sgdlab.replay.execution import Execution
 from sgdlab.replay.history import Result
 from sgdlab.replay.lowering import lower
-from sgdlab.replay.mixing import mean_of_nodes
-from sgdlab.replay.peer_engine import evaluated_peers
-from sgdlab.replay.peer_program import PeerProgram
 from sgdlab.replay.program import Program
 from sgdlab.replay.server import norm
 from sgdlab.replay.server_engine import evaluated_server
 from sgdlab.replay.server_program import ServerProgram
 from sgdlab.replay.sharding import MeshLayout
 from sgdlab.replay.steps import Steps
-from sgdlab.replay.watch import Watch, as_pytree
+from sgdlab.replay.watch import Watch
 from sgdlab.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -37,12 +32,11 @@ Compute = Callable[[int, Tree], tuple[Tree, Tree]]
 
 
 def repeat(
-    schedule: Schedule | PeerSchedule | Program,
-    steps: Steps | PeerSteps,
+    schedule: Schedule | Program,
+    steps: Steps,
     compute: Compute,
     *,
     aux: Tree,
-    step_scale: np.ndarray | None = None,
     watch: Watch | None = None,
     checkpoints: "Checkpoints | None" = None,
     stop: Callable[[], bool] | None = None,
@@ -51,11 +45,10 @@ def repeat(
 
     Args:
       schedule: that was recorded, or its program (`sgdlab.replay.lower`).
-      steps: of the server, or of the nodes, as the live run made them, before the first gradient.
+      steps: of the server, as the live run made them, before the first gradient.
       compute: `(row, params) -> (grads, aux)`, the row-th of the R gradients that entered updates, computed on these
         parameters as its worker did it (`sgdlab.live.gradients.Gradients.compute`).
       aux: of a gradient, or objects with its shapes and dtypes.
-      step_scale: float[R], of peers: what each step is multiplied by; None: 1.
       watch: what to evaluate and record; `average_decay` is that of `steps`.
       checkpoints: where the state is saved at pauses; a run continues from the newest that is there.
       stop: asked after each piece of about two seconds: whether to stop.
@@ -65,7 +58,7 @@ def repeat(
       run, on the same kind of processor with the same versions of libraries.
 
     Raises:
-      ValueError: if several servers hold the parameters, or `steps` are not of the schedule's kind.
+      ValueError: if there is no server, or several servers hold the parameters.
       Stopped: if the run was asked to stop.
 
     Example:
@@ -77,21 +70,16 @@ def repeat(
     """
     watch = watch or Watch()
     program: Any = schedule if isinstance(schedule, Program) else lower(schedule, every=watch.every)
-    if isinstance(program, PeerProgram) != isinstance(steps, PeerSteps):
-        raise ValueError("steps must be Steps for a schedule of servers, and PeerSteps for one of peers")
-    engine: Any
-    if isinstance(program, PeerProgram):
-        engine = _Peers(program, steps, compute, watch, scale=1.0 if step_scale is None else step_scale)
-    elif program.num_blocks > 1:
-        raise ValueError(f"schedule must have one server, as live runs have; it has {program.num_blocks}")
-    else:
-        engine = _Served(program, steps, compute, watch)
+    servers = program.num_blocks if isinstance(program, ServerProgram) else "none"
+    if servers != 1:
+        raise ValueError(f"schedule must have one server, as live runs have; it has {servers}")
+    engine: Any = _Repetition(program, steps, compute, watch)
     begun = engine.start(aux)
     return Execution(engine, begun, watch, waves=False, checkpoints=checkpoints, stop=stop).finish(None)
 
 
 class _Repetition:
-    """The engine of an `Execution` whose loop is in Python.
+    """The engine of an `Execution` whose loop is in Python; a carry holds the state of the `Steps` between two pieces.
 
     Args:
       program: the program to execute.
@@ -100,26 +88,12 @@ class _Repetition:
       watch: what to evaluate and record.
     """
 
-    program: Program
-    _steps: Any  # `Steps`, or `PeerSteps`
-
-    def __init__(self, program: Program, steps: Steps | PeerSteps, compute: Compute, watch: Watch):
+    def __init__(self, program: ServerProgram, steps: Steps, compute: Compute, watch: Watch):
         self.program, self.layout = program, MeshLayout()
         self._steps, self._compute, self._watch = steps, compute, watch
 
     def cut_at(self, gradients: int) -> None:
-        """A run may begin after any gradient."""
-
-    def _records(self, aux: Tree) -> Tree:
-        """Arrays [R] of the scalars of aux."""
-        rows = self.program.num_rows
-        return jax.tree.map(lambda leaf: np.zeros(rows, leaf.dtype) if np.shape(leaf) == () else None, aux)
-
-
-class _Served(_Repetition):
-    """One server: its state is that of its `Steps`, which a carry holds between two pieces."""
-
-    program: ServerProgram
+        """Do nothing: a run may begin after any gradient."""
 
     def start(self, aux: Tree) -> Tree:
         """The carry before the first gradient: the server, the versions that workers hold, and the records."""
@@ -168,6 +142,11 @@ class _Served(_Repetition):
         """The fields of `History` that the run has recorded."""
         return carry["records"]
 
+    def _records(self, aux: Tree) -> Tree:
+        """Arrays [R] of the scalars of aux."""
+        rows = self.program.num_rows
+        return jax.tree.map(lambda leaf: np.zeros(rows, leaf.dtype) if np.shape(leaf) == () else None, aux)
+
     def _parameters(self) -> dict[str, Tree]:
         return {name: getattr(self._steps, name) for name in ("params", "stats", "average", "average_stats")}
 
@@ -180,73 +159,6 @@ class _Served(_Repetition):
         if carry is not self._carry:
             self._steps.restore(jax.tree.map(np.asarray, carry["steps"]))
             self._carry = carry
-
-
-class _Peers(_Repetition):
-    """Peers: their versions are in the slots of their program.
-
-    Args:
-      scale: float[R], what each step is multiplied by besides the schedule's own.
-    """
-
-    program: PeerProgram
-
-    def __init__(self, *arguments: Any, scale: np.ndarray | float):
-        super().__init__(*arguments)
-        self._scale = np.broadcast_to(scale * self.program.scale, self.program.num_rows)
-
-    def start(self, aux: Tree) -> Tree:
-        """The carry before the first gradient: versions, what each node keeps, and the records."""
-        slots = [self._steps.at(0, 0)] * (self.program.num_slots + 1)
-        own = [self._steps.own(node) for node in range(self.program.num_nodes)]
-        return {"slots": slots, "own": own, "records": {"aux": self._records(aux)}}
-
-    def advance(self, carry: Tree, begin: int, end: int, batch_fn: Any = None) -> Tree:
-        """Executes gradients `begin` to `end`."""
-        del batch_fn
-        program, slots, own = self.program, list(carry["slots"]), list(carry["own"])
-        records = _copied(carry["records"])
-        for row in range(begin, end):
-            at = averaged = None
-            for event in range(program.first[row], program.first[row + 1]):
-                mean = self._mixed(slots, event)
-                if event == program.event[row]:
-                    at, averaged = slots[program.own[row]], mean
-                slots[program.publish[event]] = mean
-            node = int(program.worker[row])
-            gradient = self._compute(row, averaged if program.fresh else at)
-            scale = float(self._scale[row])
-            slots[program.store[row]], own[node] = self._steps.stepped(averaged, gradient, own[node], node, scale)
-            _record(records, row, {"aux": gradient[1]})
-        return {"slots": slots, "own": own, "records": records}
-
-    def _mixed(self, slots: list[Tree], event: int) -> Tree:
-        edges = slice(self.program.edges[event], self.program.edges[event + 1])
-        trees = [slots[source] for source in self.program.source[edges]]
-        return mixture(trees, self.program.weight[edges].tolist())
-
-    def evaluated(self, carry: Tree, pause: int) -> dict[str, jax.Array]:
-        """The values of `watch.evaluate` for the average of the nodes, the nodes and the center."""
-        nodes, center = self._nodes(carry, pause)
-        return evaluated_peers(as_pytree(self._watch.evaluate), nodes, center, self._stats(carry))
-
-    def outcome(self, carry: Tree) -> dict[str, Tree]:
-        """The fields of `Result`."""
-        nodes, center = self._nodes(carry, len(self.program.pauses))
-        found = {"params": mean_of_nodes(nodes), "stats": mean_of_nodes(self._stats(carry))}
-        return found | {"center": center, "nodes": nodes, "state": _stacked([state for state, _ in carry["own"]])}
-
-    def records(self, carry: Tree) -> dict[str, Tree]:
-        """The fields of `History` that the run has recorded."""
-        return carry["records"]
-
-    def _nodes(self, carry: Tree, pause: int) -> tuple[Tree, Tree]:
-        newest = self.program.newest[pause]
-        center = carry["slots"][newest[-1]] if self.program.has_center else None
-        return _stacked([carry["slots"][slot] for slot in newest[: self.program.num_nodes]]), center
-
-    def _stats(self, carry: Tree) -> Tree:
-        return _stacked([stats for _, stats in carry["own"]])
 
 
 def _copied(records: Tree) -> Tree:
@@ -262,8 +174,3 @@ def _record(records: Tree, row: int, found: Tree) -> None:
             array[row] = value
 
     jax.tree.map(write, records, {name: found[name] for name in records}, is_leaf=lambda leaf: leaf is None)
-
-
-@jax.jit
-def _stacked(trees: list[Tree]) -> Tree:
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)

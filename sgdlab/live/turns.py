@@ -22,6 +22,8 @@ from sgdlab.live.status import Status
 from sgdlab.live.transport import Transport
 from sgdlab.live.updated import Updated
 from sgdlab.live.view import View
+from sgdlab.policies.policy import Policy
+from sgdlab.replay.steps import Steps
 
 Tree = Any
 OnUpdate = Callable[[Updated], dict[str, float | str] | None]
@@ -32,8 +34,8 @@ class Turns:
 
     def __init__(
         self,
-        policy: Any,  # a `Policy`, with `Steps`, or those of peers
-        steps: Any,
+        policy: Policy,
+        steps: Steps,
         transport: Transport,
         num_workers: int,
         num_gradients: int,

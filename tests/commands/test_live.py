@@ -18,15 +18,15 @@ import jax
 import numpy as np
 import pytest
 from lib import tiny
+from lib.rehearsal import Fault, Rehearsal
 
 from sgdlab import hosts, jobs, results, traces
 from sgdlab.commands import advise, launch, live, replay, timeline
 from sgdlab.jobs import live_evaluations, recorded
-from sgdlab.live import environment, recordings
+from sgdlab.live import environment
 from sgdlab.live.log import Log
 from sgdlab.live.processes import Processes
 from sgdlab.live.recording import LiveRecording
-from sgdlab.live.rehearsal import Fault, Rehearsal
 
 ROOT = pathlib.Path(__file__).parents[2]
 MODULES = {"advise": advise, "live": live, "replay": replay, "timeline": timeline}
@@ -358,52 +358,9 @@ def test_too_few_workers_end_a_run_that_can_be_continued(call, rehearsed):
     assert LiveRecording.load("here/recording.npz").ledger()["applied"] == GRADIENTS
 
 
-@pytest.mark.full
-@pytest.mark.usefixtures("undrawn")
-def test_peers_train_and_their_replay_is_the_same(call, rehearsed, monkeypatch):
-    rehearsed.append(Fault("kill", 1, at=90.0))
-    arguments = (*TINY, "--config.method=elastic_averaging", "--num_workers=3", "--workdir=here")
-    asked = iter([False] * 800)  # four a second
-    with monkeypatch.context() as patch:
-        patch.setattr(hosts, "stop_requested", lambda: next(asked, True))
-        code, output, errors = call("live", *arguments)
-    assert code == 130, errors  # as of whatever an interrupt ends for good
-    assert "is stopped or killed begins anew" in output
-    assert re.search(r"Stopped after \d+ of 44 gradients, without a checkpoint", errors)
-    output = done(call("live", *arguments))
-    assert "45 gradients begun: 44 applied, 1 lost" in output
-    left = {path.name for path in pathlib.Path("here").iterdir() if path.is_file()}
-    assert left == {"config.json", "parameters.npz", "recording.npz", "schedule.npz"}
-    run, *evaluations, summary = records_of("here")
-    assert run["live"]
-    assert [record["gradients"] for record in evaluations] == [0, 15, 30, GRADIENTS]  # of this run alone
-    assert summary["consensus"] > 0
-
-    flag, recording = "--recording=here/recording.npz", recordings.load("here/recording.npz")
-    assert difference_in(done(call("replay", flag, "--workdir=again"))) == 0.0
-    again = records_of("again")
-    for name in ("test_accuracy", "node_accuracy", "worst_accuracy", "center_accuracy", "consensus", "seconds"):
-        assert again[-1][name] == summary[name] is not None, name
-    assert again[2]["train_loss"] == pytest.approx(recording.loss[:15].mean())  # in the order of their beginnings
-    # Half the rate gives other parameters, of the same events.
-    assert "changed:" in done(call("replay", flag, "--config.optimizer.learning_rate=0.025", "--workdir=half"))
-    assert records_of("half")[-1]["test_loss"] != summary["test_loss"]
-    assert "44 applied; 1 lost" in done(call("timeline", flag, "--workdir=drawn"))
-    # Of one node, times follow each other from the beginning of the run.
-    schedule, times = recording.schedule, recording.runtimes()
-    for node in range(3):
-        found = (schedule.finished - schedule.started)[schedule.node == node]
-        np.testing.assert_array_equal(times[: found.size, node], found)
-        assert np.isnan(times[found.size :, node]).all()
-
-
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (
-            ["--config.method=pull_gossip", "--config.protocol.gossip.clock=poisson"],
-            "--config.protocol.gossip.clock=poisson can only be simulated",
-        ),
         (["--config.method=all_reduce"], "--config.protocol.kind=all_reduce must be another"),
         (["--config.method=partial"], "--config.protocol.kind=partial must be another"),
         (["--config.method=cutoff", "--config.predictor.kind=oracle"], "--config.predictor.kind=oracle knows"),
@@ -424,6 +381,19 @@ def test_peers_train_and_their_replay_is_the_same(call, rehearsed, monkeypatch):
 )
 def test_what_cannot_be_live_is_said_in_one_line(call, flags, words):
     assert words in one_line(call("live", *TINY[1:4], *flags, "--workdir=here"))
+    assert not pathlib.Path("here").exists()
+
+
+@pytest.mark.parametrize(
+    "method",
+    ["pull_gossip", "push_gossip", "elastic_averaging", "d_psgd", "sgp", "ad_psgd", "a2cid2"],
+)
+def test_methods_without_a_server_are_refused_and_the_line_says_where_they_run(call, method):
+    protocol = jobs.methods.chosen(tiny.config(method=method)).protocol.name
+    assert one_line(call("live", *TINY[1:4], f"--config.method={method}", "--workdir=here")) == (
+        f"error: --config.protocol.kind={protocol} must be a protocol with a server on real processes: nodes that "
+        "average with each other have none, and are simulated and replayed exactly by `sgdlab train`"
+    )
     assert not pathlib.Path("here").exists()
 
 
@@ -499,8 +469,6 @@ PAIRS = [
     ("bounded_staleness", "delay_compensated"),
     ("ringmaster", "delay_adaptive"),
     ("asynchronous", "exponential_penalty"),
-    ("gossip", "asgd"),
-    ("elastic_averaging", "asgd"),
 ]
 """Every protocol, and a rule of every family."""
 
@@ -514,7 +482,7 @@ def job_of(protocol, rule):
 
 def check_replays(job, run, recording, tmp_path):
     recording.save(tmp_path / "recording.npz")
-    recording = recordings.load(tmp_path / "recording.npz")
+    recording = LiveRecording.load(tmp_path / "recording.npz")
     config = jobs.live.config_of(recording.config["config"])
     again = jobs.train.train(recorded.repeated(recorded.plan_of(config, recording), recording))
     ours, theirs = (jobs.train.leaves(result.params) for result in (run.result, again.result))

@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 from lib import tiny
+from lib.rehearsal import Fault, Rehearsal
 
 from sgdlab import jobs, protocols
 from sgdlab.errors import Stopped, UsageError
@@ -15,7 +16,6 @@ from sgdlab.jobs.seeds import seed_of
 from sgdlab.jobs.tasks import batches_of
 from sgdlab.jobs.train import _workers, train
 from sgdlab.live.gradients import Gradients
-from sgdlab.live.rehearsal import Fault, Rehearsal
 
 BATCHES = 44  # of one epoch
 

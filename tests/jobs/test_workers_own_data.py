@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 from lib import tiny
+from lib.rehearsal import Fault, Rehearsal
 
 from sgdlab import jobs
 from sgdlab.data.shares import own_order
@@ -12,7 +13,6 @@ from sgdlab.jobs import configuration, own_data, recorded
 from sgdlab.jobs.plan import make_plan
 from sgdlab.jobs.seeds import seed_of
 from sgdlab.jobs.tasks import batches_by_ticket, batches_of
-from sgdlab.live.rehearsal import Fault, Rehearsal
 
 GRADIENTS = 44
 

@@ -3,9 +3,9 @@
 import functools
 
 import numpy as np
+from lib.rehearsal import Rehearsal
 
 from sgdlab import policies
-from sgdlab.live.rehearsal import Rehearsal
 from sgdlab.live.server import serve
 from sgdlab.live.settings import LiveSettings
 

@@ -5,12 +5,12 @@ import os
 
 import numpy as np
 import pytest
+from lib.rehearsal import Fault, Rehearsal
 from rehearsing import QUICK, Creeping, compute, dyadic, rehearse, replayed
 
 from sgdlab import policies, predictors
 from sgdlab.live import checkpoint
 from sgdlab.live.log import Log
-from sgdlab.live.rehearsal import Fault, Rehearsal
 
 FAULTS = (
     Fault("kill", 1, 10.3, 0.1),

@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from lib.rehearsal import Fault, Rehearsal
 from rehearsing import QUICK, dyadic
 
 from sgdlab import policies, replay, rules
 from sgdlab.errors import Stopped
 from sgdlab.live.gradients import Gradients
 from sgdlab.live.log import Log
-from sgdlab.live.rehearsal import Fault, Rehearsal
 from sgdlab.live.repeat import repeat
 from sgdlab.live.server import serve
 from sgdlab.live.work import Work

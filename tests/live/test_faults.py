@@ -6,6 +6,7 @@ import json
 import jax
 import numpy as np
 import pytest
+from lib.rehearsal import Fault, Rehearsal
 from rehearsing import POLICIES, QUICK, compute, dyadic, rehearse, replayed
 
 from experiments.benchmarks.faults import __main__ as suite
@@ -16,7 +17,6 @@ from experiments.benchmarks.faults.scenario import Scenario, ServerScenario, Ste
 from sgdlab import policies
 from sgdlab.live.log import Log, path_in, read
 from sgdlab.live.notes import NOT_FINITE
-from sgdlab.live.rehearsal import Fault, Rehearsal
 
 WORKERS = 3
 SECONDS = 0.1

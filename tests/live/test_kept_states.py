@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from lib.rehearsal import Fault, Rehearsal
 from rehearsing import QUICK, dyadic
 
 from sgdlab import policies, replay, rules
@@ -21,7 +22,6 @@ from sgdlab.live.lives import ANEW
 from sgdlab.live.local_gradients import LocalSteps
 from sgdlab.live.log import Log, LogError
 from sgdlab.live.recording import LiveRecording
-from sgdlab.live.rehearsal import Fault, Rehearsal
 from sgdlab.live.repeat import repeat
 from sgdlab.live.resume import examined
 from sgdlab.live.server import serve

@@ -2,12 +2,12 @@ import dataclasses
 
 import numpy as np
 import pytest
+from lib.rehearsal import Fault
 from rehearsing import POLICIES, dyadic, rehearse
 
 from sgdlab import cluster, policies
 from sgdlab.live.log import Log, LogError
 from sgdlab.live.recording import FATES, LiveRecording
-from sgdlab.live.rehearsal import Fault
 from sgdlab.live.resume import examined
 from sgdlab.schedule import Schedule
 

@@ -7,10 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sgdlab import policies, protocols, replay, rules
+from sgdlab import protocols, replay, rules
 from sgdlab.checkpoints import Checkpoints
 from sgdlab.errors import Stopped
-from sgdlab.live.peer_steps import PeerSteps
 from sgdlab.live.repeat import repeat
 
 WORKERS = 3
@@ -21,10 +20,6 @@ PLAIN = rules.asgd(learning_rate=0.1, momentum=0.5)
 CASES = {
     "asynchronous": (functools.partial(protocols.asynchronous, num_gradients=18), rules.gap_aware(learning_rate=0.1)),
     "timeout": (functools.partial(protocols.timeout, at_least=2, seconds=0.4), PLAIN),
-    "gossip": (functools.partial(protocols.gossip, seed=0), PLAIN),
-    "own gradients": (functools.partial(protocols.gossip, fresh=False), PLAIN),
-    "elastic": (protocols.elastic_averaging, PLAIN),
-    "moves": (functools.partial(policies.simulate_peers, functools.partial(policies.ad_psgd, graph="complete")), PLAIN),
 }
 
 
@@ -45,13 +40,9 @@ def runs_of(case):
     """What `replay.run` gives, and `repeat` with all but where it is interrupted."""
     make, rule = CASES[case]
     schedule = make(RUNTIMES)
-    watch = replay.Watch(every=4, evaluate=evaluate)
-    if schedule.has_server:
-        watch = replay.Watch(every=4, evaluate=evaluate, average_decay=0.8, norms=True)
-        single = replay.lower(schedule).single
-        steps = functools.partial(replay.Steps, rule, jnp.zeros(4), single=single, average_decay=0.8, **STATS)
-    else:
-        steps = functools.partial(PeerSteps, rule, jnp.zeros(4), num_nodes=WORKERS, **STATS)
+    watch = replay.Watch(every=4, evaluate=evaluate, average_decay=0.8, norms=True)
+    single = replay.lower(schedule).single
+    steps = functools.partial(replay.Steps, rule, jnp.zeros(4), single=single, average_decay=0.8, **STATS)
     batches = lambda g: jnp.asarray(TARGETS)[g]
     expected = replay.run(schedule, rule, grad_fn, jnp.zeros(4), batches, mode="event", watch=watch, **STATS)
     aux = computed(0, jnp.zeros(4))[1]
@@ -59,7 +50,7 @@ def runs_of(case):
 
 
 def whole(result):
-    names = ("params", "state", "stats", "average", "average_stats", "nodes", "center")
+    names = ("params", "state", "stats", "average", "average_stats")
     recorded = ("gradient", "worker", "delay", "norm", "distance", "penalty", "step")
     history = result.history
     found = [getattr(result, name) for name in names], [getattr(history, name) for name in recorded]
@@ -75,9 +66,8 @@ def test_finds_and_records_what_one_loop_does(case):
     jax.tree.map(close, whole(found), whole(expected))
 
 
-@pytest.mark.parametrize("case", ["timeout", "gossip"])
-def test_one_that_is_interrupted_goes_on_and_ends_with_the_same_bits(case, tmp_path):
-    _, again = runs_of(case)
+def test_one_that_is_interrupted_goes_on_and_ends_with_the_same_bits(tmp_path):
+    _, again = runs_of("timeout")
     asked = iter([False, False, True])
     with Checkpoints(tmp_path / "states", {}) as checkpoints, pytest.raises(Stopped):
         again(checkpoints=checkpoints, stop=lambda: next(asked))
@@ -90,7 +80,7 @@ def test_one_that_is_interrupted_goes_on_and_ends_with_the_same_bits(case, tmp_p
 def test_what_it_refuses():
     steps = replay.Steps(PLAIN, jnp.zeros(4), single=True)
     given = {"compute": computed, "aux": {}}
-    with pytest.raises(ValueError, match="steps must be Steps for a schedule of servers"):
+    with pytest.raises(ValueError, match="schedule must have one server, as live runs have; it has none"):
         repeat(protocols.gossip(RUNTIMES), steps, **given)
     with pytest.raises(ValueError, match="schedule must have one server, as live runs have; it has 2"):
         repeat(protocols.partial(RUNTIMES, num_servers=2), steps, **given)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lib.rehearsal import Fault, Rehearsal
 from rehearsing import POLICIES, QUICK, Creeping, NaiveSteps, compute, dyadic, rehearse, replayed
 
 from sgdlab import policies
@@ -18,7 +19,6 @@ from sgdlab.errors import RunFailed, Stopped
 from sgdlab.live import checkpoint
 from sgdlab.live.log import Log, LogError, read
 from sgdlab.live.recording import versions
-from sgdlab.live.rehearsal import Fault, Rehearsal
 from sgdlab.live.resume import examined
 
 FAULTS = (

@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from lib.rehearsal import KINDS, Fault, Rehearsal
 from lib.tiers import examples
 from rehearsing import POLICIES, QUICK, Creeping, NaiveSteps, compute, dyadic, rehearse, replayed
 
 from sgdlab import policies
 from sgdlab.errors import HostLost, RunFailed, Stopped
 from sgdlab.live.engine import LiveEngine
-from sgdlab.live.rehearsal import KINDS, Fault, Rehearsal
 from sgdlab.live.server import serve
 from sgdlab.live.settings import LiveSettings
 
