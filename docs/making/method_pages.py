@@ -5,8 +5,7 @@ import re
 
 from docs.making import decision, measured, other_pages, paper_pages, part_sections, pictures, simulated, tables
 from sgdlab.errors import UsageError
-from sgdlab.jobs.method import OTHERS, Method
-from sgdlab.jobs.methods import methods
+from sgdlab.jobs.methods import OTHERS, Method, methods
 from sgdlab.protocols.family import PROTOCOLS
 from sgdlab.registry import POLICIES, Part
 from sgdlab.rules.family import RULES

@@ -188,7 +188,7 @@ def finished(config, cells, name):
     directory = results.directory.RunDirectory(
         folder / name,
         jobs.compare.shared_config(config, cells),
-        jobs.provenance.made_with(),
+        jobs.digests.made_with(),
         superseding=edited,
     )
     jobs.compare.run_all(config, cells, directory)

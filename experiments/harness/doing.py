@@ -20,7 +20,7 @@ from experiments.harness.store import Store, plain
 from experiments.harness.training import amount, identity, train
 from sgdlab import files
 from sgdlab.errors import failures_of
-from sgdlab.jobs import pool, provenance
+from sgdlab.jobs import digests, pool
 from sgdlab.results.records import Records, as_stored, line_of
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class _Task:
             "kind": "run",
             "work": name_of(self.work),
             "config": plain(run.settings.to_dict() if isinstance(run.settings, ConfigDict) else run.settings),
-            "made": provenance.made_with(),
+            "made": digests.made_with(),
             "code": self.code[run.key],
         }
         begun, last = time.perf_counter(), 0

@@ -10,7 +10,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from experiments.harness.training import train
-from sgdlab.jobs import configuration, digests
+from sgdlab.jobs import digests, resolve
 from sgdlab.registry import FAMILIES
 
 Settings = ConfigDict | dict[str, Any]
@@ -120,7 +120,7 @@ def code_of(work: Work, settings: Settings) -> dict[str, str]:
     """Digests of the code that a run goes by."""
     own = {} if work is train else {"work": digests.of_code(work)}
     own |= {function.__qualname__: digests.of_code(function) for function in getattr(work, "code", ())}
-    parts = digests.of_run(settings) if isinstance(settings, ConfigDict) and "method" in settings else {}
+    parts = digests.of_run(resolve(settings)) if isinstance(settings, ConfigDict) and "method" in settings else {}
     return own | parts
 
 
@@ -129,8 +129,8 @@ def parts_of_code(work: Work, settings: Settings) -> dict[str, str]:
     found = {} if work is train else {name_of(work): digests.of_code(work)}
     found |= {name_of(function): digests.of_code(function) for function in getattr(work, "code", ())}
     if isinstance(settings, ConfigDict) and "method" in settings:
-        used = configuration.used_parts(settings)
-        found |= {f"{family}:{part.name}": digests.of_code(part.make) for family, part in used.items()}
+        used = resolve(settings).parts
+        found |= {f"{family}:{one.name}": digests.of_code(one.part.make) for family, one in used.items()}
     return found
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ml_collections import ConfigDict
 
 from sgdlab import replay
-from sgdlab.jobs import configuration, digests, plan
+from sgdlab.jobs import digests, plan, resolve
 from sgdlab.jobs.train import train as train_plan
 from sgdlab.results.records import Records
 
@@ -38,18 +38,17 @@ def capacity(alike: "Alike") -> replay.Capacity:
 
 def amount(config: ConfigDict) -> int:
     """The gradients that a run uses, for its progress."""
-    return plan.num_gradients(config, plan.dataset_of(config))
+    return resolve(config).num_gradients
 
 
 def identity(config: ConfigDict) -> dict[str, Any]:
     """The entries that a run depends on; of files that parts name, what they hold instead of where they are."""
     if "method" not in config:
         return config.to_dict()
-    found = configuration.identity(config)
-    for family, part in configuration.used_parts(config).items():
-        own = found[family].get(part.name, {})
-        for entry in part.facts.get("files", ()):
-            if own.get(entry):
-                found[family] = {**found[family], part.name: {**own, entry: digests.of_content(own[entry])}}
-                own = found[family][part.name]
+    experiment = resolve(config)
+    found = dict(experiment.identity)
+    for family, used in experiment.parts.items():
+        files = [entry for entry in used.facts.get("files", ()) if used.entries.get(entry)]
+        content = {entry: digests.of_content(used.entries[entry]) for entry in files}
+        found[family] = {**found[family], used.name: {**found[family][used.name], **content}}
     return found

@@ -70,14 +70,15 @@ def main(argv: Sequence[str]) -> None:
             "another method"
         )
     _check_different(config, names)
-    own = [jobs.configuration.identity(cell.configured(config)) for cell in cells if cell.seed == 0]
+    own = [jobs.resolve(cell.configured(config)).identity for cell in cells if cell.seed == 0]
     jobs.configuration.check_used(launch.given_entries(), own)
     for name in set(rerun) - set(names) if given.rerun != ["all"] else ():
         raise UsageError(f"--rerun={name} must be one of the methods that are compared: {', '.join(names)}")
     jobs.compare.check(config, cells)
     if hosts.is_first():
-        configs = (cell.configured(config) for cell in {cell.method: cell for cell in cells}.values())
-        for line in dict.fromkeys(itertools.chain.from_iterable(map(jobs.not_used.warnings, configs))):
+        found = (jobs.resolve(cell.configured(config)) for cell in {cell.method: cell for cell in cells}.values())
+        notes = (jobs.parts.notes(one.rule.part, one.not_taken) for one in found)
+        for line in dict.fromkeys(itertools.chain.from_iterable(notes)):
             print(line, flush=True)
     hosts.check_shared(workdir)
     directory = _directory(workdir, config, cells, [cell.name(config) for cell in cells if cell.method in rerun])
@@ -93,7 +94,7 @@ def _directory(
     workdir: pathlib.Path, config: "ConfigDict", cells: Sequence["Cell"], anew: Sequence[str]
 ) -> "results.directory.RunDirectory":
     """The directory of the runs, less those that are to be run anew; over many processes, the first one writes."""
-    shared, made = jobs.compare.shared_config(config, cells), jobs.provenance.made_with()
+    shared, made = jobs.compare.shared_config(config, cells), jobs.digests.made_with()
     if not hosts.is_first():
         return results.directory.RunDirectory(workdir, shared, made=made, writes=False)
     if anew and (aside := results.directory.put_aside(workdir, anew)):
@@ -127,7 +128,7 @@ def _check_different(config: "ConfigDict", names: Sequence[str]) -> None:
     for name in names:
         changed = config.copy_and_resolve_references()
         changed.method = name
-        pair = jobs.methods.chosen(changed).method.name
+        pair = jobs.resolve(changed).method.name
         if pair in pairs:
             raise UsageError(
                 f"--methods={','.join(names)} must be one method: with the protocol or rule that is set, "
@@ -145,7 +146,7 @@ def _schedules(config: "ConfigDict", cells: Sequence["Cell"]) -> dict[str, Any]:
         protocol = jobs.methods.methods()[cell.method].protocol
         if cell.num_workers == shown and protocol not in schedules and len(schedules) < TIMELINES:
             plan = jobs.plan.make_plan(cell.configured(config))
-            schedules[protocol] = plan.choice.method.title, plan.schedule
+            schedules[protocol] = plan.experiment.method.title, plan.schedule
     return dict(schedules.values())
 
 

@@ -20,7 +20,7 @@ from sgdlab.commands import host_flags, launch
 from sgdlab.errors import failures_of
 
 if TYPE_CHECKING:
-    from ml_collections import ConfigDict
+    from sgdlab.jobs.experiment import Experiment
 
 DEFAULT_WORKDIR = "runs/one"
 NAME = "run"
@@ -44,18 +44,19 @@ def main(argv: Sequence[str]) -> None:
     del argv
     given = flags.FLAGS
     results.writers.check(given.writers)
-    mesh, config = host_flags.mesh(), launch.CONFIG.value
+    mesh = host_flags.mesh()
     workdir = launch.workdir(DEFAULT_WORKDIR)
-    plan = jobs.plan.make_plan(config)
-    own = jobs.configuration.identity(config)
-    jobs.configuration.check_used(launch.given_entries(), [own])
+    plan = jobs.plan.make_plan(launch.CONFIG.value)
+    experiment = plan.experiment
+    jobs.configuration.check_used(launch.given_entries(), [experiment.identity])
     hosts.check_shared(workdir)
     say = functools.partial(print, flush=True) if hosts.is_first() else lambda line: None
-    directory, finished = directory_of(workdir, config, own, rerun=given.rerun, say=say)
+    directory, finished = directory_of(workdir, experiment, rerun=given.rerun, say=say)
     if finished:
         return
-    say("\n".join([*jobs.not_used.warnings(config), plan.schedule.describe(plan.local.unit)]))
-    with failures_of(plan.choice.method.name), hosts.stopping():
+    notes = jobs.parts.notes(experiment.rule.part, experiment.not_taken)
+    say("\n".join([*notes, plan.schedule.describe(experiment.local.unit)]))
+    with failures_of(experiment.method.name), hosts.stopping():
         run = jobs.train.train_and_record(
             plan,
             directory,
@@ -73,19 +74,19 @@ def main(argv: Sequence[str]) -> None:
 
 
 def directory_of(
-    workdir: pathlib.Path, config: "ConfigDict", own: Mapping[str, Any], *, rerun: bool, say: Callable[[str], None]
+    workdir: pathlib.Path, experiment: "Experiment", *, rerun: bool, say: Callable[[str], None]
 ) -> tuple["results.directory.RunDirectory", bool]:
     """The directory of the run, and whether it holds the run already, which the first process finds out for all."""
-    made, shared = jobs.provenance.made_with(), jobs.configuration.free(config)
+    made, shared = jobs.digests.made_with(), experiment.free
     if not hosts.is_first():
         finished = json.loads(hosts.gather("whether the run has finished", "")[0])
         return results.directory.RunDirectory(workdir, shared, made=made, writes=False), finished
     if rerun:
         results.directory.put_aside(workdir, [NAME])
     there = results.records.read_records(workdir / "metrics" / f"{NAME}.jsonl")
-    changed = jobs.digests.changed(there, config) if there else []
+    changed = jobs.digests.changed(there, experiment) if there else []
     directory = results.directory.RunDirectory(workdir, shared, made=made, superseding=[NAME] if changed else ())
-    finished = None if changed else directory.read(NAME, identity=own)
+    finished = None if changed else directory.read(NAME, identity=experiment.identity)
     if finished is not None:
         say(f"{workdir} holds this run already; nothing had to be run.")
         show(finished[-1])
@@ -122,13 +123,13 @@ def leave_results(
 def progress(plan: Any, say: Callable[[str], None]) -> Callable[[Mapping[str, Any]], None]:
     """What says each evaluation in a line."""
     what = jobs.records.what(plan)
-    metric, live = results.metric.Metric.of(what), what.get("live")
+    metric, live, unit = results.metric.Metric.of(what), what.get("live"), plan.experiment.local.unit
 
     def report(record: Mapping[str, Any]) -> None:
         if record["kind"] == "evaluation":
             seconds = f"{record['seconds']:>9,.1f} s" if live else f"{record['seconds']:>9,.0f} s of virtual time"
             say(
-                f"{record['gradients']:>7} of {plan.program.num_rows} {plan.local.unit}s, {seconds}: test loss "
+                f"{record['gradients']:>7} of {plan.program.num_rows} {unit}s, {seconds}: test loss "
                 f"{record['test_loss']:.4f}, {metric.title} {metric.text(record[metric.test])}"
             )
 

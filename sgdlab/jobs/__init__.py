@@ -5,10 +5,9 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submodules=(
-        "certified", "compare", "configuration", "datasets", "defaults",
-        "digests", "live", "live_evaluations", "live_run", "local_steps", "memory", "methods", "not_used",
-        "own_methods", "own_parts", "parts", "plan", "pool", "provenance", "rates", "recorded", "records", "run_times",
-        "seeds", "shard", "simulated", "tasks", "train",
+        "compare", "configuration", "datasets", "digests", "experiment", "live", "live_as_trace", "live_evaluations",
+        "live_run", "local_steps", "memory", "methods", "parts", "plan", "pool", "rates", "recorded", "records",
+        "shard", "tasks", "train",
     ),
-    submod_attrs={"own_methods": ["register_method"]},
+    submod_attrs={"experiment": ["resolve"], "methods": ["register_method"]},
 )  # fmt: skip

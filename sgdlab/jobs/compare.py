@@ -16,8 +16,8 @@ from ml_collections import ConfigDict
 from sgdlab import hosts
 from sgdlab.errors import Stopped, failures_of
 from sgdlab.jobs import digests, pool
-from sgdlab.jobs.configuration import common, free, identity
-from sgdlab.jobs.datasets import dataset_of, num_gradients
+from sgdlab.jobs.configuration import common
+from sgdlab.jobs.experiment import resolve
 from sgdlab.jobs.methods import baselines, methods
 from sgdlab.jobs.plan import make_plan
 from sgdlab.jobs.records import Record
@@ -71,7 +71,7 @@ class Cell:
 
     def name(self, config: ConfigDict) -> str:
         """The name of its metrics file."""
-        method = identity(self.configured(config))["method"]
+        method = resolve(self.configured(config)).method.name
         return f"{method}-n{self.num_workers}-seed{self.seed}"
 
 
@@ -108,7 +108,7 @@ def check(config: ConfigDict, cells: Sequence[Cell]) -> None:
 def shared_config(config: ConfigDict, cells: Sequence[Cell]) -> dict[str, Any]:
     """The entries that the runs depend on, less what the grid varies, and what the name of a method means."""
     kinds = {(cell.method, cell.num_workers): cell for cell in cells}.values()
-    return common((free(cell.configured(config)) for cell in kinds), (*GRID, *_FOLLOWS))
+    return common((resolve(cell.configured(config)).free for cell in kinds), (*GRID, *_FOLLOWS))
 
 
 def read(config: ConfigDict, cell: Cell, directory: RunDirectory) -> Records | None:
@@ -126,7 +126,7 @@ def superseded(config: ConfigDict, cells: Sequence[Cell], path: pathlib.Path) ->
     names = []
     for cell in cells:
         records = read_records(path / "metrics" / f"{cell.name(config)}.jsonl")
-        if records and digests.changed(records, cell.configured(config)):
+        if records and digests.changed(records, resolve(cell.configured(config))):
             names.append(cell.name(config))
     return names
 
@@ -190,7 +190,7 @@ def run_all(
       RunFailed: where a run raised an error, such as one of a user's own rule.
     """
     missing = _missing(config, cells, directory)
-    gradients = num_gradients(config, dataset_of(config)) * len(missing)
+    gradients = resolve(config).num_gradients * len(missing)
     grouped = sorted(_by_method(missing), key=len)[::-1]
     if mesh is not None:
         _run_over_mesh(config, grouped, directory, tuple(writers), mesh, gradients)
@@ -255,11 +255,11 @@ def _by_method(cells: Sequence[Cell]) -> list[list[Cell]]:
 
 def _found(config: ConfigDict, cell: Cell, directory: RunDirectory) -> tuple[Records | None, list[str]]:
     """The records of a finished run, and the families of its parts whose code has changed since."""
-    own, name = cell.configured(config), cell.name(config)
+    own, name = resolve(cell.configured(config)), cell.name(config)
     records = directory.read(name)
     changed = digests.changed(records, own) if records else []
     if not changed:  # with other code, other entries are to be expected too
-        directory.read(name, identity=identity(own))
+        directory.read(name, identity=own.identity)
     return records, changed
 
 

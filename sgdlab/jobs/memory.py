@@ -7,10 +7,10 @@ import jax
 import numpy as np
 import psutil
 from jax.sharding import Mesh
-from ml_collections import ConfigDict
 
 from sgdlab import graphs, replay
 from sgdlab.errors import UsageError
+from sgdlab.jobs.experiment import Experiment
 from sgdlab.rules import ServerRule
 
 _GIB = 2**30
@@ -36,21 +36,21 @@ _BYTES_PER_ROW = 80
 
 
 def check_schedule(
-    config: ConfigDict, num_gradients: int, *, num_blocks: int = 1, graph: graphs.Size = _NO_GRAPH
+    experiment: Experiment, num_gradients: int, *, num_blocks: int = 1, graph: graphs.Size = _NO_GRAPH
 ) -> None:
     """Raises a `UsageError` where run-times and schedule will not fit the memory of this machine.
 
     Args:
-      config: of the run.
+      experiment: what is run.
       num_gradients: that the schedule is made for.
       num_blocks: S, of the parameters.
       graph: on which nodes average.
     """
-    workers = config.cluster.num_workers
+    workers = experiment.cluster.workers.cluster
     runtimes = 8 * (2 * num_gradients // workers + 2) * workers
     each = _BYTES_PER_GRADIENT * num_blocks + _BYTES_PER_EDGE * graph.edges
     gradients = each * max(num_gradients, workers) + _BYTES_PER_WEIGHT * graph.matrices * workers**2
-    limit = _limit(config, psutil.virtual_memory().available)
+    limit = _limit(experiment, psutil.virtual_memory().available)
     if runtimes + gradients > limit:
         raise UsageError(
             f"--config.cluster.num_workers={workers} with {num_gradients:,} gradients would take about "
@@ -60,7 +60,7 @@ def check_schedule(
 
 
 def check_run(
-    config: ConfigDict,
+    experiment: Experiment,
     program: Any,  # replay.Program
     rule: ServerRule,
     params: object,
@@ -77,13 +77,13 @@ def check_run(
     capacity, of_peers = program.capacity, isinstance(program, replay.PeerProgram)
     size, optimizers = _bytes(params), program.num_workers if of_peers else 1
     state = optimizers * _bytes(jax.eval_shape(rule.init, params))
-    waves, devices = mesh is not None or _in_waves(config, program), 1 if mesh is None else mesh.size
+    waves, devices = mesh is not None or _in_waves(experiment, program), 1 if mesh is None else mesh.size
     versions = capacity.slots + capacity.kept + (program.num_workers if of_peers else 0)
     of_lanes = program.versions - versions if waves else 0
     if waves and rule.point is not None and program.uniform:
         of_lanes += capacity.width  # a version that lanes share, and each one's own point
     own = capacity.workers * _bytes(local) / devices
-    if mesh is not None and (config.layout or replay.sharding.kind_of(program, params)) == "sharded":
+    if mesh is not None and (experiment.computing.layout or replay.sharding.kind_of(program, params)) == "sharded":
         versions, state = math.ceil(versions / devices), state / devices
     elif not program.synchronous:
         of_lanes += (devices - 1) * capacity.width  # the gradients of the other devices
@@ -94,25 +94,25 @@ def check_run(
     free = stats.get("bytes_limit", 0) - stats.get("bytes_in_use", 0) or psutil.virtual_memory().available
     if mesh is not None and jax.default_backend() == "cpu":
         free /= len(mesh.local_devices)  # which share the memory of the machine
-    limit = _limit(config, free)
+    limit = _limit(experiment, free)
     if needed > limit:
         of_workers = f", and {_size(own)} of the workers" if own else ""
         raise UsageError(
-            f"--config.cluster.num_workers={config.cluster.num_workers} would take about {_size(needed)} on the device "
-            f"({copies} copies of parameters of {_size(size)}, {_size(state)} of the rule{of_workers}), and "
+            f"--config.cluster.num_workers={experiment.cluster.workers.cluster} would take about {_size(needed)} on "
+            f"the device ({copies} copies of parameters of {_size(size)}, {_size(state)} of the rule{of_workers}), and "
             f"{_size(limit)} are free; fewer workers or a smaller network take less, and --config.memory=GIB sets "
             "another limit"
         )
 
 
-def _in_waves(config: ConfigDict, program: replay.Program) -> bool:
-    if config.mode is None:
+def _in_waves(experiment: Experiment, program: replay.Program) -> bool:
+    if experiment.computing.mode is None:
         return jax.default_backend() != "cpu" and program.mean_wave_length() >= 2
-    return config.mode == "wave"
+    return experiment.computing.mode == "wave"
 
 
-def _limit(config: ConfigDict, free: float) -> float:
-    return free if config.memory is None else config.memory * _GIB
+def _limit(experiment: Experiment, free: float) -> float:
+    return free if experiment.computing.memory is None else experiment.computing.memory * _GIB
 
 
 def _bytes(tree: object) -> int:

@@ -3,8 +3,7 @@
 import pytest
 from lib import tiny
 
-from sgdlab.jobs import compare, digests
-from sgdlab.jobs.configuration import identity
+from sgdlab.jobs import compare, digests, resolve
 from sgdlab.results.directory import OtherConfiguration, RunDirectory
 
 CELL = compare.Cell("asgd", 4, 0)
@@ -13,7 +12,11 @@ CELL = compare.Cell("asgd", 4, 0)
 def stored(path, config, *, code=None, entries=None):
     directory = RunDirectory(path, {})
     own = CELL.configured(config)
-    run = {"kind": "run", "config": identity(own) | (entries or {}), "code": code or digests.of_run(own)}
+    run = {
+        "kind": "run",
+        "config": resolve(own).identity | (entries or {}),
+        "code": code or digests.of_run(resolve(own)),
+    }
     directory.write(CELL.name(config), [run, {"kind": "summary", "test_accuracy": 0.5}])
     return directory
 

@@ -10,7 +10,6 @@ from lib import tiny
 
 from sgdlab.errors import UsageError
 from sgdlab.jobs import digests
-from sgdlab.jobs.configuration import identity
 from sgdlab.jobs.plan import make_plan
 from sgdlab.jobs.train import train, train_and_record
 from sgdlab.results.directory import RunDirectory
@@ -40,7 +39,7 @@ def planned():
 @pytest.fixture
 def killed(plan, tmp_path):
     """A directory whose run was killed at its fourth evaluation: states after the first two or three."""
-    directory = RunDirectory(tmp_path / "runs", identity(plan.config), {})
+    directory = RunDirectory(tmp_path / "runs", plan.experiment.identity, {})
     with pytest.raises(Killed):
         train_and_record(plan, directory, "run", checkpoint_seconds=0, report=killing(4))
     assert directory.state_path("run").is_dir()
@@ -70,7 +69,7 @@ def test_in_a_comparison_of_other_sizes(plan, tmp_path, room):
     own = plan.program.capacity
     larger = dataclasses.replace(own, rows=4 * own.rows, slots=4 * own.slots, workers=4 * own.workers)
     before, after = {"as before": (larger, larger), "more": (None, larger), "less": (larger, None)}[room]
-    directory = RunDirectory(tmp_path / "runs", identity(plan.config), {})
+    directory = RunDirectory(tmp_path / "runs", plan.experiment.identity, {})
     with pytest.raises(Killed):
         train_and_record(plan, directory, "run", capacity=before, checkpoint_seconds=0, report=killing(4))
     run, (line,) = continued(plan, directory, capacity=after)
@@ -110,7 +109,7 @@ def test_a_writing_that_fails_in_the_end_loses_nothing(plan, tmp_path, monkeypat
         keeper.close()
         raise OSError(28, "No space left on device")
 
-    directory = RunDirectory(tmp_path / "runs", identity(plan.config), {})
+    directory = RunDirectory(tmp_path / "runs", plan.experiment.identity, {})
     opened = checkpoints.Checkpoints._open
     keeper = None
 

@@ -6,8 +6,8 @@ from lib import tiny
 from ml_collections import ConfigDict
 
 from sgdlab.errors import UsageError
-from sgdlab.jobs import compare, configuration, own_methods, register_method
-from sgdlab.jobs.methods import chosen, methods, why_none
+from sgdlab.jobs import compare, register_method, resolve
+from sgdlab.jobs.methods import OWN, forget_method, methods, why_none
 from sgdlab.jobs.plan import make_plan
 from sgdlab.registry import PROTOCOLS
 from sgdlab.results.directory import OtherConfiguration, RunDirectory
@@ -18,17 +18,18 @@ PAIR = {"protocol": "bounded_staleness", "rule": "delay_compensated", "title": "
 @pytest.fixture(autouse=True)
 def nothing_is_left():
     yield
-    for name in list(own_methods.OWN):
-        own_methods.forget_method(name)
+    for name in list(OWN):
+        forget_method(name)
 
 
 def test_a_method_is_its_parts_with_its_entries():
     register_method("tight", **PAIR, entries={"bound": 1}, rule_entries={"variance_control": 2.0}, local={"steps": 3})
     config = tiny.config(method="tight")
-    choice, plan = chosen(config), make_plan(config)
-    assert (choice.entries["bound"], choice.rule_entries["variance_control"], plan.local.steps) == (1, 2.0, 3)
-    assert choice.rule_entries["adaptive"] is False  # as the rule has it
-    found = configuration.identity(config)
+    experiment = resolve(config)
+    protocol, rule = experiment.protocol.entries, experiment.rule.entries
+    assert (protocol["bound"], rule["variance_control"], experiment.local.steps) == (1, 2.0, 3)
+    assert rule["adaptive"] is False  # as the rule has it
+    found = resolve(config).identity
     assert found["protocol"]["bounded_staleness"]["bound"] == 1
     assert found["rule"]["delay_compensated"]["variance_control"] == 2.0
     messages = []
@@ -73,7 +74,7 @@ def test_the_reason_is_said_where_a_part_is_no_method(monkeypatch):
     PROTOCOLS.register("lonely", title="Lonely")(lambda runtimes: None)
     assert "names no `rule=`" in why_none("lonely")
     with pytest.raises(UsageError, match="lonely is a protocol that names no `rule=`"):
-        chosen(tiny.config(method="lonely"))
+        resolve(tiny.config(method="lonely"))
 
 
 def test_methods_with_other_entries_of_one_protocol_share_a_directory(tmp_path):
@@ -85,7 +86,7 @@ def test_methods_with_other_entries_of_one_protocol_share_a_directory(tmp_path):
         shared = compare.shared_config(config, [cell])
         assert "bound" not in shared["protocol"]["bounded_staleness"]
         directory = RunDirectory(tmp_path, shared, {})
-        runs[name] = configuration.identity(cell.configured(config))
+        runs[name] = resolve(cell.configured(config)).identity
         directory.write(name, [{"kind": "run", "config": runs[name]}, {"kind": "summary"}])
     with pytest.raises(
         OtherConfiguration, match=r"a run tight with .*bound=1, not 8; name another .* by --rerun"
