@@ -7,7 +7,6 @@ import numpy as np
 from sgdlab import jobs, results
 from sgdlab.errors import UsageError
 from sgdlab.peer_schedule import AnySchedule, PeerSchedule
-from sgdlab.protocols.family import PROTOCOLS
 from sgdlab.runtimes import NotEnoughRuntimes
 from sgdlab.traces import Options, Recording, read
 
@@ -126,12 +125,8 @@ def schedule(experiment: "Experiment", recording: Recording) -> Drawn:
     Raises:
       UsageError: where an entry is impossible, or the steps are not enough.
     """
-    runtimes, local, protocol = (
-        recording.runtimes + recording.transfer()[:, None],
-        experiment.local,
-        experiment.protocol,
-    )
-    method = experiment.source["method"]
+    runtimes = recording.runtimes + recording.transfer()[:, None]
+    local, method = experiment.local, experiment.source["method"]
     steps = jobs.local_steps.steps_by_worker(local, runtimes)
     if len(runtimes) < steps.max():
         raise UsageError(
@@ -142,9 +137,7 @@ def schedule(experiment: "Experiment", recording: Recording) -> Drawn:
     if steps.max() > 1:
         runtimes = jobs.local_steps.of_messages(runtimes, steps)
     try:
-        made = PROTOCOLS.make(
-            protocol.name,
-            protocol.entries,
+        made = experiment.protocol.make(
             runtimes=runtimes,
             num_gradients=None,
             gradients_per_epoch=float(runtimes.size),

@@ -6,7 +6,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submodules=(
         "compare", "configuration", "datasets", "digests", "experiment", "live", "live_as_trace", "live_evaluations",
-        "live_run", "local_steps", "memory", "methods", "parts", "plan", "pool", "rates", "recorded", "records",
+        "live_run", "local_steps", "methods", "parts", "plan", "pool", "rates", "recorded", "records",
         "shard", "tasks", "train",
     ),
     submod_attrs={"experiment": ["resolve"], "methods": ["register_method"]},

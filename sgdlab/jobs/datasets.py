@@ -11,7 +11,6 @@ from sgdlab.data.batches import order
 from sgdlab.data.shares import Shares, label_shares, own_order
 from sgdlab.errors import UsageError, said_of
 from sgdlab.jobs.methods import UsedPart
-from sgdlab.registry import DATASETS
 from sgdlab.tasks.kinds import kind_of
 
 AnyDataset = Dataset | Text
@@ -19,12 +18,7 @@ AnyDataset = Dataset | Text
 
 @dataclasses.dataclass(frozen=True)
 class Workers:
-    """How many workers there are.
-
-    Attributes:
-      cluster: N of the cluster.
-      first: how many of them take part, the first ones; None: all.
-    """
+    """How many workers a cluster has, and how many of them take part, the first ones; None: all."""
 
     cluster: int
     first: int | None
@@ -41,19 +35,6 @@ class Workers:
 
 
 @dataclasses.dataclass(frozen=True)
-class Heterogeneity:
-    """Workers that have training examples of their own.
-
-    Attributes:
-      alpha: concentration of the Dirichlet distribution of their labels.
-      seed: of who has which.
-    """
-
-    alpha: float
-    seed: int
-
-
-@dataclasses.dataclass(frozen=True)
 class TrainingData:
     """The data of a run, and how they are cut into batches.
 
@@ -64,7 +45,8 @@ class TrainingData:
       micro_batches: parts of a batch, whose mean is the gradient; 1: the whole at once.
       replacement: examples are drawn with replacement, instead of a permutation each epoch.
       seed: of the order of the examples.
-      heterogeneity: of the workers' examples; None: every worker draws from all of them.
+      alpha: concentration of the labels of workers that have examples of their own. None: all draw from all of them.
+      shares_seed: of who has which.
     """
 
     used: UsedPart
@@ -73,7 +55,8 @@ class TrainingData:
     micro_batches: int
     replacement: bool
     seed: int
-    heterogeneity: Heterogeneity | None
+    alpha: float | None
+    shares_seed: int
 
     @property
     def kind(self) -> str:
@@ -83,13 +66,13 @@ class TrainingData:
     @property
     def off(self) -> set[str]:
         """Return the names of its entries on the first level of a configuration that are off."""
-        off = {"heterogeneity": self.heterogeneity is None, "micro_batches": self.micro_batches == 1}
+        off = {"heterogeneity": self.alpha is None, "micro_batches": self.micro_batches == 1}
         return {name for name, is_off in off.items() if is_off}
 
     @functools.cached_property
     def dataset(self) -> AnyDataset:
         """Return what is trained and tested on."""
-        return DATASETS.make(self.kind, self.used.entries)
+        return self.used.make()
 
     @property
     def batches_per_epoch(self) -> int:
@@ -112,9 +95,8 @@ class TrainingData:
         Raises:
           UsageError: where the data cannot be divided so.
         """
-        if self.heterogeneity is None:
+        if (alpha := self.alpha) is None:
             return None
-        alpha, seed = self.heterogeneity.alpha, self.heterogeneity.seed
         if isinstance(self.dataset, Text):
             raise UsageError(
                 f"--config.heterogeneity.alpha={alpha} must be left out: {self.kind} is a text; it has no labels, and "
@@ -128,7 +110,7 @@ class TrainingData:
                 f"there are {examples:,} examples"
             )
         with said_of("--config.heterogeneity."):
-            return label_shares(self.dataset.train.labels, num_workers=workers, alpha=alpha, seed=seed)
+            return label_shares(self.dataset.train.labels, num_workers=workers, alpha=alpha, seed=self.shares_seed)
 
     def network_arguments(self, network: UsedPart) -> dict[str, Any]:
         """Return what a network is given of the data.

@@ -34,9 +34,6 @@ def of_run(experiment: Experiment) -> dict[str, str]:
     entry `graph` names. The engine of the replay and libraries do not count: a run's record holds versions and the
     commit besides.
 
-    Args:
-      experiment: the run.
-
     Example:
       >>> from configs import digits
       >>> from sgdlab.jobs.experiment import resolve

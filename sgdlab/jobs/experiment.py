@@ -12,8 +12,8 @@ from ml_collections import ConfigDict
 from sgdlab.errors import said_of
 from sgdlab.jobs import configuration, local_steps, parts
 from sgdlab.jobs.configuration import Reach
-from sgdlab.jobs.datasets import Heterogeneity, TrainingData, Workers
-from sgdlab.jobs.local_steps import Local
+from sgdlab.jobs.datasets import TrainingData, Workers
+from sgdlab.jobs.local_steps import Local, local_of
 from sgdlab.jobs.methods import Method, UsedPart, chosen
 from sgdlab.jobs.rates import InnerRate, RateSchedule
 from sgdlab.registry import CLUSTERS, DATASETS, FAMILIES, NETWORKS, PREDICTORS, Part, Registry
@@ -25,11 +25,7 @@ STREAMS = ("parameters", "batches", "runtimes", "protocol", "augmentation", "sha
 
 @dataclasses.dataclass(frozen=True)
 class Seeds:
-    """The seeds of a run, one for each of `STREAMS`: a change of one leaves the others as they are.
-
-    Attributes:
-      run: that of the configuration, which all others are made of.
-    """
+    """The seeds of a run, one for each of `STREAMS`, so that a change of one leaves the others as they are."""
 
     run: int
 
@@ -46,14 +42,7 @@ class Seeds:
 
 @dataclasses.dataclass(frozen=True)
 class RunTimes:
-    """How long the gradients of a run take.
-
-    Attributes:
-      used: its law, of how long gradients take.
-      workers: how many it has, and how many of them take part.
-      batch_size: B, examples of a gradient.
-      seed: of the run-times.
-    """
+    """How long the gradients of a run take, each of a number of examples, by the law of its cluster."""
 
     used: UsedPart
     workers: Workers
@@ -63,8 +52,7 @@ class RunTimes:
     @functools.cached_property
     def law(self) -> Any:
         """Return its law, which draws run-times."""
-        given = {"num_workers": self.workers.cluster, "batch_size": self.batch_size}
-        return CLUSTERS.make(self.used.name, self.used.entries, **given)
+        return self.used.make(num_workers=self.workers.cluster, batch_size=self.batch_size)
 
     def runtimes(self, steps: np.ndarray, rows: int) -> np.ndarray:
         """Return float64[T, N], seconds: the run-times of what each worker sends, those of its steps added up.
@@ -93,15 +81,7 @@ class RunTimes:
 
 @dataclasses.dataclass(frozen=True)
 class Optimizer:
-    """The entries that rules share.
-
-    Attributes:
-      learning_rate: that of the rule's kind, such as Adam's.
-      momentum: None: as the rule has it.
-      nesterov: None: as the rule has it.
-      weight_decay: added to the gradient.
-      clip_norm: of each gradient, by its worker; None: not clipped.
-    """
+    """The entries `config.optimizer` that rules share, with the learning rate of the rule's kind, such as Adam's."""
 
     learning_rate: float
     momentum: float | None
@@ -112,16 +92,7 @@ class Optimizer:
 
 @dataclasses.dataclass(frozen=True)
 class Reporting:
-    """What is measured during a run.
-
-    Attributes:
-      evaluations: on the test set.
-      target: of the task's metric; None: no target.
-      evaluation_batch: examples evaluated at once.
-      train_examples: at most, in the end; None: all.
-      test_examples: at most; None: all.
-      average_decay: of the Polyak average, by update; None: no average.
-    """
+    """What is measured during a run: entries on the first level of a configuration."""
 
     evaluations: int
     target: float | None
@@ -133,17 +104,7 @@ class Reporting:
 
 @dataclasses.dataclass(frozen=True)
 class Computing:
-    """How a run is computed.
-
-    Attributes:
-      mode: one of `MODES`; None: the faster one.
-      lanes: one of `LANES`; None: as suits the network.
-      layout: one of `LAYOUTS`; None: by size.
-      memory: GiB that a run may take; None: what is free.
-      stream: examples are read from the host even if they fit the device.
-      chunk: gradients whose examples are sent at once then.
-      readers: processes that decode then; 0: threads.
-    """
+    """How a run is computed: entries on the first level of a configuration."""
 
     mode: str | None
     lanes: str | None
@@ -152,6 +113,10 @@ class Computing:
     stream: bool
     chunk: int
     readers: int
+
+    def limit(self, free: float) -> float:
+        """Return the bytes that a run may take, of those that are free."""
+        return free if self.memory is None else self.memory * 2**30
 
 
 @dataclasses.dataclass(frozen=True)
@@ -197,9 +162,8 @@ class Experiment:
     @property
     def parts(self) -> dict[str, UsedPart]:
         """Return the parts that the run uses, by family."""
-        used = {"protocol": self.protocol, "rule": self.rule}
-        used |= {} if self.predictor is None else {"predictor": self.predictor}
-        return used | {"cluster": self.cluster.used, "network": self.network, "data": self.data.used}
+        used = (self.protocol, self.rule, self.predictor, self.cluster.used, self.network, self.data.used)
+        return {one.registry.family: one for one in used if one is not None}
 
     @property
     def num_workers(self) -> int:
@@ -220,8 +184,7 @@ class Experiment:
         """
         own = {"method": self.method.name, "optimizer": self._of_optimizer(), "local": self.local.entries()}
         own |= {registry.family: self._of_family(registry) for registry in FAMILIES}
-        off = self.data.off | {name for name, entries in own.items() if not entries}
-        off |= {*Reach.COST.value}
+        off = {*Reach.COST.value, *self.data.off, *(name for name, entries in own.items() if not entries)}
         return {name: own.get(name, value) for name, value in self.source.items() if name not in off}
 
     @property
@@ -281,8 +244,8 @@ class Experiment:
     @property
     def outcomes(self) -> int:
         """Return the number of values that a target can take."""
-        name = {"density": "levels", "language": "vocabulary"}.get(self.kind.name, "num_classes")
-        return getattr(self.data.dataset, name)
+        of_kind = {"density": "levels", "language": "vocabulary"}
+        return getattr(self.data.dataset, of_kind.get(self.kind.name, "num_classes"))
 
     @functools.cached_property
     def steps(self) -> np.ndarray:
@@ -317,8 +280,7 @@ class Experiment:
         Args:
           times: float64[T, N], seconds.
         """
-        used = self.parts["predictor"]
-        return PREDICTORS.make(used.name, used.entries, runtimes=times)
+        return self.parts["predictor"].make(runtimes=times)
 
     def inner_rate(self, steps_per_update: float) -> InnerRate | None:
         """Return the rate of the workers; None where it is constant, or workers make no local steps.
@@ -358,46 +320,39 @@ def resolve(config: ConfigDict) -> Experiment:
     method, protocol, rule, rank = chosen(config)
     predictor = UsedPart.of(config, PREDICTORS) if "predictor" in protocol.part.given else None
     cluster, network, data = (UsedPart.of(config, registry) for registry in (CLUSTERS, NETWORKS, DATASETS))
-    optimizer, shares, seeds = config.optimizer, config.heterogeneity, Seeds(config.seed)
     with said_of("--config."):
         configuration.check(config, kind_of(network.part))
-        local = local_steps.local_of(config.local, optimizer, method.local, own_rate="rate" in rule.facts)
+        local = local_of(config.local, config.optimizer, method.local, own_rate="rate" in rule.facts)
     with said_of("--config.rate."):
         rate = RateSchedule(**config.rate)
-    workers = Workers(config.cluster.num_workers, config.cluster.first_workers)
-    seed = seeds.of("shares") if shares.seed is None else shares.seed
+    seeds, shares = Seeds(config.seed), config.heterogeneity
+    own = (shares.alpha, seeds.of("shares") if shares.seed is None else shares.seed)
+    workers, size = Workers(config.cluster.num_workers, config.cluster.first_workers), config.batch_size
+    batches = (size, config.micro_batches, config.replacement, seeds.of("batches"))
+    optimizer = {**config.optimizer, "learning_rate": config.optimizer[_rate_of(rule.part)]}
     return Experiment(
-        method,
-        rank,
-        protocol,
-        rule,
-        predictor,
-        RunTimes(cluster, workers, config.batch_size, seeds.of("runtimes")),
-        network,
-        TrainingData(
-            data,
-            workers,
-            config.batch_size,
-            config.micro_batches,
-            config.replacement,
-            seeds.of("batches"),
-            None if shares.alpha is None else Heterogeneity(shares.alpha, seed),
-        ),
-        config.epochs,
-        local,
-        Optimizer(
-            optimizer[_rate_of(rule.part)],
-            optimizer.momentum,
-            optimizer.nesterov,
-            optimizer.weight_decay,
-            optimizer.clip_norm,
-        ),
-        rate,
-        Reporting(**{field.name: config[field.name] for field in dataclasses.fields(Reporting)}),
-        Computing(**{field.name: config[field.name] for field in dataclasses.fields(Computing)}),
-        seeds,
-        config.to_dict(),
+        method=method,
+        rank=rank,
+        protocol=protocol,
+        rule=rule,
+        predictor=predictor,
+        cluster=RunTimes(cluster, workers, size, seeds.of("runtimes")),
+        network=network,
+        data=TrainingData(data, workers, *batches, *own),
+        epochs=config.epochs,
+        local=local,
+        optimizer=_record(Optimizer, optimizer),
+        rate=rate,
+        reporting=_record(Reporting, config),
+        computing=_record(Computing, config),
+        seeds=seeds,
+        source=config.to_dict(),
     )
+
+
+def _record(kind: Any, entries: Mapping[str, Any]) -> Any:
+    """Return a record whose fields are entries of the same names."""
+    return kind(**{name: entries[name] for name in kind.__dataclass_fields__})
 
 
 def _rate_of(rule: Part) -> str:

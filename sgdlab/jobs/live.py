@@ -49,7 +49,7 @@ def work(argument: Mapping[str, Any]) -> Work:
         micro_batches=experiment.data.micro_batches,
         seconds=None if argument["emulate"] is None else _slowness(experiment, argument["emulate"]),
         finish=tasks.finish_of(experiment),
-        own=None if experiment.data.heterogeneity is None else of_worker,
+        own=None if experiment.data.alpha is None else of_worker,
         local=_local_steps(experiment, argument.get("steps_per_update")),
     )
 
@@ -154,7 +154,7 @@ class Job:
     @property
     def _differ(self) -> bool:
         local = self.plan.experiment.local
-        return self.plan.experiment.data.heterogeneity is not None or local.by_speed or local.follow_rate
+        return self.plan.experiment.data.alpha is not None or local.by_speed or local.follow_rate
 
     @property
     def sent_like(self) -> Tree:

@@ -4,7 +4,7 @@ import dataclasses
 import difflib
 import functools
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -62,11 +62,13 @@ class UsedPart:
     """A part that a run uses.
 
     Attributes:
-      part: which it is.
+      registry: of its family.
+      name: what `config.<family>.kind` calls it.
       entries: its entries of the configuration, with what the name of the run's method means.
     """
 
-    part: Part
+    registry: Registry
+    name: str
     entries: Mapping[str, Any]
 
     @classmethod
@@ -82,18 +84,22 @@ class UsedPart:
           UsageError: where it is not known.
         """
         group = config[registry.family]
-        part = registry.check(group.kind or otherwise)
-        return cls(part, group[part.name].to_dict() if part.name in group else {})
+        name = registry.check(group.kind or otherwise).name
+        return cls(registry, name, group[name].to_dict() if name in group else {})
 
     @property
-    def name(self) -> str:
-        """Return what `config.<family>.kind` calls it."""
-        return self.part.name
+    def part(self) -> Part:
+        """Return what is registered by its name."""
+        return self.registry[self.name]
 
     @property
     def facts(self) -> Mapping[str, Any]:
         """Return what its registry's users know of it."""
         return self.part.facts
+
+    def make(self, **given: Any) -> Any:
+        """Call it with its entries, and with those of the given arguments that it names (`Registry.make`)."""
+        return self.registry.make(self.name, self.entries, **given)
 
 
 OWN: dict[str, Method] = {}
@@ -184,11 +190,6 @@ PRESETS = (
 """Methods of this package that are more than a part with its usual partner."""
 
 
-def _of_part(part: Part, protocol: str, rule: str) -> Method:
-    families, local = tuple(part.facts.get("families", OTHERS)), part.facts.get("local", {})
-    return Method(part.name, protocol, rule, part.title, part.source, families, local=local)
-
-
 def methods() -> dict[str, Method]:
     """Return every method: each protocol with its usual rule, each rule where nobody waits, the presets, one's own.
 
@@ -205,19 +206,25 @@ def _known(protocols: Sequence[Part], rules: Sequence[Part], own: Sequence[Metho
     """Return the methods of the parts that are registered, which are made once and not at every look-up."""
     usual = [(part, part.name, part.facts["rule"]) for part in protocols if part.facts.get("rule") is not None]
     usual += [(part, "asynchronous", part.name) for part in rules if part.facts.get("method", True)]
-    found = {part.name: _of_part(part, protocol, rule) for part, protocol, rule in usual}
-    return found | {method.name: method for method in (*PRESETS, *own)}
+    of_parts = [
+        Method(
+            *(part.name, protocol, rule, part.title, part.source, tuple(part.facts.get("families", OTHERS))),
+            local=part.facts.get("local", {}),
+        )
+        for part, protocol, rule in usual
+    ]
+    return {method.name: method for method in (*of_parts, *PRESETS, *own)}
 
 
 def baselines() -> dict[str, str]:
-    """The single workers that methods are compared with: name -> title."""
+    """Return the single workers that methods are compared with: name -> title."""
     known = methods()
     names = dict.fromkeys(method.baseline for method in known.values())
     return {name: f"Single worker ({known[name].title})" for name in names}
 
 
 def check(name: str, flag: str = "--config.method") -> Method:
-    """Returns the method of that name.
+    """Return the method of that name.
 
     Args:
       name: of the method.
@@ -234,7 +241,7 @@ def check(name: str, flag: str = "--config.method") -> Method:
 
 
 def why_none(name: str) -> str:
-    """Why a name that is a protocol's or a rule's is no method, for messages; "" of others.
+    """Return why a name that is a protocol's or a rule's is no method, for messages; "" of others.
 
     Example:
       >>> why_none("timout")
@@ -267,8 +274,7 @@ def chosen(config: ConfigDict) -> tuple[Method, UsedPart, UsedPart, int]:
         )
     meant = method.entries if protocol.name == method.protocol else {}
     meant_of_rule = method.rule_entries if rule.name == method.rule else {}
-    protocol = _with_meant(method, PROTOCOLS, protocol, meant)
-    rule = _with_meant(method, RULES, rule, meant_of_rule)
+    protocol, rule = _with_meant(method, protocol, meant), _with_meant(method, rule, meant_of_rule)
     if (protocol.name, rule.name) != (method.protocol, method.rule):
         method = Method(
             f"{protocol.name}+{rule.name}",
@@ -285,15 +291,15 @@ def chosen(config: ConfigDict) -> tuple[Method, UsedPart, UsedPart, int]:
     return method, protocol, rule, rank
 
 
-def _with_meant(method: Method, registry: Registry, used: UsedPart, meant: Mapping[str, Any]) -> UsedPart:
+def _with_meant(method: Method, used: UsedPart, meant: Mapping[str, Any]) -> UsedPart:
     """Return a method's part with the entries that the method's name means, which nothing may contradict."""
     for name, value in meant.items():
         if name in used.entries and used.entries[name] not in (value, used.part.defaults[name]):
             raise UsageError(
-                f"--config.{registry.family}.{used.name}.{name}={used.entries[name]} must be left out: {method.name} "
-                f"is {used.name} with {name}={value}"
+                f"--config.{used.registry.family}.{used.name}.{name}={used.entries[name]} must be left out: "
+                f"{method.name} is {used.name} with {name}={value}"
             )
-    return UsedPart(used.part, {**used.entries, **meant})
+    return dataclasses.replace(used, entries={**used.entries, **meant})
 
 
 def register_method(
@@ -308,7 +314,7 @@ def register_method(
     rule_entries: Mapping[str, Any] | None = None,
     local: Mapping[str, Any] | None = None,
 ) -> Method:
-    """Makes a method of a protocol and a rule: a name for `--methods`, and a row of its own in tables and pictures.
+    """Make a method of a protocol and a rule: a name for `--methods`, and a row of its own in tables and pictures.
 
     A protocol that names its usual rule when it is registered, and a rule, are methods already, under their own names.
 
@@ -357,16 +363,15 @@ def register_method(
     ):
         if part not in registry:
             raise ValueError(f"{family}={part!r} {registry.right(part)}")
-        _check_names(named, own, registry[part].defaults, f"{family} {part}")
-        _check_kinds(named, own, registry, part)
-    _check_names("local", local, LOCAL_ENTRIES, "config.local")
+        _check_entries(named, own, registry[part].entries(), f"{family} {part}")
+    _check_entries("local", local, dict.fromkeys(LOCAL_ENTRIES), "config.local")
     made = Method(name, protocol, rule, title, source, tuple(families), entries, local, rule_entries)
     OWN[name], _modules[name] = made, caller
     return made
 
 
 def forget_method(name: str) -> None:
-    """Removes a method that `register_method` made.
+    """Remove a method that `register_method` made.
 
     Raises:
       ValueError: where there is none.
@@ -377,33 +382,23 @@ def forget_method(name: str) -> None:
 
 
 def files() -> dict[str, str]:
-    """The modules that registered methods: name -> file, scripts that run left out."""
+    """Return the modules that registered methods: name -> file, scripts that run left out."""
     found = {module["__name__"]: module.get("__file__") for module in _modules.values()}
     return {name: file for name, file in found.items() if file and name not in ("__main__", "__mp_main__")}
 
 
 def stand_in_files() -> bool:
-    """Whether all methods were registered in files, which other processes can import; those of a notebook are not."""
+    """Return if all methods were registered in files, which other processes can import; those of a notebook are not."""
     return all(module.get("__file__") for module in _modules.values())
 
 
-def _check_names(argument: str, given: Iterable[str], known: Iterable[str], of: str) -> None:
-    known = list(known)
-    for name in given:
-        if name not in known:
-            cure = _meant(name, known) or f"; it has {', '.join(known) or 'none'}"
-            raise ValueError(f"{argument} name {name!r}, which {of} does not have{cure}")
-
-
-def _check_kinds(argument: str, given: Mapping[str, Any], registry: Registry, part: str) -> None:
-    config = registry[part].entries()
+def _check_entries(argument: str, given: Mapping[str, Any], known: Any, of: str) -> None:
     for name, value in given.items():
+        if name not in known:
+            close = difflib.get_close_matches(name, list(known), n=1)
+            cure = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(known) or 'none'}"
+            raise ValueError(f"{argument} name {name!r}, which {of} does not have; {cure}")
         try:
-            config[name] = value
+            known[name] = value
         except TypeError as error:
             raise ValueError(f"{argument}={{{name!r}: {value!r}}} must be of another kind: {error}") from error
-
-
-def _meant(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""

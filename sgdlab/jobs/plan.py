@@ -8,16 +8,33 @@ from typing import Any
 
 import numpy as np
 import optax
+import psutil
 from ml_collections import ConfigDict
 
 from sgdlab import graphs, replay, rules, runtimes, theory
 from sgdlab.errors import UsageError, said_of
-from sgdlab.jobs import local_steps, memory
+from sgdlab.jobs import local_steps
 from sgdlab.jobs.experiment import Experiment, resolve
-from sgdlab.jobs.rates import CONSTANT, InnerRate, peak_rate, rates
+from sgdlab.jobs.methods import UsedPart
+from sgdlab.jobs.rates import CONSTANT, InnerRate, rates
 from sgdlab.peer_schedule import AnySchedule
-from sgdlab.registry import PROTOCOLS, RULES
+from sgdlab.registry import PROTOCOLS
 from sgdlab.replay.blocks import check_num_blocks
+
+_BYTES_PER_GRADIENT = 820
+"""What making a schedule and its program takes at its peak, for each gradient and block. Measured from 100 to 10,000
+workers, with 10^6 gradients: 160 to 180 for four blocks, 240 for `synchronous`, `partial` and `softsync`, 290 to 340
+for `asynchronous`, `bounded_staleness` and `ringmaster` (with interrupts 410), 400 to 500 for `gossip`, and 800 for
+`elastic_averaging`, which has two events a gradient."""
+
+_BYTES_PER_EDGE = 190
+"""What it takes besides for each parameter vector that nodes on a graph average. Measured with 20,000 gradients of 100
+nodes: 1080 bytes a gradient for 3 of them (`d_psgd` on a ring), 2000 for 8, 9930 for 51 (on random graphs), 1330 for
+the 4 of `ad_psgd`, 1860 for the 14 of `a2cid2`."""
+
+_BYTES_PER_WEIGHT = 24
+"""And for each entry of each matrix [N, N] of weights. Measured: 8 for ten matrices of 1000 nodes, 23 for one of
+3000."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,12 +146,12 @@ class Plan:
             "weight_decay": 0.0 if experiment.local.active else optimizer.weight_decay,  # then the workers have it
             "momentum": optimizer.momentum,
             "nesterov": optimizer.nesterov,
-            "expected_gradients": expected_gradients(experiment, workers),
+            "expected_gradients": _expected_gradients(experiment, workers),
             "fragments": experiment.local.fragments,
         }
         # What the configuration leaves open is as the rule has it: momentum 0.9, or none.
         given = {name: value for name, value in given.items() if value is not None}
-        made = RULES.make(experiment.rule.name, experiment.rule.entries, **given)
+        made = experiment.rule.make(**given)
         if not isinstance(made, optax.GradientTransformation):
             return made
         with said_of(f"--config.rule.kind={experiment.rule.name}: "):
@@ -175,17 +192,21 @@ def planned(experiment: Experiment, *, schedule: AnySchedule | None = None) -> P
     data.check(experiment.network, stream=experiment.computing.stream)
     batches, gradients = data.batches_per_epoch, experiment.num_gradients
     per_epoch = batches / experiment.mean_steps
-    blocks = num_blocks(experiment)
-    memory.check_schedule(experiment, gradients, num_blocks=blocks, graph=averaging_graph(experiment, workers))
-    simulated = schedule is None
-    if simulated:
+    check_memory(experiment, gradients)
+    speedup, seconds = 1.0, None
+    if schedule is None:
         steps = experiment.steps
-        make = functools.partial(own_schedule, experiment)
+        make = functools.partial(_schedule, experiment, experiment.protocol, steps)
         schedule = make(gradients)
         check_local(experiment, schedule)
         if steps.min() < steps.max():  # then it depends on who sends how often
             schedule, gradients = local_steps.with_enough_steps(make, schedule, steps, experiment.epochs * batches)
             per_epoch = gradients / experiment.epochs
+        twin = synchronous_twin(experiment, gradients)
+        seconds = theory.seconds_per_gradient(twin)
+        speedup = schedule.gradients_per_second() / twin.gradients_per_second()
+        if steps.max() > 1:
+            speedup *= float(local_steps.of_used(schedule, steps).mean())
     updates_per_epoch = per_epoch / schedule.gradients_per_update()
     table = rates(
         CONSTANT if experiment.local.rate_is_constant else experiment.rate,
@@ -195,26 +216,11 @@ def planned(experiment: Experiment, *, schedule: AnySchedule | None = None) -> P
         updates_per_epoch=updates_per_epoch,
     )
     inner = experiment.inner_rate(batches / workers / updates_per_epoch)
-    speedup, seconds = 1.0, None
-    if simulated:
-        twin = synchronous_twin(experiment, gradients)
-        speedup, seconds = _speedup(schedule, twin, experiment.steps), theory.seconds_per_gradient(twin)
     plan = Plan(experiment, schedule, table, gradients, speedup, seconds, inner)
     rule = plan.rule(table, schedule.num_workers)
     with said_of(f"--config.rule.kind={experiment.rule.name} with protocol {experiment.protocol.name}: "):
         replay.check_rule(schedule, rule)
     return plan
-
-
-def own_schedule(experiment: Experiment, gradients: int) -> AnySchedule:
-    """Return the schedule of the experiment's protocol, on as few run-times as it needs.
-
-    Args:
-      experiment: what is run.
-      gradients: to be used.
-    """
-    protocol = experiment.protocol
-    return _schedule(experiment, protocol.name, protocol.entries, gradients, experiment.steps)
 
 
 def synchronous_twin(experiment: Experiment, gradients: int) -> AnySchedule:
@@ -225,10 +231,12 @@ def synchronous_twin(experiment: Experiment, gradients: int) -> AnySchedule:
       gradients: that its own schedule uses.
     """
     steps = experiment.steps
-    return _schedule(experiment, "synchronous", {}, math.ceil(gradients * steps.mean()), np.ones_like(steps))
+    own = UsedPart(PROTOCOLS, "synchronous", {})
+    return _schedule(experiment, own, np.ones_like(steps), math.ceil(gradients * steps.mean()))
 
 
-def _schedule(experiment: Experiment, name: str, entries: Any, gradients: int, steps: np.ndarray) -> AnySchedule:
+def _schedule(experiment: Experiment, protocol: UsedPart, steps: np.ndarray, gradients: int) -> AnySchedule:
+    """Return a protocol's schedule on as few run-times as it needs."""
     given = {
         "num_gradients": gradients,
         "gradients_per_epoch": gradients / experiment.epochs,
@@ -236,22 +244,10 @@ def _schedule(experiment: Experiment, name: str, entries: Any, gradients: int, s
         "predictor": experiment.predictor_of,
     }
     return runtimes.with_enough_rows(
-        lambda times: PROTOCOLS.make(name, entries, runtimes=times, **given),
+        lambda times: protocol.make(runtimes=times, **given),
         functools.partial(experiment.cluster.runtimes, steps),
         rows=experiment.cluster.rows(gradients, steps),
     )
-
-
-def _speedup(own: AnySchedule, twin: AnySchedule, steps: np.ndarray) -> float:
-    """Return the steps of used gradients per second, over those of synchronous SGD on the same cluster.
-
-    Args:
-      own: the schedule.
-      twin: synchronous SGD's.
-      steps: int[N], local steps of each worker's gradients.
-    """
-    found = own.gradients_per_second() / twin.gradients_per_second()
-    return found if steps.max() == 1 else found * float(local_steps.of_used(own, steps).mean())
 
 
 def check_local(experiment: Experiment, schedule: AnySchedule) -> None:
@@ -267,8 +263,8 @@ def check_local(experiment: Experiment, schedule: AnySchedule) -> None:
         makes = f"method={experiment.source['method']} makes local steps"
         what = f"{', '.join(given)} must be left out" if given else makes
         raise UsageError(
-            f"--config.{what}, which protocol "
-            f"{experiment.protocol.name} cannot have: without a server every node makes steps of its own already"
+            f"--config.{what}, which protocol {experiment.protocol.name} cannot have: without a server every node "
+            "makes steps of its own already"
         )
     if stream is not None and not experiment.rule.facts.get("moves_fragments", False):
         raise UsageError(
@@ -277,37 +273,8 @@ def check_local(experiment: Experiment, schedule: AnySchedule) -> None:
         )
 
 
-def averaging_graph(experiment: Experiment, num_workers: int) -> graphs.Size:
-    """Return the size of the graph on which nodes average; nothing where a protocol has none.
-
-    Args:
-      experiment: what is run.
-      num_workers: N.
-    """
-    size = experiment.protocol.facts.get("averages")
-    return graphs.Size(0) if size is None else size(experiment.protocol.entries, num_workers)
-
-
-def num_blocks(experiment: Experiment) -> int:
-    """Return the parameter blocks of the protocol's schedules, which a compiled replay must bear.
-
-    Args:
-      experiment: what is run.
-    """
-    protocol = experiment.protocol
-    if (name := protocol.facts.get("blocks")) is None:
-        return 1
-    with said_of(f"--config.protocol.{protocol.name}."):
-        return check_num_blocks(protocol.entries[name], name)
-
-
-def expected_gradients(experiment: Experiment, num_workers: int) -> float | None:
-    """Return the gradients that an update of the protocol has where nothing goes wrong; None where it does not say.
-
-    Args:
-      experiment: what is run.
-      num_workers: N.
-    """
+def _expected_gradients(experiment: Experiment, num_workers: int) -> float | None:
+    """Return the gradients that an update of the protocol has where nothing goes wrong; None where it does not say."""
     expected = experiment.protocol.facts.get("expected_gradients")
     return None if expected is None else expected(experiment.protocol.entries, num_workers)
 
@@ -321,16 +288,57 @@ def _counts_as(experiment: Experiment, schedule: AnySchedule) -> float:
     counts_as = experiment.rule.facts.get("counts_as")
     if counts_as is not None and schedule.has_server:
         return counts_as(schedule)
-    expected = expected_gradients(experiment, schedule.num_workers)
+    expected = _expected_gradients(experiment, schedule.num_workers)
     if expected is not None and "expected_gradients" in experiment.rule.part.given:
         return expected
     return schedule.gradients_per_update()
 
 
 def _peak(experiment: Experiment, schedule: AnySchedule) -> float:
-    """Return the rate after warm-up: the server's own, of an update whatever it averages, or that of the rule."""
-    server, per_update = experiment.local.server_learning_rate, _counts_as(experiment, schedule)
-    scales = experiment.rule.facts.get("scales_by_num_gradients", False)
-    if server is not None:
-        return peak_rate(server, per_update, of="update", scales=scales)
-    return peak_rate(experiment.optimizer.learning_rate, per_update, of=experiment.rate.of, scales=scales)
+    """Return the rate after warm-up, as the rule takes it: of an update, or of a gradient where it scales itself."""
+    rate, of = experiment.optimizer.learning_rate, experiment.rate.of
+    if experiment.local.server_learning_rate is not None:
+        rate, of = experiment.local.server_learning_rate, "update"
+    takes = "gradient" if experiment.rule.facts.get("scales_by_num_gradients", False) else "update"
+    if of == takes:
+        return rate
+    counts = _counts_as(experiment, schedule)
+    return rate * counts if of == "gradient" else rate / counts
+
+
+def check_memory(experiment: Experiment, gradients: int) -> None:
+    """Raise a `UsageError` where run-times and schedule will not fit the memory of this machine.
+
+    Args:
+      experiment: what is run.
+      gradients: that the schedule is made for.
+    """
+    workers, protocol = experiment.cluster.workers.cluster, experiment.protocol
+    blocks, graph = protocol.facts.get("blocks"), graphs.Size(0)
+    with said_of(f"--config.protocol.{protocol.name}."):
+        number = 1 if blocks is None else check_num_blocks(protocol.entries[blocks], blocks)
+    if (averages := protocol.facts.get("averages")) is not None:
+        graph = averages(protocol.entries, experiment.num_workers)
+    times = 8 * (2 * gradients // workers + 2) * workers
+    each = _BYTES_PER_GRADIENT * number + _BYTES_PER_EDGE * graph.edges
+    rest = each * max(gradients, workers) + _BYTES_PER_WEIGHT * graph.matrices * workers**2
+    limit = experiment.computing.limit(psutil.virtual_memory().available)
+    if times + rest > limit:
+        raise UsageError(
+            f"--config.cluster.num_workers={workers} with {gradients:,} gradients would take about "
+            f"{in_words(times + rest)} for run-times and schedule, and {in_words(limit)} are free; fewer workers or "
+            "epochs take less, and --config.memory=GIB sets another limit"
+        )
+
+
+def in_words(count: float) -> str:
+    """Return a number of bytes for a message.
+
+    Example:
+      >>> in_words(3 * 2**30)
+      '3.0 GiB'
+    """
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20)):
+        if count >= size:
+            return f"{count / size:,.1f} {unit}"
+    return f"{count / 2**10:,.1f} KiB"

@@ -163,24 +163,6 @@ def rates(
     return peak * (1 / num_workers + (1 - 1 / num_workers) * ramp) * schedule.decayed(run)(position)
 
 
-def peak_rate(rate: float, per_update: float, *, of: str, scales: bool) -> float:
-    """Return the learning rate of an update after warm-up.
-
-    Args:
-      rate: of a gradient or of an update.
-      per_update: gradients that an update counts as.
-      of: "gradient" or "update", what `rate` is of.
-      scales: the rule multiplies by the number of gradients itself, and takes the rate of one.
-
-    Example:
-      >>> [peak_rate(0.1, 4.0, of=of, scales=scales) for of in OF for scales in (False, True)]
-      [0.4, 0.1, 0.1, 0.025]
-    """
-    if of == "gradient":
-        return rate if scales else rate * per_update
-    return rate / per_update if scales else rate
-
-
 @dataclasses.dataclass(frozen=True)
 class InnerRate:
     r"""Warm-up and decay of the learning rate of workers with local steps: `config.rate` over the steps of a worker.

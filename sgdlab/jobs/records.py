@@ -195,9 +195,9 @@ def _amount(dataset: AnyDataset) -> str:
 def _shares(plan: Plan) -> str:
     """Which examples workers have, where they have their own."""
     data = plan.experiment.data
-    if data.shares is None or data.heterogeneity is None:
+    if data.shares is None:
         return ""
-    of = f"Dirichlet labels, alpha {data.heterogeneity.alpha:g}"
+    of = f"Dirichlet labels, alpha {data.alpha:g}"
     # pyrefly: ignore[missing-attribute]  # only images have shares
     return f"; {datasets.words(data.shares, data.dataset.train.labels)}; {of}"
 

@@ -30,9 +30,6 @@ Tree = Any
 def task_of(experiment: Experiment) -> tasks.Task:
     """Return the network with its initial parameters, which depend on the seed alone.
 
-    Args:
-      experiment: what is run.
-
     Raises:
       UsageError: where the network is one for data of another kind, or cannot be replayed.
     """
@@ -307,11 +304,7 @@ def gradient_of(experiment: Experiment, task: tasks.Task) -> Callable[..., tuple
 
 
 def finish_of(experiment: Experiment) -> Callable[[Tree], Tree] | None:
-    """Return what a worker does with its own gradient, whole, before it sends any of it: clips it. None: nothing.
-
-    Args:
-      experiment: what is run.
-    """
+    """Return what a worker does with its own gradient, whole, before it sends any of it: clips it. None: nothing."""
     max_norm = experiment.optimizer.clip_norm
     return None if max_norm is None else jax.tree_util.Partial(_clipped, max_norm)
 

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import math
 import pathlib
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -10,25 +11,30 @@ from typing import Any
 
 import jax
 import numpy as np
+import psutil
 from jax.sharding import Mesh
 
 from sgdlab import hosts, replay
 from sgdlab.checkpoints import CheckpointError, Checkpoints
 from sgdlab.errors import UsageError, said_of
-from sgdlab.jobs import digests, memory, records, tasks
+from sgdlab.jobs import digests, records, tasks
 from sgdlab.jobs.configuration import flat
 from sgdlab.jobs.experiment import Experiment
 from sgdlab.jobs.parts import check_rule
-from sgdlab.jobs.plan import Plan
+from sgdlab.jobs.plan import Plan, in_words
 from sgdlab.jobs.records import Record
 from sgdlab.peer_schedule import AnySchedule
 from sgdlab.results.directory import RunDirectory
 from sgdlab.results.records import as_stored
 from sgdlab.results.writers import opened
+from sgdlab.rules import ServerRule
 
 Tree = Any
 CHECKPOINT_SECONDS = 60.0
 """Shorter runs are begun anew in about the time that a checkpoint takes to be written and read."""
+
+_BYTES_PER_ROW = 80
+"""What a program and its records take on the device, for each gradient and block."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +104,7 @@ def train(
     _check_blocks(plan, task.params)
     # Before the first record: what is refused leaves nothing.
     grad_fn, batches, local = tasks.workers_of(plan, task, capacity.rows)
-    memory.check_run(experiment, program, rule, task.params, local, mesh)
+    check_memory(experiment, program, rule, task.params, local, mesh)
     on_test = tasks.evaluation_of(experiment, task, "test", reporting.test_examples)
     begun, written = time.perf_counter(), []
 
@@ -237,6 +243,62 @@ def _check_blocks(plan: Plan, params: Tree) -> None:
     if plan.schedule.num_blocks > 1:
         with said_of(f"--config.protocol.kind={plan.experiment.protocol.name}: "):
             replay.partition(params, plan.schedule.num_blocks)
+
+
+def check_memory(
+    experiment: Experiment,
+    program: Any,  # replay.Program
+    rule: ServerRule,
+    params: object,
+    local: object = None,
+    mesh: Mesh | None = None,
+) -> None:
+    """Raise a `UsageError` where what a run holds does not fit the device.
+
+    That is a copy of the parameters for each version that some worker holds, the state of the workers and of the rule
+    (of every node where there is no server), in wave mode copies for each lane, and the program. Activations come on
+    top. Each device of a mesh has its share of that, but in a replicated layout it has all versions, the rule's state
+    and the gradients of all lanes.
+    """
+    capacity, of_peers = program.capacity, isinstance(program, replay.PeerProgram)
+    size, optimizers = _bytes(params), program.num_workers if of_peers else 1
+    state = optimizers * _bytes(jax.eval_shape(rule.init, params))
+    waves, devices = mesh is not None or _in_waves(experiment, program), 1 if mesh is None else mesh.size
+    versions = capacity.slots + capacity.kept + (program.num_workers if of_peers else 0)
+    of_lanes = program.versions - versions if waves else 0
+    if waves and rule.point is not None and program.uniform:
+        of_lanes += capacity.width  # a version that lanes share, and each one's own point
+    own = capacity.workers * _bytes(local) / devices
+    if mesh is not None and (experiment.computing.layout or replay.sharding.kind_of(program, params)) == "sharded":
+        versions, state = math.ceil(versions / devices), state / devices
+    elif not program.synchronous:
+        of_lanes += (devices - 1) * capacity.width  # the gradients of the other devices
+    copies = versions + 4 + math.ceil(of_lanes / devices)
+    blocks = 1 if of_peers else program.num_blocks
+    needed = copies * size + state + own + _BYTES_PER_ROW * blocks * capacity.rows
+    stats = jax.local_devices()[0].memory_stats() or {}
+    free = stats.get("bytes_limit", 0) - stats.get("bytes_in_use", 0) or psutil.virtual_memory().available
+    if mesh is not None and jax.default_backend() == "cpu":
+        free /= len(mesh.local_devices)  # which share the memory of the machine
+    limit = experiment.computing.limit(free)
+    if needed > limit:
+        of_workers = f", and {in_words(own)} of the workers" if own else ""
+        raise UsageError(
+            f"--config.cluster.num_workers={experiment.cluster.workers.cluster} would take about {in_words(needed)} on "
+            f"the device ({copies} copies of parameters of {in_words(size)}, {in_words(state)} of the rule{of_workers})"
+            f", and {in_words(limit)} are free; fewer workers or a smaller network take less, and "
+            "--config.memory=GIB sets another limit"
+        )
+
+
+def _in_waves(experiment: Experiment, program: replay.Program) -> bool:
+    if experiment.computing.mode is None:
+        return jax.default_backend() != "cpu" and program.mean_wave_length() >= 2
+    return experiment.computing.mode == "wave"
+
+
+def _bytes(tree: object) -> int:
+    return sum(math.prod(leaf.shape) * np.dtype(leaf.dtype).itemsize for leaf in jax.tree.leaves(tree))
 
 
 def _lanes(experiment: Experiment) -> str:

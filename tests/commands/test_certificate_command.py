@@ -99,7 +99,9 @@ def test_a_recording_knows_its_rule(call, monkeypatch, method, said):
     config.method = method or "asgd"
     schedule = protocols.asynchronous(RUNTIMES)
     # A program that serves by itself gives its recording a configuration of its own, or none.
-    made = types.SimpleNamespace(schedule=schedule, config={"config": jobs.live.plain(jobs.resolve(config).source)} if method else {})
+    made = types.SimpleNamespace(
+        schedule=schedule, config={"config": jobs.live.plain(jobs.resolve(config).source)} if method else {}
+    )
     monkeypatch.setattr(jobs.recorded, "load", lambda path: made)
     code, output, errors = call("--recording=mine/recording.npz")
     assert code == 0, errors

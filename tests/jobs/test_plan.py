@@ -14,7 +14,7 @@ from lib import tiny
 
 from sgdlab import PeerSchedule, protocols, replay, theory
 from sgdlab.errors import UsageError
-from sgdlab.jobs import configuration, memory, resolve
+from sgdlab.jobs import configuration, resolve
 from sgdlab.jobs import plan as plans
 from sgdlab.jobs.methods import PRESETS, REPRESENTATIVE, baselines, methods
 from sgdlab.jobs.plan import make_plan
@@ -277,11 +277,10 @@ def test_the_estimate_bounds_what_making_a_schedule_takes(protocol, entries, wor
         memory=peak / 2**30,
         **{f"protocol__{protocol}__{name}": value for name, value in entries.items()},
     )
-    graph = plans.averaging_graph(resolve(config), workers)
     with pytest.raises(UsageError, match="would take about"):
-        memory.check_schedule(resolve(config), gradients, graph=graph)
+        plans.check_memory(resolve(config), gradients)
     config.memory = 6 * peak / 2**30
-    memory.check_schedule(resolve(config), gradients, graph=graph)
+    plans.check_memory(resolve(config), gradients)
 
 
 @pytest.mark.parametrize(
