@@ -3,11 +3,23 @@
 import difflib
 import math
 import numbers
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 FEW = 10
 """So many names a message lists; of more, the nearest."""
+
+_OTHER_WORDS = {
+    "batch": "batch_size",
+    "data": "data.kind",
+    "dataset": "data.kind",
+    "lr": "optimizer.learning_rate",
+    "model": "network.kind",
+    "network": "network.kind",
+    "num_workers": "cluster.num_workers",
+    "workers": "cluster.num_workers",
+}
+"""What others call entries -> the entry."""
 
 
 def whole(name: str, value: Any, *, least: int = 1, most: int | None = None, why: str = "") -> int:
@@ -117,3 +129,24 @@ def one_of(name: str, value: Any, known: tuple[str, ...]) -> str:
     if value not in known:
         raise ValueError(f"{name}={value!r} must be one of {', '.join(known)}")
     return value
+
+
+def nearest(name: str, entries: Sequence[str]) -> list[str]:
+    """Return the entries that a name may have been meant for: those that end alike, else the most similar one.
+
+    Example:
+      >>> nearest("learning_rate", ["epochs", "optimizer.learning_rate"])
+      ['optimizer.learning_rate']
+      >>> nearest("clutser.num_workers", ["cluster.num_workers", "cluster.kind"])
+      ['cluster.num_workers']
+    """
+    last = name.rpartition(".")[2]
+    if _OTHER_WORDS.get(last) in entries:
+        return [_OTHER_WORDS[last]]
+    if f"optimizer.{name}" in entries:  # rather than the same of local steps, which few runs have
+        return [f"optimizer.{name}"]
+    alike = [entry for entry in entries if entry.rpartition(".")[2] == last]
+    whole = difflib.get_close_matches(name, entries, n=1, cutoff=0.75)
+    endings = {entry.rpartition(".")[2]: entry for entry in reversed(entries)}
+    close = [endings[ending] for ending in difflib.get_close_matches(last, endings, n=1, cutoff=0.85)]
+    return whole or alike[:3] or close

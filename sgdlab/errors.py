@@ -133,6 +133,12 @@ def mistakes_of(flag: str, path: pathlib.Path) -> Iterator[None]:
         raise UsageError(f"{flag}{place}: {': '.join(filter(None, [kind, said]))}") from error
 
 
+def with_place(error: Exception) -> str:
+    """Return the message of an error, and the file and line of a person's own code that it comes from, if it does."""
+    file, line = _place_of(error)
+    return f"{error} ({pathlib.PurePath(file).name}, line {line})" if file else str(error)
+
+
 def _place_of(error: Exception) -> tuple[str | None, int | None]:
     """Returns the file and the line of a person's own code that an error comes from, as far as they are known."""
     if isinstance(error, SyntaxError) and os.path.isfile(error.filename or ""):  # not of what `ast` was given

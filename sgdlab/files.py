@@ -9,6 +9,8 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from typing import IO
 
+from sgdlab.errors import UsageError
+
 _NOT_SYNCED = (errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.EACCES)
 """Where a file system knows no such thing for folders, or this folder may not be read."""
 
@@ -96,6 +98,29 @@ def numbered(path: pathlib.Path) -> Iterator[pathlib.Path]:
     """
     path = path if path.name.strip(".") else path.resolve()
     return (path.with_name(f"{path.name}.{number}") for number in itertools.count(1))
+
+
+def check_writable(path: pathlib.Path, flag: str = "--workdir") -> None:
+    """Check that a directory can be written, without a trace: the first run may end hours from now.
+
+    Args:
+      path: the directory, which need not exist.
+      flag: that names it.
+
+    Raises:
+      UsageError: where it, or the nearest directory above it that exists, takes no new file.
+    """
+    there = path
+    try:
+        if path.exists() and not path.is_dir():
+            raise UsageError(f"{flag}={path} must be a directory, and is a file")
+        there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+        # Only a file tells: root may write everywhere but into /proc. By its name, it counts as unfinished.
+        with tempfile.TemporaryFile(prefix=".writable.", suffix=".part", dir=there):
+            pass
+    except OSError as error:
+        why = f"no file can be made in {there} ({error.strerror})"
+        raise UsageError(f"{flag}={path} must be a directory that can be written: {why}") from error
 
 
 def is_unfinished(path: pathlib.Path) -> bool:

@@ -16,18 +16,37 @@ import os
 import pathlib
 import re
 import sys
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ml_collections import ConfigDict, config_dict
 
 from sgdlab import arguments
+from sgdlab.bounds import bounded
 from sgdlab.entries import as_arguments, called_of, check_default, described, entries_of, function_of
-from sgdlab.errors import UsageError, is_library, is_theirs
+from sgdlab.errors import UsageError, with_place
 from sgdlab.runtimes import NotEnoughRuntimes
 
 _NAMED = re.compile(r"([A-Za-z_][\w.]*)(\[.*?\])?=")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What is known of the parts of any family; families add fields of their own, with defaults.
+
+    Attributes:
+      files: entries that name files or directories, whose content is part of what a run computes.
+    """
+
+    files: tuple[str, ...] = ()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return a fact, or the default where it is not known."""
+        value = getattr(self, name, None)
+        return default if value is None else value
+
+    def __contains__(self, name: str) -> bool:
+        return getattr(self, name, None) is not None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -39,7 +58,7 @@ class Part:
       make: the function or class.
       title: the field's name for it.
       source: where it is described.
-      facts: whatever else its registry's users ask of parts.
+      facts: what else is known of it, of the registry's own type.
       defaults: its entries and their defaults; a dataclass is a group of entries.
       given: the arguments that a run gives it.
     """
@@ -48,7 +67,7 @@ class Part:
     make: Callable[..., Any]
     title: str
     source: str
-    facts: Mapping[str, Any]
+    facts: Any
     defaults: Mapping[str, Any]
     given: frozenset[str]
 
@@ -84,8 +103,9 @@ class Registry(Mapping[str, Part]):
     Args:
       family: what configurations call it.
       given: arguments that a run gives, and the entry of the configuration that each follows from ("" for none).
-      absent: names that a person may expect here, and why they are not, for the message of `check`.
-      listed: what lists all parts, for the same message.
+      flags: the same of arguments that only messages name.
+      facts: the dataclass of what else is known of each part.
+      listed: what lists all parts, for the message of `check`.
       modules: names of the modules in which parts register themselves, in the order in which tables, legends and
         `--help` list them; they are imported at the first look-up. Parts that are registered elsewhere come after.
 
@@ -111,7 +131,8 @@ class Registry(Mapping[str, Part]):
         family: str,
         *,
         given: Mapping[str, str],
-        absent: Mapping[str, str] | None = None,
+        flags: Mapping[str, str] | None = None,
+        facts: type[Facts] = Facts,
         listed: str = "sgdlab train --help=all",
         modules: Sequence[str] = (),
     ):
@@ -120,7 +141,8 @@ class Registry(Mapping[str, Part]):
         self._imported = not modules
         self._listed = listed
         self._given = dict(given)
-        self._absent = dict(absent or {})
+        self._flags = self._given | dict(flags or {})
+        self._facts = facts
         self._parts: dict[str, Part] = {}
 
     def __getitem__(self, name: str) -> Part:
@@ -151,6 +173,8 @@ class Registry(Mapping[str, Part]):
     def register(self, name: str | None = None, *, title: str, source: str = "", **facts: Any) -> Callable:
         """Decorates a function or class: it becomes a part, and stays what it is.
 
+        A function checks the bounds that its annotations declare (`sgdlab.bounds`), whoever calls it.
+
         Args:
           name: what configurations call it; by default its own name.
           title: the field's name for it.
@@ -163,6 +187,7 @@ class Registry(Mapping[str, Part]):
         """
 
         def decorate(make: Callable) -> Callable:
+            make = bounded(make)
             called = name or make.__name__
             known = (self._parts if function_of(make).__module__ in self._modules else self._all()).get(called)
             # The same cell of a notebook, or the same module, may be run again.
@@ -177,10 +202,22 @@ class Registry(Mapping[str, Part]):
                     check_default(where, parameter.default, self._givers(parameter.name) if missing else "")
                     defaults[parameter.name] = parameter.default
             given = frozenset(p.name for p in plain if p.name in self._given)
-            self._parts[called] = Part(called, make, title, source, facts, defaults, given)
+            self._parts[called] = Part(called, make, title, source, self._typed(called, facts), defaults, given)
             return make
 
         return decorate
+
+    def _typed(self, name: str, facts: Mapping[str, Any]) -> Facts:
+        """Return facts as the registry's own type.
+
+        Raises:
+          ValueError: where one is not among its fields.
+        """
+        known = [field.name for field in dataclasses.fields(self._facts)]
+        for fact in facts:
+            if fact not in known:
+                raise ValueError(f"{name}: the fact {fact!r} must be one of {', '.join(known)}")
+        return self._facts(**facts)
 
     def forget(self, name: str) -> None:
         """Removes a part, such as one of a notebook that has another name now.
@@ -224,8 +261,6 @@ class Registry(Mapping[str, Part]):
 
     def right(self, name: str) -> str:
         """Returns how a message on a name of no part goes on."""
-        if name in self._absent:
-            return f"must be another, which {self._listed} names: {self._absent[name]}"
         return arguments.must_be_one_of(name, self._all(), self._listed)
 
     def make(self, name: str, entries: Mapping[str, Any], /, **given: Any) -> Any:
@@ -240,30 +275,41 @@ class Registry(Mapping[str, Part]):
           UsageError: where the part refuses an argument, and the message names the flag; where it returns nothing.
           NotEnoughRuntimes: as the part raised it.
         """
-        part = self.check(name)
-        known = {key: value for key, value in given.items() if key in part.given}
+        return self.call(self.check(name), entries, given)
+
+    def call(self, part: Part, entries: Mapping[str, Any], given: Mapping[str, Any], *, by: str | None = None) -> Any:
+        """Calls a part as `make` does, or another function of it.
+
+        Args:
+          part: of this registry.
+          entries: as for `make`.
+          given: what the run knows; a function is given what it names.
+          by: the fact that is called instead of the part.
+        """
+        function = part.make if by is None else getattr(part.facts, by)
+        names = part.given if by is None else inspect.signature(called_of(function)).parameters
+        known = {key: value for key, value in given.items() if key in names}
+        flag = f"--config.{self.family}.{part.name}"
         try:
-            made = part.make(**as_arguments(part.defaults, entries), **known)
+            made = function(**as_arguments(part.defaults, entries), **known)
             if made is None:
                 raise UsageError(
-                    f"--config.{self.family}.kind={name} returned None: is `return` missing? ({part.where})"
+                    f"--config.{self.family}.kind={part.name} returned None: is `return` missing? ({part.where})"
                 )
             return made
         except (UsageError, NotEnoughRuntimes):
             raise
         except FileNotFoundError as error:
-            for entry in part.facts.get("files", ()):
+            for entry in part.facts.files:
                 value = entries.get(entry, part.defaults[entry])
                 for path in value if isinstance(value, tuple | list) else () if value is None else (value,):
                     if _is_missing(path, error.filename):
-                        flag = f"--config.{self.family}.{name}.{entry}={path}"
-                        raise UsageError(f"{flag} must be a file that is there") from error
+                        raise UsageError(f"{flag}.{entry}={path} must be a file that is there") from error
             raise
         except ValueError as error:
-            theirs = part.is_foreign or is_theirs(error)  # such as a predictor's, which a protocol of ours asks
-            if theirs and not raised_on_purpose(error) and self._flag_of(part, str(error)) is None:
-                raise  # a mistake in somebody's code, and not in an argument: the line is what they need
-            raise UsageError(self._by_flag(part, str(error))) from error
+            # What is no argument's fault may be a mistake in somebody's code, whose line is what they need.
+            by_flag = self._flag_of(part, str(error)) or f"--config.{self.family}.kind={part.name}: {with_place(error)}"
+            raise UsageError(by_flag) from error
 
     def _givers(self, name: str) -> str:
         """What runs give, for an argument that they do not."""
@@ -271,17 +317,14 @@ class Registry(Mapping[str, Part]):
         hint = f" (did you mean {meant[0]}?)" if meant else ""
         return f"; runs give {', '.join(self._given)}{hint}" if self._given else ""
 
-    def _by_flag(self, part: Part, message: str) -> str:
-        return self._flag_of(part, message) or f"--config.{self.family}.kind={part.name}: {message}"
-
     def _flag_of(self, part: Part, message: str) -> str | None:
         """A message that begins with an argument, with the flag in its place; None where it begins with none."""
         named = _NAMED.match(message)
         argument = named.group(1) if named else ""
         if argument.split(".")[0] in part.defaults:
             return f"--config.{self.family}.{part.name}.{message}"
-        if self._given.get(argument):
-            return f"--config.{self._given[argument]}{message.removeprefix(argument)}"
+        if self._flags.get(argument):
+            return f"--config.{self._flags[argument]}{message.removeprefix(argument)}"
         return None
 
 
@@ -312,19 +355,12 @@ def _named(make: Callable) -> tuple[str, str]:
     return make.__module__, getattr(make, "__qualname__", type(make).__qualname__)
 
 
-def raised_on_purpose(error: ValueError) -> bool:
-    """Whether an error comes from a `raise` statement of the part, not from an operation or a library."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    return (frame.line or "").startswith("raise") and not is_library(frame.filename)
-
-
 _HOMES = {
     "CLUSTERS": "sgdlab.cluster.family",
     "DATASETS": "sgdlab.data.family",
     "FAMILIES": "sgdlab.families",
     "GRAPHS": "sgdlab.graphs.family",
     "NETWORKS": "sgdlab.networks.family",
-    "POLICIES": "sgdlab.policies.family",
     "PREDICTORS": "sgdlab.predictors.family",
     "PROTOCOLS": "sgdlab.protocols.family",
     "RULES": "sgdlab.rules.family",

@@ -1,4 +1,4 @@
-"""The fields of schedules have the shapes and dtypes that they are declared with."""
+"""The fields of schedules, programs and recordings have the shapes and dtypes that they are declared with."""
 
 import dataclasses
 import importlib
@@ -8,10 +8,17 @@ import jaxtyping
 import numpy as np
 import pytest
 
-import sgdlab
-from sgdlab import protocols
+from sgdlab import protocols, replay
+from sgdlab.traces import Recording
 
-MODULES = ("sgdlab.schedule", "sgdlab.peer_schedule")
+MODULES = (
+    "sgdlab.schedule",
+    "sgdlab.peer_schedule",
+    "sgdlab.replay.server_program",
+    "sgdlab.replay.peer_program",
+    "sgdlab.traces.recording",
+)
+ALONE = ("applied", "waves", "pauses")  # their axes are those of no other field
 RUNTIMES = np.array([[2.0, 3.0, 5.0]] * 6)
 SCHEDULES = {
     "one block": protocols.backup_workers(RUNTIMES, backups=1),
@@ -23,6 +30,14 @@ SCHEDULES["scaled peers"] = dataclasses.replace(
     SCHEDULES["scaled peers"],
     read=SCHEDULES["scaled peers"].reads(),
     scale=np.ones(SCHEDULES["scaled peers"].node.size),
+)
+
+
+SCHEDULES |= {
+    f"program of {kind}": replay.lower(SCHEDULES[kind], every=2) for kind in ("one block", "two blocks", "peers")
+}
+SCHEDULES["recording"] = Recording(
+    RUNTIMES, np.arange(6), ("a", "b", "c"), phases={"all": RUNTIMES}, began=np.arange(6.0)
 )
 
 
@@ -43,7 +58,8 @@ def import_with_checks():
     """Copies of both modules in which the declared types are checked; the originals stay."""
     with pytest.MonkeyPatch.context() as patch:
         for name in MODULES:
-            patch.setattr(sgdlab, name.rpartition(".")[2], importlib.import_module(name))
+            package, _, own = name.rpartition(".")
+            patch.setattr(importlib.import_module(package), own, importlib.import_module(name))
             patch.delitem(sys.modules, name)
         with jaxtyping.install_import_hook(MODULES, "beartype.beartype"):
             yield {name: importlib.import_module(name) for name in MODULES}
@@ -71,7 +87,7 @@ def test_an_array_of_another_type_is_none_of_the_field(checked, kind, name, wron
         made(checked, kind, **{name: value})
 
 
-@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, name in FIELDS if name != "applied"])
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, name in FIELDS if name not in ALONE])
 def test_axes_of_one_name_are_of_one_length(checked, kind, name):
     value = getattr(SCHEDULES[kind], name)
     with pytest.raises(jaxtyping.TypeCheckError):

@@ -54,7 +54,7 @@ def weighs_alike(method: Method) -> bool:
       >>> weighs_alike(methods()["ringleader"]), weighs_alike(methods()["asgd"])
       (True, False)
     """
-    return RULES[method.rule].facts.get("balances_workers", False)
+    return RULES[method.rule].facts.balances_workers
 
 
 def balanced() -> str:

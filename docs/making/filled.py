@@ -11,7 +11,6 @@ from sgdlab.jobs.methods import REPRESENTATIVE, methods
 from sgdlab.networks.family import NETWORKS
 from sgdlab.predictors.family import PREDICTORS
 from sgdlab.protocols.family import PROTOCOLS
-from sgdlab.registry import POLICIES
 from sgdlab.rules.family import RULES
 from sgdlab.traces.family import TRACES
 
@@ -52,7 +51,7 @@ def _known() -> dict[str, object]:
         "clusters": CLUSTERS,
         "datasets": DATASETS,
         "networks": NETWORKS,
-        "policies": POLICIES,
+        "policies": [part for part in PROTOCOLS.values() if part.facts.policy is not None],
         "predictors": PREDICTORS,
         "protocols": PROTOCOLS,
         "rules": RULES,

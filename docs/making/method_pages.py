@@ -4,10 +4,9 @@ import math
 import re
 
 from docs.making import decision, measured, other_pages, paper_pages, part_sections, pictures, simulated, tables
-from sgdlab.errors import UsageError
 from sgdlab.jobs.methods import OTHERS, Method, methods
 from sgdlab.protocols.family import PROTOCOLS
-from sgdlab.registry import POLICIES, Part
+from sgdlab.registry import Part
 from sgdlab.rules.family import RULES
 
 EQUATION = re.compile(r'<math[^>]*display="block".*?</math>', re.DOTALL)
@@ -252,23 +251,20 @@ def _commands(method: Method) -> str:
         f"sgdlab timeline --config.method={method.name} {five} --seconds={pictures.seconds(method):.0f} "
         f"--workdir=runs/{method.name}_drawn",
         *([f"sgdlab live --config.method={method.name} --num_workers=4 --workdir=runs/{method.name}_live"]
-          if method.protocol in POLICIES else []),
+          if _runs_live(PROTOCOLS[method.protocol]) else []),
         "```",
     ])  # fmt: skip
 
 
 def _live(protocol: Part) -> str:
-    if protocol.name in POLICIES:
-        return (
-            "It also runs [live](../live.md), on real processes: the same decisions, event by event "
-            f"(`{part_sections.identifier(POLICIES[protocol.name])}`)."
-        )
-    try:
-        POLICIES.check(protocol.name)
-    except UsageError as error:
-        _, told, why = str(error).rpartition(": ")
-        return f"Simulation only{': ' + why if told else ''}."
-    return ""
+    if _runs_live(protocol):
+        return "It also runs [live](../live.md), on real processes: the same decisions, event by event."
+    why = protocol.facts.no_policy or "its nodes have no server"
+    return f"Simulation only: {why}."
+
+
+def _runs_live(protocol: Part) -> bool:
+    return protocol.facts.policy is not None and not protocol.facts.peers
 
 
 def _parts_alone() -> list[str]:

@@ -4,6 +4,8 @@ import functools
 import importlib
 import inspect
 
+from sgdlab.protocols.family import PROTOCOLS
+
 PACKAGES = {
     "schedule": "The schedule: who computed which gradient on which version, and when it entered which update",
     "peer_schedule": "The schedule of nodes without a server",
@@ -28,7 +30,7 @@ PACKAGES = {
 PARTS = ("policies", "networks", "predictors")
 """Packages whose classes have the methods of an interface, which is described once."""
 
-INTERFACES = ("sgdlab.policies.policy.Policy", "sgdlab.policies.base.Base", "sgdlab.predictors.predictor.Predictor")
+INTERFACES = ("sgdlab.protocols.policy.Policy", "sgdlab.protocols.base.Base", "sgdlab.predictors.predictor.Predictor")
 BRIEF = "\n    options:\n      members: false"
 
 
@@ -72,11 +74,15 @@ def exported(package: str) -> list[str]:
         name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__
     ]
     found = [inspect.unwrap(getattr(module, name)) for name in sorted(names) if not name.startswith("_")]
+    home = module.__name__
+    if package == "policies":  # another name for what is in `protocols`, whose page has the makers
+        made = [part.facts.policy for part in PROTOCOLS.values()]
+        found, home = [value for value in found if value not in made], "sgdlab.protocols"
     of_module = [
         value
         for value in found
         if (inspect.isfunction(value) or inspect.isclass(value))
-        and f"{value.__module__}.".startswith(f"{module.__name__}.")
+        and f"{value.__module__}.".startswith(f"{home}.")
         and "<" not in value.__qualname__
     ]
     return list(dict.fromkeys(f"{value.__module__}.{value.__qualname__}" for value in of_module))

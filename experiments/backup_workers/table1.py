@@ -143,7 +143,7 @@ def staleness(
     total = skipped + gradients + 2 * workers
     timing = {"num_blocks": layers, "reads": reads, "pushes": pushes, "backward_share": BACKWARD_SHARE}
     schedule = protocols.with_enough_rows(
-        lambda runtimes: protocols.asynchronous(runtimes, num_gradients=total, **timing),
+        lambda runtimes: protocols.layerwise(runtimes, num_gradients=total, **timing),
         lambda rows: cluster.gamma(num_workers=workers, num_gradients=rows, seed=seed),
         rows=total // workers + 20,
     )

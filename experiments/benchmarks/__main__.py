@@ -6,16 +6,18 @@
     python -m experiments.benchmarks planted [--draws=200] [--seed=0]
     python -m experiments.benchmarks advise what_if watch learning workers throughput
     python -m experiments.benchmarks live [--transport=ray]
+    python -m experiments.benchmarks accelerator [--help]
     python -m experiments.benchmarks.faults [--only=WORDS]
 
 Without a name the suites of the first line run; the others take minutes. Values are medians of 9 interleaved rounds in
 one process. Ratios are ratios of speeds: 0.9 means 90 % of the gradients per second of the program that it is compared
-to.
+to. `accelerator` has flags of its own, and leaves a file and a page.
 """
 
 import argparse
 import functools
 import platform
+import sys
 from collections.abc import Callable, Iterator, Sequence
 
 import jax
@@ -43,6 +45,7 @@ from experiments.benchmarks import (
     what_if,
     workers,
 )
+from experiments.benchmarks.accelerator import command
 from experiments.benchmarks.timing import Figure
 
 SUITES: dict[str, Callable[[], Iterator[Figure]]] = {
@@ -78,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the named suites, or all that are short."""
     suites = SUITES | LONG_SUITES
     parser = argparse.ArgumentParser(prog="python -m experiments.benchmarks", allow_abbrev=False)
-    parser.add_argument("suites", nargs="*", metavar="suite", help=", ".join(suites))
+    parser.add_argument("suites", nargs="*", metavar="suite", help=", ".join([*suites, "accelerator"]))
     parser.add_argument("--kills", type=int, default=kills.KILLS, metavar="NUMBER", help="of processes, in `kills`")
     parser.add_argument("--gradients", type=int, default=soak.GRADIENTS, metavar="NUMBER", help="of the run, in `soak`")
     parser.add_argument("--transport", choices=live.TRANSPORTS, default="processes", help="of the workers, in `live`")
@@ -108,4 +111,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["accelerator"]:
+        sys.exit(command.main(sys.argv[2:]))
     main()

@@ -69,7 +69,7 @@ def _stages(trace: pathlib.Path, model: pathlib.Path) -> Iterator[Figure]:
     yield clock.figure
 
 
-def _intervals(*both: comparison.Sweep) -> None:
+def _intervals(*both: comparison.BackupSweep) -> None:
     results = [result for sweep in both for result in sweep.test.values()]
     resamples = Resamples(len(results[0].seconds), seed=0)
     resamples.prepare(results)

@@ -1,17 +1,64 @@
 """Time to compute schedules."""
 
+import functools
 import statistics
 from collections.abc import Callable, Iterator
 
 import sgdlab
 from experiments.benchmarks.timing import Figure, interleaved, ratio
+from sgdlab.protocols import PROTOCOLS
+from sgdlab.protocols.register import as_protocol
 
 
 def figures() -> Iterator[Figure]:
-    """Times of `asynchronous`, `partial` and `gossip` at realistic sizes."""
+    """Times of `asynchronous`, `partial` and `gossip` at realistic sizes; of events, and of fast paths beside them."""
+    yield from _events()
+    yield from _fast_paths()
     yield from _asynchronous()
     yield from _partial()
     yield from _gossip()
+
+
+def _events() -> Iterator[Figure]:
+    """Time of an event of asynchronous SGD, its schedule included, decided by the policy."""
+    for workers, gradients, most in ((64, 100_000, 5.0), (10_000, 200_000, None)):
+        runtimes = sgdlab.cluster.gamma(num_workers=workers, num_gradients=2 * gradients // workers + 20, seed=0)
+        simulated = functools.partial(
+            sgdlab.policies.simulate, sgdlab.policies.asynchronous, runtimes, num_gradients=gradients
+        )
+        each = 1e6 * _seconds(simulated, rounds=5) / gradients
+        wanted, reached = ("no limit", True) if most is None else (f"<= {most:g}", each <= most)
+        yield Figure(f"simulate, asynchronous, {workers:,} workers, an event", each, "us", wanted, reached)
+
+
+def _fast_paths(workers: int = 10_000, gradients: int = 200_000) -> Iterator[Figure]:
+    """How many times faster array programs are than their policies event by event: they stand where that is five."""
+    runtimes = sgdlab.cluster.gamma(num_workers=workers, num_gradients=8 * gradients // workers, seed=0)
+    given = {
+        "softsync": {"gradients_per_update": 100},
+        "rennala": {"gradients_per_update": workers // 4},
+        "backup_workers": {"backups": workers // 20},
+        "dropcompute": {"window": 2},
+        "cutoff": {"predictor": sgdlab.predictors.RunningMean(window=5), "window": 5},
+    }
+    for name, part in PROTOCOLS.items():
+        if part.facts.fast is None:
+            continue
+        own = given.get(name, {})
+        slow = as_protocol(part.facts.policy, peers=part.facts.peers, ends=part.facts.ends)
+        seconds = {
+            kind: _seconds(functools.partial(make, runtimes, num_gradients=gradients, **own), rounds=1)
+            for kind, make in (("fast", part.make), ("events", slow))
+        }
+        times = seconds["events"] / seconds["fast"]
+        yield Figure(
+            f"{name}, {workers:,} workers, {gradients:,} gradients: events over fast path",
+            times,
+            "x",
+            ">= 5",
+            times >= 5,
+            f"{1e6 * seconds['events'] / gradients:.2f} against {1e6 * seconds['fast'] / gradients:.2f} us a gradient",
+        )
 
 
 def _asynchronous(workers: int = 1000, gradients: int = 100_000) -> Iterator[Figure]:

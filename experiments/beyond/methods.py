@@ -14,7 +14,7 @@ from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
 from configs import digits
 from experiments.beyond.sources import SGDLAB
-from experiments.harness import PALETTE, Count, Output, Positive, Scale, Sweep, canvas, figure
+from experiments.harness import PALETTE, Count, Output, Positive, Scale, canvas, figure
 from sgdlab.jobs import compare
 from sgdlab.jobs.methods import methods as known_methods
 from sgdlab.results import floor, summary
@@ -60,22 +60,14 @@ def methods(
         raise ValueError(f"num_workers={','.join(map(str, num_workers))} must be at least 2: one is trained besides")
     config = digits.get_config()
     config.epochs = epochs
-    cells = compare.grid(names, sorted(num_workers), seeds)
-    found = summary.groups([records for _, records in Sweep(config, [_point(cell) for cell in cells]).records()])
+    runs = compare.comparison(config, names, sorted(num_workers), seeds).records()
+    found = summary.groups(records for _, records in runs)
     notes = [
         f"Means over {seeds} seeds, ± one standard deviation. Seconds are virtual, until the test accuracy is "
         f"{100 * config.target:g} %; empty where not every seed comes there. Speed-up: used gradients per second over "
         "those of synchronous SGD. Staleness in updates.",
     ]
     return Output(table(found), _drawn(found), (), notes)
-
-
-def _point(cell: compare.Cell) -> dict[str, object]:
-    """A cell's settings."""
-    found = {"method": cell.method, "seed": cell.seed, "cluster.num_workers": cell.num_workers}
-    if cell.num_workers == 1:
-        found |= {"cluster.first_workers": 1, "cluster.num_workers": cell.cluster_workers}
-    return found
 
 
 def table(groups: Sequence[Group]) -> pd.DataFrame:

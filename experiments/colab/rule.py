@@ -175,28 +175,16 @@ plt.show()
 # %% [markdown]
 # ## 4. The comparison
 #
-# A comparison is a grid of runs: each method with each seed, and a single worker alone, whose accuracy the methods
-# should equal. All methods use the same learning rate, the same number of gradients and, of one seed, the same images
+# A comparison is a *sweep*: each method with each seed, and a single worker alone, whose accuracy the methods should
+# equal. All methods use the same learning rate, the same number of gradients and, of one seed, the same images
 # and run-times. Rules of a notebook run in this process, one run after the other. Runs are stored in `FOLDER`; if you
 # edit the rule and run the cells again, only its own runs are repeated.
 
-
 # %%
-def finished(config, cells, name):
-    """Does the runs that are not there yet, and puts the seeds of each method together."""
-    edited = jobs.compare.superseded(config, cells, folder / name)  # runs of the rule as it was before
-    directory = results.directory.RunDirectory(
-        folder / name,
-        jobs.compare.shared_config(config, cells),
-        jobs.digests.made_with(),
-        superseding=edited,
-    )
-    jobs.compare.run_all(config, cells, directory)
-    return jobs.compare.groups(config, cells, directory)
-
-
 methods = ["delay_power", *(name.strip() for name in OTHERS.split(","))]
-groups = finished(config, jobs.compare.grid(methods, [NUM_WORKERS], SEEDS), "comparison")
+with jobs.within(jobs.Session(folder)):
+    runs = jobs.compare.comparison(config, methods, [NUM_WORKERS], SEEDS).records()
+groups = results.summary.groups(records for _, records in runs)
 
 # %%
 print(results.table.text(groups))
@@ -220,20 +208,14 @@ show(results.plots.loss_by_time(groups))
 # %% [markdown]
 # ## 5. The power
 #
-# `power` is an entry of the configuration because it is an argument of the rule. The next runs differ in it alone.
-
+# `power` is an entry of the configuration because it is an argument of the rule. The next runs differ in it and in
+# their seed alone; the table has a row for each run.
 
 # %%
-def with_power(power):
-    """Runs of the rule with this power, one for each seed."""
-    changed = config.copy_and_resolve_references()
-    changed.rule.delay_power.power = power
-    cells = [jobs.compare.Cell("delay_power", NUM_WORKERS, seed) for seed in range(SEEDS)]
-    (group,) = finished(changed, cells, f"power_{power:g}")
-    return group
-
-
-errors = np.array([[100 - 100 * last["test_accuracy"] for last in with_power(power).summaries] for power in powers])
+with jobs.within(jobs.Session(folder)):
+    table = jobs.Sweep(config, {"rule.delay_power.power": powers, "seed": range(SEEDS)}).table()
+show(table[["rule.delay_power.power", "seed", "test_accuracy", "diverged"]])
+errors = 100 - 100 * table.test_accuracy.to_numpy().reshape(len(powers), SEEDS)
 
 # %% [markdown]
 # Every dot is a run. The scale of the test error is logarithmic, since a run that diverged is wrong on most images. The

@@ -19,12 +19,13 @@ from tabulate import tabulate
 from experiments import papers
 from experiments.harness import dry, figures, publishing, scoreboard
 from experiments.harness.claims import FAILS, HOLDS, OPEN
-from experiments.harness.doing import Unfinished
 from experiments.harness.figures import SCALES, Figure
 from experiments.harness.machine import duration, seconds_of
-from experiments.harness.session import DEFAULT_WORKDIR, Session, Shard, within
 from sgdlab.commands import flag_names, launch
 from sgdlab.errors import RunFailed, UsageError, failures_of, said_of
+from sgdlab.jobs.executor import Unfinished
+from sgdlab.jobs.session import DEFAULT_WORKDIR, Session, within
+from sgdlab.jobs.shard import Shard
 
 USAGE = """Reproduces the tables and figures of five papers, and says which of their claims hold.
 

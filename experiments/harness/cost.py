@@ -16,12 +16,12 @@ from ml_collections import ConfigDict
 
 from experiments.harness import stand_ins
 from experiments.harness.machine import processor
-from experiments.harness.store import key_of
 from sgdlab import data, files, tasks
 from sgdlab.errors import UsageError
 from sgdlab.jobs import configuration, plan, pool, resolve
 from sgdlab.jobs.experiment import Experiment
 from sgdlab.jobs.methods import UsedPart
+from sgdlab.jobs.store import key_of
 from sgdlab.registry import NETWORKS
 
 _LARGE = 4_000_000

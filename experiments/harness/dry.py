@@ -16,14 +16,13 @@ from tabulate import tabulate
 
 from experiments.harness import cost, stand_ins
 from experiments.harness.cost import Gradient, Speed
-from experiments.harness.doing import Unfinished
 from experiments.harness.figures import Figure
 from experiments.harness.machine import duration, processor, size
-from experiments.harness.runs import Run, Work, name_of, trained_by
-from experiments.harness.session import Noted, Session, within
-from experiments.harness.training import train
 from sgdlab.errors import RunFailed, UsageError, failures_of
 from sgdlab.jobs import pool, resolve
+from sgdlab.jobs.executor import Unfinished
+from sgdlab.jobs.session import Noted, Session, within
+from sgdlab.jobs.work import Point, Work, name_of, train, trained_by
 
 _BYTES_PER_RECORD = 500
 """A record of an evaluation on the disk; the first and the last record of a run are as large as five of them."""
@@ -103,7 +102,7 @@ class Costs:
       session: where runs are; the times of gradients are kept there too.
     """
 
-    def __init__(self, missing: Mapping[str, tuple[Work, Run]], session: Session):
+    def __init__(self, missing: Mapping[str, tuple[Work, Point]], session: Session):
         self._session, self._missing = session, missing
         self.processes = session.jobs or (len(pool.cores()) if jax.default_backend() == "cpu" else 1)
         with stand_ins.used():
@@ -214,7 +213,7 @@ def report(foreseen: Foreseen, session: Session, takes: str) -> str:
 
 def report_all(foreseen: Sequence[Foreseen], session: Session) -> str:
     """What several figures take, a row each, and all of them, which share runs."""
-    together: dict[str, tuple[Work, Run]] = {}
+    together: dict[str, tuple[Work, Point]] = {}
     for each in foreseen:
         together |= each.noted.missing
     costs, rows = Costs(together, session), []

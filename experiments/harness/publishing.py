@@ -19,10 +19,10 @@ from experiments.harness.figures import Figure, Output
 from experiments.harness.machine import duration, processor
 from experiments.harness.options import shown
 from experiments.harness.pictures import STYLE
-from experiments.harness.session import Session
-from experiments.harness.store import key_of
 from sgdlab import files
 from sgdlab.jobs import digests, pool
+from sgdlab.jobs.session import Session
+from sgdlab.jobs.store import key_of
 from sgdlab.results import plots
 
 TABLE, PICTURE, CLAIMS = "table", "picture", "claims.json"

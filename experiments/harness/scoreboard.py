@@ -19,11 +19,11 @@ from experiments import papers
 from experiments.harness import publishing
 from experiments.harness.claims import FAILS, HOLDS, OPEN
 from experiments.harness.figures import SCALES, Figure, figures, is_apart
-from experiments.harness.runs import digest_now
-from experiments.harness.session import DEFAULT_WORKDIR
 from sgdlab import files
 from sgdlab.commands import launch
 from sgdlab.jobs import digests
+from sgdlab.jobs.session import DEFAULT_WORKDIR
+from sgdlab.jobs.work import digest_now
 from sgdlab.results import pages
 
 USAGE = """Writes the scoreboard: every table and figure of the papers, with its claims' verdicts and its picture.

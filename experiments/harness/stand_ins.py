@@ -89,7 +89,7 @@ def used() -> Iterator[None]:
 def missing(config: ConfigDict) -> str | None:
     """The name of the data set that a configuration trains on, if `sgdlab data` has to prepare it first."""
     kind = config.data.kind
-    name = DATASETS[kind].facts.get("tfds")
+    name = DATASETS[kind].facts.tfds
     return None if name is None or preparing.version(name, config.data[kind].get("data_dir")) else kind
 
 

@@ -119,7 +119,7 @@ def _recorded(path: str, problem: theory.Problem) -> Certified:
 
 
 def _balances(experiment: "Experiment") -> bool:
-    return experiment.rule.facts.get("balances_workers", False)
+    return experiment.rule.facts.balances_workers
 
 
 def _alone(title: str, schedule: AnySchedule, problem: theory.Problem) -> Certified:

@@ -98,27 +98,27 @@ def described(part: Part, data_dir: str | None) -> Iterator[str]:
         yield from (f"  {name}: {value}" for name, value in found.facts.items())
     else:
         yield f"  {found.num_classes:,} classes"
-    path = preparing.version(part.facts["tfds"], data_dir) if "tfds" in part.facts else None
+    path = preparing.version(part.facts.tfds, data_dir) if part.facts.tfds else None
     if path:
         yield f"  on disk: {_size(_bytes_on_disk(path))} in {path}"
 
 
 def _entry(part: Part) -> str | None:
     """The entry without which a data set is none: a file or a builder of one's own."""
-    return next((name for name in (*part.facts.get("files", ()), "name") if part.defaults.get(name) == ""), None)
+    return next((name for name in (*part.facts.files, "name") if part.defaults.get(name) == ""), None)
 
 
 def _state(part: Part, data_dir: str | None) -> str:
     if _entry(part):
         return f"of one's own: sgdlab train --config.data.kind={part.name} --config.data.{part.name}.{_entry(part)}=..."
-    if "tfds" not in part.facts:
+    if not part.facts.tfds:
         return "needs no files"
-    path = preparing.version(part.facts["tfds"], data_dir)
+    path = preparing.version(part.facts.tfds, data_dir)
     if path:
         return f"prepared: {_size(_bytes_on_disk(path))} in {path}"
-    files = ", ".join(part.facts["by_hand"])
-    how = f"downloaded by `sgdlab data {part.name}`, or" if part.facts.get("downloaded") else "needs"
-    return f"not prepared: {how} {files} ({part.facts['where']}) in {preparing.by_hand(data_dir)}"
+    files = ", ".join(part.facts.by_hand)
+    how = f"downloaded by `sgdlab data {part.name}`, or" if part.facts.downloaded else "needs"
+    return f"not prepared: {how} {files} ({part.facts.where}) in {preparing.by_hand(data_dir)}"
 
 
 def _of_images(images: data.Images | StreamedImages) -> str:

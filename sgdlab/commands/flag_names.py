@@ -7,19 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from absl import flags
 
+from sgdlab.arguments import nearest
 from sgdlab.errors import UsageError
-
-_OTHER_WORDS = {
-    "batch": "batch_size",
-    "data": "data.kind",
-    "dataset": "data.kind",
-    "lr": "optimizer.learning_rate",
-    "model": "network.kind",
-    "network": "network.kind",
-    "num_workers": "cluster.num_workers",
-    "workers": "cluster.num_workers",
-}
-"""What others call entries -> the entry."""
 
 
 def check(
@@ -127,27 +116,6 @@ def unknown_entry(argument: str, entries: Sequence[str]) -> str:
     name, _, value = argument.lstrip("-").partition("=")
     found = [f"--config.{entry}" for entry in nearest(name.removeprefix("config."), entries)]
     return f"{argument} must be an entry of the configuration; {_did_you_mean(found, value)}"
-
-
-def nearest(name: str, entries: Sequence[str]) -> list[str]:
-    """Entries that a name may have been meant for: those that end alike, else the most similar one.
-
-    Example:
-      >>> nearest("learning_rate", ["epochs", "optimizer.learning_rate"])
-      ['optimizer.learning_rate']
-      >>> nearest("clutser.num_workers", ["cluster.num_workers", "cluster.kind"])
-      ['cluster.num_workers']
-    """
-    last = name.rpartition(".")[2]
-    if _OTHER_WORDS.get(last) in entries:
-        return [_OTHER_WORDS[last]]
-    if f"optimizer.{name}" in entries:  # rather than the same of local steps, which few runs have
-        return [f"optimizer.{name}"]
-    alike = [entry for entry in entries if entry.rpartition(".")[2] == last]
-    whole = difflib.get_close_matches(name, entries, n=1, cutoff=0.75)
-    endings = {entry.rpartition(".")[2]: entry for entry in reversed(entries)}
-    close = [endings[ending] for ending in difflib.get_close_matches(last, endings, n=1, cutoff=0.85)]
-    return whole or alike[:3] or close
 
 
 def _split(arguments: Sequence[str]) -> Iterator[tuple[str | None, str | None, str]]:

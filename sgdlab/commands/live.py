@@ -61,13 +61,14 @@ def main(argv: Sequence[str]) -> None:
         )
     if given.rerun:
         with contextlib.ExitStack() as held:
-            if (workdir / results.directory.STATES / NAME).is_dir():
+            if jobs.store.Store.of(workdir).state_path(NAME).is_dir():
                 held.enter_context(_alone(workdir))
             _put_aside(workdir)
-    made = jobs.digests.made_with()
-    directory = results.directory.RunDirectory(workdir, job.identity, made=made)
-    finished = directory.read(NAME, identity=job.identity)
+    jobs.workdir.check_ours(workdir)
+    directory = jobs.store.Store.of(workdir)
+    finished = directory.read(NAME)
     if finished is not None:
+        jobs.workdir.check_same(workdir, finished[0]["config"], job.identity)
         print(f"{workdir} holds this run already; nothing had to be run.")
         train.show(finished[-1])
         return
@@ -105,7 +106,7 @@ def _alone(workdir: pathlib.Path) -> Iterator[None]:
     Raises:
       UsageError: where another process executes it.
     """
-    folder = workdir / results.directory.STATES / NAME
+    folder = jobs.store.Store.of(workdir).state_path(NAME)
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("ab") as file:
         try:
@@ -183,7 +184,7 @@ def _watching(port: int | None) -> Iterator[tuple[Callable[["Status"], None], Ca
 
 @contextlib.contextmanager
 def _reporting(
-    directory: "results.directory.RunDirectory", writers: Sequence[str], say: Callable[[str], None], unit: str
+    directory: "jobs.store.Store", writers: Sequence[str], say: Callable[[str], None], unit: str
 ) -> Iterator[Callable[[Mapping[str, Any]], None]]:
     """Writes each record as soon as it is there; what is refused before the first one leaves nothing."""
     sinks: list[Callable[[Mapping[str, Any]], None]] = []
@@ -193,7 +194,7 @@ def _reporting(
             if record["kind"] == "run":
                 metric = results.metric.Metric.of(record)
                 sinks.append(stack.enter_context(directory.under_way(NAME)))
-                found = stack.enter_context(results.writers.opened(writers, directory.path, NAME))
+                found = stack.enter_context(results.writers.opened(writers, directory.workdir, NAME))
                 sinks.extend([*(writer.write for writer in found), functools.partial(_say, say, metric, unit)])
             for sink in sinks:
                 sink(record)
@@ -209,16 +210,14 @@ def _say(say: Callable[[str], None], metric: "results.metric.Metric", unit: str,
         )
 
 
-def _leave_results(
-    directory: "results.directory.RunDirectory", run: "jobs.train.Run", recording: "LiveRecording"
-) -> None:
+def _leave_results(directory: "jobs.store.Store", run: "jobs.train.Run", recording: "LiveRecording") -> None:
     """Writes all that a run leaves; the log and the checkpoints under way go, last of all, when the metrics stand."""
 
     def beside() -> None:
-        recording.save(directory.path / "recording.npz")
+        recording.save(directory.workdir / "recording.npz")
         log = directory.state_path(NAME) / LOG
         try:
-            shutil.copyfile(log, directory.path / LOG)
+            shutil.copyfile(log, directory.workdir / LOG)
         except FileNotFoundError:
             print(f"{log} was deleted when the run had ended; what it has left has no log.")
 
@@ -227,12 +226,13 @@ def _leave_results(
 
 def _put_aside(workdir: pathlib.Path) -> None:
     """What a run has left is put beside its old records; one that has not finished is removed."""
-    moved = results.directory.put_aside(workdir, [NAME])
+    directory = jobs.store.Store.of(workdir)
+    moved = directory.put_aside(NAME)
     for name in ("recording.npz", LOG) if moved else ():
         with contextlib.suppress(FileNotFoundError):
-            aside = workdir / "metrics" / results.directory.SUPERSEDED
+            aside = directory.path / jobs.store.SUPERSEDED
             (workdir / name).replace(aside / f"{NAME}.{name}")
-    for left in (workdir / "metrics" / results.directory.UNDER_WAY).glob(f"{NAME}.*.jsonl"):
+    for left in directory.left_under_way(NAME):
         left.unlink()
 
 

@@ -77,7 +77,7 @@ def main(argv: Sequence[str]) -> None:
     experiment = plan.experiment
     jobs.configuration.check_used(launch.given_entries(), [experiment.identity])
     say = functools.partial(print, flush=True)
-    directory, finished = train.directory_of(workdir, experiment, rerun=given.rerun, say=say)
+    store, finished = train.store_of(workdir, experiment, rerun=given.rerun, say=say)
     changed = jobs.recorded.changes(experiment, recording)
     if not (finished or changed or {"lanes", "mode"} & set(launch.given_entries())):
         plan = jobs.recorded.repeated(plan, recording)
@@ -86,7 +86,7 @@ def main(argv: Sequence[str]) -> None:
         with failures_of(f"the replay of {given.recording}"), hosts.stopping():
             run = jobs.train.train_and_record(
                 plan,
-                directory,
+                store,
                 NAME,
                 writers=given.writers,
                 checkpoint_seconds=given.checkpoint_seconds,
@@ -94,11 +94,11 @@ def main(argv: Sequence[str]) -> None:
                 report=train.progress(plan, say),
                 say=say,
             )
-        train.leave_results(directory, run)
+        train.leave_results(store, run)
     live = pathlib.Path(given.recording).parent
     if not changed:
         _say_difference(live, workdir, recording)
-    _say_comparison(live, directory.read(NAME) or [], changed)
+    _say_comparison(live, store.read(NAME) or [], changed)
 
 
 def load(path: str) -> "LiveRecording":
@@ -139,7 +139,7 @@ def _say_comparison(
     live: pathlib.Path, records: Sequence[Mapping[str, Any]], changed: Mapping[str, tuple[Any, Any]]
 ) -> None:
     """A table of how both runs ended, and what differs between them."""
-    before = results.records.read_records(live / "metrics" / f"{NAME}.jsonl")
+    before = jobs.store.Store.of(live).read(NAME)
     if not records or not before:
         return
     if changed:

@@ -51,7 +51,7 @@ def main(argv: Sequence[str]) -> None:
     jobs.configuration.check_used(launch.given_entries(), [experiment.identity])
     hosts.check_shared(workdir)
     say = functools.partial(print, flush=True) if hosts.is_first() else lambda line: None
-    directory, finished = directory_of(workdir, experiment, rerun=given.rerun, say=say)
+    store, finished = store_of(workdir, experiment, rerun=given.rerun, say=say)
     if finished:
         return
     notes = jobs.parts.notes(experiment.rule.part, experiment.not_taken)
@@ -59,7 +59,7 @@ def main(argv: Sequence[str]) -> None:
     with failures_of(experiment.method.name), hosts.stopping():
         run = jobs.train.train_and_record(
             plan,
-            directory,
+            store,
             NAME,
             writers=given.writers,
             checkpoint_seconds=given.checkpoint_seconds,
@@ -69,55 +69,64 @@ def main(argv: Sequence[str]) -> None:
             say=say,
         )
     if hosts.is_first():
-        leave_results(directory, run)
+        leave_results(store, run)
         show(run.records[-1])
 
 
-def directory_of(
+def store_of(
     workdir: pathlib.Path, experiment: "Experiment", *, rerun: bool, say: Callable[[str], None]
-) -> tuple["results.directory.RunDirectory", bool]:
-    """The directory of the run, and whether it holds the run already, which the first process finds out for all."""
-    made, shared = jobs.digests.made_with(), experiment.free
-    if not hosts.is_first():
-        finished = json.loads(hosts.gather("whether the run has finished", "")[0])
-        return results.directory.RunDirectory(workdir, shared, made=made, writes=False), finished
-    if rerun:
-        results.directory.put_aside(workdir, [NAME])
-    there = results.records.read_records(workdir / "metrics" / f"{NAME}.jsonl")
-    changed = jobs.digests.changed(there, experiment) if there else []
-    directory = results.directory.RunDirectory(workdir, shared, made=made, superseding=[NAME] if changed else ())
-    finished = None if changed else directory.read(NAME, identity=experiment.identity)
-    if finished is not None:
-        say(f"{workdir} holds this run already; nothing had to be run.")
-        show(finished[-1])
-    if changed:
-        say(f"The {' and '.join(changed)} of the run in {workdir} has changed (code or files); it is run anew.")
-    hosts.gather("whether the run has finished", json.dumps(finished is not None))
-    return directory, finished is not None
-
-
-def leave_results(
-    directory: "results.directory.RunDirectory", run: "jobs.train.Run", beside: Callable[[], None] = lambda: None
-) -> None:
-    """Writes the parameters, what a command has beside them, the schedule, the pictures and, last of all, the metrics.
+) -> tuple["jobs.store.Store", bool]:
+    """Return where the run stands, and whether it is there already, which the first process finds out for all.
 
     Args:
-      directory: where it is left.
+      workdir: the work directory, which holds this run alone.
+      experiment: what is run.
+      rerun: whether to put aside what is there.
+      say: called with a line on what is there.
+
+    Raises:
+      UsageError: where the directory holds a run of another configuration, or other files.
+    """
+    store = jobs.store.Store.of(workdir, writes=hosts.is_first())
+    if not store.writes:
+        return store, json.loads(hosts.gather("whether the run has finished", "")[0])
+    jobs.workdir.check_ours(workdir)
+    if rerun:
+        store.put_aside(NAME)
+    there = store.read(NAME)
+    changed = jobs.digests.changed(there, experiment) if there else []
+    if changed:  # with other code, other entries are to be expected too
+        say(f"The {' and '.join(changed)} of the run in {workdir} has changed (code or files); it is run anew.")
+    elif there:
+        jobs.workdir.check_same(workdir, there[0]["config"], experiment.identity)
+        say(f"{workdir} holds this run already; nothing had to be run.")
+        show(there[-1])
+    finished = bool(there) and not changed
+    hosts.gather("whether the run has finished", json.dumps(finished))
+    return store, finished
+
+
+def leave_results(store: "jobs.store.Store", run: "jobs.train.Run", beside: Callable[[], None] = lambda: None) -> None:
+    """Write the parameters, what a command has beside them, the schedule, the pictures and, last of all, the metrics.
+
+    Args:
+      store: where the run stands; the rest is left in its work directory.
       run: which has finished.
       beside: called when the parameters are there, which cost most.
     """
-    directory.claim()
-    with files.replacing(directory.path / "parameters.npz") as file:
+    path = store.workdir
+    jobs.workdir.write_config(path, run.records[0]["config"])
+    with files.replacing(path / "parameters.npz") as file:
         np.savez(file, **jobs.train.leaves(run.result.params))
     beside()
-    run.schedule.save(directory.path / "schedule.npz")
-    results.plots.save(results.plots.training(run.records), directory.path / "plots" / "training")
+    run.schedule.save(path / "schedule.npz")
+    results.plots.save(results.plots.training(run.records), path / "plots" / "training")
     title, clock = run.records[0]["title"], "time" if run.records[0].get("live") else "virtual time"
     messages = [title] if results.facts.unit(run.records[-1]) == "message" else []
     timeline = results.timeline.timeline({title: run.schedule}, clock=clock, messages=messages)
-    results.plots.save(timeline, directory.path / "plots" / "timeline")
-    directory.write(NAME, run.records)
-    directory.tidy()
+    results.plots.save(timeline, path / "plots" / "timeline")
+    store.write(NAME, run.records)
+    store.tidy()
 
 
 def progress(plan: Any, say: Callable[[str], None]) -> Callable[[Mapping[str, Any]], None]:

@@ -1,9 +1,30 @@
 """Data sets: their registry."""
 
-from sgdlab.registry import Registry
+import dataclasses
+
+from sgdlab.registry import Facts, Registry
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DatasetFacts(Facts):
+    """What `sgdlab data` asks of a data set.
+
+    Attributes:
+      tfds: its name in TFDS; None: it is made without.
+      by_hand: original files that a person may give by hand.
+      where: the page that has them.
+      downloaded: whether they are downloaded where they are missing.
+    """
+
+    tfds: str | None = None
+    by_hand: tuple[str, ...] = ()
+    where: str = ""
+    downloaded: bool = False
+
 
 DATASETS = Registry(
     "data",
+    facts=DatasetFacts,
     given={},
     listed="sgdlab data",
     modules=(

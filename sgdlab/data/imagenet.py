@@ -177,7 +177,7 @@ def _splits(data_dir: str) -> tuple:
     import tensorflow_datasets as library  # noqa: PLC0415 (as above)
 
     facts = DATASETS["imagenet"].facts
-    builder = preparing.prepared(facts["tfds"], data_dir, make_builder, facts["by_hand"], facts["where"])
+    builder = preparing.prepared(facts.tfds, data_dir, make_builder, facts.by_hand, facts.where)
     splits = []
     for split in ("train", "validation"):
         source = preparing.source(builder, split, decoders={"image": library.decode.SkipDecoding()})

@@ -133,6 +133,6 @@ def _splits(name: str, data_dir: str | os.PathLike[str]) -> tuple:
         }[name]
 
     facts = DATASETS[name].facts
-    builder = preparing.prepared(name, data_dir, make_builder, facts["by_hand"], facts["where"])
+    builder = preparing.prepared(name, data_dir, make_builder, facts.by_hand, facts.where)
     splits = [preparing.in_memory(builder, split) for split in ("train", "test")]
     return *splits, builder.info.features["label"].num_classes

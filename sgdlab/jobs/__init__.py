@@ -5,9 +5,12 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submodules=(
-        "compare", "configuration", "datasets", "digests", "experiment", "live", "live_as_trace", "live_evaluations",
-        "live_run", "local_steps", "methods", "parts", "plan", "pool", "rates", "recorded", "records",
-        "shard", "tasks", "train",
+        "compare", "config_file", "configuration", "datasets", "digests", "executor", "experiment", "live",
+        "live_as_trace", "live_evaluations", "live_run", "local_steps", "methods", "parts", "plan", "pool", "rates",
+        "recorded", "records", "session", "shard", "store", "sweep", "swept", "tasks", "train", "work", "workdir",
     ),
-    submod_attrs={"experiment": ["resolve"], "methods": ["register_method"]},
+    submod_attrs={
+        "experiment": ["resolve"], "methods": ["register_method"], "session": ["Session", "within"],
+        "shard": ["Shard"], "store": ["Store"], "sweep": ["Sweep", "prepare"], "work": ["goes_by", "trains"],
+    },
 )  # fmt: skip

@@ -1,6 +1,5 @@
 """Every entry of a configuration, with its default, its meaning and its bounds; the files of `configs/` change some."""
 
-import copy
 import enum
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,7 +10,6 @@ from ml_collections import ConfigDict, config_dict
 from sgdlab import arguments
 from sgdlab.errors import UsageError
 from sgdlab.registry import FAMILIES
-from sgdlab.results.entries import merged
 from sgdlab.tasks.kinds import Kind
 
 VARIANTS = ("paper", "tiny")
@@ -256,21 +254,6 @@ def check_used(given: Iterable[str], identities: Sequence[Mapping[str, Any]]) ->
             raise UsageError(f"{flag}: no rule of these runs takes it")
         if family == "heterogeneity":
             raise UsageError(f"{flag}: all workers draw from all examples; set --config.heterogeneity.alpha")
-
-
-def common(identities: Iterable[dict[str, Any]], varied: Iterable[str]) -> dict[str, Any]:
-    """Return all entries of several runs together, less those that may differ between them.
-
-    Args:
-      identities: of each run.
-      varied: names of entries that may differ, such as "cluster.num_workers".
-    """
-    whole: dict[str, Any] = copy.deepcopy(functools.reduce(merged, identities, {}))
-    for name in varied:
-        *parents, last = name.split(".")
-        # pyrefly: ignore[bad-argument-type]  # dictionaries of dictionaries
-        functools.reduce(dict.__getitem__, parents, whole).pop(last, None)
-    return whole
 
 
 def _value(config: ConfigDict, name: str) -> Any:

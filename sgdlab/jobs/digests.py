@@ -42,7 +42,7 @@ def of_run(experiment: Experiment) -> dict[str, str]:
     """
     digests = {}
     for family, used in experiment.parts.items():
-        paths = [path for entry in used.facts.get("files", ()) for path in _paths(used.entries[entry])]
+        paths = [path for entry in used.facts.files for path in _paths(used.entries[entry])]
         digests[family] = _sha("\n".join([of_code(used.part.make), *(of_content(path) for path in paths)]))
         graph = GRAPHS.get(used.entries.get("graph"))
         # The graphs of this package count with its engine: their runs stay the same.

@@ -322,7 +322,7 @@ def resolve(config: ConfigDict) -> Experiment:
     cluster, network, data = (UsedPart.of(config, registry) for registry in (CLUSTERS, NETWORKS, DATASETS))
     with said_of("--config."):
         configuration.check(config, kind_of(network.part))
-        local = local_of(config.local, config.optimizer, method.local, own_rate="rate" in rule.facts)
+        local = local_of(config.local, config.optimizer, method.local, own_rate=rule.facts.rate is not None)
     with said_of("--config.rate."):
         rate = RateSchedule(**config.rate)
     seeds, shares = Seeds(config.seed), config.heterogeneity
@@ -357,4 +357,4 @@ def _record(kind: Any, entries: Mapping[str, Any]) -> Any:
 
 def _rate_of(rule: Part) -> str:
     """Return the entry of `optimizer` that is the rule's learning rate."""
-    return rule.facts.get("rate", "learning_rate")
+    return rule.facts.rate or "learning_rate"

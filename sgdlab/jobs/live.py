@@ -18,10 +18,9 @@ from sgdlab.jobs.parts import check_rule
 from sgdlab.jobs.plan import Plan, make_plan
 from sgdlab.live import server
 from sgdlab.live.gradients import Gradients
-from sgdlab.live.local_gradients import LocalSteps
-from sgdlab.live.work import Work, WorkSource
-from sgdlab.policies.policy import Policy
-from sgdlab.registry import POLICIES, PREDICTORS
+from sgdlab.live.work import LocalSteps, Work, WorkSource
+from sgdlab.protocols.policy import Policy
+from sgdlab.registry import PREDICTORS, PROTOCOLS
 from sgdlab.replay.steps import Steps
 from sgdlab.rules import ServerRule
 
@@ -143,18 +142,8 @@ class Job:
         return Gradients(self._work)
 
     def compute(self, ticket: int, params: Tree) -> Any:
-        """The gradient of a ticket, bit for bit what a worker has sent."""
+        """Compute the gradient of a ticket, bit for bit what a worker has sent, where workers are alike."""
         return self.gradients.compute(ticket, params, lambda: False)
-
-    @property
-    def compute_of(self) -> Callable[[int], Callable[..., tuple[Tree, Tree]]] | None:
-        """`compute` of each worker, where workers differ or their learning rate goes by the version; else None."""
-        return self.computed_by if self._differ else None
-
-    @property
-    def _differ(self) -> bool:
-        local = self.plan.experiment.local
-        return self.plan.experiment.data.alpha is not None or local.by_speed or local.follow_rate
 
     @property
     def sent_like(self) -> Tree:
@@ -168,11 +157,13 @@ class Job:
     def _keeps(self) -> bool:
         return self.plan.experiment.local.active and self.plan.experiment.local.keep_state
 
-    def computed_by(self, worker: int) -> Callable[..., Any]:
+    def compute_of(self, worker: int) -> Callable[..., Any]:
         """Return `compute` of a worker, which takes `after` and `version` too: see `Gradients.compute`."""
         if worker not in self._own:
-            own = self._differ or self._keeps
-            self._own[worker] = Gradients(self._work, worker=worker) if own else self.gradients
+            local, alpha = self.plan.experiment.local, self.plan.experiment.data.alpha
+            differ = alpha is not None or local.by_speed or local.follow_rate
+            alike = not (differ or self._keeps)
+            self._own[worker] = self.gradients if alike else Gradients(self._work, worker=worker)
         return lambda ticket, params, **kept: self._own[worker].compute(ticket, params, lambda: False, **kept)
 
     @functools.cached_property
@@ -257,7 +248,7 @@ def policy_of(plan: Plan) -> Policy:
       UsageError: where there is none, or an entry is impossible.
     """
     experiment, protocol = plan.experiment, plan.experiment.protocol
-    part = POLICIES.check(protocol.name)
+    part = PROTOCOLS.with_policy(protocol.name)
     given: dict[str, Any] = {
         "num_workers": experiment.num_workers,
         "num_gradients": plan.num_gradients,
@@ -272,7 +263,7 @@ def policy_of(plan: Plan) -> Policy:
                 f"it must be one of {fair}"
             )
         given["predictor"] = experiment.predictor_of(_times(experiment))
-    return POLICIES.make(protocol.name, protocol.entries, **given)
+    return PROTOCOLS.policy(protocol.name, protocol.entries, **given)
 
 
 def _check(plan: Plan) -> None:
@@ -282,7 +273,7 @@ def _check(plan: Plan) -> None:
             f"--config.protocol.kind={protocol} must be a protocol with a server on real processes: nodes that average "
             "with each other have none, and are simulated and replayed exactly by `sgdlab train`"
         )
-    POLICIES.check(protocol)
+    PROTOCOLS.with_policy(protocol)
     if plan.experiment.kind.remembers:
         raise UsageError(
             f"--config.network.kind={plan.experiment.network.name} remembers what its worker has read, which is lost "

@@ -16,8 +16,8 @@ from sgdlab import replay
 from sgdlab.jobs import records, tasks
 from sgdlab.jobs.live import Job
 from sgdlab.jobs.records import Record
+from sgdlab.live.engine import Updated
 from sgdlab.live.status import Status
-from sgdlab.live.updated import Updated
 from sgdlab.replay.steps import Steps
 from sgdlab.results.metric import Metric
 

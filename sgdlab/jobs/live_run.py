@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import glob
 import json
 import os
 import time
@@ -14,6 +13,7 @@ from sgdlab.jobs import recorded, records, tasks
 from sgdlab.jobs.live import Job
 from sgdlab.jobs.live_evaluations import Evaluations, Report, values_of
 from sgdlab.jobs.records import Record
+from sgdlab.jobs.store import Store
 from sgdlab.jobs.train import Run
 from sgdlab.live.log import Log, LogError
 from sgdlab.live.recording import LiveRecording
@@ -22,7 +22,6 @@ from sgdlab.live.settings import LiveSettings
 from sgdlab.live.status import Status
 from sgdlab.live.transport import Transport
 from sgdlab.replay.steps import Steps
-from sgdlab.results.directory import UNDER_WAY, RunDirectory
 
 DEFAULT_SETTINGS = LiveSettings()
 
@@ -68,7 +67,7 @@ def execute(
     report(opening(job))
     with Evaluations(job, steps, before, report) as evaluations:
         try:
-            again = {"compute": job.compute, "compute_of": job.compute_of, "sent_like": job.sent_like}
+            log = Log(folder, job.header, compute_of=job.compute_of, sent_like=job.sent_like, say=say)
             recording = serve(
                 job.policy,
                 steps,
@@ -76,7 +75,7 @@ def execute(
                 num_workers=job.num_workers,
                 num_gradients=job.plan.num_gradients,
                 settings=dataclasses.replace(settings, title=experiment.method.title, unit=experiment.local.unit),
-                log=Log(folder, job.header, say=say, **again),
+                log=log,
                 on_update=evaluations.update,
                 watch=None if watch is None else evaluations.watched(watch),
                 stop=lambda: evaluations.collect() or stop(),
@@ -103,10 +102,10 @@ def opening(job: Job) -> Record:
     return {**record, "live": True, "config": job.identity, "about": about}
 
 
-def under_way(directory: RunDirectory, name: str) -> list[Record]:
-    """The evaluations of a run under way, which processes that have ended have left; whole lines only."""
+def under_way(store: Store, name: str) -> list[Record]:
+    """Return the evaluations of a run under way, which processes that have ended have left; whole lines only."""
     found: dict[int, Record] = {}
-    for file in sorted((directory.path / "metrics" / UNDER_WAY).glob(f"{glob.escape(name)}.*.jsonl")):
+    for file in store.left_under_way(name):
         for line in file.read_text(encoding="utf-8").splitlines():
             with contextlib.suppress(ValueError):
                 record = json.loads(line)

@@ -54,7 +54,7 @@ class Method:
     @property
     def baseline(self) -> str:
         """The method that, with a single worker, is the serial run to compare with."""
-        return RULES[self.rule].facts.get("baseline", "nag_asgd")
+        return RULES[self.rule].facts.baseline
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +93,7 @@ class UsedPart:
         return self.registry[self.name]
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def facts(self) -> Any:
         """Return what its registry's users know of it."""
         return self.part.facts
 
@@ -204,11 +204,11 @@ def methods() -> dict[str, Method]:
 @functools.lru_cache(maxsize=1)
 def _known(protocols: Sequence[Part], rules: Sequence[Part], own: Sequence[Method]) -> dict[str, Method]:
     """Return the methods of the parts that are registered, which are made once and not at every look-up."""
-    usual = [(part, part.name, part.facts["rule"]) for part in protocols if part.facts.get("rule") is not None]
-    usual += [(part, "asynchronous", part.name) for part in rules if part.facts.get("method", True)]
+    usual = [(part, part.name, part.facts.rule) for part in protocols if part.facts.rule is not None]
+    usual += [(part, "asynchronous", part.name) for part in rules if part.facts.method]
     of_parts = [
         Method(
-            *(part.name, protocol, rule, part.title, part.source, tuple(part.facts.get("families", OTHERS))),
+            *(part.name, protocol, rule, part.title, part.source, tuple(part.facts.families or OTHERS)),
             local=part.facts.get("local", {}),
         )
         for part, protocol, rule in usual
@@ -266,7 +266,7 @@ def chosen(config: ConfigDict) -> tuple[Method, UsedPart, UsedPart, int]:
     known, method = methods(), check(config.method)
     protocol = UsedPart.of(config, PROTOCOLS, method.protocol)
     rule = UsedPart.of(config, RULES, method.rule)
-    only = rule.facts.get("protocols")  # the only ones whose schedules mean something to the rule
+    only = rule.facts.protocols  # the only ones whose schedules mean something to the rule
     if only is not None and protocol.name not in only:
         raise UsageError(
             f"--config.rule.kind={rule.name} must go with --config.protocol.kind={' or '.join(only)}: it follows the "

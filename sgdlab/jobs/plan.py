@@ -266,7 +266,7 @@ def check_local(experiment: Experiment, schedule: AnySchedule) -> None:
             f"--config.{what}, which protocol {experiment.protocol.name} cannot have: without a server every node "
             "makes steps of its own already"
         )
-    if stream is not None and not experiment.rule.facts.get("moves_fragments", False):
+    if stream is not None and not experiment.rule.facts.moves_fragments:
         raise UsageError(
             f"--config.local.fragments={stream.fragments}, overlap={stream.overlap} and mix={stream.mix} must go with "
             f"--config.method=streaming_diloco: the rule {experiment.rule.name} does not move one fragment at a time"
@@ -275,7 +275,7 @@ def check_local(experiment: Experiment, schedule: AnySchedule) -> None:
 
 def _expected_gradients(experiment: Experiment, num_workers: int) -> float | None:
     """Return the gradients that an update of the protocol has where nothing goes wrong; None where it does not say."""
-    expected = experiment.protocol.facts.get("expected_gradients")
+    expected = experiment.protocol.facts.expected_gradients
     return None if expected is None else expected(experiment.protocol.entries, num_workers)
 
 
@@ -285,7 +285,7 @@ def _counts_as(experiment: Experiment, schedule: AnySchedule) -> float:
     A rule that averages workers makes no longer steps because a worker has sent more. One that divides by the expected
     number makes shorter steps where fewer come; were its rate lower too, steps would fall with the square.
     """
-    counts_as = experiment.rule.facts.get("counts_as")
+    counts_as = experiment.rule.facts.counts_as
     if counts_as is not None and schedule.has_server:
         return counts_as(schedule)
     expected = _expected_gradients(experiment, schedule.num_workers)
@@ -299,7 +299,7 @@ def _peak(experiment: Experiment, schedule: AnySchedule) -> float:
     rate, of = experiment.optimizer.learning_rate, experiment.rate.of
     if experiment.local.server_learning_rate is not None:
         rate, of = experiment.local.server_learning_rate, "update"
-    takes = "gradient" if experiment.rule.facts.get("scales_by_num_gradients", False) else "update"
+    takes = "gradient" if experiment.rule.facts.scales_by_num_gradients else "update"
     if of == takes:
         return rate
     counts = _counts_as(experiment, schedule)
@@ -314,11 +314,10 @@ def check_memory(experiment: Experiment, gradients: int) -> None:
       gradients: that the schedule is made for.
     """
     workers, protocol = experiment.cluster.workers.cluster, experiment.protocol
-    blocks, graph = protocol.facts.get("blocks"), graphs.Size(0)
+    blocks, averages = protocol.facts.blocks, protocol.facts.averages
+    graph = graphs.Size(0) if averages is None else averages(protocol.entries, experiment.num_workers)
     with said_of(f"--config.protocol.{protocol.name}."):
         number = 1 if blocks is None else check_num_blocks(protocol.entries[blocks], blocks)
-    if (averages := protocol.facts.get("averages")) is not None:
-        graph = averages(protocol.entries, experiment.num_workers)
     times = 8 * (2 * gradients // workers + 2) * workers
     each = _BYTES_PER_GRADIENT * number + _BYTES_PER_EDGE * graph.edges
     rest = each * max(gradients, workers) + _BYTES_PER_WEIGHT * graph.matrices * workers**2

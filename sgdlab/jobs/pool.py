@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from absl import logging
@@ -65,6 +65,7 @@ def run(jobs: Sequence[Job], progress: "Progress", processes: int) -> None:
             progress.finished_job()
         return
     context = multiprocessing.get_context("spawn")
+    others = set(multiprocessing.active_children())
     messages, slots, stop = context.Queue(), context.Queue(), context.Event()
     for slot in range(processes):
         slots.put(slot)
@@ -85,14 +86,14 @@ def run(jobs: Sequence[Job], progress: "Progress", processes: int) -> None:
                     progress.finished_job()
         except BaseException:
             stop.set()
-            children = list((executor._processes or {}).values())
+            children = set(multiprocessing.active_children()) - others
             executor.shutdown(wait=False, cancel_futures=True)
             _end(children)
             raise
 
 
-def _end(children: Sequence[multiprocessing.Process]) -> None:
-    """Ends the processes of a pool: whoever interrupts does not want to wait for what they compile or simulate."""
+def _end(children: Collection[Any]) -> None:
+    """End the processes of a pool: whoever interrupts does not want to wait for what they compile or simulate."""
     ends = time.monotonic() + _GRACE
     for child in children:
         child.join(timeout=max(ends - time.monotonic(), 0))

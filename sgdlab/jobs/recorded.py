@@ -88,7 +88,7 @@ def repeated(plan: Plan, recording: LiveRecording) -> Plan:
 
     def compute(row: int, params: Tree) -> tuple[Tree, Tree]:
         kept = {"after": int(after[row]), "version": int(read[row])}
-        return job.computed_by(int(worker[row]))(int(ticket[row]), params, **kept)
+        return job.compute_of(int(worker[row]))(int(ticket[row]), params, **kept)
 
     again = functools.partial(repeat, steps=job.steps(), compute=compute, aux=job.gradients.aux)
     return dataclasses.replace(plan, recorded=dataclasses.replace(events, repeat=again))

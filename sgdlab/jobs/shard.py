@@ -48,18 +48,6 @@ class Shard:
     def __str__(self) -> str:
         return f"{self.index}/{self.count}"
 
-    def holds(self, key: str) -> bool:
-        """Whether a run belongs to this task, by a hash of the run.
-
-        Args:
-          key: hexadecimal.
-
-        Example:
-          >>> [Shard(index, 3).holds("0d") for index in (1, 2, 3)]
-          [False, True, False]
-        """
-        return int(key, 16) % self.count == (self.index - 1) % self.count
-
     def share(self, groups: Iterable[Sequence[Run]]) -> list[Run]:
         """This task's runs, where the runs of a group are better done together, as they share a compiled program.
 

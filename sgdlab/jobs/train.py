@@ -23,8 +23,8 @@ from sgdlab.jobs.experiment import Experiment
 from sgdlab.jobs.parts import check_rule
 from sgdlab.jobs.plan import Plan, in_words
 from sgdlab.jobs.records import Record
+from sgdlab.jobs.store import Store
 from sgdlab.peer_schedule import AnySchedule
-from sgdlab.results.directory import RunDirectory
 from sgdlab.results.records import as_stored
 from sgdlab.results.writers import opened
 from sgdlab.rules import ServerRule
@@ -151,7 +151,7 @@ def train(
 
 def train_and_record(
     plan: Plan,
-    directory: RunDirectory,
+    store: Store,
     name: str,
     *,
     writers: Sequence[str] = (),
@@ -166,11 +166,11 @@ def train_and_record(
 
     Args:
       plan: what to do.
-      directory: where the run is to stand; its metrics file is left to `directory.write`.
+      store: where the run is to stand; its file there is left to `store.write`.
       name: of the run.
       writers: names in `sgdlab.results.writers.WRITERS`.
       capacity: as in `train`.
-      checkpoint_seconds: between two checkpoints of the run's state, at least; they are removed by `directory.write`.
+      checkpoint_seconds: between two checkpoints of the run's state, at least; they are removed by `store.write`.
       mesh: as in `train`; over many processes, the first one writes everything but its part of the checkpoints.
       stop: as in `train`.
       report: called with each record too.
@@ -181,15 +181,15 @@ def train_and_record(
       UsageError: where the checkpoints that are there are of another configuration, or one cannot be written.
     """
     with contextlib.ExitStack() as stack:
-        path = directory.state_path(name)
+        path = store.state_path(name)
         checkpoints, capacity = stack.enter_context(_checkpoints(plan, path, capacity, checkpoint_seconds, say))
         sinks: list[Callable[[Record], None]] = []
 
         def add(record: Record) -> None:
             if record["kind"] == "run":  # what is refused before it begins leaves nothing
-                sinks.append(stack.enter_context(directory.under_way(name)))
-                wanted = writers if directory.writes else ()
-                sinks.extend(writer.write for writer in stack.enter_context(opened(wanted, directory.path, name)))
+                sinks.append(stack.enter_context(store.under_way(name)))
+                wanted = writers if store.writes else ()
+                sinks.extend(writer.write for writer in stack.enter_context(opened(wanted, store.workdir, name)))
             for sink in sinks:
                 sink(record)
             report(record)
@@ -304,9 +304,7 @@ def _bytes(tree: object) -> int:
 def _lanes(experiment: Experiment) -> str:
     """Return how a wave is computed: one gradient of some networks keeps a CPU, or any device, busy by itself."""
     facts = experiment.network.facts
-    if "lanes" in facts:
-        return facts["lanes"]
-    return facts.get("lanes_on_cpu", "vmap") if jax.default_backend() == "cpu" else "vmap"
+    return facts.lanes or (facts.lanes_on_cpu if jax.default_backend() == "cpu" else "vmap")
 
 
 def _padded(rates: np.ndarray, size: int) -> np.ndarray:

@@ -1,20 +1,27 @@
-"""Checkpoints of a live run: the server's state at an update, and the versions that were still being read."""
+"""What a live run keeps beside the lines of its log: checkpoints, and messages that nobody can compute again."""
 
+import errno
 import hashlib
 import io
+import os
 import pathlib
-from typing import Any, NamedTuple
+import zlib
+from typing import IO, Any, NamedTuple
 
 import jax
 import numpy as np
 
 from sgdlab import files
+from sgdlab.live.shared_arrays import MemoryLayout, own
 from sgdlab.replay.steps import plain
 
 Tree = Any
 
+
 _KEPT = 2
 _DIGEST = "digest"
+_HEAD = np.dtype([("ticket", "<i8"), ("check", "<u4")])
+_MESSAGES = "messages-*.bin"
 
 
 class Checkpoint(NamedTuple):
@@ -40,23 +47,28 @@ class Damaged(ValueError):
 
 
 def path_of(folder: pathlib.Path, update: int) -> pathlib.Path:
-    """The file of a checkpoint."""
+    """Return the file of a checkpoint."""
     return folder / f"checkpoint-{update}.npz"
 
 
 def updates_of(folder: pathlib.Path) -> list[int]:
-    """The updates of the checkpoints in a folder, rising."""
-    return sorted(int(path.stem.removeprefix("checkpoint-")) for path in paths_in(folder))
+    """Return the updates of the checkpoints in a folder, rising."""
+    return sorted(_numbered(folder, "checkpoint-*.npz"))
 
 
 def paths_in(folder: pathlib.Path) -> list[pathlib.Path]:
-    """The files of the checkpoints in a folder."""
-    paths = folder.glob("checkpoint-*.npz")
-    return [path for path in paths if path.stem.removeprefix("checkpoint-").isdigit()]
+    """Return the files of checkpoints and messages in a folder."""
+    return [path for pattern in ("checkpoint-*.npz", _MESSAGES) for path in _numbered(folder, pattern).values()]
+
+
+def _numbered(folder: pathlib.Path, pattern: str) -> dict[int, pathlib.Path]:
+    """Return the files of a pattern by the number in the place of its star."""
+    found = {path.stem.partition("-")[2]: path for path in folder.glob(pattern)}
+    return {int(number): path for number, path in found.items() if number.isdigit()}
 
 
 def save(folder: pathlib.Path, checkpoint: Checkpoint) -> None:
-    """Writes a checkpoint, whole or not at all, and removes those before the last one.
+    """Write a checkpoint, whole or not at all, and removes those before the last one.
 
     Raises:
       OSError: if it cannot be written.
@@ -76,7 +88,7 @@ def save(folder: pathlib.Path, checkpoint: Checkpoint) -> None:
 
 
 def load(folder: pathlib.Path, update: int) -> Checkpoint:
-    """Reads and checks a checkpoint; nothing is unpickled.
+    """Read and check a checkpoint; nothing is unpickled.
 
     Raises:
       Damaged: if it is not whole.
@@ -105,7 +117,7 @@ def load(folder: pathlib.Path, update: int) -> Checkpoint:
 
 
 def digest(arrays: dict[str, np.ndarray]) -> bytes:
-    """SHA-256 of arrays, their names, dtypes and shapes.
+    """Return the SHA-256 of arrays, their names, dtypes and shapes.
 
     Example:
       >>> digest({"a": np.zeros(2)}) == digest({"a": np.zeros((2, 1))})
@@ -120,7 +132,7 @@ def digest(arrays: dict[str, np.ndarray]) -> bytes:
 
 
 def like(leaves: list[np.ndarray], tree: Tree) -> Tree:
-    """Arrays of a checkpoint as a pytree like `tree`, with its dtypes.
+    """Return arrays of a checkpoint as a pytree like `tree`, with its dtypes.
 
     Example:
       >>> import jax.numpy as jnp
@@ -136,7 +148,128 @@ def like(leaves: list[np.ndarray], tree: Tree) -> Tree:
 
 
 def remove_unfinished(folder: pathlib.Path) -> None:
-    """Removes what a process that was killed while it wrote has left."""
+    """Remove what a process that was killed while it wrote has left."""
     for path in folder.glob(".checkpoint-*"):
         if files.is_unfinished(path):
             path.unlink(missing_ok=True)
+
+
+class KeptMessages:
+    """Messages in files beside a log, from the older of its two checkpoints on.
+
+    A server that was started again computes a gradient anew that came after its newest checkpoint, from the version and
+    the batch. Where workers keep something between two messages, that is gone with them, and the messages themselves
+    are written down instead. Each checkpoint begins a file, so that files from before the older one can be removed.
+
+    Args:
+      folder: that of the log.
+      like: {"params": ..., "aux": ...}, arrays like a gradient and what came with it.
+
+    Attributes:
+      size: bytes of the messages since the newest checkpoint that this process has begun.
+
+    Example:
+      >>> import tempfile
+      >>> folder = pathlib.Path(tempfile.mkdtemp())
+      >>> with KeptMessages(folder, {"params": np.zeros(2), "aux": {}}) as messages:
+      ...     messages.write(7, np.array([1.0, 2.0]), {})
+      >>> with KeptMessages(folder, {"params": np.zeros(2), "aux": {}}) as messages:
+      ...     messages.read(7)
+      (array([1., 2.]), {})
+    """
+
+    def __init__(self, folder: pathlib.Path, like: Tree):
+        self._folder, self._layout = folder, MemoryLayout(like)
+        self._memory: Any = np.zeros(self._layout.size, np.uint8)
+        self._views = self._layout.views(self._memory)
+        self._length, self.size = _HEAD.itemsize + self._layout.size, 0
+        folder.mkdir(parents=True, exist_ok=True)
+        self._places: dict[int, tuple[pathlib.Path, int]] = {}
+        # By age, not by number: a log that was cut off counts its updates anew.
+        paths = sorted(_numbered(folder, _MESSAGES).values(), key=lambda path: path.stat().st_mtime_ns)
+        for path in paths:
+            self._find(path)
+        self._file = self._opened(paths[-1] if paths else self._path_of(0))
+
+    def __enter__(self) -> "KeptMessages":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def write(self, ticket: int, grads: Tree, aux: Tree) -> None:
+        """Add a message; it is with the operating system then.
+
+        Raises:
+          OSError: if it cannot be written.
+          ValueError: if an array has another shape or dtype than it should.
+        """
+        self._layout.write(self._views, {"params": grads, "aux": aux})
+        head = np.array((ticket, zlib.crc32(self._memory)), _HEAD)
+        for part in (head.tobytes(), self._memory):
+            left = memoryview(part)
+            while left:  # Linux takes at most 2 GiB at once
+                written = self._file.write(left)
+                if not written:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                left = left[written:]
+        self.size += self._length
+
+    def read(self, ticket: int) -> tuple[Tree, Tree]:
+        """Return the gradient and aux of a ticket that came before the server was started again.
+
+        Raises:
+          ValueError: if it is not there, or cannot be read, or is damaged.
+        """
+        if ticket not in self._places:
+            raise ValueError(f"ticket={ticket} must be of a message that was kept in {self._folder}")
+        path, place = self._places[ticket]
+        try:
+            with path.open("rb") as file:
+                file.seek(place)
+                begin, memory = file.read(_HEAD.itemsize), file.read(self._layout.size)
+        except OSError as error:
+            raise ValueError(f"ticket={ticket} cannot be read in {path}: {error.strerror}") from error
+        head = np.frombuffer(begin.ljust(_HEAD.itemsize, b"\0"), _HEAD)[0]
+        if len(begin) < _HEAD.itemsize or head["ticket"] != ticket or head["check"] != zlib.crc32(memory):
+            raise ValueError(f"ticket={ticket} is damaged in {path}")
+        tree = self._layout.tree(own(np.frombuffer(memory, np.uint8)))
+        return tree["params"], tree["aux"]
+
+    def checkpoint(self, update: int) -> None:
+        """Begin another file, since a checkpoint of this update is being made: what comes now is not in it."""
+        before, self._file = self._file, self._opened(self._path_of(update))
+        before.close()
+        self.size = 0
+
+    def forget(self, update: int) -> None:
+        """Remove the files from before the oldest checkpoint that is left, that of this update."""
+        for number, path in _numbered(self._folder, _MESSAGES).items():
+            if number < update:
+                path.unlink(missing_ok=True)
+
+    def descriptor(self) -> int:
+        """Return a new descriptor of the file that is being written, for the caller to close."""
+        return os.dup(self._file.fileno())
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _path_of(self, update: int) -> pathlib.Path:
+        return self._folder / _MESSAGES.replace("*", str(update))
+
+    def _opened(self, path: pathlib.Path) -> IO[bytes]:
+        file = path.open("ab", buffering=0)
+        size = path.stat().st_size
+        if size % self._length:
+            file.truncate(size - size % self._length)  # half a message is none
+        return file
+
+    def _find(self, path: pathlib.Path) -> None:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            for place in range(0, size - self._length + 1, self._length):
+                file.seek(place)
+                ticket = int(np.frombuffer(file.read(_HEAD.itemsize), _HEAD)[0]["ticket"])
+                self._places[ticket] = path, place

@@ -3,28 +3,64 @@
 import heapq
 import math
 from collections.abc import Callable, Collection, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
-from sgdlab.live.by_ticket import ByTicket
-from sgdlab.live.events import Arrived, Event, Killed, Restarted, Resumed, Silent, Spawned, Start, Timer
-from sgdlab.live.fleet import Fleet
-from sgdlab.live.in_flight import InFlight
-from sgdlab.live.lives import Lives
-from sgdlab.live.messages import Failed, GaveUp, Joined, Lost
-from sgdlab.live.notes import NOT_FINITE, Notes, failing, lost, processes
-from sgdlab.live.patience import Patience
-from sgdlab.live.recording import LiveRecording, recorded, with_later
-from sgdlab.live.settings import LiveSettings
+from sgdlab.live.fleet import NOT_FINITE, Fleet, Notes, failing, lost, processes
+from sgdlab.live.ledger import ByTicket, InFlight, Lives
+from sgdlab.live.messages import (
+    Arrived,
+    Event,
+    Failed,
+    GaveUp,
+    Joined,
+    Killed,
+    Lost,
+    Restarted,
+    Resumed,
+    Silent,
+    Spawned,
+    Start,
+    Timer,
+)
+from sgdlab.live.recording import LiveRecording, with_later
+from sgdlab.live.settings import LiveSettings, Patience
 from sgdlab.live.transport import Transport
-from sgdlab.live.updated import Taken, Updated
-from sgdlab.policies.policy import Action, Begin, Close, Drop, Interrupt, Policy, Take, Wake
+from sgdlab.protocols.policy import Action, Begin, Close, Drop, Interrupt, Policy, Take, Wake
 from sgdlab.replay.steps import Steps
 
 Tree = Any
 
 
+class Taken(NamedTuple):
+    """A gradient of an update; `delay` is its staleness + 1, `loss` NaN where it is unknown."""
+
+    ticket: int
+    worker: int
+    delay: int
+    loss: float
+
+
+class Updated(NamedTuple):
+    """An update that was made, as `sgdlab.live.server.serve` tells its caller.
+
+    Attributes:
+      number: how many updates there are now; it is the newest version.
+      gradients: how many gradients have entered updates.
+      seconds: since the start of the run.
+      taken: the gradients of this update, in their order.
+      computed: whether `steps` holds this version. False for the updates of a resumed run before its checkpoint, of
+        which only the log is read.
+    """
+
+    number: int
+    gradients: int
+    seconds: float
+    taken: tuple[Taken, ...]
+    computed: bool
+
+
 class LiveEngine:
-    """Policy, rule, recorder and ledger of a run. It is told what happens, and does what the policy says.
+    """Policy, rule, recorder and ledger of a run: it is told what happens, and does what the policy says.
 
     Every gradient has a ticket, its number in the order in which gradients are begun. A message counts only if it
     answers the ticket that its worker has: what comes twice, too late, or from a process that is gone, changes nothing.
@@ -61,10 +97,10 @@ class LiveEngine:
         num_gradients: int,
         settings: LiveSettings,
     ):
-        self.policy, self.transport = policy, transport
+        self.policy = policy
         self.steps: Any = steps  # None until there is something to compute
         self.num_workers, self.num_gradients, self.settings = num_workers, num_gradients, settings
-        self.flying = InFlight()
+        self.flying = InFlight(transport, self._sent)
         self.fleet, self.patience, self.notes = Fleet(num_workers, settings), Patience(settings), Notes()
         self.lives = Lives()
         self.seconds, self.losses = ByTicket(), ByTicket()  # the seconds are by the workers' own clocks
@@ -87,20 +123,35 @@ class LiveEngine:
         """Number of updates made."""
         return len(self.flying.recorder.applied)
 
+    @property
+    def transport(self) -> Transport:
+        """The workers; `connect` makes them others."""
+        return self.flying.versions.transport
+
+    def connect(self, transport: Transport) -> None:
+        """Tell another transport what follows from now on."""
+        self.flying.versions.connect(transport)
+
     def recording(self, config: dict[str, Any], versions: dict[str, str]) -> LiveRecording:
-        """What has happened so far; versions that changed on the way are given as "first, later last"."""
-        return recorded(
-            self.flying.recorder,
-            self.num_workers,
-            seconds=self.seconds,
-            losses=self.losses,
-            lives=self.lives,
-            config=config,
-            versions=with_later(versions, self.later_versions),
+        """Return what has happened so far; versions that changed on the way are given as "first, later last"."""
+        recorder = self.flying.recorder
+        schedule, tickets = recorder.schedule(self.num_workers)
+        fates = recorder.fates(tickets)
+        fates[fates == ""] = "pending"
+        fates[schedule.used()[:, 0]] = "applied"
+        return LiveRecording(
+            schedule,
+            tickets,
+            self.seconds.of(tickets),
+            self.losses.of(tickets),
+            fates,
+            config,
+            with_later(versions, self.later_versions),
+            self.lives.of(tickets),
         )
 
     def handle(self, event: Event, now: float) -> None:  # noqa: PLR0912 (one line for each kind of event)
-        """What happens changes the state, and the transport is told what follows."""
+        """Change the state by what happens, and tell the transport what follows."""
         match event:
             case Arrived():
                 self._arrived(event, now)
@@ -145,7 +196,7 @@ class LiveEngine:
             self.policy.prepare()
 
     def perform(self, actions: Iterable[Action], now: float) -> None:
-        """Does what the policy says, in its order."""
+        """Do what the policy says, in its order."""
         began: float | None = None
         updated: Updated | None = None
         for action in actions:
@@ -169,7 +220,7 @@ class LiveEngine:
                 case Wake(at):
                     if at < math.inf:
                         heapq.heappush(self.wakes, at)
-        self.flying.versions.hold(self.held(), self._sent, self.transport)
+        self.flying.versions.hold(self.held())
         if updated is not None:
             self.on_update(updated)
 
@@ -190,7 +241,7 @@ class LiveEngine:
         self.perform(self.policy.arrived(now, worker, row.read, now - row.started), now)
 
     def _is_ghost(self, worker: int, ticket: int, now: float) -> bool:
-        """Whether a message does not answer the ticket that its worker has; if the worker was silent, it is back."""
+        """Return True if a message does not answer its worker's ticket; a worker that was silent is back then."""
         self.patience.heard(worker)
         if self.flying.current.get(worker) == ticket:
             return False
@@ -204,7 +255,7 @@ class LiveEngine:
         return True
 
     def _failed(self, worker: int, ticket: int, error: str, fate: str, now: float) -> None:
-        """A gradient cannot be used: its worker begins another, unless too many were so."""
+        """Begin another gradient in the place of one that cannot be used, unless too many were so."""
         if self._is_ghost(worker, ticket, now):
             return
         self.notes.add(now, f"worker {worker}: {error}")
@@ -221,7 +272,7 @@ class LiveEngine:
             self.perform(self.policy.joined(now, worker), now)
 
     def _ended(self, number: int, error: str, now: float, fate: str = "lost") -> None:
-        """A worker's process is gone."""
+        """Count a process as gone, and what it computed as lost."""
         worker = self.fleet[number]
         if worker.state in ("down", "gone"):
             return  # it is known
@@ -260,7 +311,7 @@ class LiveEngine:
 
     def _begin(self, worker: int, version: int, now: float) -> None:
         after = self.lives.begun(self.flying.tickets, worker)
-        self.flying.begin(worker, version, now, after=after, sent=self._sent, transport=self.transport)
+        self.flying.begin(worker, version, now, after=after)
         self.fleet.computes(worker, now)
         self.patience.expect(worker)
 
@@ -274,7 +325,7 @@ class LiveEngine:
             read = self.flying.versions.read(row.read)
             grads, aux = self.gradient(row.ticket, read)
             self.steps.receive(grads, aux, read=read, worker=worker, delay=float(delay))
-        self.flying.taken(worker, update, now, self.transport)
+        self.flying.taken(worker, update, now)
         self.lives.used(row.ticket, worker)
         self.used += 1
         self.taken.append(Taken(row.ticket, worker, delay, self.losses[row.ticket]))
@@ -285,8 +336,8 @@ class LiveEngine:
             raise ValueError(f"policy must take or drop the gradient that has come; worker {worker}'s has not")
 
     def _end(self, worker: int, now: float, fate: str) -> None:
-        """A gradient enters no update."""
-        self.flying.ended(worker, now, fate, self.transport)
+        """End a gradient that enters no update."""
+        self.flying.ended(worker, now, fate)
         self.fleet.waits(worker, now)
 
     def _close(self, now: float) -> Updated:
@@ -294,7 +345,7 @@ class LiveEngine:
             raise ValueError(f"policy must close an update with a gradient; update {self.updates} has none")
         if self._computes:
             self.steps.close()
-        self.flying.closed(now, self.transport)
+        self.flying.closed(now)
         if self.updates == self.computed_from:
             self.restore()
         taken, self.taken = tuple(self.taken), []
@@ -303,7 +354,7 @@ class LiveEngine:
 
     @property
     def _computes(self) -> bool:
-        """Whether `steps` holds the newest version."""
+        """Return True if `steps` holds the newest version."""
         return self.steps is not None and self.updates >= self.computed_from
 
     def _sent(self) -> Tree:

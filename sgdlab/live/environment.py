@@ -46,7 +46,7 @@ def for_worker(
     given: Mapping[str, str],
     cores: float | None = None,
 ) -> dict[str, str]:
-    """Environment variables of a worker: this process's, with what differs.
+    """Return environment variables of a worker: this process's, with what differs.
 
     JAX reads the settings of this process, whether they were made by variables or in code. Where there are fewer than
     two cores a worker, each computes in one thread, so that they do not get in each other's way.
@@ -75,7 +75,7 @@ def for_worker(
 def for_actors(
     num_workers: int, gpus_per_worker: float | None, given: Mapping[str, str], *, cores: float | None, local: bool
 ) -> dict[str, str]:
-    """Environment variables in which workers on a cluster differ from the processes that the cluster would start.
+    """Return the environment variables in which workers differ from the processes that their cluster would start.
 
     Args:
       num_workers: the largest number of workers at once.
@@ -95,7 +95,7 @@ def for_actors(
 
 
 def devices(worker: int | None, num_workers: int, gpus_per_worker: float | None) -> dict[str, str]:
-    """Environment variables that say which devices a worker computes on.
+    """Return the environment variables that say which devices a worker computes on.
 
     Args:
       worker: its number; None: of any worker of a cluster, which says itself which of a machine's GPUs are a worker's.
@@ -131,12 +131,12 @@ def devices(worker: int | None, num_workers: int, gpus_per_worker: float | None)
 
 
 def _cores() -> int:
-    """Number of cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _visible() -> list[str]:
-    """Names of the GPUs that this process may use, without a library of theirs."""
+    """Return names of the GPUs that this process may use, without a library of theirs."""
     if (named := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
         return [name for name in named.split(",") if name.strip() not in ("", "-1")]
     return [str(number) for number in range(len(list(_GPUS.iterdir())))] if _GPUS.is_dir() else []

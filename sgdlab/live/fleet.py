@@ -1,8 +1,10 @@
-"""`Fleet`, the workers of a live run: which of them are there, and when the others are started again."""
+"""`Fleet`, the workers of a live run and their states, and `Notes`, what went wrong with them, in words."""
 
+import collections
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from sgdlab.live.messages import Joined
 from sgdlab.live.settings import LiveSettings
 
 _MOST_SECONDS = 60.0
@@ -80,40 +82,40 @@ class Fleet:
         return len(self._workers)
 
     def there(self) -> list[int]:
-        """The workers that the policy counts on."""
+        """Return the workers that the policy counts on."""
         return [worker.worker for worker in self._workers if worker.there]
 
     def can_come(self) -> int:
-        """How many workers are there or can still come."""
+        """Return how many workers are there or can still come."""
         return sum(worker.state != "gone" for worker in self._workers)
 
     def due(self, now: float) -> list[int]:
-        """The workers for which a process is to be started at this instant."""
+        """Return the workers for which a process is to be started at this instant."""
         return [worker.worker for worker in self._workers if worker.state == "down" and worker.respawn_at <= now]
 
     def spawned(self, number: int, now: float) -> None:
-        """A process was started."""
+        """Count a process that was started."""
         worker = self._workers[number]
         worker.respawns += worker.deaths > 0
         self._is(worker, "starting", now)
 
     def joined(self, number: int, *, process: int | None, host: str, now: float) -> None:
-        """A worker is ready."""
+        """Count a worker that is ready."""
         worker = self._workers[number]
         worker.process, worker.host = process, host
         self._is(worker, "there", now)
 
     def silent(self, number: int, error: str, now: float) -> None:
-        """A worker is lost, though its process may live."""
+        """Count a worker as lost, though its process may live."""
         self._workers[number].error = error
         self._is(self._workers[number], "silent", now)
 
     def back(self, number: int, now: float) -> None:
-        """A worker that was silent has spoken."""
+        """Count a worker that was silent and has spoken."""
         self._is(self._workers[number], "there", now)
 
     def ended(self, number: int, error: str, now: float) -> None:
-        """A worker's process is gone; another is started after a while, unless that has helped too seldom."""
+        """Count a process as gone; another is started after a while, unless that has helped too seldom."""
         worker = self._workers[number]
         worker.error = error
         delay = min(self._settings.respawn_seconds * 2**worker.deaths, _MOST_SECONDS)
@@ -125,21 +127,21 @@ class Fleet:
             self._is(worker, "down", now)
 
     def computes(self, number: int, now: float) -> None:
-        """A worker that has waited begins."""
+        """Begin to count a worker's time as its own: it has waited, and computes."""
         worker = self._workers[number]
         worker.idle, worker.since = worker.idle + (now - worker.since), now
 
     def waits(self, number: int, now: float) -> None:
-        """A worker's gradient has come, or was given up."""
+        """Begin to count a worker's time as idle: its gradient has come, or was given up."""
         self._workers[number].since = now
 
     def came(self, number: int) -> None:
-        """A good gradient has come."""
+        """Count a good gradient that has come."""
         worker = self._workers[number]
         worker.came, worker.deaths, worker.failures = worker.came + 1, 0, 0
 
     def failed(self, number: int, error: str) -> bool:
-        """A gradient failed or was refused.
+        """Count a gradient that failed or was refused.
 
         Returns:
           Whether it was one too many in a row.
@@ -149,7 +151,7 @@ class Fleet:
         return worker.failures >= self._settings.failures
 
     def restarted(self, number: int, now: float) -> None:
-        """A worker's process is gone, by no fault of its own."""
+        """Count a process that is gone by no fault of its own."""
         worker = self._workers[number]
         worker.respawn_at, worker.deaths, worker.failures, worker.process = now, 0, 0, None
         self._is(worker, "down", now)
@@ -160,10 +162,84 @@ class Fleet:
             worker.since, worker.respawn_at = worker.since + seconds, worker.respawn_at + seconds
 
     def missing(self) -> str:
-        """Who is not there, and why."""
+        """Say who is not there, and why."""
         return "; ".join(
             f"worker {worker.worker}: {worker.error or worker.state}" for worker in self._workers if not worker.there
         )
 
     def _is(self, worker: Worker, state: str, now: float) -> None:
         worker.state, worker.since = state, now
+
+
+_KEPT = 50
+NOT_FINITE = "its gradient, or what came with it, was not finite (NaN or infinite)"
+"""What is said of a gradient that is refused: statistics that came with it would stay in those of the server."""
+
+
+class Notes:
+    """What happened lately.
+
+    Example:
+      >>> notes = Notes()
+      >>> notes.add(2.5, "worker 3 is back after 1.0 s")
+      >>> notes.last
+      ((2.5, 'worker 3 is back after 1.0 s'),)
+    """
+
+    def __init__(self) -> None:
+        self._notes: collections.deque[tuple[float, str]] = collections.deque(maxlen=_KEPT)
+
+    def add(self, now: float, words: str) -> None:
+        """Notes what has happened at this instant of the run."""
+        self._notes.append((now, words))
+
+    @property
+    def last(self) -> tuple[tuple[float, str], ...]:
+        """The last notes: (seconds, words)."""
+        return tuple(self._notes)
+
+
+def processes(joined: Iterable[Joined]) -> str:
+    """Say which processes the workers are, for a person who looks for one.
+
+    Example:
+      >>> processes([Joined(0, 4711, "here"), Joined(1, 17, "there"), Joined(3, 4713, "here")])
+      'on here 0 is process 4711, 3 is process 4713; on there 1 is process 17'
+    """
+    hosts: dict[str, list[Joined]] = {}
+    for worker in joined:
+        hosts.setdefault(worker.host, []).append(worker)
+    listed = lambda workers: ", ".join(f"{worker.worker} is process {worker.process}" for worker in workers)
+    return "; ".join(f"on {host} {listed(workers)}" for host, workers in hosts.items())
+
+
+def lost(worker: Worker, now: float) -> str:
+    """Say that a worker's process is gone, and whether another one is started.
+
+    Args:
+      worker: after it was counted as lost.
+      now: seconds, of the run's clock.
+
+    Example:
+      >>> lost(Worker(3, error="killed by SIGKILL", respawn_at=2.5), 2.0)
+      'worker 3 is lost: killed by SIGKILL; started again in 0.5 s'
+    """
+    then = "" if worker.state == "gone" else f"; started again in {worker.respawn_at - now:.1f} s"
+    return f"worker {worker.worker} is lost: {worker.error}{then}"
+
+
+def failing(bad: int, worker: int, error: str, fate: str) -> str:
+    """Say why a run cannot go on whose gradients are all bad.
+
+    Args:
+      bad: how many of them there were in a row.
+      worker: whose the last one was.
+      error: what was wrong with it.
+      fate: "failed" or "refused".
+    """
+    if fate == "refused":
+        return (
+            f"the last {bad} gradients of all workers were not finite: the parameters have diverged; a smaller "
+            "learning rate, or clip_norm, may help"
+        )
+    return f"the last {bad} gradients of all workers failed; of worker {worker}: {error}"

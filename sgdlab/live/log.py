@@ -7,15 +7,14 @@ import json
 import os
 import pathlib
 import shutil
+import zlib
 from collections.abc import Callable, Mapping
 from typing import IO, Any
 
 from sgdlab import files
 from sgdlab.errors import RunFailed, UsageError
-from sgdlab.live import checkpoint, kept_messages
-from sgdlab.live.checkpoint import Checkpoint
-from sgdlab.live.kept_messages import KeptMessages
-from sgdlab.live.log_lines import FORMAT, Entry, LogError, agree, line_of, path_in, read
+from sgdlab.live import checkpoint
+from sgdlab.live.checkpoint import Checkpoint, KeptMessages
 from sgdlab.live.recording import versions
 
 Tree = Any
@@ -23,6 +22,83 @@ SYNC_SECONDS = 1.0
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 FULL = 256 << 20
 """Bytes of kept messages after which a checkpoint is made, however few updates there were."""
+Entry = list[Any]
+FORMAT = 1
+"""Of a log; its header names it."""
+
+
+class LogError(ValueError):
+    """A log that cannot be used, or opened; the message is one line, and names the file and the place."""
+
+
+def path_in(folder: str | os.PathLike[str]) -> pathlib.Path:
+    """Return the log of a run in a directory."""
+    return pathlib.Path(folder) / "log.jsonl"
+
+
+def read(path: pathlib.Path) -> tuple[list[Entry], list[int], int]:
+    """Return the lines of a log that are whole.
+
+    Args:
+      path: of the file.
+
+    Returns:
+      The entries, the header first; the checksum after each; and how many bytes they take. Half a line at the end is
+      left out.
+
+    Raises:
+      LogError: if a line is damaged or one before it is missing; it names the line.
+    """
+    data = path.read_bytes()
+    entries, chains, length, chain = [], [], 0, 0
+    for number, line in enumerate(data[: data.rfind(b"\n") + 1].splitlines(keepends=True), 1):
+        entry = _entry(line, chain)
+        if entry is None or (not entries and entry[:2] != ["log", FORMAT]):
+            if not entries:
+                raise LogError(f"log={str(path)!r} is not the log of a live run")
+            last = next((entry[1] for entry in reversed(entries[1:])), 0.0)
+            raise LogError(
+                f"log={str(path)!r} is damaged in line {number}, or lines before it are missing; the "
+                f"{number - 1} lines before it, up to {last:.3f} s of the run, can be used (keep a copy of it, then: "
+                f"truncate -s {length} {path})"
+            )
+        chain = int(entry.pop(), 16)
+        entries.append(entry)
+        chains.append(chain)
+        length += len(line)
+    return entries, chains, length
+
+
+def line_of(entry: Entry, chain: int) -> tuple[bytes, int]:
+    """Return the line of an entry, and the checksum after it, where `chain` is that before it."""
+    body = json.dumps(entry, separators=(",", ":"), allow_nan=False)[:-1].encode()
+    chain = zlib.crc32(body, chain)
+    return body + b',"%08x"]\n' % chain, chain
+
+
+def _entry(line: bytes, chain: int) -> Entry | None:
+    """Return the entry of a line, with its checksum; None if it does not fit."""
+    body, comma, _ = line.rpartition(b",")
+    if line != body + comma + b'"%08x"]\n' % zlib.crc32(body, chain):
+        return None
+    return json.loads(line)
+
+
+def agree(path: pathlib.Path, stored: dict[str, Any], given: dict[str, Any], prefix: str = "") -> None:
+    """Checks that the configuration is that of the log.
+
+    Raises:
+      LogError: where it is another; it names the entry that differs.
+    """
+    for name in sorted(stored.keys() | given.keys()):
+        before, now = stored.get(name), given.get(name)
+        if isinstance(before, dict) and isinstance(now, dict):
+            agree(path, before, now, f"{prefix}{name}.")
+        elif before != now:
+            raise LogError(
+                f"log={str(path)!r} is of a run with {prefix}{name}={json.dumps(before)}, not {json.dumps(now)}; name "
+                "another directory"
+            )
 
 
 class Log:
@@ -43,7 +119,7 @@ class Log:
       compute_of: `(worker) -> compute`, where workers have examples of their own; in the place of `compute`. It is
         called with the keyword `version` too, the number of the version that the gradient was computed on.
       sent_like: {"params": ..., "aux": ...} of gradients that nobody can compute again, since workers keep something
-        between them: these are written down (`sgdlab.live.kept_messages`), in the place of both. None: it can be.
+        between them: these are written down (`sgdlab.live.checkpoint.KeptMessages`). None: workers keep nothing.
       say: called with a line where a run is resumed, or a checkpoint cannot be used.
 
     Attributes:
@@ -67,19 +143,17 @@ class Log:
         sent_like: Tree = None,
         say: Callable[[str], None] = print,
     ):
-        self.folder, self.compute, self.say = pathlib.Path(folder), compute, say
-        self.compute_of = compute_of
-        self.path, self._sent_like = path_in(folder), sent_like
+        self.folder, self.path, self.say = pathlib.Path(folder), path_in(folder), say
+        self.compute, self.compute_of, self._sent_like = compute, compute_of, sent_like
         self._synced, self._dirty, self.lost = 0.0, False, False
         self._writer = concurrent.futures.ThreadPoolExecutor(1, "checkpoint")
         self._syncing: concurrent.futures.Future | None = None
         self._saving: concurrent.futures.Future | None = None
-        given = json.loads(json.dumps(config))
         try:
             files.make_folder(self.folder)
             self._file = self._opened()
             try:
-                self._begin(given)
+                self._begin(json.loads(json.dumps(config)))
                 self.messages = self._opened_messages()
             except BaseException:
                 self._file.close()
@@ -98,11 +172,11 @@ class Log:
         return self.messages is not None and self.messages.size >= FULL
 
     def forget(self) -> None:
-        """Everything that happened before has been told, and its memory is free."""
+        """Free the memory of what happened before, which has been told."""
         self.entries, self._chains = [], []
 
     def other_versions(self, later: Mapping[str, str]) -> dict[str, str]:
-        """Versions that are others than when the run was here last, and says so: its gradients may be others too.
+        """Return versions that have changed since the run was here last, and say so: its gradients may change too.
 
         Args:
           later: by name, those that have changed since the run was begun.
@@ -212,7 +286,7 @@ class Log:
         self._saving = self._writer.submit(self._save, made, ended)
 
     def newest(self) -> Checkpoint | None:
-        """The newest checkpoint that is whole and of this log; those that are not are passed over, with a line."""
+        """Return the newest checkpoint that is whole and of this log; others are passed over, with a line."""
         for update in reversed(checkpoint.updates_of(self.folder)):
             try:
                 found = checkpoint.load(self.folder, update)
@@ -245,7 +319,7 @@ class Log:
                 self.messages.close()
 
     def _opened(self) -> IO[bytes]:
-        """The file, which no other process writes until this one ends, however it does."""
+        """Open the file, which no other process writes until this one ends, however it does."""
         file = self.path.open("a+b", buffering=0)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -255,7 +329,7 @@ class Log:
         return file
 
     def _opened_messages(self) -> KeptMessages | None:
-        """The messages beside the log, where they are kept; the names of all files are on the disk then."""
+        """Open the messages beside the log, where they are kept; the names of all files are on the disk then."""
         messages = None if self._sent_like is None else KeptMessages(self.folder, self._sent_like)
         files.sync_folder(self.folder)
         return messages
@@ -271,7 +345,7 @@ class Log:
             (_, _, self.config, self.versions), self.entries = entries[0], entries[1:]
             agree(self.path, self.config, given)
             return
-        if left := [*checkpoint.paths_in(self.folder), *kept_messages.paths_in(self.folder)]:
+        if left := checkpoint.paths_in(self.folder):
             what = f"{self.path} has no line, but {len(left)} files of a run lie beside it, such as {left[0].name}"
             self.say(f"{what}: they are put aside in {files.put_aside(left)}, and the run begins at 0")
         self.config, self.versions, self.entries = given, versions(), []
@@ -288,15 +362,15 @@ class Log:
         return None if self.messages is None else self.messages.descriptor()
 
     def _on_disk(self, messages: int | None) -> None:
-        """The messages first, since no line may be there without its message; their descriptor is closed."""
+        """Bring all to the disk, messages first: no line may be there without its message; close their descriptor."""
         if messages is not None:
             with os.fdopen(messages, "rb") as file:
                 os.fsync(file)
         os.fsync(self._file.fileno())
 
     def _failed(self, error: OSError) -> RunFailed:
-        why = f"log={str(self.path)!r} cannot be written: {error.strerror}"
-        return RunFailed(f"error: {why}; the same command continues when there is room")
+        why = f"cannot be written: {error.strerror}; the same command continues when there is room"
+        return RunFailed(f"error: log={str(self.path)!r} {why}")
 
     def _synchronized(self) -> None:
         """Waits until the lines of the last `sync` are on the disk."""
@@ -319,7 +393,7 @@ class Log:
 
 
 def _is_at(path: pathlib.Path, file: IO[bytes]) -> bool:
-    """Whether a file that is open is the one of this name: not one that was deleted, or made anew by somebody else."""
+    """Return True if an open file is still the one of this name: it was not deleted, or made anew by somebody else."""
     try:
         return os.path.samestat(path.stat(), os.fstat(file.fileno()))
     except OSError as error:

@@ -95,6 +95,6 @@ class _Run:
             return {"recent": list(self._recent), "curve": list(self._curve)}
 
     def is_awaited(self) -> bool:
-        """Whether somebody watches who has not read the newest status."""
+        """Return True if somebody watches who has not read the newest status."""
         with self._lock:
             return not self._is_read and time.monotonic() - self._asked < 2

@@ -1,8 +1,9 @@
-"""`Process`, one process of a worker, from its start to its end."""
+"""`Process`, one process of a worker, from its start to its end, and how it ended, in words."""
 
 import contextlib
 import os
 import pathlib
+import signal
 import socket
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
-from sgdlab.live import ending, wire
+from sgdlab.live import wire
 from sgdlab.live.messages import Joined
 from sgdlab.live.shared_arrays import Pieces
 from sgdlab.live.work import WorkSource
@@ -18,6 +19,9 @@ from sgdlab.live.work import WorkSource
 _ROOT = pathlib.Path(__file__).parents[2]
 PATIENCE = 0.5
 """Seconds that a process has to end by itself, once its server has left it, before it is killed."""
+_LINES = 3
+_BYTES = 4096
+_COUNTERS = pathlib.Path("/proc/vmstat")
 
 
 class Process:
@@ -59,7 +63,7 @@ class Process:
         self.question, self.void, self.run = question, -1, 0
         self.joined: Joined | None = None
         self.error = ""
-        self._log, self._witness = log, ending.Witness()
+        self._log, self._witness = log, Witness()
         with contextlib.ExitStack() as undo:
             self.gradients = Pieces(size)
             undo.callback(self.gradients.close)
@@ -108,7 +112,7 @@ class Process:
         self.run, self.question, self.void = self.run + 1, -1, -1
 
     def heard(self) -> tuple[list[dict[str, Any]], bool]:
-        """What it has said in this run, and whether these were its last words."""
+        """Return what it has said in this run, and True if these were its last words."""
         said, ended = self.line.receive()
         for message in said:
             if message["kind"] == "broken":
@@ -121,16 +125,16 @@ class Process:
         self.gradients.close()
 
     def last_words(self) -> str:
-        """How it ended; it has closed its socket, which it does by ending."""
+        """Say how it ended; it has closed its socket, which it does by ending."""
         try:
             self.child.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             self.child.kill()
             self.child.wait()
-        how = ending.described(self.child.returncode, self._witness)
+        how = described(self.child.returncode, self._witness)
         if self.joined is not None:
             return f"{how}; see {self._log}" if self._log else how
-        why = self.error or (ending.last_lines(self._log) if self._log else "")
+        why = self.error or (last_lines(self._log) if self._log else "")
         return f"{how} before its first gradient: {why}" if why else f"{how} before its first gradient"
 
 
@@ -142,3 +146,54 @@ def _printing(log: pathlib.Path | None) -> Iterator[IO[bytes] | None]:
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as file:
         yield file
+
+
+class Witness:
+    """Remembers how many processes this machine had killed for lack of memory when it was made."""
+
+    def __init__(self):
+        self._before = _killed_for_memory()
+
+    def more(self) -> bool:
+        """Return True if there are more by now; where nobody counts, False."""
+        return _killed_for_memory() > self._before
+
+
+def described(code: int, witness: Witness) -> str:
+    """Return an exit code in words.
+
+    Args:
+      code: of `subprocess.Popen`: the number of a signal is negative.
+      witness: made when the process was started.
+
+    Example:
+      >>> described(-9, Witness()), described(1, Witness())
+      ('killed by SIGKILL', 'exit code 1')
+    """
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    memory = ", perhaps for lack of memory: the system has killed a process for it since" if witness.more() else ""
+    return f"killed by {name}{memory if -code == signal.SIGKILL else ''}"
+
+
+def last_lines(file: pathlib.Path) -> str:
+    """Return the last lines of a file that are not empty, as one; '' if there is none."""
+    try:
+        with file.open("rb") as opened:
+            opened.seek(max(0, file.stat().st_size - _BYTES))
+            text = opened.read().decode(errors="replace")
+    except OSError:
+        return ""
+    return " | ".join([line.strip() for line in text.splitlines() if line.strip()][-_LINES:])
+
+
+def _killed_for_memory() -> int:
+    try:
+        lines = _COUNTERS.read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)

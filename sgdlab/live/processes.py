@@ -17,11 +17,10 @@ from types import MappingProxyType
 from typing import Any
 
 from sgdlab.live import environment
-from sgdlab.live.lives import ANEW
 from sgdlab.live.messages import Came, Failed, GaveUp, Joined, Lost, Message
 from sgdlab.live.process import PATIENCE, Process
-from sgdlab.live.shared_arrays import MemoryLayout
-from sgdlab.live.versions import Version, Versions
+from sgdlab.live.shared_arrays import MemoryLayout, Version, Versions
+from sgdlab.live.transport import ANEW
 from sgdlab.live.work import WorkSource
 
 Tree = Any
@@ -77,7 +76,7 @@ class Processes:
         self.close()
 
     def time(self) -> float:
-        """Seconds since some instant; it never falls."""
+        """Return seconds since some instant; they never fall."""
         return time.monotonic()
 
     def spawn(self, worker: int) -> None:
@@ -110,7 +109,7 @@ class Processes:
         return self._versions.publish(tree)
 
     def release(self, handle: Version) -> None:
-        """Nobody will begin another gradient on that version, and no ticket on it is valid any more."""
+        """Give a version up: nobody will begin another gradient on it, and no ticket on it is valid any more."""
         self._versions.release(handle)
 
     def begin(self, worker: int, ticket: int, handle: Version, *, after: int = ANEW, version: int = 0) -> None:
@@ -133,7 +132,7 @@ class Processes:
             self._forget(worker)
 
     def next(self, timeout: float | None) -> list[Message]:
-        """All messages that have come, the earlier question's answer first; [] after `timeout` seconds (None: none)."""
+        """Return all messages that have come, the earlier question's answer first; [] after `timeout` seconds."""
         self._reap()
         end = math.inf if timeout is None else time.monotonic() + timeout
         found: list[tuple[int, Message]] = [(-1, message) for message in self._said]
@@ -189,7 +188,7 @@ class Processes:
         self._watch(worker)
 
     def _heard(self, worker: int) -> list[tuple[int, Message]]:
-        """Messages of a worker, each with the number of its question."""
+        """Return messages of a worker, each with the number of its question."""
         process = self._processes[worker]
         said, ended = process.heard()
         found = [(one.get("ticket", process.question), self._message(worker, process, one)) for one in said]

@@ -1,13 +1,14 @@
 """A live run in the terminal: a block of lines that is redrawn, or, elsewhere, a plain line now and again."""
 
+import collections
 import contextlib
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Self, TextIO
+from typing import Any, Self, TextIO
 
-from sgdlab.live.background import Background
 from sgdlab.live.status import Status, WorkerStatus
 
 LATE = 1.5
@@ -17,6 +18,8 @@ LATE_BY_ITSELF = 2.0
 NAMED = 4
 """So many workers are named in a line; of the others, only their number is given."""
 
+_MOST_LINES = 1000
+"""Lines that wait for a terminal that does not read; of more, the oldest are lost."""
 _END_SECONDS = 5.0
 """So long the end of a run waits for a terminal that does not read."""
 _NO_WRAP, _WRAP, _CLEAR_BELOW = "\x1b[?7l", "\x1b[?7h", "\x1b[J"
@@ -126,8 +129,83 @@ class LiveProgress:
         self._stream.write(text.encode(encoding, "replace").decode(encoding))
 
 
+class Background:
+    """Hands lines, all of them in their order, and states, only the newest, to a function in a thread of its own.
+
+    Args:
+      write: `(lines, state)`, called in the thread; the state is None where there is no new one.
+
+    Example:
+      >>> written = []
+      >>> background = Background(lambda lines, state: written.append((lines, state)))
+      >>> background.give(line="one")
+      >>> background.end(seconds=60.0)
+      True
+      >>> written
+      [(['one'], None)]
+    """
+
+    def __init__(self, write: Callable[[Sequence[str], Any], None]):
+        self._write = write
+        self._lines: collections.deque[str] = collections.deque(maxlen=_MOST_LINES)
+        self._state: Any = None
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._ends = self._writes = False
+
+    def give(self, *, line: str | None = None, state: Any = None) -> None:
+        """Begins to write a line, or a state; returns at once."""
+        with self._changed:
+            if line is not None:
+                self._lines.append(line)
+            self._state = self._state if state is None else state
+            if self._thread is None or not self._thread.is_alive():
+                self._ends, self._writes = False, False
+                self._thread = threading.Thread(target=self._run, name="background", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+
+    def wait(self, seconds: float) -> bool:
+        """Waits until everything is written.
+
+        Args:
+          seconds: the longest time.
+
+        Returns:
+          Whether it is.
+        """
+        with self._changed:
+            return self._changed.wait_for(lambda: not (self._lines or self._state is not None or self._writes), seconds)
+
+    def end(self, seconds: float) -> bool:
+        """Does what `wait` does, and ends the thread; more that is given is written by a new one."""
+        done = self.wait(seconds)
+        with self._changed:
+            thread, self._ends = self._thread, True
+            self._changed.notify_all()
+        if done and thread is not None:
+            thread.join(seconds)
+        return done
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._lines or self._state is not None or self._ends)
+                if not self._lines and self._state is None:
+                    return
+                lines, state = list(self._lines), self._state
+                self._lines.clear()
+                self._state, self._writes = None, True
+            try:
+                self._write(lines, state)
+            finally:
+                with self._changed:
+                    self._writes = False
+                    self._changed.notify_all()
+
+
 def block(status: Status) -> list[str]:
-    """The lines that a terminal shows: progress, quality, who is waited for, who is late, who is lost, workers.
+    """Return the lines that a terminal shows: progress, quality, who is waited for, who is late, who is lost, workers.
 
     Args:
       status: the run; lines that would say nothing are left out.
@@ -146,7 +224,7 @@ def block(status: Status) -> list[str]:
 
 
 def line_of(status: Status) -> str:
-    """A run in one line, for files and pipes."""
+    """Return a run in one line, for files and pipes."""
     missing = [str(worker.worker) for worker in status.workers if worker.state in ("lost", "gone")]
     starting = [str(worker.worker) for worker in _in(status, "starting")]
     parts = [
@@ -163,7 +241,7 @@ def line_of(status: Status) -> str:
 
 
 def late(status: Status) -> list[WorkerStatus]:
-    """Workers that are slower than the others or than they usually are, the worst one first; none after the end."""
+    """Return workers that are slower than the others, or than they usually are, the worst first; none after the end."""
     present = [worker for worker in status.workers if worker.state in ("computing", "waiting") and not status.finished]
     score = lambda worker: max(worker.against_fleet or 0, worker.against_itself or 0)
     return sorted((worker for worker in present if _lateness(worker)), key=score, reverse=True)
@@ -247,7 +325,7 @@ def _number(value: float) -> str:
 
 
 def _plain(words: str) -> str:
-    """One line without control characters: a worker's error must not be able to steer the terminal."""
+    """Return one line without control characters: a worker's error must not be able to steer the terminal."""
     return "".join(letter if letter.isprintable() else " " for letter in words).strip()
 
 
@@ -259,7 +337,7 @@ def _is_terminal(stream: TextIO) -> bool:
 
 
 def _are_one(first: TextIO, second: TextIO) -> bool:
-    """Whether two streams lead to the same file, pipe or terminal."""
+    """Return True if two streams lead to the same file, pipe or terminal."""
     try:
         return os.path.sameopenfile(first.fileno(), second.fileno())
     except (AttributeError, OSError, ValueError):

@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 
 from sgdlab.live import environment
-from sgdlab.live.lives import ANEW
 from sgdlab.live.messages import Came, Failed, GaveUp, Joined, Lost, Message
 from sgdlab.live.ray_actor import Actor, ActorStart, Asked, Ready
 from sgdlab.live.ray_cluster import Cluster
 from sgdlab.live.shared_arrays import MemoryLayout
+from sgdlab.live.transport import ANEW
 from sgdlab.live.work import WorkSource
 
 Tree = Any
@@ -119,7 +119,7 @@ class Ray:
         self.close()
 
     def time(self) -> float:
-        """Seconds since some instant; it never falls."""
+        """Return seconds since some instant; they never fall."""
         return time.monotonic()
 
     def spawn(self, worker: int) -> None:
@@ -163,7 +163,7 @@ class Ray:
         return self._published
 
     def release(self, handle: int) -> None:
-        """Nobody will begin another gradient on that version, and no ticket on it is valid any more."""
+        """Give a version up: nobody will begin another gradient on it, and no ticket on it is valid any more."""
         self._versions.pop(handle, None)
 
     def begin(self, worker: int, ticket: int, handle: int, *, after: int = ANEW, version: int = 0) -> None:
@@ -186,7 +186,7 @@ class Ray:
             self._end(gone)
 
     def next(self, timeout: float | None) -> list[Message]:
-        """All messages that have come, the earlier question's answer first; [] after `timeout` seconds (None: none)."""
+        """Return all messages that have come, the earlier question's answer first; [] after `timeout` seconds."""
         end = None if timeout is None else time.monotonic() + timeout
         found, self._unheard = self._unheard, []
         found += self._answers(0)
@@ -211,7 +211,7 @@ class Ray:
             self._calls[of.actor.compute.remote(asked, params)] = _Call(worker, of, "compute", asked.ticket)
 
     def _answers(self, timeout: float | None) -> list[Message]:
-        """What has come of the calls, after at most `timeout` seconds, or as soon as there is something."""
+        """Return what has come of the calls, after at most `timeout` seconds, or as soon as there is something."""
         if not self._calls:
             time.sleep(timeout or 0)
             return []
@@ -282,7 +282,7 @@ class Ray:
 
 
 def _grouped(ray: Any) -> type[Actor]:
-    """`Actor`, whose methods that must answer while it computes have threads of their own."""
+    """Return `Actor` with threads of their own for the methods that must answer while it computes."""
 
     class GroupedActor(Actor):
         interrupt = ray.method(concurrency_group="control")(Actor.interrupt)
@@ -292,7 +292,7 @@ def _grouped(ray: Any) -> type[Actor]:
 
 
 def _detail(error: Exception) -> str:
-    """What Ray knows of a process's end; that its exit code is unknown to Ray is why it is vague."""
+    """Return what Ray knows of a process's end; that its exit code is unknown to Ray is why it is vague."""
     found = re.search(r"exit detail: (.+?)(?: Some common causes|$)", str(error), re.MULTILINE)
     return found[1] if found else _first_line(error)
 

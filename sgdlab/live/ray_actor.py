@@ -1,6 +1,5 @@
 """`Actor`, a worker in a process of Ray's: it computes gradients, and listens while it does."""
 
-import copy
 import os
 import pathlib
 import socket
@@ -13,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sgdlab.live import failure
+from sgdlab.live import wire
 
 
 class ActorStart(NamedTuple):
@@ -67,63 +66,48 @@ class Actor:
     def __init__(self, worker: int):
         self._worker = worker
         self._void = (-1, -1)  # (run, ticket): the last that was interrupted; both only grow
-        self._run = -1
 
     def start(self, start: ActorStart) -> Ready:
         """Makes and compiles what is to be computed."""
         sys.path += [entry for entry in start.path if entry not in sys.path]
         if start.log is not None:
             _print_to(pathlib.Path(start.log))
+        # Here, so that the server, which imports this module, can be without it until it needs it.
+        from sgdlab.live.gradients import Computer  # noqa: PLC0415
+
         try:
-            self._make(start)
+            self._computer = Computer(start.source, start.layout, self._worker)
         except Exception as error:
             traceback.print_exc()
-            return Ready(os.getpid(), socket.gethostname(), failure.in_one_line(error))
+            return Ready(os.getpid(), socket.gethostname(), wire.in_one_line(error))
+        self._memory = np.empty(self._computer.answer.size, np.uint8)
         return Ready(os.getpid(), socket.gethostname(), "")
 
     def compute(self, asked: Asked, params: np.ndarray | None) -> Answer:
-        """A gradient on a version of the parameters, given and returned as bytes; without them it is given up."""
+        """Compute a gradient on a version of the parameters, both as bytes; without parameters it is given up."""
         begun = time.perf_counter()
         if params is None:
             return Answer(None, 0.0)
         run, ticket, after, version = asked
-        if run != self._run:  # a run counts its own gradients, and finds the programs compiled
-            self._run, self._gradients = run, copy.copy(self._fresh)
+        void = lambda: self._void >= (run, ticket)
         try:
             # Copied: Ray's memory is shared, and JAX may keep an alias of it.
-            tree = self._params.copied(params)
-            void = lambda: self._void >= (run, ticket)
-            computed = self._gradients.compute(ticket, tree, void, after=after, version=version)
-            if computed is None:
-                return Answer(None, time.perf_counter() - begun)
+            tree = self._computer.params.copied(params)
             # Into the same memory each time: Ray has copied it before it asks for the next gradient.
-            self._answer.write(self._answer.views(self._memory), {"params": computed[0], "aux": computed[1]})
-            return Answer(self._memory, time.perf_counter() - begun)
+            views = self._computer.answer.views(self._memory)
+            came = self._computer.compute(run, ticket, tree, void, views, after=after, version=version)
+            return Answer(self._memory if came else None, time.perf_counter() - begun)
         except Exception as error:
             traceback.print_exc()
-            return Answer(None, time.perf_counter() - begun, failure.in_one_line(error))
+            return Answer(None, time.perf_counter() - begun, wire.in_one_line(error))
 
     def interrupt(self, run: int, ticket: int) -> None:
-        """The gradient `ticket` of a run, and all before it, are given up."""
+        """Give up the gradient `ticket` of a run, and all before it."""
         self._void = max(self._void, (run, ticket))
 
     def exist(self) -> None:
-        """Never returns: that this call fails is how the death of a worker that has nothing to do is noticed."""
+        """Wait for ever: that this call fails is how the death of a worker that has nothing to do is noticed."""
         threading.Event().wait()
-
-    def _make(self, start: ActorStart) -> None:
-        # Here, so that the server, which imports this module, can be without them until it needs them.
-        from sgdlab.live.gradients import Gradients  # noqa: PLC0415
-        from sgdlab.live.shared_arrays import MemoryLayout  # noqa: PLC0415
-        from sgdlab.live.work import WorkSource  # noqa: PLC0415
-
-        work = WorkSource(**start.source).make()
-        self._fresh = Gradients(work, worker=self._worker)
-        self._params = MemoryLayout(work.params)
-        self._answer = MemoryLayout({"params": work.params, "aux": self._fresh.aux})
-        self._answer.check(start.layout)
-        self._memory = np.empty(self._answer.size, np.uint8)
-        self._fresh.compile()
 
 
 def _print_to(log: pathlib.Path) -> None:

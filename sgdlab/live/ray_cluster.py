@@ -38,7 +38,7 @@ PATIENCE = 10.0
 
 
 def imported(*, local: bool) -> ModuleType:
-    """Ray, imported with the settings that it reads only once.
+    """Import Ray with the settings that it reads only once.
 
     Args:
       local: whether its cluster is on this machine, and nobody else's business.
@@ -185,7 +185,7 @@ def _silence(ray: ModuleType) -> None:
 
 @contextlib.contextmanager
 def _forking() -> Iterator[None]:
-    """JAX warns of a fork, which Ray starts its processes by; they run another program at once, without JAX.
+    """Silence JAX's warning of a fork, by which Ray starts its processes; they run another program, without JAX.
 
     What its threads hold at that instant cannot block them: it has nothing to compute, and they ask it for nothing.
     """
@@ -196,7 +196,7 @@ def _forking() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _own_signals() -> Iterator[None]:
-    """Ray puts its own handler in the place of this process's."""
+    """Keep this process's handlers of signals, in the place of which Ray puts its own."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -14,9 +14,8 @@ import jax
 import numpy as np
 
 from sgdlab import arrays
-from sgdlab.live.by_ticket import ByTicket
-from sgdlab.live.lives import ANEW, Lives, begins_anew
-from sgdlab.policies.recorder import Recorder
+from sgdlab.live.ledger import begins_anew
+from sgdlab.live.transport import ANEW
 from sgdlab.schedule import Schedule
 
 FATES = ("applied", "late", "interrupted", "lost", "failed", "refused", "pending")
@@ -86,11 +85,11 @@ class LiveRecording:
         arrays.refuse(~right, "fate", fate, "that of the schedule's update")
 
     def used_tickets(self) -> np.ndarray:
-        """int64[R]: tickets of the gradients that entered updates, in the order in which a replay numbers them."""
+        """Return int64[R], the tickets of gradients that entered updates, in the order of a replay."""
         return self.ticket[self.schedule.used()[:, 0]]
 
     def begins_anew(self, *, streams: bool = False) -> np.ndarray:
-        """int32[G]: the version from which the worker of each gradient begins anew; -1 where it goes on.
+        """Return int32[G], the version from which the worker of each gradient begins anew; -1 where it goes on.
 
         A worker goes on after its last message that was used. Of gradients that were not, this says nothing.
 
@@ -116,7 +115,7 @@ class LiveRecording:
         return np.where(self.begins_anew() == ANEW, found, ANEW)
 
     def runtimes(self) -> np.ndarray:
-        """float64[T, N], seconds: how long the server waited for each worker's t-th gradient.
+        """Return float64[T, N], the seconds that the server waited for each worker's t-th gradient.
 
         NaN where that is unknown: the gradient was interrupted or lost, it failed, or the worker had fewer.
         """
@@ -131,12 +130,12 @@ class LiveRecording:
         return times
 
     def ledger(self) -> dict[str, int]:
-        """Number of gradients by fate, and of all of them, as `begun`."""
+        """Return the number of gradients by fate, and of all of them, as `begun`."""
         counts = collections.Counter(self.fate.tolist())
         return {"begun": self.ticket.size} | {fate: counts[fate] for fate in FATES}
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the recording to one `.npz` file, whole or not at all; it can be read as a schedule too."""
+        """Write the recording to one `.npz` file, whole or not at all; it can be read as a schedule too."""
         fields = {name: getattr(self.schedule, name) for name in _SCHEDULE}
         fields |= {name: getattr(self, name) for name in (*_OWN, "fate")}
         fields |= {name: np.array(json.dumps(getattr(self, name))) for name in ("config", "versions")}
@@ -144,50 +143,28 @@ class LiveRecording:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "LiveRecording":
-        """Reads and checks a recording that `save` wrote; nothing is unpickled.
+        """Read and check a recording that `save` wrote; nothing is unpickled.
 
         Raises:
           ValueError: where the file is not such a recording.
         """
+
+        def made(**fields: Any) -> LiveRecording:
+            schedule = Schedule(**{name: fields.pop(name) for name in _SCHEDULE})
+            texts = {name: json.loads(str(fields.pop(name))) for name in ("config", "versions")}
+            return cls(schedule=schedule, **fields, **texts)
+
+        made.__name__ = "LiveRecording"
         names = (*_SCHEDULE, *(name for name in _OWN if name != "life"), "fate", "config", "versions")
-        return arrays.load(path, names, _Stored, what="a recording", optional=("life",)).recording
+        return arrays.load(path, names, made, what="a recording", optional=("life",))
 
     def __str__(self) -> str:
         fates = ", ".join(f"{number:,} {fate}" for fate, number in self.ledger().items() if number)
         return f"Recording: {self.schedule.num_workers} workers, {self.schedule.wall_clock():.6g} s; {fates}"
 
 
-def recorded(
-    recorder: Recorder,
-    num_workers: int,
-    *,
-    seconds: ByTicket,
-    losses: ByTicket,
-    lives: Lives,
-    config: dict[str, Any],
-    versions: dict[str, str],
-) -> LiveRecording:
-    """The recording of a run so far.
-
-    Args:
-      recorder: what happened.
-      num_workers: N.
-      seconds: how long the worker of each ticket computed.
-      losses: of each ticket.
-      lives: the workers' processes.
-      config: of the run.
-      versions: of libraries and devices.
-    """
-    schedule, tickets = recorder.schedule(num_workers)
-    fates = recorder.fates(tickets)
-    fates[fates == ""] = "pending"
-    fates[schedule.used()[:, 0]] = "applied"
-    found = seconds.of(tickets), losses.of(tickets), fates
-    return LiveRecording(schedule, tickets, *found, config, versions, lives.of(tickets))
-
-
 def with_later(first: dict[str, str], later: dict[str, str]) -> dict[str, str]:
-    """Versions of a run in which some have changed.
+    """Return the versions of a run in which some have changed.
 
     Example:
       >>> with_later({"jax": "0.7", "cpus": "2"}, {"jax": "0.8"})
@@ -197,7 +174,7 @@ def with_later(first: dict[str, str], later: dict[str, str]) -> dict[str, str]:
 
 
 def versions() -> dict[str, str]:
-    """What the bits of a run depend on besides its configuration: Python, libraries, devices and settings of JAX.
+    """Return what the bits of a run depend on besides its configuration: Python, libraries, devices, settings of JAX.
 
     `cpus` is the number of processors that the process may use: XLA cuts large products and sums by it.
     """
@@ -217,20 +194,8 @@ def versions() -> dict[str, str]:
 
 @functools.cache
 def _installed(package: str) -> str:
-    """Its version, which a process does not change; the file that says it is long."""
+    """Return its version, which a process does not change; the file that says it is long."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:  # used from its folder
         return "not installed"
-
-
-class _Stored:
-    """The recording of the arrays of a file."""
-
-    def __init__(self, **fields: Any):
-        schedule = Schedule(**{name: fields.pop(name) for name in _SCHEDULE})
-        texts = {name: json.loads(str(fields.pop(name))) for name in ("config", "versions")}
-        self.recording = LiveRecording(schedule=schedule, **fields, **texts)
-
-
-_Stored.__name__ = "Recording"

@@ -96,7 +96,7 @@ class _Repetition:
         """Do nothing: a run may begin after any gradient."""
 
     def start(self, aux: Tree) -> Tree:
-        """The carry before the first gradient: the server, the versions that workers hold, and the records."""
+        """Return the carry before the first gradient: the server, the versions that workers hold, and the records."""
         records = {"aux": self._records(aux)}
         if self._watch.norms:
             params = self._steps.params
@@ -128,22 +128,22 @@ class _Repetition:
         return self._carry_of(slots, records)
 
     def evaluated(self, carry: Tree, pause: int) -> dict[str, Any]:
-        """The values of `watch.evaluate` for the parameters, and for their Polyak average."""
+        """Return the values of `watch.evaluate` for the parameters, and for their Polyak average."""
         del pause
         self._at(carry)
         return evaluated_server(self._watch, **self._parameters())
 
     def outcome(self, carry: Tree) -> dict[str, Tree]:
-        """The fields of `Result`."""
+        """Return the fields of `Result`."""
         self._at(carry)
         return self._parameters() | {"state": self._steps.state}
 
     def records(self, carry: Tree) -> dict[str, Tree]:
-        """The fields of `History` that the run has recorded."""
+        """Return the fields of `History` that the run has recorded."""
         return carry["records"]
 
     def _records(self, aux: Tree) -> Tree:
-        """Arrays [R] of the scalars of aux."""
+        """Return arrays [R] of the scalars of aux."""
         rows = self.program.num_rows
         return jax.tree.map(lambda leaf: np.zeros(rows, leaf.dtype) if np.shape(leaf) == () else None, aux)
 
@@ -162,7 +162,7 @@ class _Repetition:
 
 
 def _copied(records: Tree) -> Tree:
-    """Copies that can be written, while a checkpoint of the others is."""
+    """Return copies that can be written, while a checkpoint of the others is."""
     return jax.tree.map(np.array, records)
 
 

@@ -2,54 +2,18 @@
 
 import os
 import pathlib
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Any
 
-from sgdlab.live import checkpoint, events
-from sgdlab.live.clock import Clock
+from sgdlab.live import checkpoint, messages
 from sgdlab.live.engine import LiveEngine
-from sgdlab.live.events import Event, Start
-from sgdlab.live.lives import ANEW
 from sgdlab.live.log import Entry, Log, LogError, path_in, read
-from sgdlab.live.messages import Message
+from sgdlab.live.messages import Event, Start
 from sgdlab.live.recording import LiveRecording
 from sgdlab.live.settings import LiveSettings
+from sgdlab.live.transport import Clock, Nobody
 
 Tree = Any
-
-
-class Nobody:
-    """A transport without workers, while a log is read: what it is told was told before."""
-
-    def time(self) -> float:
-        """No time passes."""
-        return 0.0
-
-    def spawn(self, worker: int) -> None:
-        """Nothing."""
-
-    def publish(self, tree: Tree) -> Hashable:
-        """Nothing."""
-        return None
-
-    def release(self, handle: Hashable) -> None:
-        """Nothing."""
-
-    def begin(self, worker: int, ticket: int, handle: Hashable, *, after: int = ANEW, version: int = 0) -> None:
-        """Nothing."""
-
-    def interrupt(self, worker: int, ticket: int) -> None:
-        """Nothing."""
-
-    def kill(self, worker: int) -> None:
-        """Nothing."""
-
-    def next(self, timeout: float | None) -> list[Message]:
-        """Nothing."""
-        return []
-
-    def close(self) -> None:
-        """Nothing."""
 
 
 class Past:
@@ -66,16 +30,17 @@ class Past:
         self._path, self._entries, self._clock, self._write, self._place = path, entries, clock, write, 0
 
     def happens_again(self, engine: LiveEngine) -> None:
-        """Everything happens to the engine as it did before, by the clock of before.
+        """Let everything happen to the engine as it did before, by the clock of before.
 
         Raises:
           LogError: if the engine answers otherwise than it did when the log was written.
         """
-        transport, engine.transport, engine.reading = engine.transport, Nobody(), self._reading
+        transport, engine.reading = engine.transport, self._reading
+        engine.connect(Nobody())
         while self._place < len(self._entries):
             entry, self._place = self._entries[self._place], self._place + 1
             try:
-                event, now = events.read(entry)
+                event, now = messages.read(entry)
                 _check(event, engine)
                 self._clock.resume(now)
                 engine.handle(event, now)
@@ -85,23 +50,22 @@ class Past:
                     f"log={str(self._path)!r}, line {self._place + 1}, does not follow from the lines before it (was "
                     f"it written by another version of the program?): {why}"
                 ) from error
-        engine.transport = transport
-        engine.flying.versions.published_nowhere()
+        engine.connect(transport)
 
     def _reading(self, now: float, ticket: int) -> float:
-        """The reading that follows an event in the log; where the log ends with the event, the event's own instant."""
+        """Return the reading that follows an event in the log; of the last event, its own instant."""
         if self._place == len(self._entries):
-            self._write([events.BEGUN, now, ticket])
+            self._write([messages.BEGUN, now, ticket])
             return now
         entry, self._place = self._entries[self._place], self._place + 1
-        if entry[::2] != [events.BEGUN, ticket]:
+        if entry[::2] != [messages.BEGUN, ticket]:
             raise ValueError(f"ticket={ticket} must begin there, by the policy; the log says {entry}")
         self._clock.resume(entry[1])
         return entry[1]
 
 
 def resume(engine: LiveEngine, log: Log, clock: Clock) -> None:
-    """Brings a new engine to where its log ends, and the clock to the log's last instant, at which it stands.
+    """Bring a new engine to where its log ends, and the clock to the log's last instant, at which it stands.
 
     Up to the newest checkpoint no arithmetic is done. The gradients of later updates are computed again, or read.
 
@@ -143,7 +107,7 @@ def resume(engine: LiveEngine, log: Log, clock: Clock) -> None:
 
 
 def examined(folder: str | os.PathLike[str], make_policy: Callable[[dict[str, Any]], Any]) -> LiveRecording:
-    """What has happened in a run so far, by its log alone, such as after a crash; no gradient is computed.
+    """Return what has happened in a run so far, by its log alone, such as after a crash; no gradient is computed.
 
     Args:
       folder: the directory of the log.
@@ -160,7 +124,7 @@ def examined(folder: str | os.PathLike[str], make_policy: Callable[[dict[str, An
     if len(entries) < 2:
         raise LogError(f"log={str(path)!r} must be the log of a live run that has begun; there is none")
     (_, _, config, versions), *past = entries
-    start: Any = events.read(past[0])[0]
+    start: Any = messages.read(past[0])[0]
     engine = LiveEngine(
         make_policy(config),
         None,

@@ -14,6 +14,8 @@ import jax
 import numpy as np
 
 Tree = Any
+
+
 ALIGNMENT = 64
 """Bytes; what vector instructions want, and the width of a cache line."""
 
@@ -58,7 +60,7 @@ class MemoryLayout:
         self.size = max(offset, ALIGNMENT)  # nothing at all cannot be mapped
 
     def described(self) -> list[list[str]]:
-        """[path, dtype and shape] of each array: what both sides must agree on."""
+        """Return [path, dtype and shape] of each array: what both sides must agree on."""
         return [[field.path, f"{field.dtype.name}{list(field.shape)}"] for field in self.fields]
 
     def check(self, described: Sequence[Sequence[str]]) -> None:
@@ -86,7 +88,7 @@ class MemoryLayout:
                 )
 
     def views(self, memory: np.ndarray) -> list[np.ndarray]:
-        """The arrays in a piece of memory, uint8[size], which they alias."""
+        """Return the arrays in a piece of memory, uint8[size], which they alias."""
         return [np.ndarray(field.shape, field.dtype, memory, field.offset) for field in self.fields]
 
     def write(self, views: Sequence[np.ndarray], tree: Tree) -> None:
@@ -108,16 +110,16 @@ class MemoryLayout:
             np.copyto(view, array)
 
     def tree(self, memory: np.ndarray) -> Tree:
-        """The tree in a piece of memory, of arrays that alias it."""
+        """Return the tree in a piece of memory, of arrays that alias it."""
         return jax.tree.unflatten(self.structure, self.views(memory))
 
     def copied(self, memory: np.ndarray) -> Tree:
-        """The tree in a piece of memory, of arrays that share nothing with it."""
+        """Return the tree in a piece of memory, of arrays that share nothing with it."""
         return self.tree(own(memory))
 
 
 def own(memory: np.ndarray) -> np.ndarray:
-    """A copy of bytes, aligned as they are.
+    """Return a copy of bytes, aligned as they are.
 
     Args:
       memory: uint8[size].
@@ -147,7 +149,7 @@ class Pieces:
         self._mapped: dict[int, np.ndarray] = {}
 
     def __getitem__(self, index: int) -> np.ndarray:
-        """Piece `index`, uint8[size]; the process that has made the file makes it longer where it must."""
+        """Return piece `index`, uint8[size]; the process that has made the file makes it longer where it must."""
         if index not in self._mapped:
             start = index * self._stride
             if self._owner and os.fstat(self.file).st_size < start + self._stride:
@@ -177,3 +179,72 @@ def _lengthen(file: int, start: int, size: int) -> None:
         os.posix_fallocate(file, start, size)
     else:
         os.ftruncate(file, start + size)
+
+
+class Version(NamedTuple):
+    """A handle.
+
+    Attributes:
+      slot: which piece of the memory holds the version.
+      number: which of the versions published so far it is; a piece holds one after the other.
+    """
+
+    slot: int
+    number: int
+
+
+class Versions:
+    """As many pieces of memory as versions are read at once; the pieces of released versions are used again.
+
+    A worker that was told to give up may still read a piece that is used again: what it computes then is void.
+
+    Args:
+      layout: of the parameters.
+
+    Example:
+      >>> import numpy as np
+      >>> versions = Versions(MemoryLayout(np.zeros(2)))
+      >>> first, second = versions.publish(np.zeros(2)), versions.publish(np.ones(2))
+      >>> versions.release(first)
+      >>> versions.publish(np.full(2, 2.0)).slot == first.slot
+      True
+      >>> versions.close()
+    """
+
+    def __init__(self, layout: MemoryLayout):
+        self._layout, self._pieces = layout, Pieces(layout.size)
+        self._free: list[int] = []
+        self._slots = self._number = 0
+        self._published: set[Version] = set()
+
+    @property
+    def file(self) -> int:
+        """Descriptor of the memory, for workers to inherit."""
+        return self._pieces.file
+
+    def publish(self, tree: Tree) -> Version:
+        """Copies a version into a free piece, or a new one.
+
+        Raises:
+          ValueError: if an array of the tree has another shape or dtype than it should.
+        """
+        slot = self._free[-1] if self._free else self._slots
+        self._layout.write(self._layout.views(self._pieces[slot]), tree)
+        if self._free:
+            self._free.pop()
+        else:
+            self._slots += 1
+        self._number += 1
+        version = Version(slot, self._number)
+        self._published.add(version)
+        return version
+
+    def release(self, version: Version) -> None:
+        """Free a version's piece, which nobody reads any more; freeing it twice does no harm."""
+        if version in self._published:
+            self._published.remove(version)
+            self._free.append(version.slot)
+
+    def close(self) -> None:
+        """Gives the memory back."""
+        self._pieces.close()

@@ -1,6 +1,19 @@
-"""`Status`, a run at one instant: what the terminal and the page show."""
+"""`Status`, a run at one instant, which the terminal and the page show, and `View`, which makes it."""
 
+import collections
 import dataclasses
+import math
+import statistics
+
+import numpy as np
+
+from sgdlab.live.engine import LiveEngine, Updated
+from sgdlab.live.fleet import Worker
+
+_LAST = 50
+"""Gradients whose loss and staleness are averaged."""
+_RATE_SECONDS = 10.0
+_WORDS = {"there": "waiting", "silent": "lost", "down": "lost", "starting": "starting", "gone": "gone"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,3 +96,99 @@ class Status:
     events: tuple[tuple[float, str], ...]
     finished: bool
     unit: str = "gradient"
+
+
+class View:
+    """Remembers what means over the last gradients need.
+
+    Args:
+      engine: of the run.
+    """
+
+    def __init__(self, engine: LiveEngine):
+        self._engine = engine
+        self._losses: collections.deque[float] = collections.deque(maxlen=_LAST)
+        self._delays: collections.deque[int] = collections.deque(maxlen=_LAST)
+        self._counts: collections.deque[tuple[float, int]] = collections.deque()
+        self.evaluation: dict[str, float | str] = {}
+
+    def updated(self, updated: Updated) -> None:
+        """Take an update into the means."""
+        self._losses.extend(taken.loss for taken in updated.taken if math.isfinite(taken.loss))
+        self._delays.extend(taken.delay for taken in updated.taken)
+
+    def status(self, now: float) -> Status:
+        """Return the run at this instant, seconds since its start."""
+        engine = self._engine
+        usual = [engine.patience.usual(worker.worker) for worker in engine.fleet]
+        known = [seconds for seconds in usual if seconds is not None]
+        fleet = statistics.median(known) if known else None
+        workers = tuple(self._worker(worker, fleet, now) for worker in engine.fleet)
+        return Status(
+            title=engine.settings.title,
+            seconds=now,
+            updates=engine.updates,
+            gradients=engine.used,
+            num_gradients=engine.num_gradients,
+            gradients_per_second=self._rate(now),
+            loss=float(np.mean(self._losses)) if self._losses else None,
+            evaluation=dict(self.evaluation),
+            waiting_for=self._waiting_for(),
+            wanted=self._wanted(),
+            staleness=float(np.mean(self._delays)) - 1.0 if self._delays else 0.0,
+            idle_share=float(np.mean([worker.idle_share for worker in workers])),
+            ledger=engine.flying.ledger.counts(),
+            workers=workers,
+            events=engine.notes.last,
+            finished=engine.finished,
+            unit=engine.settings.unit,
+        )
+
+    def _rate(self, now: float) -> float:
+        """Return gradients per second, over the last seconds."""
+        counts = self._counts
+        if counts and counts[-1][0] > now:
+            counts.clear()  # the clock was set: all workers are there, and the run begins
+        while counts and counts[0][0] < now - _RATE_SECONDS:
+            counts.popleft()
+        counts.append((now, self._engine.used))
+        since, before = counts[0]
+        return (self._engine.used - before) / (now - since) if now > since else 0.0
+
+    def _wanted(self) -> int | None:
+        wanted = getattr(self._engine.policy, "wanted", None)  # not every user's policy says it
+        return wanted() if wanted is not None else None
+
+    def _waiting_for(self) -> tuple[int, ...]:
+        """Return those who compute on the newest version, or all who compute, whose versions an update may use."""
+        rows = self._engine.flying.recorder.open.values()
+        newest = [row.worker for row in rows if row.read == self._engine.updates]
+        single = self._engine.policy.single
+        return tuple(row.worker for row in rows) if single or not newest else tuple(newest)
+
+    def _worker(self, worker: Worker, fleet: float | None, now: float) -> WorkerStatus:
+        engine, number = self._engine, worker.worker
+        computing, counts = number in engine.flying.current, engine.flying.ledger.of(number)
+        waits = worker.there and not computing
+        usual, newest = engine.patience.usual(number), engine.patience.newest(number)
+        if newest is not None and computing:
+            newest = max(newest, now - worker.since)
+        idle = worker.idle + (now - worker.since) * waits
+        return WorkerStatus(
+            worker=number,
+            state="computing" if computing else _WORDS[worker.state],
+            since=max(now - worker.since, 0.0),
+            process=worker.process,
+            host=worker.host,
+            gradients=worker.came,
+            applied=counts["applied"],
+            dropped=counts["dropped"],
+            lost=counts["lost"],
+            seconds=usual,
+            against_fleet=usual / fleet if usual is not None and fleet else None,
+            # pyrefly: ignore[unsupported-operation]  # both are known, or none
+            against_itself=newest / usual if usual else None,
+            idle_share=min(max(idle / now, 0.0), 1.0) if now > 0 else 0.0,
+            respawns=worker.respawns,
+            error=worker.error,
+        )

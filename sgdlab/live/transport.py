@@ -1,23 +1,25 @@
-"""`Transport`, how parameters get to workers and gradients back; the server knows these calls and nothing else."""
+"""`Transport`, all that the server knows of its workers and the way to them, and `Clock`, the instants of a run."""
 
-from collections.abc import Hashable
+import math
+from collections.abc import Callable, Hashable
 from typing import Any, Protocol
 
-from sgdlab.live.lives import ANEW
 from sgdlab.live.messages import Message
 
 Tree = Any
+ANEW = -1
+"""In the place of a ticket: the process has sent nothing that was used, and begins with nothing of its own."""
 
 
 class Transport(Protocol):
     """Workers, and the ways to them. All calls come from one thread; none but `next` and `close` may wait."""
 
     def time(self) -> float:
-        """Seconds since some instant; it never falls."""
+        """Return seconds since some instant; they never fall."""
         ...
 
     def spawn(self, worker: int) -> None:
-        """Starts a process for a worker: `Joined` follows, or `Lost`.
+        """Start a process for a worker: `Joined` follows, or `Lost`.
 
         A worker that is ready already, as after another run on the same transport, is answered by `Joined` at once;
         nothing that it was sent before is answered any more. For one that is starting, `Joined` follows when it is
@@ -26,7 +28,7 @@ class Transport(Protocol):
         ...
 
     def publish(self, tree: Tree) -> Hashable:
-        """Makes a version of the parameters available to workers; called once a version.
+        """Make a version of the parameters available to workers; called once a version.
 
         Returns:
           A handle of it.
@@ -34,11 +36,11 @@ class Transport(Protocol):
         ...
 
     def release(self, handle: Any) -> None:
-        """Nobody will begin another gradient on that version, and no ticket on it is valid any more."""
+        """Give a version up: nobody will begin another gradient on it, and no ticket on it is valid any more."""
         ...
 
     def begin(self, worker: int, ticket: int, handle: Hashable, *, after: int = ANEW, version: int = 0) -> None:
-        """Sends a worker its next gradient; a worker that has ended is reported by `Lost`, not by an exception.
+        """Send a worker its next gradient; a worker that has ended is reported by `Lost`, not by an exception.
 
         Args:
           worker: its number.
@@ -50,20 +52,82 @@ class Transport(Protocol):
         ...
 
     def interrupt(self, worker: int, ticket: int) -> None:
-        """Tells a worker to give up a gradient, if it still computes it."""
+        """Tell a worker to give up a gradient, if it still computes it."""
         ...
 
     def kill(self, worker: int) -> None:
-        """Ends a worker's process, wherever it is; no message of it follows, not even `Lost`."""
+        """End a worker's process, wherever it is; no message of it follows, not even `Lost`."""
         ...
 
     def next(self, timeout: float | None) -> list[Message]:
-        """All messages that have come, the earlier question's answer first; [] after `timeout` seconds (None: none).
+        """Return all messages that have come, the earlier question's answer first.
 
         A gradient's arrays are valid until its worker's next `begin`: who needs them longer copies them.
+
+        Args:
+          timeout: seconds after which it returns []; None: it waits for a message.
         """
         ...
 
     def close(self) -> None:
-        """Ends all workers; no process is left behind."""
+        """End all workers; no process is left behind."""
         ...
+
+
+class Nobody:
+    """A `Transport` without workers, while a log is read: what it is told was told before."""
+
+    def time(self) -> float:
+        """Return 0: no time passes."""
+        return 0.0
+
+    def next(self, timeout: float | None) -> list[Message]:
+        """Return no message."""
+        return []
+
+    def _ignore(self, *told: Any, **given: Any) -> None:
+        """Do nothing."""
+
+    spawn = publish = release = begin = interrupt = kill = _ignore
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class Clock:
+    """Seconds since the start of a run, by one clock alone: no two machines' clocks are compared.
+
+    Args:
+      time: seconds since some instant; it never falls.
+
+    Example:
+      >>> clock = Clock(lambda: 7.0)
+      >>> clock.start()
+      >>> clock.reading(), clock.event() > 0.0
+      (0.0, True)
+    """
+
+    def __init__(self, time: Callable[[], float]):
+        self._time, self._begin, self.last = time, time(), 0.0
+
+    def start(self) -> None:
+        """Let the clock run, from its last reading on."""
+        self._begin = self._time() - self.last
+
+    def now(self) -> float:
+        """Return seconds, for what is not recorded."""
+        return max(self._time() - self._begin, self.last)
+
+    def reading(self) -> float:
+        """Return seconds, no earlier than the last event or reading."""
+        self.last = self.now()
+        return self.last
+
+    def event(self) -> float:
+        """Return the instant of an event, later than all before: the order of a record's rows is that of its times."""
+        self.last = max(self._time() - self._begin, math.nextafter(self.last, math.inf))
+        return self.last
+
+    def resume(self, last: float) -> None:
+        """Set the clock to an instant that was read before, where it stands until `start`."""
+        self.last = last

@@ -1,16 +1,23 @@
 """Messages between a server and a worker: JSON behind its length, over a socket that the worker inherits."""
 
 import json
+import linecache
+import os
+import pathlib
+import re
 import socket
+import traceback
 from collections.abc import Iterator
 from typing import Any
+
+from sgdlab.errors import is_library
 
 _LENGTH = 4
 """Bytes of a message's length, the most significant first."""
 
 
 def packed(message: dict[str, Any]) -> bytes:
-    r"""A message as bytes.
+    r"""Return a message as bytes.
 
     Example:
       >>> packed({"kind": "begin"})
@@ -21,7 +28,7 @@ def packed(message: dict[str, Any]) -> bytes:
 
 
 def unpacked(received: bytearray) -> Iterator[dict[str, Any]]:
-    """The messages that are whole, which are taken off the front.
+    """Yield the messages that are whole, and take them off the front.
 
     Example:
       >>> received = bytearray(packed({"ticket": 1}) + packed({"ticket": 2})[:-1])
@@ -38,7 +45,7 @@ def unpacked(received: bytearray) -> Iterator[dict[str, Any]]:
 
 
 def heard(line: socket.socket) -> Iterator[dict[str, Any]]:
-    """The messages of a socket that blocks, until the other side is gone."""
+    """Yield the messages of a socket that blocks, until the other side is gone."""
     received = bytearray()
     while True:
         try:
@@ -84,7 +91,7 @@ class BufferedSocket:
             self._unsent.clear()
 
     def receive(self) -> tuple[list[dict[str, Any]], bool]:
-        """The messages that have come, and whether they were the last."""
+        """Return the messages that have come, and True if they were the last."""
         ended = False
         try:
             while some := self.socket.recv(1 << 16):
@@ -95,3 +102,28 @@ class BufferedSocket:
         except OSError:
             ended = True
         return list(unpacked(self._received)), ended
+
+
+_FRAME = re.compile(r'^  File "(.+)", line (\d+), in ', re.MULTILINE)
+_PACKAGE = f"{pathlib.Path(__file__).parents[1]}{os.sep}"
+
+
+def in_one_line(error: BaseException) -> str:
+    """Return an error's type and message, and the last line of the user's own code, if any has a part in it.
+
+    Errors of callbacks come out of compiled programs as text, with a traceback inside: then it is that text's error.
+
+    Example:
+      >>> in_one_line(ValueError("batch_size=3 must be even"))
+      'ValueError: batch_size=3 must be even'
+    """
+    text = "".join(traceback.format_exception_only(error)).split("\n--------------------\n", maxsplit=1)[0].strip()
+    within = "Traceback (most recent call last):" in text
+    frames = [(frame.filename, frame.lineno or 0) for frame in traceback.extract_tb(error.__traceback__)]
+    frames += [(found[1], int(found[2])) for found in _FRAME.finditer(text)]
+    what = text.splitlines()[-1 if within else 0]
+    for file, number in reversed(frames):
+        line = linecache.getline(file, number).strip()
+        if line and not is_library(file) and not file.startswith(_PACKAGE):
+            return f"{what} ({file}, line {number}: {line})"
+    return what

@@ -1,4 +1,4 @@
-"""`Work`, what a worker computes, and `WorkSource`, from which a worker makes it in its own process."""
+"""`Work` and `LocalSteps`, what a worker computes, and `WorkSource`, of which a worker makes it in its own process."""
 
 import importlib
 import importlib.util
@@ -7,12 +7,58 @@ import pathlib
 import sys
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-if TYPE_CHECKING:
-    from sgdlab.live.local_gradients import LocalSteps
+import numpy as np
+
+from sgdlab.replay.streaming import Stream
 
 Tree = Any
+
+
+class Factors(Protocol):
+    """Of the learning rate of a worker: `sgdlab.jobs.rates.InnerRate`.
+
+    Attributes:
+      factors: float64[S], of its steps, one after the other.
+    """
+
+    @property
+    def factors(self) -> np.ndarray:
+        """See above."""
+        ...
+
+    def place(self, version: Any) -> np.ndarray:
+        """Return int32, the place of the first step of a message that begins on this version."""
+        ...
+
+
+class LocalSteps(NamedTuple):
+    """The steps that a worker makes for one message.
+
+    Attributes:
+      optimizer: () -> an optax transform.
+      steps: `(worker) -> H_i`, how many steps a worker makes.
+      stride: H, the largest number: step k of ticket t has the batch t H + k.
+      proximal: strength of the pull towards what the worker has read; None: none.
+      keep_state: whether a worker keeps its optimizer's state from one message to its next; otherwise it begins anew
+        with each.
+      stream: how a worker that keeps its parameters too sends them, a fragment with each message; None: it does not.
+      inner: warm-up and decay of the worker's learning rate; None: it is constant.
+    """
+
+    optimizer: Callable[[], Any]
+    steps: Callable[[int], int]
+    stride: int
+    proximal: float | None = None
+    keep_state: bool = False
+    stream: Stream | None = None
+    inner: Factors | None = None
+
+    @property
+    def keeps(self) -> bool:
+        """Whether a worker keeps anything between two messages, so that nobody else can compute its gradient."""
+        return self.keep_state or self.stream is not None
 
 
 class Work(NamedTuple):
@@ -40,7 +86,7 @@ class Work(NamedTuple):
     seconds: Callable[[int, int], float] | None = None
     finish: Callable[[Tree], Tree] | None = None
     own: Callable[[int], Callable[[Any], Tree]] | None = None
-    local: "LocalSteps | None" = None
+    local: LocalSteps | None = None
 
 
 class WorkSource(NamedTuple):

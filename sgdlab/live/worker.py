@@ -6,7 +6,6 @@ The last three are file descriptors that it inherits from the server, which star
 the server does, however that ends.
 """
 
-import copy
 import ctypes
 import faulthandler
 import os
@@ -20,7 +19,7 @@ import traceback
 from collections.abc import Iterator
 from typing import Any
 
-from sgdlab.live import failure, wire
+from sgdlab.live import wire
 
 
 class _Asked:
@@ -62,7 +61,7 @@ def main(worker: int, line: socket.socket, versions: int, gradients: int) -> Non
         computer = _Computer(start, worker, versions, gradients)
         _say(line, {"kind": "joined", "process": os.getpid(), "host": socket.gethostname()})
     except Exception as error:
-        _say(line, {"kind": "broken", "error": failure.in_one_line(error)})
+        _say(line, {"kind": "broken", "error": wire.in_one_line(error)})
         raise
     while True:
         begun = asked.next()
@@ -75,42 +74,29 @@ class _Computer:
 
     def __init__(self, start: dict[str, Any], worker: int, versions: int, gradients: int):
         # After the server's end is listened for: these take seconds.
-        from sgdlab.live.shared_arrays import MemoryLayout, Pieces  # noqa: PLC0415
-        from sgdlab.live.work import WorkSource  # noqa: PLC0415
+        from sgdlab.live.gradients import Computer  # noqa: PLC0415
+        from sgdlab.live.shared_arrays import Pieces  # noqa: PLC0415
 
-        work = WorkSource(**start["source"]).make()
-        from sgdlab.live.gradients import Gradients  # noqa: PLC0415
-
-        self._fresh = Gradients(work, worker=worker)
-        self._run, self._gradients = -1, self._fresh
-        self._params = MemoryLayout(work.params)
-        self._answer = MemoryLayout({"params": work.params, "aux": self._fresh.aux})
-        self._answer.check(start["layout"])
-        self._fresh.compile()
-        self._versions = Pieces(self._params.size, versions)
-        self._views = self._answer.views(Pieces(self._answer.size, gradients)[0])
+        self._computer = Computer(start["source"], start["layout"], worker)
+        self._versions = Pieces(self._computer.params.size, versions)
+        self._views = self._computer.answer.views(Pieces(self._computer.answer.size, gradients)[0])
 
     def answer(self, begin: dict[str, Any], asked: _Asked) -> dict[str, Any]:
         """Computes a gradient, leaves it in shared memory, and says so."""
         begun, run, ticket = time.perf_counter(), begin["run"], begin["ticket"]
-        if run != self._run:  # a run counts its own gradients, and finds the programs compiled
-            self._run, self._gradients = run, copy.copy(self._fresh)
+        void, kept = lambda: asked.void >= (run, ticket), {name: begin[name] for name in ("after", "version")}
         try:
             # Not a copy: a piece that is used again while it is read means that this gradient is void.
-            params = self._params.tree(self._versions[begin["slot"]])
-            void, kept = lambda: asked.void >= (run, ticket), {name: begin[name] for name in ("after", "version")}
-            computed = self._gradients.compute(ticket, params, void, **kept)
-            if computed is not None:
-                grads, aux = computed
-                self._answer.write(self._views, {"params": grads, "aux": aux})
+            params = self._computer.params.tree(self._versions[begin["slot"]])
+            came = self._computer.compute(run, ticket, params, void, self._views, **kept)
         except Exception as error:
             traceback.print_exc()
-            return {"kind": "failed", "error": failure.in_one_line(error)}
-        return {"kind": "gave_up" if computed is None else "came", "seconds": time.perf_counter() - begun}
+            return {"kind": "failed", "error": wire.in_one_line(error)}
+        return {"kind": "came" if came else "gave_up", "seconds": time.perf_counter() - begun}
 
 
 def _end_with_parent() -> None:
-    """Linux kills this process when the thread that has started it ends: one that is stopped cannot end by itself."""
+    """Let Linux kill this process when the thread that has started it ends: one that is stopped cannot end itself."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG; of an end before this, `_Asked` hears
 

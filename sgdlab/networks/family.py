@@ -1,9 +1,29 @@
 """Networks: their registry."""
 
-from sgdlab.registry import Registry
+import dataclasses
+from typing import Literal
+
+from sgdlab.registry import Facts, Registry
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NetworkFacts(Facts):
+    """What runs ask of a network.
+
+    Attributes:
+      task: what it is trained for.
+      lanes: how the gradients of a wave are computed, on any device; None: by `vmap`, but for CPUs.
+      lanes_on_cpu: how they are computed on a CPU.
+    """
+
+    task: Literal["classification", "density", "language"] = "classification"
+    lanes: Literal["map", "vmap"] | None = None
+    lanes_on_cpu: Literal["map", "vmap"] = "vmap"
+
 
 NETWORKS = Registry(
     "network",
+    facts=NetworkFacts,
     given={
         "image_shape": "data.kind",
         "num_classes": "data.kind",

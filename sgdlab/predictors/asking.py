@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from sgdlab import arguments
+from sgdlab.errors import with_place
 from sgdlab.predictors.predictor import Prediction, Predictor
-from sgdlab.registry import raised_on_purpose
 
 _CALLS = {
     "start": (("window",), ("seed",)),
@@ -63,9 +63,7 @@ def predict(predictor: Predictor, state: Any, *, rate: float | None, workers: in
     try:
         found = predictor.predict(state, rate=rate)
     except ValueError as error:
-        if not raised_on_purpose(error):
-            raise  # a mistake in its code: the line is what they need
-        raise ValueError(f"{_name(predictor)}: {error}") from error
+        raise ValueError(f"{_name(predictor)}: {with_place(error)}") from error
     if not isinstance(found, Prediction):
         missing = ": is `return` missing?" if found is None else ""
         raise ValueError(f"{_name(predictor)}: `predict` must return a Prediction, and returned {found!r}{missing}")

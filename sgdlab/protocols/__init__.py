@@ -1,53 +1,84 @@
-"""Protocols: functions that turn run-times, float64[T, N] seconds, into a `Schedule` or a `PeerSchedule`.
+"""Protocols: whom to wait for. A protocol is its policy, which decides event by event, in simulation and on processes.
 
-All are `protocol(runtimes, *, num_gradients=None, **own)`, and all of a protocol's own arguments have defaults.
+Here `rennala(runtimes, ...)` is the schedule that the policy makes of run-times, float64[T, N] seconds: a `Schedule` or
+a `PeerSchedule`. All are `protocol(runtimes, *, num_gradients=None, **own)`, and all of a protocol's own arguments have
+defaults. `sgdlab.policies.rennala(num_workers=...)` is the policy itself.
 """
 
-from sgdlab.protocols.a2cid2 import a2cid2
-from sgdlab.protocols.anytime import anytime
-from sgdlab.protocols.asynchronous import asynchronous, layerwise
-from sgdlab.protocols.bounded_staleness import bounded_staleness
-from sgdlab.protocols.cutoff import cutoff, cutoff_with_record
-from sgdlab.protocols.delayed_rounds import delayed_rounds
-from sgdlab.protocols.dropcompute import dropcompute
+from sgdlab.protocols.cutoff import cutoff_with_record
 from sgdlab.protocols.effective_speedup import best_threshold, effective_speedup, expected_speedup
 from sgdlab.protocols.family import PROTOCOLS
-from sgdlab.protocols.partial import blocks_behind, partial
-from sgdlab.protocols.peers import all_reduce, elastic_averaging, gossip
-from sgdlab.protocols.rennala import rennala
-from sgdlab.protocols.ringmaster import ringmaster
-from sgdlab.protocols.simulated_staleness import simulated_staleness
-from sgdlab.protocols.softsync import softsync
-from sgdlab.protocols.synchronous import backup_workers, synchronous
-from sgdlab.protocols.timeout import timeout
+from sgdlab.protocols.partial import blocks_behind
 from sgdlab.runtimes import NotEnoughRuntimes, with_enough_rows
+
+a2cid2 = PROTOCOLS["a2cid2"].make
+ad_psgd = PROTOCOLS["ad_psgd"].make
+all_reduce = PROTOCOLS["all_reduce"].make
+anytime = PROTOCOLS["anytime"].make
+assignment = PROTOCOLS["assignment"].make
+asynchronous = PROTOCOLS["asynchronous"].make
+ata = PROTOCOLS["ata"].make
+backup_workers = PROTOCOLS["backup_workers"].make
+bounded_staleness = PROTOCOLS["bounded_staleness"].make
+cutoff = PROTOCOLS["cutoff"].make
+d_psgd = PROTOCOLS["d_psgd"].make
+delayed_rounds = PROTOCOLS["delayed_rounds"].make
+dropcompute = PROTOCOLS["dropcompute"].make
+elastic_averaging = PROTOCOLS["elastic_averaging"].make
+gossip = PROTOCOLS["gossip"].make
+growing_ringmaster = PROTOCOLS["growing_ringmaster"].make
+layerwise = PROTOCOLS["layerwise"].make
+lb_bsp = PROTOCOLS["lb_bsp"].make
+malenia = PROTOCOLS["malenia"].make
+mindflayer = PROTOCOLS["mindflayer"].make
+partial = PROTOCOLS["partial"].make
+rennala = PROTOCOLS["rennala"].make
+ringleader = PROTOCOLS["ringleader"].make
+ringmaster = PROTOCOLS["ringmaster"].make
+sgp = PROTOCOLS["sgp"].make
+simulated_staleness = PROTOCOLS["simulated_staleness"].make
+softsync = PROTOCOLS["softsync"].make
+synchronous = PROTOCOLS["synchronous"].make
+timeout = PROTOCOLS["timeout"].make
+vecna = PROTOCOLS["vecna"].make
 
 __all__ = [
     "PROTOCOLS",
     "NotEnoughRuntimes",
     "a2cid2",
+    "ad_psgd",
     "all_reduce",
     "anytime",
+    "assignment",
     "asynchronous",
+    "ata",
     "backup_workers",
     "best_threshold",
     "blocks_behind",
     "bounded_staleness",
     "cutoff",
     "cutoff_with_record",
+    "d_psgd",
     "delayed_rounds",
     "dropcompute",
     "effective_speedup",
     "elastic_averaging",
     "expected_speedup",
     "gossip",
+    "growing_ringmaster",
     "layerwise",
+    "lb_bsp",
+    "malenia",
+    "mindflayer",
     "partial",
     "rennala",
+    "ringleader",
     "ringmaster",
+    "sgp",
     "simulated_staleness",
     "softsync",
     "synchronous",
     "timeout",
+    "vecna",
     "with_enough_rows",
 ]

@@ -1,10 +1,14 @@
 """The user's functions of a replay: the record `Parts`, and the checks of what the functions are and return."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from sgdlab.replay.watch import as_pytree
+from sgdlab.rules.server_rule import ServerRule
 
 Tree = Any
 
@@ -24,9 +28,49 @@ class Parts(NamedTuple):
     batch_fn: Any
     fold: Any  # None: no statistics.
     average_decay: Any  # None: no Polyak average.
-    penalty: Any = None  # what the rule divides a gradient by; None: it is not recorded.
-    absorb: Any = None  # what the rule keeps of a gradient in its state; None: nothing.
-    point: Any = None  # where a worker computes, given what it has read; None: there.
+    penalty: Any  # what the rule divides a gradient by; None: it is not recorded.
+    absorb: Any  # what the rule keeps of a gradient in its state; None: nothing.
+    point: Any  # where a worker computes, given what it has read; None: there.
+
+    @classmethod
+    def of(
+        cls,
+        rule: ServerRule,
+        *,
+        grad_fn: Callable | None = None,
+        batch_fn: Callable | None = None,
+        fold: Callable | None = None,
+        average_decay: float | None = None,
+        penalty: bool = False,
+    ) -> "Parts":
+        """Return the functions of a run.
+
+        Args:
+          rule: whose functions these are.
+          grad_fn: that of `run`; None: gradients are given.
+          batch_fn: that of `run`; None: gradients are given.
+          fold: that of `run`; None: there are no statistics.
+          average_decay: of the Polyak average; None: there is none.
+          penalty: whether what the rule divides gradients by is recorded.
+
+        Example:
+          >>> from sgdlab import rules
+          >>> Parts.of(rules.asgd(learning_rate=0.1)).fold is None
+          True
+        """
+        return cls(
+            init=as_pytree(rule.init),
+            receive=as_pytree(rule.receive),
+            update=as_pytree(rule.update),
+            send=as_pytree(rule.send),
+            grad_fn=as_pytree(grad_fn),
+            batch_fn=as_pytree(batch_fn),
+            fold=as_pytree(fold),
+            average_decay=average_decay,
+            penalty=as_pytree(rule.penalty) if penalty else None,
+            absorb=as_pytree(rule.absorb),
+            point=as_pytree(rule.point),
+        )
 
 
 def check_callable(grad_fn: Any, batch_fn: Any, fold: Any) -> None:

@@ -272,13 +272,8 @@ def _parts(
     grad_fn, fold = as_pytree(grad_fn), as_pytree(fold)
     if lanes == "map":
         grad_fn = jax.tree_util.Partial(_in_turn, grad_fn)
-    parts = []
-    for rule, batch_fn in zip(rules, batch_fns, strict=True):
-        functions = [as_pytree(function) for function in (rule.init, rule.receive, rule.update, rule.send)]
-        penalty = as_pytree(rule.penalty) if watch.norms else None
-        kept = as_pytree(rule.absorb), as_pytree(rule.point)
-        parts.append(Parts(*functions, grad_fn, batch_fn, fold, watch.average_decay, penalty, *kept))
-    return parts
+    given = {"grad_fn": grad_fn, "fold": fold, "average_decay": watch.average_decay, "penalty": watch.norms}
+    return [Parts.of(rule, batch_fn=batch_fn, **given) for rule, batch_fn in zip(rules, batch_fns, strict=True)]
 
 
 def _programs(schedules: Sequence[Schedule | ServerProgram], watch: Watch) -> list[ServerProgram]:

@@ -3,6 +3,7 @@
 import dataclasses
 
 import numpy as np
+from jaxtyping import Float64, Int32
 
 from sgdlab.peer_schedule import PeerSchedule
 from sgdlab.replay.program import Capacity, Program, pauses_after, power_of_two, waves_and_width
@@ -39,18 +40,18 @@ class PeerProgram(Program):
       fresh: whether gradients are computed at the averaged parameters.
     """
 
-    event: np.ndarray
-    first: np.ndarray
-    own: np.ndarray
-    store: np.ndarray
-    publish: np.ndarray
-    edges: np.ndarray
-    source: np.ndarray
-    weight: np.ndarray
-    number: np.ndarray
-    finished: np.ndarray
-    scale: np.ndarray
-    newest: np.ndarray
+    event: Int32[np.ndarray, " R+1"]
+    first: Int32[np.ndarray, " R+1"]
+    own: Int32[np.ndarray, " R"]
+    store: Int32[np.ndarray, " R"]
+    publish: Int32[np.ndarray, " E"]
+    edges: Int32[np.ndarray, " E+1"]
+    source: Int32[np.ndarray, " M"]
+    weight: Float64[np.ndarray, " M"]
+    number: Int32[np.ndarray, " R"]
+    finished: Float64[np.ndarray, " R"]
+    scale: Float64[np.ndarray, " R"]
+    newest: Int32[np.ndarray, "P+1 nodes"]
     leads: bool
     publishes: bool
     has_center: bool
@@ -149,7 +150,7 @@ def lower_peers(
 def _rows(schedule: PeerSchedule, event: np.ndarray) -> tuple[bool, np.ndarray]:
     """Whether moves come before the gradient of their row; int32[R + 1], the first event of each row, and the end."""
     moves = schedule.node[~schedule.takes_gradient()]
-    leads = bool((moves != schedule.num_nodes).any()) or event[0] > 0
+    leads = bool((moves != schedule.num_nodes).any() or event[0] > 0)
     first = [[0], event + 1] if leads else [event, [schedule.node.size]]
     return leads, np.concatenate(first).astype(np.int32)
 

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import jax
 import numpy as np
+from jaxtyping import Int32
 
 from sgdlab import arguments
 
@@ -61,11 +62,11 @@ class Program(abc.ABC):
       capacity: sizes of the compiled replay; at least what this program uses.
     """
 
-    gradient: np.ndarray
-    worker: np.ndarray
-    waves: np.ndarray
+    gradient: Int32[np.ndarray, " R"]
+    worker: Int32[np.ndarray, " R"]
+    waves: Int32[np.ndarray, " W"]
     uniform: bool
-    pauses: np.ndarray
+    pauses: Int32[np.ndarray, " P"]
     every: int | None
     by_worker: bool
     num_workers: int

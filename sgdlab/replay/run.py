@@ -24,7 +24,7 @@ from sgdlab.replay.peer_program import PeerProgram
 from sgdlab.replay.program import Program
 from sgdlab.replay.server_engine import ServerEngine
 from sgdlab.replay.sharding import KINDS
-from sgdlab.replay.watch import Watch, as_pytree
+from sgdlab.replay.watch import Watch
 from sgdlab.rules.server_rule import ServerRule, absorbed, server_rule
 from sgdlab.schedule import Schedule
 
@@ -151,13 +151,18 @@ def run(  # noqa: PLR0913 (one function for every run)
     if waves and by_worker and not program.by_worker:
         what = "local" if stateful else "rule"
         raise ValueError(f"{what} needs a program of waves without two gradients of one worker: lower(by_worker=True)")
+    batches: Any = batch_fn
     if feed is not None:
         _check_size(feed, program, waves)
-        batch_fn = feed.example()
-    functions: Any = (rule.init, rule.receive, rule.update, rule.send, grad_fn, batch_fn, fold)
-    penalty = as_pytree(rule.penalty) if watch.norms else None
-    functions = [as_pytree(function) for function in functions]
-    parts = Parts(*functions, watch.average_decay, penalty, as_pytree(rule.absorb), as_pytree(rule.point))
+        batches = feed.example()
+    parts = Parts.of(
+        rule,
+        grad_fn=grad_fn,
+        batch_fn=batches,
+        fold=fold,
+        average_decay=watch.average_decay,
+        penalty=watch.norms,
+    )
     static = {"waves": waves, "lanes": lanes, "mesh": mesh, "layout": layout, "stateful": stateful}
     if isinstance(program, PeerProgram):
         _check_peers(watch)

@@ -3,6 +3,7 @@
 import dataclasses
 
 import numpy as np
+from jaxtyping import Bool, Float64, Int32
 
 from sgdlab.replay.blocks import check_num_blocks
 from sgdlab.replay.program import Capacity, Program, after_own, pauses_after, power_of_two, waves_and_width
@@ -36,21 +37,21 @@ class ServerProgram(Program):
       applied: float64[R, S], seconds, when its update is applied; NaN if it enters none.
     """
 
-    load: np.ndarray
-    kept: np.ndarray
-    ends: np.ndarray
-    row: np.ndarray
-    reload: np.ndarray
-    store: np.ndarray
-    first: np.ndarray
-    last: np.ndarray
-    delay: np.ndarray
-    mean_delay: np.ndarray
-    count: np.ndarray
-    read: np.ndarray
-    update: np.ndarray
-    arrived: np.ndarray
-    applied: np.ndarray
+    load: Int32[np.ndarray, "R S"]
+    kept: Int32[np.ndarray, " R"]
+    ends: Int32[np.ndarray, "R+1 S"]
+    row: Int32[np.ndarray, "K S"]
+    reload: Int32[np.ndarray, "K S"]
+    store: Int32[np.ndarray, "K S"]
+    first: Bool[np.ndarray, "K S"]
+    last: Bool[np.ndarray, "K S"]
+    delay: Float64[np.ndarray, "K S"]
+    mean_delay: Float64[np.ndarray, "K S"]
+    count: Int32[np.ndarray, "K S"]
+    read: Int32[np.ndarray, "R S"]
+    update: Int32[np.ndarray, "R S"]
+    arrived: Float64[np.ndarray, "R S"]
+    applied: Float64[np.ndarray, "R S"]
 
     @property
     def num_blocks(self) -> int:

@@ -79,10 +79,7 @@ class Steps:
                 "rule must be one whose workers compute on what they are sent: this one adds something of the worker's "
                 "own (rule.point), which replay knows and a worker does not"
             )
-        functions = (rule.init, rule.receive, rule.update, rule.send, None, None, fold)
-        functions = [as_pytree(function) for function in functions]
-        # pyrefly: ignore[bad-keyword-argument]  # seven functions
-        self._parts = Parts(*functions, average_decay, absorb=as_pytree(rule.absorb))
+        self._parts = Parts.of(rule, fold=fold, average_decay=average_decay)
         self._penalty, self._single = as_pytree(rule.penalty), single
         self._kept, self._sent = _start(params, stats, self._parts, single=single)
         self._next = self._sent  # of single updates, what is sent once the open one is closed

@@ -116,18 +116,19 @@ class Group:
 
 
 def read(directory: str | os.PathLike[str]) -> list[Records]:
-    """The records of every finished run of a run directory, by name of the run.
+    """Return the records of every finished run of a directory, by name of the run.
 
     Args:
-      directory: with `metrics/*.jsonl`.
+      directory: with `metrics/*.jsonl`, as commands leave it, or `runs/*.jsonl`, as a `Session` does.
 
     Raises:
       ValueError: where it has no such folder.
     """
-    metrics = pathlib.Path(directory) / "metrics"
-    if not metrics.is_dir():
+    folders = [pathlib.Path(directory) / name for name in ("metrics", "runs")]
+    folder = next((folder for folder in folders if folder.is_dir()), None)
+    if folder is None:
         raise ValueError(f"directory={os.fspath(directory)!r} must be a directory of runs, with metrics/*.jsonl")
-    found = (read_records(file) for file in sorted(metrics.glob("*.jsonl")))
+    found = (read_records(file) for file in sorted(folder.glob("*.jsonl")))
     return [records for records in found if records is not None]
 
 

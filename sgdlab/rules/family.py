@@ -1,9 +1,46 @@
 """What the server does with a gradient: the registry of rules."""
 
-from sgdlab.registry import Registry
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sgdlab.registry import Facts, Registry
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RuleFacts(Facts):
+    """What methods, tables and runs ask of a rule.
+
+    Attributes:
+      families: groups in tables and pictures; None: the group of others.
+      method: whether the rule alone names a method, with asynchronous workers.
+      baseline: the method that tables compare it with.
+      rate: the entry of `config.optimizer` that is its learning rate; None: the one that most rules share.
+      local: entries of `config.local` that its method sets.
+      protocols: the only protocols whose schedules it can use; None: any.
+      scales_by_num_gradients: whether its step grows with the number of gradients of an update.
+      counts_as: how many gradients of plain SGD an update of it counts as, `(schedule) -> float`.
+      balances_workers: whether it weighs workers equally, however many gradients each sends.
+      measures_gap: whether it measures the gap, which its record shows.
+      moves_fragments: whether it takes messages of fragments of the parameters.
+    """
+
+    families: tuple[str, ...] | None = None
+    method: bool = True
+    baseline: str = "nag_asgd"
+    rate: str | None = None
+    local: Mapping[str, Any] | None = None
+    protocols: tuple[str, ...] | None = None
+    scales_by_num_gradients: bool = False
+    counts_as: Callable[[Any], float] | None = None
+    balances_workers: bool = False
+    measures_gap: bool = False
+    moves_fragments: bool = False
+
 
 RULES = Registry(
     "rule",
+    facts=RuleFacts,
     given={
         "learning_rate": "optimizer.learning_rate",
         "max_learning_rate": "",

@@ -37,7 +37,7 @@ class Kind:
 
 def kind_of(part: Part) -> Kind:
     """The kind of task that a registered network is for: its fact `task`, or classification."""
-    return KINDS[part.facts.get("task", "classification")]
+    return KINDS[part.facts.task]
 
 
 KINDS = {

@@ -39,7 +39,7 @@ def delimited(*, path: pathlib.Path, options: Options) -> Recording:
     Raises:
       BadTrace: where it cannot be used.
     """
-    return tables.read(path, TRACES["csv"].facts["endings"], options, load)
+    return tables.read(path, TRACES["csv"].facts.endings, options, load)
 
 
 def load(

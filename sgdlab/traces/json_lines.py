@@ -29,7 +29,7 @@ def json_lines(*, path: pathlib.Path, options: Options) -> Recording:
     Raises:
       BadTrace: where it cannot be used.
     """
-    return tables.read(path, TRACES["json_lines"].facts["endings"], options, load)
+    return tables.read(path, TRACES["json_lines"].facts.endings, options, load)
 
 
 def load(

@@ -19,7 +19,7 @@ def parquet(*, path: pathlib.Path, options: Options) -> Recording:
     Raises:
       BadTrace: where it cannot be used.
     """
-    return tables.read(path, TRACES["parquet"].facts["endings"], options, load)
+    return tables.read(path, TRACES["parquet"].facts.endings, options, load)
 
 
 def load(

@@ -9,7 +9,8 @@ import zlib
 
 import numpy as np
 
-from sgdlab.registry import Part, raised_on_purpose
+from sgdlab.errors import with_place
+from sgdlab.registry import Part
 from sgdlab.traces import paths
 from sgdlab.traces.family import TRACES
 from sgdlab.traces.joining import joined
@@ -77,10 +78,10 @@ def _made(part: Part, path: pathlib.Path, options: Options) -> Recording:
       BadTrace: where it refuses a file, or returns nothing.
     """
     read_together = _reads_whole(part, path)
-    files = [path] if read_together else paths.files(path, part.facts["endings"])
+    files = [path] if read_together else paths.files(path, part.facts.endings)
     if not files:
         raise BadTrace(
-            f"it holds no file that ends in {', '.join(part.facts['endings'])}; a reader that takes directories itself "
+            f"it holds no file that ends in {', '.join(part.facts.endings)}; a reader that takes directories itself "
             f"is registered with whole=True ({part.where})"
         )
     found = {}
@@ -91,9 +92,7 @@ def _made(part: Part, path: pathlib.Path, options: Options) -> Recording:
         except (BadTrace, UnicodeDecodeError):
             raise
         except ValueError as error:
-            if part.is_foreign and not raised_on_purpose(error):
-                raise  # a mistake in somebody's code: the line is what they need
-            raise BadTrace(f"{where}{error}") from error
+            raise BadTrace(f"{where}{with_place(error)}") from error
         if not isinstance(made, Recording):
             hint = "is `return` missing? " if made is None else ""
             raise BadTrace(f"{where}its reader returned {_named(made)}, and no Recording: {hint}({part.where})")
@@ -107,11 +106,11 @@ def _named(made: object) -> str:
 
 def _reads_whole(part: Part, path: pathlib.Path) -> bool:
     """Whether a reader takes a directory or a pattern itself: as it says, or as it recognises the directory."""
-    if "whole" in part.facts or not part.is_foreign:
-        return part.facts.get("whole", True)
-    recognises = part.facts.get("recognises")
+    if part.facts.whole is not None or not part.is_foreign:
+        return part.facts.whole is not False
+    recognises = part.facts.recognises
     if not path.is_dir() or recognises is None:
-        return path.is_dir() and not part.facts["endings"]
+        return path.is_dir() and not part.facts.endings
     try:
         return bool(recognises(path))
     except OSError:  # it opens what it is given, and looks at files alone
@@ -127,16 +126,16 @@ def _format(path: pathlib.Path, options: Options, argument: str) -> Part:
     """
     if options.format is not None and options.format not in TRACES:
         raise ValueError(f"--trace_format={options.format} {TRACES.right(options.format)}")
-    endings = tuple(dict.fromkeys(ending for part in TRACES.values() for ending in part.facts["endings"]))
+    endings = tuple(dict.fromkeys(ending for part in TRACES.values() for ending in part.facts.endings))
     if not (any(path.iterdir()) if path.is_dir() else paths.files(path, ())):
         raise FileNotFoundError(f"{argument} must be a file, a directory of one file a worker, or a pattern of files")
     if options.format is not None:
         return TRACES[options.format]
     # Of a file the ending says it at once; in a directory there may be others beside a profile.
-    by_ending = [part for part in TRACES.values() if part.facts.get("recognises") is None]
-    by_content = [part for part in TRACES.values() if part.facts.get("recognises") is not None]
+    by_ending = [part for part in TRACES.values() if part.facts.recognises is None]
+    by_content = [part for part in TRACES.values() if part.facts.recognises is not None]
     for part in [*by_content, *by_ending] if path.is_dir() else [*by_ending, *by_content]:
-        recognises, files = part.facts.get("recognises"), paths.files(path, part.facts["endings"])
+        recognises, files = part.facts.recognises, paths.files(path, part.facts.endings)
         if recognises is not None:
             if (
                 (files or path.is_dir()) and recognises(path)
@@ -144,7 +143,7 @@ def _format(path: pathlib.Path, options: Options, argument: str) -> Part:
                 else files and all(map(recognises, files))
             ):
                 return part
-        elif files and all(file.name.lower().endswith(part.facts["endings"]) for file in files):
+        elif files and all(file.name.lower().endswith(part.facts.endings) for file in files):
             return part
     loose = paths.files(path, paths.LOOSE)
     if loose and all(file.name.lower().endswith(paths.LOOSE) for file in loose):

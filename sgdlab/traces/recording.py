@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float64, Int64
 
 from sgdlab import files
 
@@ -36,13 +37,13 @@ class Recording:
         run-time is not above 0 or not finite, or a phase is below 0 or not finite.
     """
 
-    runtimes: np.ndarray
-    steps: np.ndarray
+    runtimes: Float64[np.ndarray, "T N"]
+    steps: Int64[np.ndarray, " T"]
     workers: tuple[str, ...]
     nodes: tuple[str, ...] = ()
-    phases: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
-    communication: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
-    began: np.ndarray | None = None
+    phases: Mapping[str, Float64[np.ndarray, "T N"]] = dataclasses.field(default_factory=dict)
+    communication: Mapping[str, Float64[np.ndarray, "T N"]] = dataclasses.field(default_factory=dict)
+    began: Float64[np.ndarray, " T"] | None = None
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from sgdlab import arguments
 from sgdlab.commands import flag_names
 
 ENTRIES = [
@@ -27,7 +28,7 @@ ENTRIES = [
     ],
 )
 def test_the_nearest_entries(name, meant):
-    assert flag_names.nearest(name, ENTRIES) == meant
+    assert arguments.nearest(name, ENTRIES) == meant
 
 
 def test_a_word_that_begins_with_dashes_is_no_value():

@@ -149,7 +149,7 @@ def test_official_checksums_are_those_of_tfds(name, monkeypatch):
     assert official is BUILDERS[name].__mro__[2]  # it is still the one that TFDS knows by this name
     ours = BUILDERS[name].url_infos
     assert ours == official.url_infos
-    assert sorted(info.filename for info in ours.values()) == sorted(DATASETS[name].facts["by_hand"])
+    assert sorted(info.filename for info in ours.values()) == sorted(DATASETS[name].facts.by_hand)
     assert all(len(info.checksum) == 64 and info.size > 0 for info in ours.values())
 
 
@@ -227,7 +227,7 @@ def test_a_missing_set_names_its_files_and_where_they_go(name, tmp_path, monkeyp
         getattr(data, name)(data_dir=str(tmp_path))
     message = str(caught.value)
     assert len(message.splitlines()) == 1
-    for words in (*DATASETS[name].facts["by_hand"], str(preparing.by_hand(tmp_path)), "no route to"):
+    for words in (*DATASETS[name].facts.by_hand, str(preparing.by_hand(tmp_path)), "no route to"):
         assert words in message
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from sgdlab.commands import advise, certificate, compare, launch, live, timeline, train
 from sgdlab.jobs import configuration, methods, plan
-from sgdlab.registry import GRAPHS, POLICIES, TRACES
+from sgdlab.registry import GRAPHS, TRACES
 
 OWN = pathlib.Path(__file__).parents[2] / "docs/own"
 PAGES = {path.stem: path.read_text("utf-8") for path in OWN.glob("*.md")}
@@ -45,7 +45,7 @@ pytestmark = pytest.mark.filterwarnings(
 @pytest.fixture(name="here")
 def directory_with_the_files(tmp_path, monkeypatch):
     """A directory in which a person has put the files, and a log."""
-    for registry in (*configuration.FAMILIES, GRAPHS, POLICIES, TRACES):
+    for registry in (*configuration.FAMILIES, GRAPHS, TRACES):
         monkeypatch.setattr(registry, "_parts", dict(registry))
     for known in (methods.OWN, methods._modules):
         for name in list(known):

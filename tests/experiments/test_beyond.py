@@ -20,7 +20,7 @@ from experiments.beyond import (
     ringleader,
 )
 from experiments.harness import Session, within
-from sgdlab.jobs import compare, resolve
+from sgdlab.jobs import resolve
 from sgdlab.jobs.configuration import flat
 from sgdlab.jobs.plan import make_plan
 from tests.lib.unlike import unlike
@@ -333,16 +333,6 @@ def test_a_figure_is_made_whole(tmp_path):
         output = dropcompute.dropcompute(**dropcompute.dropcompute.values("smoke"))
     assert len(output.table) == 2 * 4 * 2
     assert len(output.claims) == 2
-
-
-def test_the_table_of_all_methods_has_the_runs_of_a_comparison():
-    config = methods.digits.get_config()
-    cells = compare.grid(["asgd", "adam"], [3, 5], 1)
-    assert {cell.serial for cell in cells} == {True, False}
-    for cell in cells:
-        own = config.copy_and_resolve_references()
-        own.update_from_flattened_dict(methods._point(cell))
-        assert resolve(own).identity == resolve(cell.configured(config)).identity, cell
 
 
 def test_the_table_of_all_methods_names_what_nobody_beats():

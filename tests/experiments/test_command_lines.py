@@ -1,7 +1,6 @@
 """The command lines: help, whole runs, continuing after a kill, and mistakes in one line with exit code 2."""
 
 import json
-import os
 import pathlib
 import re
 import signal
@@ -159,6 +158,13 @@ def test_wrong_flags_are_answered_before_anything_heavy_is_imported(name):
             "--config.protocol.partial.pull_at_least=1.1 must be",
         ),
         ("compare", "--config.cluster.kind=recorded", "--config.cluster.recorded.trace="),
+        ("compare", "--sweep=learning_rate=0.1,0.2", "--sweep=learning_rate must be an entry of the configuration"),
+        ("compare", "--sweep=batch_size=8,many", "--sweep=batch_size='many' must be of type int, as the entry is"),
+        (
+            "compare",
+            "--sweep=rule.gap_aware.granularity=layer --methods=asgd",
+            "--config.rule.gap_aware.granularity has no",
+        ),
         ("timeline", "--seconds=-1", "--seconds=-1.0 must be a finite number above 0"),
         ("timeline", "--schedule=nothing.npz", "--schedule=nothing.npz must be a file"),
         ("timeline", "--schedule=README.md", "--schedule=README.md must be a schedule"),
@@ -238,7 +244,29 @@ def test_a_pair_of_a_protocol_and_a_rule_runs_and_is_named(call, tmp_path):
     )  # fmt: skip
     assert code == 0, errors
     assert "Staleness-Aware + Bounded staleness" in (tmp_path / "runs/table.md").read_text()
-    assert (tmp_path / "runs/metrics/bounded_staleness+staleness_aware-n4-seed0.jsonl").exists()
+    assert len(list((tmp_path / "runs/metrics").glob("bounded_staleness+staleness_aware-n4-seed0-*.jsonl"))) == 1
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_entries_are_swept(call, tmp_path):
+    runs = tmp_path / "runs"
+    arguments = (*TINY[:2], *TINY[3:], "--methods=asgd", "--num_workers=2", "--seeds=1", "--processes=1")
+    arguments += ("--sweep=optimizer.learning_rate=0.01,0.05", "--sweep=network.kind=mlp,conv", f"--workdir={runs}")
+    arguments = tuple(argument for argument in arguments if not argument.startswith("--config.network.kind"))
+    code, output, errors = call("compare", *arguments, "--config.network.conv.channels=(2,4)")
+    assert code == 0, errors
+    assert "8 runs to do" in output
+    assert "[8/8] asgd, 2 workers, learning_rate=0.05, kind=conv, seed 0: " in output or "kind=mlp" in output
+    assert "the learning rate and network of its best test accuracy" in " ".join(output.split())
+    rows = (runs / "sweep.csv").read_text().splitlines()
+    assert rows[0].startswith("method,serial,num_workers,optimizer.learning_rate,network.kind,seeds")
+    assert len(rows) == 1 + 8
+    for name in ("sweep_optimizer_learning_rate.svg", "sweep_network_kind.png"):
+        assert (runs / "plots" / name).exists()
+    line = one_line(call("compare", *arguments, "--config.optimizer.learning_rate=0.1"))
+    assert line == (
+        "error: --config.optimizer.learning_rate must be left out: --sweep=optimizer.learning_rate gives it its values"
+    )
 
 
 @pytest.mark.sample(1)
@@ -255,7 +283,7 @@ def test_every_cluster_is_compared_with_one_worker_of_its_own(call, kind, tmp_pa
     )  # fmt: skip
     assert code == 0, errors
     assert "Single worker (NAG-ASGD)" in output
-    (baseline,) = (tmp_path / "runs/metrics").glob("nag_asgd-n1-seed0.jsonl")
+    (baseline,) = (tmp_path / "runs/metrics").glob("nag_asgd-n1-seed0-*.jsonl")
     run = json.loads(baseline.read_text().splitlines()[0])
     assert run["serial"]
     assert run["config"]["cluster"]["first_workers"] == 1
@@ -283,7 +311,7 @@ def test_a_killed_comparison_continues_where_it_stopped(call, tmp_path):
     half.write_text('{"kind": "run"}\n')
     code, output, errors = call("compare", *arguments)
     assert code == 0, errors
-    assert f"Found finished: 2 of {total} runs; {total - 2} to do" in output
+    assert f"{total - 2} runs to do, 2 found" in output
     assert len(list(runs.glob("metrics/*.jsonl"))) == total
     assert all(path.stat().st_mtime_ns == at for path, at in before.items() if path != half)
     for name in ("table.md", "table.csv", "report.html"):
@@ -295,25 +323,21 @@ def test_a_killed_comparison_continues_where_it_stopped(call, tmp_path):
     assert "Gap-Aware" in page
     assert "http://" not in page.replace("http://www.w3.org", "")
     assert 'src="data:image/svg+xml' in page
-    config = json.loads((runs / "config.json").read_text())["config"]
-    assert "method" not in config
-    assert os.listdir(runs).count("config.json") == 1
-    other = one_line(call("compare", *arguments, "--config.epochs=2.0"))
-    assert "config.epochs=1.0, not 2.0" in other
+    assert "6 runs found finished" in call("compare", *arguments)[1]
 
 
 KILLED_BEHIND_THE_THIRD = """
 import os, signal, sys
 from sgdlab.commands import compare, launch
-from sgdlab.results.directory import RunDirectory
-write, count = RunDirectory.write, 0
+from sgdlab.jobs import Store
+write, count = Store.write, 0
 def counted(self, *arguments):
     global count
     write(self, *arguments)
     count += 1
     if count == 3:
         os.kill(os.getpid(), signal.SIGKILL)
-RunDirectory.write = counted
+Store.write = counted
 sys.argv[0] = "compare"
 launch.command(compare)
 """
@@ -325,7 +349,7 @@ def test_an_interrupted_comparison_stops_and_says_so(call, tmp_path, monkeypatch
     def interrupted(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(jobs.compare, "run_all", interrupted)
+    monkeypatch.setattr(jobs.executor, "finish", interrupted)
     code, _, errors = call(
         "compare", *TINY, "--methods=asgd", "--num_workers=2", "--seeds=1", f"--workdir={tmp_path / 'runs'}"
     )

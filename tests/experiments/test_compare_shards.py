@@ -63,29 +63,29 @@ def test_two_tasks_at_once_do_what_one_command_does(call, monkeypatch, tmp_path)
     ]
     outputs = [task.communicate(timeout=300)[0] for task in tasks]
     assert [task.returncode for task in tasks] == [0, 0], outputs
-    done = [[name for name in RUNS if f"{name.split('-')[0]}, " in output] for output in outputs]
+    done = [[name for name in RUNS if f"] {name.split('-')[0]}, " in output] for output in outputs]
     assert sorted(done[0] + done[1]) == sorted(RUNS), outputs
     assert sorted(map(len, done)) == [1, 2]
     assert any(f"Report: {both / 'report.html'}" in output for output in outputs)
     assert (both / "report.html").read_text() == "3 groups"
-    assert sorted(file.stem for file in both.glob("metrics/*.jsonl")) == list(RUNS)
+    assert sorted(file.stem.rpartition("-")[0] for file in both.glob("metrics/*.jsonl")) == list(RUNS)
     assert not list(both.glob("metrics/*/*"))  # nothing under way, and nothing was done twice
     monkeypatch.setattr(publish, "publish", lambda *arguments: "not drawn here")
-    assert "All 3 runs were found finished" in call(f"--workdir={both}")[1]  # by one command, without a share
+    assert "3 runs found finished" in call(f"--workdir={both}")[1]  # by one command, without a share
 
 
 def test_a_task_says_what_is_left_and_the_same_task_again_does_nothing(call, tmp_path):
     runs = tmp_path / "runs"
     code, output, errors = call(f"--workdir={runs}", "--shard=1/3")
     assert code == 0, errors
-    assert "Task 1/3: 1 of 3 runs" in output
-    assert "2 of 3 runs are left to other tasks" in output
+    assert "1 run to do, 2 left to other shards" in output
+    assert "2 of 3 runs are left to other shards. The last to finish writes the report" in output
     assert not (runs / "report.html").exists()
     (file,) = runs.glob("metrics/*.jsonl")
     before = file.stat().st_mtime_ns
     code, output, _ = call(f"--workdir={runs}", "--shard=1/3")
     assert code == 0
-    assert "2 of 3 runs are left to other tasks" in output
+    assert "2 of 3 runs are left to other shards" in output
     assert file.stat().st_mtime_ns == before
 
 

@@ -50,7 +50,7 @@ def test_lists_all_with_one_line_each(call, tmp_path):
     assert lines["npz"].endswith("--config.data.npz.path=...")
     for name in ("mnist", "cifar10", "imagenet", "wikitext103"):
         assert "not prepared" in lines[name]
-        for words in (*DATASETS[name].facts["by_hand"], str(preparing.by_hand(tmp_path))):
+        for words in (*DATASETS[name].facts.by_hand, str(preparing.by_hand(tmp_path))):
             assert words in lines[name]
 
 
@@ -103,5 +103,5 @@ def test_a_missing_set_is_one_line(call, tmp_path, name):
     assert (code, output) == (2, "")
     (line,) = errors.splitlines()
     assert line.startswith(f"error: --data_dir={str(tmp_path)!r} must hold")
-    for words in (*DATASETS[name].facts["by_hand"], str(preparing.by_hand(tmp_path))):
+    for words in (*DATASETS[name].facts.by_hand, str(preparing.by_hand(tmp_path))):
         assert words in line

@@ -89,7 +89,9 @@ def call_in_process(capfd, monkeypatch):
 
 
 def finished(path):
-    return {file.stem: json.loads(file.read_text().splitlines()[-1]) for file in path.glob("metrics/*.jsonl")}
+    """The last record of each run, by what its name says."""
+    files = path.glob("metrics/*.jsonl")
+    return {file.stem.rpartition("-")[0]: json.loads(file.read_text().splitlines()[-1]) for file in files}
 
 
 @pytest.mark.long("a run, its edit, and the run of it")
@@ -102,31 +104,27 @@ def test_an_edited_rule_is_run_anew_and_all_else_is_left(call, own, tmp_path):
     first = finished(tmp_path / "runs")
     code, output, errors = call(*line, f"--parts={own(comment='another comment')}")
     assert code == 0, errors
-    assert "All 3 runs were found finished" in output
+    assert "3 runs found finished" in output
     code, output, errors = call(*line, f"--parts={own(power='0.25')}")  # of the module beside it
     assert code == 0, errors
-    assert "root_delay: its rule has changed (code or files); 1 of its runs" in output
-    assert "Found finished: 2 of 3 runs; 1 to do" in output
+    assert "1 run to do, 2 found; 1 of them anew, since their code or files have changed (rule)" in output
     second = finished(tmp_path / "runs")
     changed = {name for name in first if first[name]["train_loss"] != second[name]["train_loss"]}
     assert changed == {"root_delay-n4-seed0"}
     (aside,) = (tmp_path / "runs/metrics/superseded").iterdir()
     assert json.loads(aside.read_text().splitlines()[-1]) == first["root_delay-n4-seed0"]
     code, output, _ = call(*line, f"--parts={own(power='0.25')}", "--rerun=asgd")
-    assert "Found finished: 2 of 3 runs; 1 to do" in output
+    assert "1 run to do, 2 found\n" in output
+    assert len(list((tmp_path / "runs/metrics/superseded").iterdir())) == 2
     code, output, errors = call(*line, f"--parts={own(cap=3, power='0.25')}")  # another default: another configuration
     assert code == 0, errors
-    assert "Found finished: 2 of 3 runs; 1 to do" in output
-    stored = json.loads((tmp_path / "runs/config.json").read_text())["config"]
-    assert stored["rule"]["root_delay"]["cap"] == 3
-    assert len(list((tmp_path / "runs/metrics/superseded").iterdir())) == 3
-    code, _, errors = call(*line, f"--parts={own(cap=3, power='0.25')}", "--config.rule.root_delay.cap=4")
-    assert code == 2
-    assert "config.rule.root_delay.cap=3, not 4" in errors
-    code, _, errors = call(
-        *line, f"--parts={own(cap=3, power='0.25')}", "--config.rule.root_delay.cap=4", "--rerun=root_delay"
-    )
-    assert code == 0, errors
+    assert "1 run to do, 2 found\n" in output
+    assert len(list((tmp_path / "runs/metrics/superseded").iterdir())) == 2  # the run with the other default stays
+    caps = [
+        json.loads(file.read_text().splitlines()[0])["config"]["rule"]["root_delay"]["cap"]
+        for file in (tmp_path / "runs/metrics").glob("root_delay-*.jsonl")
+    ]
+    assert sorted(caps) == [3, 16]
 
 
 @pytest.mark.full
@@ -202,18 +200,18 @@ def test_a_killed_run_leaves_its_records_and_is_not_finished(call, tmp_path):
         cwd=ROOT, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert killed.returncode == -9, killed.stderr
-    (left,) = (tmp_path / "runs/metrics/under_way").iterdir()
+    (left,) = (tmp_path / "runs/metrics/under_way").glob("*.jsonl")
     records = [json.loads(line) for line in left.read_text().splitlines()]
     assert [record["kind"] for record in records] == ["run", "evaluation", "evaluation"]
     assert records[0]["config"]["epochs"] == 1.0
     assert not finished(tmp_path / "runs")
-    # What it left belongs to nobody: another configuration may use the directory.
-    code, _, errors = call(compare, *flags, "--config.epochs=2.0")
+    code, output, errors = call(compare, *flags)
     assert code == 0, errors
-    runs = finished(tmp_path / "runs")
-    assert len(runs) == 2
+    assert "2 runs to do\n" in output
+    assert len(finished(tmp_path / "runs")) == 2
     assert not (tmp_path / "runs/metrics/under_way").exists()
-    whole = (tmp_path / "runs/metrics/asgd-n4-seed0.jsonl").read_text().splitlines()
+    (whole,) = (tmp_path / "runs/metrics").glob("asgd-n4-seed0-*.jsonl")
+    whole = whole.read_text().splitlines()
     assert [json.loads(line)["kind"] for line in whole] == ["run", *["evaluation"] * 5, "summary"]
 
 

@@ -12,12 +12,12 @@ from configs import cifar10_resnet20, digits, imagenet_resnet50, wikitext103_tra
 from experiments import papers
 from experiments.harness import Output, Scale, Session, Sweep, command, cost, dry, figure, figures, prepare, stand_ins
 from experiments.harness import trains as says_what_it_trains
-from experiments.harness.runs import trained_by
-from experiments.harness.session import Noted, within
 from sgdlab import tasks
 from sgdlab.data import preparing
 from sgdlab.jobs import resolve
 from sgdlab.jobs import tasks as jobs_tasks
+from sgdlab.jobs.session import Noted, within
+from sgdlab.jobs.work import trained_by
 
 
 def config_of(*, seed: int, epochs: float = 1.0):

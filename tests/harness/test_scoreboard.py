@@ -22,11 +22,10 @@ from experiments.harness import (
     figure,
     figures,
     publishing,
-    runs,
     scoreboard,
 )
 from experiments.harness.claims import FAILS, HOLDS, OPEN, verdict
-from sgdlab.jobs import digests
+from sgdlab.jobs import digests, work
 
 STORED = pathlib.Path(experiments.__path__[0]) / "results"
 STORED_NAMES = sorted(file.stem for file in STORED.glob("*.json"))
@@ -201,7 +200,7 @@ def test_a_result_of_older_code_is_marked(published, monkeypatch):
     by_paper = [(papers.GOSSIP, [row()])]
     assert "older code" not in scoreboard.as_markdown(by_paper)
     of_code = digests.of_code
-    for changed, name in ((doubled, runs.name_of(doubled)), (products, "figure")):
+    for changed, name in ((doubled, work.name_of(doubled)), (products, "figure")):
         other = lambda function, changed=changed: "other" if function is changed else of_code(function)
         monkeypatch.setattr(digests, "of_code", other)
         assert row().result.changed(made) == [name]
@@ -212,11 +211,11 @@ def test_a_result_of_older_code_is_marked(published, monkeypatch):
 
 @pytest.mark.parametrize("name", ["experiments.gossip.nothing.here", "sgdlab.protocols.nothing", "rule:nothing", "x:y"])
 def test_code_that_is_gone_has_no_digest(name):
-    assert runs.digest_now(name) is None
+    assert work.digest_now(name) is None
 
 
 def test_parts_are_found_by_their_names():
-    assert runs.digest_now("rule:gap_aware") not in (None, runs.digest_now("rule:dana"))
+    assert work.digest_now("rule:gap_aware") not in (None, work.digest_now("rule:dana"))
 
 
 def test_an_opinion_is_set_apart_and_the_machine_and_size_are_said(published):

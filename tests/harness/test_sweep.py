@@ -17,12 +17,12 @@ from lib import tiny
 from sweep_works import MOMENTS, doubled, failing, logged, slow, tripled
 
 from configs import digits
-from experiments.harness import Session, Shard, Sweep, doing, goes_by, prepare, within
-from experiments.harness.doing import Unfinished
-from experiments.harness.store import Store
+from experiments.harness import Session, Shard, Sweep, goes_by, prepare, within
 from sgdlab.errors import RunFailed
-from sgdlab.jobs import digests
+from sgdlab.jobs import digests, executor
+from sgdlab.jobs.executor import Unfinished
 from sgdlab.jobs.plan import make_plan
+from sgdlab.jobs.store import Store
 from sgdlab.jobs.train import train
 from sgdlab.results.records import as_stored
 
@@ -101,7 +101,7 @@ def test_a_changed_part_or_function_that_the_work_goes_by_is_run_anew(session, m
     for sweep in (Sweep(tiny.config(evaluations=1)), Sweep({"value": 1}, work=goes_by(tripled)(doubled))):
         sweep.records()
         sweep.records()
-        assert capsys.readouterr().out.strip().endswith("1 run found finished")
+        assert "\n1 run found finished in" in capsys.readouterr().out
         with monkeypatch.context() as patched:
             patched.setattr(digests, "of_run", lambda config: {"rule": "other"})
             patched.setattr(digests, "of_code", lambda code: "other" if code is tripled else of_code(code))
@@ -188,7 +188,7 @@ def test_what_is_done_together_stays_so_among_other_sweeps(tmp_path):
 
 
 def test_an_error_names_the_run_and_keeps_what_is_finished(session):
-    with pytest.raises(RunFailed, match=r"(?s)seed=1 failed.*seed 1 is unlucky"):
+    with pytest.raises(RunFailed, match=r"(?s)seed 1 failed.*seed 1 is unlucky"):
         Sweep({}, {"seed": [0, 1, 2]}, work=failing).table()
     assert session.store.read(keys(Sweep({"seed": 0}, work=failing))[0])[-1]["seed_again"] == 0
 
@@ -313,13 +313,13 @@ def test_what_is_done_together_is_done_by_one_process(tmp_path):
 def test_gradients_are_counted_for_progress(session, monkeypatch):
     seen = []
 
-    class Seen(doing.pool.Progress):
+    class Seen(executor.pool.Progress):
         def take(self, message):
             seen.append(message)
             super().take(message)
 
-    monkeypatch.setattr(doing.pool, "Progress", Seen)
+    monkeypatch.setattr(executor.pool, "Progress", Seen)
     config = tiny.config()
     [(_, records)] = Sweep(config).records()
     assert sum(message.gradients for message in seen) == records[-1]["gradients"]
-    assert seen[-1].result.startswith("done in")
+    assert seen[-1].result.endswith("x sync. SGD")

@@ -74,7 +74,7 @@ def test_a_comparison_is_run_over_two_processes(tmp_path, monkeypatch):
         assert "[2/2]" in processes.log(0)
         assert printed(processes.log(1)) == []
     assert (tmp_path / "runs" / "report.html").exists()
-    names = {path.stem for path in (tmp_path / "runs" / "metrics").glob("*.jsonl")}
+    names = {path.stem.rpartition("-")[0] for path in (tmp_path / "runs" / "metrics").glob("*.jsonl")}
     assert names == {"nag_asgd-n1-seed0", "all_reduce-n2-seed0"}
 
 

@@ -11,8 +11,8 @@ from lib import tiny
 from sgdlab.errors import UsageError
 from sgdlab.jobs import digests
 from sgdlab.jobs.plan import make_plan
+from sgdlab.jobs.store import Store
 from sgdlab.jobs.train import train, train_and_record
-from sgdlab.results.directory import RunDirectory
 
 
 class Killed(BaseException):
@@ -38,19 +38,19 @@ def planned():
 
 @pytest.fixture
 def killed(plan, tmp_path):
-    """A directory whose run was killed at its fourth evaluation: states after the first two or three."""
-    directory = RunDirectory(tmp_path / "runs", plan.experiment.identity, {})
+    """A store whose run was killed at its fourth evaluation: states after the first two or three."""
+    store = Store.of(tmp_path / "runs")
     with pytest.raises(Killed):
-        train_and_record(plan, directory, "run", checkpoint_seconds=0, report=killing(4))
-    assert directory.state_path("run").is_dir()
-    return directory
+        train_and_record(plan, store, "run", checkpoint_seconds=0, report=killing(4))
+    assert store.state_path("run").is_dir()
+    return store
 
 
-def continued(plan, directory, **options):
+def continued(plan, store, **options):
     lines = []
-    run = train_and_record(plan, directory, "run", checkpoint_seconds=0, say=lines.append, **options)
-    directory.write("run", run.records)
-    assert not directory.state_path("run").exists()
+    run = train_and_record(plan, store, "run", checkpoint_seconds=0, say=lines.append, **options)
+    store.write("run", run.records)
+    assert not store.state_path("run").exists()
     return run, lines
 
 
@@ -69,10 +69,10 @@ def test_in_a_comparison_of_other_sizes(plan, tmp_path, room):
     own = plan.program.capacity
     larger = dataclasses.replace(own, rows=4 * own.rows, slots=4 * own.slots, workers=4 * own.workers)
     before, after = {"as before": (larger, larger), "more": (None, larger), "less": (larger, None)}[room]
-    directory = RunDirectory(tmp_path / "runs", plan.experiment.identity, {})
+    store = Store.of(tmp_path / "runs")
     with pytest.raises(Killed):
-        train_and_record(plan, directory, "run", capacity=before, checkpoint_seconds=0, report=killing(4))
-    run, (line,) = continued(plan, directory, capacity=after)
+        train_and_record(plan, store, "run", capacity=before, checkpoint_seconds=0, report=killing(4))
+    run, (line,) = continued(plan, store, capacity=after)
     assert line.startswith("Continued from checkpoint")
     assert_same(run, plan)
 
@@ -109,7 +109,7 @@ def test_a_writing_that_fails_in_the_end_loses_nothing(plan, tmp_path, monkeypat
         keeper.close()
         raise OSError(28, "No space left on device")
 
-    directory = RunDirectory(tmp_path / "runs", plan.experiment.identity, {})
+    store = Store.of(tmp_path / "runs")
     opened = checkpoints.Checkpoints._open
     keeper = None
 
@@ -122,6 +122,6 @@ def test_a_writing_that_fails_in_the_end_loses_nothing(plan, tmp_path, monkeypat
         type(self._keeper).close = failing
 
     monkeypatch.setattr(checkpoints.Checkpoints, "_open", open_)
-    run, (line,) = continued(plan, directory)
+    run, (line,) = continued(plan, store)
     assert "No space left" in line
     assert_same(run, plan)

@@ -1,16 +1,14 @@
-"""Methods that somebody registers: what they mean, what is refused, and directories that hold several."""
+"""Methods that somebody registers: what they mean, what is refused, and which runs are theirs."""
 
 import jax.numpy as jnp
 import pytest
 from lib import tiny
-from ml_collections import ConfigDict
 
 from sgdlab.errors import UsageError
 from sgdlab.jobs import compare, register_method, resolve
 from sgdlab.jobs.methods import OWN, forget_method, methods, why_none
 from sgdlab.jobs.plan import make_plan
 from sgdlab.registry import PROTOCOLS
-from sgdlab.results.directory import OtherConfiguration, RunDirectory
 
 PAIR = {"protocol": "bounded_staleness", "rule": "delay_compensated", "title": "Mine"}
 
@@ -77,21 +75,11 @@ def test_the_reason_is_said_where_a_part_is_no_method(monkeypatch):
         resolve(tiny.config(method="lonely"))
 
 
-def test_methods_with_other_entries_of_one_protocol_share_a_directory(tmp_path):
+def test_methods_with_other_entries_of_one_protocol_are_runs_of_their_own():
     register_method("tight", **PAIR, entries={"bound": 1})
     register_method("loose", **PAIR, entries={"bound": 8})
-    config, runs = tiny.config(), {}
-    for name in ("tight", "loose"):
-        cell = compare.Cell(name, 4, 0)
-        shared = compare.shared_config(config, [cell])
-        assert "bound" not in shared["protocol"]["bounded_staleness"]
-        directory = RunDirectory(tmp_path, shared, {})
-        runs[name] = resolve(cell.configured(config)).identity
-        directory.write(name, [{"kind": "run", "config": runs[name]}, {"kind": "summary"}])
-    with pytest.raises(
-        OtherConfiguration, match=r"a run tight with .*bound=1, not 8; name another .* by --rerun"
-    ) as error:
-        directory.read("tight", identity=runs["loose"] | {"method": "tight"})
-    assert "set --config" not in str(error.value)
-    free = ConfigDict(compare.shared_config(config, [compare.Cell("bounded_staleness", 4, 0)]))
-    assert free.protocol.bounded_staleness.bound == 2  # whoever leaves it open has it in common
+    _, tight, loose = compare.comparison(tiny.config(), ["tight", "loose"], [4], 1).runs
+    assert [run.name.rpartition("-")[0] for run in (tight, loose)] == ["tight-n4-seed0", "loose-n4-seed0"]
+    entries = [resolve(run.settings).identity["protocol"]["bounded_staleness"] for run in (tight, loose)]
+    assert [own["bound"] for own in entries] == [1, 8]
+    assert tight.key != loose.key

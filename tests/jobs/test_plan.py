@@ -14,8 +14,8 @@ from lib import tiny
 
 from sgdlab import PeerSchedule, protocols, replay, theory
 from sgdlab.errors import UsageError
-from sgdlab.jobs import configuration, resolve
 from sgdlab.jobs import plan as plans
+from sgdlab.jobs import resolve
 from sgdlab.jobs.methods import PRESETS, REPRESENTATIVE, baselines, methods
 from sgdlab.jobs.plan import make_plan
 from sgdlab.jobs.train import train
@@ -65,7 +65,7 @@ def test_any_rule_goes_with_a_protocol_or_is_refused(protocol):
     averages, peers = plan.schedule.gradients_per_update() > 1, not plan.schedule.has_server
     for rule in RULES:
         config.rule.kind = rule
-        if protocol not in RULES[rule].facts.get("protocols", (protocol,)):
+        if protocol not in (RULES[rule].facts.protocols or (protocol,)):
             with pytest.raises(UsageError, match=f"^--config.rule.kind={rule} must go with --config.protocol.kind="):
                 resolve(config)
             continue
@@ -93,8 +93,8 @@ def test_a_pair_of_ones_own_is_named_after_both():
 
 def test_methods_are_parts_with_their_usual_partner_and_presets():
     known = methods()
-    of_protocols = [part.name for part in PROTOCOLS.values() if part.facts.get("rule") is not None]
-    of_rules = [part.name for part in RULES.values() if part.facts.get("method", True)]
+    of_protocols = [part.name for part in PROTOCOLS.values() if part.facts.rule is not None]
+    of_rules = [part.name for part in RULES.values() if part.facts.method]
     assert len(known) == len(of_protocols) + len(of_rules) + len(PRESETS)  # no name stands for two
     assert set(REPRESENTATIVE) < set(known)
     assert (known["timeout"].protocol, known["timeout"].rule) == ("timeout", "linear_scaling")
@@ -170,12 +170,6 @@ def test_identity_holds_the_entries_of_the_parts_that_are_used_alone():
     cutoff = resolve(tiny.config(method="cutoff")).identity
     assert cutoff["predictor"] == {"kind": "running_mean", "running_mean": {"window": 5}}
     assert "predictor" not in before
-
-
-def test_entries_of_several_runs_together():
-    one = {"a": 1, "protocol": {"kind": "x", "x": {"b": 2}}}
-    other = {"a": 1, "protocol": {"kind": "y", "y": {"c": 3}}}
-    assert configuration.common([one, other], ["protocol.kind"]) == {"a": 1, "protocol": {"x": {"b": 2}, "y": {"c": 3}}}
 
 
 def test_speedup_compares_gradients_per_second_on_one_cluster():

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from configs import digits
 from sgdlab.jobs import compare
 from sgdlab.jobs.shard import Shard
 
@@ -32,8 +33,11 @@ def test_few_groups_are_divided(groups, count):
 @pytest.mark.parametrize(("count", "divided"), [(1, 0), (2, 1), (4, 0), (7, 3)])
 def test_methods_stay_together_where_that_balances(count, divided):
     """Three methods of four runs, and two runs of a single worker: two shares of seven cannot hold whole methods."""
-    cells = compare.grid(["asgd", "dana", "gap_aware"], [4, 8], 2)
-    methods = [{cell.method for cell in compare.share(cells, Shard(index, count))} for index in range(count)]
+    runs = compare.comparison(digits.get_config(), ["asgd", "dana", "gap_aware"], [4, 8], 2).runs
+    groups = collections.defaultdict(list)
+    for run in runs:
+        groups[run.varied["method"]].append(run.varied["method"])
+    methods = [set(Shard(index, count).share(groups.values())) for index in range(count)]
     tasks = collections.Counter(method for found in methods for method in found)
     assert sum(number > 1 for number in tasks.values()) == divided
 
@@ -41,10 +45,6 @@ def test_methods_stay_together_where_that_balances(count, divided):
 def test_numbers_from_zero_and_from_one_are_the_same_tasks():
     groups = [range(7), range(10, 13)]
     assert Shard.of("0/3").share(groups) == Shard.of("3/3").share(groups)
-    keys = [f"{number:x}" for number in range(30)]
-    held = [[key for key in keys if Shard(index, 3).holds(key)] for index in range(3)]
-    assert sorted(key for found in held for key in found) == sorted(keys)
-    assert held[0] == [key for key in keys if Shard(3, 3).holds(key)]
 
 
 @pytest.mark.parametrize("text", ["4/3", "/3", "1/", "½/1", "1/٣"])

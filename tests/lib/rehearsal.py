@@ -10,8 +10,8 @@ import jax
 import numpy as np
 
 from sgdlab import arguments
-from sgdlab.live.lives import ANEW
 from sgdlab.live.messages import Came, Failed, GaveUp, Joined, Lost, Message
+from sgdlab.live.transport import ANEW
 
 Tree = Any
 

@@ -151,9 +151,7 @@ def layers(
 ) -> Schedule:
     """An asynchronous schedule of several blocks."""
     runtimes = np.random.default_rng(seed).uniform(1, 4, (num_gradients, num_workers))
-    return protocols.asynchronous(
-        runtimes, num_gradients=num_gradients, num_blocks=num_blocks, reads=reads, pushes=pushes
-    )
+    return protocols.layerwise(runtimes, num_gradients=num_gradients, num_blocks=num_blocks, reads=reads, pushes=pushes)
 
 
 @st.composite

@@ -15,8 +15,8 @@ from experiments.benchmarks.faults.disordered import Disordered
 from experiments.benchmarks.faults.runs import Outcome
 from experiments.benchmarks.faults.scenario import Scenario, ServerScenario, Step
 from sgdlab import policies
+from sgdlab.live.fleet import NOT_FINITE
 from sgdlab.live.log import Log, path_in, read
-from sgdlab.live.notes import NOT_FINITE
 
 WORKERS = 3
 SECONDS = 0.1

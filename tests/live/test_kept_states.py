@@ -16,16 +16,15 @@ from rehearsing import QUICK, dyadic
 from sgdlab import policies, replay, rules
 from sgdlab.errors import RunFailed, Stopped
 from sgdlab.jobs.local_steps import span_fn
+from sgdlab.live.checkpoint import KeptMessages
 from sgdlab.live.gradients import Gradients
-from sgdlab.live.kept_messages import KeptMessages
-from sgdlab.live.lives import ANEW
-from sgdlab.live.local_gradients import LocalSteps
 from sgdlab.live.log import Log, LogError
 from sgdlab.live.recording import LiveRecording
 from sgdlab.live.repeat import repeat
 from sgdlab.live.resume import examined
 from sgdlab.live.server import serve
-from sgdlab.live.work import Work
+from sgdlab.live.transport import ANEW
+from sgdlab.live.work import LocalSteps, Work
 from sgdlab.replay.streaming import Stream
 
 WORKERS, STEPS = 3, 3

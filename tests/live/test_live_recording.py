@@ -89,7 +89,7 @@ def test_a_recording_is_read_as_it_was_written(tmp_path):
     assert read.versions["x64"] in ("True", "False")
     assert Schedule.load(path).num_updates == recording.schedule.num_updates  # also readable as a schedule
     path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(ValueError, match=r"is not a recording written by Recording\.save"):
+    with pytest.raises(ValueError, match=r"is not a recording written by LiveRecording\.save"):
         LiveRecording.load(path)
 
 

@@ -13,9 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sgdlab.live import ending, environment, failure, wire
-from sgdlab.live.shared_arrays import ALIGNMENT, MemoryLayout, Pieces
-from sgdlab.live.versions import Versions
+from sgdlab.live import environment, process, wire
+from sgdlab.live.shared_arrays import ALIGNMENT, MemoryLayout, Pieces, Versions
 from sgdlab.live.work import WorkSource
 
 TREE = {
@@ -156,20 +155,20 @@ def test_a_reader_ends_with_its_writer():
 
 def test_the_end_of_a_process_in_words(tmp_path, monkeypatch):
     counters = tmp_path / "vmstat"
-    monkeypatch.setattr(ending, "_COUNTERS", counters)
-    assert ending.described(-signal.SIGKILL, ending.Witness()) == "killed by SIGKILL"  # where nobody counts
+    monkeypatch.setattr(process, "_COUNTERS", counters)
+    assert process.described(-signal.SIGKILL, process.Witness()) == "killed by SIGKILL"  # where nobody counts
     counters.write_text("pgfault 12\noom_kill 4\n", encoding="ascii")
-    witness = ending.Witness()
-    assert ending.described(-signal.SIGKILL, witness) == "killed by SIGKILL"
+    witness = process.Witness()
+    assert process.described(-signal.SIGKILL, witness) == "killed by SIGKILL"
     counters.write_text("pgfault 13\noom_kill 5\n", encoding="ascii")
-    assert "for lack of memory" in ending.described(-signal.SIGKILL, witness)
-    assert ending.described(-signal.SIGSEGV, witness) == "killed by SIGSEGV"
-    assert ending.described(3, witness) == "exit code 3"
+    assert "for lack of memory" in process.described(-signal.SIGKILL, witness)
+    assert process.described(-signal.SIGSEGV, witness) == "killed by SIGSEGV"
+    assert process.described(3, witness) == "exit code 3"
 
     log = tmp_path / "worker_0.log"
-    assert ending.last_lines(log) == ""
+    assert process.last_lines(log) == ""
     log.write_text("".join(f"line {k}\n\n" for k in range(2000)), encoding="ascii")
-    assert ending.last_lines(log) == "line 1997 | line 1998 | line 1999"
+    assert process.last_lines(log) == "line 1997 | line 1998 | line 1999"
 
 
 def test_gpus_of_workers(monkeypatch):
@@ -258,8 +257,8 @@ def test_an_error_in_one_line():
 
     with pytest.raises(ValueError, match="module") as caught:
         mistaken()
-    said = failure.in_one_line(caught.value)
+    said = wire.in_one_line(caught.value)
     # The last line outside of libraries and of this package.
     assert said.startswith("ValueError: function='module' must be")
     assert said.endswith(': return WorkSource("module", 0).check())')
-    assert failure.in_one_line(ValueError("first\nsecond")) == "ValueError: first"
+    assert wire.in_one_line(ValueError("first\nsecond")) == "ValueError: first"

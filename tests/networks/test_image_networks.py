@@ -209,7 +209,7 @@ def test_bfloat16_computes_with_parameters_statistics_and_logits_in_float32():
 def test_parts_map_images_to_logits(part, entries, image_shape):
     given = {"image_shape": image_shape, "num_classes": CLASSES}
     momentum = {"batch_norm_momentum": 0.75} if "batch_norm_momentum" in NETWORKS[part].defaults else {}
-    assert NETWORKS[part].facts["task"] == "classification"
+    assert NETWORKS[part].facts.task == "classification"
 
     def make():
         return NETWORKS.make(part, {**entries, **momentum}, **given, rngs=nnx.Rngs(0))

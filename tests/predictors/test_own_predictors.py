@@ -81,9 +81,11 @@ def test_a_predictor_may_keep_nothing_and_predict_no_times():
     assert protocols.cutoff(RUNTIMES, predictor=Own(), window=2).num_updates == 6
 
 
-def test_a_mistake_in_its_code_is_shown_as_it_is():
+def test_a_mistake_in_its_code_is_said_with_its_line():
     mistaken = {"predict": lambda self, state, *, rate=None: np.ones(3) + np.ones(2)}
-    with pytest.raises(ValueError, match=r"^operands could not be broadcast"):
-        protocols.cutoff(RUNTIMES, predictor=lambda runtimes: type("mistaken", (Own,), mistaken)(), window=2)
-    with pytest.raises(ValueError, match=r"^operands could not be broadcast"):  # and not said of the protocol
-        PROTOCOLS.make("cutoff", {"window": 2}, runtimes=RUNTIMES, predictor=lambda _: type("own", (Own,), mistaken)())
+    own = type("own", (Own,), mistaken)()
+    said = r"predictor own: operands could not be broadcast .* \(test_own_predictors\.py, line \d+\)$"
+    with pytest.raises(ValueError, match=f"^{said}"):
+        protocols.cutoff(RUNTIMES, predictor=own, window=2)
+    with pytest.raises(ValueError, match=rf"^--config\.protocol\.kind=cutoff: {said}"):
+        PROTOCOLS.make("cutoff", {"window": 2}, runtimes=RUNTIMES, predictor=lambda _: own)

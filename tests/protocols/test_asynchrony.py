@@ -140,7 +140,7 @@ LONGER = {
     "ringmaster": functools.partial(protocols.ringmaster, max_delay=2),
     "interrupting ringmaster": functools.partial(protocols.ringmaster, max_delay=2, interrupt=True),
     "bounded_staleness": functools.partial(protocols.bounded_staleness, bound=2),
-    "layers": functools.partial(protocols.asynchronous, num_blocks=3, reads="forward", pushes="backward"),
+    "layers": functools.partial(protocols.layerwise, num_blocks=3, reads="forward"),
 }
 
 

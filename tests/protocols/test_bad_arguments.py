@@ -11,7 +11,7 @@ from sgdlab import protocols
 
 RUNTIMES = np.ones((4, 3))  # T = 4, N = 3
 SERVERS = 2
-ASYNCHRONOUS = protocols.asynchronous
+LAYERWISE = protocols.layerwise
 TIMEOUT = functools.partial(protocols.timeout, at_least=2, seconds=1.0)
 PARTIAL = functools.partial(protocols.partial, num_servers=SERVERS)
 
@@ -46,10 +46,10 @@ def shares(protocol, name: str, total: int, what: str) -> list:
         *wholes(protocols.rennala, "gradients_per_update", 1),
         *[case for case in wholes(protocols.ringmaster, "max_delay", 1) if case[2] is not None],  # None: N
         *wholes(protocols.bounded_staleness, "bound", 0),
-        *wholes(ASYNCHRONOUS, "num_blocks", 1),
-        *reals(ASYNCHRONOUS, "backward_share", "above 0 and at most 1", (0, 0.0, -0.5, 1.01)),
-        *[(ASYNCHRONOUS, "reads", value, "must be one of start, forward") for value in ("end", "", None)],
-        *[(ASYNCHRONOUS, "pushes", value, "must be one of end, backward") for value in ("start", "Backward", 1)],
+        *wholes(LAYERWISE, "num_blocks", 1),
+        *reals(LAYERWISE, "backward_share", "above 0 and at most 1", (0, 0.0, -0.5, 1.01)),
+        *[(LAYERWISE, "reads", value, "must be one of start, forward") for value in ("end", "", None)],
+        *[(LAYERWISE, "pushes", value, "must be one of end, backward") for value in ("start", "Backward", 1)],
         *shares(TIMEOUT, "at_least", 3, "workers"),
         *reals(TIMEOUT, "seconds", "at least 0", (-1, -1e-9)),
         *wholes(PARTIAL, "num_servers", 1),

@@ -1,4 +1,4 @@
-"""`asynchronous` layer by layer: every read and push equals an event simulation, in exact fractions where times tie.
+"""`layerwise`: every read and push equals an event simulation, in exact fractions where times tie.
 
 Further: read at the start and pushed at the end, every layer is `asynchronous` of one block; lower layers are staler.
 """
@@ -31,7 +31,7 @@ class TestEvents:
     )
     def test_equals_events_where_times_tie(self, reads, pushes, runtimes, blocks, share, num_gradients):
         exact = [[Fraction(seconds) for seconds in row] for row in runtimes.tolist()]
-        protocol = lambda: protocols.asynchronous(
+        protocol = lambda: protocols.layerwise(
             runtimes,
             num_gradients=num_gradients,
             num_blocks=blocks,
@@ -55,7 +55,7 @@ class TestEvents:
         expected = simulate_layers(
             runtimes.tolist(), None, blocks, forward=reads == "forward", backward=pushes == "backward", share=share
         )
-        schedule = protocols.asynchronous(runtimes, num_blocks=blocks, reads=reads, pushes=pushes, backward_share=share)
+        schedule = protocols.layerwise(runtimes, num_blocks=blocks, reads=reads, pushes=pushes, backward_share=share)
         for name, dtype in FIELDS.items():
             compare = np.testing.assert_array_equal if dtype == np.int32 else np.testing.assert_allclose
             compare(getattr(schedule, name), np.array(expected[name], dtype), err_msg=name)
@@ -64,7 +64,7 @@ class TestEvents:
     @check
     @given(runtimes=TIES, blocks=st.integers(1, 4))
     def test_no_gradient_is_lost(self, reads, pushes, runtimes, blocks):
-        schedule = protocols.asynchronous(runtimes, num_blocks=blocks, reads=reads, pushes=pushes)
+        schedule = protocols.layerwise(runtimes, num_blocks=blocks, reads=reads, pushes=pushes)
         assert not schedule.dropped().any()
         for block in range(blocks):
             entered = np.sort(schedule.update[schedule.used()[:, block], block])
@@ -77,7 +77,7 @@ class TestEvents:
 @check
 @given(runtimes=TIES, blocks=st.integers(2, 4))
 def test_all_layers_at_once_are_one_block(runtimes, blocks):
-    schedule, whole = protocols.asynchronous(runtimes, num_blocks=blocks), protocols.asynchronous(runtimes)
+    schedule, whole = protocols.layerwise(runtimes, num_blocks=blocks, pushes="end"), protocols.asynchronous(runtimes)
     repeated = {name: getattr(whole, name) for name in FIELDS}
     for name in ("read", "update", "arrived", "applied"):
         repeated[name] = np.repeat(repeated[name], blocks, axis=1)
@@ -87,7 +87,7 @@ def test_all_layers_at_once_are_one_block(runtimes, blocks):
 def test_by_hand():
     # One gradient of 4 s, half of it backward: layer 1 is read at 1 and pushed at 3. Worker 1, of 10 s, reads layer 1
     # at 2.5 and would push it at 7.5; the run ends at 8, when worker 0's second gradient is whole.
-    schedule = protocols.asynchronous(
+    schedule = protocols.layerwise(
         np.array([[4.0, 10.0]] * 2), num_blocks=2, reads="forward", pushes="backward", backward_share=0.5
     )
     assert_schedule_is(
@@ -107,5 +107,5 @@ def test_by_hand():
 @pytest.mark.parametrize(("reads", "pushes"), MODES[1:])
 def test_lower_layers_are_staler(reads, pushes):
     runtimes = cluster.gamma(num_workers=20, num_gradients=60, seed=0)
-    schedule = protocols.asynchronous(runtimes, num_blocks=4, reads=reads, pushes=pushes)
+    schedule = protocols.layerwise(runtimes, num_blocks=4, reads=reads, pushes=pushes)
     assert (np.diff(schedule.staleness().mean(axis=0)) < 0).all()

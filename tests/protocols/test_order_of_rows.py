@@ -17,7 +17,7 @@ PROTOCOLS = {
     "asynchronous": protocols.asynchronous,
     "synchronous": protocols.synchronous,
     "backup_workers": lambda runtimes: protocols.backup_workers(runtimes, backups=runtimes.shape[1] // 2),
-    "layers": functools.partial(protocols.asynchronous, num_blocks=3, reads="forward", pushes="backward"),
+    "layers": functools.partial(protocols.layerwise, num_blocks=3, reads="forward"),
     "timeout": functools.partial(protocols.timeout, at_least=0.5, seconds=1.0),
     "interrupting timeout": functools.partial(protocols.timeout, at_least=0.5, seconds=1.0, interrupt=True),
     "softsync": functools.partial(protocols.softsync, gradients_per_update=1),

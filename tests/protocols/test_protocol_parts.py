@@ -31,11 +31,9 @@ class TestContract:
     def test_its_entries_are_the_defaults_of_its_signature(self, name):
         own = {
             parameter.name: parameter.default
-            for parameter in inspect.signature(getattr(protocols, name, PROTOCOLS[name].make)).parameters.values()
+            for parameter in inspect.signature(getattr(protocols, name)).parameters.values()
             if parameter.name not in GIVEN
         }
-        if name == "asynchronous":  # its blocks are another part's, layerwise
-            own = {}
         assert dict(PROTOCOLS[name].defaults) == own
 
     def test_uses_enough_gradients_and_not_an_update_more(self, name):
@@ -51,8 +49,8 @@ class TestContract:
         part = PROTOCOLS[name]
         assert part.title
         assert part.source
-        assert isinstance(part.facts["families"], tuple)
-        assert part.facts["rule"] is None or part.facts["rule"] in RULES
+        assert isinstance(part.facts.families, tuple)
+        assert part.facts.rule is None or part.facts.rule in RULES
 
 
 @pytest.mark.parametrize(
@@ -80,9 +78,8 @@ def test_a_share_and_a_number_of_workers_are_told_apart():
         assert set(np.bincount(schedule.update[schedule.used()])) == {expected}
 
 
-def test_layers_are_those_of_asynchronous():
-    one = protocols.layerwise(RUNTIMES, reads="forward", num_blocks=3)
-    same = protocols.asynchronous(RUNTIMES, num_blocks=3, reads="forward", pushes="backward")
+def test_one_layer_is_asynchronous():
+    one, same = protocols.layerwise(RUNTIMES, num_blocks=1), protocols.asynchronous(RUNTIMES)
     np.testing.assert_array_equal(one.update, same.update)
     np.testing.assert_array_equal(one.read, same.read)
 

@@ -117,7 +117,7 @@ PROTOCOLS = {
     "timeout": functools.partial(protocols.timeout, at_least=2, seconds=1.0),
     "softsync": functools.partial(protocols.softsync, gradients_per_update=2),
     "bounded_staleness": functools.partial(protocols.bounded_staleness, bound=1),
-    "layers": functools.partial(protocols.asynchronous, num_blocks=3, reads="forward", pushes="backward"),
+    "layers": functools.partial(protocols.layerwise, num_blocks=3, reads="forward"),
     "ringmaster": functools.partial(protocols.ringmaster, max_delay=2),
     "rennala": functools.partial(protocols.rennala, gradients_per_update=2),
     "partial": functools.partial(protocols.partial, num_servers=2, push_at_least=2),

@@ -395,7 +395,8 @@ class TestEqualColumns:
         runtimes = np.random.default_rng(0).uniform(1, 4, (40, WORKERS))
         count = 12 if rule == "gap_aware" else 40
         one, three = (
-            protocols.asynchronous(runtimes, num_gradients=count, num_blocks=blocks) for blocks in (1, BLOCKS)
+            protocols.layerwise(runtimes, num_gradients=count, num_blocks=blocks, pushes="end")
+            for blocks in (1, BLOCKS)
         )
         assert lower(three).aligned
         for name in ("read", "update", "arrived"):

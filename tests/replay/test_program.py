@@ -312,7 +312,7 @@ class TestErrors:
 
     def test_more_blocks_than_can_be_compiled(self):
         blocks = MAX_BLOCKS + 1
-        schedule = protocols.asynchronous(np.ones((2, 2)), num_blocks=blocks)
+        schedule = protocols.layerwise(np.ones((2, 2)), num_blocks=blocks)
         with pytest.raises(ValueError, match=f"num_blocks={blocks} must be a whole number from 1 to {MAX_BLOCKS}"):
             lower(schedule)
 

@@ -7,8 +7,8 @@ import math
 import made_up
 import pytest
 
+from sgdlab.jobs.store import Store
 from sgdlab.results import facts, summary, table
-from sgdlab.results.directory import RunDirectory
 from sgdlab.results.summary import Group, Spread, spread
 
 
@@ -49,7 +49,7 @@ class TestGroups:
             summary.compared(groups)
 
     def test_a_table_is_made_from_the_files_alone(self, tmp_path):
-        directory = RunDirectory(tmp_path, {"epochs": 20.0})
+        directory = Store.of(tmp_path)
         runs = made_up.comparison(["dana", "pull_gossip"], counts=(4, 32))
         for number, records in enumerate(runs):
             directory.write(f"run{number}", records)

@@ -21,7 +21,7 @@ SERVERS = {
         pull_at_least=2,
         pull_delays=np.broadcast_to([0.0, 0.0, 5.0], (6, 4, 3)),
     ),
-    "layers": lambda: protocols.asynchronous(RUNTIMES, num_blocks=3, reads="forward", pushes="backward"),
+    "layers": lambda: protocols.layerwise(RUNTIMES, num_blocks=3, reads="forward"),
     "ringmaster": lambda: protocols.ringmaster(RUNTIMES, max_delay=2, interrupt=True),
 }
 PEERS = {

@@ -368,7 +368,7 @@ def batch_fn(row):
 def stale(name, seed):
     """Stale gradients: of workers for whom nobody waits, or of the rounds that the rule asks for."""
     runtimes = sgdlab.cluster.gamma(num_workers=WORKERS, num_gradients=GRADIENTS, heterogeneous=False, seed=seed)
-    overlap = "delayed_rounds" in RULES[name.split(",")[0]].facts.get("protocols", ())
+    overlap = "delayed_rounds" in (RULES[name.split(",")[0]].facts.protocols or ())
     protocol = sgdlab.protocols.delayed_rounds if overlap else sgdlab.protocols.asynchronous
     return protocol(runtimes, num_gradients=GRADIENTS)
 

@@ -235,7 +235,7 @@ def test_estimates_weigh_unequal_workers_equally():
 
 def test_a_worker_that_is_always_too_late_is_never_heard_by_aced():
     """Its rule is not one that balances workers, as certificates ask."""
-    facts = {name: RULES[name].facts.get("balances_workers", False) for name in ("ace", "aced")}
+    facts = {name: RULES[name].facts.balances_workers for name in ("ace", "aced")}
     assert facts == {"ace": True, "aced": False}
     runtimes = np.tile([1.0, 1.0, 7.3], (60, 1))
     schedule = protocols.asynchronous(runtimes, num_gradients=60)

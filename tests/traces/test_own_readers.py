@@ -66,9 +66,9 @@ def test_a_run_time_in_two_files_is_refused(reader, tmp_path):
         read(tmp_path)
 
 
-def test_a_mistake_in_the_reader_is_shown_as_it_is(reader, tmp_path):
+def test_a_mistake_in_the_reader_is_said_with_its_line(reader, tmp_path):
     (tmp_path / "a.lines").write_text("1 x many\n")
-    with pytest.raises(ValueError, match=r"^could not convert"):
+    with pytest.raises(ValueError, match=r": could not convert .* \(test_own_readers\.py, line \d+\)$"):
         read(tmp_path / "a.lines")
 
 

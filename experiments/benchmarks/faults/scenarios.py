@@ -2,7 +2,7 @@
 
 from experiments.benchmarks.faults import damage
 from experiments.benchmarks.faults.scenario import WORKERS, Scenario, ServerScenario, Step
-from sgdlab.live.notes import NOT_FINITE
+from sgdlab.live.fleet import NOT_FINITE
 
 ALL = tuple(range(WORKERS))
 _FEW = 20

@@ -8,7 +8,15 @@ from collections.abc import Sequence
 
 from tabulate import tabulate
 
-from sgdlab.advice.comparison.comparison import CEILING, FINISHING, HINDSIGHT, INTERRUPTED, Comparison, Protocol, Sweep
+from sgdlab.advice.comparison.comparison import (
+    CEILING,
+    FINISHING,
+    HINDSIGHT,
+    INTERRUPTED,
+    BackupSweep,
+    Comparison,
+    Protocol,
+)
 from sgdlab.advice.comparison.measured import Measured
 from sgdlab.advice.comparison.uncertainty import Resamples
 from sgdlab.advice.words import figure, interval
@@ -150,20 +158,20 @@ class Table:
             f"{100 * line.idle:.1f} %",
         ]
 
-    def _swept(self, sweep: Sweep, b: int) -> str:
+    def _swept(self, sweep: BackupSweep, b: int) -> str:
         if b not in sweep.test:
             return "not simulated"
         return "1" if b == 0 else interval(*self.relative(sweep.test[b]))
 
 
-def shown_backups(sweeps: Sequence[Sweep]) -> list[int]:
+def shown_backups(sweeps: Sequence[BackupSweep]) -> list[int]:
     """Numbers of backup workers for the small table: 0, the best numbers, and the tuned ones."""
     numbers = [b for b in sweeps[-1].test if b]  # of very many workers, those that were simulated
     best = sorted(numbers, key=lambda b: -max(sweep.test[b].gradients_per_second for sweep in sweeps))
     return sorted({0, *best[:SHOWN_BACKUPS], *(sweep.tuned for sweep in sweeps)})
 
 
-def _marks(sweeps: Sequence[Sweep], b: int) -> str:
+def _marks(sweeps: Sequence[BackupSweep], b: int) -> str:
     names = ("interrupted", "finishing")
     tuned = [name for name, sweep in zip(names, sweeps, strict=True) if sweep.tuned == b]
     return " and ".join(tuned)

@@ -31,6 +31,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         ],
         "protocol": ["CEILING", "DEPLOYABLE", "DRAINED", "HINDSIGHT", "Protocol", "STALE"],
         "refit": ["REFITTED"],
-        "sweeps": ["FINISHING", "INTERRUPTED", "Sweep"],
+        "sweeps": ["FINISHING", "INTERRUPTED", "BackupSweep"],
     },
 )

@@ -11,7 +11,7 @@ from sgdlab.advice.comparison.halves import Halves
 from sgdlab.advice.comparison.measured import Measured
 from sgdlab.advice.comparison.protocol import CEILING, DEPLOYABLE, DRAINED, HINDSIGHT, STALE, Protocol
 from sgdlab.advice.comparison.refit import REFITTED
-from sgdlab.advice.comparison.sweeps import FINISHING, INTERRUPTED, Sweep
+from sgdlab.advice.comparison.sweeps import FINISHING, INTERRUPTED, BackupSweep
 from sgdlab.advice.comparison.tuning import Tuned
 from sgdlab.advice.diagnosis.diagnosis import Diagnosis
 from sgdlab.advice.recording import SplitRecording
@@ -28,11 +28,11 @@ __all__ = [
     "INTERRUPTED",
     "REFITTED",
     "STALE",
+    "BackupSweep",
     "Comparison",
     "ComparisonSettings",
     "Protocol",
     "Report",
-    "Sweep",
     "compare",
 ]
 
@@ -87,7 +87,7 @@ class Comparison:
     """
 
     protocols: Sequence[Protocol]
-    sweeps: Sequence[Sweep]
+    sweeps: Sequence[BackupSweep]
     record: CutoffRecord | None
     note: str
     left_out: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -158,7 +158,7 @@ def compare(
     return Comparison(rows, both, record, note, left_out, halves.find_difference(parts, diagnosis.causes))
 
 
-def _of_sweep(sweep: Sweep) -> list[Protocol]:
+def _of_sweep(sweep: BackupSweep) -> list[Protocol]:
     """The tuned number of backup workers, and the best number on the evaluation steps if it differs."""
     title, tuned, best, workers = sweep.title, sweep.tuned, sweep.best, max(sweep.test) + 1
     is_cut = title == INTERRUPTED

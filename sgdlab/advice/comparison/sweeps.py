@@ -23,7 +23,7 @@ _COARSE, _FINE, _ROUNDS = 16, 3, 2
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Sweep:
+class BackupSweep:
     """One kind of backup workers with every number b of them.
 
     Attributes:
@@ -53,7 +53,7 @@ def best_of(results: Mapping[int, Measured]) -> int:
     return max(sorted(results), key=lambda b: results[b].gradients_per_second)
 
 
-def interrupted(parts: SplitRecording) -> Sweep:
+def interrupted(parts: SplitRecording) -> BackupSweep:
     """Every number of backup workers whose late gradients are interrupted.
 
     Args:
@@ -64,10 +64,10 @@ def interrupted(parts: SplitRecording) -> Sweep:
         {workers - c: result for c, result in reversed(measured.every_cutoff(runtimes).items())}
         for runtimes in (parts.train, parts.test)
     )
-    return Sweep(INTERRUPTED, workers - tuning.static(parts.train), test, train)
+    return BackupSweep(INTERRUPTED, workers - tuning.static(parts.train), test, train)
 
 
-def finishing(parts: SplitRecording) -> Sweep:
+def finishing(parts: SplitRecording) -> BackupSweep:
     """The numbers of backup workers whose late gradients are finished and dropped.
 
     Of clusters with more workers or steps than can be simulated, a few numbers, close together where few workers are
@@ -86,7 +86,7 @@ def finishing(parts: SplitRecording) -> Sweep:
         for half in halves:
             numbers |= _around_the_best(numbers, half)
     train, test = ({b: half(b) for b in sorted(numbers)} for half in halves)
-    return Sweep(FINISHING, best_of(train), test, train)
+    return BackupSweep(FINISHING, best_of(train), test, train)
 
 
 class _Simulated:

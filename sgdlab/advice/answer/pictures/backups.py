@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from sgdlab.advice.answer.pictures import style
 from sgdlab.advice.answer.table import Table
 from sgdlab.advice.answer.verdict import Verdict
-from sgdlab.advice.comparison.comparison import CEILING, FINISHING, INTERRUPTED, Sweep
+from sgdlab.advice.comparison.comparison import CEILING, FINISHING, INTERRUPTED, BackupSweep
 from sgdlab.advice.comparison.measured import Measured
 from sgdlab.results.plots import STYLE
 
@@ -54,7 +54,7 @@ def numbers_waited_for(table: Table, verdict: Verdict) -> Figure:
     return figure
 
 
-def _sweep(axes: Axes, sweep: Sweep, workers: int) -> None:
+def _sweep(axes: Axes, sweep: BackupSweep, workers: int) -> None:
     colour, name = _KINDS[sweep.title]
     waited, rates = _curve(sweep.test, workers)
     marker = "." if workers <= style.LABELLED else ""

@@ -12,7 +12,7 @@ from sgdlab.advice.answer.pictures import style
 from sgdlab.advice.comparison.comparison import DRAINED, FINISHING, STALE, Protocol
 from sgdlab.advice.comparison.measured import Measured, interrupted
 from sgdlab.advice.recording import SplitRecording
-from sgdlab.protocols.rounds import rounds
+from sgdlab.protocols.fast_rounds import rounds
 from sgdlab.results import timeline
 from sgdlab.schedule import Schedule
 

@@ -1,0 +1,37 @@
+"""All-reduce: all nodes average their gradients (Jin et al. 2016, Algorithm 1)."""
+
+import numpy as np
+
+from sgdlab.protocols.family import PROTOCOLS
+from sgdlab.schedule import Schedule
+
+
+@PROTOCOLS.register(
+    title="All-reduce",
+    source="Jin et al. 2016, Alg. 1",
+    families=("No server",),
+    rule="nag_asgd",
+    no_policy="there is no server in it; synchronous makes the same parameters",
+)
+def all_reduce(runtimes: np.ndarray, *, num_gradients: int | None = None) -> Schedule:
+    """All nodes average their gradients after every iteration, which gives the parameters of `synchronous`.
+
+    Args:
+      runtimes: float64[T, p], seconds; row t holds each node's t-th gradient.
+      num_gradients: how many gradients to use, rounded up to whole updates. None: all T p.
+
+    Returns:
+      A `Schedule` of updates, each with one gradient of every node.
+
+    Raises:
+      ValueError: where run-times are not positive and finite, or `num_gradients` is below 1.
+      NotEnoughRuntimes: (a ValueError) where run-times end first; it says how many rows would be enough.
+
+    Source: Jin et al. 2016, Algorithm 1.
+
+    Example:
+      >>> import numpy as np
+      >>> all_reduce(np.array([[1.0, 3.0], [2.0, 1.0]])).applied[:, 0]
+      array([3., 5.])
+    """
+    return PROTOCOLS["synchronous"].make(runtimes, num_gradients=num_gradients)

@@ -1,0 +1,129 @@
+"""Rennala SGD and Ringmaster ASGD: nobody waits, and gradients that are too old are dropped."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+
+from sgdlab.bounds import Count
+from sgdlab.protocols.fast_collect import collected
+from sgdlab.protocols.policy import Action, Drop, Interrupt, Take
+from sgdlab.protocols.register import register
+from sgdlab.protocols.softsync import Softsync
+from sgdlab.schedule import Schedule
+
+
+@dataclasses.dataclass
+class Collect(Softsync):
+    """Softsync of gradients with a delay (staleness + 1) of at most `max_delay`; others are dropped.
+
+    Who is lost or joins changes nothing for the others.
+
+    Attributes:
+      size: number of gradients per update.
+      max_delay: largest delay of a gradient that is used, in updates.
+      interrupt: whether a worker gives up its gradient as soon as it is too old, rather than when it has come.
+      count: how many gradients the open update has.
+    """
+
+    max_delay: int = 1
+    interrupt: bool = False
+
+    def limit(self, update: int) -> int:
+        """The largest delay of a gradient that enters this update."""
+        return self.max_delay
+
+    def arrival(self, now: float, worker: int, version: int, seconds: float) -> list[Action]:
+        """Takes a gradient that is young enough; workers that its update makes too late are interrupted before it."""
+        if self.version - version >= self.limit(self.version):
+            return [Drop(worker), *self.begin([worker])]
+        actions: list[Action] = [Take(worker, self.version)]
+        late: list[int] = []
+        self.count += 1
+        if self.count == self.size:
+            self.count = 0
+            if self.interrupt:
+                after = self.version + 1
+                oldest = self.limit(after)
+                # Workers stand in the order in which they began, and so in that of the versions that they have read.
+                late = [w for w, _ in itertools.takewhile(lambda item: after - item[1] >= oldest, self.busy.items())]
+                for other in late:
+                    del self.busy[other]
+            actions += [*map(Interrupt, sorted(late)), self.close()]
+        return actions + self.begin(sorted([worker, *late]))
+
+
+def _fast(policy: Collect, runtimes: np.ndarray, num_gradients: int | None) -> Schedule | None:
+    return None if policy.interrupt else collected(policy.size, policy.max_delay, runtimes, num_gradients)
+
+
+@register(
+    title="Rennala SGD",
+    source="Tyurin and Richtarik 2023",
+    families=("Rounds: fresh gradients",),
+    rule="nag_asgd",
+    fast=_fast,
+)
+def rennala(*, num_workers: Count, gradients_per_update: Count = 4) -> Collect:
+    """Every update averages the first n gradients on the newest version, of any workers.
+
+    A worker that has sent one begins another on the same version, so fast workers may fill an update by themselves; a
+    gradient on an older version is ignored, and its worker begins again on the newest.
+
+    Args:
+      num_workers: N.
+      gradients_per_update: n, number of gradients that one update averages.
+
+    Raises:
+      ValueError: where a number is below 1.
+
+    Source: Tyurin and Richtarik 2023, Rennala SGD.
+
+    Example:
+      >>> from sgdlab import protocols
+      >>> schedule = protocols.rennala(np.array([[1.0, 2.5]] * 4), gradients_per_update=2)
+      >>> schedule.worker, schedule.update[:, 0]
+      (array([0, 0, 1, 0, 0, 1], dtype=int32), array([ 0,  0, -1,  1,  1, -2], dtype=int32))
+    """
+    return Collect(size=gradients_per_update, max_delay=1)
+
+
+@register(
+    title="Ringmaster ASGD",
+    source="Maranjyan et al. 2025",
+    families=("Staleness, limited or not",),
+    rule="asgd",
+    fast=_fast,
+)
+def ringmaster(*, num_workers: Count, max_delay: Count | None = None, interrupt: bool = False) -> Collect:
+    """Every gradient is an update of its own, unless its delay (staleness + 1) is more than `max_delay`.
+
+    A worker whose gradient was ignored begins again on the newest version. With `max_delay` of the number of gradients
+    or more it is `asynchronous`; with 1 it takes the first gradient on every version.
+
+    Args:
+      num_workers: N.
+      max_delay: R, the largest delay of a gradient that is used: the paper's condition is staleness < R. None: N.
+      interrupt: whether a worker restarts as soon as its gradient is too old (the paper's Algorithm 5, with calculation
+        stops), rather than when it has finished it (Algorithm 4).
+
+    Raises:
+      ValueError: where a number is below 1.
+
+    Source: Maranjyan, Tyurin and Richtarik 2025, Algorithms 4 and 5.
+
+    Example:
+      >>> from sgdlab import protocols
+      >>> schedule = protocols.ringmaster(np.array([[1.0, 2.5]] * 4), max_delay=2)
+      >>> schedule.worker, schedule.update[:, 0]
+      (array([0, 0, 1, 0, 0, 1], dtype=int32), array([ 0,  1, -1,  2,  3, -2], dtype=int32))
+
+      The policy, event by event:
+
+      >>> policy = ringmaster(num_workers=2, max_delay=1)
+      >>> _ = policy.start([0, 1]), policy.arrived(1.0, worker=0, version=0, seconds=1.0)
+      >>> policy.arrived(2.5, worker=1, version=0, seconds=2.5)
+      [Drop(worker=1), Begin(worker=1, version=1)]
+    """
+    limit = num_workers if max_delay is None else max_delay
+    return Collect(size=1, max_delay=limit, interrupt=bool(interrupt))

@@ -1,0 +1,57 @@
+"""A worker of a Ray cluster, called here without one: parameters and gradients as bytes, and what it says of errors."""
+
+import jax
+import numpy as np
+import process_works
+import pytest
+
+from sgdlab.live.gradients import Gradients
+from sgdlab.live.ray_actor import Actor, ActorStart, Asked
+from sgdlab.live.shared_arrays import MemoryLayout
+from sgdlab.live.transport import ANEW
+
+
+def started(layout=None):
+    """An actor, what it answered, and where the arrays of parameters and of an answer lie."""
+    params, answer = process_works.params(), Gradients(process_works.plus({})).aux
+    places = MemoryLayout(params), MemoryLayout({"params": params, "aux": answer})
+    source = {"function": "process_works:plus", "argument": {}, "modules": {}}
+    actor = Actor(0)
+    return actor, actor.start(ActorStart(source, (), layout or places[1].described(), None)), *places
+
+
+@pytest.fixture(name="bytes_of")
+def parameters_as_bytes():
+    memory = np.zeros(MemoryLayout(process_works.params()).size, np.uint8)
+    layout = MemoryLayout(process_works.params())
+    layout.write(layout.views(memory), process_works.params())
+    return memory
+
+
+def test_it_answers_with_the_bytes_of_the_gradient(bytes_of):
+    actor, ready, params, places = started()
+    assert ready.error == ""
+    for run, ticket in ((0, 5), (0, 6), (1, 0)):  # a new run counts its tickets anew
+        answer = actor.compute(Asked(run, ticket, ANEW, 0), bytes_of)
+        found = places.tree(answer.computed)
+        expected = jax.tree.map(lambda leaf, ticket=ticket: np.asarray(leaf + ticket), params.tree(bytes_of))
+        jax.tree.map(np.testing.assert_array_equal, found["params"], expected)
+        assert found["aux"]["loss"] == ticket / 2
+
+
+def test_it_gives_up_what_was_interrupted_and_what_has_no_parameters(bytes_of):
+    actor, *_ = started()
+    actor.interrupt(0, 3)
+    assert actor.compute(Asked(0, 3, ANEW, 0), bytes_of).computed is None
+    assert actor.compute(Asked(0, 4, ANEW, 0), None).computed is None
+    assert actor.compute(Asked(0, 4, ANEW, 0), bytes_of).computed is not None
+
+
+def test_its_errors_are_one_line(bytes_of, capfd):
+    actor, *_ = started()
+    answer = actor.compute(Asked(0, process_works.BAD_TICKET, ANEW, 0), bytes_of)
+    assert answer.computed is None
+    assert answer.error.startswith("ArithmeticError: a mistake of the user")
+    _, ready, *_ = started(layout=[["['params']['scalar']", "int8[]"]])
+    assert "['params']['scalar'] is float32[] in the worker and int8[] in the server" in ready.error
+    assert "Traceback" in capfd.readouterr().err
