@@ -163,7 +163,7 @@ def _transport(job: "Job", logs: pathlib.Path) -> "Transport":
 @contextlib.contextmanager
 def _watching(port: int | None) -> Iterator[tuple[Callable[["Status"], None], Callable[[str], None]]]:
     """Shows the run in the terminal and, where asked for, as a page; and what says a line beside that."""
-    from sgdlab.live.page import StatusPage  # noqa: PLC0415
+    from sgdlab.live.page import RunPage  # noqa: PLC0415
     from sgdlab.live.progress import LiveProgress  # noqa: PLC0415
 
     with contextlib.ExitStack() as stack:
@@ -171,7 +171,7 @@ def _watching(port: int | None) -> Iterator[tuple[Callable[["Status"], None], Ca
         shown: list[Any] = [progress]
         if port is not None:
             with said_of("--serve: "):
-                page = stack.enter_context(StatusPage(port))
+                page = stack.enter_context(RunPage(port))
             progress.say(f"Watch it at {page.address}")
             shown.append(page)
 
