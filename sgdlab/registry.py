@@ -40,14 +40,6 @@ class Facts:
 
     files: tuple[str, ...] = ()
 
-    def get(self, name: str, default: Any = None) -> Any:
-        """Return a fact, or the default where it is not known."""
-        value = getattr(self, name, None)
-        return default if value is None else value
-
-    def __contains__(self, name: str) -> bool:
-        return getattr(self, name, None) is not None
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Part:

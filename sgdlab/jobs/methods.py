@@ -208,8 +208,9 @@ def _known(protocols: Sequence[Part], rules: Sequence[Part], own: Sequence[Metho
     usual += [(part, "asynchronous", part.name) for part in rules if part.facts.method]
     of_parts = [
         Method(
-            *(part.name, protocol, rule, part.title, part.source, tuple(part.facts.families or OTHERS)),
-            local=part.facts.get("local", {}),
+            *(part.name, protocol, rule, part.title, part.source),
+            families=OTHERS if part.facts.families is None else tuple(part.facts.families),
+            local=getattr(part.facts, "local", None) or {},
         )
         for part, protocol, rule in usual
     ]
