@@ -225,11 +225,7 @@ def baselines() -> dict[str, str]:
 
 
 def check(name: str, flag: str = "--config.method") -> Method:
-    """Return the method of that name.
-
-    Args:
-      name: of the method.
-      flag: by which it is given.
+    """Return the method of a name, which a flag has given.
 
     Raises:
       UsageError: where there is none.
@@ -242,12 +238,7 @@ def check(name: str, flag: str = "--config.method") -> Method:
 
 
 def why_none(name: str) -> str:
-    """Return why a name that is a protocol's or a rule's is no method, for messages; "" of others.
-
-    Example:
-      >>> why_none("timout")
-      ''
-    """
+    """Return why a name that is a protocol's or a rule's is no method, for messages; "" of others."""
     if name in PROTOCOLS:
         return f"; {name} is a protocol that names no `rule=` to go with: set --config.protocol.kind={name}"
     if name in RULES:

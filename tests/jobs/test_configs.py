@@ -13,11 +13,14 @@ from flax import nnx
 from configs import digits
 from sgdlab.commands import launch, train
 from sgdlab.jobs import configuration, resolve
+from sgdlab.jobs.configuration import Reach
+from sgdlab.jobs.experiment import Computing, Optimizer, Reporting
+from sgdlab.jobs.local_steps import ENTRIES
 from sgdlab.jobs.plan import make_plan
-from sgdlab.jobs.rates import rates
+from sgdlab.jobs.rates import RateSchedule, rates
 from sgdlab.jobs.tasks import task_of
 from sgdlab.jobs.train import train as train_plan
-from sgdlab.registry import NETWORKS
+from sgdlab.registry import FAMILIES, NETWORKS
 
 ROOT = pathlib.Path(__file__).parents[2]
 # ml_collections loads a configuration's file by an importer's method that Python is about to drop.
@@ -72,6 +75,18 @@ def test_every_entry_is_known_and_in_its_range(name, variant):
     known = {entry for entry, _ in configuration.flat(digits.get_config())}
     assert {entry for entry, _ in configuration.flat(config)} == known
     resolve(config)
+
+
+def test_every_entry_that_belongs_to_no_part_is_in_a_record():
+    """So none is forgotten where a configuration is read."""
+    config, fields = digits.get_config(), lambda record: set(record.__dataclass_fields__)
+    assert set(config.rate) == fields(RateSchedule)
+    assert set(config.local) == set(ENTRIES)
+    assert fields(Optimizer) < set(config.optimizer)
+    groups = {"heterogeneity", "local", "optimizer", "rate", *(registry.family for registry in FAMILIES)}
+    own = {"method", "seed", "epochs", "batch_size", "micro_batches", "replacement"}
+    assert set(config) == groups | own | fields(Reporting) | fields(Computing)
+    assert {*Reach.COST.value, *Reach.RECORD.value} - {"recording"} == fields(Reporting) | fields(Computing)
 
 
 @pytest.mark.sample(3)

@@ -23,7 +23,7 @@ def local(**entries):
 
 
 class TestIdentity:
-    def test_one_step_of_sgd_is_as_before_there_were_any(self):
+    def test_one_step_of_sgd_has_no_entries(self):
         assert "local" not in resolve(tiny.config()).identity
         assert resolve(local(local_steps=1)).identity == resolve(local()).identity
         plain = {"method": "diloco", "local_optimizer": "sgd", "local_steps": 1, "local_server_learning_rate": 0.5}

@@ -11,7 +11,7 @@ from sgdlab.jobs.plan import make_plan
 from sgdlab.jobs.train import train
 
 
-def test_one_is_as_before_there_were_any():
+def test_one_has_no_entry():
     config = tiny.config()
     assert config.micro_batches == 1
     assert "micro_batches" not in resolve(config).identity

@@ -27,7 +27,7 @@ def batches(plan, size=64):
     return np.array([b.targets for b in found]), np.array([b.inputs for b in found])
 
 
-def test_no_shares_leave_a_run_what_it_was():
+def test_without_shares_there_are_no_entries():
     assert "heterogeneity" not in resolve(tiny.config()).identity
     assert resolve(config()).identity["heterogeneity"] == {"alpha": 0.1, "seed": None}
     assert make_plan(tiny.config()).experiment.data.shares is None

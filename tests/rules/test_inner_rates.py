@@ -186,8 +186,7 @@ class TestOfRuns:
             last = plan.inner.steps_per_update * plan.schedule.num_updates
             assert last == pytest.approx(length, rel=0.05)
 
-    def test_what_is_constant_is_as_before(self):
-        """Of runs from before there was such an entry, too."""
+    def test_what_is_constant_has_no_entry(self):
         before = resolve(tiny.config(method="diloco")).identity
         assert "follow_rate" not in before["local"]
         assert resolve(tiny.config(method="diloco", local__follow_rate=False)).identity == before
