@@ -14,12 +14,20 @@ from typing import Any
 
 from experiments.harness import Session, Sweep, command, dry, figures, prepare, within
 from sgdlab.jobs import digests
-from sgdlab.jobs.configuration import used_parts
 
 try:
     from sgdlab.jobs.work import digest_now, name_of, parts_of_code
 except ImportError:  # of a checkout in which the harness had them
     from experiments.harness.runs import digest_now, name_of, parts_of_code
+try:
+    from sgdlab.jobs.experiment import resolve
+except ImportError:  # of a checkout in which a configuration was read again and again
+    from sgdlab.jobs.configuration import used_parts
+else:
+
+    def used_parts(settings: Any) -> Any:
+        """Return the parts that a configuration uses, by family."""
+        return resolve(settings).parts
 
 
 def kind_of(work: Any, settings: Any) -> str:
