@@ -22,7 +22,7 @@ from experiments.harness.options import shown
 from experiments.harness.pictures import STYLE
 from sgdlab import files
 from sgdlab.errors import UsageError
-from sgdlab.jobs import digests, pool, provenance
+from sgdlab.jobs import digests, pool
 from sgdlab.jobs.session import Session, within
 from sgdlab.jobs.store import key_of
 from sgdlab.results import plots
@@ -95,7 +95,7 @@ def publish(
         "seconds": seconds,
         "computing_seconds": computing,
         "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "made": provenance.made_with(),
+        "made": digests.made_with(),
         "differs": made.differs,
         "notes": list(output.notes),
         "picture": output.picture is not None,
@@ -198,7 +198,7 @@ def _line(facts: Mapping[str, Any], seconds: float, computing: float, runs: int)
 def _made_with(session: Session) -> str:
     """The hardware: this machine and, where runs were made on other devices, those."""
     devices = {records[0].get("made", {}).get("device") for records in session.used.values()} - {None}
-    here = provenance.made_with()["device"]
+    here = digests.made_with()["device"]
     others = "".join(f" and {device}" for device in sorted(devices - {here}))
     cores = len(pool.cores())
     return f"{cores} core{'s' * (cores != 1)} of {processor()}{f', {here}' if here != 'cpu' else ''}{others}"

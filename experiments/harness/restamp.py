@@ -21,7 +21,7 @@ from experiments.harness.figures import Figure
 from sgdlab import files
 from sgdlab.commands import launch
 from sgdlab.errors import RunFailed, UsageError
-from sgdlab.jobs import digests, provenance
+from sgdlab.jobs import digests
 from sgdlab.jobs.executor import Unfinished
 from sgdlab.jobs.session import DEFAULT_WORKDIR, Noted, Session, within
 from sgdlab.jobs.sweep import Sweep, prepare
@@ -254,7 +254,7 @@ def _stamp(stored: scoreboard.Result, made: Figure, code: Mapping[str, str], sam
     """Write today's digests of code into a stored result, and what that rests on."""
     table = "" if stored.table is None else stored.table.read_text(encoding="utf-8")
     when = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    stamp = {"when": when, "commit": provenance.made_with()["commit"], "sample": sample}
+    stamp = {"when": when, "commit": digests.made_with()["commit"], "sample": sample}
     facts = stored.facts | {"code": {**code, publishing.FIGURE: digests.of_code(made.make)}, "restamped": stamp}
     if stored.table is not None:
         facts["digest"] = publishing.digest(facts, table)

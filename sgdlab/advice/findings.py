@@ -4,8 +4,8 @@ import dataclasses
 import pathlib
 
 from sgdlab.advice import comparison, diagnosis, what_if
-from sgdlab.advice.answer import table, verdict
-from sgdlab.advice.answer.table import Table
+from sgdlab.advice.answer import verdict
+from sgdlab.advice.answer.table import Measurements
 from sgdlab.advice.answer.verdict import Verdict
 from sgdlab.advice.comparison.comparison import Comparison, ComparisonSettings, Report
 from sgdlab.advice.comparison.uncertainty import Resamples
@@ -29,7 +29,7 @@ class Findings:
 
     parts: SplitRecording
     diagnosis: Diagnosis
-    table: Table
+    table: Measurements
     verdict: Verdict
     what_if: WhatIf
     settings: ComparisonSettings
@@ -60,6 +60,6 @@ def gather_findings(
     slow = diagnosis.find_causes(parts.complete, parts.pauses)
     repaired = what_if.try_repairs(parts.complete, parts.pauses, slow, seed=settings.seed)
     compared = comparison.compare(parts, slow, directory, settings=settings, report=report)
-    answers = table.Table(compared, Resamples(len(parts.test), seed=settings.seed))
+    answers = Measurements(compared, Resamples(len(parts.test), seed=settings.seed))
     decided = verdict.decide(answers, slow, parts.train_steps)
     return Findings(parts, slow, answers, decided, repaired, settings)

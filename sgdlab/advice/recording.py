@@ -11,8 +11,8 @@ from sgdlab import traces
 from sgdlab.advice.diagnosis import pauses
 from sgdlab.advice.diagnosis.pauses import Pauses
 from sgdlab.advice.stopped import StoppedWorkers, fewest, left_out
-from sgdlab.advice.words import counted, some
 from sgdlab.errors import UsageError
+from sgdlab.report.words import counted, some
 from sgdlab.traces import Options, Recording
 
 LEAST_STEPS = 4

@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 
 from sgdlab.advice.diagnosis.causes import named
-from sgdlab.advice.words import some
+from sgdlab.report.words import some
 from sgdlab.traces import Recording
 
 _SHARE, _LEAST = 0.1, 4

@@ -65,7 +65,8 @@ def main(argv: Sequence[str]) -> None:
     if hosts.is_first():
         jobs.workdir.check_ours(workdir)
         configs = {point.varied["method"]: point.settings for point in jobs.compare.first_of_seeds(sweep)}.values()
-        for line in dict.fromkeys(itertools.chain.from_iterable(map(jobs.not_used.warnings, configs))):
+        notes = (jobs.parts.notes(one.rule.part, one.not_taken) for one in (jobs.resolve(config) for config in configs))
+        for line in dict.fromkeys(itertools.chain.from_iterable(notes)):
             print(line, flush=True)
     hosts.check_shared(workdir)
     session = jobs.Session(

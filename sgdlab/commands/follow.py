@@ -12,10 +12,10 @@ from absl import flags
 
 from sgdlab.commands import serve_flag
 from sgdlab.errors import UsageError, said_of
+from sgdlab.report.page import StatusPage
 from sgdlab.traces.options import Options
 from sgdlab.watch.alarms import Alarm, AlarmFile
 from sgdlab.watch.follower import Follower
-from sgdlab.watch.page import WatchPage
 
 EXIT_SLOW = 3
 """The exit code of --once and --until_idle where, at the end, something is slow or a worker is silent."""
@@ -80,7 +80,7 @@ def run(path: str, options: Options, workdir: pathlib.Path) -> int:
         say = _Terminal(as_json=given.json)
         if given.serve is not None:
             with said_of("--serve: "):
-                page = stack.enter_context(WatchPage(given.serve))
+                page = stack.enter_context(StatusPage("sgdlab.watch", given.serve))
             say.note(f"Watch it at {page.address}")
             show = lambda finished: page.show(follower.state(finished=finished))
         until = 0.0 if given.once else given.until_idle

@@ -53,6 +53,7 @@ def main(argv: Sequence[str]) -> None:
     settings, config = live_flags.settings(), _config()
     _compute_as_workers()
     job = jobs.live.make_job(config, emulate=given.emulate)
+    experiment = job.plan.experiment
     jobs.configuration.check_used(launch.given_entries(), [job.identity])
     if settings.min_workers > job.num_workers:
         raise UsageError(
@@ -73,11 +74,11 @@ def main(argv: Sequence[str]) -> None:
         return
     folder = directory.state_path(NAME)
     with contextlib.ExitStack() as held:
-        with failures_of(job.plan.choice.method.name), hosts.stopping(), contextlib.ExitStack() as stack:
+        with failures_of(experiment.method.name), hosts.stopping(), contextlib.ExitStack() as stack:
             watch, say = stack.enter_context(_watching(given.serve))
-            for line in jobs.not_used.warnings(config):
+            for line in jobs.parts.notes(experiment.rule.part, experiment.not_taken):
                 say(line)
-            unit = f"{job.plan.local.unit}s"
+            unit = f"{experiment.local.unit}s"
             report = stack.enter_context(_reporting(directory, given.writers, say, unit))
             transport = stack.enter_context(contextlib.closing(_transport(job, folder / "workers")))
             held.enter_context(_alone(workdir))
@@ -162,7 +163,7 @@ def _transport(job: "Job", logs: pathlib.Path) -> "Transport":
 @contextlib.contextmanager
 def _watching(port: int | None) -> Iterator[tuple[Callable[["Status"], None], Callable[[str], None]]]:
     """Shows the run in the terminal and, where asked for, as a page; and what says a line beside that."""
-    from sgdlab.live.page import StatusPage  # noqa: PLC0415
+    from sgdlab.live.page import RunPage  # noqa: PLC0415
     from sgdlab.live.progress import LiveProgress  # noqa: PLC0415
 
     with contextlib.ExitStack() as stack:
@@ -170,7 +171,7 @@ def _watching(port: int | None) -> Iterator[tuple[Callable[["Status"], None], Ca
         shown: list[Any] = [progress]
         if port is not None:
             with said_of("--serve: "):
-                page = stack.enter_context(StatusPage(port))
+                page = stack.enter_context(RunPage(port))
             progress.say(f"Watch it at {page.address}")
             shown.append(page)
 

@@ -17,8 +17,8 @@ from sgdlab.advice.diagnosis import pauses
 from sgdlab.advice.recording import is_live
 from sgdlab.advice.what_if import page as what_if_page
 from sgdlab.advice.what_if import table as what_if_table
-from sgdlab.advice.words import counted
 from sgdlab.errors import UsageError
+from sgdlab.report.words import counted
 from sgdlab.traces.options import Options
 from sgdlab.traces.read import read
 from sgdlab.traces.recording import Recording

@@ -17,10 +17,11 @@ from sgdlab import arguments, files
 from sgdlab.errors import UsageError
 from sgdlab.jobs import config_file, swept
 from sgdlab.jobs import methods as known
-from sgdlab.jobs.configuration import check_used, identity
+from sgdlab.jobs.configuration import check_used
 from sgdlab.jobs.executor import finish
+from sgdlab.jobs.experiment import resolve
 from sgdlab.jobs.parts import load as load_parts
-from sgdlab.jobs.plan import make_plan
+from sgdlab.jobs.plan import make_plan, planned
 from sgdlab.jobs.session import Session
 from sgdlab.jobs.store import METRICS
 from sgdlab.jobs.sweep import Sweep
@@ -194,18 +195,18 @@ def check(sweep: Sweep, given: Iterable[str] = ()) -> None:
       UsageError: where a configuration is impossible; an entry that was given makes no difference; or two methods are
         the same, because of a protocol or a rule that is set in the place of their own.
     """
-    first = first_of_seeds(sweep)
+    first = [(point, resolve(point.settings)) for point in first_of_seeds(sweep)]
     pairs: dict[str, str] = {}
-    for point in first:
-        name, pair = point.varied["method"], known.chosen(point.settings).method.name
+    for point, experiment in first:
+        name, pair = point.varied["method"], experiment.method.name
         if not is_serial(point) and pairs.setdefault(pair, name) != name:
             raise UsageError(
                 f"--methods={pairs[pair]},{name} must be one method: with the protocol or rule that is set, "
                 f"{pairs[pair]} and {name} are both {pair}"
             )
-    check_used(given, [identity(point.settings) for point in first])
-    for point in first:
-        make_plan(point.settings)
+    check_used(given, [experiment.identity for _, experiment in first])
+    for _, experiment in first:
+        planned(experiment)
 
 
 def report(
@@ -244,7 +245,7 @@ def _schedules(sweep: Sweep) -> dict[str, Any]:
         here = _num_workers(point.settings) == shown and protocol not in schedules
         if here and len(schedules) < TIMELINES:
             plan = make_plan(point.settings)
-            schedules[protocol] = plan.choice.method.title, plan.schedule
+            schedules[protocol] = plan.experiment.method.title, plan.schedule
     return dict(schedules.values())
 
 
@@ -256,7 +257,7 @@ def _label(config: ConfigDict) -> str:
       >>> _label(digits.get_config())
       'gap_aware-n8-seed0'
     """
-    method = re.sub(r"[^\w.+-]+", "_", identity(config)["method"])
+    method = re.sub(r"[^\w.+-]+", "_", resolve(config).method.name)
     return f"{method}-n{_num_workers(config)}-seed{config.seed}"
 
 

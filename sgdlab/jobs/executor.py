@@ -18,7 +18,7 @@ from ml_collections import ConfigDict
 
 from sgdlab import files, hosts
 from sgdlab.errors import Stopped, failures_of
-from sgdlab.jobs import pool, provenance
+from sgdlab.jobs import digests, pool
 from sgdlab.jobs.session import Session
 from sgdlab.jobs.store import Store, plain
 from sgdlab.jobs.work import (
@@ -203,7 +203,7 @@ class _Task:
             "kind": "run",
             "work": name_of(self.work),
             "config": plain(point.settings.to_dict() if isinstance(point.settings, ConfigDict) else point.settings),
-            "made": provenance.made_with(),
+            "made": digests.made_with(),
         }
         begun, last = time.perf_counter(), 0
         wanted = inspect.signature(self.work).parameters

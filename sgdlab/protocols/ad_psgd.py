@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from sgdlab import arguments, graphs
+from sgdlab import graphs
+from sgdlab.bounds import Count
 from sgdlab.protocols.peer_policy import Mix, Move, PeerAction, Source, Step
 from sgdlab.protocols.policy import Begin
 from sgdlab.protocols.register import register
@@ -84,10 +85,10 @@ class Pairs:
 )
 def ad_psgd(
     *,
-    num_workers: int,
+    num_workers: Count,
     graph: str = "ring",
     density: float = 0.5,
-    num_gradients: int | None = None,
+    num_gradients: Count | None = None,
     seed: int = 0,
 ) -> Pairs:
     r"""Every node computes at its own pace; before its step it and a random neighbour both become their mean.
@@ -121,9 +122,6 @@ def ad_psgd(
       >>> schedule.node.tolist(), schedule.read.tolist()  # at 1 s and at 1.5 s the other one moves
       ([1, 0, 0, 1, 1, 0], [-1, 0, -1, 0, -1, 2])
     """
-    nodes = arguments.whole("num_workers", num_workers)
-    if num_gradients is not None:
-        arguments.whole("num_gradients", num_gradients)
-    edges: Any = graphs.make(graph, nodes, density=density, seed=seed).any(axis=0)
+    edges: Any = graphs.make(graph, num_workers, density=density, seed=seed).any(axis=0)
     neighbours = [np.flatnonzero(row).tolist() for row in edges | edges.T]
-    return Pairs(num_nodes=nodes, num_gradients=num_gradients, neighbours=neighbours, seed=seed)
+    return Pairs(num_nodes=num_workers, num_gradients=num_gradients, neighbours=neighbours, seed=seed)

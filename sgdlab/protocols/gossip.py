@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sgdlab import arguments
+from sgdlab.bounds import Count, Whole
 from sgdlab.protocols import fast_peers
 from sgdlab.protocols.peer_base import PeerBase
 from sgdlab.protocols.peer_policy import PeerAction, Source
@@ -89,14 +90,14 @@ class Gossip(PeerBase):
 )
 def gossip(
     *,
-    num_workers: int,
+    num_workers: Count,
     kind: str = "pull",
     clock: str = "own",
-    period: int = 1,
+    period: Count = 1,
     include_self: bool = False,
     fresh: bool = True,
-    num_gradients: int | None = None,
-    seed: int = 0,
+    num_gradients: Count | None = None,
+    seed: Whole = 0,
 ) -> Gossip:
     r"""Every node averages its parameters with those of a random partner, then takes a step of its own.
 
@@ -153,15 +154,13 @@ def gossip(
       >>> policy.arrived(1.0, 0)[1].sources
       (Source(node=0, version=2, weight=0.5), Source(node=1, version=1, weight=0.5))
     """
-    if num_gradients is not None:
-        arguments.whole("num_gradients", num_gradients)
     return Gossip(
-        num_nodes=arguments.whole("num_workers", num_workers),
+        num_nodes=num_workers,
         num_gradients=num_gradients,
         kind=arguments.one_of("kind", kind, ("pull", "push")),
         clock=arguments.one_of("clock", clock, ("own", "rounds", "poisson")),
-        period=arguments.whole("period", period),
+        period=period,
         include_self=bool(include_self),
         fresh=bool(fresh),
-        seed=arguments.whole("seed", seed, least=0),
+        seed=seed,
     )

@@ -4,9 +4,9 @@ Where runs are judged by another metric than the accuracy, its name and its dire
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from sgdlab.results.facts import listed
+from sgdlab.report.words import counted, listed
 from sgdlab.results.summary import Group, Spread, compared, largest, metric_of, single_workers
 
 TOLERANCE = 1.0
@@ -89,7 +89,7 @@ def _kept(crowd: Sequence[Group], single: Mapping[str, Group]) -> str:
     if not references and len(crowd) == 1:
         return f"{_at(crowd)} {_with_metric(sound[0])} has no single worker to be compared with."
     if not references:
-        return f"{_at(crowd)} the {metric.best} test {metric.plural} are those of {_first(sound, _with_metric)}."
+        return f"{_at(crowd)} the {metric.best} test {metric.plural} are those of {_named(sound)}."
     alone = _of_single_workers(references)
     within = f"to within {TOLERANCE:g} {metric.margin}"
     kept = [group for group in sound if keeps_up(group, single)]
@@ -104,7 +104,7 @@ def _kept(crowd: Sequence[Group], single: Mapping[str, Group]) -> str:
         subject = "both methods keep" if len(crowd) == 2 else f"all {len(crowd)} methods keep"
     else:
         subject = f"{len(kept)} of {len(crowd)} methods {'keeps' if len(kept) == 1 else 'keep'}"
-    named = "" if len(crowd) == 1 else f": {_first(kept, _with_metric)}"
+    named = "" if len(crowd) == 1 else f": {_named(kept)}"
     return f"{_at(crowd)} {subject} the {metric.noun} of {alone}, {within}{named}."
 
 
@@ -124,7 +124,7 @@ def _speed(crowd: Sequence[Group], single: Mapping[str, Group]) -> str:
         if group.method == "synchronous" and group not in reached[:3]:
             seconds = group.spread("seconds_to_target") if group in reached else None
             beside.append(f"{group.title} {'takes ' + _seconds(seconds) if seconds else 'does not reach it'}")
-    before = f", before {_first(reached[1:], _with_seconds, most=2, more=False)}" if reached[1:] else ""
+    before = f", before {listed(list(map(_with_seconds, reached[1:3])))}" if reached[1:] else ""
     seconds = _seconds(first.spread("seconds_to_target"))
     fast = f"is the fastest to {goal}," if len(crowd) > 1 else f"reaches {goal}"
     text = f"{_at(crowd)} {first.title} {fast} in {seconds} of virtual time{before}"
@@ -142,7 +142,7 @@ def _gradients_per_second(groups: Sequence[Group]) -> str:
         return f"{_at(groups)} {first[0].title} makes {rate}."
     if len(first) == 1:
         return f"{_at(groups)} {first[0].title} makes the most gradients per second: {rate}."
-    named = _first(first, lambda group: group.title)
+    named = listed([group.title for group in first], _MOST_NAMED)
     most_of_all = ", the most of all" if len(first) < len(groups) else ""
     return f"{_at(groups)} {len(first)} methods make {rate}{most_of_all}: {named}."
 
@@ -199,8 +199,7 @@ def _counts(found: Sequence[Group]) -> str:
 
 
 def _at(crowd: Sequence[Group]) -> str:
-    workers = crowd[0].num_workers
-    return f"At {workers} worker{'s' * (workers > 1)}"
+    return f"At {counted(crowd[0].num_workers, 'worker')}"
 
 
 def _alone(group: Group, single: Mapping[str, Group], name: str) -> Spread | None:
@@ -233,20 +232,16 @@ def short_title(title: str) -> str:
     return found[1] if found else title
 
 
-def _first(groups: Sequence[Group], text: Callable[[Group], str], *, most: int = _MOST_NAMED, more: bool = True) -> str:
-    if len(groups) == most + 1 and more:
-        most += 1  # "and 1 more" is as long as its name
-    named = [text(group) for group in groups[:most]]
-    rest = len(groups) - most
-    return listed([*named, f"{rest} more"] if rest > 0 and more else named)
-
-
 def _value(group: Group) -> str:
     return group.metric.text(group.test.mean)
 
 
 def _with_metric(group: Group) -> str:
     return f"{group.title} ({_value(group)})"
+
+
+def _named(groups: Sequence[Group]) -> str:
+    return listed([_with_metric(group) for group in groups], _MOST_NAMED)
 
 
 def _with_seconds(group: Group) -> str:

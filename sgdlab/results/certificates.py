@@ -1,11 +1,10 @@
 """The certificates of the runs' schedules as a table: how far gradients are from their use, and whose are used."""
 
-import csv
-import io
 import statistics
 from collections.abc import Sequence
 from typing import Any
 
+from sgdlab.report.table import in_csv
 from sgdlab.results.summary import Group, compared
 
 COLUMNS = {
@@ -60,14 +59,9 @@ def rows(groups: Sequence[Group]) -> list[list[str]]:
 
 def comma_separated(groups: Sequence[Group]) -> str:
     """The same as CSV, in full precision."""
-    output = io.StringIO()
-    writer = csv.writer(output, lineterminator="\n")
-    writer.writerow(["method", "num_workers", *_FIELDS])
-    for group in certified(groups):
-        writer.writerow(
-            [group.method, group.num_workers, *("" if value is None else repr(value) for value in _values(group))]
-        )
-    return output.getvalue()
+    names = ("method", "num_workers", *_FIELDS)
+    found = ((group.method, group.num_workers, *_values(group)) for group in certified(groups))
+    return in_csv((dict(zip(names, row, strict=True)) for row in found), names)
 
 
 def _values(group: Group) -> list[float | None]:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sgdlab.report.words import listed
 from sgdlab.results.summary import Group, compared, metric_of
 
 _MOST_VARIANTS = 4
@@ -198,16 +199,6 @@ def goal(groups: Sequence[Group]) -> str | None:
     """The same in a sentence, as in "95 % test accuracy" or "a test perplexity of 100"."""
     targets = sorted({group.target for group in groups if group.target is not None})
     return metric_of(groups).reach(*targets) if targets else None
-
-
-def listed(words: Sequence[str]) -> str:
-    """Words as a sentence has them.
-
-    Example:
-      >>> listed(["a", "b", "c"])
-      'a, b and c'
-    """
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def _together(label: str, groups: Sequence[Group]) -> str:

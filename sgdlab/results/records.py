@@ -1,10 +1,11 @@
 """The records of a run, and the metrics file that they are the lines of."""
 
 import json
-import math
 import pathlib
 from collections.abc import Mapping
 from typing import Any
+
+from sgdlab.report.finite import finite
 
 Records = list[dict[str, Any]]
 """The records of one run: what it was (`"kind": "run"`), its evaluations, and its summary."""
@@ -22,18 +23,9 @@ def read_records(file: pathlib.Path) -> Records | None:
 
 def line_of(record: Mapping[str, Any]) -> str:
     """A record as a line of JSON; NaN and infinity are null."""
-    return json.dumps(_without_nan(record), allow_nan=False)
+    return json.dumps(finite(record), allow_nan=False)
 
 
 def as_stored(entries: Mapping[str, Any]) -> dict[str, Any]:
     """As it is read back: tuples are lists, NaN and infinity are None."""
-    return json.loads(json.dumps(_without_nan(entries)))
-
-
-def _without_nan(value: Any) -> Any:
-    """JSON has no NaN and no infinity: they become null."""
-    if isinstance(value, Mapping):
-        return {key: _without_nan(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_nan(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return json.loads(json.dumps(finite(entries)))

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sgdlab.report import words
 from sgdlab.results import answer, certificates, facts, floor, pages, table
 from sgdlab.results.metric import Metric
 from sgdlab.results.summary import Group, compared, largest, metric_of
@@ -60,7 +61,7 @@ def page(groups: Sequence[Group], pictures: Mapping[str, pathlib.Path], swept: S
         "sgdlab.results",
         "report.html",
         title=f"{titles[0] if len(titles) == 1 else f'{len(titles)} methods'} on "
-        f"{facts.listed([str(count) for count in counts])} workers",
+        f"{words.listed([str(count) for count in counts])} workers",
         subtitle="; ".join(text for text in (data, facts.seeds(groups)) if text),
         answer={word: _unbroken(sentence) for word, sentence in answer.sentences(groups).items()},
         swept=_swept(swept, embedded),
@@ -224,7 +225,7 @@ def _mean_gaps(crowd: Sequence[Group]) -> list[str]:
         and (gap := group.spread("gap"))
         and (staleness := group.spread("staleness"))
     ]
-    return [f"Over the whole run the mean gap is {facts.listed(measured)}."] if measured else []
+    return [f"Over the whole run the mean gap is {words.listed(measured)}."] if measured else []
 
 
 def _first_of_count(groups: Sequence[Group]) -> list[bool]:

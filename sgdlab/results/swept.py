@@ -14,11 +14,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from tabulate import tabulate
 
+from sgdlab.report.table import WIDTH
 from sgdlab.results import metric_axis
 from sgdlab.results.panels import Style, styles
 from sgdlab.results.plots import STYLE, plain_ticks
 from sgdlab.results.summary import Group, compared, metric_of
-from sgdlab.results.table import WIDTH
 
 _ABSENT = object()
 """In the place of the value of an entry that a method does not use."""

@@ -1,21 +1,14 @@
 """The comparison as a table: for the terminal, as Markdown, as CSV, and cell by cell for a page."""
 
-import csv
-import io
-import itertools
-import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from tabulate import tabulate
-
+from sgdlab.report import words
+from sgdlab.report.table import Table, in_csv
 from sgdlab.results import facts, floor
 from sgdlab.results.answer import short_title
 from sgdlab.results.metric import Metric
 from sgdlab.results.summary import Group, metric_of
-
-WIDTH = 120
-"""Columns of a terminal; the table there is no wider."""
 
 SPEEDUP = "x sync. SGD"
 
@@ -48,10 +41,8 @@ _NUMBERS = (
 _UNEQUAL = 0.1
 """Deviation of a single worker's seconds, over their mean, from which on the notes say where it comes from."""
 
-_NARROWEST_TITLE = 12
-
-_WIDEST_HEADING = 13
-"""In the terminal; wider ones take several lines."""
+_OBVIOUS = ("method", "workers")
+"""Columns that explain themselves."""
 
 
 class TableCell(NamedTuple):
@@ -97,7 +88,7 @@ def columns(groups: Sequence[Group]) -> dict[str, str]:
 
 def definitions(groups: Sequence[Group]) -> dict[str, str]:
     """What stands below a table: `columns`, less those that explain themselves."""
-    return {heading: text for heading, text in columns(groups).items() if heading not in ("method", "workers")}
+    return {heading: text for heading, text in columns(groups).items() if heading not in _OBVIOUS}
 
 
 def cells(groups: Sequence[Group]) -> list[list[TableCell]]:
@@ -158,7 +149,7 @@ def _least(groups: Sequence[Group]) -> list[str]:
     if not here:
         return []
     several = len(here) > 1
-    times = facts.listed([f"{seconds:,.0f} s{f' ({short_title(title)})' * several}" for title, seconds in here.items()])
+    times = words.listed([f"{seconds:,.0f} s{f' ({short_title(title)})' * several}" for title, seconds in here.items()])
     return [
         f"Never waiting, {most} workers would compute the gradients that the single worker needs to "
         f"{facts.goal(groups)} in {times}."
@@ -170,50 +161,31 @@ def text(groups: Sequence[Group]) -> str:
 
     The metric on the training set and the seconds of a whole run are left to `markdown` and `comma_separated`.
     """
-    every, (_, train) = list(columns(groups)), headings(metric_of(groups))
-    indices = [index for index, heading in enumerate(every) if heading not in (train, "seconds")]
-    shown = [every[index] for index in indices]
-    heads = [_in_lines(heading) for heading in shown]
-    found = [[row[index] for index in indices] for row in rows(groups)]
-    taken = sum(
-        max(len(cell) for cell in (*heads[index].split("\n"), *(row[index] for row in found))) + 2
-        for index in range(1, len(shown))
-    )
-    width = max(WIDTH - taken, _NARROWEST_TITLE)
-    meanings = {heading: meaning for heading, meaning in definitions(groups).items() if heading in shown}
-    lines = _lines([heads, *([textwrap.fill(row[0], width), *row[1:]] for row in found)])
-    return "\n".join([*lines, "", _below(meanings), *(textwrap.fill(note, WIDTH) for note in notes(groups))])
+    return _table(groups).text(without=(headings(metric_of(groups))[1], "seconds"))
 
 
 def markdown(groups: Sequence[Group]) -> str:
     """The table as Markdown, with units and definitions below."""
-    heads = list(columns(groups))
-    table = tabulate(
-        rows(groups),
-        headers=heads,
-        tablefmt="github",
-        disable_numparse=True,
-        colalign=_alignment(len(heads)),
-    )
-    listed = [f"* **{heading}**: {meaning}" for heading, meaning in definitions(groups).items()]
-    return "\n".join([table, "", *listed, "", *notes(groups)]).rstrip() + "\n"
+    return _table(groups).markdown()
+
+
+def _table(groups: Sequence[Group]) -> Table:
+    return Table(columns(groups), rows(groups), notes(groups), obvious=_OBVIOUS)
 
 
 def comma_separated(groups: Sequence[Group]) -> str:
     """Every number as CSV: mean and standard deviation over all seeds, empty where some seed has none."""
-    output = io.StringIO()
-    writer = csv.writer(output, lineterminator="\n")
-    fields = csv_fields(metric_of(groups))
-    names = [f"{field}_{kind}" for field in fields for kind in ("mean", "std")]
-    writer.writerow(["method", "protocol", "rule", "serial", "num_workers", "seeds", "diverged", *names])
-    for group in groups:
-        values: list[object] = []
-        for field in fields:
-            spread = group.spread(field)
-            values += ["", ""] if spread is None else [repr(spread.mean), repr(spread.std)]
-        identity = [group.method, group.protocol, group.rule, int(group.serial)]
-        writer.writerow([*identity, group.num_workers, len(group.runs), group.num_diverged, *values])
-    return output.getvalue()
+    return in_csv(map(_plain, groups))
+
+
+def _plain(group: Group) -> dict[str, object]:
+    found: dict[str, object] = {name: getattr(group, name) for name in ("method", "protocol", "rule")}
+    found |= {"serial": int(group.serial), "num_workers": group.num_workers}
+    found |= {"seeds": len(group.runs), "diverged": group.num_diverged}
+    for field in csv_fields(group.metric):
+        spread = group.spread(field)
+        found |= {f"{field}_{kind}": spread and getattr(spread, kind) for kind in ("mean", "std")}
+    return found
 
 
 def csv_fields(metric: Metric) -> tuple[str, ...]:
@@ -228,44 +200,6 @@ def csv_fields(metric: Metric) -> tuple[str, ...]:
 def headings(metric: Metric) -> tuple[str, str]:
     """The headings of the metric on the test set and on the training set."""
     return f"test {metric.short}", f"train {metric.short}"
-
-
-def _in_lines(heading: str) -> str:
-    r"""A heading for the terminal.
-
-    Example:
-      >>> _in_lines("seconds to 95 %")
-      'seconds\nto 95 %'
-    """
-    lines = heading.replace(" to ", "\nto ").replace("x sync. ", "x sync.\n").split("\n")
-    return "\n".join(textwrap.fill(line, _WIDEST_HEADING) for line in lines)
-
-
-def _alignment(count: int) -> tuple[str, ...]:
-    return ("left",) + ("right",) * (count - 1)
-
-
-def _lines(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows of cells of one or more lines each, the first row being the headings; the first column to the left."""
-    cells = [[cell.split("\n") for cell in row] for row in rows]
-    widths = [max(len(line) for cell in column for line in cell) for column in zip(*cells, strict=True)]
-    found = []
-    for row in cells:
-        for parts in itertools.zip_longest(*row, fillvalue=""):
-            first, *others = zip(parts, widths, strict=True)
-            found.append("  ".join([first[0].ljust(first[1]), *(text.rjust(width) for text, width in others)]).rstrip())
-        if row is cells[0]:
-            found.append("  ".join("-" * width for width in widths))
-    return found
-
-
-def _below(meanings: Mapping[str, str]) -> str:
-    """A line for each heading, the definitions below one another."""
-    width = max(map(len, meanings)) + 2
-    return "\n".join(
-        textwrap.fill(meaning, WIDTH, initial_indent=heading.ljust(width), subsequent_indent=" " * width)
-        for heading, meaning in meanings.items()
-    )
 
 
 def _diverged(group: Group) -> str:

@@ -1,26 +1,19 @@
 """Certificates as a table: for the terminal, as Markdown, as CSV and as JSON."""
 
-import csv
 import dataclasses
-import io
 import json
 import math
-import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from tabulate import tabulate
 
+from sgdlab.report.finite import finite
+from sgdlab.report.table import Table, in_csv
+from sgdlab.report.words import some
 from sgdlab.theory import floors
 from sgdlab.theory.certificate import Certificate
 from sgdlab.theory.problem import Problem
-
-WIDTH = 120
-"""Columns of a terminal."""
-
-_MOST_NAMED = 6
-"""More workers or methods than these are counted."""
 
 COLUMNS = {
     "method": "whom the server waits for, and what it does with a gradient",
@@ -65,34 +58,21 @@ def cells(known: Certified) -> list[list[str]]:
 
 def text(known: Certified) -> str:
     """The table for a terminal, with the meaning of its columns and what is not defined below."""
-    wrapped = [["\n".join(textwrap.wrap(row[0], 30)), *row[1:]] for row in cells(known)]
-    shown = tabulate(wrapped, headers=list(COLUMNS), tablefmt="simple", disable_numparse=True, colalign=_alignment())
-    meanings = [
-        textwrap.fill(meaning, WIDTH, initial_indent=f"{heading:<12}", subsequent_indent=" " * 12)
-        for heading, meaning in COLUMNS.items()
-        if heading != "method"
-    ]
-    below = [textwrap.fill(note, WIDTH) for note in notes(known)]
-    return "\n".join([shown, "", *meanings, "", *below])
+    return _table(known).text()
 
 
 def markdown(known: Certified) -> str:
     """The same as Markdown."""
-    table = tabulate(
-        cells(known), headers=list(COLUMNS), tablefmt="github", disable_numparse=True, colalign=_alignment()
-    )
-    listed = [f"* **{heading}**: {meaning}" for heading, meaning in COLUMNS.items() if heading != "method"]
-    return "\n".join([table, "", *listed, "", *notes(known)]) + "\n"
+    return _table(known).markdown()
+
+
+def _table(known: Certified) -> Table:
+    return Table(COLUMNS, cells(known), notes(known), obvious=("method",))
 
 
 def comma_separated(known: Certified) -> str:
     """All numbers as CSV in full precision; empty where one is not defined."""
-    output = io.StringIO()
-    rows = [_plain(title, found, known.problem) for title, found in known.certificates.items()]
-    writer = csv.DictWriter(output, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return output.getvalue()
+    return in_csv(_plain(title, found, known.problem) for title, found in known.certificates.items())
 
 
 def as_json(known: Certified) -> str:
@@ -112,7 +92,7 @@ def as_json(known: Certified) -> str:
             for title, one in known.certificates.items()
         },
     }
-    return json.dumps(_finite(found), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(finite(found), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def notes(known: Certified) -> list[str]:
@@ -134,19 +114,19 @@ def notes(known: Certified) -> list[str]:
         if one.under_used.size and title not in known.balanced:
             hardly.setdefault(tuple(one.under_used.tolist()), []).append(title)
     if hardly:
-        whose = "; ".join(f"of {_workers(workers)} under {_some(titles)}" for workers, titles in hardly.items())
+        whose = "; ".join(f"of {_workers(workers)} under {some(titles)}" for workers, titles in hardly.items())
         found.append(
             "Where workers have data of their own, some of these data are under-used (less than half of an equal share "
             f"of the gradients): {whose}."
         )
     alike = [title for title in certificates if title in known.balanced]
     if alike:
-        found.append(f"Shares count gradients. Yet all workers weigh alike under {_some(alike)}, by the rule.")
+        found.append(f"Shares count gradients. Yet all workers weigh alike under {some(alike)}, by the rule.")
     unequal = [title for title, one in certificates.items() if not one.equal_updates]
     if unequal:
         found.append(
             "The theorem asks for one step size of every gradient; where updates average unequal numbers of them, that "
-            f"is a sum instead of a mean, or a rate in proportion: {_some(unequal)}."
+            f"is a sum instead of a mean, or a rate in proportion: {some(unequal)}."
         )
     steps = [title for title in certificates if title in known.local]
     if steps:
@@ -158,7 +138,7 @@ def notes(known: Certified) -> list[str]:
     for title, one in certificates.items():
         if one.note:
             said.setdefault(one.note, []).append(title)
-    return found + [f"{_some(titles)}: {note}" for note, titles in said.items()]
+    return found + [f"{some(titles)}: {note}" for note, titles in said.items()]
 
 
 def number(value: float) -> str:
@@ -174,13 +154,7 @@ def number(value: float) -> str:
 
 
 def _workers(numbers: Sequence[int]) -> str:
-    return f"worker{'s' * (len(numbers) > 1)} {_some([str(number) for number in numbers])}"
-
-
-def _some(words: Sequence[str]) -> str:
-    shown, rest = list(words[:_MOST_NAMED]), len(words) - _MOST_NAMED
-    shown += [f"{rest} more"] if rest > 0 else []
-    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
+    return f"worker{'s' * (len(numbers) > 1)} {some([str(number) for number in numbers])}"
 
 
 def _row(title: str, found: Certificate, problem: Problem) -> list[str]:
@@ -209,17 +183,4 @@ def _plain(title: str, found: Certificate, problem: Problem) -> dict[str, Any]:
     entries = found.as_dict()
     left = {name: entries[name] for name in entries if name not in ("shares", "under_used", "block_distances", "note")}
     needed = {"iterations": found.iterations(problem), "seconds_to": found.seconds_to(problem)}
-    return {"method": title} | _finite(needed | left)
-
-
-def _alignment() -> tuple[str, ...]:
-    return ("left", *("right",) * (len(COLUMNS) - 1))
-
-
-def _finite(value: Any) -> Any:
-    """The same with null for what JSON cannot say: numbers that are not finite."""
-    if isinstance(value, Mapping):
-        return {name: _finite(entry) for name, entry in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_finite(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return {"method": title} | finite(needed | left)

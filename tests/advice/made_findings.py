@@ -6,7 +6,7 @@ import numpy as np
 
 from sgdlab.advice import diagnosis as search
 from sgdlab.advice.answer import verdict
-from sgdlab.advice.answer.table import Table
+from sgdlab.advice.answer.table import Measurements
 from sgdlab.advice.comparison import measured
 from sgdlab.advice.comparison.comparison import (
     DEPLOYABLE,
@@ -85,7 +85,7 @@ def protocols(split, *, formula=None, fixed=0, drained=None):
 def findings(split, found, rows):
     """All results but for what_if, with the rows as they are."""
     compared = Comparison(rows, (), None, "")
-    answers = Table(compared, Resamples(len(split.test), seed=0))
+    answers = Measurements(compared, Resamples(len(split.test), seed=0))
     return Findings(
         split, found, answers, verdict.decide(answers, found, split.train_steps), None, ComparisonSettings()
     )

@@ -27,7 +27,7 @@ def shown(cell):
 
 
 def test_the_printed_seconds_add_up(result):
-    table = what_if_table.rows(result)
+    table = what_if_table.repairs(result).rows
     assert all(len(cells) == len(what_if_table.COLUMNS) for cells in table)
     *seconds, recorded = [shown(cells[4]) for cells in table]
     assert sum(seconds) == pytest.approx(recorded, abs=0.05 * len(seconds))  # each is rounded to a tenth
@@ -35,19 +35,19 @@ def test_the_printed_seconds_add_up(result):
 
 
 def test_the_slow_worker_is_named_first_in_table_sentences_and_scores(result):
-    assert what_if_table.rows(result)[0][0].startswith("rank17")
+    assert what_if_table.repairs(result).rows[0][0].startswith("rank17")
     assert "rank17" in what_if_table.sentence(result)
     assert "rank17" in what_if_table.drain_sentence(result)
-    table = what_if_table.score_rows(result, most=5)
+    table = what_if_table.scores(result, most=5).rows
     assert len(table) == 5
     assert table[0][0] == "rank17 on host2"
     assert all(len(cells) == len(what_if_table.SCORE_COLUMNS) for cells in table)
 
 
 def test_workers_that_are_not_shown_are_counted(result):
-    assert what_if_table.hidden(result, most=24) == ""
-    assert what_if_table.hidden(result, most=5).startswith("19 more workers")
-    assert what_if_table.hidden(result, most=23).startswith("1 more worker:")
+    assert what_if_table.scores(result, most=24).notes == []
+    assert what_if_table.scores(result, most=5).notes[0].startswith("19 more workers")
+    assert what_if_table.scores(result, most=23).notes[0].startswith("1 more worker:")
 
 
 def test_the_csv_adds_up_and_has_every_worker(result):

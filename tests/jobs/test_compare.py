@@ -8,8 +8,7 @@ from lib import tiny, undrawn
 
 import sgdlab
 from sgdlab.errors import UsageError
-from sgdlab.jobs import Session, compare, digests, executor, work
-from sgdlab.jobs.configuration import identity
+from sgdlab.jobs import Session, compare, digests, executor, resolve, work
 
 
 def named(sweep):
@@ -70,7 +69,11 @@ class TestThere:
         """Finishes the sweep, with runs that are put there before; returns those that were done."""
         session, done = Session(tmp_path, jobs=1, folder="metrics"), []
         for run in sweep.runs:
-            opening = {"kind": "run", "config": identity(run.settings), "code": digests.of_run(run.settings)} | records
+            opening = {
+                "kind": "run",
+                "config": resolve(run.settings).identity,
+                "code": digests.of_run(resolve(run.settings)),
+            } | records
             session.store.write(run.name, [opening, {"kind": "summary", "test_accuracy": 0.5}])
 
         def trained(task, point, send):

@@ -18,14 +18,14 @@ import pytest
 from statuses import KILLED, run
 
 from sgdlab.live import page
-from sgdlab.live.page import StatusPage
+from sgdlab.live.page import RunPage
 
 STATUSES = list(run(8, seconds=25.0))
 
 
 @pytest.fixture
 def served():
-    one = StatusPage()
+    one = RunPage()
     one.show(STATUSES[0])
     yield one
     one.close(0)
@@ -67,7 +67,7 @@ def test_it_sends_the_newest_status(served):
 
 
 def test_before_the_first_status_there_is_none():
-    with StatusPage() as one:
+    with RunPage() as one:
         assert sent(one, "/status.json") is None
         assert sent(one, "/history.json") == {"recent": [], "curve": []}
 
@@ -150,9 +150,9 @@ def test_the_page_is_whole_in_itself_and_writes_only_text(served):
 
 def test_a_port_that_cannot_be_used_is_an_error(served):
     with pytest.raises(ValueError, match=rf"^port={port_of(served)} of 127\.0\.0\.1 cannot be used"):
-        StatusPage(port_of(served))
+        RunPage(port_of(served))
     with pytest.raises(ValueError, match=r"^port=70000 is not a port"):
-        StatusPage(70000)
+        RunPage(70000)
 
 
 def test_whoever_hangs_up_or_talks_nonsense_does_no_harm(served, capfd):
@@ -164,7 +164,7 @@ def test_whoever_hangs_up_or_talks_nonsense_does_no_harm(served, capfd):
 
 
 def test_closing_waits_for_those_who_watch_to_read_the_end():
-    one = StatusPage()
+    one = RunPage()
     one.show(STATUSES[0])
     assert not sent(one, "/status.json")["finished"]
     one.show(STATUSES[-1])
@@ -178,7 +178,7 @@ def test_closing_waits_for_those_who_watch_to_read_the_end():
 
 
 def test_closing_waits_for_nobody_if_nobody_watches():
-    one = StatusPage()
+    one = RunPage()
     one.show(STATUSES[-1])
     begin = time.monotonic()
     one.close(60.0)

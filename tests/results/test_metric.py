@@ -11,6 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from sgdlab.commands import train
+from sgdlab.report import table as report_table
 from sgdlab.results import answer, metric_axis, overview, plots, report, summary, table
 from sgdlab.results.metric import ACCURACY, Metric
 from sgdlab.results.publish import publish
@@ -124,7 +125,7 @@ class TestTable:
         title = "A method with a title that is rather long"
         runs = [ended(v, title=title, seed=s, target=target, seconds=1e6 + s) for s, v in enumerate((lost, 51234.0))]
         runs[0][-1] |= {"diverged": True, "speedup": 123.4}
-        assert max(map(len, table.text(summary.groups(runs)).splitlines())) <= table.WIDTH
+        assert max(map(len, table.text(summary.groups(runs)).splitlines())) <= report_table.WIDTH
 
     def test_csv_has_the_entries_of_the_records(self):
         (row,) = csv.DictReader(io.StringIO(table.comma_separated(summary.groups([ended(24.0)]))))

@@ -8,6 +8,7 @@ import made_up
 import pytest
 
 from sgdlab.jobs.store import Store
+from sgdlab.report import table as report_table
 from sgdlab.results import facts, summary, table
 from sgdlab.results.summary import Group, Spread, spread
 
@@ -122,7 +123,7 @@ class TestTable:
         runs += [made_up.run("mine", title=title, seed=s, summary={**huge, "diverged": s > 0}) for s in range(2)]
         groups = summary.groups(runs)
         lines = table.text(groups).splitlines()
-        assert max(map(len, lines)) <= table.WIDTH
+        assert max(map(len, lines)) <= report_table.WIDTH
         for group in groups:
             assert any(line.startswith(group.title.split()[0]) for line in lines)
 

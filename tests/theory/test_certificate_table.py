@@ -8,6 +8,7 @@ import math
 import numpy as np
 
 from sgdlab import protocols, theory
+from sgdlab.report import table
 from sgdlab.theory import certificate_table
 
 SECONDS = np.array([1.0, 1.0, 9.0])
@@ -86,7 +87,7 @@ def test_every_format_has_the_same_numbers():
     for note in certificate_table.notes(found):
         assert note in " ".join(text.split())
         assert note in markdown
-    assert max(map(len, text.splitlines())) <= certificate_table.WIDTH
+    assert max(map(len, text.splitlines())) <= table.WIDTH
 
 
 def test_numbers_that_are_not_finite():

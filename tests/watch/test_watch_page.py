@@ -10,9 +10,9 @@ import subprocess
 import pytest
 from planted_traces import noise
 
+from sgdlab.report.page import StatusPage
 from sgdlab.traces.options import Options
 from sgdlab.watch.follower import SHOWN, Follower
-from sgdlab.watch.page import WatchPage
 
 EVIL = "<img src=x onerror=\"document.title='broken in'\">"
 NAME = EVIL.replace('"', "")
@@ -42,7 +42,7 @@ def ask(page, path="/status.json", host="localhost"):
 
 
 def test_it_sends_the_newest_state(followed):
-    with WatchPage() as page:
+    with StatusPage("sgdlab.watch") as page:
         assert json.loads(ask(page)[2]) is None
         page.show(followed.state())
         state = json.loads(ask(page)[2])
@@ -60,7 +60,7 @@ def test_it_sends_the_newest_state(followed):
 
 
 def test_it_is_for_this_machine_only(followed):
-    with WatchPage() as page:
+    with StatusPage("sgdlab.watch") as page:
         page.show(followed.state())
         assert ask(page, host="evil.example")[0] == 403
         assert ask(page, path="/trace.csv")[0] == 404
@@ -70,7 +70,7 @@ def test_it_is_for_this_machine_only(followed):
 
 
 def test_it_is_whole_in_itself_and_writes_only_text(followed):
-    with WatchPage() as page:
+    with StatusPage("sgdlab.watch") as page:
         text = ask(page, path="/")[2].decode()
     assert not re.findall(r"innerHTML|outerHTML|insertAdjacent|document\.write|\beval\b|Function\(|srcdoc", text)
     assert not re.findall(r"(?:src|href)\s*=\s*\"(?!data:,\")|url\(|@import|https?:", text)
@@ -79,7 +79,7 @@ def test_it_is_whole_in_itself_and_writes_only_text(followed):
 
 @pytest.mark.skipif(not BROWSER, reason="needs Chromium")
 def test_a_browser_shows_it_and_runs_nothing_of_it(followed, tmp_path):
-    with WatchPage() as page:
+    with StatusPage("sgdlab.watch") as page:
         page.show(followed.state())
         command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'browser'}"]
         shown = subprocess.run(

@@ -9,7 +9,7 @@ from sgdlab.advice.comparison.comparison import DRAINED, FINISHING, Protocol
 from sgdlab.advice.comparison.without import machines
 from sgdlab.advice.diagnosis.causes import SLOW_NODE, Cause
 from sgdlab.advice.findings import Findings
-from sgdlab.advice.words import rounded, sentence
+from sgdlab.report.words import rounded, sentence
 
 _MOST_TOLD = 2
 """Slow machines that have a sentence each; the others are named."""

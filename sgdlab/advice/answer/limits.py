@@ -2,7 +2,7 @@
 
 from sgdlab.advice.findings import Findings
 from sgdlab.advice.recording import SplitRecording
-from sgdlab.advice.words import counted
+from sgdlab.report.words import counted
 
 
 def limits(findings: Findings) -> str:

@@ -21,7 +21,6 @@ Numbers that do not exist are null.
 """
 
 import json
-import math
 from typing import Any
 
 from sgdlab.advice.answer import headline, sentences
@@ -29,6 +28,7 @@ from sgdlab.advice.comparison import usage
 from sgdlab.advice.comparison.comparison import Protocol
 from sgdlab.advice.diagnosis.causes import Cause
 from sgdlab.advice.findings import Findings
+from sgdlab.report.finite import finite
 
 VERSION = 1
 
@@ -39,7 +39,7 @@ def text(findings: Findings) -> str:
     Args:
       findings: all results.
     """
-    return json.dumps(_finite(as_dict(findings)), indent=1, ensure_ascii=False) + "\n"
+    return json.dumps(finite(as_dict(findings)), indent=1, ensure_ascii=False) + "\n"
 
 
 def as_dict(findings: Findings) -> dict[str, Any]:
@@ -132,12 +132,3 @@ def _gain(findings: Findings, protocol: Protocol) -> list[float]:
 
 def _chosen_gain(findings: Findings, protocol: Protocol) -> list[float]:
     return [float(value) for value in findings.table.since(findings.verdict.first).relative(protocol.paper)]
-
-
-def _finite(value: Any) -> Any:
-    """The same with null for what JSON cannot say: numbers that are not finite."""
-    if isinstance(value, dict):
-        return {name: _finite(entry) for name, entry in value.items()}
-    if isinstance(value, list):
-        return [_finite(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -4,12 +4,13 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sgdlab.advice.answer import headline, loops, pictures, sentences, table
+from sgdlab.advice.answer import headline, loops, pictures, sentences
+from sgdlab.advice.answer.table import COLUMNS
 from sgdlab.advice.comparison.comparison import CEILING, DRAINED, HINDSIGHT, STALE, Protocol
 from sgdlab.advice.findings import Findings
 from sgdlab.advice.recording import NOTE
 from sgdlab.advice.what_if import table as what_if_table
-from sgdlab.advice.words import sentence
+from sgdlab.report.words import sentence
 from sgdlab.results import pages
 
 _SLOW, _DO, _TABLE, _WHAT_IF = ("histories", "medians"), ("window",), ("protocols",), ("what_if", "scores")
@@ -67,21 +68,17 @@ def make(
         steps=len(parts.test),
         first=parts.test_steps[0],
         last=parts.test_steps[-1],
-        columns=table.COLUMNS,
+        columns=COLUMNS,
         rows=_rows(findings),
         table_pictures=figures(_TABLE),
-        what_if=_what_if(findings),
+        what_if=what_if_table.repairs(what_if),
+        what_if_sentence=f"{what_if_table.sentence(what_if)} {what_if_table.facts(what_if)}",
         what_if_pictures=figures(_WHAT_IF),
-        scores={
-            "columns": what_if_table.SCORE_COLUMNS,
-            "rows": what_if_table.score_rows(what_if, _MOST_WORKERS),
-            "sentence": what_if_table.drain_sentence(what_if),
-            "hidden": what_if_table.hidden(what_if, _MOST_WORKERS),
-        },
+        scores=what_if_table.scores(what_if, _MOST_WORKERS),
+        drain=what_if_table.drain_sentence(what_if),
         reading=details,
         facts=[(name, text) for name, text in parts.facts() if name != NOTE],
-        sweep_columns=table.SWEEP_COLUMNS,
-        sweep_rows=findings.table.sweep_rows(),
+        sweep=findings.table.sweep_table(),
         pictures=figures([name for name in saved if name not in shown]),
     )
 
@@ -108,19 +105,8 @@ def _loop(findings: Findings, model: pathlib.Path) -> str:
 def _rows(findings: Findings) -> list[dict[str, Any]]:
     return [
         {"cells": cells, "kind": _kind(protocol, findings.verdict.is_of(protocol))}
-        for cells, protocol in zip(findings.table.rows(), findings.table.shown(), strict=True)
+        for cells, protocol in zip(findings.table.table().rows, findings.table.shown(), strict=True)
     ]
-
-
-def _what_if(findings: Findings) -> dict[str, Any]:
-    found = findings.what_if
-    rows = what_if_table.rows(found)
-    return {
-        "sentence": f"{what_if_table.sentence(found)} {what_if_table.facts(found)}",
-        "columns": what_if_table.COLUMNS,
-        "rows": rows[:-2],
-        "sums": rows[-2:],
-    }
 
 
 def _kind(protocol: Protocol, chosen: bool) -> str:

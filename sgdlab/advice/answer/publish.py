@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Sequence
 
 from sgdlab import files
-from sgdlab.advice.answer import headline, machine_readable, next_steps, page, pictures, sentences, table
+from sgdlab.advice.answer import headline, machine_readable, next_steps, page, pictures, sentences
 from sgdlab.advice.findings import Findings
 from sgdlab.advice.what_if import table as what_if_table
 from sgdlab.results import plots
@@ -28,7 +28,7 @@ def terminal_text(findings: Findings, commands: Commands) -> str:
     said = headline.headline(findings)
     answer = [said.problem, said.advice, sentences.rule(findings)]
     parts = ["\n".join(_filled(line) for line in answer if line)]
-    parts += [table.text(findings.table), table.legend(_WIDTH), table.sweep_text(findings.table)]
+    parts += [findings.table.table().text(), findings.table.sweep_table().grid()]
     details = [*sentences.details(findings), ("What if", what_if_table.sentence(findings.what_if))]
     parts.append("\n".join(_filled(f"* {heading}: {text}", "  ") for heading, text in details if text))
     parts += [f"{_filled(f'{purpose}:')}\n    {command}" for purpose, command in commands]
@@ -60,7 +60,7 @@ def write(directory: pathlib.Path, findings: Findings, commands: Commands) -> pa
         plots.save(figure, directory / name)
     title = f"Advice on {findings.parts.name}"
     next_steps.answered(findings.parts, findings.verdict.chosen).save(directory / next_steps.ANSWERED)
-    files.write_text(directory / "advice.csv", table.comma_separated(findings.table.lines()))
+    files.write_text(directory / "advice.csv", findings.table.comma_separated())
     files.write_text(directory / "what_if.csv", what_if_table.comma_separated(findings.what_if))
     files.write_text(directory / "scores.csv", what_if_table.scores_comma_separated(findings.what_if))
     files.write_text(directory / "advice.json", machine_readable.text(findings))
@@ -77,10 +77,10 @@ def _markdown(title: str, findings: Findings, commands: Commands, names: Sequenc
         f"# {title}",
         "\n".join(f"* **{heading}**: {text}" for heading, text in sentences.all_of(findings)),
         "\n".join(f"* {name}: {value}" for name, value in findings.parts.facts()),
-        table.markdown(answers.rows(), list(table.COLUMNS)),
-        table.markdown(answers.sweep_rows(), table.SWEEP_COLUMNS),
+        answers.table().markdown_grid(),
+        answers.sweep_table().markdown_grid(),
         what_if_table.sentence(what_if),
-        table.markdown(what_if_table.rows(what_if), list(what_if_table.COLUMNS)),
+        what_if_table.repairs(what_if).markdown_grid(),
         "\n\n".join(f"![{pictures.CAPTIONS[name]}]({name}.svg)" for name in names),
         "\n\n".join(f"{purpose}:\n\n    {command}" for purpose, command in commands),
     ]

@@ -1,7 +1,7 @@
 """The rule of each protocol in one sentence: whom an update waits for, and what becomes of the others."""
 
 from sgdlab.advice.comparison.comparison import BY_RATE, DEEP_MARKOV, FINISHING, INTERRUPTED, REFITTED, Protocol
-from sgdlab.advice.words import counted
+from sgdlab.report.words import counted
 
 _INTERRUPT = "interrupt the others"
 _MOST = "for the number c of workers with the most gradients per second, c divided by the {}"

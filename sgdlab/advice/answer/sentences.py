@@ -16,7 +16,7 @@ from sgdlab.advice.comparison.comparison import (
 from sgdlab.advice.diagnosis.causes import Cause, named
 from sgdlab.advice.findings import Findings
 from sgdlab.advice.recording import SplitRecording
-from sgdlab.advice.words import counted, figure, interval, sentence
+from sgdlab.report.words import counted, figure, interval, sentence
 
 _BLOCKS = 10
 """Parts of the recording between which the share of waiting is compared."""
@@ -180,11 +180,12 @@ def alternatives(findings: Findings) -> str:
     deep = [row for row in findings.comparison.by_role(DEPLOYABLE) if row.title == DEEP_MARKOV]
     for row in deep:
         if not verdict.is_of(row):
-            line = table.line(row, "throughput")
+            result = row.measured["throughput"]
+            share = f"{100 * table.share_of_oracle(result):.1f} %"
             sentences.append(
-                f"The deep Markov cutoff gives {interval(line.relative, line.low, line.high)} times the gradients per "
-                f"second of full synchrony, {100 * line.share_of_oracle:.1f} % of what would be possible if all "
-                f"run-times were known in advance.{_why_not_more(findings)}"
+                f"The deep Markov cutoff gives {interval(*table.relative(result))} times the gradients per second of "
+                f"full synchrony, {share} of what would be possible if all run-times were known in advance."
+                f"{_why_not_more(findings)}"
             )
     sentences += [f"Not tried: {title}. {why}" for title, why in findings.comparison.left_out.items()]
     return " ".join(sentences)

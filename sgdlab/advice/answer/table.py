@@ -1,12 +1,7 @@
 """The measurements as tables: for the terminal, as Markdown, for the page, and in full as CSV."""
 
-import csv
 import dataclasses
-import io
-import textwrap
 from collections.abc import Sequence
-
-from tabulate import tabulate
 
 from sgdlab.advice.comparison.comparison import (
     CEILING,
@@ -19,8 +14,9 @@ from sgdlab.advice.comparison.comparison import (
 )
 from sgdlab.advice.comparison.measured import Measured
 from sgdlab.advice.comparison.uncertainty import Resamples
-from sgdlab.advice.words import figure, interval
 from sgdlab.predictors import OBJECTIVES
+from sgdlab.report.table import Table, in_csv
+from sgdlab.report.words import figure, interval
 
 COLUMNS = {
     "protocol": "which workers an update waits for",
@@ -39,29 +35,8 @@ SHOWN_BACKUPS = 5
 """Best numbers of backup workers in the small table, which also has full synchrony and the tuned numbers."""
 
 
-@dataclasses.dataclass(frozen=True)
-class ProtocolRow:
-    """One row of the CSV: a protocol with an objective. The names are its columns."""
-
-    protocol: str
-    setting: str
-    role: str
-    objective: str
-    backups: int | None
-    gradients_per_second: float
-    relative: float
-    low: float
-    high: float
-    share_of_oracle: float
-    iteration_seconds: float
-    waited_for: float
-    lost_work: float
-    idle: float
-    staleness: float
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
-class Table:
+class Measurements:
     """The measurements with their confidence intervals.
 
     Attributes:
@@ -74,88 +49,95 @@ class Table:
     resamples: Resamples
     first: int = 0
 
-    def since(self, first: int) -> "Table":
+    def since(self, first: int) -> "Measurements":
         """The same table, whose protocols are compared from an evaluation step on.
 
         Args:
           first: number of the evaluation steps before it.
         """
         steps = len(self.comparison.synchrony.seconds)
-        return self if not first else Table(self.comparison, Resamples(steps - first, seed=0), first)
+        return self if not first else Measurements(self.comparison, Resamples(steps - first, seed=0), first)
 
     def ratio(self, one: Measured, other: Measured) -> tuple[float, float, float]:
         """Gradients per second of one relative to those of another, with the ends of the interval."""
         one, other = one.since(self.first), other.since(self.first)
         return one.gradients_per_second / other.gradients_per_second, *self.resamples.interval(one, other)
 
-    def line(self, protocol: Protocol, objective: str) -> ProtocolRow:
-        """The row of a protocol with an objective."""
-        result = protocol.measured[objective]
-        ceiling = self.comparison.by_role(CEILING)[0].measured[objective]
-        return ProtocolRow(
-            protocol.title,
-            protocol.setting,
-            protocol.role,
-            objective,
-            protocol.backups,
-            result.gradients_per_second,
-            *self.relative(result),
-            result.gradients_per_second / ceiling.gradients_per_second,
-            result.iteration_seconds,
-            result.waited_for,
-            result.lost,
-            result.idle,
-            result.staleness,
-        )
-
     def relative(self, result: Measured) -> tuple[float, float, float]:
         """Gradients per second relative to full synchrony, with the ends of the interval."""
         return self.ratio(result, self.comparison.synchrony)
 
-    def lines(self) -> list[ProtocolRow]:
-        """Rows for every protocol with both objectives, then for the other numbers of backup workers."""
-        protocols = self.comparison.protocols
+    def comma_separated(self) -> str:
+        """Every protocol with both objectives, then the other numbers of backup workers, as CSV in full precision."""
+        protocols = list(self.comparison.protocols)
         swept = [result for sweep in self.comparison.sweeps for result in sweep.test.values()]
         self.resamples.prepare([*(result for p in protocols for result in p.measured.values()), *swept])
-        lines = [self.line(protocol, objective) for protocol in protocols for objective in OBJECTIVES]
         listed = {(protocol.title, protocol.backups) for protocol in protocols}
-        for sweep in self.comparison.sweeps:
-            others = {b: result for b, result in sweep.test.items() if b and (sweep.title, b) not in listed}
-            rows = (
-                Protocol.fixed(sweep.title, f"b = {b}", HINDSIGHT, result, backups=b) for b, result in others.items()
-            )
-            lines += [self.line(protocol, objective) for protocol in rows for objective in OBJECTIVES]
-        return lines
+        protocols += [
+            Protocol.fixed(sweep.title, f"b = {b}", HINDSIGHT, result, backups=b)
+            for sweep in self.comparison.sweeps
+            for b, result in sweep.test.items()
+            if b and (sweep.title, b) not in listed
+        ]
+        return in_csv(self._plain(protocol, objective) for protocol in protocols for objective in OBJECTIVES)
 
     def shown(self) -> list[Protocol]:
         """The protocols of the table: all but backup workers tuned to none, which is full synchrony."""
         sweeps = (INTERRUPTED, FINISHING)
         return [row for row in self.comparison.protocols if not (row.title in sweeps and row.backups == 0)]
 
-    def rows(self) -> list[list[str]]:
-        """The cells of the table of protocols, a row for each of `shown`, with the columns `COLUMNS`."""
-        return [self._row(protocol) for protocol in self.shown()]
+    def table(self) -> Table:
+        """The table of protocols, a row for each of `shown`, with the columns `COLUMNS`."""
+        return Table(COLUMNS, [self._row(protocol) for protocol in self.shown()], left=2)
 
-    def sweep_rows(self) -> list[list[str]]:
-        """The cells of the table of numbers of backup workers, with the columns `SWEEP_COLUMNS`."""
+    def sweep_table(self) -> Table:
+        """The table of numbers of backup workers, with the columns `SWEEP_COLUMNS`."""
         sweeps = self.comparison.sweeps
         workers = max(sweeps[0].test) + 1
-        return [
+        rows = [
             [str(b), f"{workers - b} of {workers}", *(self._swept(sweep, b) for sweep in sweeps), _marks(sweeps, b)]
             for b in shown_backups(sweeps)
         ]
+        return Table(dict.fromkeys(SWEEP_COLUMNS, ""), rows, left=len(SWEEP_COLUMNS))
+
+    def share_of_oracle(self, result: Measured) -> float:
+        """Gradients per second over those of the best number of workers in every step."""
+        ceiling = self.comparison.by_role(CEILING)[0].measured[OBJECTIVES[0]]
+        return result.gradients_per_second / ceiling.gradients_per_second
+
+    def _plain(self, protocol: Protocol, objective: str) -> dict[str, object]:
+        result = protocol.measured[objective]
+        relative, low, high = self.relative(result)
+        return {
+            "protocol": protocol.title,
+            "setting": protocol.setting,
+            "role": protocol.role,
+            "objective": objective,
+            "backups": protocol.backups,
+            "gradients_per_second": result.gradients_per_second,
+            "relative": relative,
+            "low": low,
+            "high": high,
+            "share_of_oracle": self.share_of_oracle(result),
+            "iteration_seconds": result.iteration_seconds,
+            "waited_for": result.waited_for,
+            "lost_work": result.lost,
+            "idle": result.idle,
+            "staleness": result.staleness,
+        }
 
     def _row(self, protocol: Protocol) -> list[str]:
-        line = self.line(protocol, OBJECTIVES[0])
+        result = protocol.measured[OBJECTIVES[0]]
+        alone = protocol.backups == 0 and not protocol.without
         return [
-            line.protocol,
-            line.setting,
-            "1" if protocol.backups == 0 and not protocol.without else interval(line.relative, line.low, line.high),
-            figure(line.gradients_per_second),
-            figure(line.iteration_seconds),
-            figure(line.waited_for),
-            f"{100 * line.lost_work:.1f} %",
-            f"{100 * line.idle:.1f} %",
+            protocol.title,
+            protocol.setting,
+            "1" if alone else interval(*self.relative(result)),
+            figure(result.gradients_per_second),
+            figure(result.iteration_seconds),
+            figure(result.waited_for),
+            f"{100 * result.lost:.1f} %",
+            f"{100 * result.idle:.1f} %",
         ]
 
     def _swept(self, sweep: BackupSweep, b: int) -> str:
@@ -175,49 +157,3 @@ def _marks(sweeps: Sequence[BackupSweep], b: int) -> str:
     names = ("interrupted", "finishing")
     tuned = [name for name, sweep in zip(names, sweeps, strict=True) if sweep.tuned == b]
     return " and ".join(tuned)
-
-
-def text(table: Table) -> str:
-    """The table of protocols, for the terminal."""
-    return tabulate(
-        table.rows(),
-        headers=[_in_two_lines(column) for column in COLUMNS],
-        tablefmt="simple",
-        disable_numparse=True,
-    )
-
-
-def _in_two_lines(head: str) -> str:
-    first, _, rest = head.partition(" ")
-    return f"{first}\n{rest}"
-
-
-def legend(width: int) -> str:
-    """The meaning of the columns, for the terminal.
-
-    Args:
-      width: characters per line.
-    """
-    return "\n".join(
-        textwrap.fill(f"{column:<22}{meaning}", width, subsequent_indent=22 * " ")
-        for column, meaning in COLUMNS.items()
-    )
-
-
-def sweep_text(table: Table) -> str:
-    """The table of numbers of backup workers, for the terminal."""
-    return tabulate(table.sweep_rows(), headers=SWEEP_COLUMNS, tablefmt="simple", disable_numparse=True)
-
-
-def markdown(rows: list[list[str]], columns: Sequence[str]) -> str:
-    """A table in GitHub's Markdown."""
-    return tabulate(rows, headers=list(columns), tablefmt="github", disable_numparse=True)
-
-
-def comma_separated(lines: Sequence[ProtocolRow]) -> str:
-    """All rows as CSV, with numbers in full precision."""
-    output = io.StringIO()
-    writer = csv.DictWriter(output, [field.name for field in dataclasses.fields(ProtocolRow)], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(dataclasses.asdict(line) for line in lines)
-    return output.getvalue()

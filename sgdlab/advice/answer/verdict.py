@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 
-from sgdlab.advice.answer.table import Table
+from sgdlab.advice.answer.table import Measurements
 from sgdlab.advice.comparison.comparison import (
     BY_RATE,
     DEPLOYABLE,
@@ -63,7 +63,7 @@ class Verdict:
         return (protocol.title, protocol.role, protocol.without) == (best.title, best.role, best.without)
 
 
-def decide(table: Table, diagnosis: Diagnosis, train_steps: int) -> Verdict:
+def decide(table: Measurements, diagnosis: Diagnosis, train_steps: int) -> Verdict:
     """Chooses the simplest protocol that no other is clearly faster than; of equally simple ones, the fastest.
 
     Args:
@@ -82,7 +82,7 @@ def decide(table: Table, diagnosis: Diagnosis, train_steps: int) -> Verdict:
     return Verdict(chosen, fastest, over, drained, fixed, table.first)
 
 
-def _first(table: Table, diagnosis: Diagnosis, train_steps: int) -> int:
+def _first(table: Measurements, diagnosis: Diagnosis, train_steps: int) -> int:
     """The first evaluation step since which nothing has changed: causes that are over do not show, the others do."""
     rows = [train_steps]
     for cause in diagnosis.causes:
@@ -94,7 +94,7 @@ def _first(table: Table, diagnosis: Diagnosis, train_steps: int) -> int:
     return first if len(table.comparison.synchrony.seconds) - first >= _LEAST_STEPS else 0
 
 
-def simplest(table: Table, usable: Sequence[Protocol], effort: Callable[[Protocol], float]) -> Protocol:
+def simplest(table: Measurements, usable: Sequence[Protocol], effort: Callable[[Protocol], float]) -> Protocol:
     """The first in the order of effort that none of the others is clearly faster than.
 
     Args:
@@ -108,7 +108,7 @@ def simplest(table: Table, usable: Sequence[Protocol], effort: Callable[[Protoco
     return chosen
 
 
-def _drained(table: Table, diagnosis: Diagnosis, chosen: Protocol) -> Protocol | None:
+def _drained(table: Measurements, diagnosis: Diagnosis, chosen: Protocol) -> Protocol | None:
     still = {worker for cause in diagnosis.machines for worker in cause.workers}
     rows = [row for row in table.comparison.by_role(DRAINED) if still.issuperset(row.without)]
     whole = next(row for row in table.comparison.by_role(DEPLOYABLE) if row.title == FULL)
@@ -116,7 +116,7 @@ def _drained(table: Table, diagnosis: Diagnosis, chosen: Protocol) -> Protocol |
     return simplest(table, rows, lambda row: len(row.without)) if rows else None
 
 
-def _fixed(table: Table, chosen: Protocol) -> Protocol | None:
+def _fixed(table: Measurements, chosen: Protocol) -> Protocol | None:
     if _effort(chosen) <= _EFFORT[INTERRUPTED]:
         return None
     rows = [row for row in table.comparison.by_role(HINDSIGHT) if row.backups]
@@ -130,11 +130,11 @@ def _effort(protocol: Protocol) -> float:
     return base + 0.5 * protocol.setting.endswith(BY_RATE) + 0.5 * again
 
 
-def _speed(table: Table, protocol: Protocol) -> float:
+def _speed(table: Measurements, protocol: Protocol) -> float:
     return protocol.paper.since(table.first).gradients_per_second
 
 
-def clearly_faster(table: Table, one: Protocol, other: Protocol) -> bool:
+def clearly_faster(table: Measurements, one: Protocol, other: Protocol) -> bool:
     """Whether a protocol has noticeably more gradients per second, with its whole interval above 1.
 
     A gain is noticeable above `NOTICEABLE` and `PRICE` times the share of the batch by which its updates are smaller.

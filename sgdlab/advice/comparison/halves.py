@@ -8,7 +8,7 @@ import numpy as np
 
 from sgdlab.advice.diagnosis.causes import HEAVY_TAIL, PAUSES, Cause, named
 from sgdlab.advice.recording import SplitRecording
-from sgdlab.advice.words import counted, some
+from sgdlab.report.words import counted, some
 
 LEVEL = 0.005
 """Share of recordings without a change in which one is reported at most."""

@@ -10,7 +10,7 @@ from sgdlab.advice.comparison.protocol import DRAINED, Protocol
 from sgdlab.advice.diagnosis.causes import Cause, named
 from sgdlab.advice.diagnosis.diagnosis import Diagnosis
 from sgdlab.advice.recording import SplitRecording
-from sgdlab.advice.words import node_named, some
+from sgdlab.report.words import node_named, some
 
 MOST = 5
 """Most rows."""

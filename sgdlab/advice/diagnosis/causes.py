@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sgdlab.advice.diagnosis.history import Episode
-from sgdlab.advice.words import counted, node_named, some
+from sgdlab.report.words import counted, node_named, some
 from sgdlab.traces import Recording
 
 SLOW_WORKER, SLOW_NODE, ALL_SLOWER = "slow worker", "slow node", "all slower"

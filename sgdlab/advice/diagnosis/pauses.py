@@ -6,7 +6,7 @@ import math
 import numpy as np
 
 from sgdlab.advice.diagnosis import pause_periods
-from sgdlab.advice.words import counted, figure, ordinal, some
+from sgdlab.report.words import counted, figure, ordinal, some
 from sgdlab.traces import Recording
 
 _WINDOW = 51

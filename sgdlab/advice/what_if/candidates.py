@@ -12,7 +12,7 @@ from sgdlab.advice.diagnosis.diagnosis import Diagnosis
 from sgdlab.advice.diagnosis.pauses import Pauses
 from sgdlab.advice.what_if import periods
 from sgdlab.advice.what_if.scores import above_median
-from sgdlab.advice.words import counted, node_named, ordinal
+from sgdlab.report.words import counted, node_named, ordinal
 from sgdlab.traces.recording import Recording
 
 WORKER, WORKERS, NODE, SLOWER = "worker", "workers", "node", "all slower"

@@ -11,7 +11,7 @@ from sgdlab.advice.diagnosis.diagnosis import Diagnosis
 from sgdlab.advice.diagnosis.pauses import Pauses
 from sgdlab.advice.what_if import candidates, slowest
 from sgdlab.advice.what_if.candidates import NODE, PERIOD, WORKER, WORKERS, Repair, Times
-from sgdlab.advice.words import some
+from sgdlab.report.words import some
 from sgdlab.traces.recording import Recording
 
 MATTERS = 0.01

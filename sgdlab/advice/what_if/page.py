@@ -24,9 +24,7 @@ def make(result: WhatIf, *, title: str) -> str:
         notes=result.recording.notes,
         columns=what_if_table.COLUMNS,
         rows=_rows(result),
-        score_columns=what_if_table.SCORE_COLUMNS,
-        score_rows=what_if_table.score_rows(result),
-        hidden=what_if_table.hidden(result),
+        scores=what_if_table.scores(result),
     )
 
 
@@ -42,5 +40,5 @@ def _rows(result: WhatIf) -> list[dict[str, object]]:
     scale = 100 / result.recorded
     return [
         {"cells": cells, "kind": kind, "start": f"{start * scale:.2f}", "width": f"{width * scale:.2f}"}
-        for cells, kind, (start, width) in zip(what_if_table.rows(result), kinds, bars, strict=True)
+        for cells, kind, (start, width) in zip(what_if_table.repairs(result).rows, kinds, bars, strict=True)
     ]

@@ -1,18 +1,15 @@
 """What mending each cause would gain, and the scores of the workers: as tables, as sentences and as CSV."""
 
-import csv
-import io
 import math
-from collections.abc import Iterable, Sequence
 
 import numpy as np
-from tabulate import tabulate
 
 from sgdlab.advice.diagnosis.causes import named
 from sgdlab.advice.what_if.candidates import COMMUNICATION, NODE, PERIOD, PHASE, SLOWER, STEPS, WORKER, WORKERS, node_of
 from sgdlab.advice.what_if.in_turn import MATTERS
 from sgdlab.advice.what_if.what_if import RepairRow, WhatIf
-from sgdlab.advice.words import counted, interval, node_named
+from sgdlab.report.table import Table, in_csv
+from sgdlab.report.words import counted, interval, node_named
 
 _WERE = "if it were"
 COLUMNS = {
@@ -57,29 +54,30 @@ SHOWN = 20
 """Workers in a table; the others are counted."""
 
 
-def rows(result: WhatIf) -> list[list[str]]:
-    """The cells of the table, with the columns `COLUMNS`; the last two rows are what is left, and the recorded time.
+def repairs(result: WhatIf) -> Table:
+    """The table of repairs; its last two rows are what is left, and the recorded time.
 
     Args:
       result: what mending each cause would gain.
     """
     recorded = result.recorded
-    return [
+    rows = [
         *(_row(line, recorded) for line in result.lines),
         ["what is left", "", "", "", _seconds(result.left, recorded), _percent(result.left / recorded)],
         ["recorded", "", "", "", _seconds(recorded, recorded), "100.0 %"],
     ]
+    return Table(COLUMNS, rows, left=2)
 
 
-def score_rows(result: WhatIf, most: int = SHOWN) -> list[list[str]]:
-    """The cells of the table of workers, with the columns `SCORE_COLUMNS`.
+def scores(result: WhatIf, most: int = SHOWN) -> Table:
+    """The table of workers, with a note on those that it leaves out.
 
     Args:
       result: what mending each cause would gain.
-      most: largest number of workers; others are left out.
+      most: largest number of workers.
     """
     found, names, nodes = result.scores, result.recording.workers, result.recording.nodes
-    return [
+    rows = [
         [
             f"{names[i]} on {nodes[i]}" if nodes else names[i],
             f"{found.against_fleet[i]:.2f}",
@@ -92,19 +90,20 @@ def score_rows(result: WhatIf, most: int = SHOWN) -> list[list[str]]:
         ]
         for i in found.order[:most]
     ]
+    return Table(SCORE_COLUMNS, rows, _hidden(result, most))
 
 
-def hidden(result: WhatIf, most: int = SHOWN) -> str:
-    """A sentence on the workers that `score_rows` leaves out; empty if it shows all."""
+def _hidden(result: WhatIf, most: int) -> list[str]:
+    """A sentence on the workers that are left out; none if there are none."""
     rest = result.scores.order[most:]
     if not rest.size:
-        return ""
+        return []
     found = result.scores
-    return (
+    return [
         f"{counted(rest.size, 'more worker')}: the slowest of them has {found.against_fleet[rest].max():.2f} against "
         f"the fleet and {found.against_itself[rest].max():.2f} against itself; the others waited for them together "
         f"{_seconds(found.waited[rest].sum(), result.recorded)}. scores.csv has all."
-    )
+    ]
 
 
 def sentence(result: WhatIf) -> str:
@@ -187,19 +186,14 @@ def facts(result: WhatIf) -> str:
 
 def text(result: WhatIf) -> str:
     """Sentences and both tables, for the terminal, where the table is too wide for what each row would be instead."""
-    return "\n".join(
-        [
-            sentence(result),
-            drain_sentence(result),
-            "",
-            _table([cells[:1] + cells[2:] for cells in rows(result)], [name for name in COLUMNS if name != _WERE]),
-            "",
-            facts(result),
-            "",
-            _table(score_rows(result), SCORE_COLUMNS),
-            *filter(None, [hidden(result)]),
-        ]
-    )
+    workers = scores(result)
+    parts = [
+        f"{sentence(result)}\n{drain_sentence(result)}",
+        repairs(result).grid(without=[_WERE]),
+        facts(result),
+        "\n".join([workers.grid(), *workers.notes]),
+    ]
+    return "\n\n".join(parts)
 
 
 def comma_separated(result: WhatIf) -> str:
@@ -211,32 +205,32 @@ def comma_separated(result: WhatIf) -> str:
     )  # fmt: skip
     lines = (
         (
-            line.kind, line.title, line.mended, " ".join(names[i] for i in line.workers),
-            "" if line.since is None else line.since, line.alone, *line.alone_interval, line.times,
-            *line.times_interval, line.in_turn,
+            line.kind, line.title, line.mended, " ".join(names[i] for i in line.workers), line.since, line.alone,
+            *line.alone_interval, line.times, *line.times_interval, line.in_turn,
         )
         for line in result.lines
     )  # fmt: skip
-    ends = [
-        (kind, kind, *[""] * 9, seconds) for kind, seconds in (("left", result.left), ("recorded", result.recorded))
-    ]
-    return _csv(header, [*lines, *ends])
+    ends = (("left", "left", *[None] * 9, result.left), ("recorded", "recorded", *[None] * 9, result.recorded))
+    return in_csv((dict(zip(header, line, strict=True)) for line in (*lines, *ends)), header)
 
 
 def scores_comma_separated(result: WhatIf) -> str:
     """The scores of all workers as CSV, with numbers in full precision."""
     found, recording = result.scores, result.recording
-    nodes = recording.nodes or [""] * len(recording.workers)
-    header = (
-        "worker", "node", "against_fleet", "against_itself", "last_share", "others_waited_seconds", "slowdown",
-        "times_if_repaired", "times_if_left_out",
-    )  # fmt: skip
-    columns = (
-        found.against_fleet, found.against_itself, found.last, found.waited, found.slowdown, found.repaired,
-        found.left_out,
-    )  # fmt: skip
-    lines = ((recording.workers[i], nodes[i], *(float(column[i]) for column in columns)) for i in found.order)
-    return _csv(header, lines)
+    columns = {
+        "against_fleet": found.against_fleet,
+        "against_itself": found.against_itself,
+        "last_share": found.last,
+        "others_waited_seconds": found.waited,
+        "slowdown": found.slowdown,
+        "times_if_repaired": found.repaired,
+        "times_if_left_out": found.left_out,
+    }
+    return in_csv(
+        {"worker": recording.workers[i], "node": recording.nodes[i] if recording.nodes else None}
+        | {name: float(column[i]) for name, column in columns.items()}
+        for i in found.order
+    )
 
 
 def _row(line: RepairRow, recorded: float) -> list[str]:
@@ -262,17 +256,3 @@ def _seconds(value: float, recorded: float) -> str:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.1f} %"
-
-
-def _table(cells: Sequence[Sequence[str]], columns: Iterable[str]) -> str:
-    heads = [name.replace(": ", ":\n").replace("times as fast", "times\nas fast") for name in columns]
-    align = ["left"] + ["right"] * (len(heads) - 1)
-    return tabulate(cells, headers=heads, tablefmt="simple", disable_numparse=True, colalign=align)
-
-
-def _csv(header: Sequence[str], lines: Iterable[Sequence[object]]) -> str:
-    output = io.StringIO()
-    writer = csv.writer(output, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(lines)
-    return output.getvalue()

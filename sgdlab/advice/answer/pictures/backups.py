@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from sgdlab.advice.answer.pictures import style
-from sgdlab.advice.answer.table import Table
+from sgdlab.advice.answer.table import Measurements
 from sgdlab.advice.answer.verdict import Verdict
 from sgdlab.advice.comparison.comparison import CEILING, FINISHING, INTERRUPTED, BackupSweep
 from sgdlab.advice.comparison.measured import Measured
@@ -16,7 +16,7 @@ from sgdlab.results.plots import STYLE
 _KINDS = {INTERRUPTED: (style.BLUE, "late workers interrupted"), FINISHING: (style.ORANGE, "late workers finish")}
 
 
-def numbers_waited_for(table: Table, verdict: Verdict) -> Figure:
+def numbers_waited_for(table: Measurements, verdict: Verdict) -> Figure:
     """Gradients per second against the number of workers that an update waits for.
 
     Args:

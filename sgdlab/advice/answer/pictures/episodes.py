@@ -11,7 +11,7 @@ from sgdlab.advice.answer.pictures import ratio_grid, style
 from sgdlab.advice.diagnosis.diagnosis import Diagnosis
 from sgdlab.advice.diagnosis.history import Episode
 from sgdlab.advice.recording import SplitRecording
-from sgdlab.advice.words import some
+from sgdlab.report.words import some
 from sgdlab.results.plots import STYLE
 
 MOST = 6

@@ -10,7 +10,7 @@ from sgdlab.advice.answer.pictures import style
 from sgdlab.advice.diagnosis import causes
 from sgdlab.advice.diagnosis.diagnosis import Diagnosis
 from sgdlab.advice.recording import SplitRecording
-from sgdlab.advice.words import counted
+from sgdlab.report.words import counted
 from sgdlab.results.plots import STYLE
 
 _POINTS = 1200

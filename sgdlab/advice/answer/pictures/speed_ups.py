@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from sgdlab.advice.answer.pictures import style
-from sgdlab.advice.answer.table import Table
+from sgdlab.advice.answer.table import Measurements
 from sgdlab.advice.answer.verdict import Verdict
 from sgdlab.advice.comparison.comparison import CEILING, DRAINED, HINDSIGHT, STALE, Protocol
 from sgdlab.results.plots import STYLE
@@ -17,7 +17,7 @@ _COLOURS = {HINDSIGHT: style.GREY, STALE: style.GREY, CEILING: "black", DRAINED:
 _NAME_WIDTH = 42
 
 
-def protocols(table: Table, verdict: Verdict) -> Figure:
+def protocols(table: Measurements, verdict: Verdict) -> Figure:
     """Gradients per second of every protocol relative to full synchrony, with intervals.
 
     Args:
@@ -32,19 +32,17 @@ def protocols(table: Table, verdict: Verdict) -> Figure:
         figure = mpl.figure.Figure(figsize=(style.WIDTH, 1.6 + 0.33 * heights.sum()))
         axes = figure.add_subplot()
         for position, protocol in zip(positions, shown, strict=True):
-            line = table.line(protocol, "throughput")
+            relative, low, high = table.relative(protocol.measured["throughput"])
             colour = style.GREEN if verdict.is_of(protocol) else _COLOURS.get(protocol.role, style.BLUE)
-            axes.plot(
-                [line.low, line.high], 2 * [position], color=colour, linewidth=5, alpha=0.35, solid_capstyle="butt"
-            )
-            axes.plot(line.relative, position, "o", color=colour, markersize=6)
-            right = max(line.high, line.relative)
+            axes.plot([low, high], 2 * [position], color=colour, linewidth=5, alpha=0.35, solid_capstyle="butt")
+            axes.plot(relative, position, "o", color=colour, markersize=6)
+            right = max(high, relative)
             if protocol.has_objective:
-                by_rate = table.line(protocol, "rate").relative
+                by_rate = table.relative(protocol.measured["rate"])[0]
                 axes.plot(by_rate, position, "D", color=colour, markerfacecolor="none", markersize=8)
                 right = max(right, by_rate)
             axes.annotate(
-                f"{line.relative:.3f}",
+                f"{relative:.3f}",
                 (right, position),
                 xytext=(8, 0),
                 textcoords="offset points",
@@ -52,7 +50,7 @@ def protocols(table: Table, verdict: Verdict) -> Figure:
                 fontsize="small",
                 bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
             )
-        ceiling = table.line(table.comparison.by_role(CEILING)[0], "throughput").relative
+        ceiling = table.relative(table.comparison.by_role(CEILING)[0].measured["throughput"])[0]
         axes.axvline(ceiling, color="black", linestyle="--", linewidth=1, zorder=0.9)
         axes.axvline(1, color=style.GREY, linewidth=1, zorder=0.9)
         axes.set_yticks(positions, names, fontsize="small")

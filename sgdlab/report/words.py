@@ -2,20 +2,29 @@
 
 from collections.abc import Sequence
 
-_MOST_NAMES = 6
+MOST_NAMED = 6
 """Names in a list; the rest of a longer list is counted."""
 
 
-def some(words: Sequence[str]) -> str:
+def listed(words: Sequence[str], most: int | None = None) -> str:
     """A list as a sentence writes it; of a long list, the first entries and the number of the others.
 
+    Args:
+      words: at least one.
+      most: entries that a long list shows; all by default. "And 1 more" would be as long as the entry itself.
+
     Example:
-      >>> some(["a", "b", "c"]), some(list("abcdefgh"))
-      ('a, b and c', 'a, b, c, d, e, f and 2 more')
+      >>> listed(["a", "b", "c"]), listed(list("abcdefgh"), 6), listed(list("abcdefg"), 6)
+      ('a, b and c', 'a, b, c, d, e, f and 2 more', 'a, b, c, d, e, f and g')
     """
-    if len(words) > _MOST_NAMES:
-        return f"{', '.join(words[:_MOST_NAMES])} and {len(words) - _MOST_NAMES} more"
+    if most is not None and len(words) > most + 1:
+        words = [*words[:most], f"{len(words) - most} more"]
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def some(words: Sequence[str]) -> str:
+    """A list as `listed` writes it, with at most `MOST_NAMED` entries."""
+    return listed(words, MOST_NAMED)
 
 
 def counted(number: int, noun: str) -> str:

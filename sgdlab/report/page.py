@@ -1,16 +1,19 @@
-"""A page on loopback: a thread answers the browsers of this machine, and nobody else."""
+"""`StatusPage`, a page on loopback: it shows what goes on, and threads answer the browsers of this machine alone."""
 
 import base64
+import dataclasses
 import hashlib
 import http.server
+import importlib.resources
 import json
-import math
 import re
 import socketserver
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Self
+
+from sgdlab.report.finite import finite
 
 HOST = "127.0.0.1"
 NAMES = ("127.0.0.1", "localhost")
@@ -25,15 +28,17 @@ _HEADERS = {
 }
 
 
-class Loopback:
-    """Serves a page and what it asks for, to whoever is logged in on this machine.
+class StatusPage:
+    """Serves the newest state of something on loopback, to whoever is logged in on this machine.
 
-    To look from elsewhere, forward the port: `ssh -L 8000:127.0.0.1:PORT machine`.
+    `show` only keeps the state, so that who calls it is not held up; requests are answered by other threads. To look
+    from elsewhere, forward the port: `ssh -L 8000:127.0.0.1:PORT machine`.
 
     Args:
-      text: the page; its own script and style run, and no others.
-      answers: path -> what returns the value that is sent as JSON.
+      package: the package whose `page.html` is sent; its own script and style run, and no others. It asks for
+        `status.json`, the newest state.
       port: where to listen; 0 takes a free port.
+      answers: path -> what returns another value that is sent as JSON.
 
     Attributes:
       address: what to open in a browser.
@@ -42,11 +47,15 @@ class Loopback:
       ValueError: if the port cannot be used.
     """
 
-    def __init__(self, text: str, answers: Mapping[str, Callable[[], Any]], port: int = 0):
+    def __init__(self, package: str, port: int = 0, answers: Mapping[str, Callable[[], Any]] | None = None):
         if not 0 <= port <= 65535:
             raise ValueError(f"port={port} is not a port: 1 to 65535, or 0 for a free one")
+        self._lock = threading.RLock()
+        self._state: Any = None
+        self._asked, self._is_read = float("-inf"), True
+        text = (importlib.resources.files(package) / "page.html").read_text(encoding="utf-8")
         try:
-            self._server = _Server((HOST, port), _handler(text, answers))
+            self._server = _Server((HOST, port), _handler(text, {"/status.json": self._read, **(answers or {})}))
         except OSError as error:
             raise ValueError(
                 f"port={port} of {HOST} cannot be used ({error.strerror}): port=0 takes a free one"
@@ -54,13 +63,34 @@ class Loopback:
         self.address = f"http://{HOST}:{self._server.server_address[1]}/"
         threading.Thread(target=self._server.serve_forever, args=(0.1,), name="page", daemon=True).start()
 
-    def close(self, is_awaited: Callable[[], bool], patience: float) -> None:
-        """Ends the page, once nobody awaits the last state, or after `patience` seconds."""
+    def show(self, state: Any) -> None:
+        """Makes a state, of what JSON can hold or a dataclass of it, the newest one."""
+        with self._lock:
+            self._state, self._is_read = state, False
+
+    def close(self, patience: float = 1.5) -> None:
+        """Ends the page; those who watch it are given `patience` seconds to read the last state."""
         until = time.monotonic() + patience
-        while is_awaited() and time.monotonic() < until:
+        while self._is_awaited() and time.monotonic() < until:
             time.sleep(0.05)
         self._server.shutdown()
         self._server.server_close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _read(self) -> Any:
+        with self._lock:
+            state, self._is_read, self._asked = self._state, True, time.monotonic()
+        return dataclasses.asdict(state) if dataclasses.is_dataclass(state) else state
+
+    def _is_awaited(self) -> bool:
+        """Return True if somebody watches who has not read the newest state."""
+        with self._lock:
+            return not self._is_read and time.monotonic() - self._asked < 2
 
 
 class _Server(socketserver.ThreadingTCPServer):
@@ -135,15 +165,5 @@ def _is_local(hosts: list[str]) -> bool:
 
 
 def _json(value: Any) -> bytes:
-    return json.dumps(_finite(value), allow_nan=False, separators=(",", ":")).encode()
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no NaN and no infinity; they become "nan", "inf" and "-inf"."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, dict):
-        return {str(key): _finite(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
-    return value
+    """Return a value as JSON; the page is told which number is not finite."""
+    return json.dumps(finite(value, str), allow_nan=False, separators=(",", ":")).encode()

@@ -1,0 +1,132 @@
+"""`Table`: one table for the terminal and as Markdown, with what its columns mean and notes below; and rows as CSV."""
+
+import csv
+import dataclasses
+import io
+import itertools
+import textwrap
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from tabulate import tabulate
+
+WIDTH = 120
+"""Columns of a terminal; tables there are no wider, where their cells let them."""
+
+_NARROWEST = 12
+_WIDEST_HEADING = 13
+"""In the terminal; wider ones take several lines."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Table:
+    r"""Cells under headings, with the meaning of the columns and notes below.
+
+    Attributes:
+      columns: heading -> meaning.
+      rows: the texts of the cells, a row each.
+      notes: sentences on the whole table.
+      obvious: headings whose meaning is not said.
+      left: so many of the first columns are aligned to the left, the others to the right.
+
+    Example:
+      >>> table = Table({"method": "", "s": "seconds"}, [["Rounds", "7.5"]], ["One seed."], obvious=["method"])
+      >>> print(table.text())
+      method    s
+      ------  ---
+      Rounds  7.5
+      <BLANKLINE>
+      s  seconds
+      One seed.
+      >>> table.markdown().splitlines()[-3:]
+      ['* **s**: seconds', '', 'One seed.']
+    """
+
+    columns: Mapping[str, str]
+    rows: Sequence[Sequence[str]]
+    notes: Sequence[str] = ()
+    obvious: Collection[str] = ()
+    left: int = 1
+
+    def grid(self, without: Collection[str] = ()) -> str:
+        """Return the cells for a terminal of `WIDTH` columns; headings are wrapped, and the widest column to the left.
+
+        Args:
+          without: headings of columns that are left out.
+        """
+        kept = [index for index, heading in enumerate(self.columns) if heading not in without]
+        head, *rows = [[row[index] for index in kept] for row in (list(map(_in_lines, self.columns)), *self.rows)]
+        widths, left = _widths([head, *rows]), sum(index < self.left for index in kept)
+        widest = widths.index(max(widths[:left]))
+        room = max(WIDTH - sum(width + 2 for width in widths) + widths[widest] + 2, _NARROWEST)
+        for row in rows:
+            row[widest] = textwrap.fill(row[widest], room)
+        widths = _widths([head, *rows])
+        formats = [f"{'<' if index < left else '>'}{width}" for index, width in enumerate(widths)]
+        rule = "  ".join("-" * width for width in widths)
+        return "\n".join([*_lines(head, formats), rule, *(line for row in rows for line in _lines(row, formats))])
+
+    def text(self, without: Collection[str] = ()) -> str:
+        """Return the table for a terminal, with meanings and notes below.
+
+        Args:
+          without: headings of columns that are left out.
+        """
+        said = {heading: meaning for heading, meaning in self._said().items() if heading not in without}
+        indent = max(map(len, said)) + 2
+        below = [
+            textwrap.fill(f"{heading:<{indent}}{meaning}", WIDTH, subsequent_indent=" " * indent)
+            for heading, meaning in said.items()
+        ]
+        return "\n".join([self.grid(without), "", *below, *(textwrap.fill(note, WIDTH) for note in self.notes)])
+
+    def markdown(self) -> str:
+        """Return the table in GitHub's Markdown, with meanings and notes below."""
+        listed = [f"* **{heading}**: {meaning}" for heading, meaning in self._said().items()]
+        return "\n".join([self.markdown_grid(), "", *listed, "", *self.notes]).rstrip() + "\n"
+
+    def markdown_grid(self) -> str:
+        """Return the cells alone in GitHub's Markdown."""
+        align = ["left" if index < self.left else "right" for index in range(len(self.columns))]
+        return tabulate(self.rows, headers=list(self.columns), tablefmt="github", disable_numparse=True, colalign=align)
+
+    def _said(self) -> dict[str, str]:
+        return {heading: meaning for heading, meaning in self.columns.items() if heading not in self.obvious}
+
+
+def in_csv(rows: Iterable[Mapping[str, object]], names: Sequence[str] = ()) -> str:
+    r"""Return rows as CSV, with numbers in full precision; None is an empty cell, and so is what a row lacks.
+
+    Args:
+      rows: column -> value, of each row.
+      names: of the columns; those of the first row by default.
+
+    Example:
+      >>> in_csv([{"worker": "a", "seconds": 0.1}, {"worker": "b", "seconds": None}])
+      'worker,seconds\na,0.1\nb,\n'
+    """
+    rows, output = list(rows), io.StringIO()
+    writer = csv.DictWriter(output, names or list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return output.getvalue()
+
+
+def _in_lines(heading: str) -> str:
+    r"""Return a heading for the terminal.
+
+    Example:
+      >>> _in_lines("seconds to 95 %")
+      'seconds\nto 95 %'
+    """
+    lines = heading.replace(": ", ":\n").replace(" to ", "\nto ").replace("x sync. ", "x sync.\n").split("\n")
+    return "\n".join(textwrap.fill(line, _WIDEST_HEADING) for line in lines)
+
+
+def _lines(row: Sequence[str], formats: Sequence[str]) -> list[str]:
+    """Return a row as lines; cells have one or more."""
+    lines = itertools.zip_longest(*(cell.split("\n") for cell in row), fillvalue="")
+    return ["  ".join(map(format, line, formats)).rstrip() for line in lines]
+
+
+def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
+    return [max(len(line) for cell in column for line in cell.split("\n")) for column in zip(*rows, strict=True)]
