@@ -5,7 +5,6 @@ import json
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from sgdlab.report import words
 from sgdlab.results import answer, certificates, facts, floor, pages, table
@@ -81,15 +80,9 @@ def page(groups: Sequence[Group], pictures: Mapping[str, pathlib.Path]) -> str:
             for name in embedded
             if name not in (ANSWER, NARROW_ANSWER)
         ],
-        certificates=_certificates(groups),
+        certificates=certificates.table(groups),
         config=json.dumps(facts.config(groups), indent=2),
     )
-
-
-def _certificates(groups: Sequence[Group]) -> dict[str, Any] | None:
-    """The table of certificates, for the page; None where no run has one."""
-    found = certificates.rows(groups)
-    return {"columns": certificates.COLUMNS, "rows": found} if found else None
 
 
 def _unbroken(text: str) -> str:
