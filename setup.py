@@ -41,6 +41,7 @@ setup(
     python_requires=">=3.11",
     install_requires=[
         "absl-py>=2.1,<3",
+        "annotated-types>=0.7,<1",
         "array_record>=0.8,<0.9",
         "flax>=0.12,<0.13",
         "importlib_resources>=6,<8",  # tensorflow-datasets imports it without requiring it

@@ -27,11 +27,11 @@ batch of an epoch is left out: 390 gradients instead of 391.
 from ml_collections import ConfigDict
 
 from sgdlab import arguments
-from sgdlab.jobs import defaults
+from sgdlab.jobs import configuration
 
 
 def get_config(variant: str = "paper") -> ConfigDict:
-    """Returns the configuration; what is not set here is as in `sgdlab/jobs/defaults.py`.
+    """Returns the configuration; what is not set here is as in `sgdlab/jobs/configuration.py`.
 
     Args:
       variant: "paper", or "tiny" for seconds on data at hand.
@@ -39,8 +39,8 @@ def get_config(variant: str = "paper") -> ConfigDict:
     Raises:
       ValueError: if there is no such variant.
     """
-    arguments.one_of("variant", variant, defaults.VARIANTS)
-    config = defaults.entries(
+    arguments.one_of("variant", variant, configuration.VARIANTS)
+    config = configuration.entries(
         {"cluster": "gamma", "network": "wide_resnet", "data": "cifar100"},
         network={"wide_resnet": {"depth": 16, "widen": 4, "dropout": 0.0}},
         data={"mock": {"shape": "cifar100", "augment": True}},
@@ -71,4 +71,4 @@ def _tiny(config: ConfigDict) -> None:
     mock.image_shape, mock.num_classes, mock.num_examples, mock.num_test = (8, 8, 3), 10, 512, 128
     config.network.wide_resnet.depth, config.network.wide_resnet.widen = 10, 1
     config.cluster.num_workers, config.batch_size, config.evaluations = 4, 16, 4
-    defaults.shorten(config, 2.0)
+    configuration.shorten(config, 2.0)

@@ -30,13 +30,13 @@ import math
 from ml_collections import ConfigDict
 
 from sgdlab import arguments
-from sgdlab.jobs import defaults
+from sgdlab.jobs import configuration
 
 _PER_EPOCH = 50_000 // 4
 
 
 def get_config(variant: str = "paper") -> ConfigDict:
-    """Returns the configuration; what is not set here is as in `sgdlab/jobs/defaults.py`.
+    """Returns the configuration; what is not set here is as in `sgdlab/jobs/configuration.py`.
 
     Args:
       variant: "paper", or "tiny" for seconds on data at hand.
@@ -44,8 +44,8 @@ def get_config(variant: str = "paper") -> ConfigDict:
     Raises:
       ValueError: if there is no such variant.
     """
-    arguments.one_of("variant", variant, defaults.VARIANTS)
-    config = defaults.entries(
+    arguments.one_of("variant", variant, configuration.VARIANTS)
+    config = configuration.entries(
         {"cluster": "gamma", "network": "pixelcnn", "data": "cifar10"},
         data={"cifar10": {"augment": False}, "mock": {"shape": "cifar10"}},
         protocol={"backup_workers": {"backups": 1}},

@@ -31,11 +31,11 @@ momentum, 0.9. The last, incomplete batch of an epoch is left out: 390 gradients
 from ml_collections import ConfigDict
 
 from sgdlab import arguments
-from sgdlab.jobs import defaults
+from sgdlab.jobs import configuration
 
 
 def get_config(variant: str = "paper") -> ConfigDict:
-    """Returns the configuration; what is not set here is as in `sgdlab/jobs/defaults.py`.
+    """Returns the configuration; what is not set here is as in `sgdlab/jobs/configuration.py`.
 
     Args:
       variant: "paper", or "tiny" for seconds on data at hand.
@@ -43,8 +43,8 @@ def get_config(variant: str = "paper") -> ConfigDict:
     Raises:
       ValueError: if there is no such variant.
     """
-    arguments.one_of("variant", variant, defaults.VARIANTS)
-    config = defaults.entries(
+    arguments.one_of("variant", variant, configuration.VARIANTS)
+    config = configuration.entries(
         {"cluster": "gamma", "network": "cifar_resnet", "data": "cifar10"},
         network={"cifar_resnet": {"depth": 20}},
         data={"mock": {"shape": "cifar10", "augment": True}},
@@ -73,4 +73,4 @@ def _tiny(config: ConfigDict) -> None:
     """ResNet-8 on UCI digits, 4 workers, 2 epochs."""
     config.data.kind, config.network.cifar_resnet.depth = "digits", 8
     config.cluster.num_workers, config.batch_size, config.evaluations = 4, 16, 4
-    defaults.shorten(config, 2.0)
+    configuration.shorten(config, 2.0)

@@ -33,7 +33,7 @@ section 3.1, without the time that parameter servers take.
 from ml_collections import ConfigDict
 
 from sgdlab import arguments
-from sgdlab.jobs import defaults
+from sgdlab.jobs import configuration
 
 UPDATES = 76_200
 """Of a run."""
@@ -41,7 +41,7 @@ _PER_EPOCH = 1_281_167 // 32
 
 
 def get_config(variant: str = "paper") -> ConfigDict:
-    """Returns the configuration; what is not set here is as in `sgdlab/jobs/defaults.py`.
+    """Returns the configuration; what is not set here is as in `sgdlab/jobs/configuration.py`.
 
     Args:
       variant: "paper", or "tiny" for seconds on data at hand, with a small network.
@@ -49,8 +49,8 @@ def get_config(variant: str = "paper") -> ConfigDict:
     Raises:
       ValueError: if there is no such variant.
     """
-    arguments.one_of("variant", variant, defaults.VARIANTS)
-    config = defaults.entries(
+    arguments.one_of("variant", variant, configuration.VARIANTS)
+    config = configuration.entries(
         {"cluster": "long_tailed", "network": "inception", "data": "imagenet"},
         network={"inception": {"dropout": 0.2}},
         data={
@@ -92,4 +92,4 @@ def _tiny(config: ConfigDict) -> None:
     config.cluster.num_workers, config.protocol.backup_workers.backups, config.evaluations = 5, 1, 4
     # Of 22 updates, 0.9999 would hold the start.
     config.average_decay = 0.8
-    defaults.shorten(config, 2.0)
+    configuration.shorten(config, 2.0)

@@ -32,13 +32,13 @@ and messages that take no time. The paper scales copies of at most 480 pixels; h
 from ml_collections import ConfigDict
 
 from sgdlab import arguments
-from sgdlab.jobs import defaults
+from sgdlab.jobs import configuration
 
 _PER_EPOCH = 1_281_167 // 32
 
 
 def get_config(variant: str = "paper") -> ConfigDict:
-    """Returns the configuration; what is not set here is as in `sgdlab/jobs/defaults.py`.
+    """Returns the configuration; what is not set here is as in `sgdlab/jobs/configuration.py`.
 
     Args:
       variant: "paper", or "tiny" for seconds on data at hand, with a small network.
@@ -46,8 +46,8 @@ def get_config(variant: str = "paper") -> ConfigDict:
     Raises:
       ValueError: if there is no such variant.
     """
-    arguments.one_of("variant", variant, defaults.VARIANTS)
-    config = defaults.entries(
+    arguments.one_of("variant", variant, configuration.VARIANTS)
+    config = configuration.entries(
         {"cluster": "gamma", "network": "resnet18", "data": "imagenet"},
         network={"resnet18": {"stem": "imagenet"}},
         data={
@@ -93,4 +93,4 @@ def _tiny(config: ConfigDict) -> None:
     config.data.kind, config.network.kind, config.method = "digits", "conv", "pull_gossip"
     config.network.conv.channels, config.network.conv.batch_norm = (8, 16), True
     config.cluster.num_workers, config.evaluations = 4, 4
-    defaults.shorten(config, 2.0)
+    configuration.shorten(config, 2.0)

@@ -33,11 +33,11 @@ batch, and not each GPU's share by itself.
 from ml_collections import ConfigDict
 
 from sgdlab import arguments
-from sgdlab.jobs import defaults
+from sgdlab.jobs import configuration
 
 
 def get_config(variant: str = "paper") -> ConfigDict:
-    """Returns the configuration; what is not set here is as in `sgdlab/jobs/defaults.py`.
+    """Returns the configuration; what is not set here is as in `sgdlab/jobs/configuration.py`.
 
     Args:
       variant: "paper", or "tiny" for seconds on data at hand, with a small network.
@@ -45,8 +45,8 @@ def get_config(variant: str = "paper") -> ConfigDict:
     Raises:
       ValueError: if there is no such variant.
     """
-    arguments.one_of("variant", variant, defaults.VARIANTS)
-    config = defaults.entries(
+    arguments.one_of("variant", variant, configuration.VARIANTS)
+    config = configuration.entries(
         {"cluster": "gamma", "network": "resnet50", "data": "imagenet"},
         network={"resnet50": {"stem": "imagenet"}},
         data={
@@ -80,4 +80,4 @@ def _tiny(config: ConfigDict) -> None:
     config.data.kind, config.network.kind = "digits", "conv"
     config.network.conv.channels, config.network.conv.batch_norm = (8, 16), True
     config.cluster.num_workers, config.batch_size, config.evaluations = 4, 16, 4
-    defaults.shorten(config, 2.0)
+    configuration.shorten(config, 2.0)

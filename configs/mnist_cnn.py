@@ -25,11 +25,11 @@ batches of 32, as in A.2 and A.3 (of larger ones, 25 epochs have too few updates
 from ml_collections import ConfigDict
 
 from sgdlab import arguments
-from sgdlab.jobs import defaults
+from sgdlab.jobs import configuration
 
 
 def get_config(variant: str = "paper") -> ConfigDict:
-    """Returns the configuration; what is not set here is as in `sgdlab/jobs/defaults.py`.
+    """Returns the configuration; what is not set here is as in `sgdlab/jobs/configuration.py`.
 
     Args:
       variant: "paper", or "tiny" for seconds on data at hand.
@@ -37,8 +37,8 @@ def get_config(variant: str = "paper") -> ConfigDict:
     Raises:
       ValueError: if there is no such variant.
     """
-    arguments.one_of("variant", variant, defaults.VARIANTS)
-    config = defaults.entries(
+    arguments.one_of("variant", variant, configuration.VARIANTS)
+    config = configuration.entries(
         {"cluster": "gamma", "network": "weight_norm_cnn", "data": "mnist"},
         network={"weight_norm_cnn": {"channels": (32, 32, 64, 64)}},
         data={"mnist": {"augment": True, "degrees": 10.0, "zoom": 0.1}, "mock": {"shape": "mnist"}},
@@ -72,4 +72,4 @@ def _tiny(config: ConfigDict) -> None:
     config.protocol.simulated_staleness.average, config.protocol.simulated_staleness.ramp_epochs = 2.0, 0.6
     # Of 220 updates, 0.9999 would hold the start.
     config.average_decay, config.evaluations = 0.98, 5
-    defaults.shorten(config, 5.0)
+    configuration.shorten(config, 5.0)

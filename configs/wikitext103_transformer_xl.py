@@ -29,7 +29,7 @@ the memory of 150 tokens; the published evaluation of the repository uses 640.
 from ml_collections import ConfigDict
 
 from sgdlab import arguments
-from sgdlab.jobs import defaults
+from sgdlab.jobs import configuration
 
 GRADIENTS = 200_000
 """K, the steps of a run."""
@@ -38,7 +38,7 @@ _PER_EPOCH = (103_227_021 - 1) // 150 // 64  # tokens, by segments of 150, by ba
 
 
 def get_config(variant: str = "paper") -> ConfigDict:
-    """Returns the configuration; what is not set here is as in `sgdlab/jobs/defaults.py`.
+    """Returns the configuration; what is not set here is as in `sgdlab/jobs/configuration.py`.
 
     Args:
       variant: "paper", or "tiny" for seconds on data at hand.
@@ -46,8 +46,8 @@ def get_config(variant: str = "paper") -> ConfigDict:
     Raises:
       ValueError: if there is no such variant.
     """
-    arguments.one_of("variant", variant, defaults.VARIANTS)
-    config = defaults.entries(
+    arguments.one_of("variant", variant, configuration.VARIANTS)
+    config = configuration.entries(
         {"cluster": "gamma", "network": "transformer_xl", "data": "wikitext103"},
         network={"transformer_xl": {"dropout": 0.1, "memory": 150, "cutoffs": (20_000, 40_000, 200_000)}},
         data={"wikitext103": {"segment": 150}},
@@ -82,4 +82,4 @@ def _tiny(config: ConfigDict) -> None:
     network.memory, network.cutoffs = 32, ()
     config.data.kind, config.data.stdlib_text.segment, config.data.stdlib_text.max_bytes = "stdlib_text", 32, 16_385
     config.batch_size, config.evaluations, config.train_examples, config.test_examples = 8, 4, 64, 64
-    defaults.shorten(config, 1.0)
+    configuration.shorten(config, 1.0)

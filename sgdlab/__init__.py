@@ -11,5 +11,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "advice", "cluster", "cutoff", "data", "deep_markov", "graphs", "hosts", "jobs", "live", "networks", "policies",
         "predictors", "protocols", "registry", "replay", "results", "rules", "tasks", "theory",
     ),
-    submod_attrs={"peer_schedule": ["PeerSchedule"], "schedule": ["DROPPED", "PENDING", "Schedule"]},
+    submod_attrs={
+        "jobs.compare": ["compare"], "peer_schedule": ["PeerSchedule"], "schedule": ["DROPPED", "PENDING", "Schedule"],
+    },
 )  # fmt: skip

@@ -19,8 +19,8 @@ from absl import logging
 
 from sgdlab import files, hosts
 from sgdlab.errors import Stopped
+from sgdlab.types import Tree
 
-Tree = Any
 _SETTINGS = "settings.json"
 _NEWEST = 2
 _PROBE_BYTES = 2**20

@@ -22,6 +22,7 @@ from typing import Any
 from ml_collections import ConfigDict, config_dict
 
 from sgdlab import arguments
+from sgdlab.bounds import bounded
 from sgdlab.entries import as_arguments, called_of, check_default, described, entries_of, function_of
 from sgdlab.errors import UsageError, with_place
 from sgdlab.runtimes import NotEnoughRuntimes
@@ -38,14 +39,6 @@ class Facts:
     """
 
     files: tuple[str, ...] = ()
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """Return a fact, or the default where it is not known."""
-        value = getattr(self, name, None)
-        return default if value is None else value
-
-    def __contains__(self, name: str) -> bool:
-        return getattr(self, name, None) is not None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -172,6 +165,8 @@ class Registry(Mapping[str, Part]):
     def register(self, name: str | None = None, *, title: str, source: str = "", **facts: Any) -> Callable:
         """Decorates a function or class: it becomes a part, and stays what it is.
 
+        A function checks the bounds that its annotations declare (`sgdlab.bounds`), whoever calls it.
+
         Args:
           name: what configurations call it; by default its own name.
           title: the field's name for it.
@@ -184,6 +179,7 @@ class Registry(Mapping[str, Part]):
         """
 
         def decorate(make: Callable) -> Callable:
+            make = bounded(make)
             called = name or make.__name__
             known = (self._parts if function_of(make).__module__ in self._modules else self._all()).get(called)
             # The same cell of a notebook, or the same module, may be run again.

@@ -1,12 +1,11 @@
 """What XLA is to do otherwise: reading rows of buffers in loops without copies, and compiling a function apart."""
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-Tree = Any
+from sgdlab.types import Tree
 
 
 def read_row(buffer: jax.Array, index: jax.Array) -> jax.Array:

@@ -77,7 +77,7 @@ def test_a_script_runs(example, here, capsys, monkeypatch):
     undrawn.leave_undrawn(monkeypatch)
     exec(compile(example, str(README), "exec"), {"__name__": "__main__"})
     output = capsys.readouterr().out
-    if "compare.main" in example:
+    if "sgdlab.compare(" in example:
         assert "Gap-Aware" in output
         assert (here / "runs/script/report.html").exists()
     if "Sweep(" in example:

@@ -4,8 +4,7 @@ import math
 import re
 
 from docs.making import decision, measured, other_pages, paper_pages, part_sections, pictures, simulated, tables
-from sgdlab.jobs.method import OTHERS, Method
-from sgdlab.jobs.methods import methods
+from sgdlab.jobs.methods import OTHERS, Method, methods
 from sgdlab.protocols.family import PROTOCOLS
 from sgdlab.registry import Part
 from sgdlab.rules.family import RULES

@@ -102,8 +102,9 @@ def _speed(method: str, cluster: str) -> Speed | None:
         return None
     made = plan.schedule
     peers = isinstance(made, PeerSchedule)
-    local = plan.local.active and not peers
-    certified = theory.certificate(made, **({"steps": plan.steps[made.worker]} if local else {}))
+    local = plan.experiment.local.active and not peers
+    steps = {"steps": plan.experiment.steps[made.worker]} if local else {}
+    certified = theory.certificate(made, **steps)
     return Speed(
         speedup=plan.speedup,
         staleness=float("nan") if peers else float(made.staleness().mean()),

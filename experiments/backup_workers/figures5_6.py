@@ -48,7 +48,7 @@ from experiments.harness import (
     interval,
     least,
 )
-from sgdlab.jobs import plan
+from sgdlab.jobs import resolve
 
 PRINTED, BEST = {50: 137.5e3, 100: 76.2e3}, 96
 """N -> updates to converge (section 3.1), and the N with the shortest time (Figure 6)."""
@@ -131,7 +131,7 @@ def figures5_6(
     config = configured(size, epochs, examples, optimizer, backups)
     config.average_decay = 0.98 if average_decay is None else average_decay
     if size == "laptop":  # so many that the runs with the smallest N are evaluated after every update
-        config.evaluations = math.ceil(plan.num_gradients(config, plan.dataset_of(config)) / gradients[0])
+        config.evaluations = math.ceil(resolve(config).num_gradients / gradients[0])
     machines = [n + backups for n in gradients]
     over = {"optimizer.learning_rate": list(rates), "cluster.num_workers": machines, "seed": range(seeds)}
     found = harness.Sweep(config, over).evaluations()

@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 
 from configs import cifar10_pixelcnn, imagenet_inception
 from experiments.harness import Sweep
-from sgdlab.jobs import defaults, plan
+from sgdlab.jobs import configuration, resolve
 
 Size = Literal["laptop", "gpu", "paper"]
 """What is trained: small networks on UCI digits, smaller ones than the paper's on CIFAR, or the paper's own."""
@@ -64,7 +64,7 @@ def inception(size: Size, *, epochs: float | None = None, evaluations: int | Non
     if evaluations is not None:
         config.evaluations = evaluations
     if size != "paper":
-        defaults.shorten(config, EPOCHS[size] if epochs is None else epochs)
+        configuration.shorten(config, EPOCHS[size] if epochs is None else epochs)
     elif epochs is not None:
         config.epochs = epochs
     return config
@@ -128,7 +128,7 @@ def taking(config: ConfigDict, run: Mapping[str, Any], updates: int) -> dict[str
     """
     waits = run["protocol.kind"] == "backup_workers"
     used = run["cluster.num_workers"] - run["protocol.backup_workers.backups"] if waits else 1
-    return {**run, "epochs": updates * used / plan.batches_per_epoch(config, plan.dataset_of(config))}
+    return {**run, "epochs": updates * used / resolve(config).data.batches_per_epoch}
 
 
 def curves(sweep: Sweep) -> list[pd.DataFrame]:

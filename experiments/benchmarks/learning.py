@@ -24,13 +24,13 @@ def figures() -> Iterator[Figure]:
     yield Figure("ResNet-20 on digits: test accuracy", 100 * accuracy, "%", goal, accuracy >= ACCURACY, detail)
 
     plan, summary, detail = _trained(_pixelcnn())
-    images = plan.dataset
+    images = plan.experiment.data.dataset
     histogram = pixel_histogram(images.train.pixels, images.test.pixels, levels=images.levels)
     detail = f"a histogram of each pixel: {histogram:.3f}; {images.levels} levels; {detail}"
     yield _below("PixelCNN on digits: nats per dimension", summary["test_loss"], histogram, detail)
 
     plan, summary, detail = _trained(_transformer_xl())
-    text = plan.dataset
+    text = plan.experiment.data.dataset
     trigram = interpolated_trigram(text.train.tokens, text.test.tokens, vocabulary=text.vocabulary)
     source = f"{text.facts['python']}, SHA-256 {text.facts['sha256'][:8]}"
     detail = f"an interpolated trigram: {trigram:.3f}; {len(text.test.tokens):,} bytes of {source}; {detail}"

@@ -76,7 +76,7 @@ def _plan(*, stream: bool) -> Plan:
 
 def _trained(plan: Plan) -> Callable[[], object]:
     """A function that trains, and returns the parameters."""
-    task = tasks.task_of(plan.config, plan.dataset)
+    task = tasks.task_of(plan.experiment)
     batches = tasks.batches_of(plan, plan.program.num_rows)
     rule = plan.rule(plan.rates, plan.schedule.num_workers)
 

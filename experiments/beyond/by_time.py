@@ -1,6 +1,5 @@
 """Runs for a given virtual time, without warm-up or decay: what is measured is the loss that they train on."""
 
-import dataclasses
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -11,10 +10,8 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from sgdlab import data, replay
-from sgdlab.data import Dataset, Images
-from sgdlab.jobs import tasks
-from sgdlab.jobs.plan import Plan, batches_per_epoch, dataset_of, make_plan
-from sgdlab.jobs.train import gradient_of
+from sgdlab.jobs import resolve, tasks
+from sgdlab.jobs.plan import Plan, make_plan
 from sgdlab.tasks.task import Task
 
 WORST = 1e12
@@ -28,7 +25,7 @@ def until(config: ConfigDict, seconds: float) -> Plan:
       config: of the run; its epochs are set.
       seconds: how long it takes.
     """
-    per_epoch = batches_per_epoch(config, dataset_of(config))
+    per_epoch = resolve(config).data.batches_per_epoch
     config.epochs = config.cluster.num_workers / per_epoch
     while (schedule := make_plan(config).schedule).wall_clock() <= seconds:
         config.epochs *= 2
@@ -50,12 +47,10 @@ def measured(plan: Plan, *, norms: bool = True) -> dict[str, Any]:
       Lists with a number for each evaluation: `seconds`, `loss`, `accuracy` and, with `norms`, `squared_norm`, of the
       gradient of the mean loss of all examples; and `gradients` and `updates` that were used and made.
     """
-    config, train = plan.config, plan.dataset.train
-    # What is called the test set is the training set: its loss is what the methods minimise.
-    plan = dataclasses.replace(plan, dataset=Dataset(train, train, plan.dataset.num_classes, plan.dataset.preprocess))
-    task = tasks.task_of(config, plan.dataset)
-    losses = tasks.evaluation_of(plan, task, "train", None)
-    squares = _squares(task, train, plan.dataset) if norms else None
+    experiment, computing = plan.experiment, plan.experiment.computing
+    task = tasks.task_of(experiment)
+    losses = tasks.evaluation_of(experiment, task, "train", None)  # what the methods minimise
+    squares = _squares(task, experiment.data.dataset) if norms else None
 
     def evaluate(params: Any, stats: Any) -> dict[str, Any]:
         found = losses(params, stats)
@@ -64,11 +59,11 @@ def measured(plan: Plan, *, norms: bool = True) -> dict[str, Any]:
     result = replay.run(
         plan.program,
         plan.rule(plan.rates, plan.schedule.num_workers),
-        gradient_of(config, task),
+        tasks.gradient_of(experiment, task),
         task.params,
         tasks.batches_of(plan, plan.program.capacity.rows),
-        mode=config.mode,
-        lanes=config.lanes or "vmap",
+        mode=computing.mode,
+        lanes=computing.lanes or "vmap",
         watch=replay.Watch(evaluate=evaluate),
     )
     found = result.history.evaluations
@@ -79,7 +74,8 @@ def measured(plan: Plan, *, norms: bool = True) -> dict[str, Any]:
     }
 
 
-def _squares(task: Task, train: Images, dataset: Dataset) -> Any:
+def _squares(task: Task, dataset: Any) -> Any:
+    train = dataset.train
     finish = data.Finish(dataset.preprocess, train.white, levels=False, train=False)
     whole = finish(jnp.asarray(train.pixels), jnp.asarray(train.labels))
 

@@ -7,7 +7,7 @@ from ml_collections import ConfigDict
 
 from configs import digits
 from experiments.harness import Sweep
-from sgdlab.jobs import plan
+from sgdlab.jobs import resolve
 from sgdlab.results.records import Records
 
 Size = Literal["laptop", "gpu", "paper"]
@@ -38,7 +38,7 @@ def configured(
     config.network.kind = "mlp" if small else "conv"
     if size != "laptop":
         config.data.kind, config.network.kind, config.batch_size = "mnist", "cnn", 64
-    per_epoch = plan.batches_per_epoch(config, plan.dataset_of(config))
+    per_epoch = resolve(config).data.batches_per_epoch
     config.epochs = (updates * workers - 0.5) / per_epoch  # rounded up to this number of gradients
     config.evaluations = 4 if small else 120
     config.network.conv.channels, config.network.mlp.widths = (8, 16), (8,)

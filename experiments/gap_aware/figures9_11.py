@@ -26,6 +26,7 @@ from typing import Annotated
 
 import numpy as np
 import pandas as pd
+from annotated_types import Ge, Le
 from matplotlib.figure import Figure as Picture
 from matplotlib.patches import Rectangle
 
@@ -48,7 +49,6 @@ from experiments.harness import (
     figure,
     interval,
 )
-from experiments.harness.options import Bound
 
 FIGURES = {"R": "Figure 9", "W": "Figure 10", "W100": "Figure 11"}
 EVERY = "all"
@@ -68,7 +68,7 @@ PRINTED_RATE = 0.1
 """The paper's single worker's."""
 TESTED = 10_000
 """Test images of CIFAR."""
-Momentum = Annotated[float, Bound(least=-0.999, most=0.999)]
+Momentum = Annotated[float, Ge(-0.999), Le(0.999)]
 
 
 @figure(

@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 
 from configs import cifar10_resnet20, cifar10_wrn, cifar100_wrn, digits
 from experiments.harness import Sweep
-from sgdlab.jobs import defaults
+from sgdlab.jobs import configuration
 
 Size = Literal["laptop", "gpu", "paper"]
 Letter = Literal["R", "W", "W100"]
@@ -73,7 +73,7 @@ class Framework:
             epochs = 20.0
         else:
             evaluations = round(epochs)
-        defaults.shorten(config, share * epochs)
+        configuration.shorten(config, share * epochs)
         config.evaluations = max(round(share * evaluations), 1)
         config.method, config.target, config.average_decay = SINGLE, None, None
         return config

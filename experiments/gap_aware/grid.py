@@ -16,7 +16,7 @@ from experiments.gap_aware import printed
 from experiments.gap_aware.frameworks import FRAMEWORKS, Size
 from experiments.harness import Sweep, goes_by, trains
 from sgdlab import networks, replay, rules
-from sgdlab.jobs import plan, tasks
+from sgdlab.jobs import plan, resolve, tasks
 
 Cell = tuple[float, float]
 """A momentum and a learning rate."""
@@ -190,13 +190,13 @@ def trained_together(
     config = configuration(letter=letter, size=size, share=share, num_workers=num_workers, nesterov=nesterov)
     config.seed = seed
     made = plan.make_plan(config)
-    task = tasks.task_of(config, made.dataset)
+    task = tasks.task_of(made.experiment)
     found = []
     for momentum, rate in cells:
         own = config.copy_and_resolve_references()
         own.optimizer.momentum = momentum
         rates = made.rates * (rate / config.optimizer.learning_rate)
-        found.append(dataclasses.replace(made, config=own).rule(rates, made.schedule.num_workers))
+        found.append(dataclasses.replace(made, experiment=resolve(own)).rule(rates, made.schedule.num_workers))
     results = replay.run_many(
         [made.program] * len(cells),
         found,
@@ -206,7 +206,7 @@ def trained_together(
         lanes=config.lanes or ("map" if jax.default_backend() == "cpu" else "vmap"),
         stats=[task.stats] * len(cells) if task.fold else None,
         fold=task.fold,
-        watch=replay.Watch(evaluate=tasks.evaluation_of(made, task, "test", config.test_examples)),
+        watch=replay.Watch(evaluate=tasks.evaluation_of(made.experiment, task, "test", config.test_examples)),
     )
     last = [result.history.evaluations[-1] for result in results]
     return {f"test_{name}": [float(values[name]) for values in last] for name in ("accuracy", "loss")}

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import pandas as pd
+from annotated_types import Ge, Le
 from matplotlib.figure import Figure
 
 from experiments import harness, papers
@@ -37,12 +38,11 @@ from experiments.harness import (
     canvas,
     figure,
 )
-from experiments.harness.options import Bound
 
 TUNED = "tuned ASGD"
 COMPARED = (TUNED, "GA", "DANA-GA")
 """The columns of Table 1."""
-Momentum = Annotated[float, Bound(least=-0.999, most=0.999)]
+Momentum = Annotated[float, Ge(-0.999), Le(0.999)]
 Besides = Literal["asgd", "dana"]
 PAPER_WORKERS = 32
 SIMILAR = 0.5

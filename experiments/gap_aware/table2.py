@@ -42,7 +42,8 @@ from experiments.harness import (
     figure,
     interval,
 )
-from sgdlab.jobs import defaults, plan
+from sgdlab.jobs import resolve
+from sgdlab.jobs.configuration import shorten
 
 METHODS = {"adam": "Adam", "adam_staleness_aware": "Adam-SA", "adam_gap_aware": "Adam-GA"}
 LINES = {"Adam": (colour("asgd"), "o"), "Adam-SA": (colour("sa"), "s"), "Adam-GA": (colour("ga"), "D")}
@@ -142,7 +143,7 @@ def configuration(size: Size, gradients: int) -> ConfigDict:
     """
     config = transformer_xl.get_config()
     if size == "paper":
-        defaults.shorten(config, config.epochs * gradients / transformer_xl.GRADIENTS)
+        shorten(config, config.epochs * gradients / transformer_xl.GRADIENTS)
     else:
         sizes = {"layers": 2, "width": 32, "heads": 2, "head_width": 16, "inner": 64}
         segment, config.batch_size = 32, 8
@@ -153,8 +154,8 @@ def configuration(size: Size, gradients: int) -> ConfigDict:
         config.data.kind, config.data.stdlib_text.segment = "stdlib_text", segment
         config.data.stdlib_text.max_bytes = gradients * segment * config.batch_size + 1
         config.train_examples, config.test_examples = 256, 256 if size == "laptop" else None
-        per_epoch = plan.batches_per_epoch(config, plan.dataset_of(config))
-        defaults.shorten(config, gradients / per_epoch)
+        per_epoch = resolve(config).data.batches_per_epoch
+        shorten(config, gradients / per_epoch)
         config.evaluations = 4 if size == "laptop" else 20
     config.method, config.cluster.num_workers = "adam", 1
     return config

@@ -38,7 +38,7 @@ from experiments.harness import (
     figure,
     interval,
 )
-from sgdlab.jobs import defaults
+from sgdlab.jobs.configuration import shorten
 
 LETTER = "I"
 CLOSE, FAR = 2.0, 10.0
@@ -127,7 +127,7 @@ def configuration(size: Size, share: float = 1.0) -> ConfigDict:
         config.data.kind, mock = "mock", config.data.mock
         mock.image_shape, mock.num_examples, mock.num_test = (64, 64, 3), 65_536, 8_192
         config.network.resnet50.dtype = "bfloat16"
-    defaults.shorten(config, share * epochs)
+    shorten(config, share * epochs)
     config.evaluations = max(round(share * (90 if size == "paper" else 18)), 1)
     config.method, config.target, config.average_decay = SINGLE, None, None
     return config

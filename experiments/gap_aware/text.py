@@ -5,7 +5,7 @@ import re
 import numpy as np
 from ml_collections import ConfigDict
 
-from sgdlab.jobs import plan
+from sgdlab.jobs import resolve
 
 
 def bytes_per_word(config: ConfigDict) -> float:
@@ -20,11 +20,11 @@ def bytes_per_word(config: ConfigDict) -> float:
 
 def byte_frequencies(config: ConfigDict) -> float:
     """Perplexity of a byte for a model that knows how frequent each is in the training text, plus one of each."""
-    counts = np.bincount(plan.dataset_of(config).train.tokens, minlength=256) + 1.0
+    counts = np.bincount(resolve(config).data.dataset.train.tokens, minlength=256) + 1.0
     return float(np.exp(-np.log(counts / counts.sum())[tested(config)].mean()))
 
 
 def tested(config: ConfigDict) -> np.ndarray:
     """uint8[bytes], what is predicted in a test."""
-    test, most = plan.dataset_of(config).test, config.test_examples
+    test, most = resolve(config).data.dataset.test, config.test_examples
     return np.asarray(test.tokens)[1 : None if most is None else most * test.segment + 1].astype(np.uint8)

@@ -29,6 +29,7 @@ from typing import Annotated
 
 import numpy as np
 import pandas as pd
+from annotated_types import Ge
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -66,12 +67,11 @@ from experiments.harness import (
     figure,
     prepare,
 )
-from experiments.harness.options import Bound
 
 STYLES = {RUN_TIMES: "o-", TICKS: "s:", ROUNDS: "^:"}
 FIXED = 0.05
 """A rate is fixed where it differs from the exact one by at most this share."""
-Nodes = Annotated[int, Bound(least=2)]
+Nodes = Annotated[int, Ge(2)]
 
 
 @figure(

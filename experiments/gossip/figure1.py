@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import pandas as pd
+from annotated_types import Ge
 
 from experiments import papers
 from experiments.gossip import sizes
@@ -38,14 +39,13 @@ from experiments.gossip.comparison import (
 )
 from experiments.gossip.sizes import CIFAR10, DIFFERS, IMAGENET, Network, Size, Targets
 from experiments.harness import Claim, Count, Output, Positive, Scale, all_of, figure
-from experiments.harness.options import Bound
 
 RUNS = [REDUCE, *itertools.product(["elastic_averaging", "push_gossip", "pull_gossip"], [1, 10])]
 """Method and tau."""
 TARGETS = {"laptop": Targets(0.15, 0.05), "gpu": CIFAR10, "paper": IMAGENET}
 LARGER = 32
 """Nodes from which on scales are larger ones: the fewest of Figure 2, as published."""
-Nodes = Annotated[int, Bound(least=2)]
+Nodes = Annotated[int, Ge(2)]
 
 
 @figure(

@@ -22,6 +22,7 @@ from typing import Annotated
 
 import numpy as np
 import pandas as pd
+from annotated_types import Ge
 
 from experiments import papers
 from experiments.gossip import sizes
@@ -43,7 +44,6 @@ from experiments.gossip.comparison import (
 )
 from experiments.gossip.sizes import CIFAR10, DIFFERS, IMAGENET, Network, Size, Targets
 from experiments.harness import Claim, Count, Output, Positive, Scale, above, all_of, figure
-from experiments.harness.options import Bound
 
 TARGETS = {"laptop": Targets(0.3, 0.3), "gpu": CIFAR10, "paper": IMAGENET}
 RATES = {"laptop": 0.025, "gpu": 0.1, "paper": 0.1}
@@ -59,7 +59,7 @@ WORDS = {
     GAINED: "gain after the first rate: logarithm of its test loss over that at the end, %",
     NODE: "top-1 test error of a node, mean over nodes, end, %",
 }
-Nodes = Annotated[int, Bound(least=2)]
+Nodes = Annotated[int, Ge(2)]
 
 
 @figure(

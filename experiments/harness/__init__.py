@@ -3,8 +3,8 @@
 from experiments.harness import least
 from experiments.harness.claims import Claim, Interval, above, all_of, below, interval
 from experiments.harness.figures import Figure, Output, Scale, figure
-from experiments.harness.options import Count, NotNegative, Positive, Share, Whole
 from experiments.harness.pictures import PALETTE, PAPER, canvas, colour
+from sgdlab.bounds import Count, NotNegative, Positive, Share, Whole
 from sgdlab.jobs.session import Session, within
 from sgdlab.jobs.shard import Shard
 from sgdlab.jobs.sweep import Sweep, prepare

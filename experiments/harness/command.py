@@ -7,24 +7,23 @@ import dataclasses
 import difflib
 import functools
 import json
-import pathlib
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from absl import flags
 from tabulate import tabulate
 
 from experiments import papers
-from experiments.harness import dry, figures, publishing, scoreboard
+from experiments.harness import dry, figures, publishing, restamp, scoreboard
 from experiments.harness.claims import FAILS, HOLDS, OPEN
 from experiments.harness.figures import SCALES, Figure
 from experiments.harness.machine import duration, seconds_of
+from experiments.harness.publishing import produce
 from sgdlab.commands import flag_names, launch
 from sgdlab.errors import RunFailed, UsageError, failures_of, said_of
 from sgdlab.jobs.executor import Unfinished
-from sgdlab.jobs.session import DEFAULT_WORKDIR, Session, within
+from sgdlab.jobs.session import DEFAULT_WORKDIR, Session
 from sgdlab.jobs.shard import Shard
 
 USAGE = """Reproduces the tables and figures of five papers, and says which of their claims hold.
@@ -36,6 +35,7 @@ USAGE = """Reproduces the tables and figures of five papers, and says which of t
     python -m experiments all --scale=laptop         makes all; what is finished is not done again
     python -m experiments beyond                     makes those of other papers, and the table of all methods
     python -m experiments scoreboard                 writes one page: every claim, with its verdict and picture
+    python -m experiments restamp                    results that changed code makes too, to the bit, count as its own
 """
 
 _ALL = """Makes every table and figure of the papers at one scale; what is finished is not done again.
@@ -76,41 +76,14 @@ def answer(argv: Sequence[str]) -> int:
     return launch.answer(found.main, found.usage, line, configured=False, define=found.define)
 
 
-def produce(made: Figure, scale: str, changed: Mapping[str, Any], session: Session) -> pathlib.Path:
-    """Makes a figure and publishes it.
-
-    Args:
-      made: the figure.
-      scale: its size.
-      changed: arguments with another value than the scale's.
-      session: where its runs are; those that the figure has asked for are added to the used ones.
-
-    Returns:
-      The directory of its results.
-
-    Raises:
-      UsageError: where an argument is impossible.
-      Unfinished: where other shards have runs left.
-    """
-    own, begun = dataclasses.replace(session, used={}, code={}), time.perf_counter()
-    try:
-        with within(own):
-            output = made(**made.values(scale) | dict(changed))
-    except ValueError as error:
-        if str(error).partition("=")[0] in made.options:  # of an argument, and not of something that went wrong
-            raise UsageError(f"--{error}") from error
-        raise
-    session.used.update(own.used)
-    return publishing.publish(made, scale, changed, output, own, time.perf_counter() - begun)
-
-
 def _command(argv: Sequence[str]) -> _Command | int:
     """What a command line asks for; an exit code where that is done, or wrong."""
     name = argv[0] if argv else "list"
     if name in ("list", "--help", "-help", "-h", "help"):
         return _shown(listing() if name == "list" else USAGE)
-    if name == "scoreboard":
-        return _Command(scoreboard.USAGE, scoreboard.define_flags, scoreboard.main)
+    for module in (scoreboard, restamp):
+        if name == module.__name__.rpartition(".")[2]:
+            return _Command(module.USAGE, module.define_flags, module.main)
     if name == "all" or ("." not in name and figures.is_apart(name)):
         apart = name != "all"
         found = _of_folders(apart)

@@ -5,7 +5,7 @@ import json
 import math
 import pathlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -18,9 +18,11 @@ from experiments.harness import stand_ins
 from experiments.harness.machine import processor
 from sgdlab import data, files, tasks
 from sgdlab.errors import UsageError
-from sgdlab.jobs import defaults, plan, pool
+from sgdlab.jobs import configuration, plan, pool, resolve
+from sgdlab.jobs.experiment import Experiment
+from sgdlab.jobs.methods import UsedPart
 from sgdlab.jobs.store import key_of
-from sgdlab.registry import DATASETS, NETWORKS, Part
+from sgdlab.registry import NETWORKS
 
 _LARGE = 4_000_000
 """Parameters of a network of which few examples are timed, since compiling it takes most of the time."""
@@ -76,26 +78,25 @@ class Gradient:
     @classmethod
     def of(cls, config: ConfigDict) -> "Gradient":
         """That of a configuration; called where data sets are stand-ins."""
-        network, dataset = config.network.kind, plan.dataset_of(config)
-        entries = config.network[network].to_dict()
-        shape = plan.network_arguments(config, dataset) | {"batch": config.batch_size}
+        experiment = resolve(config)
+        network, on, dataset = experiment.network, experiment.data.used, experiment.data.dataset
+        shape = experiment.data.network_arguments(network) | {"batch": config.batch_size}
         if isinstance(dataset, data.Text):
             shape["segment"] = dataset.train.segment
         else:
             shape["preprocess"] = repr(dataset.preprocess)
         here = [processor(), jax.default_backend(), jax.__version__]
-        key = key_of({"network": network, "entries": entries, "shape": shape, "here": here})
-        trained = _titled(NETWORKS[network], entries)
-        on = _titled(DATASETS[config.data.kind], config.data[config.data.kind].to_dict())
-        return cls(key, f"{trained} on {on}, batches of {config.batch_size}", config)
+        key = key_of({"network": network.name, "entries": network.entries, "shape": shape, "here": here})
+        return cls(key, f"{_titled(network)} on {_titled(on)}, batches of {config.batch_size}", config)
 
 
-def _titled(part: Part, entries: Mapping[str, Any]) -> str:
-    """A part's name, with those of its entries that are not its defaults."""
+def _titled(used: UsedPart) -> str:
+    """Return a part's name, with those of its entries that are not its defaults."""
     plain = lambda value: list(value) if isinstance(value, tuple) else value
-    other = {name: value for name, value in entries.items() if plain(value) != plain(part.defaults.get(name))}
+    defaults = used.part.defaults
+    other = {name: value for name, value in used.entries.items() if plain(value) != plain(defaults.get(name))}
     words = (f"{name}={value}".replace(" ", "") for name, value in other.items() if name != "data_dir")
-    return f"{part.name}({', '.join(words)})" if other else part.name
+    return f"{used.name}({', '.join(words)})" if other else used.name
 
 
 def speeds(gradients: Sequence[Gradient], path: pathlib.Path, processes: int) -> dict[Gradient, Speed]:
@@ -137,24 +138,23 @@ def timed(config: ConfigDict) -> Speed:
     Of a large network, or a large batch, few examples are timed, and the time is taken to be linear in their number.
     """
     with stand_ins.used():
-        batch, few = config.batch_size, config.copy_and_resolve_references()
-        task, dataset = abstract_task(few), plan.dataset_of(few)
-        size = bytes_of(task.params)
-        few.batch_size = min(batch, _FEW)
-        lowered, arguments = _lowered(few, dataset)
+        experiment = resolve(config)
+        batch = experiment.data.batch_size
+        size, few = bytes_of(abstract_task(experiment).params), min(batch, _FEW)
+        lowered, arguments = _lowered(experiment, few)
         if size / 4 < _LARGE:
-            operations = (lowered.cost_analysis() or {}).get("flops", 0) / few.batch_size
+            operations = (lowered.cost_analysis() or {}).get("flops", 0) / few
             fits = int(min(batch, max(_OPERATIONS // max(operations, 1), 1)))
-            if fits != few.batch_size:
-                few.batch_size = fits
-                lowered, arguments = _lowered(few, dataset)
+            if fits != few:
+                few = fits
+                lowered, arguments = _lowered(experiment, few)
         compiled = lowered.compile()
         zeros = jax.tree.map(_zeros, arguments)
         seconds = _fastest(lambda: jax.block_until_ready(compiled(*zeros)))
         memory = compiled.memory_analysis()
-        ratio = batch / few.batch_size
+        ratio = batch / few
         workspace = 0 if memory is None else memory.temp_size_in_bytes * ratio
-        return Speed(seconds * ratio, few.batch_size, batch, size, workspace)
+        return Speed(seconds * ratio, few, batch, size, workspace)
 
 
 def _fastest(call: Callable[[], object], *, least: float = 1.0, most: int = 5) -> float:
@@ -171,9 +171,9 @@ def _fastest(call: Callable[[], object], *, least: float = 1.0, most: int = 5) -
     return max(min(found), 1e-9)
 
 
-def _lowered(config: ConfigDict, dataset: plan.AnyDataset) -> tuple[Any, tuple]:
-    """The gradient of a batch, traced, and the shapes of its arguments."""
-    task, number = abstract_task(config), config.batch_size
+def _lowered(experiment: Experiment, number: int) -> tuple[Any, tuple]:
+    """Return the gradient of a batch of so many examples, traced, and the shapes of its arguments."""
+    task, dataset = abstract_task(experiment, number), experiment.data.dataset
     key = jax.eval_shape(lambda: data.batches.key_of(0))
     if isinstance(dataset, data.Text):
         examples = (jax.ShapeDtypeStruct((number, dataset.train.segment), jnp.int32),) * 2
@@ -194,15 +194,21 @@ def _lowered(config: ConfigDict, dataset: plan.AnyDataset) -> tuple[Any, tuple]:
     return jax.jit(gradient).lower(*arguments), arguments
 
 
-def abstract_task(config: ConfigDict) -> tasks.Task:
-    """The task of a configuration, whose parameters are shapes without values."""
-    kind, dataset = config.network.kind, plan.dataset_of(config)
-    given = plan.network_arguments(config, dataset)
-    entries = {n: tuple(v) if isinstance(v, list) else v for n, v in config.network[kind].to_dict().items()}
-    network = nnx.eval_shape(lambda: NETWORKS.make(kind, entries, **given, rngs=nnx.Rngs(params=0)))
-    match tasks.kinds.kind_of(NETWORKS[kind]).name:
+def abstract_task(experiment: Experiment, batch_size: int | None = None) -> tasks.Task:
+    """Return the task of an experiment, whose parameters are shapes without values.
+
+    Args:
+      experiment: what is run.
+      batch_size: examples of a gradient. None: the experiment's.
+    """
+    used, dataset = experiment.network, experiment.data.dataset
+    given = experiment.data.network_arguments(used)
+    entries = {n: tuple(v) if isinstance(v, list) else v for n, v in used.entries.items()}
+    network = nnx.eval_shape(lambda: NETWORKS.make(used.name, entries, **given, rngs=nnx.Rngs(params=0)))
+    match experiment.kind.name:
         case "language":
-            return tasks.language(network, vocabulary=dataset.vocabulary, batch_size=config.batch_size)
+            size = batch_size or experiment.data.batch_size
+            return tasks.language(network, vocabulary=dataset.vocabulary, batch_size=size)
         case "density":
             return tasks.density(network, levels=dataset.levels)
         case _:
@@ -214,10 +220,11 @@ def seconds_of(config: ConfigDict, speed: Speed) -> float:
 
     The rule's own work, compiling, and the reading of files are not counted.
     """
-    dataset = plan.dataset_of(config)
+    experiment = resolve(config)
+    dataset = experiment.data.dataset
     tested = config.test_examples or len(dataset.test)
     evaluated = (config.evaluations + 1) * tested + (config.train_examples or len(dataset.train))
-    gradients = plan.num_gradients(config, dataset)
+    gradients = experiment.num_gradients
     return speed.seconds * (gradients + _EVALUATED * evaluated / config.batch_size)
 
 
@@ -231,9 +238,9 @@ def memory_of(config: ConfigDict, speed: Speed, *, at_once: int = 1) -> float:
       speed: of its gradients.
       at_once: how many such configurations one program trains, which share the data.
     """
-    dataset, workers = plan.dataset_of(config), config.cluster.num_workers
-    copies, state = _held(config)
-    task = abstract_task(config)
+    experiment, workers = resolve(config), config.cluster.num_workers
+    dataset, task = experiment.data.dataset, abstract_task(experiment)
+    copies, state = _held(config, task.params)
     examples = [getattr(dataset, name) for name in ("train", "test")]
     arrays = [getattr(split, "tokens", getattr(split, "pixels", None)) for split in examples]
     held = sum(array.nbytes for array in arrays if array is not None)
@@ -242,14 +249,13 @@ def memory_of(config: ConfigDict, speed: Speed, *, at_once: int = 1) -> float:
     return at_once * (copies * speed.parameters + state + workers * bytes_of(task.local) + speed.workspace) + held
 
 
-def _held(config: ConfigDict) -> tuple[int, float]:
-    """Copies of the parameters, and bytes of the rule's state."""
+def _held(config: ConfigDict, params: Any) -> tuple[int, float]:
+    """Return the copies of the parameters, and the bytes of the rule's state."""
     workers, short = config.cluster.num_workers, config.copy_and_resolve_references()
-    params = abstract_task(config).params
     with_rest = 4  # the new parameters, the gradient, its part of the update, the running average
     try:
-        per_epoch = plan.batches_per_epoch(config, plan.dataset_of(config))
-        defaults.shorten(short, min(config.epochs, (4 * workers + 64) / per_epoch))
+        per_epoch = resolve(config).data.batches_per_epoch
+        configuration.shorten(short, min(config.epochs, (4 * workers + 64) / per_epoch))
         short.evaluations = 1
         made = plan.make_plan(short)
     except UsageError:  # a protocol that learns from more than the beginning of a run

@@ -19,8 +19,7 @@ from experiments.harness.cost import Gradient, Speed
 from experiments.harness.figures import Figure
 from experiments.harness.machine import duration, processor, size
 from sgdlab.errors import RunFailed, UsageError, failures_of
-from sgdlab.jobs import plan, pool
-from sgdlab.jobs.configuration import used_parts
+from sgdlab.jobs import pool, resolve
 from sgdlab.jobs.executor import Unfinished
 from sgdlab.jobs.session import Noted, Session, within
 from sgdlab.jobs.work import Point, Work, name_of, train, trained_by
@@ -134,11 +133,11 @@ class Costs:
 
     def _training(self, gradient: Gradient, keys: Sequence[str]) -> Item:
         speed, configs = self._speeds[gradient], [config for key in keys for config in self._configs[key]]
-        gradients = sum(plan.num_gradients(config, plan.dataset_of(config)) for config in configs)
+        gradients = sum(resolve(config).num_gradients for config in configs)
         # The more workers, the more versions of the parameters; and a rule may hold a state for each.
         largest: dict[Any, ConfigDict] = {}
         for config, at_once in ((self._configs[key][0], len(self._configs[key])) for key in keys):
-            kind = (at_once, *(part.name for part in used_parts(config).values()))
+            kind = (at_once, *(part.name for part in resolve(config).parts.values()))
             if kind not in largest or config.cluster.num_workers > largest[kind].cluster.num_workers:
                 largest[kind] = config
         return Item(

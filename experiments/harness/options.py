@@ -3,47 +3,16 @@
 import collections.abc
 import dataclasses
 import inspect
-import math
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
 from absl import flags
 
 from sgdlab import arguments
+from sgdlab.bounds import Count, Positive, bounds_of  # noqa: F401 (two of them for the example)
 from sgdlab.entries import described
-
-
-@dataclasses.dataclass(frozen=True)
-class Bound:
-    """What a number may be.
-
-    Attributes:
-      least: at least this.
-      above: above this.
-      most: at most this.
-    """
-
-    least: float = -math.inf
-    above: float = -math.inf
-    most: float = math.inf
-
-    def __str__(self) -> str:
-        words = {"at least": self.least, "above": self.above, "at most": self.most}
-        return " and ".join(f"{word} {bound:g}" for word, bound in words.items() if math.isfinite(bound))
-
-
-Whole = Annotated[int, Bound(least=0)]
-"""A whole number of at least 0."""
-Count = Annotated[int, Bound(least=1)]
-"""A whole number of at least 1."""
-Positive = Annotated[float, Bound(above=0)]
-"""A finite number above 0."""
-NotNegative = Annotated[float, Bound(least=0)]
-"""A finite number of at least 0."""
-Share = Annotated[float, Bound(above=0, most=1)]
-"""A number above 0 and at most 1."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,13 +125,15 @@ def _reader(name: str, hint: Any) -> tuple[Callable[[Any], Any], str]:
     if origin is Literal:
         known = typing.get_args(hint)
         return lambda value: arguments.one_of(name, value, known), f"one of {', '.join(known)}"
-    bound: Bound | str = ""
+    bounds = bounds_of(hint)
     if origin is Annotated:
-        hint, bound = typing.get_args(hint)[:2]
+        hint = typing.get_args(hint)[0]
+    words = " and ".join(f"{word} {bound:g}" for word, bound in bounds.items()).replace("least", "at least")
+    words = words.replace("most", "at most")
     readers: dict[Any, tuple[Callable[[Any], Any], str]] = {
         bool: (bool, "true or false"),
-        int: (lambda value: _bounded(int(str(value)), bound), f"a whole number {bound and f'of {bound}'}".strip()),
-        float: (lambda value: _bounded(float(value), bound), f"a finite number {bound or ''}".strip()),
+        int: (lambda value: _bounded(int(str(value)), bounds), f"a whole number {words and f'of {words}'}".strip()),
+        float: (lambda value: _bounded(float(value), bounds), f"a finite number {words}".strip()),
         str: (str, "a text"),
     }
     if hint not in readers:
@@ -172,8 +143,8 @@ def _reader(name: str, hint: Any) -> tuple[Callable[[Any], Any], str]:
     return readers[hint]
 
 
-def _bounded(value: float, bound: Bound | str) -> float:
-    arguments.real("value", value, **(dataclasses.asdict(bound) if bound else {}))
+def _bounded(value: float, bounds: Mapping[str, float]) -> float:
+    arguments.real("value", value, **bounds)
     return value
 
 

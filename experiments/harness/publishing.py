@@ -1,4 +1,4 @@
-"""What a figure's command writes: the table with the paper's numbers beside ours, the picture, the claims."""
+"""Makes a figure, and writes the table with the paper's numbers beside ours, the picture, the claims."""
 
 import dataclasses
 import datetime
@@ -7,6 +7,7 @@ import json
 import math
 import pathlib
 import re
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -20,8 +21,9 @@ from experiments.harness.machine import duration, processor
 from experiments.harness.options import shown
 from experiments.harness.pictures import STYLE
 from sgdlab import files
-from sgdlab.jobs import digests, pool, provenance
-from sgdlab.jobs.session import Session
+from sgdlab.errors import UsageError
+from sgdlab.jobs import digests, pool
+from sgdlab.jobs.session import Session, within
 from sgdlab.jobs.store import key_of
 from sgdlab.results import plots
 
@@ -33,6 +35,34 @@ FIGURE = "figure"
 def folder(path: pathlib.Path, name: str, scale: str, changed: Mapping[str, Any] | None = None) -> pathlib.Path:
     """Where the results of a figure at a scale are; those with other arguments have a place of their own."""
     return path / name / (f"{scale}-{key_of(changed)[:8]}" if changed else scale)
+
+
+def produce(made: Figure, scale: str, changed: Mapping[str, Any], session: Session) -> pathlib.Path:
+    """Make a figure and publish it.
+
+    Args:
+      made: the figure.
+      scale: its size.
+      changed: arguments with another value than the scale's.
+      session: where its runs are; those that the figure has asked for are added to the used ones.
+
+    Returns:
+      The directory of its results.
+
+    Raises:
+      UsageError: where an argument is impossible.
+      Unfinished: where other shards have runs left.
+    """
+    own, begun = dataclasses.replace(session, used={}, code={}), time.perf_counter()
+    try:
+        with within(own):
+            output = made(**made.values(scale) | dict(changed))
+    except ValueError as error:
+        if str(error).partition("=")[0] in made.options:  # of an argument, and not of something that went wrong
+            raise UsageError(f"--{error}") from error
+        raise
+    session.used.update(own.used)
+    return publish(made, scale, changed, output, own, time.perf_counter() - begun)
 
 
 def publish(
@@ -65,7 +95,7 @@ def publish(
         "seconds": seconds,
         "computing_seconds": computing,
         "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "made": provenance.made_with(),
+        "made": digests.made_with(),
         "differs": made.differs,
         "notes": list(output.notes),
         "picture": output.picture is not None,
@@ -168,7 +198,7 @@ def _line(facts: Mapping[str, Any], seconds: float, computing: float, runs: int)
 def _made_with(session: Session) -> str:
     """The hardware: this machine and, where runs were made on other devices, those."""
     devices = {records[0].get("made", {}).get("device") for records in session.used.values()} - {None}
-    here = provenance.made_with()["device"]
+    here = digests.made_with()["device"]
     others = "".join(f" and {device}" for device in sorted(devices - {here}))
     cores = len(pool.cores())
     return f"{cores} core{'s' * (cores != 1)} of {processor()}{f', {here}' if here != 'cpu' else ''}{others}"

@@ -12,7 +12,7 @@ from experiments.weak_sync.settings import SETTINGS
 from experiments.weak_sync.simulation import Cluster
 from sgdlab import protocols, rules
 from sgdlab.data import original
-from sgdlab.jobs import plan, train
+from sgdlab.jobs import plan, resolve, train
 from sgdlab.networks import parts
 from sgdlab.results.records import Records
 
@@ -97,7 +97,7 @@ def configuration(
     config.protocol.partial.pull_delays = ConfigDict(dataclasses.asdict(cluster.delays(late)))
     config.optimizer.learning_rate = learning_rate / cluster.num_workers
     config.optimizer.momentum, config.optimizer.nesterov, config.optimizer.weight_decay = 0.9, False, 0.0001
-    config.epochs = cluster.iterations * push_at_least / plan.batches_per_epoch(config, plan.dataset_of(config))
+    config.epochs = cluster.iterations * push_at_least / resolve(config).data.batches_per_epoch
     config.rate.warmup_epochs, config.rate.decay = 0.0, "step"
     config.rate.steps, config.rate.factor = (config.epochs / 3, 2 * config.epochs / 3), 0.1
     return config
@@ -126,7 +126,7 @@ def on_cifar10(*, cluster: Mapping[str, Any], network: str, **settings: Any) -> 
     config.data.kind, config.network.kind, config.network.resnet50.stem = "cifar10", network, "cifar"
     config.network.cifar_resnet.depth, config.batch_size = 20, 160
     gradients = Cluster(**cluster).iterations * settings["push_at_least"]
-    config.epochs = gradients / plan.batches_per_epoch(config, plan.dataset_of(config))
+    config.epochs = gradients / resolve(config).data.batches_per_epoch
     config.rate.steps = (config.epochs / 3, 2 * config.epochs / 3)
     return config
 

@@ -11,7 +11,7 @@ configuration's cluster or of a recorded trace. Leaves certificate.json, .csv an
 """
 
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,9 +25,7 @@ from sgdlab.theory import certificate_table
 from sgdlab.theory.certificate_table import Certified
 
 if TYPE_CHECKING:
-    from ml_collections import ConfigDict
-
-    from sgdlab.jobs.methods import Choice
+    from sgdlab.jobs.experiment import Experiment
 
 
 POSITIONAL = True
@@ -86,50 +84,42 @@ def _named(trace: str | None, problem: theory.Problem) -> Certified:
         return _recorded(given.recording, problem)
     if given.schedule is not None:
         return _alone(pathlib.Path(given.schedule).stem, schedules.load(given.schedule), problem)
-    configs = schedules.configurations().values()
-    balanced, local = _balanced(map(jobs.methods.chosen, configs)), _local(configs)
+    experiments = schedules.experiments().values()
+    balanced = frozenset(one.method.title for one in experiments if _balances(one))
+    local = frozenset(one.method.title for one in experiments if one.local.active)
     if trace is not None:
         options = trace_flags.options()
         window = traced.window(trace, options, first_step=given.first_step, steps=given.steps)
         here = window.recording.select(rows=slice(window.first, None))
-        made = [traced.schedule(config, here) for config in configs]
+        made = [traced.schedule(experiment, here) for experiment in experiments]
         found = {one.title: theory.certificate(one.schedule, steps=one.edges) for one in made}
         seconds = (here.runtimes + here.transfer()[:, None]).mean(axis=0)
         return Certified(found, problem, seconds, balanced, local)
-    plans = [jobs.plan.make_plan(config) for config in configs]
-    found = {plan.choice.method.title: jobs.certified.certificate(plan) for plan in plans}
+    plans = [jobs.plan.planned(experiment) for experiment in experiments]
+    found = {plan.experiment.method.title: plan.certificate for plan in plans}
     return Certified(found, problem, plans[0].worker_seconds, balanced, local)
 
 
 def _recorded(path: str, problem: theory.Problem) -> Certified:
     """The certificate of a run on processes, with what its own configuration says of it, if it has one."""
     title, recording = f"{pathlib.Path(path).absolute().parent.name}, live", replay.load(path)
-    config = jobs.recorded.configured(recording)
-    if config is None:
-        return _alone(title, recording.schedule, problem)
-    found, steps = jobs.certified.of_recording(config, recording.schedule)
-    seconds = _seconds(recording.schedule)
+    experiment, schedule = jobs.recorded.configured(recording), recording.schedule
+    if experiment is None:
+        return _alone(title, schedule, problem)
+    steps = experiment.steps[: schedule.num_workers] if experiment.local.active else np.ones(schedule.num_workers, int)
+    found = theory.certificate(schedule, steps=jobs.local_steps.edges(schedule, steps))
+    seconds = _seconds(schedule)
     return Certified(
         {title: found},
         problem,
         None if seconds is None else seconds / steps,
-        balanced={title} if _balances(jobs.methods.chosen(config)) else (),
-        local={title} if jobs.run_times.local_in(config).active else (),
+        balanced={title} if _balances(experiment) else (),
+        local={title} if experiment.local.active else (),
     )
 
 
-def _balanced(choices: Iterable["Choice"]) -> frozenset[str]:
-    return frozenset(choice.method.title for choice in choices if _balances(choice))
-
-
-def _balances(choice: "Choice") -> bool:
-    return choice.rule.facts.balances_workers
-
-
-def _local(configs: Iterable["ConfigDict"]) -> frozenset[str]:
-    """Titles of the methods whose workers make steps of their own."""
-    with_steps = (config for config in configs if jobs.run_times.local_in(config).active)
-    return frozenset(jobs.methods.chosen(config).method.title for config in with_steps)
+def _balances(experiment: "Experiment") -> bool:
+    return experiment.rule.facts.balances_workers
 
 
 def _alone(title: str, schedule: AnySchedule, problem: theory.Problem) -> Certified:

@@ -1,6 +1,7 @@
 """Compares methods over numbers of workers and seeds, and reports.
 
     sgdlab compare --methods=all --num_workers=4,8,16,32 --seeds=3 --workdir=runs/digits
+    sgdlab compare --methods=asgd,dana --sweep=optimizer.learning_rate=0.01,0.05 --workdir=runs/rates
 
 Leaves report.html, tables, plots/ and metrics in the work directory. The same command continues, or adds runs.
 """
@@ -26,6 +27,7 @@ def define_flags() -> None:
     flags.DEFINE_integer("processes", None, "Runs at once. By default one a core, or one on a GPU.", lower_bound=1)
     flags.DEFINE_string("shard", None, "Does a share of the runs: 2/8 is task 2 of a scheduler's array of 8.")
     flags.DEFINE_list("rerun", [], "Methods (or all) to run anew; their finished runs are put aside.")
+    flags.DEFINE_multi_string("sweep", [], "An entry and its values: ENTRY=VALUE,VALUE; of several, all combinations.")
     flags.DEFINE_list("writers", [], "Where records go besides: tensorboard, wandb.")
     host_flags.define_flags()
 
@@ -54,15 +56,17 @@ def main(argv: Sequence[str]) -> None:
     rerun = _checked_methods("rerun", given.rerun or None, otherwise=())
     for name in set(rerun) - set(names) if given.rerun != ["all"] else ():
         raise UsageError(f"--rerun={name} must be one of the methods that are compared: {', '.join(names)}")
-    sweep = jobs.compare.comparison(config, names, num_workers, given.seeds)
-    first = jobs.compare.first_of_seeds(sweep)
-    own = [jobs.configuration.identity(point.settings) for point in first]
-    jobs.configuration.check_used(launch.given_entries(), own)
-    jobs.compare.check(sweep)
+    with said_of("--"):
+        over = jobs.swept.read(given.sweep, config)
+    for name in set(over) & set(launch.given_entries()):
+        raise UsageError(f"--config.{name} must be left out: --sweep={name} gives it its values")
+    sweep = jobs.compare.comparison(config, names, num_workers, given.seeds, over)
+    jobs.compare.check(sweep, [*launch.given_entries(), *over])
     if hosts.is_first():
         jobs.workdir.check_ours(workdir)
-        configs = {point.varied["method"]: point.settings for point in first}.values()
-        for line in dict.fromkeys(itertools.chain.from_iterable(map(jobs.not_used.warnings, configs))):
+        configs = {point.varied["method"]: point.settings for point in jobs.compare.first_of_seeds(sweep)}.values()
+        notes = (jobs.parts.notes(one.rule.part, one.not_taken) for one in (jobs.resolve(config) for config in configs))
+        for line in dict.fromkeys(itertools.chain.from_iterable(notes)):
             print(line, flush=True)
     hosts.check_shared(workdir)
     session = jobs.Session(
@@ -87,8 +91,8 @@ def main(argv: Sequence[str]) -> None:
         return
     if hosts.is_first():
         session.store.tidy()
-        groups, page = jobs.compare.report(sweep, found, workdir)
-        print(f"\n{results.table.text(groups)}\n\nReport: {page}")
+        text, page = jobs.compare.report(sweep, found, workdir, over)
+        print(f"\n{text}\n\nReport: {page}")
 
 
 def _checked_methods(flag: str, names: Sequence[str] | None, *, otherwise: Sequence[str]) -> list[str]:

@@ -86,7 +86,7 @@ def _meanings(config: ConfigDict, *, whole: bool) -> dict[str, str]:
     """What entries mean: comments of the defaults and of the configuration's file, docstrings of parts; the kinds."""
     own = pathlib.Path(config_flags.get_config_filename(flags.FLAGS["config"]).partition(":")[0])
     words = {}
-    for file in (pathlib.Path(jobs.defaults.__file__), own):
+    for file in (pathlib.Path(jobs.configuration.__file__), own):
         words |= {name: comment.strip() for name, comment in _COMMENT.findall(file.read_text(encoding="utf-8"))}
     for registry in jobs.configuration.FAMILIES:
         if registry.family in config:

@@ -130,7 +130,7 @@ def _facts() -> Mapping[str, str]:
     found["the version of Python"] = platform.python_version()
     # Of a recorded trace, or a data set in a file, the configuration has the path alone.
     with contextlib.suppress(UsageError):  # said by the command itself
-        for family, digest in jobs.digests.of_run(flags.FLAGS.config).items():
+        for family, digest in jobs.digests.of_run(jobs.resolve(flags.FLAGS.config)).items():
             found[f"the code and the files of --config.{family}"] = repr(digest)
     for name, value in jobs.configuration.flat(flags.FLAGS.config):
         found[f"--config.{name}"] = repr(value)

@@ -15,7 +15,7 @@ from absl.testing import flagsaver
 from ml_collections import ConfigDict, config_flags
 
 from sgdlab import files, hosts, jobs
-from sgdlab.commands import config_file, flag_names, help_page
+from sgdlab.commands import flag_names, help_page
 from sgdlab.errors import HostLost, RunFailed, Stopped, UsageError, failures_of
 from sgdlab.hosts.lifeline import LOST
 
@@ -231,7 +231,7 @@ def _parsed(
         flag_names.check(
             given[1:],
             configured=bool(configured),
-            entries=lambda: config_file.entries_of(str(default)),
+            entries=lambda: jobs.config_file.entries_of(str(default)),
             positional=positional,
         )
         given = [given[0], *flag_names.files_last(given[1:])]
@@ -241,7 +241,7 @@ def _parsed(
             default = configured(argv[1:])
         if configured:
             _refuse(given[1:], own_entries)
-            given = config_file.with_file(given, str(default))
+            given = _with_file(given, str(default))
         remaining = _by_absl(given, configured=bool(configured))
     except UsageError as error:
         _fail(str(error))
@@ -269,7 +269,7 @@ def _by_absl(given: list[str], *, configured: bool) -> list[str]:
             raise TypeError("no configuration")
     except Exception as error:
         if configured:
-            config_file.check(config_file.named_in(given))  # whose own mistakes come before those of its entries
+            jobs.config_file.load(_named_in(given))  # whose own mistakes come before those of its entries
         raise UsageError(_refusal(given, error)) from error
     return remaining
 
@@ -277,7 +277,7 @@ def _by_absl(given: list[str], *, configured: bool) -> list[str]:
 def _refusal(given: list[str], error: Exception) -> str:
     """Returns what to say of flags that cannot be parsed."""
     if isinstance(error, AttributeError | KeyError):
-        entries = config_file.entries_of(config_file.named_in(given))
+        entries = jobs.config_file.entries_of(_named_in(given))
         return flag_names.unknown_entry(_culprit(given, error), entries)
     if group := re.search(r"--config\.(\w+)=(\w+).*as a ConfigDict", str(error), re.DOTALL):
         name, value = group.groups()
@@ -302,6 +302,20 @@ def _culprit(given: list[str], error: Exception) -> str:
     words = str(error.args[0]).replace("\\", "")
     named = [arg for arg in given if any(f"'{part}'" in words for part in re.split(r"[.=]", arg.lstrip("-")))]
     return named[-1] if named else f"--config ({words})"
+
+
+def _with_file(given: list[str], default: str) -> list[str]:
+    """Return the same arguments, with the configuration's file behind the command's name, as a path that is there."""
+    named = flag_names.values(given[1:], "config", split=False)
+    others = flag_names.without(given[1:], "config")
+    config = jobs.config_file.found(named[-1] if named else default)
+    jobs.parts.python_file("--config", config.partition(":")[0])
+    return [given[0], f"--config={config}", *others]
+
+
+def _named_in(given: Sequence[str]) -> str:
+    """Return the file of a command line that names one, its name first; the last of several."""
+    return flag_names.values(given[1:], "config", split=False)[-1]
 
 
 def _fail(message: str) -> None:

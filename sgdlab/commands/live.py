@@ -53,6 +53,7 @@ def main(argv: Sequence[str]) -> None:
     settings, config = live_flags.settings(), _config()
     _compute_as_workers()
     job = jobs.live.make_job(config, emulate=given.emulate)
+    experiment = job.plan.experiment
     jobs.configuration.check_used(launch.given_entries(), [job.identity])
     if settings.min_workers > job.num_workers:
         raise UsageError(
@@ -73,11 +74,11 @@ def main(argv: Sequence[str]) -> None:
         return
     folder = directory.state_path(NAME)
     with contextlib.ExitStack() as held:
-        with failures_of(job.plan.choice.method.name), hosts.stopping(), contextlib.ExitStack() as stack:
+        with failures_of(experiment.method.name), hosts.stopping(), contextlib.ExitStack() as stack:
             watch, say = stack.enter_context(_watching(given.serve))
-            for line in jobs.not_used.warnings(config):
+            for line in jobs.parts.notes(experiment.rule.part, experiment.not_taken):
                 say(line)
-            unit = f"{job.plan.local.unit}s"
+            unit = f"{experiment.local.unit}s"
             report = stack.enter_context(_reporting(directory, given.writers, say, unit))
             transport = stack.enter_context(contextlib.closing(_transport(job, folder / "workers")))
             held.enter_context(_alone(workdir))

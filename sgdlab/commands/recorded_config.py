@@ -8,7 +8,7 @@ from typing import Any
 
 from ml_collections import ConfigDict, config_dict
 
-from sgdlab.jobs import defaults, digests, recorded
+from sgdlab.jobs import configuration, digests, recorded
 from sgdlab.jobs.live import config_of
 
 
@@ -23,7 +23,7 @@ def get_config(recording: str) -> ConfigDict:
     """
     own = config_of(recorded.load(recording).config["config"])
     kinds = {family: own[family].kind for family in ("cluster", "network", "data")}
-    config = defaults.entries(kinds)
+    config = configuration.entries(kinds)
     with config.ignore_type(), config.unlocked():
         _set(config, own)
         config.mode = config_dict.create(mode="event").get_ref("mode")

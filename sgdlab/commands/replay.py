@@ -72,17 +72,17 @@ def main(argv: Sequence[str]) -> None:
         if name.partition(".")[0] in _EVENTS:
             raise UsageError(f"--config.{name} must be left out: a replay has the events that were recorded")
     results.writers.check(given.writers)
-    recording, config = load(given.recording), launch.CONFIG.value
-    plan = jobs.recorded.plan_of(config, recording)
-    own = jobs.configuration.identity(config)
-    jobs.configuration.check_used(launch.given_entries(), [own])
+    recording = load(given.recording)
+    plan = jobs.recorded.plan_of(launch.CONFIG.value, recording)
+    experiment = plan.experiment
+    jobs.configuration.check_used(launch.given_entries(), [experiment.identity])
     say = functools.partial(print, flush=True)
-    store, finished = train.store_of(workdir, config, own, rerun=given.rerun, say=say)
-    changed = jobs.recorded.changes(config, recording)
+    store, finished = train.store_of(workdir, experiment, rerun=given.rerun, say=say)
+    changed = jobs.recorded.changes(experiment, recording)
     if not (finished or changed or {"lanes", "mode"} & set(launch.given_entries())):
         plan = jobs.recorded.repeated(plan, recording)
     if not finished:
-        say(recording.schedule.describe(plan.local.unit))
+        say(recording.schedule.describe(experiment.local.unit))
         with failures_of(f"the replay of {given.recording}"), hosts.stopping():
             run = jobs.train.train_and_record(
                 plan,

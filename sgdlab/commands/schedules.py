@@ -12,7 +12,7 @@ from sgdlab.peer_schedule import AnySchedule, PeerSchedule
 from sgdlab.schedule import Schedule
 
 if TYPE_CHECKING:
-    from ml_collections import ConfigDict
+    from sgdlab.jobs.experiment import Experiment
 
 
 def define_flags(verb: str, *, methods: str, steps: int | None) -> None:
@@ -63,26 +63,27 @@ def trace(argv: Sequence[str]) -> str | None:
     return path
 
 
-def configurations() -> dict[str, "ConfigDict"]:
-    """The configuration of each of --methods; the one that is given, by an empty name, if there are none.
+def experiments() -> dict[str, "Experiment"]:
+    """Return the experiment of each of --methods; that of the configuration, by an empty name, if there are none.
 
     Raises:
       UsageError: where an entry has no effect, or names the method as well.
     """
     methods, entries = flags.FLAGS.methods, launch.given_entries()
     if not methods:
-        config = launch.CONFIG.value
-        jobs.configuration.check_used(entries, [jobs.configuration.identity(config)])
-        return {"": config}
+        experiment = jobs.resolve(launch.CONFIG.value)
+        jobs.configuration.check_used(entries, [experiment.identity])
+        return {"": experiment}
     if "method" in entries:
         raise UsageError("--config.method must be left out: --methods names the methods")
-    configs = {}
+    found = {}
     for method in list(jobs.methods.methods()) if methods == ["all"] else methods:
         jobs.methods.check(method, "--methods")
-        configs[method] = launch.CONFIG.value.copy_and_resolve_references()
-        configs[method].method = method
-    jobs.configuration.check_used(entries, [jobs.configuration.identity(config) for config in configs.values()])
-    return configs
+        config = launch.CONFIG.value.copy_and_resolve_references()
+        config.method = method
+        found[method] = jobs.resolve(config)
+    jobs.configuration.check_used(entries, [experiment.identity for experiment in found.values()])
+    return found
 
 
 def load(path: str) -> AnySchedule:

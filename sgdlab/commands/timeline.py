@@ -54,15 +54,15 @@ def main(argv: Sequence[str]) -> None:
     if given.recording is not None:
         recording, clock = replay.load(given.recording), "time"
         drawn = {"": (f"{pathlib.Path(given.recording).parent.name}, live", recording.schedule)}
-        config = jobs.recorded.configured(recording)
-        units = {} if config is None else {drawn[""][0]: jobs.run_times.local_in(config).unit}
+        experiment = jobs.recorded.configured(recording)
+        units = {} if experiment is None else {drawn[""][0]: experiment.local.unit}
         print("; ".join(f"{count} {fate}" for fate, count in recording.ledger().items() if count))
     elif given.schedule is not None:
         drawn = {"": (pathlib.Path(given.schedule).stem, schedules.load(given.schedule))}
     elif trace is not None:
         options = trace_flags.options()
         window = traced.window(trace, options, first_step=given.first_step, steps=given.steps or STEPS)
-        made = {name: traced.schedule(config, window.recording) for name, config in schedules.configurations().items()}
+        made = {name: traced.schedule(one, window.recording) for name, one in schedules.experiments().items()}
         drawn = {name: (one.title, one.schedule) for name, one in made.items()}
         units = {one.title: one.unit for one in made.values()}
         rows, clock = traced.rows(window.recording), f"time from step {window.steps[0]} on"
@@ -71,9 +71,9 @@ def main(argv: Sequence[str]) -> None:
         lines = {one.title: window.describe(one) for one in made.values()}
         seconds = seconds or max(schedule.wall_clock() - starts[title] for title, schedule in drawn.values())
     else:
-        plans = {name: jobs.plan.make_plan(config) for name, config in schedules.configurations().items()}
-        units = {plan.choice.method.title: plan.local.unit for plan in plans.values()}
-        drawn = {name: (plan.choice.method.title, plan.schedule) for name, plan in plans.items()}
+        plans = {name: jobs.plan.planned(one) for name, one in schedules.experiments().items()}
+        units = {plan.experiment.method.title: plan.experiment.local.unit for plan in plans.values()}
+        drawn = {name: (plan.experiment.method.title, plan.schedule) for name, plan in plans.items()}
     for title, schedule in drawn.values():
         _print(schedule, f"{title}: " if len(drawn) > 1 else "", units.get(title, "gradient"))
         if lines.get(title):

@@ -1,6 +1,5 @@
 """Schedules of protocols on some steps of a recorded trace, for `sgdlab timeline`."""
 
-import functools
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -8,13 +7,11 @@ import numpy as np
 from sgdlab import jobs, results
 from sgdlab.errors import UsageError
 from sgdlab.peer_schedule import AnySchedule, PeerSchedule
-from sgdlab.protocols.family import PROTOCOLS
 from sgdlab.runtimes import NotEnoughRuntimes
 from sgdlab.traces import Options, Recording, read
 
 if TYPE_CHECKING:
-    from ml_collections import ConfigDict
-
+    from sgdlab.jobs.experiment import Experiment
     from sgdlab.results.timeline import WorkerRows
 
 LEAD = 1000
@@ -87,7 +84,7 @@ class Drawn(NamedTuple):
     @property
     def edges(self) -> int | np.ndarray:
         """Edges of the computation tree that each of them is."""
-        return jobs.certified.edges(self.schedule, self.steps)
+        return jobs.local_steps.edges(self.schedule, self.steps)
 
 
 def window(path: str, options: Options, *, first_step: int | None, steps: int | None) -> Window:
@@ -115,48 +112,46 @@ def window(path: str, options: Options, *, first_step: int | None, steps: int | 
     return Window(complete.select(rows=slice(begin, last)), first - begin)
 
 
-def schedule(config: "ConfigDict", recording: Recording) -> Drawn:
-    """The configuration's method on recorded steps: as many gradients as they are enough for.
+def schedule(experiment: "Experiment", recording: Recording) -> Drawn:
+    """Return an experiment's method on recorded steps: as many gradients as they are enough for.
 
     Row t of the run-times is each worker's t-th gradient, or local step; all of them begin with the first row at once.
     The transfer of collectives counts as work of every worker.
 
     Args:
-      config: whose method and protocol are used, and whose cluster is not.
+      experiment: whose method and protocol are used, and whose cluster is not.
       recording: complete steps.
 
     Raises:
       UsageError: where an entry is impossible, or the steps are not enough.
     """
-    choice = jobs.methods.chosen(config)
-    runtimes, local = recording.runtimes + recording.transfer()[:, None], jobs.run_times.local_in(config)
+    runtimes = recording.runtimes + recording.transfer()[:, None]
+    local, method = experiment.local, experiment.source["method"]
     steps = jobs.local_steps.steps_by_worker(local, runtimes)
     if len(runtimes) < steps.max():
         raise UsageError(
             f"--steps={len(runtimes)}: {len(runtimes)} complete steps of the trace are too few; "
-            f"--config.method={config.method} makes {steps.max()} local steps for a message: leave the method out, or "
+            f"--config.method={method} makes {steps.max()} local steps for a message: leave the method out, or "
             f"set --config.local.steps={len(runtimes)}"
         )
     if steps.max() > 1:
         runtimes = jobs.local_steps.of_messages(runtimes, steps)
     try:
-        made = PROTOCOLS.make(
-            choice.protocol.name,
-            choice.entries,
+        made = experiment.protocol.make(
             runtimes=runtimes,
             num_gradients=None,
             gradients_per_epoch=float(runtimes.size),
-            seed=jobs.seeds.seed_of(config, "protocol"),
-            predictor=functools.partial(jobs.simulated.predictor_of, config),
+            seed=experiment.seeds.of("protocol"),
+            predictor=experiment.predictor_of,
         )
     except NotEnoughRuntimes as error:
         enough = error.rows * int(steps.max())  # a row of run-times is a message
         raise UsageError(
-            f"--steps={len(recording.runtimes)} must be about {enough} for --config.method={config.method}"
+            f"--steps={len(recording.runtimes)} must be about {enough} for --config.method={method}"
             + (f", whose {local.unit}s have {steps.max()} local steps: {error}" if steps.max() > 1 else f": {error}")
         ) from error
-    jobs.simulated.check_local(config, choice, made)
-    return Drawn(choice.method.title, made, steps, local.unit)
+    jobs.plan.check_local(experiment, made)
+    return Drawn(experiment.method.title, made, steps, local.unit)
 
 
 def refuse(given: list[str]) -> None:

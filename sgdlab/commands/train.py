@@ -20,7 +20,7 @@ from sgdlab.commands import host_flags, launch
 from sgdlab.errors import failures_of
 
 if TYPE_CHECKING:
-    from ml_collections import ConfigDict
+    from sgdlab.jobs.experiment import Experiment
 
 DEFAULT_WORKDIR = "runs/one"
 NAME = "run"
@@ -44,18 +44,19 @@ def main(argv: Sequence[str]) -> None:
     del argv
     given = flags.FLAGS
     results.writers.check(given.writers)
-    mesh, config = host_flags.mesh(), launch.CONFIG.value
+    mesh = host_flags.mesh()
     workdir = launch.workdir(DEFAULT_WORKDIR)
-    plan = jobs.plan.make_plan(config)
-    own = jobs.configuration.identity(config)
-    jobs.configuration.check_used(launch.given_entries(), [own])
+    plan = jobs.plan.make_plan(launch.CONFIG.value)
+    experiment = plan.experiment
+    jobs.configuration.check_used(launch.given_entries(), [experiment.identity])
     hosts.check_shared(workdir)
     say = functools.partial(print, flush=True) if hosts.is_first() else lambda line: None
-    store, finished = store_of(workdir, config, own, rerun=given.rerun, say=say)
+    store, finished = store_of(workdir, experiment, rerun=given.rerun, say=say)
     if finished:
         return
-    say("\n".join([*jobs.not_used.warnings(config), plan.schedule.describe(plan.local.unit)]))
-    with failures_of(plan.choice.method.name), hosts.stopping():
+    notes = jobs.parts.notes(experiment.rule.part, experiment.not_taken)
+    say("\n".join([*notes, plan.schedule.describe(experiment.local.unit)]))
+    with failures_of(experiment.method.name), hosts.stopping():
         run = jobs.train.train_and_record(
             plan,
             store,
@@ -73,14 +74,13 @@ def main(argv: Sequence[str]) -> None:
 
 
 def store_of(
-    workdir: pathlib.Path, config: "ConfigDict", own: Mapping[str, Any], *, rerun: bool, say: Callable[[str], None]
+    workdir: pathlib.Path, experiment: "Experiment", *, rerun: bool, say: Callable[[str], None]
 ) -> tuple["jobs.store.Store", bool]:
     """Return where the run stands, and whether it is there already, which the first process finds out for all.
 
     Args:
       workdir: the work directory, which holds this run alone.
-      config: of the run.
-      own: the entries that the run depends on.
+      experiment: what is run.
       rerun: whether to put aside what is there.
       say: called with a line on what is there.
 
@@ -94,11 +94,11 @@ def store_of(
     if rerun:
         store.put_aside(NAME)
     there = store.read(NAME)
-    changed = jobs.digests.changed(there, config) if there else []
+    changed = jobs.digests.changed(there, experiment) if there else []
     if changed:  # with other code, other entries are to be expected too
         say(f"The {' and '.join(changed)} of the run in {workdir} has changed (code or files); it is run anew.")
     elif there:
-        jobs.workdir.check_same(workdir, there[0]["config"], own)
+        jobs.workdir.check_same(workdir, there[0]["config"], experiment.identity)
         say(f"{workdir} holds this run already; nothing had to be run.")
         show(there[-1])
     finished = bool(there) and not changed
@@ -132,13 +132,13 @@ def leave_results(store: "jobs.store.Store", run: "jobs.train.Run", beside: Call
 def progress(plan: Any, say: Callable[[str], None]) -> Callable[[Mapping[str, Any]], None]:
     """What says each evaluation in a line."""
     what = jobs.records.what(plan)
-    metric, live = results.metric.Metric.of(what), what.get("live")
+    metric, live, unit = results.metric.Metric.of(what), what.get("live"), plan.experiment.local.unit
 
     def report(record: Mapping[str, Any]) -> None:
         if record["kind"] == "evaluation":
             seconds = f"{record['seconds']:>9,.1f} s" if live else f"{record['seconds']:>9,.0f} s of virtual time"
             say(
-                f"{record['gradients']:>7} of {plan.program.num_rows} {plan.local.unit}s, {seconds}: test loss "
+                f"{record['gradients']:>7} of {plan.program.num_rows} {unit}s, {seconds}: test loss "
                 f"{record['test_loss']:.4f}, {metric.title} {metric.text(record[metric.test])}"
             )
 

@@ -4,7 +4,7 @@ import functools
 
 import numpy as np
 
-from sgdlab import arguments
+from sgdlab.bounds import Count, Whole
 from sgdlab.data.digits import read
 from sgdlab.data.family import DATASETS
 from sgdlab.data.source import Dataset, Images
@@ -13,7 +13,7 @@ CLASSES = (10, 100)
 
 
 @DATASETS.register(title="Pairs of UCI digits", source="Alpaydin and Kaynak 1998")
-def digit_pairs(*, classes: int = 100, num_examples: int = 4096, num_test: int = 2048, seed: int = 0) -> Dataset:
+def digit_pairs(*, classes: int = 100, num_examples: Count = 4096, num_test: Count = 2048, seed: Whole = 0) -> Dataset:
     """Images of 8x16 pixels, each of two UCI digits that are drawn at random: what CIFAR-10 and CIFAR-100 are to MNIST.
 
     With 100 classes the label is the number that the two digits form, `10 left + right`. With 10 classes it is the left
@@ -40,9 +40,6 @@ def digit_pairs(*, classes: int = 100, num_examples: int = 4096, num_test: int =
     """
     if classes not in CLASSES:
         raise ValueError(f"{classes=} must be {' or '.join(map(str, CLASSES))}")
-    arguments.whole("num_examples", num_examples)
-    arguments.whole("num_test", num_test)
-    arguments.whole("seed", seed, least=0)
     splits = (_pairs(name, count, seed) for name, count in (("train", num_examples), ("test", num_test)))
     named = (Images(pixels, labels // (100 // classes), white=white) for pixels, labels, white in splits)
     return Dataset(*named, num_classes=classes)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from sgdlab import arguments
+from sgdlab.bounds import Count, NotNegative, Whole
 from sgdlab.data.family import DATASETS
 from sgdlab.data.preprocess import Preprocess
 from sgdlab.data.source import Dataset, Images
@@ -27,12 +28,12 @@ def mock(
     *,
     shape: str = "cifar10",
     image_shape: tuple[int, int, int] | None = None,
-    num_classes: int | None = None,
-    num_examples: int = 4096,
-    num_test: int = 1024,
-    noise: float = 0.2,
+    num_classes: Count | None = None,
+    num_examples: Count = 4096,
+    num_test: Count = 1024,
+    noise: NotNegative = 0.2,
     augment: bool = False,
-    seed: int = 0,
+    seed: Whole = 0,
 ) -> Dataset:
     """Random labelled images that stand for a data set of the same shape, to try and to time what would train on it.
 
@@ -68,11 +69,8 @@ def mock(
             raise ValueError(f"{image_shape=} must be height, width and channels")
         size = tuple(arguments.whole("image_shape", number) for number in image_shape)
     if num_classes is not None:
-        classes = arguments.whole("num_classes", num_classes)
-    arguments.whole("num_examples", num_examples)
-    arguments.whole("num_test", num_test)
-    arguments.whole("seed", seed, least=0)
-    found = _drawn(size, classes, num_examples, num_test, arguments.real("noise", noise, least=0), seed)
+        classes = num_classes
+    found = _drawn(size, classes, num_examples, num_test, noise, seed)
     augmentation = None
     if augment:
         # Not at the top: it needs JAX, and the part is registered in every process.

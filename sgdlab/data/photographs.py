@@ -5,12 +5,13 @@ import functools
 import numpy as np
 
 from sgdlab import arguments
+from sgdlab.bounds import Count
 from sgdlab.data.family import DATASETS
 from sgdlab.data.source import Dataset, Images
 
 
 @DATASETS.register(title="Patches of photographs", source="scikit-learn's china.jpg and flower.jpg")
-def photographs(*, size: int = 32, stride: int = 8, levels: int = 256, test_share: float = 0.25) -> Dataset:
+def photographs(*, size: Count = 32, stride: Count = 8, levels: int = 256, test_share: float = 0.25) -> Dataset:
     """Patches of two photographs of 427x640 pixels in colour, natural images that need no download.
 
     The split is by place: patches to test on lie in the right-hand columns of both photographs, those to train on in
@@ -34,8 +35,6 @@ def photographs(*, size: int = 32, stride: int = 8, levels: int = 256, test_shar
       >>> found.image_shape, len(found.train), len(found.test)
       ((32, 32, 3), 390, 130)
     """
-    arguments.whole("size", size)
-    arguments.whole("stride", stride)
     arguments.whole("levels", levels, least=2, most=256)
     if levels & (levels - 1):
         raise ValueError(f"{levels=} must be a power of 2")

@@ -10,6 +10,7 @@ import zlib
 import numpy as np
 
 from sgdlab import arguments
+from sgdlab.bounds import Count
 from sgdlab.data.family import DATASETS
 from sgdlab.data.text import Text, Tokens
 
@@ -19,7 +20,7 @@ _TEST_SHARE = 20
 
 
 @DATASETS.register(title="Python's standard library")
-def stdlib_text(*, segment: int = 128, max_bytes: int | None = None) -> Text:
+def stdlib_text(*, segment: Count = 128, max_bytes: int | None = None) -> Text:
     """The source text of the running Python's standard library, by bytes: about 10 MB that need no download.
 
     All *.py files but tests, idlelib and lib2to3, in the order of their names. A file is tested on if the CRC-32 of its
@@ -41,7 +42,6 @@ def stdlib_text(*, segment: int = 128, max_bytes: int | None = None) -> Text:
       >>> len(text.train), text.vocabulary, sorted(text.facts)
       (9, 256, ['files', 'python', 'sha256'])
     """
-    arguments.whole("segment", segment)
     if max_bytes is not None:
         arguments.whole("max_bytes", max_bytes, least=segment + 1)
     train, test, facts = _read(sysconfig.get_paths()["stdlib"])

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from sgdlab import arguments
+from sgdlab.bounds import Count
 from sgdlab.data import preparing
 from sgdlab.data.family import DATASETS
 from sgdlab.data.text import Text, Tokens
@@ -18,7 +19,7 @@ from sgdlab.data.text import Text, Tokens
     by_hand=("wikitext-103-v1.zip",),
     where="https://s3.amazonaws.com/research.metamind.io/wikitext/wikitext-103-v1.zip, or a mirror of it",
 )
-def wikitext103(*, data_dir: str | None = None, segment: int = 150, test: str = "test") -> Text:
+def wikitext103(*, data_dir: str | None = None, segment: Count = 150, test: str = "test") -> Text:
     """WikiText-103 by words: 103,227,021 tokens to train on, a vocabulary of 267,735 in the order of frequency.
 
     Lines end with <eos>. It is prepared once, in some ten minutes, from wikitext-103-v1.zip, the archive of tokens, not
@@ -36,7 +37,6 @@ def wikitext103(*, data_dir: str | None = None, segment: int = 150, test: str = 
       ValueError: if an argument is out of its range, or it is missing and cannot be prepared; the message begins with
         the argument.
     """
-    arguments.whole("segment", segment)
     arguments.one_of("test", test, ("test", "validation"))
     streams, vocabulary = _read(str(preparing.directory(data_dir)))
     return Text(Tokens(streams["train"], segment), Tokens(streams[test], segment), vocabulary)

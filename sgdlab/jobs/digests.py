@@ -1,19 +1,23 @@
-"""Digests of the code and the files of a run's parts: a run whose rule has been edited since is not the same run."""
+"""What a run was made with: digests of its parts' code and files, versions, device and commit.
+
+A run whose rule has been edited since is not the same run.
+"""
 
 import ast
 import functools
 import hashlib
 import inspect
 import pathlib
+import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ml_collections import ConfigDict
+import jax
 
-from sgdlab.jobs.configuration import used_parts
-from sgdlab.jobs.methods import chosen
+import sgdlab
+from sgdlab.jobs.experiment import Experiment
 from sgdlab.registry import GRAPHS
 
 _PLAIN = (bool, int, float, complex, str, bytes, tuple, frozenset, type(None))
@@ -21,8 +25,8 @@ _WHOLE = ""
 """In the place of a name: all statements of a file."""
 
 
-def of_run(config: ConfigDict) -> dict[str, str]:
-    """The digest of each part that a configuration uses, by family.
+def of_run(experiment: Experiment) -> dict[str, str]:
+    """Return the digest of each part that a run uses, by family.
 
     What counts is the part's definition, every statement of its file that it names, directly or by way of others, and
     what these import from files of the same folder; less comments, docstrings and layout. So do the files and
@@ -32,32 +36,62 @@ def of_run(config: ConfigDict) -> dict[str, str]:
 
     Example:
       >>> from configs import digits
-      >>> sorted(of_run(digits.get_config()))
+      >>> from sgdlab.jobs.experiment import resolve
+      >>> sorted(of_run(resolve(digits.get_config())))
       ['cluster', 'data', 'network', 'protocol', 'rule']
     """
-    digests, choice = {}, chosen(config)
-    # What the method's name means is not in the configuration.
-    meant = {"protocol": choice.entries, "rule": choice.rule_entries}
-    for family, part in used_parts(config).items():
-        values: Any = meant[family] if family in meant else config[family][part.name]
-        paths = [path for entry in part.facts.get("files", ()) for path in _paths(values[entry])]
-        digests[family] = _sha("\n".join([of_code(part.make), *(of_content(path) for path in paths)]))
-        graph = GRAPHS.get(values.get("graph"))
+    digests = {}
+    for family, used in experiment.parts.items():
+        paths = [path for entry in used.facts.files for path in _paths(used.entries[entry])]
+        digests[family] = _sha("\n".join([of_code(used.part.make), *(of_content(path) for path in paths)]))
+        graph = GRAPHS.get(used.entries.get("graph"))
         # The graphs of this package count with its engine: their runs stay the same.
         if graph is not None and graph.is_foreign:
             digests["graph"] = of_code(graph.make)
     return digests
 
 
-def changed(records: Sequence[Mapping[str, Any]], config: ConfigDict) -> list[str]:
-    """Families of the parts whose code or files have changed since a run was made.
+def changed(records: Sequence[Mapping[str, Any]], experiment: Experiment) -> list[str]:
+    """Return the families of the parts whose code or files have changed since a run was made.
 
     Args:
       records: of the run; one that does not say what it was made with counts as unchanged.
-      config: of the run.
+      experiment: the run.
     """
     before = records[0].get("code") or {}
-    return [family for family, digest in of_run(config).items() if before.get(family, digest) != digest]
+    return [family for family, digest in of_run(experiment).items() if before.get(family, digest) != digest]
+
+
+@functools.cache
+def made_with() -> dict[str, str | None]:
+    """Return the versions of this package and of jax, the kind of device, and the checkout's commit.
+
+    The commit has a "+" where files are changed.
+
+    Example:
+      >>> sorted(made_with())
+      ['commit', 'device', 'jax', 'version']
+    """
+    return {
+        "version": sgdlab.__version__,
+        "jax": jax.__version__,
+        "device": jax.devices()[0].device_kind,
+        "commit": _commit(),
+    }
+
+
+def _commit() -> str | None:
+    root = pathlib.Path(sgdlab.__file__).parents[1]
+    if not (root / ".git").exists():
+        return None
+    try:
+        commit, status = (
+            subprocess.run(["git", "-C", str(root), *command], capture_output=True, text=True, timeout=10, check=True)
+            for command in (("rev-parse", "--short", "HEAD"), ("status", "--porcelain", "--untracked-files=no"))
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return commit.stdout.strip() + ("+" if status.stdout.strip() else "")
 
 
 @functools.cache

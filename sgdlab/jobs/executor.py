@@ -18,7 +18,7 @@ from ml_collections import ConfigDict
 
 from sgdlab import files, hosts
 from sgdlab.errors import Stopped, failures_of
-from sgdlab.jobs import pool, provenance
+from sgdlab.jobs import digests, pool
 from sgdlab.jobs.session import Session
 from sgdlab.jobs.store import Store, plain
 from sgdlab.jobs.work import (
@@ -66,7 +66,7 @@ def finish(sweeps: Iterable["Sweep"], session: Session) -> dict[str, Records]:
     there: dict[str, Records] = {}
     changed: dict[str, list[str]] = {}
     if session.store.writes:
-        there, changed = _found(asked, code, session.store)
+        there, changed = _found(asked, code, session)
     missing = [key for key in asked if key not in there]
     missing = json.loads(hosts.gather("the runs that are missing", json.dumps(missing))[0])
     ours, groups = missing, _grouped(asked)
@@ -74,13 +74,14 @@ def finish(sweeps: Iterable["Sweep"], session: Session) -> dict[str, Records]:
         share = set(session.shard.share(groups.values()))
         ours = [key for key in missing if key in share]
     if session.noted is not None:
-        session.noted.add(there, {key: (asked[key][0].work, asked[key][1]) for key in ours})
+        works = {key: (sweep.work, point) for key, (sweep, point) in asked.items()}
+        session.noted.add({key: works[key] for key in there}, {key: works[key] for key in ours})
     elif session.store.writes:
         _say(len(asked), missing, ours, changed, session.store)
     if ours and session.noted is None:
         _do({key: asked[key] for key in ours}, groups, code, session)
         if session.store.writes:  # others may have done theirs meanwhile
-            there |= _found({key: asked[key] for key in missing}, code, session.store)[0]
+            there |= _found({key: asked[key] for key in missing}, code, session)[0]
     left = len(asked) - len(there) if session.store.writes else 0
     if left:
         whose = "to do" if session.noted is not None else "left to other shards"
@@ -89,19 +90,20 @@ def finish(sweeps: Iterable["Sweep"], session: Session) -> dict[str, Records]:
 
 
 def _found(
-    asked: Mapping[str, _Asked], code: Mapping[str, Mapping[str, str]], store: Store
+    asked: Mapping[str, _Asked], code: Mapping[str, Mapping[str, str]], session: Session
 ) -> tuple[dict[str, Records], dict[str, list[str]]]:
     """Return the records of the runs that are there, and of those that have to be done anew what has changed since."""
     there: dict[str, Records] = {}
     changed: dict[str, list[str]] = {}
     for key, (_, point) in asked.items():
-        records = store.read(point.name)
+        records = session.store.read(point.name)
         if records is None:
             continue
-        before, now = records[0].get("code", code[key]), code[key]
+        now = code[key]
+        before = now if session.trusting else records[0].get("code", now)
         if names := sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name)):
             changed[key] = names
-        elif all((store.folder(point.name) / name).exists() for name in records[-1].get("files", ())):
+        elif all((session.store.folder(point.name) / name).exists() for name in records[-1].get("files", ())):
             there[key] = records
         else:  # such as a model that has been removed
             changed[key] = ["files"]
@@ -201,7 +203,7 @@ class _Task:
             "kind": "run",
             "work": name_of(self.work),
             "config": plain(point.settings.to_dict() if isinstance(point.settings, ConfigDict) else point.settings),
-            "made": provenance.made_with(),
+            "made": digests.made_with(),
         }
         begun, last = time.perf_counter(), 0
         wanted = inspect.signature(self.work).parameters

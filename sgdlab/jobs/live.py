@@ -12,23 +12,16 @@ from ml_collections import ConfigDict
 from sgdlab import arguments, policies  # noqa: F401 (policies register themselves)
 from sgdlab.errors import UsageError, said_of
 from sgdlab.jobs import digests, parts, tasks
-from sgdlab.jobs.configuration import identity
-from sgdlab.jobs.datasets import dataset_of, num_gradients
-from sgdlab.jobs.inner_rate import inner_rate_of
-from sgdlab.jobs.own_data import alpha_of
-from sgdlab.jobs.own_parts import check_rule
+from sgdlab.jobs.experiment import Experiment, resolve
+from sgdlab.jobs.local_steps import optimizer_of
+from sgdlab.jobs.parts import check_rule
 from sgdlab.jobs.plan import Plan, make_plan
-from sgdlab.jobs.run_times import law_of, local_in, mean_steps, num_workers, rows_of, steps_of, times_fn
-from sgdlab.jobs.seeds import seed_of
-from sgdlab.jobs.simulated import predictor_of
-from sgdlab.jobs.train import finish_of
 from sgdlab.live import server
 from sgdlab.live.gradients import Gradients
 from sgdlab.live.work import LocalSteps, Work, WorkSource
 from sgdlab.protocols.policy import Policy
 from sgdlab.registry import PREDICTORS, PROTOCOLS
 from sgdlab.replay.steps import Steps
-from sgdlab.replay.streaming import Stream
 from sgdlab.rules import ServerRule
 
 Tree = Any
@@ -45,62 +38,62 @@ def work(argument: Mapping[str, Any]) -> Work:
     """
     for name, file in argument["modules"].items():
         parts.import_again(name, file)
-    config = config_of(argument["config"])
-    dataset = dataset_of(config)
-    task = tasks.task_of(config, dataset)
+    experiment = resolve(config_of(argument["config"]))
+    task = tasks.task_of(experiment)
+    of_worker = functools.partial(tasks.batches_by_ticket, experiment)
     return Work(
         task.params,
         task.grad_fn,
-        tasks.batches_by_ticket(config, dataset),
-        micro_batches=config.micro_batches,
-        seconds=None if argument["emulate"] is None else _slowness(config, dataset, argument["emulate"]),
-        finish=finish_of(config),
-        own=None if alpha_of(config) is None else functools.partial(tasks.batches_by_ticket, config, dataset),
-        local=_local_steps(config, argument.get("steps_per_update")),
+        of_worker(),
+        micro_batches=experiment.data.micro_batches,
+        seconds=None if argument["emulate"] is None else _slowness(experiment, argument["emulate"]),
+        finish=tasks.finish_of(experiment),
+        own=None if experiment.data.alpha is None else of_worker,
+        local=_local_steps(experiment, argument.get("steps_per_update")),
     )
 
 
-def _local_steps(config: ConfigDict, steps_per_update: float | None) -> LocalSteps | None:
-    local = local_in(config)
+def _local_steps(experiment: Experiment, steps_per_update: float | None) -> LocalSteps | None:
+    local, steps = experiment.local, experiment.steps
     if not local.active:
         return None
-    steps = steps_of(config)
-    inner = None if steps_per_update is None else inner_rate_of(config, dataset_of(config), steps_per_update)
     return LocalSteps(
-        local.transform(),
+        optimizer_of(local),
         lambda worker: int(steps[worker]),
         local.steps,
         local.proximal or None,
         keep_state=local.keep_state,
-        stream=Stream(local.fragments, local.overlap, local.mix) if local.streams else None,
-        inner=inner,
+        stream=local.stream,
+        inner=None if steps_per_update is None else experiment.inner_rate(steps_per_update),
     )
 
 
-def source_of(config: ConfigDict, *, emulate: float | None = None, steps_per_update: float | None = None) -> WorkSource:
-    """Where workers find what `work` needs.
+def source_of(
+    experiment: Experiment, *, emulate: float | None = None, steps_per_update: float | None = None
+) -> WorkSource:
+    """Return where workers find what `work` needs.
 
     Args:
-      config: of the run.
+      experiment: what is run.
       emulate: mean of the least times that gradients take, in seconds, each of them as the configuration's cluster has
         it in proportion; of local steps, that of a step. None: gradients take what they take.
       steps_per_update: local steps of a worker for each update, as planned, by which their learning rate goes; None
         where it is constant.
     """
-    found = {"config": plain(config), "emulate": emulate, "modules": parts.outside()}
+    found = {"config": plain(experiment.source), "emulate": emulate, "modules": parts.outside()}
     if steps_per_update is not None:
         found["steps_per_update"] = steps_per_update
     return WorkSource(f"{__name__}:work", found)
 
 
-def plain(config: ConfigDict) -> dict[str, Any]:
-    """A configuration as JSON holds it.
+def plain(source: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration (`Experiment.source`) as JSON holds it.
 
     Example:
-      >>> plain(ConfigDict({"rate": {"steps": (1.0, 2.0)}}))
+      >>> plain({"rate": {"steps": (1.0, 2.0)}})
       {'rate': {'steps': [1.0, 2.0]}}
     """
-    return json.loads(json.dumps(config.to_dict()))
+    return json.loads(json.dumps(source))
 
 
 def config_of(entries: Mapping[str, Any]) -> ConfigDict:
@@ -136,12 +129,12 @@ class Job:
     @property
     def num_workers(self) -> int:
         """N, the largest number of workers that can take part."""
-        return num_workers(self.plan.config)
+        return self.plan.experiment.num_workers
 
     @property
     def identity(self) -> dict[str, Any]:
         """The entries that the run depends on: what its work directory belongs to."""
-        return {**identity(self.plan.config), "live": {"emulate": self.header["emulate"]}}
+        return {**self.plan.experiment.identity, "live": {"emulate": self.header["emulate"]}}
 
     @functools.cached_property
     def gradients(self) -> Gradients:
@@ -162,13 +155,13 @@ class Job:
 
     @property
     def _keeps(self) -> bool:
-        return self.plan.local.active and self.plan.local.keep_state
+        return self.plan.experiment.local.active and self.plan.experiment.local.keep_state
 
     def compute_of(self, worker: int) -> Callable[..., Any]:
         """Return `compute` of a worker, which takes `after` and `version` too: see `Gradients.compute`."""
         if worker not in self._own:
-            local = self.plan.local
-            differ = alpha_of(self.plan.config) is not None or local.by_speed or local.follow_rate
+            local, alpha = self.plan.experiment.local, self.plan.experiment.data.alpha
+            differ = alpha is not None or local.by_speed or local.follow_rate
             alike = not (differ or self._keeps)
             self._own[worker] = self.gradients if alike else Gradients(self._work, worker=worker)
         return lambda ticket, params, **kept: self._own[worker].compute(ticket, params, lambda: False, **kept)
@@ -191,14 +184,14 @@ class Job:
             single=self.policy.single,
             stats=task.stats,
             fold=task.fold,
-            average_decay=self.plan.config.average_decay,
+            average_decay=self.plan.experiment.reporting.average_decay,
         )
         steps.compile(self.gradients.aux)
         return steps
 
 
-def make_job(config: ConfigDict, *, emulate: float | None = None, plan: Plan | None = None) -> Job:
-    """Checks a configuration and makes all that its run on processes needs.
+def make_job(config: ConfigDict, *, emulate: float | None = None) -> Job:
+    """Check a configuration and make all that its run on processes needs.
 
     The learning rate of an update is that of the simulated run of the configuration, by the number of the update: how
     many gradients an update will have is taken from the simulation, since nobody knows it before, and so is the number
@@ -207,7 +200,6 @@ def make_job(config: ConfigDict, *, emulate: float | None = None, plan: Plan | N
     Args:
       config: such as `configs/digits.py` makes.
       emulate: as for `source_of`.
-      plan: the simulated run of the configuration, where it was planned before.
 
     Raises:
       UsageError: where an entry is impossible, or cannot be executed on processes; it names the flag.
@@ -215,25 +207,37 @@ def make_job(config: ConfigDict, *, emulate: float | None = None, plan: Plan | N
     if emulate is not None:
         with said_of("--"):
             arguments.real("emulate", emulate, above=0)
-    plan = plan or make_plan(config)
+    return job_of(make_plan(config), emulate=emulate)
+
+
+def job_of(plan: Plan, *, emulate: float | None) -> Job:
+    """Make all that a run on processes needs.
+
+    Args:
+      plan: the simulated run.
+      emulate: as for `source_of`.
+
+    Raises:
+      UsageError: where it cannot be executed on processes; it names the flag.
+    """
     _check(plan)
-    if plan.local.by_speed and plan.local.steps > 1 and emulate is None:
+    experiment = plan.experiment
+    if experiment.local.by_speed and experiment.local.steps > 1 and emulate is None:
         raise UsageError(
             "--config.local.by_speed=True needs --emulate=SECONDS: how many steps a worker makes is planned from the "
             "speeds of the configuration's cluster, and nobody has measured those of these processes"
         )
-    task = tasks.task_of(config, plan.dataset)
-    tasks.batches_by_ticket(config, plan.dataset)
+    task, own = tasks.task_of(experiment), experiment.rule
+    tasks.batches_by_ticket(experiment)  # which refuses what is not in memory
     policy = policy_of(plan)
-    workers = num_workers(config)
+    workers = experiment.num_workers
     rule = plan.rule(plan.rates, workers)
-    check_rule(plan.choice.rule, rule, task.params, single=policy.single)
-    with said_of(f"--config.rule.kind={plan.choice.rule.name} with protocol {plan.choice.protocol.name}: "):
+    check_rule(own.part, rule, task.params, single=policy.single)
+    with said_of(f"--config.rule.kind={own.name} with protocol {experiment.protocol.name}: "):
         server.check(policy, rule, workers)
-    header = {"config": plain(config), "emulate": emulate, "code": digests.of_run(config)}
-    plan = dataclasses.replace(plan, live=True, seconds=None)
+    header = {"config": plain(experiment.source), "emulate": emulate, "code": digests.of_run(experiment)}
     steps_per_update = None if plan.inner is None else plan.inner.steps_per_update
-    source = source_of(config, emulate=emulate, steps_per_update=steps_per_update)
+    source = source_of(experiment, emulate=emulate, steps_per_update=steps_per_update)
     return Job(plan, task, policy, rule, source, header)
 
 
@@ -243,50 +247,49 @@ def policy_of(plan: Plan) -> Policy:
     Raises:
       UsageError: where there is none, or an entry is impossible.
     """
-    config, protocol = plan.config, plan.choice.protocol
+    experiment, protocol = plan.experiment, plan.experiment.protocol
     part = PROTOCOLS.with_policy(protocol.name)
     given: dict[str, Any] = {
-        "num_workers": num_workers(config),
+        "num_workers": experiment.num_workers,
         "num_gradients": plan.num_gradients,
-        "seed": seed_of(config, "protocol"),
+        "seed": experiment.seeds.of("protocol"),
     }
     if "predictor" in part.given:
-        kind = config.predictor.kind
+        kind = experiment.parts["predictor"].name
         if kind in _CLAIRVOYANT:
             fair = ", ".join(name for name in PREDICTORS if name not in _CLAIRVOYANT)
             raise UsageError(
                 f"--config.predictor.kind={kind} knows run-times before they happen, which nobody does on processes: "
                 f"it must be one of {fair}"
             )
-        given["predictor"] = predictor_of(config, _times(config, plan.dataset))
-    return PROTOCOLS.policy(protocol.name, plan.choice.entries, **given)
+        given["predictor"] = experiment.predictor_of(_times(experiment))
+    return PROTOCOLS.policy(protocol.name, protocol.entries, **given)
 
 
 def _check(plan: Plan) -> None:
-    config, protocol = plan.config, plan.choice.protocol.name
+    protocol = plan.experiment.protocol.name
     if not plan.schedule.has_server:
         raise UsageError(
             f"--config.protocol.kind={protocol} must be a protocol with a server on real processes: nodes that average "
             "with each other have none, and are simulated and replayed exactly by `sgdlab train`"
         )
     PROTOCOLS.with_policy(protocol)
-    if plan.kind.remembers:
+    if plan.experiment.kind.remembers:
         raise UsageError(
-            f"--config.network.kind={config.network.kind} remembers what its worker has read, which is lost with a "
-            "worker: on processes it must be a network without such a memory"
+            f"--config.network.kind={plan.experiment.network.name} remembers what its worker has read, which is lost "
+            "with a worker: on processes it must be a network without such a memory"
         )
 
 
-def _times(config: ConfigDict, dataset: Any) -> np.ndarray:
-    """float64[T, N], seconds: run-times of the configuration's cluster, about twice as many as the run needs."""
-    law, gradients, steps = law_of(config), num_gradients(config, dataset), steps_of(config)
-    rows = rows_of(law, steps, -(-2 * gradients // num_workers(config)) + 2)
-    return times_fn(config, law, steps)(rows)
+def _times(experiment: Experiment) -> np.ndarray:
+    """Return float64[T, N], seconds: run-times of the cluster, about twice as many as the run needs."""
+    steps = experiment.steps
+    return experiment.cluster.runtimes(steps, experiment.cluster.rows(experiment.num_gradients, steps))
 
 
-def _slowness(config: ConfigDict, dataset: Any, mean: float) -> Callable[[int, int], float]:
-    times = _times(config, dataset)
-    return functools.partial(_seconds, times * (mean * mean_steps(config) / times.mean()))
+def _slowness(experiment: Experiment, mean: float) -> Callable[[int, int], float]:
+    times = _times(experiment)
+    return functools.partial(_seconds, times * (mean * experiment.mean_steps / times.mean()))
 
 
 def _seconds(times: np.ndarray, worker: int, k: int) -> float:

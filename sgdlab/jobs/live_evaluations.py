@@ -39,9 +39,9 @@ class Evaluations:
 
     def __init__(self, job: Job, steps: Steps, before: Sequence[Record], report: Report):
         self._plan, self._steps, self._report = job.plan, steps, report
-        config = job.plan.config
-        self._test = tasks.evaluation_of(job.plan, job.task, "test", config.test_examples)
-        self._every = math.ceil(job.plan.num_gradients / config.evaluations)
+        reporting = job.plan.experiment.reporting
+        self._test = tasks.evaluation_of(job.plan.experiment, job.task, "test", reporting.test_examples)
+        self._every = math.ceil(job.plan.num_gradients / reporting.evaluations)
         self._before, self._next = list(before), self._every
         self._newest = max((record["gradients"] for record in before), default=-1)
         self._records: list[Record] = []
@@ -106,7 +106,7 @@ class Evaluations:
 
     def _add(self, record: Record) -> None:
         self._records.append(record)
-        self._made.append(values_of(record, self._plan.kind.metric))
+        self._made.append(values_of(record, self._plan.experiment.kind.metric))
         self._report(record)
 
     def _evaluate(self, updates: int, gradients: int, seconds: float) -> None:

@@ -62,7 +62,7 @@ def execute(
       RunFailed: where too few workers are left.
       UsageError: where the log that is there is of another configuration, or cannot be used, or was deleted meanwhile.
     """
-    begun = time.perf_counter()
+    begun, experiment = time.perf_counter(), job.plan.experiment
     steps = job.steps()
     report(opening(job))
     with Evaluations(job, steps, before, report) as evaluations:
@@ -74,7 +74,7 @@ def execute(
                 transport,
                 num_workers=job.num_workers,
                 num_gradients=job.plan.num_gradients,
-                settings=dataclasses.replace(settings, title=job.plan.choice.method.title, unit=job.plan.local.unit),
+                settings=dataclasses.replace(settings, title=experiment.method.title, unit=experiment.local.unit),
                 log=log,
                 on_update=evaluations.update,
                 watch=None if watch is None else evaluations.watched(watch),
@@ -96,9 +96,10 @@ def opening(job: Job) -> Record:
     record = records.opening(job.plan)
     count = job.num_workers
     emulated = job.header["emulate"]
-    like = f"; gradients take at least as long as on {job.plan.law}, {emulated:g} s on average" if emulated else ""
+    law = job.plan.experiment.cluster.law
+    like = f"; gradients take at least as long as on {law}, {emulated:g} s on average" if emulated else ""
     about = {**record["about"], "cluster": f"{count} worker{'s' * (count > 1)} on real processes{like}"}
-    return {**record, "config": job.identity, "about": about}
+    return {**record, "live": True, "config": job.identity, "about": about}
 
 
 def under_way(store: Store, name: str) -> list[Record]:
@@ -115,9 +116,11 @@ def under_way(store: Store, name: str) -> list[Record]:
 
 def _finished(job: Job, steps: Steps, recording: LiveRecording, made: list[Record], begun: float) -> Run:
     plan = recorded.of_events(job.plan, recording)
-    evaluations = [values_of(record, plan.kind.metric) for record in made]
+    evaluations = [values_of(record, plan.experiment.kind.metric) for record in made]
     history = recorded.history_of(plan, recording, evaluations)
-    final = tasks.evaluation_of(plan, job.task, "train", plan.config.train_examples)(steps.params, steps.stats)
+    final = tasks.evaluation_of(plan.experiment, job.task, "train", plan.experiment.reporting.train_examples)(
+        steps.params, steps.stats
+    )
     final = {name: float(value) for name, value in final.items()}
     summary = records.closing(plan, history, made, final, time.perf_counter() - begun)
     averages = {"average": steps.average, "average_stats": steps.average_stats}

@@ -8,13 +8,13 @@ from typing import Any
 import jax
 import numpy as np
 import optax
-from ml_collections import ConfigDict
 
 from sgdlab import arguments, replay
+from sgdlab.peer_schedule import AnySchedule
+from sgdlab.replay.streaming import Stream
 from sgdlab.rules.accumulators import in_float32
 
 OPTIMIZERS = ("sgd", "adamw")
-_OF_FRAGMENTS = ("fragments", "overlap", "mix")
 SAMPLE = 64
 """Run-times by which the speed of a worker is judged: the first so many of each."""
 
@@ -30,15 +30,14 @@ class Local:
       momentum: of SGD, Nesterov's.
       weight_decay: of the worker's optimizer: added to the gradient (SGD), or decoupled (AdamW).
       proximal: rho, the strength of the pull towards the parameters that were read.
-      by_speed: whether slower workers make fewer steps.
+      by_speed: slower workers make fewer steps.
       least_steps: that the slowest makes then.
-      keep_state: whether a worker keeps its optimizer's state from one message to its next.
+      keep_state: a worker keeps its optimizer's state from one message to its next.
       server_learning_rate: of an update of the server, however many messages it averages, and constant; None: as
         without local steps, by `rate` and the learning rate of the rule.
-      follow_rate: whether the worker's learning rate has the warm-up and decay of `rate`; else it is constant.
-      fragments: P, of the parameters, of which each message has one; a worker then keeps its own parameters.
-      overlap: tau, steps of the next message before what the server has made of a fragment arrives.
-      mix: alpha, the share of its own parameters that a worker keeps then.
+      follow_rate: the worker's learning rate has the warm-up and decay of `rate`; else it is constant.
+      stream: how fragments of the parameters are sent, where workers keep their own parameters between two messages,
+        as in Streaming DiLoCo. None: a message has all parameters.
     """
 
     steps: int = 1
@@ -52,70 +51,84 @@ class Local:
     keep_state: bool = False
     server_learning_rate: float | None = None
     follow_rate: bool = False
-    fragments: int = 1
-    overlap: int = 0
-    mix: float = 0.0
-
-    @property
-    def streams(self) -> bool:
-        """Whether workers keep their parameters between two messages, as in Streaming DiLoCo."""
-        return self.fragments > 1 or self.overlap > 0 or self.mix > 0
+    stream: Stream | None = None
 
     @property
     def active(self) -> bool:
-        """Whether a message is more than a gradient: one step of SGD with learning rate 1 is the gradient itself."""
+        """Return if a message is more than a gradient: one step of SGD with learning rate 1 is the gradient itself."""
         plain = self.steps == 1 and self.optimizer == "sgd" and self.learning_rate == 1.0
         kept = self.keep_state and self.momentum
-        return self.streams or self.follow_rate or not (plain and self.weight_decay == 0.0 and not kept)
+        return self.stream is not None or self.follow_rate or not (plain and self.weight_decay == 0.0 and not kept)
 
     @property
     def unit(self) -> str:
-        """What a worker sends: a "gradient", or a "message" where it makes several local steps for one."""
+        """Return what a worker sends: a "gradient", or a "message" where it makes several local steps for one."""
         return "message" if self.steps > 1 else "gradient"
 
     @property
+    def fragments(self) -> int:
+        """Return P, the number of fragments of the parameters, one of which each message has."""
+        return 1 if self.stream is None else self.stream.fragments
+
+    @property
     def rate_is_constant(self) -> bool:
-        """Whether all updates have the `server_learning_rate`, without the warm-up and decay of `config.rate`.
+        """Return if all updates have the `server_learning_rate`, without the warm-up and decay of `config.rate`.
 
         As in the authors' code of asynchronous DiLoCo, where a schedule is of the workers' rate: `follow_rate`.
         """
         return self.active and self.server_learning_rate is not None
 
-    def transform(self) -> jax.tree_util.Partial:
-        """The worker's optimizer, as a function that makes an optax transform; its numbers are data of a program."""
-        own = {"learning_rate": self.learning_rate, "weight_decay": self.weight_decay}
-        if self.optimizer == "adamw":
-            return jax.tree_util.Partial(_adamw, **own)
-        if self.momentum == 0.0:
-            return jax.tree_util.Partial(_sgd, **own)
-        return jax.tree_util.Partial(_nesterov, momentum=self.momentum, **own)
+    def entries(self) -> dict[str, Any]:
+        """Return its entries of `config.local`, those of what is off left out: none of them for a plain gradient."""
+        if self == Local():
+            return {}
+        off = {"least_steps": 1, "follow_rate": False, "stream": None}
+        found = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        found = {name: value for name, value in found.items() if name not in off or value != off[name]}
+        stream = found.pop("stream", None)
+        return found if stream is None else found | dataclasses.asdict(stream)
 
-    def gradient(self, grad_fn: Any, batch_fn: Any, factors: np.ndarray | None = None) -> Any:
-        """The pseudo-gradient of a worker, a function of parameters and a `sgdlab.replay.Span` of batches.
 
-        Args:
-          grad_fn: as for `sgdlab.replay.in_local_steps`.
-          batch_fn: as there.
-          factors: as there; of an `InnerRate`.
-        """
-        own = {"proximal": self.proximal or None, "factors": factors}
-        if self.streams:
-            stream = {"fragments": self.fragments, "overlap": self.overlap, "mix": self.mix}
-            return replay.in_fragments(grad_fn, self.transform(), batch_fn, **stream, **own)
-        return replay.in_local_steps(grad_fn, self.transform(), batch_fn, keep_state=self.keep_state, **own)
+ENTRIES = (*(name for name in Local.__dataclass_fields__ if name != "stream"), *Stream.__dataclass_fields__)
+"""The entries of `config.local`."""
 
-    def state_of_worker(self, params: Any, memory: Any) -> Any:
-        """What a worker keeps between two messages, at the start; None: nothing."""
-        if self.streams:
-            return replay.state_of_fragments(self.transform(), params, memory)
-        return replay.state_of_worker(self.transform(), params, memory) if self.keep_state else memory
 
-    def record(self) -> dict[str, Any]:
-        """Its entries, without those of fragments where there are none, and the like, as in runs from before these."""
-        entries = dataclasses.asdict(self)
-        absent = (() if self.streams else _OF_FRAGMENTS) + (() if self.least_steps > 1 else ("least_steps",))
-        absent += () if self.follow_rate else ("follow_rate",)
-        return {name: entries[name] for name in entries if name not in absent}
+def optimizer_of(local: Local) -> jax.tree_util.Partial:
+    """Return a worker's optimizer, as a function that makes an optax transform; its numbers are data of a program."""
+    own = {"learning_rate": local.learning_rate, "weight_decay": local.weight_decay}
+    if local.optimizer == "adamw":
+        return jax.tree_util.Partial(_adamw, **own)
+    if local.momentum == 0.0:
+        return jax.tree_util.Partial(_sgd, **own)
+    return jax.tree_util.Partial(_nesterov, momentum=local.momentum, **own)
+
+
+def pseudo_gradient(local: Local, grad_fn: Any, batch_fn: Any, factors: np.ndarray | None = None) -> Any:
+    """Return the gradient function of a worker with local steps, of parameters and a `sgdlab.replay.Span` of batches.
+
+    Args:
+      local: the worker's steps.
+      grad_fn: as for `sgdlab.replay.in_local_steps`.
+      batch_fn: as there.
+      factors: as there; of an `InnerRate`.
+    """
+    own = {"proximal": local.proximal or None, "factors": factors}
+    if local.stream is not None:
+        return replay.in_fragments(grad_fn, optimizer_of(local), batch_fn, **dataclasses.asdict(local.stream), **own)
+    return replay.in_local_steps(grad_fn, optimizer_of(local), batch_fn, keep_state=local.keep_state, **own)
+
+
+def state_of_worker(local: Local, params: Any, memory: Any) -> Any:
+    """Return what a worker keeps between two messages, at the start; None where it keeps nothing.
+
+    Args:
+      local: the worker's steps.
+      params: of the network.
+      memory: what its network remembers; None: nothing.
+    """
+    if local.stream is not None:
+        return replay.state_of_fragments(optimizer_of(local), params, memory)
+    return replay.state_of_worker(optimizer_of(local), params, memory) if local.keep_state else memory
 
 
 def _sgd(*, learning_rate: Any, weight_decay: Any) -> optax.GradientTransformation:
@@ -136,48 +149,51 @@ def _adamw(*, learning_rate: Any, weight_decay: Any) -> optax.GradientTransforma
     )
 
 
-def local_of(config: ConfigDict, meant: Mapping[str, Any], *, own_rate: bool = False) -> Local:
-    """The local steps of a configuration.
+def local_of(
+    entries: Mapping[str, Any], optimizer: Mapping[str, Any], meant: Mapping[str, Any], *, own_rate: bool = False
+) -> Local:
+    """Return the local steps of a configuration.
 
     What is open has its usual value wherever a message is more than a gradient: the worker's rate and weight decay are
     those of `optimizer`, and an update of the server goes the whole way of the message.
 
     Args:
-      config: its `local` entries that are not None count; a configuration without them has none.
+      entries: the configuration's `local`; those that are not None count.
+      optimizer: the configuration's `optimizer`.
       meant: entries that its method means, where the configuration leaves them open.
-      own_rate: whether the rule has a learning rate of its own kind, such as Adam's, which it then keeps.
+      own_rate: the rule has a learning rate of its own kind, such as Adam's, which it then keeps.
 
     Raises:
       ValueError: where an entry is impossible; it names the entry below `config`.
 
     Example:
-      >>> from configs import digits
-      >>> config = digits.get_config()
-      >>> local_of(config, {}).active, local_of(config, {"steps": 4, "optimizer": "adamw"}).learning_rate
-      (False, 0.001)
-      >>> config.local.steps = 8
-      >>> local_of(config, {"steps": 4}).steps
+      >>> optimizer = {"learning_rate": 0.1, "adam_learning_rate": 0.001, "weight_decay": 0.0}
+      >>> local_of({}, optimizer, {}).active
+      False
+      >>> local_of({}, optimizer, {"steps": 4, "optimizer": "adamw"}).learning_rate
+      0.001
+      >>> local_of({"steps": 8}, optimizer, {"steps": 4}).steps
       8
     """
-    given = {name: value for name, value in config.get("local", {}).items() if value is not None}
+    given = {name: value for name, value in entries.items() if value is not None}
     chosen: dict[str, Any] = {**meant, **given}
     steps = arguments.whole("local.steps", chosen.get("steps", 1))
-    optimizer = arguments.one_of("local.optimizer", chosen.get("optimizer", "sgd"), OPTIMIZERS)
+    kind = arguments.one_of("local.optimizer", chosen.get("optimizer", "sgd"), OPTIMIZERS)
     if steps == 1 and not chosen.get("keep_state") and "momentum" not in given:
         chosen["momentum"] = 0.0  # which begins anew with each message, and so would only lengthen its one step
     if "least_steps" not in given and "least_steps" in chosen:
         chosen["least_steps"] = min(chosen["least_steps"], steps)
     # Where a method means a rate of the server, that of the worker is another one, also of a single step.
-    rate = "adam_learning_rate" if optimizer == "adamw" else "learning_rate"
-    assumed = {"learning_rate": config.optimizer[rate]} if "server_learning_rate" in meant else {}
-    if Local(**{**assumed, **chosen}).active:
+    rate = optimizer["adam_learning_rate" if kind == "adamw" else "learning_rate"]
+    assumed = {"learning_rate": rate} if "server_learning_rate" in meant else {}
+    if _made({**assumed, **chosen}).active:
         chosen = {
-            "learning_rate": config.optimizer[rate],
-            "weight_decay": config.optimizer.weight_decay,
+            "learning_rate": rate,
+            "weight_decay": optimizer["weight_decay"],
             "server_learning_rate": None if own_rate else 1.0,
             **chosen,
         }
-    local = Local(**chosen)
+    local = _made(chosen)
     arguments.real("local.learning_rate", local.learning_rate, above=0)
     arguments.real("local.momentum", local.momentum, above=-1, below=1)
     arguments.whole("local.least_steps", local.least_steps, most=local.steps)
@@ -187,7 +203,8 @@ def local_of(config: ConfigDict, meant: Mapping[str, Any], *, own_rate: bool = F
         arguments.real("local.server_learning_rate", local.server_learning_rate, above=0)
     if local.optimizer == "adamw" and local.momentum:
         raise ValueError(f"local.momentum={local.momentum} must be 0 for local.optimizer=adamw, which has its own")
-    _check_fragments(local)
+    if local.stream is not None:
+        _check_stream(local, local.stream)
     if local.active:
         return local
     for name in ("momentum", "proximal", "by_speed", "keep_state"):
@@ -196,18 +213,23 @@ def local_of(config: ConfigDict, meant: Mapping[str, Any], *, own_rate: bool = F
     return Local(server_learning_rate=local.server_learning_rate)
 
 
-def _check_fragments(local: Local) -> None:
-    arguments.whole("local.fragments", local.fragments)
-    arguments.whole("local.overlap", local.overlap, least=0)
-    arguments.real("local.mix", local.mix, least=0, most=1)
-    if not local.streams:
-        return
-    if local.overlap >= local.steps:
+def _made(entries: Mapping[str, Any]) -> Local:
+    """Return the local steps of entries, with those of fragments, where there are any, as a stream."""
+    own = dict(entries)
+    fragments = arguments.whole("local.fragments", own.pop("fragments", 1))
+    overlap = arguments.whole("local.overlap", own.pop("overlap", 0), least=0)
+    mix = arguments.real("local.mix", own.pop("mix", 0.0), least=0, most=1)
+    streams = fragments > 1 or overlap > 0 or mix > 0
+    return Local(**own, stream=Stream(fragments, overlap, mix) if streams else None)
+
+
+def _check_stream(local: Local, stream: Stream) -> None:
+    if stream.overlap >= local.steps:
         raise ValueError(
-            f"local.overlap={local.overlap} must be below local.steps={local.steps}: a fragment arrives before the "
+            f"local.overlap={stream.overlap} must be below local.steps={local.steps}: a fragment arrives before the "
             "next one is sent"
         )
-    what = f"with local.fragments={local.fragments}, local.overlap={local.overlap} and local.mix={local.mix}"
+    what = f"with local.fragments={stream.fragments}, local.overlap={stream.overlap} and local.mix={stream.mix}"
     if not local.keep_state:
         raise ValueError(f"local.keep_state=False must be True {what}: workers go on with their own parameters")
     if local.by_speed:
@@ -215,7 +237,7 @@ def _check_fragments(local: Local) -> None:
 
 
 def steps_by_worker(local: Local, runtimes: np.ndarray) -> np.ndarray:
-    r"""int[N]: how many steps each worker makes for a message.
+    r"""Return int[N], how many steps each worker makes for a message.
 
     .. math:: H_i = \max\left(H_{least}, \left\lfloor \frac{v_i}{\max_j v_j} H \right\rfloor\right)
 
@@ -240,7 +262,7 @@ def steps_by_worker(local: Local, runtimes: np.ndarray) -> np.ndarray:
 
 
 def of_messages(runtimes: np.ndarray, steps: np.ndarray) -> np.ndarray:
-    """float64[T, N], seconds: what the messages take, each the sum of its steps.
+    """Return float64[T, N], seconds: what the messages take, each the sum of its steps.
 
     Args:
       runtimes: float64[T max(steps), N], seconds a step.
@@ -260,7 +282,7 @@ def of_messages(runtimes: np.ndarray, steps: np.ndarray) -> np.ndarray:
 
 
 def of_used(schedule: Any, steps: np.ndarray) -> np.ndarray:
-    """int[K]: the steps of each gradient that is used, in the order in which they arrive.
+    """Return int[K], the steps of each gradient that is used, in the order in which they arrive.
 
     Args:
       schedule: of the messages.
@@ -269,8 +291,19 @@ def of_used(schedule: Any, steps: np.ndarray) -> np.ndarray:
     return steps[schedule.worker[schedule.used().any(axis=1)]]
 
 
+def edges(schedule: AnySchedule, steps: np.ndarray) -> int | np.ndarray:
+    """Return the edges of the computation tree that each gradient of a schedule is; 1 where all of them are.
+
+    Args:
+      schedule: of gradients, or of messages of several local steps.
+      steps: int[N], local steps of each worker's.
+    """
+    # pyrefly: ignore[missing-attribute]  # that of a server has it
+    return steps[schedule.worker] if schedule.has_server and steps.max() > 1 else 1
+
+
 def with_enough_steps(make: Callable[[int], Any], schedule: Any, steps: np.ndarray, batches: float) -> tuple[Any, int]:
-    """The schedule whose used gradients are of as many steps as there are batches to use, and the number of gradients.
+    """Return the schedule that uses a number of batches, one for each step, and the number of its gradients.
 
     Args:
       make: `(gradients) -> schedule`.
@@ -282,3 +315,43 @@ def with_enough_steps(make: Callable[[int], Any], schedule: Any, steps: np.ndarr
         schedule = make(math.ceil(1.05 * made.size * batches / made[-1]))
     gradients = int(np.searchsorted(made, batches)) + 1
     return make(gradients), gradients
+
+
+def spans(steps: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return int32[size] twice: the number of the first batch of each gradient, and its steps; padded.
+
+    Args:
+      steps: int[R], of each gradient that is computed.
+      size: gradients to make room for.
+
+    Example:
+      >>> spans(np.array([2, 1, 3]), 4)
+      (array([0, 2, 3, 0], dtype=int32), array([2, 1, 3, 1], dtype=int32))
+    """
+    first, padded = np.zeros(size, np.int32), np.ones(size, np.int32)
+    first[1 : steps.size] = np.cumsum(steps[:-1])
+    padded[: steps.size] = steps
+    return first, padded
+
+
+def span_fn(first: np.ndarray, steps: np.ndarray, anew: Any = None, place: Any = None) -> Any:
+    """Return `(row) -> Span`, the `batch_fn` of a replay whose gradients have local steps.
+
+    Args:
+      first: int32[size], number of the first batch of each gradient.
+      steps: int32[size], of each.
+      anew: int32[R], of a recorded run: the version from which its worker begins anew, or -1. None: workers go on.
+      place: int32[R], of the first step in the factors of the learning rate. None: without them.
+    """
+    if anew is not None:
+        anew = jax.numpy.asarray(np.pad(anew, (0, first.size - anew.size), constant_values=-1))
+    if place is not None:
+        place = jax.numpy.asarray(np.pad(place, (0, first.size - place.size)))
+    return jax.tree_util.Partial(_span, jax.numpy.asarray(first), jax.numpy.asarray(steps), anew, place)
+
+
+def _span(
+    first: jax.Array, steps: jax.Array, anew: jax.Array | None, place: jax.Array | None, row: jax.Array
+) -> replay.Span:
+    own = {name: each[row] for name, each in (("anew", anew), ("place", place)) if each is not None}
+    return replay.Span(first[row], steps[row], **own)

@@ -12,9 +12,10 @@ from ml_collections import ConfigDict
 
 from sgdlab import replay
 from sgdlab.errors import UsageError, said_of
-from sgdlab.jobs.configuration import flat, identity
-from sgdlab.jobs.live import config_of, make_job, policy_of
-from sgdlab.jobs.plan import Plan, make_plan
+from sgdlab.jobs.configuration import Reach, flat
+from sgdlab.jobs.experiment import Experiment, resolve
+from sgdlab.jobs.live import config_of, job_of, policy_of
+from sgdlab.jobs.plan import Plan, RecordedEvents, make_plan
 from sgdlab.live import recording as live_recording
 from sgdlab.live import resume
 from sgdlab.live.log import path_in
@@ -23,8 +24,6 @@ from sgdlab.live.repeat import repeat
 from sgdlab.results.records import as_stored
 
 Tree = Any
-_NOT_OF_THE_PARAMETERS = ("average_decay", "evaluations", "lanes", "mode", "recording", "target", "test_examples")
-"""Entries that a replay can change without changing its parameters; `train_examples` is another."""
 
 
 def load(path: str | os.PathLike[str]) -> LiveRecording:
@@ -39,10 +38,10 @@ def load(path: str | os.PathLike[str]) -> LiveRecording:
     return resume.examined(path, lambda header: policy_of(make_plan(config_of(header["config"]))))
 
 
-def configured(recording: LiveRecording) -> ConfigDict | None:
-    """The configuration of a recorded run; None where a program of its own has made it, without one."""
+def configured(recording: LiveRecording) -> Experiment | None:
+    """Return the experiment of a recorded run; None where a program of its own has made it, without a configuration."""
     own = recording.config.get("config")
-    return config_of(own) if isinstance(own, Mapping) and "method" in own else None
+    return resolve(config_of(own)) if isinstance(own, Mapping) and "method" in own else None
 
 
 def content_of(path: str | os.PathLike[str]) -> pathlib.Path:
@@ -69,7 +68,7 @@ def plan_of(config: ConfigDict, recording: LiveRecording) -> Plan:
     if not recording.used_tickets().size:
         raise UsageError("--recording must hold a gradient that was applied; this one ended before")
     plan = of_events(plan, recording)
-    with said_of(f"--config.rule.kind={plan.choice.rule.name} with the recorded gradients: "):
+    with said_of(f"--config.rule.kind={plan.experiment.rule.name} with the recorded gradients: "):
         replay.check_rule(schedule, plan.rule(plan.rates, schedule.num_workers))
     return plan
 
@@ -81,9 +80,10 @@ def repeated(plan: Plan, recording: LiveRecording) -> Plan:
       plan: of the recording's own configuration (`plan_of`).
       recording: of the run.
     """
-    job = make_job(plan.config, emulate=recording.config.get("emulate"), plan=plan)
+    events = _events_of(plan, recording)
+    job = job_of(plan, emulate=recording.config.get("emulate"))
     rows = plan.program.gradient[: plan.program.num_rows]
-    ticket, worker = plan.tickets[rows], plan.program.worker
+    ticket, worker = events.tickets[rows], plan.program.worker
     read, after = plan.schedule.read[rows, 0], recording.after()[rows]
 
     def compute(row: int, params: Tree) -> tuple[Tree, Tree]:
@@ -91,20 +91,23 @@ def repeated(plan: Plan, recording: LiveRecording) -> Plan:
         return job.compute_of(int(worker[row]))(int(ticket[row]), params, **kept)
 
     again = functools.partial(repeat, steps=job.steps(), compute=compute, aux=job.gradients.aux)
-    return dataclasses.replace(plan, repeated=again)
+    return dataclasses.replace(plan, recorded=dataclasses.replace(events, repeat=again))
 
 
 def of_events(plan: Plan, recording: LiveRecording) -> Plan:
     """Return a plan with the schedule that happened, in the place of the simulated one."""
     return dataclasses.replace(
         plan,
-        live=True,
         schedule=recording.schedule,
-        tickets=recording.ticket,
-        anew=recording.begins_anew(streams=plan.local.streams),
-        speedup=speedup(recording, plan.steps),
+        recorded=_events_of(plan, recording),
+        speedup=speedup(recording, plan.experiment.steps),
         seconds=None,
     )
+
+
+def _events_of(plan: Plan, recording: LiveRecording) -> RecordedEvents:
+    streams = plan.experiment.local.stream is not None
+    return RecordedEvents(recording.ticket, recording.begins_anew(streams=streams))
 
 
 def speedup(recording: LiveRecording, steps: np.ndarray) -> float:
@@ -138,16 +141,19 @@ def history_of(plan: Plan, recording: LiveRecording, evaluations: Sequence[Mappi
     return replay.History(**program.record(), aux={"loss": loss}, evaluations=[dict(found) for found in evaluations])
 
 
-def changes(config: ConfigDict, recording: LiveRecording) -> dict[str, tuple[Any, Any]]:
-    """Entries on which parameters depend and that differ from the recording's: name -> its value, the new one.
+def changes(experiment: Experiment, recording: LiveRecording) -> dict[str, tuple[Any, Any]]:
+    """Return the entries on which parameters depend and that differ: name -> the recording's value, the new one.
 
     Of a part that only one of the two uses, its kind says all.
+
+    Args:
+      experiment: of a replay.
+      recording: of the run.
     """
-    before, after = (_flat(identity(one)) for one in (config_of(recording.config["config"]), config))
+    before, after = (_flat(one.identity) for one in (resolve(config_of(recording.config["config"])), experiment))
     names = dict.fromkeys([*before, *after])
     found = {name: (before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)}
-    without = (*_NOT_OF_THE_PARAMETERS, "train_examples")
-    found = {name: values for name, values in found.items() if name not in without}
+    found = {name: values for name, values in found.items() if name not in Reach.RECORD.value}
     both = {name: values for name, values in found.items() if name in before and name in after and name != "method"}
     return both or found
 

@@ -8,12 +8,10 @@ import numpy as np
 
 from sgdlab.data import Text
 from sgdlab.errors import UsageError
-from sgdlab.jobs import certified, digests, not_used, own_data, provenance, rates
-from sgdlab.jobs.configuration import identity
+from sgdlab.jobs import datasets, digests, parts
 from sgdlab.jobs.datasets import AnyDataset
 from sgdlab.jobs.methods import baselines
 from sgdlab.jobs.plan import Plan
-from sgdlab.registry import DATASETS, NETWORKS
 from sgdlab.replay import History
 
 Record = dict[str, Any]
@@ -28,9 +26,8 @@ def opening(plan: Plan) -> Record:
     Returns:
       `{"kind": "run", ...}`, plain numbers and texts.
     """
-    config = identity(plan.config)
-    made = {"made": provenance.made_with(), "code": digests.of_run(plan.config)}
-    return {**what(plan), "config": config, "about": about_run(plan), **made}
+    made = {"made": digests.made_with(), "code": digests.of_run(plan.experiment)}
+    return {**what(plan), "config": plan.experiment.identity, "about": about_run(plan), **made}
 
 
 def evaluation(plan: Plan, history: History) -> Record:
@@ -47,17 +44,18 @@ def evaluation(plan: Plan, history: History) -> Record:
     Returns:
       `{"kind": "evaluation", ...}`.
     """
-    newest, served, metric = history.evaluations[-1], plan.schedule.has_server, plan.kind.metric
+    kind = plan.experiment.kind
+    newest, served, metric = history.evaluations[-1], plan.schedule.has_server, kind.metric
     measured = served and history.distance is not None
     # Of several nodes, the one that has learned least.
-    worst = "lowest" if plan.kind.higher_is_better else "highest"
+    worst = "lowest" if kind.higher_is_better else "highest"
     now = newest["gradients"]
     before: Any = history.evaluations[-2]["gradients"] if now else 0
     return {
         "kind": "evaluation",
         "gradients": now,
         "updates": newest["updates"],
-        "epoch": now / plan.batches_per_epoch,
+        "epoch": now / plan.gradients_per_epoch,
         "seconds": newest["seconds"],
         "test_loss": newest["loss"],
         f"test_{metric}": newest[metric],
@@ -81,10 +79,10 @@ def check_first(plan: Plan, record: Record) -> None:
     """
     if record["gradients"] or math.isfinite(record["test_loss"]):
         return
-    config = plan.config
+    experiment = plan.experiment
     raise UsageError(
-        f"--config.network.kind={config.network.kind} on --config.data.kind={config.data.kind} has a test loss of "
-        f"{record['test_loss']} before the first update: look at what the network returns, and at the data"
+        f"--config.network.kind={experiment.network.name} on --config.data.kind={experiment.data.kind} has a test loss "
+        f"of {record['test_loss']} before the first update: look at what the network returns, and at the data"
     )
 
 
@@ -103,13 +101,14 @@ def closing(
     Returns:
       `{"kind": "summary", ...}`.
     """
-    last, target, metric = evaluations[-1], plan.config.target, plan.kind.metric
-    good = (record for record in evaluations if plan.kind.at_least_as_good(record[f"test_{metric}"], target))
-    reached = None if target is None else next(good, None)
+    kind, last, target = plan.experiment.kind, evaluations[-1], plan.experiment.reporting.target
+    metric = kind.metric
+    good = lambda record: target is not None and kind.at_least_as_good(record[f"test_{metric}"], target)
+    reached = next(filter(good, evaluations), None)
     return {
         **what(plan),
         "kind": "summary",
-        "diverged": diverged(evaluations, plan.outcomes),
+        "diverged": diverged(evaluations, plan.experiment.outcomes),
         f"test_{metric}": last[f"test_{metric}"],
         f"train_{metric}": final[metric],
         **{f"{of}_{metric}": last[f"{of}_{metric}"] for of in ("average", "node", "worst", "center")},
@@ -125,62 +124,62 @@ def closing(
         "epochs_to_target": reached["epoch"] if reached else None,
         "gap": _mean(gap(history, plan.rates) if history.distance is not None else np.empty(0)),
         **plan.schedule.figures(),
-        **certified.figures(plan),
+        **plan.certified,
         "compute_seconds": compute_seconds,
     }
 
 
 def what(plan: Plan) -> dict[str, Any]:
     """What tables and pictures need to know of a run besides its numbers."""
-    config, method = plan.config, plan.choice.method
+    experiment, method, kind = plan.experiment, plan.experiment.method, plan.experiment.kind
     serial = plan.schedule.num_workers == 1 and method.name in baselines()
     return {
         "kind": "run",
         "method": method.name,
         "title": baselines()[method.name] if serial else method.title,
-        "protocol": plan.choice.protocol.name,
-        "rule": plan.choice.rule.name,
+        "protocol": experiment.protocol.name,
+        "rule": experiment.rule.name,
         "families": list(method.families),
-        "rank": plan.choice.rank,
+        "rank": experiment.rank,
         "baseline": method.baseline,
         "serial": serial,
-        "never_waits": bool(plan.choice.protocol.facts.get("never_waits", False)),
-        "measures_gap": bool(plan.choice.rule.facts.get("measures_gap", False)),
-        "num_workers": config.cluster.first_workers or config.cluster.num_workers,
-        "seed": config.seed,
-        "metric": plan.kind.metric,
-        "higher_is_better": plan.kind.higher_is_better,
-        "guess": plan.kind.of_guess(plan.outcomes),
-        "target": config.target,
-        **({"live": True} if plan.live else {}),
+        "never_waits": experiment.protocol.facts.never_waits,
+        "measures_gap": experiment.rule.facts.measures_gap,
+        "num_workers": experiment.num_workers,
+        "seed": experiment.seeds.run,
+        "metric": kind.metric,
+        "higher_is_better": kind.higher_is_better,
+        "guess": kind.of_guess(experiment.outcomes),
+        "target": experiment.reporting.target,
+        **({"live": True} if plan.recorded is not None else {}),  # whose seconds are those of a real clock
     }
 
 
 def about_run(plan: Plan) -> dict[str, str]:
     """What was run, in words: label -> text."""
-    config, used, rate = plan.config, identity(plan.config), plan.config.rate
-    network, dataset = NETWORKS[config.network.kind], DATASETS[config.data.kind]
-    peak = config.optimizer[plan.choice.rule.facts.get("rate", "learning_rate")]
+    experiment, used = plan.experiment, plan.experiment.identity
+    local, rate, data, network = experiment.local, experiment.rate, experiment.data, experiment.network
+    peak = experiment.optimizer.learning_rate
     of = "times the gradients that an update averages" if rate.of == "gradient" else "of an update"
-    if plan.local.server_learning_rate is not None:
-        peak, of = plan.local.server_learning_rate, "of an update of the server"
-    over_time = f"warm-up {rates.warmup_epochs(rate, config.epochs):g} epochs; {rate.decay.replace('_', ' ')} decay"
+    if local.server_learning_rate is not None:
+        peak, of = local.server_learning_rate, "of an update of the server"
+    over_time = f"warm-up {rate.warmup(experiment.epochs):g} epochs; {rate.decay.replace('_', ' ')} decay"
     steps = {"local steps": _words(used["local"])} if "local" in used else {}
     if plan.inner is not None:
         steps["local steps"] += f"; their rate: {over_time}"
-    if plan.local.rate_is_constant:
+    if local.rate_is_constant:
         over_time = "constant"
-    rule = [_words({**used["rule"][plan.choice.rule.name], **_set(used["optimizer"])})]
-    rule = [words for words in (*rule, *not_used.clauses(config, plan.choice)) if words]
-    alone = "the first worker of " if config.cluster.first_workers == 1 else ""
+    rule = [_words({**used["rule"][experiment.rule.name], **_set(used["optimizer"])})]
+    rule = [words for words in (*rule, *parts.clauses(experiment.not_taken)) if words]
+    alone = "the first worker of " if data.workers.first == 1 else ""
     return {
-        "data": f"{dataset.title}, {_amount(plan.dataset)}, {config.batch_size} a gradient{_shares(plan)}",
-        "network": f"{network.title} ({_words(used['network'][network.name])})",
-        "length": f"{config.epochs:g} epochs of used gradients",
-        "cluster": f"{alone}{plan.law}",
+        "data": f"{data.used.part.title}, {_amount(data.dataset)}, {data.batch_size} a gradient{_shares(plan)}",
+        "network": f"{network.part.title} ({_words(used['network'][network.name])})",
+        "length": f"{experiment.epochs:g} epochs of used gradients",
+        "cluster": f"{alone}{experiment.cluster.law}",
         "learning rate": f"{peak:g}; {of}; {over_time}",
         "rule": "; ".join(rule) or "as it is",
-        "protocol": _words(used["protocol"][plan.choice.protocol.name]) or "as it is",
+        "protocol": _words(used["protocol"][experiment.protocol.name]) or "as it is",
         **steps,
     }
 
@@ -195,12 +194,12 @@ def _amount(dataset: AnyDataset) -> str:
 
 def _shares(plan: Plan) -> str:
     """Which examples workers have, where they have their own."""
-    shares = own_data.shares_of(plan.config, plan.dataset)
-    if shares is None:
+    data = plan.experiment.data
+    if data.shares is None:
         return ""
-    of = f"Dirichlet labels, alpha {plan.config.heterogeneity.alpha:g}"
+    of = f"Dirichlet labels, alpha {data.alpha:g}"
     # pyrefly: ignore[missing-attribute]  # only images have shares
-    return f"; {own_data.words(shares, plan.dataset.train.labels)}; {of}"
+    return f"; {datasets.words(data.shares, data.dataset.train.labels)}; {of}"
 
 
 def _set(optimizer: dict[str, Any]) -> dict[str, Any]:

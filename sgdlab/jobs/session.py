@@ -4,7 +4,7 @@ import contextlib
 import contextvars
 import dataclasses
 import pathlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from jax.sharding import Mesh
@@ -25,14 +25,14 @@ class Noted:
     """The runs that sweeps have asked for in a dry run.
 
     Attributes:
-      found: keys of those that are there.
-      missing: those that are not, by key, each with its work.
+      found: those that are there, by key, each with its work.
+      missing: those that are not.
     """
 
-    found: set[str] = dataclasses.field(default_factory=set)
+    found: "dict[str, tuple[Work, Point]]" = dataclasses.field(default_factory=dict)
     missing: "dict[str, tuple[Work, Point]]" = dataclasses.field(default_factory=dict)
 
-    def add(self, found: Iterable[str], missing: "Mapping[str, tuple[Work, Point]]") -> None:
+    def add(self, found: "Mapping[str, tuple[Work, Point]]", missing: "Mapping[str, tuple[Work, Point]]") -> None:
         """Note the runs of some sweeps."""
         self.found.update(found)
         self.missing.update(missing)
@@ -51,6 +51,7 @@ class Session:
       noted: of a dry run, in which no run is done: those that sweeps have asked for; None: this is no dry run.
       folder: of `path`, in which the runs are.
       writers: names in `sgdlab.results.writers.WRITERS`: where records of runs that are trained go besides.
+      trusting: takes finished runs as they are, whatever code has made them.
       mesh: several devices, of this process or of many, over which runs that are trained go one after the other. None:
         each run has a device, or a core, of its own.
     """
@@ -63,6 +64,7 @@ class Session:
     noted: Noted | None = None
     folder: str = "runs"
     writers: tuple[str, ...] = ()
+    trusting: bool = False
     mesh: Mesh | None = None
 
     @property

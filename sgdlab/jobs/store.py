@@ -81,6 +81,14 @@ class Store:
             left.unlink(missing_ok=True)
         shutil.rmtree(self.state_path(name), ignore_errors=True)
 
+    def stamp(self, name: str, code: Mapping[str, str]) -> None:
+        """Write other digests of code into a finished run, which are known to make the same."""
+        records = self.read(name)
+        if records is not None and self.writes:
+            first = records[0] | {"code": dict(code), "made_by_code": records[0].get("code")}
+            with files.replacing(self.path / f"{name}.jsonl") as new:
+                new.write("".join(f"{line_of(record)}\n" for record in [first, *records[1:]]).encode())
+
     def put_aside(self, name: str) -> bool:
         """Put aside a run that is to be done anew, whatever is there of it, and return whether it had finished."""
         shutil.rmtree(self.state_path(name), ignore_errors=True)

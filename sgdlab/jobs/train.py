@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import math
 import pathlib
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -10,30 +11,30 @@ from typing import Any
 
 import jax
 import numpy as np
-import optax
+import psutil
 from jax.sharding import Mesh
-from ml_collections import ConfigDict
 
 from sgdlab import hosts, replay
 from sgdlab.checkpoints import CheckpointError, Checkpoints
 from sgdlab.errors import UsageError, said_of
-from sgdlab.jobs import digests, memory, records, tasks
-from sgdlab.jobs.configuration import flat, identity
-from sgdlab.jobs.own_parts import check_rule
-from sgdlab.jobs.plan import Plan
+from sgdlab.jobs import digests, records, tasks
+from sgdlab.jobs.configuration import flat
+from sgdlab.jobs.experiment import Experiment
+from sgdlab.jobs.parts import check_rule
+from sgdlab.jobs.plan import Plan, in_words
 from sgdlab.jobs.records import Record
-from sgdlab.jobs.spans import span_fn, spans
 from sgdlab.jobs.store import Store
 from sgdlab.peer_schedule import AnySchedule
-from sgdlab.registry import NETWORKS
 from sgdlab.results.records import as_stored
 from sgdlab.results.writers import opened
-from sgdlab.rules.fragments import fragments_of
-from sgdlab.tasks.task import Task
+from sgdlab.rules import ServerRule
 
 Tree = Any
 CHECKPOINT_SECONDS = 60.0
 """Shorter runs are begun anew in about the time that a checkpoint takes to be written and read."""
+
+_BYTES_PER_ROW = 80
+"""What a program and its records take on the device, for each gradient and block."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,23 +88,24 @@ def train(
       >>> run.records[-1]["gradients"]
       90
     """
-    config, program = plan.config, plan.program
-    if mesh is not None and config.mode == "event":
+    experiment, program = plan.experiment, plan.program
+    computing, reporting = experiment.computing, experiment.reporting
+    if mesh is not None and computing.mode == "event":
         raise UsageError("--config.mode=event must be left out with several devices, over which waves are sharded")
     own: replay.Capacity = program.capacity
     capacity = own | capacity if capacity else own  # with the program's own width
     program = dataclasses.replace(program, capacity=capacity)
-    task = tasks.task_of(config, plan.dataset)
+    task = tasks.task_of(experiment)
     served = plan.schedule.has_server
     # Without a server the rate follows the gradients of all nodes, and not each node's own steps.
     rates = _padded(plan.rates, capacity.rows)
     rule = plan.rule(rates if served else 1.0, capacity.workers)
-    check_rule(plan.choice.rule, rule, task.params, single=program.single)
+    check_rule(experiment.rule.part, rule, task.params, single=program.single)
     _check_blocks(plan, task.params)
     # Before the first record: what is refused leaves nothing.
-    grad_fn, batches, local = _workers(plan, task, capacity.rows)
-    memory.check_run(config, program, rule, task.params, local, mesh)
-    on_test = tasks.evaluation_of(plan, task, "test", config.test_examples)
+    grad_fn, batches, local = tasks.workers_of(plan, task, capacity.rows)
+    check_memory(experiment, program, rule, task.params, local, mesh)
+    on_test = tasks.evaluation_of(experiment, task, "test", reporting.test_examples)
     begun, written = time.perf_counter(), []
 
     def add(record: Record) -> None:
@@ -117,11 +119,11 @@ def train(
 
     add(records.opening(plan))
     watch = replay.Watch(
-        evaluate=on_test, report=evaluated, average_decay=config.average_decay if served else None, norms=served
+        evaluate=on_test, report=evaluated, average_decay=reporting.average_decay if served else None, norms=served
     )
     common = {"watch": watch, "checkpoints": checkpoints, "stop": stop}
-    if plan.repeated is not None:
-        result = plan.repeated(program, **common)
+    if plan.recorded is not None and plan.recorded.repeat is not None:
+        result = plan.recorded.repeat(program, **common)
     else:
         result = replay.run(
             program,
@@ -129,10 +131,10 @@ def train(
             grad_fn,
             task.params,
             batches,
-            mode=config.mode,
-            lanes=config.lanes or _lanes(config),
+            mode=computing.mode,
+            lanes=computing.lanes or _lanes(experiment),
             mesh=mesh,
-            layout=config.layout,
+            layout=computing.layout,
             stats=task.stats,
             fold=task.fold,
             local=local,
@@ -141,7 +143,7 @@ def train(
         )
     if not hosts.is_first():  # the first one evaluates
         return Run(written, result, plan.schedule)
-    final = tasks.evaluation_of(plan, task, "train", config.train_examples)(result.params, result.stats)
+    final = tasks.evaluation_of(experiment, task, "train", reporting.train_examples)(result.params, result.stats)
     final = {name: float(value) for name, value in final.items()}
     add(records.closing(plan, result.history, written[1:], final, time.perf_counter() - begun))
     return Run(written, result, plan.schedule)
@@ -209,8 +211,8 @@ def _checkpoints(
     made by other code is removed, and the run begins anew.
     """
     needed = plan.program.capacity | capacity if capacity else plan.program.capacity
-    facts = {"capacity": dataclasses.asdict(needed), "code": digests.of_run(plan.config)}
-    settings = {f"config.{name}": value for name, value in flat(as_stored(identity(plan.config)))}
+    facts = {"capacity": dataclasses.asdict(needed), "code": digests.of_run(plan.experiment)}
+    settings = {f"config.{name}": value for name, value in flat(as_stored(plan.experiment.identity))}
     try:
         with Checkpoints(path, settings, least_seconds=seconds, facts=facts, say=say) as checkpoints:
             # Of many processes, the first one decides.
@@ -226,60 +228,6 @@ def _checkpoints(
         raise UsageError(f"{error}; --rerun begins anew") from error
 
 
-def _workers(plan: Plan, task: Task, size: int) -> tuple[Callable[..., tuple[Tree, ...]], Any, Tree]:
-    """What the workers of a replay do: their gradient function, the batches of gradients, and what each keeps."""
-    grad_fn, batches = gradient_of(plan.config, task), tasks.batches_of(plan, size)
-    if not plan.local.active:
-        return grad_fn, batches, task.local
-    if isinstance(batches, replay.Feed):
-        raise UsageError(
-            f"--config.local.steps={plan.local.steps} needs data that are in memory: those of "
-            f"--config.data.kind={plan.config.data.kind} are read from files, a batch for each gradient"
-        )
-    with said_of("--config.local."):
-        fragments_of(task.params, plan.local.fragments)  # which refuses what cannot be divided
-    of_rows = span_fn(*spans(plan.steps_of_rows, size), plan.anew_of_rows, plan.places_of_rows)
-    factors = None if plan.inner is None else plan.inner.factors
-    return plan.local.gradient(grad_fn, batches, factors), of_rows, plan.local.state_of_worker(task.params, task.local)
-
-
-def gradient_of(config: ConfigDict, task: Task) -> Callable[..., tuple[Tree, ...]]:
-    """The gradient function of a worker: of the whole batch, in micro-batches perhaps, and clipped perhaps.
-
-    Args:
-      config: of the run.
-      task: of its network.
-
-    Raises:
-      UsageError: for micro-batches of a network whose workers remember what they have read.
-    """
-    finish = finish_of(config)
-    if task.local is None:
-        return replay.in_micro_batches(task.grad_fn, config.micro_batches, finish)
-    if config.micro_batches > 1:
-        raise UsageError(
-            f"--config.micro_batches={config.micro_batches} must be 1 for --config.network.kind={config.network.kind}, "
-            "whose workers remember the texts of a whole batch"
-        )
-    return task.grad_fn if finish is None else jax.tree_util.Partial(_finished, task.grad_fn, finish)
-
-
-def finish_of(config: ConfigDict) -> Callable[[Tree], Tree] | None:
-    """What a worker does with its own gradient, whole, before it sends any of it: clips it. None: nothing."""
-    max_norm = config.optimizer.clip_norm
-    return None if max_norm is None else jax.tree_util.Partial(_clipped, max_norm)
-
-
-def _clipped(max_norm: float, grads: Tree) -> Tree:
-    clip = optax.clip_by_global_norm(max_norm)
-    return clip.update(grads, clip.init(grads))[0]
-
-
-def _finished(grad_fn: Any, finish: Any, *arguments: Tree) -> tuple[Tree, ...]:
-    grads, *others = grad_fn(*arguments)
-    return (finish(grads), *others)
-
-
 def leaves(params: Tree) -> dict[str, Any]:
     """Every leaf of a tree by its name, such as "head/kernel".
 
@@ -293,13 +241,69 @@ def leaves(params: Tree) -> dict[str, Any]:
 
 def _check_blocks(plan: Plan, params: Tree) -> None:
     if plan.schedule.num_blocks > 1:
-        with said_of(f"--config.protocol.kind={plan.choice.protocol.name}: "):
+        with said_of(f"--config.protocol.kind={plan.experiment.protocol.name}: "):
             replay.partition(params, plan.schedule.num_blocks)
 
 
-def _lanes(config: ConfigDict) -> str:
-    """One gradient of some networks keeps a CPU, or any device, busy; their parts say so."""
-    facts = NETWORKS[config.network.kind].facts
+def check_memory(
+    experiment: Experiment,
+    program: Any,  # replay.Program
+    rule: ServerRule,
+    params: object,
+    local: object = None,
+    mesh: Mesh | None = None,
+) -> None:
+    """Raise a `UsageError` where what a run holds does not fit the device.
+
+    That is a copy of the parameters for each version that some worker holds, the state of the workers and of the rule
+    (of every node where there is no server), in wave mode copies for each lane, and the program. Activations come on
+    top. Each device of a mesh has its share of that, but in a replicated layout it has all versions, the rule's state
+    and the gradients of all lanes.
+    """
+    capacity, of_peers = program.capacity, isinstance(program, replay.PeerProgram)
+    size, optimizers = _bytes(params), program.num_workers if of_peers else 1
+    state = optimizers * _bytes(jax.eval_shape(rule.init, params))
+    waves, devices = mesh is not None or _in_waves(experiment, program), 1 if mesh is None else mesh.size
+    versions = capacity.slots + capacity.kept + (program.num_workers if of_peers else 0)
+    of_lanes = program.versions - versions if waves else 0
+    if waves and rule.point is not None and program.uniform:
+        of_lanes += capacity.width  # a version that lanes share, and each one's own point
+    own = capacity.workers * _bytes(local) / devices
+    if mesh is not None and (experiment.computing.layout or replay.sharding.kind_of(program, params)) == "sharded":
+        versions, state = math.ceil(versions / devices), state / devices
+    elif not program.synchronous:
+        of_lanes += (devices - 1) * capacity.width  # the gradients of the other devices
+    copies = versions + 4 + math.ceil(of_lanes / devices)
+    blocks = 1 if of_peers else program.num_blocks
+    needed = copies * size + state + own + _BYTES_PER_ROW * blocks * capacity.rows
+    stats = jax.local_devices()[0].memory_stats() or {}
+    free = stats.get("bytes_limit", 0) - stats.get("bytes_in_use", 0) or psutil.virtual_memory().available
+    if mesh is not None and jax.default_backend() == "cpu":
+        free /= len(mesh.local_devices)  # which share the memory of the machine
+    limit = experiment.computing.limit(free)
+    if needed > limit:
+        of_workers = f", and {in_words(own)} of the workers" if own else ""
+        raise UsageError(
+            f"--config.cluster.num_workers={experiment.cluster.workers.cluster} would take about {in_words(needed)} on "
+            f"the device ({copies} copies of parameters of {in_words(size)}, {in_words(state)} of the rule{of_workers})"
+            f", and {in_words(limit)} are free; fewer workers or a smaller network take less, and "
+            "--config.memory=GIB sets another limit"
+        )
+
+
+def _in_waves(experiment: Experiment, program: replay.Program) -> bool:
+    if experiment.computing.mode is None:
+        return jax.default_backend() != "cpu" and program.mean_wave_length() >= 2
+    return experiment.computing.mode == "wave"
+
+
+def _bytes(tree: object) -> int:
+    return sum(math.prod(leaf.shape) * np.dtype(leaf.dtype).itemsize for leaf in jax.tree.leaves(tree))
+
+
+def _lanes(experiment: Experiment) -> str:
+    """Return how a wave is computed: one gradient of some networks keeps a CPU, or any device, busy by itself."""
+    facts = experiment.network.facts
     return facts.lanes or (facts.lanes_on_cpu if jax.default_backend() == "cpu" else "vmap")
 
 

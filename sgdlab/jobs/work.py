@@ -13,8 +13,8 @@ from ml_collections import ConfigDict
 
 from sgdlab import replay
 from sgdlab.families import FAMILIES
-from sgdlab.jobs import configuration, digests, plan
-from sgdlab.jobs.datasets import dataset_of, num_gradients
+from sgdlab.jobs import digests, plan
+from sgdlab.jobs.experiment import resolve
 from sgdlab.jobs.store import Store
 from sgdlab.jobs.train import train_and_record
 from sgdlab.results.metric import Metric
@@ -124,20 +124,18 @@ def capacity(alike: Alike) -> replay.Capacity:
 
 def amount(config: ConfigDict) -> int:
     """Return the number of gradients that a run uses, for its progress."""
-    return num_gradients(config, dataset_of(config))
+    return resolve(config).num_gradients
 
 
 def identity(config: ConfigDict) -> dict[str, Any]:
     """Return the entries that a run depends on; of files that parts name, what they hold instead of where they are."""
     if "method" not in config:
         return config.to_dict()
-    found = configuration.identity(config)
-    for family, part in configuration.used_parts(config).items():
-        own = found[family].get(part.name, {})
-        for entry in part.facts.get("files", ()):
-            if own.get(entry):
-                found[family] = {**found[family], part.name: {**own, entry: digests.of_content(own[entry])}}
-                own = found[family][part.name]
+    experiment = resolve(config)
+    found = dict(experiment.identity)
+    for family, used in experiment.parts.items():
+        content = {name: digests.of_content(used.entries[name]) for name in used.facts.files if used.entries.get(name)}
+        found[family] = {**found[family], used.name: {**found[family][used.name], **content}}
     return found
 
 
@@ -242,7 +240,7 @@ def code_of(work: Work, settings: Settings) -> dict[str, str]:
     """Return digests of the code that a run goes by."""
     own = {} if work is train else {"work": digests.of_code(work)}
     own |= {function.__qualname__: digests.of_code(function) for function in getattr(work, "code", ())}
-    parts = digests.of_run(settings) if isinstance(settings, ConfigDict) and "method" in settings else {}
+    parts = digests.of_run(resolve(settings)) if isinstance(settings, ConfigDict) and "method" in settings else {}
     return own | parts
 
 
@@ -251,8 +249,8 @@ def parts_of_code(work: Work, settings: Settings) -> dict[str, str]:
     found = {} if work is train else {name_of(work): digests.of_code(work)}
     found |= {name_of(function): digests.of_code(function) for function in getattr(work, "code", ())}
     if isinstance(settings, ConfigDict) and "method" in settings:
-        used = configuration.used_parts(settings)
-        found |= {f"{family}:{part.name}": digests.of_code(part.make) for family, part in used.items()}
+        used = resolve(settings).parts
+        found |= {f"{family}:{one.name}": digests.of_code(one.part.make) for family, one in used.items()}
     return found
 
 

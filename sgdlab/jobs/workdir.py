@@ -7,7 +7,7 @@ from typing import Any
 
 from sgdlab import files
 from sgdlab.errors import UsageError
-from sgdlab.jobs import provenance
+from sgdlab.jobs import digests
 from sgdlab.jobs.configuration import flat
 from sgdlab.jobs.store import METRICS
 from sgdlab.results.records import as_stored
@@ -80,5 +80,5 @@ def write_config(path: pathlib.Path, config: Mapping[str, Any]) -> None:
       path: the directory.
       config: the entries, nested.
     """
-    stored = {"config": as_stored(config), "made": provenance.made_with()}
+    stored = {"config": as_stored(config), "made": digests.made_with()}
     files.write_text(path / CONFIG, json.dumps(stored, indent=2) + "\n")

@@ -14,9 +14,7 @@ import numpy as np
 from sgdlab import files
 from sgdlab.live.shared_arrays import MemoryLayout, own
 from sgdlab.replay.steps import plain
-
-Tree = Any
-
+from sgdlab.types import Tree
 
 _KEPT = 2
 _DIGEST = "digest"

@@ -27,8 +27,7 @@ from sgdlab.live.settings import LiveSettings, Patience
 from sgdlab.live.transport import Transport
 from sgdlab.protocols.policy import Action, Begin, Close, Drop, Interrupt, Policy, Take, Wake
 from sgdlab.replay.steps import Steps
-
-Tree = Any
+from sgdlab.types import Tree
 
 
 class Taken(NamedTuple):

@@ -20,8 +20,7 @@ from sgdlab.replay.local_steps import LocalState, Walk
 from sgdlab.replay.micro_batches import Cut, in_micro_batches
 from sgdlab.replay.streaming import Stream
 from sgdlab.replay.watch import as_pytree
-
-Tree = Any
+from sgdlab.types import Tree
 
 SLICE_SECONDS = 0.002
 """How long a worker that is slowed down sleeps before it asks again whether to stop."""

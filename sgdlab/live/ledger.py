@@ -4,15 +4,14 @@ import array
 import collections
 import math
 from collections.abc import Callable, Collection, Hashable
-from typing import Any
 
 import numpy as np
 
 from sgdlab.live.transport import ANEW, Transport
 from sgdlab.protocols.recorder import Recorder, Row
 from sgdlab.schedule import DROPPED
+from sgdlab.types import Tree
 
-Tree = Any
 KINDS = {"late": "dropped", "interrupted": "dropped", "lost": "lost", "failed": "lost", "refused": "lost"}
 """Fates of gradients that enter no update: dropped by the protocol, or lost by a fault."""
 

@@ -16,8 +16,8 @@ from sgdlab.errors import RunFailed, UsageError
 from sgdlab.live import checkpoint
 from sgdlab.live.checkpoint import Checkpoint, KeptMessages
 from sgdlab.live.recording import versions
+from sgdlab.types import Tree
 
-Tree = Any
 SYNC_SECONDS = 1.0
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 FULL = 256 << 20

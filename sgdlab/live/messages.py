@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-Tree = Any
+from sgdlab.types import Tree
 
 
 class Came(NamedTuple):

@@ -22,8 +22,8 @@ from sgdlab.live.process import PATIENCE, Process
 from sgdlab.live.shared_arrays import MemoryLayout, Version, Versions
 from sgdlab.live.transport import ANEW
 from sgdlab.live.work import WorkSource
+from sgdlab.types import Tree
 
-Tree = Any
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 

@@ -27,8 +27,8 @@ from sgdlab.live.ray_cluster import Cluster
 from sgdlab.live.shared_arrays import MemoryLayout
 from sgdlab.live.transport import ANEW
 from sgdlab.live.work import WorkSource
+from sgdlab.types import Tree
 
-Tree = Any
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 INLINE = 100 * 1024
 """Bytes. Parameters that are smaller are sent with each call; larger ones once a version, to each node's memory."""

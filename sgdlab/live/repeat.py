@@ -23,11 +23,11 @@ from sgdlab.replay.sharding import MeshLayout
 from sgdlab.replay.steps import Steps
 from sgdlab.replay.watch import Watch
 from sgdlab.schedule import Schedule
+from sgdlab.types import Tree
 
 if TYPE_CHECKING:
     from sgdlab.checkpoints import Checkpoints
 
-Tree = Any
 Compute = Callable[[int, Tree], tuple[Tree, Tree]]
 
 

@@ -12,8 +12,7 @@ from sgdlab.live.messages import Event, Start
 from sgdlab.live.recording import LiveRecording
 from sgdlab.live.settings import LiveSettings
 from sgdlab.live.transport import Clock, Nobody
-
-Tree = Any
+from sgdlab.types import Tree
 
 
 class Past:

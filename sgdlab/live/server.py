@@ -40,8 +40,8 @@ from sgdlab.replay import check_rule
 from sgdlab.replay.steps import Steps
 from sgdlab.rules.server_rule import ServerRule
 from sgdlab.schedule import Schedule
+from sgdlab.types import Tree
 
-Tree = Any
 OnUpdate = Callable[[Updated], dict[str, float | str] | None]
 
 

@@ -8,13 +8,12 @@ import mmap
 import os
 import tempfile
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
-Tree = Any
-
+from sgdlab.types import Tree
 
 ALIGNMENT = 64
 """Bytes; what vector instructions want, and the width of a cache line."""

@@ -5,8 +5,8 @@ from collections.abc import Callable, Hashable
 from typing import Any, Protocol
 
 from sgdlab.live.messages import Message
+from sgdlab.types import Tree
 
-Tree = Any
 ANEW = -1
 """In the place of a ticket: the process has sent nothing that was used, and begins with nothing of its own."""
 

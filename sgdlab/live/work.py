@@ -12,12 +12,11 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from sgdlab.replay.streaming import Stream
-
-Tree = Any
+from sgdlab.types import Tree
 
 
 class Factors(Protocol):
-    """Of the learning rate of a worker: `sgdlab.jobs.inner_rate.InnerRate`.
+    """Of the learning rate of a worker: `sgdlab.jobs.rates.InnerRate`.
 
     Attributes:
       factors: float64[S], of its steps, one after the other.

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sgdlab import arguments
+from sgdlab.bounds import Count, Decay
 from sgdlab.networks.family import NETWORKS
 
 Rngs = Any
@@ -94,7 +95,7 @@ def mlp(
 def cnn(
     *,
     channels: tuple[int, ...] = (32, 64),
-    kernel_size: int = 5,
+    kernel_size: Count = 5,
     image_shape: tuple[int, int, int],
     num_classes: int,
     rngs: Rngs,
@@ -120,7 +121,7 @@ def cnn(
       >>> nnx.eval_shape(make).head.kernel.shape
       (3136, 10)
     """
-    widths, size = _widths("channels", channels), arguments.whole("kernel_size", kernel_size)
+    widths, size = _widths("channels", channels), kernel_size
     from sgdlab.networks.cnn import CNN  # noqa: PLC0415
 
     return CNN(widths, kernel_size=size, image_shape=image_shape, num_classes=num_classes, rngs=rngs)
@@ -209,7 +210,7 @@ def wide_resnet(
     *,
     depth: int = 16,
     widen: int = 4,
-    dropout: float = 0.0,
+    dropout: Decay = 0.0,
     batch_norm_momentum: float = 0.9,
     dtype: str = "float32",
     image_shape: tuple[int, int, int],
@@ -240,7 +241,6 @@ def wide_resnet(
       >>> len(nnx.eval_shape(make).blocks)
       6
     """
-    arguments.real("dropout", dropout, least=0, below=1)
     options = _options(batch_norm_momentum, dtype)
     from sgdlab.networks.wide_resnet import WideResNet  # noqa: PLC0415
 
@@ -334,7 +334,7 @@ def resnet50(
 @NETWORKS.register(title="Inception v3", source="Szegedy et al. 2016", task="classification", lanes_on_cpu="map")
 def inception(
     *,
-    dropout: float = 0.2,
+    dropout: Decay = 0.2,
     batch_norm_momentum: float = 0.9,
     dtype: str = "float32",
     image_shape: tuple[int, int, int],
@@ -363,7 +363,6 @@ def inception(
       >>> len(nnx.eval_shape(make).blocks)
       11
     """
-    arguments.real("dropout", dropout, least=0, below=1)
     options = _options(batch_norm_momentum, dtype)
     if min(image_shape[:2]) < 75:
         raise ValueError(f"image_shape={tuple(image_shape)} must be at least 75 x 75 pixels for Inception v3")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from sgdlab import arguments, graphs
+from sgdlab.bounds import NotNegative, Positive
 from sgdlab.ordering import by_time
 from sgdlab.peer_schedule import PeerSchedule
 from sgdlab.protocols.family import PROTOCOLS
@@ -31,9 +32,9 @@ def a2cid2(
     *,
     graph: str = "ring",
     density: float = 0.5,
-    rate: float = 1.0,
-    eta: float | None = None,
-    weight: float | None = None,
+    rate: Positive = 1.0,
+    eta: NotNegative | None = None,
+    weight: NotNegative | None = None,
     clock: str = "own",
     num_gradients: int | None = None,
     seed: int = 0,
@@ -84,13 +85,12 @@ def a2cid2(
     """
     runtimes = checked(runtimes)
     arguments.one_of("clock", clock, ("own", "poisson"))
-    arguments.real("rate", rate, above=0)
     nodes = runtimes.shape[1]
     edges: Any = graphs.make(graph, nodes, density=density, seed=seed).any(axis=0)
     rates = graphs.pair_rates(edges | edges.T, rate)
     best = graphs.acceleration(rates) if nodes > 1 else (0.0, 0.5)
-    eta = best[0] if eta is None else arguments.real("eta", eta, least=0)
-    weight = best[1] if weight is None else arguments.real("weight", weight, least=0)
+    eta = best[0] if eta is None else eta
+    weight = best[1] if weight is None else weight
     node, started, finished = _gradients(runtimes, num_gradients)
     unit = float(nodes / (1 / runtimes[:SAMPLE].mean(axis=0)).sum())
     meetings = _meetings(rates / unit, float(finished[-1]), seed)

@@ -6,20 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from sgdlab import arguments, graphs
-from sgdlab.protocols.owed_gradients import OwedGradients
+from sgdlab import graphs
+from sgdlab.bounds import Count
 from sgdlab.protocols.peer_policy import Mix, Move, PeerAction, Source, Step
 from sgdlab.protocols.policy import Begin
 from sgdlab.protocols.register import register
 
 
 @dataclasses.dataclass
-class Pairs(OwedGradients):
+class Pairs:
     """Nodes that compute at their own pace, and average in pairs; nobody waits.
 
     The k-th row of random numbers holds those of all nodes for their k-th gradients, whatever the order of events.
-    Where a partner is lost, the next neighbour by number stands in for it. A node that comes back computes the gradient
-    that it owes.
 
     Attributes:
       num_nodes: N.
@@ -28,7 +26,6 @@ class Pairs(OwedGradients):
       seed: of the partners.
       version: the newest version of each node.
       begun: number of gradients that each node has begun.
-      read: the version that each node's gradient is taken at.
       drawn: random numbers from 0 to 1, row by row.
     """
 
@@ -40,23 +37,16 @@ class Pairs(OwedGradients):
     seed: int = 0
     version: list[int] = dataclasses.field(default_factory=list, init=False)
     begun: list[int] = dataclasses.field(default_factory=list, init=False)
-    read: dict[int, int] = dataclasses.field(default_factory=dict, init=False)
     drawn: list[list[float]] = dataclasses.field(default_factory=list, init=False)
     _generator: np.random.Generator | None = dataclasses.field(default=None, init=False, compare=False, repr=False)
 
-    @property
-    def finished(self) -> bool:
-        """Whether all gradients have begun, and none is in flight or owed."""
-        return bool(self.version) and self._ends() and not self.busy and not self.owed
-
     def start(self, nodes: Sequence[int]) -> list[PeerAction]:
         """All nodes begin."""
-        self.version, self.begun, self.alive = [0] * self.num_nodes, [0] * self.num_nodes, set(nodes)
+        self.version, self.begun = [0] * self.num_nodes, [0] * self.num_nodes
         return [action for node in sorted(nodes) for action in self._begin(node)]
 
     def arrived(self, now: float, node: int) -> list[PeerAction]:
         """The node and its partner both become their mean; then the node makes its step, and begins again."""
-        self.busy.remove(node)
         other, mine = self._partner(node), self.version[node]
         self.version[node] += 2
         if other is None:
@@ -66,28 +56,14 @@ class Pairs(OwedGradients):
         pair = Source(node, mine, 0.5), Source(other, its, 0.5)
         return [Move(other, pair[::-1]), Mix(node, pair), Step(node), *self._begin(node)]
 
-    def go_on(self, node: int) -> list[PeerAction]:
-        """The node begins its next gradient."""
-        return [] if node in self.busy else self._begin(node)
-
-    def read_by(self, node: int) -> int:
-        """The version that the gradient which a node has begun is taken at."""
-        return self.read[node]
-
-    def held(self) -> set[tuple[int, int]]:
-        """The newest version of all, and those that gradients are taken at."""
-        return set(enumerate(self.version)) | self.being_read()
-
     def _ends(self) -> bool:
         return self.num_gradients is not None and sum(self.begun) >= self.num_gradients
 
     def _begin(self, node: int) -> list[PeerAction]:
         if self._ends():
             return []
-        self.read[node] = self.version[node]
         self.begun[node] += 1
-        self.busy.add(node)
-        return [Begin(node, self.read[node])]
+        return [Begin(node, self.version[node])]
 
     def _partner(self, node: int) -> int | None:
         """Whom the node averages with; None where there is nobody."""
@@ -96,11 +72,7 @@ class Pairs(OwedGradients):
             self._generator = np.random.default_rng(self.seed)
         while len(self.drawn) <= row:
             self.drawn.append(self._generator.random(self.num_nodes).tolist())
-        first = int(self.drawn[row][node] * len(neighbours))
-        for partner in (*neighbours[first:], *neighbours[:first]):
-            if partner in self.alive:
-                return partner
-        return None
+        return neighbours[int(self.drawn[row][node] * len(neighbours))] if neighbours else None
 
 
 @register(
@@ -113,10 +85,10 @@ class Pairs(OwedGradients):
 )
 def ad_psgd(
     *,
-    num_workers: int,
+    num_workers: Count,
     graph: str = "ring",
     density: float = 0.5,
-    num_gradients: int | None = None,
+    num_gradients: Count | None = None,
     seed: int = 0,
 ) -> Pairs:
     r"""Every node computes at its own pace; before its step it and a random neighbour both become their mean.
@@ -150,9 +122,6 @@ def ad_psgd(
       >>> schedule.node.tolist(), schedule.read.tolist()  # at 1 s and at 1.5 s the other one moves
       ([1, 0, 0, 1, 1, 0], [-1, 0, -1, 0, -1, 2])
     """
-    nodes = arguments.whole("num_workers", num_workers)
-    if num_gradients is not None:
-        arguments.whole("num_gradients", num_gradients)
-    edges: Any = graphs.make(graph, nodes, density=density, seed=seed).any(axis=0)
+    edges: Any = graphs.make(graph, num_workers, density=density, seed=seed).any(axis=0)
     neighbours = [np.flatnonzero(row).tolist() for row in edges | edges.T]
-    return Pairs(num_nodes=nodes, num_gradients=num_gradients, neighbours=neighbours, seed=seed)
+    return Pairs(num_nodes=num_workers, num_gradients=num_gradients, neighbours=neighbours, seed=seed)

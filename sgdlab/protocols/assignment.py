@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from sgdlab import arguments
+from sgdlab.bounds import Count, Whole
 from sgdlab.protocols.base import Base
 from sgdlab.protocols.policy import Action, Begin, Take
 from sgdlab.protocols.register import register
@@ -146,7 +147,7 @@ class Assignment(Base):
 
 
 @register("assignment", title="Assigned workers", source="Islamov et al. 2024", families=("Staleness, limited or not",))
-def assignment(*, num_workers: int, seed: int, kind: str = "shuffled", gradients_per_update: int = 1) -> Assignment:
+def assignment(*, num_workers: Count, seed: Whole, kind: str = "shuffled", gradients_per_update: int = 1) -> Assignment:
     r"""After every update the server says who computes on the new version: AsGrad's assignments.
 
     All N workers begin on the initial parameters. An update averages b gradients, of any age, and then b gradients are
@@ -187,10 +188,9 @@ def assignment(*, num_workers: int, seed: int, kind: str = "shuffled", gradients
       >>> policy.arrived(4.0, worker=1, version=0, seconds=4.0)
       [Take(worker=1, update=1), Close(update=1), Begin(worker=1, version=1), Begin(worker=0, version=2)]
     """
-    workers = arguments.whole("num_workers", num_workers)
-    why = f"of {workers} workers, no more gradients are under way at a time"
+    why = f"of {num_workers} workers, no more gradients are under way at a time"
     return Assignment(
         kind=arguments.one_of("kind", kind, KINDS),
-        size=arguments.whole("gradients_per_update", gradients_per_update, most=workers, why=why),
-        seed=arguments.whole("seed", seed, least=0),
+        size=arguments.whole("gradients_per_update", gradients_per_update, most=num_workers, why=why),
+        seed=seed,
     )

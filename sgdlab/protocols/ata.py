@@ -3,7 +3,7 @@
 import dataclasses
 import math
 
-from sgdlab import arguments
+from sgdlab.bounds import Count, NotNegative
 from sgdlab.protocols.allotments import allotted
 from sgdlab.protocols.divided_rounds import DividedRounds
 from sgdlab.protocols.register import register
@@ -69,11 +69,11 @@ class TaskAllocation(DividedRounds):
 @register(title="ATA", source="Maranjyan et al. 2025c", families=("Rounds by the clock",), rule="nag_asgd")
 def ata(
     *,
-    num_workers: int,
-    gradients_per_update: int = 4,
-    alpha: float | None = None,
-    relative_alpha: float = 0.1,
-    communication: float = 0.0,
+    num_workers: Count,
+    gradients_per_update: Count = 4,
+    alpha: NotNegative | None = None,
+    relative_alpha: NotNegative = 0.1,
+    communication: NotNegative = 0.0,
 ) -> TaskAllocation:
     r"""Every update averages B gradients on the newest version, of workers that are likely to be done soonest.
 
@@ -106,10 +106,9 @@ def ata(
       >>> schedule.applied[:, 0], np.bincount(schedule.worker)
       (array([ 6.,  9., 12.]), array([8, 4]))
     """
-    arguments.whole("num_workers", num_workers)
     return TaskAllocation(
-        communication=arguments.real("communication", communication, least=0),
-        total=arguments.whole("gradients_per_update", gradients_per_update),
-        alpha=None if alpha is None else arguments.real("alpha", alpha, least=0),
-        relative_alpha=arguments.real("relative_alpha", relative_alpha, least=0),
+        communication=communication,
+        total=gradients_per_update,
+        alpha=None if alpha is None else alpha,
+        relative_alpha=relative_alpha,
     )

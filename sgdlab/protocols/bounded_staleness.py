@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sgdlab import arguments
+from sgdlab.bounds import Count, Whole
 from sgdlab.protocols.base import Base
 from sgdlab.protocols.fast_bounded_staleness import ahead_by
 from sgdlab.protocols.policy import Action, Take
@@ -108,7 +108,7 @@ def _fast(policy: BoundedStaleness, runtimes: np.ndarray, num_gradients: int | N
     fast=_fast,
     ends="all",
 )
-def bounded_staleness(*, num_workers: int, bound: int = 2) -> BoundedStaleness:
+def bounded_staleness(*, num_workers: Count, bound: Whole = 2) -> BoundedStaleness:
     r"""Every gradient is an update of its own, but a worker waits while it is more than `bound` steps ahead.
 
     A worker that has done k gradients begins its next one once every worker has done at least k - bound:
@@ -141,5 +141,4 @@ def bounded_staleness(*, num_workers: int, bound: int = 2) -> BoundedStaleness:
       >>> policy.arrived(3.0, worker=1, version=0, seconds=3.0)
       [Take(worker=1, update=1), Close(update=1), Begin(worker=0, version=2), Begin(worker=1, version=2)]
     """
-    arguments.whole("num_workers", num_workers)
-    return BoundedStaleness(bound=arguments.whole("bound", bound, least=0))
+    return BoundedStaleness(bound=bound)

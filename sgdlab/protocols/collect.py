@@ -5,7 +5,7 @@ import itertools
 
 import numpy as np
 
-from sgdlab import arguments
+from sgdlab.bounds import Count
 from sgdlab.protocols.fast_collect import collected
 from sgdlab.protocols.policy import Action, Drop, Interrupt, Take
 from sgdlab.protocols.register import register
@@ -64,7 +64,7 @@ def _fast(policy: Collect, runtimes: np.ndarray, num_gradients: int | None) -> S
     rule="nag_asgd",
     fast=_fast,
 )
-def rennala(*, num_workers: int, gradients_per_update: int = 4) -> Collect:
+def rennala(*, num_workers: Count, gradients_per_update: Count = 4) -> Collect:
     """Every update averages the first n gradients on the newest version, of any workers.
 
     A worker that has sent one begins another on the same version, so fast workers may fill an update by themselves; a
@@ -85,8 +85,7 @@ def rennala(*, num_workers: int, gradients_per_update: int = 4) -> Collect:
       >>> schedule.worker, schedule.update[:, 0]
       (array([0, 0, 1, 0, 0, 1], dtype=int32), array([ 0,  0, -1,  1,  1, -2], dtype=int32))
     """
-    arguments.whole("num_workers", num_workers)
-    return Collect(size=arguments.whole("gradients_per_update", gradients_per_update), max_delay=1)
+    return Collect(size=gradients_per_update, max_delay=1)
 
 
 @register(
@@ -96,7 +95,7 @@ def rennala(*, num_workers: int, gradients_per_update: int = 4) -> Collect:
     rule="asgd",
     fast=_fast,
 )
-def ringmaster(*, num_workers: int, max_delay: int | None = None, interrupt: bool = False) -> Collect:
+def ringmaster(*, num_workers: Count, max_delay: Count | None = None, interrupt: bool = False) -> Collect:
     """Every gradient is an update of its own, unless its delay (staleness + 1) is more than `max_delay`.
 
     A worker whose gradient was ignored begins again on the newest version. With `max_delay` of the number of gradients
@@ -126,6 +125,5 @@ def ringmaster(*, num_workers: int, max_delay: int | None = None, interrupt: boo
       >>> policy.arrived(2.5, worker=1, version=0, seconds=2.5)
       [Drop(worker=1), Begin(worker=1, version=1)]
     """
-    workers = arguments.whole("num_workers", num_workers)
-    limit = workers if max_delay is None else arguments.whole("max_delay", max_delay)
+    limit = num_workers if max_delay is None else max_delay
     return Collect(size=1, max_delay=limit, interrupt=bool(interrupt))

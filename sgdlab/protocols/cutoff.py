@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from sgdlab import arguments
+from sgdlab.bounds import Count, Whole
 from sgdlab.predictors import asking
 from sgdlab.predictors.online import OBJECTIVES, CutoffRecord, run_online
 from sgdlab.predictors.predictor import Prediction, Predictor
@@ -136,7 +137,7 @@ def _fast(policy: Cutoff, runtimes: np.ndarray, num_gradients: int | None) -> Sc
     ends="rows",
 )
 def cutoff(
-    *, num_workers: int, predictor: Predictor, window: int = 20, objective: str = "throughput", seed: int = 0
+    *, num_workers: Count, predictor: Predictor, window: Count = 20, objective: str = "throughput", seed: Whole = 0
 ) -> Cutoff:
     """Every update takes the first c gradients, with c predicted before the iteration; late workers are interrupted.
 
@@ -164,11 +165,11 @@ def cutoff(
       array([ 9., 18., 19., 20.])
     """
     return Cutoff(
-        num_workers=arguments.whole("num_workers", num_workers),
+        num_workers=num_workers,
         predictor=predictor,
-        window=arguments.whole("window", window),
+        window=window,
         objective=arguments.one_of("objective", objective, OBJECTIVES),
-        seed=arguments.whole("seed", seed, least=0),
+        seed=seed,
     )
 
 

@@ -1,6 +1,6 @@
 """D-PSGD, event by event: rounds of averaging with the neighbours on a graph (Lian et al. 2017)."""
 
-from sgdlab import arguments
+from sgdlab.bounds import Count
 from sgdlab.protocols.graph_rounds import GraphRounds, averaging, size_of
 from sgdlab.protocols.register import register
 
@@ -15,7 +15,7 @@ from sgdlab.protocols.register import register
 )
 def d_psgd(
     *,
-    num_workers: int,
+    num_workers: Count,
     graph: str = "ring",
     density: float = 0.5,
     fresh: bool = False,
@@ -60,6 +60,5 @@ def d_psgd(
       >>> schedule.weight[-3:]
       array([0.33333333, 0.33333333, 0.33333333])
     """
-    nodes = arguments.whole("num_workers", num_workers)
-    weights = averaging(graph, nodes, density=density, seed=seed)
-    return GraphRounds(num_nodes=nodes, num_gradients=num_gradients, fresh=bool(fresh), weights=weights)
+    weights = averaging(graph, num_workers, density=density, seed=seed)
+    return GraphRounds(num_nodes=num_workers, num_gradients=num_gradients, fresh=bool(fresh), weights=weights)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from sgdlab import arguments
+from sgdlab.bounds import Count, NotNegative
 from sgdlab.protocols.family import PROTOCOLS
 from sgdlab.runtimes import NotEnoughRuntimes, checked
 from sgdlab.schedule import PENDING, Schedule
@@ -15,7 +15,9 @@ from sgdlab.schedule import PENDING, Schedule
     rule=None,
     no_policy="its messages overlap with the next gradients, computed on parameters of each worker's own",
 )
-def delayed_rounds(runtimes: np.ndarray, *, communication: float = 0.0, num_gradients: int | None = None) -> Schedule:
+def delayed_rounds(
+    runtimes: np.ndarray, *, communication: NotNegative = 0.0, num_gradients: Count | None = None
+) -> Schedule:
     r"""Every update averages one gradient of every worker; meanwhile the workers compute those of the next.
 
     A worker ends gradient t, waits until the messages of the round before have been averaged (it needs the mean for its
@@ -59,10 +61,10 @@ def delayed_rounds(runtimes: np.ndarray, *, communication: float = 0.0, num_grad
     """
     runtimes = checked(runtimes)
     rows, workers = runtimes.shape
-    seconds = arguments.real("communication", communication, least=0)
+    seconds = communication
     updates = rows
     if num_gradients is not None:
-        updates = -(-arguments.whole("num_gradients", num_gradients) // workers)
+        updates = -(-num_gradients // workers)
         if updates >= rows:  # one row more, of the gradients that are pending at the end
             raise NotEnoughRuntimes.after(num_gradients, rows=rows, done=(rows - 1) * workers, spare=True)
     started, ended = np.full((2, updates + 1, workers), np.nan)

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from sgdlab import arguments
+from sgdlab.bounds import Count
 from sgdlab.protocols import fast_peers
 from sgdlab.protocols.peer_base import PeerBase
 from sgdlab.protocols.peer_policy import Mix, PeerAction, Source
@@ -46,11 +47,11 @@ class ElasticAveraging(PeerBase):
 )
 def elastic_averaging(
     *,
-    num_workers: int,
+    num_workers: Count,
     clock: str = "own",
-    period: int = 1,
+    period: Count = 1,
     beta: float | None = None,
-    num_gradients: int | None = None,
+    num_gradients: Count | None = None,
 ) -> ElasticAveraging:
     r"""Every node and a center are drawn towards each other, then the node takes a step of its own.
 
@@ -89,16 +90,13 @@ def elastic_averaging(
       >>> center.sources
       (Source(node=1, version=0, weight=0.75), Source(node=0, version=2, weight=0.25))
     """
-    nodes = arguments.whole("num_workers", num_workers)
     arguments.one_of("clock", clock, ("own", "rounds"))
-    if num_gradients is not None:
-        arguments.whole("num_gradients", num_gradients)
     if beta is None:
-        beta = 0.8 / nodes
+        beta = 0.8 / num_workers
     return ElasticAveraging(
-        num_nodes=nodes,
+        num_nodes=num_workers,
         num_gradients=num_gradients,
         clock=clock,
-        period=arguments.whole("period", period),
-        beta=arguments.real("beta", beta, least=0, most=1 / nodes if clock == "rounds" else 1),
+        period=period,
+        beta=arguments.real("beta", beta, least=0, most=1 / num_workers if clock == "rounds" else 1),
     )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sgdlab import arguments
+from sgdlab.bounds import Count, Whole
 from sgdlab.protocols import fast_peers
 from sgdlab.protocols.peer_base import PeerBase
 from sgdlab.protocols.peer_policy import PeerAction, Source
@@ -17,8 +18,7 @@ class Gossip(PeerBase):
     """A node averages with its partner's parameters ("pull"), or with those that were sent to it ("push").
 
     The k-th row of random numbers holds those of all nodes for their k-th
-    gradients, whatever the order of events. Where a partner is lost, the next node by number stands in for it; what was
-    sent to a node that is lost is lost as well.
+    gradients, whatever the order of events.
 
     Attributes:
       kind: "pull" or "push".
@@ -59,15 +59,6 @@ class Gossip(PeerBase):
                 self._send(node)
         return read
 
-    def without(self, node: int) -> list[PeerAction]:
-        """What was sent to the node is lost with it."""
-        self.sent.pop(node, None)
-        return super().without(node)
-
-    def held(self) -> set[tuple[int, int]]:
-        """What `PeerBase` holds, and what was sent."""
-        return super().held() | {each for sent in self.sent.values() for each in sent}
-
     def _pulled(self, node: int) -> list[tuple[int, int]]:
         partner = self._partner(node)
         return [] if partner == node else [(partner, self.version[partner])]
@@ -87,11 +78,7 @@ class Gossip(PeerBase):
             if not self.include_self:
                 row += row >= np.arange(self.num_nodes)
             self.drawn.append(row.tolist())
-        first = self.drawn[self.begun[node]][node]
-        for partner in (*range(first, self.num_nodes), *range(first)):
-            if partner in self.alive and (partner != node or self.include_self):
-                return partner
-        return node
+        return self.drawn[self.begun[node]][node]
 
 
 @register(
@@ -103,14 +90,14 @@ class Gossip(PeerBase):
 )
 def gossip(
     *,
-    num_workers: int,
+    num_workers: Count,
     kind: str = "pull",
     clock: str = "own",
-    period: int = 1,
+    period: Count = 1,
     include_self: bool = False,
     fresh: bool = True,
-    num_gradients: int | None = None,
-    seed: int = 0,
+    num_gradients: Count | None = None,
+    seed: Whole = 0,
 ) -> Gossip:
     r"""Every node averages its parameters with those of a random partner, then takes a step of its own.
 
@@ -167,15 +154,13 @@ def gossip(
       >>> policy.arrived(1.0, 0)[1].sources
       (Source(node=0, version=2, weight=0.5), Source(node=1, version=1, weight=0.5))
     """
-    if num_gradients is not None:
-        arguments.whole("num_gradients", num_gradients)
     return Gossip(
-        num_nodes=arguments.whole("num_workers", num_workers),
+        num_nodes=num_workers,
         num_gradients=num_gradients,
         kind=arguments.one_of("kind", kind, ("pull", "push")),
         clock=arguments.one_of("clock", clock, ("own", "rounds", "poisson")),
-        period=arguments.whole("period", period),
+        period=period,
         include_self=bool(include_self),
         fresh=bool(fresh),
-        seed=arguments.whole("seed", seed, least=0),
+        seed=seed,
     )

@@ -8,19 +8,17 @@ from typing import Any
 import numpy as np
 
 from sgdlab import arguments, graphs
-from sgdlab.protocols.owed_gradients import OwedGradients
 from sgdlab.protocols.peer_policy import Keep, Mix, PeerAction, Source, Step
 from sgdlab.protocols.policy import Begin
 
 
 @dataclasses.dataclass
-class GraphRounds(OwedGradients):
+class GraphRounds:
     """In its k-th round a node takes its k-th gradient; it needs its neighbours' parameters after their k-th steps.
 
     It waits for its neighbours only. If gradients are fresh, it waits before its gradient, which it takes at the
     average; else it begins at once, at its own parameters, and waits before its step, if it has to. Before the first
-    round all have the same parameters, and nobody averages. A node that is lost is waited for: it computes the gradient
-    that it owes when it is back.
+    round all have the same parameters, and nobody averages.
 
     Attributes:
       num_nodes: N.
@@ -30,6 +28,7 @@ class GraphRounds(OwedGradients):
       push_sum: whether nodes divide by the weights w of push-sum (`graphs.push_sum_weights`).
       begun: number of gradients that each node has begun.
       done: number of steps that each node has made.
+      busy: nodes that compute.
       kept: nodes whose gradients have come, and that wait for their neighbours before their step.
       missing: (node, round) -> of how many it still needs the parameters.
     """
@@ -41,6 +40,7 @@ class GraphRounds(OwedGradients):
     push_sum: bool = False
     begun: list[int] = dataclasses.field(default_factory=list, init=False)
     done: list[int] = dataclasses.field(default_factory=list, init=False)
+    busy: set[int] = dataclasses.field(default_factory=set, init=False)
     kept: set[int] = dataclasses.field(default_factory=set, init=False)
     missing: dict[tuple[int, int], int] = dataclasses.field(default_factory=dict, init=False)
 
@@ -54,14 +54,9 @@ class GraphRounds(OwedGradients):
         if np.allclose(self.weights.sum(axis=2), 1.0, rtol=0, atol=1e-12):
             self.push_sum = False  # w stays 1
 
-    @property
-    def finished(self) -> bool:
-        """Whether all rounds are done."""
-        return bool(self.done) and all(map(self._ends, range(self.num_nodes), self.done))
-
     def start(self, nodes: Sequence[int]) -> list[PeerAction]:
         """All nodes begin."""
-        self.begun, self.done, self.alive = [0] * self.num_nodes, [0] * self.num_nodes, set(nodes)
+        self.begun, self.done = [0] * self.num_nodes, [0] * self.num_nodes
         return [action for node in sorted(nodes) for action in self._begin(node)]
 
     def arrived(self, now: float, node: int) -> list[PeerAction]:
@@ -71,20 +66,6 @@ class GraphRounds(OwedGradients):
             self.kept.add(node)
             return [Keep(node)]
         return self._stepped(node)
-
-    def go_on(self, node: int) -> list[PeerAction]:
-        """The node begins its next gradient, if nobody makes it wait."""
-        return self._begin(node)
-
-    def held(self) -> set[tuple[int, int]]:
-        """What neighbours that are behind will read, and what gradients are taken at."""
-        first = min(self.begun if self.fresh else self.done)
-        needed = {(node, 2 * number) for node, done in enumerate(self.done) for number in range(first, done + 1)}
-        return needed | self.being_read()
-
-    def read_by(self, node: int) -> int:
-        """The version that the gradient which a node has begun is taken at."""
-        return 2 * self.begun[node] - 2 + self.fresh
 
     def _ends(self, node: int, number: int) -> bool:
         """Whether a node has no round of this number."""
@@ -104,13 +85,13 @@ class GraphRounds(OwedGradients):
     def _begin(self, node: int) -> list[PeerAction]:
         """The node's next gradient, if it can begin it."""
         number = self.begun[node]
-        there = node in self.alive and node not in self.busy and self.done[node] == number
+        there = node not in self.busy and self.done[node] == number
         if not there or self._ends(node, number) or (self.fresh and not self._ready(node, number)):
             return []
         mix = [self._mix(node, number)] if self.fresh else []
         self.begun[node] += 1
         self.busy.add(node)
-        return [*mix, Begin(node, self.read_by(node))]
+        return [*mix, Begin(node, 2 * number + self.fresh)]
 
     def _stepped(self, node: int) -> list[PeerAction]:
         """The step of a node, and what follows from it: steps and beginnings of nodes that have waited for it."""

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 
-from sgdlab import arguments
+from sgdlab.bounds import Count
 from sgdlab.protocols.collect import Collect
 from sgdlab.protocols.register import register
 
@@ -26,7 +26,7 @@ class GrowingLimit(Collect):
     families=("Steps of one length",),
     rule="parameter_agnostic_muon",
 )
-def growing_ringmaster(*, num_workers: int, interrupt: bool = False) -> GrowingLimit:
+def growing_ringmaster(*, num_workers: Count, interrupt: bool = False) -> GrowingLimit:
     r"""Every gradient is an update, unless its delay is more than the root of the number of updates.
 
     .. math:: \text{update } k \text{ takes a gradient of staleness } \delta_k < R_k, \qquad
@@ -55,5 +55,4 @@ def growing_ringmaster(*, num_workers: int, interrupt: bool = False) -> GrowingL
       >>> [policy.limit(update) for update in (0, 1, 3, 4, 8, 9)]
       [1, 1, 1, 2, 2, 3]
     """
-    arguments.whole("num_workers", num_workers)
     return GrowingLimit(size=1, interrupt=bool(interrupt))

@@ -3,6 +3,7 @@
 import numpy as np
 
 from sgdlab import arguments
+from sgdlab.bounds import Count, Share
 from sgdlab.protocols import fast_arrivals
 from sgdlab.protocols.family import PROTOCOLS
 from sgdlab.protocols.fast_arrivals import Arrivals
@@ -21,11 +22,11 @@ from sgdlab.schedule import PENDING, Schedule
 def layerwise(
     runtimes: np.ndarray,
     *,
-    num_gradients: int | None = None,
-    num_blocks: int = 4,
+    num_gradients: Count | None = None,
+    num_blocks: Count = 4,
     reads: str = "start",
     pushes: str = "backward",
-    backward_share: float = 2 / 3,
+    backward_share: Share = 2 / 3,
 ) -> Schedule:
     r"""Every worker sends its gradient layer by layer as the backward pass leaves them, and nobody waits.
 
@@ -62,13 +63,10 @@ def layerwise(
       >>> schedule.staleness().mean(axis=0).round().data
       array([39., 26.])
     """
-    blocks = arguments.whole("num_blocks", num_blocks)
+    blocks = num_blocks
     arguments.one_of("reads", reads, ("start", "forward"))
     arguments.one_of("pushes", pushes, ("end", "backward"))
-    arguments.real("backward_share", backward_share, above=0, most=1)
     runtimes = checked(runtimes)
-    if num_gradients is not None:
-        arguments.whole("num_gradients", num_gradients)
     if blocks == 1:
         return fast_arrivals.softsync(1, runtimes, num_gradients)
     gradients = fast_arrivals.arrivals(runtimes, num_gradients)

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from sgdlab import arguments
+from sgdlab.bounds import Count, Decay, NotNegative
 from sgdlab.protocols.allotments import allotted
 from sgdlab.protocols.divided_rounds import DividedRounds
 from sgdlab.protocols.register import register
@@ -53,7 +53,9 @@ class LoadBalancing(DividedRounds):
     families=("Rounds by the clock",),
     rule="nag_asgd",
 )
-def lb_bsp(*, num_workers: int, gradients: int = 2, decay: float = 0.5, communication: float = 0.0) -> LoadBalancing:
+def lb_bsp(
+    *, num_workers: Count, gradients: Count = 2, decay: Decay = 0.5, communication: NotNegative = 0.0
+) -> LoadBalancing:
     r"""Every update averages as many gradients as any other, of which each worker computes a share like its speed.
 
     .. math:: \bar g_k = \frac{1}{N g} \sum_{i=1}^N \sum_{j=1}^{b_{k,i}} \nabla f(\theta_k; \xi_{i,j}), \qquad
@@ -82,9 +84,8 @@ def lb_bsp(*, num_workers: int, gradients: int = 2, decay: float = 0.5, communic
       >>> schedule.applied[:, 0], np.bincount(schedule.worker)
       (array([12., 18.]), array([10,  6]))
     """
-    workers = arguments.whole("num_workers", num_workers)
     return LoadBalancing(
-        communication=arguments.real("communication", communication, least=0),
-        total=workers * arguments.whole("gradients", gradients),
-        decay=arguments.real("decay", decay, least=0, below=1),
+        communication=communication,
+        total=num_workers * gradients,
+        decay=decay,
     )

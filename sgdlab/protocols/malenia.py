@@ -3,7 +3,7 @@
 import dataclasses
 import fractions
 
-from sgdlab import arguments
+from sgdlab.bounds import Count, NotNegative
 from sgdlab.protocols.base import Base
 from sgdlab.protocols.policy import Action, Drop, Interrupt, Take
 from sgdlab.protocols.register import register
@@ -61,7 +61,7 @@ class Malenia(Base):
     families=("For workers' own data",),
     rule="malenia",
 )
-def malenia(*, num_workers: int, collected: float | None = None, interrupt: bool = False) -> Malenia:
+def malenia(*, num_workers: Count, collected: NotNegative | None = None, interrupt: bool = False) -> Malenia:
     r"""An update collects fresh gradients of all workers until their numbers have a harmonic mean above S / n.
 
     .. math:: \left( \frac{1}{n} \sum_{i=1}^{n} \frac{1}{B_i} \right)^{-1} > \frac{S}{n}
@@ -94,6 +94,5 @@ def malenia(*, num_workers: int, collected: float | None = None, interrupt: bool
       >>> policy.arrived(2.0, worker=0, version=0, seconds=1.0)
       [Drop(worker=0), Begin(worker=0, version=1)]
     """
-    arguments.whole("num_workers", num_workers)
-    enough = 0.0 if collected is None else arguments.real("collected", collected, least=0)
+    enough = 0.0 if collected is None else collected
     return Malenia(collected=enough, interrupt=bool(interrupt))

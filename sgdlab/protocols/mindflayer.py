@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from sgdlab import arguments
+from sgdlab.bounds import Count, NotNegative, Share
 from sgdlab.protocols.policy import Action
 from sgdlab.protocols.quotas import Quotas
 from sgdlab.protocols.register import register
@@ -178,13 +179,13 @@ def _limit(name: str, value: Any) -> float:
 @register(title="MindFlayer SGD", source="Maranjyan et al. 2025b", families=(FAMILY,), rule="expected_count")
 def mindflayer(
     *,
-    num_workers: int,
+    num_workers: Count,
     trials: int | tuple[int, ...] | None = None,
     seconds: float | tuple[float, ...] | None = None,
-    share: float = 0.5,
-    window: int = 8,
+    share: Share = 0.5,
+    window: Count = 8,
     noise: float = 16.0,
-    communication: float = 0.0,
+    communication: NotNegative = 0.0,
 ) -> TimedTrials:
     r"""Every update takes what comes of B_i trials of each worker; a trial of more than t_i seconds is thrown away.
 
@@ -224,14 +225,13 @@ def mindflayer(
       >>> schedule.update[:, 0], schedule.applied[:, 0].round(6)
       (array([ 0, -1, -1,  0], dtype=int32), array([3.]))
     """
-    workers = arguments.whole("num_workers", num_workers)
     return TimedTrials(
-        communication=arguments.real("communication", communication, least=0),
-        num_workers=workers,
-        trials=None if trials is None else _each("trials", trials, workers, arguments.whole),
-        seconds=None if seconds is None else _each("seconds", seconds, workers, _limit),
-        share=arguments.real("share", share, above=0, most=1),
-        window=arguments.whole("window", window),
+        communication=communication,
+        num_workers=num_workers,
+        trials=None if trials is None else _each("trials", trials, num_workers, arguments.whole),
+        seconds=None if seconds is None else _each("seconds", seconds, num_workers, _limit),
+        share=share,
+        window=window,
         noise=arguments.real("noise", noise, least=1),
     )
 

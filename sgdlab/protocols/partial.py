@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from sgdlab import arguments
+from sgdlab.bounds import Count, NotNegative, Whole
 from sgdlab.cluster.messages import MessageDelays
 from sgdlab.ordering import by_number, by_time
 from sgdlab.protocols.family import PROTOCOLS
@@ -29,16 +30,16 @@ _OPEN, _TIMER = -3, -1
 def partial(  # noqa: PLR0913 (its entries are those of the method: what servers wait for, and what workers do)
     runtimes: np.ndarray,
     *,
-    num_servers: int = 4,
+    num_servers: Count = 4,
     push_at_least: int | float = 1.0,
-    push_timeout: float = 0.0,
+    push_timeout: NotNegative = 0.0,
     pull_at_least: int | float = 1.0,
-    pull_timeout: float = 0.0,
+    pull_timeout: NotNegative = 0.0,
     pull_delays: Delays = _AT_ONCE,
     push_delays: Delays = _AT_ONCE,
     keep_newer: bool = False,
-    num_gradients: int | None = None,
-    seed: int = 0,
+    num_gradients: Count | None = None,
+    seed: Whole = 0,
 ) -> Schedule:
     """PSP-SGD: servers update their blocks after c gradients each, workers start after b new blocks.
 
@@ -96,18 +97,18 @@ def partial(  # noqa: PLR0913 (its entries are those of the method: what servers
              [1, 1]], dtype=int32)
     """
     runtimes = checked(runtimes)
-    servers = arguments.whole("num_servers", num_servers)
-    generators = np.random.default_rng(arguments.whole("seed", seed, least=0)).spawn(2)
+    servers = num_servers
+    generators = np.random.default_rng(seed).spawn(2)
     shape = (*runtimes.shape, servers)
     pulls = _drawn("pull_delays", pull_delays, shape, generators[0])
     pushes = _drawn("push_delays", push_delays, shape, generators[1])
     push = (
         arguments.share("push_at_least", push_at_least, runtimes.shape[1], "workers"),
-        arguments.real("push_timeout", push_timeout, least=0),
+        push_timeout,
     )
     pull = (
         arguments.share("pull_at_least", pull_at_least, servers, "servers"),
-        arguments.real("pull_timeout", pull_timeout, least=0),
+        pull_timeout,
     )
 
     def simulation(updates: int) -> _Simulation:
@@ -118,7 +119,7 @@ def partial(  # noqa: PLR0913 (its entries are those of the method: what servers
     updates = runtimes.shape[0]
     if num_gradients is not None:
         # A server drops what it has at its last update: which one that is has to be known beforehand.
-        updates = simulation(updates).updates_that_use(arguments.whole("num_gradients", num_gradients))
+        updates = simulation(updates).updates_that_use(num_gradients)
     run = simulation(updates)
     run.to_the_end()
     return run.schedule()

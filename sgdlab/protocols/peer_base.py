@@ -3,17 +3,13 @@
 import dataclasses
 from collections.abc import Sequence
 
-from sgdlab.protocols.owed_gradients import OwedGradients
 from sgdlab.protocols.peer_policy import Mix, PeerAction, Source, Step
 from sgdlab.protocols.policy import Begin
 
 
 @dataclasses.dataclass
-class PeerBase(OwedGradients):
+class PeerBase:
     """Nodes that average before every `period`-th gradient, each at its own pace or all together; subclasses say how.
-
-    In rounds nobody waits for nodes that are lost. A node that comes back goes on where it was: it computes the
-    gradient that it owes, on the same parameters.
 
     Attributes:
       num_nodes: N.
@@ -25,6 +21,7 @@ class PeerBase(OwedGradients):
       version: the newest version of each node, and of the center.
       begun: number of gradients that each node has begun.
       total: number of gradients that all have begun.
+      busy: nodes that compute.
       waiting: nodes that wait for the others, in rounds.
     """
 
@@ -36,13 +33,8 @@ class PeerBase(OwedGradients):
     version: list[int] = dataclasses.field(default_factory=list, init=False)
     begun: list[int] = dataclasses.field(default_factory=list, init=False)
     total: int = dataclasses.field(default=0, init=False)
+    busy: set[int] = dataclasses.field(default_factory=set, init=False)
     waiting: set[int] = dataclasses.field(default_factory=set, init=False)
-
-    @property
-    def finished(self) -> bool:
-        """Whether all gradients have begun, and none is in flight or owed."""
-        ended = all(map(self._ends, range(self.num_nodes)))
-        return bool(self.version) and ended and not self.busy and not self.owed
 
     def averaged(self, nodes: Sequence[int]) -> dict[int, tuple[Source, ...]]:
         """What nodes that average at one moment read; those that are left out read their own parameters only."""
@@ -55,27 +47,13 @@ class PeerBase(OwedGradients):
     def start(self, nodes: Sequence[int]) -> list[PeerAction]:
         """All nodes begin."""
         self.version, self.begun = [0] * (self.num_nodes + 1), [0] * self.num_nodes
-        self.alive = set(nodes)
         return self._begin(sorted(nodes))
 
     def arrived(self, now: float, node: int) -> list[PeerAction]:
         """The node's step; then it averages if it is time to, and begins again."""
         self.busy.remove(node)
         self.version[node] += 1
-        return [Step(node), *self.go_on(node)]
-
-    def without(self, node: int) -> list[PeerAction]:
-        """The others go on; in rounds they meet, if the node was the last that they waited for."""
-        self.waiting.discard(node)
-        return self._meet()
-
-    def held(self) -> set[tuple[int, int]]:
-        """The newest version of all, and those that gradients are taken at."""
-        return set(enumerate(self.version)) | self.being_read()
-
-    def read_by(self, node: int) -> int:
-        """The version that a gradient is taken at, once it has begun."""
-        return self.version[node] - (not self.fresh)
+        return [Step(node), *self._go_on(node)]
 
     def _ends(self, node: int) -> bool:
         """Whether a node begins no other gradient."""
@@ -85,7 +63,7 @@ class PeerBase(OwedGradients):
             return self.begun[node] >= -(-self.num_gradients // self.num_nodes)
         return self.total >= self.num_gradients
 
-    def go_on(self, node: int) -> list[PeerAction]:
+    def _go_on(self, node: int) -> list[PeerAction]:
         """The node begins its next gradient, or waits for the others where they average in rounds."""
         if self._ends(node):
             return self._meet()
@@ -99,8 +77,7 @@ class PeerBase(OwedGradients):
 
     def _meet(self) -> list[PeerAction]:
         """In rounds, once nobody is left to wait for."""
-        missing = self.alive - self.waiting
-        if not self.waiting or not all(self._ends(node) for node in missing):
+        if not self.waiting or not all(node in self.waiting or self._ends(node) for node in range(self.num_nodes)):
             return []
         nodes, self.waiting = sorted(self.waiting), set()
         return self._begin(nodes)
@@ -116,5 +93,5 @@ class PeerBase(OwedGradients):
             self.begun[node] += 1
             self.total += 1
             self.busy.add(node)
-            actions += [Mix(node, sources), Begin(node, self.read_by(node))]
+            actions += [Mix(node, sources), Begin(node, self.version[node] - (not self.fresh))]
         return actions + self.after(read)

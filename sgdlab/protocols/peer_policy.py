@@ -56,15 +56,13 @@ PeerAction = Step | Keep | Mix | Move | Begin
 
 
 class PeerPolicy(Protocol):
-    """Whose parameters are averaged when. A run ends when it is `finished`.
+    """Whose parameters are averaged when.
 
     Attributes:
       fresh: whether gradients are taken at the averaged parameters; else at the node's own before.
-      busy: nodes whose gradient is in flight.
     """
 
     fresh: bool
-    busy: set[int]
 
     def start(self, nodes: Sequence[int]) -> list[PeerAction]:
         """The run begins, at 0 s, with these nodes."""
@@ -72,21 +70,4 @@ class PeerPolicy(Protocol):
 
     def arrived(self, now: float, node: int) -> list[PeerAction]:
         """A node's gradient has come."""
-        ...
-
-    def lost(self, now: float, node: int) -> list[PeerAction]:
-        """A node's worker is gone, and with it the gradient; its parameters are kept, and it owes the gradient."""
-        ...
-
-    def joined(self, now: float, node: int) -> list[PeerAction]:
-        """A node's worker is there; a `Begin` without a `Mix` is that of the gradient that it owes."""
-        ...
-
-    def held(self) -> set[tuple[int, int]]:
-        """(node, version) of all parameters that may be read later; drivers can forget the others."""
-        ...
-
-    @property
-    def finished(self) -> bool:
-        """Whether all gradients have begun, and none is in flight or owed."""
         ...

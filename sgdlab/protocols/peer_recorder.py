@@ -1,4 +1,4 @@
-"""`PeerRecorder`: who averaged what, as it happens; the `PeerSchedule` of simulation and of real processes."""
+"""`PeerRecorder`: who averaged what, as it happens; the `PeerSchedule` of a simulation."""
 
 import collections
 import dataclasses
@@ -18,8 +18,6 @@ class Event:
     """A gradient of a node and the averaging before it, or an averaging of the center.
 
     Attributes:
-      ticket: the gradient's number in the order in which gradients are begun, which names its batch; that of the last
-        attempt, if it was begun more than once; -1 of the center.
       node: whose event it is.
       sources: what was averaged; none before it was.
       started: seconds, when it began.
@@ -28,7 +26,6 @@ class Event:
       read: the version that its gradient is taken at; -1 if it takes none. None: as the policy's `fresh` says.
     """
 
-    ticket: int
     node: int
     sources: tuple[Source, ...]
     started: float
@@ -43,43 +40,31 @@ class PeerRecorder:
     Attributes:
       events: in the order of their averaging.
       open: node -> its event whose gradient has not come, or that has yet to average.
-      tickets: how many gradients were begun, each as often as it was.
+      gradients: how many were begun.
 
     Example:
       >>> recorder = PeerRecorder()
       >>> recorder.began(0, (Source(0, 0, 1.0),), now=0.0)
-      0
       >>> recorder.ended(0, now=2.0)
-      >>> print(recorder.schedule(num_nodes=1)[0])
+      >>> print(recorder.schedule(num_nodes=1))
       PeerSchedule: 1 nodes, 1 gradients and 1 edges in 2 s
     """
 
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.open: dict[int, Event] = {}
-        self.tickets = 0
+        self.gradients = 0
 
-    def began(self, node: int, sources: Iterable[Source], now: float, *, scale: float = 1.0) -> int:
-        """A node averages and begins a gradient.
+    def began(self, node: int, sources: Iterable[Source], now: float, *, scale: float = 1.0) -> None:
+        """A node averages and begins a gradient."""
+        self.open[node] = Event(node, tuple(sources), now, scale=scale)
+        self.events.append(self.open[node])
+        self.gradients += 1
 
-        Returns:
-          The gradient's ticket.
-        """
-        event = Event(self.tickets, node, tuple(sources), now, scale=scale)
-        self.tickets += 1
-        self.events.append(event)
-        self.open[node] = event
-        return event.ticket
-
-    def began_first(self, node: int, read: int, now: float) -> int:
-        """A node begins a gradient at one of its versions, and will average when it makes its step.
-
-        Returns:
-          The gradient's ticket.
-        """
-        self.open[node] = Event(self.tickets, node, (), now, read=read)
-        self.tickets += 1
-        return self.open[node].ticket
+    def began_first(self, node: int, read: int, now: float) -> None:
+        """A node begins a gradient at one of its versions, and will average when it makes its step."""
+        self.open[node] = Event(node, (), now, read=read)
+        self.gradients += 1
 
     def averaged(self, node: int, sources: Iterable[Source], *, scale: float = 1.0) -> None:
         """A node that has begun its gradient before averages."""
@@ -88,15 +73,6 @@ class PeerRecorder:
         self.events.append(event)
         if not np.isnan(event.finished):
             del self.open[node]
-
-    def began_again(self, node: int) -> int:
-        """A node begins the gradient that was lost, on the same parameters.
-
-        Returns:
-          The new ticket.
-        """
-        self.open[node].ticket, self.tickets = self.tickets, self.tickets + 1
-        return self.open[node].ticket
 
     def ended(self, node: int, now: float) -> None:
         """The node's gradient has come."""
@@ -107,37 +83,21 @@ class PeerRecorder:
 
     def moved(self, node: int, sources: Iterable[Source], now: float) -> None:
         """The center, or a node besides its gradients, averages."""
-        self.events.append(Event(-1, node, tuple(sources), now, now, read=-1))
+        self.events.append(Event(node, tuple(sources), now, now, read=-1))
 
-    def schedule(self, num_nodes: int, *, fresh: bool = True) -> tuple[PeerSchedule, np.ndarray]:
-        """What has happened so far.
-
-        Gradients that have not come are left out, where nobody has read what they were to be taken at.
+    def schedule(self, num_nodes: int, *, fresh: bool = True) -> PeerSchedule:
+        """Returns what has happened; every gradient that was begun must have ended.
 
         Args:
           num_nodes: N.
           fresh: whether gradients are taken at the averaged parameters.
-
-        Returns:
-          The schedule, and int64[G], the ticket of each of its gradients, in order.
-
-        Raises:
-          ValueError: where others have averaged with a node whose gradient has not come.
         """
-        events = [event for event in self.events if not np.isnan(event.finished)]
-        done = collections.Counter(event.node for event in events)
-        read = {(source.node, source.version) for event in events for source in event.sources}
-        for node in self.open:
-            version = 2 * done[node] + 1
-            if (node, version) in read:
-                raise ValueError(
-                    f"node={node} must finish its gradient: others have averaged with its version {version}"
-                )
+        events = self.events
         counts = np.array([len(event.sources) for event in events], np.int64)
         flat = itertools.chain.from_iterable(event.sources for event in events)
         sources = np.fromiter(flat, _SOURCE, counts.sum())
         scales = np.array([event.scale for event in events], np.float64)
-        schedule = PeerSchedule(
+        return PeerSchedule(
             node=np.array([event.node for event in events], np.int32),
             started=np.array([event.started for event in events], np.float64),
             finished=np.array([event.finished for event in events], np.float64),
@@ -150,7 +110,6 @@ class PeerRecorder:
             read=_reads(events, num_nodes, fresh=fresh),
             scale=scales if (scales != 1.0).any() else None,
         )
-        return schedule, np.array([event.ticket for event in events if event.ticket >= 0], np.int64)
 
 
 def _reads(events: list[Event], num_nodes: int, *, fresh: bool) -> np.ndarray | None:

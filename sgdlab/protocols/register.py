@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from sgdlab import arguments
+from sgdlab.bounds import bounded
 from sgdlab.peer_schedule import PeerSchedule
 from sgdlab.protocols import own_policies
 from sgdlab.protocols.family import PROTOCOLS, ProtocolFacts
@@ -78,6 +79,7 @@ def register(
     """
 
     def decorate(make: Callable) -> Callable:
+        make = bounded(make)
         called = name or make.__name__
         own_policies.check(make)
         protocol = as_protocol(

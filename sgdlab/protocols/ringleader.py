@@ -3,6 +3,7 @@
 import dataclasses
 
 from sgdlab import arguments
+from sgdlab.bounds import Count
 from sgdlab.protocols.base import Base
 from sgdlab.protocols.policy import Action, Begin, Take
 from sgdlab.protocols.register import register
@@ -65,7 +66,7 @@ class Ringleader(Base):
     families=("For workers' own data",),
     rule="ringleader",
 )
-def ringleader(*, num_workers: int, points: str = "own") -> Ringleader:
+def ringleader(*, num_workers: Count, points: str = "own") -> Ringleader:
     """Rounds of n updates, one for each worker's arrival, after every worker has sent a gradient.
 
     First gradients are collected until each of the n workers has sent at least one; the last of these closes the first
@@ -98,5 +99,4 @@ def ringleader(*, num_workers: int, points: str = "own") -> Ringleader:
       >>> policy.arrived(2.0, worker=0, version=0, seconds=1.0)
       [Take(worker=0, update=1), Close(update=1), Begin(worker=0, version=2)]
     """
-    arguments.whole("num_workers", num_workers)
     return Ringleader(points=arguments.one_of("points", points, POINTS))

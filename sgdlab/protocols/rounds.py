@@ -6,6 +6,7 @@ import functools
 import numpy as np
 
 from sgdlab import arguments
+from sgdlab.bounds import Count, NotNegative
 from sgdlab.protocols import fast_rounds
 from sgdlab.protocols.base import Base
 from sgdlab.protocols.policy import Action, Drop, Interrupt, Take, Wake
@@ -96,7 +97,7 @@ _rounds = functools.partial(register, families=("Rounds: fresh gradients",), fas
 
 
 @_rounds(title="Synchronous SGD", source="Chen et al. 2016", rule="nag_asgd")
-def synchronous(*, num_workers: int) -> Rounds:
+def synchronous(*, num_workers: Count) -> Rounds:
     """Every update waits for one gradient of every worker, all of them computed on the newest version.
 
     Without a number of gradients the schedule has all T N of its run-times.
@@ -112,11 +113,11 @@ def synchronous(*, num_workers: int) -> Rounds:
       >>> protocols.synchronous(np.array([[1.0, 3.0], [2.0, 1.0]])).applied[:, 0]
       array([3., 5.])
     """
-    return Rounds(at_least=arguments.whole("num_workers", num_workers))
+    return Rounds(at_least=num_workers)
 
 
 @_rounds(title="Backup workers", source="Chen et al. 2016, Alg. 3-4", rule="nag_asgd")
-def backup_workers(*, num_workers: int, backups: int = 1) -> Rounds:
+def backup_workers(*, num_workers: Count, backups: int = 1) -> Rounds:
     """Every update takes the first N of N + b gradients on the newest version; later ones are dropped.
 
     A late worker is not interrupted: it finishes its stale gradient, the server drops it, and the worker reads the
@@ -144,13 +145,14 @@ def backup_workers(*, num_workers: int, backups: int = 1) -> Rounds:
       >>> policy.arrived(2.0, worker=0, version=0, seconds=2.0)
       [Take(worker=0, update=0), Close(update=0), Begin(worker=0, version=1), Begin(worker=2, version=1)]
     """
-    workers = arguments.whole("num_workers", num_workers)
-    why = f"there are {workers} workers, and an update needs at least one"
-    return Rounds(at_least=workers - arguments.whole("backups", backups, least=0, most=workers - 1, why=why))
+    why = f"there are {num_workers} workers, and an update needs at least one"
+    return Rounds(at_least=num_workers - arguments.whole("backups", backups, least=0, most=num_workers - 1, why=why))
 
 
 @_rounds(title="Time-out", source="Chen et al. 2016, section 6", rule="linear_scaling")
-def timeout(*, num_workers: int, at_least: int | float = 0.75, seconds: float = 4.0, interrupt: bool = False) -> Rounds:
+def timeout(
+    *, num_workers: Count, at_least: int | float = 0.75, seconds: NotNegative = 4.0, interrupt: bool = False
+) -> Rounds:
     """Every update waits for c gradients on the newest version, then `seconds` more, or until all have arrived.
 
     With 0 seconds it takes the first c, as `backup_workers` does; with very many it is `synchronous`. An update has d
@@ -176,9 +178,8 @@ def timeout(*, num_workers: int, at_least: int | float = 0.75, seconds: float = 
       >>> schedule.applied[:, 0], schedule.update[:, 0]
       (array([2., 4.]), array([ 0,  0,  1,  1, -2], dtype=int32))
     """
-    workers = arguments.whole("num_workers", num_workers)
     return Rounds(
-        at_least=arguments.share("at_least", at_least, workers, "workers"),
-        seconds=arguments.real("seconds", seconds, least=0),
+        at_least=arguments.share("at_least", at_least, num_workers, "workers"),
+        seconds=seconds,
         interrupt=bool(interrupt),
     )

@@ -1,6 +1,7 @@
 """Stochastic gradient push, event by event: push-sum on a graph that may have one-way edges (Assran et al. 2019)."""
 
-from sgdlab import arguments, graphs
+from sgdlab import graphs
+from sgdlab.bounds import Count
 from sgdlab.protocols.graph_rounds import GraphRounds, size_of
 from sgdlab.protocols.register import register
 
@@ -15,7 +16,7 @@ from sgdlab.protocols.register import register
 )
 def sgp(
     *,
-    num_workers: int,
+    num_workers: Count,
     graph: str = "one_peer_exponential",
     density: float = 0.5,
     overlap: bool = False,
@@ -67,6 +68,7 @@ def sgp(
       >>> schedule.scale[4:].round(3)
       array([1.5  , 1.2  , 0.75 , 0.857])
     """
-    nodes = arguments.whole("num_workers", num_workers)
-    weights = graphs.sent_in_equal_shares(graphs.make(graph, nodes, density=density, seed=seed))
-    return GraphRounds(num_nodes=nodes, num_gradients=num_gradients, fresh=not overlap, weights=weights, push_sum=True)
+    weights = graphs.sent_in_equal_shares(graphs.make(graph, num_workers, density=density, seed=seed))
+    return GraphRounds(
+        num_nodes=num_workers, num_gradients=num_gradients, fresh=not overlap, weights=weights, push_sum=True
+    )

@@ -48,11 +48,11 @@ def simulate_peers(
         now, node = heapq.heappop(run.heap)
         actions = policy.arrived(now, node)
     if run.ran_out and num_gradients is not None:
-        raise NotEnoughRuntimes.after(num_gradients, rows=rows, done=run.recorder.tickets, who="a node", spare=True)
+        raise NotEnoughRuntimes.after(num_gradients, rows=rows, done=run.recorder.gradients, who="a node", spare=True)
     while run.heap:  # what was begun ends when it would have
         now, node = heapq.heappop(run.heap)
         run.recorder.ended(node, now)
-    return run.recorder.schedule(nodes, fresh=policy.fresh)[0]
+    return run.recorder.schedule(nodes, fresh=policy.fresh)
 
 
 class _Run:

@@ -3,6 +3,7 @@
 import numpy as np
 
 from sgdlab import arguments
+from sgdlab.bounds import Count, NotNegative
 from sgdlab.protocols.family import PROTOCOLS
 from sgdlab.runtimes import NotEnoughRuntimes, checked
 from sgdlab.schedule import Schedule
@@ -18,9 +19,9 @@ from sgdlab.schedule import Schedule
 def simulated_staleness(
     runtimes: np.ndarray,
     *,
-    num_gradients: int | None = None,
-    average: float | None = None,
-    ramp_epochs: float = 3.0,
+    num_gradients: Count | None = None,
+    average: NotNegative | None = None,
+    ramp_epochs: NotNegative = 3.0,
     gradients_per_epoch: float | None = None,
 ) -> Schedule:
     r"""Gradient k enters update k, computed on parameters that are on average so many updates old.
@@ -54,9 +55,9 @@ def simulated_staleness(
     """
     runtimes = checked(runtimes)
     rows, workers = runtimes.shape
-    count = rows if num_gradients is None else arguments.whole("num_gradients", num_gradients)
-    average = workers - 1.0 if average is None else arguments.real("average", average, least=0)
-    ramp = arguments.real("ramp_epochs", ramp_epochs, least=0)
+    count = rows if num_gradients is None else num_gradients
+    average = workers - 1.0 if average is None else average
+    ramp = ramp_epochs
     if ramp and gradients_per_epoch is None:
         raise ValueError(
             f"gradients_per_epoch=None must be given where ramp_epochs={ramp:g}: how many gradients an epoch has"

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from sgdlab import arguments
+from sgdlab.bounds import Count
 from sgdlab.protocols import fast_arrivals
 from sgdlab.protocols.base import Base
 from sgdlab.protocols.policy import Action, Take
@@ -56,7 +56,7 @@ def _fast(policy: Softsync, runtimes: np.ndarray, num_gradients: int | None) -> 
     rule="nag_asgd",
     fast=_fast,
 )
-def softsync(*, num_workers: int, gradients_per_update: int = 4) -> Softsync:
+def softsync(*, num_workers: Count, gradients_per_update: Count = 4) -> Softsync:
     """Every n gradients that arrive are one update; their workers read the newest parameters and begin again at once.
 
     With n = 1 it is `asynchronous`. With N workers the mean staleness is about N / n, counted in updates.
@@ -74,12 +74,11 @@ def softsync(*, num_workers: int, gradients_per_update: int = 4) -> Softsync:
       >>> schedule.update[:, 0], schedule.read[:, 0]
       (array([ 0,  0,  1,  1, -2], dtype=int32), array([0, 0, 0, 1, 1], dtype=int32))
     """
-    arguments.whole("num_workers", num_workers)
-    return Softsync(size=arguments.whole("gradients_per_update", gradients_per_update))
+    return Softsync(size=gradients_per_update)
 
 
 @register(title="Asynchronous SGD", source="Dean et al. 2012", families=(), fast=_fast, never_waits=True)
-def asynchronous(*, num_workers: int) -> Softsync:
+def asynchronous(*, num_workers: Count) -> Softsync:
     """Every worker sends its gradient, reads what the server then has, and begins again at once.
 
     Gradient g, the g-th to arrive, is update g. Its worker had begun when its own previous gradient, the h-th,
@@ -108,5 +107,4 @@ def asynchronous(*, num_workers: int) -> Softsync:
       >>> policy.arrived(1.5, worker=1, version=0, seconds=1.5)
       [Take(worker=1, update=0), Close(update=0), Begin(worker=1, version=1)]
     """
-    arguments.whole("num_workers", num_workers)
     return Softsync(size=1)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from sgdlab import arguments
+from sgdlab.bounds import Count, NotNegative, Positive
 from sgdlab.protocols.effective_speedup import best_threshold
 from sgdlab.protocols.fast_threshold import threshold_rounds
 from sgdlab.protocols.policy import Action, Wake
@@ -168,12 +169,12 @@ def _fast(policy: Threshold, runtimes: np.ndarray, num_gradients: int | None) ->
 )
 def dropcompute(
     *,
-    num_workers: int,
-    micro_batches: int = 4,
+    num_workers: Count,
+    micro_batches: Count = 4,
     seconds: float | None = None,
     window: int = 20,
     interrupt: bool = False,
-    communication: float = 0.0,
+    communication: NotNegative = 0.0,
 ) -> Threshold:
     r"""Every update takes M micro-batches of every worker, or those that it has computed when time is up.
 
@@ -218,19 +219,16 @@ def dropcompute(
       >>> policy.arrived(2.0, worker=0, version=0, seconds=1.0)
       [Take(worker=0, update=0), Close(update=0), Begin(worker=0, version=1), Begin(worker=1, version=1)]
     """
-    workers = arguments.whole("num_workers", num_workers)
-    most = arguments.whole("micro_batches", micro_batches)
-    communication = arguments.real("communication", communication, least=0)
     rounds = _limits(
-        patient=most,
-        most=most,
+        patient=micro_batches,
+        most=micro_batches,
         seconds=seconds,
         window=window,
         interrupt=interrupt,
         communication=communication,
         choose=functools.partial(best_threshold, communication=communication, interrupt=bool(interrupt)),
     )
-    return Threshold(rounds=rounds, num_workers=workers)
+    return Threshold(rounds=rounds, num_workers=num_workers)
 
 
 @register(
@@ -242,9 +240,9 @@ def dropcompute(
 )
 def anytime(
     *,
-    num_workers: int,
-    seconds: float | None = None,
-    gradients: int = 2,
+    num_workers: Count,
+    seconds: Positive | None = None,  # not infinite: a round must end
+    gradients: Count = 2,
     window: int = 1,
     interrupt: bool = True,
     communication: float = 0.0,
@@ -279,20 +277,16 @@ def anytime(
       >>> np.bincount(schedule.worker[schedule.used()[:, 0]]), schedule.applied[:, 0]
       (array([4, 2]), array([4.5]))
     """
-    workers = arguments.whole("num_workers", num_workers)
-    patient = arguments.whole("gradients", gradients)
-    if seconds is not None:
-        arguments.real("seconds", seconds, above=0)  # an infinite round would never end
     rounds = _limits(
-        patient=patient,
+        patient=gradients,
         most=math.inf,
         seconds=seconds,
         window=window,
         interrupt=interrupt,
         communication=communication,
-        choose=functools.partial(_mean_times, patient + 1),
+        choose=functools.partial(_mean_times, gradients + 1),
     )
-    return Threshold(rounds=rounds, num_workers=workers)
+    return Threshold(rounds=rounds, num_workers=num_workers)
 
 
 def _mean_times(number: int, times: list[np.ndarray]) -> float:

@@ -12,8 +12,7 @@ from jax.sharding import Mesh
 from sgdlab.replay.lanes import for_devices, placed
 from sgdlab.replay.program import Program
 from sgdlab.replay.sharding import MeshLayout, kind_of
-
-Tree = Any
+from sgdlab.types import Tree
 
 
 class Engine(abc.ABC):

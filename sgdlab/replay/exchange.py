@@ -12,8 +12,7 @@ import numpy as np
 
 from sgdlab.replay.lanes import NOWHERE, Lanes
 from sgdlab.replay.sharding import AXIS, WHOLE, MeshLayout
-
-Tree = Any
+from sgdlab.types import Tree
 
 
 def own(layout: MeshLayout, lanes: Tree) -> Tree:

@@ -18,8 +18,7 @@ from sgdlab.replay.peer_engine import PeerCarry
 from sgdlab.replay.program import Program
 from sgdlab.replay.server_step import Carry
 from sgdlab.replay.watch import Evaluation, Watch
-
-Tree = Any
+from sgdlab.types import Tree
 
 _SECONDS_OF_A_PIECE = 2.0
 """About so often a run asks whether it is to stop: well within the grace time of a cluster."""

@@ -12,11 +12,10 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from sgdlab import arguments
 from sgdlab.replay.watch import as_pytree
+from sgdlab.types import Tree
 
 if TYPE_CHECKING:
     from sgdlab.replay.sharding import MeshLayout
-
-Tree = Any
 
 
 @jax.tree_util.register_dataclass

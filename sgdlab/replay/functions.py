@@ -9,8 +9,7 @@ import numpy as np
 
 from sgdlab.replay.watch import as_pytree
 from sgdlab.rules.server_rule import ServerRule
-
-Tree = Any
+from sgdlab.types import Tree
 
 _GRADIENT = (
     "grad_fn must return (grads, aux), as jax.grad(loss, has_aux=True) does for a loss that returns (value, aux)"

@@ -1,14 +1,12 @@
 """`Result` and `History`: the parameters that a run ends with, and the record of every gradient."""
 
 import dataclasses
-from typing import Any
 
 import jax
 import numpy as np
 
 from sgdlab.replay.watch import Evaluation
-
-Tree = Any
+from sgdlab.types import Tree
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,15 +2,15 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from sgdlab.replay.program import Program
+from sgdlab.types import Tree
 
-Tree = Any
 NOWHERE = np.iinfo(np.int32).max
 """An index that is out of bounds of every buffer, where JAX writes nothing."""
 

@@ -11,9 +11,8 @@ import optax
 from sgdlab.replay import micro_batches
 from sgdlab.replay.watch import as_pytree
 from sgdlab.rules.hyperparameters import like
+from sgdlab.types import Tree
 from sgdlab.xla import apart
-
-Tree = Any
 
 
 class Span(NamedTuple):

@@ -25,8 +25,8 @@ from sgdlab.replay.server_step import Carry, Mode
 from sgdlab.replay.watch import Evaluation, Watch, as_pytree
 from sgdlab.rules.server_rule import ServerRule, server_rule
 from sgdlab.schedule import Schedule
+from sgdlab.types import Tree
 
-Tree = Any
 Rule = ServerRule | optax.GradientTransformation
 BatchFn = Callable[[jax.Array], Tree]
 

@@ -11,8 +11,8 @@ import numpy as np
 from sgdlab import arguments
 from sgdlab.replay.watch import as_pytree
 from sgdlab.rules import accumulators
+from sgdlab.types import Tree
 
-Tree = Any
 GradFn = Callable[[Tree, Tree], tuple[Tree, Tree]]
 
 

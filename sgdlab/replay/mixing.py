@@ -1,13 +1,10 @@
 """Averages of the parameters of peers: weighted sums, the mean over nodes, and the consensus distance."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
 from sgdlab.rules import accumulators
-
-Tree = Any
+from sgdlab.types import Tree
 
 
 def weighted(weight: jax.Array, values: Tree) -> Tree:

@@ -17,8 +17,7 @@ from sgdlab.replay.peer_step import PeerCarry, PeerMode, PeerRows, one_gradient,
 from sgdlab.replay.program import padded
 from sgdlab.replay.sharding import MeshLayout
 from sgdlab.replay.watch import Watch, as_pytree
-
-Tree = Any
+from sgdlab.types import Tree
 
 
 class PeerEngine(Engine):

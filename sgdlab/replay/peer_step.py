@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,9 +14,8 @@ from sgdlab.replay.functions import Parts, computed
 from sgdlab.replay.lanes import NOWHERE, Lanes, lanes_at, over_lanes, record_aux, write_lanes
 from sgdlab.replay.mixing import mixed, weighted
 from sgdlab.replay.sharding import AXIS, MeshLayout
+from sgdlab.types import Tree
 from sgdlab.xla import apart, read_row
-
-Tree = Any
 
 
 @jax.tree_util.register_dataclass

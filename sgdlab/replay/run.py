@@ -27,11 +27,11 @@ from sgdlab.replay.sharding import KINDS
 from sgdlab.replay.watch import Watch
 from sgdlab.rules.server_rule import ServerRule, absorbed, server_rule
 from sgdlab.schedule import Schedule
+from sgdlab.types import Tree
 
 if TYPE_CHECKING:
     from sgdlab.checkpoints import Checkpoints
 
-Tree = Any
 LANES = ("vmap", "map")
 
 

@@ -9,8 +9,7 @@ import optax
 from sgdlab.replay.functions import Parts
 from sgdlab.rules import accumulators
 from sgdlab.rules.server_rule import absorbed
-
-Tree = Any
+from sgdlab.types import Tree
 
 
 class Server(NamedTuple):

@@ -21,9 +21,8 @@ from sgdlab.replay.server_wave import wave
 from sgdlab.replay.sharding import MeshLayout
 from sgdlab.replay.watch import Watch
 from sgdlab.rules import accumulators
+from sgdlab.types import Tree
 from sgdlab.xla import apart, read_row
-
-Tree = Any
 
 
 class ServerEngine(Engine):

@@ -13,9 +13,9 @@ from sgdlab.replay.server import Instruction, Server, norm, take
 from sgdlab.replay.sharding import MeshLayout
 from sgdlab.rules import accumulators
 from sgdlab.rules.server_rule import absorbed
+from sgdlab.types import Tree
 from sgdlab.xla import apart, read_row
 
-Tree = Any
 State = tuple[Server, "Records", Tree]
 
 

@@ -14,9 +14,9 @@ from sgdlab.replay.server import close, norm, stored
 from sgdlab.replay.server_step import Carry, Mode, ServerRows, instruction_of, loaded, points, used
 from sgdlab.replay.sharding import AXIS
 from sgdlab.rules import accumulators
+from sgdlab.types import Tree
 from sgdlab.xla import read_row
 
-Tree = Any
 EVERYWHERE = PartitionSpec()
 BY_LANE = PartitionSpec(AXIS)
 

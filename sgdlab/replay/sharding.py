@@ -14,8 +14,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from sgdlab import hosts
 from sgdlab.replay.feed import Chunk
 from sgdlab.replay.program import Program
-
-Tree = Any
+from sgdlab.types import Tree
 
 AXIS = "lane"
 """The one axis over which a replay is sharded; the axes of a mesh are put together, the first one outside."""

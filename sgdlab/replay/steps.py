@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,9 +14,8 @@ from sgdlab.replay.server import Instruction, Server, apply_one, close, norm, re
 from sgdlab.replay.watch import as_pytree
 from sgdlab.rules import accumulators
 from sgdlab.rules.server_rule import ServerRule, absorbed, server_rule
+from sgdlab.types import Tree
 from sgdlab.xla import apart
-
-Tree = Any
 
 
 class Kept(NamedTuple):

@@ -15,9 +15,8 @@ from sgdlab.replay.local_steps import LocalState, Span, Walk
 from sgdlab.replay.watch import as_pytree
 from sgdlab.rules.fragments import fragments_of, within
 from sgdlab.rules.hyperparameters import like
+from sgdlab.types import Tree
 from sgdlab.xla import apart
-
-Tree = Any
 
 
 @jax.tree_util.register_dataclass

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
+from sgdlab.types import Tree
+
 if TYPE_CHECKING:
     from sgdlab.replay.history import History
 
-Tree = Any
 Evaluation = dict[str, Any]
 
 

@@ -6,7 +6,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submodules=(
         "accuracy_axis", "answer", "certificates", "facts", "floor", "labels", "metric",
-        "metric_axis", "overview", "panels", "plots", "publish", "records", "report", "summary", "table", "target",
-        "timeline", "trace", "writers",
+        "metric_axis", "overview", "panels", "plots", "publish", "records", "report", "summary", "swept", "table",
+        "target", "timeline", "trace", "writers",
     ),
 )  # fmt: skip

@@ -2,28 +2,37 @@
 
 import pathlib
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
 from sgdlab import files
 from sgdlab.peer_schedule import PeerSchedule
 from sgdlab.results import certificates, facts, overview, plots, report, table, target
 from sgdlab.results.summary import Group, metric_of
+from sgdlab.results.swept import Swept
 from sgdlab.results.timeline import timeline
 from sgdlab.schedule import Schedule
 
 
 def publish(
-    path: pathlib.Path, groups: Sequence[Group], schedules: Mapping[str, Schedule | PeerSchedule]
+    path: pathlib.Path,
+    groups: Sequence[Group],
+    schedules: Mapping[str, Schedule | PeerSchedule],
+    over: Mapping[str, Sequence[Any]] = MappingProxyType({}),
 ) -> pathlib.Path:
-    """Writes `table.md`, `table.csv`, `plots/*.png`, `plots/*.svg` and `report.html` below `path`.
+    """Write `table.md`, `table.csv`, `plots/*.png`, `plots/*.svg` and `report.html` below `path`.
 
     The pictures are `answer` (the metric against speed-up; `answer_narrow` for a screen held upright), `accuracy`, or
     what else the metric's name is, `loss`, `target` where some method reaches a target, `staleness` where some method
     has a server, and `timeline` where schedules are given. `certificates.csv` is there where runs have certificates.
+    Where further entries are varied, `sweep.csv` has every value, and the pictures `sweep_<entry>`; all else shows each
+    method with its best.
 
     Args:
       path: the run directory.
       groups: finished runs, seeds put together (`summary.groups`).
       schedules: title -> schedule, for the worker time-line; without any there is none.
+      over: the further entries that are varied, and their values as records hold them.
 
     Returns:
       The path of the report.
@@ -31,6 +40,8 @@ def publish(
     Raises:
       ValueError: where all groups are single workers, or are judged by different metrics.
     """
+    swept = Swept(groups, over) if over else None
+    groups = swept.best() if swept else groups
     figures = {
         report.ANSWER: overview.overview(groups, overview.WIDE),
         report.NARROW_ANSWER: overview.overview(groups, overview.NARROW),
@@ -39,7 +50,10 @@ def publish(
         "target": target.seconds_to_target(groups),
         "staleness": plots.staleness_and_gap(groups),
         "timeline": timeline(schedules, messages=facts.titles_of_messages(groups)) if schedules else None,
+        **{report.name_of_sweep(name): swept.figure(name) for name in over if swept},
     }
+    if swept:
+        files.write_text(path / "sweep.csv", swept.comma_separated())
     files.write_text(path / "table.md", table.markdown(groups))
     files.write_text(path / "table.csv", table.comma_separated(groups))
     if certificates.certified(groups):
@@ -49,5 +63,5 @@ def publish(
         if figure is not None:
             plots.save(figure, path / "plots" / name)
             pictures[name] = path / "plots" / f"{name}.svg"
-    files.write_text(path / "report.html", report.page(groups, pictures))
+    files.write_text(path / "report.html", report.page(groups, pictures, swept))
     return path / "report.html"

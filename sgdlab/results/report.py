@@ -5,14 +5,19 @@ import json
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from sgdlab.report import words
 from sgdlab.results import answer, certificates, facts, floor, pages, table
 from sgdlab.results.metric import Metric
 from sgdlab.results.summary import Group, compared, largest, metric_of
+from sgdlab.results.swept import Swept
 
 ANSWER, NARROW_ANSWER = "answer", "answer_narrow"
 """Names of the picture that the page opens with, and of its form for narrow screens."""
+
+_SWEEP = "sweep_"
+"""So the names of pictures of entries begin that are varied."""
 
 _RISING_FIRST = ("method", "workers", "seconds", "staleness", "gap")
 """Columns of which a first click shows the lowest value, besides those of the target and of a metric to be low."""
@@ -32,13 +37,14 @@ class _Column:
     first: str  # "ascending" or "descending": the order at a first click.
 
 
-def page(groups: Sequence[Group], pictures: Mapping[str, pathlib.Path]) -> str:
-    """Writes the page.
+def page(groups: Sequence[Group], pictures: Mapping[str, pathlib.Path], swept: Swept | None = None) -> str:
+    """Write the page.
 
     Args:
       groups: single workers, then the methods by number of workers.
       pictures: "answer" and "answer_narrow", the metric's name ("accuracy"), "loss", "target", "staleness" or
-        "timeline" -> SVG file; any may be missing.
+        "timeline" -> SVG file; any may be missing. `name_of_sweep` names those of `swept`.
+      swept: where further entries are varied: every value of theirs.
 
     Returns:
       HTML that refers to no other file. The table is whole without JavaScript, which lets a reader sort and filter it.
@@ -58,6 +64,7 @@ def page(groups: Sequence[Group], pictures: Mapping[str, pathlib.Path]) -> str:
         f"{words.listed([str(count) for count in counts])} workers",
         subtitle="; ".join(text for text in (data, facts.seeds(groups)) if text),
         answer={word: _unbroken(sentence) for word, sentence in answer.sentences(groups).items()},
+        swept=_swept(swept, embedded),
         overview=embedded.get(ANSWER),
         narrow=embedded.get(NARROW_ANSWER),
         overview_title=f"{metric.title.capitalize()} against speed-up, a point for each method and number of workers",
@@ -78,11 +85,42 @@ def page(groups: Sequence[Group], pictures: Mapping[str, pathlib.Path]) -> str:
         pictures=[
             _Picture(*_titles_and_captions(groups)[name], embedded[name])
             for name in embedded
-            if name not in (ANSWER, NARROW_ANSWER)
+            if name not in (ANSWER, NARROW_ANSWER) and not name.startswith(_SWEEP)
         ],
         certificates=certificates.table(groups),
         config=json.dumps(facts.config(groups), indent=2),
     )
+
+
+def name_of_sweep(entry: str) -> str:
+    """Return the name of the picture of an entry that is varied.
+
+    Example:
+      >>> name_of_sweep("optimizer.learning_rate")
+      'sweep_optimizer_learning_rate'
+    """
+    return _SWEEP + entry.replace(".", "_")
+
+
+def _swept(swept: Swept | None, embedded: Mapping[str, str]) -> dict[str, Any] | None:
+    """Return the pictures and the table of the entries that are varied, for the page."""
+    if swept is None:
+        return None
+    several = any(len(group.runs) > 1 for group in swept.groups)
+    caption = [
+        "Means over the seeds, ± one standard deviation." if several else "One seed.",
+        "Each point is trained for itself, and named in the table; a line without points does not use the entry.",
+        "Dashed: a single worker." if any(group.serial for group in swept.groups) else "",
+        "A cross at the foot: some seed diverged." if any(group.num_diverged for group in swept.groups) else "",
+    ]
+    return {
+        "entries": list(swept.over),
+        "pictures": [embedded[name] for name in map(name_of_sweep, swept.over) if name in embedded],
+        "caption": " ".join(filter(None, caption)),
+        "headings": swept.headings(),
+        "rows": swept.rows(),
+        "note": swept.note,
+    }
 
 
 def _unbroken(text: str) -> str:

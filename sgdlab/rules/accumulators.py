@@ -13,8 +13,7 @@ import jax.numpy as jnp
 import optax
 
 from sgdlab.rules.hyperparameters import Rate, like, rate_at, scale
-
-Tree = Any
+from sgdlab.types import Tree
 
 
 def wide(tree: Tree) -> Tree:

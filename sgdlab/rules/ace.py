@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from sgdlab import arguments
+from sgdlab.bounds import Count
 from sgdlab.rules import accumulators, worker_table
 from sgdlab.rules.descent import Descent
 from sgdlab.rules.family import RULES
@@ -35,7 +35,7 @@ def ace(
     nesterov: bool = False,
     weight_decay: float = 0.0,
     fill_first: bool = True,
-    num_workers: int,
+    num_workers: Count,
     workers: int | None = None,
 ) -> ServerRule:
     r"""Asynchronous SGD along the mean of the latest gradients of all workers, however old they are.
@@ -81,7 +81,7 @@ def ace(
       [0.0, -3.0, -4.0]
     """
     descent = Descent.of(learning_rate=learning_rate, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay)
-    rows = arguments.whole("num_workers", num_workers)
+    rows = num_workers
     return _Ace(descent, rows, fill_first_of(fill_first, workers, rows)).rule()
 
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from sgdlab import arguments
+from sgdlab.bounds import Count
 from sgdlab.rules import accumulators, worker_table
 from sgdlab.rules.ace import fill_first_of, moved_if
 from sgdlab.rules.descent import Descent
@@ -37,7 +37,7 @@ def aced(
     weight_decay: float = 0.0,
     max_staleness: int | None = None,
     fill_first: bool = True,
-    num_workers: int,
+    num_workers: Count,
     workers: int | None = None,
 ) -> ServerRule:
     r"""`ace` of the workers in A alone, whose latest gradients are at most tau updates old.
@@ -90,7 +90,7 @@ def aced(
       [0.0, -3.0, -4.0, -2.0]
     """
     descent = Descent.of(learning_rate=learning_rate, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay)
-    rows = arguments.whole("num_workers", num_workers)
+    rows = num_workers
     wanted = fill_first_of(fill_first, workers, rows)
     if max_staleness is None:
         limit = 2 * (rows if workers is None else workers) - 2

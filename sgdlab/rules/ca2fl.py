@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from sgdlab import arguments
+from sgdlab.bounds import Count
 from sgdlab.rules import accumulators, worker_table
 from sgdlab.rules.descent import Descent
 from sgdlab.rules.family import RULES
@@ -32,7 +32,7 @@ def ca2fl(
     momentum: float = 0.0,
     nesterov: bool = False,
     weight_decay: float = 0.0,
-    num_workers: int,
+    num_workers: Count,
     workers: int | None = None,
 ) -> ServerRule:
     r"""The mean of the gradients that are new, less their workers' last ones, plus the mean of all workers' last ones.
@@ -77,7 +77,7 @@ def ca2fl(
       [-1.0, -5.5, -5.0]
     """
     descent = Descent.of(learning_rate=learning_rate, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay)
-    rows = arguments.whole("num_workers", num_workers)
+    rows = num_workers
     if workers is not None:
         number("workers", workers, least=1, most=rows)
     return _Ca2fl(descent, rows, rows if workers is None else workers).rule()

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from sgdlab import arguments
+from sgdlab.bounds import Count
 from sgdlab.rules import accumulators
 from sgdlab.rules.family import RULES
 from sgdlab.rules.hyperparameters import (
@@ -46,7 +46,7 @@ def dc_s3gd(
     momentum: float = 0.9,
     nesterov: bool = False,
     weight_decay: float = 0.0,
-    num_workers: int,
+    num_workers: Count,
 ) -> ServerRule:
     r"""Workers step ahead by themselves, hear of the others' steps a round later, and correct their gradients for that.
 
@@ -106,7 +106,7 @@ def dc_s3gd(
             momentum=momentum_argument(momentum),
             weight_decay=number("weight_decay", weight_decay, least=0),
             nesterov=bool(nesterov),
-            num_workers=arguments.whole("num_workers", num_workers),
+            num_workers=num_workers,
         ),
         num_workers=num_workers,
     )

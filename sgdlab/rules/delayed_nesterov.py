@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from sgdlab import arguments
+from sgdlab.bounds import Count
 from sgdlab.rules import accumulators
 from sgdlab.rules.family import RULES
 from sgdlab.rules.hyperparameters import Rate, learning_rate_argument, like, momentum_argument, number
@@ -30,7 +31,7 @@ def delayed_nesterov(
     weight_decay: float = 0.0,
     num_workers: int,
     workers: int | None = None,
-    period: int | None = None,
+    period: Count | None = None,
     activation: float = 0.0,
 ) -> ServerRule:
     r"""Applies each message as it comes, N-fold divided, and the momentum of their mean once in N messages.
@@ -70,7 +71,7 @@ def delayed_nesterov(
       (Array([-1.], dtype=float32), Array([-3.5], dtype=float32))
     """
     workers = arguments.whole("workers", num_workers if workers is None else workers)
-    count = workers if period is None else arguments.whole("period", period)
+    count = workers if period is None else period
     return rule_of(
         _DelayedNesterov(
             learning_rate=learning_rate_argument(learning_rate),

@@ -8,8 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sgdlab import arguments
-
-Tree = Any
+from sgdlab.types import Tree
 
 
 def fragments_of(params: Tree, fragments: int) -> Tree:

@@ -32,11 +32,10 @@ import optax
 from sgdlab import arguments
 from sgdlab.rules import accumulators
 from sgdlab.rules.hyperparameters import like, static
+from sgdlab.types import Tree
 
 GRANULARITIES = ("parameter", "layer", "global")
 COEFFICIENTS = ("settled", "printed")
-
-Tree = Any
 
 
 class GapState(NamedTuple):

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from sgdlab import arguments
+from sgdlab.bounds import Count
 from sgdlab.rules import accumulators, worker_table
 from sgdlab.rules.descent import Descent
 from sgdlab.rules.family import RULES
@@ -47,7 +47,7 @@ def malenia(
     momentum: float = 0.9,
     nesterov: bool = True,
     weight_decay: float = 0.0,
-    num_workers: int,
+    num_workers: Count,
 ) -> ServerRule:
     r"""An update averages the workers, and not their gradients: those of one worker are averaged among themselves.
 
@@ -88,7 +88,7 @@ def malenia(
       -3.5
     """
     descent = Descent.of(learning_rate=learning_rate, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay)
-    return _Malenia(descent, arguments.whole("num_workers", num_workers)).rule()
+    return _Malenia(descent, num_workers).rule()
 
 
 @jax.tree_util.register_dataclass

@@ -4,7 +4,7 @@ import dataclasses
 
 import jax
 
-from sgdlab import arguments
+from sgdlab.bounds import Count
 from sgdlab.rules.family import RULES
 from sgdlab.rules.hyperparameters import Rate, decay_argument, learning_rate_argument, number
 from sgdlab.rules.linear_minimization import UnitSteps, orthogonalised, over_length
@@ -34,7 +34,7 @@ class Spectral:
 
 @RULES.register(title="Muon", source="Jordan et al. 2024", families=("Steps of one length",), rate="muon_learning_rate")
 def muon(
-    *, learning_rate: Rate, momentum: float = 0.95, weight_decay: float = 0.0, newton_schulz_steps: int = 5
+    *, learning_rate: Rate, momentum: float = 0.95, weight_decay: float = 0.0, newton_schulz_steps: Count = 5
 ) -> ServerRule:
     r"""Muon: the averaged gradient of every matrix is made orthogonal, and is a step of spectral norm eta.
 
@@ -74,7 +74,7 @@ def muon(
             learning_rate=learning_rate_argument(learning_rate),
             momentum=decay_argument("momentum", momentum),
             weight_decay=number("weight_decay", weight_decay, least=0),
-            oracle=Spectral(arguments.whole("newton_schulz_steps", newton_schulz_steps)),
+            oracle=Spectral(newton_schulz_steps),
         )
     )
 
@@ -87,7 +87,7 @@ def muon(
     method=False,
 )
 def parameter_agnostic_muon(
-    *, learning_rate: Rate, weight_decay: float = 0.0, newton_schulz_steps: int = 5
+    *, learning_rate: Rate, weight_decay: float = 0.0, newton_schulz_steps: Count = 5
 ) -> ServerRule:
     r"""Muon whose averages grow longer and whose steps grow shorter by themselves; for `growing_ringmaster`.
 
@@ -122,7 +122,7 @@ def parameter_agnostic_muon(
             learning_rate=learning_rate_argument(learning_rate),
             momentum=0.0,
             weight_decay=number("weight_decay", weight_decay, least=0),
-            oracle=Spectral(arguments.whole("newton_schulz_steps", newton_schulz_steps)),
+            oracle=Spectral(newton_schulz_steps),
             agnostic=True,
         )
     )

@@ -7,8 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from sgdlab.rules.hyperparameters import like, static
-
-Tree = Any
+from sgdlab.types import Tree
 
 
 class PenalisedGradient(NamedTuple):

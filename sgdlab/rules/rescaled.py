@@ -10,6 +10,7 @@ import numpy as np
 import optax
 
 from sgdlab import arguments
+from sgdlab.bounds import Count
 from sgdlab.rules import accumulators
 from sgdlab.rules.descent import Descent
 from sgdlab.rules.family import RULES
@@ -35,7 +36,7 @@ def rescaled(
     nesterov: bool = False,
     weight_decay: float = 0.0,
     seconds: tuple[float, ...] = (),
-    num_workers: int,
+    num_workers: Count,
     workers: int | None = None,
 ) -> ServerRule:
     r"""Asynchronous SGD whose step for a gradient is proportional to the time that its worker takes for one.
@@ -86,7 +87,7 @@ def rescaled(
       [0.75, 2.25]
     """
     descent = Descent.of(learning_rate=learning_rate, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay)
-    rows = arguments.whole("num_workers", num_workers)
+    rows = num_workers
     taking_part = rows if workers is None else workers
     number("workers", taking_part, least=1, most=rows)
     if not seconds:

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from sgdlab import arguments
+from sgdlab.bounds import Count
 from sgdlab.rules import accumulators, worker_table
 from sgdlab.rules.descent import Descent
 from sgdlab.rules.family import RULES
@@ -49,7 +49,7 @@ def ringleader(
     momentum: float = 0.0,
     nesterov: bool = False,
     weight_decay: float = 0.0,
-    num_workers: int,
+    num_workers: Count,
 ) -> ServerRule:
     r"""Every update averages the table of its round: the mean gradient of each worker, all of the same weight.
 
@@ -92,7 +92,7 @@ def ringleader(
       (-3.0, -3.5)
     """
     descent = Descent.of(learning_rate=learning_rate, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay)
-    return _Ringleader(descent, arguments.whole("num_workers", num_workers)).rule()
+    return _Ringleader(descent, num_workers).rule()
 
 
 @jax.tree_util.register_dataclass

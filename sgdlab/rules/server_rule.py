@@ -19,9 +19,7 @@ import optax
 
 from sgdlab.rules import extra_arguments
 from sgdlab.rules.penalty import NoPenalty
-
-Tree = Any
-"""A pytree of arrays."""
+from sgdlab.types import Tree
 
 
 class ServerRule(NamedTuple):

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from sgdlab import arguments
+from sgdlab.bounds import Count
 from sgdlab.rules import accumulators
 from sgdlab.rules.family import RULES
 from sgdlab.rules.fragments import fragments_of, within
@@ -30,7 +30,7 @@ class StreamingNesterovState(NamedTuple):
     moves_fragments=True,
 )
 def streaming_nesterov(
-    *, learning_rate: Rate, momentum: float = 0.9, weight_decay: float = 0.0, fragments: int = 1
+    *, learning_rate: Rate, momentum: float = 0.9, weight_decay: float = 0.0, fragments: Count = 1
 ) -> ServerRule:
     r"""Nesterov's momentum on one fragment of the parameters per update, the fragments in turn.
 
@@ -67,7 +67,7 @@ def streaming_nesterov(
             learning_rate=learning_rate_argument(learning_rate),
             momentum=momentum_argument(momentum),
             weight_decay=number("weight_decay", weight_decay, least=0),
-            fragments=arguments.whole("fragments", fragments),
+            fragments=fragments,
         )
     )
 

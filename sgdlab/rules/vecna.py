@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from sgdlab import arguments
+from sgdlab.bounds import Count
 from sgdlab.rules import accumulators, worker_table
 from sgdlab.rules.descent import Descent
 from sgdlab.rules.family import RULES
@@ -40,7 +40,7 @@ def vecna(
     momentum: float = 0.9,
     nesterov: bool = True,
     weight_decay: float = 0.0,
-    num_workers: int,
+    num_workers: Count,
     workers: int | None = None,
 ) -> ServerRule:
     r"""Momentum SGD on the mean over all workers of the sum of a worker's gradients over their expected number.
@@ -81,7 +81,7 @@ def vecna(
       >>> float(rule.update((), state, params, num_gradients=2, delay=1, worker=None)[0])
       -0.5
     """
-    rows = arguments.whole("num_workers", num_workers)
+    rows = num_workers
     descent = Descent.of(learning_rate=learning_rate, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay)
     taking_part = number("workers", rows if workers is None else workers, least=1, most=rows)
     return _Vecna(descent, rows, taking_part).rule()

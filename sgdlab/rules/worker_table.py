@@ -1,15 +1,14 @@
 """A table with the mean gradient of each worker, and their sum, which every gradient changes in O(parameters)."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from sgdlab.rules import accumulators
 from sgdlab.rules.hyperparameters import like
+from sgdlab.types import Tree
 from sgdlab.xla import read_row
-
-Tree = Any
 
 
 class WorkerTable(NamedTuple):

@@ -11,8 +11,7 @@ import numpy as np
 from sgdlab import arguments
 from sgdlab.data.batch import Batch
 from sgdlab.tasks.task import Task
-
-Tree = Any
+from sgdlab.types import Tree
 
 
 def evaluate(

@@ -12,8 +12,8 @@ from flax import nnx
 
 from sgdlab.data.batch import Batch
 from sgdlab.tasks.kinds import Kind
+from sgdlab.types import Tree
 
-Tree = Any
 Network = nnx.Module | Callable[[nnx.Rngs], nnx.Module]
 Likelihood = Callable[[nnx.Module, Batch, Tree, dict[str, jax.Array]], tuple[jax.Array, dict[str, jax.Array], Tree]]
 """`(network, batch, local, keyword) -> (nll, counts, local)`, with the negative log-likelihood of every target in nats,

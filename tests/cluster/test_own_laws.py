@@ -8,7 +8,7 @@ import pytest
 
 from sgdlab import cluster
 from sgdlab.errors import UsageError
-from sgdlab.jobs import own_laws
+from sgdlab.jobs import parts
 from sgdlab.registry import CLUSTERS
 from sgdlab.runtimes import NotEnoughRuntimes, with_enough_rows
 
@@ -22,7 +22,7 @@ WORKERS, COUNT = (
 def draw_of_a_law(monkeypatch):
     """Draws rows of a law that is registered with this `draw`."""
     monkeypatch.setattr(CLUSTERS, "_parts", dict(CLUSTERS))
-    monkeypatch.setattr(own_laws, "_asked", set())
+    monkeypatch.setattr(parts, "_asked", set())
 
     def drawn(draw, times=1, rows=6):
         @CLUSTERS.register("theirs", title="Theirs")
@@ -32,7 +32,7 @@ def draw_of_a_law(monkeypatch):
 
         Theirs.draw, Theirs.__module__ = draw, "theirs"
         law = CLUSTERS.make("theirs", {}, num_workers=WORKERS)
-        return [own_laws.drawn(CLUSTERS["theirs"], law, rows, WORKERS, 0) for _ in range(times)][-1]
+        return [parts.drawn(CLUSTERS["theirs"], law, rows, WORKERS, 0) for _ in range(times)][-1]
 
     return drawn
 
@@ -121,7 +121,7 @@ def test_a_law_that_is_only_unusual_passes(drawn, draw):
 
 
 def test_a_law_that_needs_more_rows_than_are_asked_of_it_passes(drawn, monkeypatch):
-    monkeypatch.setattr(own_laws, "_ROWS", 8)
+    monkeypatch.setattr(parts, "_ROWS", 8)
     assert drawn(_needs_twenty, rows=24).shape == (24, WORKERS)
 
 

@@ -98,7 +98,8 @@ def test_a_mistake_in_a_module_beside_a_file_is_there(refused, own, tmp_path):
         ("def get_config():\n    open('nowhere')\n", ", line 2: FileNotFoundError: .*'nowhere'"),
         ("def get_config():\n    raise ValueError('no')\n", ", line 2: ValueError: no"),
         (
-            "from sgdlab.jobs import defaults\ndef get_config():\n    return defaults.entries({'cluster': 'nosuch'})\n",
+            "from sgdlab.jobs.configuration import entries\n"
+            "def get_config():\n    return entries({'cluster': 'nosuch'})\n",
             ", line 3: --config.cluster.kind=nosuch must be one of .*",
         ),
     ],

@@ -60,7 +60,7 @@ def test_methods_of_a_configuration(call, tmp_path):
     rows = list(csv.DictReader((tmp_path / "found/certificate.csv").read_text().splitlines()))
     assert [row["tree_distance"] for row in rows] == ["3", str(own.tree_distance), ""]
     assert "| Synchronous SGD" in (tmp_path / "found/certificate.md").read_text()
-    record = jobs.certified.figures(plan)
+    record = plan.certified
     assert record["tree_distance"] == own.tree_distance
     assert record["capacity"] == pytest.approx((1 / plan.worker_seconds).sum())
 
@@ -99,7 +99,9 @@ def test_a_recording_knows_its_rule(call, monkeypatch, method, said):
     config.method = method or "asgd"
     schedule = protocols.asynchronous(RUNTIMES)
     # A program that serves by itself gives its recording a configuration of its own, or none.
-    made = types.SimpleNamespace(schedule=schedule, config={"config": jobs.live.plain(config)} if method else {})
+    made = types.SimpleNamespace(
+        schedule=schedule, config={"config": jobs.live.plain(jobs.resolve(config).source)} if method else {}
+    )
     monkeypatch.setattr(jobs.recorded, "load", lambda path: made)
     code, output, errors = call("--recording=mine/recording.npz")
     assert code == 0, errors
@@ -111,7 +113,7 @@ def recorded(monkeypatch, **entries):
     config = digits.get_config()
     config.update_from_flattened_dict({"method": "local_sgd", "cluster.num_workers": 5, **entries})
     schedule = protocols.synchronous(RUNTIMES)
-    made = types.SimpleNamespace(schedule=schedule, config={"config": jobs.live.plain(config)})
+    made = types.SimpleNamespace(schedule=schedule, config={"config": jobs.live.plain(jobs.resolve(config).source)})
     monkeypatch.setattr(jobs.recorded, "load", lambda path: made)
     return schedule, config
 
@@ -121,7 +123,7 @@ def test_a_recorded_message_is_as_many_edges_as_its_steps(call, monkeypatch, by_
     schedule, config = recorded(monkeypatch, **{"local.steps": 4, "local.by_speed": by_speed})
     code, output, errors = call("--recording=mine/recording.npz", "--json")
     assert code == 0, errors
-    steps = jobs.run_times.steps_of(config)
+    steps = jobs.resolve(config).steps
     assert (len(set(steps)) > 1) == by_speed
     found = json.loads(output)
     own = theory.certificate(schedule, steps=steps[schedule.worker])

@@ -71,8 +71,7 @@ def workers_on_a_clock_that_is_not_real(monkeypatch):
 
     def transport(job, logs):
         del logs
-        config = job.plan.config
-        times = job.plan.law.draw(100, seed=0)[:, : config.cluster.num_workers]
+        times = job.plan.experiment.cluster.law.draw(100, seed=0)[:, : job.num_workers]
         return Rehearsal(times, job.compute, faults=faults)
 
     monkeypatch.setattr(live, "_transport", transport)
@@ -279,7 +278,7 @@ def test_the_server_waits_for_no_evaluation(monkeypatch, tmp_path):
 
     monkeypatch.setattr(live_evaluations, "_timed", slow)
     job = jobs.live.make_job(tiny.config(method="asgd", evaluations=10))
-    transport = Rehearsal(job.plan.law.draw(100, seed=0), job.compute)
+    transport = Rehearsal(job.plan.experiment.cluster.law.draw(100, seed=0), job.compute)
     watch = lambda status: finished.set() if status.finished else None
     run, recording = jobs.live_run.execute(job, transport, folder=tmp_path, watch=watch)
     assert waited == [True] * 6
@@ -389,7 +388,7 @@ def test_what_cannot_be_live_is_said_in_one_line(call, flags, words):
     ["pull_gossip", "push_gossip", "elastic_averaging", "d_psgd", "sgp", "ad_psgd", "a2cid2"],
 )
 def test_methods_without_a_server_are_refused_and_the_line_says_where_they_run(call, method):
-    protocol = jobs.methods.chosen(tiny.config(method=method)).protocol.name
+    protocol = jobs.resolve(tiny.config(method=method)).protocol.name
     assert one_line(call("live", *TINY[1:4], f"--config.method={method}", "--workdir=here")) == (
         f"error: --config.protocol.kind={protocol} must be a protocol with a server on real processes: nodes that "
         "average with each other have none, and are simulated and replayed exactly by `sgdlab train`"
@@ -431,10 +430,11 @@ def test_the_server_computes_where_its_workers_do(call, monkeypatch, flag):
 
 def test_emulated_gradients_are_those_of_the_cluster_in_proportion():
     config = tiny.config(method="asgd")
-    source = jobs.live.source_of(config, emulate=0.25)
+    experiment = jobs.resolve(config)
+    source = jobs.live.source_of(experiment, emulate=0.25)
     json.dumps(source.argument)
     work = source.make()
-    law = jobs.live.law_of(config).draw(200, seed=jobs.seeds.seed_of(config, "runtimes"))
+    law = experiment.cluster.law.draw(200, seed=experiment.seeds.of("runtimes"))
     found = np.array([[work.seconds(worker, k) for worker in range(4)] for k in range(20)])
     np.testing.assert_allclose(found / found[0, 0], law[:20] / law[0, 0])
     rows = 2 * (GRADIENTS // 4) + 2
@@ -444,9 +444,8 @@ def test_emulated_gradients_are_those_of_the_cluster_in_proportion():
 
 def test_a_ticket_names_its_batch():
     config = tiny.config(method="asgd")
-    dataset = jobs.plan.dataset_of(config)
-    batches = jobs.tasks.batches_by_ticket(config, dataset)
     plan = jobs.plan.make_plan(config)
+    batches = jobs.tasks.batches_by_ticket(plan.experiment)
     by_gradient = jobs.tasks.batches_of(plan, GRADIENTS)
     for ticket in (0, 3, 43):  # as in a simulation, where the gradient's number is in the place of the ticket
         ours, theirs = batches(jax.numpy.int32(ticket)), by_gradient(jax.numpy.int32(ticket))
@@ -486,7 +485,7 @@ def check_replays(job, run, recording, tmp_path):
     config = jobs.live.config_of(recording.config["config"])
     again = jobs.train.train(recorded.repeated(recorded.plan_of(config, recording), recording))
     ours, theirs = (jobs.train.leaves(result.params) for result in (run.result, again.result))
-    assert recorded.largest_difference(ours, theirs) == 0.0, job.plan.choice.method.name
+    assert recorded.largest_difference(ours, theirs) == 0.0, job.plan.experiment.method.name
     assert run.records[-1]["gradients"] >= GRADIENTS
 
 

@@ -2,12 +2,11 @@
 
 import numpy as np
 import pytest
-from ml_collections import ConfigDict
 
 from sgdlab import predictors, protocols
 from sgdlab.commands import flag_names, launch, timeline
 from sgdlab.errors import UsageError
-from sgdlab.jobs.seeds import seed_of
+from sgdlab.jobs.experiment import Seeds
 from sgdlab.schedule import Schedule
 from sgdlab.traces import Recording
 
@@ -76,7 +75,7 @@ def test_a_later_step_is_drawn_with_what_the_protocol_knows_by_then(call, runtim
     )
     assert code == 0, errors
     complete = np.delete(runtimes, 4, axis=0)  # step 140 is row 39 of them
-    seed = seed_of(ConfigDict({"seed": 0}), "protocol")  # of the run-times of workers that were interrupted
+    seed = Seeds(0).of("protocol")  # of the run-times of workers that were interrupted
     made = protocols.cutoff(complete[:49], predictor=predictors.Deadline(), window=8, seed=seed)
     same(tmp_path / "drawn/schedule.npz", made)
     start = made.applied[38, 0]

@@ -296,7 +296,7 @@ def test_whole_runs(kind, shape, network, saved, tfds_directory):
         **{f"data__{kind}__{name}": value for name, value in entries.items()},
     )  # fmt: skip
     plan = make_plan(config)
-    assert plan.dataset.image_shape == shape
+    assert plan.experiment.data.dataset.image_shape == shape
     run = train(plan)
     assert run.records[-1]["gradients"] == 12 * 96 // 8
     chance = 1 / CLASSES

@@ -10,7 +10,7 @@ import jax
 import pytest
 
 from sgdlab.commands import advise, certificate, compare, launch, live, timeline, train
-from sgdlab.jobs import configuration, own_methods, plan
+from sgdlab.jobs import configuration, methods, plan
 from sgdlab.registry import GRAPHS, TRACES
 
 OWN = pathlib.Path(__file__).parents[2] / "docs/own"
@@ -47,7 +47,7 @@ def directory_with_the_files(tmp_path, monkeypatch):
     """A directory in which a person has put the files, and a log."""
     for registry in (*configuration.FAMILIES, GRAPHS, TRACES):
         monkeypatch.setattr(registry, "_parts", dict(registry))
-    for known in (own_methods.OWN, own_methods._modules):
+    for known in (methods.OWN, methods._modules):
         for name in list(known):
             monkeypatch.delitem(known, name)
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -63,8 +63,8 @@ def directory_with_the_files(tmp_path, monkeypatch):
     rows = [f"{draw.random()},{draw.random()},{row % 3}" for row in range(120)]
     (tmp_path / "wine.csv").write_text("\n".join(["acid,sugar,label", *rows]))
     yield tmp_path
-    own_methods.OWN.clear()
-    own_methods._modules.clear()
+    methods.OWN.clear()
+    methods._modules.clear()
     for name in names:
         sys.modules.pop(pathlib.Path(name).stem, None)
 

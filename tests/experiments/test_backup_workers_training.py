@@ -16,7 +16,7 @@ from experiments.backup_workers.figure8 import ASYNC, EARLIER, SYNC, UNCLIPPED
 from experiments.backup_workers.figure9 import SERIAL
 from experiments.backup_workers.figure9 import SYNC as ONE_BACKUP
 from sgdlab.data.imagenet import decode
-from sgdlab.jobs import plan, rates
+from sgdlab.jobs import plan, rates, resolve
 from tests.lib.unlike import unlike
 
 IMAGENET, PER_GRADIENT = 1_281_167, 32
@@ -119,7 +119,11 @@ def test_the_papers_inception_is_trained_as_in_appendix_a2():
     # gamma_0 beta^(t N / (2 T)), with T the minibatches of the data
     per_epoch = IMAGENET // PER_GRADIENT
     found = rates.rates(
-        config.rate, peak=0.045 * 100, num_workers=machines, epochs=config.epochs, updates_per_epoch=per_epoch / 100
+        resolve(config).rate,
+        peak=0.045 * 100,
+        num_workers=machines,
+        epochs=config.epochs,
+        updates_per_epoch=per_epoch / 100,
     )
     t = np.array([0, 1000, 76_000])
     np.testing.assert_allclose(found[t], 4.5 * 0.94 ** (t * 100 / (2 * per_epoch)))
@@ -294,7 +298,7 @@ def test_the_papers_pixelcnn_is_trained_as_in_appendix_a4():
     config = training.pixelcnn("paper", updates=200_000, rate=1e-4)
     assert (config.data.kind, config.batch_size, config.optimizer.momentum) == ("cifar10", 4, 0.9)
     assert config.rule.rmsprop.decay == 0.95
-    found = rates.rates(config.rate, peak=1e-4, num_workers=8, epochs=1, updates_per_epoch=200_001)
+    found = rates.rates(resolve(config).rate, peak=1e-4, num_workers=8, epochs=1, updates_per_epoch=200_001)
     np.testing.assert_allclose(found[[0, -1]], [1e-4, 3e-6])
     assert figure9.figure9.values("paper")["updates"] == 200_000
 
@@ -425,7 +429,7 @@ def test_the_papers_mnist_is_trained_as_in_appendix_a1():
     config = figure2.configured("paper", values["epochs"], values["decay"])
     assert (config.network.kind, config.data.kind, config.average_decay) == ("weight_norm_cnn", "mnist", 0.9999)
     found = rates.rates(
-        config.rate, peak=max(values["rates"]), num_workers=1, epochs=config.epochs, updates_per_epoch=1875
+        resolve(config).rate, peak=max(values["rates"]), num_workers=1, epochs=config.epochs, updates_per_epoch=1875
     )
     hold = 15 * 1875
     np.testing.assert_allclose(found[[0, hold, hold + 5 * 1875]], [0.1, 0.1, 0.05])

@@ -20,7 +20,7 @@ from experiments.beyond import (
     ringleader,
 )
 from experiments.harness import Session, within
-from sgdlab.jobs import own_data
+from sgdlab.jobs import resolve
 from sgdlab.jobs.configuration import flat
 from sgdlab.jobs.plan import make_plan
 from tests.lib.unlike import unlike
@@ -43,7 +43,7 @@ def test_a_figure_is_of_a_row_of_its_paper(made):
 def test_a_run_takes_the_time_that_it_is_given():
     for method in ("asgd", "synchronous", "rennala"):
         plan = by_time.until(plain(protocol__kind={"asgd": "asynchronous"}.get(method, method)), 300.0)
-        longer = make_plan(tiny.config(**{**_of(plan.config), "epochs": plan.config.epochs * 2}))
+        longer = make_plan(tiny.config(**{**_of(plan.experiment.source), "epochs": plan.experiment.epochs * 2}))
         assert plan.schedule.wall_clock() <= 300.0
         # Another update would be too late.
         assert longer.schedule.applied[plan.schedule.num_updates, 0] > 300.0
@@ -87,10 +87,10 @@ def test_clients_have_the_labels_of_the_experiment(monkeypatch):
     (first, seconds), (second, _) = seen
     assert (first.heterogeneity.alpha, first.batch_size, seconds) == (pytest.approx(1.0), 4, 7.0)
     plan = make_plan(first)
-    shares = [own_data.shares_of(config, plan.dataset).examples for config in (first, second)]
+    shares = [resolve(config).data.shares.examples for config in (first, second)]
     np.testing.assert_array_equal(*shares)
     assert (plan.rates == 0.05).all()
-    assert plan.law.draw(50, seed=0).min(axis=0).sum() == pytest.approx(5050, rel=0.05)  # 1 to 100 s
+    assert plan.experiment.cluster.law.draw(50, seed=0).min(axis=0).sum() == pytest.approx(5050, rel=0.05)  # 1 to 100 s
 
 
 def test_claims_of_ringleader_are_on_pairs():
@@ -209,7 +209,7 @@ def test_what_could_be_saved():
 def test_tails_are_as_long_as_they_are_called():
     config = optireduce.configured("digits", num_workers=8, epochs=1.0, target=0.9, network="mlp")
     config.cluster.long_tailed.spread = math.log(3.0) / optireduce._NORMAL_99
-    seconds = make_plan(config).law.draw(40_000, seed=0)
+    seconds = resolve(config).cluster.law.draw(40_000, seed=0)
     assert np.quantile(seconds, 0.99) / np.quantile(seconds, 0.5) == pytest.approx(3.0, rel=0.02)
 
 
@@ -232,7 +232,7 @@ def test_slow_workers_make_fewer_steps():
     config.update_from_flattened_dict(four_speeds._point("dn_dylu", 0.1, 0))
     plan = make_plan(config)
     expected = [math.floor(20 * 0.58 / seconds) for seconds in four_speeds.SECONDS]
-    assert plan.steps.tolist() == expected == [20, 15, 7, 3]
+    assert plan.experiment.steps.tolist() == expected == [20, 15, 7, 3]
 
 
 def test_claims_of_mindflayer():

@@ -158,6 +158,13 @@ def test_wrong_flags_are_answered_before_anything_heavy_is_imported(name):
             "--config.protocol.partial.pull_at_least=1.1 must be",
         ),
         ("compare", "--config.cluster.kind=recorded", "--config.cluster.recorded.trace="),
+        ("compare", "--sweep=learning_rate=0.1,0.2", "--sweep=learning_rate must be an entry of the configuration"),
+        ("compare", "--sweep=batch_size=8,many", "--sweep=batch_size='many' must be of type int, as the entry is"),
+        (
+            "compare",
+            "--sweep=rule.gap_aware.granularity=layer --methods=asgd",
+            "--config.rule.gap_aware.granularity has no",
+        ),
         ("timeline", "--seconds=-1", "--seconds=-1.0 must be a finite number above 0"),
         ("timeline", "--schedule=nothing.npz", "--schedule=nothing.npz must be a file"),
         ("timeline", "--schedule=README.md", "--schedule=README.md must be a schedule"),
@@ -238,6 +245,28 @@ def test_a_pair_of_a_protocol_and_a_rule_runs_and_is_named(call, tmp_path):
     assert code == 0, errors
     assert "Staleness-Aware + Bounded staleness" in (tmp_path / "runs/table.md").read_text()
     assert len(list((tmp_path / "runs/metrics").glob("bounded_staleness+staleness_aware-n4-seed0-*.jsonl"))) == 1
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_entries_are_swept(call, tmp_path):
+    runs = tmp_path / "runs"
+    arguments = (*TINY[:2], *TINY[3:], "--methods=asgd", "--num_workers=2", "--seeds=1", "--processes=1")
+    arguments += ("--sweep=optimizer.learning_rate=0.01,0.05", "--sweep=network.kind=mlp,conv", f"--workdir={runs}")
+    arguments = tuple(argument for argument in arguments if not argument.startswith("--config.network.kind"))
+    code, output, errors = call("compare", *arguments, "--config.network.conv.channels=(2,4)")
+    assert code == 0, errors
+    assert "8 runs to do" in output
+    assert "[8/8] asgd, 2 workers, learning_rate=0.05, kind=conv, seed 0: " in output or "kind=mlp" in output
+    assert "the learning rate and network of its best test accuracy" in " ".join(output.split())
+    rows = (runs / "sweep.csv").read_text().splitlines()
+    assert rows[0].startswith("method,serial,num_workers,optimizer.learning_rate,network.kind,seeds")
+    assert len(rows) == 1 + 8
+    for name in ("sweep_optimizer_learning_rate.svg", "sweep_network_kind.png"):
+        assert (runs / "plots" / name).exists()
+    line = one_line(call("compare", *arguments, "--config.optimizer.learning_rate=0.1"))
+    assert line == (
+        "error: --config.optimizer.learning_rate must be left out: --sweep=optimizer.learning_rate gives it its values"
+    )
 
 
 @pytest.mark.sample(1)

@@ -26,7 +26,8 @@ from experiments.cutoff.cases import CHANGE, recovering
 from experiments.harness import Session, Sweep, within
 from sgdlab import cutoff
 from sgdlab.deep_markov import WindowModel
-from sgdlab.jobs import configuration, plan
+from sgdlab.jobs import plan, resolve
+from sgdlab.jobs.datasets import TrainingData
 from tests.lib.unlike import unlike
 
 WORKERS, LAG = 8, 20
@@ -520,21 +521,21 @@ class TestFigure4:
     @pytest.mark.parametrize("scale", ["gpu", "paper"])
     def test_the_papers_own_size_is_that_of_mnist(self, scale, monkeypatch):
         """158 workers x 64 of 60,000 images, drawn with replacement; plain SGD with 0.64, and 0.64 / 158 for wild."""
-        monkeypatch.setattr(plan, "dataset_of", lambda config: types.SimpleNamespace(train=range(60_000)))
+        monkeypatch.setattr(TrainingData, "dataset", types.SimpleNamespace(train=range(60_000)))
         monkeypatch.setattr(Sweep, "records", lambda sweep: [({}, [run.settings]) for run in sweep.runs])
         values, clusters = figure4.figure4.values(scale), configurations.get_config("two_state")
         base = figure4.configured(clusters, "", values["updates"], size=values["size"])
         (alpha,) = values["rates"]
         found = figure4.trained(base, [(method, alpha) for method in figure4.METHODS], range(1))
         for (method, _), ((config,),) in found.items():
-            configuration.check(config)
+            resolve(config)
             assert (config.data.kind, config.network.kind, config.replacement) == ("mnist", "cnn", True)
             assert config.batch_size * config.cluster.num_workers == 10_112
             assert config.optimizer.momentum == config.optimizer.weight_decay == config.rate.warmup_epochs == 0
             assert (config.rate.of, config.rate.decay) == ("update", "constant")
             rate = figure4.PAPER_RATES.get(method, 0.64)
             assert config.optimizer.learning_rate == pytest.approx(rate, rel=0.02)  # printed with one digit for wild
-            assert plan.num_gradients(config, plan.dataset_of(config)) == values["updates"] * 158
+            assert resolve(config).num_gradients == values["updates"] * 158
 
     def test_the_first_updates_wait_for_all(self):
         with pytest.raises(ValueError, match="updates=20 must be above 20"):

@@ -13,7 +13,7 @@ from experiments.gap_aware import figures9_11, grid, printed, table2, table3_fig
 from experiments.gap_aware.accuracies import SINGLE_TITLE, Accuracies
 from experiments.gap_aware.frameworks import METHODS
 from experiments.harness import Interval, Session, within
-from sgdlab.jobs import plan, train
+from sgdlab.jobs import plan, resolve, train
 from sgdlab.jobs.work import trained_by
 from tests.lib.unlike import unlike
 
@@ -172,14 +172,14 @@ class TestTable2:
 
     def test_units_of_the_text_as_counted_one_by_one(self):
         config = table2.configuration("laptop", 8)
-        read = bytes(plan.dataset_of(config).test.tokens[1 : 256 * 32 + 1].tolist())
+        read = bytes(resolve(config).data.dataset.test.tokens[1 : 256 * 32 + 1].tolist())
         words, before = 0, None
         for letter in (read[i : i + 1] for i in range(len(read))):
             kind = "word" if letter.isalnum() or letter == b"_" else "space" if letter.isspace() else "mark"
             words += kind == "mark" or (kind == "word" and before != "word")
             before = kind
         assert text.bytes_per_word(config) == pytest.approx(len(read) / words)
-        train = plan.dataset_of(config).train.tokens.tolist()
+        train = resolve(config).data.dataset.train.tokens.tolist()
         nats = [-math.log((train.count(byte) + 1) / (len(train) + 256)) for byte in sorted(set(read))]
         mean = sum(read.count(byte) * nat for byte, nat in zip(sorted(set(read)), nats, strict=True)) / len(read)
         assert text.byte_frequencies(config) == pytest.approx(math.exp(mean))
@@ -192,7 +192,7 @@ class TestTable2:
         assert (scale["num_workers"], scale["rates"], scale["gradients"]) == ([4, 8], [0.00025], 200_000)
         for size, gradients in (("laptop", 768), ("gpu", 6_000)):
             config = table2.configuration(size, gradients)
-            assert plan.num_gradients(config, plan.dataset_of(config)) == gradients
+            assert resolve(config).num_gradients == gradients
             assert config.rate.warmup_epochs / config.epochs == pytest.approx(5 / theirs.epochs)
             assert (config.optimizer.clip_norm, config.network.transformer_xl.dropout) == (0.25, 0.1)
 

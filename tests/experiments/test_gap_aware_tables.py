@@ -20,7 +20,7 @@ from experiments.gap_aware.accuracies import (
 )
 from experiments.gap_aware.frameworks import FRAMEWORKS, METHODS, sweep
 from experiments.harness import Session, within
-from sgdlab.jobs import configuration
+from sgdlab.jobs import resolve
 from tests.lib.unlike import unlike
 
 
@@ -78,7 +78,7 @@ class TestConfigurations:
         np.testing.assert_allclose(np.array(config.rate.steps) / config.epochs, np.array(steps) / epochs)
         np.testing.assert_allclose(config.rate.warmup_epochs / config.epochs, 5 / epochs)
         assert (config.rate.factor, config.optimizer.weight_decay) == (factor, decay)
-        configuration.check(config)
+        resolve(config)
 
     def test_the_papers_sweep(self):
         runs = sweep("R", "paper", num_workers=printed.WORKERS, seeds=5).runs

@@ -263,7 +263,7 @@ def test_figure1_takes_the_rate_and_the_minibatch_of_the_paper(p):
         config.method, config.cluster.num_workers, config.batch_size = method, p, 256 // p
         plan = make_plan(config)
         assert plan.rates[[0, -1]] == pytest.approx([0.1, 0.001])
-        assert plan.law.heterogeneous
+        assert plan.experiment.cluster.law.heterogeneous
 
 
 def runs_of(seconds):

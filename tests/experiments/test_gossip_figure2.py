@@ -10,7 +10,7 @@ from configs import imagenet_resnet18
 from experiments.gossip import comparison, figure1, figure2, sizes
 from experiments.gossip.comparison import ELASTICS, KEYS, PULL, PUSH, REDUCE
 from experiments.harness import Session, Sweep, within
-from sgdlab.jobs import configuration
+from sgdlab.jobs import resolve
 from sgdlab.jobs.plan import make_plan
 from sgdlab.jobs.rates import rates
 from tests.lib.unlike import unlike
@@ -143,7 +143,7 @@ def test_the_papers_own_size(figure, counts):
         assert size == {8: 32}.get(p, 16)
         aggregate = p * size
         table = rates(
-            config.rate, peak=config.optimizer.learning_rate, num_workers=p, epochs=config.epochs,
+            resolve(config).rate, peak=config.optimizer.learning_rate, num_workers=p, epochs=config.epochs,
             updates_per_epoch=IMAGES / aggregate,
         )  # fmt: skip
         (falls,) = np.nonzero(np.diff(table))
@@ -159,7 +159,7 @@ def test_sizes_without_their_data_have_configurations_that_can_be(figure):
         values = figure.values(scale)
         config = sizes.configured(values["size"], epochs=values["epochs"])
         (run,) = Sweep(config, [{"method": "pull_gossip", "cluster.num_workers": 32, "batch_size": 16}]).runs
-        configuration.check(run.settings)
+        resolve(run.settings)
         assert run.settings.network.kind == network
     assert run.settings.rate.steps[0] * 3 == pytest.approx(config.epochs, rel=1e-2)
 

@@ -10,7 +10,7 @@ import pytest
 from lib import undrawn
 
 from sgdlab.commands import compare, launch, train
-from sgdlab.jobs import configuration, own_methods, parts
+from sgdlab.jobs import configuration, methods, parts
 
 ROOT = pathlib.Path(__file__).parents[2]
 pytestmark = pytest.mark.filterwarnings(
@@ -153,7 +153,7 @@ def test_an_error_in_a_rule_is_shown_with_its_line(call, own, tmp_path):
 @pytest.mark.full
 def test_children_know_the_parts_and_their_errors_are_shown_too(call, own, tmp_path, monkeypatch):
     """Parts are a rule and a preset, each in a file."""
-    for known in (own_methods.OWN, own_methods._modules):
+    for known in (methods.OWN, methods._modules):
         monkeypatch.setitem(known, "mine", None)  # so that it is forgotten in the end
         del known["mine"]
     presets = tmp_path / f"presets_of_{tmp_path.name}.py"

@@ -12,7 +12,8 @@ from experiments.weak_sync import blocks_behind, figure2, figures3_4, identities
 from experiments.weak_sync.settings import BOTH, SETTINGS, SMALL, SYNCHRONOUS
 from experiments.weak_sync.simulation import Cluster, count_messages, simulate
 from sgdlab import protocols, replay
-from sgdlab.jobs import configuration, plan, rates, tasks
+from sgdlab.jobs import plan, rates, resolve, tasks
+from sgdlab.jobs.datasets import TrainingData
 
 TOY = Cluster(iterations=6)
 TOY_RUN = {"cluster": dataclasses.asdict(Cluster(iterations=7)), "seed": 0}
@@ -181,7 +182,7 @@ class TestTraining:
 
     def test_the_perceptron_can_be_split_among_32_servers(self):
         config = training.configuration(TOY, late=False, seed=0, blocks=32, learning_rate=0.1, **BOTH.waits)
-        params = tasks.task_of(config, plan.dataset_of(config)).params
+        params = tasks.task_of(resolve(config)).params
         assert replay.partition(params, 32).num_blocks == 32
 
 
@@ -189,7 +190,7 @@ class TestThePapersOwnSize:
     @pytest.mark.parametrize("figure", [table1.table1, figures3_4.figures3_4])
     @pytest.mark.parametrize(("scale", "network"), [("gpu", "cifar_resnet"), ("paper", "resnet50")])
     def test_is_90_epochs_of_cifar10_on_32_workers_with_160_each(self, figure, scale, network, monkeypatch):
-        monkeypatch.setattr(plan, "dataset_of", lambda config: types.SimpleNamespace(train=range(50_000)))
+        monkeypatch.setattr(TrainingData, "dataset", types.SimpleNamespace(train=range(50_000)))
         values = figure.values(scale)
         assert values["seeds"] == 3
         cluster = Cluster(iterations=values["iterations"], mean_seconds=values["mean_seconds"])
@@ -201,7 +202,7 @@ class TestThePapersOwnSize:
         assert cluster.iterations * 32 * 160 / 50_000 == pytest.approx(90, abs=0.1)
         for run in sweep.runs:
             config = training.on_cifar10(**run.settings)
-            configuration.check(config)
+            resolve(config)
             assert (config.data.kind, config.network.kind, config.network[network].get("stem")) == (
                 "cifar10", network, "cifar" if network == "resnet50" else None,
             )  # fmt: skip
@@ -210,7 +211,7 @@ class TestThePapersOwnSize:
             assert config.protocol.partial.num_servers == 32
             assert config.protocol.partial.push_timeout == 0
             table = rates.rates(
-                config.rate, peak=config.optimizer.learning_rate, num_workers=32, epochs=config.epochs,
+                resolve(config).rate, peak=config.optimizer.learning_rate, num_workers=32, epochs=config.epochs,
                 updates_per_epoch=312 / c,
             )  # fmt: skip
             assert len(table) == pytest.approx(cluster.iterations, abs=1)
@@ -234,7 +235,7 @@ class TestThePapersOwnSize:
 
         def on_small_images(**settings):
             with monkeypatch.context() as patch:
-                patch.setattr(plan, "dataset_of", lambda config: types.SimpleNamespace(train=range(50_000)))
+                patch.setattr(TrainingData, "dataset", types.SimpleNamespace(train=range(50_000)))
                 config = on_cifar10(**settings)
             config.data.kind, config.data.mock.image_shape, config.data.mock.num_examples = "mock", (8, 8, 1), 480
             config.epochs, config.batch_size, config.evaluations = 4.0, 160, 2

@@ -14,7 +14,7 @@ from experiments.harness import Output, Scale, Session, Sweep, command, cost, dr
 from experiments.harness import trains as says_what_it_trains
 from sgdlab import tasks
 from sgdlab.data import preparing
-from sgdlab.jobs import plan
+from sgdlab.jobs import resolve
 from sgdlab.jobs import tasks as jobs_tasks
 from sgdlab.jobs.session import Noted, within
 from sgdlab.jobs.work import trained_by
@@ -23,7 +23,7 @@ from sgdlab.jobs.work import trained_by
 def config_of(*, seed: int, epochs: float = 1.0):
     """The configuration that `trained` trains; as some do, it asks for the size of the data, which are not there."""
     paper = cifar10_resnet20.get_config()
-    assert plan.batches_per_epoch(paper, plan.dataset_of(paper)) == 390
+    assert resolve(paper).data.batches_per_epoch == 390
     config = tiny.config(epochs=epochs)
     config.seed = seed
     return config
@@ -67,17 +67,19 @@ def test_stand_ins_have_the_sizes_of_the_papers_data():
         resnet20, resnet50 = cifar10_resnet20.get_config(), imagenet_resnet50.get_config()
         language = wikitext103_transformer_xl.get_config()
         # Barkai et al. 2020: 160 epochs of 390 batches; 450,360 gradients; 200,000 gradients.
-        assert plan.num_gradients(resnet20, plan.dataset_of(resnet20)) == 160 * 390
-        assert plan.num_gradients(resnet50, plan.dataset_of(resnet50)) == 450_360
-        assert plan.num_gradients(language, plan.dataset_of(language)) == 200_000
-        assert plan.dataset_of(resnet20).preprocess.augment is not None  # what is done to images is timed with them
-        assert plan.dataset_of(resnet50).image_shape == (224, 224, 3)
+        assert resolve(resnet20).num_gradients == 160 * 390
+        assert resolve(resnet50).num_gradients == 450_360
+        assert resolve(language).num_gradients == 200_000
+        assert (
+            resolve(resnet20).data.dataset.preprocess.augment is not None
+        )  # what is done to images is timed with them
+        assert resolve(resnet50).data.dataset.image_shape == (224, 224, 3)
         assert {stand_ins.missing(config) for config in (resnet20, resnet50, language)} == {
             "cifar10", "imagenet", "wikitext103",
         }  # fmt: skip
     assert stand_ins.missing(digits.get_config()) is None
     with pytest.raises(ValueError, match="cifar10"):  # outside of the block, data are what they are
-        plan.dataset_of(resnet20)
+        _ = resolve(resnet20).data.dataset
 
 
 def test_what_is_prepared_is_not_missing(tmp_path, monkeypatch):
@@ -96,8 +98,8 @@ def test_shapes_of_parameters_are_those_of_a_run(kind):
         config.network.pixelcnn.update({"layers": 1, "width": 4, "head": 8})
     elif kind == "language":
         config = wikitext103_transformer_xl.get_config("tiny")
-    real, dataset = jobs_tasks.task_of(config, plan.dataset_of(config)), plan.dataset_of(config)
-    shapes = cost.abstract_task(config)
+    real, dataset = jobs_tasks.task_of(resolve(config)), resolve(config).data.dataset
+    shapes = cost.abstract_task(resolve(config))
     assert real.kind == shapes.kind == tasks.KINDS[kind]
     assert cost.bytes_of(real.params) == cost.bytes_of(shapes.params) > 0
     assert cost.bytes_of(real.local) == cost.bytes_of(shapes.local)
@@ -107,7 +109,7 @@ def test_shapes_of_parameters_are_those_of_a_run(kind):
     # A run is its gradients, and its evaluations at a third of the time: those of its test set, then of both.
     examples = (config.evaluations + 1) * (config.test_examples or len(dataset.test))
     examples += config.train_examples or len(dataset.train)
-    expected = speed.seconds * (plan.num_gradients(config, dataset) + examples / config.batch_size / 3)
+    expected = speed.seconds * (resolve(config).num_gradients + examples / config.batch_size / 3)
     assert cost.seconds_of(config, speed) == pytest.approx(expected)
 
 
@@ -124,8 +126,8 @@ def test_a_part_of_a_large_batch_is_timed_and_says_so(monkeypatch):
 def test_memory_counts_the_versions_of_the_workers_and_the_rules_state(method, copies):
     """The copies that configs/imagenet_resnet50.py computes for 32 workers, besides the data."""
     config = tiny.config(method=method, cluster__num_workers=32, epochs=10.0)
-    speed = cost.Speed(1e-3, 32, 32, cost.bytes_of(cost.abstract_task(config).params), 0.0)
-    splits = plan.dataset_of(config)
+    speed = cost.Speed(1e-3, 32, 32, cost.bytes_of(cost.abstract_task(resolve(config)).params), 0.0)
+    splits = resolve(config).data.dataset
     data = splits.train.pixels.nbytes + splits.test.pixels.nbytes
     assert (cost.memory_of(config, speed) - data) / speed.parameters == pytest.approx(copies, abs=4)
 
@@ -248,7 +250,7 @@ def test_a_run_of_several_configurations_has_the_gradients_of_all_and_holds_all(
     assert (item.runs, item.gradients) == (2, 4 * 44)
     with stand_ins.used():
         config = config_of(seed=0)
-        splits = plan.dataset_of(config)
+        splits = resolve(config).data.dataset
         data = splits.train.pixels.nbytes + splits.test.pixels.nbytes
         assert item.seconds == pytest.approx(4 * cost.seconds_of(config, item.speed))
         assert item.memory - data == pytest.approx(3 * (cost.memory_of(config, item.speed) - data))

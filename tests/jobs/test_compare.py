@@ -1,13 +1,14 @@
 """A comparison is a sweep: which runs it has, what they are called, and which of them are there."""
 
 import json
+import tempfile
 
 import pytest
-from lib import tiny
+from lib import tiny, undrawn
 
+import sgdlab
 from sgdlab.errors import UsageError
-from sgdlab.jobs import Session, compare, digests, executor, work
-from sgdlab.jobs.configuration import identity
+from sgdlab.jobs import Session, compare, digests, executor, resolve, work
 
 
 def named(sweep):
@@ -68,7 +69,11 @@ class TestThere:
         """Finishes the sweep, with runs that are put there before; returns those that were done."""
         session, done = Session(tmp_path, jobs=1, folder="metrics"), []
         for run in sweep.runs:
-            opening = {"kind": "run", "config": identity(run.settings), "code": digests.of_run(run.settings)} | records
+            opening = {
+                "kind": "run",
+                "config": resolve(run.settings).identity,
+                "code": digests.of_run(resolve(run.settings)),
+            } | records
             session.store.write(run.name, [opening, {"kind": "summary", "test_accuracy": 0.5}])
 
         def trained(task, point, send):
@@ -98,6 +103,63 @@ class TestThere:
         session = Session(tmp_path, jobs=1, folder="metrics")
         executor.finish([longer], session)
         assert len(list(session.store.path.glob("*.jsonl"))) == 4
+
+
+class TestInPython:
+    """`sgdlab.compare` is what the command does, and returns a table."""
+
+    def compared(self, path, **changed):
+        given = {"methods": ["asgd", "gap_aware"], "num_workers": [4], "seeds": 2, "config": tiny.config(epochs=0.5)}
+        return sgdlab.compare(**given | {"processes": 1, "workdir": path} | changed)
+
+    def test_a_row_a_run_and_a_report(self, tmp_path, monkeypatch, capsys):
+        undrawn.leave_undrawn(monkeypatch)
+        rates = {"optimizer.learning_rate": [0.02, 0.1]}
+        table = self.compared(tmp_path, sweep=rates)
+        assert table.columns.tolist()[:4] == ["method", "num_workers", "seed", "optimizer.learning_rate"]
+        assert table.method.value_counts().to_dict() == {"nag_asgd": 4, "asgd": 4, "gap_aware": 4}
+        assert table.serial.sum() == 4
+        assert set(table.num_workers[table.serial]) == {1}
+        for name in ("report.html", "sweep.csv", "plots/sweep_optimizer_learning_rate.svg"):
+            assert (tmp_path / name).exists()
+        assert f"Report: {tmp_path / 'report.html'}" in capsys.readouterr().out
+        # Runs are those of a comparison with one of the values alone.
+        one = self.compared(tmp_path, config=tiny.config(epochs=0.5, optimizer__learning_rate=0.1))
+        assert "6 runs found finished" in capsys.readouterr().out
+        part = table[table["optimizer.learning_rate"] == 0.1]
+        assert one.test_accuracy.tolist() == part.test_accuracy.tolist()
+
+    def test_without_a_directory_nothing_is_left(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        table = self.compared(None, methods=["asgd"], seeds=1)
+        assert table.test_accuracy.between(0, 1).all()
+        assert not list(tmp_path.iterdir())
+
+    def test_a_file_is_a_configuration_too(self, tmp_path):
+        file = tmp_path / "mine.py"
+        file.write_text("from lib import tiny\n\ndef get_config(mode):\n    return tiny.config(epochs=float(mode))\n")
+        table = self.compared(None, methods=["asgd"], seeds=1, config=f"{file}:0.25")
+        assert table.gradients.tolist() == [11, 11]
+
+    @pytest.mark.parametrize(
+        ("changed", "words"),
+        [
+            ({"methods": ["asgb"]}, "methods=asgb must be one of"),
+            ({"num_workers": [0]}, "num_workers=0 must be a whole number of at least 1"),
+            ({"seeds": 0}, "seeds=0 must be a whole number"),
+            ({"sweep": {"seed": [1]}}, "sweep=seed must be left out"),
+            (
+                {"methods": ["asgd"], "sweep": {"rule.gap_aware.granularity": ["layer"]}},
+                r"gap_aware\.granularity has no effect",
+            ),
+            ({"config": "nowhere.py"}, r"nowhere\.py"),
+            ({"parts": ["nowhere.py"]}, r"--parts=nowhere\.py must be a Python file"),
+        ],
+    )
+    def test_what_cannot_be_is_named(self, changed, words, tmp_path):
+        with pytest.raises(ValueError, match=words):
+            self.compared(tmp_path, **changed)
+        assert not list(tmp_path.iterdir())
 
 
 def test_names_of_the_work_that_keys_hold_stay():

@@ -12,8 +12,8 @@ from flax import nnx
 
 from configs import digits
 from sgdlab.commands import launch, train
-from sgdlab.jobs import configuration, defaults
-from sgdlab.jobs.plan import batches_per_epoch, dataset_of, make_plan
+from sgdlab.jobs import configuration, resolve
+from sgdlab.jobs.plan import make_plan
 from sgdlab.jobs.rates import rates
 from sgdlab.jobs.tasks import task_of
 from sgdlab.jobs.train import train as train_plan
@@ -65,13 +65,13 @@ def test_there_are_the_nine_of_the_issue():
     ]
 
 
-@pytest.mark.parametrize("variant", defaults.VARIANTS)
+@pytest.mark.parametrize("variant", configuration.VARIANTS)
 @pytest.mark.parametrize("name", PAPERS)
 def test_every_entry_is_known_and_in_its_range(name, variant):
     config = config_of(name, variant)
     known = {entry for entry, _ in configuration.flat(digits.get_config())}
     assert {entry for entry, _ in configuration.flat(config)} == known
-    configuration.check(config)
+    resolve(config)
 
 
 @pytest.mark.sample(3)
@@ -99,13 +99,13 @@ def test_mocked_data_have_the_shape_of_the_real_ones(name):
     size = config.data.imagenet.size if config.data.kind == "imagenet" else shape[0]
     config.data.kind = "mock"
     config.data.mock.update(num_examples=2, num_test=2)
-    found = dataset_of(config)
+    found = resolve(config).data.dataset
     assert (found.image_shape, found.num_classes) == ((size, size, shape[2]), classes)
 
 
 def at(plan, epoch):
     """The rate of the first update of an epoch."""
-    return plan.rates[round(epoch * len(plan.rates) / plan.config.epochs)]
+    return plan.rates[round(epoch * len(plan.rates) / plan.experiment.epochs)]
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_rates_of_gap_aware_rise_for_five_epochs_and_fall_in_steps(name, after):
     per_epoch = 4
     plan = planned(name, per_epoch)
     assert len(plan.rates) == per_epoch * max(after)
-    workers = plan.config.cluster.num_workers
+    workers = plan.experiment.num_workers
     np.testing.assert_allclose(plan.rates[0], 0.1 / workers)
     np.testing.assert_allclose(at(plan, 2.5), 0.1 * (1 + 1 / workers) / 2)
     epochs = list(after)
@@ -145,7 +145,7 @@ def test_rates_of_mnist_fall_to_zero_in_the_last_ten_epochs():
     plan = planned("mnist_cnn", 4)
     epoch = np.arange(100) / 4
     np.testing.assert_allclose(plan.rates, 0.1 * np.minimum(1, (25 - epoch) / 10), rtol=1e-5)
-    assert plan.config.average_decay == 0.9999
+    assert plan.experiment.reporting.average_decay == 0.9999
 
 
 def test_rates_of_inception_are_of_a_hundred_gradients_and_fall_every_two_epochs():
@@ -167,7 +167,7 @@ def test_rates_of_pixelcnn_fall_to_three_hundredths_in_200_000_updates():
     few.data.kind, few.data.mock.num_examples, few.epochs = "mock", 400, 1.0
     peak = make_plan(few).rates[0]
     np.testing.assert_allclose(peak, 1e-4)
-    table = rates(config.rate, peak=peak, num_workers=8, epochs=config.epochs, updates_per_epoch=per_epoch / 7)
+    table = rates(resolve(few).rate, peak=peak, num_workers=8, epochs=config.epochs, updates_per_epoch=per_epoch / 7)
     assert len(table) == 200_000
     np.testing.assert_allclose(table, 1e-4 * 0.03 ** (np.arange(200_000) / 200_000), rtol=1e-4)
     np.testing.assert_allclose(table[-1], 3e-6, rtol=1e-4)
@@ -224,7 +224,7 @@ def test_momentum_and_its_form_are_the_papers():
 @pytest.mark.long("one of each large network is compiled")
 def test_the_tiny_variant_trains(name):
     config = config_of(name, "tiny")
-    config.epochs = GRADIENTS / batches_per_epoch(config, dataset_of(config))
+    config.epochs = GRADIENTS / resolve(config).data.batches_per_epoch
     config.evaluations, config.train_examples, config.test_examples = 1, 8, 8
     plan = make_plan(config)
     run = train_plan(plan)
@@ -232,7 +232,7 @@ def test_the_tiny_variant_trains(name):
     _, before, *_, summary = run.records
     assert np.isfinite([before["test_loss"], summary["test_loss"], summary["train_loss"]]).all()
     assert before["test_loss"] != summary["test_loss"]
-    begun, ended = task_of(config, plan.dataset).params, run.result.params
+    begun, ended = task_of(plan.experiment).params, run.result.params
     moved = jax.tree.map(lambda before, after: bool((np.asarray(before) != np.asarray(after)).any()), begun, ended)
     assert any(jax.tree.leaves(moved))
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(ended))

@@ -10,7 +10,7 @@ import pytest
 from lib import tiny
 
 from sgdlab import rules
-from sgdlab.jobs import digests, own_methods
+from sgdlab.jobs import digests, methods, resolve
 from sgdlab.registry import GRAPHS, PROTOCOLS, RULES
 
 MODULE = '''
@@ -153,10 +153,10 @@ def test_functions_of_a_notebook_count_with_those_that_they_name(monkeypatch):
 
 def test_runs_of_before_count_as_unchanged():
     config = tiny.config()
-    now = digests.of_run(config)
-    assert digests.changed([{}], config) == []
-    assert digests.changed([{"code": now}], config) == []
-    assert digests.changed([{"code": now | {"rule": "0"}}], config) == ["rule"]
+    now = digests.of_run(resolve(config))
+    assert digests.changed([{}], resolve(config)) == []
+    assert digests.changed([{"code": now}], resolve(config)) == []
+    assert digests.changed([{"code": now | {"rule": "0"}}], resolve(config)) == ["rule"]
 
 
 @pytest.fixture(name="register")
@@ -165,11 +165,11 @@ def method_of_a_test():
     names = []
 
     def register(name, **means):
-        names.append(own_methods.register_method(name, title="Mine", **means).name)
+        names.append(methods.register_method(name, title="Mine", **means).name)
 
     yield register
     for name in names:
-        own_methods.forget_method(name)
+        methods.forget_method(name)
 
 
 def test_what_a_methods_name_means_counts(tmp_path, monkeypatch, register):
@@ -190,8 +190,8 @@ def test_what_a_methods_name_means_counts(tmp_path, monkeypatch, register):
     star.__module__ = reads.__module__ = looks.__module__ = "theirs"
     GRAPHS.register("star", title="Star")(star)
     register("star_d", protocol="d_psgd", rule="nag_asgd", entries={"graph": "star"})
-    assert digests.of_run(tiny.config(method="star_d"))["graph"] == digests.of_code(star)
-    assert "graph" not in digests.of_run(tiny.config(method="d_psgd"))
+    assert digests.of_run(resolve(tiny.config(method="star_d")))["graph"] == digests.of_code(star)
+    assert "graph" not in digests.of_run(resolve(tiny.config(method="d_psgd")))
 
     first, second = (tmp_path / name for name in ("first.csv", "second.csv"))
     register(
@@ -208,7 +208,7 @@ def test_what_a_methods_name_means_counts(tmp_path, monkeypatch, register):
         digests._content.cache_clear()  # two writes within one tick of the clock
         config = tiny.config()
         config.method = "both"
-        found.append(digests.of_run(config))
+        found.append(digests.of_run(resolve(config)))
     assert [entry["protocol"] == found[0]["protocol"] for entry in found] == [True, True, False]
     assert len({entry["rule"] for entry in found}) == 3
 
@@ -221,7 +221,7 @@ def test_the_content_of_files_counts(tmp_path, monkeypatch):
         np.savez(tmp_path / "mine.npz", x_train=images + value, y_train=labels, x_test=images, y_test=labels)
         config = tiny.config(data__kind="npz")
         config.data.npz.path = "~/mine.npz"
-        return digests.of_run(config)
+        return digests.of_run(resolve(config))
 
     first, other = digest(np.uint8(0)), digest(np.uint8(1))
     assert {family for family in first if first[family] != other[family]} == {"data"}

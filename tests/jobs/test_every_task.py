@@ -3,6 +3,7 @@
 The batches are augmented, the networks have BatchNorm, dropout or a memory of each worker.
 """
 
+import dataclasses
 import functools
 
 import jax
@@ -15,7 +16,7 @@ from lib.replay_cases import assert_close
 from sgdlab import data, networks, replay, tasks
 from sgdlab.checkpoints import Checkpoints
 from sgdlab.errors import UsageError
-from sgdlab.jobs import records
+from sgdlab.jobs import records, resolve
 from sgdlab.jobs.plan import make_plan
 from sgdlab.jobs.tasks import batches_of, evaluation_of, task_of
 
@@ -66,7 +67,7 @@ TOLERANCE = {"classification": 1e-10, "density": 1e-5, "language": 1e-5}  # floa
 @functools.cache
 def planned(kind, method="gap_aware"):
     config = tiny.config(**KINDS[kind], batch_size=4, target=None, evaluations=EVALUATIONS, method=method)
-    config.epochs = GRADIENTS / (len(make_plan(config).dataset.train) // 4)
+    config.epochs = GRADIENTS / (len(resolve(config).data.dataset.train) // 4)
     return make_plan(config)
 
 
@@ -74,7 +75,7 @@ def planned(kind, method="gap_aware"):
 def task(kind):
     """In float64 with BatchNorm, whose gradients double a rounding difference with every step."""
     if kind != "classification":
-        return task_of(planned(kind).config, planned(kind).dataset)
+        return task_of(planned(kind).experiment)
     options = {"image_shape": (8, 8, 3), "batch_norm": True, "param_dtype": jnp.float64}
     return tasks.classification(lambda rngs: networks.ConvNet((4, 8), **options, rngs=rngs))
 
@@ -154,9 +155,9 @@ def test_continued_is_uninterrupted(kind, tmp_path):
 def test_streamed_is_resident(mode):
     pytest.importorskip("grain")
     plan = planned("classification")
-    streamed = plan.config.copy_and_resolve_references()
-    streamed.stream, streamed.chunk = True, 4
-    fed = batches_of(make_plan(streamed), plan.program.capacity.rows)
+    computing = dataclasses.replace(plan.experiment.computing, stream=True, chunk=4)
+    streamed = dataclasses.replace(plan, experiment=dataclasses.replace(plan.experiment, computing=computing))
+    fed = batches_of(streamed, plan.program.capacity.rows)
     assert isinstance(fed, replay.Feed)
     resident = event("classification") if mode == "event" else replayed("classification", "wave")
     jax.tree.map(np.testing.assert_array_equal, of(replayed("classification", mode, batches=fed)), of(resident))
@@ -167,10 +168,10 @@ def test_streamed_is_resident(mode):
 def test_evaluation_is_of_all_examples_whatever_the_batches(kind):
     """Against one batch of all; of a text, against segments one after the other by hand."""
     plan, task_ = planned(kind), task(kind)
-    most = plan.config.test_examples
-    found = evaluation_of(plan, task_, "test", most)(task_.params, task_.stats)
+    most = plan.experiment.reporting.test_examples
+    found = evaluation_of(plan.experiment, task_, "test", most)(task_.params, task_.stats)
     if kind == "language":
-        tokens = np.asarray(plan.dataset.test.tokens[: most * 6 + 1])
+        tokens = np.asarray(plan.experiment.data.dataset.test.tokens[: most * 6 + 1])
         batches = tasks.text_batches(tokens, 6, streams=4)
         local, total = task_.local, {"nll": 0.0, "count": 0.0}
         for k in range(batches.inputs.shape[0]):
@@ -180,14 +181,14 @@ def test_evaluation_is_of_all_examples_whatever_the_batches(kind):
         assert total["count"] == tokens.size - 1
         expected = np.exp(total["nll"] / total["count"])
     else:
-        test = plan.dataset.test
-        finish = data.Finish(plan.dataset.preprocess, test.white, kind == "density", train=False)
+        test = plan.experiment.data.dataset.test
+        finish = data.Finish(plan.experiment.data.dataset.preprocess, test.white, kind == "density", train=False)
         chosen = slice(None) if most is None else np.sort(np.random.default_rng(0).permutation(len(test))[:most])
         batch = finish(jnp.asarray(test.pixels[chosen]), jnp.asarray(test.labels[chosen]))
-        expected = task_.evaluate(task_.params, task_.stats, batch)[plan.kind.metric]
-    np.testing.assert_allclose(found[plan.kind.metric], expected, rtol=1e-5)
+        expected = task_.evaluate(task_.params, task_.stats, batch)[plan.experiment.kind.metric]
+    np.testing.assert_allclose(found[plan.experiment.kind.metric], expected, rtol=1e-5)
     guess = records.what(plan)["guess"]  # a net that has learned nothing is about as good as a guess
-    assert 0.3 < found[plan.kind.metric] / guess < 3 or kind == "classification"
+    assert 0.3 < found[plan.experiment.kind.metric] / guess < 3 or kind == "classification"
 
 
 def test_a_network_for_other_data_is_refused():

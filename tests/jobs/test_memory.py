@@ -9,7 +9,8 @@ from lib import tiny
 
 from sgdlab import protocols, replay, rules
 from sgdlab.errors import UsageError
-from sgdlab.jobs import memory
+from sgdlab.jobs import resolve
+from sgdlab.jobs.train import check_memory
 
 WORKERS, SIZE = 16, 2**16
 PARAMS = np.zeros(SIZE, np.float32)
@@ -26,7 +27,7 @@ def expected(devices=None, layout=None):
         auto = (jax.sharding.AxisType.Auto,)
         mesh = jax.make_mesh((devices,), ("device",), devices=jax.devices()[:devices], axis_types=auto)
     with pytest.raises(UsageError, match="would take about") as caught:
-        memory.check_run(config, PROGRAM, rules.dana(learning_rate=0.1, num_workers=WORKERS), PARAMS, None, mesh)
+        check_memory(resolve(config), PROGRAM, rules.dana(learning_rate=0.1, num_workers=WORKERS), PARAMS, None, mesh)
     return float(re.search(r"about ([\d.]+) MiB", str(caught.value))[1])
 
 
@@ -49,6 +50,6 @@ def test_lanes_with_points_of_their_own_share_no_version():
     config, taken = tiny.config(memory=1e-9, mode="wave"), []
     for rule in (rules.dc_s3gd(learning_rate=0.1, num_workers=WORKERS), rules.asgd(learning_rate=0.1)):
         with pytest.raises(UsageError, match="would take about") as caught:
-            memory.check_run(config, overlapping, rule, PARAMS)
+            check_memory(resolve(config), overlapping, rule, PARAMS)
         taken.append(int(re.search(r"(\d+) copies of parameters", str(caught.value))[1]))
     assert taken[0] - taken[1] == WORKERS

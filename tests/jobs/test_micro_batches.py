@@ -6,7 +6,7 @@ import pytest
 from lib import tiny
 
 from sgdlab.errors import UsageError
-from sgdlab.jobs.configuration import check, identity
+from sgdlab.jobs import resolve
 from sgdlab.jobs.plan import make_plan
 from sgdlab.jobs.train import train
 
@@ -14,16 +14,16 @@ from sgdlab.jobs.train import train
 def test_one_is_as_before_there_were_any():
     config = tiny.config()
     assert config.micro_batches == 1
-    assert "micro_batches" not in identity(config)
-    assert identity(tiny.config(micro_batches=4)) == identity(config) | {"micro_batches": 4}
+    assert "micro_batches" not in resolve(config).identity
+    assert resolve(tiny.config(micro_batches=4)).identity == resolve(config).identity | {"micro_batches": 4}
 
 
 def test_a_batch_must_have_equal_parts():
-    check(tiny.config(micro_batches=8))
+    resolve(tiny.config(micro_batches=8))
     with pytest.raises(UsageError, match=r"--config\.batch_size=32 must be a multiple of micro_batches=5"):
-        check(tiny.config(micro_batches=5))
+        resolve(tiny.config(micro_batches=5))
     with pytest.raises(UsageError, match=r"--config\.micro_batches=0"):
-        check(tiny.config(micro_batches=0))
+        resolve(tiny.config(micro_batches=0))
 
 
 def test_the_mean_of_the_parts_is_the_whole_gradient():

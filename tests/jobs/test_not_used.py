@@ -5,7 +5,7 @@ import pytest
 from ml_collections import ConfigDict
 
 from sgdlab.errors import UsageError
-from sgdlab.jobs import configuration, not_used, records
+from sgdlab.jobs import configuration, parts, records, resolve
 from sgdlab.jobs.plan import make_plan
 from sgdlab.registry import RULES
 
@@ -41,14 +41,15 @@ def configuration_of_an_own_rule(monkeypatch):
 
 
 def test_what_a_rule_does_not_take_is_said(config):
-    bare = config("bare", momentum=0.5, nesterov=True)
+    bare = resolve(config("bare", momentum=0.5, nesterov=True))
     values = {"momentum": 0.5, "nesterov": True, "weight_decay": 0.0005}
-    assert not_used.of(bare, configuration.chosen(bare)) == values
-    assert not_used.clauses(bare, configuration.chosen(bare))[:2] == [
+    assert bare.not_taken == values
+    assert parts.clauses(bare.not_taken)[:2] == [
         "momentum 0.5 is not used",
         "nesterov True is not used",
     ]
-    assert not_used.warnings(config("bare")) == [
+    bare = resolve(config("bare"))
+    assert parts.notes(bare.rule.part, bare.not_taken) == [
         "Note: bare takes no weight_decay: 0.0005 is not used; name it as an argument to get it "
         "(test_not_used.py, bare)"
     ]
@@ -57,15 +58,15 @@ def test_what_a_rule_does_not_take_is_said(config):
 
 @pytest.mark.parametrize("rule", ["whole", "asgd", "dana"])
 def test_a_rule_that_takes_it_or_is_known_well_is_left_alone(config, rule):
-    assert not_used.warnings(config(rule, nesterov=True)) == []
+    assert resolve(config(rule, nesterov=True)).not_taken == {}
     assert "not used" not in records.about_run(make_plan(config(rule)))["rule"]
 
 
 def test_what_is_not_set_or_is_the_workers_is_not_missed(config):
-    assert not_used.warnings(config("bare", weight_decay=0.0)) == []
+    assert resolve(config("bare", weight_decay=0.0)).not_taken == {}
     local = config("bare")
     local.local.steps = 2
-    assert not_used.warnings(local) == []
+    assert resolve(local).not_taken == {}
 
 
 def test_a_misspelt_argument_names_the_rule(config):

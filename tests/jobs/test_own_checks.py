@@ -11,7 +11,7 @@ from flax import nnx
 
 from sgdlab import data, rules
 from sgdlab.errors import UsageError
-from sgdlab.jobs.own_parts import check_network, check_rule
+from sgdlab.jobs.parts import check_network, check_rule
 from sgdlab.jobs.records import check_first
 from sgdlab.registry import NETWORKS, RULES
 
@@ -113,8 +113,10 @@ def test_a_rule_is_traced_as_it_will_be_used(monkeypatch):
 
 
 def test_a_loss_that_is_not_finite_at_first_is_no_divergence():
-    config = types.SimpleNamespace(network=types.SimpleNamespace(kind="net"), data=types.SimpleNamespace(kind="set"))
-    plan = types.SimpleNamespace(config=config)
+    experiment = types.SimpleNamespace(
+        network=types.SimpleNamespace(name="net"), data=types.SimpleNamespace(kind="set")
+    )
+    plan = types.SimpleNamespace(experiment=experiment)
     check_first(plan, {"gradients": 0, "test_loss": 2.3})
     check_first(plan, {"gradients": 8, "test_loss": np.nan})
     with pytest.raises(UsageError, match=r"--config.network.kind=net on --config.data.kind=set .* nan before"):

@@ -5,8 +5,8 @@ import pytest
 from lib import tiny
 
 from sgdlab.errors import UsageError
-from sgdlab.jobs import compare, configuration, own_methods, register_method
-from sgdlab.jobs.methods import chosen, methods, why_none
+from sgdlab.jobs import compare, register_method, resolve
+from sgdlab.jobs.methods import OWN, forget_method, methods, why_none
 from sgdlab.jobs.plan import make_plan
 from sgdlab.registry import PROTOCOLS
 
@@ -16,17 +16,18 @@ PAIR = {"protocol": "bounded_staleness", "rule": "delay_compensated", "title": "
 @pytest.fixture(autouse=True)
 def nothing_is_left():
     yield
-    for name in list(own_methods.OWN):
-        own_methods.forget_method(name)
+    for name in list(OWN):
+        forget_method(name)
 
 
 def test_a_method_is_its_parts_with_its_entries():
     register_method("tight", **PAIR, entries={"bound": 1}, rule_entries={"variance_control": 2.0}, local={"steps": 3})
     config = tiny.config(method="tight")
-    choice, plan = chosen(config), make_plan(config)
-    assert (choice.entries["bound"], choice.rule_entries["variance_control"], plan.local.steps) == (1, 2.0, 3)
-    assert choice.rule_entries["adaptive"] is False  # as the rule has it
-    found = configuration.identity(config)
+    experiment = resolve(config)
+    protocol, rule = experiment.protocol.entries, experiment.rule.entries
+    assert (protocol["bound"], rule["variance_control"], experiment.local.steps) == (1, 2.0, 3)
+    assert rule["adaptive"] is False  # as the rule has it
+    found = resolve(config).identity
     assert found["protocol"]["bounded_staleness"]["bound"] == 1
     assert found["rule"]["delay_compensated"]["variance_control"] == 2.0
     messages = []
@@ -71,7 +72,7 @@ def test_the_reason_is_said_where_a_part_is_no_method(monkeypatch):
     PROTOCOLS.register("lonely", title="Lonely")(lambda runtimes: None)
     assert "names no `rule=`" in why_none("lonely")
     with pytest.raises(UsageError, match="lonely is a protocol that names no `rule=`"):
-        chosen(tiny.config(method="lonely"))
+        resolve(tiny.config(method="lonely"))
 
 
 def test_methods_with_other_entries_of_one_protocol_are_runs_of_their_own():
@@ -79,6 +80,6 @@ def test_methods_with_other_entries_of_one_protocol_are_runs_of_their_own():
     register_method("loose", **PAIR, entries={"bound": 8})
     _, tight, loose = compare.comparison(tiny.config(), ["tight", "loose"], [4], 1).runs
     assert [run.name.rpartition("-")[0] for run in (tight, loose)] == ["tight-n4-seed0", "loose-n4-seed0"]
-    entries = [configuration.identity(run.settings)["protocol"]["bounded_staleness"] for run in (tight, loose)]
+    entries = [resolve(run.settings).identity["protocol"]["bounded_staleness"] for run in (tight, loose)]
     assert [own["bound"] for own in entries] == [1, 8]
     assert tight.key != loose.key

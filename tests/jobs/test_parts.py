@@ -5,7 +5,7 @@ import types
 
 import pytest
 
-from sgdlab.jobs import configuration, own_methods, parts
+from sgdlab.jobs import configuration, methods, parts
 from sgdlab.registry import RULES
 
 
@@ -44,7 +44,7 @@ def test_parts_of_a_notebook_stay_in_its_process(registered):
 
 @pytest.mark.parametrize("file", [None, "/home/somebody/methods.py"])
 def test_methods_of_a_notebook_stay_in_its_process_too(file, monkeypatch):
-    monkeypatch.setattr(own_methods, "_modules", {"mine": {"__name__": "somewhere", "__file__": file}})
+    monkeypatch.setattr(methods, "_modules", {"mine": {"__name__": "somewhere", "__file__": file}})
     assert parts.can_be_imported() == (file is not None)
 
 

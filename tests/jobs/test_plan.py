@@ -1,8 +1,11 @@
 """Plans: as many gradients as asked for, any protocol with any rule, and refusals that name the flag."""
 
+import collections
 import contextlib
+import cProfile
 import dataclasses
 import math
+import pstats
 import tracemalloc
 
 import numpy as np
@@ -11,11 +14,11 @@ from lib import tiny
 
 from sgdlab import PeerSchedule, protocols, replay, theory
 from sgdlab.errors import UsageError
-from sgdlab.jobs import memory, simulated
-from sgdlab.jobs.configuration import identity
-from sgdlab.jobs.methods import PRESETS, REPRESENTATIVE, baselines, chosen, methods
+from sgdlab.jobs import plan as plans
+from sgdlab.jobs import resolve
+from sgdlab.jobs.methods import PRESETS, REPRESENTATIVE, baselines, methods
 from sgdlab.jobs.plan import make_plan
-from sgdlab.jobs.seeds import seed_of
+from sgdlab.jobs.train import train
 from sgdlab.registry import PROTOCOLS, RULES
 
 GRADIENTS = 1437 // 32  # of one epoch
@@ -26,7 +29,7 @@ GRADIENTS = 1437 // 32  # of one epoch
 def test_enough_gradients_and_not_an_update_more(method):
     plan = make_plan(tiny.config(method=method))
     schedule = plan.schedule
-    wanted = math.ceil(GRADIENTS / plan.steps.mean())  # each of several local steps, in some methods
+    wanted = math.ceil(GRADIENTS / plan.experiment.steps.mean())  # each of several local steps, in some methods
     assert plan.num_gradients == wanted
     if not schedule.has_server:
         assert schedule.num_gradients == wanted
@@ -36,6 +39,22 @@ def test_enough_gradients_and_not_an_update_more(method):
     if method != "layerwise":  # its run ends when the last gradient has arrived whole
         fewest = schedule.update[:, used.argmin()]
         assert used.min() - np.count_nonzero(fewest == fewest.max()) < wanted
+
+
+@pytest.mark.parametrize("changes", [{}, {"local__steps": 4, "local__by_speed": True, "heterogeneity__alpha": 0.3}])
+def test_a_configuration_is_read_once(changes):
+    """From its entries to the end of a run nothing asks again what is chosen, or makes the cluster or the data anew."""
+    profile = cProfile.Profile()
+    profile.enable()
+    run = train(make_plan(tiny.config(epochs=0.1, rate__warmup_epochs=0.05, **changes)))
+    profile.disable()
+    calls = collections.Counter()
+    for (file, _, name), (_, number, *_) in pstats.Stats(profile).stats.items():
+        if "sgdlab/jobs" in file:
+            calls[name] += number
+    once = ("resolve", "chosen", "local_of", "law", "dataset", "shares")
+    assert {name: calls[name] for name in once} == dict.fromkeys(once, 1)
+    assert run.records[-1]["kind"] == "summary"
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -48,9 +67,9 @@ def test_any_rule_goes_with_a_protocol_or_is_refused(protocol):
         config.rule.kind = rule
         if protocol not in (RULES[rule].facts.protocols or (protocol,)):
             with pytest.raises(UsageError, match=f"^--config.rule.kind={rule} must go with --config.protocol.kind="):
-                chosen(config)
+                resolve(config)
             continue
-        made = dataclasses.replace(plan, choice=chosen(config)).rule(plan.rates, plan.schedule.num_workers)
+        made = dataclasses.replace(plan, experiment=resolve(config)).rule(plan.rates, plan.schedule.num_workers)
         keeps_state_for_workers = rule.startswith("dana")
         absorbs = rule in ("malenia", "ace", "aced", "rescaled", "ca2fl", "vecna", "fadas")
         refused = (keeps_state_for_workers and (averages or peers)) or (absorbs and peers)
@@ -64,11 +83,11 @@ def test_a_rule_that_cannot_be_used_with_a_protocol_is_named_with_it():
 
 
 def test_a_pair_of_ones_own_is_named_after_both():
-    choice = chosen(tiny.config(protocol__kind="bounded_staleness", rule__kind="staleness_aware"))
+    choice = resolve(tiny.config(protocol__kind="bounded_staleness", rule__kind="staleness_aware"))
     assert choice.method.title == "Staleness-Aware + Bounded staleness"
     assert choice.method.name == "bounded_staleness+staleness_aware"
     assert choice.rank >= len(methods())
-    named = chosen(tiny.config(method="asgd", protocol__kind="timeout", rule__kind="linear_scaling"))
+    named = resolve(tiny.config(method="asgd", protocol__kind="timeout", rule__kind="linear_scaling"))
     assert named.method.title == "Linear scaling + Time-out" or named.method.name == "timeout"
 
 
@@ -86,13 +105,16 @@ def test_methods_are_parts_with_their_usual_partner_and_presets():
 
 
 def test_what_a_preset_means_cannot_be_contradicted():
-    assert make_plan(tiny.config(method="push_gossip")).choice.entries["kind"] == "push"
+    assert make_plan(tiny.config(method="push_gossip")).experiment.protocol.entries["kind"] == "push"
     with pytest.raises(
         UsageError, match=r"--config\.protocol\.gossip\.kind=push must be left out: pull_gossip is gossip"
     ):
         make_plan(tiny.config(method="pull_gossip", protocol__gossip__kind="push"))
     assert (
-        make_plan(tiny.config(protocol__kind="gossip", protocol__gossip__kind="push")).choice.entries["kind"] == "push"
+        make_plan(tiny.config(protocol__kind="gossip", protocol__gossip__kind="push")).experiment.protocol.entries[
+            "kind"
+        ]
+        == "push"
     )
 
 
@@ -127,7 +149,7 @@ def test_momentum_is_the_rules_own_unless_it_is_set():
 def test_rates_are_of_one_gradient_or_of_an_update():
     def peak(method, of):
         plan = make_plan(tiny.config(method=method, rate__of=of, rate__decay="constant", rate__warmup_epochs=0.0))
-        return plan.rates.max() / plan.config.optimizer.learning_rate, plan.schedule.gradients_per_update()
+        return plan.rates.max() / plan.experiment.optimizer.learning_rate, plan.schedule.gradients_per_update()
 
     assert peak("synchronous", "gradient") == (4.0, 4.0)
     assert peak("synchronous", "update") == (1.0, 4.0)
@@ -139,13 +161,13 @@ def test_rates_are_of_one_gradient_or_of_an_update():
 
 def test_identity_holds_the_entries_of_the_parts_that_are_used_alone():
     config = tiny.config(method="gap_aware")
-    before = identity(config)
+    before = resolve(config).identity
     config.protocol.timeout.seconds, config.rule.adam.b1, config.cluster.regimes.std = 9.0, 0.5, 1.0
     config.memory, config.optimizer.adam_learning_rate = 3.0, 1.0
-    assert identity(config) == before
+    assert resolve(config).identity == before
     config.rule.gap_aware.granularity = "layer"
-    assert identity(config) != before
-    cutoff = identity(tiny.config(method="cutoff"))
+    assert resolve(config).identity != before
+    cutoff = resolve(tiny.config(method="cutoff")).identity
     assert cutoff["predictor"] == {"kind": "running_mean", "running_mean": {"window": 5}}
     assert "predictor" not in before
 
@@ -164,8 +186,8 @@ def test_a_given_schedule_is_planned_as_it_is():
 
 
 def test_synchronous_sgd_beside_a_given_schedule_is_simulated_when_it_is_asked_for(monkeypatch):
-    made, real = [], simulated.synchronous_twin
-    monkeypatch.setattr(simulated, "synchronous_twin", lambda *given: made.append(real(*given)) or made[-1])
+    made, real = [], plans.synchronous_twin
+    monkeypatch.setattr(plans, "synchronous_twin", lambda *given: made.append(real(*given)) or made[-1])
     config = tiny.config(method="asgd")
     own = make_plan(config)
     assert len(made) == 1
@@ -189,7 +211,7 @@ def test_every_kind_of_cluster_can_be_chosen_and_one_worker_of_it_is_the_baselin
     assert six.schedule.num_workers == 6
     config.cluster.first_workers = 1
     alone = make_plan(config)
-    first = six.law.draw(3, seed=seed_of(config, "runtimes"))[:, 0]
+    first = six.experiment.cluster.law.draw(3, seed=resolve(config).seeds.of("runtimes"))[:, 0]
     np.testing.assert_allclose(alone.schedule.arrived[:3, 0], np.cumsum(first), rtol=1e-12)
 
 
@@ -209,7 +231,7 @@ def test_a_trace_that_is_just_long_enough_is_used_and_a_shorter_one_refused_or_e
     config.cluster.recorded.extend, config.cluster.recorded.block = "bootstrap", 3
     plan = make_plan(config)
     assert plan.schedule.num_updates == rows
-    assert "bootstrap" in str(plan.law)
+    assert "bootstrap" in str(plan.experiment.cluster.law)
     config.cluster.num_workers = 5
     with pytest.raises(UsageError, match=r"--config\.cluster\.num_workers=5 must be 4"):
         make_plan(config)
@@ -249,11 +271,10 @@ def test_the_estimate_bounds_what_making_a_schedule_takes(protocol, entries, wor
         memory=peak / 2**30,
         **{f"protocol__{protocol}__{name}": value for name, value in entries.items()},
     )
-    graph = simulated.averages(chosen(config), workers)
     with pytest.raises(UsageError, match="would take about"):
-        memory.check_schedule(config, gradients, graph=graph)
+        plans.check_memory(resolve(config), gradients)
     config.memory = 6 * peak / 2**30
-    memory.check_schedule(config, gradients, graph=graph)
+    plans.check_memory(resolve(config), gradients)
 
 
 @pytest.mark.parametrize(

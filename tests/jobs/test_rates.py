@@ -5,7 +5,6 @@ import math
 import jax
 import numpy as np
 import pytest
-from ml_collections import ConfigDict
 
 from sgdlab import rules
 from sgdlab.jobs import rates as learning_rates
@@ -27,8 +26,8 @@ EPOCH = np.arange(EPOCHS * PER_EPOCH) / PER_EPOCH
 
 
 def rates(num_workers=1, **changes):
-    config = ConfigDict(BASE | changes)
-    return learning_rates.rates(config, peak=0.5, num_workers=num_workers, epochs=EPOCHS, updates_per_epoch=PER_EPOCH)
+    schedule = learning_rates.RateSchedule(**BASE | changes)
+    return learning_rates.rates(schedule, peak=0.5, num_workers=num_workers, epochs=EPOCHS, updates_per_epoch=PER_EPOCH)
 
 
 def in_updates(**changes):
@@ -66,9 +65,9 @@ def test_decays(decay, expected, shorter, changed):
 
 def of_a_paper(num_updates, **changes):
     """The rates of so many updates with the peak 1, where an epoch has a number of updates that is not whole."""
-    config, per_epoch = ConfigDict({"warmup_epochs": 0.0, "unit": "updates"} | changes), 5004.6
+    schedule, per_epoch = learning_rates.RateSchedule(unit="updates", **changes), 5004.6
     epochs = num_updates / per_epoch
-    found = learning_rates.rates(config, peak=1.0, num_workers=1, epochs=epochs, updates_per_epoch=per_epoch)
+    found = learning_rates.rates(schedule, peak=1.0, num_workers=1, epochs=epochs, updates_per_epoch=per_epoch)
     assert abs(found.size - num_updates) <= 1
     return found
 

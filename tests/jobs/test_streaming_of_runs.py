@@ -5,8 +5,10 @@ import pytest
 from lib import tiny
 
 from sgdlab.errors import UsageError
-from sgdlab.jobs.configuration import check, identity
+from sgdlab.jobs import resolve
+from sgdlab.jobs.local_steps import state_of_worker
 from sgdlab.jobs.plan import make_plan
+from sgdlab.replay.streaming import Stream
 
 
 def config(**entries):
@@ -15,21 +17,21 @@ def config(**entries):
 
 def test_what_it_means():
     plan = make_plan(config(method="streaming_diloco"))
-    local = plan.local
-    assert (local.fragments, local.steps, local.overlap, local.mix, local.keep_state) == (4, 2, 1, 0.5, True)
+    local = plan.experiment.local
+    assert (local.steps, local.keep_state, local.stream) == (2, True, Stream(4, 1, 0.5))
     assert plan.program.by_worker
-    state = local.state_of_worker({"w": np.ones(4)}, None)
+    state = state_of_worker(local, {"w": np.ones(4)}, None)
     assert sorted(state) == ["memory", "messages", "optimizer", "params"]
     assert plan.rule(1.0, 4).init.args[0].fragments == 4
-    assert identity(plan.config)["local"]["fragments"] == 4
+    assert plan.experiment.identity["local"]["fragments"] == 4
 
 
 def test_one_fragment_is_no_other_run_than_before():
     """A run of another method has no entries of fragments, so that what was recorded stays what it was."""
-    assert "fragments" not in identity(config(method="diloco"))["local"]
+    assert "fragments" not in resolve(config(method="diloco")).identity["local"]
     plain = config(method="streaming_diloco", local_fragments=1, local_overlap=0, local_mix=0.0)
-    assert not make_plan(plain).local.streams
-    assert "fragments" not in identity(plain)["local"]
+    assert make_plan(plain).experiment.local.stream is None
+    assert "fragments" not in resolve(plain).identity["local"]
 
 
 @pytest.mark.parametrize(
@@ -45,7 +47,7 @@ def test_one_fragment_is_no_other_run_than_before():
 )
 def test_impossible_entries(entries, words):
     with pytest.raises(UsageError, match=words):
-        check(config(method="streaming_diloco", **entries))
+        resolve(config(method="streaming_diloco", **entries))
 
 
 def test_what_goes_with_no_other_rule():

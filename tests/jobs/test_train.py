@@ -11,7 +11,6 @@ from lib import tiny
 
 from sgdlab.errors import UsageError
 from sgdlab.jobs import records
-from sgdlab.jobs.configuration import identity
 from sgdlab.jobs.methods import REPRESENTATIVE, methods
 from sgdlab.jobs.plan import make_plan
 from sgdlab.jobs.tasks import batches_of, task_of
@@ -38,7 +37,7 @@ def none_kept():
 @pytest.mark.parametrize("method", methods())
 def test_every_method_trains_on_the_same_number_of_gradients(method):
     plan, run = trained(method)
-    gradients = math.ceil(GRADIENTS / plan.steps.mean())  # each of several local steps, in some methods
+    gradients = math.ceil(GRADIENTS / plan.experiment.steps.mean())  # each of several local steps, in some methods
     first, *evaluations, summary = run.records
     assert first["method"] == summary["method"] == method
     assert [record["kind"] for record in run.records] == ["run", *["evaluation"] * len(evaluations), "summary"]
@@ -87,7 +86,7 @@ def test_runs_of_one_capacity_share_one_program(compilations):
 def test_batch_norm_and_polyak_average_can_be_trained_and_evaluated():
     config = tiny.config(network__kind="conv", network__conv__channels=(4, 4), network__conv__batch_norm=True)
     plan = make_plan(config)
-    run, start = train(plan), task_of(config, plan.dataset)
+    run, start = train(plan), task_of(plan.experiment)
     for before, after in zip(jax.tree.leaves(start.stats), jax.tree.leaves(run.result.stats), strict=True):
         assert (np.asarray(before) != np.asarray(after)).all()
     ends = zip(*map(jax.tree.leaves, (start.params, run.result.average, run.result.params)), strict=True)
@@ -127,8 +126,8 @@ def test_more_servers_than_parameters_can_be_cut_into_are_refused():
 def test_records_say_what_was_run():
     plan = make_plan(tiny.config(method="backup_workers", cluster__kind="regimes"))
     first, *_, summary = train(plan).records
-    assert first["config"] == identity(plan.config)
-    assert first["about"]["cluster"] == str(plan.law)
+    assert first["config"] == plan.experiment.identity
+    assert first["about"]["cluster"] == str(plan.experiment.cluster.law)
     assert first["families"] == ["Rounds: fresh gradients"]
     assert (first["protocol"], first["rule"], first["baseline"]) == ("backup_workers", "nag_asgd", "nag_asgd")
     assert not first["serial"]

@@ -9,9 +9,8 @@ from lib.rehearsal import Fault, Rehearsal
 from sgdlab import jobs
 from sgdlab.data.shares import own_order
 from sgdlab.errors import Stopped, UsageError
-from sgdlab.jobs import configuration, own_data, recorded
+from sgdlab.jobs import configuration, recorded, resolve
 from sgdlab.jobs.plan import make_plan
-from sgdlab.jobs.seeds import seed_of
 from sgdlab.jobs.tasks import batches_by_ticket, batches_of
 
 GRADIENTS = 44
@@ -29,25 +28,23 @@ def batches(plan, size=64):
 
 
 def test_no_shares_leave_a_run_what_it_was():
-    assert "heterogeneity" not in configuration.identity(tiny.config())
-    assert configuration.identity(config())["heterogeneity"] == {"alpha": 0.1, "seed": None}
-    old = tiny.config()
-    del old.heterogeneity  # as a run has it that was recorded before
-    assert configuration.identity(old) == configuration.identity(tiny.config())
-    assert own_data.shares_of(old, None) is None
+    assert "heterogeneity" not in resolve(tiny.config()).identity
+    assert resolve(config()).identity["heterogeneity"] == {"alpha": 0.1, "seed": None}
+    assert make_plan(tiny.config()).experiment.data.shares is None
     with pytest.raises(UsageError, match=r"--config\.heterogeneity\.seed has no effect"):
-        configuration.check_used(["heterogeneity.seed"], [configuration.identity(tiny.config())])
+        configuration.check_used(["heterogeneity.seed"], [resolve(tiny.config()).identity])
 
 
 @pytest.mark.parametrize("method", ["asgd", "synchronous", "backup_workers", "pull_gossip", "elastic_averaging"])
 def test_a_gradient_has_a_batch_of_its_worker(method):
     plan = make_plan(config(method=method))
-    shares = own_data.shares_of(plan.config, plan.dataset)
-    program, train = plan.program, plan.dataset.train
+    shares = plan.experiment.data.shares
+    program, train = plan.program, plan.experiment.data.dataset.train
     count = np.zeros(4, int)
     labels, inputs = batches(plan)
+    seed = plan.experiment.seeds.of("batches")
     for row, worker in enumerate(program.worker):
-        expected = own_order(shares, [worker], [count[worker]], batch_size=32, seed=seed_of(plan.config, "batches"))[0]
+        expected = own_order(shares, [worker], [count[worker]], batch_size=32, seed=seed)[0]
         np.testing.assert_array_equal(labels[row], train.labels[expected])
         np.testing.assert_array_equal(inputs[row], train.images[expected])
         assert set(expected) <= set(shares.of(worker))
@@ -57,12 +54,11 @@ def test_a_gradient_has_a_batch_of_its_worker(method):
 
 def test_every_local_step_has_a_batch_of_its_worker():
     plan = make_plan(config(local__steps=3, cluster__num_workers=3))
-    shares, labels = own_data.shares_of(plan.config, plan.dataset), plan.dataset.train.labels
+    shares, labels = plan.experiment.data.shares, plan.experiment.data.dataset.train.labels
     rows = plan.program.num_rows
-    np.testing.assert_array_equal(plan.batch_workers, np.repeat(plan.program.worker[:rows], 3))
     made, count = batches_of(plan, rows), np.zeros(3, int)
-    for number, worker in enumerate(plan.batch_workers):
-        given = {"batch_size": 32, "seed": seed_of(plan.config, "batches")}
+    for number, worker in enumerate(np.repeat(plan.program.worker[:rows], 3)):
+        given = {"batch_size": 32, "seed": plan.experiment.seeds.of("batches")}
         expected = own_order(shares, [worker], [count[worker]], **given)[0]
         np.testing.assert_array_equal(made(jax.numpy.int32(number)).targets, labels[expected])
         count[worker] += 1
@@ -86,7 +82,7 @@ def test_a_single_worker_draws_as_a_run_without_shares():
 
 
 def test_shares_can_stay_while_the_run_has_another_seed():
-    of = lambda **changes: own_data.shares_of(config(**changes), make_plan(config()).dataset).examples
+    of = lambda **changes: resolve(config(**changes)).data.shares.examples
     assert (of(seed=1) != of(seed=2)).any()
     np.testing.assert_array_equal(of(seed=1, heterogeneity__seed=7), of(seed=2, heterogeneity__seed=7))
 
@@ -122,7 +118,7 @@ def test_a_run_on_processes_replays(tmp_path):
 
     # The batch of a ticket is its worker's own.
     plan = recorded.plan_of(config(), recording)
-    shares, labels = own_data.shares_of(plan.config, plan.dataset), plan.dataset.train.labels
+    shares, labels = plan.experiment.data.shares, plan.experiment.data.dataset.train.labels
     counts = shares.counts(labels)
     found, _ = batches(plan)
     for row, worker in enumerate(plan.program.worker):
@@ -131,7 +127,7 @@ def test_a_run_on_processes_replays(tmp_path):
 
 def test_tickets_past_the_table_begin_anew():
     plan = make_plan(config())
-    made = batches_by_ticket(plan.config, plan.dataset, worker=2)
+    made = batches_by_ticket(plan.experiment, worker=2)
     first, later = (made(jax.numpy.int32(ticket)) for ticket in (3, 3 + 64))
     np.testing.assert_array_equal(first.inputs, later.inputs)
     assert (jax.random.key_data(first.key) != jax.random.key_data(later.key)).any()

@@ -15,7 +15,7 @@ from rehearsing import QUICK, dyadic
 
 from sgdlab import policies, replay, rules
 from sgdlab.errors import RunFailed, Stopped
-from sgdlab.jobs.spans import span_fn
+from sgdlab.jobs.local_steps import span_fn
 from sgdlab.live.checkpoint import KeptMessages
 from sgdlab.live.gradients import Gradients
 from sgdlab.live.log import Log, LogError

@@ -9,8 +9,8 @@ import optax
 import pytest
 
 from sgdlab import protocols, replay, rules
-from sgdlab.jobs.inner_rate import InnerRate
-from sgdlab.jobs.spans import span_fn
+from sgdlab.jobs.local_steps import span_fn
+from sgdlab.jobs.rates import InnerRate
 from sgdlab.live.gradients import Gradients
 from sgdlab.live.work import LocalSteps, Work
 

@@ -165,33 +165,15 @@ def test_a_node_waits_for_its_neighbours_only():
     assert [started[2, 1], started[1, 1], started[1, 2], started[0, 2], started[0, 3]] == [10, 1, 11, 2, 12]
 
 
-class TestWhoIsLost:
-    def test_is_waited_for(self):
-        policy = policies.d_psgd(num_workers=2, graph="ring", fresh=True, num_gradients=4)
-        assert policy.start([0, 1])[1::2] == [Begin(0, 1), Begin(1, 1)]
-        assert policy.lost(0.5, 1) == []
-        assert policy.arrived(1.0, 0) == [Step(0)]
-        assert not policy.busy
-        assert {(0, 2), (1, 1)} <= policy.held()
-        assert policy.joined(2.0, 1) == [Begin(1, 1)]
-        half = lambda node, other: Mix(node, ((node, 2, 0.5), (other, 2, 0.5)))
-        assert policy.arrived(3.0, 1) == [Step(1), half(0, 1), Begin(0, 3), half(1, 0), Begin(1, 3)]
-        policy.arrived(4.0, 0)
-        assert not policy.finished
-        assert policy.arrived(5.0, 1) == [Step(1)]
-        assert policy.finished
-
-    def test_keeps_what_has_come(self):
-        policy = policies.d_psgd(num_workers=2, graph="ring", num_gradients=6)
-        policy.start([0, 1])
-        alone = Mix(0, ((0, 0, 1.0),))
-        assert policy.arrived(1.0, 0) == [alone, Step(0), Begin(0, 2)]
-        assert policy.arrived(2.0, 0) == [Keep(0)]
-        assert policy.lost(2.5, 0) == []  # its gradient is here
-        assert policy.joined(2.7, 0) == []
-        actions = policy.arrived(3.0, 1)
-        assert actions[:3] == [Mix(1, ((1, 0, 1.0),)), Step(1), Begin(1, 2)]
-        assert actions[3:] == [Mix(0, ((0, 2, 0.5), (1, 2, 0.5))), Step(0), Begin(0, 4)]
+def test_a_gradient_is_kept_until_its_node_has_what_it_averages():
+    policy = policies.d_psgd(num_workers=2, graph="ring", num_gradients=6)
+    policy.start([0, 1])
+    alone = Mix(0, ((0, 0, 1.0),))
+    assert policy.arrived(1.0, 0) == [alone, Step(0), Begin(0, 2)]
+    assert policy.arrived(2.0, 0) == [Keep(0)]
+    actions = policy.arrived(3.0, 1)
+    assert actions[:3] == [Mix(1, ((1, 0, 1.0),)), Step(1), Begin(1, 2)]
+    assert actions[3:] == [Mix(0, ((0, 2, 0.5), (1, 2, 0.5))), Step(0), Begin(0, 4)]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from lib import tiny
 
 from sgdlab import graphs
-from sgdlab.jobs import digests, parts
+from sgdlab.jobs import digests, parts, resolve
 from sgdlab.registry import GRAPHS
 
 
@@ -77,9 +77,9 @@ def test_the_code_of_ones_own_graph_counts_and_of_ours_does_not(tmp_path, monkey
     for written in (text, text.replace("), 1,", "), 2,")):
         file.write_text(written)
         parts.load(str(file))
-        found.append(digests.of_run(tiny.config(method="sgp", protocol__sgp__graph="mine")))
+        found.append(digests.of_run(resolve(tiny.config(method="sgp", protocol__sgp__graph="mine"))))
     assert found[0]["graph"] != found[1]["graph"]
     assert found[0] | found[1] == found[0] | {"graph": found[1]["graph"]}
-    assert "graph" not in digests.of_run(tiny.config(method="sgp"))
+    assert "graph" not in digests.of_run(resolve(tiny.config(method="sgp")))
     assert parts.outside()["my_own_graph"] == str(file)
     del sys.modules["my_own_graph"]

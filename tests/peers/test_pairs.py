@@ -11,8 +11,7 @@ import pytest
 from quadratics import MOMENTUM, RATE, START, gradient, numbers_of, replayed
 from scipy.linalg import expm
 
-from sgdlab import graphs, policies, protocols
-from sgdlab.policies import Begin, Mix, Move, Step
+from sgdlab import graphs, protocols
 from sgdlab.registry import PROTOCOLS
 
 NODES, GRADIENTS = 5, 30
@@ -199,23 +198,6 @@ def test_ends_with_as_many_gradients_as_asked_for(name):
     assert everything.num_gradients >= 24
     with pytest.raises(protocols.NotEnoughRuntimes):
         make(name, number=5 * 24 + 1)
-
-
-class TestWhoIsLost:
-    def test_is_no_partner_and_owes_its_gradient(self):
-        policy = policies.ad_psgd(num_workers=3, graph="complete", num_gradients=5)
-        assert policy.start([0, 1, 2]) == [Begin(0, 0), Begin(1, 0), Begin(2, 0)]
-        assert policy.lost(0.5, 1) == []
-        pair = (0, 0, 0.5), (2, 0, 0.5)
-        assert policy.arrived(1.0, 0) == [Move(2, pair[::-1]), Mix(0, pair), Step(0), Begin(0, 2)]
-        assert {(0, 2), (1, 0), (2, 0), (2, 2)} <= policy.held()  # node 2 still computes at its version 0
-        assert policy.joined(2.0, 1) == [Begin(1, 0)]
-        assert policy.arrived(3.0, 1)[-1] == Begin(1, 2)
-        policy.lost(3.5, 0)
-        policy.lost(3.5, 1)
-        version = policy.version[2]
-        assert policy.arrived(4.0, 2) == [Mix(2, ((2, version, 1.0),)), Step(2)]
-        assert not policy.finished
 
 
 def test_a_poisson_clock_has_no_policy():

@@ -1,4 +1,4 @@
-"""The fast paths of gossip and elastic averaging are their policies, field by field; what nodes that are lost owe."""
+"""The fast paths of gossip and elastic averaging are their policies, field by field."""
 
 import functools
 
@@ -10,7 +10,7 @@ from lib.tiers import examples
 from test_peer_protocols import NUMBERS, PERIODS, RUNTIMES, SEEDS, assert_equal, assert_schedule_is, check
 
 from sgdlab import policies, protocols
-from sgdlab.policies import Begin, Mix, PeerRecorder, Source, Step
+from sgdlab.policies import Begin, Mix, Source
 
 CLOCKS = st.sampled_from(["own", "rounds"])
 OWN = {
@@ -70,109 +70,20 @@ def halves(node, version, other, its):
     return Mix(node, (Source(node, version, 0.5), Source(other, its, 0.5)))
 
 
-class TestWhoIsLost:
-    def test_computes_the_gradient_that_it_owes_when_it_is_back(self):
-        policy = policies.gossip(num_workers=2, num_gradients=4)
-        assert policy.start([0, 1]) == [alone(0, 0), Begin(0, 1), alone(1, 0), Begin(1, 1)]
-        assert policy.lost(0.5, 1) == []
-        assert policy.arrived(1.0, 0) == [Step(0), alone(0, 2), Begin(0, 3)]  # nobody is there to average with
-        assert policy.held() == {(0, 3), (1, 1), (2, 0)}
-        assert policy.joined(1.5, 1) == [Begin(1, 1)]
-        assert policy.arrived(2.0, 1) == [Step(1), halves(1, 2, 0, 3), Begin(1, 3)]
-        assert policy.arrived(3.0, 0) == [Step(0)]  # the fourth gradient is under way
-        assert not policy.finished
-        assert policy.arrived(4.0, 1) == [Step(1)]
-        assert policy.finished
-
-    def test_has_a_substitute_as_a_partner(self):
-        policy = policies.gossip(num_workers=3, seed=0)
-        policy.start([0, 1, 2])
-        policy.lost(0.5, 1)
-        for now in range(1, 9):
-            assert policy.arrived(float(now), 0)[1] == halves(0, 2 * now, 2, 1)
-
-    def test_holds_up_no_round(self):
-        policy = policies.elastic_averaging(num_workers=3, clock="rounds", beta=0.25)
-        policy.start([0, 1, 2])
-        assert policy.arrived(1.0, 0) == [Step(0)]
-        assert policy.arrived(2.0, 2) == [Step(2)]
-        drawn = lambda node, version: Mix(node, (Source(node, version, 0.75), Source(3, 0, 0.25)))
-        center = Mix(3, (Source(3, 0, 0.5), Source(0, 2, 0.25), Source(2, 2, 0.25)))
-        assert policy.lost(2.5, 1) == [drawn(0, 2), Begin(0, 3), drawn(2, 2), Begin(2, 3), center]
-        assert policy.joined(3.0, 1) == [Begin(1, 1)]
-        assert policy.arrived(3.5, 0) == [Step(0)]
-        assert policy.arrived(4.0, 1) == [Step(1)]
-        assert policy.arrived(5.0, 2)[::2][:3] == [
-            Step(2), Begin(0, 5), Begin(1, 3),
-        ]  # fmt: skip
-
-    def test_does_not_meet_while_it_is_away(self):
-        policy = policies.gossip(num_workers=3, clock="rounds", seed=0)
-        policy.start([0, 1, 2])
-        policy.arrived(1.0, 0)
-        policy.lost(1.5, 0)
-        policy.arrived(2.0, 1)
-        assert policy.arrived(3.0, 2)[1::2] == [halves(1, 2, 2, 2), halves(2, 2, 1, 2)]
-
-    def test_waits_with_the_others_when_it_is_back_from_a_wait(self):
-        policy = policies.gossip(num_workers=2, clock="rounds")
-        policy.start([0, 1])
-        policy.arrived(1.0, 0)
-        assert policy.lost(1.5, 0) == []
-        assert policy.joined(2.0, 0) == []
-        assert policy.arrived(3.0, 1) == [Step(1), halves(0, 2, 1, 2), Begin(0, 3), halves(1, 2, 0, 2), Begin(1, 3)]
-
-    def test_loses_what_was_sent_to_it(self):
-        policy = policies.gossip(num_workers=2, kind="push")
-        policy.start([0, 1])
-        policy.arrived(1.0, 0)
-        assert (0, 2) in policy.held()
-        policy.lost(1.5, 1)
-        assert (0, 2) not in policy.held()
-        policy.joined(2.0, 1)
-        assert policy.arrived(3.0, 1)[1] == alone(1, 2)
-
-    def test_is_the_same_for_the_same_events(self):
-        policy, other = (policies.gossip(num_workers=3, seed=2, kind="push") for _ in range(2))
-        for each in (policy, other):
-            each.start([0, 1, 2])
-            each.arrived(1.0, 2)
-            each.lost(1.5, 0)
-        assert policy == other
-        other.joined(2.0, 0)
-        assert policy != other
+def test_the_same_events_make_the_same_policy():
+    policy, other = (policies.gossip(num_workers=3, seed=2, kind="push") for _ in range(2))
+    for each in (policy, other):
+        each.start([0, 1, 2])
+        each.arrived(1.0, 2)
+    assert policy == other
+    other.arrived(2.0, 0)
+    assert policy != other
 
 
 def test_gradients_can_be_taken_before_the_average():
     policy = policies.gossip(num_workers=2, fresh=False)
     assert policy.start([0, 1])[1] == Begin(0, 0)
     assert policy.arrived(1.0, 0)[1:] == [halves(0, 2, 1, 1), Begin(0, 2)]
-    policy.lost(1.5, 0)
-    assert {(0, 2), (0, 3), (1, 0), (1, 1)} <= policy.held()
-    assert policy.joined(2.0, 0) == [Begin(0, 2)]
-
-
-class TestRecorder:
-    def recorded(self):
-        recorder = PeerRecorder()
-        assert recorder.began(0, [Source(0, 0, 1.0)], 0.0) == 0
-        assert recorder.began(1, [Source(1, 0, 1.0)], 0.0) == 1
-        recorder.ended(0, 2.0)
-        return recorder
-
-    def test_leaves_out_what_has_not_ended(self):
-        schedule, tickets = self.recorded().schedule(2)
-        assert (schedule.num_gradients, tickets.tolist()) == (1, [0])
-
-    def test_refuses_an_end_while_others_depend_on_what_has_not_ended(self):
-        recorder = self.recorded()
-        recorder.began(0, [Source(0, 2, 0.5), Source(1, 1, 0.5)], 2.0)
-        recorder.ended(0, 3.0)
-        with pytest.raises(ValueError, match=r"^node=1 must finish its gradient: others .* version 1"):
-            recorder.schedule(2)
-        recorder.ended(1, 4.0)
-        schedule, tickets = recorder.schedule(2)
-        assert (schedule.finished.tolist(), tickets.tolist()) == ([2.0, 4.0, 3.0], [0, 1, 2])
 
 
 @pytest.mark.parametrize(

@@ -202,7 +202,7 @@ class TestRegister:
         config = digits.get_config()
         config.method, config.protocol.pairs.size, config.cluster.num_workers, config.epochs = "pairs", 3, 4, 0.5
         plan = make_plan(config)
-        assert (plan.choice.protocol.name, plan.choice.rule.name) == ("pairs", "nag_asgd")
+        assert (plan.experiment.protocol.name, plan.experiment.rule.name) == ("pairs", "nag_asgd")
         assert (np.bincount(plan.schedule.update[plan.schedule.used()]) == 3).all()
         assert plan.schedule.used().sum() >= plan.num_gradients > plan.schedule.used().sum() - 3
 

@@ -12,15 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from lib import tiny
-from ml_collections import ConfigDict
 
 from sgdlab import protocols, replay, rules
 from sgdlab.errors import UsageError
-from sgdlab.jobs.configuration import check_used, identity
-from sgdlab.jobs.inner_rate import InnerRate
-from sgdlab.jobs.local_steps import Local, of_messages
+from sgdlab.jobs import resolve
+from sgdlab.jobs.configuration import check_used
+from sgdlab.jobs.local_steps import Local, of_messages, optimizer_of, pseudo_gradient, span_fn, spans, state_of_worker
 from sgdlab.jobs.plan import make_plan
-from sgdlab.jobs.spans import span_fn, spans
+from sgdlab.jobs.rates import InnerRate, RateSchedule
 
 WORKERS, MESSAGES, STEPS = 3, 18, np.array([4, 2, 1])
 GENERATOR = np.random.default_rng(5)
@@ -28,7 +27,7 @@ CURVATURE, TARGET = GENERATOR.uniform(0.3, 1.0, (120, 3)), GENERATOR.normal(size
 SECONDS = np.array([1.0, 2.1, 4.3]) * GENERATOR.uniform(0.8, 1.2, (120, WORKERS))
 START, RATE, OUTER = np.array([1.0, -2.0, 0.5]), 0.2, 0.7
 PER_UPDATE, LENGTH = 0.8, 11.0  # steps of a worker for each update, and in the run
-ENTRIES = ConfigDict({"warmup_epochs": 0.25, "decay": "cosine", "final": 0.1})
+ENTRIES = RateSchedule(warmup_epochs=0.25, decay="cosine", final=0.1)
 close = lambda found, expected: np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-14)
 
 
@@ -96,8 +95,8 @@ def replayed(schedule, local, steps, inner, *, rate=OUTER, mode="event"):
     program = replay.lower(schedule, by_worker=local.keep_state)
     place = None if inner is None else inner.place(program.read[:, 0])
     of_rows = span_fn(*spans(steps[program.worker], program.worker.size), place=place)
-    walk = local.gradient(grad_fn, batch_fn, None if inner is None else inner.factors)
-    own, rule = local.state_of_worker(jnp.asarray(START), None), rules.asgd(learning_rate=rate)
+    walk = pseudo_gradient(local, grad_fn, batch_fn, None if inner is None else inner.factors)
+    own, rule = state_of_worker(local, jnp.asarray(START), None), rules.asgd(learning_rate=rate)
     return replay.run(program, rule, walk, jnp.asarray(START), of_rows, mode=mode, local=own).params
 
 
@@ -130,7 +129,7 @@ class TestIdentities:
 
     def test_a_span_without_a_place_begins_with_the_first_factor(self):
         """Also of factors that are a list."""
-        made, factors = Local(steps=4, learning_rate=RATE).transform(), [1.0, 0.5, 0.25]
+        made, factors = optimizer_of(Local(steps=4, learning_rate=RATE)), [1.0, 0.5, 0.25]
         walk = replay.in_local_steps(grad_fn, made, batch_fn, factors=factors)
         placed = replay.in_local_steps(grad_fn, made, batch_fn, factors=np.array([9.0, *factors]))
         found = walk(jnp.asarray(START), replay.Span(0, 3))
@@ -140,7 +139,7 @@ class TestIdentities:
         """Its workers go on with parameters of their own, which are the server's where that goes the whole way."""
         schedule, steps = protocols.synchronous(np.ones((4, 1))), np.array([4])
         program = replay.lower(schedule, by_worker=True)
-        made, factors = Local(steps=4, learning_rate=RATE, momentum=0.6).transform(), inner_rate().factors
+        made, factors = optimizer_of(Local(steps=4, learning_rate=RATE, momentum=0.6)), inner_rate().factors
         of_rows = span_fn(*spans(steps[program.worker], 4), place=np.array([0, 3, 6, 9]))
         ways = [
             (replay.in_local_steps(grad_fn, made, batch_fn, keep_state=True, factors=factors), replay.state_of_worker),
@@ -163,7 +162,7 @@ class TestIdentities:
         """As DiLoCo does: the k-th message of H steps goes from k H on, also where k H / H is not k to the bit."""
         plan = make_plan(tiny.config(method="diloco", local__steps=7, local__follow_rate=True, epochs=3.0))
         rounds = plan.program.read[: plan.program.num_rows, 0]
-        np.testing.assert_array_equal(plan.places_of_rows, 7 * rounds)
+        np.testing.assert_array_equal(plan.inner.place(plan.program.read[: plan.program.num_rows, 0]), 7 * rounds)
         nearly = InnerRate(np.ones(8192), steps_per_update=math.nextafter(7.0, 0.0))
         np.testing.assert_array_equal(nearly.place(np.arange(1000)), 7 * np.arange(1000))
 
@@ -174,25 +173,25 @@ class TestOfRuns:
         entries = {"method": "synchronous", "optimizer__learning_rate": 0.3, **rate}
         plain, followed = (make_plan(tiny.config(**entries, local__follow_rate=follow)) for follow in (None, True))
         assert plain.inner is None
-        close(followed.local.learning_rate * followed.inner.factors[: plain.rates.size], plain.rates)
+        close(followed.experiment.local.learning_rate * followed.inner.factors[: plain.rates.size], plain.rates)
         np.testing.assert_array_equal(followed.rates, 1.0)  # of the server, which is not said twice
         read = followed.program.read[: followed.program.num_rows, 0]
-        np.testing.assert_array_equal(followed.places_of_rows, read)
+        np.testing.assert_array_equal(followed.inner.place(read), read)
 
     def test_all_workers_end_with_the_run(self):
         """Of all speeds, and whatever an update waits for."""
         for method in ("async_diloco", "fedbuff"):
             plan = make_plan(tiny.config(method=method, local__follow_rate=True, epochs=30.0))
-            length = plan.config.epochs * 44 / plan.schedule.num_workers
+            length = plan.experiment.epochs * 44 / plan.schedule.num_workers
             last = plan.inner.steps_per_update * plan.schedule.num_updates
             assert last == pytest.approx(length, rel=0.05)
 
     def test_what_is_constant_is_as_before(self):
         """Of runs from before there was such an entry, too."""
-        before = identity(tiny.config(method="diloco"))
+        before = resolve(tiny.config(method="diloco")).identity
         assert "follow_rate" not in before["local"]
-        assert identity(tiny.config(method="diloco", local__follow_rate=False)) == before
-        asked = identity(tiny.config(method="diloco", local__follow_rate=True))
+        assert resolve(tiny.config(method="diloco", local__follow_rate=False)).identity == before
+        asked = resolve(tiny.config(method="diloco", local__follow_rate=True)).identity
         assert asked["local"] == before["local"] | {"follow_rate": True}
         check_used(["local.follow_rate"], [asked])
 

@@ -16,6 +16,7 @@ import pytest
 
 from sgdlab import protocols, replay, rules
 from sgdlab.jobs.local_steps import Local, of_messages, steps_by_worker
+from sgdlab.jobs.local_steps import optimizer_of as optimizer_of_local
 
 WORKERS, MESSAGES, MOST = 3, 24, 4
 GENERATOR = np.random.default_rng(7)
@@ -157,7 +158,9 @@ def naive(server, workers, steps, messages=MESSAGES):
 def optimizer_of(worker):
     if worker.adamw:
         return jax.tree_util.Partial(optax.adamw, learning_rate=worker.rate, weight_decay=worker.decay)
-    return Local(steps=2, learning_rate=worker.rate, momentum=worker.momentum, weight_decay=worker.decay).transform()
+    return optimizer_of_local(
+        Local(steps=2, learning_rate=worker.rate, momentum=worker.momentum, weight_decay=worker.decay)
+    )
 
 
 def replayed(schedule, rule, worker, steps):

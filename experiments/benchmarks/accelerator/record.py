@@ -17,7 +17,7 @@ import jax
 from experiments.benchmarks.timing import Figure
 from experiments.harness.machine import processor
 from sgdlab import files
-from sgdlab.jobs.provenance import made_with
+from sgdlab.jobs.digests import made_with
 from sgdlab.live.recording import versions
 
 JSON, PAGE = "accelerator.json", "accelerator.html"

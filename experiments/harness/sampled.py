@@ -1,0 +1,92 @@
+"""A sample of a figure's runs, and the figure at the scale smoke, as a program that an older checkout can do too.
+
+`experiments.harness.restamp` executes this file's text in two checkouts, and compares what they write. So it uses only
+what every checkout has had under these names.
+"""
+
+import collections
+import hashlib
+import json
+import pathlib
+import sys
+import tempfile
+from typing import Any
+
+from experiments.harness import Session, Sweep, command, dry, figures, prepare, within
+from sgdlab.jobs import digests
+from sgdlab.jobs.configuration import used_parts
+
+try:
+    from sgdlab.jobs.work import digest_now, name_of, parts_of_code
+except ImportError:  # of a checkout in which the harness had them
+    from experiments.harness.runs import digest_now, name_of, parts_of_code
+
+
+def kind_of(work: Any, settings: Any) -> str:
+    """Return what a run has in common with those of the same code: its work and its parts, by name."""
+    parts = used_parts(settings) if "method" in settings and hasattr(settings, "to_dict") else {}
+    return json.dumps([name_of(work), {family: part.name for family, part in sorted(parts.items())}])
+
+
+def name_of_run(work: Any, point: Any) -> str:
+    """Return the name of a run that is the same in every checkout."""
+    return json.dumps([name_of(work), point.varied], sort_keys=True, default=str)
+
+
+def sample(asked: list[tuple[Any, Any]], count: int) -> dict[str, tuple[Any, Any]]:
+    """Return some runs of each kind, by name; which, a hash of their names decides.
+
+    Args:
+      asked: the work and the settings of each run.
+      count: how many of a kind.
+    """
+    names = collections.Counter(name_of_run(work, point) for work, point in asked)
+    kinds: dict[str, dict[str, tuple[Any, Any]]] = collections.defaultdict(dict)
+    for work, point in asked:
+        if names[name := name_of_run(work, point)] == 1:  # else it cannot be told from another
+            kinds[kind_of(work, point.settings)][name] = work, point
+    order = {name: hashlib.sha256(name.encode()).hexdigest() for name in names}
+    return {name: runs[name] for runs in kinds.values() for name in sorted(runs, key=order.__getitem__)[:count]}
+
+
+def outcome(
+    name: str, scale: str, count: int, code: dict[str, str], *, same_code: bool, jobs: int | None
+) -> dict[str, Any]:
+    """Return what this checkout makes of a figure.
+
+    Args:
+      name: of the figure.
+      scale: of the runs.
+      count: runs of a kind.
+      code: digests of a stored result.
+      same_code: do nothing where the code is another here.
+      jobs: processes at once.
+
+    Returns:
+      `changed`, names of `code` whose digest is another here; `code`, digests as they are here; `runs`, the records of
+      the sample by name; `table`, the text of the figure's table at the scale smoke.
+    """
+    find = getattr(figures, "find_figure", None) or figures.find  # as older checkouts call it
+    made = find(name)
+    now = {"figure": digests.of_code(made.make)}
+    now |= {part: digest for part in code if part not in now and (digest := digest_now(part))}
+    changed = [part for part, digest in code.items() if now.get(part) != digest]
+    if changed and same_code:
+        return {"changed": changed}
+    with tempfile.TemporaryDirectory(prefix="sampled-") as folder:
+        path = pathlib.Path(folder)
+        missing = list(dry.foresee(made, scale, {}, Session(path)).noted.missing.values())
+        sweeps = {run: Sweep(point.settings, [{}], work=work) for run, (work, point) in sample(missing, count).items()}
+        with within(Session(path, jobs=jobs)):
+            prepare(*sweeps.values())
+            runs = {run: sweep.records()[0][1] for run, sweep in sweeps.items()}
+        smoke = command.produce(made, "smoke", {}, Session(path / "smoke", jobs=1))
+        table = (smoke / "table.csv").read_text(encoding="utf-8")
+    for work, point in missing:
+        now |= parts_of_code(work, point.settings)
+    return {"changed": changed, "code": now, "runs": runs, "table": table}
+
+
+if __name__ == "__main__":
+    given = json.loads(pathlib.Path(sys.argv[1]).read_text(encoding="utf-8"))
+    pathlib.Path(sys.argv[2]).write_text(json.dumps(outcome(**given)), encoding="utf-8")

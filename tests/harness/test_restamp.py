@@ -1,0 +1,156 @@
+"""Restamping: runs of older code whose sample is as before count as of today's, and what differs is said."""
+
+import json
+import pathlib
+
+import pytest
+from sweep_works import doubled
+
+from experiments import papers
+from experiments.harness import (
+    Claim,
+    Output,
+    Scale,
+    Session,
+    Sweep,
+    command,
+    figure,
+    figures,
+    restamp,
+    sampled,
+    scoreboard,
+)
+from experiments.harness.publishing import digest, produce
+from sgdlab.jobs import digests
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def products(*, factor: int = 2, most: int = 5) -> Output:
+    """Multiplies.
+
+    Args:
+      factor: by which.
+      most: so many numbers.
+    """
+    runs = Sweep({"factor": factor}, {"value": range(most)}, work=doubled).table()
+    table = runs[["value"]].assign(factor=factor, ours=runs["product"], paper=None)
+    return Output(table, None, [Claim("it is 8", "here", str(runs["product"].max()), None)])
+
+
+@pytest.fixture(name="made")
+def a_stored_figure(monkeypatch, tmp_path):
+    monkeypatch.setattr(figures, "_FIGURES", {})
+    monkeypatch.setattr(products, "__module__", "experiments.gossip.products")
+    monkeypatch.setattr(scoreboard, "STORED", tmp_path / "stored")
+    scales = {"smoke": Scale("1 s", most=2), "laptop": Scale("2 s")}
+    made = figure(papers.GOSSIP, "Figure 1", scales=scales, differs="No.")(products)
+    monkeypatch.setattr(restamp, "_figures", lambda names: [made])
+    produce(made, "laptop", {}, Session(tmp_path / "papers", jobs=1))
+    scoreboard.store([(papers.GOSSIP, scoreboard.rows_of(papers.GOSSIP, tmp_path / "papers", [made]))])
+    return made
+
+
+@pytest.fixture(name="edited")
+def code_that_was_edited(monkeypatch, made):
+    of_code = digests.of_code
+    monkeypatch.setattr(digests, "of_code", lambda code: "edited" if code is doubled else of_code(code))
+    assert scoreboard.stored_result(made.name).changed(made) == ["sweep_works.doubled"]
+
+
+def restamped(tmp_path, *flags):
+    return command.answer(["restamp", f"--workdir={tmp_path / 'papers'}", "--jobs=1", *flags])
+
+
+def codes(tmp_path):
+    files = sorted((tmp_path / "papers/runs").glob("*.jsonl"))
+    return [json.loads(file.read_text().splitlines()[0])["code"]["work"] for file in files]
+
+
+@pytest.mark.usefixtures("edited")
+def test_a_sample_that_agrees_restamps_runs_and_the_stored_result(made, tmp_path, capsys):
+    whole = (tmp_path / "stored" / f"{made.name}.csv").read_bytes()
+    assert restamped(tmp_path, "--sample=2") == 0
+    assert "2 of 5 runs were done again, and agree to the bit; all 5 are restamped" in capsys.readouterr().out
+    assert codes(tmp_path) == ["edited"] * 5
+    stored = scoreboard.stored_result(made.name)
+    assert stored.changed(made) == []
+    assert stored.facts["restamped"]["sample"] == "2 of 5 runs"
+    assert stored.facts["digest"] == digest(stored.facts, stored.table.read_text())
+    assert (tmp_path / "stored" / f"{made.name}.csv").read_bytes() == whole
+    assert not list((tmp_path / "papers/runs").glob("superseded/*"))
+    assert restamped(tmp_path) == 0
+    assert "0 of 0 runs were done again" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("edited")
+def test_a_run_that_differs_is_said_and_nothing_is_changed(made, tmp_path, capsys):
+    for file in (tmp_path / "papers/runs").glob("*.jsonl"):
+        file.write_text(file.read_text().replace('"product": 4', '"product": 5'))
+    assert restamped(tmp_path, "--sample=5") == 1
+    said = capsys.readouterr()
+    assert '["sweep_works.doubled", {"value": 2}]: product of its record 1 (summary) was 5, and is 4' in said.out
+    assert f"{made.name} cannot be restamped" in said.err
+    assert "edited" not in codes(tmp_path)
+    assert scoreboard.stored_result(made.name).changed(made)
+
+
+@pytest.mark.usefixtures("edited")
+def test_a_stored_table_that_differs_stays(made, tmp_path, capsys):
+    table = tmp_path / "stored" / f"{made.name}.csv"
+    table.write_text(table.read_text().replace("4,2,8", "4,2,9"))
+    assert restamped(tmp_path) == 1
+    assert "was 4,2,9" in capsys.readouterr().out
+    assert scoreboard.stored_result(made.name).changed(made)
+
+
+@pytest.mark.usefixtures("edited")
+def test_without_runs_there_is_nothing_to_compare_with(made, tmp_path, capsys):
+    for file in (tmp_path / "papers/runs").glob("*.jsonl"):
+        file.unlink()
+    assert restamped(tmp_path) == 1
+    assert f"`python -m experiments {made.name} --scale=laptop` does them" in capsys.readouterr().out
+
+
+def test_a_sample_has_runs_of_every_kind_and_is_the_same_everywhere():
+    def asked(values):
+        of = [Sweep({"value": value}, {"factor": [1, 2]}, work=doubled).runs for value in values]
+        return [(doubled, run) for runs in of for run in runs]
+
+    # Runs of two sweeps that vary the same cannot be told apart by what varies.
+    assert sampled.sample(asked([1, 2]), 3) == {}
+    runs = [(doubled, run) for run in Sweep({}, {"value": range(20)}, work=doubled).runs]
+    chosen = sampled.sample(runs, 3)
+    assert len(chosen) == 3
+    assert sampled.sample(runs[::-1], 3).keys() == chosen.keys()
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--figures=gossip.nothing"], "--figures=gossip.nothing must be a table or figure"),
+        (["--figures=gossip.bounds", "--reference=nowhere"], "--reference=nowhere must be a checkout"),
+    ],
+)
+def test_what_cannot_be_restamped_is_named(flags, words, tmp_path, capsys):
+    assert restamped(tmp_path, *flags) in (1, 2)
+    seen = capsys.readouterr()
+    assert words in seen.out + seen.err
+
+
+@pytest.mark.full
+def test_a_checkout_stands_for_stored_runs(tmp_path, monkeypatch, capsys):
+    """This checkout is its own reference, and says so where its code is another than the result's."""
+    monkeypatch.setattr(scoreboard, "STORED", tmp_path / "stored")
+    made = figures.find_figure("beyond.dropcompute")
+    produce(made, "smoke", {}, Session(tmp_path / "papers", jobs=1))
+    scoreboard.store([(made.paper, scoreboard.rows_of(made.paper, tmp_path / "papers", [made]))])
+    flags = ["--figures=beyond.dropcompute", f"--reference={ROOT}"]
+    assert restamped(tmp_path, *flags) == 0
+    assert "1 run and the scale smoke agree to the bit" in capsys.readouterr().out
+    stored = tmp_path / "stored/beyond.dropcompute.json"
+    facts = json.loads(stored.read_text())
+    assert facts["restamped"]["sample"] == "1 run and the scale smoke"
+    stored.write_text(json.dumps(facts | {"code": facts["code"] | {"figure": "older"}}))
+    assert restamped(tmp_path, *flags) == 1
+    assert "has other code too: figure; name an earlier checkout" in capsys.readouterr().out
