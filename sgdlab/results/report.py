@@ -117,9 +117,7 @@ def _swept(swept: Swept | None, embedded: Mapping[str, str]) -> dict[str, Any] |
         "entries": list(swept.over),
         "pictures": [embedded[name] for name in map(name_of_sweep, swept.over) if name in embedded],
         "caption": " ".join(filter(None, caption)),
-        "headings": swept.headings(),
-        "rows": swept.rows(),
-        "note": swept.note,
+        "table": swept.table(),
     }
 
 
