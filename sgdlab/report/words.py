@@ -108,3 +108,8 @@ def number(value: float) -> str:
       ('3.14', '31.4', '31,416')
     """
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def percent(share: float) -> str:
+    """A share as "12.3 %"."""
+    return f"{100 * share:.1f} %"
