@@ -67,13 +67,13 @@ def main(argv: Sequence[str]) -> None:
     try:
         files.write_text(workdir / "certificate.json", as_json)
         files.write_text(workdir / "certificate.csv", certificate_table.comma_separated(known))
-        files.write_text(workdir / "certificate.md", certificate_table.markdown(known))
+        files.write_text(workdir / "certificate.md", certificate_table.table(known).markdown())
     except OSError as error:
         raise UsageError(f"--workdir={workdir} must be a directory that can be written: {error}") from error
     if given.json:
         print(as_json, end="")
         return
-    print(certificate_table.text(known))
+    print(certificate_table.table(known).text())
     print(f"\nWritten: {workdir / 'certificate'}.json, .csv, .md")
 
 

@@ -13,6 +13,7 @@ from absl import flags
 from sgdlab.commands import serve_flag
 from sgdlab.errors import UsageError, said_of
 from sgdlab.report.page import StatusPage
+from sgdlab.report.words import listed
 from sgdlab.traces.options import Options
 from sgdlab.watch.alarms import Alarm, AlarmFile
 from sgdlab.watch.follower import Follower
@@ -239,8 +240,7 @@ def status_line(follower: Follower) -> str:
         parts.append(f"nothing new for {follower.idle:.0f} s")
     lacks = follower.lacks()
     if lacks and lacks[1]:
-        names = ", ".join(lacks[1][:3]) + (f" and {len(lacks[1]) - 3} more" if len(lacks[1]) > 3 else "")
-        parts.append(f"step {lacks[0]} lacks worker {names}")
+        parts.append(f"step {lacks[0]} lacks worker {listed(lacks[1], 3)}")
     standing = [", ".join(alarm.workers[:3]) or "all" for alarm in follower.standing]
     if standing:
         parts.append(f"slow or silent: {'; '.join(standing[:4])}")

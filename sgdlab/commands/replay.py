@@ -21,6 +21,7 @@ from absl import flags
 from sgdlab import arrays, hosts, jobs, results
 from sgdlab.commands import flag_names, launch, train
 from sgdlab.errors import UsageError, failures_of
+from sgdlab.report.table import Table
 
 if TYPE_CHECKING:
     from sgdlab.live.recording import LiveRecording
@@ -145,16 +146,14 @@ def _say_comparison(
     if changed:
         print("changed: " + ", ".join(f"{name} {new} (live {old})" for name, (old, new) in changed.items()))
     metric = results.metric.Metric.of(records[-1])
-    rows = [("", metric.title, "test loss", "mean gap")]
+    headings, rows = ("", metric.title, "test loss", "mean gap"), []
     for name, run in (("live", before), ("replay", records)):
         last = run[-1]
         gap = "not measured" if last["gap"] is None or np.isnan(last["gap"]) else f"{last['gap']:.3g}"
         loss = "diverged" if last["test_loss"] is None else f"{last['test_loss']:.4f}"
         value = last[metric.test]
         rows.append((f"{name}: {last['title']}", "-" if value is None else metric.text(value), loss, gap))
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    print(Table(dict.fromkeys(headings, ""), rows).grid())
 
 
 def _parameters(path: pathlib.Path) -> dict[str, np.ndarray] | None:

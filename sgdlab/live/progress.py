@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import functools
 import os
 import sys
 import threading
@@ -10,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self, TextIO
 
 from sgdlab.live.status import Status, WorkerStatus
+from sgdlab.report.words import listed
 
 LATE = 1.5
 """A worker is called late whose time is this many times the others' median, or"""
@@ -17,6 +19,7 @@ LATE_BY_ITSELF = 2.0
 """whose newest time is this many times its own median, which varies more."""
 NAMED = 4
 """So many workers are named in a line; of the others, only their number is given."""
+_listed = functools.partial(listed, most=NAMED)
 
 _MOST_LINES = 1000
 """Lines that wait for a terminal that does not read; of more, the oldest are lost."""
@@ -303,11 +306,6 @@ def _loss_of(worker: WorkerStatus) -> str:
         starts = "1 start" if worker.respawns == 1 else f"{worker.respawns} starts"
         return f"{worker.worker} for good after {starts}{why}"
     return f"{worker.worker} for {_seconds(worker.since)}{why}"
-
-
-def _listed(names: Sequence[str]) -> str:
-    rest = len(names) - NAMED
-    return ", ".join(names[:NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _clock(seconds: float) -> str:

@@ -22,7 +22,7 @@ class Table:
     r"""Cells under headings, with the meaning of the columns and notes below.
 
     Attributes:
-      columns: heading -> meaning.
+      columns: heading -> meaning; "" where nothing is to be said.
       rows: the texts of the cells, a row each.
       notes: sentences on the whole table.
       obvious: headings whose meaning is not said.
@@ -72,12 +72,13 @@ class Table:
           without: headings of columns that are left out.
         """
         said = {heading: meaning for heading, meaning in self._said().items() if heading not in without}
-        indent = max(map(len, said)) + 2
+        indent = max(map(len, said), default=0) + 2
         below = [
             textwrap.fill(f"{heading:<{indent}}{meaning}", WIDTH, subsequent_indent=" " * indent)
             for heading, meaning in said.items()
         ]
-        return "\n".join([self.grid(without), "", *below, *(textwrap.fill(note, WIDTH) for note in self.notes)])
+        notes = [textwrap.fill(note, WIDTH) for note in self.notes]
+        return "\n".join([self.grid(without), "", *below, *notes])
 
     def markdown(self) -> str:
         """Return the table in GitHub's Markdown, with meanings and notes below."""
@@ -90,7 +91,9 @@ class Table:
         return tabulate(self.rows, headers=list(self.columns), tablefmt="github", disable_numparse=True, colalign=align)
 
     def _said(self) -> dict[str, str]:
-        return {heading: meaning for heading, meaning in self.columns.items() if heading not in self.obvious}
+        return {
+            heading: meaning for heading, meaning in self.columns.items() if meaning and heading not in self.obvious
+        }
 
 
 def in_csv(rows: Iterable[Mapping[str, object]], names: Sequence[str] = ()) -> str:

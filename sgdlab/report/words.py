@@ -10,7 +10,7 @@ def listed(words: Sequence[str], most: int | None = None) -> str:
     """A list as a sentence writes it; of a long list, the first entries and the number of the others.
 
     Args:
-      words: at least one.
+      words: of none, nothing is said.
       most: entries that a long list shows; all by default. "And 1 more" would be as long as the entry itself.
 
     Example:
@@ -19,7 +19,7 @@ def listed(words: Sequence[str], most: int | None = None) -> str:
     """
     if most is not None and len(words) > most + 1:
         words = [*words[:most], f"{len(words) - most} more"]
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+    return "".join(words) if len(words) < 2 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def some(words: Sequence[str]) -> str:
@@ -98,3 +98,18 @@ def figure(value: float, digits: int = 4) -> str:
       ('0.08813', '32.00', '2175', '1450')
     """
     return f"{value:.0f}" if abs(value) >= 10 ** (digits - 1) else f"{value:#.{digits}g}"
+
+
+def number(value: float) -> str:
+    """A number of any size, in few characters and without a power of ten where it is large.
+
+    Example:
+      >>> number(3.14159), number(31.4159), number(31415.9)
+      ('3.14', '31.4', '31,416')
+    """
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def percent(share: float) -> str:
+    """A share as "12.3 %"."""
+    return f"{100 * share:.1f} %"

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from sgdlab.report.table import in_csv
+from sgdlab.report.table import Table, in_csv
 from sgdlab.results.summary import Group, compared
 
 COLUMNS = {
@@ -42,9 +42,9 @@ def certified(groups: Sequence[Group]) -> list[Group]:
     return [g for g in compared(groups) if all(s.get("effective_workers") is not None for s in g.summaries)]
 
 
-def rows(groups: Sequence[Group]) -> list[list[str]]:
-    """A row for each method and number of workers, with the columns `COLUMNS`; of several seeds, means and largest."""
-    return [
+def table(groups: Sequence[Group]) -> Table:
+    """A row for each method and number of workers; of several seeds, means and largest."""
+    rows = [
         [
             group.title,
             str(group.num_workers),
@@ -55,6 +55,7 @@ def rows(groups: Sequence[Group]) -> list[list[str]]:
         ]
         for group in certified(groups)
     ]
+    return Table(COLUMNS, rows, obvious=("method", "workers"))
 
 
 def comma_separated(groups: Sequence[Group]) -> str:

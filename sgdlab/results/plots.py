@@ -2,7 +2,7 @@
 
 import itertools
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import matplotlib as mpl
 import numpy as np
@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from sgdlab import files
+from sgdlab.report.words import counted
 from sgdlab.results import metric_axis
 from sgdlab.results.metric import Metric
 from sgdlab.results.panels import Style, panels, styles
@@ -56,40 +57,78 @@ def metric_by_workers(groups: Sequence[Group]) -> Figure:
     drawn in place of the points. Better is always higher up, and the scale is the same in all panels (`metric_axis`). A
     cross at the foot is a number of workers at which some seed diverged.
     """
-    ours, style, metric = compared(groups), styles(groups), metric_of(groups)
+    ours, metric = compared(groups), metric_of(groups)
+    ends = [level for group in groups if not group.num_diverged for level in _levels(group)]
+    lost = ["x at the foot: some seed diverged"] if any(group.num_diverged for group in ours) else []
+    title = f"{metric.title.capitalize()} at an equal number of used gradients"
+    with mpl.rc_context(STYLE):
+        figure = by_workers(groups, [title, *lost], metric.test_label, _metric_line, _single_workers)
+        for axes in figure.axes:
+            metric_axis.set_scale(axes, metric, *metric_axis.limits(metric, ends))
+    return figure
+
+
+def by_workers(
+    groups: Sequence[Group],
+    titles: Sequence[str],
+    up: str,
+    line: Callable[[Axes, list[Group], Style, list[float]], None],
+    references: Callable[[Axes, Sequence[Group], Sequence[Group]], None],
+) -> Figure:
+    """Draws a line for each method against the number of workers; of one number, methods stand side by side.
+
+    Args:
+      groups: single workers and methods.
+      titles: above the figure, and in brackets below that.
+      up: label of the vertical axes.
+      line: draws one method: its groups, style, and their positions.
+      references: draws black lines to compare with: all groups, and those of the panel.
+    """
+    ours, style = compared(groups), styles(groups)
     counts = sorted({group.num_workers for group in ours})
     one_count = len(counts) == 1
-    ends = [level for group in groups if not group.num_diverged for level in _levels(group)]
-    foot, top = metric_axis.limits(metric, ends)
-    with mpl.rc_context(STYLE):
-        figure, drawn = figure_of(ours, share_x=not one_count)
-        for axes, here in drawn:
-            lines = [list(found) for _, found in itertools.groupby(here, key=lambda group: group.method)]
-            for index, found in enumerate(lines):
-                # Sideways, so that several methods' seeds and crosses stand side by side.
-                shift = 2 ** (0.05 * (index - (len(lines) - 1) / 2))
-                at = [float(index)] if one_count else [shift * group.num_workers for group in found]
-                _metric_line(axes, found, style[found[0].method], at)
-            _single_workers(axes, groups, here)
-            if one_count:
-                method_axis(axes, [found[0].title for found in lines])
-                axes.set_ylabel(metric.test_label)
-            else:
-                dress(axes, "workers", metric.test_label)
-        first = figure.axes[0]
+    figure, drawn = figure_of(ours, share_x=not one_count)
+    for axes, here in drawn:
+        lines = [list(found) for _, found in itertools.groupby(here, key=lambda group: group.method)]
+        for index, found in enumerate(lines):
+            # Sideways, so that several methods' seeds and crosses stand side by side.
+            shift = 2 ** (0.05 * (index - (len(lines) - 1) / 2))
+            at = [float(index)] if one_count else [shift * group.num_workers for group in found]
+            line(axes, found, style[found[0].method], at)
+        references(axes, groups, here)
         if one_count:
-            _single_worker_legend(figure)
+            _method_axis(axes, [found[0].title for found in lines])
+            axes.set_ylabel(up)
         else:
-            first.set_xscale("log", base=2)
-            first.set_xticks(counts, [str(count) for count in counts])
-            first.xaxis.set_minor_locator(mpl.ticker.NullLocator())
-        for axes in figure.axes:
-            metric_axis.set_scale(axes, metric, foot, top)
-        title = f"{metric.title.capitalize()} at an equal number of used gradients"
-        title += f", {counts[0]} worker{'s' * (counts[0] > 1)}" if one_count else ""
-        lost = any(group.num_diverged for group in ours)
-        figure.suptitle(f"{title}\n(x at the foot: some seed diverged)" if lost else title)
+            dress(axes, "workers", up)
+    first = figure.axes[0]
+    if one_count:
+        _legend_of_references(figure)
+    else:
+        first.set_xscale("log", base=2)
+        first.set_xticks(counts, [str(count) for count in counts])
+        first.xaxis.set_minor_locator(mpl.ticker.NullLocator())
+    of = f", {counted(counts[0], 'worker')}" if one_count else ""
+    # In one line they would be cut off.
+    figure.suptitle("\n".join([f"{titles[0]}{of}", *(f"({title})" for title in titles[1:])]))
     return figure
+
+
+def mark(axes: Axes, style: Style, seeds: Sequence[tuple[float, float]], lost: Sequence[float], height: float) -> None:
+    """Draws a small point for each seed, and crosses.
+
+    Args:
+      axes: to draw in.
+      style: of the method.
+      seeds: their points.
+      lost: where on the x axis crosses stand.
+      height: of the crosses, as a share of the panel.
+    """
+    if seeds:
+        axes.scatter(*zip(*seeds, strict=True), s=9, color=style.colour, alpha=0.5, linewidths=0)
+    if lost:
+        cross = {"color": style.colour, "marker": "x", "linestyle": "none", "markersize": 8}
+        axes.plot(lost, [height] * len(lost), transform=axes.get_xaxis_transform(), **cross)
 
 
 def loss_by_time(groups: Sequence[Group]) -> Figure:
@@ -172,16 +211,16 @@ def dress(axes: Axes, across: str, up: str) -> None:
     axes.legend(loc="upper left", bbox_to_anchor=(0, -0.2), ncols=2, borderaxespad=0)
 
 
-def method_axis(axes: Axes, titles: Sequence[str]) -> None:
+def _method_axis(axes: Axes, titles: Sequence[str]) -> None:
     """Names the methods, which stand at 0, 1, ..., below the axis."""
     axes.set_xticks(range(len(titles)), titles, rotation=25, ha="right", rotation_mode="anchor")
     axes.set_xlim(-0.5, len(titles) - 0.5)
     axes.grid(False, axis="x")
 
 
-def _single_worker_legend(figure: Figure) -> None:
-    """One legend for the lines of all panels, which stands below the names of the methods."""
-    lines = {line.get_label(): line for axes in figure.axes for line in axes.lines if line.get_linestyle() in _DASHES}
+def _legend_of_references(figure: Figure) -> None:
+    """One legend for the black lines of all panels, which stands below the names of the methods."""
+    lines = {line.get_label(): line for axes in figure.axes for line in axes.lines if line.get_color() == "black"}
     if lines:
         figure.legend(handles=list(lines.values()), loc="outside lower left", ncols=len(lines))
 
@@ -200,20 +239,14 @@ def _metric_line(axes: Axes, found: list[Group], style: Style, at: list[float]) 
         np.array([np.nan if s is None else scale * getattr(s, name) for s in spreads]) for name in ("mean", "std")
     )
     axes.plot(at, mean, color=style.colour, marker=style.marker, label=found[0].title)
+    seeds = []
     if max(len(group.runs) for group in found) <= _FEW_SEEDS:
         seeds = [(x, level) for x, group in zip(at, found, strict=True) for level in _levels(group)]
-        if seeds:
-            axes.scatter(*zip(*seeds, strict=True), s=9, color=style.colour, alpha=0.5, linewidths=0)
     elif len(found) > 1:
         axes.fill_between(at, mean - std, mean + std, color=style.colour, alpha=0.15, linewidth=0)
     else:
         axes.errorbar(at, mean, std, color=style.colour, capsize=3)
-    lost = [x for x, group in zip(at, found, strict=True) if group.num_diverged]
-    if lost:
-        foot = axes.get_xaxis_transform()  # x in data, y as a share of the panel
-        axes.plot(
-            lost, [0.02] * len(lost), color=style.colour, marker="x", linestyle="none", markersize=8, transform=foot
-        )
+    mark(axes, style, seeds, [x for x, group in zip(at, found, strict=True) if group.num_diverged], 0.02)
 
 
 def _single_workers(axes: Axes, groups: Sequence[Group], here: Sequence[Group]) -> None:
@@ -264,5 +297,5 @@ def training(records: Records) -> Figure:
             others.set_yscale("log")
             plain_ticks(others)
         workers = records[0]["num_workers"]
-        figure.suptitle(f"{records[0]['title']}, {workers} worker{'s' * (workers > 1)}")
+        figure.suptitle(f"{records[0]['title']}, {counted(workers, 'worker')}")
     return figure

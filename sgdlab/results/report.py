@@ -87,7 +87,7 @@ def page(groups: Sequence[Group], pictures: Mapping[str, pathlib.Path], swept: S
             for name in embedded
             if name not in (ANSWER, NARROW_ANSWER) and not name.startswith(_SWEEP)
         ],
-        certificates=_certificates(groups),
+        certificates=certificates.table(groups),
         config=json.dumps(facts.config(groups), indent=2),
     )
 
@@ -117,16 +117,8 @@ def _swept(swept: Swept | None, embedded: Mapping[str, str]) -> dict[str, Any] |
         "entries": list(swept.over),
         "pictures": [embedded[name] for name in map(name_of_sweep, swept.over) if name in embedded],
         "caption": " ".join(filter(None, caption)),
-        "headings": swept.headings(),
-        "rows": swept.rows(),
-        "note": swept.note,
+        "table": swept.table(),
     }
-
-
-def _certificates(groups: Sequence[Group]) -> dict[str, Any] | None:
-    """The table of certificates, for the page; None where no run has one."""
-    found = certificates.rows(groups)
-    return {"columns": certificates.COLUMNS, "rows": found} if found else None
 
 
 def _unbroken(text: str) -> str:

@@ -1,10 +1,7 @@
 """What further entries of a comparison do: a table of every value, and the final metric and loss against them."""
 
-import csv
 import dataclasses
-import io
 import itertools
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,12 +9,12 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from tabulate import tabulate
 
-from sgdlab.report.table import WIDTH
+from sgdlab.report.table import Table, in_csv
+from sgdlab.report.words import counted
 from sgdlab.results import metric_axis
 from sgdlab.results.panels import Style, styles
-from sgdlab.results.plots import STYLE, plain_ticks
+from sgdlab.results.plots import STYLE, mark, plain_ticks
 from sgdlab.results.summary import Group, compared, metric_of
 
 _ABSENT = object()
@@ -58,20 +55,9 @@ class Swept:
             "expect somewhat less."
         )
 
-    def text(self) -> str:
-        """Return the table for a terminal, with the note."""
-        table = tabulate(self.rows(), self.headings(), "simple", disable_numparse=True)
-        return f"{table}\n\n{textwrap.fill(self.note, WIDTH)}"
-
-    def headings(self) -> list[str]:
-        """Return the headings of the table."""
-        metric = metric_of(self.groups)
-        return ["method", "workers", *map(_named, self.over), metric.test_label, "test loss", "diverged"]
-
-    def rows(self) -> list[list[str]]:
-        """Return the table: a row for each group, in the order of `headings`; means and deviations over the seeds."""
-        found = []
-        best = self.best()
+    def table(self) -> Table:
+        """Return the table: a row for each group; means and deviations over the seeds."""
+        found, best, metric = [], self.best(), metric_of(self.groups)
         for group in self._ordered():
             several = len(group.runs) > 1
             test, loss = group.test, group.spread("test_loss")
@@ -79,24 +65,28 @@ class Swept:
             lost = "-" if loss is None else f"{loss.mean:.4g}" + (f" ± {loss.std:.2g}" if several else "")
             diverged = f"{group.num_diverged} of {len(group.runs)}" if group.num_diverged else ""
             values = ("-" if value is _ABSENT else _shown(value) for value in self._values(group))
-            mark = " *" if any(group is one for one in best) else ""
-            found.append([group.title, str(group.num_workers), *values, score + mark, lost, diverged])
-        return found
+            star = " *" if any(group is one for one in best) else ""
+            found.append([group.title, str(group.num_workers), *values, score + star, lost, diverged])
+        headings = ["method", "workers", *map(_named, self.over), metric.test_label, "test loss", "diverged"]
+        return Table(dict.fromkeys(headings, ""), found, [self.note])
+
+    def text(self) -> str:
+        """Return the table for a terminal, with the note."""
+        return self.table().text()
 
     def comma_separated(self) -> str:
         """Return the same as CSV, in full precision."""
-        output = io.StringIO()
-        writer = csv.writer(output, lineterminator="\n")
-        metric = metric_of(self.groups)
-        numbers = [f"{name}_{kind}" for name in (metric.test, "test_loss") for kind in ("mean", "std")]
-        writer.writerow(["method", "serial", "num_workers", *self.over, "seeds", "diverged", *numbers])
-        for group in self._ordered():
-            spreads = [group.test, group.spread("test_loss")]
-            ends = [x for spread in spreads for x in (("", "") if spread is None else (spread.mean, spread.std))]
-            values = ["" if value is _ABSENT else value for value in self._values(group)]
-            counts = [len(group.runs), group.num_diverged]
-            writer.writerow([group.method, int(group.serial), group.num_workers, *values, *counts, *ends])
-        return output.getvalue()
+        return in_csv(map(self._plain, self._ordered()))
+
+    def _plain(self, group: Group) -> dict[str, Any]:
+        found: dict[str, Any] = {"method": group.method, "serial": int(group.serial), "num_workers": group.num_workers}
+        for name, value in zip(self.over, self._values(group), strict=True):
+            found[name] = "" if value is _ABSENT else value
+        found |= {"seeds": len(group.runs), "diverged": group.num_diverged}
+        for name in (metric_of(self.groups).test, "test_loss"):
+            spread = group.spread(name)
+            found |= {f"{name}_{kind}": spread and getattr(spread, kind) for kind in ("mean", "std")}
+        return found
 
     def figure(self, name: str) -> Figure:
         """Draw the final metric and the final loss on the test set against an entry, a line for each method.
@@ -149,7 +139,7 @@ class Swept:
         for workers in sorted({group.num_workers for group in compared(self.groups)}):
             for values in itertools.product(*others.values()):
                 chosen = dict(zip(others, values, strict=True))
-                words = [f"{workers} worker{'s' * (workers > 1)}"]
+                words = [counted(workers, "worker")]
                 yield ", ".join([*words, *(f"{_named(k)} {_shown(v)}" for k, v in chosen.items())]), workers, chosen
 
     def _line(
@@ -202,10 +192,7 @@ def _lines(
         drawn = {"color": style.colour, "marker": marker, "linestyle": linestyle, "label": some.title, "capsize": 3}
         axes.errorbar(at, mean, std, **drawn)
     lost = [x for x, group in zip(at, groups, strict=True) if group and group.num_diverged]
-    if lost:
-        foot = scores.get_xaxis_transform()  # x in data, y as a share of the panel
-        cross = {"color": style.colour, "marker": "x", "linestyle": "none", "markersize": 8}
-        scores.plot(lost, [0.02] * len(lost), transform=foot, **cross)
+    mark(scores, style, [], lost, 0.02)
 
 
 def _goodness(group: Group) -> tuple[int, float]:

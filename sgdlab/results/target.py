@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 
 from sgdlab.results import floor
 from sgdlab.results.answer import short_title
-from sgdlab.results.panels import Style, styles
-from sgdlab.results.plots import STYLE, dress, figure_of, method_axis, plain_ticks
+from sgdlab.results.panels import Style
+from sgdlab.results.plots import STYLE, by_workers, mark, plain_ticks
 from sgdlab.results.summary import Group, compared, metric_of, single_workers
 
 FLOOR = "no loss"
@@ -39,38 +39,14 @@ def seconds_to_target(groups: Sequence[Group]) -> Figure | None:
     ours, least = compared(groups), floor.seconds(groups)
     if not any(group.target is not None and group.spread("seconds_to_target") for group in ours):
         return None
-    counts, style = sorted({group.num_workers for group in ours}), styles(groups)
-    one_count = len(counts) == 1
+    goal = metric_of(groups).reach(*sorted({group.target for group in ours if group.target is not None}))
+    titles = [f"Virtual seconds to {goal}"] + [_MEANING] * bool(least)
+    if any(group.spread("seconds_to_target") is None for group in ours):
+        titles.append("x at the top: not reached by every run")
     with mpl.rc_context(STYLE):
-        figure, drawn = figure_of(ours, share_x=not one_count)
-        for axes, here in drawn:
-            lines = [list(found) for _, found in itertools.groupby(here, key=lambda group: group.method)]
-            for index, found in enumerate(lines):
-                shift = 2 ** (0.05 * (index - (len(lines) - 1) / 2))  # sideways, so that seeds stand side by side
-                at = [float(index)] if one_count else [shift * group.num_workers for group in found]
-                _line(axes, found, style[found[0].method], at)
-            _floors(axes, groups, here, least)
-            if one_count:
-                method_axis(axes, [found[0].title for found in lines])
-                axes.set_ylabel("virtual seconds")
-            else:
-                dress(axes, "workers", "virtual seconds")
-        first = figure.axes[0]
-        first.set_yscale("log")
-        plain_ticks(first)
-        if one_count:
-            _legend(figure)
-        else:
-            first.set_xscale("log", base=2)
-            first.set_xticks(counts, [str(count) for count in counts])
-            first.xaxis.set_minor_locator(mpl.ticker.NullLocator())
-        goal = metric_of(groups).reach(*sorted({group.target for group in ours if group.target is not None}))
-        title = f"Virtual seconds to {goal}"
-        title += f", {counts[0]} worker{'s' * (counts[0] > 1)}" if one_count else ""
-        missed = any(group.spread("seconds_to_target") is None for group in ours)
-        below = [_MEANING] if least else []
-        below += ["x at the top: not reached by every run"] if missed else []
-        figure.suptitle("\n".join([title, *(f"({line})" for line in below)]))  # in one line they would be cut off
+        figure = by_workers(groups, titles, "virtual seconds", _line, _floors)
+        figure.axes[0].set_yscale("log")
+        plain_ticks(figure.axes[0])
     return figure
 
 
@@ -85,19 +61,12 @@ def _line(axes: Axes, found: Sequence[Group], style: Style, at: Sequence[float])
         for summary in group.summaries
         if summary["seconds_to_target"] is not None
     ]
-    if seeds:
-        axes.scatter(*zip(*seeds, strict=True), s=9, color=style.colour, alpha=0.5, linewidths=0)
-    missed = [x for x, spread in zip(at, spreads, strict=True) if spread is None]
-    if missed:
-        top = axes.get_xaxis_transform()  # x in data, y as a share of the panel
-        axes.plot(
-            missed, [0.98] * len(missed), color=style.colour, marker="x", linestyle="none", markersize=8, transform=top
-        )
+    mark(axes, style, seeds, [x for x, spread in zip(at, spreads, strict=True) if spread is None], 0.98)
 
 
-def _floors(axes: Axes, groups: Sequence[Group], here: Sequence[Group], least: dict[tuple[str, int], float]) -> None:
+def _floors(axes: Axes, groups: Sequence[Group], here: Sequence[Group]) -> None:
     """A line for each single worker that the methods of a panel are compared with, dotted alike in every panel."""
-    wanted, alone = {group.baseline for group in here}, single_workers(groups)
+    wanted, alone, least = {group.baseline for group in here}, single_workers(groups), floor.seconds(groups)
     several = len(alone) > 1
     for (name, group), dots in zip(alone.items(), itertools.cycle(_DOTS), strict=False):
         points = {count: seconds for (of, count), seconds in least.items() if of == name}
@@ -108,11 +77,3 @@ def _floors(axes: Axes, groups: Sequence[Group], here: Sequence[Group], least: d
             axes.axhline(statistics.fmean(points.values()), color="black", linestyle=dots, linewidth=1.2, label=label)
         else:
             axes.plot(list(points), list(points.values()), color="black", linestyle=dots, linewidth=1.2, label=label)
-
-
-def _legend(figure: Figure) -> None:
-    """One legend for the lines of all panels, which stands below the names of the methods."""
-    lines = {line.get_label(): line for axes in figure.axes for line in axes.lines}
-    named = [line for label, line in lines.items() if str(label).startswith(FLOOR)]
-    if named:
-        figure.legend(handles=named, loc="outside lower left", ncols=len(named))

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from sgdlab.peer_schedule import PeerSchedule
+from sgdlab.report.words import number
 from sgdlab.results.plots import STYLE
 from sgdlab.schedule import Schedule
 
@@ -122,7 +123,7 @@ def timeline(
                 axes.tick_params(axis="y", labelsize="medium")
             over = "in these steps" if starts.get(title) else "over the whole run"
             unit = "messages" if title in messages else "gradients"
-            rate = readable(_rate(schedule, starts.get(title, 0.0)))
+            rate = number(_rate(schedule, starts.get(title, 0.0)))
             axes.set_title(f"{title}: {rate} {unit}/s {over}", loc="left")
         marks = {
             "numbers: versions that were read": few,
@@ -185,16 +186,6 @@ def window(schedules: Mapping[str, Schedule], *, seconds: float, rows: WorkerRow
             ncols=len(kinds),
         )
     return figure
-
-
-def readable(rate: float) -> str:
-    """Return a rate in words that are short, and never a power of ten.
-
-    Example:
-      >>> readable(8.0349), readable(83404.2)
-      ('8.03', '83,404')
-    """
-    return f"{rate:,.0f}" if rate >= 1000 else f"{rate:.3g}"
 
 
 def _rate(schedule: Schedule | PeerSchedule, start: float) -> float:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from sgdlab.peer_schedule import PeerSchedule
+from sgdlab.report.words import number
 from sgdlab.schedule import Schedule
 from sgdlab.theory import participation, tree
 from sgdlab.theory.problem import Problem
@@ -114,12 +115,12 @@ class Certificate(participation.OfWorkers):
         if self.tree_distance is not None:
             far = (
                 # pyrefly: ignore[bad-argument-type]  # of a server
-                f"R = {self.tree_distance}, staleness {_short(self.mean_staleness)} and at most "
+                f"R = {self.tree_distance}, staleness {number(self.mean_staleness)} and at most "
                 f"{self.largest_staleness}"
             )
         return (
-            f"Certificate: {far}; {_short(self.mean_in_flight)} gradients in flight and at most {self.most_in_flight}; "
-            f"{_short(self.effective_workers)} of {self.num_workers} workers effective, worker {self.least_used} with "
+            f"Certificate: {far}; {number(self.mean_in_flight)} gradients in flight and at most {self.most_in_flight}; "
+            f"{number(self.effective_workers)} of {self.num_workers} workers effective, worker {self.least_used} with "
             f"{self.least_share:.3g} of an equal share"
         )
 
@@ -189,10 +190,6 @@ def _of_peers(schedule: PeerSchedule, steps: int | np.ndarray) -> Certificate:
         note="Without a server there is no main branch, and so no R: parameters are averages, not sums of gradients.",
         **_in_flight(schedule.started[rows], schedule.finished[rows], schedule.wall_clock()),
     )
-
-
-def _short(number: float) -> str:
-    return f"{number:.3g}" if number < 1000 else f"{number:,.0f}"
 
 
 def _all_equal(updates: np.ndarray, weight: np.ndarray) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from sgdlab.report import words
 from sgdlab.report.finite import finite
 from sgdlab.report.table import Table, in_csv
 from sgdlab.report.words import some
@@ -51,23 +52,10 @@ class Certified:
     local: Collection[str] = ()
 
 
-def cells(known: Certified) -> list[list[str]]:
-    """A row for each certificate, with the columns `COLUMNS`."""
-    return [_row(title, found, known.problem) for title, found in known.certificates.items()]
-
-
-def text(known: Certified) -> str:
-    """The table for a terminal, with the meaning of its columns and what is not defined below."""
-    return _table(known).text()
-
-
-def markdown(known: Certified) -> str:
-    """The same as Markdown."""
-    return _table(known).markdown()
-
-
-def _table(known: Certified) -> Table:
-    return Table(COLUMNS, cells(known), notes(known), obvious=("method",))
+def table(known: Certified) -> Table:
+    """A row for each certificate, with the meaning of the columns and what is not defined below."""
+    rows = [_row(title, found, known.problem) for title, found in known.certificates.items()]
+    return Table(COLUMNS, rows, notes(known), obvious=("method",))
 
 
 def comma_separated(known: Certified) -> str:
@@ -142,15 +130,10 @@ def notes(known: Certified) -> list[str]:
 
 
 def number(value: float) -> str:
-    """A number as tables show it.
-
-    Example:
-      >>> number(3.14159), number(31.4159), number(31415.9)
-      ('3.14', '31.4', '31,416')
-    """
+    """A number as tables show it, that may be infinite or not defined."""
     if not math.isfinite(value):
         return "never" if value > 0 else "-"
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+    return words.number(value)
 
 
 def _workers(numbers: Sequence[int]) -> str:

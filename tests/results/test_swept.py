@@ -36,8 +36,15 @@ def comparison_over_rates():
 
 
 def test_every_value_has_a_row_and_the_best_a_mark(swept):
-    assert swept.headings() == ["method", "workers", "learning rate", "test accuracy, %", "test loss", "diverged"]
-    rows = {(row[0], row[1], row[2]): row[3] for row in swept.rows()}
+    assert list(swept.table().columns) == [
+        "method",
+        "workers",
+        "learning rate",
+        "test accuracy, %",
+        "test loss",
+        "diverged",
+    ]
+    rows = {(row[0], row[1], row[2]): row[3] for row in swept.table().rows}
     assert rows["ASGD", "4", "0.01"] == "70.5 ± 0.7"
     assert rows["ASGD", "4", "0.1"] == "90.5 ± 0.7 *"
     assert rows["ASGD", "8", "0.01"] == "80.5 ± 0.7 *"

@@ -116,12 +116,12 @@ class TestPicture:
 class TestCertificates:
     def test_a_row_is_a_mean_over_seeds_or_the_largest(self):
         runs = [single(), several(), several(seed=1, tree_distance=5, largest_staleness=11, effective_workers=6.5)]
-        (row,) = certificates.rows(grouped(*runs))
+        (row,) = certificates.table(grouped(*runs)).rows
         assert row == ["DANA", "8", "7", "2.5", "11", "4.2", "8", "6.0", "0.25"]
         assert len(certificates.COLUMNS) == len(row)
 
     def test_without_a_server_there_is_no_distance(self):
-        (row,) = certificates.rows(grouped(several(tree_distance=None, staleness=None, largest_staleness=None)))
+        (row,) = certificates.table(grouped(several(tree_distance=None, staleness=None, largest_staleness=None))).rows
         assert row[2:5] == ["-", "-", "-"]
 
     def test_in_full_precision(self):
@@ -133,7 +133,7 @@ class TestCertificates:
         assert 'class="certificates"' in page
         assert "computation tree" in page
         assert 'class="certificates"' not in report.page(grouped(made_up.run("dana", 8)), {})
-        assert certificates.rows(grouped(made_up.run("dana", 8))) == []
+        assert certificates.table(grouped(made_up.run("dana", 8))).rows == []
 
     def test_published(self, tmp_path):
         runs = made_up.comparison(("dana",), counts=(8,), seeds=1)

@@ -33,7 +33,7 @@ def notes(*titles, **others):
 
 
 def test_a_row_has_the_numbers_of_the_certificate():
-    (row,) = certificate_table.cells(known("Sync"))
+    (row,) = certificate_table.table(known("Sync")).rows
     # R = 2: 4 * 3 + 8 * 4 gradients, three of which take 9 s.
     assert row[:5] == ["Sync", "2", "44", "132", "0"]
     assert row[8:] == ["3 of 3", "0 (1.00)"]
@@ -41,7 +41,7 @@ def test_a_row_has_the_numbers_of_the_certificate():
 
 
 def test_without_a_server_cells_are_empty_and_a_note_says_why():
-    (row,) = certificate_table.cells(known("Gossip"))
+    (row,) = certificate_table.table(known("Gossip")).rows
     assert row[1:6] == ["-"] * 5
     assert any(note.startswith("Gossip: Without a server") for note in notes("Gossip"))
 
@@ -83,7 +83,7 @@ def test_every_format_has_the_same_numbers():
         assert entries["certificates"][title]["iterations"] == iterations
         assert float(row["effective_workers"]) == one.effective_workers
     assert entries["floors"]["workers"] == 2
-    text, markdown = certificate_table.text(found), certificate_table.markdown(found)
+    text, markdown = certificate_table.table(found).text(), certificate_table.table(found).markdown()
     for note in certificate_table.notes(found):
         assert note in " ".join(text.split())
         assert note in markdown

@@ -9,7 +9,7 @@ from sgdlab.advice.comparison.comparison import DRAINED, FINISHING, Protocol
 from sgdlab.advice.comparison.without import machines
 from sgdlab.advice.diagnosis.causes import SLOW_NODE, Cause
 from sgdlab.advice.findings import Findings
-from sgdlab.report.words import rounded, sentence
+from sgdlab.report.words import percent, rounded, sentence
 
 _MOST_TOLD = 2
 """Slow machines that have a sentence each; the others are named."""
@@ -51,7 +51,7 @@ def problem(findings: Findings) -> str:
     if not causes:
         idle = findings.comparison.synchrony.idle
         said.append(
-            f"No machine is to blame, and {_percent(idle)} of the workers' time is spent waiting for the last one."
+            f"No machine is to blame, and {percent(idle)} of the workers' time is spent waiting for the last one."
         )
     elif not causes[0].lasting:
         said.append(sentence(causes[0].headline(findings.parts.complete)))
@@ -222,7 +222,3 @@ def _waiting(findings: Findings) -> str:
     given = gain(findings, chosen)
     more = given if defined else f"{given.removeprefix('x ')} times the gradients per second"
     return f"{': '.join(said)}, {more}{late}"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"

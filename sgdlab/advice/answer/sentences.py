@@ -16,7 +16,7 @@ from sgdlab.advice.comparison.comparison import (
 from sgdlab.advice.diagnosis.causes import Cause, named
 from sgdlab.advice.findings import Findings
 from sgdlab.advice.recording import SplitRecording
-from sgdlab.report.words import counted, figure, interval, sentence
+from sgdlab.report.words import counted, figure, interval, percent, sentence
 
 _BLOCKS = 10
 """Parts of the recording between which the share of waiting is compared."""
@@ -181,7 +181,7 @@ def alternatives(findings: Findings) -> str:
     for row in deep:
         if not verdict.is_of(row):
             result = row.measured["throughput"]
-            share = f"{100 * table.share_of_oracle(result):.1f} %"
+            share = percent(table.share_of_oracle(result))
             sentences.append(
                 f"The deep Markov cutoff gives {interval(*table.relative(result))} times the gradients per second of "
                 f"full synchrony, {share} of what would be possible if all run-times were known in advance."

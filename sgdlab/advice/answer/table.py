@@ -16,7 +16,7 @@ from sgdlab.advice.comparison.measured import Measured
 from sgdlab.advice.comparison.uncertainty import Resamples
 from sgdlab.predictors import OBJECTIVES
 from sgdlab.report.table import Table, in_csv
-from sgdlab.report.words import figure, interval
+from sgdlab.report.words import figure, interval, percent
 
 COLUMNS = {
     "protocol": "which workers an update waits for",
@@ -136,8 +136,8 @@ class Measurements:
             figure(result.gradients_per_second),
             figure(result.iteration_seconds),
             figure(result.waited_for),
-            f"{100 * result.lost:.1f} %",
-            f"{100 * result.idle:.1f} %",
+            percent(result.lost),
+            percent(result.idle),
         ]
 
     def _swept(self, sweep: BackupSweep, b: int) -> str:

@@ -9,7 +9,7 @@ from sgdlab.advice.what_if.candidates import COMMUNICATION, NODE, PERIOD, PHASE,
 from sgdlab.advice.what_if.in_turn import MATTERS
 from sgdlab.advice.what_if.what_if import RepairRow, WhatIf
 from sgdlab.report.table import Table, in_csv
-from sgdlab.report.words import counted, interval, node_named
+from sgdlab.report.words import counted, interval, node_named, percent
 
 _WERE = "if it were"
 COLUMNS = {
@@ -63,7 +63,7 @@ def repairs(result: WhatIf) -> Table:
     recorded = result.recorded
     rows = [
         *(_row(line, recorded) for line in result.lines),
-        ["what is left", "", "", "", _seconds(result.left, recorded), _percent(result.left / recorded)],
+        ["what is left", "", "", "", _seconds(result.left, recorded), percent(result.left / recorded)],
         ["recorded", "", "", "", _seconds(recorded, recorded), "100.0 %"],
     ]
     return Table(COLUMNS, rows, left=2)
@@ -82,7 +82,7 @@ def scores(result: WhatIf, most: int = SHOWN) -> Table:
             f"{names[i]} on {nodes[i]}" if nodes else names[i],
             f"{found.against_fleet[i]:.2f}",
             f"{found.against_itself[i]:.2f}",
-            _percent(found.last[i]),
+            percent(found.last[i]),
             _seconds(found.waited[i], result.recorded),
             f"{found.slowdown[i]:.3f}",
             f"{found.repaired[i]:.3f}",
@@ -121,7 +121,7 @@ def sentence(result: WhatIf) -> str:
     faster = interval(chance.times, *chance.times_interval)
     if first is None:
         return (
-            f"No machine and no step stands out: {_percent(share)} of the time of full synchrony is waiting for "
+            f"No machine and no step stands out: {percent(share)} of the time of full synchrony is waiting for "
             f"whoever happens to be slowest in a step. It would be {faster} times as fast if every worker took the "
             "median of its step. A protocol that waits for fewer workers gives part of this, mending a machine does "
             "not."
@@ -138,7 +138,7 @@ def sentence(result: WhatIf) -> str:
     if waiting <= first.in_turn:
         return sentence
     return (
-        f"{sentence} More of the time, {_percent(share)}, is waiting for whoever happens to be slowest in a step, of "
+        f"{sentence} More of the time, {percent(share)}, is waiting for whoever happens to be slowest in a step, of "
         "which a protocol that waits for fewer workers saves a part."
     )
 
@@ -181,7 +181,7 @@ def facts(result: WhatIf) -> str:
     if np.isnan(result.slowest_share):
         return text
     slowest = f"The slowest 3 % of the workers ({counted(result.slowest, 'worker')}) explain"
-    return f"{text} {slowest} {_percent(result.slowest_share)} of the waiting for the slowest (M_W)."
+    return f"{text} {slowest} {percent(result.slowest_share)} of the waiting for the slowest (M_W)."
 
 
 def text(result: WhatIf) -> str:
@@ -237,10 +237,10 @@ def _row(line: RepairRow, recorded: float) -> list[str]:
     return [
         line.title,
         line.mended,
-        f"{_seconds(line.alone, recorded)} ({_percent(line.alone / recorded)})",
+        f"{_seconds(line.alone, recorded)} ({percent(line.alone / recorded)})",
         interval(line.times, *line.times_interval),
         _seconds(line.in_turn, recorded),
-        _percent(line.in_turn / recorded),
+        percent(line.in_turn / recorded),
     ]
 
 
@@ -252,7 +252,3 @@ def _seconds(value: float, recorded: float) -> str:
     """Seconds with as many decimals as leave four digits of the recorded time, so that a column adds up to it."""
     decimals = max(0, 3 - math.floor(math.log10(recorded)))
     return f"{max(value, 0.0):,.{decimals}f} s"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"

@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from sgdlab.advice.answer.pictures import style
 from sgdlab.advice.what_if.what_if import WhatIf
+from sgdlab.report.words import number
 from sgdlab.results.plots import STYLE
 
 _MOST_REPAIRS, _LEAST_SHARE = 14, 0.002
@@ -52,7 +53,7 @@ def waterfall(what_if: WhatIf) -> Figure | None:
             axes.plot([at, at], [above + 0.35, below - 0.35], color="black", linewidth=0.6)
         for place, end, seconds, colour in zip(places, ends, width, colours, strict=True):
             axes.annotate(
-                f"{'-' * (colour == style.ORANGE)}{_seconds(seconds)}, {100 * seconds / what_if.recorded:.1f} %",
+                f"{'-' * (colour == style.ORANGE)}{number(seconds)} s, {100 * seconds / what_if.recorded:.1f} %",
                 (end, place),
                 xytext=(5, 0),
                 textcoords="offset points",
@@ -65,7 +66,3 @@ def waterfall(what_if: WhatIf) -> Figure | None:
         axes.grid(axis="y", visible=False)
         axes.set_xlabel("seconds of full synchrony, all complete steps (orange: saved by repairing this next)")
     return figure
-
-
-def _seconds(value: float) -> str:
-    return f"{value:,.0f} s" if value >= 100 else f"{value:.3g} s"

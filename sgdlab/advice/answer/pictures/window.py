@@ -13,6 +13,7 @@ from sgdlab.advice.comparison.comparison import DRAINED, FINISHING, STALE, Proto
 from sgdlab.advice.comparison.measured import Measured, interrupted
 from sgdlab.advice.recording import SplitRecording
 from sgdlab.protocols.fast_rounds import rounds
+from sgdlab.report.words import number
 from sgdlab.results import timeline
 from sgdlab.schedule import Schedule
 
@@ -186,4 +187,4 @@ def _title(name: str, drawn: Schedule, seconds: float) -> str:
     applied, update = drawn.applied[:, 0], drawn.update[:, 0]
     until = applied[applied <= seconds * (1 + 1e-9)].max()
     used = np.count_nonzero(applied[update[update >= 0]] <= until)
-    return f"{name}: {timeline.readable(used / until)} gradients per second"
+    return f"{name}: {number(used / until)} gradients per second"
