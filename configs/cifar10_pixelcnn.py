@@ -30,13 +30,13 @@ import math
 from ml_collections import ConfigDict
 
 from sgdlab import arguments
-from sgdlab.jobs import configuration
+from sgdlab.runs import configuration
 
 _PER_EPOCH = 50_000 // 4
 
 
 def get_config(variant: str = "paper") -> ConfigDict:
-    """Returns the configuration; what is not set here is as in `sgdlab/jobs/configuration.py`.
+    """Returns the configuration; what is not set here is as in `sgdlab/runs/configuration.py`.
 
     Args:
       variant: "paper", or "tiny" for seconds on data at hand.

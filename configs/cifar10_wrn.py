@@ -27,11 +27,11 @@ batch of an epoch is left out: 390 gradients instead of 391.
 from ml_collections import ConfigDict
 
 from sgdlab import arguments
-from sgdlab.jobs import configuration
+from sgdlab.runs import configuration
 
 
 def get_config(variant: str = "paper") -> ConfigDict:
-    """Returns the configuration; what is not set here is as in `sgdlab/jobs/configuration.py`.
+    """Returns the configuration; what is not set here is as in `sgdlab/runs/configuration.py`.
 
     Args:
       variant: "paper", or "tiny" for seconds on data at hand.

@@ -41,13 +41,13 @@ tuned for a number of workers, so that what differs is the method:
 
 from ml_collections import ConfigDict
 
-from sgdlab.jobs import configuration
+from sgdlab.runs import configuration
 
 
 def get_config() -> ConfigDict:
     """Returns the configuration; every entry can be set by a flag, as in --config.cluster.num_workers=16.
 
-    What is not set here is as in `sgdlab/jobs/configuration.py`, where every entry stands with its meaning.
+    What is not set here is as in `sgdlab/runs/configuration.py`, where every entry stands with its meaning.
     """
     delays = {"base_seconds": 0.2, "base_shape": 2.0, "late_share": 0.0016, "late_seconds": 16.0}
     config = configuration.entries(

@@ -33,7 +33,7 @@ section 3.1, without the time that parameter servers take.
 from ml_collections import ConfigDict
 
 from sgdlab import arguments
-from sgdlab.jobs import configuration
+from sgdlab.runs import configuration
 
 UPDATES = 76_200
 """Of a run."""
@@ -41,7 +41,7 @@ _PER_EPOCH = 1_281_167 // 32
 
 
 def get_config(variant: str = "paper") -> ConfigDict:
-    """Returns the configuration; what is not set here is as in `sgdlab/jobs/configuration.py`.
+    """Returns the configuration; what is not set here is as in `sgdlab/runs/configuration.py`.
 
     Args:
       variant: "paper", or "tiny" for seconds on data at hand, with a small network.

@@ -25,11 +25,11 @@ batches of 32, as in A.2 and A.3 (of larger ones, 25 epochs have too few updates
 from ml_collections import ConfigDict
 
 from sgdlab import arguments
-from sgdlab.jobs import configuration
+from sgdlab.runs import configuration
 
 
 def get_config(variant: str = "paper") -> ConfigDict:
-    """Returns the configuration; what is not set here is as in `sgdlab/jobs/configuration.py`.
+    """Returns the configuration; what is not set here is as in `sgdlab/runs/configuration.py`.
 
     Args:
       variant: "paper", or "tiny" for seconds on data at hand.

@@ -29,7 +29,7 @@ the memory of 150 tokens; the published evaluation of the repository uses 640.
 from ml_collections import ConfigDict
 
 from sgdlab import arguments
-from sgdlab.jobs import configuration
+from sgdlab.runs import configuration
 
 GRADIENTS = 200_000
 """K, the steps of a run."""
@@ -38,7 +38,7 @@ _PER_EPOCH = (103_227_021 - 1) // 150 // 64  # tokens, by segments of 150, by ba
 
 
 def get_config(variant: str = "paper") -> ConfigDict:
-    """Returns the configuration; what is not set here is as in `sgdlab/jobs/configuration.py`.
+    """Returns the configuration; what is not set here is as in `sgdlab/runs/configuration.py`.
 
     Args:
       variant: "paper", or "tiny" for seconds on data at hand.

@@ -9,9 +9,9 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submodules=(
         "advice", "cluster", "cutoff", "data", "deep_markov", "graphs", "hosts", "jobs", "live", "networks", "policies",
-        "predictors", "protocols", "registry", "replay", "results", "rules", "tasks", "theory",
+        "predictors", "protocols", "registry", "replay", "results", "rules", "runs", "tasks", "theory",
     ),
     submod_attrs={
-        "jobs.compare": ["compare"], "peer_schedule": ["PeerSchedule"], "schedule": ["DROPPED", "PENDING", "Schedule"],
+        "peer_schedule": ["PeerSchedule"], "runs.compare": ["compare"], "schedule": ["DROPPED", "PENDING", "Schedule"],
     },
 )  # fmt: skip

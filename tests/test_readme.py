@@ -9,7 +9,7 @@ import pytest
 from lib import readme, undrawn
 from lib.readme import COMMANDS, FILES, LIVE, PYTHON, README
 
-from sgdlab.jobs import pool
+from sgdlab.runs import pool
 
 RECORDS = [code for code in PYTHON if "sgdlab.results" in code]
 SCRIPTS = [code for code in PYTHON if "__main__" in code]

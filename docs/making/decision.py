@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterable
 
 from docs.making import measured, simulated, tables
-from sgdlab.jobs.methods import Method, methods
 from sgdlab.rules.family import RULES
+from sgdlab.runs.methods import Method, methods
 
 
 def speeds() -> str:

@@ -7,11 +7,11 @@ import jinja2
 from docs.making import decision, measured, method_pages, simulated, tables
 from sgdlab.cluster.family import CLUSTERS
 from sgdlab.data.family import DATASETS
-from sgdlab.jobs.methods import REPRESENTATIVE, methods
 from sgdlab.networks.family import NETWORKS
 from sgdlab.predictors.family import PREDICTORS
 from sgdlab.protocols.family import PROTOCOLS
 from sgdlab.rules.family import RULES
+from sgdlab.runs.methods import REPRESENTATIVE, methods
 from sgdlab.traces.family import TRACES
 
 OWN = pathlib.Path(__file__).parents[1] / "own"

@@ -10,7 +10,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from docs.making import filled, method_pages, other_pages, paper_pages, pictures, reference_pages
-from sgdlab.jobs.methods import methods
+from sgdlab.runs.methods import methods
 
 ROOT = pathlib.Path(__file__).parents[2]
 

@@ -4,10 +4,10 @@ import math
 import re
 
 from docs.making import decision, measured, other_pages, paper_pages, part_sections, pictures, simulated, tables
-from sgdlab.jobs.methods import OTHERS, Method, methods
 from sgdlab.protocols.family import PROTOCOLS
 from sgdlab.registry import Part
 from sgdlab.rules.family import RULES
+from sgdlab.runs.methods import OTHERS, Method, methods
 
 EQUATION = re.compile(r'<math[^>]*display="block".*?</math>', re.DOTALL)
 
@@ -16,7 +16,7 @@ def path(method: Method) -> str:
     """The page of a method, as a path below the site's root.
 
     Example:
-      >>> from sgdlab.jobs.methods import methods
+      >>> from sgdlab.runs.methods import methods
       >>> path(methods()["gap_aware"])
       'methods/gap_aware.md'
     """

@@ -6,7 +6,7 @@ import re
 
 import experiments
 from experiments.papers import PAPERS, Paper
-from sgdlab.jobs.methods import methods
+from sgdlab.runs.methods import methods
 
 RESULTS = pathlib.Path(experiments.__path__[0]) / "results"
 """A test of the harness holds its page against the results beside it."""

@@ -7,10 +7,10 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from docs.making import simulated
-from sgdlab.jobs.methods import Method
 from sgdlab.protocols.family import PROTOCOLS
 from sgdlab.results import plots
 from sgdlab.results.timeline import timeline
+from sgdlab.runs.methods import Method
 
 SECONDS = 60.0
 """What is drawn: about seven gradients of an average worker."""
@@ -42,7 +42,7 @@ def local_steps(method: Method) -> str:
     """How many local steps a message has.
 
     Example:
-      >>> from sgdlab.jobs.methods import methods
+      >>> from sgdlab.runs.methods import methods
       >>> local_steps(methods()["local_sgd"]), local_steps(methods()["async_diloco"])
       ('8 local steps', 'up to 8 local steps (fewer on slower workers)')
     """

@@ -4,10 +4,10 @@ import dataclasses
 import functools
 from typing import Any
 
-from sgdlab import jobs, theory
+from sgdlab import runs, theory
 from sgdlab.errors import UsageError
-from sgdlab.jobs.methods import Method
 from sgdlab.peer_schedule import PeerSchedule
+from sgdlab.runs.methods import Method
 from sgdlab.schedule import Schedule
 
 NUM_WORKERS = 16
@@ -76,7 +76,7 @@ def schedule_of_five(method: str) -> Schedule | PeerSchedule:
     return _plan(method, PICTURED_WORKERS, {}).schedule
 
 
-def configured(method: str, num_workers: int, cluster: dict) -> jobs.plan.ConfigDict:
+def configured(method: str, num_workers: int, cluster: dict) -> runs.plan.ConfigDict:
     """The configuration of a schedule that is simulated: two epochs of the digits' own."""
     from configs import digits  # noqa: PLC0415 (which is found in a checkout)
 
@@ -90,8 +90,8 @@ def configured(method: str, num_workers: int, cluster: dict) -> jobs.plan.Config
     return config
 
 
-def _plan(method: str, num_workers: int, cluster: dict) -> jobs.plan.Plan:
-    return jobs.plan.make_plan(configured(method, num_workers, cluster))
+def _plan(method: str, num_workers: int, cluster: dict) -> runs.plan.Plan:
+    return runs.plan.make_plan(configured(method, num_workers, cluster))
 
 
 @functools.cache

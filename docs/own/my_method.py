@@ -1,5 +1,5 @@
 # my_method.py
-from sgdlab.jobs import register_method
+from sgdlab.runs import register_method
 
 for name, bound in (("tight", 1), ("loose", 16)):
     register_method(

@@ -48,7 +48,7 @@ from experiments.harness import (
     interval,
     least,
 )
-from sgdlab.jobs import resolve
+from sgdlab.runs import resolve
 
 PRINTED, BEST = {50: 137.5e3, 100: 76.2e3}, 96
 """N -> updates to converge (section 3.1), and the N with the shortest time (Figure 6)."""

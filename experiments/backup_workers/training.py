@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 
 from configs import cifar10_pixelcnn, imagenet_inception
 from experiments.harness import Sweep
-from sgdlab.jobs import configuration, resolve
+from sgdlab.runs import configuration, resolve
 
 Size = Literal["laptop", "gpu", "paper"]
 """What is trained: small networks on UCI digits, smaller ones than the paper's on CIFAR, or the paper's own."""

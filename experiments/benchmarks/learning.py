@@ -8,8 +8,8 @@ from ml_collections import ConfigDict
 
 from configs import digits
 from experiments.benchmarks.timing import Figure
-from sgdlab.jobs.plan import Plan, make_plan
-from sgdlab.jobs.train import train
+from sgdlab.runs.plan import Plan, make_plan
+from sgdlab.runs.train import train
 from sgdlab.tasks.baselines import interpolated_trigram, pixel_histogram
 
 WORKERS = 4  # asynchronous

@@ -15,8 +15,8 @@ from experiments.benchmarks.timing import ROUNDS, Figure, ratio
 from sgdlab import replay
 from sgdlab.data import Dataset, Images
 from sgdlab.data.stream import StreamedImages
-from sgdlab.jobs import tasks
-from sgdlab.jobs.plan import Plan, make_plan
+from sgdlab.runs import tasks
+from sgdlab.runs.plan import Plan, make_plan
 
 GRADIENTS, BATCH_SIZE, WORKERS, GOAL = 96, 32, 4, 1.1
 

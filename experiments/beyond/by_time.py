@@ -10,8 +10,8 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from sgdlab import data, replay
-from sgdlab.jobs import resolve, tasks
-from sgdlab.jobs.plan import Plan, make_plan
+from sgdlab.runs import resolve, tasks
+from sgdlab.runs.plan import Plan, make_plan
 from sgdlab.tasks.task import Task
 
 WORST = 1e12

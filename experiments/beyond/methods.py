@@ -15,10 +15,10 @@ from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 from configs import digits
 from experiments.beyond.sources import SGDLAB
 from experiments.harness import PALETTE, Count, Output, Positive, Scale, canvas, figure
-from sgdlab.jobs import compare
-from sgdlab.jobs.methods import methods as known_methods
 from sgdlab.results import floor, summary
 from sgdlab.results.summary import Group, Spread
+from sgdlab.runs import compare
+from sgdlab.runs.methods import methods as known_methods
 
 QUANTITIES = ("seconds_to_target", "speedup", "staleness", "wasted_share")
 """Entries of summaries whose means over seeds have columns of their own, empty where some seed has none."""

@@ -76,10 +76,10 @@ from IPython.display import display as show
 from matplotlib import ticker
 
 from sgdlab.commands import compare, launch
-from sgdlab.jobs import configuration
 from sgdlab.results import summary
 from sgdlab.results.panels import PALETTE
 from sgdlab.results.plots import STYLE
+from sgdlab.runs import configuration
 
 plt.rcParams.update(STYLE)
 folder = pathlib.Path(FOLDER)

@@ -79,7 +79,7 @@ from IPython.display import display as show
 from matplotlib import ticker
 from sgdlab.configs import digits
 
-from sgdlab import jobs, results
+from sgdlab import results, runs
 from sgdlab.rules import RULES
 
 plt.rcParams.update(results.plots.STYLE)
@@ -157,7 +157,7 @@ config.cluster.num_workers = NUM_WORKERS
 config.epochs = EPOCHS
 config.network.kind = NETWORK
 
-schedule = jobs.plan.make_plan(config).schedule
+schedule = runs.plan.make_plan(config).schedule
 delay = schedule.delay().compressed()
 print(schedule)
 
@@ -182,9 +182,9 @@ plt.show()
 
 # %%
 methods = ["delay_power", *(name.strip() for name in OTHERS.split(","))]
-with jobs.within(jobs.Session(folder)):
-    runs = jobs.compare.comparison(config, methods, [NUM_WORKERS], SEEDS).records()
-groups = results.summary.groups(records for _, records in runs)
+with runs.within(runs.Session(folder)):
+    found = runs.compare.comparison(config, methods, [NUM_WORKERS], SEEDS).records()
+groups = results.summary.groups(records for _, records in found)
 
 # %%
 print(results.table.text(groups))
@@ -212,8 +212,8 @@ show(results.plots.loss_by_time(groups))
 # their seed alone; the table has a row for each run.
 
 # %%
-with jobs.within(jobs.Session(folder)):
-    table = jobs.Sweep(config, {"rule.delay_power.power": powers, "seed": range(SEEDS)}).table()
+with runs.within(runs.Session(folder)):
+    table = runs.Sweep(config, {"rule.delay_power.power": powers, "seed": range(SEEDS)}).table()
 show(table[["rule.delay_power.power", "seed", "test_accuracy", "diverged"]])
 errors = 100 - 100 * table.test_accuracy.to_numpy().reshape(len(powers), SEEDS)
 

@@ -10,7 +10,7 @@ from experiments.cutoff.cases import training_run
 from experiments.harness import Sweep, goes_by
 from sgdlab.deep_markov import Architecture, Fitting, TrainedModel, fit
 from sgdlab.errors import UsageError
-from sgdlab.jobs.configuration import flat
+from sgdlab.runs.configuration import flat
 
 
 def trained(configs: Sequence[ConfigDict]) -> list[str]:

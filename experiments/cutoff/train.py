@@ -26,8 +26,8 @@ from experiments.harness import PALETTE, canvas
 from sgdlab.commands import launch
 from sgdlab.deep_markov import TrainedModel
 from sgdlab.errors import said_of
-from sgdlab.jobs import workdir
 from sgdlab.results import plots
+from sgdlab.runs import store
 
 DEFAULT_CONFIG, DEFAULT_WORKDIR = "configs/cutoff.py:two_state", "runs/cutoff_model"
 
@@ -38,7 +38,7 @@ def main(argv: Sequence[str]) -> None:
     config, path = launch.CONFIG.value, launch.workdir(DEFAULT_WORKDIR)
     with said_of("--config.cluster."):  # a recording that cannot be read is refused before the directory is claimed
         training_run(config.cluster, config.widths.lag)
-    workdir.claim(path, config.to_dict())
+    store.claim(path, config.to_dict())
 
     def report(evaluation: Mapping[str, Any]) -> None:
         print(

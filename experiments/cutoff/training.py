@@ -7,8 +7,8 @@ from ml_collections import ConfigDict
 
 from configs import digits
 from experiments.harness import Sweep
-from sgdlab.jobs import resolve
 from sgdlab.results.records import Records
+from sgdlab.runs import resolve
 
 Size = Literal["laptop", "gpu", "paper"]
 CUTOFF, SYNC, ORDER, WILD = "cutoff", "sync", "order", "wild"

@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 
 from configs import cifar10_resnet20, cifar10_wrn, cifar100_wrn, digits
 from experiments.harness import Sweep
-from sgdlab.jobs import configuration
+from sgdlab.runs import configuration
 
 Size = Literal["laptop", "gpu", "paper"]
 Letter = Literal["R", "W", "W100"]

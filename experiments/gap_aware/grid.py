@@ -16,7 +16,7 @@ from experiments.gap_aware import printed
 from experiments.gap_aware.frameworks import FRAMEWORKS, Size
 from experiments.harness import Sweep, goes_by, trains
 from sgdlab import networks, replay, rules
-from sgdlab.jobs import plan, resolve, tasks
+from sgdlab.runs import plan, resolve, tasks
 
 Cell = tuple[float, float]
 """A momentum and a learning rate."""

@@ -42,8 +42,8 @@ from experiments.harness import (
     figure,
     interval,
 )
-from sgdlab.jobs import resolve
-from sgdlab.jobs.configuration import shorten
+from sgdlab.runs import resolve
+from sgdlab.runs.configuration import shorten
 
 METHODS = {"adam": "Adam", "adam_staleness_aware": "Adam-SA", "adam_gap_aware": "Adam-GA"}
 LINES = {"Adam": (colour("asgd"), "o"), "Adam-SA": (colour("sa"), "s"), "Adam-GA": (colour("ga"), "D")}

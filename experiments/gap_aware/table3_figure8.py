@@ -38,7 +38,7 @@ from experiments.harness import (
     figure,
     interval,
 )
-from sgdlab.jobs.configuration import shorten
+from sgdlab.runs.configuration import shorten
 
 LETTER = "I"
 CLOSE, FAR = 2.0, 10.0

@@ -5,7 +5,7 @@ import re
 import numpy as np
 from ml_collections import ConfigDict
 
-from sgdlab.jobs import resolve
+from sgdlab.runs import resolve
 
 
 def bytes_per_word(config: ConfigDict) -> float:

@@ -1,14 +1,13 @@
-"""What the papers' tables and figures are made with: sweeps (`sgdlab.jobs.Sweep`), claims, pictures, commands."""
+"""What the papers' tables and figures are made with: sweeps (`sgdlab.runs.Sweep`), claims, pictures, commands."""
 
 from experiments.harness import least
 from experiments.harness.claims import Claim, Interval, above, all_of, below, interval
 from experiments.harness.figures import Figure, Output, Scale, figure
 from experiments.harness.pictures import PALETTE, PAPER, canvas, colour
 from sgdlab.bounds import Count, NotNegative, Positive, Share, Whole
-from sgdlab.jobs.session import Session, within
-from sgdlab.jobs.shard import Shard
-from sgdlab.jobs.sweep import Sweep, prepare
-from sgdlab.jobs.work import Alike, capacity, goes_by, trains
+from sgdlab.runs.session import Session, Shard, within
+from sgdlab.runs.sweep import Sweep, prepare
+from sgdlab.runs.work import Alike, capacity, goes_by, trains
 
 __all__ = [
     "PALETTE",

@@ -22,9 +22,8 @@ from experiments.harness.machine import duration, seconds_of
 from experiments.harness.publishing import produce
 from sgdlab.commands import flag_names, launch
 from sgdlab.errors import RunFailed, UsageError, failures_of, said_of
-from sgdlab.jobs.executor import Unfinished
-from sgdlab.jobs.session import DEFAULT_WORKDIR, Session
-from sgdlab.jobs.shard import Shard
+from sgdlab.runs.executor import Unfinished
+from sgdlab.runs.session import DEFAULT_WORKDIR, Session, Shard
 
 USAGE = """Reproduces the tables and figures of five papers, and says which of their claims hold.
 

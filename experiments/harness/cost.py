@@ -18,11 +18,11 @@ from experiments.harness import stand_ins
 from experiments.harness.machine import processor
 from sgdlab import data, files, tasks
 from sgdlab.errors import UsageError
-from sgdlab.jobs import configuration, plan, pool, resolve
-from sgdlab.jobs.experiment import Experiment
-from sgdlab.jobs.methods import UsedPart
-from sgdlab.jobs.store import key_of
 from sgdlab.registry import NETWORKS
+from sgdlab.runs import configuration, plan, pool, resolve
+from sgdlab.runs.experiment import Experiment
+from sgdlab.runs.methods import UsedPart
+from sgdlab.runs.store import key_of
 
 _LARGE = 4_000_000
 """Parameters of a network of which few examples are timed, since compiling it takes most of the time."""

@@ -19,10 +19,10 @@ from experiments.harness.cost import Gradient, Speed
 from experiments.harness.figures import Figure
 from experiments.harness.machine import duration, processor, size
 from sgdlab.errors import RunFailed, UsageError, failures_of
-from sgdlab.jobs import pool, resolve
-from sgdlab.jobs.executor import Unfinished
-from sgdlab.jobs.session import Noted, Session, within
-from sgdlab.jobs.work import Point, Work, name_of, train, trained_by
+from sgdlab.runs import pool, resolve
+from sgdlab.runs.executor import Unfinished
+from sgdlab.runs.session import Noted, Session, within
+from sgdlab.runs.work import Point, Work, name_of, train, trained_by
 
 _BYTES_PER_RECORD = 500
 """A record of an evaluation on the disk; the first and the last record of a run are as large as five of them."""

@@ -22,10 +22,10 @@ from experiments.harness.options import shown
 from experiments.harness.pictures import STYLE
 from sgdlab import files
 from sgdlab.errors import UsageError
-from sgdlab.jobs import digests, pool
-from sgdlab.jobs.session import Session, within
-from sgdlab.jobs.store import key_of
 from sgdlab.results import plots
+from sgdlab.runs import digests, pool
+from sgdlab.runs.session import Session, within
+from sgdlab.runs.store import key_of
 
 TABLE, PICTURE, CLAIMS = "table", "picture", "claims.json"
 FIGURE = "figure"

@@ -21,12 +21,12 @@ from experiments.harness.figures import Figure
 from sgdlab import files
 from sgdlab.commands import launch
 from sgdlab.errors import RunFailed, UsageError
-from sgdlab.jobs import digests
-from sgdlab.jobs.executor import Unfinished
-from sgdlab.jobs.session import DEFAULT_WORKDIR, Noted, Session, within
-from sgdlab.jobs.sweep import Sweep, prepare
-from sgdlab.jobs.work import code_of
 from sgdlab.results.records import Records
+from sgdlab.runs import digests
+from sgdlab.runs.executor import Unfinished
+from sgdlab.runs.session import DEFAULT_WORKDIR, Noted, Session, within
+from sgdlab.runs.sweep import Sweep, prepare
+from sgdlab.runs.work import code_of
 
 USAGE = """Does a sample of a figure's stored runs again; where all agree to the bit, the results count as of today.
 

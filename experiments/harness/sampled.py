@@ -13,16 +13,16 @@ import tempfile
 from typing import Any
 
 from experiments.harness import Session, Sweep, command, dry, figures, prepare, within
-from sgdlab.jobs import digests
+from sgdlab.runs import digests
 
 try:
-    from sgdlab.jobs.work import digest_now, name_of, parts_of_code
+    from sgdlab.runs.work import digest_now, name_of, parts_of_code
 except ImportError:  # of a checkout in which the harness had them
     from experiments.harness.runs import digest_now, name_of, parts_of_code
 try:
-    from sgdlab.jobs.experiment import resolve
+    from sgdlab.runs.experiment import resolve
 except ImportError:  # of a checkout in which a configuration was read again and again
-    from sgdlab.jobs.configuration import used_parts
+    from sgdlab.runs.configuration import used_parts
 else:
 
     def used_parts(settings: Any) -> Any:

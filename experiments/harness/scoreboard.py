@@ -21,10 +21,10 @@ from experiments.harness.claims import FAILS, HOLDS, OPEN
 from experiments.harness.figures import SCALES, Figure, figures, is_apart
 from sgdlab import files
 from sgdlab.commands import launch
-from sgdlab.jobs import digests
-from sgdlab.jobs.session import DEFAULT_WORKDIR
-from sgdlab.jobs.work import digest_now
 from sgdlab.results import pages
+from sgdlab.runs import digests
+from sgdlab.runs.session import DEFAULT_WORKDIR
+from sgdlab.runs.work import digest_now
 
 USAGE = """Writes the scoreboard: every table and figure of the papers, with its claims' verdicts and its picture.
 

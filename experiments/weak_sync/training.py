@@ -12,9 +12,9 @@ from experiments.weak_sync.settings import SETTINGS
 from experiments.weak_sync.simulation import Cluster
 from sgdlab import protocols, rules
 from sgdlab.data import original
-from sgdlab.jobs import plan, resolve, train
 from sgdlab.networks import parts
 from sgdlab.results.records import Records
+from sgdlab.runs import plan, resolve, train
 
 Size = Literal["laptop", "gpu", "paper"]
 NETWORKS = {"gpu": "cifar_resnet", "paper": "resnet50"}
@@ -70,7 +70,7 @@ def trained(
       learning_rate: learning rate of an update of all workers' gradients.
 
     Returns:
-      The records of `sgdlab.jobs.train.train`.
+      The records of `sgdlab.runs.train.train`.
     """
     model, waits = Cluster(**cluster), {"push_at_least": push_at_least, "pull_at_least": pull_at_least}
     schedule, _ = model.schedule(late=late, seed=seed, num_servers=blocks, **waits)
@@ -166,7 +166,7 @@ def trained_on_cifar10(
       report: called with each record.
 
     Returns:
-      The records of `sgdlab.jobs.train.train`.
+      The records of `sgdlab.runs.train.train`.
     """
     waits = {"push_at_least": push_at_least, "pull_at_least": pull_at_least}
     schedule, _ = Cluster(**cluster).schedule(late=late, seed=seed, num_servers=blocks, **waits)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from absl import flags
 
-from sgdlab import files, jobs, theory
+from sgdlab import files, runs, theory
 from sgdlab.commands import launch, replay, schedules, trace_flags, traced
 from sgdlab.errors import UsageError, said_of
 from sgdlab.peer_schedule import AnySchedule
@@ -25,7 +25,7 @@ from sgdlab.theory import certificate_table
 from sgdlab.theory.certificate_table import Certified
 
 if TYPE_CHECKING:
-    from sgdlab.jobs.experiment import Experiment
+    from sgdlab.runs.experiment import Experiment
 
 
 POSITIONAL = True
@@ -95,7 +95,7 @@ def _named(trace: str | None, problem: theory.Problem) -> Certified:
         found = {one.title: theory.certificate(one.schedule, steps=one.edges) for one in made}
         seconds = (here.runtimes + here.transfer()[:, None]).mean(axis=0)
         return Certified(found, problem, seconds, balanced, local)
-    plans = [jobs.plan.planned(experiment) for experiment in experiments]
+    plans = [runs.plan.planned(experiment) for experiment in experiments]
     found = {plan.experiment.method.title: plan.certificate for plan in plans}
     return Certified(found, problem, plans[0].worker_seconds, balanced, local)
 
@@ -103,11 +103,11 @@ def _named(trace: str | None, problem: theory.Problem) -> Certified:
 def _recorded(path: str, problem: theory.Problem) -> Certified:
     """The certificate of a run on processes, with what its own configuration says of it, if it has one."""
     title, recording = f"{pathlib.Path(path).absolute().parent.name}, live", replay.load(path)
-    experiment, schedule = jobs.recorded.configured(recording), recording.schedule
+    experiment, schedule = runs.recorded.configured(recording), recording.schedule
     if experiment is None:
         return _alone(title, schedule, problem)
     steps = experiment.steps[: schedule.num_workers] if experiment.local.active else np.ones(schedule.num_workers, int)
-    found = theory.certificate(schedule, steps=jobs.local_steps.edges(schedule, steps))
+    found = theory.certificate(schedule, steps=runs.local_steps.edges(schedule, steps))
     seconds = _seconds(schedule)
     return Certified(
         {title: found},

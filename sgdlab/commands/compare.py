@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from sgdlab import hosts, jobs, results
+from sgdlab import hosts, results, runs
 from sgdlab.commands import host_flags, launch
 from sgdlab.errors import UsageError, said_of
 
@@ -39,7 +39,7 @@ def main(argv: Sequence[str]) -> None:
     num_workers = _checked_counts(given.num_workers)
     results.writers.check(given.writers)
     with said_of("--"):
-        shard = None if given.shard is None else jobs.shard.Shard.of(given.shard)
+        shard = None if given.shard is None else runs.session.Shard.of(given.shard)
     if shard and given.rerun:
         raise UsageError(
             f"--rerun={','.join(given.rerun)} must be left out with --shard: tasks that begin later would put aside "
@@ -52,28 +52,28 @@ def main(argv: Sequence[str]) -> None:
         )
     workdir = launch.workdir(DEFAULT_WORKDIR)
     config = launch.CONFIG.value
-    names = _checked_methods("methods", given.methods, otherwise=jobs.methods.REPRESENTATIVE)
+    names = _checked_methods("methods", given.methods, otherwise=runs.methods.REPRESENTATIVE)
     rerun = _checked_methods("rerun", given.rerun or None, otherwise=())
     for name in set(rerun) - set(names) if given.rerun != ["all"] else ():
         raise UsageError(f"--rerun={name} must be one of the methods that are compared: {', '.join(names)}")
     with said_of("--"):
-        over = jobs.swept.read(given.sweep, config)
+        over = runs.swept.read(given.sweep, config)
     for name in set(over) & set(launch.given_entries()):
         raise UsageError(f"--config.{name} must be left out: --sweep={name} gives it its values")
-    sweep = jobs.compare.comparison(config, names, num_workers, given.seeds, over)
-    jobs.compare.check(sweep, [*launch.given_entries(), *over])
+    sweep = runs.compare.comparison(config, names, num_workers, given.seeds, over)
+    runs.compare.check(sweep, [*launch.given_entries(), *over])
     if hosts.is_first():
-        jobs.workdir.check_ours(workdir)
-        configs = {point.varied["method"]: point.settings for point in jobs.compare.first_of_seeds(sweep)}.values()
-        notes = (jobs.parts.notes(one.rule.part, one.not_taken) for one in (jobs.resolve(config) for config in configs))
+        runs.store.check_ours(workdir)
+        configs = {point.varied["method"]: point.settings for point in runs.compare.first_of_seeds(sweep)}.values()
+        notes = (runs.parts.notes(one.rule.part, one.not_taken) for one in (runs.resolve(config) for config in configs))
         for line in dict.fromkeys(itertools.chain.from_iterable(notes)):
             print(line, flush=True)
     hosts.check_shared(workdir)
-    session = jobs.Session(
+    session = runs.Session(
         workdir,
         given.processes,
         shard,
-        folder=jobs.store.METRICS,
+        folder=runs.store.METRICS,
         writers=tuple(given.writers),
         mesh=mesh,
     )
@@ -85,21 +85,21 @@ def main(argv: Sequence[str]) -> None:
                 "--rerun."
             )
     try:
-        found = jobs.executor.finish([sweep], session)
-    except jobs.executor.Unfinished as left:
+        found = runs.executor.finish([sweep], session)
+    except runs.executor.Unfinished as left:
         print(f"{left}. The last to finish writes the report; so does the same command without --shard.")
         return
     if hosts.is_first():
         session.store.tidy()
-        text, page = jobs.compare.report(sweep, found, workdir, over)
+        text, page = runs.compare.report(sweep, found, workdir, over)
         print(f"\n{text}\n\nReport: {page}")
 
 
 def _checked_methods(flag: str, names: Sequence[str] | None, *, otherwise: Sequence[str]) -> list[str]:
     if names == ["all"]:
-        return list(jobs.methods.methods())
+        return list(runs.methods.methods())
     for name in names or ():
-        jobs.methods.check(name, f"--{flag}")
+        runs.methods.check(name, f"--{flag}")
     if names is not None and not names:
         raise UsageError(f"--{flag}= must name at least one method, or all; `sgdlab compare --help` lists them")
     return list(dict.fromkeys(otherwise if names is None else names))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
-from sgdlab import jobs
+from sgdlab import runs
 from sgdlab.commands import flag_names, host_flags, live_flags
 
 COMMON = (
@@ -43,7 +43,7 @@ def page(usage: str, config: ConfigDict | None, default: str, hidden: Sequence[s
     lines = [usage.strip(), "", "Flags:", *_flags(default, hidden, with_config=config is not None, whole=whole)]
     if config is None:
         return "\n".join(lines)
-    entries = {name: value for name, value in jobs.configuration.flat(config) if name not in hidden}
+    entries = {name: value for name, value in runs.configuration.flat(config) if name not in hidden}
     title = "Entries of the configuration, each a flag:"
     if not whole:
         entries = {name: entries[name] for name in COMMON if name in entries} or entries
@@ -86,9 +86,9 @@ def _meanings(config: ConfigDict, *, whole: bool) -> dict[str, str]:
     """What entries mean: comments of the defaults and of the configuration's file, docstrings of parts; the kinds."""
     own = pathlib.Path(config_flags.get_config_filename(flags.FLAGS["config"]).partition(":")[0])
     words = {}
-    for file in (pathlib.Path(jobs.configuration.__file__), own):
+    for file in (pathlib.Path(runs.configuration.__file__), own):
         words |= {name: comment.strip() for name, comment in _COMMENT.findall(file.read_text(encoding="utf-8"))}
-    for registry in jobs.configuration.FAMILIES:
+    for registry in runs.configuration.FAMILIES:
         if registry.family in config:
             words[f"{registry.family}.kind"] = _kinds(registry.family, list(registry), whole=whole)
         for part in registry.values():
@@ -106,14 +106,14 @@ def _kinds(family: str, names: Sequence[str], *, whole: bool) -> str:
 
 
 def _methods() -> Iterable[str]:
-    for name, method in jobs.methods.methods().items():
+    for name, method in runs.methods.methods().items():
         source = f" ({method.source})" if method.source else ""
         yield f"  {name:<26} {method.title}{source}"
 
 
 def _methods_by_family() -> Iterable[str]:
     families: dict[str, list[str]] = {}
-    for name, method in jobs.methods.methods().items():
+    for name, method in runs.methods.methods().items():
         families.setdefault(method.families[0], []).append(name)
     for family, names in families.items():
         yield from textwrap.wrap(f"{family}: {', '.join(names)}", _WIDTH, initial_indent="  ", subsequent_indent="    ")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 import sgdlab
-from sgdlab import hosts, jobs
+from sgdlab import hosts, runs
 from sgdlab.commands import flag_names
 from sgdlab.errors import UsageError
 
@@ -130,9 +130,9 @@ def _facts() -> Mapping[str, str]:
     found["the version of Python"] = platform.python_version()
     # Of a recorded trace, or a data set in a file, the configuration has the path alone.
     with contextlib.suppress(UsageError):  # said by the command itself
-        for family, digest in jobs.digests.of_run(jobs.resolve(flags.FLAGS.config)).items():
+        for family, digest in runs.digests.of_run(runs.resolve(flags.FLAGS.config)).items():
             found[f"the code and the files of --config.{family}"] = repr(digest)
-    for name, value in jobs.configuration.flat(flags.FLAGS.config):
+    for name, value in runs.configuration.flat(flags.FLAGS.config):
         found[f"--config.{name}"] = repr(value)
     return found
 

@@ -14,7 +14,7 @@ from absl import app, flags, logging
 from absl.testing import flagsaver
 from ml_collections import ConfigDict, config_flags
 
-from sgdlab import files, hosts, jobs
+from sgdlab import files, hosts, runs
 from sgdlab.commands import flag_names, help_page
 from sgdlab.errors import HostLost, RunFailed, Stopped, UsageError, failures_of
 from sgdlab.hosts.lifeline import LOST
@@ -231,12 +231,12 @@ def _parsed(
         flag_names.check(
             given[1:],
             configured=bool(configured),
-            entries=lambda: jobs.config_file.entries_of(str(default)),
+            entries=lambda: runs.configuration.entries_of(str(default)),
             positional=positional,
         )
         given = [given[0], *flag_names.files_last(given[1:])]
         for file in flag_names.values(given[1:], "parts"):
-            jobs.parts.load(file)
+            runs.parts.load(file)
         if callable(configured):
             default = configured(argv[1:])
         if configured:
@@ -269,7 +269,7 @@ def _by_absl(given: list[str], *, configured: bool) -> list[str]:
             raise TypeError("no configuration")
     except Exception as error:
         if configured:
-            jobs.config_file.load(_named_in(given))  # whose own mistakes come before those of its entries
+            runs.configuration.load(_named_in(given))  # whose own mistakes come before those of its entries
         raise UsageError(_refusal(given, error)) from error
     return remaining
 
@@ -277,7 +277,7 @@ def _by_absl(given: list[str], *, configured: bool) -> list[str]:
 def _refusal(given: list[str], error: Exception) -> str:
     """Returns what to say of flags that cannot be parsed."""
     if isinstance(error, AttributeError | KeyError):
-        entries = jobs.config_file.entries_of(_named_in(given))
+        entries = runs.configuration.entries_of(_named_in(given))
         return flag_names.unknown_entry(_culprit(given, error), entries)
     if group := re.search(r"--config\.(\w+)=(\w+).*as a ConfigDict", str(error), re.DOTALL):
         name, value = group.groups()
@@ -308,8 +308,8 @@ def _with_file(given: list[str], default: str) -> list[str]:
     """Return the same arguments, with the configuration's file behind the command's name, as a path that is there."""
     named = flag_names.values(given[1:], "config", split=False)
     others = flag_names.without(given[1:], "config")
-    config = jobs.config_file.found(named[-1] if named else default)
-    jobs.parts.python_file("--config", config.partition(":")[0])
+    config = runs.configuration.found(named[-1] if named else default)
+    runs.parts.python_file("--config", config.partition(":")[0])
     return [given[0], f"--config={config}", *others]
 
 

@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from sgdlab import hosts, jobs, results
+from sgdlab import hosts, results, runs
 from sgdlab.commands import launch, live_flags, train
 from sgdlab.errors import UsageError, failures_of, said_of
 
 if TYPE_CHECKING:
     from ml_collections import ConfigDict
 
-    from sgdlab.jobs.live import Job
     from sgdlab.live.recording import LiveRecording
     from sgdlab.live.status import Status
     from sgdlab.live.transport import Transport
+    from sgdlab.runs.live import Job
 
 DEFAULT_WORKDIR = "runs/live"
 NAME = train.NAME
@@ -52,23 +52,23 @@ def main(argv: Sequence[str]) -> None:
     results.writers.check(given.writers)
     settings, config = live_flags.settings(), _config()
     _compute_as_workers()
-    job = jobs.live.make_job(config, emulate=given.emulate)
+    job = runs.live.make_job(config, emulate=given.emulate)
     experiment = job.plan.experiment
-    jobs.configuration.check_used(launch.given_entries(), [job.identity])
+    runs.configuration.check_used(launch.given_entries(), [job.identity])
     if settings.min_workers > job.num_workers:
         raise UsageError(
             f"--min_workers={settings.min_workers} must be at most {job.num_workers}, the workers there are"
         )
     if given.rerun:
         with contextlib.ExitStack() as held:
-            if jobs.store.Store.of(workdir).state_path(NAME).is_dir():
+            if runs.store.Store.of(workdir).state_path(NAME).is_dir():
                 held.enter_context(_alone(workdir))
             _put_aside(workdir)
-    jobs.workdir.check_ours(workdir)
-    directory = jobs.store.Store.of(workdir)
+    runs.store.check_ours(workdir)
+    directory = runs.store.Store.of(workdir)
     finished = directory.read(NAME)
     if finished is not None:
-        jobs.workdir.check_same(workdir, finished[0]["config"], job.identity)
+        runs.store.check_same(workdir, finished[0]["config"], job.identity)
         print(f"{workdir} holds this run already; nothing had to be run.")
         train.show(finished[-1])
         return
@@ -76,18 +76,18 @@ def main(argv: Sequence[str]) -> None:
     with contextlib.ExitStack() as held:
         with failures_of(experiment.method.name), hosts.stopping(), contextlib.ExitStack() as stack:
             watch, say = stack.enter_context(_watching(given.serve))
-            for line in jobs.parts.notes(experiment.rule.part, experiment.not_taken):
+            for line in runs.parts.notes(experiment.rule.part, experiment.not_taken):
                 say(line)
             unit = f"{experiment.local.unit}s"
             report = stack.enter_context(_reporting(directory, given.writers, say, unit))
             transport = stack.enter_context(contextlib.closing(_transport(job, folder / "workers")))
             held.enter_context(_alone(workdir))
-            run, recording = jobs.live_run.execute(
+            run, recording = runs.live_run.execute(
                 job,
                 transport,
                 folder=folder,
                 settings=settings,
-                before=jobs.live_run.under_way(directory, NAME),
+                before=runs.live_run.under_way(directory, NAME),
                 watch=watch,
                 stop=hosts.stop_requested,
                 report=report,
@@ -106,7 +106,7 @@ def _alone(workdir: pathlib.Path) -> Iterator[None]:
     Raises:
       UsageError: where another process executes it.
     """
-    folder = jobs.store.Store.of(workdir).state_path(NAME)
+    folder = runs.store.Store.of(workdir).state_path(NAME)
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("ab") as file:
         try:
@@ -184,7 +184,7 @@ def _watching(port: int | None) -> Iterator[tuple[Callable[["Status"], None], Ca
 
 @contextlib.contextmanager
 def _reporting(
-    directory: "jobs.store.Store", writers: Sequence[str], say: Callable[[str], None], unit: str
+    directory: "runs.store.Store", writers: Sequence[str], say: Callable[[str], None], unit: str
 ) -> Iterator[Callable[[Mapping[str, Any]], None]]:
     """Writes each record as soon as it is there; what is refused before the first one leaves nothing."""
     sinks: list[Callable[[Mapping[str, Any]], None]] = []
@@ -210,7 +210,7 @@ def _say(say: Callable[[str], None], metric: "results.metric.Metric", unit: str,
         )
 
 
-def _leave_results(directory: "jobs.store.Store", run: "jobs.train.Run", recording: "LiveRecording") -> None:
+def _leave_results(directory: "runs.store.Store", run: "runs.train.Run", recording: "LiveRecording") -> None:
     """Writes all that a run leaves; the log and the checkpoints under way go, last of all, when the metrics stand."""
 
     def beside() -> None:
@@ -226,17 +226,17 @@ def _leave_results(directory: "jobs.store.Store", run: "jobs.train.Run", recordi
 
 def _put_aside(workdir: pathlib.Path) -> None:
     """What a run has left is put beside its old records; one that has not finished is removed."""
-    directory = jobs.store.Store.of(workdir)
+    directory = runs.store.Store.of(workdir)
     moved = directory.put_aside(NAME)
     for name in ("recording.npz", LOG) if moved else ():
         with contextlib.suppress(FileNotFoundError):
-            aside = directory.path / jobs.store.SUPERSEDED
+            aside = directory.path / runs.store.SUPERSEDED
             (workdir / name).replace(aside / f"{NAME}.{name}")
     for left in directory.left_under_way(NAME):
         left.unlink()
 
 
-def _costs(run: "jobs.train.Run", recording: "LiveRecording") -> str:
+def _costs(run: "runs.train.Run", recording: "LiveRecording") -> str:
     """What became of all gradients, and what the evaluations took."""
     ledger = recording.ledger()
     fates = ", ".join(f"{count} {fate}" for fate, count in ledger.items() if count and fate != "begun")

@@ -8,8 +8,8 @@ from typing import Any
 
 from ml_collections import ConfigDict, config_dict
 
-from sgdlab.jobs import configuration, digests, recorded
-from sgdlab.jobs.live import config_of
+from sgdlab.runs import configuration, digests, recorded
+from sgdlab.runs.live import config_of
 
 
 def get_config(recording: str) -> ConfigDict:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from absl import flags
 
-from sgdlab import arrays, hosts, jobs, results
+from sgdlab import arrays, hosts, results, runs
 from sgdlab.commands import flag_names, launch, train
 from sgdlab.errors import UsageError, failures_of
 from sgdlab.report.table import Table
@@ -74,18 +74,18 @@ def main(argv: Sequence[str]) -> None:
             raise UsageError(f"--config.{name} must be left out: a replay has the events that were recorded")
     results.writers.check(given.writers)
     recording = load(given.recording)
-    plan = jobs.recorded.plan_of(launch.CONFIG.value, recording)
+    plan = runs.recorded.plan_of(launch.CONFIG.value, recording)
     experiment = plan.experiment
-    jobs.configuration.check_used(launch.given_entries(), [experiment.identity])
+    runs.configuration.check_used(launch.given_entries(), [experiment.identity])
     say = functools.partial(print, flush=True)
     store, finished = train.store_of(workdir, experiment, rerun=given.rerun, say=say)
-    changed = jobs.recorded.changes(experiment, recording)
+    changed = runs.recorded.changes(experiment, recording)
     if not (finished or changed or {"lanes", "mode"} & set(launch.given_entries())):
-        plan = jobs.recorded.repeated(plan, recording)
+        plan = runs.recorded.repeated(plan, recording)
     if not finished:
         say(recording.schedule.describe(experiment.local.unit))
         with failures_of(f"the replay of {given.recording}"), hosts.stopping():
-            run = jobs.train.train_and_record(
+            run = runs.train.train_and_record(
                 plan,
                 store,
                 NAME,
@@ -109,7 +109,7 @@ def load(path: str) -> "LiveRecording":
       UsageError: where there is none.
     """
     try:
-        return jobs.recorded.load(path)
+        return runs.recorded.load(path)
     except FileNotFoundError:
         raise UsageError(f"--recording={path} must be a file, such as runs/live/recording.npz") from None
     except (ValueError, OSError) as error:
@@ -122,9 +122,9 @@ def _say_difference(live: pathlib.Path, workdir: pathlib.Path, recording: "LiveR
     if found[0] is None:
         print(f"There is no {live / 'parameters.npz'} to compare the parameters with.")
         return
-    apart = jobs.recorded.largest_difference(*found)
+    apart = runs.recorded.largest_difference(*found)
     print(f"largest difference from the parameters of the live run: {apart}")
-    reasons = jobs.recorded.other_versions(recording)
+    reasons = runs.recorded.other_versions(recording)
     if apart == 0.0:
         print("Every bit is the same.")
     elif reasons:
@@ -140,7 +140,7 @@ def _say_comparison(
     live: pathlib.Path, records: Sequence[Mapping[str, Any]], changed: Mapping[str, tuple[Any, Any]]
 ) -> None:
     """A table of how both runs ended, and what differs between them."""
-    before = jobs.store.Store.of(live).read(NAME)
+    before = runs.store.Store.of(live).read(NAME)
     if not records or not before:
         return
     if changed:

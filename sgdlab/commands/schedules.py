@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
-from sgdlab import jobs
+from sgdlab import runs
 from sgdlab.commands import launch, trace_flags, traced
 from sgdlab.errors import UsageError
 from sgdlab.peer_schedule import AnySchedule, PeerSchedule
 from sgdlab.schedule import Schedule
 
 if TYPE_CHECKING:
-    from sgdlab.jobs.experiment import Experiment
+    from sgdlab.runs.experiment import Experiment
 
 
 def define_flags(verb: str, *, methods: str, steps: int | None) -> None:
@@ -71,18 +71,18 @@ def experiments() -> dict[str, "Experiment"]:
     """
     methods, entries = flags.FLAGS.methods, launch.given_entries()
     if not methods:
-        experiment = jobs.resolve(launch.CONFIG.value)
-        jobs.configuration.check_used(entries, [experiment.identity])
+        experiment = runs.resolve(launch.CONFIG.value)
+        runs.configuration.check_used(entries, [experiment.identity])
         return {"": experiment}
     if "method" in entries:
         raise UsageError("--config.method must be left out: --methods names the methods")
     found = {}
-    for method in list(jobs.methods.methods()) if methods == ["all"] else methods:
-        jobs.methods.check(method, "--methods")
+    for method in list(runs.methods.methods()) if methods == ["all"] else methods:
+        runs.methods.check(method, "--methods")
         config = launch.CONFIG.value.copy_and_resolve_references()
         config.method = method
-        found[method] = jobs.resolve(config)
-    jobs.configuration.check_used(entries, [experiment.identity for experiment in found.values()])
+        found[method] = runs.resolve(config)
+    runs.configuration.check_used(entries, [experiment.identity for experiment in found.values()])
     return found
 
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from absl import flags
 
-from sgdlab import jobs, results
+from sgdlab import results, runs
 from sgdlab.commands import launch, replay, schedules, trace_flags, traced
 from sgdlab.errors import UsageError
 
@@ -54,7 +54,7 @@ def main(argv: Sequence[str]) -> None:
     if given.recording is not None:
         recording, clock = replay.load(given.recording), "time"
         drawn = {"": (f"{pathlib.Path(given.recording).parent.name}, live", recording.schedule)}
-        experiment = jobs.recorded.configured(recording)
+        experiment = runs.recorded.configured(recording)
         units = {} if experiment is None else {drawn[""][0]: experiment.local.unit}
         print("; ".join(f"{count} {fate}" for fate, count in recording.ledger().items() if count))
     elif given.schedule is not None:
@@ -71,7 +71,7 @@ def main(argv: Sequence[str]) -> None:
         lines = {one.title: window.describe(one) for one in made.values()}
         seconds = seconds or max(schedule.wall_clock() - starts[title] for title, schedule in drawn.values())
     else:
-        plans = {name: jobs.plan.planned(one) for name, one in schedules.experiments().items()}
+        plans = {name: runs.plan.planned(one) for name, one in schedules.experiments().items()}
         units = {plan.experiment.method.title: plan.experiment.local.unit for plan in plans.values()}
         drawn = {name: (plan.experiment.method.title, plan.schedule) for name, plan in plans.items()}
     for title, schedule in drawn.values():

@@ -4,15 +4,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from sgdlab import jobs, results
+from sgdlab import results, runs
 from sgdlab.errors import UsageError
 from sgdlab.peer_schedule import AnySchedule, PeerSchedule
 from sgdlab.runtimes import NotEnoughRuntimes
 from sgdlab.traces import Options, Recording, read
 
 if TYPE_CHECKING:
-    from sgdlab.jobs.experiment import Experiment
     from sgdlab.results.timeline import WorkerRows
+    from sgdlab.runs.experiment import Experiment
 
 LEAD = 1000
 """Most steps before the first one that is drawn in which a protocol gets to know the cluster."""
@@ -84,7 +84,7 @@ class Drawn(NamedTuple):
     @property
     def edges(self) -> int | np.ndarray:
         """Edges of the computation tree that each of them is."""
-        return jobs.local_steps.edges(self.schedule, self.steps)
+        return runs.local_steps.edges(self.schedule, self.steps)
 
 
 def window(path: str, options: Options, *, first_step: int | None, steps: int | None) -> Window:
@@ -127,7 +127,7 @@ def schedule(experiment: "Experiment", recording: Recording) -> Drawn:
     """
     runtimes = recording.runtimes + recording.transfer()[:, None]
     local, method = experiment.local, experiment.source["method"]
-    steps = jobs.local_steps.steps_by_worker(local, runtimes)
+    steps = runs.local_steps.steps_by_worker(local, runtimes)
     if len(runtimes) < steps.max():
         raise UsageError(
             f"--steps={len(runtimes)}: {len(runtimes)} complete steps of the trace are too few; "
@@ -135,7 +135,7 @@ def schedule(experiment: "Experiment", recording: Recording) -> Drawn:
             f"set --config.local.steps={len(runtimes)}"
         )
     if steps.max() > 1:
-        runtimes = jobs.local_steps.of_messages(runtimes, steps)
+        runtimes = runs.local_steps.of_messages(runtimes, steps)
     try:
         made = experiment.protocol.make(
             runtimes=runtimes,
@@ -150,7 +150,7 @@ def schedule(experiment: "Experiment", recording: Recording) -> Drawn:
             f"--steps={len(recording.runtimes)} must be about {enough} for --config.method={method}"
             + (f", whose {local.unit}s have {steps.max()} local steps: {error}" if steps.max() > 1 else f": {error}")
         ) from error
-    jobs.plan.check_local(experiment, made)
+    runs.plan.check_local(experiment, made)
     return Drawn(experiment.method.title, made, steps, local.unit)
 
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from absl import flags
 
-from sgdlab import files, hosts, jobs, results
+from sgdlab import files, hosts, results, runs
 from sgdlab.commands import host_flags, launch
 from sgdlab.errors import failures_of
 
 if TYPE_CHECKING:
-    from sgdlab.jobs.experiment import Experiment
+    from sgdlab.runs.experiment import Experiment
 
 DEFAULT_WORKDIR = "runs/one"
 NAME = "run"
@@ -46,18 +46,18 @@ def main(argv: Sequence[str]) -> None:
     results.writers.check(given.writers)
     mesh = host_flags.mesh()
     workdir = launch.workdir(DEFAULT_WORKDIR)
-    plan = jobs.plan.make_plan(launch.CONFIG.value)
+    plan = runs.plan.make_plan(launch.CONFIG.value)
     experiment = plan.experiment
-    jobs.configuration.check_used(launch.given_entries(), [experiment.identity])
+    runs.configuration.check_used(launch.given_entries(), [experiment.identity])
     hosts.check_shared(workdir)
     say = functools.partial(print, flush=True) if hosts.is_first() else lambda line: None
     store, finished = store_of(workdir, experiment, rerun=given.rerun, say=say)
     if finished:
         return
-    notes = jobs.parts.notes(experiment.rule.part, experiment.not_taken)
+    notes = runs.parts.notes(experiment.rule.part, experiment.not_taken)
     say("\n".join([*notes, plan.schedule.describe(experiment.local.unit)]))
     with failures_of(experiment.method.name), hosts.stopping():
-        run = jobs.train.train_and_record(
+        run = runs.train.train_and_record(
             plan,
             store,
             NAME,
@@ -75,7 +75,7 @@ def main(argv: Sequence[str]) -> None:
 
 def store_of(
     workdir: pathlib.Path, experiment: "Experiment", *, rerun: bool, say: Callable[[str], None]
-) -> tuple["jobs.store.Store", bool]:
+) -> tuple["runs.store.Store", bool]:
     """Return where the run stands, and whether it is there already, which the first process finds out for all.
 
     Args:
@@ -87,18 +87,18 @@ def store_of(
     Raises:
       UsageError: where the directory holds a run of another configuration, or other files.
     """
-    store = jobs.store.Store.of(workdir, writes=hosts.is_first())
+    store = runs.store.Store.of(workdir, writes=hosts.is_first())
     if not store.writes:
         return store, json.loads(hosts.gather("whether the run has finished", "")[0])
-    jobs.workdir.check_ours(workdir)
+    runs.store.check_ours(workdir)
     if rerun:
         store.put_aside(NAME)
     there = store.read(NAME)
-    changed = jobs.digests.changed(there, experiment) if there else []
+    changed = runs.digests.changed(there, experiment) if there else []
     if changed:  # with other code, other entries are to be expected too
         say(f"The {' and '.join(changed)} of the run in {workdir} has changed (code or files); it is run anew.")
     elif there:
-        jobs.workdir.check_same(workdir, there[0]["config"], experiment.identity)
+        runs.store.check_same(workdir, there[0]["config"], experiment.identity)
         say(f"{workdir} holds this run already; nothing had to be run.")
         show(there[-1])
     finished = bool(there) and not changed
@@ -106,7 +106,7 @@ def store_of(
     return store, finished
 
 
-def leave_results(store: "jobs.store.Store", run: "jobs.train.Run", beside: Callable[[], None] = lambda: None) -> None:
+def leave_results(store: "runs.store.Store", run: "runs.train.Run", beside: Callable[[], None] = lambda: None) -> None:
     """Write the parameters, what a command has beside them, the schedule, the pictures and, last of all, the metrics.
 
     Args:
@@ -115,9 +115,9 @@ def leave_results(store: "jobs.store.Store", run: "jobs.train.Run", beside: Call
       beside: called when the parameters are there, which cost most.
     """
     path = store.workdir
-    jobs.workdir.write_config(path, run.records[0]["config"])
+    runs.store.write_config(path, run.records[0]["config"])
     with files.replacing(path / "parameters.npz") as file:
-        np.savez(file, **jobs.train.leaves(run.result.params))
+        np.savez(file, **runs.train.leaves(run.result.params))
     beside()
     run.schedule.save(path / "schedule.npz")
     results.plots.save(results.plots.training(run.records), path / "plots" / "training")
@@ -131,7 +131,7 @@ def leave_results(store: "jobs.store.Store", run: "jobs.train.Run", beside: Call
 
 def progress(plan: Any, say: Callable[[str], None]) -> Callable[[Mapping[str, Any]], None]:
     """What says each evaluation in a line."""
-    what = jobs.records.what(plan)
+    what = runs.records.what(plan)
     metric, live, unit = results.metric.Metric.of(what), what.get("live"), plan.experiment.local.unit
 
     def report(record: Mapping[str, Any]) -> None:

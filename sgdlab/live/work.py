@@ -16,7 +16,7 @@ from sgdlab.types import Tree
 
 
 class Factors(Protocol):
-    """Of the learning rate of a worker: `sgdlab.jobs.rates.InnerRate`.
+    """Of the learning rate of a worker: `sgdlab.runs.rates.InnerRate`.
 
     Attributes:
       factors: float64[S], of its steps, one after the other.

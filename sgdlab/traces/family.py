@@ -33,7 +33,7 @@ TRACES = Registry(
         "sgdlab.traces.delimited",
         "sgdlab.traces.npy",
         "sgdlab.traces.json_lines",
-        "sgdlab.jobs.live_as_trace",
+        "sgdlab.runs.live_as_trace",
         "sgdlab.traces.kineto",
         "sgdlab.traces.jax_profiler",
         "sgdlab.traces.nccl_flight_recorder",

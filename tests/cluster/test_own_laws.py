@@ -8,8 +8,8 @@ import pytest
 
 from sgdlab import cluster
 from sgdlab.errors import UsageError
-from sgdlab.jobs import parts
 from sgdlab.registry import CLUSTERS
+from sgdlab.runs import parts
 from sgdlab.runtimes import NotEnoughRuntimes, with_enough_rows
 
 WORKERS, COUNT = (

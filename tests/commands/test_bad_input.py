@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from sgdlab.commands import certificate, compare, launch, live, timeline, train
-from sgdlab.jobs import configuration
+from sgdlab.runs import configuration
 
 # ml_collections loads a configuration's file by an importer's method that Python is about to drop.
 pytestmark = pytest.mark.filterwarnings(
@@ -98,7 +98,7 @@ def test_a_mistake_in_a_module_beside_a_file_is_there(refused, own, tmp_path):
         ("def get_config():\n    open('nowhere')\n", ", line 2: FileNotFoundError: .*'nowhere'"),
         ("def get_config():\n    raise ValueError('no')\n", ", line 2: ValueError: no"),
         (
-            "from sgdlab.jobs.configuration import entries\n"
+            "from sgdlab.runs.configuration import entries\n"
             "def get_config():\n    return entries({'cluster': 'nosuch'})\n",
             ", line 3: --config.cluster.kind=nosuch must be one of .*",
         ),
@@ -137,7 +137,7 @@ def test_a_directory_that_cannot_be_written_is_refused_before_anything_is_made(r
         raise AssertionError("it was begun")
 
     for module, function in (("plan", "make_plan"), ("live", "make_job")):
-        monkeypatch.setattr(f"sgdlab.jobs.{module}.{function}", make)
+        monkeypatch.setattr(f"sgdlab.runs.{module}.{function}", make)
     (tmp_path / "file").touch()
     line = refused(name, f"--workdir={tmp_path / 'file' / 'below'}")
     assert line.startswith(f"--workdir={tmp_path / 'file' / 'below'} must be a directory that can be written: no file")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from configs import digits
-from sgdlab import jobs, protocols, theory
+from sgdlab import protocols, runs, theory
 from sgdlab.commands import certificate, launch
 from sgdlab.traces import Recording
 
@@ -52,7 +52,7 @@ def test_methods_of_a_configuration(call, tmp_path):
     assert found["Pull gossip"]["tree_distance"] is None
     config = digits.get_config()
     config.method, config.epochs, config.cluster.num_workers = "asgd", 1.0, 4
-    plan = jobs.plan.make_plan(config)
+    plan = runs.plan.make_plan(config)
     own = theory.certificate(plan.schedule)
     assert found["ASGD"]["tree_distance"] == own.tree_distance
     assert found["ASGD"]["seconds_to"] == pytest.approx(own.seconds_to(problem))
@@ -100,9 +100,9 @@ def test_a_recording_knows_its_rule(call, monkeypatch, method, said):
     schedule = protocols.asynchronous(RUNTIMES)
     # A program that serves by itself gives its recording a configuration of its own, or none.
     made = types.SimpleNamespace(
-        schedule=schedule, config={"config": jobs.live.plain(jobs.resolve(config).source)} if method else {}
+        schedule=schedule, config={"config": runs.live.plain(runs.resolve(config).source)} if method else {}
     )
-    monkeypatch.setattr(jobs.recorded, "load", lambda path: made)
+    monkeypatch.setattr(runs.recorded, "load", lambda path: made)
     code, output, errors = call("--recording=mine/recording.npz")
     assert code == 0, errors
     assert ("all workers weigh alike under mine, live" in output) == said
@@ -113,8 +113,8 @@ def recorded(monkeypatch, **entries):
     config = digits.get_config()
     config.update_from_flattened_dict({"method": "local_sgd", "cluster.num_workers": 5, **entries})
     schedule = protocols.synchronous(RUNTIMES)
-    made = types.SimpleNamespace(schedule=schedule, config={"config": jobs.live.plain(jobs.resolve(config).source)})
-    monkeypatch.setattr(jobs.recorded, "load", lambda path: made)
+    made = types.SimpleNamespace(schedule=schedule, config={"config": runs.live.plain(runs.resolve(config).source)})
+    monkeypatch.setattr(runs.recorded, "load", lambda path: made)
     return schedule, config
 
 
@@ -123,7 +123,7 @@ def test_a_recorded_message_is_as_many_edges_as_its_steps(call, monkeypatch, by_
     schedule, config = recorded(monkeypatch, **{"local.steps": 4, "local.by_speed": by_speed})
     code, output, errors = call("--recording=mine/recording.npz", "--json")
     assert code == 0, errors
-    steps = jobs.resolve(config).steps
+    steps = runs.resolve(config).steps
     assert (len(set(steps)) > 1) == by_speed
     found = json.loads(output)
     own = theory.certificate(schedule, steps=steps[schedule.worker])

@@ -20,13 +20,13 @@ import pytest
 from lib import tiny
 from lib.rehearsal import Fault, Rehearsal
 
-from sgdlab import hosts, jobs, results, traces
+from sgdlab import hosts, results, runs, traces
 from sgdlab.commands import advise, launch, live, replay, timeline
-from sgdlab.jobs import live_evaluations, recorded
 from sgdlab.live import environment
 from sgdlab.live.log import Log
 from sgdlab.live.processes import Processes
 from sgdlab.live.recording import LiveRecording
+from sgdlab.runs import live_run, recorded
 
 ROOT = pathlib.Path(__file__).parents[2]
 MODULES = {"advise": advise, "live": live, "replay": replay, "timeline": timeline}
@@ -267,7 +267,7 @@ def test_a_run_that_was_stopped_continues(call, rehearsed, monkeypatch):
 
 def test_the_server_waits_for_no_evaluation(monkeypatch, tmp_path):
     """None but the first one ends before the run does: four are under way, and the others are put off to the end."""
-    made, finished, waited = live_evaluations._timed, threading.Event(), []
+    made, finished, waited = live_run._timed, threading.Event(), []
 
     def slow(evaluation):
         if waited:
@@ -276,11 +276,11 @@ def test_the_server_waits_for_no_evaluation(monkeypatch, tmp_path):
             waited.append(True)
         return made(evaluation)
 
-    monkeypatch.setattr(live_evaluations, "_timed", slow)
-    job = jobs.live.make_job(tiny.config(method="asgd", evaluations=10))
+    monkeypatch.setattr(live_run, "_timed", slow)
+    job = runs.live.make_job(tiny.config(method="asgd", evaluations=10))
     transport = Rehearsal(job.plan.experiment.cluster.law.draw(100, seed=0), job.compute)
     watch = lambda status: finished.set() if status.finished else None
-    run, recording = jobs.live_run.execute(job, transport, folder=tmp_path, watch=watch)
+    run, recording = runs.live_run.execute(job, transport, folder=tmp_path, watch=watch)
     assert waited == [True] * 6
     evaluations = run.records[1:-1]
     assert [record["gradients"] for record in evaluations] == [0, 5, 10, 15, 20, GRADIENTS]
@@ -318,14 +318,14 @@ def test_a_work_directory_that_is_deleted_ends_the_run_which_continues(call, mon
 
 @pytest.mark.usefixtures("rehearsed", "undrawn")
 def test_a_run_whose_directory_is_deleted_when_it_has_ended_leaves_all_but_its_log(call, monkeypatch):
-    execute = jobs.live_run.execute
+    execute = runs.live_run.execute
 
     def then_deleted(*given, **options):
         found = execute(*given, **options)
         shutil.rmtree("here")
         return found
 
-    monkeypatch.setattr(jobs.live_run, "execute", then_deleted)
+    monkeypatch.setattr(runs.live_run, "execute", then_deleted)
     command = ("live", *TINY, "--config.method=backup_workers", "--num_workers=3", "--workdir=here")
     assert "here/states/run/log.jsonl was deleted when the run had ended" in done(call(*command))
     left = {path.name for path in pathlib.Path("here").iterdir()}
@@ -388,7 +388,7 @@ def test_what_cannot_be_live_is_said_in_one_line(call, flags, words):
     ["pull_gossip", "push_gossip", "elastic_averaging", "d_psgd", "sgp", "ad_psgd", "a2cid2"],
 )
 def test_methods_without_a_server_are_refused_and_the_line_says_where_they_run(call, method):
-    protocol = jobs.resolve(tiny.config(method=method)).protocol.name
+    protocol = runs.resolve(tiny.config(method=method)).protocol.name
     assert one_line(call("live", *TINY[1:4], f"--config.method={method}", "--workdir=here")) == (
         f"error: --config.protocol.kind={protocol} must be a protocol with a server on real processes: nodes that "
         "average with each other have none, and are simulated and replayed exactly by `sgdlab train`"
@@ -413,14 +413,14 @@ def test_too_short_a_recording_is_no_trace(call):
 @pytest.mark.usefixtures("rehearsed", "undrawn")
 @pytest.mark.parametrize("flag", [None, 0.5])
 def test_the_server_computes_where_its_workers_do(call, monkeypatch, flag):
-    asked, make = [], jobs.live.make_job
+    asked, make = [], runs.live.make_job
 
     def make_job(*arguments, **given):
         assert len(asked) == 1  # before JAX is first used
         return make(*arguments, **given)
 
     monkeypatch.setattr(environment, "for_server", asked.append)
-    monkeypatch.setattr(jobs.live, "make_job", make_job)
+    monkeypatch.setattr(runs.live, "make_job", make_job)
     flags = [] if flag is None else [f"--gpus_per_worker={flag}"]
     done(
         call("live", *TINY, "--config.epochs=0.1", "--config.method=asgd", "--num_workers=2", *flags, "--workdir=here")
@@ -430,8 +430,8 @@ def test_the_server_computes_where_its_workers_do(call, monkeypatch, flag):
 
 def test_emulated_gradients_are_those_of_the_cluster_in_proportion():
     config = tiny.config(method="asgd")
-    experiment = jobs.resolve(config)
-    source = jobs.live.source_of(experiment, emulate=0.25)
+    experiment = runs.resolve(config)
+    source = runs.live.source_of(experiment, emulate=0.25)
     json.dumps(source.argument)
     work = source.make()
     law = experiment.cluster.law.draw(200, seed=experiment.seeds.of("runtimes"))
@@ -444,9 +444,9 @@ def test_emulated_gradients_are_those_of_the_cluster_in_proportion():
 
 def test_a_ticket_names_its_batch():
     config = tiny.config(method="asgd")
-    plan = jobs.plan.make_plan(config)
-    batches = jobs.tasks.batches_by_ticket(plan.experiment)
-    by_gradient = jobs.tasks.batches_of(plan, GRADIENTS)
+    plan = runs.plan.make_plan(config)
+    batches = runs.tasks.batches_by_ticket(plan.experiment)
+    by_gradient = runs.tasks.batches_of(plan, GRADIENTS)
     for ticket in (0, 3, 43):  # as in a simulation, where the gradient's number is in the place of the ticket
         ours, theirs = batches(jax.numpy.int32(ticket)), by_gradient(jax.numpy.int32(ticket))
         np.testing.assert_array_equal(ours.inputs, theirs.inputs)
@@ -476,15 +476,15 @@ def job_of(protocol, rule):
     config = tiny.config(protocol__kind=protocol, rule__kind=rule, cluster__num_workers=2)
     config.protocol.cutoff.window = 3
     config.protocol.timeout.at_least = 0.5
-    return jobs.live.make_job(config)
+    return runs.live.make_job(config)
 
 
 def check_replays(job, run, recording, tmp_path):
     recording.save(tmp_path / "recording.npz")
     recording = LiveRecording.load(tmp_path / "recording.npz")
-    config = jobs.live.config_of(recording.config["config"])
-    again = jobs.train.train(recorded.repeated(recorded.plan_of(config, recording), recording))
-    ours, theirs = (jobs.train.leaves(result.params) for result in (run.result, again.result))
+    config = runs.live.config_of(recording.config["config"])
+    again = runs.train.train(recorded.repeated(recorded.plan_of(config, recording), recording))
+    ours, theirs = (runs.train.leaves(result.params) for result in (run.result, again.result))
     assert recorded.largest_difference(ours, theirs) == 0.0, job.plan.experiment.method.name
     assert run.records[-1]["gradients"] >= GRADIENTS
 
@@ -496,7 +496,7 @@ def run_all(pairs, tmp_path):
     with contextlib.closing(Processes(first.source, params, aux, num_workers=2)) as transport:
         for number, pair in enumerate(pairs):
             job, folder = job_of(*pair), tmp_path / str(number)
-            run, recording = jobs.live_run.execute(job, transport, folder=folder)
+            run, recording = runs.live_run.execute(job, transport, folder=folder)
             check_replays(job, run, recording, tmp_path)
 
 

@@ -6,7 +6,7 @@ import pytest
 from sgdlab import predictors, protocols
 from sgdlab.commands import flag_names, launch, timeline
 from sgdlab.errors import UsageError
-from sgdlab.jobs.experiment import Seeds
+from sgdlab.runs.experiment import Seeds
 from sgdlab.schedule import Schedule
 from sgdlab.traces import Recording
 

@@ -16,9 +16,9 @@ from tensorflow_datasets.core.features import image_feature
 from sgdlab import data
 from sgdlab.data.reading import data_source, read_split
 from sgdlab.errors import UsageError
-from sgdlab.jobs.plan import make_plan
-from sgdlab.jobs.train import train
 from sgdlab.registry import DATASETS
+from sgdlab.runs.plan import make_plan
+from sgdlab.runs.train import train
 
 CLASSES = 3
 SIZES = [(6, 4, 3), (5, 7, 1), (4, 4, 2)]

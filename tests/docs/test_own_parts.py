@@ -10,8 +10,8 @@ import jax
 import pytest
 
 from sgdlab.commands import advise, certificate, compare, launch, live, timeline, train
-from sgdlab.jobs import configuration, methods, plan
 from sgdlab.registry import GRAPHS, TRACES
+from sgdlab.runs import configuration, methods, plan
 
 OWN = pathlib.Path(__file__).parents[2] / "docs/own"
 PAGES = {path.stem: path.read_text("utf-8") for path in OWN.glob("*.md")}

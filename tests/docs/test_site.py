@@ -14,8 +14,8 @@ import pytest
 
 from docs.making import decision, measured, method_pages, other_pages, pictures, reference_pages, simulated
 from experiments.harness import scoreboard
-from sgdlab.jobs.methods import methods
 from sgdlab.registry import RULES
+from sgdlab.runs.methods import methods
 
 ROOT = pathlib.Path(__file__).parents[2]
 MODULES = sorted(f"docs.making.{path.stem}" for path in (ROOT / "docs/making").glob("[a-z]*.py"))

@@ -16,7 +16,7 @@ from experiments.backup_workers.figure8 import ASYNC, EARLIER, SYNC, UNCLIPPED
 from experiments.backup_workers.figure9 import SERIAL
 from experiments.backup_workers.figure9 import SYNC as ONE_BACKUP
 from sgdlab.data.imagenet import decode
-from sgdlab.jobs import plan, rates, resolve
+from sgdlab.runs import plan, rates, resolve
 from tests.lib.unlike import unlike
 
 IMAGENET, PER_GRADIENT = 1_281_167, 32

@@ -20,9 +20,9 @@ from experiments.beyond import (
     ringleader,
 )
 from experiments.harness import Session, within
-from sgdlab.jobs import resolve
-from sgdlab.jobs.configuration import flat
-from sgdlab.jobs.plan import make_plan
+from sgdlab.runs import resolve
+from sgdlab.runs.configuration import flat
+from sgdlab.runs.plan import make_plan
 from tests.lib.unlike import unlike
 
 FIGURES = [ringleader.ringleader, dropcompute.dropcompute, optireduce.optireduce, four_speeds.four_speeds]

@@ -10,7 +10,7 @@ import sys
 import pytest
 from lib import undrawn
 
-from sgdlab import jobs
+from sgdlab import runs
 from sgdlab.commands import compare, launch, timeline, train
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -329,7 +329,7 @@ def test_a_killed_comparison_continues_where_it_stopped(call, tmp_path):
 KILLED_BEHIND_THE_THIRD = """
 import os, signal, sys
 from sgdlab.commands import compare, launch
-from sgdlab.jobs import Store
+from sgdlab.runs import Store
 write, count = Store.write, 0
 def counted(self, *arguments):
     global count
@@ -349,7 +349,7 @@ def test_an_interrupted_comparison_stops_and_says_so(call, tmp_path, monkeypatch
     def interrupted(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(jobs.executor, "finish", interrupted)
+    monkeypatch.setattr(runs.executor, "finish", interrupted)
     code, _, errors = call(
         "compare", *TINY, "--methods=asgd", "--num_workers=2", "--seeds=1", f"--workdir={tmp_path / 'runs'}"
     )

@@ -26,8 +26,8 @@ from experiments.cutoff.cases import CHANGE, recovering
 from experiments.harness import Session, Sweep, within
 from sgdlab import cutoff
 from sgdlab.deep_markov import WindowModel
-from sgdlab.jobs import plan, resolve
-from sgdlab.jobs.datasets import TrainingData
+from sgdlab.runs import plan, resolve
+from sgdlab.runs.datasets import TrainingData
 from tests.lib.unlike import unlike
 
 WORKERS, LAG = 8, 20

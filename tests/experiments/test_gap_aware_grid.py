@@ -13,8 +13,8 @@ from experiments.gap_aware import figures9_11, grid, printed, table2, table3_fig
 from experiments.gap_aware.accuracies import SINGLE_TITLE, Accuracies
 from experiments.gap_aware.frameworks import METHODS
 from experiments.harness import Interval, Session, within
-from sgdlab.jobs import plan, resolve, train
-from sgdlab.jobs.work import trained_by
+from sgdlab.runs import plan, resolve, train
+from sgdlab.runs.work import trained_by
 from tests.lib.unlike import unlike
 
 LETTERS = ("R", "W", "W100")

@@ -20,7 +20,7 @@ from experiments.gap_aware.accuracies import (
 )
 from experiments.gap_aware.frameworks import FRAMEWORKS, METHODS, sweep
 from experiments.harness import Session, within
-from sgdlab.jobs import resolve
+from sgdlab.runs import resolve
 from tests.lib.unlike import unlike
 
 

@@ -10,9 +10,9 @@ import pytest
 from experiments.gap_aware import figure4, figure13, figures1_5, frameworks, printed, table1
 from experiments.gap_aware.accuracies import Accuracies
 from experiments.harness import Session, Sweep, within
-from sgdlab.jobs import plan
-from sgdlab.jobs.executor import Unfinished
-from sgdlab.jobs.session import Noted
+from sgdlab.runs import plan
+from sgdlab.runs.executor import Unfinished
+from sgdlab.runs.session import Noted
 from tests.lib.unlike import unlike
 
 LETTERS = ["R", "W", "W100"]

@@ -12,8 +12,8 @@ from experiments.gossip.comparison import Compared
 from experiments.gossip.quadratic import PROCESSES, ROUNDS, RUN_TIMES, TICKS
 from experiments.harness import Session, within
 from sgdlab import protocols, rules
-from sgdlab.jobs.plan import make_plan
 from sgdlab.replay import run_peers
+from sgdlab.runs.plan import make_plan
 from tests.lib.unlike import unlike
 
 PROBLEM = quadratic.Quadratic(np.array([1.0, 4.0]), variance=1.0)

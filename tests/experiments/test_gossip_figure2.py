@@ -10,9 +10,9 @@ from configs import imagenet_resnet18
 from experiments.gossip import comparison, figure1, figure2, sizes
 from experiments.gossip.comparison import ELASTICS, KEYS, PULL, PUSH, REDUCE
 from experiments.harness import Session, Sweep, within
-from sgdlab.jobs import resolve
-from sgdlab.jobs.plan import make_plan
-from sgdlab.jobs.rates import rates
+from sgdlab.runs import resolve
+from sgdlab.runs.plan import make_plan
+from sgdlab.runs.rates import rates
 from tests.lib.unlike import unlike
 
 WORDS = figure2.WORDS | comparison.quantities(figure2.TARGETS["laptop"])

@@ -10,7 +10,7 @@ import pytest
 from lib import undrawn
 
 from sgdlab.commands import compare, launch, train
-from sgdlab.jobs import configuration, methods, parts
+from sgdlab.runs import configuration, methods, parts
 
 ROOT = pathlib.Path(__file__).parents[2]
 pytestmark = pytest.mark.filterwarnings(
@@ -158,7 +158,7 @@ def test_children_know_the_parts_and_their_errors_are_shown_too(call, own, tmp_p
         del known["mine"]
     presets = tmp_path / f"presets_of_{tmp_path.name}.py"
     presets.write_text(
-        "from sgdlab.jobs import register_method\n"
+        "from sgdlab.runs import register_method\n"
         "entries = {'gradients_per_update': 4}\n"
         "register_method('mine', protocol='softsync', rule='asgd', title='Softsync of four', entries=entries)\n"
     )
@@ -217,16 +217,16 @@ def test_a_killed_run_leaves_its_records_and_is_not_finished(call, tmp_path):
 
 KILLED_BEHIND_THE_SECOND_EVALUATION = """
 import os, signal, sys
-from sgdlab import jobs
+from sgdlab import runs
 from sgdlab.commands import compare, launch
-count, evaluation = 0, jobs.records.evaluation
+count, evaluation = 0, runs.records.evaluation
 def counted(*arguments):
     global count
     count += 1
     if count == 3:
         os.kill(os.getpid(), signal.SIGKILL)
     return evaluation(*arguments)
-jobs.records.evaluation = counted
+runs.records.evaluation = counted
 sys.argv[0] = "compare"
 launch.command(compare)
 """

@@ -11,9 +11,9 @@ from flax import nnx
 
 from sgdlab import cluster, data, protocols, rules
 from sgdlab.commands import compare, launch, train
-from sgdlab.jobs.configuration import FAMILIES
 from sgdlab.predictors import Prediction
 from sgdlab.registry import CLUSTERS, DATASETS, NETWORKS, PREDICTORS, PROTOCOLS, RULES
+from sgdlab.runs.configuration import FAMILIES
 
 ROOT = pathlib.Path(__file__).parents[2]
 pytestmark = pytest.mark.filterwarnings(

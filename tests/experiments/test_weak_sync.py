@@ -12,8 +12,8 @@ from experiments.weak_sync import blocks_behind, figure2, figures3_4, identities
 from experiments.weak_sync.settings import BOTH, SETTINGS, SMALL, SYNCHRONOUS
 from experiments.weak_sync.simulation import Cluster, count_messages, simulate
 from sgdlab import protocols, replay
-from sgdlab.jobs import plan, rates, resolve, tasks
-from sgdlab.jobs.datasets import TrainingData
+from sgdlab.runs import plan, rates, resolve, tasks
+from sgdlab.runs.datasets import TrainingData
 
 TOY = Cluster(iterations=6)
 TOY_RUN = {"cluster": dataclasses.asdict(Cluster(iterations=7)), "seed": 0}

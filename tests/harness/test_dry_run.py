@@ -14,10 +14,10 @@ from experiments.harness import Output, Scale, Session, Sweep, command, cost, dr
 from experiments.harness import trains as says_what_it_trains
 from sgdlab import tasks
 from sgdlab.data import preparing
-from sgdlab.jobs import resolve
-from sgdlab.jobs import tasks as jobs_tasks
-from sgdlab.jobs.session import Noted, within
-from sgdlab.jobs.work import trained_by
+from sgdlab.runs import resolve
+from sgdlab.runs import tasks as jobs_tasks
+from sgdlab.runs.session import Noted, within
+from sgdlab.runs.work import trained_by
 
 
 def config_of(*, seed: int, epochs: float = 1.0):

@@ -21,7 +21,7 @@ from experiments.harness import (
     scoreboard,
 )
 from experiments.harness.publishing import digest, produce
-from sgdlab.jobs import digests
+from sgdlab.runs import digests
 
 ROOT = pathlib.Path(__file__).parents[2]
 

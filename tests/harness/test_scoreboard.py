@@ -25,7 +25,7 @@ from experiments.harness import (
     scoreboard,
 )
 from experiments.harness.claims import FAILS, HOLDS, OPEN, verdict
-from sgdlab.jobs import digests, work
+from sgdlab.runs import digests, work
 
 STORED = pathlib.Path(experiments.__path__[0]) / "results"
 STORED_NAMES = sorted(file.stem for file in STORED.glob("*.json"))

@@ -19,12 +19,12 @@ from sweep_works import MOMENTS, doubled, failing, logged, slow, tripled
 from configs import digits
 from experiments.harness import Session, Shard, Sweep, goes_by, prepare, within
 from sgdlab.errors import RunFailed
-from sgdlab.jobs import digests, executor
-from sgdlab.jobs.executor import Unfinished
-from sgdlab.jobs.plan import make_plan
-from sgdlab.jobs.store import Store
-from sgdlab.jobs.train import train
 from sgdlab.results.records import as_stored
+from sgdlab.runs import digests, executor
+from sgdlab.runs.executor import Unfinished
+from sgdlab.runs.plan import make_plan
+from sgdlab.runs.store import Store
+from sgdlab.runs.train import train
 
 
 @pytest.fixture(name="session")

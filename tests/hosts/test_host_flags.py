@@ -6,7 +6,7 @@ import pytest
 import records
 
 from configs import digits
-from sgdlab import hosts, jobs
+from sgdlab import hosts, runs
 from sgdlab.commands import compare, launch, train
 
 # ml_collections loads a configuration's file by an importer's method that Python is about to drop.
@@ -101,10 +101,10 @@ def test_several_devices_of_one_process_give_the_same_run(call, tmp_path, monkey
 def test_a_comparison_over_devices_gives_the_same_records(tmp_path, capsys):
     config = digits.get_config()
     config.epochs, config.evaluations, config.network.kind, config.network.mlp.widths = 0.5, 2, "mlp", (8,)
-    sweep = jobs.compare.comparison(config, ["synchronous"], [2], 1)
+    sweep = runs.compare.comparison(config, ["synchronous"], [2], 1)
     found = []
     for name, given in (("one", {"jobs": 1}), ("several", {"mesh": hosts.mesh(2)})):
-        with jobs.within(jobs.Session(tmp_path / name, **given)):
+        with runs.within(runs.Session(tmp_path / name, **given)):
             found.append([run for _, run in sweep.records()])
         assert "[2/2]" in capsys.readouterr().out
     for alone, over in zip(*found, strict=True):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from sgdlab.commands import compare, launch, live, replay, timeline, train
-from sgdlab.jobs import configuration
+from sgdlab.runs import configuration
 
 README = pathlib.Path(__file__).parents[2] / "README.md"
 TEXT = README.read_text(encoding="utf-8")

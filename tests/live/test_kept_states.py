@@ -15,7 +15,6 @@ from rehearsing import QUICK, dyadic
 
 from sgdlab import policies, replay, rules
 from sgdlab.errors import RunFailed, Stopped
-from sgdlab.jobs.local_steps import span_fn
 from sgdlab.live.checkpoint import KeptMessages
 from sgdlab.live.gradients import Gradients
 from sgdlab.live.log import Log, LogError
@@ -26,6 +25,7 @@ from sgdlab.live.server import serve
 from sgdlab.live.transport import ANEW
 from sgdlab.live.work import LocalSteps, Work
 from sgdlab.replay.streaming import Stream
+from sgdlab.runs.local_steps import span_fn
 
 WORKERS, STEPS = 3, 3
 TABLE = np.random.default_rng(1).normal(size=(240, 4, 3)).astype(np.float64)

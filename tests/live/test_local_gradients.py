@@ -9,10 +9,10 @@ import optax
 import pytest
 
 from sgdlab import protocols, replay, rules
-from sgdlab.jobs.local_steps import span_fn
-from sgdlab.jobs.rates import InnerRate
 from sgdlab.live.gradients import Gradients
 from sgdlab.live.work import LocalSteps, Work
+from sgdlab.runs.local_steps import span_fn
+from sgdlab.runs.rates import InnerRate
 
 STEPS, STRIDE = np.array([4, 1, 3]), 4
 TABLE = np.random.default_rng(1).normal(size=(160, 6, 5)).astype(np.float64)

@@ -8,9 +8,9 @@ from flax import nnx
 from lib import tiny
 
 from sgdlab import data, tasks
-from sgdlab.jobs.plan import make_plan
-from sgdlab.jobs.train import train
 from sgdlab.registry import DATASETS, NETWORKS
+from sgdlab.runs.plan import make_plan
+from sgdlab.runs.train import train
 
 CLASSES = 3
 

@@ -7,8 +7,8 @@ import pytest
 from lib import tiny
 
 from sgdlab import graphs
-from sgdlab.jobs import digests, parts, resolve
 from sgdlab.registry import GRAPHS
+from sgdlab.runs import digests, parts, resolve
 
 
 @pytest.fixture(autouse=True)

@@ -12,10 +12,10 @@ import pytest
 
 from sgdlab import policies, predictors, protocols
 from sgdlab.errors import UsageError
-from sgdlab.jobs import digests
-from sgdlab.jobs.configuration import FAMILIES
-from sgdlab.jobs.plan import make_plan
 from sgdlab.registry import PROTOCOLS
+from sgdlab.runs import digests
+from sgdlab.runs.configuration import FAMILIES
+from sgdlab.runs.plan import make_plan
 from sgdlab.runtimes import with_enough_rows
 
 ROOT = pathlib.Path(__file__).parents[2]

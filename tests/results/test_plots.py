@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from sgdlab import protocols
-from sgdlab.jobs.methods import methods
 from sgdlab.results import plots, summary
 from sgdlab.results.panels import BASELINE, FAMILIES, ONE_PANEL, PALETTE, REFERENCE, family_styles, panels, styles
 from sgdlab.results.publish import publish
+from sgdlab.runs.methods import methods
 
 
 def groups(*methods, **changed):

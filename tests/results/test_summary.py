@@ -7,10 +7,10 @@ import math
 import made_up
 import pytest
 
-from sgdlab.jobs.store import Store
 from sgdlab.report import table as report_table
 from sgdlab.results import facts, summary, table
 from sgdlab.results.summary import Group, Spread, spread
+from sgdlab.runs.store import Store
 
 
 def cells(*runs):

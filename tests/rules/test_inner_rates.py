@@ -15,11 +15,11 @@ from lib import tiny
 
 from sgdlab import protocols, replay, rules
 from sgdlab.errors import UsageError
-from sgdlab.jobs import resolve
-from sgdlab.jobs.configuration import check_used
-from sgdlab.jobs.local_steps import Local, of_messages, optimizer_of, pseudo_gradient, span_fn, spans, state_of_worker
-from sgdlab.jobs.plan import make_plan
-from sgdlab.jobs.rates import InnerRate, RateSchedule
+from sgdlab.runs import resolve
+from sgdlab.runs.configuration import check_used
+from sgdlab.runs.local_steps import Local, of_messages, optimizer_of, pseudo_gradient, span_fn, spans, state_of_worker
+from sgdlab.runs.plan import make_plan
+from sgdlab.runs.rates import InnerRate, RateSchedule
 
 WORKERS, MESSAGES, STEPS = 3, 18, np.array([4, 2, 1])
 GENERATOR = np.random.default_rng(5)

@@ -15,8 +15,8 @@ import optax
 import pytest
 
 from sgdlab import protocols, replay, rules
-from sgdlab.jobs.local_steps import Local, of_messages, steps_by_worker
-from sgdlab.jobs.local_steps import optimizer_of as optimizer_of_local
+from sgdlab.runs.local_steps import Local, of_messages, steps_by_worker
+from sgdlab.runs.local_steps import optimizer_of as optimizer_of_local
 
 WORKERS, MESSAGES, MOST = 3, 24, 4
 GENERATOR = np.random.default_rng(7)

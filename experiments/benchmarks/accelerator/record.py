@@ -17,8 +17,8 @@ import jax
 from experiments.benchmarks.timing import Figure
 from experiments.harness.machine import processor
 from sgdlab import files
-from sgdlab.jobs.digests import made_with
 from sgdlab.live.recording import versions
+from sgdlab.runs.digests import made_with
 
 JSON, PAGE = "accelerator.json", "accelerator.html"
 _PREFIXES = ("CUDA_VISIBLE", "JAX_", "XLA_", "TF_", "NVIDIA_TF32", "CUBLAS_", "CUDNN_")

@@ -1,0 +1,16 @@
+"""From a configuration to a run: methods, plans, training, comparisons. Its modules are imported at their first use."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+    __name__,
+    submodules=(
+        "compare", "configuration", "datasets", "digests", "executor", "experiment", "live",
+        "live_as_trace", "live_run", "local_steps", "methods", "parts", "plan", "pool", "rates",
+        "recorded", "records", "session", "store", "sweep", "swept", "tasks", "train", "work",
+    ),
+    submod_attrs={
+        "experiment": ["resolve"], "methods": ["register_method"], "session": ["Session", "Shard", "within"],
+        "store": ["Store"], "sweep": ["Sweep", "prepare"], "work": ["goes_by", "trains"],
+    },
+)  # fmt: skip

@@ -1,0 +1,265 @@
+"""Compares methods over numbers of workers, seeds and further entries: a sweep, and a report of it."""
+
+import contextlib
+import itertools
+import os
+import pathlib
+import re
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import pandas as pd
+from ml_collections import ConfigDict
+
+from sgdlab import arguments, files
+from sgdlab.errors import UsageError
+from sgdlab.runs import configuration, swept
+from sgdlab.runs import methods as known
+from sgdlab.runs.configuration import check_used
+from sgdlab.runs.executor import finish
+from sgdlab.runs.experiment import resolve
+from sgdlab.runs.parts import load as load_parts
+from sgdlab.runs.plan import make_plan, planned
+from sgdlab.runs.session import Session
+from sgdlab.runs.store import METRICS
+from sgdlab.runs.sweep import Sweep
+from sgdlab.runs.work import Point
+from sgdlab.runs.store import check_ours
+from sgdlab.results import publish, summary, table
+from sgdlab.results.records import Records, as_stored
+from sgdlab.results.swept import Swept
+
+TIMELINES = 5
+"""At most so many schedules are drawn, each of another protocol."""
+TIMELINE_WORKERS = 8
+
+
+DEFAULT_CONFIG = "configs/digits.py"
+
+_NOT_IN_TABLES = ("kind", "families", "rank", "baseline", "never_waits", "measures_gap")
+"""Entries of summaries that say how a run is drawn."""
+
+
+def compare(
+    *,
+    methods: Sequence[str] = known.REPRESENTATIVE,
+    num_workers: Sequence[int] = (8, 32),
+    seeds: int = 2,
+    sweep: Mapping[str, Sequence[Any]] = MappingProxyType({}),
+    config: ConfigDict | str = DEFAULT_CONFIG,
+    parts: Sequence[str] = (),
+    workdir: str | os.PathLike[str] | None = None,
+    processes: int | None = None,
+) -> pd.DataFrame:
+    """Compare methods over numbers of workers, seeds and other entries, as `sgdlab compare` does.
+
+    Runs that a work directory holds already are not done again. In a script, call it under
+    `if __name__ == "__main__":`, since processes import the script.
+
+    Args:
+      methods: their names.
+      num_workers: numbers of workers; 1 is the first worker of the cluster, alone.
+      seeds: how many: 0, 1, ...
+      sweep: entries of the configuration and their values, such as `{"optimizer.learning_rate": [0.01, 0.05]}`; all
+        combinations are done of each run.
+      config: a configuration, or its file; a file of the package is known by its name.
+      parts: Python files that register parts, which processes import too.
+      workdir: where runs and the report are left, with `report.html`. None: nowhere.
+      processes: runs at once. None: one a core, or one on an accelerator.
+
+    Returns:
+      A row for each run, the single workers first: the method, the number of workers, the seed, what is swept, and the
+      run's summary, such as `test_accuracy`, `seconds` (virtual) and `diverged`.
+
+    Raises:
+      UsageError: where an argument is impossible.
+      RunFailed: where a run raises an error.
+
+    Example:
+      >>> import sgdlab
+      >>> from configs import digits
+      >>> config = digits.get_config()
+      >>> config.network.kind, config.network.mlp.widths, config.epochs, config.batch_size = "mlp", (8,), 0.5, 32
+      >>> table = sgdlab.compare(methods=["asgd"], num_workers=[4], seeds=1, config=config, processes=1,
+      ...                        sweep={"optimizer.learning_rate": [0.01, 0.05]})  # doctest: +ELLIPSIS
+      4 runs to do
+      [1/4] ...
+      >>> table[["method", "num_workers", "optimizer.learning_rate", "gradients"]].to_numpy().tolist()
+      [['nag_asgd', 1, 0.01, 22], ['nag_asgd', 1, 0.05, 22], ['asgd', 4, 0.01, 22], ['asgd', 4, 0.05, 22]]
+    """
+    for file in parts:
+        load_parts(os.fspath(file))
+    base = configuration.load(configuration.found(config)) if isinstance(config, str) else config
+    for name in methods:
+        known.check(name, "methods")
+    for count in num_workers:
+        arguments.whole("num_workers", count)
+    over, names = swept.check(sweep, base), list(dict.fromkeys(methods))
+    runs = comparison(base, names, sorted(set(num_workers)), arguments.whole("seeds", seeds), over)
+    check(runs, over)
+    with contextlib.ExitStack() as stack:
+        path = pathlib.Path(workdir or stack.enter_context(tempfile.TemporaryDirectory(prefix="sgdlab-")))
+        files.check_writable(path, "workdir")
+        check_ours(path)
+        session = Session(path, processes, folder=METRICS)
+        found = finish([runs], session)
+        if workdir is not None:
+            session.store.tidy()
+            print(f"Report: {report(runs, found, path, over)[1]}")
+    rows = [{name: point.varied[name] for name in over} | found[point.key][-1] for point in runs.runs]
+    found_rows = pd.DataFrame(rows).drop(columns=list(_NOT_IN_TABLES), errors="ignore")
+    first = ["method", "num_workers", "seed", *over]
+    return found_rows[[*first, *(name for name in found_rows.columns if name not in first)]]
+
+
+def comparison(
+    config: ConfigDict,
+    names: Sequence[str],
+    num_workers: Sequence[int],
+    seeds: int,
+    over: Mapping[str, Sequence[Any]] = MappingProxyType({}),
+) -> Sweep:
+    """Return the runs of a comparison: first the single workers, then method by method.
+
+    A single worker is the first of the cluster, alone. That which methods are compared with has its own protocol and
+    rule, whatever the configuration says; it is one of the methods' baselines.
+
+    Args:
+      config: of all runs, but for what a run sets.
+      names: the methods.
+      num_workers: numbers of workers.
+      seeds: how many: 0, 1, ...
+      over: further entries and their values, whose product is done of each run.
+
+    Raises:
+      UsageError: where a single worker would be compared with itself alone.
+
+    Example:
+      >>> from configs import digits
+      >>> sweep = comparison(digits.get_config(), ["dana"], [4], 1, {"optimizer.learning_rate": [0.01, 0.05]})
+      >>> for run in sweep.runs:
+      ...     print(run)
+      nag_asgd, 1 worker, learning_rate=0.01, seed 0
+      nag_asgd, 1 worker, learning_rate=0.05, seed 0
+      dana, 4 workers, learning_rate=0.01, seed 0
+      dana, 4 workers, learning_rate=0.05, seed 0
+    """
+    every, several = known.methods(), [n for n in num_workers if n > 1]
+    # The cluster whose first worker is alone.
+    cluster = {"cluster.num_workers": min(several)} if several else {}
+    alone = [name for name in known.baselines() if any(every[method].baseline == name for method in names)]
+    kinds = [
+        {"method": name, **cluster, "cluster.first_workers": 1, "protocol.kind": None, "rule.kind": None}
+        for name in alone
+    ]
+    for name in names:
+        for n in num_workers:
+            if n > 1:
+                kinds.append({"method": name, "cluster.num_workers": n})
+            elif name not in alone:
+                kinds.append({"method": name, **cluster, "cluster.first_workers": 1})
+    if len(kinds) == len(alone):
+        raise UsageError(
+            f"--num_workers={num_workers[0]} with {', '.join(names)} is the baseline itself; name more workers or "
+            "another method"
+        )
+    points = [
+        kind | dict(zip(over, values, strict=True)) | {"seed": seed}
+        for kind in kinds
+        for values in itertools.product(*over.values())
+        for seed in range(seeds)
+    ]
+    return Sweep(config, points, label=_label)
+
+
+def is_serial(point: Point) -> bool:
+    """Return whether a run is a single worker that methods are compared with."""
+    return "rule.kind" in point.varied
+
+
+def first_of_seeds(sweep: Sweep) -> list[Point]:
+    """Return the runs of the first seed, which stand for those that differ from them in their seed alone."""
+    return [point for point in sweep.runs if point.varied["seed"] == 0]
+
+
+def check(sweep: Sweep, given: Iterable[str] = ()) -> None:
+    """Plan one run of each kind, so that a comparison fails before it starts.
+
+    Args:
+      sweep: its runs.
+      given: names of the entries that a person has set, or varies.
+
+    Raises:
+      UsageError: where a configuration is impossible; an entry that was given makes no difference; or two methods are
+        the same, because of a protocol or a rule that is set in the place of their own.
+    """
+    first = [(point, resolve(point.settings)) for point in first_of_seeds(sweep)]
+    pairs: dict[str, str] = {}
+    for point, experiment in first:
+        name, pair = point.varied["method"], experiment.method.name
+        if not is_serial(point) and pairs.setdefault(pair, name) != name:
+            raise UsageError(
+                f"--methods={pairs[pair]},{name} must be one method: with the protocol or rule that is set, "
+                f"{pairs[pair]} and {name} are both {pair}"
+            )
+    check_used(given, [experiment.identity for _, experiment in first])
+    for _, experiment in first:
+        planned(experiment)
+
+
+def report(
+    sweep: Sweep,
+    found: Mapping[str, Records],
+    path: pathlib.Path,
+    over: Mapping[str, Sequence[Any]] = MappingProxyType({}),
+) -> tuple[str, pathlib.Path]:
+    """Write tables, pictures and the page of a comparison.
+
+    Args:
+      sweep: its runs.
+      found: the records of all of them, by key.
+      path: the work directory.
+      over: the further entries that are varied, and their values.
+
+    Returns:
+      The tables for a terminal, and the page.
+    """
+    groups = summary.groups({point.key: found[point.key] for point in sweep.runs}.values())
+    values = as_stored({name: list(values) for name, values in over.items()})
+    page = publish.publish(path, groups, _schedules(sweep), values)
+    if not over:
+        return table.text(groups), page
+    every = Swept(groups, values)
+    return f"{every.text()}\n\n{table.text(every.best())}", page
+
+
+def _schedules(sweep: Sweep) -> dict[str, Any]:
+    """Return title -> schedule, for the time-lines: the first method of each protocol, at one number of workers."""
+    several = [point for point in first_of_seeds(sweep) if not is_serial(point)]
+    shown = min((_num_workers(point.settings) for point in several), key=lambda n: abs(n - TIMELINE_WORKERS))
+    schedules: dict[str, tuple[str, Any]] = {}
+    for point in several:
+        protocol = known.methods()[point.varied["method"]].protocol
+        here = _num_workers(point.settings) == shown and protocol not in schedules
+        if here and len(schedules) < TIMELINES:
+            plan = make_plan(point.settings)
+            schedules[protocol] = plan.experiment.method.title, plan.schedule
+    return dict(schedules.values())
+
+
+def _label(config: ConfigDict) -> str:
+    """Return what the name of a run's file begins with, which other entries than these do not change.
+
+    Example:
+      >>> from configs import digits
+      >>> _label(digits.get_config())
+      'gap_aware-n8-seed0'
+    """
+    method = re.sub(r"[^\w.+-]+", "_", resolve(config).method.name)
+    return f"{method}-n{_num_workers(config)}-seed{config.seed}"
+
+
+def _num_workers(config: Any) -> int:
+    return config.cluster.first_workers or config.cluster.num_workers

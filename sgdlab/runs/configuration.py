@@ -1,0 +1,342 @@
+"""Every entry of a configuration, with its default, its meaning and its bounds; the files of `configs/` change some."""
+
+import enum
+import functools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ml_collections import ConfigDict, config_dict
+
+from sgdlab import arguments
+from sgdlab.errors import UsageError
+from sgdlab.registry import FAMILIES
+from sgdlab.tasks.kinds import Kind
+import importlib.util
+import inspect
+import pathlib
+from typing import Any
+
+from ml_collections import ConfigDict
+
+import sgdlab
+from sgdlab.errors import UsageError, mistakes_of
+
+
+VARIANTS = ("paper", "tiny")
+"""Of the configurations of the papers: their own sizes, or a few seconds on data at hand."""
+
+MODES = ("event", "wave")
+LANES = ("vmap", "map")
+LAYOUTS = ("sharded", "replicated")
+
+
+class Reach(enum.Enum):
+    """How far an entry of a configuration reaches; those on the first level that are not named reach the gradients."""
+
+    COST = ("memory", "stream", "chunk", "readers", "evaluation_batch", "layout")
+    """They decide what a run takes, and nothing of what comes of it."""
+    RECORD = (
+        "average_decay", "evaluations", "lanes", "mode", "recording", "target", "test_examples", "train_examples",
+    )  # fmt: skip
+    """They decide what is recorded of a run, or how its numbers round, and no gradient."""
+
+
+def entries(kinds: Mapping[str, str], /, **changed: Mapping[str, Mapping[str, Any]]) -> ConfigDict:
+    """Return all entries of a configuration; each can be set by a flag, as in --config.cluster.num_workers=16.
+
+    Args:
+      kinds: the part of each family that runs use, as for `parts`; cluster, network and data
+        must be named.
+      **changed: by family and part, entries that differ from the part's defaults.
+
+    Raises:
+      ValueError: where a family, a part or an entry is not known.
+
+    Example:
+      >>> config = entries({"cluster": "gamma", "network": "mlp", "data": "digits"}, network={"mlp": {"widths": (8,)}})
+      >>> config.batch_size, config.network.mlp.widths, config.rate.decay, config.optimizer.momentum
+      (32, (8,), 'constant', None)
+    """
+    config = ConfigDict()
+    config.method = "asgd"  # a protocol and a rule; the methods are listed below
+    config.seed = 0  # of parameters, batches, run-times and what the protocol draws
+    config.epochs = 1.0  # of used gradients
+    config.batch_size = 32  # examples per gradient
+    config.micro_batches = 1  # parts of a batch, one after the other, whose mean is the gradient; 1: the whole at once
+    config.replacement = False  # draw examples with replacement, instead of a permutation each epoch
+    config.evaluations = 25  # on the test set during a run
+    config.target = config_dict.placeholder(float)  # of the task's metric on the test set, to time; None: no target
+    config.evaluation_batch = 1000  # examples evaluated at once
+    config.train_examples = 10_000  # at most, of the training set, for its loss and metric in the end
+    config.test_examples = config_dict.placeholder(int)  # at most; None: all
+    config.stream = False  # read examples from the host even if they fit the device
+    config.chunk = 32  # gradients whose examples are sent to the device at once, where they are streamed
+    config.readers = 0  # processes that decode, where examples are streamed; 0: threads
+    config.average_decay = config_dict.placeholder(float)  # of the Polyak average, by update; None: no average
+    config.mode = config_dict.placeholder(str)  # "event" or "wave"; None: the faster one
+    config.lanes = config_dict.placeholder(str)  # "vmap" or "map": how a wave is computed; None: as suits the network
+    config.layout = config_dict.placeholder(str)  # of several devices: "sharded" or "replicated"; None: by size
+    config.memory = config_dict.placeholder(float)  # GiB that a run may take; None: what is free
+
+    config.update(parts({"predictor": "running_mean", **kinds}, **changed))
+    config.cluster.num_workers = 1  # N
+    config.cluster.first_workers = config_dict.placeholder(int)  # only so many of them take part; None: all
+
+    config.heterogeneity = ConfigDict()  # of workers that have training examples of their own
+    config.heterogeneity.alpha = config_dict.placeholder(float)  # Dirichlet of their labels; None: all have all
+    config.heterogeneity.seed = config_dict.placeholder(int)  # of who has which; None: that of the run
+
+    config.optimizer = ConfigDict()  # what rules share; each takes what it knows
+    config.optimizer.learning_rate = 0.1  # after warm-up; rate.of says whether of a gradient or an update
+    config.optimizer.adam_learning_rate = 0.001  # the same, for rules on Adam
+    config.optimizer.normalised_learning_rate = 0.05  # for normalised_momentum: the length of a step
+    config.optimizer.muon_learning_rate = 0.02  # for muon: the spectral norm of a step
+    # Warm-up and decay multiply the steps of parameter_agnostic_muon, which shrink by themselves; with
+    # `rate.warmup_epochs=0` and `rate.decay=constant` they are the paper's.
+    config.optimizer.agnostic_learning_rate = 0.5  # for parameter_agnostic_muon: of the first step, but for warm-up
+    config.optimizer.momentum = config_dict.placeholder(float)  # None: as the rule has it: 0.9; asgd: 0
+    config.optimizer.nesterov = config_dict.placeholder(bool)  # None: as the rule has it: yes; asgd: no
+    config.optimizer.weight_decay = 0.0  # added to the gradient, before any penalty
+    config.optimizer.clip_norm = config_dict.placeholder(float)  # of each gradient, by its worker; None: not clipped
+
+    _add_local_steps(config)
+
+    config.rate = ConfigDict()
+    config.rate.of = "gradient"  # or "update"
+    config.rate.warmup_epochs = config_dict.placeholder(float)  # from the N-th part of the rate; None: epochs / 4
+    config.rate.decay = "constant"  # or step, linear, hold_linear, cosine, exponential
+    config.rate.unit = "epochs"  # of steps, period, last and length: epochs of used gradients; or "updates"
+    config.rate.steps = (10.0, 15.0)  # step: where the rate is multiplied by factor
+    config.rate.period = 10.0  # exponential: length over which the rate is multiplied by factor
+    config.rate.last = 10.0  # hold_linear: length over which the rate falls to final
+    config.rate.length = config_dict.placeholder(float)  # of linear, hold_linear and cosine; None: that of the run
+    config.rate.factor = 0.1  # step and exponential: what the rate is multiplied by
+    config.rate.final = 0.0  # lowest share of the rate after warm-up to which it decays
+    return config
+
+
+def _add_local_steps(config: ConfigDict) -> None:
+    """Several steps of a worker's own between two messages; None: as the method has it, or none.
+
+    The worker's rate is constant, unless it follows `rate`, and so is the server's where it is given by
+    `server_learning_rate`, which is the rule of methods with local steps: `rate` is of the workers alone then.
+    """
+    config.local = ConfigDict()
+    config.local.steps = config_dict.placeholder(int)  # H, of a worker for each message; 1: a message is a gradient
+    config.local.optimizer = config_dict.placeholder(str)  # of the worker: "sgd" or "adamw"
+    config.local.learning_rate = config_dict.placeholder(float)  # of the worker; None: `optimizer`'s, of its kind
+    config.local.follow_rate = config_dict.placeholder(bool)  # the worker's has `rate`'s decay and warm-up from 1/N
+    config.local.momentum = config_dict.placeholder(float)  # Nesterov's, of the worker's SGD; below 1
+    config.local.weight_decay = config_dict.placeholder(float)  # of the worker; None: optimizer's. The server has none
+    config.local.proximal = config_dict.placeholder(float)  # strength of the pull towards what the worker has read
+    config.local.by_speed = config_dict.placeholder(bool)  # slower workers make fewer steps (DyLU)
+    config.local.least_steps = config_dict.placeholder(int)  # of the slowest worker, where they go by speed
+    config.local.keep_state = config_dict.placeholder(bool)  # of the worker's optimizer, from message to message
+    config.local.fragments = config_dict.placeholder(int)  # P, of the parameters, one a message (Streaming DiLoCo)
+    config.local.overlap = config_dict.placeholder(int)  # steps that a fragment is on its way; below `steps`
+    config.local.mix = config_dict.placeholder(float)  # 0 to 1: share of its own that a worker keeps of a fragment
+    config.local.server_learning_rate = config_dict.placeholder(float)  # of an update; None: 1, or the rule's own
+
+
+def parts(kinds: Mapping[str, str], /, **changed: Mapping[str, Mapping[str, Any]]) -> ConfigDict:
+    """Return the entries of all registered parts, by family.
+
+    Args:
+      kinds: the part of each family that runs use; a family that is not named leaves it to `method`.
+      **changed: by family and part, entries that differ from the part's defaults.
+
+    Raises:
+      ValueError: where a family, a part or an entry is not known.
+
+    Example:
+      >>> config = parts({"network": "conv"}, network={"conv": {"channels": (8, 16)}})
+      >>> config.network.kind, config.network.conv.channels, config.rule.kind
+      ('conv', (8, 16), None)
+    """
+    for family in {*kinds, *changed} - {registry.family for registry in FAMILIES}:
+        raise ValueError(f"{family!r} must be one of {', '.join(registry.family for registry in FAMILIES)}")
+    found = {r.family: r.entries(kinds.get(r.family), **changed.get(r.family, {})) for r in FAMILIES}
+    return ConfigDict(found)
+
+
+def shorten(config: ConfigDict, epochs: float) -> None:
+    """Sets the length of a run, and in proportion those of its warm-up and decay, where they are counted in epochs.
+
+    Args:
+      config: such as `entries` makes; it is changed.
+      epochs: the new length.
+
+    Raises:
+      ValueError: where `epochs` is not above 0.
+
+    Example:
+      >>> config = entries({"cluster": "gamma", "network": "mlp", "data": "digits"})
+      >>> config.epochs, config.rate.warmup_epochs, config.rate.steps = 160.0, 5.0, (80.0, 120.0)
+      >>> shorten(config, 2.0)
+      >>> config.epochs, config.rate.warmup_epochs, config.rate.steps
+      (2.0, 0.0625, (1.0, 1.5))
+    """
+    ratio = arguments.real("epochs", epochs, above=0) / config.epochs
+    config.epochs, rate = float(epochs), config.rate
+    if rate.warmup_epochs is not None:
+        rate.warmup_epochs *= ratio
+    if rate.unit == "epochs":
+        rate.steps = tuple(step * ratio for step in rate.steps)
+        rate.period, rate.last = rate.period * ratio, rate.last * ratio
+        if rate.length is not None:
+            rate.length *= ratio
+
+
+def check(config: ConfigDict, kind: Kind) -> None:
+    """Check the bounds of the entries that belong to no part; parts check their own where they are made.
+
+    Args:
+      config: all entries.
+      kind: what the network is for.
+
+    Raises:
+      ValueError: at the first entry that cannot be; it names it.
+    """
+    for name, least in (("seed", 0), ("batch_size", 1), ("evaluations", 1), ("cluster.num_workers", 1)):
+        arguments.whole(name, _value(config, name), least=least)
+    arguments.whole("micro_batches", config.micro_batches)
+    if config.batch_size % config.micro_batches:
+        raise ValueError(f"batch_size={config.batch_size} must be a multiple of micro_batches={config.micro_batches}")
+    arguments.real("epochs", config.epochs, above=0)
+    for name, least in (("evaluation_batch", 1), ("chunk", 1), ("readers", 0)):
+        arguments.whole(name, config[name], least=least)
+    for name in ("train_examples", "test_examples"):
+        if config[name] is not None:
+            arguments.whole(name, config[name])
+    most = {"most": 1} if kind.metric == "accuracy" else {}
+    for name, bounds in (
+        ("target", {"above": 0, **most}),
+        ("memory", {"above": 0}),
+        ("average_decay", {"least": 0, "below": 1}),
+        ("optimizer.clip_norm", {"above": 0}),
+    ):
+        if (value := _value(config, name)) is not None:
+            arguments.real(name, value, **bounds)
+    for name, choices in (("mode", MODES), ("lanes", LANES), ("layout", LAYOUTS)):
+        if config[name] is not None:
+            arguments.one_of(name, config[name], choices)
+    for name in (name for name in config.optimizer if name.endswith("learning_rate")):
+        arguments.real(f"optimizer.{name}", config.optimizer[name], above=0)
+    arguments.real("optimizer.weight_decay", config.optimizer.weight_decay, least=0)
+    if config.cluster.first_workers is not None:
+        most = config.cluster.num_workers
+        arguments.whole("cluster.first_workers", config.cluster.first_workers, most=most, why="cluster.num_workers")
+
+
+def check_used(given: Iterable[str], identities: Sequence[Mapping[str, Any]]) -> None:
+    """Check that what a person has set makes a difference to some run.
+
+    Args:
+      given: names of the entries that were set, such as "data.npz.path".
+      identities: of the runs.
+
+    Raises:
+      UsageError: where an entry belongs to a part that no run uses.
+
+    Example:
+      >>> from configs import digits
+      >>> from sgdlab.runs.experiment import resolve
+      >>> check_used(["data.npz.path"], [resolve(digits.get_config()).identity])
+      Traceback (most recent call last):
+      ...
+      sgdlab.errors.UsageError: --config.data.npz.path has no effect: data.kind is digits; set --config.data.kind=npz
+    """
+    used = {name for entries in identities for name, _ in flat(entries)} | {*Reach.COST.value}
+    kinds = {
+        registry.family: list(dict.fromkeys(entries.get(registry.family, {}).get("kind") for entries in identities))
+        for registry in FAMILIES
+    }
+    for name in given:
+        family, _, rest = name.partition(".")
+        part = rest.partition(".")[0]
+        if name in used or name == f"{family}.kind":
+            continue
+        flag = f"--config.{name} has no effect"
+        if family in kinds and part not in kinds[family]:
+            now = ", ".join(str(kind) for kind in kinds[family] if kind) or "not used by this protocol"
+            raise UsageError(f"{flag}: {family}.kind is {now}; set --config.{family}.kind={part}")
+        if family == "optimizer":
+            raise UsageError(f"{flag}: no rule of these runs takes it")
+        if family == "heterogeneity":
+            raise UsageError(f"{flag}: all workers draw from all examples; set --config.heterogeneity.alpha")
+
+
+def _value(config: ConfigDict, name: str) -> Any:
+    return functools.reduce(lambda entry, part: entry[part], name.split("."), config)
+
+
+def flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield every entry with its whole name, as in `cluster.num_workers`."""
+    for name, value in config.items():
+        if isinstance(value, Mapping | ConfigDict):
+            yield from flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def found(config: str) -> str:
+    """Return a configuration's file: as it is named or, where there is none, the one of that name in this package."""
+    path, colon, variant = config.partition(":")
+    if not pathlib.Path(path).exists():
+        spec = importlib.util.find_spec("sgdlab.configs")
+        folders = [*(spec.submodule_search_locations or ())] if spec else []
+        folders.append(str(pathlib.Path(sgdlab.__file__).parents[1] / "configs"))  # of a checkout
+        for folder in folders:
+            packaged = pathlib.Path(folder) / pathlib.Path(path).name
+            if packaged.exists():
+                return f"{packaged}{colon}{variant}"
+    return config
+
+
+def entries_of(config: str) -> list[str]:
+    """Return all entries of a configuration's file as it stands; none where it cannot be read."""
+    path, colon, variant = found(config).partition(":")
+    try:
+        return [name for name, _ in flat(_get_config(path)(*([variant] if colon else [])))]
+    except Exception:
+        return []
+
+
+def load(config: str) -> ConfigDict:
+    """Execute a configuration's file, whose mistakes are one line: its own line, and what is wrong there.
+
+    Args:
+      config: the file and perhaps a variant, as in "configs/cutoff.py:two_state".
+
+    Returns:
+      The configuration.
+
+    Raises:
+      UsageError: where it raises, or makes no configuration, or refuses the variant, the part after the colon.
+    """
+    path, colon, variant = config.partition(":")
+    flag = f"--config={path}"
+    with mistakes_of(flag, pathlib.Path(path)):
+        get_config = _get_config(path)
+    if get_config is None:
+        raise UsageError(f"{flag} must have a function get_config, which returns the configuration")
+    if colon and not inspect.signature(get_config).parameters:
+        raise UsageError(f"--config={config} must be {flag}: this configuration has no variants")
+    try:
+        with mistakes_of(flag, pathlib.Path(path)):
+            made = get_config(*([variant] if colon else []))
+    except UsageError as error:
+        if colon and isinstance(error.__cause__, ValueError):  # of the variant, and no line is at fault
+            raise UsageError(f"--config={config}: {error.__cause__}") from error
+        raise
+    if not isinstance(made, ConfigDict):
+        raise UsageError(f"{flag}: get_config must return a ConfigDict, and returned a {type(made).__name__}")
+    return made
+
+
+def _get_config(path: str) -> Any:
+    """Return the function of a configuration's file that makes the configuration; None where it has none."""
+    spec: Any = importlib.util.spec_from_file_location("_configuration", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return getattr(module, "get_config", None)

@@ -1,0 +1,202 @@
+"""What a run trains on: how many batches that makes, what a network is given of it, and who has which examples."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import numpy as np
+
+from sgdlab.data import Dataset, Text, streams_of
+from sgdlab.data.batches import order
+from sgdlab.data.shares import Shares, label_shares, own_order
+from sgdlab.errors import UsageError, said_of
+from sgdlab.runs.methods import UsedPart
+from sgdlab.tasks.kinds import kind_of
+
+AnyDataset = Dataset | Text
+
+
+@dataclasses.dataclass(frozen=True)
+class Workers:
+    """How many workers a cluster has, and how many of them take part, the first ones; None: all."""
+
+    cluster: int
+    first: int | None
+
+    @property
+    def entry(self) -> str:
+        """Return the entry of `config.cluster` that says how many take part."""
+        return "num_workers" if self.first is None else "first_workers"
+
+    @property
+    def number(self) -> int:
+        """Return N, of the workers that take part."""
+        return self.cluster if self.first is None else self.first
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingData:
+    """The data of a run, and how they are cut into batches.
+
+    Attributes:
+      used: the data set.
+      workers: who draw from it.
+      batch_size: B, examples of a gradient.
+      micro_batches: parts of a batch, whose mean is the gradient; 1: the whole at once.
+      replacement: examples are drawn with replacement, instead of a permutation each epoch.
+      seed: of the order of the examples.
+      alpha: concentration of the labels of workers that have examples of their own. None: all draw from all of them.
+      shares_seed: of who has which.
+    """
+
+    used: UsedPart
+    workers: Workers
+    batch_size: int
+    micro_batches: int
+    replacement: bool
+    seed: int
+    alpha: float | None
+    shares_seed: int
+
+    @property
+    def kind(self) -> str:
+        """Return what `config.data.kind` calls it."""
+        return self.used.name
+
+    @property
+    def off(self) -> set[str]:
+        """Return the names of its entries on the first level of a configuration that are off."""
+        off = {"heterogeneity": self.alpha is None, "micro_batches": self.micro_batches == 1}
+        return {name for name, is_off in off.items() if is_off}
+
+    @functools.cached_property
+    def dataset(self) -> AnyDataset:
+        """Return what is trained and tested on."""
+        return self.used.make()
+
+    @property
+    def batches_per_epoch(self) -> int:
+        """Return the batches of one epoch.
+
+        Raises:
+          UsageError: where a batch is larger than the data.
+        """
+        if self.batch_size > len(self.dataset.train):
+            raise UsageError(
+                f"--config.batch_size={self.batch_size} must be at most {len(self.dataset.train)}, the training "
+                f"examples of {self.kind}"
+            )
+        return len(self.dataset.train) // self.batch_size
+
+    @functools.cached_property
+    def shares(self) -> Shares | None:
+        """Return who has which of the training examples; None where every worker draws from all of them.
+
+        Raises:
+          UsageError: where the data cannot be divided so.
+        """
+        if (alpha := self.alpha) is None:
+            return None
+        if isinstance(self.dataset, Text):
+            raise UsageError(
+                f"--config.heterogeneity.alpha={alpha} must be left out: {self.kind} is a text; it has no labels, and "
+                "each worker reads a part of its own anyway"
+            )
+        workers, examples = self.workers.number, len(self.dataset.train)
+        if workers > (most := examples // self.batch_size):
+            raise UsageError(
+                f"--config.cluster.{self.workers.entry}={workers} must be at most {most} with "
+                f"--config.heterogeneity.alpha={alpha}: each worker needs a batch of {self.batch_size} of its own, and "
+                f"there are {examples:,} examples"
+            )
+        with said_of("--config.heterogeneity."):
+            return label_shares(self.dataset.train.labels, num_workers=workers, alpha=alpha, seed=self.shares_seed)
+
+    def network_arguments(self, network: UsedPart) -> dict[str, Any]:
+        """Return what a network is given of the data.
+
+        Args:
+          network: which is trained.
+
+        Raises:
+          UsageError: where it is one for data of another kind.
+        """
+        wanted, dataset = network.part.given, self.dataset
+        if isinstance(dataset, Text):
+            given = {"vocabulary": dataset.vocabulary}
+        else:
+            given = {"image_shape": dataset.image_shape, "num_classes": dataset.num_classes}
+            if "levels" in wanted:
+                with said_of(f"--config.data.kind={self.kind}: "):
+                    given["levels"] = dataset.levels
+        if missing := sorted(wanted - given.keys() - {"rngs"}):
+            raise UsageError(
+                f"--config.network.kind={network.name} is a network for {kind_of(network.part).name} and needs "
+                f"{' and '.join(missing)}, which --config.data.kind={self.kind} does not have"
+            )
+        return given
+
+    def check(self, network: UsedPart, *, stream: bool) -> None:
+        """Check that a network takes the data, and that they can be divided among the workers.
+
+        Args:
+          network: which is trained.
+          stream: examples are to be read from the host.
+
+        Raises:
+          UsageError: where it does not, or they cannot.
+        """
+        self.network_arguments(network)
+        if isinstance(self.dataset, Text):
+            with said_of("--config."):
+                streams_of(self.dataset.train, num_workers=self.workers.number, batch_size=self.batch_size)
+            if stream:
+                raise UsageError(f"--config.stream=True has no effect: {self.kind} is a text, which is on the device")
+        _ = self.shares
+
+    def order(self, num_batches: int) -> np.ndarray:
+        """Return int32[K, B], the examples of every batch, where all workers draw from all of them.
+
+        Args:
+          num_batches: K.
+        """
+        return order(
+            len(self.dataset.train),
+            batch_size=self.batch_size,
+            num_batches=num_batches,
+            seed=self.seed,
+            replacement=self.replacement,
+        )
+
+    def own_order(self, shares: Shares, worker: np.ndarray, number: np.ndarray) -> np.ndarray:
+        """Return int32[K, B], the examples of batches of workers that have their own.
+
+        A single worker has all examples, and draws them as a run without shares does.
+
+        Args:
+          shares: who has which.
+          worker: int[K], whose batches.
+          number: int[K], which of its batches, from 0 on.
+        """
+        number = np.asarray(number)
+        if shares.num_workers == 1:
+            return self.order(int(number.max(initial=0)) + 1)[number]
+        given = {"batch_size": self.batch_size, "seed": self.seed, "replacement": self.replacement}
+        return own_order(shares, worker, number, **given)
+
+
+def words(shares: Shares, labels: np.ndarray) -> str:
+    """Return how unlike the shares are, for the report.
+
+    Example:
+      >>> words(Shares(np.arange(4, dtype=np.int32), np.array([0, 2, 4])), np.array([0, 0, 0, 1]))
+      'each worker has 2 examples of its own, with 1.5 labels (0.5 to 1 of one label)'
+    """
+    counts = shares.counts(labels)
+    largest = counts.max(axis=1) / shares.sizes
+    least, most = int(shares.sizes.min()), int(shares.sizes.max())
+    amount = f"{least:,}" if least == most else f"{least:,} or {most:,}"
+    return (
+        f"each worker has {amount} examples of its own, with {(counts > 0).sum(axis=1).mean():.3g} labels "
+        f"({largest.min():.2g} to {largest.max():.2g} of one label)"
+    )

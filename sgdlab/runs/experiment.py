@@ -1,0 +1,360 @@
+"""`resolve`: a configuration is read once, and what it says is an `Experiment`, which all else is made from."""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from sgdlab.errors import said_of
+from sgdlab.runs import configuration, local_steps, parts
+from sgdlab.runs.configuration import Reach
+from sgdlab.runs.datasets import TrainingData, Workers
+from sgdlab.runs.local_steps import Local, local_of
+from sgdlab.runs.methods import Method, UsedPart, chosen
+from sgdlab.runs.rates import InnerRate, RateSchedule
+from sgdlab.registry import CLUSTERS, DATASETS, FAMILIES, NETWORKS, PREDICTORS, Part, Registry
+from sgdlab.tasks.kinds import Kind, kind_of
+
+STREAMS = ("parameters", "batches", "runtimes", "protocol", "augmentation", "shares")
+"""What is random of a run: its network, order and shares of examples, run-times, and what its protocol draws."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Seeds:
+    """The seeds of a run, one for each of `STREAMS`, so that a change of one leaves the others as they are."""
+
+    run: int
+
+    def of(self, stream: str) -> int:
+        """Return the seed of one of `STREAMS`.
+
+        Example:
+          >>> Seeds(0).of("runtimes") == Seeds(0).of("protocol")
+          False
+        """
+        sequence = np.random.SeedSequence(self.run, spawn_key=(STREAMS.index(stream),))
+        return int(sequence.generate_state(1)[0])
+
+
+@dataclasses.dataclass(frozen=True)
+class RunTimes:
+    """How long the gradients of a run take, each of a number of examples, by the law of its cluster."""
+
+    used: UsedPart
+    workers: Workers
+    batch_size: int
+    seed: int
+
+    @functools.cached_property
+    def law(self) -> Any:
+        """Return its law, which draws run-times."""
+        return self.used.make(num_workers=self.workers.cluster, batch_size=self.batch_size)
+
+    def runtimes(self, steps: np.ndarray, rows: int) -> np.ndarray:
+        """Return float64[T, N], seconds: the run-times of what each worker sends, those of its steps added up.
+
+        Args:
+          steps: int[N], local steps of each worker.
+          rows: T.
+        """
+        each = int(steps.max())
+        times = parts.drawn(self.used.part, self.law, rows * each, self.workers.cluster, self.seed)
+        times = times[:, : self.workers.number]
+        return times if each == 1 else local_steps.of_messages(times, steps)
+
+    def rows(self, gradients: int, steps: np.ndarray) -> int:
+        """Return how many rows of run-times to begin with: about as many as are needed; a trace that ends, whole.
+
+        Such a trace may be long enough, though the guess at what is needed is longer.
+
+        Args:
+          gradients: to be used.
+          steps: int[N], local steps of each worker.
+        """
+        rows = getattr(self.law, "num_rows", None)
+        return -(-2 * gradients // self.workers.number) + 2 if rows is None else max(rows // int(steps.max()), 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Optimizer:
+    """The entries `config.optimizer` that rules share, with the learning rate of the rule's kind, such as Adam's."""
+
+    learning_rate: float
+    momentum: float | None
+    nesterov: bool | None
+    weight_decay: float
+    clip_norm: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Reporting:
+    """What is measured during a run: entries on the first level of a configuration."""
+
+    evaluations: int
+    target: float | None
+    evaluation_batch: int
+    train_examples: int | None
+    test_examples: int | None
+    average_decay: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Computing:
+    """How a run is computed: entries on the first level of a configuration."""
+
+    mode: str | None
+    lanes: str | None
+    layout: str | None
+    memory: float | None
+    stream: bool
+    chunk: int
+    readers: int
+
+    def limit(self, free: float) -> float:
+        """Return the bytes that a run may take, of those that are free."""
+        return free if self.memory is None else self.memory * 2**30
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """What a configuration says, read once (`resolve`): nothing behind it looks at a configuration again.
+
+    Attributes:
+      method: its method; one made for the purpose where it names a protocol or a rule of its own.
+      rank: of the method among all.
+      protocol: whom to wait for.
+      rule: what to do with a gradient.
+      predictor: of how many to wait for; None where the protocol takes none.
+      cluster: how long gradients take.
+      network: what is trained.
+      data: what it is trained on.
+      epochs: of used gradients.
+      local: steps of a worker between two messages.
+      optimizer: what rules share.
+      rate: warm-up and decay of the learning rate.
+      reporting: what is measured.
+      computing: how it is computed.
+      seeds: of all that is random.
+      source: the configuration itself, from which another process resolves the same.
+    """
+
+    method: Method
+    rank: int
+    protocol: UsedPart
+    rule: UsedPart
+    predictor: UsedPart | None
+    cluster: RunTimes
+    network: UsedPart
+    data: TrainingData
+    epochs: float
+    local: Local
+    optimizer: Optimizer
+    rate: RateSchedule
+    reporting: Reporting
+    computing: Computing
+    seeds: Seeds
+    source: Mapping[str, Any]
+
+    @property
+    def parts(self) -> dict[str, UsedPart]:
+        """Return the parts that the run uses, by family."""
+        used = (self.protocol, self.rule, self.predictor, self.cluster.used, self.network, self.data.used)
+        return {one.registry.family: one for one in used if one is not None}
+
+    @property
+    def num_workers(self) -> int:
+        """Return N, of the workers that take part."""
+        return self.cluster.workers.number
+
+    @functools.cached_property
+    def identity(self) -> dict[str, Any]:
+        """Return the entries that the run depends on: those of its parts, and those that belong to no part.
+
+        What is off has none. So another part's new entry changes nothing of it.
+
+        Example:
+          >>> from configs import digits
+          >>> found = resolve(digits.get_config()).identity
+          >>> sorted(found["rule"]), "timeout" in found["protocol"], found["cluster"]["num_workers"], "local" in found
+          (['gap_aware', 'kind'], False, 8, False)
+        """
+        own = {"method": self.method.name, "optimizer": self._of_optimizer(), "local": self.local.entries()}
+        own |= {registry.family: self._of_family(registry) for registry in FAMILIES}
+        off = {*Reach.COST.value, *self.data.off, *(name for name, entries in own.items() if not entries)}
+        return {name: own.get(name, value) for name, value in self.source.items() if name not in off}
+
+    @property
+    def free(self) -> dict[str, Any]:
+        """Return the identity, less the entries that the name of the method means, which another may set otherwise.
+
+        Example:
+          >>> from configs import digits
+          >>> config = digits.get_config()
+          >>> config.method = "push_gossip"
+          >>> found = resolve(config)
+          >>> found.identity["protocol"]["gossip"]["kind"], "kind" in found.free["protocol"]["gossip"]
+          ('push', False)
+        """
+        entries = dict(self.identity)
+        for family, used, meant in (
+            ("protocol", self.protocol, self.method.entries),
+            ("rule", self.rule, self.method.rule_entries),
+        ):
+            own = {name: value for name, value in entries[family][used.name].items() if name not in meant}
+            entries[family] = {**entries[family], used.name: own}
+        return entries
+
+    def _of_family(self, registry: Registry) -> dict[str, Any]:
+        used = self.parts.get(registry.family)
+        if used is None:
+            return {}
+        own = {name: value for name, value in self.source[registry.family].items() if name not in registry}
+        return {**own, "kind": used.name, used.name: dict(used.entries)}
+
+    def _of_optimizer(self) -> dict[str, Any]:
+        """Return the entries of `optimizer` that the rule, or local steps, take."""
+        wanted = {_rate_of(self.rule.part), *self.rule.part.given, "clip_norm"}
+        if self.local != Local():
+            wanted |= {"weight_decay", "adam_learning_rate" if self.local.optimizer == "adamw" else "learning_rate"}
+        return {name: value for name, value in self.source["optimizer"].items() if name in wanted}
+
+    @property
+    def not_taken(self) -> dict[str, float | bool]:
+        """Return the entries that rules share and are set, and that a rule of one's own does not name.
+
+        Rules of this package have what they need, as their sources have it; nobody else's rule is known so well.
+        """
+        if not self.rule.part.is_foreign:
+            return {}
+        shared = {"momentum": self.optimizer.momentum, "nesterov": self.optimizer.nesterov}
+        if not self.local.active and self.optimizer.weight_decay:  # with local steps it is the workers' matter
+            shared["weight_decay"] = self.optimizer.weight_decay
+        taken = self.rule.part.given
+        return {name: value for name, value in shared.items() if value is not None and name not in taken}
+
+    @property
+    def kind(self) -> Kind:
+        """Return what the network is for: classification, density estimation or language modelling."""
+        return kind_of(self.network.part)
+
+    @property
+    def outcomes(self) -> int:
+        """Return the number of values that a target can take."""
+        of_kind = {"density": "levels", "language": "vocabulary"}
+        return getattr(self.data.dataset, of_kind.get(self.kind.name, "num_classes"))
+
+    @functools.cached_property
+    def steps(self) -> np.ndarray:
+        """Return int[N], local steps of each worker's gradients, by the speeds that the cluster gives them.
+
+        Raises:
+          UsageError: where the cluster's entries are impossible.
+        """
+        workers = self.num_workers
+        if not self.local.by_speed or self.local.steps == 1:
+            return np.full(workers, self.local.steps)
+        rows = min(local_steps.SAMPLE, getattr(self.cluster.law, "num_rows", None) or local_steps.SAMPLE)
+        return local_steps.steps_by_worker(self.local, self.cluster.runtimes(np.ones(workers, int), rows))
+
+    @property
+    def mean_steps(self) -> float:
+        """Return the local steps of a gradient, the mean over the workers."""
+        return float(self.steps.mean() if self.local.by_speed else self.local.steps)  # of any number of workers
+
+    @property
+    def num_gradients(self) -> int:
+        """Return the gradients of the run; of several local steps, as many as use the examples of its epochs.
+
+        Where slower workers make fewer steps, a gradient counts as the mean of all workers: an estimate, of which a
+        plan makes what its schedule needs.
+        """
+        return math.ceil(self.epochs * self.data.batches_per_epoch / self.mean_steps)
+
+    def predictor_of(self, times: np.ndarray) -> Any:
+        """Return the predictor, for a run of these run-times.
+
+        Args:
+          times: float64[T, N], seconds.
+        """
+        return self.parts["predictor"].make(runtimes=times)
+
+    def inner_rate(self, steps_per_update: float) -> InnerRate | None:
+        """Return the rate of the workers; None where it is constant, or workers make no local steps.
+
+        Args:
+          steps_per_update: u, a worker's steps for each update, as planned.
+        """
+        if not self.local.follow_rate:
+            return None
+        return InnerRate.of(
+            self.rate,
+            num_workers=self.num_workers,
+            epochs=self.epochs,
+            steps_per_epoch=self.data.batches_per_epoch / self.num_workers,
+            steps_per_update=steps_per_update,
+        )
+
+
+def resolve(config: ConfigDict) -> Experiment:
+    """Check a configuration, and return what it says.
+
+    Parts check their own entries where they are made.
+
+    Args:
+      config: such as `configs/digits.py` makes.
+
+    Raises:
+      UsageError: at the first entry that cannot be; it names the flag.
+
+    Example:
+      >>> from configs import digits
+      >>> config = digits.get_config()
+      >>> config.protocol.kind, config.rule.kind = "bounded_staleness", "staleness_aware"
+      >>> resolve(config).method.title
+      'Staleness-Aware + Bounded staleness'
+    """
+    method, protocol, rule, rank = chosen(config)
+    predictor = UsedPart.of(config, PREDICTORS) if "predictor" in protocol.part.given else None
+    cluster, network, data = (UsedPart.of(config, registry) for registry in (CLUSTERS, NETWORKS, DATASETS))
+    with said_of("--config."):
+        configuration.check(config, kind_of(network.part))
+        local = local_of(config.local, config.optimizer, method.local, own_rate=rule.facts.rate is not None)
+    with said_of("--config.rate."):
+        rate = RateSchedule(**config.rate)
+    seeds, shares = Seeds(config.seed), config.heterogeneity
+    own = (shares.alpha, seeds.of("shares") if shares.seed is None else shares.seed)
+    workers, size = Workers(config.cluster.num_workers, config.cluster.first_workers), config.batch_size
+    batches = (size, config.micro_batches, config.replacement, seeds.of("batches"))
+    optimizer = {**config.optimizer, "learning_rate": config.optimizer[_rate_of(rule.part)]}
+    return Experiment(
+        method=method,
+        rank=rank,
+        protocol=protocol,
+        rule=rule,
+        predictor=predictor,
+        cluster=RunTimes(cluster, workers, size, seeds.of("runtimes")),
+        network=network,
+        data=TrainingData(data, workers, *batches, *own),
+        epochs=config.epochs,
+        local=local,
+        optimizer=_record(Optimizer, optimizer),
+        rate=rate,
+        reporting=_record(Reporting, config),
+        computing=_record(Computing, config),
+        seeds=seeds,
+        source=config.to_dict(),
+    )
+
+
+def _record(kind: Any, entries: Mapping[str, Any]) -> Any:
+    """Return a record whose fields are entries of the same names."""
+    return kind(**{name: entries[name] for name in kind.__dataclass_fields__})
+
+
+def _rate_of(rule: Part) -> str:
+    """Return the entry of `optimizer` that is the rule's learning rate."""
+    return rule.facts.rate or "learning_rate"

@@ -1,0 +1,343 @@
+"""From an experiment to what a run needs before its first gradient: a schedule and learning rates."""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import optax
+import psutil
+from ml_collections import ConfigDict
+
+from sgdlab import graphs, replay, rules, runtimes, theory
+from sgdlab.errors import UsageError, said_of
+from sgdlab.runs import local_steps
+from sgdlab.runs.experiment import Experiment, resolve
+from sgdlab.runs.methods import UsedPart
+from sgdlab.runs.rates import CONSTANT, InnerRate, rates
+from sgdlab.peer_schedule import AnySchedule
+from sgdlab.registry import PROTOCOLS
+from sgdlab.replay.blocks import check_num_blocks
+
+_BYTES_PER_GRADIENT = 820
+"""What making a schedule and its program takes at its peak, for each gradient and block. Measured from 100 to 10,000
+workers, with 10^6 gradients: 160 to 180 for four blocks, 240 for `synchronous`, `partial` and `softsync`, 290 to 340
+for `asynchronous`, `bounded_staleness` and `ringmaster` (with interrupts 410), 400 to 500 for `gossip`, and 800 for
+`elastic_averaging`, which has two events a gradient."""
+
+_BYTES_PER_EDGE = 190
+"""What it takes besides for each parameter vector that nodes on a graph average. Measured with 20,000 gradients of 100
+nodes: 1080 bytes a gradient for 3 of them (`d_psgd` on a ring), 2000 for 8, 9930 for 51 (on random graphs), 1330 for
+the 4 of `ad_psgd`, 1860 for the 14 of `a2cid2`."""
+
+_BYTES_PER_WEIGHT = 24
+"""And for each entry of each matrix [N, N] of weights. Measured: 8 for ten matrices of 1000 nodes, 23 for one of
+3000."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordedEvents:
+    """What a run on processes has recorded besides its schedule.
+
+    Attributes:
+      tickets: int[G], the batch that each gradient of the schedule was computed on.
+      anew: int32[G], the version from which the worker of each gradient begins anew, without what it keeps between its
+        messages; -1 where it goes on.
+      repeat: `(program, *, watch, checkpoints, stop) -> replay.Result`, which calls the programs of the run once more
+        (`sgdlab.runs.recorded.repeated`). None: `sgdlab.replay.run` does.
+    """
+
+    tickets: np.ndarray
+    anew: np.ndarray
+    repeat: Callable[..., replay.Result] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """All that a run needs before its first gradient; made on the host, in milliseconds.
+
+    Attributes:
+      experiment: what is run.
+      schedule: who computes what, and when.
+      rates: float64[U], the learning rate of each update; of each gradient, where there is no server.
+      num_gradients: gradients to use.
+      speedup: used gradients per second, over those of synchronous SGD on the same cluster.
+      seconds: float64[N], `worker_seconds` where they are known already. None: they are simulated when asked for.
+      inner: warm-up and decay of the learning rate of workers with local steps; None where it is constant.
+      recorded: of a run on processes; None: the k-th gradient that is used has batch k.
+    """
+
+    experiment: Experiment
+    schedule: Any  # AnySchedule
+    rates: np.ndarray
+    num_gradients: int
+    speedup: float
+    seconds: np.ndarray | None
+    inner: InnerRate | None = None
+    recorded: RecordedEvents | None = None
+
+    @functools.cached_property
+    def program(self) -> Any:  # ServerProgram | PeerProgram
+        """Return the lowered schedule, with a pause for every evaluation."""
+        every = math.ceil(self.num_gradients / self.experiment.reporting.evaluations)
+        own = self.experiment.kind.remembers or self.experiment.local.keep_state
+        own = own or self.rule(self.rates, self.schedule.num_workers).point is not None
+        return replay.lower(self.schedule, every=every, by_worker=own)
+
+    @functools.cached_property
+    def worker_seconds(self) -> np.ndarray | None:
+        """Return float64[N], mean seconds of a gradient, or local step, of each worker when none is interrupted.
+
+        None of a run on processes: nobody knows them.
+        """
+        if self.seconds is not None or self.recorded is not None:
+            return self.seconds
+        return theory.seconds_per_gradient(synchronous_twin(self.experiment, self.num_gradients))
+
+    @functools.cached_property
+    def certificate(self) -> theory.Certificate:
+        """Return the certificate of the schedule; each of several local steps is an edge of the computation tree."""
+        return theory.certificate(self.schedule, steps=local_steps.edges(self.schedule, self.experiment.steps))
+
+    @property
+    def certified(self) -> dict[str, float | None]:
+        """Return what the summary of a run says of its certificate and of the cluster's pace.
+
+        These are `Certificate.figures`; `steps`, the used gradients, each local step for itself; and `capacity`: such
+        gradients per second of all workers together if none ever waited, None of a recorded run.
+        """
+        seconds, found = self.worker_seconds, self.certificate
+        capacity = None if seconds is None else float(np.sum(1 / seconds))
+        return found.figures() | {"steps": found.gradients, "capacity": capacity}
+
+    @property
+    def gradients_per_epoch(self) -> float:
+        """Return the gradients that use one epoch of data; fewer than batches where each is of several local steps."""
+        batches, steps = self.experiment.data.batches_per_epoch, self.experiment.steps
+        if not self.experiment.local.active:
+            return batches
+        made = local_steps.of_used(self.schedule, steps)
+        return batches / float(made.mean() if made.size else steps.mean())
+
+    @functools.cached_property
+    def steps_of_rows(self) -> np.ndarray:
+        """Return int[R], local steps of each gradient of the program."""
+        return self.experiment.steps[self.program.worker[: self.program.num_rows]]
+
+    def rule(self, learning_rate: np.ndarray | float, num_workers: int) -> rules.ServerRule:
+        """Return the rule with the configuration's hyperparameters.
+
+        Args:
+          learning_rate: float64[U], of each update; or one for all.
+          num_workers: how many to keep state for, where it is kept per worker.
+
+        Raises:
+          UsageError: where a hyperparameter cannot be, or the rule cannot be used with the schedule.
+        """
+        experiment, table = self.experiment, np.atleast_1d(np.asarray(learning_rate, float))
+        optimizer, workers = experiment.optimizer, self.schedule.num_workers
+        given = {
+            "learning_rate": rules.tabulated(table),
+            "max_learning_rate": float(table.max()),
+            "num_workers": num_workers,
+            "workers": workers,
+            "weight_decay": 0.0 if experiment.local.active else optimizer.weight_decay,  # then the workers have it
+            "momentum": optimizer.momentum,
+            "nesterov": optimizer.nesterov,
+            "expected_gradients": _expected_gradients(experiment, workers),
+            "fragments": experiment.local.fragments,
+        }
+        # What the configuration leaves open is as the rule has it: momentum 0.9, or none.
+        given = {name: value for name, value in given.items() if value is not None}
+        made = experiment.rule.make(**given)
+        if not isinstance(made, optax.GradientTransformation):
+            return made
+        with said_of(f"--config.rule.kind={experiment.rule.name}: "):
+            return rules.server_rule(made)
+
+
+def make_plan(config: ConfigDict, *, schedule: AnySchedule | None = None) -> Plan:
+    """Check a configuration and make its schedule and learning rates.
+
+    Args:
+      config: such as `configs/digits.py` makes.
+      schedule: one that is given, instead of the protocol's own on the configuration's cluster.
+
+    Raises:
+      UsageError: where an entry is impossible, or the run would not fit the memory; it names the flag.
+
+    Example:
+      >>> from configs import digits
+      >>> config = digits.get_config()
+      >>> config.epochs, config.method = 1.0, "synchronous"
+      >>> print(make_plan(config).schedule)  # doctest: +ELLIPSIS
+      Schedule: 8 workers, ... updates from ... gradients (0 dropped, 0 pending) in ... s, mean staleness 0
+    """
+    return planned(resolve(config), schedule=schedule)
+
+
+def planned(experiment: Experiment, *, schedule: AnySchedule | None = None) -> Plan:
+    """Make the schedule and the learning rates of an experiment.
+
+    Args:
+      experiment: which `resolve` returned.
+      schedule: as for `make_plan`.
+
+    Raises:
+      UsageError: as `make_plan` does.
+    """
+    data, workers = experiment.data, experiment.num_workers
+    data.check(experiment.network, stream=experiment.computing.stream)
+    batches, gradients = data.batches_per_epoch, experiment.num_gradients
+    per_epoch = batches / experiment.mean_steps
+    check_memory(experiment, gradients)
+    speedup, seconds = 1.0, None
+    if schedule is None:
+        steps = experiment.steps
+        make = functools.partial(_schedule, experiment, experiment.protocol, steps)
+        schedule = make(gradients)
+        check_local(experiment, schedule)
+        if steps.min() < steps.max():  # then it depends on who sends how often
+            schedule, gradients = local_steps.with_enough_steps(make, schedule, steps, experiment.epochs * batches)
+            per_epoch = gradients / experiment.epochs
+        twin = synchronous_twin(experiment, gradients)
+        seconds = theory.seconds_per_gradient(twin)
+        speedup = schedule.gradients_per_second() / twin.gradients_per_second()
+        if steps.max() > 1:
+            speedup *= float(local_steps.of_used(schedule, steps).mean())
+    updates_per_epoch = per_epoch / schedule.gradients_per_update()
+    table = rates(
+        CONSTANT if experiment.local.rate_is_constant else experiment.rate,
+        peak=_peak(experiment, schedule),
+        num_workers=workers,
+        epochs=experiment.epochs,
+        updates_per_epoch=updates_per_epoch,
+    )
+    inner = experiment.inner_rate(batches / workers / updates_per_epoch)
+    plan = Plan(experiment, schedule, table, gradients, speedup, seconds, inner)
+    rule = plan.rule(table, schedule.num_workers)
+    with said_of(f"--config.rule.kind={experiment.rule.name} with protocol {experiment.protocol.name}: "):
+        replay.check_rule(schedule, rule)
+    return plan
+
+
+def synchronous_twin(experiment: Experiment, gradients: int) -> AnySchedule:
+    """Return synchronous SGD's on the same cluster, where each local step of a message is a gradient of its own.
+
+    Args:
+      experiment: what is run.
+      gradients: that its own schedule uses.
+    """
+    steps = experiment.steps
+    own = UsedPart(PROTOCOLS, "synchronous", {})
+    return _schedule(experiment, own, np.ones_like(steps), math.ceil(gradients * steps.mean()))
+
+
+def _schedule(experiment: Experiment, protocol: UsedPart, steps: np.ndarray, gradients: int) -> AnySchedule:
+    """Return a protocol's schedule on as few run-times as it needs."""
+    given = {
+        "num_gradients": gradients,
+        "gradients_per_epoch": gradients / experiment.epochs,
+        "seed": experiment.seeds.of("protocol"),
+        "predictor": experiment.predictor_of,
+    }
+    return runtimes.with_enough_rows(
+        lambda times: protocol.make(runtimes=times, **given),
+        functools.partial(experiment.cluster.runtimes, steps),
+        rows=experiment.cluster.rows(gradients, steps),
+    )
+
+
+def check_local(experiment: Experiment, schedule: AnySchedule) -> None:
+    """Raise a `UsageError` where local steps do not go with the protocol or the rule.
+
+    Args:
+      experiment: what is run.
+      schedule: of its protocol.
+    """
+    local, stream = experiment.local, experiment.local.stream
+    if local.active and not schedule.has_server:
+        given = [f"local.{name}={value}" for name, value in experiment.source["local"].items() if value is not None]
+        makes = f"method={experiment.source['method']} makes local steps"
+        what = f"{', '.join(given)} must be left out" if given else makes
+        raise UsageError(
+            f"--config.{what}, which protocol {experiment.protocol.name} cannot have: without a server every node "
+            "makes steps of its own already"
+        )
+    if stream is not None and not experiment.rule.facts.moves_fragments:
+        raise UsageError(
+            f"--config.local.fragments={stream.fragments}, overlap={stream.overlap} and mix={stream.mix} must go with "
+            f"--config.method=streaming_diloco: the rule {experiment.rule.name} does not move one fragment at a time"
+        )
+
+
+def _expected_gradients(experiment: Experiment, num_workers: int) -> float | None:
+    """Return the gradients that an update of the protocol has where nothing goes wrong; None where it does not say."""
+    expected = experiment.protocol.facts.expected_gradients
+    return None if expected is None else expected(experiment.protocol.entries, num_workers)
+
+
+def _counts_as(experiment: Experiment, schedule: AnySchedule) -> float:
+    """Return the gradients that an update counts as for its learning rate: those that it averages, or by the rule.
+
+    A rule that averages workers makes no longer steps because a worker has sent more. One that divides by the expected
+    number makes shorter steps where fewer come; were its rate lower too, steps would fall with the square.
+    """
+    counts_as = experiment.rule.facts.counts_as
+    if counts_as is not None and schedule.has_server:
+        return counts_as(schedule)
+    expected = _expected_gradients(experiment, schedule.num_workers)
+    if expected is not None and "expected_gradients" in experiment.rule.part.given:
+        return expected
+    return schedule.gradients_per_update()
+
+
+def _peak(experiment: Experiment, schedule: AnySchedule) -> float:
+    """Return the rate after warm-up, as the rule takes it: of an update, or of a gradient where it scales itself."""
+    rate, of = experiment.optimizer.learning_rate, experiment.rate.of
+    if experiment.local.server_learning_rate is not None:
+        rate, of = experiment.local.server_learning_rate, "update"
+    takes = "gradient" if experiment.rule.facts.scales_by_num_gradients else "update"
+    if of == takes:
+        return rate
+    counts = _counts_as(experiment, schedule)
+    return rate * counts if of == "gradient" else rate / counts
+
+
+def check_memory(experiment: Experiment, gradients: int) -> None:
+    """Raise a `UsageError` where run-times and schedule will not fit the memory of this machine.
+
+    Args:
+      experiment: what is run.
+      gradients: that the schedule is made for.
+    """
+    workers, protocol = experiment.cluster.workers.cluster, experiment.protocol
+    blocks, averages = protocol.facts.blocks, protocol.facts.averages
+    graph = graphs.Size(0) if averages is None else averages(protocol.entries, experiment.num_workers)
+    with said_of(f"--config.protocol.{protocol.name}."):
+        number = 1 if blocks is None else check_num_blocks(protocol.entries[blocks], blocks)
+    times = 8 * (2 * gradients // workers + 2) * workers
+    each = _BYTES_PER_GRADIENT * number + _BYTES_PER_EDGE * graph.edges
+    rest = each * max(gradients, workers) + _BYTES_PER_WEIGHT * graph.matrices * workers**2
+    limit = experiment.computing.limit(psutil.virtual_memory().available)
+    if times + rest > limit:
+        raise UsageError(
+            f"--config.cluster.num_workers={workers} with {gradients:,} gradients would take about "
+            f"{in_words(times + rest)} for run-times and schedule, and {in_words(limit)} are free; fewer workers or "
+            "epochs take less, and --config.memory=GIB sets another limit"
+        )
+
+
+def in_words(count: float) -> str:
+    """Return a number of bytes for a message.
+
+    Example:
+      >>> in_words(3 * 2**30)
+      '3.0 GiB'
+    """
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20)):
+        if count >= size:
+            return f"{count / size:,.1f} {unit}"
+    return f"{count / 2**10:,.1f} KiB"

@@ -1,0 +1,194 @@
+"""From the recording of a run on processes to a plan that replays it, and what the two have in common."""
+
+import dataclasses
+import functools
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from sgdlab import replay
+from sgdlab.errors import UsageError, said_of
+from sgdlab.runs.configuration import Reach, flat
+from sgdlab.runs.experiment import Experiment, resolve
+from sgdlab.runs.live import config_of, job_of, policy_of
+from sgdlab.runs.plan import Plan, RecordedEvents, make_plan
+from sgdlab.live import recording as live_recording
+from sgdlab.live import resume
+from sgdlab.live.log import path_in
+from sgdlab.live.recording import LiveRecording
+from sgdlab.live.repeat import repeat
+from sgdlab.results.records import as_stored
+
+Tree = Any
+
+
+def load(path: str | os.PathLike[str]) -> LiveRecording:
+    """Reads a recording, or makes one of the log in a directory, as of a run that was stopped or has crashed.
+
+    Raises:
+      FileNotFoundError: where there is neither.
+      ValueError: where the file is no recording, or the log cannot be followed.
+    """
+    if not pathlib.Path(path).is_dir():
+        return LiveRecording.load(path)
+    return resume.examined(path, lambda header: policy_of(make_plan(config_of(header["config"]))))
+
+
+def configured(recording: LiveRecording) -> Experiment | None:
+    """Return the experiment of a recorded run; None where a program of its own has made it, without a configuration."""
+    own = recording.config.get("config")
+    return resolve(config_of(own)) if isinstance(own, Mapping) and "method" in own else None
+
+
+def content_of(path: str | os.PathLike[str]) -> pathlib.Path:
+    """The file that holds the events of a recording: itself, or the log of a directory."""
+    path = pathlib.Path(path)
+    return path_in(path) if path.is_dir() else path
+
+
+def plan_of(config: ConfigDict, recording: LiveRecording) -> Plan:
+    """The plan that replays a recording.
+
+    Learning rates are those of the run: by the number of the update, as planned from the configuration. The speed-up is
+    over synchronous SGD on the run-times that were recorded, as far as all workers have them.
+
+    Args:
+      config: the recording's own, or one with other rules.
+      recording: of the run.
+
+    Raises:
+      UsageError: where the configuration cannot be that of a replay of these gradients.
+    """
+    plan = make_plan(config)
+    schedule = recording.schedule
+    if not recording.used_tickets().size:
+        raise UsageError("--recording must hold a gradient that was applied; this one ended before")
+    plan = of_events(plan, recording)
+    with said_of(f"--config.rule.kind={plan.experiment.rule.name} with the recorded gradients: "):
+        replay.check_rule(schedule, plan.rule(plan.rates, schedule.num_workers))
+    return plan
+
+
+def repeated(plan: Plan, recording: LiveRecording) -> Plan:
+    """Return a plan that is executed by the programs of the live run (`sgdlab.live.repeat`): equal to the bit.
+
+    Args:
+      plan: of the recording's own configuration (`plan_of`).
+      recording: of the run.
+    """
+    events = _events_of(plan, recording)
+    job = job_of(plan, emulate=recording.config.get("emulate"))
+    rows = plan.program.gradient[: plan.program.num_rows]
+    ticket, worker = events.tickets[rows], plan.program.worker
+    read, after = plan.schedule.read[rows, 0], recording.after()[rows]
+
+    def compute(row: int, params: Tree) -> tuple[Tree, Tree]:
+        kept = {"after": int(after[row]), "version": int(read[row])}
+        return job.compute_of(int(worker[row]))(int(ticket[row]), params, **kept)
+
+    again = functools.partial(repeat, steps=job.steps(), compute=compute, aux=job.gradients.aux)
+    return dataclasses.replace(plan, recorded=dataclasses.replace(events, repeat=again))
+
+
+def of_events(plan: Plan, recording: LiveRecording) -> Plan:
+    """Return a plan with the schedule that happened, in the place of the simulated one."""
+    return dataclasses.replace(
+        plan,
+        schedule=recording.schedule,
+        recorded=_events_of(plan, recording),
+        speedup=speedup(recording, plan.experiment.steps),
+        seconds=None,
+    )
+
+
+def _events_of(plan: Plan, recording: LiveRecording) -> RecordedEvents:
+    streams = plan.experiment.local.stream is not None
+    return RecordedEvents(recording.ticket, recording.begins_anew(streams=streams))
+
+
+def speedup(recording: LiveRecording, steps: np.ndarray) -> float:
+    """Used gradients per second, over those of synchronous SGD on the recorded run-times; NaN where that is unknown.
+
+    Row t of the run-times is each worker's t-th gradient; rows in which one is missing are left out. Of local steps,
+    steps are counted, each of which has taken its part of a gradient's time.
+
+    Args:
+      recording: of the run.
+      steps: int[N], local steps of each worker's gradients.
+    """
+    times, schedule = recording.runtimes(), recording.schedule
+    times = times[~np.isnan(times).any(axis=1)] / steps[: times.shape[1]]
+    if not times.size:
+        return float("nan")
+    each = 1.0 if steps.max() == 1 else float(steps[schedule.worker[schedule.used()[:, 0]]].mean())
+    return each * schedule.gradients_per_second() / (times.size / times.max(axis=1).sum())
+
+
+def history_of(plan: Plan, recording: LiveRecording, evaluations: Sequence[Mapping[str, float]]) -> replay.History:
+    """The record of the gradients that entered updates, as a replay has it; without distances and norms.
+
+    Args:
+      plan: with the schedule that happened.
+      recording: of the run.
+      evaluations: as in `sgdlab.replay.History`.
+    """
+    program = plan.program
+    loss = recording.loss[program.gradient[: program.num_rows]]
+    return replay.History(**program.record(), aux={"loss": loss}, evaluations=[dict(found) for found in evaluations])
+
+
+def changes(experiment: Experiment, recording: LiveRecording) -> dict[str, tuple[Any, Any]]:
+    """Return the entries on which parameters depend and that differ: name -> the recording's value, the new one.
+
+    Of a part that only one of the two uses, its kind says all.
+
+    Args:
+      experiment: of a replay.
+      recording: of the run.
+    """
+    before, after = (_flat(one.identity) for one in (resolve(config_of(recording.config["config"])), experiment))
+    names = dict.fromkeys([*before, *after])
+    found = {name: (before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)}
+    found = {name: values for name, values in found.items() if name not in Reach.RECORD.value}
+    both = {name: values for name, values in found.items() if name in before and name in after and name != "method"}
+    return both or found
+
+
+def other_versions(recording: LiveRecording) -> list[str]:
+    """Libraries, devices and settings of JAX that are others now than in the run, in words."""
+    now = live_recording.versions()
+    return [
+        f"{name} {before} (here {now.get(name)})"
+        for name, before in recording.versions.items()
+        if now.get(name) != before
+    ]
+
+
+def largest_difference(first: Mapping[str, np.ndarray], second: Mapping[str, np.ndarray]) -> float:
+    """The largest absolute difference between two sets of arrays of the same names and shapes; infinite otherwise.
+
+    Example:
+      >>> largest_difference({"w": np.zeros(2)}, {"w": np.array([0.0, 0.5])})
+      0.5
+      >>> largest_difference({"w": np.array([np.nan])}, {"w": np.array([np.nan])})
+      0.0
+    """
+    if {name: np.shape(leaf) for name, leaf in first.items()} != {
+        name: np.shape(leaf) for name, leaf in second.items()
+    }:
+        return float("inf")
+    found = 0.0
+    for name, leaf in first.items():
+        left, right = np.asarray(leaf, float), np.asarray(second[name], float)
+        same = (left == right) | (np.isnan(left) & np.isnan(right))
+        apart = np.abs(np.where(same, 0.0, left) - np.where(same, 0.0, right))
+        found = max(found, float(np.nan_to_num(apart, nan=np.inf).max(initial=0.0)))
+    return found
+
+
+def _flat(entries: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(flat(as_stored(entries)))

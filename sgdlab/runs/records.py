@@ -1,0 +1,279 @@
+"""The records of a run: one that says what it is, one for each evaluation, and a summary; plain numbers."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sgdlab.data import Text
+from sgdlab.errors import UsageError
+from sgdlab.runs import datasets, digests, parts
+from sgdlab.runs.datasets import AnyDataset
+from sgdlab.runs.methods import baselines
+from sgdlab.runs.plan import Plan
+from sgdlab.replay import History
+
+Record = dict[str, Any]
+
+
+def opening(plan: Plan) -> Record:
+    """The first record of a run: what it is, all its configuration entries, and what made it.
+
+    Args:
+      plan: what is to be done.
+
+    Returns:
+      `{"kind": "run", ...}`, plain numbers and texts.
+    """
+    made = {"made": digests.made_with(), "code": digests.of_run(plan.experiment)}
+    return {**what(plan), "config": plan.experiment.identity, "about": about_run(plan), **made}
+
+
+def evaluation(plan: Plan, history: History) -> Record:
+    """The record of the newest evaluation.
+
+    Its `train_loss`, `staleness`, `gap` and `penalty` are means over the gradients since the evaluation before; the
+    penalty is what the rule itself divides gradients by, such as Gap-Aware's own gap. Gap and penalty are not a number
+    where they were not measured, as in a run on processes.
+
+    Args:
+      plan: what is being done.
+      history: of the gradients so far.
+
+    Returns:
+      `{"kind": "evaluation", ...}`.
+    """
+    kind = plan.experiment.kind
+    newest, served, metric = history.evaluations[-1], plan.schedule.has_server, kind.metric
+    measured = served and history.distance is not None
+    # Of several nodes, the one that has learned least.
+    worst = "lowest" if kind.higher_is_better else "highest"
+    now = newest["gradients"]
+    before: Any = history.evaluations[-2]["gradients"] if now else 0
+    return {
+        "kind": "evaluation",
+        "gradients": now,
+        "updates": newest["updates"],
+        "epoch": now / plan.gradients_per_epoch,
+        "seconds": newest["seconds"],
+        "test_loss": newest["loss"],
+        f"test_{metric}": newest[metric],
+        f"average_{metric}": newest.get(f"average_{metric}"),
+        f"node_{metric}": newest.get(f"node_mean_{metric}"),
+        f"worst_{metric}": newest.get(f"node_{worst}_{metric}"),
+        f"center_{metric}": newest.get(f"center_{metric}"),
+        "consensus": newest.get("consensus"),
+        "train_loss": _mean(history.aux["loss"][before:]),
+        "staleness": _mean(history.delay[before:] - 1 if served else np.empty(0)),
+        "gap": _mean(gap(history, plan.rates, before) if measured else np.empty(0)),
+        "penalty": _mean(history.penalty[before:]) if history.penalty is not None else math.nan,
+    }
+
+
+def check_first(plan: Plan, record: Record) -> None:
+    """Refuses a run whose loss is not finite before anything was trained, which no method has caused.
+
+    Raises:
+      UsageError: where the record is such an evaluation.
+    """
+    if record["gradients"] or math.isfinite(record["test_loss"]):
+        return
+    experiment = plan.experiment
+    raise UsageError(
+        f"--config.network.kind={experiment.network.name} on --config.data.kind={experiment.data.kind} has a test loss "
+        f"of {record['test_loss']} before the first update: look at what the network returns, and at the data"
+    )
+
+
+def closing(
+    plan: Plan, history: History, evaluations: Sequence[Record], final: Mapping[str, float], compute_seconds: float
+) -> Record:
+    """The last record of a finished run.
+
+    Args:
+      plan: what was done.
+      history: of all gradients.
+      evaluations: their records.
+      final: loss and metric on the training set, or a sample of it, at the end.
+      compute_seconds: what it took on this machine, evaluations included.
+
+    Returns:
+      `{"kind": "summary", ...}`.
+    """
+    kind, last, target = plan.experiment.kind, evaluations[-1], plan.experiment.reporting.target
+    metric = kind.metric
+    good = lambda record: target is not None and kind.at_least_as_good(record[f"test_{metric}"], target)
+    reached = next(filter(good, evaluations), None)
+    return {
+        **what(plan),
+        "kind": "summary",
+        "diverged": diverged(evaluations, plan.experiment.outcomes),
+        f"test_{metric}": last[f"test_{metric}"],
+        f"train_{metric}": final[metric],
+        **{f"{of}_{metric}": last[f"{of}_{metric}"] for of in ("average", "node", "worst", "center")},
+        "consensus": last["consensus"],
+        "test_loss": last["test_loss"],
+        "train_loss": final["loss"],
+        "gradients": last["gradients"],
+        "updates": last["updates"],
+        "epochs": last["epoch"],
+        "seconds": last["seconds"],
+        "speedup": plan.speedup,
+        "seconds_to_target": reached["seconds"] if reached else None,
+        "epochs_to_target": reached["epoch"] if reached else None,
+        "gap": _mean(gap(history, plan.rates) if history.distance is not None else np.empty(0)),
+        **plan.schedule.figures(),
+        **plan.certified,
+        "compute_seconds": compute_seconds,
+    }
+
+
+def what(plan: Plan) -> dict[str, Any]:
+    """What tables and pictures need to know of a run besides its numbers."""
+    experiment, method, kind = plan.experiment, plan.experiment.method, plan.experiment.kind
+    serial = plan.schedule.num_workers == 1 and method.name in baselines()
+    return {
+        "kind": "run",
+        "method": method.name,
+        "title": baselines()[method.name] if serial else method.title,
+        "protocol": experiment.protocol.name,
+        "rule": experiment.rule.name,
+        "families": list(method.families),
+        "rank": experiment.rank,
+        "baseline": method.baseline,
+        "serial": serial,
+        "never_waits": experiment.protocol.facts.never_waits,
+        "measures_gap": experiment.rule.facts.measures_gap,
+        "num_workers": experiment.num_workers,
+        "seed": experiment.seeds.run,
+        "metric": kind.metric,
+        "higher_is_better": kind.higher_is_better,
+        "guess": kind.of_guess(experiment.outcomes),
+        "target": experiment.reporting.target,
+        **({"live": True} if plan.recorded is not None else {}),  # whose seconds are those of a real clock
+    }
+
+
+def about_run(plan: Plan) -> dict[str, str]:
+    """What was run, in words: label -> text."""
+    experiment, used = plan.experiment, plan.experiment.identity
+    local, rate, data, network = experiment.local, experiment.rate, experiment.data, experiment.network
+    peak = experiment.optimizer.learning_rate
+    of = "times the gradients that an update averages" if rate.of == "gradient" else "of an update"
+    if local.server_learning_rate is not None:
+        peak, of = local.server_learning_rate, "of an update of the server"
+    over_time = f"warm-up {rate.warmup(experiment.epochs):g} epochs; {rate.decay.replace('_', ' ')} decay"
+    steps = {"local steps": _words(used["local"])} if "local" in used else {}
+    if plan.inner is not None:
+        steps["local steps"] += f"; their rate: {over_time}"
+    if local.rate_is_constant:
+        over_time = "constant"
+    rule = [_words({**used["rule"][experiment.rule.name], **_set(used["optimizer"])})]
+    rule = [words for words in (*rule, *parts.clauses(experiment.not_taken)) if words]
+    alone = "the first worker of " if data.workers.first == 1 else ""
+    return {
+        "data": f"{data.used.part.title}, {_amount(data.dataset)}, {data.batch_size} a gradient{_shares(plan)}",
+        "network": f"{network.part.title} ({_words(used['network'][network.name])})",
+        "length": f"{experiment.epochs:g} epochs of used gradients",
+        "cluster": f"{alone}{experiment.cluster.law}",
+        "learning rate": f"{peak:g}; {of}; {over_time}",
+        "rule": "; ".join(rule) or "as it is",
+        "protocol": _words(used["protocol"][experiment.protocol.name]) or "as it is",
+        **steps,
+    }
+
+
+def _amount(dataset: AnyDataset) -> str:
+    """How much there is to train on, and which text it is."""
+    if not isinstance(dataset, Text):
+        return f"{len(dataset.train):,} examples"
+    facts = ", ".join(f"{name} {value}" for name, value in dataset.facts.items())
+    return f"{len(dataset.train):,} segments of {dataset.train.segment} tokens{f' ({facts})' if facts else ''}"
+
+
+def _shares(plan: Plan) -> str:
+    """Which examples workers have, where they have their own."""
+    data = plan.experiment.data
+    if data.shares is None:
+        return ""
+    of = f"Dirichlet labels, alpha {data.alpha:g}"
+    # pyrefly: ignore[missing-attribute]  # only images have shares
+    return f"; {datasets.words(data.shares, data.dataset.train.labels)}; {of}"
+
+
+def _set(optimizer: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in optimizer.items() if value is not None and "learning_rate" not in name}
+
+
+def _words(entries: dict[str, Any]) -> str:
+    """Entries as a reader wants them.
+
+    Example:
+      >>> _words({"channels": (32, 64), "batch_norm": False})
+      'channels 32, 64; batch norm no'
+    """
+    words = []
+    for name, value in entries.items():
+        if isinstance(value, dict):
+            words.append(f"{name.replace('_', ' ')}: ({_words(value)})")
+            continue
+        shown = {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
+        shown = ", ".join(map(str, shown)) if isinstance(shown, tuple | list) else shown
+        shown = f"{shown:g}" if isinstance(shown, float) else shown
+        words.append(f"{name.replace('_', ' ')} {shown if shown is not None else 'by default'}")
+    return "; ".join(words)
+
+
+def diverged(evaluations: Sequence[Record], outcomes: int) -> bool:
+    """Whether a run was lost: its loss is not finite, or it ended no better than guessing after it had blown up.
+
+    A loss of log(outcomes) alone does not say so, since a run that has just begun has it too: the loss must once have
+    been clearly lower than in the end, or twice as high as at first.
+    """
+    # Nothing has been trained on at the first evaluation, so it has no training loss.
+    losses = [e["test_loss"] for e in evaluations]
+    training = [e["train_loss"] for e in evaluations[1:]]  # of few examples each: they say only whether it blew up
+    if not all(math.isfinite(loss) for loss in (*losses, *training)):
+        return True
+    first, last = evaluations[0]["test_loss"], evaluations[-1]["test_loss"]
+    return last >= 0.99 * math.log(outcomes) and (min(losses) < 0.95 * last or max(*losses, *training) > 2 * first)
+
+
+def gap(history: History, rates: np.ndarray, begin: int = 0) -> np.ndarray:
+    r"""The global gap of every gradient, measured alike for every method.
+
+    .. math:: G_k = \frac{\|\theta_k - \theta_{read}\|}{C_k} + 1, \qquad
+        C_k = \eta_{max} \operatorname{mean}_{j < k} \|g_j\|
+
+    C is how far the parameters can move in one update by the average gradient: what a method makes of the gradient, a
+    momentum or a penalty, does not change the measure.
+
+    Args:
+      history: with distances and norms (`Watch.norms`). Of several blocks, the squares of distances add up over those
+        that used the gradient.
+      rates: float64[U], the learning rate of each update.
+      begin: the first gradient whose gap is asked for.
+
+    Returns:
+      float64[R - begin]; 1 for the first gradient of the run.
+
+    Source: Barkai et al. 2020, Definition 1.
+    """
+    # pyrefly: ignore[bad-argument-type]  # norms were recorded
+    rows, after = len(history.norm), max(begin, 1)  # before the first gradient there is no mean
+    with np.errstate(all="ignore"):  # a diverged run has infinite gradients
+        # pyrefly: ignore[unsupported-operation]  # norms were recorded
+        squares = np.asarray(history.distance[after:], float) ** 2
+        far = np.sqrt(np.nansum(squares, axis=tuple(range(1, squares.ndim))))
+        # pyrefly: ignore[unsupported-operation]  # the same
+        mean = np.cumsum(history.norm[:-1], dtype=float)[after - 1 :] / np.arange(after, rows)
+        gaps = far / (rates.max() * mean) + 1
+    return gaps if begin else np.concatenate([np.ones(min(rows, 1)), gaps])
+
+
+def _mean(values: np.ndarray) -> float:
+    """The mean; NaN entries of a column each are of blocks that did not use the gradient."""
+    if values.ndim > 1:
+        values = values[~np.isnan(values)]
+    return float(np.mean(values, dtype=float)) if values.size else math.nan

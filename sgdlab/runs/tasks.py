@@ -1,0 +1,319 @@
+"""The task of an experiment: its network as pure functions, what workers compute on which batches, its evaluation."""
+
+import dataclasses
+import functools
+import json
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import nnx
+
+from sgdlab import data, replay, tasks
+from sgdlab.data import stream
+from sgdlab.data.shares import Shares
+from sgdlab.errors import UsageError, said_of
+from sgdlab.runs.experiment import Experiment
+from sgdlab.runs.local_steps import pseudo_gradient, span_fn, spans, state_of_worker
+from sgdlab.runs.parts import check_network
+from sgdlab.runs.plan import Plan
+from sgdlab.registry import NETWORKS
+from sgdlab.replay.program import power_of_two
+from sgdlab.rules.fragments import fragments_of
+
+Tree = Any
+
+
+def task_of(experiment: Experiment) -> tasks.Task:
+    """Return the network with its initial parameters, which depend on the seed alone.
+
+    Raises:
+      UsageError: where the network is one for data of another kind, or cannot be replayed.
+    """
+    used, size = experiment.network, experiment.data.batch_size
+    dataset: Any = experiment.data.dataset
+    given, seed = experiment.data.network_arguments(used), experiment.seeds.of("parameters")
+    network: Any = _Maker(used.name, json.dumps(used.entries, sort_keys=True), tuple(sorted(given.items())))
+    if used.part.is_foreign:  # somebody's own network may do what cannot be compiled
+        network = network(nnx.Rngs(params=seed))
+        if not isinstance(dataset, data.Text):
+            check_network(used.part, network, dataset, batch_size=size)
+    with said_of(f"--config.network.kind={used.name}: "):
+        match experiment.kind.name:
+            case "language":
+                return tasks.language(network, vocabulary=dataset.vocabulary, batch_size=size, seed=seed)
+            case "density":
+                return tasks.density(network, levels=dataset.levels, seed=seed)
+            case _:
+                return tasks.classification(network, num_classes=dataset.num_classes, seed=seed)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Maker:
+    """Makes a network; two that make the same are equal, and share the compiled program that does it."""
+
+    kind: str
+    entries: str
+    given: tuple[tuple[str, Any], ...]
+
+    def __call__(self, rngs: nnx.Rngs) -> nnx.Module:
+        entries = {name: tuple(v) if isinstance(v, list) else v for name, v in json.loads(self.entries).items()}
+        return NETWORKS.make(self.kind, entries, **dict(self.given), rngs=rngs)
+
+
+def batches_of(plan: Plan, size: int) -> Callable[[jax.Array], data.Batch] | replay.Feed:
+    """Return the batch of every gradient.
+
+    Batch k goes to the k-th gradient that is used, whatever was dropped before it, so that all methods see the same
+    ones. Of a text, every worker reads its own part. Where workers have examples of their own, batch k of a worker goes
+    to its own k-th gradient that is used. Of a recorded run, a gradient's ticket names its batch. Where gradients are
+    of several local steps, each step has a batch, and batches are numbered through in the order of their gradients.
+
+    Args:
+      plan: what is to be done.
+      size: gradients to make room for.
+
+    Returns:
+      What `replay.run` takes as `batch_fn`: a function, or a `Feed` where examples are read from files.
+    """
+    experiment, dataset = plan.experiment, plan.experiment.data.dataset
+    size *= int(experiment.steps.max())
+    seed, shares = experiment.seeds.of("augmentation"), experiment.data.shares
+    # int[K], the worker of each batch that is used; with one step, of each gradient of the program.
+    workers = np.repeat(plan.program.worker[: plan.program.num_rows], plan.steps_of_rows)
+    if plan.recorded is not None:
+        tickets = _padded(_batch_tickets(plan, plan.recorded.tickets).astype(np.int32), size)
+        if shares is not None:
+            _check_in_memory(experiment)
+            own = _own_order(experiment, shares, workers, tickets % _by_ticket(experiment), size)
+            return jax.tree_util.Partial(_of_recorded, *_arrays(experiment), jnp.asarray(own), jnp.asarray(tickets))
+        return jax.tree_util.Partial(_of_row, batches_by_ticket(experiment), jnp.asarray(tickets))
+    if isinstance(dataset, data.Text):
+        with said_of("--config."):
+            return data.text_batch_fn(
+                dataset.train,
+                _padded(workers.astype(int), size),
+                num_workers=plan.schedule.num_workers,
+                batch_size=experiment.data.batch_size,
+                seed=seed,
+            )
+    if shares is None:
+        order = experiment.data.order(size)
+    else:
+        order = _own_order(experiment, shares, workers, data.ranks(workers), size)
+    levels, computing = experiment.kind.name == "density", experiment.computing
+    if isinstance(dataset.train, data.Images) and not computing.stream:
+        return data.batch_fn(dataset.train, order, preprocess=dataset.preprocess, levels=levels, seed=seed)
+    finish = data.Finish(dataset.preprocess, dataset.train.white, levels)
+    read = functools.partial(stream.batches, dataset.train, order, seed, workers=computing.readers)
+    longest = int(np.diff(plan.program.waves).max())  # gradients of a wave
+    return replay.Feed(
+        read, jax.tree_util.Partial(data.finished, finish, data.key_of(seed)), size=max(computing.chunk, longest)
+    )
+
+
+def batches_by_ticket(experiment: Experiment, worker: int = 0) -> Callable[[jax.Array], data.Batch]:
+    """Return the batch of a ticket, a gradient of a run on processes: it depends on the seed and the ticket alone.
+
+    The examples of all batches are drawn beforehand, in a table with a row for each of the run's gradients, their
+    number rounded up to a power of two. Where so many gradients are thrown away that tickets go past its end, they
+    begin with its first row again; augmentation and dropout depend on the ticket itself.
+
+    Where workers have examples of their own, the batch depends on the worker too: ticket t has the t-th batch of its
+    worker. The worker computes few of all tickets, and nobody knows before which; so its batches are not whole epochs
+    of its examples, as in a simulation, but parts of different ones.
+
+    Args:
+      experiment: what is run, on images that are in memory.
+      worker: who computes; without effect where all workers draw from all examples.
+
+    Returns:
+      `(ticket) -> Batch`, to be traced.
+
+    Raises:
+      UsageError: where the examples are not in memory, or are a text.
+    """
+    _check_in_memory(experiment)
+    size, shares = _by_ticket(experiment), experiment.data.shares
+    if shares is None:
+        order = experiment.data.order(size)
+    else:
+        order = experiment.data.own_order(shares, np.full(size, worker), np.arange(size))
+    return jax.tree_util.Partial(_of_ticket, *_arrays(experiment), jnp.asarray(order))
+
+
+def _check_in_memory(experiment: Experiment) -> None:
+    kind, dataset, streamed = experiment.data.kind, experiment.data.dataset, experiment.computing.stream
+    if isinstance(dataset, data.Text):
+        raise UsageError(
+            f"--config.data.kind={kind} is a text, of which each worker reads its own part in order; a run on "
+            "processes needs examples that any worker can take"
+        )
+    if streamed or not isinstance(dataset.train, data.Images):
+        flag = "--config.stream=True" if streamed else f"--config.data.kind={kind}"
+        raise UsageError(f"{flag} reads examples from files; a run on processes needs data that are in memory")
+
+
+def _by_ticket(experiment: Experiment) -> int:
+    """Return the rows of the table of batches by ticket; of several local steps, of each step."""
+    return power_of_two(experiment.num_gradients) * experiment.local.steps
+
+
+def _batch_tickets(plan: Plan, tickets: np.ndarray) -> np.ndarray:
+    """Return int[K], of a run that was recorded: step k of ticket t has the batch t H + k."""
+    steps, of_rows = plan.steps_of_rows, tickets[plan.program.gradient[: plan.program.num_rows]]
+    first, _ = spans(steps, steps.size)
+    within = np.arange(int(steps.sum())) - np.repeat(first, steps)
+    return np.repeat(of_rows * plan.experiment.local.steps, steps) + within
+
+
+def _padded(values: np.ndarray, size: int) -> np.ndarray:
+    return np.pad(values, (0, size - values.size))
+
+
+def _own_order(experiment: Experiment, shares: Shares, worker: np.ndarray, number: np.ndarray, size: int) -> np.ndarray:
+    """Return int32[size, B], the examples of batch `number` of each worker; those past the end move nothing."""
+    found = np.zeros((size, experiment.data.batch_size), np.int32)
+    found[: worker.size] = experiment.data.own_order(shares, worker, number[: worker.size])
+    return found
+
+
+def _arrays(experiment: Experiment) -> tuple[data.Finish, jax.Array, jax.Array, jax.Array | None]:
+    """Return what makes a batch of examples: how it is finished, pixels, labels, and the key of what is random."""
+    dataset: Any = experiment.data.dataset
+    finish = data.Finish(dataset.preprocess, dataset.train.white, experiment.kind.name == "density")
+    key = data.key_of(experiment.seeds.of("augmentation"))
+    return finish, jnp.asarray(dataset.train.pixels), jnp.asarray(dataset.train.labels), key
+
+
+def _of_ticket(
+    finish: data.Finish,
+    pixels: jax.Array,
+    labels: jax.Array,
+    key: jax.Array | None,
+    order: jax.Array,
+    ticket: jax.Array,
+) -> data.Batch:
+    chosen = order[ticket % order.shape[0]]
+    return data.finished(finish, key, (pixels[chosen], labels[chosen]), ticket)
+
+
+def _of_recorded(
+    finish: data.Finish,
+    pixels: jax.Array,
+    labels: jax.Array,
+    key: jax.Array | None,
+    order: jax.Array,
+    tickets: jax.Array,
+    g: jax.Array,
+) -> data.Batch:
+    chosen = order[g]
+    return data.finished(finish, key, (pixels[chosen], labels[chosen]), tickets[g])
+
+
+def _of_row(batches: Callable[[jax.Array], data.Batch], tickets: jax.Array, g: jax.Array) -> data.Batch:
+    return batches(tickets[g])
+
+
+def evaluation_of(
+    experiment: Experiment, task: tasks.Task, split: str, most: int | None
+) -> Callable[[Tree, Tree], dict[str, Any]]:
+    """Return the metrics of a split, un-augmented, as a function of parameters and statistics that can be traced.
+
+    Args:
+      experiment: what is run.
+      task: its task.
+      split: "train" or "test".
+      most: examples (segments of a text) to evaluate on, a fixed sample; None: all.
+    """
+    dataset, size = experiment.data.dataset, experiment.reporting.evaluation_batch
+    examples = getattr(dataset, split)
+    if isinstance(dataset, data.Text):
+        tokens = examples.tokens if most is None else examples.tokens[: most * examples.segment + 1]
+        streams = experiment.data.batch_size  # the memory that the network has is of so many texts
+        return tasks.evaluation(task, tasks.text_batches(np.asarray(tokens), examples.segment, streams=streams))
+    pixels, labels = _sample(examples, most)
+    prepare = data.Finish(dataset.preprocess, examples.white, experiment.kind.name == "density", train=False)
+    return tasks.evaluation(task, tasks.padded_batches(pixels, labels, most=size), prepare)
+
+
+def _sample(examples: Any, most: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """Return the pixels and labels of a split, or of a sample of it that is always the same."""
+    chosen = np.arange(len(examples))
+    if most is not None and most < chosen.size:
+        chosen = np.sort(np.random.default_rng(0).permutation(chosen)[:most])
+    if isinstance(examples, data.Images):
+        return examples.pixels[chosen], examples.labels[chosen]
+    with stream.batches(examples, chosen[:, None], None, range(chosen.size)) as found:
+        return np.concatenate([pixels for pixels, _ in found]), examples.labels[chosen]
+
+
+def workers_of(plan: Plan, task: tasks.Task, size: int) -> tuple[Callable[..., tuple[Tree, ...]], Any, Tree]:
+    """Return what the workers of a replay do: their gradient function, the batches of gradients, what each keeps.
+
+    Args:
+      plan: what is to be done.
+      task: its task.
+      size: gradients to make room for.
+
+    Raises:
+      UsageError: where local steps do not go with the data or the network.
+    """
+    experiment, local, program = plan.experiment, plan.experiment.local, plan.program
+    grad_fn, batches = gradient_of(experiment, task), batches_of(plan, size)
+    if not local.active:
+        return grad_fn, batches, task.local
+    if isinstance(batches, replay.Feed):
+        raise UsageError(
+            f"--config.local.steps={local.steps} needs data that are in memory: those of "
+            f"--config.data.kind={experiment.data.kind} are read from files, a batch for each gradient"
+        )
+    with said_of("--config.local."):
+        fragments_of(task.params, local.fragments)  # which refuses what cannot be divided
+    anew = place = factors = None
+    if plan.recorded is not None and local.keep_state:
+        anew = plan.recorded.anew[program.gradient[: program.num_rows]]
+    if plan.inner is not None:
+        place, factors = plan.inner.place(program.read[: program.num_rows, 0]), plan.inner.factors
+    of_rows = span_fn(*spans(plan.steps_of_rows, size), anew, place)
+    return pseudo_gradient(local, grad_fn, batches, factors), of_rows, state_of_worker(local, task.params, task.local)
+
+
+def gradient_of(experiment: Experiment, task: tasks.Task) -> Callable[..., tuple[Tree, ...]]:
+    """Return the gradient function of a worker: of the whole batch, perhaps in micro-batches, and perhaps clipped.
+
+    Args:
+      experiment: what is run.
+      task: of its network.
+
+    Raises:
+      UsageError: for micro-batches of a network whose workers remember what they have read.
+    """
+    finish, parts = finish_of(experiment), experiment.data.micro_batches
+    if task.local is None:
+        return replay.in_micro_batches(task.grad_fn, parts, finish)
+    if parts > 1:
+        raise UsageError(
+            f"--config.micro_batches={parts} must be 1 for --config.network.kind={experiment.network.name}, whose "
+            "workers remember the texts of a whole batch"
+        )
+    return task.grad_fn if finish is None else jax.tree_util.Partial(_finished, task.grad_fn, finish)
+
+
+def finish_of(experiment: Experiment) -> Callable[[Tree], Tree] | None:
+    """Return what a worker does with its own gradient, whole, before it sends any of it: clips it. None: nothing."""
+    max_norm = experiment.optimizer.clip_norm
+    return None if max_norm is None else jax.tree_util.Partial(_clipped, max_norm)
+
+
+def _clipped(max_norm: float, grads: Tree) -> Tree:
+    clip = optax.clip_by_global_norm(max_norm)
+    return clip.update(grads, clip.init(grads))[0]
+
+
+def _finished(grad_fn: Any, finish: Any, *arguments: Tree) -> tuple[Tree, ...]:
+    grads, *others = grad_fn(*arguments)
+    return (finish(grads), *others)

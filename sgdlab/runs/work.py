@@ -1,0 +1,301 @@
+"""The work of a sweep's runs: a configuration is trained, or any function; and what the results of it depend on."""
+
+import dataclasses
+import functools
+import importlib
+import inspect
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from jax.sharding import Mesh
+from ml_collections import ConfigDict
+
+from sgdlab import replay
+from sgdlab.families import FAMILIES
+from sgdlab.runs import digests, plan
+from sgdlab.runs.experiment import resolve
+from sgdlab.runs.store import Store
+from sgdlab.runs.train import train_and_record
+from sgdlab.results.metric import Metric
+from sgdlab.results.records import Records, as_stored
+
+Settings = ConfigDict | dict[str, Any]
+Work = Callable[..., Any]
+
+GIVEN = ("alike", "folder", "place", "report")
+"""What a work function is given where it names it; see `sgdlab.runs.Sweep`."""
+
+_TRAINED = "experiments.harness.training.train"
+"""The name of `train` in the keys of runs, which stays where the function moves."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Alike:
+    """The settings of all missing runs that share a compiled program, whose arrays are to have one size.
+
+    Attributes:
+      keys: of the runs; two objects are equal where these are.
+      settings: of each.
+    """
+
+    keys: tuple[str, ...]
+    settings: tuple[Settings, ...] = dataclasses.field(compare=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """The settings of one run of a sweep.
+
+    Attributes:
+      key: the hash of all its settings.
+      varied: those of its settings that the sweep varies.
+      settings: all of them.
+      label: what the name of its file begins with, for a person; the hash follows.
+    """
+
+    key: str
+    varied: dict[str, Any]
+    settings: Settings
+    label: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of the run's file in a store, less the ending."""
+        return f"{self.label}-{self.key}" if self.label else self.key
+
+    def __str__(self) -> str:
+        shown = dict(self.varied)
+        if shown.pop("cluster.first_workers", None) == 1:
+            shown["cluster.num_workers"] = 1
+        words = (_in_words(name, value) for name, value in shown.items() if not (value is None and ".kind" in name))
+        return ", ".join(words) or "the run"
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where a run that is trained writes what it has done so far, and what it computes on.
+
+    Attributes:
+      store: holds the run when it has finished.
+      name: of the run, there.
+      writers: names in `sgdlab.results.writers.WRITERS`: where its records go besides.
+      mesh: several devices; None: one.
+      stop: asked about every two seconds, whether to stop.
+    """
+
+    store: Store
+    name: str
+    writers: Sequence[str] = ()
+    mesh: Mesh | None = None
+    stop: Callable[[], bool] | None = None
+
+
+def train(config: ConfigDict, *, alike: Alike, place: Place, report: Callable[[Mapping[str, Any]], None]) -> Records:
+    """Train one configuration; a run that was killed continues from its last checkpoint.
+
+    Args:
+      config: such as `configs/digits.py` makes.
+      alike: configurations with which the run shares a compiled program.
+      place: where the run stands.
+      report: called with each record.
+
+    Returns:
+      The records of `sgdlab.runs.train.train`.
+    """
+    return train_and_record(
+        plan.make_plan(config),
+        place.store,
+        place.name,
+        writers=place.writers,
+        capacity=capacity(alike),
+        mesh=place.mesh,
+        stop=place.stop,
+        report=report,
+    ).records
+
+
+@functools.lru_cache(maxsize=4)
+def capacity(alike: Alike) -> replay.Capacity:
+    """Return the array sizes that hold every run of a group."""
+    sizes = (plan.make_plan(config).program.capacity for config in alike.settings)
+    return functools.reduce(lambda a, b: a | b, sizes)
+
+
+def amount(config: ConfigDict) -> int:
+    """Return the number of gradients that a run uses, for its progress."""
+    return resolve(config).num_gradients
+
+
+def identity(config: ConfigDict) -> dict[str, Any]:
+    """Return the entries that a run depends on; of files that parts name, what they hold instead of where they are."""
+    if "method" not in config:
+        return config.to_dict()
+    experiment = resolve(config)
+    found = dict(experiment.identity)
+    for family, used in experiment.parts.items():
+        content = {name: digests.of_content(used.entries[name]) for name in used.facts.files if used.entries.get(name)}
+        found[family] = {**found[family], used.name: {**found[family][used.name], **content}}
+    return found
+
+
+def group_of(work: Work, settings: Any, together: Sequence[str] = ()) -> str:
+    """Return what the runs agree in that are better done together: by default, those that share a compiled program.
+
+    Args:
+      work: of the run.
+      settings: of the run.
+      together: settings that decide instead.
+    """
+    if together or work is not train:
+        values = [value_of(settings, name) for name in together]
+    else:
+        whole = identity(settings)
+        values = [settings.batch_size, *(whole[family] for family in ("method", "network", "data"))]
+        values += [whole[family].get("kind") for family in ("protocol", "rule")]
+    return json.dumps(as_stored({name_of(work): [list(together), values]}), sort_keys=True)
+
+
+def outcome(work: Work, record: Mapping[str, Any]) -> str:
+    """Return the result of a run in a few words, from its last record.
+
+    Example:
+      >>> outcome(train, {"diverged": False, "test_accuracy": 0.964, "seconds": 1213.4, "speedup": 2.031})
+      '96.4 %, 1,213 virtual s, 2.03 x sync. SGD'
+      >>> outcome(amount, {"compute_seconds": 2.5})
+      'done in 2.5 s'
+    """
+    if work is not train:
+        return f"done in {record['compute_seconds']:.1f} s"
+    metric = Metric.of(record)
+    end = "diverged" if record["diverged"] else metric.text(record[metric.test])
+    return f"{end}, {record['seconds']:,.0f} virtual s, {record['speedup']:.2f} x sync. SGD"
+
+
+def goes_by(*functions: Callable[..., Any]) -> Callable[[Work], Work]:
+    """Say that a work's results depend on code outside of its folder: its runs are done anew where that changes.
+
+    Args:
+      *functions: functions and classes, such as a protocol.
+
+    Example:
+      >>> from sgdlab import protocols
+      >>> @goes_by(protocols.partial)
+      ... def simulated(*, seed: int) -> dict[str, float]: ...
+      >>> simulated.code[0].__name__
+      'partial'
+    """
+
+    def mark(work: Any) -> Work:
+        work.code = functions
+        return work
+
+    return mark
+
+
+def trains(configuration: Callable[..., ConfigDict | list[ConfigDict]]) -> Callable[[Work], Work]:
+    """Say which configuration, or configurations, a work trains, so that `--dry_run` knows what its runs take.
+
+    It decorates the work, or is called on one below it, which leaves the code of the work, and so its runs, as it was.
+
+    Args:
+      configuration: from a run's settings, as the work itself is given them, to the configuration that it trains; or
+        to a list of several, which it trains at once, as one program.
+
+    Example:
+      >>> from configs import digits
+      >>> def configured(*, epochs: float) -> ConfigDict:
+      ...     config = digits.get_config()
+      ...     config.epochs = epochs
+      ...     return config
+      >>> def trained(*, epochs: float) -> dict[str, float]: ...
+      >>> _ = trains(configured)(trained)
+      >>> [config.epochs for config in trained_by(trained, {"epochs": 3.0})]
+      [3.0]
+    """
+
+    def mark(work: Any) -> Work:
+        work.trains = configuration
+        return work
+
+    return mark
+
+
+def trained_by(work: Work, settings: Settings) -> list[ConfigDict]:
+    """Return the configurations that a run of a work trains; none where it trains nothing, or does not say so."""
+    if work is train:
+        return [settings]
+    if (configuration := getattr(work, "trains", None)) is None:
+        return []
+    found = called(configuration, settings)
+    return [found] if isinstance(found, ConfigDict) else list(found)
+
+
+def name_of(work: Work) -> str:
+    """Return the name of a work where its runs are stored."""
+    return _TRAINED if work is train else f"{work.__module__}.{work.__qualname__}"
+
+
+def code_of(work: Work, settings: Settings) -> dict[str, str]:
+    """Return digests of the code that a run goes by."""
+    own = {} if work is train else {"work": digests.of_code(work)}
+    own |= {function.__qualname__: digests.of_code(function) for function in getattr(work, "code", ())}
+    parts = digests.of_run(resolve(settings)) if isinstance(settings, ConfigDict) and "method" in settings else {}
+    return own | parts
+
+
+def parts_of_code(work: Work, settings: Settings) -> dict[str, str]:
+    """Return digests of the code that a run goes by, by names from which `digest_now` finds it again."""
+    found = {} if work is train else {name_of(work): digests.of_code(work)}
+    found |= {name_of(function): digests.of_code(function) for function in getattr(work, "code", ())}
+    if isinstance(settings, ConfigDict) and "method" in settings:
+        used = resolve(settings).parts
+        found |= {f"{family}:{one.name}": digests.of_code(one.part.make) for family, one in used.items()}
+    return found
+
+
+def digest_now(name: str) -> str | None:
+    """Return the digest of what `parts_of_code` names, as it is now; None where there is no such thing any more."""
+    family, _, part = name.partition(":")
+    if part:
+        registry = next((registry for registry in FAMILIES if registry.family == family), {})
+        return digests.of_code(registry[part].make) if part in registry else None
+    module, _, attribute = name.rpartition(".")
+    try:
+        return digests.of_code(getattr(importlib.import_module(module), attribute))
+    except (ImportError, AttributeError):
+        return None
+
+
+def called(function: Callable[..., Any], settings: Settings, **given: Any) -> Any:
+    """Call a function with a run's settings: a configuration is its argument, a mapping its keyword arguments."""
+    return function(settings, **given) if isinstance(settings, ConfigDict) else function(**settings, **given)
+
+
+def called_with(work: Work, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings with the defaults of a function's signature.
+
+    Raises:
+      ValueError: where the function does not take a setting, or needs another.
+    """
+    parameters = {name: p for name, p in inspect.signature(work).parameters.items() if name not in GIVEN}
+    unknown = [name for name in settings if name not in parameters]
+    lacking = [name for name, p in parameters.items() if p.default is p.empty and name not in settings]
+    if unknown or lacking:
+        wrong = f"{', '.join(unknown)} not of its arguments" if unknown else f"{', '.join(lacking)} missing"
+        raise ValueError(f"over: {wrong}; {work.__name__} takes {', '.join(parameters)}")
+    return {name: settings.get(name, p.default) for name, p in parameters.items()}
+
+
+def value_of(settings: Settings, name: str) -> Any:
+    """Return a setting by its name; that of a group as "group.name"."""
+    return functools.reduce(lambda entry, part: entry[part], name.split("."), settings)
+
+
+def _in_words(name: str, value: Any) -> str:
+    """Return a setting as a person would say it."""
+    if name == "method":
+        return str(value)
+    if name == "cluster.num_workers":
+        return f"{value} worker{'s' * (value != 1)}"
+    return f"seed {value}" if name == "seed" else f"{name.rpartition('.')[2]}={value}"

@@ -1,0 +1,167 @@
+"""A comparison is a sweep: which runs it has, what they are called, and which of them are there."""
+
+import json
+import tempfile
+
+import pytest
+from lib import tiny, undrawn
+
+import sgdlab
+from sgdlab.errors import UsageError
+from sgdlab.runs import Session, compare, digests, executor, resolve, work
+
+
+def named(sweep):
+    return [run.name.rpartition("-")[0] for run in sweep.runs]
+
+
+def test_methods_are_compared_with_the_first_worker_of_the_smallest_cluster():
+    sweep = compare.comparison(tiny.config(), ["nag_asgd", "dana", "adam"], [1, 8, 4], 1)
+    alone = ["nag_asgd-n1-seed0", "adam-n1-seed0"]
+    several = ["nag_asgd-n8-seed0", "nag_asgd-n4-seed0", "dana-n1-seed0", "dana-n8-seed0", "dana-n4-seed0"]
+    assert named(sweep) == [*alone, *several, "adam-n8-seed0", "adam-n4-seed0"]
+    first = [run.settings.cluster for run in sweep.runs if run.settings.cluster.first_workers]
+    assert [(cluster.first_workers, cluster.num_workers) for cluster in first] == [(1, 4)] * 3
+    assert [compare.is_serial(run) for run in sweep.runs] == [True] * 2 + [False] * 7
+    assert str(sweep.runs[0]) == "nag_asgd, 1 worker, seed 0"
+
+
+def test_the_baseline_alone_is_no_comparison():
+    with pytest.raises(UsageError, match="--num_workers=1 with nag_asgd is the baseline itself"):
+        compare.comparison(tiny.config(), ["nag_asgd"], [1], 2)
+
+
+def test_the_baseline_has_its_own_rule_where_another_is_set():
+    config = tiny.config()
+    config.protocol.kind, config.rule.kind = "bounded_staleness", "staleness_aware"
+    sweep = compare.comparison(config, ["asgd"], [4], 1)
+    assert named(sweep) == ["nag_asgd-n1-seed0", "bounded_staleness+staleness_aware-n4-seed0"]
+    with pytest.raises(UsageError, match=r"asgd and nag_asgd are both bounded_staleness\+staleness_aware"):
+        compare.check(compare.comparison(config, ["asgd", "nag_asgd"], [4], 1))
+
+
+def test_all_that_is_swept_is_done_of_every_run():
+    over = {"optimizer.learning_rate": [0.1, 0.2], "batch_size": [16, 32]}
+    sweep = compare.comparison(tiny.config(), ["asgd"], [4], 2, over)
+    assert len(sweep.runs) == len({run.key for run in sweep.runs}) == 2 * 4 * 2
+    assert str(sweep.runs[-1]) == "asgd, 4 workers, learning_rate=0.2, batch_size=32, seed 1"
+    assert sweep.runs[-1].settings.optimizer.learning_rate == 0.2
+    # What a run is called does not depend on the sweep that asks for it.
+    other = compare.comparison(tiny.config(optimizer__learning_rate=0.2, batch_size=32), ["asgd"], [4], 2)
+    assert other.runs[-1].name == sweep.runs[-1].name
+
+
+def test_what_a_method_does_not_use_makes_no_other_run_of_it():
+    over = {"rule.gap_aware.granularity": ["parameter", "layer"]}
+    sweep = compare.comparison(tiny.config(), ["asgd", "gap_aware"], [4], 1, over)
+    keys = {name: {run.key for run in sweep.runs if run.varied["method"] == name} for name in ("asgd", "gap_aware")}
+    assert [len(found) for found in keys.values()] == [1, 2]
+
+
+class TestThere:
+    """A run that is there counts where its code is that of today."""
+
+    @pytest.fixture(name="sweep")
+    def a_sweep(self):
+        return compare.comparison(tiny.config(), ["asgd"], [4], 1)
+
+    def finish(self, tmp_path, sweep, monkeypatch, **records):
+        """Finishes the sweep, with runs that are put there before; returns those that were done."""
+        session, done = Session(tmp_path, jobs=1, folder="metrics"), []
+        for run in sweep.runs:
+            opening = {
+                "kind": "run",
+                "config": resolve(run.settings).identity,
+                "code": digests.of_run(resolve(run.settings)),
+            } | records
+            session.store.write(run.name, [opening, {"kind": "summary", "test_accuracy": 0.5}])
+
+        def trained(task, point, send):
+            done.append(point.name)
+            return [{"kind": "run", "code": task.code[point.key]}, {"kind": "summary", "compute_seconds": 1.0}]
+
+        monkeypatch.setattr(executor._Task, "_records", trained)
+        monkeypatch.setattr(executor, "outcome", lambda *arguments: "done")
+        executor.finish([sweep], session)
+        return done
+
+    def test_of_the_same_code(self, tmp_path, sweep, monkeypatch, capsys):
+        assert self.finish(tmp_path, sweep, monkeypatch) == []
+        assert capsys.readouterr().out == f"2 runs found finished in {tmp_path / 'metrics'}\n"
+
+    def test_of_other_code(self, tmp_path, sweep, monkeypatch, capsys):
+        assert len(self.finish(tmp_path, sweep, monkeypatch, code={"rule": "0"})) == 2
+        said = capsys.readouterr().out
+        assert "2 runs to do; 2 of them anew, since their code or files have changed" in said
+        assert f"their old records go to {tmp_path / 'metrics/superseded'}" in said
+        aside = [json.loads(file.read_text().splitlines()[0]) for file in (tmp_path / "metrics/superseded").iterdir()]
+        assert [record["code"] for record in aside] == [{"rule": "0"}] * 2
+
+    def test_runs_of_other_settings_stand_beside_them(self, tmp_path, sweep, monkeypatch):
+        self.finish(tmp_path, sweep, monkeypatch)
+        longer = compare.comparison(tiny.config(epochs=2.0), ["asgd"], [4], 1)
+        session = Session(tmp_path, jobs=1, folder="metrics")
+        executor.finish([longer], session)
+        assert len(list(session.store.path.glob("*.jsonl"))) == 4
+
+
+class TestInPython:
+    """`sgdlab.compare` is what the command does, and returns a table."""
+
+    def compared(self, path, **changed):
+        given = {"methods": ["asgd", "gap_aware"], "num_workers": [4], "seeds": 2, "config": tiny.config(epochs=0.5)}
+        return sgdlab.compare(**given | {"processes": 1, "workdir": path} | changed)
+
+    def test_a_row_a_run_and_a_report(self, tmp_path, monkeypatch, capsys):
+        undrawn.leave_undrawn(monkeypatch)
+        rates = {"optimizer.learning_rate": [0.02, 0.1]}
+        table = self.compared(tmp_path, sweep=rates)
+        assert table.columns.tolist()[:4] == ["method", "num_workers", "seed", "optimizer.learning_rate"]
+        assert table.method.value_counts().to_dict() == {"nag_asgd": 4, "asgd": 4, "gap_aware": 4}
+        assert table.serial.sum() == 4
+        assert set(table.num_workers[table.serial]) == {1}
+        for name in ("report.html", "sweep.csv", "plots/sweep_optimizer_learning_rate.svg"):
+            assert (tmp_path / name).exists()
+        assert f"Report: {tmp_path / 'report.html'}" in capsys.readouterr().out
+        # Runs are those of a comparison with one of the values alone.
+        one = self.compared(tmp_path, config=tiny.config(epochs=0.5, optimizer__learning_rate=0.1))
+        assert "6 runs found finished" in capsys.readouterr().out
+        part = table[table["optimizer.learning_rate"] == 0.1]
+        assert one.test_accuracy.tolist() == part.test_accuracy.tolist()
+
+    def test_without_a_directory_nothing_is_left(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        table = self.compared(None, methods=["asgd"], seeds=1)
+        assert table.test_accuracy.between(0, 1).all()
+        assert not list(tmp_path.iterdir())
+
+    def test_a_file_is_a_configuration_too(self, tmp_path):
+        file = tmp_path / "mine.py"
+        file.write_text("from lib import tiny\n\ndef get_config(mode):\n    return tiny.config(epochs=float(mode))\n")
+        table = self.compared(None, methods=["asgd"], seeds=1, config=f"{file}:0.25")
+        assert table.gradients.tolist() == [11, 11]
+
+    @pytest.mark.parametrize(
+        ("changed", "words"),
+        [
+            ({"methods": ["asgb"]}, "methods=asgb must be one of"),
+            ({"num_workers": [0]}, "num_workers=0 must be a whole number of at least 1"),
+            ({"seeds": 0}, "seeds=0 must be a whole number"),
+            ({"sweep": {"seed": [1]}}, "sweep=seed must be left out"),
+            (
+                {"methods": ["asgd"], "sweep": {"rule.gap_aware.granularity": ["layer"]}},
+                r"gap_aware\.granularity has no effect",
+            ),
+            ({"config": "nowhere.py"}, r"nowhere\.py"),
+            ({"parts": ["nowhere.py"]}, r"--parts=nowhere\.py must be a Python file"),
+        ],
+    )
+    def test_what_cannot_be_is_named(self, changed, words, tmp_path):
+        with pytest.raises(ValueError, match=words):
+            self.compared(tmp_path, **changed)
+        assert not list(tmp_path.iterdir())
+
+
+def test_names_of_the_work_that_keys_hold_stay():
+    """Else runs that are stored would be done anew."""
+    assert work.name_of(work.train) == "experiments.harness.training.train"

@@ -1,0 +1,85 @@
+"""Methods that somebody registers: what they mean, what is refused, and which runs are theirs."""
+
+import jax.numpy as jnp
+import pytest
+from lib import tiny
+
+from sgdlab.errors import UsageError
+from sgdlab.runs import compare, register_method, resolve
+from sgdlab.runs.methods import OWN, forget_method, methods, why_none
+from sgdlab.runs.plan import make_plan
+from sgdlab.registry import PROTOCOLS
+
+PAIR = {"protocol": "bounded_staleness", "rule": "delay_compensated", "title": "Mine"}
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left():
+    yield
+    for name in list(OWN):
+        forget_method(name)
+
+
+def test_a_method_is_its_parts_with_its_entries():
+    register_method("tight", **PAIR, entries={"bound": 1}, rule_entries={"variance_control": 2.0}, local={"steps": 3})
+    config = tiny.config(method="tight")
+    experiment = resolve(config)
+    protocol, rule = experiment.protocol.entries, experiment.rule.entries
+    assert (protocol["bound"], rule["variance_control"], experiment.local.steps) == (1, 2.0, 3)
+    assert rule["adaptive"] is False  # as the rule has it
+    found = resolve(config).identity
+    assert found["protocol"]["bounded_staleness"]["bound"] == 1
+    assert found["rule"]["delay_compensated"]["variance_control"] == 2.0
+    messages = []
+    for method in ("tight", "delay_compensated"):
+        rule, one = make_plan(tiny.config(method=method, optimizer__weight_decay=0.0)).rule(1.0, 2), jnp.ones(1)
+        messages.append(rule.receive(one, rule.init(one), 2 * one, worker=0, delay=1, read_params=one).gradient.item())
+    assert messages == [3.0, pytest.approx(1.04)]  # g + variance_control g g (theta - theta_read)
+    with pytest.raises(
+        UsageError, match=r"--config.rule.delay_compensated.variance_control=9.0 must be left out: tight"
+    ):
+        make_plan(tiny.config(method="tight", rule__delay_compensated__variance_control=9.0))
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "words"),
+    [
+        ("asgd", {}, "name='asgd' must be another"),
+        ("push_gossip", {}, "name='push_gossip' must be another"),
+        ("two words", {}, "name='two words' must be a name"),
+        ("mine", {"protocol": "bounded_stalenes"}, "protocol='bounded_stalenes' .* did you mean 'bounded_staleness'"),
+        ("mine", {"rule": "delay_compensatd"}, "rule='delay_compensatd' .* did you mean 'delay_compensated'"),
+        ("mine", {"entries": {"bond": 1}}, "entries name 'bond', .* did you mean 'bound'"),
+        ("mine", {"entries": {"bound": "one"}}, "entries={'bound': 'one'} must be of another kind"),
+        ("mine", {"rule_entries": {"bound": 1}}, "rule_entries name 'bound', which rule delay_compensated does not"),
+        ("mine", {"local": {"step": 8}}, "local name 'step', .* did you mean 'steps'"),
+    ],
+)
+def test_what_cannot_be_is_refused_where_it_is_registered(name, changed, words):
+    with pytest.raises(ValueError, match=words):
+        register_method(name, **PAIR | changed)
+    assert name in methods() if "another" in words and "kind" not in words else name not in methods()
+
+
+def test_a_name_is_registered_once():
+    register_method("mine", **PAIR)
+    with pytest.raises(ValueError, match="name='mine' must be another"):
+        register_method("mine", **PAIR)
+
+
+def test_the_reason_is_said_where_a_part_is_no_method(monkeypatch):
+    monkeypatch.setattr(PROTOCOLS, "_parts", dict(PROTOCOLS))
+    PROTOCOLS.register("lonely", title="Lonely")(lambda runtimes: None)
+    assert "names no `rule=`" in why_none("lonely")
+    with pytest.raises(UsageError, match="lonely is a protocol that names no `rule=`"):
+        resolve(tiny.config(method="lonely"))
+
+
+def test_methods_with_other_entries_of_one_protocol_are_runs_of_their_own():
+    register_method("tight", **PAIR, entries={"bound": 1})
+    register_method("loose", **PAIR, entries={"bound": 8})
+    _, tight, loose = compare.comparison(tiny.config(), ["tight", "loose"], [4], 1).runs
+    assert [run.name.rpartition("-")[0] for run in (tight, loose)] == ["tight-n4-seed0", "loose-n4-seed0"]
+    entries = [resolve(run.settings).identity["protocol"]["bounded_staleness"] for run in (tight, loose)]
+    assert [own["bound"] for own in entries] == [1, 8]
+    assert tight.key != loose.key
