@@ -15,6 +15,9 @@ from ml_collections import ConfigDict
 
 from sgdlab import arguments, files
 from sgdlab.errors import UsageError
+from sgdlab.results import publish, summary, table
+from sgdlab.results.records import Records, as_stored
+from sgdlab.results.swept import Swept
 from sgdlab.runs import configuration, swept
 from sgdlab.runs import methods as known
 from sgdlab.runs.configuration import check_used
@@ -23,13 +26,9 @@ from sgdlab.runs.experiment import resolve
 from sgdlab.runs.parts import load as load_parts
 from sgdlab.runs.plan import make_plan, planned
 from sgdlab.runs.session import Session
-from sgdlab.runs.store import METRICS
+from sgdlab.runs.store import METRICS, check_ours
 from sgdlab.runs.sweep import Sweep
 from sgdlab.runs.work import Point
-from sgdlab.runs.store import check_ours
-from sgdlab.results import publish, summary, table
-from sgdlab.results.records import Records, as_stored
-from sgdlab.results.swept import Swept
 
 TIMELINES = 5
 """At most so many schedules are drawn, each of another protocol."""

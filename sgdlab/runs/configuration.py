@@ -2,25 +2,19 @@
 
 import enum
 import functools
+import importlib.util
+import inspect
+import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ml_collections import ConfigDict, config_dict
 
+import sgdlab
 from sgdlab import arguments
-from sgdlab.errors import UsageError
+from sgdlab.errors import UsageError, mistakes_of
 from sgdlab.registry import FAMILIES
 from sgdlab.tasks.kinds import Kind
-import importlib.util
-import inspect
-import pathlib
-from typing import Any
-
-from ml_collections import ConfigDict
-
-import sgdlab
-from sgdlab.errors import UsageError, mistakes_of
-
 
 VARIANTS = ("paper", "tiny")
 """Of the configurations of the papers: their own sizes, or a few seconds on data at hand."""

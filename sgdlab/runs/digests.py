@@ -17,8 +17,8 @@ from typing import Any
 import jax
 
 import sgdlab
-from sgdlab.runs.experiment import Experiment
 from sgdlab.registry import GRAPHS
+from sgdlab.runs.experiment import Experiment
 
 _PLAIN = (bool, int, float, complex, str, bytes, tuple, frozenset, type(None))
 _WHOLE = ""

@@ -18,6 +18,7 @@ from ml_collections import ConfigDict
 
 from sgdlab import files, hosts
 from sgdlab.errors import Stopped, failures_of
+from sgdlab.results.records import Records
 from sgdlab.runs import digests, pool
 from sgdlab.runs.session import Session
 from sgdlab.runs.store import Store, plain
@@ -35,7 +36,6 @@ from sgdlab.runs.work import (
     outcome,
     train,
 )
-from sgdlab.results.records import Records
 
 if TYPE_CHECKING:
     from sgdlab.runs.sweep import Sweep

@@ -10,13 +10,13 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from sgdlab.errors import said_of
+from sgdlab.registry import CLUSTERS, DATASETS, FAMILIES, NETWORKS, PREDICTORS, Part, Registry
 from sgdlab.runs import configuration, local_steps, parts
 from sgdlab.runs.configuration import Reach
 from sgdlab.runs.datasets import TrainingData, Workers
 from sgdlab.runs.local_steps import Local, local_of
 from sgdlab.runs.methods import Method, UsedPart, chosen
 from sgdlab.runs.rates import InnerRate, RateSchedule
-from sgdlab.registry import CLUSTERS, DATASETS, FAMILIES, NETWORKS, PREDICTORS, Part, Registry
 from sgdlab.tasks.kinds import Kind, kind_of
 
 STREAMS = ("parameters", "batches", "runtimes", "protocol", "augmentation", "shares")

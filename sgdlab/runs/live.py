@@ -11,11 +11,6 @@ from ml_collections import ConfigDict
 
 from sgdlab import arguments, policies  # noqa: F401 (policies register themselves)
 from sgdlab.errors import UsageError, said_of
-from sgdlab.runs import digests, parts, tasks
-from sgdlab.runs.experiment import Experiment, resolve
-from sgdlab.runs.local_steps import optimizer_of
-from sgdlab.runs.parts import check_rule
-from sgdlab.runs.plan import Plan, make_plan
 from sgdlab.live import server
 from sgdlab.live.gradients import Gradients
 from sgdlab.live.work import LocalSteps, Work, WorkSource
@@ -23,8 +18,12 @@ from sgdlab.protocols.policy import Policy
 from sgdlab.registry import PREDICTORS, PROTOCOLS
 from sgdlab.replay.steps import Steps
 from sgdlab.rules import ServerRule
-
-Tree = Any
+from sgdlab.runs import digests, parts, tasks
+from sgdlab.runs.experiment import Experiment, resolve
+from sgdlab.runs.local_steps import optimizer_of
+from sgdlab.runs.parts import check_rule
+from sgdlab.runs.plan import Plan, make_plan
+from sgdlab.types import Tree
 
 _CLAIRVOYANT = ("oracle", "informed")
 """Predictors that know run-times before they happen."""

@@ -1,31 +1,12 @@
 """Executes a run on processes, or what is left of it, with its evaluations and its records."""
 
-import contextlib
-import dataclasses
-import json
-import os
-import time
-from collections.abc import Callable, Sequence
-
-from sgdlab import replay
-from sgdlab.errors import UsageError
-from sgdlab.runs import recorded, records, tasks
-from sgdlab.runs.live import Job
-from sgdlab.runs.records import Record
-from sgdlab.runs.store import Store
-from sgdlab.runs.train import Run
-from sgdlab.live.log import Log, LogError
-from sgdlab.live.recording import LiveRecording
-from sgdlab.live.server import serve
-from sgdlab.live.settings import LiveSettings
-from sgdlab.live.status import Status
-from sgdlab.live.transport import Transport
-from sgdlab.replay.steps import Steps
 import concurrent.futures
 import contextlib
 import dataclasses
 import functools
+import json
 import math
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -34,16 +15,23 @@ import jax
 import numpy as np
 
 from sgdlab import replay
-from sgdlab.runs import records, tasks
-from sgdlab.runs.live import Job
-from sgdlab.runs.records import Record
+from sgdlab.errors import UsageError
 from sgdlab.live.engine import Updated
+from sgdlab.live.log import Log, LogError
+from sgdlab.live.recording import LiveRecording
+from sgdlab.live.server import serve
+from sgdlab.live.settings import LiveSettings
 from sgdlab.live.status import Status
+from sgdlab.live.transport import Transport
 from sgdlab.replay.steps import Steps
 from sgdlab.results.metric import Metric
+from sgdlab.runs import recorded, records, tasks
+from sgdlab.runs.live import Job
+from sgdlab.runs.records import Record
+from sgdlab.runs.store import Store
+from sgdlab.runs.train import Run
+from sgdlab.types import Tree
 
-
-Tree = Any
 Report = Callable[[Record], None]
 _MOST_WAITING = 4
 """Evaluations that have not ended, each with parameters of its own; so many at most are lost with the server."""

@@ -11,8 +11,8 @@ from ml_collections import ConfigDict
 
 from sgdlab import arguments
 from sgdlab.errors import UsageError
-from sgdlab.runs.local_steps import ENTRIES as LOCAL_ENTRIES
 from sgdlab.registry import PROTOCOLS, RULES, Part, Registry
+from sgdlab.runs.local_steps import ENTRIES as LOCAL_ENTRIES
 
 REPRESENTATIVE = (
     "synchronous", "backup_workers", "cutoff", "partial", "rennala", "softsync", "bounded_staleness", "ringmaster",

@@ -15,17 +15,17 @@ import numpy as np
 
 from sgdlab.data import Dataset
 from sgdlab.errors import UsageError, is_theirs, mistakes_of, said_of
-from sgdlab.runs import methods
 from sgdlab.registry import FAMILIES, GRAPHS, Part
 from sgdlab.results.facts import NOT_USED
 from sgdlab.rules.server_rule import ServerRule, absorbed
+from sgdlab.runs import methods
 from sgdlab.runtimes import checked
 from sgdlab.tasks.kinds import kind_of
+from sgdlab.types import Tree
 
 if TYPE_CHECKING:
     from flax import nnx
 
-Tree = Any
 
 _loaded: dict[str, tuple[str, int]] = {}
 """Modules that `load` has imported: name -> file, and when its folder had last changed."""

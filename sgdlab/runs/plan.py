@@ -13,13 +13,13 @@ from ml_collections import ConfigDict
 
 from sgdlab import graphs, replay, rules, runtimes, theory
 from sgdlab.errors import UsageError, said_of
+from sgdlab.peer_schedule import AnySchedule
+from sgdlab.registry import PROTOCOLS
+from sgdlab.replay.blocks import check_num_blocks
 from sgdlab.runs import local_steps
 from sgdlab.runs.experiment import Experiment, resolve
 from sgdlab.runs.methods import UsedPart
 from sgdlab.runs.rates import CONSTANT, InnerRate, rates
-from sgdlab.peer_schedule import AnySchedule
-from sgdlab.registry import PROTOCOLS
-from sgdlab.replay.blocks import check_num_blocks
 
 _BYTES_PER_GRADIENT = 820
 """What making a schedule and its program takes at its peak, for each gradient and block. Measured from 100 to 10,000

@@ -16,8 +16,8 @@ from absl import logging
 from tqdm import tqdm
 
 from sgdlab.errors import failures_of
-from sgdlab.runs import digests, parts
 from sgdlab.registry import FAMILIES, GRAPHS
+from sgdlab.runs import digests, parts
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,18 +12,17 @@ from ml_collections import ConfigDict
 
 from sgdlab import replay
 from sgdlab.errors import UsageError, said_of
-from sgdlab.runs.configuration import Reach, flat
-from sgdlab.runs.experiment import Experiment, resolve
-from sgdlab.runs.live import config_of, job_of, policy_of
-from sgdlab.runs.plan import Plan, RecordedEvents, make_plan
 from sgdlab.live import recording as live_recording
 from sgdlab.live import resume
 from sgdlab.live.log import path_in
 from sgdlab.live.recording import LiveRecording
 from sgdlab.live.repeat import repeat
 from sgdlab.results.records import as_stored
-
-Tree = Any
+from sgdlab.runs.configuration import Reach, flat
+from sgdlab.runs.experiment import Experiment, resolve
+from sgdlab.runs.live import config_of, job_of, policy_of
+from sgdlab.runs.plan import Plan, RecordedEvents, make_plan
+from sgdlab.types import Tree
 
 
 def load(path: str | os.PathLike[str]) -> LiveRecording:

@@ -8,11 +8,11 @@ import numpy as np
 
 from sgdlab.data import Text
 from sgdlab.errors import UsageError
+from sgdlab.replay import History
 from sgdlab.runs import datasets, digests, parts
 from sgdlab.runs.datasets import AnyDataset
 from sgdlab.runs.methods import baselines
 from sgdlab.runs.plan import Plan
-from sgdlab.replay import History
 
 Record = dict[str, Any]
 

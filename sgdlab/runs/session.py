@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING
 from jax.sharding import Mesh
 
 from sgdlab import hosts
-from sgdlab.runs.store import Store
 from sgdlab.results.records import Records
+from sgdlab.runs.store import Store
 
 if TYPE_CHECKING:
     from sgdlab.runs.work import Point, Work
-import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
-
 
 Run = TypeVar("Run")
 

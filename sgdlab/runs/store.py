@@ -15,18 +15,10 @@ from typing import Any
 import numpy as np
 
 from sgdlab import files
-from sgdlab.results.records import Records, line_of, read_records
-import json
-import pathlib
-from collections.abc import Mapping
-from typing import Any
-
-from sgdlab import files
 from sgdlab.errors import UsageError
+from sgdlab.results.records import Records, as_stored, line_of, read_records
 from sgdlab.runs import digests
 from sgdlab.runs.configuration import flat
-from sgdlab.results.records import as_stored
-
 
 try:
     import fcntl

@@ -11,13 +11,13 @@ import pandas as pd
 from ml_collections import ConfigDict
 
 from sgdlab import arguments
+from sgdlab.results.records import Records
 from sgdlab.runs import digests
 from sgdlab.runs import session as sessions
 from sgdlab.runs.configuration import flat
 from sgdlab.runs.executor import finish
 from sgdlab.runs.store import key_of
 from sgdlab.runs.work import Point, Settings, Work, called_with, identity, name_of, parts_of_code, train
-from sgdlab.results.records import Records
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,15 +16,14 @@ from sgdlab import data, replay, tasks
 from sgdlab.data import stream
 from sgdlab.data.shares import Shares
 from sgdlab.errors import UsageError, said_of
+from sgdlab.registry import NETWORKS
+from sgdlab.replay.program import power_of_two
+from sgdlab.rules.fragments import fragments_of
 from sgdlab.runs.experiment import Experiment
 from sgdlab.runs.local_steps import pseudo_gradient, span_fn, spans, state_of_worker
 from sgdlab.runs.parts import check_network
 from sgdlab.runs.plan import Plan
-from sgdlab.registry import NETWORKS
-from sgdlab.replay.program import power_of_two
-from sgdlab.rules.fragments import fragments_of
-
-Tree = Any
+from sgdlab.types import Tree
 
 
 def task_of(experiment: Experiment) -> tasks.Task:

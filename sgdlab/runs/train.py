@@ -17,6 +17,10 @@ from jax.sharding import Mesh
 from sgdlab import hosts, replay
 from sgdlab.checkpoints import CheckpointError, Checkpoints
 from sgdlab.errors import UsageError, said_of
+from sgdlab.peer_schedule import AnySchedule
+from sgdlab.results.records import as_stored
+from sgdlab.results.writers import opened
+from sgdlab.rules import ServerRule
 from sgdlab.runs import digests, records, tasks
 from sgdlab.runs.configuration import flat
 from sgdlab.runs.experiment import Experiment
@@ -24,12 +28,8 @@ from sgdlab.runs.parts import check_rule
 from sgdlab.runs.plan import Plan, in_words
 from sgdlab.runs.records import Record
 from sgdlab.runs.store import Store
-from sgdlab.peer_schedule import AnySchedule
-from sgdlab.results.records import as_stored
-from sgdlab.results.writers import opened
-from sgdlab.rules import ServerRule
+from sgdlab.types import Tree
 
-Tree = Any
 CHECKPOINT_SECONDS = 60.0
 """Shorter runs are begun anew in about the time that a checkpoint takes to be written and read."""
 

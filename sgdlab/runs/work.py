@@ -13,12 +13,12 @@ from ml_collections import ConfigDict
 
 from sgdlab import replay
 from sgdlab.families import FAMILIES
+from sgdlab.results.metric import Metric
+from sgdlab.results.records import Records, as_stored
 from sgdlab.runs import digests, plan
 from sgdlab.runs.experiment import resolve
 from sgdlab.runs.store import Store
 from sgdlab.runs.train import train_and_record
-from sgdlab.results.metric import Metric
-from sgdlab.results.records import Records, as_stored
 
 Settings = ConfigDict | dict[str, Any]
 Work = Callable[..., Any]

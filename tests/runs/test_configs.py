@@ -12,6 +12,7 @@ from flax import nnx
 
 from configs import digits
 from sgdlab.commands import launch, train
+from sgdlab.registry import FAMILIES, NETWORKS
 from sgdlab.runs import configuration, resolve
 from sgdlab.runs.configuration import Reach
 from sgdlab.runs.experiment import Computing, Optimizer, Reporting
@@ -20,7 +21,6 @@ from sgdlab.runs.plan import make_plan
 from sgdlab.runs.rates import RateSchedule, rates
 from sgdlab.runs.tasks import task_of
 from sgdlab.runs.train import train as train_plan
-from sgdlab.registry import FAMILIES, NETWORKS
 
 ROOT = pathlib.Path(__file__).parents[2]
 # ml_collections loads a configuration's file by an importer's method that Python is about to drop.

@@ -10,8 +10,8 @@ import pytest
 from lib import tiny
 
 from sgdlab import rules
-from sgdlab.runs import digests, methods, resolve
 from sgdlab.registry import GRAPHS, PROTOCOLS, RULES
+from sgdlab.runs import digests, methods, resolve
 
 MODULE = '''
 """A module."""

@@ -6,14 +6,14 @@ import pytest
 from lib import tiny
 from lib.rehearsal import Fault, Rehearsal
 
-from sgdlab import runs, protocols
+from sgdlab import protocols, runs
 from sgdlab.errors import Stopped, UsageError
+from sgdlab.live.gradients import Gradients
 from sgdlab.runs import recorded, resolve
 from sgdlab.runs.configuration import check_used
 from sgdlab.runs.plan import make_plan
 from sgdlab.runs.tasks import batches_of
 from sgdlab.runs.train import train
-from sgdlab.live.gradients import Gradients
 
 BATCHES = 44  # of one epoch
 

@@ -5,9 +5,9 @@ import pytest
 from ml_collections import ConfigDict
 
 from sgdlab.errors import UsageError
+from sgdlab.registry import RULES
 from sgdlab.runs import configuration, parts, records, resolve
 from sgdlab.runs.plan import make_plan
-from sgdlab.registry import RULES
 
 
 @pytest.fixture(name="config")

@@ -11,9 +11,9 @@ from flax import nnx
 
 from sgdlab import data, rules
 from sgdlab.errors import UsageError
+from sgdlab.registry import NETWORKS, RULES
 from sgdlab.runs.parts import check_network, check_rule
 from sgdlab.runs.records import check_first
-from sgdlab.registry import NETWORKS, RULES
 
 SPLIT = data.Images(np.zeros((4, 1, 1, 3), np.uint8), np.arange(4, dtype=np.int32))
 DATASET = data.Dataset(SPLIT, SPLIT, num_classes=4)

@@ -5,10 +5,10 @@ import pytest
 from lib import tiny
 
 from sgdlab.errors import UsageError
+from sgdlab.registry import PROTOCOLS
 from sgdlab.runs import compare, register_method, resolve
 from sgdlab.runs.methods import OWN, forget_method, methods, why_none
 from sgdlab.runs.plan import make_plan
-from sgdlab.registry import PROTOCOLS
 
 PAIR = {"protocol": "bounded_staleness", "rule": "delay_compensated", "title": "Mine"}
 

@@ -5,8 +5,8 @@ import types
 
 import pytest
 
-from sgdlab.runs import configuration, methods, parts
 from sgdlab.registry import RULES
+from sgdlab.runs import configuration, methods, parts
 
 
 @pytest.fixture(name="registered")

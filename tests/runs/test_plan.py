@@ -14,12 +14,12 @@ from lib import tiny
 
 from sgdlab import PeerSchedule, protocols, replay, theory
 from sgdlab.errors import UsageError
+from sgdlab.registry import PROTOCOLS, RULES
 from sgdlab.runs import plan as plans
 from sgdlab.runs import resolve
 from sgdlab.runs.methods import PRESETS, REPRESENTATIVE, baselines, methods
 from sgdlab.runs.plan import make_plan
 from sgdlab.runs.train import train
-from sgdlab.registry import PROTOCOLS, RULES
 
 GRADIENTS = 1437 // 32  # of one epoch
 

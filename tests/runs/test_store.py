@@ -5,8 +5,8 @@ import math
 
 import pytest
 
-from sgdlab.runs.store import Store
 from sgdlab.results import summary
+from sgdlab.runs.store import Store
 
 SUMMARY = {"kind": "summary", "loss": 0.5}
 

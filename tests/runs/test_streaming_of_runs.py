@@ -5,10 +5,10 @@ import pytest
 from lib import tiny
 
 from sgdlab.errors import UsageError
+from sgdlab.replay.streaming import Stream
 from sgdlab.runs import resolve
 from sgdlab.runs.local_steps import state_of_worker
 from sgdlab.runs.plan import make_plan
-from sgdlab.replay.streaming import Stream
 
 
 def config(**entries):
