@@ -129,7 +129,7 @@ def as_protocol(
             return make(**given, **{key: value for key, value in by_driver.items() if key in parameters})
 
         if fast is not None:
-            policy = make_policy(num_workers=runtimes.shape[1], **({"num_gradients": num_gradients} if peers else {}))
+            policy = make_policy(num_workers=runtimes.shape[1], num_gradients=num_gradients)
             schedule = fast(policy, runtimes, num_gradients)
             if schedule is not None:
                 return schedule
