@@ -69,5 +69,6 @@ def test_names_are_found_at_their_first_use():
     assert sgdlab.Schedule.__name__ == "Schedule"
     assert sgdlab.DROPPED == -1
     assert "cluster" in dir(sgdlab)
+    assert sgdlab.jobs.register_method is sgdlab.runs.register_method  # by its older name
     with pytest.raises(AttributeError, match="clsuter"):
         sgdlab.clsuter  # noqa: B018

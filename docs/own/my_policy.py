@@ -6,10 +6,10 @@ from sgdlab import policies
 @policies.register(title="Pairs of workers", rule="nag_asgd")
 @dataclasses.dataclass
 class pairs(policies.Base):
-    """An update averages gradients of so many different workers, of any age.
+    """Every update averages gradients of several different workers, of any age.
 
     Attributes:
-      size: so many.
+      size: number of workers whose gradients an update has.
     """
 
     size: int = 2

@@ -55,10 +55,10 @@ def register(
       >>> @policies.register(title="Pairs of workers", rule="nag_asgd")
       ... @dataclasses.dataclass
       ... class pairs(policies.Base):
-      ...     '''An update waits for gradients of so many different workers, of any age.
+      ...     '''Every update averages gradients of several different workers, of any age.
       ...
       ...     Attributes:
-      ...       size: so many.
+      ...       size: number of workers whose gradients an update has.
       ...     '''
       ...     size: int = 2
       ...     came: set[int] = dataclasses.field(default_factory=set, init=False)
