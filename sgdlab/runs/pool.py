@@ -1,6 +1,7 @@
 """Jobs in processes of this machine, one on each core, with progress; they end when their parent does."""
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import multiprocessing
 import os
@@ -9,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+import types
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -69,15 +71,20 @@ def run(jobs: Sequence[Job], progress: "Progress", processes: int) -> None:
     messages, slots, stop = context.Queue(), context.Queue(), context.Event()
     for slot in range(processes):
         slots.put(slot)
-    with concurrent.futures.ProcessPoolExecutor(
-        processes,
-        mp_context=context,
-        initializer=_start_process,
-        initargs=(os.getpid(), slots, messages, stop, parts.outside()),
-    ) as executor:
+    with (
+        concurrent.futures.ProcessPoolExecutor(
+            processes,
+            mp_context=context,
+            initializer=_start_process,
+            initargs=(os.getpid(), slots, messages, stop, parts.outside()),
+        ) as executor,
+        _interrupts() as interrupted,
+    ):
         pending = {executor.submit(_run_in_process, job) for job in jobs}
         try:
             while pending:
+                if interrupted:
+                    raise KeyboardInterrupt
                 done, pending = concurrent.futures.wait(pending, timeout=0.1)
                 for message in _drain(messages):
                     progress.take(message)
@@ -90,6 +97,26 @@ def run(jobs: Sequence[Job], progress: "Progress", processes: int) -> None:
             executor.shutdown(wait=False, cancel_futures=True)
             _end(children)
             raise
+
+
+@contextlib.contextmanager
+def _interrupts() -> Iterator[list[int]]:
+    """Notes the interrupts of a block: Python forgets one that falls into the collection of garbage."""
+    seen: list[int] = []
+
+    def note(number: int, frame: types.FrameType | None) -> None:
+        seen.append(number)
+        signal.default_int_handler(number, frame)
+
+    ours = threading.current_thread() is threading.main_thread()
+    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield seen
+        return
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield seen
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _end(children: Collection[Any]) -> None:
