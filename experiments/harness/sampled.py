@@ -12,22 +12,22 @@ import sys
 import tempfile
 from typing import Any
 
+import sgdlab
 from experiments.harness import Session, Sweep, command, dry, figures, prepare, within
-from sgdlab.runs import digests
 
-try:
-    from sgdlab.runs.work import digest_now, name_of, parts_of_code
-except ImportError:  # of a checkout in which the harness had them
-    from experiments.harness.runs import digest_now, name_of, parts_of_code
-try:
+if (pathlib.Path(sgdlab.__file__).parent / "runs/experiment.py").exists():  # a missing module could be another's
+    from sgdlab.runs import digests
     from sgdlab.runs.experiment import resolve
-except ImportError:  # of a checkout in which a configuration was read again and again
-    from sgdlab.runs.configuration import used_parts
-else:
+    from sgdlab.runs.work import digest_now, name_of, parts_of_code
 
     def used_parts(settings: Any) -> Any:
         """Return the parts that a configuration uses, by family."""
         return resolve(settings).parts
+else:  # a checkout of before, in which the harness did sweeps and a configuration was read again and again
+    from sgdlab.jobs.configuration import used_parts
+
+    from experiments.harness.runs import digest_now, name_of, parts_of_code
+    from sgdlab.jobs import digests
 
 
 def kind_of(work: Any, settings: Any) -> str:
