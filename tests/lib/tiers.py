@@ -27,7 +27,8 @@ def examples(number):
     return number if os.environ.get("SGDLAB_TESTS") == "all" else max(number // 5, 10)
 
 
-hypothesis.settings.register_profile("sgdlab", max_examples=examples(100))
+# Where a change is decided upon, the cases are the same each time; elsewhere new ones are drawn.
+hypothesis.settings.register_profile("sgdlab", max_examples=examples(100), derandomize="CI" in os.environ)
 hypothesis.settings.load_profile("sgdlab")
 
 

@@ -204,7 +204,8 @@ def rows(*triples):
 @hypothesis.settings(max_examples=examples(40), deadline=None)
 def test_rows_may_come_in_any_order_within_the_window(random, apart):
     triples = [(str(w), t, RUNTIMES[t, w]) for t in range(T) for w in range(N)]
-    triples.sort(key=lambda row: row[1] + random.uniform(0, FIRST / 2))
+    # One worker's stay in order: a step of which nothing was heard when all of the next are there is not waited for.
+    triples.sort(key=lambda row: row[1] + (random.uniform(0, FIRST / 2) if row[0] != "0" else FIRST / 4))
     steps, numbers, times = StepCollector(), [], []
     for begin in range(0, len(triples), apart):
         steps.add(rows(*triples[begin : begin + apart]))
