@@ -94,10 +94,6 @@ class Recorder:
         row.arrived, row.update, row.fate = now, update, fate
         self.rows.append(row)
 
-    def not_begun(self, ticket: int) -> None:
-        """A gradient was interrupted at the instant at which it began: it never was."""
-        del self.open[ticket]
-
     def closed(self, now: float) -> None:
         """The open update was applied, at `now` seconds."""
         self.applied.append(now)
