@@ -1,16 +1,15 @@
 """`Work` and `LocalSteps`, what a worker computes, and `WorkSource`, of which a worker makes it in its own process."""
 
 import importlib
-import importlib.util
 import json
 import pathlib
-import sys
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from sgdlab import user_files
 from sgdlab.replay.streaming import Stream
 from sgdlab.types import Tree
 
@@ -147,8 +146,7 @@ class WorkSource(NamedTuple):
           ValueError: function='math:sqrt' must return a sgdlab.live.work.Work; it has returned a float
         """
         for called, file in self.modules.items():
-            if not _found(called):
-                _load(called, file)
+            user_files.import_or_execute(called, file)
         module, _, name = self.function.partition(":")
         function = getattr(importlib.import_module(module), name, None)
         if not callable(function):
@@ -160,26 +158,3 @@ class WorkSource(NamedTuple):
                 f"{type(work).__name__}"
             )
         return work
-
-
-def _found(name: str) -> bool:
-    try:
-        importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name not in (name, name.partition(".")[0]):
-            raise
-        return False
-    return True
-
-
-def _load(name: str, file: str) -> None:
-    spec = importlib.util.spec_from_file_location(name, file)
-    if spec is None or spec.loader is None:
-        raise ValueError(f"modules[{name!r}]={str(file)!r} must be a file of Python code, *.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise

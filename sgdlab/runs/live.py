@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
-from sgdlab import arguments, policies  # noqa: F401 (policies register themselves)
+from sgdlab import arguments, policies, user_files  # noqa: F401 (policies register themselves)
 from sgdlab.errors import UsageError, said_of
 from sgdlab.live import server
 from sgdlab.live.gradients import Gradients
@@ -36,7 +36,7 @@ def work(argument: Mapping[str, Any]) -> Work:
       argument: made by `source_of`.
     """
     for name, file in argument["modules"].items():
-        parts.import_again(name, file)
+        user_files.import_or_execute(name, file)
     experiment = resolve(config_of(argument["config"]))
     task = tasks.task_of(experiment)
     of_worker = functools.partial(tasks.batches_by_ticket, experiment)

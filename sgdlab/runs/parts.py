@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sgdlab import user_files
 from sgdlab.data import Dataset
 from sgdlab.errors import UsageError, is_theirs, mistakes_of, said_of
 from sgdlab.registry import FAMILIES, GRAPHS, Part
@@ -70,7 +71,7 @@ def load(file: str) -> None:
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
     with mistakes_of(f"--parts={file}", path):
-        _execute(path.stem, path)
+        user_files.execute(path.stem, path)
     _loaded[path.stem] = str(path), changed
 
 
@@ -110,27 +111,6 @@ def can_be_imported() -> bool:
         return False
     makers = [part.make for registry in (*FAMILIES, GRAPHS) for part in registry.values()]
     return all(getattr(sys.modules.get(make.__module__), "__file__", None) for make in makers)
-
-
-def import_again(name: str, file: str) -> None:
-    """Imports, in a child, a module that `outside` found in the parent."""
-    try:
-        importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name != name.partition(".")[0] and error.name != name:
-            raise
-        _execute(name, pathlib.Path(file))
-
-
-def _execute(name: str, path: pathlib.Path) -> None:
-    spec: Any = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
 
 
 def drawn(part: Part, law: Any, rows: int, workers: int, seed: int) -> np.ndarray:

@@ -17,6 +17,7 @@ from typing import Any
 from absl import logging
 from tqdm import tqdm
 
+from sgdlab import user_files
 from sgdlab.errors import failures_of
 from sgdlab.registry import FAMILIES, GRAPHS
 from sgdlab.runs import digests, parts
@@ -167,7 +168,7 @@ def _start_process(parent: int, slots: Any, messages: Any, stop: Any, modules: M
     try:
         with failures_of("a process of the pool"):
             for name, file in modules.items():
-                parts.import_again(name, file)
+                user_files.import_or_execute(name, file)
             for registry in (*FAMILIES, GRAPHS):
                 for part in registry.values():
                     if part.is_foreign:

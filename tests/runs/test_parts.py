@@ -5,6 +5,7 @@ import types
 
 import pytest
 
+from sgdlab import user_files
 from sgdlab.registry import RULES
 from sgdlab.runs import configuration, methods, parts
 
@@ -58,10 +59,10 @@ def test_a_module_that_no_path_leads_to_is_executed_from_its_file(tmp_path, monk
     file = tmp_path / "far_away.py"
     file.write_text("x = 3\n")
     monkeypatch.delitem(sys.modules, "far_away", raising=False)
-    parts.import_again("far_away", str(file))
+    user_files.import_or_execute("far_away", str(file))
     assert sys.modules.pop("far_away").x == 3
     broken = tmp_path / "broken_one.py"
     broken.write_text("import no_such_module\n")
     with pytest.raises(ModuleNotFoundError, match="no_such_module"):
-        parts.import_again("broken_one", str(broken))
+        user_files.import_or_execute("broken_one", str(broken))
     assert "broken_one" not in sys.modules
