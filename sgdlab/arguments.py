@@ -19,7 +19,7 @@ _OTHER_WORDS = {
     "num_workers": "cluster.num_workers",
     "workers": "cluster.num_workers",
 }
-"""What others call entries -> the entry."""
+"""Maps names that other libraries use to the entry."""
 
 
 def whole(name: str, value: Any, *, least: int = 1, most: int | None = None, why: str = "") -> int:

@@ -12,7 +12,7 @@ from typing import IO
 from sgdlab.errors import UsageError
 
 _NOT_SYNCED = (errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.EACCES)
-"""Where a file system knows no such thing for folders, or this folder may not be read."""
+"""Lists the errors of file systems that cannot sync a folder, or of a folder that may not be read."""
 
 
 @contextlib.contextmanager

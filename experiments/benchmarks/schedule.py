@@ -32,7 +32,7 @@ def _events() -> Iterator[Figure]:
 
 
 def _fast_paths(workers: int = 10_000, gradients: int = 200_000) -> Iterator[Figure]:
-    """How many times faster array programs are than their policies event by event: they stand where that is five."""
+    """Time array programs against their policies event by event; a program is kept where it is five times faster."""
     runtimes = sgdlab.cluster.gamma(num_workers=workers, num_gradients=8 * gradients // workers, seed=0)
     given = {
         "softsync": {"gradients_per_update": 100},

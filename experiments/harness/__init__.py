@@ -1,4 +1,4 @@
-"""What the papers' tables and figures are made with: sweeps (`sgdlab.runs.Sweep`), claims, pictures, commands."""
+"""Makes the papers' tables and figures: sweeps (`sgdlab.runs.Sweep`), claims, pictures, commands."""
 
 from experiments.harness import least
 from experiments.harness.claims import Claim, Interval, above, all_of, below, interval

@@ -53,7 +53,7 @@ def check(
 
 
 def _is_text_or_none(name: str) -> bool:
-    """Whether a flag is a text, such as a path, that is usually left out; what an empty one means nobody can know."""
+    """Return True for a text flag, such as a path, that is left out by default: an empty value of it is ambiguous."""
     if name not in flags.FLAGS or flags.FLAGS[name].default is not None:
         return False
     return flags.FLAGS[name].parser.flag_type() in ("string", "config object")

@@ -7,7 +7,7 @@ from sgdlab.registry import Facts, Registry
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DatasetFacts(Facts):
-    """What `sgdlab data` asks of a data set.
+    """Holds the facts of a data set for `sgdlab data`.
 
     Attributes:
       tfds: its name in TFDS; None: it is made without.

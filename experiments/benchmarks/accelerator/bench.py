@@ -18,7 +18,7 @@ RESERVE = 0.04
 
 
 class Bench:
-    """What sections measure with.
+    """Measures what a section asks for, on the device and the other one.
 
     Args:
       scale: sizes of everything.

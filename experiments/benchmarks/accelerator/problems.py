@@ -56,7 +56,7 @@ def in_64_bits(wanted: bool) -> Iterator[None]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Problem:
-    """What a replay needs. All arrays are NumPy's, so that they are on no device before a run is.
+    """Holds all that a replay needs. All arrays are NumPy's, so that they are on no device before a run is.
 
     Attributes:
       program: the lowered schedule.

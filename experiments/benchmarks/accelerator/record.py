@@ -58,7 +58,7 @@ class Section(NamedTuple):
 
 
 class Record:
-    """What was measured so far: one JSON file and one page, both written anew whenever something is added.
+    """Keeps the measurements in one JSON file and one page, both written anew whenever something is added.
 
     Args:
       folder: where they are.

@@ -1,4 +1,4 @@
-"""How large each measurement is: on an accelerator, on a CPU, and in the tests."""
+"""Sets the size of each measurement: on an accelerator, on a CPU, and in the tests."""
 
 import dataclasses
 
