@@ -1,5 +1,7 @@
 """When each worker was slow, also where many are."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -113,3 +115,11 @@ def test_joined_keeps_what_lies_outside_of_the_node():
     joined = history._joined(own, [Episode(30, 79, 1.4)], series)
     assert [(e.first, e.last) for e in joined] == [(10, 29), (30, 79)]
     assert [e.factor for e in joined] == pytest.approx([1.2, 1.3])
+
+
+@pytest.mark.parametrize(("beyond", "episodes"), [(1.001, 1), (0.999, 0)])
+def test_an_episode_must_pass_the_deviation_of_a_median(beyond, episodes):
+    """A median of T normal values deviates by sqrt(pi / 2 T) standard deviations, a mean by sqrt(1 / T)."""
+    series = np.full(100, 0.5)
+    critical = 0.5 * math.sqrt(100) / math.sqrt(math.pi / 2) / beyond
+    assert len(history._episodes(series, [], 1.0, critical)) == episodes
