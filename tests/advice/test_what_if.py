@@ -8,6 +8,7 @@ import pytest
 from sgdlab.advice import diagnosis, repairs, what_if
 from sgdlab.advice.diagnosis import pauses
 from sgdlab.advice.what_if import candidates
+from sgdlab.advice.what_if.what_if import RepairRow, WhatIf
 from sgdlab.traces.recording import Recording
 
 TRACES = pathlib.Path(__file__).parents[3] / "shared/traces"
@@ -253,3 +254,11 @@ def test_what_comes_and_goes_has_no_step_since_which_it_shows():
     for episodes, since in ((stretches[:1], 20), (stretches, None)):
         cause = Cause(SLOW_WORKER, (3,), None, 20, None, 1.5, 0.1, "", episodes)
         assert candidates.of_workers(given, (3,), cause=cause).since == (since and given.steps[since])
+
+
+@pytest.mark.parametrize(("in_turn", "mends"), [(2.0, True), (1.999, False)])
+def test_a_cause_of_one_per_cent_of_the_time_is_the_first_to_mend(in_turn, mends):
+    row = RepairRow("slow", "worker 1", "", (1,), None, 2.0, (2.0, 2.0), 1.01, (1.0, 1.02), in_turn, True, False, 1.01)
+    nothing = {"recording": None, "left": 0.0, "waiting": 0.0, "scores": None, "drained": (), "drained_since": None}
+    found = WhatIf(lines=(row,), recorded=200.0, slowest=1, slowest_share=1.0, **nothing)
+    assert found.first == (row if mends else None)
