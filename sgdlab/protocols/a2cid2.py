@@ -13,7 +13,7 @@ from sgdlab.ordering import by_time
 from sgdlab.peer_schedule import PeerSchedule
 from sgdlab.protocols.family import PROTOCOLS
 from sgdlab.protocols.fast_arrivals import accumulated
-from sgdlab.runtimes import NotEnoughRuntimes, checked
+from sgdlab.runtimes import NotEnoughRuntimes, checked, too_short
 
 SAMPLE = 16
 """Run-times of each node by which the unit of time is judged: more rows change nothing."""
@@ -113,10 +113,7 @@ def _gradients(runtimes: np.ndarray, num_gradients: int | None) -> tuple[np.ndar
     started = np.concatenate([np.zeros((1, nodes)), finished[:-1]])
     if not (finished > started).all():
         row, node = np.argwhere(~(finished > started))[0]
-        raise ValueError(
-            f"runtimes[{row}, {node}]={runtimes[row, node]} does not advance the clock at {started[row, node]:g} s; "
-            "run-times must be long enough to move the clock"
-        )
+        raise too_short(row, node, runtimes[row, node], started[row, node])
     node = np.repeat(np.arange(nodes), rows)
     order = by_time(finished.T.ravel())  # node by node, so that equal times stay in the order of the nodes
     last = int(np.flatnonzero(order % rows == rows - 1)[0])  # the first node to run out

@@ -4,7 +4,7 @@ import numpy as np
 
 from sgdlab.bounds import Count, NotNegative
 from sgdlab.protocols.family import PROTOCOLS
-from sgdlab.runtimes import NotEnoughRuntimes, checked
+from sgdlab.runtimes import NotEnoughRuntimes, checked, too_short
 from sgdlab.schedule import PENDING, Schedule
 
 
@@ -82,10 +82,7 @@ def delayed_rounds(
     stuck = np.argwhere(begun & ~(ended > started))
     if stuck.size:
         t, worker = stuck[0]
-        raise ValueError(
-            f"runtimes[{t}, {worker}]={runtimes[t, worker]} does not advance the clock at {started[t, worker]:g} s; "
-            "run-times must be long enough to move the clock"
-        )
+        raise too_short(t, worker, runtimes[t, worker], started[t, worker])
     worker = np.argsort(ended, axis=1, kind="stable")
     of_round = np.repeat(np.arange(updates + 1), workers)
     worker = worker.ravel()

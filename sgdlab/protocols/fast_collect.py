@@ -3,7 +3,7 @@
 import numpy as np
 
 from sgdlab.protocols.fast_arrivals import Arrivals, arrivals
-from sgdlab.runtimes import NotEnoughRuntimes
+from sgdlab.runtimes import NotEnoughRuntimes, too_short
 from sgdlab.schedule import DROPPED, PENDING, Schedule
 
 
@@ -85,7 +85,4 @@ def _check_advance(runtimes: np.ndarray, gradients: Arrivals, count: int) -> Non
     first = stuck[np.lexsort((gradients.worker[stuck], gradients.seen[stuck]))[0]]
     worker = gradients.worker[first]
     row = np.count_nonzero(gradients.worker[:first] == worker)
-    raise ValueError(
-        f"runtimes[{row}, {worker}]={runtimes[row, worker]} does not advance the clock at {started[first]:g} s; "
-        "run-times must be long enough to move the clock"
-    )
+    raise too_short(row, worker, runtimes[row, worker], started[first])

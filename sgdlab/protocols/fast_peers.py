@@ -7,7 +7,7 @@ import numpy as np
 from sgdlab.ordering import by_time
 from sgdlab.peer_schedule import PeerSchedule
 from sgdlab.protocols.fast_arrivals import accumulated
-from sgdlab.runtimes import NotEnoughRuntimes
+from sgdlab.runtimes import NotEnoughRuntimes, too_short
 
 if TYPE_CHECKING:
     from sgdlab.protocols.elastic_averaging import ElasticAveraging
@@ -124,10 +124,7 @@ def _events(runtimes: np.ndarray, period: int, clock: str, num_gradients: int | 
         wanted = np.count_nonzero(known) if num_gradients is None else num_gradients
     if not (finished > started).all():
         row, node = np.argwhere(~(finished > started))[0]
-        raise ValueError(
-            f"runtimes[{row}, {node}]={runtimes[row, node]} does not advance the clock at {started[row, node]:g} s; "
-            "run-times must be long enough to move the clock"
-        )
+        raise too_short(row, node, runtimes[row, node], started[row, node])
     done = np.count_nonzero(known)
     if (wanted * nodes if in_rounds else wanted) > done:
         # pyrefly: ignore[bad-argument-type]  # a number, or nothing was wanted

@@ -3,7 +3,7 @@
 import numpy as np
 
 from sgdlab.ordering import by_time
-from sgdlab.runtimes import NotEnoughRuntimes
+from sgdlab.runtimes import NotEnoughRuntimes, too_short
 from sgdlab.schedule import DROPPED, PENDING, Schedule
 
 _TIMER = -1
@@ -52,10 +52,7 @@ def rounds(
         ends = starts + runtimes[begun, every]
         if not (ends > starts).all():
             stuck = int(np.argmin(ends > starts))
-            raise ValueError(
-                f"runtimes[{begun[stuck]}, {stuck}]={runtimes[begun[stuck], stuck]} does not advance the clock at "
-                f"{starts[stuck]:g} s; run-times must be long enough to move the clock"
-            )
+            raise too_short(begun[stuck], stuck, runtimes[begun[stuck], stuck], starts[stuck])
         taken, now, closed_by = _closing(ends, int(least[update]), seconds)
         # A straggler that is still busy when the update closes begins no gradient on this version.
         in_time = (free < now) | ((free == now) & (every < closed_by))

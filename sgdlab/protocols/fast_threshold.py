@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sgdlab.runtimes import NotEnoughRuntimes
+from sgdlab.runtimes import NotEnoughRuntimes, too_short
 from sgdlab.schedule import DROPPED, Schedule
 
 if TYPE_CHECKING:
@@ -91,10 +91,7 @@ class _Run:
         stuck = ~(started + seconds > started)
         if stuck.any():
             first = int(np.argmax(stuck))
-            raise ValueError(
-                f"runtimes[{rows[first]}, {worker[first]}]={seconds[first]} does not advance the clock at "
-                f"{started[first]:g} s; run-times must be long enough to move the clock"
-            )
+            raise too_short(rows[first], worker[first], seconds[first], started[first])
         return seconds
 
     def _learn(self, made: int) -> None:

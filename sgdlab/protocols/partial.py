@@ -9,7 +9,7 @@ from sgdlab.bounds import Count, NotNegative, Whole
 from sgdlab.cluster.messages import MessageDelays
 from sgdlab.ordering import by_number, by_time
 from sgdlab.protocols.family import PROTOCOLS
-from sgdlab.runtimes import NotEnoughRuntimes, checked
+from sgdlab.runtimes import NotEnoughRuntimes, checked, too_short
 from sgdlab.schedule import DROPPED, PENDING, Schedule
 
 Delays = float | np.ndarray | MessageDelays | None
@@ -292,10 +292,7 @@ class _Simulation:
         if not (finished > now).all():
             stuck = int(np.argmin(finished > now))
             row, worker = rows[stuck], workers[stuck]
-            raise ValueError(
-                f"runtimes[{row}, {worker}]={self.runtimes[row, worker]} does not advance the clock at "
-                f"{now[stuck]:g} s; run-times must be long enough to move the clock"
-            )
+            raise too_short(row, worker, self.runtimes[row, worker], now[stuck])
         gradients = slice(self.size, self.size + workers.size)
         self.begun[workers] += 1
         self.size += workers.size

@@ -145,7 +145,10 @@ def as_protocol(
         )
 
     of_simulation = list(inspect.signature(protocol).parameters.values())[:2]
-    by_keyword = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own.values()]
+    by_keyword = [  # without bounds, which `make` checks
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints.get(key, parameter.annotation))
+        for key, parameter in own.items()
+    ]
     result = PeerSchedule if peers else Schedule
     # pyrefly: ignore[missing-attribute]  # `inspect.signature` looks for it
     protocol.__signature__ = inspect.Signature([*of_simulation, *by_keyword], return_annotation=result)

@@ -12,7 +12,7 @@ from sgdlab.protocols.base import Base
 from sgdlab.protocols.own_policies import returned
 from sgdlab.protocols.policy import Action, Begin, Close, Drop, Interrupt, Policy, Take, Wake
 from sgdlab.protocols.recorder import schedule_of
-from sgdlab.runtimes import NotEnoughRuntimes, checked
+from sgdlab.runtimes import NotEnoughRuntimes, checked, too_short
 from sgdlab.schedule import DROPPED, PENDING, Schedule
 
 _IN_VAIN = 1000
@@ -256,10 +256,7 @@ class _Run:
             return
         arrives = now + times[row]
         if not arrives > now:
-            raise ValueError(
-                f"runtimes[{row}, {worker}]={times[row]} does not advance the clock at {now:g} s; run-times must be "
-                "long enough to move the clock"
-            )
+            raise too_short(row, worker, times[row], now)
         ticket, self.begun[worker] = len(self.worker), row + 1
         self.current[worker] = ticket
         self.worker.append(worker)

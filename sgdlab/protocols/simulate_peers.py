@@ -9,7 +9,7 @@ from sgdlab import arguments
 from sgdlab.peer_schedule import PeerSchedule
 from sgdlab.protocols.peer_policy import Begin, Keep, Mix, Move, PeerAction, PeerPolicy, Step
 from sgdlab.protocols.peer_recorder import PeerRecorder
-from sgdlab.runtimes import NotEnoughRuntimes, checked
+from sgdlab.runtimes import NotEnoughRuntimes, checked, too_short
 
 
 def simulate_peers(
@@ -97,10 +97,7 @@ class _Run:
     def _begin(self, node: int, version: int, row: int, now: float) -> None:
         finished = now + self.times[node][row]
         if not finished > now:
-            raise ValueError(
-                f"runtimes[{row}, {node}]={self.times[node][row]} does not advance the clock at {now:g} s; run-times "
-                "must be long enough to move the clock"
-            )
+            raise too_short(row, node, self.times[node][row], now)
         self.begun[node] = row + 1
         mix = self.mixed.pop(node, None)
         if mix is None:
