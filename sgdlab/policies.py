@@ -18,10 +18,9 @@ from sgdlab.protocols.graph_rounds import GraphRounds
 from sgdlab.protocols.growing_ringmaster import GrowingLimit, growing_ringmaster
 from sgdlab.protocols.lb_bsp import LoadBalancing, lb_bsp
 from sgdlab.protocols.malenia import Malenia, malenia
-from sgdlab.protocols.mindflayer import TimedTrials, mindflayer, vecna
+from sgdlab.protocols.mindflayer import TimedTrials, mindflayer, optimal_trials, vecna
 from sgdlab.protocols.peer_base import PeerBase
 from sgdlab.protocols.peer_policy import Keep, Mix, Move, PeerPolicy, Source, Step
-from sgdlab.protocols.peer_recorder import PeerRecorder
 from sgdlab.protocols.policy import Action, Begin, Close, Drop, Interrupt, Policy, Take, Wake
 from sgdlab.protocols.quotas import Quotas
 from sgdlab.protocols.recorder import Recorder
@@ -30,10 +29,9 @@ from sgdlab.protocols.ringleader import Ringleader, ringleader
 from sgdlab.protocols.rounds import Rounds, backup_workers, synchronous, timeout
 from sgdlab.protocols.sgp import sgp
 from sgdlab.protocols.simulate import simulate
-from sgdlab.protocols.simulate_peers import simulate_peers
+from sgdlab.protocols.simulate_peers import PeerRecorder, simulate_peers
 from sgdlab.protocols.softsync import Softsync, asynchronous, softsync
 from sgdlab.protocols.threshold import Threshold, anytime, dropcompute
-from sgdlab.protocols.trials import optimal_trials
 
 __all__ = [
     "Action",

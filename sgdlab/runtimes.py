@@ -74,8 +74,8 @@ def checked(runtimes: np.ndarray, name: str = "runtimes") -> np.ndarray:
 def too_short(row: int | np.integer, worker: int | np.integer, seconds: float, now: float) -> ValueError:
     """Return the error for a run-time that a clock at `now` seconds is not moved by."""
     return ValueError(
-        f"runtimes[{row}, {worker}]={seconds} does not advance the clock at {now:g} s; run-times must be long enough to "
-        "move the clock"
+        f"runtimes[{row}, {worker}]={seconds} does not advance the clock at {now:g} s; run-times must be long enough "
+        "to move the clock"
     )
 
 

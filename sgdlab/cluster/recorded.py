@@ -83,7 +83,7 @@ class Recorded:
 
     @property
     def num_rows(self) -> int | None:
-        """How many rows can be drawn; None for any number."""
+        """Return how many rows can be drawn; None for any number."""
         return None if self.extend else len(self.recording.runtimes)
 
     def draw(self, rows: int, *, seed: int) -> np.ndarray:

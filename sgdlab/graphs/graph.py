@@ -161,7 +161,7 @@ def _checked(part: Part, num_nodes: int, edges: Any) -> np.ndarray:
 
 
 class Size(NamedTuple):
-    """What of a graph the memory of a schedule depends on.
+    """Holds what of a graph the memory of a schedule depends on.
 
     Attributes:
       edges: whose parameters a node averages for each of its gradients, its own included: how many they are.
@@ -173,7 +173,7 @@ class Size(NamedTuple):
 
 
 def size(name: str, num_nodes: int, *, density: float) -> Size:
-    """How large a graph is, without making it: as it is expected, of a random one.
+    """Return how large a graph is, without making it: as it is expected, of a random one.
 
     One of one's own is made, and counted; of one that is too large for that, or fails, no more is known than that a
     node has itself and another.
@@ -240,7 +240,7 @@ def _drawn(num_nodes: int, density: float, seed: int, *, both_ways: bool) -> np.
 
 
 def _connected(edges: np.ndarray) -> bool:
-    """Whether what any node sends reaches all, by way of others."""
+    """Tell whether what any node sends reaches all, by way of others."""
     reached = edges | np.eye(len(edges), dtype=bool)
     for _ in range(len(edges).bit_length()):
         reached = reached @ reached

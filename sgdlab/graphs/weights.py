@@ -110,7 +110,7 @@ def push_sum_weights(weights: np.ndarray, rounds: int) -> np.ndarray:
 
 
 def pair_rates(edges: np.ndarray, rate: float = 1.0) -> np.ndarray:
-    r"""How often pairs of nodes average, where every node asks a random neighbour `rate` / 2 times a unit of time.
+    r"""Return how often pairs of nodes average, where each asks a random neighbour `rate` / 2 times a unit of time.
 
     .. math:: \lambda_{ij} = \frac{\text{rate}}2 \left(\frac1{d_i} + \frac1{d_j}\right)
 

@@ -199,7 +199,7 @@ class _Run:
             self.stepped[node] = now, _sum((1.0, companion), (1.0, stepped))
 
     def schedule(self) -> PeerSchedule:
-        """What has been written."""
+        """Return what has been written."""
         columns = {name: np.array(column) for name, column in (self.events | self.edges).items()}
         return PeerSchedule(**columns, num_nodes=self.nodes, fresh=self.fresh, companions=self.eta > 0)
 

@@ -1,9 +1,11 @@
-"""How many gradients of a round each worker computes, so that the round ends soonest."""
+"""Rounds of a fixed number of gradients, and how many of them each worker computes, so that the round ends soonest."""
 
+import dataclasses
 import heapq
 from collections.abc import Mapping
 
 from sgdlab import arguments
+from sgdlab.protocols.quotas import Quotas
 
 
 def allotted(total: int, seconds: Mapping[int, float], *, least: int = 0) -> dict[int, int]:
@@ -42,3 +44,29 @@ def allotted(total: int, seconds: Mapping[int, float], *, least: int = 0) -> dic
         numbers[worker] += 1
         heapq.heapreplace(queue, ((numbers[worker] + 1) * seconds[worker], place, worker))
     return numbers
+
+
+@dataclasses.dataclass
+class DividedRounds(Quotas):
+    """A round has `total` gradients, and each worker its share of them; subclasses divide them by `choose`.
+
+    Attributes:
+      total: number of gradients of a round.
+      chosen: worker -> number of its gradients of the open round.
+    """
+
+    total: int = 1
+    chosen: dict[int, int] = dataclasses.field(default_factory=dict, init=False)
+
+    @property
+    def single(self) -> bool:
+        """Tell whether a round has one gradient."""
+        return self.total == 1
+
+    def wanted(self) -> int:
+        """Number of gradients of a round."""
+        return self.total
+
+    def quota(self, worker: int) -> float:
+        """The worker's share of the round."""
+        return self.chosen.get(worker, 0)

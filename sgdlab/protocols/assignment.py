@@ -8,16 +8,16 @@ import numpy as np
 
 from sgdlab import arguments
 from sgdlab.bounds import Count, Whole
-from sgdlab.protocols.base import Base
 from sgdlab.protocols.policy import Action, Begin, Take
 from sgdlab.protocols.register import register
+from sgdlab.protocols.softsync import Softsync
 
 KINDS = ("pure", "random", "shuffled")
 """To whom a new version goes: those whose gradients made it, workers drawn at random, or the next of a permutation."""
 
 
 @dataclasses.dataclass
-class Assignment(Base):
+class Assignment(Softsync):
     """After every update, as many gradients are assigned as the update had; who is busy does them one by one, later.
 
     There are as many assignments as workers: those to come, and those in the open update. What a worker was to do when
@@ -35,22 +35,11 @@ class Assignment(Base):
     """
 
     kind: str = "shuffled"
-    size: int = 1
     seed: int = 0
-    count: int = dataclasses.field(default=0, init=False)
     queues: dict[int, deque[int]] = dataclasses.field(default_factory=dict, init=False)
     waiting: dict[int, int] = dataclasses.field(default_factory=dict, init=False)
     drawn: int = dataclasses.field(default=0, init=False)
     permutation: deque[int] = dataclasses.field(default_factory=deque, init=False)
-
-    @property
-    def single(self) -> bool:
-        """Whether an update has one gradient."""
-        return self.size == 1
-
-    def wanted(self) -> int:
-        """Number of gradients per update."""
-        return self.size
 
     def held(self) -> set[int]:
         """The versions that busy workers will compute on."""
@@ -69,7 +58,7 @@ class Assignment(Base):
         return [taken, *closed, *self._begin_next([worker, *(self._assign() if closed else ())])]
 
     def lost(self, now: float, worker: int) -> list[Action]:
-        """What the worker was to do is left to the others."""
+        """Leave to the others what the worker was to do."""
         for version in self.queues.pop(worker, ()):
             self._left(version)
         return super().lost(now, worker)
@@ -99,7 +88,7 @@ class Assignment(Base):
         return len(self.busy) + sum(self.waiting.values())
 
     def _missing(self) -> int:
-        """How many assignments there are to make, so that there are as many as workers."""
+        """Return how many assignments there are to make, so that there are as many as workers."""
         return len(self.alive) - self._outstanding() - self.count
 
     def _assign(self) -> list[int]:
@@ -110,7 +99,7 @@ class Assignment(Base):
         return workers
 
     def _next(self, given: int) -> int:
-        """Who gets the next assignment, after some that were given at this moment."""
+        """Return who gets the next assignment, after some that were given at this moment."""
         workers = sorted(self.alive)
         if self.kind == "pure":
             return [worker for worker in workers if worker not in self.busy][given]

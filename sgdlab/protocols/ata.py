@@ -4,8 +4,7 @@ import dataclasses
 import math
 
 from sgdlab.bounds import Count, NotNegative
-from sgdlab.protocols.allotments import allotted
-from sgdlab.protocols.divided_rounds import DividedRounds
+from sgdlab.protocols.allotments import DividedRounds, allotted
 from sgdlab.protocols.register import register
 
 

@@ -25,11 +25,11 @@ class Base:
 
     @property
     def single(self) -> bool:
-        """Whether every update has exactly one gradient."""
+        """Tell whether every update has exactly one gradient."""
         return False
 
     def wanted(self) -> int | None:
-        """How many gradients the open update wants; None where that is not said."""
+        """Return how many gradients the open update wants; None where that is not said."""
         return None
 
     def start(self, workers: Sequence[int]) -> list[Action]:
@@ -38,7 +38,7 @@ class Base:
         return self.begin(sorted(workers))
 
     def arrived(self, now: float, worker: int, version: int, seconds: float) -> list[Action]:
-        """What becomes of a gradient, and what its worker does next; `arrival` decides."""
+        """Say what becomes of a gradient, and what its worker does next; `arrival` decides."""
         del self.busy[worker]
         return self.arrival(now, worker, version, seconds)
 

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from sgdlab.bounds import Count, Whole
+from sgdlab.ordering import by_time
 from sgdlab.protocols.base import Base
-from sgdlab.protocols.fast_bounded_staleness import ahead_by
 from sgdlab.protocols.policy import Action, Take
 from sgdlab.protocols.register import register
-from sgdlab.schedule import Schedule
+from sgdlab.runtimes import NotEnoughRuntimes
+from sgdlab.schedule import PENDING, Schedule
 
 
 @dataclasses.dataclass
@@ -97,7 +98,54 @@ class BoundedStaleness(Base):
 
 
 def _fast(policy: BoundedStaleness, runtimes: np.ndarray, num_gradients: int | None) -> Schedule:
-    return ahead_by(policy.bound, runtimes, num_gradients)
+    """Makes the schedule in arrays; without a number of gradients it has all T N."""
+    bound = policy.bound
+    rows, workers = runtimes.shape
+    limited = num_gradients is not None
+    if limited and num_gradients > rows * workers:
+        raise NotEnoughRuntimes.after(num_gradients, rows=rows, done=rows * workers, spare=True)
+    num_gradients = num_gradients or rows * workers
+    started, finished = np.empty_like(runtimes), np.empty_like(runtimes)
+    released_by = np.empty(runtimes.shape, np.int64)  # row-major index of the gradient whose end begins this one
+    every, slowest = np.arange(workers), np.zeros(rows, np.int64)
+    for k in range(rows):
+        own = (k - 1) * workers + every
+        started[k], released_by[k] = (finished[k - 1], own) if k else (0.0, -1)
+        if k > bound:
+            # Of several slowest workers, the one with the highest number releases the others.
+            row = k - bound - 1
+            slowest[row] = workers - 1 - np.argmax(finished[row, ::-1])
+            latest = finished[row, slowest[row]]
+            waits = (latest > started[k]) | ((latest == started[k]) & (slowest[row] > every))
+            started[k, waits], released_by[k, waits] = latest, row * workers + slowest[row]
+        finished[k] = started[k] + runtimes[k]
+
+    # Worker by worker, so that a stable sort by time leaves equal times in the order of the workers.
+    order = np.arange(finished.size).reshape(rows, workers).T.ravel()[by_time(finished.T.ravel())]
+    rank = np.empty(order.size + 1, np.int64)  # index in the order of arrival
+    rank[order], rank[-1] = np.arange(order.size), -1
+    # The arrival after which each worker would begin a gradient that has no run-time: its own last, or the slowest's.
+    again = rank[(rows - 1) * workers + every]
+    if rows > bound:
+        row = rows - bound - 1
+        again = np.maximum(again, rank[row * workers + workers - 1 - int(np.argmax(finished[row, ::-1]))])
+    known = int(again.min()) + 1
+    if limited and num_gradients > known:
+        raise NotEnoughRuntimes.after(num_gradients, rows=rows, done=known, spare=True)
+    end = finished.ravel()[order[num_gradients - 1]]
+    used = order[:num_gradients]
+    rest = order[num_gradients:]
+    pending = rest[(rank[released_by.ravel()[rest]] < num_gradients) & (started.ravel()[rest] < end)]
+    rows_of = np.concatenate([used, pending])
+    return Schedule(
+        worker=rows_of % workers,
+        read=rank[released_by.ravel()[rows_of]][:, None] + 1,
+        update=np.concatenate([np.arange(num_gradients), np.full(pending.size, PENDING)])[:, None],
+        started=started.ravel()[rows_of],
+        arrived=finished.ravel()[rows_of][:, None],
+        applied=finished.ravel()[used][:, None],
+        num_workers=workers,
+    )
 
 
 @register(

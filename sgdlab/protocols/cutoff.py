@@ -63,7 +63,7 @@ class Cutoff(Rounds):
 
     @property
     def single(self) -> bool:
-        """Whether there is one worker; else the first window's updates have more gradients."""
+        """Tell whether there is one worker; else the first window's updates have more gradients."""
         return self.num_workers == 1
 
     def wanted(self) -> int:

@@ -10,7 +10,7 @@ from sgdlab.registry import Facts, Registry
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ProtocolFacts(Facts):
-    """What methods, tables and drivers ask of a protocol.
+    """Holds what methods, tables and drivers ask of a protocol.
 
     Attributes:
       families: groups in tables and pictures.

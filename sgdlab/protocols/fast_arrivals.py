@@ -1,4 +1,4 @@
-"""The array program of gradients for which nobody waits: their order of arrival, and softsync's schedule of it."""
+"""The array program of gradients for which nobody waits: their order of arrival."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,6 @@ import numpy as np
 
 from sgdlab.ordering import by_time
 from sgdlab.runtimes import NotEnoughRuntimes
-from sgdlab.schedule import PENDING, Schedule
 
 
 class Arrivals(NamedTuple):
@@ -74,30 +73,6 @@ def arrivals(runtimes: np.ndarray, num_gradients: int | None, *, multiple: int =
         arrived=np.concatenate([arrived, finished[done[busy], busy]]),
         count=num_gradients,
         num_workers=workers,
-    )
-
-
-def softsync(size: int, runtimes: np.ndarray, num_gradients: int | None) -> Schedule:
-    """Returns the schedule in which every `size` gradients that arrive are an update.
-
-    Args:
-      size: number of gradients per update.
-      runtimes: as for `arrivals`.
-      num_gradients: as for `arrivals`, in whole updates.
-
-    Raises:
-      NotEnoughRuntimes: where a worker runs out of rows first.
-    """
-    gradients = arrivals(runtimes, num_gradients, multiple=size)
-    rows = np.arange(gradients.worker.size)
-    return Schedule(
-        worker=gradients.worker,
-        read=gradients.seen[:, None] // size,
-        update=np.where(rows < gradients.count, rows // size, PENDING)[:, None],
-        started=gradients.started,
-        arrived=gradients.arrived[:, None],
-        applied=gradients.arrived[size - 1 : gradients.count : size, None],
-        num_workers=gradients.num_workers,
     )
 
 

@@ -9,17 +9,17 @@ from sgdlab.runtimes import NotEnoughRuntimes, too_short
 from sgdlab.schedule import DROPPED, Schedule
 
 if TYPE_CHECKING:
-    from sgdlab.protocols.threshold import Limits
+    from sgdlab.protocols.threshold import Threshold
 
 EMPTY_ROUNDS = 1000
 """So many rounds in a row without a gradient, and the threshold is taken for an error."""
 
 
-def threshold_rounds(rounds: "Limits", runtimes: np.ndarray, num_gradients: int | None) -> Schedule:
+def threshold_rounds(policy: "Threshold", runtimes: np.ndarray, num_gradients: int | None) -> Schedule:
     """Workers compute gradients on the newest version until a threshold; all that has come is an update.
 
     Args:
-      rounds: when workers stop.
+      policy: says when workers stop.
       runtimes: float64[T, N], seconds; row t holds each worker's t-th gradient.
       num_gradients: how many gradients to use; the run ends with the update that reaches this number. None: whole
         updates, until a worker that has to begin again runs out of run-times.
@@ -32,7 +32,7 @@ def threshold_rounds(rounds: "Limits", runtimes: np.ndarray, num_gradients: int 
       NotEnoughRuntimes: (a ValueError) where run-times end first; it says how many rows would be enough.
     """
     wanted = math.inf if num_gradients is None else num_gradients
-    run = _Run(runtimes, rounds)
+    run = _Run(runtimes, policy)
     while run.used < wanted and run.next_round():
         pass
     if run.used < (num_gradients or 1):
@@ -45,34 +45,34 @@ def threshold_rounds(rounds: "Limits", runtimes: np.ndarray, num_gradients: int 
 class _Run:
     """The rounds so far."""
 
-    def __init__(self, runtimes: np.ndarray, rounds: "Limits"):
-        self.runtimes, self.rounds = runtimes, rounds
+    def __init__(self, runtimes: np.ndarray, policy: "Threshold"):
+        self.runtimes, self.policy = runtimes, policy
         self.workers = runtimes.shape[1]
         self.begun = np.zeros(self.workers, np.int64)
         self.now, self.used = 0.0, 0
         self.learned: list[np.ndarray] = []
-        self.threshold = rounds.seconds
+        self.threshold = policy.threshold
         self.applied: list[float] = []
         self.rows: list[tuple[np.ndarray, ...]] = []  # worker, read, update, started, arrived
         self.idle: list[tuple[np.ndarray, ...]] = []  # the same of rounds since, which made no update
 
     def next_round(self) -> bool:
         """Makes a round; False where a worker runs out of run-times in it."""
-        learning = len(self.learned) < self.rounds.window
+        learning = len(self.learned) < self.policy.window
         threshold = math.inf if learning else self.threshold
         deadline = self.now + threshold
-        most = self.rounds.patient if learning else self.rounds.most
+        most = self.policy.patient if learning else self.policy.most
         free, made = np.full(self.workers, self.now), 0
         steps: list[tuple[np.ndarray, ...]] = []  # worker, started, ended, whether it is used
         while made < most:
-            worker = np.flatnonzero(free < deadline if self.rounds.interrupt else free <= deadline)
+            worker = np.flatnonzero(free < deadline if self.policy.interrupt else free <= deadline)
             if not worker.size:
                 break
             if (self.begun[worker] == len(self.runtimes)).any():
                 return False
             started = free[worker]
             ended = started + self._seconds(worker, started)
-            used = ended < deadline if self.rounds.interrupt else np.ones(worker.size, bool)
+            used = ended < deadline if self.policy.interrupt else np.ones(worker.size, bool)
             ended = np.where(used, ended, deadline)
             steps.append((worker, started, ended, used))
             self.begun[worker] += 1
@@ -97,8 +97,8 @@ class _Run:
     def _learn(self, made: int) -> None:
         first = int(self.begun[0]) - made  # while it learns, all workers make as many
         self.learned.append(self.runtimes[first : first + made].T)
-        if len(self.learned) == self.rounds.window:
-            self.threshold = self.rounds.choose(self.learned)
+        if len(self.learned) == self.policy.window:
+            self.threshold = self.policy.choose_threshold(self.learned)
 
     def _close(self, steps: list[tuple[np.ndarray, ...]]) -> None:
         worker, started, ended, used = (np.concatenate(column) for column in zip(*steps, strict=True))
@@ -107,7 +107,7 @@ class _Run:
         entered = np.where(used, update, DROPPED)
         self.idle.append((worker[order], np.full(order.size, update), entered[order], started[order], ended[order]))
         at = float(ended.max())
-        self.now = at + self.rounds.communication
+        self.now = at + self.policy.communication
         if used.any():
             self.applied.append(self.now)
             self.used += int(np.count_nonzero(used))

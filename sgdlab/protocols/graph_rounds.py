@@ -68,11 +68,11 @@ class GraphRounds:
         return self._stepped(node)
 
     def _ends(self, node: int, number: int) -> bool:
-        """Whether a node has no round of this number."""
+        """Tell whether a node has no round of this number."""
         return self.num_gradients is not None and number * self.num_nodes + node >= self.num_gradients
 
     def _ready(self, node: int, number: int) -> bool:
-        """Whether a node has all that it averages in a round."""
+        """Tell whether a node has all that it averages in a round."""
         return number == 0 or self._left(node, number) == 0
 
     def _left(self, node: int, number: int) -> int:
@@ -117,7 +117,7 @@ class GraphRounds:
         return actions
 
     def _mix(self, node: int, number: int) -> Mix:
-        """What a node averages in a round, its own parameters first."""
+        """Return what a node averages in a round, its own parameters first."""
         place, count = self._place(number), number + (not self.fresh)
         scale = 1.0
         row = self.weights[place, node]

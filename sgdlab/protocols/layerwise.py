@@ -4,9 +4,8 @@ import numpy as np
 
 from sgdlab import arguments
 from sgdlab.bounds import Count, Share
-from sgdlab.protocols import fast_arrivals
 from sgdlab.protocols.family import PROTOCOLS
-from sgdlab.protocols.fast_arrivals import Arrivals
+from sgdlab.protocols.fast_arrivals import Arrivals, arrivals
 from sgdlab.runtimes import checked
 from sgdlab.schedule import PENDING, Schedule
 
@@ -68,8 +67,8 @@ def layerwise(
     arguments.one_of("pushes", pushes, ("end", "backward"))
     runtimes = checked(runtimes)
     if blocks == 1:
-        return fast_arrivals.softsync(1, runtimes, num_gradients)
-    gradients = fast_arrivals.arrivals(runtimes, num_gradients)
+        return PROTOCOLS["asynchronous"].make(runtimes, num_gradients=num_gradients)
+    gradients = arrivals(runtimes, num_gradients)
     return _layers(gradients, blocks, reads == "forward", pushes == "backward", float(backward_share))
 
 

@@ -3,8 +3,7 @@
 import dataclasses
 
 from sgdlab.bounds import Count, Decay, NotNegative
-from sgdlab.protocols.allotments import allotted
-from sgdlab.protocols.divided_rounds import DividedRounds
+from sgdlab.protocols.allotments import DividedRounds, allotted
 from sgdlab.protocols.register import register
 
 

@@ -43,7 +43,7 @@ class Malenia(Base):
         return actions + self.begin(sorted([worker, *late]))
 
     def _complete(self) -> bool:
-        """Whether every worker that is there has a gradient, and the harmonic mean is above S / n."""
+        """Tell whether every worker that is there has a gradient, and the harmonic mean is above S / n."""
         if len(self.counts) < len(self.alive) or not self.alive <= self.counts.keys():
             return False
         left, right = len(self.counts) ** 2, self.collected * sum(1 / count for count in self.counts.values())

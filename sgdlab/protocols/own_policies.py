@@ -85,7 +85,7 @@ def _check_own(make: type, name: str, value: Any) -> None:
 
 
 def _is_of_the_class(make: type, name: str) -> bool:
-    """Whether a class, or one that it inherits from, says that an attribute is the class's: ClassVar or Final."""
+    """Tell whether a class, or one that it inherits from, says that an attribute is the class's: ClassVar or Final."""
     for kind in make.__mro__:
         declared = vars(kind).get("__annotations__", {}).get(name)
         text = declared if isinstance(declared, str) else str(typing.get_origin(declared) or declared)
@@ -95,7 +95,7 @@ def _is_of_the_class(make: type, name: str) -> bool:
 
 
 def returned(policy: Any, method: str, actions: Any) -> Any:
-    """What a method of a policy returned, which must be actions: a list, or anything that gives them one by one.
+    """Return what a method of a policy returned, which must be actions: a list, or anything that gives them one by one.
 
     Raises:
       ValueError: where it is nothing of the kind.

@@ -37,11 +37,11 @@ class PeerBase:
     waiting: set[int] = dataclasses.field(default_factory=set, init=False)
 
     def averaged(self, nodes: Sequence[int]) -> dict[int, tuple[Source, ...]]:
-        """What nodes that average at one moment read; those that are left out read their own parameters only."""
+        """Return what nodes that average at one moment read; those that are left out read their own parameters only."""
         raise NotImplementedError
 
     def after(self, read: dict[int, tuple[Source, ...]]) -> list[PeerAction]:
-        """What follows when the nodes of `averaged` have begun: nothing, or the center's move."""
+        """Return what follows when the nodes of `averaged` have begun: nothing, or the center's move."""
         return []
 
     def start(self, nodes: Sequence[int]) -> list[PeerAction]:
@@ -56,7 +56,7 @@ class PeerBase:
         return [Step(node), *self._go_on(node)]
 
     def _ends(self, node: int) -> bool:
-        """Whether a node begins no other gradient."""
+        """Tell whether a node begins no other gradient."""
         if self.num_gradients is None:
             return False
         if self.clock == "rounds":

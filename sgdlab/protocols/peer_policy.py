@@ -56,7 +56,7 @@ PeerAction = Step | Keep | Mix | Move | Begin
 
 
 class PeerPolicy(Protocol):
-    """Whose parameters are averaged when.
+    """Decides whose parameters are averaged when.
 
     Attributes:
       fresh: whether gradients are taken at the averaged parameters; else at the node's own before.

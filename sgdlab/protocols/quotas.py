@@ -45,7 +45,7 @@ class Quotas(Base):
     queue: list[tuple[float, int]] = dataclasses.field(default_factory=list, init=False)
 
     def quota(self, worker: int) -> float:
-        """How many trials the worker makes in the round, at least 1; infinity where only time ends it."""
+        """Return how many trials the worker makes in the round, at least 1; infinity where only time ends it."""
         raise NotImplementedError
 
     def limit(self, worker: int) -> float:
@@ -57,7 +57,7 @@ class Quotas(Base):
         return math.inf
 
     def goes_on(self, now: float) -> bool:
-        """Whether a worker that has trials left may begin one now."""
+        """Tell whether a worker that has trials left may begin one now."""
         return True
 
     def choose(self) -> None:

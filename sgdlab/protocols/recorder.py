@@ -99,7 +99,7 @@ class Recorder:
         self.applied.append(now)
 
     def schedule(self, num_workers: int) -> tuple[Schedule, np.ndarray]:
-        """What has happened so far.
+        """Return what has happened so far.
 
         Gradients of an update that is still open are pending, like those in flight, which stand with the last update's
         time, since nobody knows when they would come. What began at the last update, or later, and has not ended is

@@ -37,7 +37,7 @@ class Rounds(Base):
 
     @property
     def single(self) -> bool:
-        """Whether an update closes with its first gradient."""
+        """Tell whether an update closes with its first gradient."""
         return self.at_least == 1 and self.seconds == 0
 
     def wanted(self) -> int:

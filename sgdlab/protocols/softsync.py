@@ -5,11 +5,11 @@ import dataclasses
 import numpy as np
 
 from sgdlab.bounds import Count
-from sgdlab.protocols import fast_arrivals
 from sgdlab.protocols.base import Base
+from sgdlab.protocols.fast_arrivals import arrivals
 from sgdlab.protocols.policy import Action, Take
 from sgdlab.protocols.register import register
-from sgdlab.schedule import Schedule
+from sgdlab.schedule import PENDING, Schedule
 
 
 @dataclasses.dataclass
@@ -28,7 +28,7 @@ class Softsync(Base):
 
     @property
     def single(self) -> bool:
-        """Whether an update has one gradient."""
+        """Tell whether an update has one gradient."""
         return self.size == 1
 
     def wanted(self) -> int:
@@ -46,7 +46,18 @@ class Softsync(Base):
 
 
 def _fast(policy: Softsync, runtimes: np.ndarray, num_gradients: int | None) -> Schedule:
-    return fast_arrivals.softsync(policy.size, runtimes, num_gradients)
+    size = policy.size
+    gradients = arrivals(runtimes, num_gradients, multiple=size)
+    rows = np.arange(gradients.worker.size)
+    return Schedule(
+        worker=gradients.worker,
+        read=gradients.seen[:, None] // size,
+        update=np.where(rows < gradients.count, rows // size, PENDING)[:, None],
+        started=gradients.started,
+        arrived=gradients.arrived[:, None],
+        applied=gradients.arrived[size - 1 : gradients.count : size, None],
+        num_workers=gradients.num_workers,
+    )
 
 
 @register(

@@ -14,33 +14,9 @@ from sgdlab.protocols.fast_threshold import threshold_rounds
 from sgdlab.protocols.policy import Action, Wake
 from sgdlab.protocols.quotas import Quotas
 from sgdlab.protocols.register import register
-from sgdlab.schedule import Schedule
 
 Choose = Callable[[list[np.ndarray]], float]
 """Seconds of the gradients of recorded rounds, a list of float64[N, M] -> the threshold, seconds."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Limits:
-    """When the workers of a round stop.
-
-    Attributes:
-      patient: gradients of a worker in each of the first rounds, which have no threshold.
-      window: number of these rounds; 0 where the threshold is given.
-      choose: the threshold after them.
-      seconds: the threshold where it is given; infinity: none.
-      most: largest number of gradients of a worker in a round; infinity: any number.
-      interrupt: whether a gradient is given up at the threshold; else one that was begun by then is finished and used.
-      communication: seconds from the end of a round's last gradient to its update.
-    """
-
-    patient: int
-    window: int
-    choose: Choose = dataclasses.field(compare=False)
-    seconds: float
-    most: float
-    interrupt: bool
-    communication: float
 
 
 @dataclasses.dataclass
@@ -51,55 +27,68 @@ class Threshold(Quotas):
     workers teach something that made all their gradients.
 
     Attributes:
-      rounds: when workers stop.
       num_workers: N.
+      patient: gradients of a worker in each of the first rounds, which have no threshold.
+      most: largest number of gradients of a worker in a round; infinity: any number.
+      choose_threshold: gives the threshold after the first rounds.
+      seconds: the threshold where it is given; infinity: none.
+      window: number of the first rounds; 0 where the threshold is given.
+      interrupt: whether a gradient is given up at the threshold; else one that was begun by then is finished and used.
       learned: of each of the first rounds, the seconds of each worker's gradients.
       seen: worker -> the seconds of its gradients of the open round, while that teaches something.
       threshold: seconds from the beginning of a round; infinity while it is learned.
     """
 
-    rounds: Limits = dataclasses.field(kw_only=True)
     num_workers: int = dataclasses.field(kw_only=True)
+    patient: int = dataclasses.field(kw_only=True)
+    most: float = dataclasses.field(kw_only=True)
+    choose_threshold: Choose = dataclasses.field(kw_only=True, compare=False)
+    seconds: float | None = None
+    window: int = 1
+    interrupt: bool = False
     learned: list[list[list[float]]] = dataclasses.field(default_factory=list, init=False)
     seen: dict[int, list[float]] = dataclasses.field(default_factory=dict, init=False)
     threshold: float = dataclasses.field(default=math.inf, init=False)
 
     def __post_init__(self) -> None:
-        self.communication = self.rounds.communication
-        self.threshold = self.rounds.seconds
+        self.window = arguments.whole("window", self.window)
+        if self.seconds is not None:
+            self.window = 0
+            self.threshold = math.inf if self.seconds == math.inf else arguments.real("seconds", self.seconds, above=0)
+        self.communication = arguments.real("communication", self.communication, least=0)
 
     @property
     def single(self) -> bool:
-        """Whether there is one worker, with one gradient in each round."""
-        return self.num_workers == 1 and max(self.rounds.patient, self.rounds.most) == 1
+        """Tell whether there is one worker, with one gradient in each round."""
+        return self.num_workers == 1 and max(self.patient, self.most) == 1
 
     @property
     def _learning(self) -> bool:
-        return len(self.learned) < self.rounds.window
+        return len(self.learned) < self.window
 
     def quota(self, worker: int) -> float:
         """The largest number of gradients of a worker in a round."""
-        return self.rounds.patient if self._learning else self.rounds.most
+        return self.patient if self._learning else self.most
 
     def limit_entry(self) -> str:
         """The threshold, as an error names it."""
         return f"seconds={self.threshold:g}"
 
     def goes_on(self, now: float) -> bool:
-        """Whether the threshold is not over."""
+        """Tell whether the threshold is not over."""
         deadline = self.opened + self.threshold
-        return now < deadline if self.rounds.interrupt else now <= deadline
+        return now < deadline if self.interrupt else now <= deadline
 
     def open(self, now: float) -> list[Action]:
         """The actions with which a round begins, and a timer for its end."""
         actions = super().open(now)
-        if actions and self.rounds.interrupt and self.threshold < math.inf:
+        if actions and self.interrupt and self.threshold < math.inf:
             actions.append(Wake(now + self.threshold))
         return actions
 
     def timer(self, now: float) -> list[Action]:
         """Gives up what is computed at the threshold; applies a complete round."""
-        if self.closes is None and self.busy and self.rounds.interrupt and not self.goes_on(now):
+        if self.closes is None and self.busy and self.interrupt and not self.goes_on(now):
             return self.give_up(now, sorted(self.busy))
         return super().timer(now)
 
@@ -117,46 +106,12 @@ class Threshold(Quotas):
         """Chooses the threshold after the last of the first rounds."""
         if not self._learning:
             return
-        whole = [times for _, times in sorted(self.seen.items()) if len(times) == self.rounds.patient]
+        whole = [times for _, times in sorted(self.seen.items()) if len(times) == self.patient]
         self.seen = {}
         if whole:
             self.learned.append(whole)
             if not self._learning:
-                self.threshold = self.rounds.choose([np.array(times) for times in self.learned])
-
-
-def _limits(
-    *,
-    patient: int,
-    most: float,
-    seconds: float | None,
-    window: int,
-    interrupt: bool,
-    communication: float,
-    choose: Choose,
-) -> Limits:
-    """Checks the arguments that methods with a threshold share.
-
-    Raises:
-      ValueError: where `seconds` or `communication` is out of its range, or `window` is below 1.
-    """
-    window = arguments.whole("window", window)
-    if seconds is not None:
-        window = 0
-        seconds = math.inf if seconds == math.inf else arguments.real("seconds", seconds, above=0)
-    return Limits(
-        patient=patient,
-        window=window,
-        choose=choose,
-        seconds=math.inf if seconds is None else seconds,
-        most=most,
-        interrupt=bool(interrupt),
-        communication=arguments.real("communication", communication, least=0),
-    )
-
-
-def _fast(policy: Threshold, runtimes: np.ndarray, num_gradients: int | None) -> Schedule:
-    return threshold_rounds(policy.rounds, runtimes, num_gradients)
+                self.threshold = self.choose_threshold([np.array(times) for times in self.learned])
 
 
 @register(
@@ -164,7 +119,7 @@ def _fast(policy: Threshold, runtimes: np.ndarray, num_gradients: int | None) ->
     source="Giladi et al. 2023",
     families=("Rounds by the clock",),
     rule="expected_count",
-    fast=_fast,
+    fast=threshold_rounds,
     expected_gradients=lambda entries, num_workers: num_workers * entries["micro_batches"],
 )
 def dropcompute(
@@ -219,16 +174,16 @@ def dropcompute(
       >>> policy.arrived(2.0, worker=0, version=0, seconds=1.0)
       [Take(worker=0, update=0), Close(update=0), Begin(worker=0, version=1), Begin(worker=1, version=1)]
     """
-    rounds = _limits(
+    return Threshold(
+        num_workers=num_workers,
         patient=micro_batches,
         most=micro_batches,
         seconds=seconds,
         window=window,
-        interrupt=interrupt,
+        interrupt=bool(interrupt),
         communication=communication,
-        choose=functools.partial(best_threshold, communication=communication, interrupt=bool(interrupt)),
+        choose_threshold=functools.partial(best_threshold, communication=communication, interrupt=bool(interrupt)),
     )
-    return Threshold(rounds=rounds, num_workers=num_workers)
 
 
 @register(
@@ -236,7 +191,7 @@ def dropcompute(
     source="Ferdinand et al. 2019",
     families=("Rounds by the clock",),
     rule="nag_asgd",
-    fast=_fast,
+    fast=threshold_rounds,
 )
 def anytime(
     *,
@@ -277,16 +232,16 @@ def anytime(
       >>> np.bincount(schedule.worker[schedule.used()[:, 0]]), schedule.applied[:, 0]
       (array([4, 2]), array([4.5]))
     """
-    rounds = _limits(
+    return Threshold(
+        num_workers=num_workers,
         patient=gradients,
         most=math.inf,
         seconds=seconds,
         window=window,
-        interrupt=interrupt,
+        interrupt=bool(interrupt),
         communication=communication,
-        choose=functools.partial(_mean_times, gradients + 1),
+        choose_threshold=functools.partial(_mean_times, gradients + 1),
     )
-    return Threshold(rounds=rounds, num_workers=num_workers)
 
 
 def _mean_times(number: int, times: list[np.ndarray]) -> float:

@@ -21,7 +21,7 @@ from sgdlab.theory.problem import Problem
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Certificate(participation.OfWorkers):
-    r"""How far gradients are from where they are used, how many are under way, and whose are used.
+    r"""Says how far gradients are from where they are used, how many are under way, and whose are used.
 
     .. math:: N_{eff} = \frac{1}{\sum_i s_i^2}
 

@@ -35,7 +35,7 @@ COLUMNS = {
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Certified:
-    """What is known of several methods.
+    """Holds what is known of several methods.
 
     Attributes:
       certificates: title -> certificate.

@@ -21,40 +21,9 @@ def shares(used: np.ndarray) -> np.ndarray:
     return counts / (counts.sum() or 1.0)
 
 
-def effective_workers(parts: np.ndarray) -> float:
-    r"""The effective number of workers.
-
-    .. math:: N_{eff} = \frac{1}{\sum_i s_i^2}
-
-    Args:
-      parts: float64[N], their shares s.
-
-    Returns:
-      Between 1 and N; 0 where no gradient was used.
-
-    Example:
-      >>> effective_workers(np.array([0.5, 0.5, 0.0]))
-      2.0
-    """
-    total = float(np.square(parts).sum())
-    return 1 / total if total else 0.0
-
-
-def under_used(parts: np.ndarray) -> np.ndarray:
-    """The workers that have less than half of an equal share.
-
-    Args:
-      parts: float64[N], their shares.
-
-    Returns:
-      int64[...], none where no gradient was used.
-    """
-    return np.flatnonzero((parts * parts.size < UNDER_USED) & bool(parts.any()))
-
-
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class OfWorkers:
-    """What the shares of the workers amount to.
+    """Say what the shares of the workers amount to.
 
     Attributes:
       shares: float64[N], each worker's share of the used gradients; they add up to 1.
@@ -64,8 +33,12 @@ class OfWorkers:
 
     @property
     def effective_workers(self) -> float:
-        """Between 1 and N: as many equal workers' data are learned from; 0 where no gradient was used."""
-        return effective_workers(self.shares)
+        r"""Return how many equal workers' data are learned from, 1 to N; 0 where no gradient was used.
+
+        .. math:: N_{eff} = \frac{1}{\sum_i s_i^2}
+        """
+        total = float(np.square(self.shares).sum())
+        return 1 / total if total else 0.0
 
     @property
     def least_used(self) -> int:
@@ -79,5 +52,5 @@ class OfWorkers:
 
     @property
     def under_used(self) -> np.ndarray:
-        """int64[...]: the workers that have less than half of an equal share."""
-        return under_used(self.shares)
+        """int64[...]: the workers that have less than half of an equal share; none where no gradient was used."""
+        return np.flatnonzero((self.shares * self.shares.size < UNDER_USED) & bool(self.shares.any()))
