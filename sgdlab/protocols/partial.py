@@ -382,7 +382,7 @@ class _Simulation:
             self.status[rest[~old], server] = DROPPED
 
     def _taken(self, times: np.ndarray, workers: np.ndarray, now: float) -> tuple[int, int]:
-        """Return how many gradients, in order of arrival, an update at `now` takes, and whose the last is (or timer)."""
+        """Return how many gradients, in order of arrival, an update at `now` takes, and whose the last is, or timer."""
         enough = times[self.push_at_least - 1]
         if enough + self.push_timeout == enough:
             return self.push_at_least, int(workers[self.push_at_least - 1])

@@ -10,7 +10,6 @@ from sgdlab import policies, protocols, replay, rules
 from sgdlab.live.ledger import KeptVersions
 from sgdlab.live.transport import Nobody
 from sgdlab.protocols.assignment import KINDS
-from sgdlab.registry import PROTOCOLS
 
 WORKERS, GRADIENTS, RATE = 4, 48, 0.1
 FIELDS = ("worker", "read", "update", "started", "arrived", "applied")
@@ -146,13 +145,6 @@ def test_what_a_lost_worker_was_to_do_is_assigned_anew():
     policy.lost(now, slow)
     assert policy.held() <= {policy.version}  # what was left is on the newest version
     assert len(policy.busy) + sum(map(len, policy.queues.values())) == 2
-
-
-def test_bad_arguments_are_named():
-    for make, given in ((PROTOCOLS.policy, {"num_workers": 3}), (PROTOCOLS.make, {"runtimes": np.ones((9, 3))})):
-        for entry, value in (("kind", "fair"), ("gradients_per_update", 4), ("gradients_per_update", 0)):
-            with pytest.raises(ValueError, match=rf"^--config\.protocol\.assignment\.{entry}={value!r} must be "):
-                make("assignment", {entry: value}, seed=0, **given)
 
 
 class Remembering(policies.Softsync):

@@ -3,27 +3,20 @@
 Those that are `asynchronous`, or read what `synchronous` reads; and longer tables of run-times, which change nothing.
 """
 
-import functools
-
 import numpy as np
 import pytest
-from comparison import RUNTIMES, assert_equal, assert_schedule_is, check
+from comparison import RUNTIMES, assert_equal, check
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lib.tiers import examples
 
-from sgdlab import DROPPED, PENDING, cluster, protocols
+from sgdlab import protocols
 
 NUM_GRADIENTS = st.one_of(st.none(), st.integers(1, 40))
 SIZE = st.integers(1, 6)
 
 
 class TestSoftsync:
-    @check
-    @given(runtimes=RUNTIMES)
-    def test_of_one_is_asynchronous(self, runtimes):
-        assert_equal(protocols.softsync(runtimes, gradients_per_update=1), protocols.asynchronous(runtimes))
-
     @settings(check, max_examples=examples(50))
     @given(workers=st.integers(1, 6), size=st.integers(1, 6), rows=st.integers(2, 6))
     def test_equal_workers_in_lockstep(self, workers, size, rows):
@@ -47,10 +40,6 @@ class TestRennala:
         assert (schedule.staleness().compressed() == 0).all()
         np.testing.assert_array_equal(np.bincount(schedule.update[used, 0]), np.full(schedule.num_updates, batch))
 
-    def test_of_one_is_ringmaster_of_one(self):
-        runtimes = cluster.gamma(num_workers=5, num_gradients=30, heterogeneous=True, seed=0)
-        assert_equal(protocols.rennala(runtimes, gradients_per_update=1), protocols.ringmaster(runtimes, max_delay=1))
-
 
 class TestRingmaster:
     @pytest.mark.parametrize("interrupt", [False, True])
@@ -73,22 +62,6 @@ class TestRingmaster:
     def test_without_a_limit_is_asynchronous(self, interrupt, runtimes):
         schedule = protocols.ringmaster(runtimes, max_delay=runtimes.size, interrupt=interrupt)
         assert_equal(schedule, protocols.asynchronous(runtimes))
-
-    def test_interrupted_worker_begins_on_the_newest_version(self):
-        # Worker 1 would need 9 s; the updates at 1 and 2 make its version 0 two updates old.
-        schedule = protocols.ringmaster(np.array([[1.0, 9.0]] * 3), max_delay=2, interrupt=True, num_gradients=3)
-        assert_schedule_is(
-            schedule,
-            {
-                "worker": [0, 0, 1, 0, 1],
-                "read": [[0], [1], [0], [2], [2]],
-                "update": [[0], [1], [DROPPED], [2], [PENDING]],
-                "started": [0, 1, 0, 2, 2],
-                "arrived": [[1], [2], [2], [3], [11]],
-                "applied": [[1], [2], [3]],
-            },
-            2,
-        )
 
 
 class TestBoundedStaleness:
@@ -126,41 +99,3 @@ class TestBoundedStaleness:
         free = protocols.asynchronous(runtimes)
         schedule = protocols.bounded_staleness(runtimes, bound=len(runtimes), num_gradients=free.num_updates)
         assert_equal(schedule, free)
-
-    @pytest.mark.parametrize("bound", [0, 1, 5])
-    def test_more_gradients_than_run_times(self, bound):
-        with pytest.raises(protocols.NotEnoughRuntimes, match="num_gradients=7 ") as caught:
-            protocols.bounded_staleness(np.ones((2, 3)), bound=bound, num_gradients=7)
-        assert caught.value.rows > 2
-
-
-LONGER = {
-    "softsync": functools.partial(protocols.softsync, gradients_per_update=3),
-    "rennala": functools.partial(protocols.rennala, gradients_per_update=3),
-    "ringmaster": functools.partial(protocols.ringmaster, max_delay=2),
-    "interrupting ringmaster": functools.partial(protocols.ringmaster, max_delay=2, interrupt=True),
-    "bounded_staleness": functools.partial(protocols.bounded_staleness, bound=2),
-    "layers": functools.partial(protocols.layerwise, num_blocks=3, reads="forward"),
-}
-
-
-@pytest.mark.parametrize("protocol", LONGER.values(), ids=LONGER)
-class TestEnoughRows:
-    @settings(check, max_examples=examples(40))
-    @given(workers=st.integers(1, 5), seed=st.integers(0, 99), num_gradients=st.integers(1, 40), whole=st.booleans())
-    def test_longer_table_changes_nothing(self, protocol, workers, seed, num_gradients, whole):
-        def draw(rows):
-            times = cluster.gamma(num_workers=workers, num_gradients=rows, heterogeneous=True, batch_size=3, seed=seed)
-            return np.ceil(times) if whole else times
-
-        protocol = functools.partial(protocol, num_gradients=num_gradients)
-        schedule = protocols.with_enough_rows(protocol, draw, rows=1)
-        assert_equal(schedule, protocol(draw(20 * num_gradients + 20)))
-        assert schedule.used().any(axis=1).sum() >= num_gradients
-
-
-@pytest.mark.parametrize("protocol", LONGER.values(), ids=LONGER)
-@pytest.mark.parametrize("num_gradients", [0, -1, 2.0, "3"])
-def test_number_of_gradients_out_of_range(protocol, num_gradients):
-    with pytest.raises(ValueError, match=rf"num_gradients={num_gradients!r} must be a whole number of at least 1"):
-        protocol(np.ones((4, 2)), num_gradients=num_gradients)

@@ -174,20 +174,6 @@ class TestSchedule:
         assert_equal(again, schedule)
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"runtimes": np.array([[1.0, -1.0]])}, r"^runtimes\[0, 1\]=-1\.0 must be positive and finite"),
-        ({"window": 0}, "^window=0 must be a whole number of at least 1"),
-        ({"objective": "speed"}, "^objective='speed' must be one of throughput, rate"),
-        ({"predictor": predictors.Static(3)}, "^cutoff=3 must be a whole number from 1 to 2: there are 2 workers"),
-    ],
-)
-def test_errors_name_the_argument_and_its_value(changed, message):
-    with pytest.raises(ValueError, match=message):
-        protocols.cutoff(**{"runtimes": np.ones((3, 2)), "predictor": predictors.Static(None)} | changed)
-
-
 # A parabola with a minimum of its own for each gradient.
 def parabola(params, target):
     return params - target, {}

@@ -82,20 +82,6 @@ def test_equals_the_run_of_so_many_rows(name, runtimes, data):
         assert_equal(protocol(runtimes, num_gradients=num_gradients), protocol(runtimes[:enough]))
 
 
-@pytest.mark.parametrize("name", PROTOCOLS)
-def test_asking_again_for_rows_gives_the_same(name):
-    runtimes = np.random.default_rng(0).uniform(1, 3, (200, 4))
-    protocol = functools.partial(PROTOCOLS[name], num_gradients=60)
-    assert_equal(protocols.with_enough_rows(protocol, lambda rows: runtimes[:rows], rows=2), protocol(runtimes))
-
-
-@pytest.mark.parametrize("name", PROTOCOLS)
-@pytest.mark.parametrize("value", [0, -1, 2.0, "3"])
-def test_a_number_that_is_none_is_refused(name, value):
-    with pytest.raises(ValueError, match=f"^num_gradients={value!r} must be a whole number of at least 1"):
-        PROTOCOLS[name](np.ones((3, 2)), num_gradients=value)
-
-
 def test_a_record_ends_with_its_run():
     runtimes = np.random.default_rng(0).uniform(1, 3, (50, 4))
     schedule, record = protocols.cutoff_with_record(runtimes, predictor=Scripted(), window=2, num_gradients=20)

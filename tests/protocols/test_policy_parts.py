@@ -57,32 +57,6 @@ def test_a_protocol_of_run_times_alone_is_refused_too(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "entry", "value"),
-    [
-        ("softsync", "gradients_per_update", 0),
-        ("rennala", "gradients_per_update", 1.5),
-        ("ringmaster", "max_delay", 0),
-        ("bounded_staleness", "bound", -1),
-        ("backup_workers", "backups", 3),
-        ("backup_workers", "backups", -1),
-        ("timeout", "at_least", 1.5),
-        ("timeout", "at_least", 4),
-        ("timeout", "seconds", -1.0),
-        ("cutoff", "window", 0),
-        ("cutoff", "objective", "speed"),
-    ],
-)
-def test_impossible_entries_are_refused_as_by_the_protocol(name, entry, value):
-    said = []
-    for make, given in ((PROTOCOLS.policy, {}), (PROTOCOLS.make, {"runtimes": np.ones((4, 3))})):
-        with pytest.raises(UsageError) as caught:
-            make(name, {entry: value}, **GIVEN, **given)
-        said.append(str(caught.value))
-    assert said[0].startswith(f"--config.protocol.{name}.{entry}={value!r} must be ")
-    assert said[0] == said[1]
-
-
-@pytest.mark.parametrize(
     ("name", "own", "single"),
     [
         ("asynchronous", {}, True),

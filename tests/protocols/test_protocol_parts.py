@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from sgdlab import PeerSchedule, Schedule, predictors, protocols, rules  # noqa: F401 (rules register themselves)
-from sgdlab.errors import UsageError
 from sgdlab.registry import PROTOCOLS, RULES
 
 RUNTIMES = np.random.default_rng(0).uniform(1, 3, (60, 6))
@@ -51,25 +50,6 @@ class TestContract:
         assert part.source
         assert isinstance(part.facts.families, tuple)
         assert part.facts.rule is None or part.facts.rule in RULES
-
-
-@pytest.mark.parametrize(
-    ("name", "entries", "message"),
-    [
-        ("timeout", {"at_least": 1.5}, "--config.protocol.timeout.at_least=1.5 must be"),
-        ("timeout", {"at_least": 7.0}, "--config.protocol.timeout.at_least=7.0 must be"),
-        ("backup_workers", {"backups": 6}, "--config.protocol.backup_workers.backups=6 must be"),
-        ("partial", {"pull_delays": {"late_share": 2.0}}, "--config.protocol.partial.pull_delays.late_share=2.0 must"),
-        ("partial", {"num_servers": 0}, "--config.protocol.partial.num_servers=0 must be"),
-        ("layerwise", {"backward_share": 1.5}, "--config.protocol.layerwise.backward_share=1.5 must be"),
-        ("gossip", {"clock": "instantaneous"}, "--config.protocol.gossip.clock='instantaneous' must be one of own, r"),
-        ("elastic_averaging", {"clock": "poisson"}, "--config.protocol.elastic_averaging.clock='poisson' must be one"),
-        ("cutoff", {"objective": "speed"}, "--config.protocol.cutoff.objective='speed' must be one of"),
-    ],
-)
-def test_impossible_entries_are_refused_by_flag_and_value(name, entries, message):
-    with pytest.raises(UsageError, match=f"^{message}"):
-        PROTOCOLS.make(name, entries, **GIVEN)
 
 
 def test_a_share_and_a_number_of_workers_are_told_apart():

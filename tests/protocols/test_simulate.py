@@ -1,12 +1,9 @@
 """`simulate` tells a policy what happens, and refuses what a policy cannot do."""
 
-import functools
-
 import numpy as np
 import pytest
-from comparison import assert_equal
 
-from sgdlab import policies, protocols
+from sgdlab import policies
 
 
 class Waiting(policies.Base):
@@ -59,12 +56,3 @@ class TestSimulate:
     def test_a_number_that_is_none_is_refused(self, name, value):
         with pytest.raises(ValueError, match=f"^{name}={value!r} must be a whole number of at least 1"):
             policies.simulate(policies.asynchronous, np.ones((2, 2)), **{name: value})
-
-    def test_too_few_run_times_say_how_many_would_do(self):
-        draw = lambda rows: np.random.default_rng(0).uniform(1, 3, (100, 4))[:rows]
-        protocol = functools.partial(policies.simulate, policies.asynchronous, num_gradients=60)
-        with pytest.raises(protocols.NotEnoughRuntimes, match=r"^num_gradients=60 needs more than the 2 rows"):
-            protocol(draw(2))
-        assert_equal(
-            protocols.with_enough_rows(protocol, draw, rows=2), protocols.asynchronous(draw(100), num_gradients=60)
-        )

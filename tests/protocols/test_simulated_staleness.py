@@ -73,25 +73,6 @@ def test_one_worker_one_second_one_update(count, average):
     assert schedule.wall_clock() == count
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        *[({"num_gradients": value}, f"num_gradients={value!r} must be a whole number of at least 1")
-          for value in (0, -1, 2.0)],
-        *[({"average": value}, f"average={value!r} must be a finite number at least 0")
-          for value in (-0.5, math.nan, math.inf, "2")],
-        *[({"ramp_epochs": value}, f"ramp_epochs={value!r} must be a finite number at least 0")
-          for value in (-1, math.nan, math.inf, None)],
-        *[({"ramp_epochs": 1, "gradients_per_epoch": value},
-           f"gradients_per_epoch={value!r} must be a finite number above 0") for value in (0, -1.0, math.nan, "4")],
-        ({"ramp_epochs": 2.5}, "gradients_per_epoch=None must be given where ramp_epochs=2.5"),
-    ],
-)  # fmt: skip
-def test_errors_name_the_argument_and_its_value(changed, message):
-    with pytest.raises(ValueError, match=f"^{message}"):
-        protocols.simulated_staleness(np.ones((8, 1)), **{"average": 2, "ramp_epochs": 0} | changed)
-
-
 @check
 @given(RUNTIMES, st.data())
 def test_the_clock_is_the_first_workers(runtimes, data):
@@ -104,9 +85,3 @@ def test_the_clock_is_the_first_workers(runtimes, data):
     expected = protocols.asynchronous(np.ones((len(schedule.worker), runtimes.shape[1])))
     rows = slice(runtimes.shape[1], len(schedule.worker))
     np.testing.assert_array_equal(schedule.staleness()[rows], expected.staleness()[rows])
-
-
-def test_too_few_rows_are_told():
-    with pytest.raises(protocols.NotEnoughRuntimes, match="num_gradients=9 needs more than the 5 rows") as caught:
-        protocols.simulated_staleness(np.ones((5, 3)), num_gradients=9, ramp_epochs=0)
-    assert caught.value.rows == 9

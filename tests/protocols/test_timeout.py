@@ -45,15 +45,6 @@ class TestRounds:
         assert_equal(schedule, protocols.synchronous(runtimes))
 
 
-@check
-@given(data=st.data(), runtimes=RUNTIMES)
-def test_no_seconds_are_backup_workers(data, runtimes):
-    workers = runtimes.shape[1]
-    backups = data.draw(st.integers(0, workers - 1))
-    schedule = protocols.timeout(runtimes, at_least=workers - backups, seconds=0)
-    assert_equal(schedule, protocols.backup_workers(runtimes, backups=backups))
-
-
 class TestByHand:
     def test_the_very_deadline_is_late(self):
         # Worker 0 comes at 1; the deadline is 3, when worker 1 comes; it is dropped, and reads version 1 at 3.
