@@ -60,3 +60,13 @@ def assert_schedule_is(schedule: Schedule, expected: dict[str, list], num_worker
 
 def assert_equal(left: Schedule, right: Schedule) -> None:
     assert_schedule_is(left, {name: getattr(right, name) for name in FIELDS}, right.num_workers)
+
+
+def assert_rows_are_run_times(schedule: Schedule, runtimes: np.ndarray) -> None:
+    """A worker's rows, in the order it began them, last as long as its run-times, and never overlap."""
+    for worker in range(schedule.num_workers):
+        rows = np.flatnonzero(schedule.worker == worker)
+        rows = rows[np.argsort(schedule.started[rows])]
+        started, arrived = schedule.started[rows], schedule.arrived[rows, 0]
+        np.testing.assert_array_equal(arrived, started + runtimes[: rows.size, worker])
+        assert (started[1:] >= arrived[:-1]).all()

@@ -1,19 +1,37 @@
-"""Softsync, bounded staleness, Ringmaster and Rennala: limits on age and on lead, and special cases.
+"""Asynchronous SGD, softsync, bounded staleness, Ringmaster and Rennala: limits on age and on lead, special cases.
 
-Those that are `asynchronous`, or read what `synchronous` reads; and longer tables of run-times, which change nothing.
+Those that are `asynchronous`, or read what `synchronous` reads.
 """
 
 import numpy as np
 import pytest
-from comparison import RUNTIMES, assert_equal, check
+from comparison import RUNTIMES, assert_equal, assert_rows_are_run_times, check
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lib.tiers import examples
 
 from sgdlab import protocols
 
-NUM_GRADIENTS = st.one_of(st.none(), st.integers(1, 40))
-SIZE = st.integers(1, 6)
+
+class TestAsynchronous:
+    @check
+    @given(runtimes=RUNTIMES)
+    def test_every_gradient_is_an_update_or_pending(self, runtimes):
+        schedule = protocols.asynchronous(runtimes)
+        used = schedule.used()[:, 0]
+        np.testing.assert_array_equal(schedule.update[used, 0], np.arange(schedule.num_updates))
+        assert not schedule.dropped().any()
+        assert schedule.pending().sum() <= runtimes.shape[1] - 1
+        assert_rows_are_run_times(schedule, runtimes)
+
+    def test_error_says_who_runs_out_when_and_what_would_do(self):
+        # Worker 1 has used its 3 rows at 3, after worker 0's gradients at 2 and worker 1's at 1, 2 and 3.
+        runtimes = np.array([[2.0, 1.0]] * 3)
+        with pytest.raises(protocols.NotEnoughRuntimes, match=r"3 rows.*worker 1 runs out after 4 gradients") as caught:
+            protocols.asynchronous(runtimes, num_gradients=5)
+        assert isinstance(caught.value, ValueError)
+        assert caught.value.rows > 3
+        assert f"about {caught.value.rows} rows" in str(caught.value)
 
 
 class TestSoftsync:

@@ -1,19 +1,17 @@
 """Cutoff SGD: every field equals messages in a heap, and its record tells of the same run.
 
-Further: it is a time-out of no seconds with interruption, waiting for all is `synchronous`, and training on it averages
-the c gradients of every update.
+Further: waiting for all is `synchronous`.
 """
 
 import heapq
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from comparison import RUNTIMES, assert_equal, assert_schedule_is, check
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sgdlab import DROPPED, cluster, predictors, protocols, replay, rules
+from sgdlab import DROPPED, cluster, predictors, protocols
 from sgdlab.predictors import Prediction
 from sgdlab.protocols import cutoff_with_record
 
@@ -105,42 +103,11 @@ class TestSchedule:
         assert schedule.gradients_per_second() == pytest.approx(per_second, rel=1e-12)
 
     @check
-    @given(runs())
-    def test_dropped_work_was_interrupted_at_its_update(self, run):
-        runtimes, window, script, _ = run
-        schedule = protocols.cutoff(runtimes, predictor=Scripted(script), window=window)
-        dropped = schedule.dropped()[:, 0]
-        np.testing.assert_array_equal(schedule.arrived[dropped, 0], schedule.applied[schedule.read[dropped, 0], 0])
-        begins = np.concatenate([[0.0], schedule.applied[:-1, 0]])
-        np.testing.assert_array_equal(schedule.started, begins[schedule.read[:, 0]])  # all begin together
-        assert (schedule.staleness().compressed() == 0).all()
-
-    @check
-    @given(data=st.data(), runtimes=RUNTIMES)
-    def test_a_static_cutoff_is_a_time_out_of_no_seconds_with_interruption(self, data, runtimes):
-        count = data.draw(st.integers(1, runtimes.shape[1]))
-        # A first update that all workers end together takes no longer, however many it waits for.
-        runtimes = np.concatenate([np.ones_like(runtimes[:1]), runtimes])
-        schedule = protocols.cutoff(runtimes, predictor=predictors.Static(count), window=1)
-        expected = protocols.timeout(runtimes, at_least=count, seconds=0, interrupt=True)
-        later = schedule.read[:, 0] > 0
-        for name in ("worker", "read", "update", "started", "arrived"):
-            np.testing.assert_array_equal(getattr(schedule, name)[later], getattr(expected, name)[later])
-        np.testing.assert_array_equal(schedule.applied, expected.applied)
-
-    @check
     @given(RUNTIMES)
     def test_waiting_for_all_is_synchronous(self, runtimes):
         for predictor in (predictors.Static(None), predictors.Static(runtimes.shape[1])):
             schedule = protocols.cutoff(runtimes, predictor=predictor, window=1)
             assert_equal(schedule, protocols.synchronous(runtimes))
-
-    @check
-    @given(RUNTIMES)
-    def test_a_window_as_long_as_the_run_is_synchronous(self, runtimes):
-        schedule, record = cutoff_with_record(runtimes, predictor=predictors.Static(1), window=len(runtimes))
-        assert_equal(schedule, protocols.synchronous(runtimes))
-        assert record.warm_up == len(runtimes)
 
     def test_by_hand(self):
         # Worker 2 is stopped at 2; at 4 workers 0 and 1 come together, and the lower number counts.
@@ -172,44 +139,3 @@ class TestSchedule:
         again = protocols.cutoff(changed, **given)
         assert (changed != runtimes).any()
         assert_equal(again, schedule)
-
-
-# A parabola with a minimum of its own for each gradient.
-def parabola(params, target):
-    return params - target, {}
-
-
-def target(number):
-    return jnp.arange(3.0) + number
-
-
-RULE = rules.asgd(learning_rate=0.25)
-
-
-def trained(schedule) -> np.ndarray:
-    return np.asarray(replay.run(schedule, RULE, parabola, jnp.ones(3), target).params)
-
-
-class TestReplay:
-    def test_an_update_averages_the_gradients_that_came(self):
-        runtimes = np.random.default_rng(0).uniform(0.5, 2.0, (6, 4))
-        schedule = protocols.cutoff(runtimes, predictor=Scripted([3, 1, 2, 4]), window=2)
-        params = np.ones(3)
-        used = schedule.update[schedule.used()[:, 0], 0]
-        for update in range(6):
-            rows = np.flatnonzero(used == update)
-            assert rows.size == [4, 4, 3, 1, 2, 4][update]
-            params = params - 0.25 * np.mean([params - (np.arange(3.0) + row) for row in rows], axis=0)
-        np.testing.assert_allclose(trained(schedule), params, rtol=1e-12)
-
-    def test_waiting_for_all_is_synchronous_sgd(self):
-        runtimes = np.random.default_rng(1).uniform(0.5, 2.0, (6, 4))
-        schedule = protocols.cutoff(runtimes, predictor=predictors.Static(4), window=2)
-        np.testing.assert_array_equal(trained(schedule), trained(protocols.synchronous(runtimes)))
-
-    def test_one_worker_is_plain_sgd(self):
-        schedule = protocols.cutoff(np.full((6, 1), 2.0), predictor=predictors.RunningMean(window=3), window=2)
-        params = np.ones(3)
-        for step in range(6):
-            params = params - 0.25 * (params - (np.arange(3.0) + step))
-        np.testing.assert_allclose(trained(schedule), params, rtol=1e-12)

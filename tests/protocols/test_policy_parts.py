@@ -4,13 +4,11 @@ import dataclasses
 import functools
 import pathlib
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
-from sgdlab import policies, predictors, protocols
+from sgdlab import policies, predictors
 from sgdlab.errors import UsageError
 from sgdlab.registry import PROTOCOLS
 from sgdlab.runs import digests
@@ -179,16 +177,6 @@ class TestRegister:
         assert (plan.experiment.protocol.name, plan.experiment.rule.name) == ("pairs", "nag_asgd")
         assert (np.bincount(plan.schedule.update[plan.schedule.used()]) == 3).all()
         assert plan.schedule.used().sum() >= plan.num_gradients > plan.schedule.used().sum() - 3
-
-
-def test_nothing_heavy_is_imported():
-    program = (
-        "import sys, sgdlab.policies\n"
-        "print(*sorted({'jax', 'flax', 'numpyro', 'orbax', 'optax', 'pyarrow', 'scipy'} & sys.modules.keys()))"
-    )
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert found.stdout.split() == []
-    assert protocols.asynchronous.__name__ == policies.asynchronous.__name__
 
 
 def test_ringmaster_drops_a_gradient_whose_delay_is_above_its_limit():

@@ -69,11 +69,11 @@ def test_by_default_a_gradient_may_be_as_old_as_there_are_workers():
     np.testing.assert_array_equal(default.update, explicit.update)
 
 
-@pytest.mark.parametrize("module", ["protocols", "predictors", "cutoff"])
+@pytest.mark.parametrize("module", ["protocols", "policies", "predictors", "cutoff"])
 def test_nothing_heavy_is_imported(module):
     program = (
         f"import sys, sgdlab.{module}\n"
-        "print(*sorted({'jax', 'flax', 'numpyro', 'orbax', 'optax', 'pyarrow'} & sys.modules.keys()))"
+        "print(*sorted({'jax', 'flax', 'numpyro', 'orbax', 'optax', 'pyarrow', 'scipy'} & sys.modules.keys()))"
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert found.stdout.split() == []

@@ -1,11 +1,15 @@
-"""The times of every protocol's schedule agree with its reads, and a schedule whose times do not is refused."""
+"""The times of every protocol's schedule agree with its reads, and a schedule whose times do not is refused.
+
+Further, as `Schedule` says: rows are by first arrival at any server, equal times by worker number; and with one worker
+every protocol is serial.
+"""
 
 import dataclasses
 import functools
 
 import numpy as np
 import pytest
-from comparison import RUNTIMES, check
+from comparison import RUNTIMES, assert_equal, check
 from hypothesis import given, settings
 from lib.tiers import examples
 
@@ -73,6 +77,25 @@ class TestEveryProtocol:
         begun = list(zip(schedule.worker.tolist(), schedule.started.tolist(), strict=True))
         assert len(set(begun)) == len(begun)
 
+    @pytest.mark.sample(6)
+    @settings(check, max_examples=examples(60))
+    @given(runtimes=RUNTIMES)
+    def test_rows_by_first_arrival_then_worker(self, protocol, runtimes):
+        schedule = protocol(runtimes)
+        rows = list(zip(schedule.arrived.min(axis=1).tolist(), schedule.worker.tolist(), strict=True))
+        assert rows == sorted(rows)
+
+    @settings(check, max_examples=examples(30))
+    @given(runtimes=RUNTIMES)
+    def test_one_worker_is_serial(self, protocol, runtimes):
+        schedule = protocol(runtimes[:, :1])
+        assert schedule.used().all()
+        assert schedule.num_updates == schedule.num_gradients == len(runtimes)
+        if protocol not in (PROTOCOLS["simulated_staleness"], PROTOCOLS["partial, delays"]):
+            assert (schedule.staleness() == 0).all()
+            if schedule.num_blocks == 1:
+                assert_equal(schedule, protocols.synchronous(runtimes[:, :1]))
+
     def test_a_gradient_that_begins_before_what_it_reads_is_refused(self, protocol):
         schedule = protocol(np.random.default_rng(0).uniform(1, 3, (8, 5)))
         rows = [row for row in range(schedule.num_gradients) if first_read(schedule, row) > 0]
@@ -92,3 +115,11 @@ class TestEveryProtocol:
                 ValueError, match=rf"^started={schedule.started[0]} in row {row} must differ from .* 0:"
             ):
                 with_started(schedule, row, schedule.started[0], read=read)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("protocol", [protocols.softsync, protocols.rennala])
+def test_one_worker_fills_every_update_by_itself(protocol, size):
+    schedule = protocol(np.arange(1.0, 3 * size + 1)[:, None], gradients_per_update=size)
+    np.testing.assert_array_equal(schedule.update[:, 0], np.repeat(np.arange(3), size))
+    assert (schedule.staleness() == 0).all()

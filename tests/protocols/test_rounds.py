@@ -1,11 +1,8 @@
-"""Time-outs: what a round is can be seen, ties with the deadline included.
-
-Further: with 0 seconds it is `backup_workers`, with very many `synchronous`; deadlines by hand.
-"""
+"""Rounds: who enters an update can be seen, ties with the deadline included; special cases, and deadlines by hand."""
 
 import numpy as np
 import pytest
-from comparison import RUNTIMES, assert_equal, assert_schedule_is, check
+from comparison import RUNTIMES, assert_equal, assert_rows_are_run_times, assert_schedule_is, check
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,8 +23,11 @@ class TestRounds:
         sizes = np.bincount(schedule.update[used, 0])
         assert sizes.size == updates
         assert ((sizes >= at_least) & (sizes <= workers)).all()
+        assert seconds or (sizes == at_least).all()
         assert (schedule.staleness().compressed() == 0).all()
-        if interrupt:  # everybody begins every round, and nothing outlives it
+        if not interrupt:
+            assert_rows_are_run_times(schedule, runtimes)
+        else:  # everybody begins every round, and nothing outlives it
             np.testing.assert_array_equal(schedule.read[:, 0], np.repeat(np.arange(updates), workers))
             assert not schedule.pending().any()
 
@@ -45,7 +45,30 @@ class TestRounds:
         assert_equal(schedule, protocols.synchronous(runtimes))
 
 
+@check
+@given(runtimes=RUNTIMES)
+def test_synchronous_waits_for_the_slowest(runtimes):
+    schedule = protocols.synchronous(runtimes)
+    np.testing.assert_array_equal(schedule.applied[:, 0], np.cumsum(runtimes.max(axis=1)))
+    assert schedule.used().all()
+    assert schedule.num_gradients == runtimes.size
+
+
 class TestByHand:
+    def test_straggler_of_a_smaller_number_at_the_instant_of_an_update_reads_before_it(self):
+        # At 2, worker 0 (late for update 0) comes before worker 1, which closes update 1: it reads version 1.
+        runtimes = np.array([[2.0, 1.0], [3.0, 1.0], [1.0, 1.0]])
+        schedule = protocols.backup_workers(runtimes, backups=1)
+        rows = schedule.worker == 0
+        np.testing.assert_array_equal(schedule.read[rows, 0], [0, 1])
+        np.testing.assert_array_equal(schedule.started[rows], [0, 2])
+        np.testing.assert_array_equal(schedule.update[rows, 0], [DROPPED, PENDING])
+
+    def test_straggler_of_a_larger_number_at_the_instant_of_an_update_reads_after_it(self):
+        runtimes = np.array([[1.0, 2.0], [1.0, 3.0], [1.0, 1.0]])
+        schedule = protocols.backup_workers(runtimes, backups=1)
+        np.testing.assert_array_equal(schedule.read[schedule.worker == 1, 0], [0, 2])
+
     def test_the_very_deadline_is_late(self):
         # Worker 0 comes at 1; the deadline is 3, when worker 1 comes; it is dropped, and reads version 1 at 3.
         schedule = protocols.timeout(np.array([[1.0, 3.0], [1.0, 1.0]]), at_least=1, seconds=2.0)
