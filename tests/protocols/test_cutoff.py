@@ -139,3 +139,11 @@ class TestSchedule:
         again = protocols.cutoff(changed, **given)
         assert (changed != runtimes).any()
         assert_equal(again, schedule)
+
+
+def test_a_record_ends_with_its_run():
+    runtimes = np.random.default_rng(0).uniform(1, 3, (50, 4))
+    schedule, record = cutoff_with_record(runtimes, predictor=predictors.RunningMean(), window=2, num_gradients=20)
+    for array in (record.cutoff, record.mean, record.std, record.observed, record.seconds):
+        assert len(array) == schedule.num_updates
+    assert record.cutoff.sum() >= 20 > record.cutoff[:-1].sum()

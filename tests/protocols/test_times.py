@@ -1,7 +1,7 @@
 """The times of every protocol's schedule agree with its reads, and a schedule whose times do not is refused.
 
-Further, as `Schedule` says: rows are by first arrival at any server, equal times by worker number; and with one worker
-every protocol is serial.
+Further, as `Schedule` says: rows are by first arrival at any server, equal times by worker number; with one worker
+every protocol is serial; and those in rounds stop behind the update that uses the last of the gradients asked for.
 """
 
 import dataclasses
@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from comparison import RUNTIMES, assert_equal, check
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from lib.tiers import examples
 
 from sgdlab import Schedule, cluster, predictors, protocols
@@ -18,18 +19,27 @@ from sgdlab import Schedule, cluster, predictors, protocols
 PROTOCOLS = {
     "synchronous": protocols.synchronous,
     "all_reduce": protocols.all_reduce,
-    "backup_workers": lambda runtimes: protocols.backup_workers(runtimes, backups=runtimes.shape[1] // 2),
+    "backup_workers": lambda runtimes, **given: protocols.backup_workers(
+        runtimes, backups=runtimes.shape[1] // 2, **given
+    ),
     "timeout": functools.partial(protocols.timeout, at_least=0.5, seconds=1.0),
     "interrupting timeout": functools.partial(protocols.timeout, at_least=0.5, seconds=1.0, interrupt=True),
-    "cutoff": functools.partial(protocols.cutoff, predictor=predictors.RunningMean(window=2), window=2),
-    "partial": functools.partial(protocols.partial, num_servers=3, push_at_least=0.5, pull_at_least=0.5),
+    "cutoff": functools.partial(
+        protocols.cutoff, predictor=predictors.RunningMean(window=2), window=3, objective="rate"
+    ),
+    "cutoff, oracle": functools.partial(
+        protocols.cutoff, predictor=lambda runtimes: predictors.Oracle(runtimes, whole=True), window=2
+    ),
+    "partial": functools.partial(
+        protocols.partial, num_servers=3, push_at_least=0.5, push_timeout=0.5, pull_at_least=0.5
+    ),
     "partial, delays": functools.partial(
         protocols.partial,
         num_servers=2,
         push_at_least=0.5,
         pull_at_least=0.5,
         pull_delays=cluster.MessageDelays(late_share=0.3),
-        push_delays=2.5,
+        push_delays=cluster.MessageDelays(base_seconds=0.5, late_share=0.2, late_seconds=3.0),
         keep_newer=True,
     ),
     "rennala": functools.partial(protocols.rennala, gradients_per_update=1),
@@ -42,6 +52,9 @@ PROTOCOLS = {
     "layers read and pushed": functools.partial(protocols.layerwise, num_blocks=3, reads="forward"),
     "simulated_staleness": functools.partial(protocols.simulated_staleness, average=2.0, ramp_epochs=0.0),
 }
+ROUNDS = [name for name in PROTOCOLS if name.split(",")[0].split()[-1] in (
+    "synchronous", "all_reduce", "backup_workers", "timeout", "cutoff", "partial"
+)]  # fmt: skip
 
 
 def first_read(schedule: Schedule, row: int) -> float:
@@ -88,13 +101,14 @@ class TestEveryProtocol:
     @settings(check, max_examples=examples(30))
     @given(runtimes=RUNTIMES)
     def test_one_worker_is_serial(self, protocol, runtimes):
+        if protocol in (PROTOCOLS["simulated_staleness"], PROTOCOLS["partial, delays"]):
+            return  # they are stale by themselves
         schedule = protocol(runtimes[:, :1])
         assert schedule.used().all()
+        assert (schedule.staleness() == 0).all()
         assert schedule.num_updates == schedule.num_gradients == len(runtimes)
-        if protocol not in (PROTOCOLS["simulated_staleness"], PROTOCOLS["partial, delays"]):
-            assert (schedule.staleness() == 0).all()
-            if schedule.num_blocks == 1:
-                assert_equal(schedule, protocols.synchronous(runtimes[:, :1]))
+        if schedule.num_blocks == 1:
+            assert_equal(schedule, protocols.synchronous(runtimes[:, :1]))
 
     def test_a_gradient_that_begins_before_what_it_reads_is_refused(self, protocol):
         schedule = protocol(np.random.default_rng(0).uniform(1, 3, (8, 5)))
@@ -115,6 +129,34 @@ class TestEveryProtocol:
                 ValueError, match=rf"^started={schedule.started[0]} in row {row} must differ from .* 0:"
             ):
                 with_started(schedule, row, schedule.started[0], read=read)
+
+
+def updates_that_use(schedule: Schedule, num_gradients: int) -> int | None:
+    """How many updates have used so many gradients, by the block that has them last; None where all have not."""
+    longest = 0
+    for block in range(schedule.num_blocks):
+        entered = schedule.update[schedule.used()[:, block], block]
+        if entered.size < num_gradients:
+            return None
+        longest = max(longest, int(np.sort(entered)[num_gradients - 1]) + 1)
+    return longest
+
+
+@pytest.mark.representatives("synchronous", "interrupting timeout", "cutoff", "partial")
+@pytest.mark.parametrize("name", ROUNDS)
+@check
+@given(runtimes=RUNTIMES, data=st.data())
+def test_a_number_of_gradients_ends_rounds_where_a_table_of_so_many_rows_does(name, runtimes, data):
+    num_gradients = data.draw(st.integers(1, runtimes.size + 1))
+    protocol = PROTOCOLS[name]
+    enough = updates_that_use(protocol(runtimes), num_gradients)
+    if enough is None:
+        with pytest.raises(protocols.NotEnoughRuntimes) as caught:
+            protocol(runtimes, num_gradients=num_gradients)
+        assert caught.value.rows > len(runtimes)
+        assert caught.value.rows * runtimes.shape[1] >= num_gradients
+    else:
+        assert_equal(protocol(runtimes, num_gradients=num_gradients), protocol(runtimes[:enough]))
 
 
 @pytest.mark.parametrize("size", [2, 3])
