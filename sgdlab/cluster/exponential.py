@@ -48,16 +48,7 @@ class Exponential:
 
 
 def exponential(*, num_workers: int, num_gradients: int, mean: float = 1.0, seed: int) -> np.ndarray:
-    """Draws from `Exponential`.
-
-    Args:
-      num_workers: N, number of workers.
-      num_gradients: T, rows.
-      mean: mean run-time, seconds.
-      seed: of the random numbers.
-
-    Returns:
-      float64[T, N], seconds; row t holds each worker's t-th gradient.
+    """Draws `num_gradients` rows from `Exponential`, which describes the other numbers: float64[T, N], seconds.
 
     Raises:
       ValueError: where a number is out of its range.

@@ -97,17 +97,7 @@ class Gamma:
 def gamma(
     *, num_workers: int, num_gradients: int, heterogeneous: bool = False, batch_size: float = 128, seed: int
 ) -> np.ndarray:
-    """Draws from `Gamma`.
-
-    Args:
-      num_workers: N, number of machines.
-      num_gradients: T, number of rows: gradients per machine.
-      heterogeneous: whether machines have unequal mean run-times.
-      batch_size: B, examples per gradient; the mean run-time in seconds.
-      seed: of the random numbers.
-
-    Returns:
-      float64[T, N], seconds; row t holds each worker's t-th gradient.
+    """Draws `num_gradients` rows from `Gamma`, which describes the other numbers: float64[T, N], seconds.
 
     Raises:
       ValueError: where a number is out of its range.

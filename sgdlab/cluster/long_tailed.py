@@ -82,20 +82,7 @@ def long_tailed(
     tail_index: float = LongTailed.tail_index,
     seed: int,
 ) -> np.ndarray:
-    """Draws from `LongTailed`.
-
-    Args:
-      num_workers: N, number of workers.
-      num_gradients: T, number of rows.
-      median: median run-time of the body, seconds.
-      spread: standard deviation of the logarithm of run-times in the body.
-      tail_share: share of gradients in the tail.
-      tail_start: shortest run-time in the tail, seconds.
-      tail_index: exponent of the tail; the mean run-time is finite if it is above 1.
-      seed: of the random numbers.
-
-    Returns:
-      float64[T, N], seconds; row t holds each worker's t-th gradient.
+    """Draws `num_gradients` rows from `LongTailed`, which describes the other numbers: float64[T, N], seconds.
 
     Raises:
       ValueError: where a number is out of its range.

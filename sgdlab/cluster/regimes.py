@@ -318,19 +318,7 @@ class RegimeCluster:
 def regimes(
     *, num_workers: int, num_nodes: int, num_steps: int, mean: float, std: float, seed: int, **law: Any
 ) -> np.ndarray:
-    """Draws run-times from `RegimeCluster`.
-
-    Args:
-      num_workers: N, number of workers.
-      num_nodes: number of nodes that the workers are on.
-      num_steps: T, number of rows.
-      mean: mean of all run-times, seconds.
-      std: standard deviation of all run-times, seconds.
-      seed: of the random numbers.
-      **law: other fields of `RegimeCluster`: `slow_factor`, `slow_share`, `slow_steps`, `warning_steps`, ...
-
-    Returns:
-      float64[T, N], seconds.
+    """Draws `num_steps` rows from `RegimeCluster`, which describes the other numbers: float64[T, N], seconds.
 
     Raises:
       ValueError: where a number is out of its range.

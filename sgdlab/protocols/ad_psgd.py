@@ -84,12 +84,7 @@ class Pairs:
     averages=lambda entries, num_workers: graphs.Size(edges=4),  # its own and its partner's, both ways
 )
 def ad_psgd(
-    *,
-    num_workers: Count,
-    graph: str = "ring",
-    density: float = 0.5,
-    num_gradients: Count | None = None,
-    seed: int = 0,
+    *, num_workers: Count, graph: str = "ring", density: float = 0.5, num_gradients: Count | None = None, seed: int = 0
 ) -> Pairs:
     r"""Every node computes at its own pace; before its step it and a random neighbour both become their mean.
 

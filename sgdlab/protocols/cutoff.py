@@ -183,23 +183,13 @@ def cutoff_with_record(
     num_gradients: int | None = None,
     seed: int = 0,
 ) -> tuple[Schedule, CutoffRecord]:
-    """The schedule of `cutoff`, and a record of its predictions.
+    """Return the schedule of `cutoff`, and a record of its predictions.
 
-    Args:
-      runtimes: as in `cutoff`.
-      predictor: as in `cutoff`.
-      window: as in `cutoff`.
-      objective: as in `cutoff`.
-      history: float64[W, N], seconds, earlier iterations, complete; they replace the first window.
-      num_gradients: as in `cutoff`.
-      seed: as in `cutoff`.
+    Arguments and errors are those of `cutoff`; `history`, float64[W, N] seconds, are earlier iterations, complete, which
+    replace the first window.
 
     Returns:
       The `Schedule`, and the record of predicted and true order statistics of its updates.
-
-    Raises:
-      ValueError: as in `cutoff`.
-      NotEnoughRuntimes: as in `cutoff`.
 
     Example:
       >>> from sgdlab import predictors

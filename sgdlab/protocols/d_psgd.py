@@ -6,12 +6,7 @@ from sgdlab.protocols.register import register
 
 
 @register(
-    title="D-PSGD",
-    source="Lian et al. 2017",
-    families=("No server",),
-    rule="nag_asgd",
-    peers=True,
-    averages=size_of,
+    title="D-PSGD", source="Lian et al. 2017", families=("No server",), rule="nag_asgd", peers=True, averages=size_of
 )
 def d_psgd(
     *,

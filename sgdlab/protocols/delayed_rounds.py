@@ -61,7 +61,6 @@ def delayed_rounds(
     """
     runtimes = checked(runtimes)
     rows, workers = runtimes.shape
-    seconds = communication
     updates = rows
     if num_gradients is not None:
         updates = -(-num_gradients // workers)
@@ -73,7 +72,7 @@ def delayed_rounds(
     for t in range(updates):
         ended[t] = started[t] + runtimes[t]
         started[t + 1] = np.maximum(ended[t], applied[t - 1] if t else 0.0)
-        applied[t] = started[t + 1].max() + seconds
+        applied[t] = started[t + 1].max() + communication
     pending = np.zeros(workers, bool)
     if updates < rows:
         ended[updates] = started[updates] + runtimes[updates]

@@ -19,7 +19,7 @@ def effective_speedup(
     communication: float = 0.0,
     interrupt: bool = False,
 ) -> np.ndarray:
-    r"""Micro-batches per second with a compute threshold, over those without one, in rounds that were recorded.
+    r"""Return the micro-batches per second with a compute threshold over those without one, in recorded rounds.
 
     .. math:: S(\tau) = \frac1I \sum_{i=1}^I \frac{M_i(\tau)}{M_i} \cdot \frac{T_i + T_c}{T_i(\tau) + T_c}
 
@@ -73,21 +73,15 @@ def _of_round(times: np.ndarray, thresholds: np.ndarray, communication: float, i
 def best_threshold(
     times: np.ndarray | Sequence[np.ndarray], *, communication: float = 0.0, interrupt: bool = False
 ) -> float:
-    """The compute threshold with the largest effective speed-up in rounds that were recorded.
+    """Find the compute threshold with the largest effective speed-up in rounds that were recorded.
 
     As the authors' code does, it compares 200 thresholds at equal distances, from the first end of a micro-batch to the
     last.
 
-    Args:
-      times: float64[I, N, M], or I arrays [N, M], as for `effective_speedup`.
-      communication: T_c, seconds of each round that are no computing.
-      interrupt: whether a micro-batch is given up at the threshold, rather than finished and kept.
+    Arguments and errors are those of `effective_speedup`.
 
     Returns:
       tau, seconds; infinity where no threshold gains anything.
-
-    Raises:
-      ValueError: where there is no round, or `communication` is negative.
 
     Source: Giladi et al. 2023, authors' code (`get_best_threshold`).
 
@@ -106,15 +100,9 @@ def best_threshold(
 
 
 def expected_speedup(
-    threshold: float,
-    *,
-    num_workers: int,
-    micro_batches: int,
-    mean: float,
-    deviation: float,
-    communication: float = 0.0,
+    threshold: float, *, num_workers: int, micro_batches: int, mean: float, deviation: float, communication: float = 0.0
 ) -> float:
-    r"""The effective speed-up of a threshold in closed form, where sums of micro-batches' times are about normal.
+    r"""Return the effective speed-up of a threshold in closed form: sums of micro-batches' times are about normal.
 
     .. math:: S(\tau) \approx \frac1M \sum_{m=1}^M \Phi\Big(\frac{\tau - m \mu}{\sigma \sqrt m}\Big) \cdot
         \frac{E[T] + T_c}{\min(\tau, E[T]) + T_c}

@@ -20,7 +20,7 @@ class Arrivals(NamedTuple):
 
 
 def arrivals(runtimes: np.ndarray, num_gradients: int | None, *, multiple: int = 1) -> Arrivals:
-    """The arrivals of all gradients if each worker begins its next gradient as soon as it has finished one.
+    """Return the arrivals of all gradients if each worker begins its next gradient as soon as it has finished one.
 
     Args:
       runtimes: float64[T, N], seconds; row t holds each worker's t-th gradient.
@@ -77,7 +77,7 @@ def arrivals(runtimes: np.ndarray, num_gradients: int | None, *, multiple: int =
 
 
 def accumulated(runtimes: np.ndarray) -> np.ndarray:
-    """`np.cumsum(runtimes, axis=0)`, row by row: the same sums, many times faster if rows are long."""
+    """Return `np.cumsum(runtimes, axis=0)`, row by row: the same sums, many times faster if rows are long."""
     finished = np.empty_like(runtimes)
     finished[0] = runtimes[0]
     for before, row, after in zip(finished, runtimes[1:], finished[1:], strict=False):
@@ -86,7 +86,7 @@ def accumulated(runtimes: np.ndarray) -> np.ndarray:
 
 
 def _first_in_order(times: np.ndarray, count: int) -> np.ndarray:
-    """Indices of the `count` earliest times, in order, equal times by index."""
+    """Return the indices of the `count` earliest times, in order, equal times by index."""
     if count < times.size:
         latest = np.partition(times, count - 1)[count - 1]
         candidates = np.flatnonzero(times <= latest)

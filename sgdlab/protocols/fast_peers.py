@@ -15,18 +15,7 @@ if TYPE_CHECKING:
 
 
 def gossip(policy: "Gossip", runtimes: np.ndarray, num_gradients: int | None) -> PeerSchedule:
-    """Returns the schedule of gossip.
-
-    Args:
-      policy: says with whom nodes average, and when.
-      runtimes: float64[T, p], seconds; row t holds each node's t-th gradient.
-      num_gradients: how many gradients to compute, in order of their averaging (in rounds: rounded up to whole rounds).
-        None: until the first node runs out of run-times.
-
-    Raises:
-      ValueError: where a run-time does not advance the clock.
-      NotEnoughRuntimes: where a node runs out of rows first; it says how many would be enough.
-    """
+    """Returns the schedule of gossip; arguments and errors are those of the protocol."""
     events = _events(runtimes, policy.period, policy.clock, num_gradients)
     partner = _partners(events, policy.include_self, np.random.default_rng(policy.seed))
     edges = _pulls(events, partner) if policy.kind == "pull" else _pushes(events, partner)
@@ -34,17 +23,7 @@ def gossip(policy: "Gossip", runtimes: np.ndarray, num_gradients: int | None) ->
 
 
 def elastic_averaging(policy: "ElasticAveraging", runtimes: np.ndarray, num_gradients: int | None) -> PeerSchedule:
-    """Returns the schedule of elastic averaging, with a center if any node averages with it.
-
-    Args:
-      policy: says how far nodes and center move, and when.
-      runtimes: as for `gossip`.
-      num_gradients: as for `gossip`.
-
-    Raises:
-      ValueError: where a run-time does not advance the clock.
-      NotEnoughRuntimes: where a node runs out of rows first; it says how many would be enough.
-    """
+    """Returns the schedule of elastic averaging, with a center if any node averages with it."""
     events = _events(runtimes, policy.period, policy.clock, num_gradients)
     nodes, beta = events.num_nodes, policy.beta
     own, mixing = 2 * events.number, np.flatnonzero(events.mixes)
@@ -140,7 +119,7 @@ def _events(runtimes: np.ndarray, period: int, clock: str, num_gradients: int | 
 
 
 def _partners(events: _Events, include_self: bool, generator: np.random.Generator) -> np.ndarray:
-    """int64[E], a partner for every event, the node itself where it has no other."""
+    """Return int64[E], a partner for every event, the node itself where it has no other."""
     nodes, rows = events.num_nodes, int(events.number.max()) + 1
     if nodes == 1:
         return np.zeros(events.node.size, np.int64)
@@ -175,7 +154,7 @@ def _pushes(events: _Events, partner: np.ndarray) -> _Edges:
 
 
 def _begun(events: _Events, node: np.ndarray, event: np.ndarray, counted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For each (node, event): the node's first counted event after it, or -1; and how many it has had so far."""
+    """Find for each (node, event) the node's first counted event after it, or -1; and how many it has had so far."""
     size = events.node.size
     keys = np.sort((events.node * size + np.arange(size))[counted])
     counts = np.bincount(events.node[counted], minlength=events.num_nodes)

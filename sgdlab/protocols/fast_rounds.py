@@ -18,14 +18,13 @@ def rounds(
     interrupt: bool,
     num_gradients: int | None = None,
 ) -> Schedule:
-    """Every update waits for `at_least` gradients on the newest version, then `seconds` more or until all have arrived.
+    """Make the schedule of `timeout`, whose arguments these are.
 
     Args:
       runtimes: float64[T, N], seconds.
       at_least: c, from 1 to N, or int[T], one for each update.
       seconds: how long an update waits after its c-th gradient.
-      interrupt: whether a late worker gives up its gradient at the update and begins a new one; else it finishes, its
-        gradient is dropped, and it reads the newest version (it can miss several updates).
+      interrupt: whether a late worker gives up its gradient.
       num_gradients: how many gradients to use; the run ends with the update that reaches this number. None: T updates.
 
     Returns:
@@ -87,7 +86,7 @@ def rounds(
 
 
 def _closing(ends: np.ndarray, at_least: int, seconds: float) -> tuple[np.ndarray, float, int]:
-    """bool[N], workers in time; when the update closes; and the worker that closes it (ties by worker number)."""
+    """Return bool[N], workers in time; when the update closes; and the worker that closes it, the first of ties."""
     order = by_time(ends)
     enough = ends[order[at_least - 1]]
     deadline = enough + seconds

@@ -16,16 +16,7 @@ EMPTY_ROUNDS = 1000
 
 
 def threshold_rounds(policy: "Threshold", runtimes: np.ndarray, num_gradients: int | None) -> Schedule:
-    """Workers compute gradients on the newest version until a threshold; all that has come is an update.
-
-    Args:
-      policy: says when workers stop.
-      runtimes: float64[T, N], seconds; row t holds each worker's t-th gradient.
-      num_gradients: how many gradients to use; the run ends with the update that reaches this number. None: whole
-        updates, until a worker that has to begin again runs out of run-times.
-
-    Returns:
-      A `Schedule`; gradients that were given up are dropped, none is pending.
+    """Make the schedule of `simulate`: gradients that were given up are dropped, none is pending.
 
     Raises:
       ValueError: where a run-time does not advance the clock, or 1000 rounds in a row have no gradient.

@@ -82,11 +82,7 @@ class Gossip(PeerBase):
 
 
 @register(
-    title="Gossip",
-    source="Jin et al. 2016, Alg. 3-4",
-    families=("No server",),
-    peers=True,
-    fast=fast_peers.gossip,
+    title="Gossip", source="Jin et al. 2016, Alg. 3-4", families=("No server",), peers=True, fast=fast_peers.gossip
 )
 def gossip(
     *,

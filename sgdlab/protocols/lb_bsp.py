@@ -46,12 +46,7 @@ class LoadBalancing(DividedRounds):
         self.sums = {}
 
 
-@register(
-    title="LB-BSP",
-    source="Chen et al. 2020",
-    families=("Rounds by the clock",),
-    rule="nag_asgd",
-)
+@register(title="LB-BSP", source="Chen et al. 2020", families=("Rounds by the clock",), rule="nag_asgd")
 def lb_bsp(
     *, num_workers: Count, gradients: Count = 2, decay: Decay = 0.5, communication: NotNegative = 0.0
 ) -> LoadBalancing:
@@ -83,8 +78,4 @@ def lb_bsp(
       >>> schedule.applied[:, 0], np.bincount(schedule.worker)
       (array([12., 18.]), array([10,  6]))
     """
-    return LoadBalancing(
-        communication=communication,
-        total=num_workers * gradients,
-        decay=decay,
-    )
+    return LoadBalancing(communication=communication, total=num_workers * gradients, decay=decay)

@@ -164,7 +164,7 @@ class TimedTrials(Quotas):
 
 
 def optimal_trials(seconds: np.ndarray, probabilities: np.ndarray, *, noise: float) -> np.ndarray:
-    r"""Trials of each worker in a round: all that fit into the time in which the round's gradient is precise enough.
+    r"""Return the trials of each worker in a round: all that fit into the time that makes its gradient precise enough.
 
     .. math:: t(m) = \Big(\sum_{j=1}^m \frac{p_j}{t_j}\Big)^{-1} \Big(S + \sum_{j=1}^m p_j\Big), \qquad
         B_i = \max\Big(\Big\lceil \frac{\min_m t(m)}{t_i} \Big\rceil - 1, 0\Big)
@@ -211,7 +211,7 @@ def optimal_trials(seconds: np.ndarray, probabilities: np.ndarray, *, noise: flo
 
 
 def _each(name: str, value: Any, num_workers: int, check: Callable[[str, Any], Any]) -> tuple:
-    """One value for each worker, from one for all or a sequence of them; a flag makes one number a tuple of it."""
+    """Check one value for each worker, from one for all (which a flag makes a tuple of one) or a sequence of them."""
     if isinstance(value, list | tuple | np.ndarray):
         if len(value) == 1:
             return (check(name, value[0]),) * num_workers

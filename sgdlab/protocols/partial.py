@@ -102,14 +102,8 @@ def partial(  # noqa: PLR0913 (its entries are those of the method: what servers
     shape = (*runtimes.shape, servers)
     pulls = _drawn("pull_delays", pull_delays, shape, generators[0])
     pushes = _drawn("push_delays", push_delays, shape, generators[1])
-    push = (
-        arguments.share("push_at_least", push_at_least, runtimes.shape[1], "workers"),
-        push_timeout,
-    )
-    pull = (
-        arguments.share("pull_at_least", pull_at_least, servers, "servers"),
-        pull_timeout,
-    )
+    push = (arguments.share("push_at_least", push_at_least, runtimes.shape[1], "workers"), push_timeout)
+    pull = (arguments.share("pull_at_least", pull_at_least, servers, "servers"), pull_timeout)
 
     def simulation(updates: int) -> _Simulation:
         return _Simulation(

@@ -106,11 +106,7 @@ def as_protocol(
 ) -> Callable[..., Schedule | PeerSchedule]:
     """Returns the protocol of a maker of policies, with the maker's name, documentation and entries.
 
-    Args:
-      make: a maker of policies, or a policy's class.
-      fast: as for `register`; None simulates the policy event by event.
-      peers: whether it makes a `PeerPolicy`.
-      ends: as in `ProtocolFacts`.
+    Arguments are the facts of `ProtocolFacts`; without `fast` the policy is simulated event by event.
     """
     parameters = inspect.signature(make).parameters
     by_simulation = ("num_workers", "num_gradients") if peers else ("num_workers",)

@@ -33,7 +33,7 @@ def simulate(
     num_updates: int | None = None,
     idle_at_end: bool = False,
 ) -> Schedule:
-    """The schedule of a policy on given run-times; that of `protocols`, field by field, for the policies of sgdlab.
+    """Return the schedule of a policy on given run-times: that of `protocols`, for the policies of sgdlab.
 
     Gradients that come at one instant come by worker number, a timer of that instant before them. A gradient that is
     interrupted at the instant at which it began was not begun, and its run-time is the worker's next.

@@ -19,7 +19,7 @@ _SOURCE = np.dtype([("node", np.int32), ("version", np.int32), ("weight", np.flo
 def simulate_peers(
     make_policy: Callable[..., PeerPolicy], runtimes: np.ndarray, *, num_gradients: int | None = None
 ) -> PeerSchedule:
-    """The schedule of a policy of peers on given run-times; that of `protocols`, field by field.
+    """Return the schedule of a policy of peers on given run-times; that of `protocols`, field by field.
 
     Gradients that come at one instant come by node number. In rounds, the protocols' `num_gradients=None` means all T N
     gradients; elsewhere it means what it means here.
@@ -211,7 +211,7 @@ class PeerRecorder:
 
 
 def _reads(events: list[Event], num_nodes: int, *, fresh: bool) -> np.ndarray | None:
-    """int32[E], at which version each gradient is taken; None if that is as `fresh` says, and only the center moves."""
+    """Return int32[E], at which version each gradient is taken; None if as `fresh` says, and only the center moves."""
     counts: collections.Counter[int] = collections.Counter()
     reads, usual = [], True
     for event in events:

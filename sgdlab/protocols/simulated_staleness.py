@@ -57,12 +57,12 @@ def simulated_staleness(
     rows, workers = runtimes.shape
     count = rows if num_gradients is None else num_gradients
     average = workers - 1.0 if average is None else average
-    ramp = ramp_epochs
-    if ramp and gradients_per_epoch is None:
-        raise ValueError(
-            f"gradients_per_epoch=None must be given where ramp_epochs={ramp:g}: how many gradients an epoch has"
-        )
-    length = ramp * arguments.real("gradients_per_epoch", gradients_per_epoch, above=0) if ramp else 0.0
+    length = 0.0
+    if ramp_epochs:
+        if gradients_per_epoch is None:
+            why = f"must be given where ramp_epochs={ramp_epochs:g}: how many gradients an epoch has"
+            raise ValueError(f"gradients_per_epoch=None {why}")
+        length = ramp_epochs * arguments.real("gradients_per_epoch", gradients_per_epoch, above=0)
     if count > rows:
         raise NotEnoughRuntimes.after(count, rows=rows, done=rows)
     step = np.arange(count)

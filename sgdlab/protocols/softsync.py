@@ -61,11 +61,7 @@ def _fast(policy: Softsync, runtimes: np.ndarray, num_gradients: int | None) -> 
 
 
 @register(
-    title="Softsync",
-    source="Zhang et al. 2015b",
-    families=("Staleness, limited or not",),
-    rule="nag_asgd",
-    fast=_fast,
+    title="Softsync", source="Zhang et al. 2015b", families=("Staleness, limited or not",), rule="nag_asgd", fast=_fast
 )
 def softsync(*, num_workers: Count, gradients_per_update: Count = 4) -> Softsync:
     """Every n gradients that arrive are one update; their workers read the newest parameters and begin again at once.

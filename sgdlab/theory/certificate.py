@@ -126,7 +126,7 @@ class Certificate(participation.OfWorkers):
 
 
 def certificate(schedule: Schedule | PeerSchedule, *, steps: int | np.ndarray = 1) -> Certificate:
-    """The certificate of a schedule.
+    """Return the certificate of a schedule.
 
     A gradient whose block is used anywhere counts as used; staleness is over all blocks.
 
@@ -169,7 +169,7 @@ def certificate(schedule: Schedule | PeerSchedule, *, steps: int | np.ndarray = 
 
 
 def _of_peers(schedule: PeerSchedule, steps: int | np.ndarray) -> Certificate:
-    """Of methods without a server: whose gradients are used, and how many are under way."""
+    """Return that of methods without a server: whose gradients are used, and how many are under way."""
     rows = schedule.takes_gradient()
     count = schedule.node.size
     if np.ndim(steps) and np.shape(steps) != (count,):
@@ -198,7 +198,7 @@ def _all_equal(updates: np.ndarray, weight: np.ndarray) -> bool:
 
 
 def _in_flight(started: np.ndarray, ended: np.ndarray, end: float) -> dict[str, Any]:
-    """Gradients under way until the end, on average over the seconds and at most; one that ends makes place first."""
+    """Count gradients under way until the end, on average over the seconds and at most; one that ends makes place."""
     begun = started < end
     first, last = np.sort(started[begun]), np.sort(np.minimum(ended[begun], end))
     if not first.size:

@@ -41,7 +41,7 @@ class Floor(NamedTuple):
 
 
 def homogeneous(seconds: ArrayLike, problem: Problem) -> Floor:
-    """The least time where all workers have data of one distribution.
+    """Return the least time where all workers have data of one distribution.
 
     Args:
       seconds: float[N], of a gradient of each worker, in any order; infinite for one that never ends.
@@ -63,14 +63,9 @@ def homogeneous(seconds: ArrayLike, problem: Problem) -> Floor:
 
 
 def heterogeneous(seconds: ArrayLike, problem: Problem) -> Floor:
-    """The least time where each worker has data of its own: all of them must be heard.
+    """Return the least time where each worker has data of its own: all of them must be heard.
 
-    Args:
-      seconds: float[N], of a gradient of each worker, in any order; infinite for one that never ends.
-      problem: its four numbers.
-
-    Raises:
-      ValueError: where there is no worker, or the seconds of one are not above 0.
+    Arguments and errors are those of `homogeneous`.
 
     Example:
       >>> heterogeneous([1.0, 1.0, 4.0], Problem(variance=9.0))
@@ -84,7 +79,7 @@ def heterogeneous(seconds: ArrayLike, problem: Problem) -> Floor:
 
 
 def without_waiting(seconds: ArrayLike, gradients: float) -> float:
-    r"""Seconds in which all workers together compute so many gradients, if none of them ever waits.
+    r"""Return the seconds in which all workers together compute so many gradients, if none of them ever waits.
 
     .. math:: T = \frac{K}{\sum_i 1 / \tau_i}
 
@@ -110,7 +105,7 @@ def without_waiting(seconds: ArrayLike, gradients: float) -> float:
 
 
 def seconds_per_gradient(schedule: Schedule | PeerSchedule) -> np.ndarray:
-    """Mean seconds from the beginning of a gradient to its arrival, of each worker; infinite where it ended none.
+    """Return the mean seconds of each worker from a gradient's beginning to its arrival; infinite where it ended none.
 
     A gradient that the server interrupted is as long as it took until then: of protocols that interrupt, this is less
     than a whole gradient takes.

@@ -30,7 +30,7 @@ from sgdlab.theory.problem import Problem
 
 
 def tree_distances(schedule: Schedule, steps: int | np.ndarray = 1) -> np.ma.MaskedArray:
-    """Distance, in the computation tree, of the point of every gradient from the server's point that it enters.
+    """Return the tree's distance of the point of every gradient from the server's point that it enters.
 
     A message of H local steps is H edges, of which the largest distance counts: its points are a side branch that
     leaves the main branch at the version that was read. Where it is the first to enter behind that version, the side
@@ -72,7 +72,7 @@ def tree_distances(schedule: Schedule, steps: int | np.ndarray = 1) -> np.ma.Mas
 
 
 def iterations(distance: int, problem: Problem) -> int:
-    """K, the gradients on the main branch after which the mean squared gradient is at most epsilon.
+    """Return K, the gradients on the main branch after which the mean squared gradient is at most epsilon.
 
     Args:
       distance: R, the largest distance in the computation tree.
@@ -90,14 +90,9 @@ def iterations(distance: int, problem: Problem) -> int:
 
 
 def step_size(distance: int, problem: Problem) -> float:
-    """gamma, the step size of one gradient for which `iterations` are enough.
+    """Return gamma, the step size of one gradient for which `iterations` are enough.
 
-    Args:
-      distance: R, the largest distance in the computation tree.
-      problem: its four numbers.
-
-    Raises:
-      ValueError: where the distance is not a whole number of at least 0.
+    Arguments and errors are those of `iterations`.
 
     Example:
       >>> step_size(0, Problem(variance=0.0)), step_size(7, Problem(variance=0.0)), step_size(0, Problem())
@@ -111,14 +106,7 @@ def step_size(distance: int, problem: Problem) -> float:
 
 
 def checked_steps(schedule: Schedule, steps: int | np.ndarray) -> np.ndarray:
-    """Local steps of every message.
-
-    Args:
-      schedule: of G messages.
-      steps: one number for all, or int[G].
-
-    Returns:
-      int64[G].
+    """Return the local steps of every message, int64[G], from one number for all or int[G].
 
     Raises:
       ValueError: where they are not at least 1 each, or not as many as there are messages.
