@@ -25,7 +25,7 @@ def metropolis(edges: np.ndarray) -> np.ndarray:
     """
     degree = edges.sum(axis=-1)
     weights = edges / (1.0 + np.maximum(degree[..., :, None], degree[..., None, :]))
-    return weights + _diagonal(1.0 - weights.sum(axis=-1))
+    return weights + (1.0 - weights.sum(axis=-1))[..., None] * np.eye(edges.shape[-1])
 
 
 def sent_in_equal_shares(edges: np.ndarray) -> np.ndarray:
@@ -134,7 +134,3 @@ def pair_rates(edges: np.ndarray, rate: float = 1.0) -> np.ndarray:
     """
     share = 1.0 / np.maximum(edges.sum(axis=1), 1)
     return edges * (0.5 * rate * (share[:, None] + share[None, :]))
-
-
-def _diagonal(values: np.ndarray) -> np.ndarray:
-    return values[..., None] * np.eye(values.shape[-1])

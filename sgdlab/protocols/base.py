@@ -47,7 +47,7 @@ class Base:
         raise NotImplementedError
 
     def timer(self, now: float) -> list[Action]:
-        """Nothing: without a `Wake` there is no timer."""
+        """Do nothing: without a `Wake` there is no timer."""
         return []
 
     def lost(self, now: float, worker: int) -> list[Action]:
@@ -57,7 +57,7 @@ class Base:
         return self.after_loss(now)
 
     def after_loss(self, now: float) -> list[Action]:
-        """Nothing: nobody waits for the worker that was lost."""
+        """Do nothing: nobody waits for the worker that was lost."""
         return []
 
     def joined(self, now: float, worker: int) -> list[Action]:
@@ -66,10 +66,10 @@ class Base:
         return self.begin([worker])
 
     def warm(self) -> None:
-        """Nothing: no program is compiled."""
+        """Do nothing: no program is compiled."""
 
     def prepare(self) -> None:
-        """Nothing: no answer takes long."""
+        """Do nothing: no answer takes long."""
 
     def begin(self, workers: Iterable[int]) -> list[Action]:
         """The actions with which workers begin on the newest version; they are busy from now on."""

@@ -185,8 +185,8 @@ def cutoff_with_record(
 ) -> tuple[Schedule, CutoffRecord]:
     """Return the schedule of `cutoff`, and a record of its predictions.
 
-    Arguments and errors are those of `cutoff`; `history`, float64[W, N] seconds, are earlier iterations, complete, which
-    replace the first window.
+    Arguments and errors are those of `cutoff`; `history`, float64[W, N] seconds, is of earlier iterations, complete:
+    it replaces the first window.
 
     Returns:
       The `Schedule`, and the record of predicted and true order statistics of its updates.

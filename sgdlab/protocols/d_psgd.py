@@ -1,13 +1,10 @@
 """D-PSGD, event by event: rounds of averaging with the neighbours on a graph (Lian et al. 2017)."""
 
 from sgdlab.bounds import Count
-from sgdlab.protocols.graph_rounds import GraphRounds, averaging, size_of
-from sgdlab.protocols.register import register
+from sgdlab.protocols.graph_rounds import GraphRounds, averaging, register_on_graph
 
 
-@register(
-    title="D-PSGD", source="Lian et al. 2017", families=("No server",), rule="nag_asgd", peers=True, averages=size_of
-)
+@register_on_graph(title="D-PSGD", source="Lian et al. 2017")
 def d_psgd(
     *,
     num_workers: Count,

@@ -17,8 +17,7 @@ from sgdlab.protocols.register import register
 class Gossip(PeerBase):
     """A node averages with its partner's parameters ("pull"), or with those that were sent to it ("push").
 
-    The k-th row of random numbers holds those of all nodes for their k-th
-    gradients, whatever the order of events.
+    The k-th row of random numbers holds those of all nodes for their k-th gradients, whatever the order of events.
 
     Attributes:
       kind: "pull" or "push".
@@ -112,10 +111,9 @@ def gossip(
       gradient and steps, all at once. With exponential run-times that is a Poisson clock.
 
     Jin et al.'s theorem bounds the distance from the minimum with `include_self`. With exponential run-times "own" is
-    the recursion of their appendix: a tick ends a step at the node's own parameters, then averages. There the printed
-    bound fails for small steps: its proof assumes that the averaging matrix D and the gradient g are independent, but
-    they share the node that ticks. "poisson" is their Algorithm 3 made instantaneous: average, then step; for it the
-    bound holds. `experiments.gossip.bounds` measures both.
+    the recursion of their appendix, for which the printed bound fails for small steps: the averaging and the gradient
+    share the node that ticks. "poisson" is their Algorithm 3 made instantaneous, for which it holds
+    (`experiments.gossip.bounds`).
 
     Args:
       num_workers: p, number of nodes.

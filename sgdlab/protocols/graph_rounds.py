@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from sgdlab import arguments, graphs
 from sgdlab.protocols.peer_policy import Keep, Mix, PeerAction, Source, Step
 from sgdlab.protocols.policy import Begin
+from sgdlab.protocols.register import register
 
 
 @dataclasses.dataclass
@@ -138,7 +140,7 @@ class GraphRounds:
 
 
 def averaging(graph: str, num_workers: int, *, density: float, seed: int) -> np.ndarray:
-    """Weights of D-PSGD on a graph, float64[K, N, N]; the mean of all stays.
+    """Return the weights of D-PSGD on a graph, float64[K, N, N]; the mean of all stays.
 
     Raises:
       ValueError: where the graph is not known, or has no such weights.
@@ -150,6 +152,9 @@ def averaging(graph: str, num_workers: int, *, density: float, seed: int) -> np.
         raise ValueError(f"graph={graph!r}{str(error).removeprefix('graph')}") from error
 
 
-def size_of(entries: Mapping[str, Any], num_workers: int) -> graphs.Size:
-    """The size of the graph that a protocol's entries name, which its registration is given as `averages`."""
+def _size_of(entries: Mapping[str, Any], num_workers: int) -> graphs.Size:
+    """Return the size of the graph that a protocol's entries name."""
     return graphs.size(entries["graph"], num_workers, density=entries["density"])
+
+
+register_on_graph = functools.partial(register, families=("No server",), rule="nag_asgd", peers=True, averages=_size_of)

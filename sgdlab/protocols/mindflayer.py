@@ -34,15 +34,11 @@ FAMILY = "Rounds by the clock"
 class TimedTrials(Quotas):
     """Rounds in which worker i makes B_i trials, each of which is given up after t_i seconds.
 
-    A worker's limit is given, or it is learned from its first `window` trials: of the times seen, the one by which most
-    succeed per second, but at least the `share`-quantile. These trials are given up after four times the median of its
-    own that have come, or of everybody's where that is less. The latter doubles with each that is given up, so that a
-    slow worker is heard in the end: by then it has cost less than three times what a trial of its own takes. Trials
-    that were given up sooner than its first one came say nothing of it, and are forgotten. Before any worker's trial
-    has come there is no limit, as nobody knows how long a trial takes; those that run have one from then on. Where
+    Limits are given, or learned as `mindflayer` says. While one is learned, a trial is given up after four times the
+    median of the worker's own that have come, or of everybody's where that is less. The latter doubles with each that
+    is given up, so that a slow worker is heard in the end: by then it has cost less than three times what a trial of
+    its own takes. Trials that were given up sooner than its first one came say nothing of it, and are forgotten. Where
     trials are chosen, a worker whose first `window` trials were all given up has none any more.
-
-    Later, where `window` trials in a row were given up, the worker's pace has changed, and it is learned anew.
 
     Attributes:
       num_workers: N.

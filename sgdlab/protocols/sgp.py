@@ -2,18 +2,10 @@
 
 from sgdlab import graphs
 from sgdlab.bounds import Count
-from sgdlab.protocols.graph_rounds import GraphRounds, size_of
-from sgdlab.protocols.register import register
+from sgdlab.protocols.graph_rounds import GraphRounds, register_on_graph
 
 
-@register(
-    title="Stochastic gradient push",
-    source="Assran et al. 2019",
-    families=("No server",),
-    rule="nag_asgd",
-    peers=True,
-    averages=size_of,
-)
+@register_on_graph(title="Stochastic gradient push", source="Assran et al. 2019")
 def sgp(
     *,
     num_workers: Count,

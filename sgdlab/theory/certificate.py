@@ -146,7 +146,7 @@ def certificate(schedule: Schedule | PeerSchedule, *, steps: int | np.ndarray = 
     """
     if isinstance(schedule, PeerSchedule):
         return _of_peers(schedule, steps)
-    edges = tree.checked_steps(schedule, steps)
+    edges = tree.checked_steps(schedule.num_gradients, steps)
     used, distances, staleness = schedule.used(), tree.tree_distances(schedule, edges), schedule.staleness()
     any_used = used.any(axis=1)
     blocks = range(schedule.num_blocks)
@@ -171,12 +171,7 @@ def certificate(schedule: Schedule | PeerSchedule, *, steps: int | np.ndarray = 
 def _of_peers(schedule: PeerSchedule, steps: int | np.ndarray) -> Certificate:
     """Return that of methods without a server: whose gradients are used, and how many are under way."""
     rows = schedule.takes_gradient()
-    count = schedule.node.size
-    if np.ndim(steps) and np.shape(steps) != (count,):
-        raise ValueError(f"steps of shape {np.shape(steps)} must be a whole number, or int[{count}]")
-    edges = np.broadcast_to(np.asarray(steps, np.int64), count)
-    if count and edges.min() < 1:
-        raise ValueError(f"steps={edges.min()} must be at least 1")
+    edges = tree.checked_steps(schedule.node.size, steps)
     return Certificate(
         num_workers=schedule.num_nodes,
         gradients=int(edges[rows].sum()),

@@ -52,7 +52,7 @@ def tree_distances(schedule: Schedule, steps: int | np.ndarray = 1) -> np.ma.Mas
       >>> tree_distances(schedule).compressed()
       array([0, 1, 2, 0, 1, 2])
     """
-    edges = checked_steps(schedule, steps)
+    edges = checked_steps(schedule.num_gradients, steps)
     used = schedule.used()
     distances = np.zeros(used.shape, np.int64)
     for block in range(schedule.num_blocks):
@@ -105,13 +105,12 @@ def step_size(distance: int, problem: Problem) -> float:
     return min(sizes)
 
 
-def checked_steps(schedule: Schedule, steps: int | np.ndarray) -> np.ndarray:
-    """Return the local steps of every message, int64[G], from one number for all or int[G].
+def checked_steps(count: int, steps: int | np.ndarray) -> np.ndarray:
+    """Return the local steps of `count` messages, int64[G], from one number for all or int[G].
 
     Raises:
       ValueError: where they are not at least 1 each, or not as many as there are messages.
     """
-    count = schedule.num_gradients
     if np.ndim(steps) == 0:
         return np.full(count, whole("steps", steps), np.int64)
     given = np.asarray(steps)
