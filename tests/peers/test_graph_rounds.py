@@ -109,8 +109,9 @@ def test_without_momentum_on_a_complete_graph_it_is_synchronous_sgd():
     np.testing.assert_allclose(replayed(schedule, momentum=0.0).params, params, rtol=1e-13)
 
 
-def test_the_mean_of_d_psgd_moves_by_the_mean_of_the_steps():
-    schedule = make("d_psgd", graph="ring")
+@pytest.mark.parametrize("name", ["d_psgd", "ad_psgd"])
+def test_the_mean_moves_by_the_mean_of_the_steps(name):
+    schedule = make(name, number=5 * NODES, graph="ring")
     at = replayed(schedule, momentum=0.0)
     reads, numbers = at.history.aux["at"], numbers_of(schedule)
     steps = [RATE * gradient(np.full(3, reads[row]), row)[0] for row in numbers.values()]
@@ -128,7 +129,10 @@ def test_where_all_send_to_as_many_push_sum_is_d_psgd(graph, overlap):
     assert push.scale is None or np.allclose(push.scale, 1.0, rtol=1e-14)
 
 
-@pytest.mark.parametrize(("name", "entries"), [("d_psgd", {}), ("sgp", {}), ("sgp", {"overlap": True})])
+@pytest.mark.parametrize(
+    ("name", "entries"),
+    [("d_psgd", {}), ("sgp", {}), ("sgp", {"overlap": True}), ("ad_psgd", {}), ("a2cid2", {}), ("a2cid2", {"eta": 0})],
+)
 def test_one_node_is_plain_sgd(name, entries):
     schedule = make(name, np.ones((9, 1)), number=9, **entries)
     params, moved = START.copy(), np.zeros(3)

@@ -72,13 +72,6 @@ def test_ad_psgd_is_the_papers_loop(graph, mode):
     assert (schedule.read[rows] < 2 * schedule.number()[rows]).any()  # others have averaged with it meanwhile
 
 
-def test_ad_psgd_keeps_the_mean_but_for_the_steps():
-    schedule = make("ad_psgd")
-    result, numbers = replayed(schedule, momentum=0.0), numbers_of(schedule)
-    steps = [RATE * gradient(np.full(3, result.history.aux["at"][row]), row)[0] for row in numbers.values()]
-    np.testing.assert_allclose(result.params[0], START[0] - np.sum(steps) / NODES, rtol=1e-12)
-
-
 class Accelerated(Nodes):
     """A2CiD2: what each node's variables do between two events, at an averaging, and at a gradient."""
 
@@ -155,40 +148,6 @@ def test_neither_one_slow_node_nor_more_rows_change_how_often_others_average():
     runtimes[:, 5] = 1e4
     counts = [len(meetings_of(make("a2cid2", times, number=60, eta=0.0))) for times in (runtimes[:20], runtimes)]
     assert counts[0] == counts[1] > 15  # 12 units of time; were the unit the mean of all, it would be none
-
-
-def test_momentum_brings_a_ring_together():
-    """After a first gradient each, from heights of their own, nodes only average: with momentum they are closer."""
-    nodes, runtimes = 8, np.ones((27, 8))
-    apart = {}
-    for name, entries in (("with", {}), ("without", {"eta": 0.0})):
-        spread = []
-        for seed in range(12):
-            own = {"rate": 2.0, **entries}
-            schedule = PROTOCOLS.make("a2cid2", own, runtimes=runtimes, num_gradients=26 * nodes, seed=seed)
-            values = {(variable, 0): 0.0 for variable in range(schedule.num_variables)}
-            counts = [0] * schedule.num_variables
-            for event, node in enumerate(schedule.node.tolist()):  # its first step is to its number; then none
-                mine = schedule.event == event
-                read = zip(schedule.source[mine].tolist(), schedule.source_version[mine].tolist(), strict=True)
-                mean = float(np.dot(schedule.weight[mine], [values[source] for source in read]))
-                values[node, 2 * counts[node] + 1] = mean
-                first = node < nodes and schedule.read[event] == 0 and schedule.finished[event] == 1.0
-                values[node, 2 * counts[node] + 2] = mean + (node if first else 0.0)
-                counts[node] += 1
-            spread.append(np.var([values[node, 2 * counts[node]] for node in range(nodes)]))
-        apart[name] = np.mean(spread)
-    assert apart["with"] < 0.7 * apart["without"]
-
-
-@pytest.mark.parametrize(("name", "entries"), [("ad_psgd", {}), ("a2cid2", {}), ("a2cid2", {"eta": 0.0})])
-def test_one_node_is_plain_sgd(name, entries):
-    schedule = make(name, np.ones((9, 1)), number=9, **entries)
-    params, moved = START.copy(), np.zeros(3)
-    for number in range(9):
-        moved = MOMENTUM * moved + gradient(params, number)
-        params = params - RATE * moved
-    np.testing.assert_allclose(replayed(schedule).params, params, rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["ad_psgd", "a2cid2"])

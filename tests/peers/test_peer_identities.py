@@ -1,4 +1,4 @@
-"""What peers must be in special cases: serial SGD, independent nodes, large batches; what averaging keeps."""
+"""Peers in special cases: serial SGD, independent nodes; and rounds, which do not depend on the numbers of nodes."""
 
 import dataclasses
 import functools
@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from lib.replay_cases import assert_close, batches, network
+from lib.replay_cases import assert_close
 
-from sgdlab import PeerSchedule, cluster, protocols, rules
-from sgdlab.replay import Capacity, Watch, lower, run
+from sgdlab import PeerSchedule, protocols, rules
+from sgdlab.replay import run
 
 both_modes = pytest.mark.parametrize("mode", ["event", "wave"])
 in_rounds = pytest.mark.parametrize("clock", ["own", "rounds"])
@@ -83,18 +83,6 @@ def test_longer_periods_than_the_run_are_independent_nodes():
             assert_close(result.nodes[node], serial(np.flatnonzero(result.history.worker == node)), 1e-15)
 
 
-def test_all_reduce_is_minibatch_sgd():
-    net = network("mlp")
-    result = run(protocols.all_reduce(RUNTIMES), rules.server_rule(TX), net.grad_fn, net.params, batches())
-    params, state = net.params, TX.init(net.params)
-    for update in range(len(RUNTIMES)):
-        parts = [batches()(row) for row in range(update * NODES, (update + 1) * NODES)]
-        grads, _ = net.grad_fn(params, jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts))
-        updates, state = TX.update(grads, state, params)
-        params = optax.apply_updates(params, updates)
-    assert_close(result.params, params, 1e-12)
-
-
 @both_modes
 @in_rounds
 def test_elastic_averaging_with_the_center_of_two_nodes_by_hand(clock, mode):
@@ -116,87 +104,6 @@ def test_elastic_averaging_with_the_center_of_two_nodes_by_hand(clock, mode):
             center = 0.75 * center + 0.25 * 16
     np.testing.assert_allclose(result.nodes, nodes, rtol=1e-15)
     np.testing.assert_allclose(result.center, center, rtol=1e-15)
-
-
-@pytest.mark.covering
-@both_modes
-@in_rounds
-@pytest.mark.parametrize("period", [1, 3])
-def test_elastic_averaging_keeps_the_sum_where_there_are_no_gradients(clock, period, mode):
-    """Every node takes one step away from the others; from then on the sum of nodes and center stays."""
-    runtimes = np.random.default_rng(0).uniform(1, 2, (10, NODES))
-    schedule = protocols.elastic_averaging(runtimes, clock=clock, period=period)
-    rate = rules.tabulated([0.3, 0.0])
-    watch = Watch(every=1, evaluate=lambda params, stats: {str(i): params[i] for i in range(5)})
-    looks = replayed(schedule, tx=optax.sgd(rate), mode=mode, watch=watch).history.evaluations
-    ours = schedule.node[schedule.node < NODES]
-    all_began = max(int(np.flatnonzero(ours == node)[0]) for node in range(NODES)) + 1
-    assert len(looks) > all_began + 10
-    column = lambda look: np.array([NODES * look[f"{i}"] + look[f"center_{i}"] for i in range(5)])
-    # In rounds the center moves when all have met it.
-    sums = np.array([column(look) for look in looks[all_began :: NODES if clock == "rounds" else 1]])
-    assert len(sums) > 5
-    np.testing.assert_allclose(sums[1:], np.tile(sums[0], (len(sums) - 1, 1)), rtol=0, atol=1e-14 * np.abs(sums).max())
-    before = NODES * looks[0]["0"] + looks[0]["center_0"]
-    assert abs(sums[0][0] - before) > 0.01
-    assert looks[-1]["consensus"] < 0.6 * looks[all_began]["consensus"]
-
-
-HEIGHTS = np.array([3.0, -1.0, 0.5, 10.0])
-
-
-def _pushed_apart(node, number):
-    return -jnp.asarray(HEIGHTS)[node[number]]
-
-
-def _given(params, batch):
-    return batch + 0 * params, {"read": params}
-
-
-@pytest.mark.sample(1)
-@pytest.mark.parametrize(("kind", "clock"), [("pull", "rounds"), ("push", "rounds"), ("pull", "own")])
-def test_gossip_without_gradients_keeps_the_mean_in_expectation(kind, clock):
-    """Every node takes one step, to a height of its own; from then on they only average.
-
-    Over seeds, what they have in memory (what gradients are taken at) keeps its mean.
-    """
-    seeds, rows, rule = 150, 48, rules.asgd(learning_rate=rules.tabulated([1.0, 0.0]))
-    room = Capacity(rows=64, slots=16, width=4, events=64, edges=128)
-    moved, spreads = [], []
-    for seed in range(seeds):
-        runtimes = cluster.exponential(num_workers=NODES, num_gradients=rows, seed=1000 + seed)
-        schedule = protocols.gossip(runtimes, kind=kind, clock=clock, num_gradients=rows, seed=seed)
-        pushed = jax.tree_util.Partial(_pushed_apart, jnp.asarray(schedule.node))
-        program = lower(schedule, capacity=room)
-        reads = run(program, rule, _given, jnp.zeros([]), pushed, mode="event").history.aux["read"]
-        memory, number, rows_of_memory = np.zeros(NODES), schedule.number(), []
-        for event, node in enumerate(schedule.node):
-            memory[node] = reads[event]
-            rows_of_memory.append(memory.copy())
-        ready = max(int(np.flatnonzero((schedule.node == node) & (number == 1))[0]) for node in range(NODES))
-        # In rounds the first averaging of all is counted too: it begins with the heights themselves.
-        first = HEIGHTS if clock == "rounds" else rows_of_memory[ready]
-        then = rows_of_memory[ready + 8]
-        moved.append(then.mean() - first.mean())
-        spreads.append((then.std(), first.std()))
-    error = np.std(moved, ddof=1) / np.sqrt(seeds)
-    assert error > 0  # each run does move it
-    assert abs(np.mean(moved)) <= 3 * error
-    then, first = np.mean(spreads, axis=0)
-    assert then < 0.6 * first
-
-
-def test_weights_of_a_push_add_up_over_senders_not_over_receivers():
-    schedule = protocols.gossip(np.ones((30, 5)), kind="push", clock="rounds", seed=0)
-    rows = np.bincount(schedule.event, weights=schedule.weight)
-    np.testing.assert_allclose(rows, 1.0, rtol=1e-15)
-    round_of = schedule.number()[schedule.event]
-    columns = np.array([
-        np.bincount(schedule.source[round_of == n], weights=schedule.weight[round_of == n], minlength=5)
-        for n in range(1, 30)
-    ])  # fmt: skip
-    assert np.abs(columns - 1).max() > 0.2
-    np.testing.assert_allclose(columns.sum(axis=1), 5.0, rtol=1e-14)
 
 
 def renumbered(schedule: PeerSchedule, new: np.ndarray) -> tuple[PeerSchedule, np.ndarray]:

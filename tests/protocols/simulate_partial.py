@@ -168,15 +168,15 @@ def simulate_partial(
     push: tuple[int, float],
     pull: tuple[int, float],
     keep_newer: bool,
-) -> tuple[dict[str, list], list[int]]:
-    """The fields of the schedule, and every row's stamp; `push` and `pull` are (how many, seconds of time-out)."""
+) -> dict[str, list]:
+    """The fields of the schedule; `push` and `pull` are (how many, seconds of time-out)."""
     world = World(runtimes, pull_delays, push_delays, push, pull, keep_newer)
     world.run()
     end = max(time for server in world.servers for time in server.applied)
     rows = [gradient for gradient in world.gradients if gradient.started < end]
     rows.sort(key=lambda gradient: (min(gradient.arrived), gradient.worker, gradient.stamp))
     most = max(server.count for server in world.servers)
-    fields = {
+    return {
         "worker": [row.worker for row in rows],
         "read": [row.read for row in rows],
         "update": [row.update for row in rows],
@@ -187,4 +187,3 @@ def simulate_partial(
             for update in range(most)
         ],
     }
-    return fields, [row.stamp for row in rows]

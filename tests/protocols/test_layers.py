@@ -60,19 +60,6 @@ class TestEvents:
             compare = np.testing.assert_array_equal if dtype == np.int32 else np.testing.assert_allclose
             compare(getattr(schedule, name), np.array(expected[name], dtype), err_msg=name)
 
-    @pytest.mark.covering
-    @check
-    @given(runtimes=TIES, blocks=st.integers(1, 4))
-    def test_no_gradient_is_lost(self, reads, pushes, runtimes, blocks):
-        schedule = protocols.layerwise(runtimes, num_blocks=blocks, reads=reads, pushes=pushes)
-        assert not schedule.dropped().any()
-        for block in range(blocks):
-            entered = np.sort(schedule.update[schedule.used()[:, block], block])
-            np.testing.assert_array_equal(entered, np.arange((~np.isnan(schedule.applied[:, block])).sum()))
-        # Whole gradients are those of one block; a worker has at most one that is not whole.
-        assert schedule.used().all(axis=1).sum() == protocols.asynchronous(runtimes).num_updates
-        assert schedule.pending().any(axis=1).sum() <= runtimes.shape[1] - 1
-
 
 @check
 @given(runtimes=TIES, blocks=st.integers(2, 4))
