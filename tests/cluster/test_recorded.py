@@ -38,10 +38,6 @@ class TestReplay:
         with pytest.raises(ValueError, match=r"^trace='.*trace\.csv' must have at least 21 complete steps, not 20"):
             law.draw(21, seed=0)
 
-    def test_how_many_rows_there_are(self, trace):
-        assert Recorded(WORKERS, trace).num_rows == STEPS
-        assert Recorded(WORKERS, trace, extend="bootstrap", block=4).num_rows is None
-
     def test_the_file_is_read_again_only_where_it_was_modified(self, trace):
         law, modified = Recorded(WORKERS, trace), os.stat(trace).st_mtime_ns
         Recording(2 * RUNTIMES, np.arange(STEPS), ("a", "b", "c")).save(trace)
@@ -74,12 +70,6 @@ class TestBootstrap:
         np.testing.assert_array_equal(drawn[:STEPS], RUNTIMES)
         assert len(starts_of_blocks(drawn, block)) == -(-(rows - STEPS) // block)
 
-    def test_first_rows_are_unchanged(self, trace):
-        law = Recorded(WORKERS, trace, extend="bootstrap", block=4)
-        many = law.draw(200, seed=5)
-        for rows in range(1, 200, 7):
-            np.testing.assert_array_equal(law.draw(rows, seed=5), many[:rows])
-
     def test_seed_decides(self, trace):
         law = Recorded(WORKERS, trace, extend="bootstrap", block=4)
         one, again, other = (starts_of_blocks(law.draw(500, seed=seed), 4) for seed in (0, 0, 1))
@@ -97,29 +87,6 @@ class TestBootstrap:
 
 
 class TestRefusals:
-    def test_too_few_steps(self, trace):
-        with pytest.raises(ValueError, match=r"^trace='.*trace\.csv' must have at least 24 complete steps, not 23"):
-            Recorded(WORKERS, trace).draw(STEPS + 1, seed=0)
-
-    def test_another_number_of_workers(self, trace):
-        with pytest.raises(ValueError, match=r"^num_workers=8 must be 3, the workers of .*trace\.csv"):
-            Recorded(8, trace)
-
-    @pytest.mark.parametrize(
-        ("changed", "message"),
-        [
-            ({"trace": ""}, "trace='' must be a file of recorded run-times"),
-            ({"trace": "none.csv"}, r"trace='none\.csv' must be a file"),
-            ({"extend": "again"}, "extend='again' must be None or 'bootstrap'"),
-            ({"block": 0}, "block=0 must be a whole number of at least 1"),
-            ({"block": 24, "extend": "bootstrap"}, "block=24 must be a whole number from 1 to 23"),
-            ({"num_workers": 0}, "num_workers=0 must be a whole number of at least 1"),
-        ],
-    )
-    def test_errors_name_the_argument_and_its_value(self, trace, changed, message):
-        with pytest.raises(ValueError, match=f"^{message}"):
-            Recorded(**{"num_workers": WORKERS, "trace": trace} | changed)
-
     @pytest.mark.parametrize(
         ("name", "text", "message"),
         [

@@ -96,20 +96,6 @@ class TestDraws:
         np.testing.assert_array_equal(few.states, many.states[:steps])
         assert few.offsets == many.offsets
 
-    def test_seed_decides(self):
-        one, again, other = (law_of().run(20, seed=seed) for seed in (0, 0, 1))
-        np.testing.assert_array_equal(one.runtimes, again.runtimes)
-        np.testing.assert_array_equal(one.states, again.states)
-        assert (one.runtimes != other.runtimes).all()
-
-    def test_shapes_and_types(self):
-        run = law_of().run(6, seed=0)
-        assert (run.runtimes.shape, run.runtimes.dtype) == ((6, 11), np.float64)
-        assert (run.states.shape, run.states.dtype) == ((6, 4), np.int32)
-
-    def test_the_function_draws_from_the_law(self):
-        np.testing.assert_array_equal(regimes(**EVERYTHING, num_steps=9, seed=4), law_of().draw(9, seed=4))
-
     @pytest.mark.parametrize(("workers", "nodes"), [(158, 4), (2175, 32), (7, 7), (5, 1), (11, 4)])
     def test_nodes_have_nearly_equally_many_workers(self, workers, nodes):
         node = RegimeCluster(num_workers=workers, num_nodes=nodes, mean=1.0, std=0.5).node
@@ -146,42 +132,6 @@ class TestLevels:
                   for t in range(60)]  # fmt: skip
         np.testing.assert_allclose(run.runtimes, law.ordinary_mean * np.array(levels), rtol=1e-5)
         assert (run.states > 0).any() == (law.slow_share > 0)
-
-    def test_workers_of_a_node_are_slow_together(self):
-        law = without_noise(contention=Contention(), drift=Drift(), warning_steps=0)
-        run = law.run(300, seed=0)
-        slow = run.runtimes > 1.5 * law.ordinary_mean
-        np.testing.assert_array_equal(slow, run.states[:, law.node] == 1)
-        assert (slow.any(axis=1) & ~slow.all(axis=1)).any()
-
-    def test_warnings_rise_step_by_step_before_a_node_is_slow(self):
-        law = without_noise(contention=Contention(), drift=Drift(), warning_steps=3, warning_rise=0.6, slow_factor=2.0)
-        run = law.run(400, seed=0)
-        falls = np.argwhere((run.states[4:] == 4) & (run.states[3:-1] != 4))
-        assert len(falls) > 20
-        for step, node in falls:
-            level = run.runtimes[step : step + 5, law.node == node] / law.ordinary_mean
-            np.testing.assert_allclose(level, np.array([[1.0, 1.2, 1.4, 1.6, 2.0]]).T + np.zeros_like(level), rtol=1e-5)
-
-    def test_contention_comes_back_every_period_on_the_last_nodes(self):
-        law = without_noise(slow_share=0.0, drift=Drift())
-        level = law.draw(48, seed=0) / law.ordinary_mean
-        contended = np.isclose(level, 1.5)
-        np.testing.assert_allclose(level, np.where(contended, 1.5, 1.0), rtol=1e-5)
-        np.testing.assert_array_equal(contended[12:], contended[:-12])
-        np.testing.assert_array_equal(contended.sum(axis=0), np.where(law.node >= 2, 48 // 12 * 3, 0))
-        assert (np.diff(contended[:, -1].astype(int)) == 1).sum() in (3, 4)  # in one piece each time
-
-    def test_drift_is_a_sawtooth_of_the_first_workers(self):
-        law = without_noise(slow_share=0.0, contention=Contention())
-        level = law.draw(48, seed=0) / law.ordinary_mean
-        drifting = np.flatnonzero(level.max(axis=0) > 1.01)
-        np.testing.assert_array_equal(drifting, [int(np.argmax(law.node == node)) for node in range(3)])
-        rises = np.diff(level[:, drifting], axis=0)
-        restarts = rises < 0
-        np.testing.assert_allclose(rises[~restarts], 0.4 / 8, atol=1e-5)
-        np.testing.assert_allclose(rises[restarts], -0.4 * 7 / 8, atol=1e-5)
-        np.testing.assert_array_equal(np.diff(np.flatnonzero(restarts[:, 0])), 8)
 
     def test_runs_begin_anywhere_in_the_periods(self):
         offsets = np.array([law_of().run(1, seed=seed).offsets for seed in range(150)])
@@ -230,13 +180,6 @@ class TestRegimes:
         assert law.ordinary_mean * first == pytest.approx(2.0, rel=1e-12)
         square = law.ordinary_mean**2 * second * (1 + law.noise**2)
         assert math.sqrt(square - 2.0**2) == pytest.approx(1.2, rel=1e-12)
-
-    @pytest.mark.parametrize("changed", [{}, {"slow_share": 0.0}, {"contention": Contention(), "warning_steps": 0}])
-    def test_mean_and_deviation_of_a_long_run(self, changed):
-        law = law_of(num_workers=50, num_nodes=25, std=1.0, **changed)
-        runs = [law.draw(240, seed=seed) for seed in range(24)]  # whole periods of 12 and of 8
-        within(np.array([run.mean() for run in runs]), 2.0, precision=0.01 * 2.0)
-        within(np.array([(run**2).mean() for run in runs]), 1.0**2 + 2.0**2, precision=0.02 * 5.0)
 
 
 class TestNoise:

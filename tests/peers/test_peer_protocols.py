@@ -1,6 +1,6 @@
 """Gossip and elastic averaging: every field equals a message-level event simulation, in which ties abound.
 
-Further: what the matrices of the averagings keep, that a longer table changes nothing, and errors that name the place.
+Further: what the matrices of the averagings keep.
 """
 
 import functools
