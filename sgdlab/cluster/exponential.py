@@ -19,9 +19,6 @@ class Exponential:
       num_workers: N, number of workers.
       mean: mean run-time, seconds.
 
-    Raises:
-      ValueError: where a number is out of its range.
-
     Source: Jin et al. 2016, section 6.2.
 
     Example:
@@ -49,9 +46,6 @@ class Exponential:
 
 def exponential(*, num_workers: int, num_gradients: int, mean: float = 1.0, seed: int) -> np.ndarray:
     """Draws `num_gradients` rows from `Exponential`, which describes the other numbers: float64[T, N], seconds.
-
-    Raises:
-      ValueError: where a number is out of its range.
 
     Example:
       >>> exponential(num_workers=3, num_gradients=2, seed=0).shape

@@ -36,9 +36,6 @@ class Gamma:
       task_variation: V_task, coefficient of variation of tasks.
       machine_variation: V_mach, coefficient of variation of machines; None: 0.6 if heterogeneous, else 0.1.
 
-    Raises:
-      ValueError: where a number is out of its range.
-
     Source: Barkai et al. 2020, Appendix C.3, Algorithms 12 and 13.
 
     Example:
@@ -98,9 +95,6 @@ def gamma(
     *, num_workers: int, num_gradients: int, heterogeneous: bool = False, batch_size: float = 128, seed: int
 ) -> np.ndarray:
     """Draws `num_gradients` rows from `Gamma`, which describes the other numbers: float64[T, N], seconds.
-
-    Raises:
-      ValueError: where a number is out of its range.
 
     Example:
       >>> gamma(num_workers=3, num_gradients=2, seed=0).shape

@@ -26,9 +26,6 @@ class Ladder:
       noise: a, standard deviation of the first worker's noise before its sign is lost, in units of s.
       shuffled: whether pi is random; else the workers are in the order of their speeds.
 
-    Raises:
-      ValueError: where a number is out of its range.
-
     Source: Maranjyan and Richtarik 2025 (arXiv 2509.22860), in the form of the authors' code
     (vectozavr/ringmaster-lmo, `run_experiments.py`).
 

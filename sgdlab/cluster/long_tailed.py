@@ -28,9 +28,6 @@ class LongTailed:
       tail_start: x_0, shortest run-time in the tail, seconds.
       tail_index: alpha, exponent of the tail; the mean run-time is finite if it is above 1.
 
-    Raises:
-      ValueError: where a number is out of its range.
-
     Source: Chen et al. 2016, section 3.1.
 
     Example:
@@ -83,9 +80,6 @@ def long_tailed(
     seed: int,
 ) -> np.ndarray:
     """Draws `num_gradients` rows from `LongTailed`, which describes the other numbers: float64[T, N], seconds.
-
-    Raises:
-      ValueError: where a number is out of its range.
 
     Example:
       >>> long_tailed(num_workers=3, num_gradients=2, seed=0).shape

@@ -19,9 +19,6 @@ class MessageDelays:
       late_share: p, share of messages that are late.
       late_seconds: additional delay of late messages, seconds.
 
-    Raises:
-      ValueError: where a number is out of its range.
-
     Source: the weak-synchronization paper, section 4.2: 0.16 % of the responses to pulls arrive 4 s later.
 
     Example:

@@ -320,9 +320,6 @@ def regimes(
 ) -> np.ndarray:
     """Draws `num_steps` rows from `RegimeCluster`, which describes the other numbers: float64[T, N], seconds.
 
-    Raises:
-      ValueError: where a number is out of its range.
-
     Example:
       >>> regimes(num_workers=158, num_nodes=4, num_steps=200, mean=1.057, std=0.393, slow_factor=2.0, seed=0).shape
       (200, 158)

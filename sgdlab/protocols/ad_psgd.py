@@ -102,9 +102,6 @@ def ad_psgd(
         runs out of run-times.
       seed: of the partners, and of a random graph.
 
-    Raises:
-      ValueError: where an argument is out of its range.
-
     Source: Lian et al. 2018 (arXiv:1710.06952), Algorithm 1 with pairs for its averaging matrices; a reconstruction
     from papers that cite it. In `BilatGossipDataParallel` of facebookresearch/stochastic_gradient_push pairs become
     their means and gradients are applied late in the same way, but averagings follow each other as fast as they can.

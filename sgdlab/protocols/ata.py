@@ -91,9 +91,6 @@ def ata(
         with 4 gradients per update for the first 204 gradients at 0.1, for some 85,000 at 2.
       communication: seconds from the end of a round's last gradient to its update.
 
-    Raises:
-      ValueError: where an argument is out of its range.
-
     Source: Maranjyan, El Mehdi Saad, Richtarik and Orabona 2025 (ICML), ATA, read in the authors' code (`ATA`,
     `harmonia`, `discordia` with equal shares), which draws where this takes the first.
 

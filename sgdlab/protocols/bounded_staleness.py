@@ -171,9 +171,6 @@ def bounded_staleness(*, num_workers: Count, bound: Whole = 2) -> BoundedStalene
       num_workers: N.
       bound: most gradients that a worker may be ahead of the slowest one when it begins another.
 
-    Raises:
-      ValueError: where `bound` is below 0.
-
     Example:
       >>> from sgdlab import protocols
       >>> schedule = protocols.bounded_staleness(np.array([[1.0, 3.0], [1.0, 3.0]]), bound=0)

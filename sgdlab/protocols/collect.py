@@ -141,9 +141,6 @@ def rennala(*, num_workers: Count, gradients_per_update: Count = 4) -> Collect:
       num_workers: N.
       gradients_per_update: n, number of gradients that one update averages.
 
-    Raises:
-      ValueError: where a number is below 1.
-
     Source: Tyurin and Richtarik 2023, Rennala SGD.
 
     Example:
@@ -173,9 +170,6 @@ def ringmaster(*, num_workers: Count, max_delay: Count | None = None, interrupt:
       max_delay: R, the largest delay of a gradient that is used: the paper's condition is staleness < R. None: N.
       interrupt: whether a worker restarts as soon as its gradient is too old (the paper's Algorithm 5, with calculation
         stops), rather than when it has finished it (Algorithm 4).
-
-    Raises:
-      ValueError: where a number is below 1.
 
     Source: Maranjyan, Tyurin and Richtarik 2025, Algorithms 4 and 5.
 

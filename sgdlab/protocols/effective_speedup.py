@@ -120,9 +120,6 @@ def expected_speedup(
       deviation: sigma, its standard deviation, seconds.
       communication: T_c, seconds of each round that are no computing.
 
-    Raises:
-      ValueError: where an argument is out of its range.
-
     Source: derived here from the definition; that the paper's formula is this one was not checked in its text.
 
     Example:

@@ -70,9 +70,6 @@ def elastic_averaging(
       beta: the moving rate of nodes and center, from 0 to 1 (in rounds: to 1 / p). None: 0.8 / p.
       num_gradients: as in `gossip`.
 
-    Raises:
-      ValueError: where an argument is out of its range.
-
     Source: Jin et al. 2016, Algorithm 2; Zhang, Choromanska and LeCun 2015.
 
     Example:

@@ -129,9 +129,6 @@ def gossip(
         None: until the first node runs out of run-times.
       seed: of the partners.
 
-    Raises:
-      ValueError: where an argument is out of its range.
-
     Source: Jin et al. 2016, Algorithms 3 (pull) and 4 (push), and sections 6.1 and 6.2.
 
     Example:

@@ -40,9 +40,6 @@ def growing_ringmaster(*, num_workers: Count, interrupt: bool = False) -> Growin
       num_workers: N.
       interrupt: whether a worker restarts as soon as its gradient is too old, rather than when it has finished it.
 
-    Raises:
-      ValueError: where `num_workers` is below 1.
-
     Source: Sadiev, Maranjyan, Ilin and Richtarik 2026, Ringmaster LMO (arXiv 2605.18174), Algorithm 1 and the theorem
     on iteration complexity, verified in the LaTeX source of a draft that lies beside the authors' code. The code counts
     the limit of an update from the one before.

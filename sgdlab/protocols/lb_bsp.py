@@ -65,9 +65,6 @@ def lb_bsp(
       decay: of the moving average, from 0, the last round alone, to below 1.
       communication: seconds from the end of a round's last gradient to its update.
 
-    Raises:
-      ValueError: where an argument is out of its range.
-
     Source: Chen, Weng, Wang, Li and Li 2020 (SoCC), LB-BSP, whose abstract was read. The paper predicts speeds of CPU
     workers by a network and sizes batches of GPU workers step by step; the moving average is a reconstruction.
 

@@ -78,9 +78,6 @@ def malenia(*, num_workers: Count, collected: NotNegative | None = None, interru
       interrupt: whether a worker gives up a gradient as soon as an update has made it old, rather than finish it in
         vain; the paper leaves open which.
 
-    Raises:
-      ValueError: where `collected` is negative.
-
     Source: Tyurin and Richtarik 2023 (arXiv 2305.12387), Malenia SGD; verified in the form of Algorithm 1 of Tyurin,
     Bridging the Gap between Homogeneous and Heterogeneous Asynchronous Optimization.
 

@@ -256,9 +256,6 @@ def mindflayer(
         trials are chosen.
       communication: seconds from the end of a round's last trial to its update.
 
-    Raises:
-      ValueError: where an argument is out of its range.
-
     Source: Maranjyan, Omar and Richtarik 2025 (UAI), MindFlayer SGD, read in the authors' code (`FixedClipping`), with
     B_i, t_i and p_i given. How limits are learned is sgdlab's own; that B is counted is a reconstruction.
 
@@ -306,9 +303,6 @@ def vecna(
       window: number of trials that a limit is learned from, each of which may take four times the median of the
         worker's own that have come, or of everybody's; so many failures in a row later, and its pace is learned anew.
       communication: seconds from the end of a round's last trial to its update.
-
-    Raises:
-      ValueError: where an argument is out of its range.
 
     Source: Maranjyan, Omar and Richtarik 2025 (UAI), Vecna SGD; its text was not at hand, the formula is a
     reconstruction.

@@ -105,9 +105,6 @@ def synchronous(*, num_workers: Count) -> Rounds:
     Args:
       num_workers: N.
 
-    Raises:
-      ValueError: where `num_workers` is below 1.
-
     Example:
       >>> from sgdlab import protocols
       >>> protocols.synchronous(np.array([[1.0, 3.0], [2.0, 1.0]])).applied[:, 0]
@@ -166,9 +163,6 @@ def timeout(
       seconds: seconds that an update waits after its c-th gradient; one that arrives exactly at the deadline is late.
       interrupt: whether a late worker gives up its gradient at the update and begins a new one; else it finishes, its
         gradient is dropped, and it reads the newest version (it can miss several updates).
-
-    Raises:
-      ValueError: where an argument is out of its range.
 
     Source: Chen et al. 2016, section 6; Algorithm 1 of the weak-synchronization paper, with one server.
 

@@ -45,9 +45,6 @@ def sgp(
         it. None: until a node that has to begin runs out of run-times.
       seed: of a random graph.
 
-    Raises:
-      ValueError: where an argument is out of its range.
-
     Source: Assran et al. 2019 (arXiv:1811.10792), checked against its code, facebookresearch/stochastic_gradient_push
     (`GossipDataParallel` with `push_sum`, `UniformMixing`, `overlap`). The graph there visits the nodes 2^i ahead and
     2^i behind in turn; ours those ahead, as the paper says. The paper's overlap SGP may let messages take several

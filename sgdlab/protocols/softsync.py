@@ -72,9 +72,6 @@ def softsync(*, num_workers: Count, gradients_per_update: Count = 4) -> Softsync
       num_workers: N.
       gradients_per_update: n, number of gradients that one update averages.
 
-    Raises:
-      ValueError: where a number is below 1.
-
     Example:
       >>> from sgdlab import protocols
       >>> schedule = protocols.softsync(np.array([[2.0, 3.0], [2.0, 3.0], [2.0, 3.0]]), gradients_per_update=2)
@@ -94,9 +91,6 @@ def asynchronous(*, num_workers: Count) -> Softsync:
 
     Args:
       num_workers: N.
-
-    Raises:
-      ValueError: where `num_workers` is below 1.
 
     Source: Dean et al. 2012; Barkai et al. 2020, Algorithms 1 and 2.
 

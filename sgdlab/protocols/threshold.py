@@ -152,9 +152,6 @@ def dropcompute(
         is finished and kept, as in the authors' code, whose check follows a micro-batch.
       communication: T_c, seconds from the end of a round's last micro-batch to its update.
 
-    Raises:
-      ValueError: where an argument is out of its range.
-
     Source: Giladi et al. 2023, DropCompute (NeurIPS). Read in the authors' code: the check after a micro-batch, the
     division by M, and how the threshold is chosen. The equation is a reconstruction.
 
@@ -219,9 +216,6 @@ def anytime(
       window: number of these rounds.
       interrupt: whether a gradient is given up when the time is over; else one that was begun by then is used.
       communication: seconds from the end of a round's computing to its update.
-
-    Raises:
-      ValueError: where an argument is out of its range.
 
     Source: Ferdinand, Al-Lawati, Draper and Nokleby 2019 (ICLR), whose abstract was read. The choice of T is a
     reconstruction: in (g + 1) mean times workers end at least N g gradients in the mean, by Wald's equation.
