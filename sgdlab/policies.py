@@ -7,7 +7,6 @@ from sgdlab.protocols.ad_psgd import Pairs, ad_psgd
 from sgdlab.protocols.allotments import allotted
 from sgdlab.protocols.assignment import Assignment, assignment
 from sgdlab.protocols.ata import TaskAllocation, ata
-from sgdlab.protocols.base import Base
 from sgdlab.protocols.bounded_staleness import BoundedStaleness, bounded_staleness
 from sgdlab.protocols.collect import Collect, rennala, ringmaster
 from sgdlab.protocols.cutoff import Cutoff, cutoff
@@ -19,9 +18,8 @@ from sgdlab.protocols.growing_ringmaster import GrowingLimit, growing_ringmaster
 from sgdlab.protocols.lb_bsp import LoadBalancing, lb_bsp
 from sgdlab.protocols.malenia import Malenia, malenia
 from sgdlab.protocols.mindflayer import TimedTrials, mindflayer, optimal_trials, vecna
-from sgdlab.protocols.peer_base import PeerBase
-from sgdlab.protocols.peer_policy import Keep, Mix, Move, PeerPolicy, Source, Step
-from sgdlab.protocols.policy import Action, Begin, Close, Drop, Interrupt, Policy, Take, Wake
+from sgdlab.protocols.peer_policy import Keep, Mix, Move, PeerBase, PeerPolicy, Source, Step
+from sgdlab.protocols.policy import Action, Base, Begin, Close, Drop, Interrupt, Policy, Take, Wake
 from sgdlab.protocols.quotas import Quotas
 from sgdlab.protocols.recorder import Recorder
 from sgdlab.protocols.register import forget, register

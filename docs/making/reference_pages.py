@@ -30,7 +30,7 @@ PACKAGES = {
 PARTS = ("policies", "networks", "predictors")
 """Packages whose classes have the methods of an interface, which is described once."""
 
-INTERFACES = ("sgdlab.protocols.policy.Policy", "sgdlab.protocols.base.Base", "sgdlab.predictors.predictor.Predictor")
+INTERFACES = ("sgdlab.protocols.policy.Policy", "sgdlab.protocols.policy.Base", "sgdlab.predictors.predictor.Predictor")
 BRIEF = "\n    options:\n      members: false"
 
 

@@ -7,8 +7,7 @@ import numpy as np
 
 from sgdlab.bounds import Count, Whole
 from sgdlab.ordering import by_time
-from sgdlab.protocols.base import Base
-from sgdlab.protocols.policy import Action, Take
+from sgdlab.protocols.policy import Action, Base, Take
 from sgdlab.protocols.register import register
 from sgdlab.runtimes import NotEnoughRuntimes
 from sgdlab.schedule import PENDING, Schedule
@@ -176,14 +175,5 @@ def bounded_staleness(*, num_workers: Count, bound: Whole = 2) -> BoundedStalene
       >>> schedule = protocols.bounded_staleness(np.array([[1.0, 3.0], [1.0, 3.0]]), bound=0)
       >>> schedule.started, schedule.read[:, 0]
       (array([0., 0., 3., 3.]), array([0, 0, 2, 2], dtype=int32))
-
-      The policy, event by event:
-
-      >>> policy = bounded_staleness(num_workers=2, bound=0)
-      >>> _ = policy.start([0, 1])
-      >>> policy.arrived(1.0, worker=0, version=0, seconds=1.0)
-      [Take(worker=0, update=0), Close(update=0)]
-      >>> policy.arrived(3.0, worker=1, version=0, seconds=3.0)
-      [Take(worker=1, update=1), Close(update=1), Begin(worker=0, version=2), Begin(worker=1, version=2)]
     """
     return BoundedStaleness(bound=bound)

@@ -178,13 +178,6 @@ def ringmaster(*, num_workers: Count, max_delay: Count | None = None, interrupt:
       >>> schedule = protocols.ringmaster(np.array([[1.0, 2.5]] * 4), max_delay=2)
       >>> schedule.worker, schedule.update[:, 0]
       (array([0, 0, 1, 0, 0, 1], dtype=int32), array([ 0,  1, -1,  2,  3, -2], dtype=int32))
-
-      The policy, event by event:
-
-      >>> policy = ringmaster(num_workers=2, max_delay=1)
-      >>> _ = policy.start([0, 1]), policy.arrived(1.0, worker=0, version=0, seconds=1.0)
-      >>> policy.arrived(2.5, worker=1, version=0, seconds=2.5)
-      [Drop(worker=1), Begin(worker=1, version=1)]
     """
     limit = num_workers if max_delay is None else max_delay
     return Collect(size=1, max_delay=limit, interrupt=bool(interrupt))

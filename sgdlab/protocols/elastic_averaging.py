@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from sgdlab import arguments
 from sgdlab.bounds import Count
 from sgdlab.protocols import fast_peers
-from sgdlab.protocols.peer_base import PeerBase
-from sgdlab.protocols.peer_policy import Mix, PeerAction, Source
+from sgdlab.protocols.peer_policy import Mix, PeerAction, PeerBase, Source
 from sgdlab.protocols.register import register
 
 
@@ -76,16 +75,6 @@ def elastic_averaging(
       >>> from sgdlab import protocols
       >>> print(protocols.elastic_averaging([[1.0, 1.0]] * 3, beta=0.25))
       PeerSchedule: 2 nodes and a center, 6 gradients and 18 edges in 3 s
-
-      The policy, event by event:
-
-      >>> policy = elastic_averaging(num_workers=1, beta=0.25)
-      >>> _ = policy.start([0])
-      >>> _, mine, _, center = policy.arrived(1.0, 0)
-      >>> mine.sources
-      (Source(node=0, version=2, weight=0.75), Source(node=1, version=0, weight=0.25))
-      >>> center.sources
-      (Source(node=1, version=0, weight=0.75), Source(node=0, version=2, weight=0.25))
     """
     arguments.one_of("clock", clock, ("own", "rounds"))
     if beta is None:

@@ -8,8 +8,7 @@ import numpy as np
 from sgdlab import arguments
 from sgdlab.bounds import Count, Whole
 from sgdlab.protocols import fast_peers
-from sgdlab.protocols.peer_base import PeerBase
-from sgdlab.protocols.peer_policy import PeerAction, Source
+from sgdlab.protocols.peer_policy import PeerAction, PeerBase, Source
 from sgdlab.protocols.register import register
 
 

@@ -4,8 +4,7 @@ import dataclasses
 import fractions
 
 from sgdlab.bounds import Count, NotNegative
-from sgdlab.protocols.base import Base
-from sgdlab.protocols.policy import Action, Drop, Interrupt, Take
+from sgdlab.protocols.policy import Action, Base, Drop, Interrupt, Take
 from sgdlab.protocols.register import register
 
 _ROUNDING = 1e-9

@@ -8,7 +8,7 @@ import typing
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from sgdlab.protocols.base import Base
+from sgdlab.protocols.policy import Base
 
 _EVENTS = {
     "arrival": ("now", "worker", "version", "seconds"),

@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sgdlab.protocols.base import Base
-from sgdlab.protocols.policy import Action, Interrupt, Take, Wake
+from sgdlab.protocols.policy import Action, Base, Interrupt, Take, Wake
 
 
 @dataclasses.dataclass

@@ -4,8 +4,7 @@ import dataclasses
 
 from sgdlab import arguments
 from sgdlab.bounds import Count
-from sgdlab.protocols.base import Base
-from sgdlab.protocols.policy import Action, Begin, Take
+from sgdlab.protocols.policy import Action, Base, Begin, Take
 from sgdlab.protocols.register import register
 
 POINTS = ("own", "newest")

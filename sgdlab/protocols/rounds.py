@@ -8,8 +8,7 @@ import numpy as np
 from sgdlab import arguments
 from sgdlab.bounds import Count, NotNegative
 from sgdlab.protocols import fast_rounds
-from sgdlab.protocols.base import Base
-from sgdlab.protocols.policy import Action, Drop, Interrupt, Take, Wake
+from sgdlab.protocols.policy import Action, Base, Drop, Interrupt, Take, Wake
 from sgdlab.protocols.register import register
 from sgdlab.schedule import Schedule
 
@@ -134,13 +133,6 @@ def backup_workers(*, num_workers: Count, backups: int = 1) -> Rounds:
       >>> schedule = protocols.backup_workers(runtimes, backups=1)
       >>> schedule.worker, schedule.update[:, 0]
       (array([0, 1, 0, 1, 2, 0, 1, 2], dtype=int32), array([ 0,  0,  1,  1, -1,  2,  2, -2], dtype=int32))
-
-      The policy, event by event:
-
-      >>> policy = backup_workers(num_workers=3)
-      >>> _ = policy.start([0, 1, 2]), policy.arrived(1.0, worker=2, version=0, seconds=1.0)
-      >>> policy.arrived(2.0, worker=0, version=0, seconds=2.0)
-      [Take(worker=0, update=0), Close(update=0), Begin(worker=0, version=1), Begin(worker=2, version=1)]
     """
     why = f"there are {num_workers} workers, and an update needs at least one"
     return Rounds(at_least=num_workers - arguments.whole("backups", backups, least=0, most=num_workers - 1, why=why))

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from sgdlab import arguments
-from sgdlab.protocols.base import Base
 from sgdlab.protocols.own_policies import returned
-from sgdlab.protocols.policy import Action, Begin, Close, Drop, Interrupt, Policy, Take, Wake
+from sgdlab.protocols.policy import Action, Base, Begin, Close, Drop, Interrupt, Policy, Take, Wake
 from sgdlab.protocols.recorder import schedule_of
 from sgdlab.runtimes import NotEnoughRuntimes, checked, too_short
 from sgdlab.schedule import DROPPED, PENDING, Schedule

@@ -112,24 +112,15 @@ class _Run:
 
 
 @dataclasses.dataclass(slots=True)
-class Event:
-    """A gradient of a node and the averaging before it, or an averaging of the center.
-
-    Attributes:
-      node: whose event it is.
-      sources: what was averaged; none before it was.
-      started: seconds, when it began.
-      finished: seconds, when its gradient had come; NaN before.
-      scale: what its step is multiplied by.
-      read: the version that its gradient is taken at; -1 if it takes none. None: as the policy's `fresh` says.
-    """
+class _Event:
+    """A gradient of a node and the averaging before it, or an averaging of the center."""
 
     node: int
-    sources: tuple[Source, ...]
+    sources: tuple[Source, ...]  # none before they were averaged
     started: float
-    finished: float = np.nan
+    finished: float = np.nan  # NaN before its gradient has come
     scale: float = 1.0
-    read: int | None = None
+    read: int | None = None  # at which version its gradient is taken, -1 if it takes none; None: as `fresh` says
 
 
 class PeerRecorder:
@@ -149,19 +140,19 @@ class PeerRecorder:
     """
 
     def __init__(self) -> None:
-        self.events: list[Event] = []
-        self.open: dict[int, Event] = {}
+        self.events: list[_Event] = []
+        self.open: dict[int, _Event] = {}
         self.gradients = 0
 
     def began(self, node: int, sources: Iterable[Source], now: float, *, scale: float = 1.0) -> None:
         """A node averages and begins a gradient."""
-        self.open[node] = Event(node, tuple(sources), now, scale=scale)
+        self.open[node] = _Event(node, tuple(sources), now, scale=scale)
         self.events.append(self.open[node])
         self.gradients += 1
 
     def began_first(self, node: int, read: int, now: float) -> None:
         """A node begins a gradient at one of its versions, and will average when it makes its step."""
-        self.open[node] = Event(node, (), now, read=read)
+        self.open[node] = _Event(node, (), now, read=read)
         self.gradients += 1
 
     def averaged(self, node: int, sources: Iterable[Source], *, scale: float = 1.0) -> None:
@@ -181,7 +172,7 @@ class PeerRecorder:
 
     def moved(self, node: int, sources: Iterable[Source], now: float) -> None:
         """The center, or a node besides its gradients, averages."""
-        self.events.append(Event(node, tuple(sources), now, now, read=-1))
+        self.events.append(_Event(node, tuple(sources), now, now, read=-1))
 
     def schedule(self, num_nodes: int, *, fresh: bool = True) -> PeerSchedule:
         """Returns what has happened; every gradient that was begun must have ended.
@@ -210,7 +201,7 @@ class PeerRecorder:
         )
 
 
-def _reads(events: list[Event], num_nodes: int, *, fresh: bool) -> np.ndarray | None:
+def _reads(events: list[_Event], num_nodes: int, *, fresh: bool) -> np.ndarray | None:
     """Return int32[E], at which version each gradient is taken; None if as `fresh` says, and only the center moves."""
     counts: collections.Counter[int] = collections.Counter()
     reads, usual = [], True

@@ -5,9 +5,8 @@ import dataclasses
 import numpy as np
 
 from sgdlab.bounds import Count
-from sgdlab.protocols.base import Base
 from sgdlab.protocols.fast_arrivals import arrivals
-from sgdlab.protocols.policy import Action, Take
+from sgdlab.protocols.policy import Action, Base, Take
 from sgdlab.protocols.register import register
 from sgdlab.schedule import PENDING, Schedule
 

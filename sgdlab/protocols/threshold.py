@@ -161,15 +161,6 @@ def dropcompute(
       >>> schedule = protocols.dropcompute(runtimes, micro_batches=2, seconds=2.5, interrupt=True, num_gradients=1)
       >>> schedule.worker, schedule.update[:, 0], schedule.applied[:, 0]
       (array([0, 1, 0, 1], dtype=int32), array([ 0,  0,  0, -1], dtype=int32), array([2.5]))
-
-      The policy, event by event:
-
-      >>> policy = dropcompute(num_workers=2, micro_batches=2, seconds=1.5)
-      >>> _ = policy.start([0, 1]), policy.arrived(1.0, worker=0, version=0, seconds=1.0)
-      >>> policy.arrived(1.8, worker=1, version=0, seconds=1.8)
-      [Take(worker=1, update=0)]
-      >>> policy.arrived(2.0, worker=0, version=0, seconds=1.0)
-      [Take(worker=0, update=0), Close(update=0), Begin(worker=0, version=1), Begin(worker=1, version=1)]
     """
     return Threshold(
         num_workers=num_workers,
