@@ -148,16 +148,7 @@ def recorded(path: str | os.PathLike[str], options: Options = _DEFAULT) -> Recor
     An empty cell, NaN or NA is a run-time that is missing. Nothing is unpickled. Errors name all bad rows, by the line
     of a text file, from 1 in Parquet, from 0 in an array.
 
-    Args:
-      path: of the file, the directory or the files.
-      options: what cannot be recognised.
-
-    Returns:
-      The `Recording`.
-
-    Raises:
-      ValueError: where the file has none of these formats, or values are impossible; it names rows and columns.
-      FileNotFoundError: where there is no file.
+    Arguments and errors are those of `sgdlab.traces.read`.
 
     Example:
       >>> import tempfile

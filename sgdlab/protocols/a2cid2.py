@@ -70,10 +70,6 @@ def a2cid2(
     Returns:
       A `PeerSchedule`; with momentum, every node has a companion.
 
-    Raises:
-      ValueError: where run-times are not positive and finite, or another argument is out of its range.
-      NotEnoughRuntimes: (a ValueError) where a node runs out of rows first; it says how many would be enough.
-
     Source: Nabli, Belilovsky and Oyallon 2023 (arXiv:2306.08289). eta, alpha-tilde, the mixing and both kinds of events
     are checked against the authors' code, AdelNabli/ACiD; there the pair exchanges what it had before the mixing, and
     each node's unit of time is its own gradient's. The equation is a reconstruction from these.

@@ -23,10 +23,6 @@ def all_reduce(runtimes: np.ndarray, *, num_gradients: int | None = None) -> Sch
     Returns:
       A `Schedule` of updates, each with one gradient of every node.
 
-    Raises:
-      ValueError: where run-times are not positive and finite, or `num_gradients` is below 1.
-      NotEnoughRuntimes: (a ValueError) where run-times end first; it says how many rows would be enough.
-
     Source: Jin et al. 2016, Algorithm 1.
 
     Example:

@@ -11,10 +11,9 @@ from sgdlab.bounds import Count, Whole
 from sgdlab.predictors import asking
 from sgdlab.predictors.online import OBJECTIVES, CutoffRecord, run_online
 from sgdlab.predictors.predictor import Prediction, Predictor
-from sgdlab.protocols import fast_rounds
 from sgdlab.protocols.policy import Action
 from sgdlab.protocols.register import register
-from sgdlab.protocols.rounds import Rounds
+from sgdlab.protocols.rounds import Rounds, rounds_in_arrays
 from sgdlab.runtimes import checked
 from sgdlab.schedule import Schedule
 
@@ -208,5 +207,5 @@ def cutoff_with_record(
 
 def _with_record(runtimes: np.ndarray, predictor: Predictor, **given: Any) -> tuple[Schedule, CutoffRecord]:
     record = run_online(runtimes, predictor, **given)
-    schedule = fast_rounds.rounds(runtimes[: record.cutoff.size], at_least=record.cutoff, seconds=0.0, interrupt=True)
+    schedule = rounds_in_arrays(runtimes[: record.cutoff.size], at_least=record.cutoff, seconds=0.0, interrupt=True)
     return schedule, record

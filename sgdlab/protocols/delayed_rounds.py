@@ -41,10 +41,6 @@ def delayed_rounds(
     Returns:
       A `Schedule` of updates with N gradients each, and the pending ones of the next round.
 
-    Raises:
-      ValueError: where run-times are not positive and finite, or a number is out of its range.
-      NotEnoughRuntimes: (a ValueError) where run-times end first; it says how many rows would be enough.
-
     Source: Rigazzi 2019 (arXiv 1911.02516), DC-S3GD, whose all-reduce overlaps with the next gradient. The paper's own
     text was not at hand: a reconstruction.
 

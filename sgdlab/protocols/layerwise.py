@@ -51,10 +51,6 @@ def layerwise(
       A `Schedule` that ends when the last of `num_gradients` gradients has arrived in all blocks; gradients in flight
       are pending in the blocks at which they have not arrived.
 
-    Raises:
-      ValueError: where run-times are not positive and finite, or another argument is out of its range.
-      NotEnoughRuntimes: (a ValueError) where a worker runs out of rows first; it says how many would be enough.
-
     Source: Chen et al. 2016, section 2, Table 1 and A.3.
 
     Example:

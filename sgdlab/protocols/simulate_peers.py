@@ -29,9 +29,6 @@ def simulate_peers(
       runtimes: float64[T, N], seconds; row t holds each node's t-th gradient.
       num_gradients: how many gradients to begin. None: until a node that has to begin runs out of run-times.
 
-    Returns:
-      A `PeerSchedule`.
-
     Raises:
       ValueError: where run-times are not positive and finite, or `num_gradients` is below 1.
       NotEnoughRuntimes: (a ValueError) where run-times end first; it says how many rows would be enough.

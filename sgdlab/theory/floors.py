@@ -105,16 +105,10 @@ def without_waiting(seconds: ArrayLike, gradients: float) -> float:
 
 
 def seconds_per_gradient(schedule: Schedule | PeerSchedule) -> np.ndarray:
-    """Return the mean seconds of each worker from a gradient's beginning to its arrival; infinite where it ended none.
+    """Return float64[N], each worker's mean seconds of a gradient until it arrives; infinite where it ended none.
 
     A gradient that the server interrupted is as long as it took until then: of protocols that interrupt, this is less
     than a whole gradient takes.
-
-    Args:
-      schedule: of any protocol.
-
-    Returns:
-      float64[N], seconds.
 
     Example:
       >>> from sgdlab import protocols

@@ -5,14 +5,14 @@ import pytest
 from toy_traces import STEPS, WORKERS, toy
 
 from sgdlab.advice.comparison import measured, oracle, uncertainty
-from sgdlab.protocols import fast_rounds
+from sgdlab.protocols.rounds import rounds_in_arrays
 
 
 def test_interrupted_work_is_that_of_the_schedule():
     runtimes, generator = toy(), np.random.default_rng(0)
     chosen = generator.integers(1, WORKERS + 1, STEPS)
     found = measured.interrupted(runtimes, chosen)
-    schedule = fast_rounds.rounds(runtimes, at_least=chosen, seconds=0.0, interrupt=True)
+    schedule = rounds_in_arrays(runtimes, at_least=chosen, seconds=0.0, interrupt=True)
     assert found.gradients_per_second == pytest.approx(schedule.gradients_per_second())
     assert found.idle == pytest.approx(schedule.idle_share().mean())
     assert found.lost == pytest.approx(schedule.wasted_share().sum() / schedule.busy_share().sum())

@@ -10,7 +10,7 @@ from sgdlab import protocols, theory
 from sgdlab.advice.answer import machine_readable, sentences
 from sgdlab.advice.comparison import measured, usage
 from sgdlab.advice.comparison.protocol import DEPLOYABLE, DRAINED, STALE, Protocol
-from sgdlab.protocols import fast_rounds
+from sgdlab.protocols.rounds import rounds_in_arrays
 
 RUNTIMES = np.random.default_rng(0).gamma(3.0, 1.0, (60, 5)) * [1.0, 1.0, 1.2, 1.5, 4.0]
 TIED = np.random.default_rng(1).integers(1, 4, (60, 5)).astype(float)
@@ -33,7 +33,7 @@ def same(found, schedule):
 class TestSharesAreThoseOfTheSchedule:
     def test_of_interrupted_rounds(self, runtimes):
         cutoffs = np.random.default_rng(2).integers(1, 6, len(runtimes))
-        schedule = fast_rounds.rounds(runtimes, at_least=cutoffs, seconds=0.0, interrupt=True)
+        schedule = rounds_in_arrays(runtimes, at_least=cutoffs, seconds=0.0, interrupt=True)
         same(of(measured.interrupted(runtimes, cutoffs), runtimes), schedule)
 
     @pytest.mark.parametrize("backups", [0, 1, 3])

@@ -12,7 +12,7 @@ from sgdlab.advice.answer.pictures import style
 from sgdlab.advice.comparison.comparison import DRAINED, FINISHING, STALE, Protocol
 from sgdlab.advice.comparison.measured import Measured, interrupted
 from sgdlab.advice.recording import SplitRecording
-from sgdlab.protocols.fast_rounds import rounds
+from sgdlab.protocols.rounds import rounds_in_arrays
 from sgdlab.report.words import number
 from sgdlab.results import timeline
 from sgdlab.schedule import Schedule
@@ -49,7 +49,9 @@ def schedule_window(
     first, steps, gain = _typical_window(parts, others)
     runtimes = parts.test[first:]
     runtimes = runtimes[: int(np.ceil(_ahead(parts, others) * steps)) + 1]
-    made = {"Full synchrony": rounds(runtimes[:steps], at_least=runtimes.shape[1], seconds=0.0, interrupt=False)}
+    made = {
+        "Full synchrony": rounds_in_arrays(runtimes[:steps], at_least=runtimes.shape[1], seconds=0.0, interrupt=False)
+    }
     for one in others:
         made[_name(one, len(parts.workers))] = schedule(
             one, runtimes, one.paper.gradients[first : first + len(runtimes)]
@@ -158,10 +160,10 @@ def schedule(chosen: Protocol, runtimes: np.ndarray, gradients: np.ndarray) -> S
         return protocols.asynchronous(runtimes)
     if chosen.role == DRAINED:
         kept = np.setdiff1d(np.arange(runtimes.shape[1]), chosen.without)
-        of_kept = rounds(runtimes[:, kept], at_least=kept.size, seconds=0.0, interrupt=False)
+        of_kept = rounds_in_arrays(runtimes[:, kept], at_least=kept.size, seconds=0.0, interrupt=False)
         return dataclasses.replace(of_kept, worker=kept[of_kept.worker], num_workers=runtimes.shape[1])
     interrupt = chosen.title != FINISHING
-    return rounds(runtimes, at_least=gradients[:, 0].astype(int), seconds=0.0, interrupt=interrupt)
+    return rounds_in_arrays(runtimes, at_least=gradients[:, 0].astype(int), seconds=0.0, interrupt=interrupt)
 
 
 def workers_shown(workers: int, named: Collection[int], most: int = MOST_WORKERS) -> list[int]:
