@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import pytest
 from comparison import RUNTIMES, check
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,6 +27,12 @@ def test_mean_over_every_stretch_is_the_average(count, average):
     for length in (1, 7, after.size):
         sums = np.convolve(after, np.ones(length), "valid") if after.size >= length > 0 else np.zeros(0)
         assert (abs(sums - length * average) < 1 + 1e-6).all()
+
+
+@pytest.mark.parametrize(("average", "period"), [(0, 1), (3, 1), (2.5, 2), (0.25, 4), (1.75, 4), (0.1, 10), (7 / 3, 3)])
+def test_mean_is_exact_over_whole_periods(average, period):
+    staleness = simulated(1000 * period + 10, average=average).staleness()[:, 0].data[10:]
+    np.testing.assert_array_equal(staleness.reshape(1000, period).sum(axis=1), np.full(1000, round(average * period)))
 
 
 @check
