@@ -5,6 +5,7 @@ import functools
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from comparison import assert_equal
 
 from sgdlab import policies, protocols, replay, rules
 from sgdlab.live.ledger import KeptVersions
@@ -12,7 +13,6 @@ from sgdlab.live.transport import Nobody
 from sgdlab.protocols.assignment import KINDS
 
 WORKERS, GRADIENTS, RATE = 4, 48, 0.1
-FIELDS = ("worker", "read", "update", "started", "arrived", "applied")
 
 _random = np.random.default_rng(5)
 CURVATURE, TARGET = _random.uniform(0.2, 1.0, (GRADIENTS, 3)), _random.normal(size=(GRADIENTS, 3))
@@ -26,11 +26,6 @@ def simulated(runtimes, *, seed=0, num_gradients=GRADIENTS, **own):
     return policies.simulate(
         functools.partial(policies.assignment, seed=seed, **own), runtimes, num_gradients=num_gradients
     )
-
-
-def assert_equal(one, other):
-    for name in FIELDS:
-        np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
 
 
 def naive(runtimes, *, kind, b, seed):

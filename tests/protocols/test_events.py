@@ -1,6 +1,7 @@
 """What policies answer where workers are lost and join, by hand; and in storms, in which all stays possible."""
 
 import copy
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,42 +15,28 @@ from sgdlab.policies import Begin, Close, Interrupt, Take, Wake
 
 POLICIES = {
     "asynchronous": policies.asynchronous,
-    "softsync": lambda num_workers: policies.softsync(num_workers=num_workers, gradients_per_update=3),
-    "rennala": lambda num_workers: policies.rennala(num_workers=num_workers, gradients_per_update=3),
-    "ringmaster": lambda num_workers: policies.ringmaster(num_workers=num_workers, max_delay=2),
-    "interrupting ringmaster": lambda num_workers: policies.ringmaster(
-        num_workers=num_workers, max_delay=2, interrupt=True
-    ),
-    "bounded_staleness": lambda num_workers: policies.bounded_staleness(num_workers=num_workers, bound=1),
-    "bound of 0": lambda num_workers: policies.bounded_staleness(num_workers=num_workers, bound=0),
+    "softsync": partial(policies.softsync, gradients_per_update=3),
+    "rennala": partial(policies.rennala, gradients_per_update=3),
+    "ringmaster": partial(policies.ringmaster, max_delay=2),
+    "interrupting ringmaster": partial(policies.ringmaster, max_delay=2, interrupt=True),
+    "bounded_staleness": partial(policies.bounded_staleness, bound=1),
+    "bound of 0": partial(policies.bounded_staleness, bound=0),
     "synchronous": policies.synchronous,
     "backup_workers": policies.backup_workers,
-    "timeout": lambda num_workers: policies.timeout(num_workers=num_workers, at_least=0.5, seconds=2.5),
-    "interrupting timeout": lambda num_workers: policies.timeout(
-        num_workers=num_workers, at_least=0.5, seconds=2.5, interrupt=True
-    ),
-    "random assignment": lambda num_workers: policies.assignment(num_workers=num_workers, seed=1, kind="random"),
-    "shuffled assignment": lambda num_workers: policies.assignment(
-        num_workers=num_workers, seed=2, gradients_per_update=2
-    ),
-    "interrupting growing ringmaster": lambda num_workers: policies.growing_ringmaster(
-        num_workers=num_workers, interrupt=True
-    ),
-    "pure assignment": lambda num_workers: policies.assignment(
-        num_workers=num_workers, seed=0, kind="pure", gradients_per_update=2
-    ),
-    "dropcompute": lambda num_workers: policies.dropcompute(num_workers=num_workers, window=2),
-    "interrupting dropcompute": lambda num_workers: policies.dropcompute(
-        num_workers=num_workers, seconds=3.5, interrupt=True
-    ),
-    "anytime": lambda num_workers: policies.anytime(num_workers=num_workers, gradients=2),
-    "mindflayer": lambda num_workers: policies.mindflayer(num_workers=num_workers, window=2, noise=4.0),
-    "lb_bsp": lambda num_workers: policies.lb_bsp(num_workers=num_workers, gradients=2),
-    "ata": lambda num_workers: policies.ata(num_workers=num_workers, gradients_per_update=4, alpha=0.01),
-    "vecna": lambda num_workers: policies.vecna(num_workers=num_workers, trials=3, seconds=1.5),
-    "cutoff": lambda num_workers: policies.cutoff(
-        num_workers=num_workers, predictor=predictors.RunningMean(window=2), window=2, objective="rate"
-    ),
+    "timeout": partial(policies.timeout, at_least=0.5, seconds=2.5),
+    "interrupting timeout": partial(policies.timeout, at_least=0.5, seconds=2.5, interrupt=True),
+    "random assignment": partial(policies.assignment, seed=1, kind="random"),
+    "shuffled assignment": partial(policies.assignment, seed=2, gradients_per_update=2),
+    "interrupting growing ringmaster": partial(policies.growing_ringmaster, interrupt=True),
+    "pure assignment": partial(policies.assignment, seed=0, kind="pure", gradients_per_update=2),
+    "dropcompute": partial(policies.dropcompute, window=2),
+    "interrupting dropcompute": partial(policies.dropcompute, seconds=3.5, interrupt=True),
+    "anytime": partial(policies.anytime, gradients=2),
+    "mindflayer": partial(policies.mindflayer, window=2, noise=4.0),
+    "lb_bsp": partial(policies.lb_bsp, gradients=2),
+    "ata": partial(policies.ata, gradients_per_update=4, alpha=0.01),
+    "vecna": partial(policies.vecna, trials=3, seconds=1.5),
+    "cutoff": partial(policies.cutoff, predictor=predictors.RunningMean(window=2), window=2, objective="rate"),
 }
 
 
@@ -216,6 +203,10 @@ class TestCutoff:
             policies.cutoff(**{"num_workers": 3, "predictor": predictor, "window": 1, "seed": 5} | own), [0, 1, 2]
         ), predictor
 
+    def come_all(self, driver, seconds=1.0):
+        for worker in (0, 1, 2):
+            driver.come(worker, seconds=seconds)
+
     def test_predicts_ahead_from_what_came_in_time(self):
         driver, predictor = self.drive(objective="rate")
         for worker, seconds in ((1, 1.0), (0, 2.0), (2, 4.0)):
@@ -262,8 +253,7 @@ class TestCutoff:
         driver.come(2, seconds=2.0)
         driver.policy.prepare()
         assert predictor.told == []
-        for worker in (0, 1, 2):
-            driver.come(worker, seconds=3.0)
+        self.come_all(driver, 3.0)
         driver.policy.prepare()
         assert predictor.told[0] == ("start", [[3.0, 3.0, 3.0]], 5)
         assert driver.policy.used == 3
@@ -271,8 +261,7 @@ class TestCutoff:
     @pytest.mark.parametrize("joins", ["before the first gradient", "after it"])
     def test_who_joined_during_a_round_was_not_cut_off(self, joins):
         driver, predictor = self.drive(objective="rate")
-        for worker in (0, 1, 2):
-            driver.come(worker, seconds=1.0)
+        self.come_all(driver)
         driver.lose(2)
         if joins == "before the first gradient":
             assert driver.join(2) == [Begin(2, 1)]
@@ -292,8 +281,7 @@ class TestCutoff:
 
     def test_who_joined_during_a_round_and_came_in_time_is_known(self):
         driver, predictor = self.drive()
-        for worker in (0, 1, 2):
-            driver.come(worker, seconds=1.0)
+        self.come_all(driver)
         driver.lose(2)
         driver.join(2)
         driver.come(2, seconds=0.5)
@@ -303,8 +291,7 @@ class TestCutoff:
 
     def test_who_begins_a_round_first_can_be_cut_off_by_those_who_join_it(self):
         driver, predictor = self.drive()
-        for worker in (0, 1, 2):
-            driver.come(worker, seconds=1.0)
+        self.come_all(driver)
         for worker in (0, 1, 2):
             driver.lose(worker)
         for worker in (0, 1, 2):
@@ -326,15 +313,13 @@ class TestCutoff:
         assert driver.policy == policy
         assert driver.policy.prediction is None
         predictor.told.clear()
-        for worker in (0, 1, 2):
-            driver.come(worker, seconds=2.0)
+        self.come_all(driver, 2.0)
         driver.policy.prepare()
         assert predictor.told[0] == ("start", [[2.0, 2.0, 2.0]], 5)
 
     def test_a_lost_worker_is_one_that_was_cut_off(self):
         driver, predictor = self.drive()
-        for worker in (0, 1, 2):
-            driver.come(worker, seconds=1.0)
+        self.come_all(driver)
         driver.lose(0)
         driver.come(1, seconds=2.0)
         assert driver.lose(2) == [Close(1), Begin(1, 2)]
@@ -343,8 +328,7 @@ class TestCutoff:
 
     def test_learns_of_a_round_that_ends_before_its_prediction_was_asked_for(self):
         driver, predictor = self.drive()
-        for worker in (0, 1, 2):
-            driver.come(worker, seconds=1.0)
+        self.come_all(driver)
         driver.lose(0)
         driver.lose(2)
         driver.come(1, seconds=2.0)  # nobody is left to wait for, whatever the prediction

@@ -7,6 +7,7 @@ import statistics
 
 import numpy as np
 import pytest
+from comparison import assert_equal
 from policy_driver import Driver
 
 from sgdlab import DROPPED, policies, protocols
@@ -18,11 +19,6 @@ from sgdlab.runtimes import with_enough_rows
 
 def made(name, runtimes, **own):
     return PROTOCOLS[name].make(runtimes, **own)
-
-
-def assert_equal(left, right):
-    for name in ("worker", "read", "update", "started", "arrived", "applied"):
-        np.testing.assert_array_equal(getattr(left, name), getattr(right, name), err_msg=name, strict=True)
 
 
 def drawn(rows, workers, seed=0):
