@@ -58,11 +58,10 @@ class TaskAllocation(DividedRounds):
         shares = allotted(left, dict.fromkeys(unsure, 1.0) if unsure else bounds)
         self.chosen = {w: self.chosen.get(w, 0) + shares.get(w, 0) for w in {*self.chosen, *shares}}
 
-    def learn(self, worker: int, seconds: float | None, *, came: bool = True) -> None:
+    def learn(self, worker: int, seconds: float, *, came: bool = True) -> None:
         """Moves the worker's mean."""
-        if seconds is not None:
-            self.numbers[worker] = self.numbers.get(worker, 0) + 1
-            self.sums[worker] = self.sums.get(worker, 0.0) + seconds
+        self.numbers[worker] = self.numbers.get(worker, 0) + 1
+        self.sums[worker] = self.sums.get(worker, 0.0) + seconds
 
 
 @register(title="ATA", source="Maranjyan et al. 2025c", families=("Rounds by the clock",), rule="nag_asgd")
@@ -103,8 +102,5 @@ def ata(
       (array([ 6.,  9., 12.]), array([8, 4]))
     """
     return TaskAllocation(
-        communication=communication,
-        total=gradients_per_update,
-        alpha=None if alpha is None else alpha,
-        relative_alpha=relative_alpha,
+        communication=communication, total=gradients_per_update, alpha=alpha, relative_alpha=relative_alpha
     )

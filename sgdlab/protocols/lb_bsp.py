@@ -32,11 +32,10 @@ class LoadBalancing(DividedRounds):
         seconds = {worker: self.pace.get(worker, usual) for worker in workers}
         self.chosen = allotted(self.total, seconds, least=1) if workers else {}
 
-    def learn(self, worker: int, seconds: float | None, *, came: bool = True) -> None:
+    def learn(self, worker: int, seconds: float, *, came: bool = True) -> None:
         """Adds up the times of the round."""
-        if seconds is not None:
-            number, total = self.sums.get(worker, (0, 0.0))
-            self.sums[worker] = number + 1, total + seconds
+        number, total = self.sums.get(worker, (0, 0.0))
+        self.sums[worker] = number + 1, total + seconds
 
     def end(self, now: float) -> None:
         """Moves the averages."""
