@@ -165,11 +165,6 @@ def fields_of(schedule: PeerSchedule) -> dict:
     return {name: getattr(schedule, name) for name in (*FIELDS, "num_nodes")}
 
 
-def number_of_meetings(schedule: PeerSchedule, period: int) -> int:
-    number = schedule.number()
-    return int(((schedule.node < schedule.num_nodes) & (number > 0) & (number % period == 0)).sum())
-
-
 def moves(schedule: PeerSchedule, number: int) -> np.ndarray:
     """float64[N or N + 1, N or N + 1]: the weights of everybody's averaging in round `number`."""
     size = schedule.num_nodes + schedule.has_center

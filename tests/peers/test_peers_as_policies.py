@@ -24,7 +24,6 @@ OWN = {
 }
 
 
-@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", OWN)
 @settings(check, max_examples=examples(500))
 @given(data=st.data(), runtimes=RUNTIMES, clock=CLOCKS, period=PERIODS, number=NUMBERS)
