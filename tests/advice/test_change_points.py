@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sgdlab.advice.diagnosis import change_points, seeded_intervals
+from sgdlab.advice.diagnosis import change_points
 
 
 def ar(rho: float, shape: tuple[int, int], seed: int = 0) -> np.ndarray:
@@ -57,11 +57,11 @@ def test_the_best_split_of_every_interval_of_series_one_after_the_other(sizes):
                 best = max(stat, key=stat.get)
                 expected[i, start, length] = start + best, pytest.approx(stat[best])
     found, strong = {}, 0
-    for part in seeded_intervals.scan(score, np.array(sizes)):
+    for part in change_points.scan(score, np.array(sizes)):
         for i, start, length, split, stat in zip(*part, strict=True):
             found[i, start, length] = split, stat
     assert found == expected
-    for part in seeded_intervals.scan(score, np.array(sizes), 2.0):
+    for part in change_points.scan(score, np.array(sizes), 2.0):
         assert (part.statistic > 2.0).all()
         strong += part.statistic.size
     assert strong == sum(stat > 2.0 for _, stat in found.values())

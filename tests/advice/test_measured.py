@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from toy_traces import STEPS, WORKERS, toy
 
-from sgdlab.advice.comparison import measured, oracle, uncertainty
+from sgdlab.advice.comparison import measured, sweeps, uncertainty
 from sgdlab.protocols import fast_rounds
 
 
@@ -23,7 +23,9 @@ def test_interrupted_work_is_that_of_the_schedule():
 def test_the_best_rate_is_never_below_the_papers():
     for seed in range(20):
         runtimes = np.random.default_rng(seed).lognormal(sigma=0.7, size=(15, 6))
-        paper, rate = (measured.interrupted(runtimes, oracle.cutoffs(runtimes, o)) for o in ("throughput", "rate"))
+        paper, rate = (
+            measured.interrupted(runtimes, sweeps.oracle_cutoffs(runtimes, o)) for o in ("throughput", "rate")
+        )
         assert rate.gradients_per_second >= paper.gradients_per_second
 
 

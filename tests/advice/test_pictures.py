@@ -8,16 +8,7 @@ from matplotlib.patches import Rectangle
 
 from sgdlab.advice import diagnosis as search
 from sgdlab.advice import recording, what_if
-from sgdlab.advice.answer.pictures import (
-    episodes,
-    heat_map,
-    histories,
-    idle,
-    ratio_grid,
-    step_medians,
-    style,
-    waterfall,
-)
+from sgdlab.advice.answer.pictures import episodes, heat, heat_map, histories, idle, step_medians, style, waterfall
 from sgdlab.advice.answer.pictures import scores as draw_scores
 from sgdlab.advice.diagnosis import pauses
 from sgdlab.advice.diagnosis.causes import ALL_SLOWER, SLOW_NODE, SLOW_WORKER, Cause
@@ -55,7 +46,7 @@ class TestHeatMap:
         (image,) = figure.axes[0].get_images()
         ratios = np.asarray(image.get_array())
         order = [0, 2, 4, 6, 1, 3, 5, 7]
-        np.testing.assert_allclose(ratios, ratio_grid.reduced(split.recording.runtimes[:, order]).ratios.T)
+        np.testing.assert_allclose(ratios, heat.reduced(split.recording.runtimes[:, order]).ratios.T)
         later = ratios[:, SINCE:].mean(axis=1)
         assert int(later.argmax()) == order.index(SLOW)
         assert later.max() == pytest.approx(1.6, abs=0.05)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from sgdlab.advice.diagnosis.relative import reference, relative
+from sgdlab.advice.diagnosis.history import reference, relative
 
 
 def test_reference_is_the_median_of_the_workers_that_are_not_slow():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sgdlab.advice.diagnosis import slowdown, trend
+from sgdlab.advice.diagnosis import slowdown
 
 NOISE, CRITICAL = 0.05, 4.5
 
@@ -13,14 +13,14 @@ def noisy(series: np.ndarray, seed: int = 0) -> np.ndarray:
 
 
 def test_a_rise_from_the_first_row():
-    found = trend.fit(noisy(np.linspace(0.0, 0.5, 400)), NOISE, CRITICAL)
+    found = slowdown.fit_trend(noisy(np.linspace(0.0, 0.5, 400)), NOISE, CRITICAL)
     assert found.rise == pytest.approx(0.5, abs=0.03)
     assert found.start <= 20
 
 
 def test_a_rise_from_a_later_row():
     series = np.maximum(np.linspace(-0.5, 0.5, 400), 0.0)
-    found = trend.fit(noisy(series, 1), NOISE, CRITICAL)
+    found = slowdown.fit_trend(noisy(series, 1), NOISE, CRITICAL)
     assert found.rise == pytest.approx(0.5, abs=0.05)
     assert found.start == pytest.approx(200, abs=40)
     np.testing.assert_allclose(found.fitted, series, atol=0.04)
@@ -28,14 +28,14 @@ def test_a_rise_from_a_later_row():
 
 @pytest.mark.parametrize("size", [0.15, 0.5, 2.0])
 def test_a_jump_is_no_rise(size):
-    found = trend.fit(noisy(np.repeat([0.0, size], 200), 2), NOISE, CRITICAL)
+    found = slowdown.fit_trend(noisy(np.repeat([0.0, size], 200), 2), NOISE, CRITICAL)
     assert found.rise is None
     assert [first for first, _, _ in found.stretches] == [0, 200]
 
 
 def test_line_is_least_squares_where_nothing_is_an_outlier():
     series = noisy(np.linspace(0.0, 1.0, 50), 3)
-    fitted, rise = trend.line(series, 0, 100.0)
+    fitted, rise = slowdown.line(series, 0, 100.0)
     slope, level = np.polyfit(np.arange(50), series, 1)
     np.testing.assert_allclose(fitted, level + slope * np.arange(50))
     assert rise == pytest.approx(49 * slope)
@@ -44,7 +44,7 @@ def test_line_is_least_squares_where_nothing_is_an_outlier():
 def test_line_hardly_follows_outliers():
     series = noisy(np.linspace(0.0, 1.0, 200), 4)
     series[::20] += 10.0
-    assert trend.line(series, 0, NOISE)[1] == pytest.approx(1.0, abs=0.05)
+    assert slowdown.line(series, 0, NOISE)[1] == pytest.approx(1.0, abs=0.05)
 
 
 def test_the_cluster_is_slower_for_a_while():

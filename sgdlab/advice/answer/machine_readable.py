@@ -24,8 +24,8 @@ import json
 from typing import Any
 
 from sgdlab.advice.answer import headline, sentences
-from sgdlab.advice.comparison import usage
 from sgdlab.advice.comparison.comparison import Protocol
+from sgdlab.advice.comparison.protocol import usage
 from sgdlab.advice.diagnosis.causes import Cause
 from sgdlab.advice.findings import Findings
 from sgdlab.report.finite import finite
@@ -104,7 +104,7 @@ def _cause(findings: Findings, cause: Cause) -> dict[str, Any]:
 
 
 def _protocol(findings: Findings, protocol: Protocol) -> dict[str, Any]:
-    result, used = protocol.paper, usage.usage(protocol, findings.parts.test)
+    result, used = protocol.paper, usage(protocol, findings.parts.test)
     least = {"worker": findings.parts.workers[used.least_used], "share": used.least_share}
     return {
         "protocol": protocol.title,

@@ -3,7 +3,7 @@
 import numpy as np
 
 from sgdlab.advice.answer import headline, limits, rules
-from sgdlab.advice.comparison import learned, measured, usage
+from sgdlab.advice.comparison import learned, measured
 from sgdlab.advice.comparison.comparison import (
     DEEP_MARKOV,
     DEPLOYABLE,
@@ -13,6 +13,7 @@ from sgdlab.advice.comparison.comparison import (
     STALE,
     Protocol,
 )
+from sgdlab.advice.comparison.protocol import usage
 from sgdlab.advice.diagnosis.causes import Cause, named
 from sgdlab.advice.findings import Findings
 from sgdlab.advice.recording import SplitRecording
@@ -216,7 +217,7 @@ def asynchrony(findings: Findings) -> str:
 def _under_used(findings: Findings) -> str:
     """Whose data asynchronous SGD would learn little from; empty if from all."""
     parts = findings.parts
-    found = usage.usage(findings.comparison.by_role(STALE)[0], parts.test)
+    found = usage(findings.comparison.by_role(STALE)[0], parts.test)
     few = tuple(found.under_used.tolist())
     if not few:
         return ""

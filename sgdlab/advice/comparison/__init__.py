@@ -9,13 +9,11 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "halves",
         "learned",
         "measured",
-        "oracle",
         "protocol",
         "refit",
         "sweeps",
         "tuning",
         "uncertainty",
-        "usage",
         "without",
     ],
     submod_attrs={

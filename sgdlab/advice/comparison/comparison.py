@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sgdlab import arguments, predictors
-from sgdlab.advice.comparison import halves, learned, measured, oracle, refit, sweeps, tuning, without
+from sgdlab.advice.comparison import halves, learned, measured, refit, sweeps, tuning, without
 from sgdlab.advice.comparison.halves import Halves
 from sgdlab.advice.comparison.measured import Measured
 from sgdlab.advice.comparison.protocol import CEILING, DEPLOYABLE, DRAINED, HINDSIGHT, STALE, Protocol
@@ -250,4 +250,4 @@ def _of_predictor(parts: SplitRecording, tuned: Tuned) -> dict[str, Any]:
 
 
 def _oracle(parts: SplitRecording, objective: str) -> Measured:
-    return measured.interrupted(parts.test, oracle.cutoffs(parts.test, objective))
+    return measured.interrupted(parts.test, sweeps.oracle_cutoffs(parts.test, objective))

@@ -1,4 +1,4 @@
-"""`Protocol`: a row of the comparison, a protocol with its measurements."""
+"""`Protocol`: a row of the comparison, a protocol with its measurements, and whose gradients it uses."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -8,6 +8,7 @@ import numpy as np
 
 from sgdlab.advice.comparison.measured import Measured
 from sgdlab.predictors import OBJECTIVES, Predictor
+from sgdlab.theory import participation
 
 DEPLOYABLE, HINDSIGHT, DRAINED, STALE, CEILING = "deployable", "hindsight", "drained", "asynchronous", "ceiling"
 """Roles: deployable; tuned on the evaluation steps themselves; full synchrony of fewer workers; deployable if stale
@@ -58,3 +59,39 @@ class Protocol:
     def has_objective(self) -> bool:
         """Whether its cutoffs depend on the objective."""
         return self.measured["throughput"] is not self.measured["rate"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Usage(participation.OfWorkers):
+    """What the schedule of a protocol says of convergence, whatever is trained.
+
+    Attributes:
+      tree_distance: R, the largest distance in Birch SGD's computation tree.
+    """
+
+    tree_distance: int
+
+
+def usage(protocol: Protocol, runtimes: np.ndarray) -> Usage:
+    """The usage of a protocol of the comparison, with the paper's objective.
+
+    Args:
+      protocol: a row of the comparison.
+      runtimes: float64[T, N], seconds, of the steps on which it was measured.
+    """
+    result = protocol.paper
+    most = int(np.max(result.gradients))
+    used = participation.shares(_used(result, runtimes, protocol.without))
+    return Usage(tree_distance=most - 1 + result.largest_staleness, shares=used)
+
+
+def _used(result: Measured, runtimes: np.ndarray, without: tuple[int, ...]) -> np.ndarray:
+    """float64[N], gradients of each worker that were used, or in proportion to them."""
+    if result.used is not None:
+        return result.used
+    if without:
+        return np.isin(np.arange(runtimes.shape[1]), without, invert=True).astype(float)
+    # The first of every iteration: those whose place by run-time is below the number of its gradients.
+    order = np.argsort(runtimes, axis=1, kind="stable")
+    in_time = np.arange(runtimes.shape[1]) < result.gradients
+    return np.bincount(order[in_time], minlength=runtimes.shape[1]).astype(float)

@@ -12,12 +12,9 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "slowdown",
         "grouping",
         "history",
-        "seeded_intervals",
         "pause_periods",
         "pauses",
-        "relative",
         "tails",
-        "trend",
         "weighing",
     ],
     submod_attrs={

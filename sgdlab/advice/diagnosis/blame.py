@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sgdlab.advice import repairs
-from sgdlab.advice.diagnosis import change_points, grouping, history, slowdown, tails, trend
+from sgdlab.advice.diagnosis import change_points, grouping, history, slowdown, tails
 from sgdlab.advice.diagnosis.causes import ALL_SLOWER, DRIFT, HEAVY_TAIL, PAUSES, SLOW_NODE, SLOW_WORKER, Cause
 from sgdlab.advice.diagnosis.grouping import SlowGroup
 from sgdlab.advice.diagnosis.history import SLOWER, Episode, Histories
@@ -103,7 +103,7 @@ def _of_group(group: SlowGroup, found: Histories, relative: np.ndarray, rows: _R
     kind = SLOW_NODE if group.node else SLOW_WORKER
     over = np.count_nonzero(np.median(relative[np.ix_(inside, workers)], axis=1) > 1)
     evidence = f"{factor:.2f} times the median of the others, and above it in {over} of {inside.size} steps"
-    shape = trend.fit(series, deviation, found.noise.critical)
+    shape = slowdown.fit_trend(series, deviation, found.noise.critical)
     lasting = len(group.episodes) > 1 or len(kept) == 1
     if until is None and lasting and shape.rise is not None and shape.rise >= math.log(SLOWER):
         kind, since = DRIFT, int(rows.kept[shape.start])

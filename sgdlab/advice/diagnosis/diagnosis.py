@@ -7,9 +7,8 @@ import numpy as np
 
 from sgdlab.advice.diagnosis import blame, weighing
 from sgdlab.advice.diagnosis.causes import HEAVY_TAIL, Cause
-from sgdlab.advice.diagnosis.history import Episode
+from sgdlab.advice.diagnosis.history import Episode, relative
 from sgdlab.advice.diagnosis.pauses import Pauses
-from sgdlab.advice.diagnosis.relative import relative
 from sgdlab.advice.diagnosis.weighing import Repair
 from sgdlab.traces import Recording
 

@@ -10,6 +10,7 @@ from sgdlab.advice.what_if.in_turn import MATTERS
 from sgdlab.advice.what_if.what_if import RepairRow, WhatIf
 from sgdlab.report.table import Table, in_csv
 from sgdlab.report.words import counted, interval, node_named, percent
+from sgdlab.results import pages
 
 _WERE = "if it were"
 COLUMNS = {
@@ -252,3 +253,42 @@ def _seconds(value: float, recorded: float) -> str:
     """Seconds with as many decimals as leave four digits of the recorded time, so that a column adds up to it."""
     decimals = max(0, 3 - math.floor(math.log10(recorded)))
     return f"{max(value, 0.0):,.{decimals}f} s"
+
+
+def page(result: WhatIf, *, title: str) -> str:
+    """The page as HTML.
+
+    Args:
+      result: what mending each cause would gain.
+      title: of the page.
+    """
+    steps, workers = result.recording.steps, len(result.recording.workers)
+    return pages.render(
+        "sgdlab.advice.what_if",
+        "what_if.html",
+        title=title,
+        subtitle=f"{workers} workers, {steps.size} complete steps, {steps[0]} to {steps[-1]}",
+        answer=sentence(result),
+        drain=drain_sentence(result),
+        facts=facts(result),
+        notes=result.recording.notes,
+        columns=COLUMNS,
+        rows=_bars(result),
+        scores=scores(result),
+    )
+
+
+def _bars(result: WhatIf) -> list[dict[str, object]]:
+    """The rows with the ends of their bars, in percent: each repair begins where the time after it ends."""
+    kinds, bars, after = [], [], result.recorded
+    for line in result.lines:
+        after -= line.in_turn
+        kinds.append("first" if line is result.first else "")
+        bars.append((after, line.in_turn))
+    kinds += ["left", "recorded"]
+    bars += [(0.0, result.left), (0.0, result.recorded)]
+    scale = 100 / result.recorded
+    return [
+        {"cells": cells, "kind": kind, "start": f"{start * scale:.2f}", "width": f"{width * scale:.2f}"}
+        for cells, kind, (start, width) in zip(repairs(result).rows, kinds, bars, strict=True)
+    ]
