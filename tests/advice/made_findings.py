@@ -19,7 +19,7 @@ from sgdlab.advice.comparison.comparison import (
     ComparisonSettings,
     Protocol,
 )
-from sgdlab.advice.comparison.uncertainty import Resamples
+from sgdlab.advice.comparison.measured import Resamples
 from sgdlab.advice.diagnosis import pauses
 from sgdlab.advice.diagnosis.causes import Cause
 from sgdlab.advice.findings import Findings

@@ -7,7 +7,7 @@ import made_findings as made
 import numpy as np
 import pytest
 
-from sgdlab.advice.answer import headline, limits, machine_readable
+from sgdlab.advice.answer import headline, machine_readable, sentences
 
 JARGON = re.compile(r"hindsight|MAD\b|objective|throughput|oracle|cutoff|deadline", re.IGNORECASE)
 
@@ -111,7 +111,7 @@ def test_what_of_communication_is_counted_follows_from_the_recording(share):
         return
     by_hand = share * len(times) / (times.max(axis=1) + share).sum()
     assert parts.transfer_share == pytest.approx(by_hand)
-    assert f"{100 * by_hand:.1f} %" in limits.communication(parts)
+    assert f"{100 * by_hand:.1f} %" in sentences.communication(parts)
 
 
 def test_the_findings_as_json_are_those_of_the_table():

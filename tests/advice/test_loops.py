@@ -8,7 +8,7 @@ import pytest
 from toy_traces import WORKERS, toy
 
 from sgdlab import predictors, protocols
-from sgdlab.advice.answer import loops, rules
+from sgdlab.advice.answer import rules
 from sgdlab.advice.comparison import tuning
 from sgdlab.advice.comparison.comparison import BY_RATE, DEPLOYABLE, FINISHING, INTERRUPTED, REFITTED, Protocol
 
@@ -53,7 +53,7 @@ def protocol(title, predictor="", setting="", **entries):
 def run(chosen, runtimes):
     """The numbers of gradients that the printed loop waits for, after 20 steps of history."""
     cluster, test = FakeCluster(runtimes[HISTORY:]), runtimes[HISTORY:]
-    code = loops.loop(chosen, WORKERS, history=HISTORY)
+    code = rules.loop(chosen, WORKERS, history=HISTORY)
     exec(compile(code, "loop", "exec"), cluster.names(steps=range(len(test)), history=runtimes[:HISTORY]))
     return cluster
 
@@ -118,7 +118,7 @@ def test_the_loop_that_lets_late_workers_finish_makes_the_schedule_of_backup_wor
     cluster = FinishingCluster(runtimes)
     chosen = Protocol(FINISHING, f"b = {backups}", DEPLOYABLE, {}, backups)
     names = cluster.names(arrivals=cluster.arrivals, send=cluster.send)
-    exec(compile(loops.loop(chosen, WORKERS, history=HISTORY), "loop", "exec"), names)
+    exec(compile(rules.loop(chosen, WORKERS, history=HISTORY), "loop", "exec"), names)
     schedule = protocols.backup_workers(runtimes, backups=backups)
     ends = [max(seconds for _, seconds in gradients) for gradients in cluster.updates]
     assert len(ends) >= schedule.applied.shape[0] > 10
@@ -133,9 +133,9 @@ def test_the_loop_that_lets_late_workers_finish_makes_the_schedule_of_backup_wor
 
 
 def test_loops_are_short_and_full_synchrony_needs_none():
-    assert loops.loop(Protocol("full synchrony", "", DEPLOYABLE, {}, 0), 16, history=HISTORY) == ""
-    assert loops.loop(Protocol("full synchrony", "", DEPLOYABLE, {}, None, without=(5,)), 16, history=HISTORY) == ""
-    code = loops.loop(protocol("Elfving", "elfving", window=10), 16, history=HISTORY)
+    assert rules.loop(Protocol("full synchrony", "", DEPLOYABLE, {}, 0), 16, history=HISTORY) == ""
+    assert rules.loop(Protocol("full synchrony", "", DEPLOYABLE, {}, None, without=(5,)), 16, history=HISTORY) == ""
+    code = rules.loop(protocol("Elfving", "elfving", window=10), 16, history=HISTORY)
     assert sum(line.startswith(("for", "    ")) for line in code.splitlines()) == 5
 
 
@@ -146,7 +146,7 @@ def test_what_is_fitted_again_has_a_rule_without_parameters_and_no_loop(title):
     again = Protocol(title + REFITTED, "every 50 steps", DEPLOYABLE, {})
     assert "every 50 steps" in rules.rule(again, 16)
     assert "{" not in rules.rule(again, 16)
-    assert loops.loop(again, 16, history=HISTORY) == ""
+    assert rules.loop(again, 16, history=HISTORY) == ""
 
 
 def test_a_rule_names_its_parameters():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from toy_traces import STEPS, WORKERS, toy
 
-from sgdlab.advice.comparison import measured, sweeps, uncertainty
+from sgdlab.advice.comparison import measured, sweeps
 from sgdlab.protocols import fast_rounds
 
 
@@ -35,6 +35,6 @@ def test_intervals_cover_the_true_ratio_as_often_as_their_level_says():
     for seed in range(200):
         runtimes = np.random.default_rng(seed).exponential(size=(60, 2)) + 0.5
         both, first = measured.interrupted(runtimes, 2), measured.interrupted(runtimes, 1)
-        low, high = uncertainty.Resamples(60, seed=seed, count=300).interval(first, both)
+        low, high = measured.Resamples(60, seed=seed, count=300).interval(first, both)
         covered.append(low <= (1 / 1.0) / (2 / 2.0) <= high)  # E[min] = 0.5 + 1/2, E[max] = 0.5 + 3/2
     assert 0.8 <= np.mean(covered) <= 0.95

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sgdlab import protocols
-from sgdlab.advice.comparison import measured, sweeps, uncertainty
+from sgdlab.advice.comparison import measured, sweeps
 
 
 def draws(seed):
@@ -62,7 +62,7 @@ def test_rates_of_many_at_once_are_those_of_each():
     runtimes = np.random.default_rng(0).exponential(size=(40, 7)) + 0.5
     results = [*measured.every_cutoff(runtimes).values(), measured.asynchronous(runtimes)]
     results.append(measured.interrupted(runtimes, np.arange(40) % 7 + 1))
-    together, alone = (uncertainty.Resamples(40, seed=1, count=50) for _ in range(2))
+    together, alone = (measured.Resamples(40, seed=1, count=50) for _ in range(2))
     together.prepare(results)
     for one in results:
         gradients, seconds = (alone.weights @ np.array(values) for values in (one.gradients, one.seconds))

@@ -6,11 +6,8 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submodules=[
         "headline",
-        "limits",
-        "loops",
         "machine_readable",
         "next_steps",
-        "page",
         "pictures",
         "publish",
         "rules",

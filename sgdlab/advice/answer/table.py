@@ -12,8 +12,7 @@ from sgdlab.advice.comparison.comparison import (
     Comparison,
     Protocol,
 )
-from sgdlab.advice.comparison.measured import Measured
-from sgdlab.advice.comparison.uncertainty import Resamples
+from sgdlab.advice.comparison.measured import Measured, Resamples
 from sgdlab.predictors import OBJECTIVES
 from sgdlab.report.table import Table, in_csv
 from sgdlab.report.words import figure, interval, percent

@@ -22,7 +22,7 @@ import math
 import numpy as np
 
 from sgdlab.advice import repairs
-from sgdlab.advice.comparison.uncertainty import LEVEL, Resamples
+from sgdlab.advice.comparison.measured import LEVEL, Resamples
 from sgdlab.advice.diagnosis.diagnosis import Diagnosis
 from sgdlab.advice.diagnosis.pauses import Pauses
 from sgdlab.advice.what_if import candidates, in_turn, scores
