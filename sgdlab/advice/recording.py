@@ -191,7 +191,7 @@ def read(
 
 
 def named(path: str | os.PathLike[str]) -> str:
-    """What the results of a trace are called: the file's name without its endings; of a live run, its directory's.
+    """Return the name of a trace's results: the file's without its endings; of a live run, its directory's.
 
     Example:
       >>> named("logs/trace.csv.gz"), named("runs/live/recording.npz"), named("runs/live/states/run")
@@ -207,7 +207,7 @@ def named(path: str | os.PathLike[str]) -> str:
 
 
 def is_live(path: str | os.PathLike[str]) -> bool:
-    """Whether a path is that of a run of `sgdlab live`: its recording, its work directory, or that of its log."""
+    """Return whether a path is a run of `sgdlab live`: its recording, its work directory, or that of its log."""
     path = pathlib.Path(path)
     inside = ("recording.npz", "log.jsonl", "states/run/log.jsonl")
     return path.name == "recording.npz" or any((path / name).is_file() for name in inside)
@@ -320,7 +320,7 @@ def left_out(recording: Recording) -> StoppedWorkers:
 
 
 def fewest(recording: Recording) -> str:
-    """Who has the fewest run-times, for messages on too few complete steps; empty if none is missing.
+    """Name who has the fewest run-times, for messages on too few complete steps; empty if none is missing.
 
     Args:
       recording: whose run-times are NaN where they are missing.

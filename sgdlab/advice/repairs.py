@@ -152,9 +152,6 @@ def faster(runtimes: np.ndarray, factor: float | np.ndarray, rows: slice | np.nd
 def all_at_median(runtimes: np.ndarray) -> np.ndarray:
     """Every worker takes at most as long as the median of its step: nobody straggles.
 
-    Args:
-      runtimes: float64[T, N], seconds.
-
     Returns:
       float64[T, N], seconds; a copy.
 

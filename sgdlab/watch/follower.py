@@ -90,7 +90,7 @@ class Follower:
         return [] if self.monitor is None else self.monitor.standing()
 
     def gains(self) -> list[Gain]:
-        """What a changed protocol would gain from here; computed anew every `_GAINS_EVERY` steps."""
+        """Return what a changed protocol would gain from here; computed anew every `_GAINS_EVERY` steps."""
         monitor = self.monitor
         if monitor is None or not monitor.blocks:
             return []

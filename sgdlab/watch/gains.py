@@ -14,7 +14,7 @@ _LEAST = 1.005
 
 @dataclasses.dataclass(frozen=True)
 class Gain:
-    """What one change would gain, over the last steps.
+    """Tells what one change would gain, over the last steps.
 
     Attributes:
       without: what is left out, such as "worker 5"; empty where all take part, and updates do not wait for all.
@@ -31,7 +31,7 @@ class Gain:
     steps: int
 
     def sentence(self) -> str:
-        """What to do, in one line.
+        """Say what to do, in one line.
 
         Example:
           >>> Gain("worker 5", 15, 15, 1.172, 500).sentence()

@@ -72,7 +72,6 @@ class Growing:
         return rest
 
     def _notice(self, file: BinaryIO) -> None:
-        """Whether this is another file than before."""
         status = os.fstat(file.fileno())
         identity = status.st_dev, status.st_ino
         same = self._identity in (None, identity) and status.st_size >= self._offset

@@ -66,7 +66,7 @@ class Naming:
         return [alarm]
 
     def is_open(self, kind: str, workers: tuple[str, ...], node: str | None) -> bool:
-        """Whether an alarm is not over."""
+        """Return whether an alarm is not over."""
         return (kind, workers, node) in self.open
 
     def members(self, alarm: Alarm) -> np.ndarray:

@@ -57,7 +57,7 @@ class StepCollector:
 
     @property
     def pending(self) -> int:
-        """How many steps are not given out yet."""
+        """Return the number of steps that are not given out yet."""
         return self._numbers.size
 
     @property
@@ -135,7 +135,7 @@ class StepCollector:
         return back
 
     def _look_back(self) -> None:
-        """Whether the job was started again; rows of a few workers that went back are like all others."""
+        """Find whether the job was started again; rows of a few workers that went back are like all others."""
         self.restarted = bool(2 * self._workers_back().sum() > (~self._behind).sum())
         if not self.restarted:
             for rows in self._back:
@@ -154,7 +154,7 @@ class StepCollector:
         return max(forced, self._whole())
 
     def _whole(self) -> int:
-        """How many of the oldest steps have all workers."""
+        """Return the number of the oldest steps that have all workers."""
         passed = self._newest >= self._numbers[:, None] + (1 if self.in_order else FIRST)
         whole = (self._seen | self._behind | passed).all(axis=1)
         if self.has_phases:

@@ -34,20 +34,12 @@ VERSION = 1
 
 
 def text(findings: Findings) -> str:
-    """The findings as the text of a JSON file.
-
-    Args:
-      findings: all results.
-    """
+    """The findings as the text of a JSON file."""
     return json.dumps(finite(as_dict(findings)), indent=1, ensure_ascii=False) + "\n"
 
 
 def as_dict(findings: Findings) -> dict[str, Any]:
-    """The findings as the module's docstring says.
-
-    Args:
-      findings: all results.
-    """
+    """The findings as the module's docstring says."""
     parts, verdict = findings.parts, findings.verdict
     said = headline.headline(findings)
     steps = parts.complete.steps

@@ -32,10 +32,6 @@ def answered(parts: SplitRecording, chosen: Protocol) -> Recording:
     """The evaluation steps, after as many tuning steps as a run waits for all workers before its first prediction.
 
     A run on them cuts the evaluation steps as the table says, because its predictor has seen the same steps before.
-
-    Args:
-      parts: the recording, split into tuning and evaluation steps.
-      chosen: the recommended protocol.
     """
     before = np.flatnonzero(~parts.paused[: parts.train_steps])
     before = before[before.size - min(chosen.warm_up, before.size) :]
@@ -100,7 +96,7 @@ def _typical(parts: SplitRecording, chosen: Protocol) -> tuple[int, int]:
 
 
 def _written(parts: SplitRecording) -> int:
-    """How many evaluation steps are written."""
+    """Return the number of evaluation steps that are written."""
     return min(len(parts.test), _MOST_STEPS, _MOST_VALUES // len(parts.workers))
 
 

@@ -163,7 +163,6 @@ def make_page(
 
 
 def _causes(findings: Findings) -> list[dict[str, str]]:
-    """What slows full synchrony, with its evidence and its cost."""
     complete = findings.parts.complete
     return [
         {

@@ -16,9 +16,6 @@ _MOST = "for the number c of workers with the most gradients per second, c divid
 def entries(protocol: Protocol) -> dict[str, str]:
     """The parameters of its predictor, as its flags say them.
 
-    Args:
-      protocol: a protocol of the table.
-
     Returns:
       name -> value, as in {"window": "2", "deviations": "6.0"}; empty if it has no flags of a predictor.
     """
@@ -27,11 +24,7 @@ def entries(protocol: Protocol) -> dict[str, str]:
 
 
 def rule(protocol: Protocol, workers: int) -> str:
-    """What to do in every step, in a sentence.
-
-    Args:
-      protocol: a protocol of the table.
-      workers: N, number of workers.
+    """Say what to do in every step, in a sentence.
 
     Example:
       >>> from sgdlab.advice import comparison
@@ -86,12 +79,7 @@ def _is_by_rate(protocol: Protocol) -> bool:
 
 
 def who_enters(protocol: Protocol, workers: int) -> str:
-    """How many gradients enter an update, as a headline says it.
-
-    Args:
-      protocol: a protocol of the table.
-      workers: N, number of workers.
-    """
+    """Say how many gradients enter an update, for a headline."""
     waited = protocol.paper.waited_for
     if protocol.backups is not None:
         return f"{workers - protocol.backups} of {workers} enter every update"
@@ -100,7 +88,7 @@ def who_enters(protocol: Protocol, workers: int) -> str:
 
 
 def whom_not_to_wait_for(protocol: Protocol, workers: int) -> str:
-    """What a headline tells to do.
+    """Say what to do, for a headline.
 
     Args:
       protocol: a protocol of the table, other than full synchrony.
@@ -214,9 +202,5 @@ def loop(protocol: Protocol, workers: int, *, history: int, model: pathlib.Path 
 
 
 def given(protocol: Protocol) -> str:
-    """What the loop calls that the training program has to bring.
-
-    Args:
-      protocol: a protocol of the table.
-    """
+    """Say what the loop calls that the training program has to bring."""
     return GIVEN_FINISHING if protocol.title == FINISHING else GIVEN

@@ -30,11 +30,7 @@ _LASTING = 0.2
 
 
 def all_of(findings: Findings) -> list[tuple[str, str]]:
-    """Pairs of a heading and its sentences, what is broken and what to do first.
-
-    Args:
-      findings: all results.
-    """
+    """Pairs of a heading and its sentences, what is broken and what to do first."""
     said = headline.headline(findings)
     pairs = [
         ("What is slow", said.problem),
@@ -45,11 +41,7 @@ def all_of(findings: Findings) -> list[tuple[str, str]]:
 
 
 def details(findings: Findings) -> list[tuple[str, str]]:
-    """The pairs after the first two, in the order of the page.
-
-    Args:
-      findings: all results.
-    """
+    """The pairs after the first two, in the order of the page."""
     pairs = [
         ("Waiting", waiting(findings)),
         ("Other causes", " ".join(other_causes(findings))),
@@ -65,21 +57,13 @@ def details(findings: Findings) -> list[tuple[str, str]]:
 
 
 def rule(findings: Findings) -> str:
-    """What the recommended protocol does in every step.
-
-    Args:
-      findings: all results.
-    """
+    """Say what the recommended protocol does in every step."""
     chosen = findings.verdict.chosen
     return "" if chosen.backups == 0 else rules.rule(chosen, len(findings.parts.workers))
 
 
 def waiting(findings: Findings) -> str:
-    """The share of waiting under full synchrony: of the evaluation steps, and its range over the recording.
-
-    Args:
-      findings: all results.
-    """
+    """The share of waiting under full synchrony: of the evaluation steps, and its range over the recording."""
     parts = findings.parts
     workers, idle = len(parts.workers), findings.comparison.synchrony.idle
     blocks = np.array_split(parts.runtimes, min(_BLOCKS, len(parts.runtimes)))
@@ -94,17 +78,13 @@ def waiting(findings: Findings) -> str:
 
 
 def other_causes(findings: Findings) -> list[str]:
-    """What else slows full synchrony, what costs most first: a sentence each, with its evidence and its cost.
-
-    Args:
-      findings: all results.
-    """
+    """Name what else slows full synchrony, what costs most first: a sentence each, with its evidence and its cost."""
     complete = findings.parts.complete
     return [f"{sentence(cause.headline(complete))} {cost(cause)}" for cause in findings.diagnosis.causes[1:]]
 
 
 def cost(cause: Cause) -> str:
-    """What would be saved without a cause: by itself, and after all the others, which can hide it.
+    """Say what would be saved without a cause: by itself, and after all the others, which can hide it.
 
     Args:
       cause: a cause of the diagnosis.
@@ -115,11 +95,7 @@ def cost(cause: Cause) -> str:
 
 
 def memory(findings: Findings) -> str:
-    """How long slowness lasts, and whether a model can therefore predict it.
-
-    Args:
-      findings: all results.
-    """
+    """Say how long slowness lasts, and whether a model can therefore predict it."""
     found = findings.diagnosis
     if found.memory is None:
         return "There are too few consecutive recorded steps to estimate how long slowness lasts."
@@ -134,22 +110,13 @@ def memory(findings: Findings) -> str:
 
 
 def halves(findings: Findings) -> str:
-    """What differs between the tuning and the evaluation steps, and what that means for what was learned.
-
-    Args:
-      findings: all results.
-    """
+    """Say what differs between the tuning and the evaluation steps, and what that means for what was learned."""
     found = findings.comparison.halves
     return found.sentence(findings.settings.refit) if found is not None else ""
 
 
 def described(protocol: Protocol, parts: SplitRecording) -> str:
-    """The name of a protocol with its parameters and what they mean.
-
-    Args:
-      protocol: a protocol of the table.
-      parts: the recording.
-    """
+    """The name of a protocol with its parameters and what they mean."""
     if protocol.title in (INTERRUPTED, FINISHING):
         workers = len(parts.workers)
         late = "are interrupted" if protocol.title == INTERRUPTED else "finish gradients that are then dropped"
@@ -165,11 +132,7 @@ def described(protocol: Protocol, parts: SplitRecording) -> str:
 
 
 def alternatives(findings: Findings) -> str:
-    """The fastest protocol, if another is recommended, and the deep Markov cutoff.
-
-    Args:
-      findings: all results.
-    """
+    """The fastest protocol, if another is recommended, and the deep Markov cutoff."""
     verdict, table = findings.verdict, findings.table
     sentences = []
     if verdict.over_chosen is not None and verdict.over_chosen[0] > 1 + _EQUAL:
@@ -193,18 +156,13 @@ def alternatives(findings: Findings) -> str:
 
 
 def _why_not_more(findings: Findings) -> str:
-    """Why the learned model may be no better, if the steps that it learned from differ from those it was tried on."""
     if findings.comparison.halves is None or findings.settings.refit is not None:
         return ""
     return " It was trained on the tuning steps, which differ from the evaluation steps; see above."
 
 
 def asynchrony(findings: Findings) -> str:
-    """The gradients per second of asynchronous SGD, and their staleness.
-
-    Args:
-      findings: all results.
-    """
+    """The gradients per second of asynchronous SGD, and their staleness."""
     result = findings.comparison.by_role(STALE)[0].paper
     return (
         f"If no worker waits, there are {interval(*findings.table.relative(result))} times the gradients per second of "
@@ -215,7 +173,7 @@ def asynchrony(findings: Findings) -> str:
 
 
 def _under_used(findings: Findings) -> str:
-    """Whose data asynchronous SGD would learn little from; empty if from all."""
+    """Name the workers whose data asynchronous SGD would learn little from; empty if from all."""
     parts = findings.parts
     found = usage(findings.comparison.by_role(STALE)[0], parts.test)
     few = tuple(found.under_used.tolist())
@@ -230,11 +188,7 @@ def _under_used(findings: Findings) -> str:
 
 
 def larger_steps(findings: Findings) -> str:
-    """What fewer gradients in an update mean for the learning rate, and which workers' data would hardly be used.
-
-    Args:
-      findings: all results.
-    """
+    """Say what fewer gradients in an update mean for the learning rate, and whose data would hardly be used."""
     verdict, workers = findings.verdict, len(findings.parts.workers)
     if verdict.chosen.backups == 0:
         return ""
@@ -259,11 +213,7 @@ def larger_steps(findings: Findings) -> str:
 
 
 def more_steps(findings: Findings) -> str:
-    """Why more steps should be recorded; empty if there are enough.
-
-    Args:
-      findings: all results.
-    """
+    """Say why more steps should be recorded; empty if there are enough."""
     parts, few = findings.parts, []
     if len(parts.train) < learned.ENOUGH and findings.comparison.record is not None:
         few.append(f"the deep Markov model learned from {len(parts.train)} steps and needs {learned.ENOUGH}")
@@ -273,11 +223,7 @@ def more_steps(findings: Findings) -> str:
 
 
 def limits(findings: Findings) -> str:
-    """What the results do not cover.
-
-    Args:
-      findings: all results.
-    """
+    """Say what the results do not cover."""
     parts, note = findings.parts, findings.comparison.note
     sentences = []
     if parts.paused.any():
@@ -304,11 +250,7 @@ def limits(findings: Findings) -> str:
 
 
 def communication(parts: SplitRecording) -> str:
-    """What of communication is in the times.
-
-    Args:
-      parts: the recording.
-    """
+    """Say what of communication is in the times."""
     if parts.transfer_share is not None:
         return (
             f"The transfer of the collectives, {100 * parts.transfer_share:.1f} % of full synchrony's time, counts in "

@@ -58,7 +58,7 @@ class Verdict:
     first: int = 0
 
     def is_of(self, protocol: Protocol) -> bool:
-        """Whether a protocol of the table is recommended, with either objective."""
+        """Return whether a protocol of the table is recommended, with either objective."""
         best = self.chosen if self.drained is None else self.drained
         return (protocol.title, protocol.role, protocol.without) == (best.title, best.role, best.without)
 
@@ -135,7 +135,7 @@ def _speed(table: Measurements, protocol: Protocol) -> float:
 
 
 def clearly_faster(table: Measurements, one: Protocol, other: Protocol) -> bool:
-    """Whether a protocol has noticeably more gradients per second, with its whole interval above 1.
+    """Return whether a protocol has noticeably more gradients per second, with its whole interval above 1.
 
     A gain is noticeable above `NOTICEABLE` and `PRICE` times the share of the batch by which its updates are smaller.
 

@@ -46,7 +46,7 @@ Report = Callable[[str], None]
 
 @dataclasses.dataclass(frozen=True)
 class ComparisonSettings:
-    """How much is compared.
+    """Sets how much is compared.
 
     Attributes:
       model: whether the deep Markov model is trained: "auto" (as far as the size of the recording allows), "yes" or

@@ -31,7 +31,7 @@ Change = tuple[float, float]
 
 @dataclasses.dataclass(frozen=True)
 class Halves:
-    """What differs between the tuning and the evaluation steps; steps that paused all workers are left out.
+    """Holds what differs between the tuning and the evaluation steps; those that paused all workers are left out.
 
     Attributes:
       first: number of the first evaluation step.
@@ -51,7 +51,7 @@ class Halves:
     causes: tuple[tuple[str, Change], ...] = ()
 
     def sentence(self, refit: int | None = None) -> str:
-        """What differs, and what that means.
+        """Say what differs, and what that means.
 
         Args:
           refit: number of steps after which predictors were fitted again; None if they were not.
@@ -182,7 +182,7 @@ def _differ(before: np.ndarray, after: np.ndarray, level: float) -> np.ndarray:
 
 
 def _inflation(before: np.ndarray, after: np.ndarray) -> float:
-    """How many times greater the variance of a mean is than that of independent blocks: (1 + r) / (1 - r).
+    """Return the variance of a mean over that of independent blocks: (1 + r) / (1 - r).
 
     r is the correlation between consecutive blocks, the mean over the columns, without its bias in short series; of the
     part in which it is lower, since a change in the middle of the other part is no lasting fluctuation.

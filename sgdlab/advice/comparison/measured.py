@@ -1,4 +1,4 @@
-"""Measures protocols on given run-times, and the confidence intervals of the ratio of two of them."""
+"""Measures protocols on run-times, float64[T, N] in seconds, and the intervals of the ratio of two of them."""
 
 import dataclasses
 import math
@@ -92,9 +92,6 @@ def interrupted(runtimes: np.ndarray, cutoff: np.ndarray | int) -> Measured:
 def every_cutoff(runtimes: np.ndarray) -> dict[int, Measured]:
     """`interrupted` for every fixed cutoff, with one sort.
 
-    Args:
-      runtimes: float64[T, N], seconds.
-
     Returns:
       c -> measurements, for c from 1 to N.
     """
@@ -172,9 +169,6 @@ def asynchronous(runtimes: np.ndarray) -> Measured:
     Gradients per second are those of an infinite run that repeats the run-times, that is the sum of the workers' mean
     rates, so that they do not depend on the gradients in flight at the end. The staleness is that of the schedule up to
     the first worker that runs out of run-times.
-
-    Args:
-      runtimes: float64[T, N], seconds.
     """
     schedule = protocols.asynchronous(runtimes)
     rates = len(runtimes) / runtimes.sum(axis=0)

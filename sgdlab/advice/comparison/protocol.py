@@ -57,13 +57,13 @@ class Protocol:
 
     @property
     def has_objective(self) -> bool:
-        """Whether its cutoffs depend on the objective."""
+        """Return whether its cutoffs depend on the objective."""
         return self.measured["throughput"] is not self.measured["rate"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Usage(participation.OfWorkers):
-    """What the schedule of a protocol says of convergence, whatever is trained.
+    """Holds what the schedule of a protocol says of convergence, whatever is trained.
 
     Attributes:
       tree_distance: R, the largest distance in Birch SGD's computation tree.

@@ -29,7 +29,7 @@ TUNED: Mapping[str, Callable[[np.ndarray], Tuned]] = {
 
 
 def why_not(parts: SplitRecording, every: int) -> str:
-    """Why the re-fits are left out; empty if they are not.
+    """Say why the re-fits are left out; empty if they are not.
 
     Args:
       parts: the recording, split into tuning and evaluation steps.

@@ -54,11 +54,7 @@ def best_of(results: Mapping[int, Measured]) -> int:
 
 
 def interrupted(parts: SplitRecording) -> BackupSweep:
-    """Every number of backup workers whose late gradients are interrupted.
-
-    Args:
-      parts: the recording, split into tuning and evaluation steps.
-    """
+    """Every number of backup workers whose late gradients are interrupted."""
     workers = parts.test.shape[1]
     train, test = (
         {workers - c: result for c, result in reversed(measured.every_cutoff(runtimes).items())}
@@ -72,9 +68,6 @@ def finishing(parts: SplitRecording) -> BackupSweep:
 
     Of clusters with more workers or steps than can be simulated, a few numbers, close together where few workers are
     not waited for, and then more of them around the best one of either part.
-
-    Args:
-      parts: the recording, split into tuning and evaluation steps.
     """
     workers = parts.test.shape[1]
     steps = len(parts.train) + len(parts.test)

@@ -1,4 +1,4 @@
-"""Tunes the predictors that have few parameters, on the tuning steps alone."""
+"""Tunes the predictors that have few parameters, on the tuning steps alone: float64[T1, N], seconds."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -54,21 +54,13 @@ class Tuned:
 
 
 def static(train: np.ndarray) -> int:
-    """The best fixed number of workers to wait for, by gradients per second.
-
-    Args:
-      train: float64[T1, N], seconds, the tuning steps.
-    """
+    """The best fixed number of workers to wait for, by gradients per second."""
     seconds = np.sort(train, axis=1).sum(axis=0)
     return 1 + int(np.argmax(np.arange(1, seconds.size + 1) / seconds))
 
 
 def deadline(train: np.ndarray) -> Tuned:
-    """A deadline of median + k MAD, with k and the window tuned.
-
-    Args:
-      train: float64[T1, N], seconds, the tuning steps.
-    """
+    """A deadline of median + k MAD, with k and the window tuned."""
     choices = [
         Tuned(
             predictors.Deadline(deviations=k, window=window),
@@ -103,11 +95,7 @@ def elfving(train: np.ndarray, objective: str) -> Tuned:
 
 
 def kalman(train: np.ndarray) -> Tuned:
-    """A Kalman filter for each worker, with fitted parameters.
-
-    Args:
-      train: float64[T1, N], seconds, the tuning steps.
-    """
+    """A Kalman filter for each worker, with fitted parameters."""
     samples = FEW_DRAWS if train.shape[1] >= WIDE else MANY_DRAWS
     return Tuned(predictors.Kalman(predictors.kalman.fit(train), samples=samples), "fitted")
 
@@ -152,7 +140,7 @@ def _best(choices: Sequence[Tuned], train: np.ndarray, objective: str) -> Tuned:
 
 
 def predicted_steps(steps: int, workers: int) -> int:
-    """How many of the tuning steps are predicted by each choice of parameters.
+    """Return the number of tuning steps that are predicted by each choice of parameters.
 
     Args:
       steps: number of tuning steps.

@@ -46,15 +46,11 @@ class Cause:
 
     @property
     def lasting(self) -> bool:
-        """Whether it is a machine that is still slow in the last steps."""
+        """Return whether it is a machine that is still slow in the last steps."""
         return bool(self.workers) and self.until is None
 
     def headline(self, recording: Recording) -> str:
-        """A sentence, without its full stop, that names who is slow, since when and how much.
-
-        Args:
-          recording: the complete steps.
-        """
+        """A sentence, without its full stop, that names who is slow, since when and how much."""
         if self.kind in (PAUSES, HEAVY_TAIL):
             return self.evidence[0].upper() + self.evidence[1:]
         who, several = self._who(recording)

@@ -313,7 +313,7 @@ def scan(score: np.ndarray, sizes: np.ndarray, least: float = 0.0) -> Iterator[I
 
 
 def _doubled(size: int) -> bool:
-    """Whether a series of this size is itself one of the intervals of 8, 16, 32, ... rows."""
+    """Return whether a series of this size is itself one of the intervals of 8, 16, 32, ... rows."""
     return size & (size - 1) == 0
 
 

@@ -30,7 +30,7 @@ _PAIRS = 5
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Diagnosis:
-    """What was found in the complete steps of a recording.
+    """Holds what was found in the complete steps of a recording.
 
     Attributes:
       causes: what slows full synchrony, what costs most first; empty if nothing stands out.

@@ -54,7 +54,7 @@ class Episode:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Histories:
-    """When workers were slow.
+    """Holds when workers were slow.
 
     Attributes:
       episodes: for each worker its slow stretches, in order.
@@ -220,9 +220,6 @@ def relative(runtimes: np.ndarray) -> np.ndarray:
     r"""Run-time over the median of its step.
 
     .. math:: r_{ti} = x_{ti} / \mathrm{median}_j x_{tj}
-
-    Args:
-      runtimes: float64[T, N], seconds.
 
     Returns:
       float64[T, N].

@@ -206,7 +206,7 @@ def _unlikely(workers: int, rate: float, level: float) -> int:
 
 
 def _same_minority(hit: np.ndarray) -> bool:
-    """Whether it is always the same few workers that are hit: then they are slow at times, and nobody else pauses."""
+    """Return whether the same few workers are hit always: then they are slow at times, and nobody else pauses."""
     often = hit.mean(axis=0)
     always = often >= _REGULAR
     return bool(always.sum() < 0.5 * hit.shape[1] and hit[:, always].sum() >= _REGULAR * hit.sum())

@@ -99,12 +99,7 @@ def of_workers(recording: Recording, workers: Sequence[int] | np.ndarray, *, cau
 
 
 def of_diagnosis(recording: Recording, diagnosis: Diagnosis | None) -> Iterator[Repair]:
-    """The repairs of the causes that a diagnosis names: workers, nodes, and a cluster that has become slower.
-
-    Args:
-      recording: the complete steps.
-      diagnosis: of them, or None.
-    """
+    """The repairs of the causes that a diagnosis names: workers, nodes, and a cluster that has become slower."""
     for cause in diagnosis.causes if diagnosis else ():
         if 0 < len(cause.workers) < len(recording.workers):
             yield of_workers(recording, cause.workers, cause=cause)
@@ -120,12 +115,7 @@ def of_diagnosis(recording: Recording, diagnosis: Diagnosis | None) -> Iterator[
 
 
 def of_pauses(recording: Recording, pauses: Pauses) -> Iterator[Repair]:
-    """The repairs of common pauses: those that come every n-th step, and the others.
-
-    Args:
-      recording: the complete steps.
-      pauses: of these steps.
-    """
+    """The repairs of common pauses: those that come every n-th step, and the others."""
     periodic = np.zeros(pauses.rows.size, bool)
     if pauses.period is not None:
         periodic = (recording.steps[pauses.rows] - pauses.offset) % pauses.period == 0

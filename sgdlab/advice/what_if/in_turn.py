@@ -127,7 +127,7 @@ class _Slowest:
         return {repair: evident for repair, evident in found.items() if self.found[repair.kind] < _MOST_OF_A_KIND}
 
     def _stands_out(self, repair: Repair, times: Times, left_out: frozenset[int]) -> bool:
-        """Whether workers are last more often than equal workers are by chance, by an amount that matters."""
+        """Return whether workers are last more often than equal ones by chance, by an amount that matters."""
         if (times.seconds() - repair.apply(times).seconds()).sum() < MATTERS * self.recorded:
             return False
         steps, workers = times.runtimes.shape
@@ -207,7 +207,7 @@ def _phases(complete: Recording, times: Times) -> Iterator[Mended]:
 
 
 def _outweighs(gain: float, gains: float, work: float) -> bool:
-    """Whether a phase costs more than its part of the work lets expect: twice, or the others cost half of theirs."""
+    """Return whether a phase costs more than its part of the work: twice, or the others cost half of theirs."""
     return gains > 0 and (gain / gains >= 2 * work or 1 - gain / gains <= (1 - work) / 2)
 
 

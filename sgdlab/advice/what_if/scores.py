@@ -19,7 +19,7 @@ _NEARLY = 1.01
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class WorkerScores:
-    r"""How slow each of N workers is, and what that costs; above 1 is slower.
+    r"""Tells how slow each of N workers is, and what that costs; above 1 is slower.
 
     Attributes:
       against_fleet: float64[N], median of the worker's run-times over the median of all workers' medians.
@@ -94,7 +94,7 @@ def second_longest(runtimes: np.ndarray) -> np.ndarray:
 
 
 def drained(runtimes: np.ndarray, transfer: np.ndarray | float = 0.0) -> list[tuple[int, float]]:
-    r"""Whom to leave out first: the fewest of the slowest workers without whom the others have most.
+    r"""Find whom to leave out first: the fewest of the slowest workers without whom the others have most.
 
     Slow workers hide each other: without one of them nothing is gained. So the workers are ordered by their seconds
     above the median of the step, full synchrony is measured without the first k, for every k below N, and as many are

@@ -56,11 +56,7 @@ SHOWN = 20
 
 
 def repairs(result: WhatIf) -> Table:
-    """The table of repairs; its last two rows are what is left, and the recorded time.
-
-    Args:
-      result: what mending each cause would gain.
-    """
+    """The table of repairs; its last two rows are what is left, and the recorded time."""
     recorded = result.recorded
     rows = [
         *(_row(line, recorded) for line in result.lines),
@@ -108,11 +104,7 @@ def _hidden(result: WhatIf, most: int) -> list[str]:
 
 
 def sentence(result: WhatIf) -> str:
-    """What to mend first and what that gives, in one or two sentences.
-
-    Args:
-      result: what mending each cause would gain.
-    """
+    """Say what to mend first and what that gives, in one or two sentences."""
     first, chance = result.first, result.chance
     waiting = chance.in_turn if first is not None and first.kind == PHASE else result.waiting
     waiting = chance.alone if first is None else waiting
@@ -145,11 +137,7 @@ def sentence(result: WhatIf) -> str:
 
 
 def drain_sentence(result: WhatIf) -> str:
-    """Whom to leave out first, in a sentence.
-
-    Args:
-      result: what mending each cause would gain.
-    """
+    """Say whom to leave out first, in a sentence."""
     if not result.drained or result.drained[-1][1] < 1 + MATTERS:
         return (
             "Nobody need be left out: full synchrony without its slowest workers, however many, gives less than "
@@ -169,11 +157,7 @@ def drain_sentence(result: WhatIf) -> str:
 
 
 def facts(result: WhatIf) -> str:
-    """The two numbers by which such analyses are compared, in a sentence.
-
-    Args:
-      result: what mending each cause would gain.
-    """
+    """The two numbers by which such analyses are compared, in a sentence."""
     steps = counted(result.recording.steps.size, "step")
     text = (
         f"Full synchrony took {_seconds(result.recorded, result.recorded)} in {steps}, {result.slowdown:.3f} times "

@@ -82,7 +82,7 @@ class RepairRow:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class WhatIf:
-    """What mending each cause would gain.
+    """Holds what mending each cause would gain.
 
     Attributes:
       recording: the complete steps.

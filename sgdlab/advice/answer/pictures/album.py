@@ -7,11 +7,7 @@ from sgdlab.advice.findings import Findings
 
 
 def all_of(findings: Findings) -> dict[str, Figure]:
-    """All pictures of which there is something to show: name -> figure, in the order of `CAPTIONS`.
-
-    Args:
-      findings: all results.
-    """
+    """All pictures of which there is something to show: name -> figure, in the order of `CAPTIONS`."""
     parts, diagnosis, table, verdict = findings.parts, findings.diagnosis, findings.table, findings.verdict
     named = episodes.named(diagnosis)
     record, what_if = table.comparison.record, findings.what_if

@@ -26,7 +26,7 @@ _FEW = 3
 
 
 class _Panel(NamedTuple):
-    """What one panel shows.
+    """Describes what one panel shows.
 
     Attributes:
       name: of a worker, or of several that are slow together.

@@ -42,9 +42,6 @@ def heat_map(parts: SplitRecording) -> Figure:
 
     Workers of one node stand together. Of many steps and workers, a cell is the slowest of several workers, each at its
     mean over several steps.
-
-    Args:
-      parts: the recording, split into tuning and evaluation steps.
     """
     recording = parts.recording
     order = _by_node(recording.nodes, len(recording.workers))

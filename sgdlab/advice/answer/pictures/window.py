@@ -147,7 +147,7 @@ def _steps_per_second(protocol: Protocol) -> float:
 
 
 def schedule(chosen: Protocol, runtimes: np.ndarray, gradients: np.ndarray) -> Schedule:
-    """What a protocol does with some run-times, from a start of all its workers at once.
+    """Makes the schedule of a protocol with some run-times, from a start of all its workers at once.
 
     Args:
       chosen: the protocol.
