@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from experiments.benchmarks.planted import trials
-from sgdlab.advice.diagnosis import pause_periods, pauses
+from sgdlab.advice.diagnosis import pauses
 from sgdlab.traces import Recording
 
 
@@ -108,7 +108,7 @@ def test_unlikely_is_the_first_count_that_chance_hardly_reaches():
 
 def test_running_median_is_that_of_the_window():
     series = np.random.default_rng(5).random(120)
-    result = pause_periods.running_median(series, 11)
+    result = pauses.running_median(series, 11)
     for i in range(120):
         first = min(max(i - 5, 0), 120 - 11)
         assert result[i] == np.median(series[first : first + 11])
@@ -139,6 +139,6 @@ def test_a_pause_that_is_once_left_out_is_not_claimed():
 def test_rows_that_follow_a_period_are_completed():
     excess = np.zeros(60)
     excess[4::10] = 0.2, 0.5, 0.5, 0.3, 0.5, 0.5
-    assert pause_periods.completed(np.array([14, 24, 44, 54]), excess, np.arange(60)).tolist() == [*range(14, 60, 10)]
+    assert pauses.completed(np.array([14, 24, 44, 54]), excess, np.arange(60)).tolist() == [*range(14, 60, 10)]
     excess[34] = 0.0  # then only 4 of the 6 steps are long
-    assert pause_periods.completed(np.array([14, 24, 44]), excess, np.arange(60)).tolist() == [14, 24, 44]
+    assert pauses.completed(np.array([14, 24, 44]), excess, np.arange(60)).tolist() == [14, 24, 44]

@@ -12,7 +12,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "slowdown",
         "grouping",
         "history",
-        "pause_periods",
         "pauses",
         "tails",
         "weighing",
