@@ -310,7 +310,7 @@ def left_out(recording: Recording) -> StoppedWorkers:
     groups = []
     for row, pairs in itertools.groupby(sorted(last, key=lambda worker: (last[worker], worker)), last.get):
         workers = list(pairs)
-        names = causes.named([recording.workers[worker] for worker in workers], workers)
+        names = causes.named(recording.workers, workers)
         verb = "have" if len(workers) > 1 else "has"
         # pyrefly: ignore[unsupported-operation]  # those without were left out above
         groups.append(f"{names} {verb} no run-times since step {recording.steps[row + 1]}")
@@ -329,7 +329,7 @@ def fewest(recording: Recording) -> str:
         return ""
     known = (~np.isnan(recording.runtimes)).sum(axis=0)
     worker = int(known.argmin())
-    name = causes.named([recording.workers[worker]], [worker])
+    name = causes.named(recording.workers, [worker])
     return f"{name} has run-times in {known[worker]} of {recording.steps.size} steps, fewest of all"
 
 

@@ -1,7 +1,5 @@
 """Single slow run-times have an owner, or none."""
 
-import math
-
 import numpy as np
 import pytest
 
@@ -43,12 +41,6 @@ def test_slow_stretches_are_left_out():
     slow = np.zeros(times.shape, bool)
     slow[100:200, 3] = True
     assert not tails.find_outliers(times, slow).outlier.any()
-
-
-@pytest.mark.parametrize(("count", "mean"), [(4, 0.5), (10, 3.0), (30, 20.0)])
-def test_poisson_tail(count, mean):
-    below = sum(math.exp(-mean) * mean**k / math.factorial(k) for k in range(count))
-    assert tails._poisson_tail(count, mean) == pytest.approx(1 - below, rel=1e-6)
 
 
 @pytest.mark.parametrize("draw", [0, 38, 85, 111, 118])

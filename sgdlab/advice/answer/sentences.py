@@ -179,7 +179,7 @@ def _under_used(findings: Findings) -> str:
     few = tuple(found.under_used.tolist())
     if not few:
         return ""
-    whose = named([parts.workers[worker] for worker in few], few)
+    whose = named(parts.workers, few)
     return (
         f" Less than half of an equal share of the gradients would come from {whose}: the data are learned from as by "
         f"{figure(found.effective_workers, 3)} equal workers of {len(parts.workers)}, which matters where each has its "
@@ -204,7 +204,7 @@ def larger_steps(findings: Findings) -> str:
     ]
     slow = tuple(sorted({worker for cause in findings.diagnosis.machines for worker in cause.workers}))
     if slow and chosen.waited_for <= workers - 1 + 0.1:
-        whose = named([findings.parts.workers[worker] for worker in slow], slow)
+        whose = named(findings.parts.workers, slow)
         sentences.append(
             f"Gradients of {whose} would hardly ever be used: let all workers draw their examples from the whole data "
             "set, because examples that only slow workers hold are lost otherwise."

@@ -140,7 +140,7 @@ def _dated(
         if cause.kind in (PAUSES, HEAVY_TAIL) or comes_and_goes or abs(after - before) < _SHARE:
             continue
         if cause.workers and not named_already.issuperset(cause.workers):
-            names = named([parts.workers[worker] for worker in cause.workers], cause.workers)
+            names = named(parts.workers, cause.workers)
             found.append((f"{names} {'were' if len(cause.workers) > 1 else 'was'}", (before, after)))
         elif not cause.workers and not level:
             found.append(("all workers were", (before, after)))

@@ -54,7 +54,7 @@ def machines(parts: SplitRecording, causes: Sequence[Cause]) -> str:
     nodes = {cause.node: cause.workers for cause in causes if cause.node is not None}
     inside = {worker for workers in nodes.values() for worker in workers}
     others = sorted({worker for cause in causes for worker in cause.workers} - inside)
-    first = [named([parts.workers[worker] for worker in others], others)] if others else []
+    first = [named(parts.workers, others)] if others else []
     return some([*first, *map(node_named, nodes)])
 
 

@@ -197,13 +197,9 @@ def _paused(excess: np.ndarray, noise: np.ndarray) -> np.ndarray:
 
 def _unlikely(workers: int, rate: float, level: float) -> int:
     """The least k such that k or more of the workers are hit independently with probability below `level`."""
-    tail = 0.0
-    for count in range(workers, 0, -1):
-        log = math.lgamma(workers + 1) - math.lgamma(count + 1) - math.lgamma(workers - count + 1)
-        tail += math.exp(log + count * math.log(rate) + (workers - count) * math.log1p(-min(rate, 1 - 1e-12)))
-        if tail > level:
-            return count + 1
-    return 1
+    from scipy import special  # noqa: PLC0415 (SciPy takes a while to import)
+
+    return 1 + int((special.bdtrc(np.arange(workers), workers, rate) > level).sum())
 
 
 def _same_minority(hit: np.ndarray) -> bool:

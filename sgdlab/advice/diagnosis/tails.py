@@ -1,9 +1,9 @@
 """Single slow run-times: whether they have an owner, or strike any worker by chance."""
 
 import dataclasses
-import math
 
 import numpy as np
+from scipy import special
 
 from sgdlab.advice.diagnosis import change_points
 
@@ -65,18 +65,7 @@ def find_outliers(relative: np.ndarray, slow: np.ndarray) -> Tails:
     owners = [
         worker
         for worker in np.flatnonzero(count >= max(_FEWEST, _TIMES * usual))
-        if _poisson_tail(int(count[worker]), 2 * float(usual)) < level
+        if special.pdtrc(count[worker] - 1, 2 * usual) < level
         and np.median(relative[outlier[:, worker], worker]) - 1 >= _BEYOND * (limit[worker] - 1)
     ]
     return Tails(outlier, np.array(owners, int), limit)
-
-
-def _poisson_tail(count: int, mean: float) -> float:
-    """Probability of `count` events or more."""
-    term = math.exp(-mean + count * math.log(mean) - math.lgamma(count + 1))
-    total, number = term, count
-    while term > 1e-18 * total and number < count + 10_000:
-        number += 1
-        term *= mean / number
-        total += term
-    return min(total, 1.0)

@@ -11,7 +11,7 @@ from sgdlab.advice.diagnosis.diagnosis import Diagnosis
 from sgdlab.advice.diagnosis.pauses import Pauses
 from sgdlab.advice.what_if import candidates
 from sgdlab.advice.what_if.candidates import NODE, PERIOD, WORKER, WORKERS, Repair, Times, node_of, of_workers
-from sgdlab.advice.what_if.scores import above_median, second_longest
+from sgdlab.advice.what_if.scores import above_median, waited_for
 from sgdlab.report.words import some
 from sgdlab.traces.recording import Recording
 
@@ -224,10 +224,8 @@ def find_slowest(recording: Recording, times: Times, left_out: frozenset[int]) -
       left_out: workers that have been repaired.
     """
     runtimes = times.runtimes
-    order = runtimes.argmax(axis=1)
-    gaps = runtimes[np.arange(len(runtimes)), order] - second_longest(runtimes)
     excess = above_median(runtimes)
-    saved = np.bincount(order, gaps, minlength=runtimes.shape[1]) + 1e-9 * excess  # of equals, the slower one
+    saved = waited_for(runtimes) + 1e-9 * excess  # of equals, the slower one
     rest = np.setdiff1d(np.arange(excess.size), list(left_out))
     if not rest.size:
         return
@@ -248,9 +246,7 @@ def _slowest_node(recording: Recording, runtimes: np.ndarray, left_out: frozense
         return None
     order = np.argsort(of, kind="stable")
     longest = np.maximum.reduceat(runtimes[:, order], np.searchsorted(of[order], np.arange(names.size)), axis=1)
-    slowest = longest.argmax(axis=1)
-    gaps = longest[np.arange(len(longest)), slowest] - second_longest(longest)
-    saved = np.bincount(slowest, gaps, minlength=names.size)
+    saved = waited_for(longest)
     rest = np.bincount(of, [worker not in left_out for worker in range(of.size)], minlength=names.size)
     saved[(np.bincount(of) < 2) | (rest == 0)] = -1.0
     return np.flatnonzero(of == saved.argmax()) if saved.max() >= 0 else None

@@ -145,7 +145,7 @@ def drain_sentence(result: WhatIf) -> str:
         )
     workers = sorted(worker for worker, _ in result.drained)
     rest = len(result.recording.workers) - len(workers)
-    who = named([result.recording.workers[worker] for worker in workers], workers)
+    who = named(result.recording.workers, workers)
     node = node_of(result.recording, tuple(workers))
     who = who if node is None else f"{node_named(node)} ({who})"
     since = "" if result.drained_since is None else f", measured since step {result.drained_since}"
