@@ -8,18 +8,10 @@ from sgdlab.advice import diagnosis as search
 from sgdlab.advice.answer import verdict
 from sgdlab.advice.answer.table import Measurements
 from sgdlab.advice.comparison import measured
-from sgdlab.advice.comparison.comparison import (
-    DEPLOYABLE,
-    DRAINED,
-    FINISHING,
-    HINDSIGHT,
-    INTERRUPTED,
-    STALE,
-    Comparison,
-    ComparisonSettings,
-    Protocol,
-)
+from sgdlab.advice.comparison.comparison import Comparison, ComparisonSettings
 from sgdlab.advice.comparison.measured import Resamples
+from sgdlab.advice.comparison.protocol import DEPLOYABLE, DRAINED, HINDSIGHT, STALE, Protocol
+from sgdlab.advice.comparison.sweeps import FINISHING, INTERRUPTED
 from sgdlab.advice.diagnosis import pauses
 from sgdlab.advice.diagnosis.causes import Cause
 from sgdlab.advice.findings import Findings

@@ -10,7 +10,10 @@ from toy_traces import WORKERS, toy
 from sgdlab import predictors, protocols
 from sgdlab.advice.answer import rules
 from sgdlab.advice.comparison import tuning
-from sgdlab.advice.comparison.comparison import BY_RATE, DEPLOYABLE, FINISHING, INTERRUPTED, REFITTED, Protocol
+from sgdlab.advice.comparison.comparison import BY_RATE
+from sgdlab.advice.comparison.protocol import DEPLOYABLE, Protocol
+from sgdlab.advice.comparison.refit import REFITTED
+from sgdlab.advice.comparison.sweeps import FINISHING, INTERRUPTED
 
 HISTORY = 20
 

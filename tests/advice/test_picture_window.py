@@ -8,7 +8,8 @@ from sgdlab import protocols
 from sgdlab.advice import recording
 from sgdlab.advice.answer.pictures import schedule_window, typical_steps, window
 from sgdlab.advice.comparison import measured
-from sgdlab.advice.comparison.comparison import DEPLOYABLE, DRAINED, FINISHING, INTERRUPTED, STALE, Protocol
+from sgdlab.advice.comparison.protocol import DEPLOYABLE, DRAINED, STALE, Protocol
+from sgdlab.advice.comparison.sweeps import FINISHING, INTERRUPTED
 from sgdlab.results import timeline
 from sgdlab.schedule import DROPPED
 from sgdlab.traces import Recording

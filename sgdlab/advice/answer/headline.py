@@ -5,7 +5,8 @@ import dataclasses
 from sgdlab.advice import repairs
 from sgdlab.advice.answer import rules
 from sgdlab.advice.answer.verdict import NOTICEABLE, simplest
-from sgdlab.advice.comparison.comparison import DRAINED, FINISHING, Protocol
+from sgdlab.advice.comparison.protocol import DRAINED, Protocol
+from sgdlab.advice.comparison.sweeps import FINISHING
 from sgdlab.advice.comparison.without import machines
 from sgdlab.advice.diagnosis.causes import SLOW_NODE, Cause
 from sgdlab.advice.findings import Findings

@@ -24,8 +24,7 @@ import json
 from typing import Any
 
 from sgdlab.advice.answer import headline, sentences
-from sgdlab.advice.comparison.comparison import Protocol
-from sgdlab.advice.comparison.protocol import usage
+from sgdlab.advice.comparison.protocol import Protocol, usage
 from sgdlab.advice.diagnosis.causes import Cause
 from sgdlab.advice.findings import Findings
 from sgdlab.report.finite import finite

@@ -7,7 +7,7 @@ import numpy as np
 from sgdlab.advice.answer import pictures
 from sgdlab.advice.answer.sentences import more_steps
 from sgdlab.advice.comparison import learned
-from sgdlab.advice.comparison.comparison import Protocol
+from sgdlab.advice.comparison.protocol import Protocol
 from sgdlab.advice.findings import Findings
 from sgdlab.advice.recording import SplitRecording
 from sgdlab.traces import Recording

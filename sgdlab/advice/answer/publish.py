@@ -9,7 +9,7 @@ from typing import Any
 from sgdlab import files
 from sgdlab.advice.answer import headline, machine_readable, next_steps, pictures, rules, sentences
 from sgdlab.advice.answer.table import COLUMNS
-from sgdlab.advice.comparison.comparison import CEILING, DRAINED, HINDSIGHT, STALE, Protocol
+from sgdlab.advice.comparison.protocol import CEILING, DRAINED, HINDSIGHT, STALE, Protocol
 from sgdlab.advice.findings import Findings
 from sgdlab.advice.recording import NOTE
 from sgdlab.advice.what_if import table as what_if_table

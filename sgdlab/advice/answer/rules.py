@@ -6,7 +6,10 @@ The loops call what a training program has already: `first_arrivals(params, coun
 
 import pathlib
 
-from sgdlab.advice.comparison.comparison import BY_RATE, DEEP_MARKOV, FINISHING, INTERRUPTED, REFITTED, Protocol
+from sgdlab.advice.comparison.comparison import BY_RATE, DEEP_MARKOV
+from sgdlab.advice.comparison.protocol import Protocol
+from sgdlab.advice.comparison.refit import REFITTED
+from sgdlab.advice.comparison.sweeps import FINISHING, INTERRUPTED
 from sgdlab.report.words import counted
 
 _INTERRUPT = "interrupt the others"

@@ -4,16 +4,10 @@ import numpy as np
 
 from sgdlab.advice.answer import headline, rules
 from sgdlab.advice.comparison import learned, measured
-from sgdlab.advice.comparison.comparison import (
-    DEEP_MARKOV,
-    DEPLOYABLE,
-    FINISHING,
-    INTERRUPTED,
-    REFITTED,
-    STALE,
-    Protocol,
-)
-from sgdlab.advice.comparison.protocol import usage
+from sgdlab.advice.comparison.comparison import DEEP_MARKOV
+from sgdlab.advice.comparison.protocol import DEPLOYABLE, STALE, Protocol, usage
+from sgdlab.advice.comparison.refit import REFITTED
+from sgdlab.advice.comparison.sweeps import FINISHING, INTERRUPTED
 from sgdlab.advice.diagnosis.causes import Cause, named
 from sgdlab.advice.findings import Findings
 from sgdlab.advice.recording import SplitRecording

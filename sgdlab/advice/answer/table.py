@@ -3,16 +3,10 @@
 import dataclasses
 from collections.abc import Sequence
 
-from sgdlab.advice.comparison.comparison import (
-    CEILING,
-    FINISHING,
-    HINDSIGHT,
-    INTERRUPTED,
-    BackupSweep,
-    Comparison,
-    Protocol,
-)
+from sgdlab.advice.comparison.comparison import Comparison
 from sgdlab.advice.comparison.measured import Measured, Resamples
+from sgdlab.advice.comparison.protocol import CEILING, HINDSIGHT, Protocol
+from sgdlab.advice.comparison.sweeps import FINISHING, INTERRUPTED, BackupSweep
 from sgdlab.predictors import OBJECTIVES
 from sgdlab.report.table import Table, in_csv
 from sgdlab.report.words import figure, interval, percent

@@ -4,16 +4,10 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from sgdlab.advice.answer.table import Measurements
-from sgdlab.advice.comparison.comparison import (
-    BY_RATE,
-    DEPLOYABLE,
-    DRAINED,
-    FINISHING,
-    HINDSIGHT,
-    INTERRUPTED,
-    REFITTED,
-    Protocol,
-)
+from sgdlab.advice.comparison.comparison import BY_RATE
+from sgdlab.advice.comparison.protocol import DEPLOYABLE, DRAINED, HINDSIGHT, Protocol
+from sgdlab.advice.comparison.refit import REFITTED
+from sgdlab.advice.comparison.sweeps import FINISHING, INTERRUPTED
 from sgdlab.advice.diagnosis.diagnosis import Diagnosis
 
 NOTICEABLE = 0.01

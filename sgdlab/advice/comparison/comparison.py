@@ -9,32 +9,13 @@ from sgdlab import arguments, predictors
 from sgdlab.advice.comparison import halves, learned, measured, refit, sweeps, tuning, without
 from sgdlab.advice.comparison.halves import Halves
 from sgdlab.advice.comparison.measured import Measured
-from sgdlab.advice.comparison.protocol import CEILING, DEPLOYABLE, DRAINED, HINDSIGHT, STALE, Protocol
+from sgdlab.advice.comparison.protocol import CEILING, DEPLOYABLE, HINDSIGHT, STALE, Protocol
 from sgdlab.advice.comparison.refit import REFITTED
-from sgdlab.advice.comparison.sweeps import FINISHING, INTERRUPTED, BackupSweep
+from sgdlab.advice.comparison.sweeps import INTERRUPTED, BackupSweep
 from sgdlab.advice.comparison.tuning import Tuned
 from sgdlab.advice.diagnosis.diagnosis import Diagnosis
 from sgdlab.advice.recording import SplitRecording
 from sgdlab.predictors import OBJECTIVES, CutoffRecord, Guarded
-
-__all__ = [
-    "BY_RATE",
-    "CEILING",
-    "DEEP_MARKOV",
-    "DEPLOYABLE",
-    "DRAINED",
-    "FINISHING",
-    "HINDSIGHT",
-    "INTERRUPTED",
-    "REFITTED",
-    "STALE",
-    "BackupSweep",
-    "Comparison",
-    "ComparisonSettings",
-    "Protocol",
-    "Report",
-    "compare",
-]
 
 DEEP_MARKOV = "deep Markov cutoff"
 BY_RATE = "objective: rate of the run"

@@ -4,6 +4,5 @@ import lazy_loader
 
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
-    submodules=["candidates", "in_turn", "periods", "scores", "table", "what_if"],
     submod_attrs={"what_if": ["RepairRow", "WhatIf", "try_repairs"]},
 )

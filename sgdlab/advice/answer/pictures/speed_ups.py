@@ -12,17 +12,9 @@ from matplotlib.lines import Line2D
 from sgdlab.advice.answer.pictures import style
 from sgdlab.advice.answer.table import Measurements
 from sgdlab.advice.answer.verdict import Verdict
-from sgdlab.advice.comparison.comparison import (
-    CEILING,
-    DRAINED,
-    FINISHING,
-    HINDSIGHT,
-    INTERRUPTED,
-    STALE,
-    BackupSweep,
-    Protocol,
-)
 from sgdlab.advice.comparison.measured import Measured
+from sgdlab.advice.comparison.protocol import CEILING, DRAINED, HINDSIGHT, STALE, Protocol
+from sgdlab.advice.comparison.sweeps import FINISHING, INTERRUPTED, BackupSweep
 from sgdlab.predictors import CutoffRecord
 from sgdlab.results.plots import STYLE
 

@@ -9,8 +9,9 @@ from matplotlib.figure import Figure
 
 from sgdlab import protocols
 from sgdlab.advice.answer.pictures import style
-from sgdlab.advice.comparison.comparison import DRAINED, FINISHING, STALE, Protocol
 from sgdlab.advice.comparison.measured import Measured, interrupted
+from sgdlab.advice.comparison.protocol import DRAINED, STALE, Protocol
+from sgdlab.advice.comparison.sweeps import FINISHING
 from sgdlab.advice.recording import SplitRecording
 from sgdlab.protocols.fast_rounds import rounds
 from sgdlab.report.words import number
