@@ -51,15 +51,6 @@ def test_pauses_without_a_period():
     assert found.offset is None
 
 
-def test_a_mild_pause_is_found_by_its_period():
-    times = noise(600, 16)
-    times[7::20] += 0.3
-    found = pauses.find_pauses(recording(times))
-    assert (found.period, found.offset) == (20, 7)
-    assert found.rows.tolist() == list(range(7, 600, 20))
-    assert np.median(found.extra) == pytest.approx(0.3, abs=0.03)
-
-
 def test_pauses_of_a_part_of_the_workers():
     times = noise(400, 16)
     generator = np.random.default_rng(3)

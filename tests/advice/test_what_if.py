@@ -239,12 +239,6 @@ def test_every_nth_step_of_a_worker_comes_before_the_worker_and_its_node():
     assert [line.kind for line in result.lines if line.evident] == [candidates.PERIOD]
 
 
-def test_of_two_workers_there_is_no_share_of_the_slowest():
-    runtimes = fleet(40, 2)
-    runtimes[:, 0] *= 3.0
-    assert np.isnan(found(recording(runtimes)).slowest_share)
-
-
 def test_what_comes_and_goes_has_no_step_since_which_it_shows():
     from sgdlab.advice.diagnosis.causes import SLOW_WORKER, Cause  # noqa: PLC0415
     from sgdlab.advice.diagnosis.history import Episode  # noqa: PLC0415
