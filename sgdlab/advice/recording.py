@@ -291,9 +291,6 @@ def left_out(recording: Recording) -> StoppedWorkers:
 
     Only the steps of all workers can be compared: with a worker that stopped, nothing after its last step would be.
 
-    Args:
-      recording: whose run-times are NaN where they are missing.
-
     Example:
       >>> times = np.ones((50, 3))
       >>> times[20:, 1] = np.nan
@@ -320,11 +317,7 @@ def left_out(recording: Recording) -> StoppedWorkers:
 
 
 def fewest(recording: Recording) -> str:
-    """Name who has the fewest run-times, for messages on too few complete steps; empty if none is missing.
-
-    Args:
-      recording: whose run-times are NaN where they are missing.
-    """
+    """Name who has the fewest run-times, for messages on too few complete steps; empty if none is missing."""
     if not recording.missing:
         return ""
     known = (~np.isnan(recording.runtimes)).sum(axis=0)

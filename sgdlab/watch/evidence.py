@@ -79,14 +79,7 @@ def current(recent: Recent, charts: Charts, common: Common, members: np.ndarray,
 
 
 def is_of_all(recent: Recent, charts: Charts, common: Common, start: int) -> tuple[bool, bool]:
-    """Return whether most workers are slower since a step, and whether those that are not blamed are.
-
-    Args:
-      recent: the last steps.
-      charts: the tests of workers.
-      common: the test of the whole cluster.
-      start: the first step of the block in which it began.
-    """
+    """Return whether most workers are slower since a step, and whether those that are not blamed are."""
     numbers, runtimes, medians = recent.others(charts.elevated())
     now, before = numbers >= start, numbers < start
     normal = math.exp(common.normal)

@@ -111,11 +111,7 @@ class Follower:
         return self.tail.steps.lacks() if self.caught_up else None
 
     def state(self, *, finished: bool = False) -> dict[str, Any]:
-        """All that the page shows, as JSON holds it.
-
-        Args:
-          finished: whether the trace is no longer read.
-        """
+        """All that the page shows, as JSON holds it."""
         monitor, lacks = self.monitor, self.lacks()
         state: dict[str, Any] = {
             "title": self.tail.path,

@@ -46,11 +46,7 @@ class Growing:
         return max(status.st_size - self._offset, 0) if stat.S_ISREG(status.st_mode) else 0
 
     def read(self, most: int = 1 << 22) -> bytes:
-        """New whole lines; nothing where there are none, or no file.
-
-        Args:
-          most: bytes to read, at most.
-        """
+        """New whole lines; nothing where there are none, or no file."""
         try:
             with self.path.open("rb") as file:
                 self._notice(file)

@@ -83,11 +83,6 @@ class Naming:
         """The alarms of workers that have become slow, or are back to normal.
 
         A node in which most are slow is one cause; a worker is one only where its node is none.
-
-        Args:
-          last: the newest step.
-          raised: indices of workers that have become slow.
-          cleared: indices of those that are back.
         """
         found = []
         for node in dict.fromkeys(self.nodes[worker] for worker in raised.tolist()) if self.nodes else ():
@@ -106,11 +101,7 @@ class Naming:
         return found
 
     def settle(self, last: int) -> list[Alarm]:
-        """Nodes that are back to normal, and their workers that are not.
-
-        Args:
-          last: the newest step.
-        """
+        """Nodes that are back to normal, and their workers that are not."""
         found = []
         for kind, _, node in list(self.open):
             if kind != kinds.SLOW_NODE:

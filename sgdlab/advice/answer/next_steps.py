@@ -41,12 +41,7 @@ def answered(parts: SplitRecording, chosen: Protocol) -> Recording:
 
 
 def commands(findings: Findings, workdir: str) -> list[tuple[str, str]]:
-    """Pairs of a purpose and a command line.
-
-    Args:
-      findings: all results.
-      workdir: directory of the results of `advise`, which has the file `ANSWERED`.
-    """
+    """Pairs of a purpose and a command line; `workdir` is that of the results, which has the file `ANSWERED`."""
     parts, chosen = findings.parts, findings.verdict.chosen
     workers = len(parts.workers)
     pairs = []

@@ -24,12 +24,7 @@ _WIDTH = 112
 
 
 def terminal_text(findings: Findings, commands: Commands) -> str:
-    """The answer, the tables, the meaning of their columns, the sentences and the proposed commands.
-
-    Args:
-      findings: all results.
-      commands: purposes and command lines.
-    """
+    """The answer, the tables, the meaning of their columns, the sentences and the proposed commands."""
     said = headline.headline(findings)
     answer = [said.problem, said.advice, sentences.rule(findings)]
     parts = ["\n".join(_filled(line) for line in answer if line)]
@@ -48,11 +43,6 @@ def _filled(text: str, indent: str = "") -> str:
 
 def write(directory: pathlib.Path, findings: Findings, commands: Commands) -> pathlib.Path:
     """Writes the page, tables as CSV, Markdown and JSON, the evaluation steps and the plots.
-
-    Args:
-      directory: where to, created if it is missing.
-      findings: all results.
-      commands: purposes and command lines.
 
     Returns:
       The path of advice.html.
@@ -107,15 +97,7 @@ def make_page(
     title: str,
     model: pathlib.Path,
 ) -> str:
-    """The page as HTML, with its plots embedded.
-
-    Args:
-      findings: all results.
-      saved: name of a picture -> SVG file.
-      commands: purposes and command lines.
-      title: title of the page.
-      model: directory of the trained deep Markov model.
-    """
+    """The page as HTML, with its plots embedded; `saved` names the SVG files, `model` the trained model's directory."""
     parts, verdict, what_if = findings.parts, findings.verdict, findings.what_if
     shown = {*_SLOW, *_DO, *_TABLE, *_WHAT_IF}
 

@@ -91,12 +91,7 @@ def who_enters(protocol: Protocol, workers: int) -> str:
 
 
 def whom_not_to_wait_for(protocol: Protocol, workers: int) -> str:
-    """Say what to do, for a headline.
-
-    Args:
-      protocol: a protocol of the table, other than full synchrony.
-      workers: N, number of workers.
-    """
+    """Say what to do, for a headline."""
     late = workers - protocol.paper.waited_for
     if late < 0.5:
         return "do not always wait for the slowest worker"

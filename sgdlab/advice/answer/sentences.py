@@ -78,11 +78,7 @@ def other_causes(findings: Findings) -> list[str]:
 
 
 def cost(cause: Cause) -> str:
-    """Say what would be saved without a cause: by itself, and after all the others, which can hide it.
-
-    Args:
-      cause: a cause of the diagnosis.
-    """
+    """Say what would be saved without a cause: by itself, and after all the others, which can hide it."""
     alone = f"Without this alone, full synchrony would take {100 * cause.share:.1f} % less time"
     hidden = cause.last_share > max(0.01, 1.5 * cause.share)
     return f"{alone}, and {100 * cause.last_share:.1f} % less after all the others." if hidden else f"{alone}."

@@ -43,11 +43,7 @@ class Measurements:
     first: int = 0
 
     def since(self, first: int) -> "Measurements":
-        """The same table, whose protocols are compared from an evaluation step on.
-
-        Args:
-          first: number of the evaluation steps before it.
-        """
+        """The same table, whose protocols are compared from an evaluation step on."""
         steps = len(self.comparison.synchrony.seconds)
         return self if not first else Measurements(self.comparison, Resamples(steps - first, seed=0), first)
 

@@ -89,13 +89,7 @@ def _first(table: Measurements, diagnosis: Diagnosis, train_steps: int) -> int:
 
 
 def simplest(table: Measurements, usable: Sequence[Protocol], effort: Callable[[Protocol], float]) -> Protocol:
-    """The first in the order of effort that none of the others is clearly faster than.
-
-    Args:
-      table: the measurements.
-      usable: protocols, at least one.
-      effort: how complicated a protocol is.
-    """
+    """The first in the order of effort that none of the others is clearly faster than."""
     for chosen in sorted(usable, key=lambda protocol: (effort(protocol), -_speed(table, protocol))):
         if not any(clearly_faster(table, other, chosen) for other in usable):
             break
@@ -132,11 +126,6 @@ def clearly_faster(table: Measurements, one: Protocol, other: Protocol) -> bool:
     """Return whether a protocol has noticeably more gradients per second, with its whole interval above 1.
 
     A gain is noticeable above `NOTICEABLE` and `PRICE` times the share of the batch by which its updates are smaller.
-
-    Args:
-      table: the measurements.
-      one: the protocol.
-      other: to which it is compared.
     """
     workers = table.comparison.synchrony.waited_for
     smaller = max((other.paper.waited_for - one.paper.waited_for) / workers, 0.0)

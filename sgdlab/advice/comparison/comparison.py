@@ -185,28 +185,14 @@ def _refitted(
 
 
 def run(parts: SplitRecording, tuned: Tuned, objective: str, *, seed: int) -> CutoffRecord:
-    """Runs a guarded predictor on the evaluation steps, after the last tuning steps.
-
-    Args:
-      parts: the recording, split into tuning and evaluation steps.
-      tuned: the predictor.
-      objective: "throughput" or "rate".
-      seed: of its random draws.
-    """
+    """Runs a guarded predictor on the evaluation steps, after the last tuning steps."""
     history = tuned.history(parts.train)
     guarded = Guarded(tuned.predictor)
     return predictors.run_online(parts.test, guarded, objective=objective, history=history, seed=seed)
 
 
 def _cut(parts: SplitRecording, title: str, tuned: Mapping[str, Tuned], seed: int) -> tuple[Protocol, CutoffRecord]:
-    """A predictor on the evaluation steps, and its record with the paper's objective.
-
-    Args:
-      parts: the recording, split into tuning and evaluation steps.
-      title: name in tables.
-      tuned: objective -> predictor; the paper's, and the rate of the run unless it is left out.
-      seed: of the predictor's random draws.
-    """
+    """A predictor on the evaluation steps, and its record with the paper's objective."""
     records = {o: run(parts, one, o, seed=seed) for o, one in tuned.items()}
     results = {o: measured.interrupted(parts.test, record.cutoff) for o, record in records.items()}
     first, used = records["throughput"], _of_predictor(parts, tuned["throughput"])

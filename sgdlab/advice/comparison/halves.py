@@ -101,10 +101,6 @@ def find_difference(parts: SplitRecording, causes: Sequence[Cause] = ()) -> Halv
 
     These tests are for changes between the parts. A change inside a part makes its blocks differ, and little of the
     medians; the diagnosis has found and dated it, so that only the shares of its steps are compared.
-
-    Args:
-      parts: the recording, split into tuning and evaluation steps.
-      causes: of its diagnosis.
     """
     calm = parts.test[~parts.test_pauses]
     if len(calm) < _FEWEST or len(parts.train) < _FEWEST:

@@ -45,11 +45,7 @@ class Measured:
         return float((self.gradients.sum(axis=0) / self.seconds.sum(axis=0)).sum())
 
     def since(self, first: int) -> "Measured":
-        """Gradients and seconds of the iterations from one on; the other measurements stay those of all iterations.
-
-        Args:
-          first: number of the iterations before it.
-        """
+        """Gradients and seconds of the iterations from one on; the other measurements stay those of all iterations."""
         if not first:
             return self
         return dataclasses.replace(self, gradients=self.gradients[first:], seconds=self.seconds[first:])

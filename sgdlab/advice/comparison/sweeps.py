@@ -45,11 +45,7 @@ class BackupSweep:
 
 
 def best_of(results: Mapping[int, Measured]) -> int:
-    """The number of backup workers with the most gradients per second; of equal ones, the smallest.
-
-    Args:
-      results: b -> measurements.
-    """
+    """The number of backup workers with the most gradients per second; of equal ones, the smallest."""
     return max(sorted(results), key=lambda b: results[b].gradients_per_second)
 
 

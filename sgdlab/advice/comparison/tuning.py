@@ -140,12 +140,7 @@ def _best(choices: Sequence[Tuned], train: np.ndarray, objective: str) -> Tuned:
 
 
 def predicted_steps(steps: int, workers: int) -> int:
-    """Return the number of tuning steps that are predicted by each choice of parameters.
-
-    Args:
-      steps: number of tuning steps.
-      workers: number of workers.
-    """
+    """Return the number of tuning steps that are predicted by each choice of parameters."""
     return min(steps, _most(workers))
 
 

@@ -27,10 +27,6 @@ def find_suspects(
 ) -> tuple[list[tuple[Cause, Repair]], tuple[tuple[Episode, ...], ...]]:
     """Finds the suspects.
 
-    Args:
-      complete: the complete steps.
-      pauses: of these steps.
-
     Returns:
       Causes, whose shares are not known yet, with their repairs; and of each worker the stretches of its slow steps.
     """

@@ -63,12 +63,7 @@ class Diagnosis:
 
 
 def find_causes(complete: Recording, pauses: Pauses) -> Diagnosis:
-    """Finds the causes in the complete steps of a recording.
-
-    Args:
-      complete: the complete steps.
-      pauses: of these steps.
-    """
+    """Finds the causes in the complete steps of a recording."""
     runtimes = complete.runtimes
     ratio = relative(runtimes)
     following = np.flatnonzero(np.diff(complete.steps) == 1)

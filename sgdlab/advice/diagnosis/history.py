@@ -108,12 +108,7 @@ def find_slow_stretches(runtimes: np.ndarray, nodes: Sequence[str] = ()) -> Hist
 
 
 def among(episodes: Sequence[Sequence[Episode]], rows: int) -> np.ndarray:
-    """bool[T, N], whether a worker is in one of its episodes.
-
-    Args:
-      episodes: for each worker.
-      rows: T.
-    """
+    """bool[T, N], whether a worker is in one of its episodes."""
     slow = np.zeros((rows, len(episodes)), bool)
     for worker, own in enumerate(episodes):
         for episode in own:

@@ -110,9 +110,6 @@ def find_pauses(recording: Recording) -> Pauses:
     period, are added. A worker paused in one of all these steps if it took more than half of the pause's seconds longer
     than its own median, or so much that the noise d explains the difference.
 
-    Args:
-      recording: in which no run-time is missing.
-
     Returns:
       The `Pauses`.
 

@@ -125,12 +125,7 @@ def of_pauses(recording: Recording, pauses: Pauses) -> Iterator[Repair]:
 
 
 def of_periods(recording: Recording, pauses: Pauses) -> Iterator[Repair]:
-    """The repairs of every n-th step of some workers, where it is longer and no common pause.
-
-    Args:
-      recording: the complete steps.
-      pauses: of these steps, which are not searched again.
-    """
+    """The repairs of every n-th step of some workers, where it is longer and no common pause."""
     runtimes, steps = recording.runtimes, recording.steps
     kept = np.ones(len(steps), bool)
     kept[pauses.rows] = False

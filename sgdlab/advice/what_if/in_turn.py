@@ -216,13 +216,7 @@ _ALIKE, _OUTLYING = 0.5, 4.0
 
 
 def find_slowest(recording: Recording, times: Times, left_out: frozenset[int]) -> Iterator[Repair]:
-    """The slowest worker, the workers that are slow together, and the slowest node, as the times now are.
-
-    Args:
-      recording: the complete steps.
-      times: after the repairs so far.
-      left_out: workers that have been repaired.
-    """
+    """The slowest worker, the workers that are slow together, and the slowest node, as the times now are."""
     runtimes = times.runtimes
     excess = above_median(runtimes)
     saved = waited_for(runtimes) + 1e-9 * excess  # of equals, the slower one

@@ -67,12 +67,7 @@ def repairs(result: WhatIf) -> Table:
 
 
 def scores(result: WhatIf, most: int = SHOWN) -> Table:
-    """The table of workers, with a note on those that it leaves out.
-
-    Args:
-      result: what mending each cause would gain.
-      most: largest number of workers.
-    """
+    """The table of workers, with a note on those that it leaves out."""
     found, names, nodes = result.scores, result.recording.workers, result.recording.nodes
     rows = [
         [
@@ -240,12 +235,7 @@ def _seconds(value: float, recorded: float) -> str:
 
 
 def page(result: WhatIf, *, title: str) -> str:
-    """The page as HTML.
-
-    Args:
-      result: what mending each cause would gain.
-      title: of the page.
-    """
+    """The page as HTML."""
     steps, workers = result.recording.steps, len(result.recording.workers)
     return pages.render(
         "sgdlab.advice.what_if",

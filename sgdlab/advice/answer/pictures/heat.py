@@ -37,6 +37,7 @@ class RatioGrid(NamedTuple):
     workers: np.ndarray
 
 
+@mpl.rc_context(STYLE)
 def heat_map(parts: SplitRecording) -> Figure:
     """Run-times of all recorded steps and workers, divided by the median of their step; missing ones are grey.
 
@@ -47,36 +48,33 @@ def heat_map(parts: SplitRecording) -> Figure:
     order = _by_node(recording.nodes, len(recording.workers))
     drawn = reduced(recording.runtimes if (np.diff(order) == 1).all() else recording.runtimes[:, order])
     steps, workers = recording.runtimes.shape
-    with mpl.rc_context(STYLE):
-        figure = mpl.figure.Figure(figsize=(style.WIDTH, 1.7 + np.clip(0.2 * workers, 1.1, 4.6)))
-        axes = figure.add_subplot()
-        image = axes.imshow(
-            drawn.ratios.T,
-            aspect="auto",
-            interpolation="none",  # embedded as it is, which the SVG's reader enlarges
-            cmap=mpl.colormaps["RdBu_r"].with_extremes(bad="#9a9a9a"),
-            norm=mpl.colors.FuncNorm(
-                (lambda ratio: np.interp(ratio, _LEVELS, _SHADES), lambda shade: np.interp(shade, _SHADES, _LEVELS)),
-                vmin=_LEVELS[0],
-                vmax=_LEVELS[-1],
-            ),
-            extent=(-0.5, steps - 0.5, workers - 0.5, -0.5),
-        )
-        axes.grid(False)
-        style.label_steps(axes, recording.steps)
-        _label_workers(axes, parts, order)
-        notes = [*_mark_gaps(axes, parts), *_mark_pauses(axes, parts)]
-        split = int(np.searchsorted(recording.steps, parts.complete.steps[parts.train_steps]))
-        axes.axvline(split - 0.5, color="white", linewidth=4)
-        axes.axvline(split - 0.5, color="black", linewidth=1.6)
-        axes.set_xlabel("; ".join(["recorded step", *notes]))
-        most = LIMIT
-        bar = figure.colorbar(image, ax=axes, pad=0.015, ticks=_LEVELS, extend="max")
-        bar.ax.set_yticklabels(
-            [f"{level:g}" if level != most else f"≥ {level:g}" for level in _LEVELS], fontsize="small"
-        )
-        bar.set_label("times the median", fontsize="small")
-        axes.set_title(_title(parts, drawn), loc="left", pad=12 if parts.pauses.rows.size else 6)
+    figure = mpl.figure.Figure(figsize=(style.WIDTH, 1.7 + np.clip(0.2 * workers, 1.1, 4.6)))
+    axes = figure.add_subplot()
+    image = axes.imshow(
+        drawn.ratios.T,
+        aspect="auto",
+        interpolation="none",  # embedded as it is, which the SVG's reader enlarges
+        cmap=mpl.colormaps["RdBu_r"].with_extremes(bad="#9a9a9a"),
+        norm=mpl.colors.FuncNorm(
+            (lambda ratio: np.interp(ratio, _LEVELS, _SHADES), lambda shade: np.interp(shade, _SHADES, _LEVELS)),
+            vmin=_LEVELS[0],
+            vmax=_LEVELS[-1],
+        ),
+        extent=(-0.5, steps - 0.5, workers - 0.5, -0.5),
+    )
+    axes.grid(False)
+    style.label_steps(axes, recording.steps)
+    _label_workers(axes, parts, order)
+    notes = [*_mark_gaps(axes, parts), *_mark_pauses(axes, parts)]
+    split = int(np.searchsorted(recording.steps, parts.complete.steps[parts.train_steps]))
+    axes.axvline(split - 0.5, color="white", linewidth=4)
+    axes.axvline(split - 0.5, color="black", linewidth=1.6)
+    axes.set_xlabel("; ".join(["recorded step", *notes]))
+    most = LIMIT
+    bar = figure.colorbar(image, ax=axes, pad=0.015, ticks=_LEVELS, extend="max")
+    bar.ax.set_yticklabels([f"{level:g}" if level != most else f"≥ {level:g}" for level in _LEVELS], fontsize="small")
+    bar.set_label("times the median", fontsize="small")
+    axes.set_title(_title(parts, drawn), loc="left", pad=12 if parts.pauses.rows.size else 6)
     return figure
 
 
@@ -123,14 +121,7 @@ def _mark_pauses(axes: Axes, parts: SplitRecording) -> list[str]:
     marker, size = ("v", 6) if rows.size <= _MOST_PAUSES else ("|", 5)
     above = mpl.transforms.offset_copy(axes.get_xaxis_transform(), fig=axes.figure, y=4, units="points")
     axes.plot(
-        rows,
-        np.ones(rows.size),
-        marker,
-        color="black",
-        markersize=size,
-        clip_on=False,
-        transform=above,
-        gid="pauses",
+        rows, np.ones(rows.size), marker, color="black", markersize=size, clip_on=False, transform=above, gid="pauses"
     )
     return ["marks at the top: steps slow for all workers"]
 

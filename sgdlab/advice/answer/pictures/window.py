@@ -78,12 +78,7 @@ def schedule_window(
 
 
 def typical_steps(parts: SplitRecording, chosen: Protocol) -> tuple[int, int]:
-    """The first step, by the recorder's number, and the number of steps of the window that is drawn of a protocol.
-
-    Args:
-      parts: the recording.
-      chosen: the protocol, measured on the evaluation steps.
-    """
+    """The first step, by the recorder's number, and the number of steps of the window that is drawn of a protocol."""
     first, steps, _ = _typical_window(parts, [chosen])
     return int(parts.test_steps[first]), steps
 
