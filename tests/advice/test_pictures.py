@@ -206,10 +206,7 @@ def test_pictures_of_many_steps_and_workers_are_small_files(tmp_path):
     whole = Recording(times, np.arange(3000), tuple(map(str, range(200))))
     split = recording.SplitRecording("made", whole, whole, pauses.find_pauses(whole), 1500)
     found = diagnosed(split, slow((17,), (Episode(1000, 2999, 1.6),)))
-    for name, figure in {
-        "heat": heat_map(split),
-        "histories": histories(split, found),
-    }.items():
+    for name, figure in {"heat": heat_map(split), "histories": histories(split, found)}.items():
         plots.save(figure, tmp_path / name)
         assert (tmp_path / f"{name}.png").stat().st_size < 1_000_000
         assert (tmp_path / f"{name}.svg").stat().st_size < 1_000_000

@@ -54,28 +54,28 @@ def commands(findings: Findings, workdir: str) -> list[tuple[str, str]]:
             f"--config.cluster.kind=recorded --config.cluster.recorded.trace={trace} "
             f"--config.cluster.num_workers={workers} --config.epochs={epochs}"
         )
-        pairs += [
+        pairs.append(
             (
                 "Draw who computes, waits and is dropped in typical evaluation steps",
                 f"sgdlab timeline --trace={trace} --first_step={first} --steps={steps} {method} "
                 f"--workdir={where}/timeline",
-            ),
-        ]
-    if chosen.flags and epochs and chosen.backups != 0:
-        pairs += [
-            (
-                "Train a small network on digits with this protocol and these run-times, to see the loss",
-                f"sgdlab train {method} {cluster} --workdir={where}/digits",
-            ),
-        ]
-        if workers <= _MOST_PROCESSES:
+            )
+        )
+        if epochs and chosen.backups != 0:
             pairs.append(
                 (
-                    "The same on real processes of this machine, slowed down like these workers, with 0.2 s for a "
-                    "gradient on average (docs/live.md; with --transport=ray on a Ray cluster)",
-                    f"sgdlab live {method} {cluster} --emulate=0.2 --serve --workdir={where}/live",
+                    "Train a small network on digits with this protocol and these run-times, to see the loss",
+                    f"sgdlab train {method} {cluster} --workdir={where}/digits",
                 )
             )
+            if workers <= _MOST_PROCESSES:
+                pairs.append(
+                    (
+                        "The same on real processes of this machine, slowed down like these workers, with 0.2 s for a "
+                        "gradient on average (docs/live.md; with --transport=ray on a Ray cluster)",
+                        f"sgdlab live {method} {cluster} --emulate=0.2 --serve --workdir={where}/live",
+                    )
+                )
     why = more_steps(findings)
     if why:
         purpose = f"Record at least {_RECORD} consecutive steps, since {why}"

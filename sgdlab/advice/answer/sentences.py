@@ -26,11 +26,7 @@ _LASTING = 0.2
 def all_of(findings: Findings) -> list[tuple[str, str]]:
     """Pairs of a heading and its sentences, what is broken and what to do first."""
     said = headline.headline(findings)
-    pairs = [
-        ("What is slow", said.problem),
-        ("What to do", f"{said.advice} {rule(findings)}"),
-        *details(findings),
-    ]
+    pairs = [("What is slow", said.problem), ("What to do", f"{said.advice} {rule(findings)}"), *details(findings)]
     return [(heading, text.strip()) for heading, text in pairs if text.strip()]
 
 
