@@ -60,12 +60,9 @@ def protocols(split, *, formula=None, fixed=0, drained=None):
             Protocol.fixed(FINISHING, f"b = {b}", role, measured.finishing(test, b), backups=b),
         ]
     if formula is not None:
-        flags = ("--config.predictor.deadline.window=2", "--config.predictor.deadline.deviations=6.0")
-        rows.append(
-            Protocol.fixed(
-                "median + k MAD", "k = 6, window 2", DEPLOYABLE, measured.interrupted(test, formula), flags=flags
-            )
-        )
+        known = {"parameters": {"window": 2, "deviations": 6.0}}
+        result = measured.interrupted(test, formula)
+        rows.append(Protocol.fixed("median + k MAD", "k = 6, window 2", DEPLOYABLE, result, **known))
     if drained is not None:
         others = np.delete(test, drained, axis=1)
         result = measured.interrupted(others, workers - 1)

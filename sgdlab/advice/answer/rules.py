@@ -16,16 +16,6 @@ _INTERRUPT = "interrupt the others"
 _MOST = "for the number c of workers with the most gradients per second, c divided by the {}"
 
 
-def entries(protocol: Protocol) -> dict[str, str]:
-    """The parameters of its predictor, as its flags say them.
-
-    Returns:
-      name -> value, as in {"window": "2", "deviations": "6.0"}; empty if it has no flags of a predictor.
-    """
-    pairs = (flag.removeprefix("--config.predictor.").partition("=") for flag in protocol.flags)
-    return {name.partition(".")[2]: value for name, _, value in pairs if name.count(".") == 1}
-
-
 def rule(protocol: Protocol, workers: int) -> str:
     """Say what to do in every step, in a sentence.
 
@@ -41,7 +31,7 @@ def rule(protocol: Protocol, workers: int) -> str:
     if protocol.backups is not None:
         return _fixed(protocol.title, workers, protocol.backups)
     title = protocol.title.removesuffix(REFITTED)
-    sentence = _PREDICTED[title].format(**{"window": "few", "deviations": "k"} | entries(protocol))
+    sentence = _PREDICTED[title].format(**{"window": "few", "deviations": "k", **protocol.parameters})
     by_rate = f" Here a second costs what it earned in the run so far ({BY_RATE})." if _is_by_rate(protocol) else ""
     again = f" Choose the parameters again {protocol.setting}." if protocol.title.endswith(REFITTED) else ""
     return f"{sentence.replace('the last 1 steps', 'the last step')}{by_rate}{again}"
@@ -191,7 +181,7 @@ def loop(protocol: Protocol, workers: int, *, history: int, model: pathlib.Path 
     if protocol.title == DEEP_MARKOV:
         made = f"sgdlab.cutoff.DeepMarkov(sgdlab.cutoff.TrainedModel.load({str(model)!r}))"
     elif protocol.title in _MADE:
-        made = "sgdlab.predictors." + _MADE[protocol.title].format(**entries(protocol))
+        made = "sgdlab.predictors." + _MADE[protocol.title].format(**protocol.parameters)
     else:
         return ""
     guarded = f"sgdlab.predictors.Guarded({made})"  # does not learn from steps in which everybody was slow

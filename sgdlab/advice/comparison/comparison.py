@@ -210,6 +210,7 @@ def _cut(parts: SplitRecording, title: str, tuned: Mapping[str, Tuned], seed: in
 def _of_predictor(parts: SplitRecording, tuned: Tuned) -> dict[str, Any]:
     return {
         "flags": tuned.flags,
+        "parameters": tuned.parameters,
         "warm_up": tuned.warm_up,
         "predictor": Guarded(tuned.predictor),
         "history": tuned.history(parts.train),

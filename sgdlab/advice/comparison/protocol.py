@@ -31,6 +31,7 @@ class Protocol:
       warm_up: number of first updates that wait for all workers in the schedule of the flags.
       predictor: the predictor of its cutoffs, as it was measured; None if there is none.
       history: float64[W, N], seconds, what this predictor has observed when the evaluation steps begin.
+      parameters: its tuned parameters by their names.
     """
 
     title: str
@@ -44,6 +45,7 @@ class Protocol:
     warm_up: int = 0
     predictor: Predictor | None = None
     history: np.ndarray | None = None
+    parameters: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def fixed(cls, title: str, setting: str, role: str, result: Measured, **others: Any) -> "Protocol":
