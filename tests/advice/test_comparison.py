@@ -4,20 +4,15 @@ import types
 
 import numpy as np
 import pytest
+from toy_traces import split_of
 
-from sgdlab.advice import comparison, recording
+from sgdlab.advice import comparison
 from sgdlab.advice.comparison import learned, tuning
 from sgdlab.advice.comparison.comparison import ComparisonSettings
 from sgdlab.advice.diagnosis.causes import SLOW_WORKER, Cause
 from sgdlab.predictors import run_online
-from sgdlab.traces import Recording
 
 STEPS, WORKERS = 200, 8
-
-
-def parts_of(runtimes):
-    names = tuple(str(worker) for worker in range(runtimes.shape[1]))
-    return recording.split(Recording(runtimes, np.arange(len(runtimes)), names), train_share=0.5)
 
 
 def quiet(seed=0):
@@ -34,7 +29,7 @@ def compared_once(tmp_path_factory):
     """A quiet cluster that pauses for 6 s every 40 steps, compared without the learned model, with re-fits."""
     runtimes = quiet()
     runtimes[20::40] += 6.0
-    parts = parts_of(runtimes)
+    parts = split_of(runtimes, prefix="")
     slow = Cause(SLOW_WORKER, (5,), None, since=0, until=None, factor=1.1, share=0.1, evidence="")
     settings = ComparisonSettings(model="no", refit=60)
     diagnosis = types.SimpleNamespace(causes=(slow,))

@@ -4,26 +4,17 @@ import math
 
 import numpy as np
 import pytest
+from toy_traces import noise, recording_of
 
 from experiments.benchmarks.planted import trials
 from sgdlab.advice.diagnosis import pauses
-from sgdlab.traces import Recording
-
-
-def recording(times: np.ndarray, steps: np.ndarray | None = None) -> Recording:
-    names = tuple(str(worker) for worker in range(times.shape[1]))
-    return Recording(times, np.arange(len(times)) if steps is None else steps, names)
-
-
-def noise(steps: int, workers: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).gamma(200.0, 1 / 200, (steps, workers))
 
 
 def test_checkpoints_every_hundredth_step():
     times = noise(600, 16)
     times[300:, 5] *= 1.6
     times[100::100] += 6.0
-    found = pauses.find_pauses(recording(times))
+    found = pauses.find_pauses(recording_of(times))
     assert found.rows.tolist() == [100, 200, 300, 400, 500]
     assert (found.period, found.offset) == (100, 0)
     assert found.workers.tolist() == [16] * 5
@@ -36,7 +27,7 @@ def test_period_counts_recorded_steps_by_their_numbers():
     steps = np.arange(1000)[np.random.default_rng(2).random(1000) < 0.5]
     times = noise(steps.size, 8)
     times[steps % 50 == 7] += 2.0
-    found = pauses.find_pauses(recording(times, steps))
+    found = pauses.find_pauses(recording_of(times, steps))
     assert (found.period, found.offset) == (50, 7)
     assert np.array_equal(steps[found.rows], steps[steps % 50 == 7])
 
@@ -45,7 +36,7 @@ def test_pauses_without_a_period():
     times = noise(300, 8)
     rows = [3, 50, 51, 200]
     times[rows] += 1.5
-    found = pauses.find_pauses(recording(times))
+    found = pauses.find_pauses(recording_of(times))
     assert found.rows.tolist() == rows
     assert found.period is None
     assert found.offset is None
@@ -56,7 +47,7 @@ def test_pauses_of_a_part_of_the_workers():
     generator = np.random.default_rng(3)
     for row in (40, 120, 300):
         times[row, generator.choice(16, 6, replace=False)] += 3.0
-    found = pauses.find_pauses(recording(times))
+    found = pauses.find_pauses(recording_of(times))
     assert found.rows.tolist() == [40, 120, 300]
     assert found.workers.tolist() == [6, 6, 6]
     np.testing.assert_allclose(found.extra, 3.0, atol=0.2)
@@ -77,14 +68,14 @@ def test_what_is_not_a_pause(case):
         times *= np.linspace(1.0, 4.0, 400)[:, None]
     elif case == "coarse clock":
         times = np.maximum(np.round(times, 1), 0.1)
-    assert pauses.find_pauses(recording(times)).rows.size == 0
+    assert pauses.find_pauses(recording_of(times)).rows.size == 0
 
 
 @pytest.mark.parametrize("draw", [6, 8, 59])
 def test_a_slow_half_of_the_workers_does_not_pause(draw):
     # The usual of a step is the median, between both halves: the slow one is about 1.5 times as slow as that.
     plant = trials.planted(trials.Trial("half of the workers since a step", draw, seed=3))
-    assert pauses.find_pauses(recording(plant.fleet.runtimes)).rows.size == 0
+    assert pauses.find_pauses(recording_of(plant.fleet.runtimes)).rows.size == 0
 
 
 def test_unlikely_is_the_first_count_that_chance_hardly_reaches():
@@ -111,7 +102,7 @@ def test_running_median_is_that_of_the_window():
 def test_mild_pauses_are_all_found_with_their_period(every, factor):
     times = noise(600, 16) * np.exp(0.03 * np.random.default_rng(7).standard_normal((600, 16)))
     times[every - 1 :: every] *= factor
-    found = pauses.find_pauses(recording(times))
+    found = pauses.find_pauses(recording_of(times))
     assert found.rows.tolist() == list(range(every - 1, 600, every))
     assert (found.period, found.offset) == (every, every - 1)
     assert np.median(found.workers) >= 15
@@ -122,7 +113,7 @@ def test_a_pause_that_is_once_left_out_is_not_claimed():
     times = noise(600, 16)
     rows = [row for row in range(9, 600, 20) if row != 209]
     times[rows] *= 1.3
-    found = pauses.find_pauses(recording(times))
+    found = pauses.find_pauses(recording_of(times))
     assert found.rows.tolist() == rows
     assert found.period == 20
 

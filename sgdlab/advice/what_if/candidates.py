@@ -89,7 +89,7 @@ def of_workers(recording: Recording, workers: Sequence[int] | np.ndarray, *, cau
         rows = _rows(cause, len(recording.steps))
         since = _since(cause, recording.steps)
         when = _when(cause, recording.steps)
-    apply = _of_runtimes(repairs.AtMedian(workers, rows))
+    apply = functools.partial(_mend, repair=repairs.AtMedian(workers, rows))
     over = cause is not None and cause.until is not None
     return Repair(kind, title + when, "as fast as the median of the others", apply, workers, since, over)
 
@@ -103,7 +103,7 @@ def of_diagnosis(recording: Recording, diagnosis: Diagnosis | None) -> Iterator[
             rows, when = _rows(cause, len(recording.steps)), _when(cause, recording.steps)
             # What has become slower gradually has the factor at the end.
             ramp = np.linspace(1, cause.factor, int(rows.sum())) if cause.kind == DRIFT else cause.factor
-            apply = _of_runtimes(repairs.faster, factor=ramp, rows=rows)
+            apply = functools.partial(_mend, repair=repairs.faster, factor=ramp, rows=rows)
             since = _since(cause, recording.steps)
             yield Repair(
                 SLOWER, f"the whole cluster{when}", "as fast as before", apply, (), since, cause.until is not None
@@ -121,7 +121,9 @@ def of_pauses(recording: Recording, pauses: Pauses) -> Iterator[Repair]:
     ):
         if chosen.any():
             known = {"rows": pauses.rows[chosen], "extra": pauses.extra[chosen], "usual": pauses.usual}
-            yield Repair(kind, title, "as fast as a usual step", _of_runtimes(repairs.pauses_removed, **known))
+            yield Repair(
+                kind, title, "as fast as a usual step", functools.partial(_mend, repair=repairs.pauses_removed, **known)
+            )
 
 
 def of_periods(recording: Recording, pauses: Pauses) -> Iterator[Repair]:
@@ -145,7 +147,7 @@ def of_periods(recording: Recording, pauses: Pauses) -> Iterator[Repair]:
             entries[rows[period.rows], worker] = True
         workers = sorted(of)
         whose = "each worker" if len(workers) == len(recording.workers) else named(recording.workers, workers)
-        apply = _of_runtimes(repairs.entries_at_own_median, entries=entries)
+        apply = functools.partial(_mend, repair=repairs.entries_at_own_median, entries=entries)
         title = f"every {ordinal(every)} step of {whose}"
         yield Repair(PERIOD, title, "as fast as the steps between", apply, tuple(workers))
 
@@ -153,11 +155,7 @@ def of_periods(recording: Recording, pauses: Pauses) -> Iterator[Repair]:
 def of_communication(recording: Recording) -> Iterator[Repair]:
     """The repair of communication, if the trace has it and it is not the same in all steps."""
     if np.ptp(recording.transfer()) > 0:
-
-        def apply(times: Times) -> Times:
-            return dataclasses.replace(times, transfer=repairs.transfer_at_median(times.transfer))
-
-        yield Repair(COMMUNICATION, "communication", "never longer than its median over the steps", apply)
+        yield Repair(COMMUNICATION, "communication", "never longer than its median over the steps", _mend_transfer)
 
 
 def of_phases(recording: Recording) -> Iterator[Repair]:
@@ -172,7 +170,7 @@ def of_phases(recording: Recording) -> Iterator[Repair]:
 def of_chance() -> Repair:
     """The repair of all waiting for the slowest: every worker at most at the median of its step."""
     title, mended = "all compute", "every worker as fast as the median of its step"
-    return Repair(CHANCE, title, mended, _of_runtimes(repairs.all_at_median))
+    return Repair(CHANCE, title, mended, functools.partial(_mend, repair=repairs.all_at_median))
 
 
 def node_of(recording: Recording, workers: tuple[int, ...]) -> str | None:
@@ -206,9 +204,13 @@ def _when(cause: Cause, steps: np.ndarray) -> str:
     return f" (since step {steps[cause.since]})" if cause.since else ""
 
 
-def _of_runtimes(repair: Callable[[np.ndarray], np.ndarray], **others: Any) -> Callable[[Times], Times]:
-    """Make a repair of the times of one that shortens run-times alone; `others` are its further arguments."""
-    return lambda times: dataclasses.replace(times, runtimes=repair(times.runtimes, **others))
+def _mend(times: Times, repair: Callable[..., np.ndarray], **others: Any) -> Times:
+    """The times after a repair that shortens run-times alone; `others` are its further arguments."""
+    return dataclasses.replace(times, runtimes=repair(times.runtimes, **others))
+
+
+def _mend_transfer(times: Times) -> Times:
+    return dataclasses.replace(times, transfer=repairs.transfer_at_median(times.transfer))
 
 
 def _mend_phase(times: Times, phase: np.ndarray, usual: float) -> Times:
