@@ -42,7 +42,8 @@ def without(split, workers):
     """The row of a table without some workers."""
     others = np.delete(split.test, workers, axis=1)
     result = measured.interrupted(others, others.shape[1])
-    return Protocol.fixed(f"without {workers}", "", DRAINED, result, without=workers)
+    name = " and ".join(f"w{worker}" for worker in workers)
+    return Protocol.fixed(f"without {name}", "", DRAINED, result, without=workers)
 
 
 def diagnosis(split, *causes):
@@ -50,8 +51,8 @@ def diagnosis(split, *causes):
     return dataclasses.replace(search.find_causes(split.complete, split.pauses), causes=causes)
 
 
-def protocols(split, *, formula=None, fixed=0, drained=None):
-    """Rows of a table: full synchrony, a fixed number of backups, a formula's cutoffs, one worker left out."""
+def protocols(split, *, formula=None, fixed=0, drained=()):
+    """Rows of a table: full synchrony, a fixed number of backups, a formula's cutoffs, some workers left out."""
     test, workers = split.test, split.test.shape[1]
     rows = [Protocol.fixed("full synchrony", "", DEPLOYABLE, measured.interrupted(test, workers), backups=0)]
     for role, b in ((DEPLOYABLE, fixed), (HINDSIGHT, 1)):
@@ -63,10 +64,7 @@ def protocols(split, *, formula=None, fixed=0, drained=None):
         known = {"parameters": {"window": 2, "deviations": 6.0}}
         result = measured.interrupted(test, formula)
         rows.append(Protocol.fixed("median + k MAD", "k = 6, window 2", DEPLOYABLE, result, **known))
-    if drained is not None:
-        others = np.delete(test, drained, axis=1)
-        result = measured.interrupted(others, workers - 1)
-        rows.append(Protocol.fixed(f"without w{drained}", "", DRAINED, result, without=(drained,)))
+    rows += [without(split, workers) for workers in drained]
     rows.append(Protocol.fixed("asynchrony", "", STALE, measured.asynchronous(test)))
     return rows
 
