@@ -79,6 +79,8 @@ def test_a_row_holds_the_predictor_that_was_measured(paused):
         np.testing.assert_array_equal(record.cutoff, row.paper.gradients[:, 0])
         if row.flags:
             assert f"--config.protocol.cutoff.window={row.warm_up}" in row.flags
+            said = [flag for flag in row.flags if flag.startswith("--config.predictor.") and ".kind=" not in flag]
+            assert [flag.split(".", 3)[3] for flag in said] == [f"{name}={v}" for name, v in row.parameters.items()]
 
 
 @pytest.mark.parametrize(("entry", "value"), [("model", "maybe"), ("most_steps", 0), ("refit", 0), ("seed", -1)])
