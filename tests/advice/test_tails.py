@@ -26,6 +26,14 @@ def test_one_worker_owns_the_slow_steps():
     np.testing.assert_array_equal(np.flatnonzero(found.outlier.any(axis=1)), np.flatnonzero(hit))
 
 
+@pytest.mark.parametrize(("count", "owners"), [(6, []), (7, [4])])
+def test_an_owner_has_more_slow_steps_than_a_poisson_law_explains(count, owners):
+    """With one expected, 6 or more have a probability of 6e-4, 7 or more of 8e-5; 0.002 / 12 is between."""
+    times = relative(3)
+    times[50 : 50 + 60 * count : 60, 4] = 2.5
+    assert blame.find_outliers(times, np.zeros(times.shape, bool)).owners.tolist() == owners
+
+
 def test_slow_steps_of_all_have_no_owner():
     named = 0
     for seed in range(60):
