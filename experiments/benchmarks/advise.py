@@ -20,7 +20,7 @@ from experiments.benchmarks.timing import Figure
 from sgdlab import traces
 from sgdlab.advice import comparison, diagnosis, recording, what_if
 from sgdlab.advice.comparison import halves, learned, measured, refit, sweeps
-from sgdlab.advice.comparison.uncertainty import Resamples
+from sgdlab.advice.comparison.measured import Resamples
 from sgdlab.cluster.regimes import RegimeCluster
 
 STEPS, WORKERS, NODES = 10_000, 1000, 125

@@ -8,6 +8,5 @@ at their first use.
 import lazy_loader
 
 __getattr__, __dir__, __all__ = lazy_loader.attach(
-    __name__,
-    submodules=("answer", "comparison", "diagnosis", "findings", "recording", "repairs", "what_if", "words"),
+    __name__, submodules=("answer", "comparison", "diagnosis", "findings", "recording", "repairs", "what_if")
 )

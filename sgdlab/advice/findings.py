@@ -8,7 +8,7 @@ from sgdlab.advice.answer import verdict
 from sgdlab.advice.answer.table import Measurements
 from sgdlab.advice.answer.verdict import Verdict
 from sgdlab.advice.comparison.comparison import Comparison, ComparisonSettings, Report
-from sgdlab.advice.comparison.uncertainty import Resamples
+from sgdlab.advice.comparison.measured import Resamples
 from sgdlab.advice.diagnosis.diagnosis import Diagnosis
 from sgdlab.advice.recording import SplitRecording
 from sgdlab.advice.what_if.what_if import WhatIf

@@ -2,15 +2,15 @@
 
 import dataclasses
 import functools
+import itertools
 import os
 import pathlib
 
 import numpy as np
 
 from sgdlab import traces
-from sgdlab.advice.diagnosis import pauses
+from sgdlab.advice.diagnosis import causes, pauses
 from sgdlab.advice.diagnosis.pauses import Pauses
-from sgdlab.advice.stopped import StoppedWorkers, fewest, left_out
 from sgdlab.errors import UsageError
 from sgdlab.report.words import counted, some
 from sgdlab.traces import Options, Recording
@@ -191,7 +191,7 @@ def read(
 
 
 def named(path: str | os.PathLike[str]) -> str:
-    """What the results of a trace are called: the file's name without its endings; of a live run, its directory's.
+    """Return the name of a trace's results: the file's without its endings; of a live run, its directory's.
 
     Example:
       >>> named("logs/trace.csv.gz"), named("runs/live/recording.npz"), named("runs/live/states/run")
@@ -207,7 +207,7 @@ def named(path: str | os.PathLike[str]) -> str:
 
 
 def is_live(path: str | os.PathLike[str]) -> bool:
-    """Whether a path is that of a run of `sgdlab live`: its recording, its work directory, or that of its log."""
+    """Return whether a path is a run of `sgdlab live`: its recording, its work directory, or that of its log."""
     path = pathlib.Path(path)
     inside = ("recording.npz", "log.jsonl", "states/run/log.jsonl")
     return path.name == "recording.npz" or any((path / name).is_file() for name in inside)
@@ -264,3 +264,73 @@ def split(recording: Recording, *, name: str = "trace", train_share: float = 0.5
 def _because(recording: Recording) -> str:
     who = fewest(recording)
     return f". {who[:1].upper()}{who[1:]}" if who else ""
+
+
+_SHARE, _LEAST = 0.1, 4
+"""Share and number of the last steps without which a worker has stopped."""
+
+_LONGER = 4
+"""Many times its longest gap before: where run-times are often missing, a gap at the end means nothing."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class StoppedWorkers:
+    """Workers that have no run-times in the last steps.
+
+    Attributes:
+      left: the recording without them.
+      sentence: who stopped and when, and that the results are of the others; empty if nobody stopped.
+    """
+
+    left: Recording
+    sentence: str = ""
+
+
+def left_out(recording: Recording) -> StoppedWorkers:
+    """Leaves out the workers that stopped, if at least two others did not.
+
+    Only the steps of all workers can be compared: with a worker that stopped, nothing after its last step would be.
+
+    Example:
+      >>> times = np.ones((50, 3))
+      >>> times[20:, 1] = np.nan
+      >>> left_out(Recording(times, np.arange(50), ("a", "b", "c"))).sentence
+      'Worker b has no run-times since step 20: it is left out, and the results are of the other 2 workers.'
+    """
+    missing = np.isnan(recording.runtimes)
+    last = {worker: _last(column) for worker, column in enumerate(missing.T) if column[-1]}
+    last = {worker: row for worker, row in last.items() if row is not None}
+    left = len(recording.workers) - len(last)
+    if not last or left < 2:
+        return StoppedWorkers(recording)
+    kept = [worker for worker in range(len(recording.workers)) if worker not in last]
+    groups = []
+    for row, pairs in itertools.groupby(sorted(last, key=lambda worker: (last[worker], worker)), last.get):
+        workers = list(pairs)
+        names = causes.named(recording.workers, workers)
+        verb = "have" if len(workers) > 1 else "has"
+        # pyrefly: ignore[unsupported-operation]  # those without were left out above
+        groups.append(f"{names} {verb} no run-times since step {recording.steps[row + 1]}")
+    gone = "it is" if len(last) == 1 else "they are"
+    text = f"{some(groups)}: {gone} left out, and the results are of the other {left} workers."
+    return StoppedWorkers(recording.select(workers=kept), text[:1].upper() + text[1:])
+
+
+def fewest(recording: Recording) -> str:
+    """Name who has the fewest run-times, for messages on too few complete steps; empty if none is missing."""
+    if not recording.missing:
+        return ""
+    known = (~np.isnan(recording.runtimes)).sum(axis=0)
+    worker = int(known.argmin())
+    name = causes.named(recording.workers, [worker])
+    return f"{name} has run-times in {known[worker]} of {recording.steps.size} steps, fewest of all"
+
+
+def _last(missing: np.ndarray) -> int | None:
+    """The last row with a run-time of a worker that stopped; None if it did not stop, or never began."""
+    known = np.flatnonzero(~missing)
+    if not known.size:
+        return None
+    gap = len(missing) - 1 - known[-1]
+    longest = int(np.diff(known, prepend=-1).max()) - 1
+    return int(known[-1]) if gap >= max(_SHARE * len(missing), _LEAST, _LONGER * longest) else None

@@ -1,7 +1,7 @@
 """Repairs of a recorded trace: run-times as they would have been without one cause of waiting.
 
 A repair only shortens times: whoever was faster than the median stays as fast. So no repair can make full synchrony
-slower, and repairs can be made one after the other, in any order.
+slower, and repairs can be made one after the other, in any order. Each returns a copy of the run-times, float64[T, N].
 
 Source: Lin et al. 2025, "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI), replays a
 trace with the times of some operations replaced by ideal ones. That a time is replaced only where the ideal one is
@@ -39,9 +39,6 @@ def workers_at_median(
       runtimes: float64[T, N], seconds.
       workers: indices of the workers, not all of the N.
       rows: steps in which they are repaired, as a slice, indices or bool[T]; None: in all.
-
-    Returns:
-      float64[T, N], seconds; a copy.
 
     Raises:
       ValueError: where no worker is left to take the median of.
@@ -88,9 +85,6 @@ def pauses_removed(runtimes: np.ndarray, rows: np.ndarray, extra: np.ndarray, us
       extra: float64[K], seconds of each pause.
       usual: seconds of a usual step: a worker that did not take part in a pause is not made faster than this.
 
-    Returns:
-      float64[T, N], seconds; a copy.
-
     Example:
       >>> pauses_removed(np.array([[1.0, 1.25], [7.0, 7.25], [1.0, 1.5]]), np.array([1]), np.array([6.0]), 1.0)
       array([[1.  , 1.25],
@@ -109,9 +103,6 @@ def entries_at_own_median(runtimes: np.ndarray, entries: np.ndarray) -> np.ndarr
     Args:
       runtimes: float64[T, N], seconds.
       entries: bool[T, N], the run-times to repair; no worker may have all.
-
-    Returns:
-      float64[T, N], seconds; a copy.
 
     Example:
       >>> runtimes = np.array([[1.0, 2.0], [5.0, 2.0], [3.0, 2.0]])
@@ -136,9 +127,6 @@ def faster(runtimes: np.ndarray, factor: float | np.ndarray, rows: slice | np.nd
       factor: what the run-times are divided by, at least 1; an array is of the chosen steps.
       rows: the steps, as a slice, indices or bool[T]; None: all.
 
-    Returns:
-      float64[T, N], seconds; a copy.
-
     Raises:
       ValueError: where the factor is below 1.
     """
@@ -151,12 +139,6 @@ def faster(runtimes: np.ndarray, factor: float | np.ndarray, rows: slice | np.nd
 
 def all_at_median(runtimes: np.ndarray) -> np.ndarray:
     """Every worker takes at most as long as the median of its step: nobody straggles.
-
-    Args:
-      runtimes: float64[T, N], seconds.
-
-    Returns:
-      float64[T, N], seconds; a copy.
 
     Example:
       >>> all_at_median(np.array([[1.0, 9.0, 3.0]]))
@@ -176,9 +158,6 @@ def phase_at_usual(
       usual: seconds that it takes at most.
       scale: the part of the recorded run-times that earlier repairs have left, float64[T, N] or a number; the phase is
         taken to have shrunk in the same proportion.
-
-    Returns:
-      float64[T, N], seconds; a copy.
 
     Example:
       >>> phase_at_usual(np.array([[1.0, 4.0, 1.0]]), np.array([[0.5, 3.5, 0.25]]), 0.5)

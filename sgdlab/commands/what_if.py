@@ -12,10 +12,9 @@ import pathlib
 import numpy as np
 
 from sgdlab import files
-from sgdlab.advice import diagnosis, stopped, what_if
+from sgdlab.advice import diagnosis, what_if
 from sgdlab.advice.diagnosis import pauses
-from sgdlab.advice.recording import is_live
-from sgdlab.advice.what_if import page as what_if_page
+from sgdlab.advice.recording import StoppedWorkers, fewest, is_live, left_out
 from sgdlab.advice.what_if import table as what_if_table
 from sgdlab.errors import UsageError
 from sgdlab.report.words import counted
@@ -64,7 +63,7 @@ def write(result: what_if.WhatIf, workdir: pathlib.Path, *, name: str) -> pathli
     contents = {
         "what_if.csv": what_if_table.comma_separated(result),
         "scores.csv": what_if_table.scores_comma_separated(result),
-        "what_if.html": what_if_page.make(result, title=f"What if: {name}"),
+        "what_if.html": what_if_table.page(result, title=f"What if: {name}"),
     }
     try:
         for file_name, content in contents.items():
@@ -83,11 +82,11 @@ def _complete(path: str, options: Options, flag: str) -> tuple[Recording, str]:
         raise UsageError(str(error)) from error
     if len(recording.workers) < 2:
         raise UsageError(f"--{flag}={path} has one worker, {recording.workers[0]}; there must be at least 2")
-    gone = stopped.StoppedWorkers(recording) if is_live(path) else stopped.left_out(recording)
+    gone = StoppedWorkers(recording) if is_live(path) else left_out(recording)
     recording = gone.left
     steps = int((~np.isnan(recording.runtimes).any(axis=1)).sum())
     if steps < _LEAST_STEPS:
-        who = stopped.fewest(recording)
+        who = fewest(recording)
         raise UsageError(
             f"--{flag}={path} has {counted(steps, 'step')} without missing run-times; {_LEAST_STEPS} are needed"
             f"{'; ' * bool(who)}{who}"

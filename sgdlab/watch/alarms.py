@@ -17,7 +17,7 @@ _NAMED = 4
 
 @dataclasses.dataclass(frozen=True)
 class Alarm:
-    """What was found, or is over; of one cause there is one alarm at a time.
+    """Tells what was found, or is over; of one cause there is one alarm at a time.
 
     Attributes:
       event: "raised", "cleared" when it is over, "worse" when it has become slower still (by a tenth, at least), or
@@ -52,7 +52,7 @@ class Alarm:
 
     @property
     def cause(self) -> tuple[str, tuple[str, ...], str | None]:
-        """What a "raised" and its "cleared" have in common."""
+        """Return what a "raised" and its "cleared" have in common."""
         return self.kind, () if self.kind == SLOW_NODE else self.workers, self.node
 
     @property
@@ -62,7 +62,7 @@ class Alarm:
 
     @property
     def who(self) -> str:
-        """Whom it concerns."""
+        """Name whom it concerns."""
         if self.kind == SLOW_NODE:
             return f"node {self.node}"
         if len(self.workers) > _NAMED:
@@ -104,7 +104,7 @@ class Alarm:
 
 
 def is_alarm(record: Mapping[str, Any]) -> bool:
-    """Whether an object of a file of JSON lines is an alarm."""
+    """Return whether an object of a file of JSON lines is an alarm."""
     return {field.name for field in dataclasses.fields(Alarm)} <= set(record)
 
 

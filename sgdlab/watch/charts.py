@@ -171,7 +171,7 @@ class Charts:
         return int(self._returned[worker])
 
     def normal(self, worker: int) -> float:
-        """What x was normal for a worker when it became slow."""
+        """Return the x that was normal for a worker when it became slow."""
         return float(self._normal_when_slow[worker])
 
     def _decide(self) -> tuple[np.ndarray, np.ndarray]:
@@ -213,7 +213,6 @@ class Charts:
         self._rescale()
 
     def _learn_noise(self, x: np.ndarray, calm: np.ndarray) -> None:
-        """How much the blocks of a worker differ, and how much successive ones are alike."""
         number = int(calm.sum())
         if not number:
             return

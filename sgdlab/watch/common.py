@@ -81,7 +81,7 @@ class PauseCounter:
 
 
 class Common:
-    """Whether the whole cluster has become slower, and what a usual step takes.
+    """Tests whether the whole cluster has become slower, and learns what a usual step takes.
 
     The chart is that of `sgdlab.watch.charts`, of the mean logarithm of the steps' medians.
 
@@ -102,7 +102,7 @@ class Common:
         self._faster_sum = 0.0
 
     def pauses(self, medians: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Which steps of a block are slow for all (bool[B]), and by what factor (float[B]).
+        """Find the steps of a block that are slow for all (bool[B]), and by what factor (float[B]).
 
         Args:
           medians: float[B], logarithms of the steps' medians; NaN where there is none.

@@ -49,7 +49,7 @@ def slow(recent: Recent, charts: Charts, members: np.ndarray, start: tuple[int, 
 
 
 def current(recent: Recent, charts: Charts, common: Common, members: np.ndarray, alarm: Alarm) -> tuple[Alarm, float]:
-    """What an alarm that is not over says now, by the last `WINDOW` steps, and the standard error of its factor.
+    """Update an alarm that is not over, by the last `WINDOW` steps, and return the standard error of its factor.
 
     Args:
       recent: the last steps.
@@ -79,14 +79,7 @@ def current(recent: Recent, charts: Charts, common: Common, members: np.ndarray,
 
 
 def is_of_all(recent: Recent, charts: Charts, common: Common, start: int) -> tuple[bool, bool]:
-    """Whether most workers are slower since a step, and whether those that are not blamed are.
-
-    Args:
-      recent: the last steps.
-      charts: the tests of workers.
-      common: the test of the whole cluster.
-      start: the first step of the block in which it began.
-    """
+    """Return whether most workers are slower since a step, and whether those that are not blamed are."""
     numbers, runtimes, medians = recent.others(charts.elevated())
     now, before = numbers >= start, numbers < start
     normal = math.exp(common.normal)

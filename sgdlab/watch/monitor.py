@@ -12,9 +12,8 @@ from sgdlab.watch import evidence
 from sgdlab.watch.alarms import Alarm
 from sgdlab.watch.charts import Charts
 from sgdlab.watch.common import PAUSE_FACTOR, Common, PauseCounter
-from sgdlab.watch.naming import Naming
+from sgdlab.watch.naming import Naming, Silence
 from sgdlab.watch.recent import BLOCK, STEPS, WINDOW, Recent, RecentScores, medians_of
-from sgdlab.watch.silence import Silence
 
 CLIP = math.log(2.5)
 """The most that a single step adds to the mean logarithm of a block."""

@@ -15,7 +15,7 @@ WINDOW = 100
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RecentScores:
-    """Who is late now.
+    """Tells who is late now.
 
     Attributes:
       seconds: float64[N], the median of each worker's last run-times; NaN without any.

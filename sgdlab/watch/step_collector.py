@@ -8,7 +8,6 @@ import numpy as np
 from sgdlab.traces.cells import Names
 from sgdlab.traces.row_indices import ordered
 from sgdlab.watch.parsing import ParsedRows
-from sgdlab.watch.restarts import goes_back
 
 WINDOW = 200
 """A worker that is more steps behind the newest one is not waited for."""
@@ -58,7 +57,7 @@ class StepCollector:
 
     @property
     def pending(self) -> int:
-        """How many steps are not given out yet."""
+        """Return the number of steps that are not given out yet."""
         return self._numbers.size
 
     @property
@@ -136,7 +135,7 @@ class StepCollector:
         return back
 
     def _look_back(self) -> None:
-        """Whether the job was started again; rows of a few workers that went back are like all others."""
+        """Find whether the job was started again; rows of a few workers that went back are like all others."""
         self.restarted = bool(2 * self._workers_back().sum() > (~self._behind).sum())
         if not self.restarted:
             for rows in self._back:
@@ -155,7 +154,7 @@ class StepCollector:
         return max(forced, self._whole())
 
     def _whole(self) -> int:
-        """How many of the oldest steps have all workers."""
+        """Return the number of the oldest steps that have all workers."""
         passed = self._newest >= self._numbers[:, None] + (1 if self.in_order else FIRST)
         whole = (self._seen | self._behind | passed).all(axis=1)
         if self.has_phases:
@@ -237,3 +236,40 @@ def nodes_of(workers: list[str], nodes: Mapping[str, str], per_node: int | None)
     if per_node:
         return tuple(f"node {number // per_node}" for number in range(len(workers)))
     return tuple(nodes[name] for name in workers) if all(name in nodes for name in workers) else ()
+
+
+BACK = 10
+"""Rows that are fewer steps back may be out of order, and no more."""
+
+
+def goes_back(worker: np.ndarray, step: np.ndarray, newest: np.ndarray, known: np.ndarray) -> np.ndarray | None:
+    """bool[R], the rows of each worker from the first one on whose step is far behind an earlier one of it.
+
+    Args:
+      worker: int64[R], index of each row's worker.
+      step: int64[R], of each row.
+      newest: int64[N], the newest step of each worker before.
+      known: bool[N], workers whose steps went back before: all rows of theirs count.
+
+    Returns:
+      None where there are no such rows.
+
+    Example:
+      >>> worker, step = np.array([0, 1, 0, 1, 0]), np.array([50, 50, 51, 10, 52])
+      >>> goes_back(worker, step, np.zeros(2, int), np.zeros(2, bool))
+      array([False, False, False,  True, False])
+    """
+    ahead = np.maximum.accumulate(step) if step.size else step
+    if not (known.any() or (step + BACK <= ahead).any() or (step + BACK <= newest[worker]).any()):
+        return None
+    back = np.zeros(step.size, bool)
+    order = np.argsort(worker, kind="stable")
+    for rows in np.split(order, np.flatnonzero(np.diff(worker[order])) + 1):
+        if not rows.size:
+            continue
+        own = int(worker[rows[0]])
+        ahead = np.maximum(np.maximum.accumulate(step[rows]), newest[own])
+        far = step[rows] + BACK <= ahead
+        if known[own] or far.any():
+            back[rows[0 if known[own] else int(far.argmax()) :]] = True
+    return back if back.any() else None

@@ -13,8 +13,7 @@ from sgdlab.traces import paths
 from sgdlab.traces.options import Options
 from sgdlab.traces.problems import BadTrace
 from sgdlab.watch.alarms import is_alarm
-from sgdlab.watch.growing import Growing
-from sgdlab.watch.live_log import BEGINS, LiveLog, path_in
+from sgdlab.watch.growing import BEGINS, Growing, LiveLog, path_in
 from sgdlab.watch.parsing import Parser, object_of
 from sgdlab.watch.step_collector import WINDOW, StepCollector, nodes_of
 

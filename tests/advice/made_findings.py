@@ -8,18 +8,10 @@ from sgdlab.advice import diagnosis as search
 from sgdlab.advice.answer import verdict
 from sgdlab.advice.answer.table import Measurements
 from sgdlab.advice.comparison import measured
-from sgdlab.advice.comparison.comparison import (
-    DEPLOYABLE,
-    DRAINED,
-    FINISHING,
-    HINDSIGHT,
-    INTERRUPTED,
-    STALE,
-    Comparison,
-    ComparisonSettings,
-    Protocol,
-)
-from sgdlab.advice.comparison.uncertainty import Resamples
+from sgdlab.advice.comparison.comparison import Comparison, ComparisonSettings
+from sgdlab.advice.comparison.measured import Resamples
+from sgdlab.advice.comparison.protocol import DEPLOYABLE, DRAINED, HINDSIGHT, STALE, Protocol
+from sgdlab.advice.comparison.sweeps import FINISHING, INTERRUPTED
 from sgdlab.advice.diagnosis import pauses
 from sgdlab.advice.diagnosis.causes import Cause
 from sgdlab.advice.findings import Findings
@@ -50,7 +42,8 @@ def without(split, workers):
     """The row of a table without some workers."""
     others = np.delete(split.test, workers, axis=1)
     result = measured.interrupted(others, others.shape[1])
-    return Protocol.fixed(f"without {workers}", "", DRAINED, result, without=workers)
+    name = " and ".join(f"w{worker}" for worker in workers)
+    return Protocol.fixed(f"without {name}", "", DRAINED, result, without=workers)
 
 
 def diagnosis(split, *causes):
@@ -58,8 +51,8 @@ def diagnosis(split, *causes):
     return dataclasses.replace(search.find_causes(split.complete, split.pauses), causes=causes)
 
 
-def protocols(split, *, formula=None, fixed=0, drained=None):
-    """Rows of a table: full synchrony, a fixed number of backups, a formula's cutoffs, one worker left out."""
+def protocols(split, *, formula=None, fixed=0, drained=()):
+    """Rows of a table: full synchrony, a fixed number of backups, a formula's cutoffs, some workers left out."""
     test, workers = split.test, split.test.shape[1]
     rows = [Protocol.fixed("full synchrony", "", DEPLOYABLE, measured.interrupted(test, workers), backups=0)]
     for role, b in ((DEPLOYABLE, fixed), (HINDSIGHT, 1)):
@@ -68,16 +61,10 @@ def protocols(split, *, formula=None, fixed=0, drained=None):
             Protocol.fixed(FINISHING, f"b = {b}", role, measured.finishing(test, b), backups=b),
         ]
     if formula is not None:
-        flags = ("--config.predictor.deadline.window=2", "--config.predictor.deadline.deviations=6.0")
-        rows.append(
-            Protocol.fixed(
-                "median + k MAD", "k = 6, window 2", DEPLOYABLE, measured.interrupted(test, formula), flags=flags
-            )
-        )
-    if drained is not None:
-        others = np.delete(test, drained, axis=1)
-        result = measured.interrupted(others, workers - 1)
-        rows.append(Protocol.fixed(f"without w{drained}", "", DRAINED, result, without=(drained,)))
+        known = {"parameters": {"window": 2, "deviations": 6.0}}
+        result = measured.interrupted(test, formula)
+        rows.append(Protocol.fixed("median + k MAD", "k = 6, window 2", DEPLOYABLE, result, **known))
+    rows += [without(split, workers) for workers in drained]
     rows.append(Protocol.fixed("asynchrony", "", STALE, measured.asynchronous(test)))
     return rows
 

@@ -4,20 +4,15 @@ import types
 
 import numpy as np
 import pytest
+from toy_traces import split_of
 
-from sgdlab.advice import comparison, recording
-from sgdlab.advice.comparison import tuning
+from sgdlab.advice import comparison
+from sgdlab.advice.comparison import learned, tuning
 from sgdlab.advice.comparison.comparison import ComparisonSettings
 from sgdlab.advice.diagnosis.causes import SLOW_WORKER, Cause
 from sgdlab.predictors import run_online
-from sgdlab.traces import Recording
 
 STEPS, WORKERS = 200, 8
-
-
-def parts_of(runtimes):
-    names = tuple(str(worker) for worker in range(runtimes.shape[1]))
-    return recording.split(Recording(runtimes, np.arange(len(runtimes)), names), train_share=0.5)
 
 
 def quiet(seed=0):
@@ -34,7 +29,7 @@ def compared_once(tmp_path_factory):
     """A quiet cluster that pauses for 6 s every 40 steps, compared without the learned model, with re-fits."""
     runtimes = quiet()
     runtimes[20::40] += 6.0
-    parts = parts_of(runtimes)
+    parts = split_of(runtimes, prefix="")
     slow = Cause(SLOW_WORKER, (5,), None, since=0, until=None, factor=1.1, share=0.1, evidence="")
     settings = ComparisonSettings(model="no", refit=60)
     diagnosis = types.SimpleNamespace(causes=(slow,))
@@ -84,6 +79,8 @@ def test_a_row_holds_the_predictor_that_was_measured(paused):
         np.testing.assert_array_equal(record.cutoff, row.paper.gradients[:, 0])
         if row.flags:
             assert f"--config.protocol.cutoff.window={row.warm_up}" in row.flags
+            said = [flag for flag in row.flags if flag.startswith("--config.predictor.") and ".kind=" not in flag]
+            assert [flag.split(".", 3)[3] for flag in said] == [f"{name}={v}" for name, v in row.parameters.items()]
 
 
 @pytest.mark.parametrize(("entry", "value"), [("model", "maybe"), ("most_steps", 0), ("refit", 0), ("seed", -1)])
@@ -108,3 +105,42 @@ def test_of_long_recordings_predictors_are_tuned_on_evenly_spaced_blocks(monkeyp
         assert np.ptp(np.diff(np.concatenate([history, rows])[:, 0])) == 0
     monkeypatch.setattr(tuning, "_MOST_RUNTIMES", 120)  # 40 steps of three workers
     assert sum(len(rows) for _, rows in tuning._blocks(train)) <= 40
+
+
+@pytest.mark.parametrize("most_steps", [1, 3000])
+@pytest.mark.parametrize("steps", [4, 5, 11, 12, 22, 60, 100, 499, 500])
+def test_windows_fit_the_tuning_steps(steps, most_steps):
+    plan = learned.plan(steps, most_steps)
+    held_out = int(np.ceil(plan.fitting.validation_share * steps))
+    assert steps - held_out >= plan.widths.lag
+    assert held_out == 0 or held_out >= plan.widths.lag
+    assert plan.widths.lag <= tuning.HISTORY
+    assert plan.fitting.steps <= most_steps
+    assert bool(plan.note) == (steps < learned.ENOUGH)
+
+
+@pytest.mark.parametrize("model", ["auto", "yes"])
+@pytest.mark.parametrize("workers", [511, 512, 1000, 4000])
+def test_a_wide_cluster_is_trained_on_for_fewer_steps_unless_in_full(workers, model):
+    found = learned.plan(5000, 3000, workers=workers, model=model)
+    if model == "auto" and workers >= 512:
+        assert found.fitting.steps * workers <= max(1_000_000, 500 * workers)
+        assert found.samples < 64
+        assert str(found.fitting.steps) in found.note
+    else:
+        assert found == learned.plan(5000, 3000)
+    assert learned.plan(5000, 300, workers=workers, model=model).fitting.steps <= 500
+
+
+@pytest.mark.parametrize(
+    ("steps", "workers", "model", "left_out"),
+    [
+        (5000, 1000, "auto", False),
+        (5000, 8000, "auto", True),
+        (5000, 8000, "yes", False),
+        (10, 2, "no", True),
+        (10, 2, "auto", False),
+    ],
+)
+def test_the_model_is_left_out_by_size_and_by_choice(steps, workers, model, left_out):
+    assert bool(learned.why_not(steps, workers, model)) == left_out

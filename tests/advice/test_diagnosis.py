@@ -4,35 +4,26 @@ import pathlib
 
 import numpy as np
 import pytest
+from toy_traces import noise, recording_of
 
 from experiments.benchmarks.planted import fleets, plants, trials
 from sgdlab.advice import diagnosis, repairs
 from sgdlab.advice.diagnosis import causes, pauses, weighing
 from sgdlab.advice.diagnosis.diagnosis import Diagnosis
 from sgdlab.cluster import recorded
-from sgdlab.traces import Recording
 
 TRACES = pathlib.Path(__file__).parents[3] / "shared" / "traces"
-
-
-def recording(times, steps=None, nodes=()):
-    names = tuple(str(worker) for worker in range(times.shape[1]))
-    return Recording(times, np.arange(len(times)) if steps is None else steps, names, nodes)
 
 
 def find(recorded_steps) -> Diagnosis:
     return diagnosis.find_causes(recorded_steps, pauses.find_pauses(recorded_steps))
 
 
-def noise(steps, workers, seed=0):
-    return np.random.default_rng(seed).gamma(200.0, 1 / 200, (steps, workers))
-
-
 def test_worker_5_since_step_300_and_checkpoints_every_100_steps():
     times = noise(600, 16) * np.random.default_rng(1).lognormal(0.0, 0.05, (600, 1))
     times[300:, 5] *= 1.6
     times[100::100] += 6.0
-    run = recording(times)
+    run = recording_of(times)
     first, second = find(run).causes
     assert (first.kind, first.workers, first.since, first.until) == (causes.SLOW_WORKER, (5,), 300, None)
     assert first.factor == pytest.approx(1.6, rel=0.02)
@@ -51,20 +42,20 @@ def test_shares_are_those_of_the_repaired_run():
     times = np.ones((100, 4))
     times[50:, 0] = 2.0
     times[10::20] += 10.0
-    worker, checkpoints = sorted(find(recording(times)).causes, key=lambda cause: cause.kind, reverse=True)
+    worker, checkpoints = sorted(find(recording_of(times)).causes, key=lambda cause: cause.kind, reverse=True)
     total = 50 + 2 * 50 + 5 * 10
     assert worker.workers == (0,)
     assert worker.since == 50
     assert worker.share == pytest.approx(50 / total)
     assert worker.last_share == pytest.approx(50 / total)
     assert checkpoints.share == pytest.approx(50 / total)
-    assert find(recording(times)).chance == pytest.approx(0.0)
+    assert find(recording_of(times)).chance == pytest.approx(0.0)
 
 
 def test_two_equally_slow_workers_gain_only_together():
     times = noise(300, 16, seed=2)
     times[:, [3, 9]] *= 1.5
-    found = find(recording(times)).causes
+    found = find(recording_of(times)).causes
     assert [cause.workers for cause in found] in ([(3,), (9,)], [(9,), (3,)])
     assert all(cause.last_share > 0.2 > 4 * cause.share for cause in found)
 
@@ -104,7 +95,7 @@ def test_weights_are_those_of_the_repairs_made_one_after_the_other(workers, grou
 
 def test_chance_is_what_the_medians_would_save():
     times = noise(300, 8, seed=3)
-    found = find(recording(times))
+    found = find(recording_of(times))
     assert found.causes == ()
     longest = times.max(axis=1).sum()
     assert found.chance == pytest.approx((longest - np.median(times, axis=1).sum()) / longest)
@@ -114,7 +105,7 @@ def test_sampled_steps_name_both_ends_of_the_gap():
     times = noise(200, 8, seed=4)
     times[100:, 2] *= 1.5
     steps = np.arange(200) + 20 * (np.arange(200) >= 100)
-    run = recording(times, steps)
+    run = recording_of(times, steps)
     (only,) = find(run).causes
     assert only.since == 100
     assert "between 99 and 120" in only.headline(run)
@@ -123,7 +114,7 @@ def test_sampled_steps_name_both_ends_of_the_gap():
 def test_it_says_that_a_slow_time_is_over():
     times = noise(400, 8, seed=5)
     times[100:200, 2] *= 1.5
-    run = recording(times)
+    run = recording_of(times)
     (only,) = find(run).causes
     assert (only.since, only.until, only.lasting) == (100, 199, False)
     assert find(run).machines == ()
@@ -133,7 +124,7 @@ def test_it_says_that_a_slow_time_is_over():
 def test_a_node_is_named_instead_of_its_workers():
     times = noise(300, 16, seed=6)
     times[100:, 8:12] *= 1.4
-    run = recording(times, nodes=tuple(f"host{worker // 4}" for worker in range(16)))
+    run = recording_of(times, nodes=tuple(f"host{worker // 4}" for worker in range(16)))
     (only,) = find(run).causes
     assert (only.kind, only.node, only.workers, only.since) == (causes.SLOW_NODE, "host2", (8, 9, 10, 11), 100)
 
@@ -141,7 +132,7 @@ def test_a_node_is_named_instead_of_its_workers():
 def test_what_each_worker_is_like():
     times = noise(300, 8, seed=7)
     times[:, 2] *= 1.5
-    found = find(recording(times))
+    found = find(recording_of(times))
     assert found.ratio[2] == pytest.approx(1.5, rel=0.03)
     assert found.slow[2] > 0.99
     assert np.delete(found.slow, 2).max() < 0.1
@@ -149,7 +140,7 @@ def test_what_each_worker_is_like():
     assert found.last[2] > 0.99
     assert found.pairs == 299
     assert abs(found.memory) < 0.1
-    assert find(recording(times, 2 * np.arange(300))).memory is None
+    assert find(recording_of(times, 2 * np.arange(300))).memory is None
     assert [bool(own) for own in found.histories] == [worker == 2 for worker in range(8)]
 
 
@@ -157,14 +148,13 @@ def test_transfer_counts_in_the_time_of_a_step():
     times = np.ones((100, 4))
     times[50:, 0] = 2.0
     waiting = {"all_reduce": np.full((100, 4), 1.0)}
-    run = Recording(times, np.arange(100), tuple("abcd"), communication=waiting)
-    (only,) = find(run).causes
+    (only,) = find(recording_of(times, communication=waiting)).causes
     assert only.share == pytest.approx(50 / (150 + 100))
 
 
 @pytest.mark.parametrize("shape", [(1, 4), (3, 2), (8, 2), (5, 1)])
 def test_recordings_too_short_to_tell(shape):
-    assert find(recording(np.ones(shape))).causes == ()
+    assert find(recording_of(np.ones(shape))).causes == ()
 
 
 @pytest.mark.parametrize("name", plants.PLANTS)
@@ -176,7 +166,7 @@ def test_planted_causes_come_first(name):
 @pytest.mark.parametrize("law", [*fleets.LAWS, *fleets.SKEWED, *fleets.HELD_OUT])
 def test_nothing_is_named_where_there_is_nothing(law):
     for draw in range(8):
-        run = recording(fleets.draw(np.random.default_rng([12, draw]), law, steps=300).runtimes)
+        run = recording_of(fleets.draw(np.random.default_rng([12, draw]), law, steps=300).runtimes)
         assert find(run).causes == (), find(run).causes[0].headline(run)
 
 

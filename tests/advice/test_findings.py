@@ -14,7 +14,7 @@ from toy_traces import STEPS, WORKERS, saved, toy
 
 from sgdlab import deep_markov, predictors, protocols, traces
 from sgdlab.advice import findings, recording
-from sgdlab.advice.answer import headline, loops, next_steps, publish
+from sgdlab.advice.answer import headline, next_steps, publish, rules
 from sgdlab.advice.comparison import tuning
 from sgdlab.advice.comparison.comparison import ComparisonSettings
 from sgdlab.commands import launch, timeline, train
@@ -248,7 +248,7 @@ def test_the_loop_of_the_learned_model_waits_as_it_was_measured(found):
 
     names = {"steps": range(len(results.parts.test)), "history": deep.history, "params": 0}
     names |= {"first_arrivals": first_arrivals, "update": lambda params, mean: params, "mean": len}
-    code = loops.loop(deep, WORKERS, history=len(deep.history), model=directory / "out/model")
+    code = rules.loop(deep, WORKERS, history=len(deep.history), model=directory / "out/model")
     exec(compile(code, "loop", "exec"), names)
     saved_model = deep_markov.DeepMarkov(deep_markov.TrainedModel.load(directory / "out/model"))
     again = predictors.run_online(results.parts.test, predictors.Guarded(saved_model), history=deep.history)

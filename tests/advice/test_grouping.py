@@ -29,38 +29,23 @@ def test_workers_that_are_slow_in_the_same_steps_are_one_group():
     assert only.factor == pytest.approx((1.5 * 1.45) ** 0.5)  # the median of the logarithms
 
 
-def test_workers_that_are_slow_in_other_steps_are_not():
-    found = groups(fleet({2: SINCE, 7: (Episode(100, 250, 1.5),)}))
-    assert [group.workers for group in found] == [(2,), (7,)]
+NODES = [f"n{worker // 4}" for worker in range(12)]
 
 
-def test_two_workers_slow_all_along_are_two_machines():
-    assert [group.workers for group in groups(fleet({2: ALWAYS, 7: ALWAYS}))] == [(2,), (7,)]
-
-
-def test_three_neighbours_slow_all_along_are_a_group():
-    assert [group.workers for group in groups(fleet({4: ALWAYS, 5: ALWAYS, 6: ALWAYS}))] == [(4, 5, 6)]
-
-
-@pytest.mark.parametrize("episodes", [SINCE, ALWAYS])
-def test_the_workers_of_a_node_are_the_node(episodes):
-    nodes = [f"n{worker // 4}" for worker in range(12)]
-    (found,) = groups(fleet(dict.fromkeys(range(4, 8), episodes)), nodes)
-    assert found.node == "n1"
-    assert found.workers == (4, 5, 6, 7)
-
-
-def test_half_of_a_node_is_not_the_node():
-    nodes = [f"n{worker // 4}" for worker in range(12)]
-    (found,) = groups(fleet({4: SINCE, 5: SINCE}), nodes)
-    assert found.node is None
-    assert found.workers == (4, 5)
-
-
-def test_a_node_and_a_worker_elsewhere_that_became_slow_together():
-    nodes = [f"n{worker // 4}" for worker in range(12)]
-    found = groups(fleet(dict.fromkeys([4, 5, 6, 7, 10], SINCE)), nodes)
-    assert [(group.node, group.workers) for group in found] == [("n1", (4, 5, 6, 7)), (None, (10,))]
+@pytest.mark.parametrize(
+    ("slow", "nodes", "expected"),
+    [
+        ({2: SINCE, 7: (Episode(100, 250, 1.5),)}, (), [(None, (2,)), (None, (7,))]),  # in other steps
+        ({2: ALWAYS, 7: ALWAYS}, (), [(None, (2,)), (None, (7,))]),  # two machines
+        ({4: ALWAYS, 5: ALWAYS, 6: ALWAYS}, (), [(None, (4, 5, 6))]),  # three neighbours
+        (dict.fromkeys(range(4, 8), SINCE), NODES, [("n1", (4, 5, 6, 7))]),
+        (dict.fromkeys(range(4, 8), ALWAYS), NODES, [("n1", (4, 5, 6, 7))]),
+        ({4: SINCE, 5: SINCE}, NODES, [(None, (4, 5))]),  # half of a node is not the node
+        (dict.fromkeys([4, 5, 6, 7, 10], SINCE), NODES, [("n1", (4, 5, 6, 7)), (None, (10,))]),
+    ],
+)
+def test_who_is_one_group(slow, nodes, expected):
+    assert [(group.node, group.workers) for group in groups(fleet(slow), nodes)] == expected
 
 
 @pytest.mark.parametrize(

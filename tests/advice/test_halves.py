@@ -2,19 +2,17 @@
 
 import numpy as np
 import pytest
+from toy_traces import split_of
 
-from sgdlab.advice import recording
 from sgdlab.advice.comparison import halves
 from sgdlab.advice.diagnosis.causes import SLOW_WORKER, Cause
 from sgdlab.advice.diagnosis.history import Episode
-from sgdlab.traces import Recording
 
 STEPS, WORKERS = 120, 8
 
 
 def parts_of(runtimes):
-    names = tuple(f"w{worker}" for worker in range(runtimes.shape[1]))
-    return recording.split(Recording(runtimes, 10 * np.arange(len(runtimes)), names), train_share=0.5)
+    return split_of(runtimes, 10 * np.arange(len(runtimes)))
 
 
 def clean(seed, steps=STEPS, law="gamma"):

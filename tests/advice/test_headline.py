@@ -7,13 +7,16 @@ import made_findings as made
 import numpy as np
 import pytest
 
-from sgdlab.advice.answer import headline, limits, machine_readable
+from sgdlab.advice.answer import headline, machine_readable, sentences
 
 JARGON = re.compile(r"hindsight|MAD\b|objective|throughput|oracle|cutoff|deadline", re.IGNORECASE)
 
 
-def of(*causes, factor=1.6, **rows):
-    split = made.parts(made.runtimes(factor))
+OUT = (made.SLOW,)
+
+
+def of(*causes, times=None, **rows):
+    split = made.parts(made.runtimes() if times is None else times)
     return made.findings(split, made.diagnosis(split, *causes), made.protocols(split, **rows))
 
 
@@ -25,7 +28,7 @@ def expected_gain(factor=1.6):
 
 
 def test_a_machine_that_is_slow_is_taken_out_where_no_protocol_gives_more():
-    found = of(made.slow_worker(), formula=np.full(40, 5), drained=made.SLOW)
+    found = of(made.slow_worker(), formula=np.full(40, 5), drained=[OUT])
     assert found.verdict.drained.without == (made.SLOW,)
     assert found.verdict.chosen.title == "median + k MAD"  # until then
     assert found.verdict.is_of(found.verdict.drained)
@@ -41,7 +44,7 @@ def test_a_machine_that_is_slow_is_taken_out_where_no_protocol_gives_more():
 
 def test_a_machine_that_is_slow_no_longer_is_not_taken_out():
     over = made.slow_worker(until=60)
-    found = of(over, formula=np.full(40, 5), drained=made.SLOW)
+    found = of(over, formula=np.full(40, 5), drained=[OUT])
     assert found.verdict.drained is None
     said = headline.headline(found)
     assert "Without" not in said.problem
@@ -52,10 +55,8 @@ def test_where_waiting_for_fewer_gives_more_the_machine_is_only_looked_at():
     """Another worker is slower still in every second step: to leave one machine out gains, but less."""
     times = made.runtimes(factor=3.0)
     times[made.SINCE :: 2, 0] *= 4
-    split = made.parts(times)
-    rows = made.protocols(split, formula=np.tile([4, 5], 20), drained=made.SLOW)
-    found = made.findings(split, made.diagnosis(split, made.slow_worker(3.0)), rows)
-    assert found.table.relative(rows[-2].paper)[0] > 1.1  # without that machine
+    found = of(made.slow_worker(3.0), times=times, formula=np.tile([4, 5], 20), drained=[OUT])
+    assert found.table.relative(found.comparison.protocols[-2].paper)[0] > 1.1  # without that machine
     assert found.verdict.drained is None
     said = headline.headline(found)
     assert "look at that machine first" in said.problem
@@ -70,9 +71,7 @@ def test_a_fixed_number_that_does_as_well_as_a_formula_is_said():
     times = made.runtimes()
     times[made.SINCE :: 2, made.SLOW] = 1.0
     times[made.SINCE + 1 :: 2, made.SLOW] = 4.0
-    split = made.parts(times)
-    better = made.protocols(split, formula=np.tile([6, 5], 20))
-    found = made.findings(split, made.diagnosis(split), better)
+    found = of(times=times, formula=np.tile([6, 5], 20))
     assert found.verdict.chosen.title == "median + k MAD"
     assert found.verdict.fixed is None
 
@@ -85,7 +84,7 @@ def test_a_fixed_number_that_was_tuned_is_chosen_itself():
 
 
 def test_full_synchrony_is_kept_where_nothing_is_slow():
-    found = of(factor=1.0, formula=np.full(40, 5), drained=made.SLOW)
+    found = of(times=made.runtimes(1.0), formula=np.full(40, 5), drained=[OUT])
     assert found.verdict.chosen.backups == 0
     assert found.verdict.drained is None
     assert not JARGON.search(str(headline.headline(found)))
@@ -94,7 +93,7 @@ def test_full_synchrony_is_kept_where_nothing_is_slow():
 
 def test_the_first_cause_and_the_first_machine_are_both_named():
     pauses = made.Cause("all slower", (), None, 20, None, 1.5, 0.4, "")
-    found = of(pauses, made.slow_worker(), formula=np.full(40, 5), drained=made.SLOW)
+    found = of(pauses, made.slow_worker(), formula=np.full(40, 5), drained=[OUT])
     said = headline.problem(found)
     first, second = (cause.headline(found.parts.complete).rstrip(".") for cause in found.diagnosis.causes)
     assert said.index(first) < said.index(second)
@@ -111,11 +110,11 @@ def test_what_of_communication_is_counted_follows_from_the_recording(share):
         return
     by_hand = share * len(times) / (times.max(axis=1) + share).sum()
     assert parts.transfer_share == pytest.approx(by_hand)
-    assert f"{100 * by_hand:.1f} %" in limits.communication(parts)
+    assert f"{100 * by_hand:.1f} %" in sentences.communication(parts)
 
 
 def test_the_findings_as_json_are_those_of_the_table():
-    found = of(made.slow_worker(), formula=np.full(40, 5), drained=made.SLOW)
+    found = of(made.slow_worker(), formula=np.full(40, 5), drained=[OUT])
     answer = machine_readable.as_dict(found)
     (cause,) = answer["causes"]
     assert (cause["workers"], cause["since"], cause["until"]) == (["w3"], 140, None)
@@ -131,12 +130,8 @@ def of_two(first=1.8, second=1.8):
     """Two machines that are slow from the middle on, with the rows without each and without both."""
     times = made.runtimes(first)
     times[made.SINCE :, 1] *= second
-    split = made.parts(times)
     one, other = made.slow_worker(first), made.slow_worker(second, worker=1)
-    rows = made.protocols(split)
-    asynchrony = rows.pop()
-    rows += [made.without(split, out) for out in ((made.SLOW,), (1,), (1, made.SLOW))]
-    return made.findings(split, made.diagnosis(split, one, other), [*rows, asynchrony]), times[made.SINCE :]
+    return of(one, other, times=times, drained=[OUT, (1,), (1, *OUT)]), times[made.SINCE :]
 
 
 @pytest.mark.parametrize("second", [1.8, 1.65])
@@ -154,21 +149,14 @@ def test_machines_that_hide_each_other_are_named_with_what_all_of_them_are_worth
 
 
 def test_a_machine_whose_absence_gains_nothing_is_alone():
-    times = made.runtimes(1.1)
-    split = made.parts(times)
-    rows = made.protocols(split)
-    rows.insert(-1, made.without(split, (made.SLOW,)))
-    found = made.findings(split, made.diagnosis(split, made.slow_worker(1.1)), rows)
+    found = of(made.slow_worker(1.1), times=made.runtimes(1.1), drained=[OUT])
     assert found.verdict.drained is None
     assert "would not help" in headline.problem(found)
 
 
 def test_of_two_workers_the_other_goes_on_alone():
     times = made.runtimes(3.0)[:, [0, made.SLOW]]
-    split = made.parts(times)
-    rows = [*made.protocols(split)]
-    rows.insert(-1, made.without(split, (1,)))
-    found = made.findings(split, made.diagnosis(split, made.slow_worker(3.0, worker=1)), rows)
+    found = of(made.slow_worker(3.0, worker=1), times=times, drained=[(1,)])
     said = headline.headline(found)
     assert "the other worker alone gives" in said.problem
     assert "both would give" in said.problem
@@ -193,18 +181,15 @@ def test_a_worker_that_has_recovered_does_not_decide():
 def test_what_has_become_slow_in_the_evaluation_steps_decides_since_then():
     times = made.runtimes(1.0)
     times[made.SINCE + 20 :, made.SLOW] *= 1.6
-    split = made.parts(times)
-    rows = made.protocols(split)
-    rows.insert(-1, made.without(split, (made.SLOW,)))
     cause = dataclasses.replace(made.slow_worker(), since=made.SINCE + 20)
-    found = made.findings(split, made.diagnosis(split, cause), rows)
+    found = of(cause, times=times, drained=[OUT])
     assert found.verdict.first == 20
     last = times[made.SINCE + 20 :]
     gained = 5 / 6 * last.max(axis=1).sum() / np.delete(last, made.SLOW, axis=1).max(axis=1).sum()
     assert f"the other 5 in full synchrony give {gained:.2f}" in headline.problem(found)
     answer = machine_readable.as_dict(found)
     assert answer["take_out"]["gain"][0] == pytest.approx(gained)
-    assert answer["recommendation"]["since"] == split.test_steps[20]
+    assert answer["recommendation"]["since"] == found.parts.test_steps[20]
 
 
 @pytest.mark.parametrize(("factor", "kept"), [(1.03, True), (1.3, False)])
@@ -212,14 +197,12 @@ def test_a_gain_must_pay_for_the_gradients_that_it_drops(factor, kept):
     """Waiting for 4 of 6 drops a third of the batch: 2 % more gradients per second do not pay it, 10 % do."""
     times = made.runtimes(1.0)
     times[made.SINCE :, [1, 3]] *= 1.5 * factor
-    split = made.parts(times)
-    rows = made.protocols(split, formula=np.full(40, 4))
-    found = made.findings(split, made.diagnosis(split), rows)
-    assert found.table.relative(rows[-2].paper)[1] > 1.01
+    found = of(times=times, formula=np.full(40, 4))
+    assert found.table.relative(found.comparison.protocols[-2].paper)[1] > 1.01
     assert (found.verdict.chosen.backups == 0) == kept
 
 
 def test_a_worker_that_stopped_is_named_first():
-    found = of(made.slow_worker(), drained=made.SLOW)
+    found = of(made.slow_worker(), drained=[OUT])
     parts = dataclasses.replace(found.parts, stopped="Worker 9 has no run-times since step 3.")
     assert headline.problem(dataclasses.replace(found, parts=parts)).startswith(parts.stopped)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sgdlab.advice.diagnosis import change_points, history
-from sgdlab.advice.diagnosis.history import Episode
+from sgdlab.advice.diagnosis.history import Episode, reference, relative
 
 
 def fleet(steps: int, workers: int, seed: int = 0, noise: float = 0.05) -> np.ndarray:
@@ -29,28 +29,21 @@ def test_one_worker_slow_for_a_while(workers):
     assert found.slow[100:250, 1].all()
 
 
-@pytest.mark.parametrize(("workers", "slow"), [(4, [0, 3]), (4, [0, 1, 3]), (16, range(8)), (16, range(5, 16))])
-def test_half_or_more_of_the_workers_become_slow(workers, slow):
+@pytest.mark.parametrize(
+    ("workers", "slow", "first", "end"),
+    [
+        *((4, [0, 3], 200, 400), (4, [0, 1, 3], 200, 400), (16, range(8), 200, 400), (16, range(5, 16), 200, 400)),
+        (8, range(4), 0, 150),
+        (8, range(4), 0, 400),
+    ],
+)
+def test_half_or_more_of_the_workers_are_slow(workers, slow, first, end):
     times = fleet(400, workers, seed=1)
-    times[200:, list(slow)] *= 1.4
+    times[first:end, list(slow)] *= 1.4
     found = history.find_slow_stretches(times)
-    assert rows(found) == {worker: [(200, 399)] for worker in slow}
+    assert rows(found) == {worker: [(first, end - 1)] for worker in slow}
     # Against the workers that are not slow, not against a median that the slow ones have moved.
     np.testing.assert_allclose([found.episodes[worker][0].factor for worker in slow], 1.4, rtol=0.04)
-
-
-def test_half_of_the_workers_recover():
-    times = fleet(400, 8, seed=2)
-    times[:150, :4] *= 1.4
-    assert rows(history.find_slow_stretches(times)) == {worker: [(0, 149)] for worker in range(4)}
-
-
-def test_half_of_the_workers_are_slow_all_along():
-    times = fleet(400, 8, seed=3)
-    times[:, :4] *= 1.4
-    found = history.find_slow_stretches(times)
-    assert rows(found) == {worker: [(0, 399)] for worker in range(4)}
-    assert found.episodes[0][0].factor == pytest.approx(1.4, rel=0.03)
 
 
 def test_bursts():
@@ -123,3 +116,19 @@ def test_an_episode_must_pass_the_deviation_of_a_median(beyond, episodes):
     series = np.full(100, 0.5)
     critical = 0.5 * math.sqrt(100) / math.sqrt(math.pi / 2) / beyond
     assert len(history._episodes(series, [], 1.0, critical)) == episodes
+
+
+def test_reference_is_the_median_of_the_workers_that_are_not_slow():
+    generator = np.random.default_rng(0)
+    for workers in (2, 3, 4, 7):
+        times = generator.gamma(4.0, size=(50, workers))
+        slow = generator.random(times.shape) < 0.4
+        expected = [
+            np.median(row[~out]) if not out.all() else np.median(row) for row, out in zip(times, slow, strict=True)
+        ]
+        np.testing.assert_allclose(reference(times, slow), expected)
+
+
+def test_a_factor_that_a_step_has_in_common_cancels():
+    times = np.random.default_rng(1).gamma(4.0, size=(20, 5))
+    np.testing.assert_allclose(relative(times * np.arange(1.0, 21.0)[:, None]), relative(times))

@@ -8,9 +8,11 @@ import pytest
 from toy_traces import WORKERS, toy
 
 from sgdlab import predictors, protocols
-from sgdlab.advice.answer import loops, rules
-from sgdlab.advice.comparison import tuning
-from sgdlab.advice.comparison.comparison import BY_RATE, DEPLOYABLE, FINISHING, INTERRUPTED, REFITTED, Protocol
+from sgdlab.advice.answer import rules
+from sgdlab.advice.comparison.comparison import BY_RATE
+from sgdlab.advice.comparison.protocol import DEPLOYABLE, Protocol
+from sgdlab.advice.comparison.refit import REFITTED
+from sgdlab.advice.comparison.sweeps import FINISHING, INTERRUPTED
 
 HISTORY = 20
 
@@ -45,15 +47,14 @@ class FakeCluster:
         return {"params": 0, "mean": list, "update": self.update, "first_arrivals": self.first_arrivals, **more}
 
 
-def protocol(title, predictor="", setting="", **entries):
-    flags = tuning.cutoff_flags(predictor, 20, *(f"{name}={value}" for name, value in entries.items()))
-    return Protocol(title, setting, DEPLOYABLE, {}, None, flags if predictor else ())
+def protocol(title, setting="", **parameters):
+    return Protocol(title, setting, DEPLOYABLE, {}, parameters=parameters)
 
 
 def run(chosen, runtimes):
     """The numbers of gradients that the printed loop waits for, after 20 steps of history."""
     cluster, test = FakeCluster(runtimes[HISTORY:]), runtimes[HISTORY:]
-    code = loops.loop(chosen, WORKERS, history=HISTORY)
+    code = rules.loop(chosen, WORKERS, history=HISTORY)
     exec(compile(code, "loop", "exec"), cluster.names(steps=range(len(test)), history=runtimes[:HISTORY]))
     return cluster
 
@@ -62,12 +63,12 @@ def run(chosen, runtimes):
     ("chosen", "predictor"),
     [
         (
-            protocol("median + k MAD", "deadline", deviations=1.5, window=2),
+            protocol("median + k MAD", deviations=1.5, window=2),
             predictors.Deadline(deviations=1.5, window=2),
         ),
-        (protocol("running mean", "running_mean", window=5), predictors.RunningMean(5)),
-        (protocol("running mean", "running_mean", f"window 1, {BY_RATE}", window=1), predictors.RunningMean(1)),
-        (protocol("Elfving", "elfving", window=10), predictors.Elfving(10)),
+        (protocol("running mean", window=5), predictors.RunningMean(5)),
+        (protocol("running mean", f"window 1, {BY_RATE}", window=1), predictors.RunningMean(1)),
+        (protocol("Elfving", window=10), predictors.Elfving(10)),
         (protocol("Kalman filter"), predictors.Kalman(predictors.kalman.fit(toy()[:HISTORY]))),
     ],
     ids=lambda value: getattr(value, "title", ""),
@@ -118,7 +119,7 @@ def test_the_loop_that_lets_late_workers_finish_makes_the_schedule_of_backup_wor
     cluster = FinishingCluster(runtimes)
     chosen = Protocol(FINISHING, f"b = {backups}", DEPLOYABLE, {}, backups)
     names = cluster.names(arrivals=cluster.arrivals, send=cluster.send)
-    exec(compile(loops.loop(chosen, WORKERS, history=HISTORY), "loop", "exec"), names)
+    exec(compile(rules.loop(chosen, WORKERS, history=HISTORY), "loop", "exec"), names)
     schedule = protocols.backup_workers(runtimes, backups=backups)
     ends = [max(seconds for _, seconds in gradients) for gradients in cluster.updates]
     assert len(ends) >= schedule.applied.shape[0] > 10
@@ -133,9 +134,9 @@ def test_the_loop_that_lets_late_workers_finish_makes_the_schedule_of_backup_wor
 
 
 def test_loops_are_short_and_full_synchrony_needs_none():
-    assert loops.loop(Protocol("full synchrony", "", DEPLOYABLE, {}, 0), 16, history=HISTORY) == ""
-    assert loops.loop(Protocol("full synchrony", "", DEPLOYABLE, {}, None, without=(5,)), 16, history=HISTORY) == ""
-    code = loops.loop(protocol("Elfving", "elfving", window=10), 16, history=HISTORY)
+    assert rules.loop(Protocol("full synchrony", "", DEPLOYABLE, {}, 0), 16, history=HISTORY) == ""
+    assert rules.loop(Protocol("full synchrony", "", DEPLOYABLE, {}, None, without=(5,)), 16, history=HISTORY) == ""
+    code = rules.loop(protocol("Elfving", window=10), 16, history=HISTORY)
     assert sum(line.startswith(("for", "    ")) for line in code.splitlines()) == 5
 
 
@@ -146,11 +147,11 @@ def test_what_is_fitted_again_has_a_rule_without_parameters_and_no_loop(title):
     again = Protocol(title + REFITTED, "every 50 steps", DEPLOYABLE, {})
     assert "every 50 steps" in rules.rule(again, 16)
     assert "{" not in rules.rule(again, 16)
-    assert loops.loop(again, 16, history=HISTORY) == ""
+    assert rules.loop(again, 16, history=HISTORY) == ""
 
 
 def test_a_rule_names_its_parameters():
-    text = rules.rule(protocol("median + k MAD", "deadline", deviations=6.0, window=2), 16)
+    text = rules.rule(protocol("median + k MAD", deviations=6.0, window=2), 16)
     assert "last 2 steps" in text
     assert "6.0 times" in text
     assert "?" not in text

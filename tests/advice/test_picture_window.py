@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex
+from toy_traces import split_of
 
 from sgdlab import protocols
-from sgdlab.advice import recording
 from sgdlab.advice.answer.pictures import schedule_window, typical_steps, window
 from sgdlab.advice.comparison import measured
-from sgdlab.advice.comparison.comparison import DEPLOYABLE, DRAINED, FINISHING, INTERRUPTED, STALE, Protocol
+from sgdlab.advice.comparison.protocol import DEPLOYABLE, DRAINED, STALE, Protocol
+from sgdlab.advice.comparison.sweeps import FINISHING, INTERRUPTED
 from sgdlab.results import timeline
 from sgdlab.schedule import DROPPED
-from sgdlab.traces import Recording
 
 WORKERS = 5
 
@@ -21,8 +21,7 @@ def runtimes(steps=80, workers=WORKERS):
 
 
 def parts(times):
-    names = tuple(f"w{i}" for i in range(times.shape[1]))
-    return recording.split(Recording(times, 100 + np.arange(len(times)), names), name="made")
+    return split_of(times, 100 + np.arange(len(times)))
 
 
 def cutoffs(times, counts):

@@ -8,8 +8,8 @@ import pytest
 
 from sgdlab import protocols, theory
 from sgdlab.advice.answer import machine_readable, sentences
-from sgdlab.advice.comparison import measured, usage
-from sgdlab.advice.comparison.protocol import DEPLOYABLE, DRAINED, STALE, Protocol
+from sgdlab.advice.comparison import measured
+from sgdlab.advice.comparison.protocol import DEPLOYABLE, DRAINED, STALE, Protocol, usage
 from sgdlab.protocols.rounds import rounds_in_arrays
 
 RUNTIMES = np.random.default_rng(0).gamma(3.0, 1.0, (60, 5)) * [1.0, 1.0, 1.2, 1.5, 4.0]
@@ -17,7 +17,7 @@ TIED = np.random.default_rng(1).integers(1, 4, (60, 5)).astype(float)
 
 
 def of(result, runtimes, **others):
-    return usage.usage(Protocol.fixed("", "", DEPLOYABLE, result, **others), runtimes)
+    return usage(Protocol.fixed("", "", DEPLOYABLE, result, **others), runtimes)
 
 
 def same(found, schedule):
@@ -51,7 +51,7 @@ def test_asynchrony_in_the_long_run_uses_each_worker_by_its_rate():
 
 def test_workers_that_are_left_out_are_not_used():
     result = measured.interrupted(np.delete(RUNTIMES, [1, 4], axis=1), 3)
-    found = usage.usage(Protocol.fixed("", "", DRAINED, result, without=(1, 4)), RUNTIMES)
+    found = usage(Protocol.fixed("", "", DRAINED, result, without=(1, 4)), RUNTIMES)
     np.testing.assert_allclose(found.shares, [1 / 3, 0, 1 / 3, 1 / 3, 0])
     assert found.tree_distance == 2
     assert found.under_used.tolist() == [1, 4]

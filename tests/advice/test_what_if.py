@@ -239,12 +239,6 @@ def test_every_nth_step_of_a_worker_comes_before_the_worker_and_its_node():
     assert [line.kind for line in result.lines if line.evident] == [candidates.PERIOD]
 
 
-def test_of_two_workers_there_is_no_share_of_the_slowest():
-    runtimes = fleet(40, 2)
-    runtimes[:, 0] *= 3.0
-    assert np.isnan(found(recording(runtimes)).slowest_share)
-
-
 def test_what_comes_and_goes_has_no_step_since_which_it_shows():
     from sgdlab.advice.diagnosis.causes import SLOW_WORKER, Cause  # noqa: PLC0415
     from sgdlab.advice.diagnosis.history import Episode  # noqa: PLC0415
@@ -258,7 +252,14 @@ def test_what_comes_and_goes_has_no_step_since_which_it_shows():
 
 @pytest.mark.parametrize(("in_turn", "mends"), [(2.0, True), (1.999, False)])
 def test_a_cause_of_one_per_cent_of_the_time_is_the_first_to_mend(in_turn, mends):
-    row = RepairRow("slow", "worker 1", "", (1,), None, 2.0, (2.0, 2.0), 1.01, (1.0, 1.02), in_turn, True, False, 1.01)
+    gains = {
+        "alone": 2.0,
+        "alone_interval": (2.0, 2.0),
+        "times": 1.01,
+        "times_interval": (1.0, 1.02),
+        "times_since": 1.01,
+    }
+    row = RepairRow("slow", "worker 1", "", lambda times: times, (1,), in_turn=in_turn, evident=True, **gains)
     nothing = {"recording": None, "left": 0.0, "waiting": 0.0, "scores": None, "drained": (), "drained_since": None}
     found = WhatIf(lines=(row,), recorded=200.0, slowest=1, slowest_share=1.0, **nothing)
     assert found.first == (row if mends else None)

@@ -8,7 +8,6 @@ import pytest
 
 from sgdlab.advice import what_if
 from sgdlab.advice.diagnosis import pauses
-from sgdlab.advice.what_if import page as what_if_page
 from sgdlab.advice.what_if import table as what_if_table
 from sgdlab.traces.recording import Recording
 
@@ -62,7 +61,7 @@ def test_the_csv_adds_up_and_has_every_worker(result):
 
 
 def test_the_page_has_a_bar_for_each_row_which_follow_one_another(result):
-    bars = [(float(row["start"]), float(row["width"])) for row in what_if_page._rows(result)]
+    bars = [(float(row["start"]), float(row["width"])) for row in what_if_table._bars(result)]
     *mended, left, recorded = bars
     assert recorded == (0.0, 100.0)
     end = 100.0
@@ -70,7 +69,7 @@ def test_the_page_has_a_bar_for_each_row_which_follow_one_another(result):
         assert start + width == pytest.approx(end, abs=0.02)
         end = start
     assert left == (0.0, pytest.approx(end, abs=0.02))
-    page = what_if_page.make(result, title="What if: <trace>")
+    page = what_if_table.page(result, title="What if: <trace>")
     assert page.count('<td class="bar">') == len(bars)
     assert "&lt;trace&gt;" in page
     assert "&lt;noted&gt;" in page

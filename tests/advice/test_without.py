@@ -4,11 +4,10 @@ import types
 
 import numpy as np
 import pytest
+from toy_traces import split_of
 
-from sgdlab.advice import recording
 from sgdlab.advice.comparison import without
 from sgdlab.advice.diagnosis.causes import SLOW_NODE, SLOW_WORKER, Cause
-from sgdlab.traces import Recording
 
 STEPS, WORKERS = 40, 8
 
@@ -16,8 +15,7 @@ STEPS, WORKERS = 40, 8
 @pytest.fixture(scope="module", name="parts")
 def parts_once():
     runtimes = np.random.default_rng(0).gamma(30.0, 0.1, (STEPS, WORKERS))
-    names = tuple(str(worker) for worker in range(WORKERS))
-    return recording.split(Recording(runtimes, np.arange(STEPS), names), train_share=0.5)
+    return split_of(runtimes, prefix="")
 
 
 def cause(*workers, node=None, until=None):

@@ -55,25 +55,9 @@ def test_a_worker_that_was_slow_and_is_so_no_longer_is_as_fast_as_its_best():
     np.testing.assert_allclose(scores.score_workers(times).against_itself, 1.0)
 
 
-def test_workers_that_hide_each_other_are_left_out_together():
-    times = np.random.default_rng(2).gamma(400.0, 1 / 400, (100, 10))
-    times[:, [3, 8]] *= 2.0
-    found = scores.drained(times)
-    assert {worker for worker, _ in found} == {3, 8}
-    rest = np.delete(times, [3, 8], axis=1).max(axis=1).sum()
-    assert found[-1][1] == pytest.approx(0.8 * times.max(axis=1).sum() / rest)
-    assert found[0][1] < 1
-
-
 def test_nobody_is_left_out_of_equal_workers():
     assert scores.drained(np.random.default_rng(3).gamma(400.0, 1 / 400, (100, 10))) == []
     assert scores.drained(np.ones((5, 2))) == []
-
-
-def test_of_workers_that_are_equally_slow_in_every_step_the_first_is_left_out_first():
-    times = np.ones((10, 7))
-    times[:, [2, 4]] = 5.0
-    assert scores.drained(times) == [(2, pytest.approx(6 / 7)), (4, pytest.approx(5 / 7 * 5.0))]
 
 
 @pytest.mark.parametrize(("workers", "slow", "factor"), [(64, 10, 1.8), (24, 11, 3.0), (4, 2, 3.0), (2, 1, 3.0)])

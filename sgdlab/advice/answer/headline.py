@@ -5,7 +5,8 @@ import dataclasses
 from sgdlab.advice import repairs
 from sgdlab.advice.answer import rules
 from sgdlab.advice.answer.verdict import NOTICEABLE, simplest
-from sgdlab.advice.comparison.comparison import DRAINED, FINISHING, Protocol
+from sgdlab.advice.comparison.protocol import DRAINED, Protocol
+from sgdlab.advice.comparison.sweeps import FINISHING
 from sgdlab.advice.comparison.without import machines
 from sgdlab.advice.diagnosis.causes import SLOW_NODE, Cause
 from sgdlab.advice.findings import Findings
@@ -32,20 +33,12 @@ class Headline:
 
 
 def headline(findings: Findings) -> Headline:
-    """What is broken, and what to do.
-
-    Args:
-      findings: all results.
-    """
+    """Say what is broken, and what to do."""
     return Headline(problem(findings), advice(findings))
 
 
 def problem(findings: Findings) -> str:
-    """What costs most, and the machine to look at first.
-
-    Args:
-      findings: all results.
-    """
+    """Say what costs most, and which machine to look at first."""
     stopped, causes = findings.parts.stopped, findings.diagnosis.causes
     said = [stopped] if stopped else []
     if not causes:
@@ -61,11 +54,7 @@ def problem(findings: Findings) -> str:
 
 
 def advice(findings: Findings) -> str:
-    """What to do: take a machine out, keep full synchrony, or wait for fewer.
-
-    Args:
-      findings: all results.
-    """
+    """Say what to do: take a machine out, keep full synchrony, or wait for fewer."""
     verdict = findings.verdict
     if verdict.drained is not None:
         done = taken_out(findings)
@@ -86,11 +75,7 @@ def advice(findings: Findings) -> str:
 
 
 def taken_out(findings: Findings) -> str:
-    """That a machine is to be taken out; empty if none is.
-
-    Args:
-      findings: all results.
-    """
+    """Say that a machine is to be taken out; empty if none is."""
     drained = findings.verdict.drained
     if drained is None:
         return ""
@@ -103,11 +88,7 @@ def taken_out(findings: Findings) -> str:
 
 
 def fixed(findings: Findings) -> str:
-    """That a fixed number of workers would do as well as a formula, if so; begins with a space.
-
-    Args:
-      findings: all results.
-    """
+    """Say that a fixed number of workers would do as well as a formula, if so; begins with a space."""
     found = findings.verdict.fixed
     if found is None:
         return ""
@@ -123,10 +104,6 @@ def gain(findings: Findings, protocol: Protocol) -> str:
     """The gradients per second relative to full synchrony, with the interval, as in "x 1.17 (1.15-1.19)".
 
     Of the evaluation steps on which the choice was made.
-
-    Args:
-      findings: all results.
-      protocol: a protocol of the table.
     """
     return f"x {rounded(*findings.table.since(findings.verdict.first).relative(protocol.paper))}"
 
@@ -157,7 +134,6 @@ def _blamed(findings: Findings) -> tuple[Protocol | None, list[Cause]]:
 
 
 def _machines(findings: Findings) -> str:
-    """Who is still slow, to look there first, and what that is worth."""
     row, causes = _blamed(findings)
     complete = findings.parts.complete
     said = [cause.headline(complete) for cause in causes[:_MOST_TOLD]]
@@ -172,7 +148,7 @@ def _machines(findings: Findings) -> str:
 
 
 def _worth(findings: Findings, row: Protocol | None, causes: list[Cause]) -> str:
-    """What full synchrony gives without some machines, if that is more, or with them as fast as the others."""
+    """Say what full synchrony gives without some machines, if that is more, or with them as fast as the others."""
     workers, first = len(findings.parts.workers), findings.verdict.first
     out = row.without if row is not None else causes[0].workers
     test = findings.parts.test[first:]
@@ -202,7 +178,6 @@ def _them(causes: list[Cause]) -> str:
 
 
 def _no_other(findings: Findings) -> str:
-    """Why full synchrony is kept: nothing is faster, or by too little for the gradients that it drops."""
     fastest, over = findings.verdict.fastest, findings.verdict.over_chosen
     if over is None or over[0] <= 1 + NOTICEABLE or over[1] <= 1:
         return "no other way of waiting is measurably faster"
@@ -212,7 +187,7 @@ def _no_other(findings: Findings) -> str:
 
 
 def _waiting(findings: Findings) -> str:
-    """What to do in every step, without the capital at its beginning and the full stop at its end."""
+    """Say what to do in every step, without the capital at the beginning and the full stop at the end."""
     chosen, workers = findings.verdict.chosen, len(findings.parts.workers)
     if chosen.backups == 0:
         return "keep waiting for all"

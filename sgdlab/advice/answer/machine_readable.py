@@ -24,8 +24,7 @@ import json
 from typing import Any
 
 from sgdlab.advice.answer import headline, sentences
-from sgdlab.advice.comparison import usage
-from sgdlab.advice.comparison.comparison import Protocol
+from sgdlab.advice.comparison.protocol import Protocol, usage
 from sgdlab.advice.diagnosis.causes import Cause
 from sgdlab.advice.findings import Findings
 from sgdlab.report.finite import finite
@@ -34,20 +33,12 @@ VERSION = 1
 
 
 def text(findings: Findings) -> str:
-    """The findings as the text of a JSON file.
-
-    Args:
-      findings: all results.
-    """
+    """The findings as the text of a JSON file."""
     return json.dumps(finite(as_dict(findings)), indent=1, ensure_ascii=False) + "\n"
 
 
 def as_dict(findings: Findings) -> dict[str, Any]:
-    """The findings as the module's docstring says.
-
-    Args:
-      findings: all results.
-    """
+    """The findings as the module's docstring says."""
     parts, verdict = findings.parts, findings.verdict
     said = headline.headline(findings)
     steps = parts.complete.steps
@@ -104,7 +95,7 @@ def _cause(findings: Findings, cause: Cause) -> dict[str, Any]:
 
 
 def _protocol(findings: Findings, protocol: Protocol) -> dict[str, Any]:
-    result, used = protocol.paper, usage.usage(protocol, findings.parts.test)
+    result, used = protocol.paper, usage(protocol, findings.parts.test)
     least = {"worker": findings.parts.workers[used.least_used], "share": used.least_share}
     return {
         "protocol": protocol.title,

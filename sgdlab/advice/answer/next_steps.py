@@ -7,7 +7,7 @@ import numpy as np
 from sgdlab.advice.answer import pictures
 from sgdlab.advice.answer.sentences import more_steps
 from sgdlab.advice.comparison import learned
-from sgdlab.advice.comparison.comparison import Protocol
+from sgdlab.advice.comparison.protocol import Protocol
 from sgdlab.advice.findings import Findings
 from sgdlab.advice.recording import SplitRecording
 from sgdlab.traces import Recording
@@ -32,10 +32,6 @@ def answered(parts: SplitRecording, chosen: Protocol) -> Recording:
     """The evaluation steps, after as many tuning steps as a run waits for all workers before its first prediction.
 
     A run on them cuts the evaluation steps as the table says, because its predictor has seen the same steps before.
-
-    Args:
-      parts: the recording, split into tuning and evaluation steps.
-      chosen: the recommended protocol.
     """
     before = np.flatnonzero(~parts.paused[: parts.train_steps])
     before = before[before.size - min(chosen.warm_up, before.size) :]
@@ -45,12 +41,7 @@ def answered(parts: SplitRecording, chosen: Protocol) -> Recording:
 
 
 def commands(findings: Findings, workdir: str) -> list[tuple[str, str]]:
-    """Pairs of a purpose and a command line.
-
-    Args:
-      findings: all results.
-      workdir: directory of the results of `advise`, which has the file `ANSWERED`.
-    """
+    """Pairs of a purpose and a command line; `workdir` is that of the results, which has the file `ANSWERED`."""
     parts, chosen = findings.parts, findings.verdict.chosen
     workers = len(parts.workers)
     pairs = []
@@ -63,28 +54,28 @@ def commands(findings: Findings, workdir: str) -> list[tuple[str, str]]:
             f"--config.cluster.kind=recorded --config.cluster.recorded.trace={trace} "
             f"--config.cluster.num_workers={workers} --config.epochs={epochs}"
         )
-        pairs += [
+        pairs.append(
             (
                 "Draw who computes, waits and is dropped in typical evaluation steps",
                 f"sgdlab timeline --trace={trace} --first_step={first} --steps={steps} {method} "
                 f"--workdir={where}/timeline",
-            ),
-        ]
-    if chosen.flags and epochs and chosen.backups != 0:
-        pairs += [
-            (
-                "Train a small network on digits with this protocol and these run-times, to see the loss",
-                f"sgdlab train {method} {cluster} --workdir={where}/digits",
-            ),
-        ]
-        if workers <= _MOST_PROCESSES:
+            )
+        )
+        if epochs and chosen.backups != 0:
             pairs.append(
                 (
-                    "The same on real processes of this machine, slowed down like these workers, with 0.2 s for a "
-                    "gradient on average (docs/live.md; with --transport=ray on a Ray cluster)",
-                    f"sgdlab live {method} {cluster} --emulate=0.2 --serve --workdir={where}/live",
+                    "Train a small network on digits with this protocol and these run-times, to see the loss",
+                    f"sgdlab train {method} {cluster} --workdir={where}/digits",
                 )
             )
+            if workers <= _MOST_PROCESSES:
+                pairs.append(
+                    (
+                        "The same on real processes of this machine, slowed down like these workers, with 0.2 s for a "
+                        "gradient on average (docs/live.md; with --transport=ray on a Ray cluster)",
+                        f"sgdlab live {method} {cluster} --emulate=0.2 --serve --workdir={where}/live",
+                    )
+                )
     why = more_steps(findings)
     if why:
         purpose = f"Record at least {_RECORD} consecutive steps, since {why}"
@@ -100,7 +91,7 @@ def _typical(parts: SplitRecording, chosen: Protocol) -> tuple[int, int]:
 
 
 def _written(parts: SplitRecording) -> int:
-    """How many evaluation steps are written."""
+    """Return the number of evaluation steps that are written."""
     return min(len(parts.test), _MOST_STEPS, _MOST_VALUES // len(parts.workers))
 
 

@@ -1,15 +1,20 @@
-"""Writes the results of `advise`: text for the terminal, tables and plots as files, and the page."""
+"""Writes the results of `advise`: text for the terminal, tables and plots as files, and the self-contained page."""
 
 import pathlib
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from sgdlab import files
-from sgdlab.advice.answer import headline, machine_readable, next_steps, page, pictures, sentences
+from sgdlab.advice.answer import headline, machine_readable, next_steps, pictures, rules, sentences
+from sgdlab.advice.answer.table import COLUMNS
+from sgdlab.advice.comparison.protocol import CEILING, DRAINED, HINDSIGHT, STALE, Protocol
 from sgdlab.advice.findings import Findings
+from sgdlab.advice.recording import NOTE
 from sgdlab.advice.what_if import table as what_if_table
-from sgdlab.results import plots
+from sgdlab.report.words import sentence
+from sgdlab.results import pages, plots
 
 Commands = Sequence[tuple[str, str]]
 """Pairs of a purpose and a command line."""
@@ -19,12 +24,7 @@ _WIDTH = 112
 
 
 def terminal_text(findings: Findings, commands: Commands) -> str:
-    """The answer, the tables, the meaning of their columns, the sentences and the proposed commands.
-
-    Args:
-      findings: all results.
-      commands: purposes and command lines.
-    """
+    """The answer, the tables, the meaning of their columns, the sentences and the proposed commands."""
     said = headline.headline(findings)
     answer = [said.problem, said.advice, sentences.rule(findings)]
     parts = ["\n".join(_filled(line) for line in answer if line)]
@@ -44,11 +44,6 @@ def _filled(text: str, indent: str = "") -> str:
 def write(directory: pathlib.Path, findings: Findings, commands: Commands) -> pathlib.Path:
     """Writes the page, tables as CSV, Markdown and JSON, the evaluation steps and the plots.
 
-    Args:
-      directory: where to, created if it is missing.
-      findings: all results.
-      commands: purposes and command lines.
-
     Returns:
       The path of advice.html.
 
@@ -66,7 +61,7 @@ def write(directory: pathlib.Path, findings: Findings, commands: Commands) -> pa
     files.write_text(directory / "advice.json", machine_readable.text(findings))
     files.write_text(directory / "advice.md", _markdown(title, findings, commands, list(figures)))
     saved = {name: directory / f"{name}.svg" for name in figures}
-    html = page.make(findings, saved, commands, title=title, model=directory / "model")
+    html = make_page(findings, saved, commands, title=title, model=directory / "model")
     files.write_text(directory / "advice.html", html)
     return directory / "advice.html"
 
@@ -85,3 +80,98 @@ def _markdown(title: str, findings: Findings, commands: Commands, names: Sequenc
         "\n\n".join(f"{purpose}:\n\n    {command}" for purpose, command in commands),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+_SLOW, _DO, _TABLE, _WHAT_IF = ("histories", "medians"), ("window",), ("protocols",), ("what_if", "scores")
+"""Pictures of the sections; all others are details."""
+
+_MOST_WORKERS = 12
+"""Most workers in the table of scores."""
+
+
+def make_page(
+    findings: Findings,
+    saved: Mapping[str, pathlib.Path],
+    commands: Sequence[tuple[str, str]],
+    *,
+    title: str,
+    model: pathlib.Path,
+) -> str:
+    """The page as HTML, with its plots embedded; `saved` names the SVG files, `model` the trained model's directory."""
+    parts, verdict, what_if = findings.parts, findings.verdict, findings.what_if
+    shown = {*_SLOW, *_DO, *_TABLE, *_WHAT_IF}
+
+    def figures(names: Sequence[str]) -> list[dict[str, str]]:
+        return [
+            {"data": pages.embedded(saved[name]), "caption": pictures.CAPTIONS[name], "name": name}
+            for name in names
+            if name in saved
+        ]
+
+    said = headline.headline(findings)
+    details = dict(sentences.details(findings))
+    return pages.render(
+        "sgdlab.advice.answer",
+        "advice.html",
+        title=title,
+        subtitle=f"{len(parts.workers)} workers, {parts.recording.steps.size} recorded steps",
+        problem=said.problem,
+        advice=said.advice,
+        causes=_causes(findings),
+        slow_pictures=figures(_SLOW),
+        rule=sentences.rule(findings),
+        out=headline.taken_out(findings),
+        loop=_loop(findings, model),
+        given=rules.given(verdict.chosen),
+        caution=details.pop("Before you switch", ""),
+        do_pictures=figures(_DO),
+        commands=[(purpose, command.replace(" --", " \\\n    --")) for purpose, command in commands],
+        steps=len(parts.test),
+        first=parts.test_steps[0],
+        last=parts.test_steps[-1],
+        columns=COLUMNS,
+        rows=_page_rows(findings),
+        table_pictures=figures(_TABLE),
+        what_if=what_if_table.repairs(what_if),
+        what_if_sentence=f"{what_if_table.sentence(what_if)} {what_if_table.facts(what_if)}",
+        what_if_pictures=figures(_WHAT_IF),
+        scores=what_if_table.scores(what_if, _MOST_WORKERS),
+        drain=what_if_table.drain_sentence(what_if),
+        reading=details,
+        facts=[(name, text) for name, text in parts.facts() if name != NOTE],
+        sweep=findings.table.sweep_table(),
+        pictures=figures([name for name in saved if name not in shown]),
+    )
+
+
+def _causes(findings: Findings) -> list[dict[str, str]]:
+    complete = findings.parts.complete
+    return [
+        {
+            "headline": sentence(cause.headline(complete)),
+            "evidence": "" if cause.evidence in cause.headline(complete) else cause.evidence,
+            "cost": sentences.cost(cause),
+        }
+        for cause in findings.diagnosis.causes
+    ]
+
+
+def _loop(findings: Findings, model: pathlib.Path) -> str:
+    chosen, parts = findings.verdict.chosen, findings.parts
+    history = 0 if chosen.history is None else len(chosen.history)
+    return rules.loop(chosen, len(parts.workers), history=history, model=model)
+
+
+def _page_rows(findings: Findings) -> list[dict[str, Any]]:
+    return [
+        {"cells": cells, "kind": _kind(protocol, findings.verdict.is_of(protocol))}
+        for cells, protocol in zip(findings.table.table().rows, findings.table.shown(), strict=True)
+    ]
+
+
+def _kind(protocol: Protocol, chosen: bool) -> str:
+    if chosen:
+        return "chosen"
+    if protocol.role == DRAINED:
+        return "drained"
+    return "aside" if protocol.role in (HINDSIGHT, STALE, CEILING) else ""

@@ -1,31 +1,23 @@
-"""The rule of each protocol in one sentence: whom an update waits for, and what becomes of the others."""
+"""The rule of each protocol in one sentence, and its training loop in a few lines of Python.
 
-from sgdlab.advice.comparison.comparison import BY_RATE, DEEP_MARKOV, FINISHING, INTERRUPTED, REFITTED, Protocol
+The loops call what a training program has already: `first_arrivals(params, count)`, which `GIVEN` describes, and
+`update`, `mean` and `steps`, the optimiser's step, the mean of gradients, and the steps of the training.
+"""
+
+import pathlib
+
+from sgdlab.advice.comparison.comparison import BY_RATE, DEEP_MARKOV
+from sgdlab.advice.comparison.protocol import Protocol
+from sgdlab.advice.comparison.refit import REFITTED
+from sgdlab.advice.comparison.sweeps import FINISHING, INTERRUPTED
 from sgdlab.report.words import counted
 
 _INTERRUPT = "interrupt the others"
 _MOST = "for the number c of workers with the most gradients per second, c divided by the {}"
 
 
-def entries(protocol: Protocol) -> dict[str, str]:
-    """The parameters of its predictor, as its flags say them.
-
-    Args:
-      protocol: a protocol of the table.
-
-    Returns:
-      name -> value, as in {"window": "2", "deviations": "6.0"}; empty if it has no flags of a predictor.
-    """
-    pairs = (flag.removeprefix("--config.predictor.").partition("=") for flag in protocol.flags)
-    return {name.partition(".")[2]: value for name, _, value in pairs if name.count(".") == 1}
-
-
 def rule(protocol: Protocol, workers: int) -> str:
-    """What to do in every step, in a sentence.
-
-    Args:
-      protocol: a protocol of the table.
-      workers: N, number of workers.
+    """Say what to do in every step, in a sentence.
 
     Example:
       >>> from sgdlab.advice import comparison
@@ -39,7 +31,7 @@ def rule(protocol: Protocol, workers: int) -> str:
     if protocol.backups is not None:
         return _fixed(protocol.title, workers, protocol.backups)
     title = protocol.title.removesuffix(REFITTED)
-    sentence = _PREDICTED[title].format(**{"window": "few", "deviations": "k"} | entries(protocol))
+    sentence = _PREDICTED[title].format(**{"window": "few", "deviations": "k", **protocol.parameters})
     by_rate = f" Here a second costs what it earned in the run so far ({BY_RATE})." if _is_by_rate(protocol) else ""
     again = f" Choose the parameters again {protocol.setting}." if protocol.title.endswith(REFITTED) else ""
     return f"{sentence.replace('the last 1 steps', 'the last step')}{by_rate}{again}"
@@ -80,12 +72,7 @@ def _is_by_rate(protocol: Protocol) -> bool:
 
 
 def who_enters(protocol: Protocol, workers: int) -> str:
-    """How many gradients enter an update, as a headline says it.
-
-    Args:
-      protocol: a protocol of the table.
-      workers: N, number of workers.
-    """
+    """Say how many gradients enter an update, for a headline."""
     waited = protocol.paper.waited_for
     if protocol.backups is not None:
         return f"{workers - protocol.backups} of {workers} enter every update"
@@ -94,13 +81,114 @@ def who_enters(protocol: Protocol, workers: int) -> str:
 
 
 def whom_not_to_wait_for(protocol: Protocol, workers: int) -> str:
-    """What a headline tells to do.
-
-    Args:
-      protocol: a protocol of the table, other than full synchrony.
-      workers: N, number of workers.
-    """
+    """Say what to do, for a headline."""
     late = workers - protocol.paper.waited_for
     if late < 0.5:
         return "do not always wait for the slowest worker"
     return f"do not wait for the slowest {'worker' if late < 1.5 else counted(round(late), 'worker')}"
+
+
+GIVEN = (
+    "first_arrivals(params, count) is yours: it sends the parameters to all workers, returns as soon as count "
+    "gradients are there, with the seconds that each worker took (NaN for those that had not finished), and stops the "
+    "others."
+)
+GIVEN_FINISHING = (
+    "arrivals() and send() are yours: who has finished a gradient of which version of the parameters, as it comes; and "
+    "the newest parameters for a worker, which begins to compute at once."
+)
+
+_FIXED = """\
+for step in steps:
+    seconds, gradients = first_arrivals(params, {count})  # of {workers}; the others are interrupted
+    params = update(params, mean(gradients))
+"""
+
+_FINISHING = """\
+version, done, gradients = 0, [], []
+for worker, made_of, gradient in arrivals():
+    if made_of < version:  # late: dropped
+        send(worker, params, version)
+        continue
+    done, gradients = [*done, worker], [*gradients, gradient]
+    if len(gradients) == {count}:  # of {workers}
+        params, version = update(params, mean(gradients)), version + 1
+        for ready in done:
+            send(ready, params, version)
+        done, gradients = [], []
+"""
+
+_BY_STEP = """\
+import numpy as np, sgdlab
+
+predictor = {predictor}
+state = predictor.start(history, seed=0)  # float64[{history}, {workers}]: seconds of the last {history} steps of all
+for step in steps:
+    count = predictor.predict(state).cutoff
+    seconds, gradients = first_arrivals(params, count)
+    params = update(params, mean(gradients))
+    state = predictor.observe(state, seconds, np.nanmax(seconds))
+"""
+
+_BY_RATE = """\
+import numpy as np, sgdlab
+
+predictor = {predictor}
+state = predictor.start(history, seed=0)  # float64[{history}, {workers}]: seconds of the last {history} steps of all
+used, spent = history.size, history.max(axis=1).sum()
+for step in steps:
+    count = predictor.predict(state, rate=used / spent).cutoff
+    seconds, gradients = first_arrivals(params, count)
+    params = update(params, mean(gradients))
+    used, spent = used + count, spent + np.nanmax(seconds)
+    state = predictor.observe(state, seconds, np.nanmax(seconds))
+"""
+
+_MADE = {
+    "median + k MAD": "Deadline(deviations={deviations}, window={window})",
+    "running mean": "RunningMean(window={window})",
+    "Elfving": "Elfving(window={window})",
+    "Kalman filter": "Kalman(sgdlab.predictors.kalman.fit(history))",
+}
+
+
+def loop(protocol: Protocol, workers: int, *, history: int, model: pathlib.Path | None = None) -> str:
+    """The loop of a protocol, as lines of Python.
+
+    Args:
+      protocol: a protocol of the table.
+      workers: N, number of workers.
+      history: number of steps of full synchrony that the predictor is given before its first prediction.
+      model: directory of the trained deep Markov model.
+
+    Returns:
+      The lines; empty for full synchrony, of all workers or of some, which needs no other loop, and for a protocol that
+      is fitted again while it runs.
+
+    Example:
+      >>> from sgdlab.advice import comparison
+      >>> backups = comparison.Protocol(comparison.INTERRUPTED, "b = 1", comparison.DEPLOYABLE, {}, 1)
+      >>> print(loop(backups, 16, history=20), end="")
+      for step in steps:
+          seconds, gradients = first_arrivals(params, 15)  # of 16; the others are interrupted
+          params = update(params, mean(gradients))
+    """
+    if protocol.without or protocol.backups == 0 or protocol.title.endswith(REFITTED):
+        return ""
+    if protocol.backups is not None:
+        text = _FINISHING if protocol.title == FINISHING else _FIXED
+        return text.format(count=workers - protocol.backups, workers=workers)
+    if protocol.title == DEEP_MARKOV:
+        made = f"sgdlab.cutoff.DeepMarkov(sgdlab.cutoff.TrainedModel.load({str(model)!r}))"
+    elif protocol.title in _MADE:
+        made = "sgdlab.predictors." + _MADE[protocol.title].format(**protocol.parameters)
+    else:
+        return ""
+    guarded = f"sgdlab.predictors.Guarded({made})"  # does not learn from steps in which everybody was slow
+    text = _BY_RATE if protocol.setting.endswith(BY_RATE) else _BY_STEP
+    return text.format(predictor=guarded, history=history, workers=workers)
+
+
+def given(protocol: Protocol) -> str:
+    """Say what the loop calls that the training program has to bring."""
+    return GIVEN_FINISHING if protocol.title == FINISHING else GIVEN

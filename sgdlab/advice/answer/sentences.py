@@ -2,17 +2,12 @@
 
 import numpy as np
 
-from sgdlab.advice.answer import headline, limits, rules
-from sgdlab.advice.comparison import learned, measured, usage
-from sgdlab.advice.comparison.comparison import (
-    DEEP_MARKOV,
-    DEPLOYABLE,
-    FINISHING,
-    INTERRUPTED,
-    REFITTED,
-    STALE,
-    Protocol,
-)
+from sgdlab.advice.answer import headline, rules
+from sgdlab.advice.comparison import learned, measured
+from sgdlab.advice.comparison.comparison import DEEP_MARKOV
+from sgdlab.advice.comparison.protocol import DEPLOYABLE, STALE, Protocol, usage
+from sgdlab.advice.comparison.refit import REFITTED
+from sgdlab.advice.comparison.sweeps import FINISHING, INTERRUPTED
 from sgdlab.advice.diagnosis.causes import Cause, named
 from sgdlab.advice.findings import Findings
 from sgdlab.advice.recording import SplitRecording
@@ -29,26 +24,14 @@ _LASTING = 0.2
 
 
 def all_of(findings: Findings) -> list[tuple[str, str]]:
-    """Pairs of a heading and its sentences, what is broken and what to do first.
-
-    Args:
-      findings: all results.
-    """
+    """Pairs of a heading and its sentences, what is broken and what to do first."""
     said = headline.headline(findings)
-    pairs = [
-        ("What is slow", said.problem),
-        ("What to do", f"{said.advice} {rule(findings)}"),
-        *details(findings),
-    ]
+    pairs = [("What is slow", said.problem), ("What to do", f"{said.advice} {rule(findings)}"), *details(findings)]
     return [(heading, text.strip()) for heading, text in pairs if text.strip()]
 
 
 def details(findings: Findings) -> list[tuple[str, str]]:
-    """The pairs after the first two, in the order of the page.
-
-    Args:
-      findings: all results.
-    """
+    """The pairs after the first two, in the order of the page."""
     pairs = [
         ("Waiting", waiting(findings)),
         ("Other causes", " ".join(other_causes(findings))),
@@ -58,27 +41,19 @@ def details(findings: Findings) -> list[tuple[str, str]]:
         ("Asynchrony", asynchrony(findings)),
         ("Before you switch", larger_steps(findings)),
         ("Reading the trace", " ".join(sentence(note) for note in findings.parts.recording.notes)),
-        ("Limits", limits.limits(findings)),
+        ("Limits", limits(findings)),
     ]
     return [(heading, text) for heading, text in pairs if text]
 
 
 def rule(findings: Findings) -> str:
-    """What the recommended protocol does in every step.
-
-    Args:
-      findings: all results.
-    """
+    """Say what the recommended protocol does in every step."""
     chosen = findings.verdict.chosen
     return "" if chosen.backups == 0 else rules.rule(chosen, len(findings.parts.workers))
 
 
 def waiting(findings: Findings) -> str:
-    """The share of waiting under full synchrony: of the evaluation steps, and its range over the recording.
-
-    Args:
-      findings: all results.
-    """
+    """The share of waiting under full synchrony: of the evaluation steps, and its range over the recording."""
     parts = findings.parts
     workers, idle = len(parts.workers), findings.comparison.synchrony.idle
     blocks = np.array_split(parts.runtimes, min(_BLOCKS, len(parts.runtimes)))
@@ -93,32 +68,20 @@ def waiting(findings: Findings) -> str:
 
 
 def other_causes(findings: Findings) -> list[str]:
-    """What else slows full synchrony, what costs most first: a sentence each, with its evidence and its cost.
-
-    Args:
-      findings: all results.
-    """
+    """Name what else slows full synchrony, what costs most first: a sentence each, with its evidence and its cost."""
     complete = findings.parts.complete
     return [f"{sentence(cause.headline(complete))} {cost(cause)}" for cause in findings.diagnosis.causes[1:]]
 
 
 def cost(cause: Cause) -> str:
-    """What would be saved without a cause: by itself, and after all the others, which can hide it.
-
-    Args:
-      cause: a cause of the diagnosis.
-    """
+    """Say what would be saved without a cause: by itself, and after all the others, which can hide it."""
     alone = f"Without this alone, full synchrony would take {100 * cause.share:.1f} % less time"
     hidden = cause.last_share > max(0.01, 1.5 * cause.share)
     return f"{alone}, and {100 * cause.last_share:.1f} % less after all the others." if hidden else f"{alone}."
 
 
 def memory(findings: Findings) -> str:
-    """How long slowness lasts, and whether a model can therefore predict it.
-
-    Args:
-      findings: all results.
-    """
+    """Say how long slowness lasts, and whether a model can therefore predict it."""
     found = findings.diagnosis
     if found.memory is None:
         return "There are too few consecutive recorded steps to estimate how long slowness lasts."
@@ -133,22 +96,13 @@ def memory(findings: Findings) -> str:
 
 
 def halves(findings: Findings) -> str:
-    """What differs between the tuning and the evaluation steps, and what that means for what was learned.
-
-    Args:
-      findings: all results.
-    """
+    """Say what differs between the tuning and the evaluation steps, and what that means for what was learned."""
     found = findings.comparison.halves
     return found.sentence(findings.settings.refit) if found is not None else ""
 
 
 def described(protocol: Protocol, parts: SplitRecording) -> str:
-    """The name of a protocol with its parameters and what they mean.
-
-    Args:
-      protocol: a protocol of the table.
-      parts: the recording.
-    """
+    """The name of a protocol with its parameters and what they mean."""
     if protocol.title in (INTERRUPTED, FINISHING):
         workers = len(parts.workers)
         late = "are interrupted" if protocol.title == INTERRUPTED else "finish gradients that are then dropped"
@@ -164,11 +118,7 @@ def described(protocol: Protocol, parts: SplitRecording) -> str:
 
 
 def alternatives(findings: Findings) -> str:
-    """The fastest protocol, if another is recommended, and the deep Markov cutoff.
-
-    Args:
-      findings: all results.
-    """
+    """The fastest protocol, if another is recommended, and the deep Markov cutoff."""
     verdict, table = findings.verdict, findings.table
     sentences = []
     if verdict.over_chosen is not None and verdict.over_chosen[0] > 1 + _EQUAL:
@@ -192,18 +142,13 @@ def alternatives(findings: Findings) -> str:
 
 
 def _why_not_more(findings: Findings) -> str:
-    """Why the learned model may be no better, if the steps that it learned from differ from those it was tried on."""
     if findings.comparison.halves is None or findings.settings.refit is not None:
         return ""
     return " It was trained on the tuning steps, which differ from the evaluation steps; see above."
 
 
 def asynchrony(findings: Findings) -> str:
-    """The gradients per second of asynchronous SGD, and their staleness.
-
-    Args:
-      findings: all results.
-    """
+    """The gradients per second of asynchronous SGD, and their staleness."""
     result = findings.comparison.by_role(STALE)[0].paper
     return (
         f"If no worker waits, there are {interval(*findings.table.relative(result))} times the gradients per second of "
@@ -214,13 +159,13 @@ def asynchrony(findings: Findings) -> str:
 
 
 def _under_used(findings: Findings) -> str:
-    """Whose data asynchronous SGD would learn little from; empty if from all."""
+    """Name the workers whose data asynchronous SGD would learn little from; empty if from all."""
     parts = findings.parts
-    found = usage.usage(findings.comparison.by_role(STALE)[0], parts.test)
+    found = usage(findings.comparison.by_role(STALE)[0], parts.test)
     few = tuple(found.under_used.tolist())
     if not few:
         return ""
-    whose = named([parts.workers[worker] for worker in few], few)
+    whose = named(parts.workers, few)
     return (
         f" Less than half of an equal share of the gradients would come from {whose}: the data are learned from as by "
         f"{figure(found.effective_workers, 3)} equal workers of {len(parts.workers)}, which matters where each has its "
@@ -229,11 +174,7 @@ def _under_used(findings: Findings) -> str:
 
 
 def larger_steps(findings: Findings) -> str:
-    """What fewer gradients in an update mean for the learning rate, and which workers' data would hardly be used.
-
-    Args:
-      findings: all results.
-    """
+    """Say what fewer gradients in an update mean for the learning rate, and whose data would hardly be used."""
     verdict, workers = findings.verdict, len(findings.parts.workers)
     if verdict.chosen.backups == 0:
         return ""
@@ -249,7 +190,7 @@ def larger_steps(findings: Findings) -> str:
     ]
     slow = tuple(sorted({worker for cause in findings.diagnosis.machines for worker in cause.workers}))
     if slow and chosen.waited_for <= workers - 1 + 0.1:
-        whose = named([findings.parts.workers[worker] for worker in slow], slow)
+        whose = named(findings.parts.workers, slow)
         sentences.append(
             f"Gradients of {whose} would hardly ever be used: let all workers draw their examples from the whole data "
             "set, because examples that only slow workers hold are lost otherwise."
@@ -258,14 +199,55 @@ def larger_steps(findings: Findings) -> str:
 
 
 def more_steps(findings: Findings) -> str:
-    """Why more steps should be recorded; empty if there are enough.
-
-    Args:
-      findings: all results.
-    """
+    """Say why more steps should be recorded; empty if there are enough."""
     parts, few = findings.parts, []
     if len(parts.train) < learned.ENOUGH and findings.comparison.record is not None:
         few.append(f"the deep Markov model learned from {len(parts.train)} steps and needs {learned.ENOUGH}")
     if parts.recording.gaps:
         few.append("what happens from one step to the next can only be learned from steps without gaps")
     return " and ".join(few)
+
+
+def limits(findings: Findings) -> str:
+    """Say what the results do not cover."""
+    parts, note = findings.parts, findings.comparison.note
+    sentences = []
+    if parts.paused.any():
+        sentences.append(
+            f"The {counted(int(parts.paused.sum()), 'pause')} of all workers count in the time of every protocol, and "
+            "nothing was tuned or trained on them."
+        )
+    if parts.recording.gaps:
+        sentences.append(
+            "The recorded steps are a sample: the windows of the predictors extend across the gaps, and a model of the "
+            "dynamics learns less from them than from consecutive steps."
+        )
+    if parts.left_out:
+        was = "was" if parts.left_out == 1 else "were"
+        sentences.append(f"{counted(parts.left_out, 'step')} with a missing run-time {was} excluded.")
+    if note:
+        sentences.append(note)
+    sentences += [
+        f"The intervals (90 %, from {len(parts.test)} steps) cover the variation between the recorded steps, not a "
+        "later change of the cluster.",
+        communication(parts),
+    ]
+    return " ".join(sentences)
+
+
+def communication(parts: SplitRecording) -> str:
+    """Say what of communication is in the times."""
+    if parts.transfer_share is not None:
+        return (
+            f"The transfer of the collectives, {100 * parts.transfer_share:.1f} % of full synchrony's time, counts in "
+            "every protocol as it was recorded, whoever takes part; the server's own time is not known."
+        )
+    if parts.live:
+        return (
+            "The run-times are those that the server of the live run waited: the way there and back is in them, the "
+            "server's own time is not."
+        )
+    return (
+        "Of communication the times contain what the recorder counted as a worker's run-time; the transfer of a "
+        "collective and the server's own time are not recorded by themselves."
+    )

@@ -3,17 +3,10 @@
 import dataclasses
 from collections.abc import Sequence
 
-from sgdlab.advice.comparison.comparison import (
-    CEILING,
-    FINISHING,
-    HINDSIGHT,
-    INTERRUPTED,
-    BackupSweep,
-    Comparison,
-    Protocol,
-)
-from sgdlab.advice.comparison.measured import Measured
-from sgdlab.advice.comparison.uncertainty import Resamples
+from sgdlab.advice.comparison.comparison import Comparison
+from sgdlab.advice.comparison.measured import Measured, Resamples
+from sgdlab.advice.comparison.protocol import CEILING, HINDSIGHT, Protocol
+from sgdlab.advice.comparison.sweeps import FINISHING, INTERRUPTED, BackupSweep
 from sgdlab.predictors import OBJECTIVES
 from sgdlab.report.table import Table, in_csv
 from sgdlab.report.words import figure, interval, percent
@@ -50,11 +43,7 @@ class Measurements:
     first: int = 0
 
     def since(self, first: int) -> "Measurements":
-        """The same table, whose protocols are compared from an evaluation step on.
-
-        Args:
-          first: number of the evaluation steps before it.
-        """
+        """The same table, whose protocols are compared from an evaluation step on."""
         steps = len(self.comparison.synchrony.seconds)
         return self if not first else Measurements(self.comparison, Resamples(steps - first, seed=0), first)
 

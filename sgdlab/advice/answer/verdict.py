@@ -4,16 +4,10 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from sgdlab.advice.answer.table import Measurements
-from sgdlab.advice.comparison.comparison import (
-    BY_RATE,
-    DEPLOYABLE,
-    DRAINED,
-    FINISHING,
-    HINDSIGHT,
-    INTERRUPTED,
-    REFITTED,
-    Protocol,
-)
+from sgdlab.advice.comparison.comparison import BY_RATE
+from sgdlab.advice.comparison.protocol import DEPLOYABLE, DRAINED, HINDSIGHT, Protocol
+from sgdlab.advice.comparison.refit import REFITTED
+from sgdlab.advice.comparison.sweeps import FINISHING, INTERRUPTED
 from sgdlab.advice.diagnosis.diagnosis import Diagnosis
 
 NOTICEABLE = 0.01
@@ -58,7 +52,7 @@ class Verdict:
     first: int = 0
 
     def is_of(self, protocol: Protocol) -> bool:
-        """Whether a protocol of the table is recommended, with either objective."""
+        """Return whether a protocol of the table is recommended, with either objective."""
         best = self.chosen if self.drained is None else self.drained
         return (protocol.title, protocol.role, protocol.without) == (best.title, best.role, best.without)
 
@@ -95,13 +89,7 @@ def _first(table: Measurements, diagnosis: Diagnosis, train_steps: int) -> int:
 
 
 def simplest(table: Measurements, usable: Sequence[Protocol], effort: Callable[[Protocol], float]) -> Protocol:
-    """The first in the order of effort that none of the others is clearly faster than.
-
-    Args:
-      table: the measurements.
-      usable: protocols, at least one.
-      effort: how complicated a protocol is.
-    """
+    """The first in the order of effort that none of the others is clearly faster than."""
     for chosen in sorted(usable, key=lambda protocol: (effort(protocol), -_speed(table, protocol))):
         if not any(clearly_faster(table, other, chosen) for other in usable):
             break
@@ -135,14 +123,9 @@ def _speed(table: Measurements, protocol: Protocol) -> float:
 
 
 def clearly_faster(table: Measurements, one: Protocol, other: Protocol) -> bool:
-    """Whether a protocol has noticeably more gradients per second, with its whole interval above 1.
+    """Return whether a protocol has noticeably more gradients per second, with its whole interval above 1.
 
     A gain is noticeable above `NOTICEABLE` and `PRICE` times the share of the batch by which its updates are smaller.
-
-    Args:
-      table: the measurements.
-      one: the protocol.
-      other: to which it is compared.
     """
     workers = table.comparison.synchrony.waited_for
     smaller = max((other.paper.waited_for - one.paper.waited_for) / workers, 0.0)

@@ -4,20 +4,6 @@ import lazy_loader
 
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
-    submodules=[
-        "comparison",
-        "halves",
-        "learned",
-        "measured",
-        "oracle",
-        "protocol",
-        "refit",
-        "sweeps",
-        "tuning",
-        "uncertainty",
-        "usage",
-        "without",
-    ],
     submod_attrs={
         "comparison": [
             "BY_RATE",

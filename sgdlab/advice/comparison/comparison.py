@@ -6,35 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sgdlab import arguments, predictors
-from sgdlab.advice.comparison import halves, learned, measured, oracle, refit, sweeps, tuning, without
+from sgdlab.advice.comparison import halves, learned, measured, refit, sweeps, tuning, without
 from sgdlab.advice.comparison.halves import Halves
 from sgdlab.advice.comparison.measured import Measured
-from sgdlab.advice.comparison.protocol import CEILING, DEPLOYABLE, DRAINED, HINDSIGHT, STALE, Protocol
+from sgdlab.advice.comparison.protocol import CEILING, DEPLOYABLE, HINDSIGHT, STALE, Protocol
 from sgdlab.advice.comparison.refit import REFITTED
-from sgdlab.advice.comparison.sweeps import FINISHING, INTERRUPTED, BackupSweep
+from sgdlab.advice.comparison.sweeps import INTERRUPTED, BackupSweep
 from sgdlab.advice.comparison.tuning import Tuned
 from sgdlab.advice.diagnosis.diagnosis import Diagnosis
 from sgdlab.advice.recording import SplitRecording
 from sgdlab.predictors import OBJECTIVES, CutoffRecord, Guarded
-
-__all__ = [
-    "BY_RATE",
-    "CEILING",
-    "DEEP_MARKOV",
-    "DEPLOYABLE",
-    "DRAINED",
-    "FINISHING",
-    "HINDSIGHT",
-    "INTERRUPTED",
-    "REFITTED",
-    "STALE",
-    "BackupSweep",
-    "Comparison",
-    "ComparisonSettings",
-    "Protocol",
-    "Report",
-    "compare",
-]
 
 DEEP_MARKOV = "deep Markov cutoff"
 BY_RATE = "objective: rate of the run"
@@ -46,7 +27,7 @@ Report = Callable[[str], None]
 
 @dataclasses.dataclass(frozen=True)
 class ComparisonSettings:
-    """How much is compared.
+    """Sets how much is compared.
 
     Attributes:
       model: whether the deep Markov model is trained: "auto" (as far as the size of the recording allows), "yes" or
@@ -204,28 +185,14 @@ def _refitted(
 
 
 def run(parts: SplitRecording, tuned: Tuned, objective: str, *, seed: int) -> CutoffRecord:
-    """Runs a guarded predictor on the evaluation steps, after the last tuning steps.
-
-    Args:
-      parts: the recording, split into tuning and evaluation steps.
-      tuned: the predictor.
-      objective: "throughput" or "rate".
-      seed: of its random draws.
-    """
+    """Runs a guarded predictor on the evaluation steps, after the last tuning steps."""
     history = tuned.history(parts.train)
     guarded = Guarded(tuned.predictor)
     return predictors.run_online(parts.test, guarded, objective=objective, history=history, seed=seed)
 
 
 def _cut(parts: SplitRecording, title: str, tuned: Mapping[str, Tuned], seed: int) -> tuple[Protocol, CutoffRecord]:
-    """A predictor on the evaluation steps, and its record with the paper's objective.
-
-    Args:
-      parts: the recording, split into tuning and evaluation steps.
-      title: name in tables.
-      tuned: objective -> predictor; the paper's, and the rate of the run unless it is left out.
-      seed: of the predictor's random draws.
-    """
+    """A predictor on the evaluation steps, and its record with the paper's objective."""
     records = {o: run(parts, one, o, seed=seed) for o, one in tuned.items()}
     results = {o: measured.interrupted(parts.test, record.cutoff) for o, record in records.items()}
     first, used = records["throughput"], _of_predictor(parts, tuned["throughput"])
@@ -243,6 +210,7 @@ def _cut(parts: SplitRecording, title: str, tuned: Mapping[str, Tuned], seed: in
 def _of_predictor(parts: SplitRecording, tuned: Tuned) -> dict[str, Any]:
     return {
         "flags": tuned.flags,
+        "parameters": tuned.parameters,
         "warm_up": tuned.warm_up,
         "predictor": Guarded(tuned.predictor),
         "history": tuned.history(parts.train),
@@ -250,4 +218,4 @@ def _of_predictor(parts: SplitRecording, tuned: Tuned) -> dict[str, Any]:
 
 
 def _oracle(parts: SplitRecording, objective: str) -> Measured:
-    return measured.interrupted(parts.test, oracle.cutoffs(parts.test, objective))
+    return measured.interrupted(parts.test, sweeps.oracle_cutoffs(parts.test, objective))

@@ -31,7 +31,7 @@ Change = tuple[float, float]
 
 @dataclasses.dataclass(frozen=True)
 class Halves:
-    """What differs between the tuning and the evaluation steps; steps that paused all workers are left out.
+    """Holds what differs between the tuning and the evaluation steps; those that paused all workers are left out.
 
     Attributes:
       first: number of the first evaluation step.
@@ -51,7 +51,7 @@ class Halves:
     causes: tuple[tuple[str, Change], ...] = ()
 
     def sentence(self, refit: int | None = None) -> str:
-        """What differs, and what that means.
+        """Say what differs, and what that means.
 
         Args:
           refit: number of steps after which predictors were fitted again; None if they were not.
@@ -101,10 +101,6 @@ def find_difference(parts: SplitRecording, causes: Sequence[Cause] = ()) -> Halv
 
     These tests are for changes between the parts. A change inside a part makes its blocks differ, and little of the
     medians; the diagnosis has found and dated it, so that only the shares of its steps are compared.
-
-    Args:
-      parts: the recording, split into tuning and evaluation steps.
-      causes: of its diagnosis.
     """
     calm = parts.test[~parts.test_pauses]
     if len(calm) < _FEWEST or len(parts.train) < _FEWEST:
@@ -140,7 +136,7 @@ def _dated(
         if cause.kind in (PAUSES, HEAVY_TAIL) or comes_and_goes or abs(after - before) < _SHARE:
             continue
         if cause.workers and not named_already.issuperset(cause.workers):
-            names = named([parts.workers[worker] for worker in cause.workers], cause.workers)
+            names = named(parts.workers, cause.workers)
             found.append((f"{names} {'were' if len(cause.workers) > 1 else 'was'}", (before, after)))
         elif not cause.workers and not level:
             found.append(("all workers were", (before, after)))
@@ -182,7 +178,7 @@ def _differ(before: np.ndarray, after: np.ndarray, level: float) -> np.ndarray:
 
 
 def _inflation(before: np.ndarray, after: np.ndarray) -> float:
-    """How many times greater the variance of a mean is than that of independent blocks: (1 + r) / (1 - r).
+    """Return the variance of a mean over that of independent blocks: (1 + r) / (1 - r).
 
     r is the correlation between consecutive blocks, the mean over the columns, without its bias in short series; of the
     part in which it is lower, since a change in the middle of the other part is no lasting fluctuation.

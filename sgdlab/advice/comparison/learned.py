@@ -62,7 +62,7 @@ class TrainingPlan:
 
 
 def why_not(steps: int, workers: int, model: str) -> str:
-    """Why the model is left out; empty if it is not.
+    """Say why the model is left out; empty if it is not.
 
     Args:
       steps: number of evaluation steps.

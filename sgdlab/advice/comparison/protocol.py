@@ -1,4 +1,4 @@
-"""`Protocol`: a row of the comparison, a protocol with its measurements."""
+"""`Protocol`: a row of the comparison, a protocol with its measurements, and whose gradients it uses."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -8,6 +8,7 @@ import numpy as np
 
 from sgdlab.advice.comparison.measured import Measured
 from sgdlab.predictors import OBJECTIVES, Predictor
+from sgdlab.theory import participation
 
 DEPLOYABLE, HINDSIGHT, DRAINED, STALE, CEILING = "deployable", "hindsight", "drained", "asynchronous", "ceiling"
 """Roles: deployable; tuned on the evaluation steps themselves; full synchrony of fewer workers; deployable if stale
@@ -30,6 +31,7 @@ class Protocol:
       warm_up: number of first updates that wait for all workers in the schedule of the flags.
       predictor: the predictor of its cutoffs, as it was measured; None if there is none.
       history: float64[W, N], seconds, what this predictor has observed when the evaluation steps begin.
+      parameters: its tuned parameters by their names.
     """
 
     title: str
@@ -43,6 +45,7 @@ class Protocol:
     warm_up: int = 0
     predictor: Predictor | None = None
     history: np.ndarray | None = None
+    parameters: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def fixed(cls, title: str, setting: str, role: str, result: Measured, **others: Any) -> "Protocol":
@@ -56,5 +59,41 @@ class Protocol:
 
     @property
     def has_objective(self) -> bool:
-        """Whether its cutoffs depend on the objective."""
+        """Return whether its cutoffs depend on the objective."""
         return self.measured["throughput"] is not self.measured["rate"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Usage(participation.OfWorkers):
+    """Holds what the schedule of a protocol says of convergence, whatever is trained.
+
+    Attributes:
+      tree_distance: R, the largest distance in Birch SGD's computation tree.
+    """
+
+    tree_distance: int
+
+
+def usage(protocol: Protocol, runtimes: np.ndarray) -> Usage:
+    """The usage of a protocol of the comparison, with the paper's objective.
+
+    Args:
+      protocol: a row of the comparison.
+      runtimes: float64[T, N], seconds, of the steps on which it was measured.
+    """
+    result = protocol.paper
+    most = int(np.max(result.gradients))
+    used = participation.shares(_used(result, runtimes, protocol.without))
+    return Usage(tree_distance=most - 1 + result.largest_staleness, shares=used)
+
+
+def _used(result: Measured, runtimes: np.ndarray, without: tuple[int, ...]) -> np.ndarray:
+    """float64[N], gradients of each worker that were used, or in proportion to them."""
+    if result.used is not None:
+        return result.used
+    if without:
+        return np.isin(np.arange(runtimes.shape[1]), without, invert=True).astype(float)
+    # The first of every iteration: those whose place by run-time is below the number of its gradients.
+    order = np.argsort(runtimes, axis=1, kind="stable")
+    in_time = np.arange(runtimes.shape[1]) < result.gradients
+    return np.bincount(order[in_time], minlength=runtimes.shape[1]).astype(float)

@@ -29,12 +29,7 @@ TUNED: Mapping[str, Callable[[np.ndarray], Tuned]] = {
 
 
 def why_not(parts: SplitRecording, every: int) -> str:
-    """Why the re-fits are left out; empty if they are not.
-
-    Args:
-      parts: the recording, split into tuning and evaluation steps.
-      every: n, number of evaluation steps between two fits.
-    """
+    """Say why the re-fits are left out; empty if they are not."""
     steps, workers = parts.train.shape
     most = max(1, _MOST_COST // (tuning.predicted_steps(steps, workers) * (workers + _OVERHEAD)))
     count = -(-len(parts.test) // every)
@@ -47,13 +42,7 @@ def why_not(parts: SplitRecording, every: int) -> str:
 
 
 def rows(parts: SplitRecording, every: int, *, seed: int) -> list[Protocol]:
-    """The fixed number of backup workers and the predictors with few parameters, with the paper's objective.
-
-    Args:
-      parts: the recording, split into tuning and evaluation steps.
-      every: n, number of evaluation steps between two fits.
-      seed: of the predictors' random draws.
-    """
+    """The fixed number of backup workers and the predictors with few parameters, with the paper's objective."""
     chosen = {INTERRUPTED: static(parts.train, parts.test, every)}
     for title, tuned in TUNED.items():
         chosen[title] = cutoffs(parts.train, parts.test, every, tuned, seed=seed)

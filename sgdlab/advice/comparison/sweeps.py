@@ -1,4 +1,4 @@
-"""Backup workers with every number b of them, or as many numbers as can be simulated in seconds."""
+"""Backup workers with every number b of them, and the upper bounds, if run-times are known in advance."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -45,20 +45,12 @@ class BackupSweep:
 
 
 def best_of(results: Mapping[int, Measured]) -> int:
-    """The number of backup workers with the most gradients per second; of equal ones, the smallest.
-
-    Args:
-      results: b -> measurements.
-    """
+    """The number of backup workers with the most gradients per second; of equal ones, the smallest."""
     return max(sorted(results), key=lambda b: results[b].gradients_per_second)
 
 
 def interrupted(parts: SplitRecording) -> BackupSweep:
-    """Every number of backup workers whose late gradients are interrupted.
-
-    Args:
-      parts: the recording, split into tuning and evaluation steps.
-    """
+    """Every number of backup workers whose late gradients are interrupted."""
     workers = parts.test.shape[1]
     train, test = (
         {workers - c: result for c, result in reversed(measured.every_cutoff(runtimes).items())}
@@ -72,9 +64,6 @@ def finishing(parts: SplitRecording) -> BackupSweep:
 
     Of clusters with more workers or steps than can be simulated, a few numbers, close together where few workers are
     not waited for, and then more of them around the best one of either part.
-
-    Args:
-      parts: the recording, split into tuning and evaluation steps.
     """
     workers = parts.test.shape[1]
     steps = len(parts.train) + len(parts.test)
@@ -110,3 +99,39 @@ def _around_the_best(numbers: set[int], simulated: Callable[[int], Measured]) ->
         high = min((b for b in found if b > best), default=best)
         found |= set(np.linspace(low, high, _FINE + 2).astype(int).tolist())
     return found
+
+
+def oracle_cutoffs(runtimes: np.ndarray, objective: str) -> np.ndarray:
+    r"""The best number of workers to wait for in every iteration.
+
+    .. math:: c_t = \arg\max_c \frac{c}{x_{t(c)}}, \qquad \text{or} \qquad
+        c_t = \arg\max_c\, c - \lambda x_{t(c)}, \quad \lambda = \frac{\sum_t c_t}{\sum_t x_{t(c_t)}}
+
+    The first is the paper's objective, which is the best for each iteration by itself. The second is the best for all
+    iterations together: no other choice of cutoffs gives more gradients per second.
+
+    Args:
+      runtimes: float64[T, N], seconds.
+      objective: "throughput" or "rate".
+
+    Returns:
+      int64[T].
+
+    Source: Teng and Wood 2018, section 3; Dinkelbach 1967.
+
+    Example:
+      >>> runtimes = np.array([[1.0, 1.0, 3.5], [1.0, 3.0, 3.0]])
+      >>> oracle_cutoffs(runtimes, "throughput"), oracle_cutoffs(runtimes, "rate")
+      (array([2, 1]), array([2, 1]))
+    """
+    ordered = np.sort(runtimes, axis=1)
+    count = np.arange(1, ordered.shape[1] + 1)
+    rows = np.arange(len(ordered))
+    chosen = 1 + np.argmax(count / ordered, axis=1)
+    while objective == "rate":
+        rate = chosen.sum() / ordered[rows, chosen - 1].sum()
+        better = 1 + np.argmax(count - rate * ordered, axis=1)
+        if better.sum() / ordered[rows, better - 1].sum() <= rate:
+            break
+        chosen = better
+    return chosen

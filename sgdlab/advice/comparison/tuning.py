@@ -1,7 +1,10 @@
-"""Tunes the predictors that have few parameters, on the tuning steps alone."""
+"""Tunes the predictors that have few parameters, on the tuning steps alone: float64[T1, N], seconds.
+
+An objective is "throughput", of each iteration by itself, or "rate", that of the whole run.
+"""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -36,12 +39,14 @@ class Tuned:
       setting: the tuned parameters as tables show them.
       window: number of past iterations that it uses.
       flags: flags of `sgdlab train` that select it; empty if no flags do.
+      parameters: its parameters by their names, where they are tuned.
     """
 
     predictor: Predictor
     setting: str
     window: int = HISTORY
     flags: tuple[str, ...] = ()
+    parameters: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     @property
     def warm_up(self) -> int:
@@ -54,27 +59,20 @@ class Tuned:
 
 
 def static(train: np.ndarray) -> int:
-    """The best fixed number of workers to wait for, by gradients per second.
-
-    Args:
-      train: float64[T1, N], seconds, the tuning steps.
-    """
+    """The best fixed number of workers to wait for, by gradients per second."""
     seconds = np.sort(train, axis=1).sum(axis=0)
     return 1 + int(np.argmax(np.arange(1, seconds.size + 1) / seconds))
 
 
 def deadline(train: np.ndarray) -> Tuned:
-    """A deadline of median + k MAD, with k and the window tuned.
-
-    Args:
-      train: float64[T1, N], seconds, the tuning steps.
-    """
+    """A deadline of median + k MAD, with k and the window tuned."""
     choices = [
-        Tuned(
+        _selected(
             predictors.Deadline(deviations=k, window=window),
+            "deadline",
             f"k = {k:g}, window {window}",
             window,
-            _flags("deadline", window, f"deviations={k}"),
+            deviations=k,
         )
         for window in _windows(train)
         for k in DEVIATIONS
@@ -83,38 +81,24 @@ def deadline(train: np.ndarray) -> Tuned:
 
 
 def running_mean(train: np.ndarray, objective: str) -> Tuned:
-    """The running mean of the sorted run-times, with the window tuned.
-
-    Args:
-      train: float64[T1, N], seconds, the tuning steps.
-      objective: "throughput" or "rate".
-    """
+    """The running mean of the sorted run-times, with the window tuned."""
     return _windowed(predictors.RunningMean, "running_mean", train, objective)
 
 
 def elfving(train: np.ndarray, objective: str) -> Tuned:
-    """Elfving's formula with the moments of a window, whose length is tuned.
-
-    Args:
-      train: float64[T1, N], seconds, the tuning steps.
-      objective: "throughput" or "rate".
-    """
+    """Elfving's formula with the moments of a window, whose length is tuned."""
     return _windowed(predictors.Elfving, "elfving", train, objective)
 
 
 def kalman(train: np.ndarray) -> Tuned:
-    """A Kalman filter for each worker, with fitted parameters.
-
-    Args:
-      train: float64[T1, N], seconds, the tuning steps.
-    """
+    """A Kalman filter for each worker, with fitted parameters."""
     samples = FEW_DRAWS if train.shape[1] >= WIDE else MANY_DRAWS
     return Tuned(predictors.Kalman(predictors.kalman.fit(train), samples=samples), "fitted")
 
 
 def _windowed(make: Callable[[int], Predictor], name: str, train: np.ndarray, objective: str) -> Tuned:
     """A predictor whose only parameter is the window."""
-    choices = [Tuned(make(window), f"window {window}", window, _flags(name, window)) for window in _windows(train)]
+    choices = [_selected(make(window), name, f"window {window}", window) for window in _windows(train)]
     return _best(choices, train, objective)
 
 
@@ -122,8 +106,11 @@ def _windows(train: np.ndarray) -> Sequence[int]:
     return [window for window in WINDOWS if window <= max(1, len(train) // 2)]
 
 
-def _flags(predictor: str, window: int, *others: str) -> tuple[str, ...]:
-    return cutoff_flags(predictor, max(_WARM_UP, window), f"window={window}", *others)
+def _selected(predictor: Predictor, name: str, setting: str, window: int, **others: float) -> Tuned:
+    """A predictor that flags select by its name; its parameters are the window and the others."""
+    parameters = {"window": window, **others}
+    entries = (f"{parameter}={value}" for parameter, value in parameters.items())
+    return Tuned(predictor, setting, window, cutoff_flags(name, max(_WARM_UP, window), *entries), parameters)
 
 
 def cutoff_flags(predictor: str, window: int, *entries: str) -> tuple[str, ...]:
@@ -152,12 +139,7 @@ def _best(choices: Sequence[Tuned], train: np.ndarray, objective: str) -> Tuned:
 
 
 def predicted_steps(steps: int, workers: int) -> int:
-    """How many of the tuning steps are predicted by each choice of parameters.
-
-    Args:
-      steps: number of tuning steps.
-      workers: number of workers.
-    """
+    """Return the number of tuning steps that are predicted by each choice of parameters."""
     return min(steps, _most(workers))
 
 

@@ -21,10 +21,6 @@ def rows(parts: SplitRecording, diagnosis: Diagnosis) -> list[Protocol]:
 
     Causes that ended before the evaluation steps are left out, since protocols are compared on those.
 
-    Args:
-      parts: the recording, split into tuning and evaluation steps.
-      diagnosis: of its complete steps, the most expensive cause first.
-
     Returns:
       At most `MOST` rows, in the order of the causes, each of other workers.
     """
@@ -45,16 +41,11 @@ def rows(parts: SplitRecording, diagnosis: Diagnosis) -> list[Protocol]:
 
 
 def machines(parts: SplitRecording, causes: Sequence[Cause]) -> str:
-    """The workers and nodes of some causes as a sentence names them: "workers 2 and 11 and node b".
-
-    Args:
-      parts: the recording.
-      causes: that name workers.
-    """
+    """The workers and nodes of some causes as a sentence names them: "workers 2 and 11 and node b"."""
     nodes = {cause.node: cause.workers for cause in causes if cause.node is not None}
     inside = {worker for workers in nodes.values() for worker in workers}
     others = sorted({worker for cause in causes for worker in cause.workers} - inside)
-    first = [named([parts.workers[worker] for worker in others], others)] if others else []
+    first = [named(parts.workers, others)] if others else []
     return some([*first, *map(node_named, nodes)])
 
 

@@ -4,22 +4,6 @@ import lazy_loader
 
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
-    submodules=[
-        "blame",
-        "causes",
-        "change_points",
-        "diagnosis",
-        "slowdown",
-        "grouping",
-        "history",
-        "seeded_intervals",
-        "pause_periods",
-        "pauses",
-        "relative",
-        "tails",
-        "trend",
-        "weighing",
-    ],
     submod_attrs={
         "diagnosis": ["Diagnosis", "LEAST_SHARE", "LEAST_SHARE_OF_SLIGHT", "MOST", "SLIGHT", "SLOW", "find_causes"]
     },

@@ -1,13 +1,18 @@
-"""The suspects of a recording: causes of slow steps, each with what mending it would make of the run-times."""
+"""The suspects of a recording: causes of slow steps, each with what mending it would make of the run-times.
 
+Single slow run-times have an owner, or strike any worker by chance.
+"""
+
+import dataclasses
 import functools
 import math
 from collections.abc import Sequence
 
 import numpy as np
+from scipy import special
 
 from sgdlab.advice import repairs
-from sgdlab.advice.diagnosis import change_points, grouping, history, slowdown, tails, trend
+from sgdlab.advice.diagnosis import change_points, grouping, history, slowdown
 from sgdlab.advice.diagnosis.causes import ALL_SLOWER, DRIFT, HEAVY_TAIL, PAUSES, SLOW_NODE, SLOW_WORKER, Cause
 from sgdlab.advice.diagnosis.grouping import SlowGroup
 from sgdlab.advice.diagnosis.history import SLOWER, Episode, Histories
@@ -21,15 +26,74 @@ HEAVY = 0.02
 _MOST = 16
 """Most groups of workers that are weighed."""
 
+_DEVIATIONS = 5.0
+"""Deviations above the median (from the upper quartile) from which a run-time is an outlier."""
+
+_LEAST = 1.2
+"""Smallest multiple of the usual from which a run-time is an outlier."""
+
+_CERTAIN = 0.002
+"""Probability that in a fleet whose outliers strike by chance any worker is called their owner."""
+
+_TIMES = 4.0
+"""How many times as many outliers as the median worker an owner has at least."""
+
+_FEWEST = 4
+
+_BEYOND = 1.5
+"""Least distance of an owner's median outlier from the usual, in units of the limit's: skewed noise ends sooner."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Tails:
+    """Single slow run-times.
+
+    Attributes:
+      outlier: bool[T, N].
+      owners: indices of the workers that have many more of them than the others.
+      limit: float64[N], multiple of the step's usual run-time from which a run-time is an outlier.
+    """
+
+    outlier: np.ndarray
+    owners: np.ndarray
+    limit: np.ndarray
+
+
+def find_outliers(relative: np.ndarray, slow: np.ndarray) -> Tails:
+    r"""Finds single slow run-times.
+
+    A run-time is an outlier if, relative to the usual of its step, it exceeds :math:`1 + 5 \sigma_i`, where
+    :math:`\sigma_i` is the distance of the worker's upper quartile from 1 over that of the standard normal law, or the
+    median of the workers' distances, or that of their upper tenths, whichever is largest. Workers are owners if a
+    Poisson law with twice the typical number of the workers' outliers does not explain theirs,
+    and half of theirs are 1.5 times as far from the usual as the limit.
+
+    Args:
+      relative: float64[T, N], run-times over the usual of their step.
+      slow: bool[T, N], stretches in which workers are slow; they are not searched.
+
+    Source: own definition.
+    """
+    quarter, tenth = np.quantile(relative[change_points.sampled(len(relative))], [0.75, 0.9], axis=0) - 1.0
+    typical = max(float(np.median(quarter)) / 0.6745, float(np.median(tenth)) / 1.2816)
+    limit = np.maximum(1.0 + _DEVIATIONS * np.maximum(quarter / 0.6745, typical), _LEAST)
+    outlier = (relative > limit) & ~slow
+    count = outlier.sum(axis=0)
+    usual = (np.median(count) + np.mean(np.sort(count)[: max(count.size - 1, 1)])) / 2 + 0.5
+    level = _CERTAIN / count.size
+    owners = [
+        worker
+        for worker in np.flatnonzero(count >= max(_FEWEST, _TIMES * usual))
+        if special.pdtrc(count[worker] - 1, 2 * usual) < level
+        and np.median(relative[outlier[:, worker], worker]) - 1 >= _BEYOND * (limit[worker] - 1)
+    ]
+    return Tails(outlier, np.array(owners, int), limit)
+
 
 def find_suspects(
     complete: Recording, pauses: Pauses
 ) -> tuple[list[tuple[Cause, Repair]], tuple[tuple[Episode, ...], ...]]:
     """Finds the suspects.
-
-    Args:
-      complete: the complete steps.
-      pauses: of these steps.
 
     Returns:
       Causes, whose shares are not known yet, with their repairs; and of each worker the stretches of its slow steps.
@@ -40,7 +104,7 @@ def find_suspects(
     runtimes, nodes = complete.runtimes[kept], tuple(getattr(complete, "nodes", ()))
     found = history.find_slow_stretches(runtimes, nodes)
     relative = runtimes / found.usual[:, None]
-    tail = tails.find_outliers(relative, found.slow)
+    tail = find_outliers(relative, found.slow)
     episodes = [_with_single(own, tail, worker, relative) for worker, own in enumerate(found.episodes)]
     slow = history.among(episodes, len(kept))
     groups = grouping.find_groups(episodes, slow, nodes)
@@ -79,7 +143,7 @@ class _Rows:
         return np.median(self.runtimes[np.ix_(rows, list(workers))], axis=1) - self.medians[rows]
 
 
-def _with_single(own: Sequence[Episode], tail: tails.Tails, worker: int, relative: np.ndarray) -> tuple[Episode, ...]:
+def _with_single(own: Sequence[Episode], tail: Tails, worker: int, relative: np.ndarray) -> tuple[Episode, ...]:
     """A worker's episodes, and its single slow steps if it has many more of them than the others."""
     if worker not in tail.owners:
         return tuple(own)
@@ -103,7 +167,7 @@ def _of_group(group: SlowGroup, found: Histories, relative: np.ndarray, rows: _R
     kind = SLOW_NODE if group.node else SLOW_WORKER
     over = np.count_nonzero(np.median(relative[np.ix_(inside, workers)], axis=1) > 1)
     evidence = f"{factor:.2f} times the median of the others, and above it in {over} of {inside.size} steps"
-    shape = trend.fit(series, deviation, found.noise.critical)
+    shape = slowdown.fit_trend(series, deviation, found.noise.critical)
     lasting = len(group.episodes) > 1 or len(kept) == 1
     if until is None and lasting and shape.rise is not None and shape.rise >= math.log(SLOWER):
         kind, since = DRIFT, int(rows.kept[shape.start])
@@ -146,7 +210,7 @@ def _of_pauses(pauses: Pauses, steps: np.ndarray) -> tuple[Cause, Repair]:
     return cause, functools.partial(repairs.pauses_removed, rows=pauses.rows, extra=pauses.extra, usual=pauses.usual)
 
 
-def _of_tail(tail: tails.Tails, slow: np.ndarray, relative: np.ndarray, rows: _Rows) -> list[tuple[Cause, Repair]]:
+def _of_tail(tail: Tails, slow: np.ndarray, relative: np.ndarray, rows: _Rows) -> list[tuple[Cause, Repair]]:
     """Heavy tails that strike any worker, if they cost enough."""
     single = tail.outlier & ~slow
     limit = rows.runtimes[rows.kept]

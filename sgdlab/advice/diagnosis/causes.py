@@ -46,15 +46,11 @@ class Cause:
 
     @property
     def lasting(self) -> bool:
-        """Whether it is a machine that is still slow in the last steps."""
+        """Return whether it is a machine that is still slow in the last steps."""
         return bool(self.workers) and self.until is None
 
     def headline(self, recording: Recording) -> str:
-        """A sentence, without its full stop, that names who is slow, since when and how much.
-
-        Args:
-          recording: the complete steps.
-        """
+        """A sentence, without its full stop, that names who is slow, since when and how much."""
         if self.kind in (PAUSES, HEAVY_TAIL):
             return self.evidence[0].upper() + self.evidence[1:]
         who, several = self._who(recording)
@@ -85,7 +81,7 @@ class Cause:
         """The subject of the sentence, and whether it is plural."""
         if not self.workers:
             return "All workers", True
-        names = named([recording.workers[worker] for worker in self.workers], self.workers)
+        names = named(recording.workers, self.workers)
         if self.kind == SLOW_NODE or self.node:
             name = node_named(self.node)  # pyrefly: ignore[bad-argument-type]  # of a slow node
             return f"{name[:1].upper()}{name[1:]} ({names})", False
@@ -97,19 +93,21 @@ class Cause:
         return f"{names}{where}", len(self.workers) > 1
 
 
-def named(names: Sequence[str], indices: Sequence[int]) -> str:
-    """Workers as a sentence names them: the noun is added to names that do not begin with one.
+def named(workers: Sequence[str], indices: Sequence[int]) -> str:
+    """Name some workers as a sentence does: the noun is added to names that do not begin with one.
 
     Args:
-      names: of the workers.
-      indices: of the workers, rising.
+      workers: names of all workers.
+      indices: of those to name, rising.
 
     Example:
-      >>> named(["5"], [5]), named(["5", "9"], [5, 9]), named(["8", "9", "10"], [8, 9, 10])
+      >>> numbers = [str(number) for number in range(12)]
+      >>> named(numbers, [5]), named(numbers, [5, 9]), named(numbers, [8, 9, 10])
       ('worker 5', 'workers 5 and 9', 'workers 8 to 10')
-      >>> named(["worker 3"], [3]), named(["rank1", "rank2", "rank3"], [1, 2, 3])
-      ('worker 3', 'rank1 to rank3')
+      >>> named(["worker 0"], [0]), named(["rank0", "rank1", "rank2"], [0, 1, 2])
+      ('worker 0', 'rank0 to rank2')
     """
+    names = [workers[index] for index in indices]
     several = len(names) > 1
     noun = "" if names[0].lower().startswith(_NOUNS) else f"worker{'s' * several} "
     if len(names) >= 3 and indices[-1] - indices[0] == len(indices) - 1:

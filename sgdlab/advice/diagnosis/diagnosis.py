@@ -7,9 +7,8 @@ import numpy as np
 
 from sgdlab.advice.diagnosis import blame, weighing
 from sgdlab.advice.diagnosis.causes import HEAVY_TAIL, Cause
-from sgdlab.advice.diagnosis.history import Episode
+from sgdlab.advice.diagnosis.history import Episode, relative
 from sgdlab.advice.diagnosis.pauses import Pauses
-from sgdlab.advice.diagnosis.relative import relative
 from sgdlab.advice.diagnosis.weighing import Repair
 from sgdlab.traces import Recording
 
@@ -31,7 +30,7 @@ _PAIRS = 5
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Diagnosis:
-    """What was found in the complete steps of a recording.
+    """Holds what was found in the complete steps of a recording.
 
     Attributes:
       causes: what slows full synchrony, what costs most first; empty if nothing stands out.
@@ -64,12 +63,7 @@ class Diagnosis:
 
 
 def find_causes(complete: Recording, pauses: Pauses) -> Diagnosis:
-    """Finds the causes in the complete steps of a recording.
-
-    Args:
-      complete: the complete steps.
-      pauses: of these steps.
-    """
+    """Finds the causes in the complete steps of a recording."""
     runtimes = complete.runtimes
     ratio = relative(runtimes)
     following = np.flatnonzero(np.diff(complete.steps) == 1)

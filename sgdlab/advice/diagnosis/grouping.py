@@ -99,9 +99,6 @@ def _group(workers: list[int], node: str | None, episodes: Sequence[Sequence[Epi
 def calm(episodes: Sequence[Episode]) -> tuple[Episode, ...]:
     """Stretches of similar factors with no row between them as one.
 
-    Args:
-      episodes: in order.
-
     Example:
       >>> calm([Episode(3, 5, 1.5), Episode(6, 8, 1.5), Episode(10, 10, 1.5)])
       (Episode(first=3, last=8, factor=1.5), Episode(first=10, last=10, factor=1.5))

@@ -10,7 +10,6 @@ import numpy as np
 
 from sgdlab.advice.diagnosis import change_points
 from sgdlab.advice.diagnosis.change_points import Noise
-from sgdlab.advice.diagnosis.relative import reference
 
 SLOWER = 1.05
 """A stretch of steps is slow from this multiple of the other workers' median on, if it is significant too."""
@@ -55,7 +54,7 @@ class Episode:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Histories:
-    """When workers were slow.
+    """Holds when workers were slow.
 
     Attributes:
       episodes: for each worker its slow stretches, in order.
@@ -109,12 +108,7 @@ def find_slow_stretches(runtimes: np.ndarray, nodes: Sequence[str] = ()) -> Hist
 
 
 def among(episodes: Sequence[Sequence[Episode]], rows: int) -> np.ndarray:
-    """bool[T, N], whether a worker is in one of its episodes.
-
-    Args:
-      episodes: for each worker.
-      rows: T.
-    """
+    """bool[T, N], whether a worker is in one of its episodes."""
     slow = np.zeros((rows, len(episodes)), bool)
     for worker, own in enumerate(episodes):
         for episode in own:
@@ -215,3 +209,46 @@ def _movers(own: np.ndarray, jump: float) -> np.ndarray:
     spread = max(np.ptp(stay), np.ptp(move), abs(jump) / 2, change_points.FLOOR)
     clear = move[0] - stay[-1] > spread and abs(stay.mean()) < abs(jump) / 2
     return own > stay[-1] if clear and 0.2 * own.size <= stay.size <= 0.8 * own.size else nobody
+
+
+def relative(runtimes: np.ndarray) -> np.ndarray:
+    r"""Run-time over the median of its step.
+
+    .. math:: r_{ti} = x_{ti} / \mathrm{median}_j x_{tj}
+
+    Returns:
+      float64[T, N].
+
+    Example:
+      >>> relative(np.array([[1.0, 2.0, 3.0], [4.0, 4.0, 8.0]]))
+      array([[0.5, 1. , 1.5],
+             [1. , 1. , 2. ]])
+    """
+    return runtimes / np.median(runtimes, axis=1, keepdims=True)
+
+
+def reference(runtimes: np.ndarray, slow: np.ndarray) -> np.ndarray:
+    """Median of each step over the workers that are not slow in it; over all workers, if all are slow.
+
+    The plain median of a step is itself raised by its slow workers: with 4 workers a little, with half of them slow by
+    half of the slowness.
+
+    Args:
+      runtimes: float64[T, N], seconds.
+      slow: bool[T, N], the run-times to leave out.
+
+    Returns:
+      float64[T], seconds.
+
+    Example:
+      >>> times = np.array([[1.0, 1.0, 3.0, 3.0], [1.0, 2.0, 3.0, 9.0]])
+      >>> reference(times, times >= 3.0).tolist(), np.median(times, axis=1).tolist()
+      ([1.0, 1.5], [2.0, 2.5])
+    """
+    result = np.median(runtimes, axis=1)
+    rows = np.flatnonzero(slow.any(axis=1) & ~slow.all(axis=1))
+    ordered = np.sort(np.where(slow[rows], np.inf, runtimes[rows]), axis=1)
+    count = np.count_nonzero(~slow[rows], axis=1)
+    row = np.arange(rows.size)
+    result[rows] = (ordered[row, (count - 1) // 2] + ordered[row, count // 2]) / 2
+    return result

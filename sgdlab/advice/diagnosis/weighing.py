@@ -15,7 +15,7 @@ Repair = Callable[[np.ndarray], np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class Weights:
-    """What the repairs save, as shares of full synchrony's time.
+    """Holds what the repairs save, as shares of full synchrony's time.
 
     Attributes:
       alone: of each repair, made alone.
@@ -72,7 +72,7 @@ def _without_each(made: Sequence[Repair], runtimes: np.ndarray, transfer: np.nda
 
 
 def _columns_suffice(made: Sequence[Repair], runtimes: np.ndarray, single: Collection[int]) -> bool:
-    """Whether no worker at the median of the others can be the slowest of its step.
+    """Return whether no worker at the median of the others can be the slowest of its step.
 
     The median of the others is at most the longest run-time of the workers that are in no group, if these are more than
     half of all. Repairs that come afterwards keep that order, if they shorten all workers of a step in the same way;

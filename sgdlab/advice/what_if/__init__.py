@@ -3,7 +3,5 @@
 import lazy_loader
 
 __getattr__, __dir__, __all__ = lazy_loader.attach(
-    __name__,
-    submodules=["candidates", "in_turn", "page", "periods", "scores", "slowest", "table", "what_if"],
-    submod_attrs={"what_if": ["RepairRow", "WhatIf", "try_repairs"]},
+    __name__, submod_attrs={"what_if": ["RepairRow", "WhatIf", "try_repairs"]}
 )

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -39,10 +40,6 @@ class Times:
     def seconds(self) -> np.ndarray:
         """Duration of each step under full synchrony, float64[T]."""
         return repairs.synchronous_seconds(self.runtimes, self.transfer)
-
-    def with_runtimes(self, runtimes: np.ndarray) -> "Times":
-        """The same with other run-times."""
-        return dataclasses.replace(self, runtimes=runtimes)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -81,30 +78,24 @@ def of_workers(recording: Recording, workers: Sequence[int] | np.ndarray, *, cau
       cause: of the diagnosis, which tells since when; None: they are repaired in all steps.
     """
     workers = tuple(int(worker) for worker in workers)
-    names = [recording.workers[worker] for worker in workers]
     node = cause.node if cause else node_of(recording, workers)
     if node is not None:
         kind, title = NODE, node_named(node)
     else:
         kind = WORKER if len(workers) == 1 else WORKERS
-        title = f"{named(names, workers)}{' together' * (len(workers) > 1)}"
+        title = f"{named(recording.workers, workers)}{' together' * (len(workers) > 1)}"
     rows, since, when = None, None, ""
     if cause is not None:
         rows = _rows(cause, len(recording.steps))
         since = _since(cause, recording.steps)
         when = _when(cause, recording.steps)
-    apply = functools.partial(_repair_workers, workers=workers, rows=rows)
+    apply = functools.partial(_mend, repair=repairs.AtMedian(workers, rows))
     over = cause is not None and cause.until is not None
     return Repair(kind, title + when, "as fast as the median of the others", apply, workers, since, over)
 
 
 def of_diagnosis(recording: Recording, diagnosis: Diagnosis | None) -> Iterator[Repair]:
-    """The repairs of the causes that a diagnosis names: workers, nodes, and a cluster that has become slower.
-
-    Args:
-      recording: the complete steps.
-      diagnosis: of them, or None.
-    """
+    """The repairs of the causes that a diagnosis names: workers, nodes, and a cluster that has become slower."""
     for cause in diagnosis.causes if diagnosis else ():
         if 0 < len(cause.workers) < len(recording.workers):
             yield of_workers(recording, cause.workers, cause=cause)
@@ -112,7 +103,7 @@ def of_diagnosis(recording: Recording, diagnosis: Diagnosis | None) -> Iterator[
             rows, when = _rows(cause, len(recording.steps)), _when(cause, recording.steps)
             # What has become slower gradually has the factor at the end.
             ramp = np.linspace(1, cause.factor, int(rows.sum())) if cause.kind == DRIFT else cause.factor
-            apply = functools.partial(_repair_all, factor=ramp, rows=rows)
+            apply = functools.partial(_mend, repair=repairs.faster, factor=ramp, rows=rows)
             since = _since(cause, recording.steps)
             yield Repair(
                 SLOWER, f"the whole cluster{when}", "as fast as before", apply, (), since, cause.until is not None
@@ -120,12 +111,7 @@ def of_diagnosis(recording: Recording, diagnosis: Diagnosis | None) -> Iterator[
 
 
 def of_pauses(recording: Recording, pauses: Pauses) -> Iterator[Repair]:
-    """The repairs of common pauses: those that come every n-th step, and the others.
-
-    Args:
-      recording: the complete steps.
-      pauses: of these steps.
-    """
+    """The repairs of common pauses: those that come every n-th step, and the others."""
     periodic = np.zeros(pauses.rows.size, bool)
     if pauses.period is not None:
         periodic = (recording.steps[pauses.rows] - pauses.offset) % pauses.period == 0
@@ -134,19 +120,14 @@ def of_pauses(recording: Recording, pauses: Pauses) -> Iterator[Repair]:
         (~periodic, STEPS, f"{counted(int((~periodic).sum()), 'slow step')}{' besides' if periodic.any() else ''}"),
     ):
         if chosen.any():
-            apply = functools.partial(
-                _repair_pauses, rows=pauses.rows[chosen], extra=pauses.extra[chosen], usual=pauses.usual
+            known = {"rows": pauses.rows[chosen], "extra": pauses.extra[chosen], "usual": pauses.usual}
+            yield Repair(
+                kind, title, "as fast as a usual step", functools.partial(_mend, repair=repairs.pauses_removed, **known)
             )
-            yield Repair(kind, title, "as fast as a usual step", apply)
 
 
 def of_periods(recording: Recording, pauses: Pauses) -> Iterator[Repair]:
-    """The repairs of every n-th step of some workers, where it is longer and no common pause.
-
-    Args:
-      recording: the complete steps.
-      pauses: of these steps, which are not searched again.
-    """
+    """The repairs of every n-th step of some workers, where it is longer and no common pause."""
     runtimes, steps = recording.runtimes, recording.steps
     kept = np.ones(len(steps), bool)
     kept[pauses.rows] = False
@@ -165,23 +146,23 @@ def of_periods(recording: Recording, pauses: Pauses) -> Iterator[Repair]:
         for worker, period in of.items():
             entries[rows[period.rows], worker] = True
         workers = sorted(of)
-        names = [recording.workers[worker] for worker in workers]
-        whose = " of each worker" if len(names) == len(recording.workers) else f" of {named(names, workers)}"
-        yield _period(every, whose, entries, tuple(workers))
+        whose = "each worker" if len(workers) == len(recording.workers) else named(recording.workers, workers)
+        apply = functools.partial(_mend, repair=repairs.entries_at_own_median, entries=entries)
+        title = f"every {ordinal(every)} step of {whose}"
+        yield Repair(PERIOD, title, "as fast as the steps between", apply, tuple(workers))
 
 
 def of_communication(recording: Recording) -> Iterator[Repair]:
     """The repair of communication, if the trace has it and it is not the same in all steps."""
     if np.ptp(recording.transfer()) > 0:
-        mended = "never longer than its median over the steps"
-        yield Repair(COMMUNICATION, "communication", mended, _repair_transfer)
+        yield Repair(COMMUNICATION, "communication", "never longer than its median over the steps", _mend_transfer)
 
 
 def of_phases(recording: Recording) -> Iterator[Repair]:
     """The repairs of the phases that the work of a step consists of, if the trace has more than one."""
     if len(recording.phases) > 1:
         for name, seconds in recording.phases.items():
-            apply = functools.partial(_repair_phase, phase=seconds, usual=float(np.median(seconds)))
+            apply = functools.partial(_mend_phase, phase=seconds, usual=float(np.median(seconds)))
             mended = "never longer than its median over workers and steps"
             yield Repair(PHASE, f"phase {name}", mended, apply, phase=name)
 
@@ -189,7 +170,7 @@ def of_phases(recording: Recording) -> Iterator[Repair]:
 def of_chance() -> Repair:
     """The repair of all waiting for the slowest: every worker at most at the median of its step."""
     title, mended = "all compute", "every worker as fast as the median of its step"
-    return Repair(CHANCE, title, mended, _repair_chance)
+    return Repair(CHANCE, title, mended, functools.partial(_mend, repair=repairs.all_at_median))
 
 
 def node_of(recording: Recording, workers: tuple[int, ...]) -> str | None:
@@ -223,34 +204,14 @@ def _when(cause: Cause, steps: np.ndarray) -> str:
     return f" (since step {steps[cause.since]})" if cause.since else ""
 
 
-def _period(every: int, whose: str, entries: np.ndarray, workers: tuple[int, ...]) -> Repair:
-    apply = functools.partial(_repair_entries, entries=entries)
-    return Repair(PERIOD, f"every {ordinal(every)} step{whose}", "as fast as the steps between", apply, workers)
+def _mend(times: Times, repair: Callable[..., np.ndarray], **others: Any) -> Times:
+    """The times after a repair that shortens run-times alone; `others` are its further arguments."""
+    return dataclasses.replace(times, runtimes=repair(times.runtimes, **others))
 
 
-def _repair_workers(times: Times, workers: tuple[int, ...], rows: np.ndarray | None) -> Times:
-    return times.with_runtimes(repairs.workers_at_median(times.runtimes, workers, rows))
-
-
-def _repair_all(times: Times, factor: float | np.ndarray, rows: np.ndarray) -> Times:
-    return times.with_runtimes(repairs.faster(times.runtimes, factor, rows))
-
-
-def _repair_pauses(times: Times, rows: np.ndarray, extra: np.ndarray, usual: float) -> Times:
-    return times.with_runtimes(repairs.pauses_removed(times.runtimes, rows, extra, usual))
-
-
-def _repair_entries(times: Times, entries: np.ndarray) -> Times:
-    return times.with_runtimes(repairs.entries_at_own_median(times.runtimes, entries))
-
-
-def _repair_transfer(times: Times) -> Times:
+def _mend_transfer(times: Times) -> Times:
     return dataclasses.replace(times, transfer=repairs.transfer_at_median(times.transfer))
 
 
-def _repair_phase(times: Times, phase: np.ndarray, usual: float) -> Times:
-    return times.with_runtimes(repairs.phase_at_usual(times.runtimes, phase, usual, times.scale))
-
-
-def _repair_chance(times: Times) -> Times:
-    return times.with_runtimes(repairs.all_at_median(times.runtimes))
+def _mend_phase(times: Times, phase: np.ndarray, usual: float) -> Times:
+    return dataclasses.replace(times, runtimes=repairs.phase_at_usual(times.runtimes, phase, usual, times.scale))

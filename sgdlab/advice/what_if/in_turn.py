@@ -9,8 +9,9 @@ import numpy as np
 
 from sgdlab.advice.diagnosis.diagnosis import Diagnosis
 from sgdlab.advice.diagnosis.pauses import Pauses
-from sgdlab.advice.what_if import candidates, slowest
-from sgdlab.advice.what_if.candidates import NODE, PERIOD, WORKER, WORKERS, Repair, Times
+from sgdlab.advice.what_if import candidates
+from sgdlab.advice.what_if.candidates import NODE, PERIOD, WORKER, WORKERS, Repair, Times, node_of, of_workers
+from sgdlab.advice.what_if.scores import above_median, waited_for
 from sgdlab.report.words import some
 from sgdlab.traces.recording import Recording
 
@@ -116,7 +117,7 @@ class _Slowest:
         """The repairs, and whether they stand out."""
         left_out = self.left_out | frozenset(self.mended)
         found = {}
-        for repair in slowest.find_slowest(self.complete, times, left_out):
+        for repair in find_slowest(self.complete, times, left_out):
             evident = self.alone and self._stands_out(repair, times, left_out)
             if evident:
                 found[repair] = True
@@ -126,7 +127,7 @@ class _Slowest:
         return {repair: evident for repair, evident in found.items() if self.found[repair.kind] < _MOST_OF_A_KIND}
 
     def _stands_out(self, repair: Repair, times: Times, left_out: frozenset[int]) -> bool:
-        """Whether workers are last more often than equal workers are by chance, by an amount that matters."""
+        """Return whether workers are last more often than equal ones by chance, by an amount that matters."""
         if (times.seconds() - repair.apply(times).seconds()).sum() < MATTERS * self.recorded:
             return False
         steps, workers = times.runtimes.shape
@@ -206,5 +207,40 @@ def _phases(complete: Recording, times: Times) -> Iterator[Mended]:
 
 
 def _outweighs(gain: float, gains: float, work: float) -> bool:
-    """Whether a phase costs more than its part of the work lets expect: twice, or the others cost half of theirs."""
+    """Return whether a phase costs more than its part of the work: twice, or the others cost half of theirs."""
     return gains > 0 and (gain / gains >= 2 * work or 1 - gain / gains <= (1 - work) / 2)
+
+
+_ALIKE, _OUTLYING = 0.5, 4.0
+"""Workers are slow together whose excess is this share of the largest at least, and this multiple of the median one."""
+
+
+def find_slowest(recording: Recording, times: Times, left_out: frozenset[int]) -> Iterator[Repair]:
+    """The slowest worker, the workers that are slow together, and the slowest node, as the times now are."""
+    runtimes = times.runtimes
+    excess = above_median(runtimes)
+    saved = waited_for(runtimes) + 1e-9 * excess  # of equals, the slower one
+    rest = np.setdiff1d(np.arange(excess.size), list(left_out))
+    if not rest.size:
+        return
+    yield of_workers(recording, [rest[saved[rest].argmax()]])
+    least = max(_ALIKE * excess[rest].max(), _OUTLYING * np.median(excess[rest]), np.finfo(float).tiny)
+    together = rest[excess[rest] >= least]
+    if 2 <= together.size <= len(recording.workers) // 2 and node_of(recording, tuple(together.tolist())) is None:
+        yield of_workers(recording, together)
+    node = _slowest_node(recording, runtimes, left_out)
+    if node is not None:
+        yield of_workers(recording, node)
+
+
+def _slowest_node(recording: Recording, runtimes: np.ndarray, left_out: frozenset[int]) -> np.ndarray | None:
+    """The workers of the node for which the others wait longest; None if no node has several, or all are left out."""
+    names, of = np.unique(recording.nodes, return_inverse=True)
+    if names.size < 2:
+        return None
+    order = np.argsort(of, kind="stable")
+    longest = np.maximum.reduceat(runtimes[:, order], np.searchsorted(of[order], np.arange(names.size)), axis=1)
+    saved = waited_for(longest)
+    rest = np.bincount(of, [worker not in left_out for worker in range(of.size)], minlength=names.size)
+    saved[(np.bincount(of) < 2) | (rest == 0)] = -1.0
+    return np.flatnonzero(of == saved.argmax()) if saved.max() >= 0 else None

@@ -100,7 +100,7 @@ def find_periods(times: np.ndarray, steps: np.ndarray, tried: Sequence[int] | No
 
 
 def _deviations(times: np.ndarray) -> np.ndarray:
-    """What each time is above the mean of its neighbours, in standard deviations: float32[T, M]."""
+    """Return each time's excess over the mean of its neighbours, in standard deviations: float32[T, M]."""
     padded = np.concatenate([times[1:2], times, times[-2:-1]])
     deviation = (times - (padded[:-2] + padded[2:]) / 2).astype(np.float32)
     # The lower quartile of the absolute deviations: of a period of 5, three steps in five are long, or beside one.

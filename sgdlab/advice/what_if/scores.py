@@ -19,7 +19,7 @@ _NEARLY = 1.01
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class WorkerScores:
-    r"""How slow each of N workers is, and what that costs; above 1 is slower.
+    r"""Tells how slow each of N workers is, and what that costs; above 1 is slower.
 
     Attributes:
       against_fleet: float64[N], median of the worker's run-times over the median of all workers' medians.
@@ -67,16 +67,14 @@ def score_workers(runtimes: np.ndarray, transfer: np.ndarray | float = 0.0) -> W
     steps, workers = runtimes.shape
     medians = np.median(runtimes, axis=0)
     step = np.median(runtimes, axis=1)
-    slowest = runtimes.argmax(axis=1)
-    longest = runtimes[np.arange(steps), slowest]
-    waited = np.bincount(slowest, longest - second_longest(runtimes), minlength=workers)
-    seconds = (longest + transfer).sum()
+    waited = waited_for(runtimes)
+    seconds = (runtimes.max(axis=1) + transfer).sum()
     ideal = (step + transfer).sum()
     return WorkerScores(
         against_fleet=medians / np.median(medians),
         against_itself=_against_itself(runtimes),
         slowdown=1 + above_median(runtimes) / ideal,
-        last=np.bincount(slowest, minlength=workers) / steps,
+        last=np.bincount(runtimes.argmax(axis=1), minlength=workers) / steps,
         waited=waited,
         repaired=seconds / (seconds - waited),
         left_out=(workers - 1) / workers * seconds / (seconds - waited),
@@ -88,13 +86,14 @@ def above_median(runtimes: np.ndarray) -> np.ndarray:
     return np.maximum(runtimes - np.median(runtimes, axis=1, keepdims=True), 0.0).sum(axis=0)
 
 
-def second_longest(runtimes: np.ndarray) -> np.ndarray:
-    """The second longest run-time of each step, float64[T]."""
-    return np.partition(runtimes, -2, axis=1)[:, -2]
+def waited_for(runtimes: np.ndarray) -> np.ndarray:
+    """Seconds that full synchrony waits for each worker alone, float64[N]: those after the second longest."""
+    second, longest = np.partition(runtimes, -2, axis=1)[:, -2:].T
+    return np.bincount(runtimes.argmax(axis=1), longest - second, minlength=runtimes.shape[1])
 
 
 def drained(runtimes: np.ndarray, transfer: np.ndarray | float = 0.0) -> list[tuple[int, float]]:
-    r"""Whom to leave out first: the fewest of the slowest workers without whom the others have most.
+    r"""Find whom to leave out first: the fewest of the slowest workers without whom the others have most.
 
     Slow workers hide each other: without one of them nothing is gained. So the workers are ordered by their seconds
     above the median of the step, full synchrony is measured without the first k, for every k below N, and as many are

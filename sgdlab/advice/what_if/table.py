@@ -10,6 +10,7 @@ from sgdlab.advice.what_if.in_turn import MATTERS
 from sgdlab.advice.what_if.what_if import RepairRow, WhatIf
 from sgdlab.report.table import Table, in_csv
 from sgdlab.report.words import counted, interval, node_named, percent
+from sgdlab.results import pages
 
 _WERE = "if it were"
 COLUMNS = {
@@ -55,11 +56,7 @@ SHOWN = 20
 
 
 def repairs(result: WhatIf) -> Table:
-    """The table of repairs; its last two rows are what is left, and the recorded time.
-
-    Args:
-      result: what mending each cause would gain.
-    """
+    """The table of repairs; its last two rows are what is left, and the recorded time."""
     recorded = result.recorded
     rows = [
         *(_row(line, recorded) for line in result.lines),
@@ -70,12 +67,7 @@ def repairs(result: WhatIf) -> Table:
 
 
 def scores(result: WhatIf, most: int = SHOWN) -> Table:
-    """The table of workers, with a note on those that it leaves out.
-
-    Args:
-      result: what mending each cause would gain.
-      most: largest number of workers.
-    """
+    """The table of workers, with a note on those that it leaves out."""
     found, names, nodes = result.scores, result.recording.workers, result.recording.nodes
     rows = [
         [
@@ -107,11 +99,7 @@ def _hidden(result: WhatIf, most: int) -> list[str]:
 
 
 def sentence(result: WhatIf) -> str:
-    """What to mend first and what that gives, in one or two sentences.
-
-    Args:
-      result: what mending each cause would gain.
-    """
+    """Say what to mend first and what that gives, in one or two sentences."""
     first, chance = result.first, result.chance
     waiting = chance.in_turn if first is not None and first.kind == PHASE else result.waiting
     waiting = chance.alone if first is None else waiting
@@ -144,11 +132,7 @@ def sentence(result: WhatIf) -> str:
 
 
 def drain_sentence(result: WhatIf) -> str:
-    """Whom to leave out first, in a sentence.
-
-    Args:
-      result: what mending each cause would gain.
-    """
+    """Say whom to leave out first, in a sentence."""
     if not result.drained or result.drained[-1][1] < 1 + MATTERS:
         return (
             "Nobody need be left out: full synchrony without its slowest workers, however many, gives less than "
@@ -156,7 +140,7 @@ def drain_sentence(result: WhatIf) -> str:
         )
     workers = sorted(worker for worker, _ in result.drained)
     rest = len(result.recording.workers) - len(workers)
-    who = named([result.recording.workers[worker] for worker in workers], workers)
+    who = named(result.recording.workers, workers)
     node = node_of(result.recording, tuple(workers))
     who = who if node is None else f"{node_named(node)} ({who})"
     since = "" if result.drained_since is None else f", measured since step {result.drained_since}"
@@ -168,11 +152,7 @@ def drain_sentence(result: WhatIf) -> str:
 
 
 def facts(result: WhatIf) -> str:
-    """The two numbers by which such analyses are compared, in a sentence.
-
-    Args:
-      result: what mending each cause would gain.
-    """
+    """The two numbers by which such analyses are compared, in a sentence."""
     steps = counted(result.recording.steps.size, "step")
     text = (
         f"Full synchrony took {_seconds(result.recorded, result.recorded)} in {steps}, {result.slowdown:.3f} times "
@@ -252,3 +232,37 @@ def _seconds(value: float, recorded: float) -> str:
     """Seconds with as many decimals as leave four digits of the recorded time, so that a column adds up to it."""
     decimals = max(0, 3 - math.floor(math.log10(recorded)))
     return f"{max(value, 0.0):,.{decimals}f} s"
+
+
+def page(result: WhatIf, *, title: str) -> str:
+    """The page as HTML."""
+    steps, workers = result.recording.steps, len(result.recording.workers)
+    return pages.render(
+        "sgdlab.advice.what_if",
+        "what_if.html",
+        title=title,
+        subtitle=f"{workers} workers, {steps.size} complete steps, {steps[0]} to {steps[-1]}",
+        answer=sentence(result),
+        drain=drain_sentence(result),
+        facts=facts(result),
+        notes=result.recording.notes,
+        columns=COLUMNS,
+        rows=_bars(result),
+        scores=scores(result),
+    )
+
+
+def _bars(result: WhatIf) -> list[dict[str, object]]:
+    """The rows with the ends of their bars, in percent: each repair begins where the time after it ends."""
+    kinds, bars, after = [], [], result.recorded
+    for line in result.lines:
+        after -= line.in_turn
+        kinds.append("first" if line is result.first else "")
+        bars.append((after, line.in_turn))
+    kinds += ["left", "recorded"]
+    bars += [(0.0, result.left), (0.0, result.recorded)]
+    scale = 100 / result.recorded
+    return [
+        {"cells": cells, "kind": kind, "start": f"{start * scale:.2f}", "width": f"{width * scale:.2f}"}
+        for cells, kind, (start, width) in zip(repairs(result).rows, kinds, bars, strict=True)
+    ]

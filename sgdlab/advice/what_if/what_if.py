@@ -22,11 +22,11 @@ import math
 import numpy as np
 
 from sgdlab.advice import repairs
-from sgdlab.advice.comparison.uncertainty import LEVEL, Resamples
+from sgdlab.advice.comparison.measured import LEVEL, Resamples
 from sgdlab.advice.diagnosis.diagnosis import Diagnosis
 from sgdlab.advice.diagnosis.pauses import Pauses
 from sgdlab.advice.what_if import candidates, in_turn, scores
-from sgdlab.advice.what_if.candidates import CHANCE, NODE, PHASE, WORKER, Times
+from sgdlab.advice.what_if.candidates import CHANCE, NODE, PHASE, WORKER, Repair, Times
 from sgdlab.advice.what_if.in_turn import MATTERS, Mended
 from sgdlab.advice.what_if.scores import WorkerScores
 from sgdlab.traces.recording import Recording
@@ -45,44 +45,32 @@ _DRAWS = 10_000_000
 """Steps that are drawn in all resamples together; of long recordings there are fewer resamples."""
 
 
-@dataclasses.dataclass(frozen=True)
-class RepairRow:
-    """One row: what is mended, and what that gains.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RepairRow(Repair):
+    """One row: a repair, and what it gains.
 
     Attributes:
-      kind: one of the constants of `candidates`.
-      title: what is mended.
-      mended: what it would be like instead.
-      workers: indices of the workers it concerns; empty if all.
-      since: number of the step since which it shows, if that is known.
       alone: seconds saved if only this is mended.
       alone_interval: the ends of its 90 % interval.
       times: how many times as fast full synchrony would be if only this were mended.
       times_interval: the ends of its 90 % interval.
       in_turn: seconds saved if this is mended after the rows above.
       evident: whether it is a cause, and not merely the slowest of equals.
-      over: whether it no longer shows in the last steps.
       times_since: the same as `times`, of the steps from `since` on alone.
     """
 
-    kind: str
-    title: str
-    mended: str
-    workers: tuple[int, ...]
-    since: int | None
     alone: float
     alone_interval: tuple[float, float]
     times: float
     times_interval: tuple[float, float]
     in_turn: float
     evident: bool
-    over: bool
     times_since: float
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class WhatIf:
-    """What mending each cause would gain.
+    """Holds what mending each cause would gain.
 
     Attributes:
       recording: the complete steps.
@@ -204,19 +192,13 @@ def _line(
     ends = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
     low, high = np.quantile(before - after, ends)
     slower, faster = np.quantile(before / after, ends)
-    repair = mended.repair
     return RepairRow(
-        repair.kind,
-        repair.title,
-        repair.mended,
-        repair.workers,
-        repair.since,
-        float(recorded.sum() - alone.sum()),
-        (float(low), float(high)),
-        float(recorded.sum() / alone.sum()),
-        (float(slower), float(faster)),
-        saved,
-        mended.evident,
-        repair.over,
-        float(recorded[first:].sum() / alone[first:].sum()),
+        **vars(mended.repair),
+        alone=float(recorded.sum() - alone.sum()),
+        alone_interval=(float(low), float(high)),
+        times=float(recorded.sum() / alone.sum()),
+        times_interval=(float(slower), float(faster)),
+        in_turn=saved,
+        evident=mended.evident,
+        times_since=float(recorded[first:].sum() / alone[first:].sum()),
     )

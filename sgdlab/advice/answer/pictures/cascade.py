@@ -1,12 +1,14 @@
-"""What the repairs of `what_if` save one after the other, from the recorded time to what is left."""
+"""What the repairs of `what_if` save one after the other, and the two scores of each worker."""
 
 import textwrap
+from collections.abc import Sequence
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
 from sgdlab.advice.answer.pictures import style
+from sgdlab.advice.what_if.scores import WorkerScores
 from sgdlab.advice.what_if.what_if import WhatIf
 from sgdlab.report.words import number
 from sgdlab.results.plots import STYLE
@@ -17,11 +19,9 @@ _MOST_REPAIRS, _LEAST_SHARE = 14, 0.002
 _NAME_WIDTH = 40
 
 
+@mpl.rc_context(STYLE)
 def waterfall(what_if: WhatIf) -> Figure | None:
     """Bars from the recorded time by way of each repair to what is left; they add up.
-
-    Args:
-      what_if: the repairs, in the order in which they are made.
 
     Returns:
       The figure; None where nothing can be repaired.
@@ -44,25 +44,59 @@ def waterfall(what_if: WhatIf) -> Figure | None:
     names = [textwrap.fill(style.plain(name), _NAME_WIDTH) for name in names]
     heights = np.array([1 + 0.7 * name.count("\n") for name in names])
     places = np.cumsum(heights) - heights / 2
-    with mpl.rc_context(STYLE):
-        figure = mpl.figure.Figure(figsize=(style.WIDTH, 0.9 + 0.34 * heights.sum()))
-        axes = figure.add_subplot()
-        axes.barh(places, width, left=left, color=colours, height=0.7)
-        ends = np.array(left) + width
-        for above, below, at in zip(places[:-1], places[1:], [what_if.recorded, *after], strict=True):
-            axes.plot([at, at], [above + 0.35, below - 0.35], color="black", linewidth=0.6)
-        for place, end, seconds, colour in zip(places, ends, width, colours, strict=True):
-            axes.annotate(
-                f"{'-' * (colour == style.ORANGE)}{number(seconds)} s, {100 * seconds / what_if.recorded:.1f} %",
-                (end, place),
-                xytext=(5, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize="small",
-            )
-        axes.set_yticks(places, names, fontsize="small")
-        axes.set_ylim(heights.sum(), 0)
-        axes.set_xlim(0, 1.22 * what_if.recorded)
-        axes.grid(axis="y", visible=False)
-        axes.set_xlabel("seconds of full synchrony, all complete steps (orange: saved by repairing this next)")
+    figure = mpl.figure.Figure(figsize=(style.WIDTH, 0.9 + 0.34 * heights.sum()))
+    axes = figure.add_subplot()
+    axes.barh(places, width, left=left, color=colours, height=0.7)
+    ends = np.array(left) + width
+    for above, below, at in zip(places[:-1], places[1:], [what_if.recorded, *after], strict=True):
+        axes.plot([at, at], [above + 0.35, below - 0.35], color="black", linewidth=0.6)
+    for place, end, seconds, colour in zip(places, ends, width, colours, strict=True):
+        axes.annotate(
+            f"{'-' * (colour == style.ORANGE)}{number(seconds)} s, {100 * seconds / what_if.recorded:.1f} %",
+            (end, place),
+            xytext=(5, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize="small",
+        )
+    axes.set_yticks(places, names, fontsize="small")
+    axes.set_ylim(heights.sum(), 0)
+    axes.set_xlim(0, 1.22 * what_if.recorded)
+    axes.grid(axis="y", visible=False)
+    axes.set_xlabel("seconds of full synchrony, all complete steps (orange: saved by repairing this next)")
+    return figure
+
+
+MOST = 30
+"""Workers that are drawn, the worst first."""
+
+
+@mpl.rc_context(STYLE)
+def scores(found: WorkerScores, workers: Sequence[str], *, named: Sequence[int] = ()) -> Figure:
+    """Two bars for each worker: its median over the fleet's, and its median now over its own best."""
+    worst = np.maximum(found.against_fleet, found.against_itself)
+    shown = np.argsort(-worst, kind="stable")[:MOST]
+    places = np.arange(shown.size)
+    figure = mpl.figure.Figure(figsize=(style.WIDTH, 3.6))
+    axes = figure.add_subplot()
+    for values, shift, colour, name in (
+        (found.against_fleet, -0.2, style.BLUE, "against the fleet: its median over the median of all"),
+        (found.against_itself, 0.2, style.ORANGE, "against itself: its median now over its own best"),
+    ):
+        axes.bar(places + shift, values[shown] - 1, bottom=1, width=0.4, color=colour, label=name)
+    axes.axhline(1, color="black", linewidth=0.8)
+    names = [style.short(workers[worker]) for worker in shown]
+    crowded = sum(map(len, names)) > 75
+    axes.set_xticks(places, names, fontsize="small", rotation=60 if crowded else 0, ha="right" if crowded else "center")
+    for tick, worker in zip(axes.get_xticklabels(), shown, strict=True):
+        tick.set(**{"color": style.RED, "weight": "bold"} if worker in named else {})
+    low, high = (float(bound([found.against_fleet[shown], found.against_itself[shown]])) for bound in (np.min, np.max))
+    margin = 0.08 * max(high - min(low, 1.0), 0.1)
+    axes.set_ylim(min(low, 1.0) - margin, max(high, 1.05) + margin)
+    axes.set_xlim(-0.6, shown.size - 0.4)
+    axes.grid(axis="x", visible=False)
+    axes.set_axisbelow(True)
+    axes.set_ylabel("times (1: as fast)")
+    axes.set_xlabel("worker" if shown.size == len(workers) else f"worker, the worst {shown.size} of {len(workers)}")
+    figure.legend(loc="outside lower center", ncols=2)
     return figure

@@ -9,8 +9,9 @@ from matplotlib.figure import Figure
 
 from sgdlab import protocols
 from sgdlab.advice.answer.pictures import style
-from sgdlab.advice.comparison.comparison import DRAINED, FINISHING, STALE, Protocol
 from sgdlab.advice.comparison.measured import Measured, interrupted
+from sgdlab.advice.comparison.protocol import DRAINED, STALE, Protocol
+from sgdlab.advice.comparison.sweeps import FINISHING
 from sgdlab.advice.recording import SplitRecording
 from sgdlab.protocols.rounds import rounds_in_arrays
 from sgdlab.report.words import number
@@ -79,12 +80,7 @@ def schedule_window(
 
 
 def typical_steps(parts: SplitRecording, chosen: Protocol) -> tuple[int, int]:
-    """The first step, by the recorder's number, and the number of steps of the window that is drawn of a protocol.
-
-    Args:
-      parts: the recording.
-      chosen: the protocol, measured on the evaluation steps.
-    """
+    """The first step, by the recorder's number, and the number of steps of the window that is drawn of a protocol."""
     first, steps, _ = _typical_window(parts, [chosen])
     return int(parts.test_steps[first]), steps
 
@@ -149,7 +145,7 @@ def _steps_per_second(protocol: Protocol) -> float:
 
 
 def schedule(chosen: Protocol, runtimes: np.ndarray, gradients: np.ndarray) -> Schedule:
-    """What a protocol does with some run-times, from a start of all its workers at once.
+    """Makes the schedule of a protocol with some run-times, from a start of all its workers at once.
 
     Args:
       chosen: the protocol.
