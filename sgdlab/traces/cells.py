@@ -2,13 +2,15 @@
 
 import dataclasses
 import datetime
+import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from sgdlab.traces.columns import ColumnLayout
 from sgdlab.traces.problems import CheckedRows
 
 MISSING = ("", "na", "nan", "null", "none")
@@ -34,7 +36,8 @@ class Names:
 
     @classmethod
     def of(cls, cells: Sequence[Any]) -> "Names":
-        """The names in cells: texts, numbers, or None where one is missing."""
+        """The names in cells: texts, numbers, None where one is missing, or what else JSON has."""
+        cells = [cell if cell is None or isinstance(cell, str | int | float) else json.dumps(cell) for cell in cells]
         index: dict[Any, int] = {}
         raw = np.fromiter((index.setdefault(cell, len(index)) for cell in cells), np.int32, len(cells))
         return cls.coded([text_of(cell) for cell in index], raw)
@@ -69,16 +72,14 @@ class Cells:
       names: column -> its names.
       numbers: column -> float64[R], NaN where a cell is empty or no number.
       notes: what was decided, in sentences.
-      exact: whether rows have the numbers by which messages name them, and all that cannot be used are known.
-      repeats: how many lines were left out because they name the columns again.
+      left_out: how many lines were left out because they name the columns again, or are of another kind.
     """
 
     rows: CheckedRows
     names: dict[str, Names] = dataclasses.field(default_factory=dict)
     numbers: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    exact: bool = True
-    repeats: int = 0
+    left_out: int = 0
     _texts: dict[str, list[int]] = dataclasses.field(default_factory=dict)  # column -> rows that are no numbers
 
     @classmethod
@@ -86,7 +87,7 @@ class Cells:
         """The rows of several tables, one after the other; columns that one of them lacks are left out."""
         if len(tables) == 1:
             return tables[0]
-        whole = cls(CheckedRows.joined([table.rows for table in tables]), exact=all(table.exact for table in tables))
+        whole = cls(CheckedRows.joined([table.rows for table in tables]), left_out=sum(t.left_out for t in tables))
         whole.notes = tuple(dict.fromkeys(note for table in tables for note in table.notes))
         for column in tables[0].names:
             if all(column in table.names for table in tables):
@@ -99,6 +100,21 @@ class Cells:
             for column, rows in table._texts.items():
                 whole._texts.setdefault(column, []).extend(begin + row for row in rows)
         return whole
+
+    def add(self, layout: ColumnLayout, column: Callable[[str], Sequence[Any]], *, comma: bool = False) -> None:
+        """Adds the columns that are needed.
+
+        Args:
+          layout: which these are.
+          column: their cells by the name: texts, numbers, None, or what else JSON has.
+          comma: whether a comma may stand before decimals.
+        """
+        for name in layout.needed.names:
+            self.names[name] = Names.of(column(name))
+        for name in layout.needed.numbers:
+            self.add_numbers(name, column(name), comma=comma)
+        for name in layout.needed.starts:
+            self.add_starts(name, column(name), comma=comma)
 
     def add_numbers(self, column: str, cells: Sequence[Any], *, comma: bool = False) -> None:
         """Adds a column of numbers; rows with another text are bad.

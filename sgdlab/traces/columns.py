@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,6 +22,14 @@ OPERATIONS = ("dp_rank", "stage", "step", "optype", "duration")
 _EXAMPLE = "--columns=WORKER,STEP,DURATION"
 _WORKERS = "workers"
 """What is said of a wide table: `workers=PATTERN`."""
+
+
+class Needed(NamedTuple):
+    """Names of the columns that are read: names, numbers, and the times at which steps begin."""
+
+    names: tuple[str, ...]
+    numbers: tuple[str, ...]
+    starts: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +60,19 @@ class ColumnLayout:
         if self.parts is None:
             return (self.columns["duration"],) if "duration" in self.columns else ()
         return tuple(dict.fromkeys((*self.parts.added, *self.parts.subtracted, *self.parts.communication)))
+
+    @property
+    def needed(self) -> Needed:
+        """The columns that a table of this layout is made of."""
+
+        def those(*parts: str) -> tuple[str, ...]:
+            return tuple(self.columns[part] for part in parts if part in self.columns)
+
+        return Needed(
+            names=those("worker", "phase", "node", "optype", "epoch"),
+            numbers=(*those("step", "dp_rank", "stage"), *self.times, *self.workers),
+            starts=those("start"),
+        )
 
     def own(self, numbers: Mapping[str, np.ndarray]) -> np.ndarray:
         """The own work in each row of a long table, float64[R], in units of the durations.

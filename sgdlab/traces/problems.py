@@ -66,8 +66,9 @@ class CheckedRows:
 
     def both(self, one: int, other: int) -> str:
         """What messages call two rows."""
-        if self._place(one)[0] == self._place(other)[0] and not self._parts[self._place(one)[0]][0]:
-            return f"rows {self._place(one)[1]}, {self._place(other)[1]}"
+        (file, first), (_, second) = self._place(one), self._place(other)
+        if not self._parts[file][0]:
+            return f"rows {first}, {second}"
         return f"{self.name(one)}, {self.name(other)}"
 
     @staticmethod

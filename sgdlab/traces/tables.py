@@ -28,7 +28,7 @@ def build(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recording:
     """The recording that the columns of a table make.
 
     Args:
-      cells: the columns that `needed` names.
+      cells: the columns that the layout needs.
       layout: what they hold.
       skip: whether rows that cannot be used are left out, instead of an error.
 
@@ -42,34 +42,11 @@ def build(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recording:
     return _BUILDERS[layout.kind](cells, layout, skip=skip)
 
 
-@dataclasses.dataclass(frozen=True)
-class Needed:
-    """Names of the columns that are read: names, numbers, and the times at which steps begin."""
-
-    names: tuple[str, ...]
-    numbers: tuple[str, ...]
-    starts: tuple[str, ...]
-
-
-def needed(layout: ColumnLayout) -> Needed:
-    """The columns that a table of this layout is made of."""
-    columns = layout.columns
-
-    def those(*parts: str) -> tuple[str, ...]:
-        return tuple(columns[part] for part in parts if part in columns)
-
-    return Needed(
-        names=those("worker", "phase", "node", "optype", "epoch"),
-        numbers=(*those("step", "dp_rank", "stage"), *layout.times, *layout.workers),
-        starts=those("start"),
-    )
-
-
 class Load(Protocol):
     """Reads the columns of a file that are needed."""
 
     def __call__(
-        self, path: pathlib.Path, file: str, options: Options, *, of_worker: bool, exact: bool
+        self, path: pathlib.Path, file: str, options: Options, *, of_worker: bool
     ) -> tuple[Cells, ColumnLayout]:
         """Returns the columns, and what they hold.
 
@@ -78,7 +55,6 @@ class Load(Protocol):
           file: what messages call it beside the row; "" where there is only one.
           options: how it is read.
           of_worker: whether a table without a column of workers is that of a single one.
-          exact: whether rows that cannot be used must be found; without, a large file may be read faster.
 
         Raises:
           BadTrace: where the columns cannot be recognised, or hold something else.
@@ -98,17 +74,11 @@ def read(path: pathlib.Path, endings: Sequence[str], options: Options, load: Loa
       BadTrace: naming all rows that cannot be used.
     """
     files = paths.files(path, endings) or paths.files(path, paths.LOOSE)
-    cells, layout = _loaded(files, options, load, exact=False)
-    try:
-        return build(cells, layout, skip=options.skip_bad_rows and cells.exact)
-    except BadTrace:
-        if cells.exact:
-            raise
-    cells, layout = _loaded(files, options, load, exact=True)
+    cells, layout = _loaded(files, options, load)
     return build(cells, layout, skip=options.skip_bad_rows)
 
 
-def _loaded(files: Sequence[pathlib.Path], options: Options, load: Load, *, exact: bool) -> tuple[Cells, ColumnLayout]:
+def _loaded(files: Sequence[pathlib.Path], options: Options, load: Load) -> tuple[Cells, ColumnLayout]:
     """The tables of all files as one.
 
     Raises:
@@ -116,7 +86,7 @@ def _loaded(files: Sequence[pathlib.Path], options: Options, load: Load, *, exac
     """
     if len(files) == 1:
         try:
-            return load(files[0], "", options, of_worker=False, exact=exact)
+            return load(files[0], "", options, of_worker=False)
         except BadTrace:
             if not paths.names_worker(files[0]):
                 raise
@@ -125,7 +95,7 @@ def _loaded(files: Sequence[pathlib.Path], options: Options, load: Load, *, exac
         if not file.stat().st_size:
             empty.append(file.name)
             continue
-        cells, layout = load(file, file.name * (len(files) > 1), options, of_worker=True, exact=exact)
+        cells, layout = load(file, file.name * (len(files) > 1), options, of_worker=True)
         if layout.kind == "wide":
             raise BadTrace(
                 f"{file.name} has a column for each worker; one file for each worker must have a row for each step"

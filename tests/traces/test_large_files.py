@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lib.tiers import examples
 
-from sgdlab.traces import Options, delimited, json_lines, read
+from sgdlab.traces import Options, read, text_tables
 
 CELLS = st.sampled_from(
     ["1", "2.5", " 3 ", "1e-3", "", "NA", "NaN", "nan", "null", "None", "-1", "0", "x", "1_0", "0x1", "inf", "1,5", "٣",
@@ -39,9 +39,8 @@ def texts(draw):
 
 def outcome(path, large, options):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(delimited, "LARGE", large)
-        patch.setattr(json_lines, "LARGE", large)
-        patch.setattr(delimited, "_PIECE", 20)  # several pieces, whose rows are named by their lines
+        patch.setattr(text_tables, "LARGE", large)
+        patch.setattr(text_tables, "_PIECE", 20)  # several pieces, whose rows are named by their lines
         try:
             recording = read(path, options)
         except ValueError as error:
@@ -118,8 +117,8 @@ def test_json_lines_of_another_kind(tmp_path):
 
 def test_decimal_commas_and_dates_are_read_at_once(tmp_path, monkeypatch):
     """The fast reader gives up without a word: that it does not is seen where the other one cannot be called."""
-    monkeypatch.setattr(delimited, "LARGE", 0)
-    monkeypatch.setattr(delimited, "_by_line", None)
+    monkeypatch.setattr(text_tables, "LARGE", 0)
+    monkeypatch.setattr(text_tables, "_filled", None)
     path = tmp_path / "trace.csv"
     path.write_text("rank;iteration;time_ms;timestamp\n0;1;1,5;2024-05-01 00:00:00\n1;1;2;2024-05-01 00:00:01\n")
     recording = read(path)

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sgdlab.cluster import Recording, recorded
-from sgdlab.traces import delimited
+from sgdlab.traces import text_tables
 
 NAN = math.nan
 RUNTIMES = np.random.default_rng(0).uniform(0.5, 2.0, (9, 5))
@@ -181,8 +181,8 @@ class TestDialects:
 
     def test_as_many_rows_as_are_read_in_several_pieces(self, write, monkeypatch):
         rows = 20_000
-        monkeypatch.setattr(delimited, "LARGE", 0)
-        monkeypatch.setattr(delimited, "_PIECE", 30_000)
+        monkeypatch.setattr(text_tables, "LARGE", 0)
+        monkeypatch.setattr(text_tables, "_PIECE", 30_000)
         text = "a,b\n" + "1.25,2.5\n" * rows
         recording = recorded(write(text))
         assert recording.runtimes.shape == (rows, 2)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lib.tiers import examples
 
-from sgdlab.traces import Recording, delimited, json_lines, read, writing
+from sgdlab.traces import Recording, read, text_tables, writing
 
 ENDINGS = ("csv", "jsonl", "parquet")
 NAN = math.nan
@@ -78,8 +78,7 @@ def test_what_was_saved_is_read(tmp_path_factory, recording, ending, written_at_
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(writing, "_LARGE", 0 if written_at_once else math.inf)
         patch.setattr(writing, "_BLOCK", 5)
-        patch.setattr(delimited, "LARGE", 0 if read_at_once else math.inf)
-        patch.setattr(json_lines, "LARGE", 0 if read_at_once else math.inf)
+        patch.setattr(text_tables, "LARGE", 0 if read_at_once else math.inf)
         recording.save(path)
         assert_same(read(path), recording)
 

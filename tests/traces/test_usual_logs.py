@@ -84,7 +84,7 @@ class TestFirstLine:
     @pytest.mark.parametrize("large", [False, True])
     def test_repetitions_of_it_are_left_out(self, read_text, monkeypatch, large):
         if large:
-            monkeypatch.setattr("sgdlab.traces.delimited.LARGE", 0)
+            monkeypatch.setattr("sgdlab.traces.text_tables.LARGE", 0)
         lines = rows(lambda t, w, time: f"{w},{t},{time}", "rank,step,time").splitlines()
         recording = read_text("\n".join([*lines[:9], "rank, step,time", *lines[9:], lines[0]]) + "\n")
         np.testing.assert_array_equal(recording.runtimes, TIMES)
