@@ -25,6 +25,7 @@ class CheckedRows:
 
     Attributes:
       bad: bool[R], whether a row cannot be used.
+      kinds: how many cannot be used, by what is wrong with them.
 
     Example:
       >>> rows = CheckedRows(range(2, 5))
@@ -40,8 +41,8 @@ class CheckedRows:
         self._begins = [0]
         self.bad = np.zeros(len(lines), bool)
         self._outside = 0
-        self._kinds: Counter[str] = Counter()
-        self._shown: list[tuple[int, int, str]] = []  # number of the file, line, message
+        self.kinds: Counter[str] = Counter()
+        self._shown: list[tuple[int, int, str]] = []  # number of the part, line, message
 
     def __len__(self) -> int:
         return self.bad.size
@@ -50,13 +51,14 @@ class CheckedRows:
     def joined(cls, tables: "Sequence[CheckedRows]") -> "CheckedRows":
         """The rows of several files, one after the other."""
         rows = cls([])
-        rows._parts = [part for table in tables for part in table._parts]
-        rows._begins = np.cumsum([0, *(len(lines) for _, lines in rows._parts)])[:-1].tolist()
+        rows._parts = []
         rows.bad = np.concatenate([table.bad for table in tables])
-        for number, table in enumerate(tables):
+        for table in tables:
             rows._outside += table._outside
-            rows._kinds += table._kinds
-            rows._shown += [(number, line, message) for _, line, message in table._shown]
+            rows.kinds += table.kinds
+            rows._shown += [(len(rows._parts) + part, line, message) for part, line, message in table._shown]
+            rows._parts += table._parts
+        rows._begins = np.cumsum([0, *(len(lines) for _, lines in rows._parts)])[:-1].tolist()
         return rows
 
     def name(self, row: int) -> str:
@@ -85,13 +87,13 @@ class CheckedRows:
           message: of an index: the row's name, what is wrong, and the cure.
         """
         rows = np.fromiter(rows, np.int64) if not isinstance(rows, np.ndarray) else rows
-        self._kinds[kind] += int((~self.bad[np.unique(rows)]).sum())
+        self.kinds[kind] += int((~self.bad[np.unique(rows)]).sum())
         self.bad[rows] = True
         self._show((*self._place(int(row)), message(int(row))) for row in rows[:MOST_SHOWN])
 
     def add_line(self, kind: str, line: int, message: str) -> None:
         """Notes a line of the file that could not become a row."""
-        self._kinds[kind] += 1
+        self.kinds[kind] += 1
         self._outside += 1
         self._show([(0, line, message)])
 
@@ -129,7 +131,7 @@ class CheckedRows:
         return f"{self.count:,} {rows} skipped: {self._by_kind()}"
 
     def _by_kind(self) -> str:
-        return ", ".join(f"{kind} ({count:,})" for kind, count in self._kinds.most_common() if count)
+        return ", ".join(f"{kind} ({count:,})" for kind, count in self.kinds.most_common() if count)
 
     def _place(self, row: int) -> tuple[int, int]:
         file = int(np.searchsorted(self._begins, row, side="right")) - 1

@@ -7,7 +7,7 @@ import itertools
 import json
 import pathlib
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -22,8 +22,11 @@ from sgdlab.traces.wide_columns import INDEX
 LARGE = 4_000_000
 """Bytes from which on a file is read by PyArrow, which takes a while to import."""
 
-_PIECE = 4_000_000
+_PIECE = 16_000_000
 """Bytes of a file that are read at once."""
+
+_LEAST = 8_000
+"""Bytes of a part that are tried at once, of a piece in which a line must be looked at by itself."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,21 +43,19 @@ class Piece:
         return self.data.count(b"\n") + (not self.data.endswith(b"\n"))
 
 
-def _pieces(path: pathlib.Path, *, quotes: bool) -> Iterator[Piece]:
+def _pieces(file: IO[bytes], size: int, *, quotes: bool, line: int = 1, last: bool = True) -> Iterator[Piece]:
     """A file in pieces, none of which ends within a line, or within quotes."""
-    line = 1
-    with path.open("rb") as file:
-        data = file.read(_PIECE)
-        while True:
-            data += file.readline()
-            while quotes and data.count(b'"') % 2 and (more := file.read(_PIECE)):
-                data += more + file.readline()
-            following = file.read(_PIECE)
-            yield Piece(data, line, last=not following)
-            if not following:
-                return
-            line += data.count(b"\n")
-            data = following
+    data = file.read(size)
+    while True:
+        data += file.readline()
+        while quotes and data.count(b'"') % 2 and (more := file.read(size)):
+            data += more + file.readline()
+        following = file.read(size)
+        yield Piece(data, line, last=last and not following)
+        if not following:
+            return
+        line += data.count(b"\n")
+        data = following
 
 
 def load_csv(path: pathlib.Path, file: str, options: Options, *, of_worker: bool) -> tuple[Cells, ColumnLayout]:
@@ -62,9 +63,9 @@ def load_csv(path: pathlib.Path, file: str, options: Options, *, of_worker: bool
     written = dialect(path)
     layout = layout_of(written, options, of_worker=of_worker)
     at_once = path.stat().st_size >= LARGE
-    cells = Cells.joined(
-        [csv_cells(piece, file, written, layout, at_once=at_once) for piece in _pieces(path, quotes=True)]
-    )
+    with path.open("rb") as lines:
+        pieces = _pieces(lines, _PIECE, quotes=True)
+        cells = Cells.joined([csv_cells(piece, file, written, layout, at_once=at_once) for piece in pieces])
     if cells.left_out:
         cells.notes += (f"lines that repeat the first one were left out: {cells.left_out}",)
     if INDEX in written.header:
@@ -91,6 +92,10 @@ def csv_cells(piece: Piece, file: str, written: Dialect, layout: ColumnLayout, *
         cells = _csv_at_once(piece, file, written, layout)
         if cells is not None:
             return cells
+        size = max(len(piece.data) // 16, _LEAST)
+        parts = list(_pieces(io.BytesIO(piece.data), size, quotes=True, line=piece.line, last=piece.last))
+        if len(parts) > 1:
+            return Cells.joined([csv_cells(part, file, written, layout) for part in parts])
     width = len(written.header) + written.trailing
     ragged: list[tuple[int, int]] = []
     numbers: list[int] = []
@@ -174,7 +179,8 @@ def _csv_at_once(piece: Piece, file: str, written: Dialect, layout: ColumnLayout
 def load_json(path: pathlib.Path, file: str, options: Options, *, of_worker: bool) -> tuple[Cells, ColumnLayout]:
     """Reads the columns of JSON lines that are needed: see `sgdlab.traces.tables.Load`."""
     at_once = path.stat().st_size >= LARGE
-    found = [(piece, json_rows(piece, at_once=at_once)) for piece in _pieces(path, quotes=False)]
+    with path.open("rb") as lines:
+        found = [(piece, json_rows(piece, at_once=at_once)) for piece in _pieces(lines, _PIECE, quotes=False)]
     keys = list(dict.fromkeys(key for _, rows in found for key in rows.column_names))
     if not keys and not any(rows.bad for _, rows in found):
         raise BadTrace("must have an object in each line")

@@ -41,6 +41,7 @@ def outcome(path, large, options):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text_tables, "LARGE", large)
         patch.setattr(text_tables, "_PIECE", 20)  # several pieces, whose rows are named by their lines
+        patch.setattr(text_tables, "_LEAST", 10)
         try:
             recording = read(path, options)
         except ValueError as error:
