@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from sgdlab.traces.cells import Cells, Names
+from sgdlab.traces.cells import Cells, Names, indexed, ordered
 from sgdlab.traces.columns import ColumnLayout
-from sgdlab.traces.row_indices import indexed, ordered
 
 RESTARTS = 0.1
 """Up to this share of a worker's steps may stand for two nodes because it was restarted on another one."""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sgdlab.traces import time_columns, wide_columns
+from sgdlab.traces import time_columns
 from sgdlab.traces.column_names import CERTAIN, NAMES, UNITS, WITHIN_NODE, base, unit_of, words
 from sgdlab.traces.options import SECONDS, Options
 from sgdlab.traces.problems import BadTrace
@@ -127,7 +127,7 @@ def layout(header: Sequence[str], options: Options, *, of_worker: bool = False) 
         item.partition("=")[2].strip() for item in options.columns if item.partition("=")[0].strip() == _WORKERS
     ]
     said = _said(header, options)
-    header = [name for name in header if name != wide_columns.INDEX or name in said.values()]
+    header = [name for name in header if name != time_columns.INDEX or name in said.values()]
     lower = {name.strip().lower(): name for name in header}
     if not {"worker", "duration"} & set(said) and all(name in lower for name in OPERATIONS):
         columns = {name: lower[name] for name in OPERATIONS}
@@ -143,7 +143,7 @@ def layout(header: Sequence[str], options: Options, *, of_worker: bool = False) 
     certain = [
         part for part in ("worker", "duration") if part in found and _is_certain(part, found[part], groups, said)
     ]
-    if certain and not patterns and ("worker" in certain or not wide_columns.alike(header)):
+    if certain and not patterns and ("worker" in certain or not time_columns.alike(header)):
         raise BadTrace(_lacks(found, certain, missing, header))
     columns = {
         part: found[part]
@@ -243,7 +243,7 @@ def _wide(
     options: Options,
     said: Mapping[str, str | None],
 ) -> ColumnLayout:
-    workers, remark = wide_columns.chosen([name for name in header if name not in columns.values()], patterns)
+    workers, remark = time_columns.workers([name for name in header if name not in columns.values()], patterns)
     units = {unit_of(name) for name in workers}
     named = units.pop() if len(units) == 1 else None
     unit = options.unit or named or "s"

@@ -12,7 +12,7 @@ from sgdlab.traces.cells import MISSING, number
 from sgdlab.traces.columns import ColumnLayout
 from sgdlab.traces.options import Options
 from sgdlab.traces.problems import BadTrace
-from sgdlab.traces.wide_columns import INDEX
+from sgdlab.traces.time_columns import INDEX
 
 
 @dataclasses.dataclass(frozen=True)

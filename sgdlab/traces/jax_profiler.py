@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from sgdlab.traces import event_files, intervals
-from sgdlab.traces.collectives import collective
 from sgdlab.traces.family import TRACES
+from sgdlab.traces.joining import WorkerSteps, naming, ordered, together
 from sgdlab.traces.options import Options
 from sgdlab.traces.paths import files
+from sgdlab.traces.phases import collective
 from sgdlab.traces.problems import BadTrace
 from sgdlab.traces.recording import Recording
-from sgdlab.traces.worker_steps import WorkerSteps, naming, ordered, together
 
 ENDING = ".trace.json.gz"
 _NO_WORK = ("$", "PjitFunction", "CommonPjRt", "end: ", "[")

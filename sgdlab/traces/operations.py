@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from sgdlab.traces import phases as kinds
-from sgdlab.traces.cells import Cells
+from sgdlab.traces.cells import Cells, indexed
 from sgdlab.traces.columns import ColumnLayout
 from sgdlab.traces.problems import BadTrace
 from sgdlab.traces.recording import Recording
-from sgdlab.traces.row_indices import indexed
 
 _COMPUTE = "-compute"
 _ACROSS_WORKERS = ("grads-", "params-")
@@ -20,7 +19,7 @@ _ACROSS_WORKERS = ("grads-", "params-")
 stages and the devices of one worker."""
 
 
-def build(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recording:
+def build_operations(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recording:
     r"""The recording of a table of operations, such as those of real language-model jobs.
 
     A worker's run-time is the sum of its operations `*-compute` in a stage, the largest over its stages s:

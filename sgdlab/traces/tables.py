@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from sgdlab.traces import long, operations, paths, wide
+from sgdlab.traces import operations, paths, step_tables
 from sgdlab.traces.cells import Cells, Names
 from sgdlab.traces.columns import NECESSARY, ColumnLayout
 from sgdlab.traces.options import Options
@@ -18,9 +18,9 @@ _FILE = "the file's name"
 """The column of workers that files for each worker lack."""
 
 _BUILDERS: dict[str, Callable[..., Recording]] = {
-    "long": long.build,
-    "operations": operations.build,
-    "wide": wide.build,
+    "long": step_tables.build_long,
+    "operations": operations.build_operations,
+    "wide": step_tables.build_wide,
 }
 
 

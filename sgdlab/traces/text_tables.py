@@ -17,7 +17,7 @@ from sgdlab.traces.columns import ColumnLayout
 from sgdlab.traces.dialects import Dialect, dialect, layout_of
 from sgdlab.traces.options import Options
 from sgdlab.traces.problems import BadTrace, CheckedRows
-from sgdlab.traces.wide_columns import INDEX
+from sgdlab.traces.time_columns import INDEX
 
 LARGE = 4_000_000
 """Bytes from which on a file is read by PyArrow, which takes a while to import."""

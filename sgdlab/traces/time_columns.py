@@ -1,10 +1,14 @@
-"""Columns of times in a long table: those of a worker's own work, of communication, and of the whole step."""
+"""Which columns hold times: of own work, communication and whole steps in a long table, of workers in a wide one."""
 
 import dataclasses
+import fnmatch
+import re
+from collections import Counter
 from collections.abc import Sequence
 
 from sgdlab.traces import phases
 from sgdlab.traces.column_names import COMPUTE, NAMES, base, unit_of, words
+from sgdlab.traces.problems import BadTrace
 
 _TIMES = ("time", "duration", "dur", "latency")
 _NO_PARTS = ("eta", "wall", "uptime", "since", "remaining", "left", "end", "ended", "finish", "per", "timestamp", "ts")
@@ -86,3 +90,60 @@ def _is_total(name: str) -> bool:
     return base(name) in known or (
         phases.is_total(base(name)) and base(name) not in ("step", "iteration", "iter", "batch")
     )
+
+
+INDEX = "Unnamed: 0"
+"""What pandas calls the first column of a table that it has written with its index."""
+
+_METRICS = (
+    "loss", "lr", "epoch", "accuracy", "acc", "perplexity", "ppl", "throughput", "tokens", "samples", "loss_scale",
+    "learning_rate", "grad_norm", "gradient_norm", "runtime", "memory", "mem",
+)  # fmt: skip
+_EXTREMES = re.compile(r"__(MIN|MAX)$")
+
+
+def workers(names: Sequence[str], patterns: Sequence[str]) -> tuple[tuple[str, ...], str]:
+    """The columns of workers, and a sentence that lists which were left out.
+
+    Args:
+      names: of columns that hold neither steps nor starts.
+      patterns: those that a person says, such as "rank*"; empty: numbered columns where two or more are alike but for
+        their numbers, else all; without metrics, minima and maxima.
+
+    Raises:
+      BadTrace: where a pattern has no column, or nothing is left.
+
+    Example:
+      >>> workers(["rank0", "rank1", "loss"], ())
+      (('rank0', 'rank1'), "columns 'loss' were not read as workers")
+    """
+    if patterns:
+        for pattern in patterns:
+            if not any(_matches(name, pattern) for name in names):
+                raise BadTrace(f"--columns=workers={pattern} fits none of the columns {', '.join(names)}")
+        return tuple(name for name in names if any(_matches(name, pattern) for pattern in patterns)), ""
+    found = [name for name in names if not _is_metric(name)]
+    if alike(found):
+        found = [name for name in found if re.search("[0-9]", name)]
+    if not found:
+        raise BadTrace("must have a column for each worker")
+    left = [name for name in names if name not in found and name != INDEX]
+    shown = ", ".join(map(repr, left[:5])) + ", ..." * (len(left) > 5)
+    return tuple(found), f"columns {shown} were not read as workers" if left else ""
+
+
+def alike(names: Sequence[str]) -> bool:
+    """Whether two or more columns have one name but for their numbers."""
+    stems = Counter(re.sub("[0-9]+", "#", name) for name in names if not _is_metric(name))
+    return any("#" in stem and count > 1 for stem, count in stems.items())
+
+
+def _matches(name: str, pattern: str) -> bool:
+    return fnmatch.fnmatchcase(name.lower(), pattern.lower())
+
+
+def _is_metric(name: str) -> bool:
+    known = {*_METRICS, *NAMES["epoch"][0]}
+    parts = words(name)
+    called = {parts[-1], "_".join(parts)} if parts else set()
+    return name == INDEX or bool(_EXTREMES.search(name)) or bool(called & known)

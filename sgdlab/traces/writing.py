@@ -9,8 +9,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from sgdlab.traces.long import WHOLE
 from sgdlab.traces.recording import Recording
+from sgdlab.traces.step_tables import WHOLE
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sgdlab.traces.collectives import collective
+from sgdlab.traces.phases import collective
 
 NAMES = {
     "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)": "all_reduce",

@@ -8,9 +8,9 @@ import pytest
 from sgdlab.traces import Options, read
 from sgdlab.traces.columns import layout
 from sgdlab.traces.dialects import dialect_of
+from sgdlab.traces.joining import rank_in
 from sgdlab.traces.paths import worker_of
 from sgdlab.traces.phases import is_communication
-from sgdlab.traces.worker_steps import rank_in
 
 TIMES = np.random.default_rng(0).uniform(0.5, 2.0, (6, 4)).round(4)
 

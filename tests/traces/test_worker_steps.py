@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from sgdlab.traces.joining import WorkerSteps, together
 from sgdlab.traces.problems import BadTrace
-from sgdlab.traces.worker_steps import WorkerSteps, together
 
 
 def worker(name, steps, own, node="", began=None, **communication):

@@ -1,4 +1,4 @@
-"""Long tables: a row for each worker and step, or for each phase of it."""
+"""Long tables, of a row for each worker and step or each phase of it; and wide ones, of a column for each worker."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -8,13 +8,11 @@ import numpy as np
 
 from sgdlab.traces import apart
 from sgdlab.traces import phases as kinds
-from sgdlab.traces.cells import IMPOSSIBLE, Cells, Names
-from sgdlab.traces.clocks import began
-from sgdlab.traces.column_names import base
+from sgdlab.traces.cells import IMPOSSIBLE, Cells, Names, indexed, ordered
+from sgdlab.traces.column_names import base, start_per_second
 from sgdlab.traces.columns import ColumnLayout
 from sgdlab.traces.problems import BadTrace, CheckedRows
 from sgdlab.traces.recording import Recording
-from sgdlab.traces.row_indices import indexed, ordered
 
 WHOLE = "compute"
 """The phase of run-times whose parts are unknown, beside phases of communication."""
@@ -23,7 +21,7 @@ _MOST_EMPTY = 100
 """So many cells a row, at most: with more, a column was mistaken for that of the steps or of the workers."""
 
 
-def build(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recording:
+def build_long(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recording:
     """The recording of a long table.
 
     Args:
@@ -67,7 +65,7 @@ def build(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recording:
         notes.append(f"read as communication: {', '.join(map(repr, taken))}")
     if (start := columns.get("start")) in cells.numbers:
         step = np.searchsorted(fields["steps"], table.step)
-        fields["began"] = began(cells.numbers[start][kept], step, fields["steps"].size, layout, notes)
+        fields["began"] = _began(cells.numbers[start][kept], step, fields["steps"].size, layout, notes)
     return Recording(
         **fields, workers=table.workers, nodes=tuple(nodes[i] for i in used) if nodes else (), notes=tuple(notes)
     )
@@ -275,3 +273,71 @@ def _nodes(names: Names, worker: np.ndarray, workers: tuple[str, ...], notes: li
         which = ", ".join(workers[i] for i in moved[:5]) + ", ..." * (moved.size > 5)
         notes.append(f"workers that were on several nodes count as on their last: {which}")
     return tuple(names.values[i] if i >= 0 else "" for i in code)
+
+
+def build_wide(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recording:
+    """The recording of a wide table.
+
+    Args:
+      cells: its columns.
+      layout: which of them are workers, and which holds the steps.
+      skip: whether rows that cannot be used are left out, instead of an error.
+
+    Raises:
+      BadTrace: naming all rows that cannot be used.
+    """
+    rows, notes = cells.rows, [*layout.notes, *cells.notes]
+    steps = np.arange(len(rows), dtype=np.float64)
+    if column := layout.columns.get("step"):
+        steps = cells.wholes(column)
+        highest = np.maximum.accumulate(np.where(rows.bad, -np.inf, steps))
+        fallen = np.zeros(steps.size, bool)
+        fallen[1:] = ~rows.bad[1:] & (steps[1:] <= highest[:-1])
+        cells.add_bad("steps that do not rise", column, fallen, "it must rise from row to row")
+    for worker in layout.workers:
+        cells.durations(worker, zero=False)
+    if rows.count:
+        if not skip:
+            rows.refuse()
+        notes.append(rows.note())
+    kept = slice(None) if not rows.bad.any() else np.flatnonzero(~rows.bad)
+    runtimes = np.stack([cells.numbers[worker][kept] for worker in layout.workers], axis=1)
+    if np.isnan(runtimes).all():
+        raise BadTrace("must have run-times; all are missing")
+    if layout.per_second != 1:
+        runtimes /= layout.per_second
+    whole = steps[kept].astype(np.int64)
+    start, clock = layout.columns.get("start"), None
+    if start in cells.numbers:
+        clock = _began(cells.numbers[start][kept], np.arange(whole.size), whole.size, layout, notes)
+    return Recording(runtimes, whole, layout.workers, began=clock, notes=tuple(notes))
+
+
+def _began(
+    starts: np.ndarray, step: np.ndarray, steps: int, layout: ColumnLayout, notes: list[str]
+) -> np.ndarray | None:
+    """When the first worker began each step.
+
+    Args:
+      starts: float64[R], of each row; NaN where it is missing.
+      step: int[R], index of its step.
+      steps: T, how many there are.
+      layout: which says what the column is called.
+      notes: where a sentence is added if the starts are those of no clock.
+
+    Returns:
+      float64[T], seconds, NaN where unknown; None where no start is known, or steps began before earlier ones, as
+      where the clock begins anew in each step.
+    """
+    name = layout.columns["start"]
+    known = np.flatnonzero(np.isfinite(starts))
+    if not known.size:
+        return None
+    scale = start_per_second(name, float(starts[known[0]]), layout.per_second)
+    first = np.full(steps, np.inf)
+    np.minimum.at(first, step[known], starts[known])
+    first = np.where(np.isfinite(first), first / scale, np.nan)
+    if (np.diff(first[np.isfinite(first)]) <= 0).any():
+        notes.append(f"column {name!r} was left out: steps begin no later than steps before them, so it is no clock")
+        return None
+    return first
