@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from sgdlab.traces import paths
 from sgdlab.traces.columns import ColumnLayout
 from sgdlab.traces.problems import CheckedRows
 
@@ -247,13 +248,7 @@ def ordered(names: Names) -> tuple[tuple[str, ...], np.ndarray]:
       >>> ordered(Names(("w10", "w9"), np.array([0, 1, 1])))
       (('w9', 'w10'), array([1, 0, 0]))
     """
-    # Every second part is digits, which are ordered by value: w2 before w10.
-    parts = {name: re.split(r"([0-9]+)", name) for name in names.values}
-    size = {
-        name: [(len(part.lstrip("0")) if position % 2 else 0, part) for position, part in enumerate(split)]
-        for name, split in parts.items()
-    }
-    in_order = sorted(size, key=size.__getitem__)
+    in_order = sorted(names.values, key=paths.in_order)
     place = {name: index for index, name in enumerate(in_order)}
     # Rows without a name, of code -1, are given any index.
     return tuple(in_order), np.array([*(place[name] for name in names.values), 0], np.int64)[names.codes]

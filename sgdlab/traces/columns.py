@@ -188,11 +188,7 @@ def _is_certain(
 def _chosen(
     groups: Mapping[str, tuple[int, list[str]]], said: Mapping[str, str | None], *, of_worker: bool
 ) -> dict[str, str]:
-    """Part -> the column that holds it.
-
-    Raises:
-      BadTrace: where the table is long and two columns could hold the same part.
-    """
+    """Part -> the column that holds it."""
     groups = dict(groups)
     if of_worker and "worker" not in said and groups["worker"][0] >= WITHIN_NODE:
         groups["worker"] = (groups["worker"][0], [])  # each file is a worker's: a host is where it ran
@@ -211,11 +207,6 @@ def _chosen(
 def _long(
     found: Mapping[str, str], options: Options, said: Mapping[str, str | None], times: time_columns.TimeColumns | None
 ) -> ColumnLayout:
-    """The layout of a long table.
-
-    Raises:
-      BadTrace: where columns of times are in different units.
-    """
     unit = _unit(found["duration"], options)
     guessed = _guessed(found, said, unit, options)
     if times is None:

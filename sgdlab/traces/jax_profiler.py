@@ -9,9 +9,9 @@ import numpy as np
 
 from sgdlab.traces import event_files, intervals
 from sgdlab.traces.family import TRACES
-from sgdlab.traces.joining import WorkerSteps, naming, ordered, together
+from sgdlab.traces.joining import WorkerSteps, naming, together
 from sgdlab.traces.options import Options
-from sgdlab.traces.paths import files
+from sgdlab.traces.paths import files, in_order
 from sgdlab.traces.phases import collective
 from sgdlab.traces.problems import BadTrace
 from sgdlab.traces.recording import Recording
@@ -75,7 +75,7 @@ def jax_profiler(*, path: str | pathlib.Path, options: Options) -> Recording:
 def _files(path: str | pathlib.Path) -> list[pathlib.Path]:
     found = pathlib.Path(path)
     several = [str(file) for file in found.rglob(f"*{ENDING}")] if found.is_dir() else map(str, files(path, (ENDING,)))
-    return [pathlib.Path(name) for name in ordered(several)]
+    return [pathlib.Path(name) for name in sorted(several, key=in_order)]
 
 
 def _workers(found: list[pathlib.Path]) -> list[tuple[str, str]]:

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import pathlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -141,18 +141,6 @@ def naming(file: pathlib.Path, options: Options, notes: list[str]) -> Iterator[N
         notes.append(f"{file.name} was left out: it {error}.")
 
 
-def ordered(names: Iterable[str]) -> list[str]:
-    """Names in order, digits in them by value.
-
-    Example:
-      >>> ordered(["rank10", "rank9"])
-      ['rank9', 'rank10']
-    """
-    # Every second part is digits.
-    parts = lambda name: [(int(p), p) if i % 2 else (0, p) for i, p in enumerate(re.split(r"([0-9]+)", name))]
-    return sorted(names, key=parts)
-
-
 def rank_in(path: pathlib.Path) -> str | None:
     """The rank that a file's name tells: the number behind "rank", "worker" ..., or else the last one in its name.
 
@@ -172,16 +160,17 @@ def together(parts: Sequence[WorkerSteps], notes: Sequence[str] = ()) -> Recordi
     Raises:
       BadTrace: where no worker has recorded a step.
     """
-    workers = ordered({part.worker for part in parts})
+    workers = sorted({part.worker for part in parts}, key=paths.in_order)
     every = [part.steps for part in parts]
     steps = np.unique(np.concatenate(every)) if every else np.empty(0, np.int64)
     if steps.size == 0:
         raise BadTrace("must hold steps; none was found")
     shape, notes = (steps.size, len(workers)), list(notes)
     runtimes, began, nodes = np.full(shape, np.nan), np.full(shape, np.nan), dict.fromkeys(workers, "")
-    names = {"phases": ordered({name for part in parts for name in part.phases})}
-    names["communication"] = ordered({name for part in parts for name in part.communication})
-    tables = {kind: {name: np.full(shape, np.nan) for name in names[kind]} for kind in names}
+    tables = {}
+    for kind in ("phases", "communication"):
+        names = {name for part in parts for name in getattr(part, kind)}
+        tables[kind] = {name: np.full(shape, np.nan) for name in sorted(names, key=paths.in_order)}
     seen, again, impossible = np.zeros(shape, bool), 0, 0
     for part in parts:
         column = workers.index(part.worker)

@@ -20,7 +20,7 @@ stages and the devices of one worker."""
 
 
 def build_operations(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recording:
-    r"""The recording of a table of operations, such as those of real language-model jobs.
+    r"""Build the recording of a table of operations, such as those of real language-model jobs.
 
     A worker's run-time is the sum of its operations `*-compute` in a stage, the largest over its stages s:
 
@@ -35,13 +35,7 @@ def build_operations(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recor
     for other stages; the optimiser comes after the collective, when nobody waits for anybody. All these are left out,
     and so is `start_ts`, which begins anew in each step.
 
-    Args:
-      cells: its columns.
-      layout: which of them holds what.
-      skip: whether rows that cannot be used are left out, instead of an error.
-
-    Raises:
-      BadTrace: naming all rows that cannot be used.
+    Arguments and errors are those of `sgdlab.traces.tables.build`.
 
     Source: Lin et al. 2025, "Understanding Stragglers in Large Model Training Using What-if Analysis", whose traces
     have these columns.

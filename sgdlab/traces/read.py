@@ -72,11 +72,7 @@ def read(path: str | os.PathLike[str], options: Options = DEFAULT, *, name: str 
 
 
 def _made(part: Part, path: pathlib.Path, options: Options) -> Recording:
-    """What a reader makes of a path; one's own of each of its files, unless it says that it reads them itself.
-
-    Raises:
-      BadTrace: where it refuses a file, or returns nothing.
-    """
+    """What a reader makes of a path; one's own of each of its files, unless it says that it reads them itself."""
     read_together = _reads_whole(part, path)
     files = [path] if read_together else paths.files(path, part.facts.endings)
     if not files:
@@ -118,12 +114,6 @@ def _reads_whole(part: Part, path: pathlib.Path) -> bool:
 
 
 def _format(path: pathlib.Path, options: Options, argument: str) -> Part:
-    """The format of a file.
-
-    Raises:
-      ValueError: where it is not recognised.
-      FileNotFoundError: where there is no file.
-    """
     if options.format is not None and options.format not in TRACES:
         raise ValueError(f"--trace_format={options.format} {TRACES.right(options.format)}")
     endings = tuple(dict.fromkeys(ending for part in TRACES.values() for ending in part.facts.endings))

@@ -22,16 +22,7 @@ _MOST_EMPTY = 100
 
 
 def build_long(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recording:
-    """The recording of a long table.
-
-    Args:
-      cells: its columns.
-      layout: which of them holds what.
-      skip: whether rows that cannot be used are left out, instead of an error.
-
-    Raises:
-      BadTrace: naming all rows that cannot be used.
-    """
+    """Build the recording of a long table: see `sgdlab.traces.tables.build`."""
     columns, rows = layout.columns, cells.rows
     apart.tell(cells, layout)
     notes = [*layout.notes, *cells.notes]
@@ -109,11 +100,7 @@ class _Table:
         return dataclasses.replace(self, workers=workers, worker=(np.cumsum(present) - 1)[self.worker]), used
 
     def places(self) -> tuple[np.ndarray, np.ndarray]:
-        """The steps, and each row's place among steps x workers.
-
-        Raises:
-          BadTrace: where nearly all places would be empty.
-        """
+        """The steps, and each row's place among steps x workers."""
         steps, step = indexed(self.step)
         if steps.size * len(self.workers) > _MOST_EMPTY * max(self.worker.size, 100_000):
             raise BadTrace(
@@ -125,11 +112,7 @@ class _Table:
         return steps, step
 
     def times(self, per_second: int) -> dict[str, Any]:
-        """The fields of a recording that hold steps and times.
-
-        Raises:
-          BadTrace: where all run-times are missing.
-        """
+        """The fields of a recording that hold steps and times."""
         steps, place = self.places()
         shape = (steps.size, len(self.workers))
         seconds = self.duration if per_second == 1 else self.duration / per_second
@@ -276,16 +259,7 @@ def _nodes(names: Names, worker: np.ndarray, workers: tuple[str, ...], notes: li
 
 
 def build_wide(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recording:
-    """The recording of a wide table.
-
-    Args:
-      cells: its columns.
-      layout: which of them are workers, and which holds the steps.
-      skip: whether rows that cannot be used are left out, instead of an error.
-
-    Raises:
-      BadTrace: naming all rows that cannot be used.
-    """
+    """Build the recording of a wide table: see `sgdlab.traces.tables.build`."""
     rows, notes = cells.rows, [*layout.notes, *cells.notes]
     steps = np.arange(len(rows), dtype=np.float64)
     if column := layout.columns.get("step"):
@@ -316,18 +290,9 @@ def build_wide(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recording:
 def _began(
     starts: np.ndarray, step: np.ndarray, steps: int, layout: ColumnLayout, notes: list[str]
 ) -> np.ndarray | None:
-    """When the first worker began each step.
+    """When the first worker began each of T steps, float64[T], by the start of each row and the index of its step.
 
-    Args:
-      starts: float64[R], of each row; NaN where it is missing.
-      step: int[R], index of its step.
-      steps: T, how many there are.
-      layout: which says what the column is called.
-      notes: where a sentence is added if the starts are those of no clock.
-
-    Returns:
-      float64[T], seconds, NaN where unknown; None where no start is known, or steps began before earlier ones, as
-      where the clock begins anew in each step.
+    It is None where no start is known, or steps began before earlier ones, as where the clock begins anew in each.
     """
     name = layout.columns["start"]
     known = np.flatnonzero(np.isfinite(starts))

@@ -3,7 +3,6 @@
 import dataclasses
 import pathlib
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import numpy as np
 
@@ -17,6 +16,13 @@ from sgdlab.traces.recording import Recording
 _FILE = "the file's name"
 """The column of workers that files for each worker lack."""
 
+Load = Callable[..., tuple[Cells, ColumnLayout]]
+"""`(path, file, options, *, of_worker)` -> the columns of a file that are needed, and what they hold.
+
+`file` is what messages call it beside the row, "" where there is only one; with `of_worker`, a table without a column of
+workers is that of a single one.
+"""
+
 _BUILDERS: dict[str, Callable[..., Recording]] = {
     "long": step_tables.build_long,
     "operations": operations.build_operations,
@@ -25,7 +31,7 @@ _BUILDERS: dict[str, Callable[..., Recording]] = {
 
 
 def build(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recording:
-    """The recording that the columns of a table make.
+    """Build the recording that the columns of a table make.
 
     Args:
       cells: the columns that the layout needs.
@@ -42,26 +48,9 @@ def build(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recording:
     return _BUILDERS[layout.kind](cells, layout, skip=skip)
 
 
-class Load(Protocol):
-    """Reads the columns of a file that are needed."""
-
-    def __call__(
-        self, path: pathlib.Path, file: str, options: Options, *, of_worker: bool
-    ) -> tuple[Cells, ColumnLayout]:
-        """Returns the columns, and what they hold.
-
-        Args:
-          path: of the file.
-          file: what messages call it beside the row; "" where there is only one.
-          options: how it is read.
-          of_worker: whether a table without a column of workers is that of a single one.
-
-        Raises:
-          BadTrace: where the columns cannot be recognised, or hold something else.
-        """
-
-
-def read(path: pathlib.Path, endings: Sequence[str], options: Options, load: Load) -> Recording:
+def read(
+    path: pathlib.Path, endings: Sequence[str], options: Options, load: Callable[..., tuple[Cells, ColumnLayout]]
+) -> Recording:
     """Reads a file, or one for each worker in a directory or of a pattern.
 
     Args:
@@ -78,17 +67,15 @@ def read(path: pathlib.Path, endings: Sequence[str], options: Options, load: Loa
     return build(cells, layout, skip=options.skip_bad_rows)
 
 
-def _loaded(files: Sequence[pathlib.Path], options: Options, load: Load) -> tuple[Cells, ColumnLayout]:
-    """The tables of all files as one.
-
-    Raises:
-      BadTrace: where they have different columns.
-    """
+def _loaded(
+    files: Sequence[pathlib.Path], options: Options, load: Callable[..., tuple[Cells, ColumnLayout]]
+) -> tuple[Cells, ColumnLayout]:
+    """The tables of all files as one."""
     if len(files) == 1:
         try:
             return load(files[0], "", options, of_worker=False)
         except BadTrace:
-            if not paths.names_worker(files[0]):
+            if paths.number_behind_rank(files[0]) is None:
                 raise
     found, empty = [], []
     for file, worker in paths.workers(files).items():

@@ -9,7 +9,7 @@ from sgdlab.traces import Options, read
 from sgdlab.traces.columns import layout
 from sgdlab.traces.dialects import dialect_of
 from sgdlab.traces.joining import rank_in
-from sgdlab.traces.paths import worker_of
+from sgdlab.traces.paths import number_behind_rank
 from sgdlab.traces.phases import is_communication
 
 TIMES = np.random.default_rng(0).uniform(0.5, 2.0, (6, 4)).round(4)
@@ -216,4 +216,4 @@ class TestFiles:
             (tmp_path / f"host1{rank}_rank{rank}.csv").write_text(f"step,time\n0,{rank + 1}\n")
         assert read(tmp_path).workers == ("0", "1")
         path = tmp_path / "node7_gpu12.csv"
-        assert (worker_of(path), rank_in(path)) == ("12", "12")
+        assert (number_behind_rank(path), rank_in(path)) == ("12", "12")

@@ -1,10 +1,12 @@
 """One file for each worker: in a directory, of a pattern, and alone."""
 
+import pathlib
+
 import numpy as np
 import pytest
 
 from sgdlab.traces import Options, read
-from sgdlab.traces.paths import files, worker_of, workers
+from sgdlab.traces.paths import files, workers
 
 RUNTIMES = np.random.default_rng(0).uniform(0.5, 2.0, (4, 12))
 
@@ -111,7 +113,7 @@ def test_files_that_do_not_belong_together(tmp_path, second, message):
 
 def test_names_of_workers(tmp_path):
     names = ["logs/rank10.jsonl", "logs/rank_2.jsonl", "logs/Worker-3.csv", "logs/east.csv", "logs/trace7.csv"]
-    assert [worker_of(name) for name in names] == ["10", "2", "3", "east", "trace7"]
+    assert list(workers(map(pathlib.Path, names)).values()) == ["10", "2", "3", "east", "trace7"]
     for name in ("rank2.csv", "rank10.csv", "rank1.csv"):
         (tmp_path / name).touch()
     assert [file.name for file in files(tmp_path, (".csv",))] == ["rank1.csv", "rank2.csv", "rank10.csv"]
