@@ -10,7 +10,7 @@ RESTARTS = 0.1
 
 
 def several(worker: np.ndarray, step: np.ndarray, other: np.ndarray, *, most: float = 0.0) -> bool:
-    """Whether a worker has several values in one step.
+    """Tell whether a worker has several values in one step.
 
     Args:
       worker: int[R], its index.
@@ -36,7 +36,7 @@ def several(worker: np.ndarray, step: np.ndarray, other: np.ndarray, *, most: fl
 
 
 def joined(node: str, worker: str) -> str:
-    """The name of a worker whose number is its machine's."""
+    """Return the name of a worker whose number is its machine's."""
     return f"{node}/{worker}" if node else worker
 
 

@@ -40,7 +40,7 @@ def load_parquet(path: pathlib.Path, file: str, options: Options, *, of_worker: 
 
 
 def cells(table: pa.Table, layout: ColumnLayout, file: str = "", *, first: int = 1) -> Cells:
-    """The columns of a table that are needed.
+    """Return the columns of a table that are needed.
 
     Args:
       table: with at least these columns.

@@ -37,7 +37,7 @@ class Names:
 
     @classmethod
     def of(cls, cells: Sequence[Any]) -> "Names":
-        """The names in cells: texts, numbers, None where one is missing, or what else JSON has."""
+        """Return the names in cells: texts, numbers, None where one is missing, or what else JSON has."""
         cells = [cell if cell is None or isinstance(cell, str | int | float) else json.dumps(cell) for cell in cells]
         index: dict[Any, int] = {}
         raw = np.fromiter((index.setdefault(cell, len(index)) for cell in cells), np.int32, len(cells))
@@ -45,7 +45,7 @@ class Names:
 
     @classmethod
     def coded(cls, texts: Sequence[str], codes: np.ndarray) -> "Names":
-        """The names that codes stand for; texts may be empty, and may stand for one name."""
+        """Return the names that codes stand for; texts may be empty, and may stand for one name."""
         index: dict[str, int] = {}
         renamed = [index.setdefault(text, len(index)) if (text := raw.strip()) else -1 for raw in texts]
         if renamed == list(range(len(texts))):
@@ -54,7 +54,7 @@ class Names:
 
     @classmethod
     def joined(cls, columns: "Sequence[Names]") -> "Names":
-        """The columns of several files, one after the other."""
+        """Return the columns of several files, one after the other."""
         texts = [text for column in columns for text in column.values]
         begins = np.cumsum([0, *(len(column.values) for column in columns)])
         codes = [
@@ -85,7 +85,7 @@ class Cells:
 
     @classmethod
     def joined(cls, tables: "Sequence[Cells]") -> "Cells":
-        """The rows of several tables, one after the other; columns that one of them lacks are left out."""
+        """Return the rows of several tables, one after the other; columns that one of them lacks are left out."""
         if len(tables) == 1:
             return tables[0]
         whole = cls(CheckedRows.joined([table.rows for table in tables]), left_out=sum(t.left_out for t in tables))
@@ -153,7 +153,7 @@ class Cells:
             self.numbers[column] = np.array(values, np.float64)
 
     def wholes(self, column: str) -> np.ndarray:
-        """A column as float64 without fractions; rows with another number are bad."""
+        """Return a column as float64 without fractions; rows with another number are bad."""
         values = self.numbers[column]
         with np.errstate(invalid="ignore"):
             whole = (np.abs(values) < _LARGEST_WHOLE) & (values == np.floor(values))
@@ -161,7 +161,7 @@ class Cells:
         return values
 
     def named(self, column: str) -> Names:
-        """A column of names; rows without one are bad."""
+        """Return a column of names; rows without one are bad."""
         empty = np.flatnonzero(self.names[column].codes < 0)
         if empty.size:
             message = f"column {column!r} is empty; it must be a name"
@@ -169,7 +169,7 @@ class Cells:
         return self.names[column]
 
     def durations(self, column: str, *, zero: bool = True) -> np.ndarray:
-        """A column of durations, NaN where one is missing; rows with another number are bad."""
+        """Return a column of durations, NaN where one is missing; rows with another number are bad."""
         values = self.numbers[column]
         with np.errstate(invalid="ignore"):
             fine = np.isnan(values) | (np.isfinite(values) & ((values >= 0) if zero else (values > 0)))
@@ -187,7 +187,7 @@ class Cells:
 
 
 def number(cell: Any, *, comma: bool = False) -> float | None:
-    """A cell as a number: NaN where it is empty, None where it is something else.
+    """Return a cell as a number: NaN where it is empty, None where it is something else.
 
     Example:
       >>> number(" 1e-3"), number("NA"), number("1_000"), number("1,5", comma=True), number(True)
@@ -217,7 +217,7 @@ def _cure(cell: Any) -> str:
 
 
 def text_of(cell: Any) -> str:
-    """A cell as a name: empty where it is missing.
+    """Return a cell as a name: empty where it is missing.
 
     Example:
       >>> text_of(3), text_of(3.0), text_of(None), text_of("a")
@@ -242,7 +242,7 @@ def _moment(cell: Any) -> float | None:
 
 
 def ordered(names: Names) -> tuple[tuple[str, ...], np.ndarray]:
-    """The sorted names, digits in them by value, and each row's index among them.
+    """Return the sorted names, digits in them by value, and each row's index among them.
 
     Example:
       >>> ordered(Names(("w10", "w9"), np.array([0, 1, 1])))
@@ -255,7 +255,7 @@ def ordered(names: Names) -> tuple[tuple[str, ...], np.ndarray]:
 
 
 def indexed(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The distinct whole numbers, rising, and each row's index among them: as `np.unique`, without sorting.
+    """Return the distinct whole numbers, rising, and each row's index among them: as `np.unique`, without sorting.
 
     Args:
       values: float64[R], whole numbers.

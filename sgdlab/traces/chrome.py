@@ -30,7 +30,7 @@ _Span = tuple[float, float]
 
 
 def recognises(path: pathlib.Path) -> bool:
-    """Whether the first of the files is in Chrome's format."""
+    """Tell whether the first of the files is in Chrome's format."""
     found = files(path, ENDINGS)
     return bool(found) and event_files.has_events(event_files.head(found[0]))
 

@@ -59,7 +59,7 @@ COMPUTE = 1
 
 
 def unit_of(name: str) -> str | None:
-    """The unit that ends a column's name.
+    """Return the unit that ends a column's name.
 
     Example:
       >>> [unit_of(name) for name in ("time_ms", "Step time (us)", "elapsedSeconds", "duration", "rank")]
@@ -70,12 +70,12 @@ def unit_of(name: str) -> str | None:
 
 
 def is_start(name: str) -> bool:
-    """Whether a column of that name holds the times at which steps begin."""
+    """Tell whether a column of that name holds the times at which steps begin."""
     return any(base(name) in names for names in NAMES["start"])
 
 
 def start_per_second(name: str, first: float, duration_per_second: int) -> int:
-    """How many units of a column of starts are a second: by its name, or since 1970, or those of the durations.
+    """Say how many units of a column of starts are a second: by its name, or since 1970, or those of the durations.
 
     Args:
       name: of the column.
@@ -94,7 +94,7 @@ def start_per_second(name: str, first: float, duration_per_second: int) -> int:
 
 
 def words(name: str) -> list[str]:
-    """The words of a column's name, in lower case.
+    """Return the words of a column's name, in lower case.
 
     Example:
       >>> words("stepTime (ms)")
@@ -105,6 +105,6 @@ def words(name: str) -> list[str]:
 
 
 def base(name: str) -> str:
-    """A column's name without its unit, words joined by underscores."""
+    """Return a column's name without its unit, words joined by underscores."""
     parts = words(name)
     return "_".join(parts[:-1] if parts and parts[-1] in _UNIT_OF else parts)

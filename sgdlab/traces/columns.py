@@ -75,7 +75,7 @@ class ColumnLayout:
         )
 
     def own(self, numbers: Mapping[str, np.ndarray]) -> np.ndarray:
-        """The own work in each row of a long table, float64[R], in units of the durations.
+        """Return the own work in each row of a long table, float64[R], in units of the durations.
 
         Args:
           numbers: column -> float64[R], of `times`.
@@ -101,7 +101,7 @@ class ColumnLayout:
         return (*(("; ".join(notes),) if notes else ()), *self.remarks)
 
     def without(self, part: str) -> "ColumnLayout":
-        """The same, with a column that is not read."""
+        """Return the same, with a column that is not read."""
         return dataclasses.replace(self, columns={key: name for key, name in self.columns.items() if key != part})
 
 

@@ -38,7 +38,7 @@ class Dialect:
     comments: int = 0
 
     def repeated(self, cells: Sequence[str]) -> bool:
-        """Whether a line is the header again, as where a program that was started again adds to its file.
+        """Tell whether a line is the header again, as where a program that was started again adds to its file.
 
         Example:
           >>> dialect_of(["rank,step,time"]).repeated(["rank", "step", "time"])
@@ -104,7 +104,7 @@ def dialect_of(lines: Iterable[str]) -> Dialect:
 
 
 def layout_of(written: Dialect, options: Options, *, of_worker: bool) -> ColumnLayout:
-    """What the columns of a file hold: see `sgdlab.traces.columns.layout`.
+    """Say what the columns of a file hold: see `sgdlab.traces.columns.layout`.
 
     Raises:
       BadTrace: where that cannot be recognised, or where columns without names are to be found by name.

@@ -117,13 +117,13 @@ def _bytes(path: pathlib.Path) -> tuple[bytes, bool]:
 
 
 def is_span(event: dict[str, Any]) -> bool:
-    """Whether an event is complete: with a name, a begin and a duration."""
+    """Tell whether an event is complete: with a name, a begin and a duration."""
     times = (event.get("ts"), event.get("dur"))
     return event.get("ph") == "X" and isinstance(event.get("name"), str) and all(isinstance(t, _NUMBER) for t in times)
 
 
 def head(path: pathlib.Path, size: int = 1 << 20) -> str:
-    """The first characters of a file, decompressed; empty where they cannot be read."""
+    """Return the first characters of a file, decompressed; empty where they cannot be read."""
     try:
         with path.open("rb") as file:
             raw = file.read(size)
@@ -135,5 +135,5 @@ def head(path: pathlib.Path, size: int = 1 << 20) -> str:
 
 
 def has_events(text: str) -> bool:
-    """Whether a file that begins like this is in the trace event format."""
+    """Tell whether a file that begins like this is in the trace event format."""
     return '"traceEvents"' in text or bool(re.match(r'\ufeff?\s*\[\s*\{[^{}]*"ph"\s*:', text))

@@ -4,7 +4,7 @@ import numpy as np
 
 
 def union(begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Disjoint intervals, in order, that cover the same times.
+    """Return disjoint intervals, in order, that cover the same times.
 
     Args:
       begin: float64[K].
@@ -26,7 +26,7 @@ def union(begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def covered(begin: np.ndarray, end: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """The time of each window that lies in at least one of the intervals.
+    """Return the time of each window that lies in at least one of the intervals.
 
     Args:
       begin: float64[K] of the intervals, which may overlap.
@@ -56,7 +56,7 @@ def covered(begin: np.ndarray, end: np.ndarray, left: np.ndarray, right: np.ndar
 def difference(
     first: tuple[np.ndarray, np.ndarray], second: tuple[np.ndarray, np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Disjoint intervals that cover the times of the first set which the second does not cover.
+    """Return disjoint intervals that cover the times of the first set which the second does not cover.
 
     Example:
       >>> difference((np.array([0.0]), np.array([5.0])), (np.array([1.0]), np.array([2.0])))
@@ -74,7 +74,7 @@ def exposed(
     left: np.ndarray,
     right: np.ndarray,
 ) -> dict[str, np.ndarray]:
-    """The time of each window in which a part is under way, and nothing of what hides it.
+    """Return the time of each window in which a part is under way, and nothing of what hides it.
 
     Where two parts overlap, the time belongs to the one that comes first among `parts`, so that they add up.
 

@@ -23,7 +23,7 @@ _DEVICE, _OPERATIONS, _STEPS = "/device:", ("XLA Ops", "Async XLA Ops", "Stream"
 
 
 def recognises(path: pathlib.Path) -> bool:
-    """Whether there is a profile of JAX in the directory, or whether the file is one."""
+    """Tell whether there is a profile of JAX in the directory, or whether the file is one."""
     found = _files(path)
     if not found or found[0].name.endswith(".pt.trace.json.gz"):
         return False

@@ -142,7 +142,7 @@ def naming(file: pathlib.Path, options: Options, notes: list[str]) -> Iterator[N
 
 
 def rank_in(path: pathlib.Path) -> str | None:
-    """The rank that a file's name tells: the number behind "rank", "worker" ..., or else the last one in its name.
+    """Return the rank that a file's name tells: the number behind "rank" and the like, or else the last one in it.
 
     Example:
       >>> rank_in(pathlib.Path("job7_rank12.pt.trace.json.gz")), rank_in(pathlib.Path("dump_3"))
@@ -153,7 +153,7 @@ def rank_in(path: pathlib.Path) -> str | None:
 
 
 def together(parts: Sequence[WorkerSteps], notes: Sequence[str] = ()) -> Recording:
-    """The recording of several workers; a step that a worker has not recorded is missing.
+    """Return the recording of several workers; a step that a worker has not recorded is missing.
 
     Several parts of one worker, such as one file for each time that a profiler was on, are joined.
 

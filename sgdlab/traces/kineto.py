@@ -26,7 +26,7 @@ _BY_BACKENDS = re.compile(r"^\w+:(?!:)")  # "gloo:all_reduce"
 
 
 def recognises(path: pathlib.Path) -> bool:
-    """Whether the first of the files is one of Kineto's."""
+    """Tell whether the first of the files is one of Kineto's."""
     found = _files(path)
     if not found:
         return False

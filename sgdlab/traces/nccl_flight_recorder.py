@@ -24,7 +24,7 @@ _TIMING = "set TORCH_NCCL_ENABLE_TIMING=1, so that NCCL's collectives are measur
 
 
 def recognises(path: pathlib.Path) -> bool:
-    """Whether the first of the files is such a dump."""
+    """Tell whether the first of the files is such a dump."""
     found = _files(path)
     if not found:
         return False
@@ -200,7 +200,7 @@ _LONGEST = 4096
 
 
 def period(kinds: np.ndarray) -> tuple[int, int, int] | None:
-    """The period of the longest stretch that repeats itself.
+    """Return the period of the longest stretch that repeats itself.
 
     With the longest run of i to j - 1 in which every operation is followed by its like p later, the stretch is
     i to j - 1 + p; of several p with a stretch of that length the shortest is taken. It must hold two periods.
@@ -230,7 +230,7 @@ def period(kinds: np.ndarray) -> tuple[int, int, int] | None:
 
 
 def step_begins(kinds: np.ndarray, gaps: np.ndarray) -> np.ndarray | None:
-    """The operations with which steps begin.
+    """Return the operations with which steps begin.
 
     A step begins behind the longest gap, the forward pass. Where an operation comes once a period, steps begin with
     the one of these that has the longest gap before it, wherever it comes; else steps are counted off in the stretch
@@ -261,7 +261,7 @@ def step_begins(kinds: np.ndarray, gaps: np.ndarray) -> np.ndarray | None:
 
 
 def numbered(names: Sequence[object]) -> np.ndarray:
-    """int64[K]: equal numbers for equal names.
+    """Return int64[K]: equal numbers for equal names.
 
     Example:
       >>> numbered(["b", "a", "b"])

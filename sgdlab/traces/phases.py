@@ -20,7 +20,7 @@ _TOTALS = ("step", "total", "iteration", "iter", "batch", "step_time", "total_ti
 
 
 def is_communication(name: str) -> bool:
-    """Whether a phase of that name is time inside communication, in which a worker may wait for others.
+    """Tell whether a phase of that name is time inside communication, in which a worker may wait for others.
 
     Collectives and barriers are; sends, broadcasts and waits are unless the name tells of data or the own device.
 
@@ -43,7 +43,7 @@ def is_communication(name: str) -> bool:
 
 
 def is_total(name: str) -> bool:
-    """Whether a phase of that name is the whole step, of which others are parts.
+    """Tell whether a phase of that name is the whole step, of which others are parts.
 
     Example:
       >>> is_total("step"), is_total("optimizer_step")
@@ -82,7 +82,7 @@ _KINDS = (
 
 
 def collective(name: str) -> str | None:
-    """The collective that an operation of a profile belongs to; None if it is no communication.
+    """Return the collective that an operation of a profile belongs to; None if it is no communication.
 
     Args:
       name: of a kernel, of an operation of XLA, or of an annotation.

@@ -49,7 +49,7 @@ class CheckedRows:
 
     @classmethod
     def joined(cls, tables: "Sequence[CheckedRows]") -> "CheckedRows":
-        """The rows of several files, one after the other."""
+        """Return the rows of several files, one after the other."""
         rows = cls([])
         rows._parts = []
         rows.bad = np.concatenate([table.bad for table in tables])
@@ -62,12 +62,12 @@ class CheckedRows:
         return rows
 
     def name(self, row: int) -> str:
-        """What messages call a row."""
+        """Name a row in a message."""
         file, line = self._place(row)
         return self.name_of(line, self._parts[file][0])
 
     def both(self, one: int, other: int) -> str:
-        """What messages call two rows."""
+        """Name two rows in a message."""
         (file, first), (_, second) = self._place(one), self._place(other)
         if not self._parts[file][0]:
             return f"rows {first}, {second}"
@@ -75,7 +75,7 @@ class CheckedRows:
 
     @staticmethod
     def name_of(line: int, file: str = "") -> str:
-        """What messages call a line of a file."""
+        """Name a line of a file in a message."""
         return f"row {line} of {file}" if file else f"row {line}"
 
     def add(self, kind: str, rows: Iterable[int], message: Callable[[int], str]) -> None:
@@ -119,7 +119,7 @@ class CheckedRows:
         raise BadTrace("\n  ".join([f"{rows} cannot be used (--skip_bad_rows leaves {them} out):", *lines]))
 
     def note(self) -> str:
-        """How many rows were skipped, by kind.
+        """Say how many rows were skipped, by kind.
 
         Example:
           >>> rows = CheckedRows(range(2, 5))

@@ -114,7 +114,7 @@ class Recording:
         return int(self.steps[-1] - self.steps[0] + 1 - self.steps.size)
 
     def complete(self) -> "Recording":
-        """The steps in which no worker is missing.
+        """Return the steps in which no worker is missing.
 
         Raises:
           ValueError: where there is no such step.
@@ -127,7 +127,7 @@ class Recording:
         return self if whole.all() else self.select(rows=whole)
 
     def select(self, rows: Any = None, workers: Any = None) -> "Recording":
-        """The same recording with fewer steps, or fewer workers.
+        """Return the same recording with fewer steps, or fewer workers.
 
         Args:
           rows: which of the T rows: a slice, numbers, or bool[T]; None for all.
@@ -162,7 +162,7 @@ class Recording:
         )
 
     def transfer(self) -> np.ndarray:
-        r"""float64[T], seconds that the collectives of each step take when nobody waits.
+        r"""Return float64[T], the seconds that the collectives of each step take when nobody waits.
 
         A worker's time inside collective c of step t is its waiting for those who come later, and the transfer. Who
         comes last waits for nobody, so the least over the workers is the transfer itself:
@@ -211,7 +211,7 @@ def _kept(names: Sequence[str], kept: np.ndarray) -> tuple[str, ...]:
 
 
 def from_schedule(schedule: Schedule) -> Recording:
-    """The run-times of a schedule: row t is each worker's t-th gradient.
+    """Return the run-times of a schedule: row t is each worker's t-th gradient.
 
     Gradients that were interrupted or are pending have no known run-time: they are missing. (A gradient that was
     dropped at the very instant of an update is taken as interrupted.)

@@ -19,8 +19,8 @@ _FILE = "the file's name"
 Load = Callable[..., tuple[Cells, ColumnLayout]]
 """`(path, file, options, *, of_worker)` -> the columns of a file that are needed, and what they hold.
 
-`file` is what messages call it beside the row, "" where there is only one; with `of_worker`, a table without a column of
-workers is that of a single one.
+`file` is what messages call it beside the row, "" where there is only one; with `of_worker`, a table without a column
+of workers is that of a single one.
 """
 
 _BUILDERS: dict[str, Callable[..., Recording]] = {

@@ -103,7 +103,7 @@ _EXTREMES = re.compile(r"__(MIN|MAX)$")
 
 
 def workers(names: Sequence[str], patterns: Sequence[str]) -> tuple[tuple[str, ...], str]:
-    """The columns of workers, and a sentence that lists which were left out.
+    """Return the columns of workers, and a sentence that lists which were left out.
 
     Args:
       names: of columns that hold neither steps nor starts.
@@ -133,7 +133,7 @@ def workers(names: Sequence[str], patterns: Sequence[str]) -> tuple[tuple[str, .
 
 
 def alike(names: Sequence[str]) -> bool:
-    """Whether two or more columns have one name but for their numbers."""
+    """Tell whether two or more columns have one name but for their numbers."""
     stems = Counter(re.sub("[0-9]+", "#", name) for name in names if not _is_metric(name))
     return any("#" in stem and count > 1 for stem, count in stems.items())
 

@@ -39,7 +39,7 @@ class ParsedRows:
     nodes: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def of_used(self) -> "ParsedRows":
-        """The same, without names that no row has."""
+        """Return the same, without names that no row has."""
         used = np.bincount(self.worker, minlength=len(self.names)) > 0
         if used.all():
             return self
@@ -99,7 +99,7 @@ class Parser:
         self.joins, self.counts_on_nodes = joins, False
 
     def parse(self, data: bytes) -> ParsedRows:
-        """The rows of whole lines."""
+        """Return the rows of whole lines."""
         data = data.decode("utf-8", "replace").encode()
         cells = self._cells(text_tables.Piece(data, 1 if self._dialect is None else self._dialect.first))
         repeated = Counter({"lines that repeat the header": cells.left_out})  # as a program that was started again does
