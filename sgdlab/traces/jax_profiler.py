@@ -96,7 +96,6 @@ class _Profile:
         self._steps: dict[tuple[Any, Any], dict[int, tuple[float, float]]] = defaultdict(dict)
         # Begin and end by turns, by process, thread and collective; of other operations, those of devices are needed.
         self._times: dict[tuple[Any, Any, str], array] = defaultdict(lambda: array("d"))
-        self._kinds: dict[str, str | None] = {}
         around = event_files.scan(path, self._take)
         if around.cut_off:
             raise BadTrace(
@@ -122,16 +121,14 @@ class _Profile:
             return
         name, begin = event["name"], event["ts"]
         end = begin + event["dur"]
-        if str(arguments.get("step_num")).isdigit() and not self._processes.get(process, "").startswith(_DEVICE):
+        if str(arguments.get("step_num")).isdigit() and not self._is_device(process):
             self._host[int(arguments["step_num"])] = (begin, end)
         elif self._threads.get((process, thread)) == _STEPS:
             if (number := name.rpartition(" ")[2]).isdigit():  # "12", or "train 12"
                 self._steps[process, thread][int(number)] = (begin, end)
         elif not name.startswith(_NO_WORK):
-            if name not in self._kinds:
-                self._kinds[name] = collective(name)
-            kind = self._kinds[name]
-            if kind or self._processes.get(process, "").startswith(_DEVICE):
+            kind = collective(name)
+            if kind or self._is_device(process):
                 self._times[process, thread, kind or ""].extend((begin, end))
 
     def _of_devices(self) -> dict[int, tuple[float, float]]:

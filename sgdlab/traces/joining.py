@@ -42,7 +42,9 @@ def joined(recordings: Mapping[str, Recording]) -> Recording:
     steps = np.unique(np.concatenate([each.steps for each in found]))
     workers = tuple(dict.fromkeys(worker for each in found for worker in each.workers))
     number_of = {worker: index for index, worker in enumerate(workers)}
-    places = [_places(each, steps, number_of) for each in found]
+    places = [
+        np.ix_(np.searchsorted(steps, each.steps), [number_of[worker] for worker in each.workers]) for each in found
+    ]
     owner = np.full((steps.size, len(workers)), -1)
     for number, (each, place) in enumerate(zip(found, places, strict=True)):
         twice = ~np.isnan(each.runtimes) & (owner[place] >= 0)
@@ -77,11 +79,6 @@ def joined(recordings: Mapping[str, Recording]) -> Recording:
         began=_began(found, steps),
         notes=tuple(dict.fromkeys(note for each in found for note in each.notes)),
     )
-
-
-def _places(recording: Recording, steps: np.ndarray, number_of: Mapping[str, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Where the run-times of a recording stand among all: the rows, and the columns."""
-    return np.ix_(np.searchsorted(steps, recording.steps), [number_of[worker] for worker in recording.workers])
 
 
 def _began(recordings: Sequence[Recording], steps: np.ndarray) -> np.ndarray | None:

@@ -93,7 +93,6 @@ class _Profile:
         self._kernels: dict[str, array] = {"": array("d")}  # begin and end by turns, by collective
         self._work: dict[str, array] = {"": array("d")}
         self._loading, self._optimizer = array("d"), array("d")
-        self._kinds: dict[str, str | None] = {}
         around = event_files.scan(path, self._take)
         if around.cut_off:
             raise BadTrace(
@@ -136,7 +135,7 @@ class _Profile:
         end = begin + event["dur"]
         if category == "kernel":
             arguments = event.get("args") or {}
-            kind = self._kind(name)
+            kind = collective(name)
             if kind and arguments.get("Collective name"):
                 kind = collective(f"nccl:{arguments['Collective name']}")
             self._kernels.setdefault(kind or "", array("d")).extend((begin, end))
@@ -148,18 +147,13 @@ class _Profile:
             elif name.startswith("Optimizer.step"):
                 self._optimizer.extend((begin, end))
             elif category == "user_annotation" or _BY_BACKENDS.match(name):
-                if kind := self._kind(name):
+                if kind := collective(name):
                     self._work.setdefault(kind, array("d")).extend((begin, end))
             elif _WORK_OF_PROCESSOR.match(name):
                 self._work[""].extend((begin, end))
         elif category == "gpu_user_annotation" and (step := _STEP_NAME.fullmatch(name)):
             known = self._device.get(int(step.group(1)), (np.inf, -np.inf))
             self._device[int(step.group(1))] = (min(known[0], begin), max(known[1], end))
-
-    def _kind(self, name: str) -> str | None:
-        if name not in self._kinds:
-            self._kinds[name] = collective(name)
-        return self._kinds[name]
 
     def steps(self) -> WorkerSteps:
         """The rank's steps, in seconds."""

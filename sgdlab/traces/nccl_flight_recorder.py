@@ -25,7 +25,7 @@ _TIMING = "set TORCH_NCCL_ENABLE_TIMING=1, so that NCCL's collectives are measur
 
 def recognises(path: pathlib.Path) -> bool:
     """Tell whether the first of the files is such a dump."""
-    found = _files(path)
+    found = files(path, _ENDINGS)
     if not found:
         return False
     with found[0].open("rb") as file:
@@ -62,7 +62,7 @@ def nccl_flight_recorder(*, path: str | pathlib.Path, options: Options) -> Recor
     Source: https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html
     """
     dumps, notes = {}, []
-    for file in _files(path):
+    for file in files(path, _ENDINGS):
         with naming(file, options, notes):
             rank, entries = rank_in(file), _entries(file)
             if rank in dumps:
@@ -80,10 +80,6 @@ def nccl_flight_recorder(*, path: str | pathlib.Path, options: Options) -> Recor
             "the one that waits least was taken as communication."
         )
     return together(parts, [*notes, "Steps were found where the sequence of collectives repeats itself, and counted."])
-
-
-def _files(path: str | pathlib.Path) -> list[pathlib.Path]:
-    return files(path, _ENDINGS)
 
 
 class _Plain(pickle.Unpickler):

@@ -1,5 +1,6 @@
 """Which phases of a step, and which operations of a profile, are communication: by their names."""
 
+import functools
 import re
 
 _COLLECTIVES = (
@@ -81,6 +82,7 @@ _KINDS = (
 )
 
 
+@functools.lru_cache(maxsize=100_000)
 def collective(name: str) -> str | None:
     """Return the collective that an operation of a profile belongs to; None if it is no communication.
 

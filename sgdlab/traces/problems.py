@@ -30,7 +30,9 @@ class CheckedRows:
     Example:
       >>> rows = CheckedRows(range(2, 5))
       >>> rows.add("text cells", [1], lambda row: f"{rows.name(row)} is 'x'; it must be a number")
-      >>> rows.refuse()
+      >>> rows.left_out(skip=True)
+      ['1 bad row was skipped: text cells (1)']
+      >>> rows.left_out(skip=False)
       Traceback (most recent call last):
       ...
       sgdlab.traces.problems.BadTrace: row 3 is 'x'; it must be a number (--skip_bad_rows leaves it out)
@@ -102,14 +104,17 @@ class CheckedRows:
         """How many rows cannot be used."""
         return int(self.bad.sum()) + self._outside
 
-    def refuse(self) -> None:
-        """Raises one error for all rows that cannot be used.
+    def left_out(self, *, skip: bool) -> list[str]:
+        """Return a sentence on the rows that are left out, if there are any.
 
         Raises:
-          BadTrace: unless there are none.
+          BadTrace: naming all rows that cannot be used, unless they are skipped.
         """
         if not self.count:
-            return
+            return []
+        if skip:
+            rows = "1 bad row was" if self.count == 1 else f"{self.count:,} bad rows were"
+            return [f"{rows} skipped: {self._by_kind()}"]
         lines = [message for _, _, message in sorted(self._shown, key=_place_of)[:MOST_SHOWN]]
         if len(lines) == 1:
             raise BadTrace(f"{lines[0]} (--skip_bad_rows leaves it out)")
@@ -117,18 +122,6 @@ class CheckedRows:
             lines.append(f"... {self.count:,} in all: {self._by_kind()}")
         rows, them = ("1 row", "it") if self.count == 1 else (f"{self.count:,} rows", "them")
         raise BadTrace("\n  ".join([f"{rows} cannot be used (--skip_bad_rows leaves {them} out):", *lines]))
-
-    def note(self) -> str:
-        """Say how many rows were skipped, by kind.
-
-        Example:
-          >>> rows = CheckedRows(range(2, 5))
-          >>> rows.add("text cells", [1, 2], str)
-          >>> rows.note()
-          '2 bad rows were skipped: text cells (2)'
-        """
-        rows = "bad row was" if self.count == 1 else "bad rows were"
-        return f"{self.count:,} {rows} skipped: {self._by_kind()}"
 
     def _by_kind(self) -> str:
         return ", ".join(f"{kind} ({count:,})" for kind, count in self.kinds.most_common() if count)

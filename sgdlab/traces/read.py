@@ -67,8 +67,10 @@ def read(path: str | os.PathLike[str], options: Options = DEFAULT, *, name: str 
         raise ValueError(f"{argument} cannot be read as {part.title}: {cure} ({error})") from error
     except (OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"{argument} cannot be read as {part.title}: {error}") from error
-    notes = [*recording.notes, *_doubts(recording)]
-    return dataclasses.replace(recording, nodes=_nodes(recording, options), notes=tuple(notes))
+    nodes = recording.nodes
+    if options.workers_per_node is not None:
+        nodes = tuple(f"node {index // options.workers_per_node}" for index in range(len(recording.workers)))
+    return dataclasses.replace(recording, nodes=nodes, notes=(*recording.notes, *_doubts(recording)))
 
 
 def _made(part: Part, path: pathlib.Path, options: Options) -> Recording:
@@ -90,14 +92,10 @@ def _made(part: Part, path: pathlib.Path, options: Options) -> Recording:
         except ValueError as error:
             raise BadTrace(f"{where}{with_place(error)}") from error
         if not isinstance(made, Recording):
-            hint = "is `return` missing? " if made is None else ""
-            raise BadTrace(f"{where}its reader returned {_named(made)}, and no Recording: {hint}({part.where})")
+            what, hint = ("None", "is `return` missing? ") if made is None else (f"a {type(made).__name__}", "")
+            raise BadTrace(f"{where}its reader returned {what}, and no Recording: {hint}({part.where})")
         found[file.name] = made
     return joined(found)
-
-
-def _named(made: object) -> str:
-    return "None" if made is None else f"a {type(made).__name__}"
 
 
 def _reads_whole(part: Part, path: pathlib.Path) -> bool:
@@ -155,13 +153,6 @@ def _begins_with_object(file: pathlib.Path) -> bool:
         return isinstance(json.loads(first), dict)
     except ValueError:
         return False
-
-
-def _nodes(recording: Recording, options: Options) -> tuple[str, ...]:
-    """The machine of each worker, as the file or the options say."""
-    if options.workers_per_node is None:
-        return recording.nodes
-    return tuple(f"node {index // options.workers_per_node}" for index in range(len(recording.workers)))
 
 
 def _doubts(recording: Recording) -> list[str]:

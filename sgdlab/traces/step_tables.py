@@ -34,10 +34,7 @@ def build_long(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recording:
     _find_repeated(rows, table, np.flatnonzero(~rows.bad & ~left_out), columns)
     if phase is not None:
         _find_impossible_sums(rows, table, np.flatnonzero(~rows.bad & ~left_out), columns)
-    if rows.count:
-        if not skip:
-            rows.refuse()
-        notes.append(rows.note())
+    notes += rows.left_out(skip=skip)
     kept = np.flatnonzero(~rows.bad & ~left_out)
     if not kept.size:
         raise BadTrace("must have run-times; no row can be used")
@@ -119,7 +116,7 @@ class _Table:
         if self.phase is None:
             runtimes = np.full(shape, np.nan)
             runtimes.ravel()[place] = seconds
-            return _checked({"runtimes": runtimes, "steps": steps})
+            return {"runtimes": runtimes, "steps": steps}
         own, others = {}, {}
         for index, name in enumerate(self.phases):
             rows = np.flatnonzero(self.phase == index)
@@ -141,14 +138,12 @@ class _Table:
             times[absent] = 0.0
             runtimes += times  # NaN stays NaN: a step with an unknown phase is unknown
         parts = {name: times for name, (times, _) in own.items()}
-        return _checked(
-            {
-                "runtimes": runtimes,
-                "steps": steps,
-                "phases": {} if list(parts) == [WHOLE] else parts,
-                "communication": {name: times for name, (times, _) in others.items()},
-            }
-        )
+        return {
+            "runtimes": runtimes,
+            "steps": steps,
+            "phases": {} if list(parts) == [WHOLE] else parts,
+            "communication": {name: times for name, (times, _) in others.items()},
+        }
 
 
 def _durations(cells: Cells, layout: ColumnLayout) -> np.ndarray:
@@ -179,12 +174,6 @@ def _parts(cells: Cells, layout: ColumnLayout, kept: np.ndarray, table: _Table) 
     return {"phases": times(added, own) if len(added) > 1 else {}, "communication": times(communication, True)}
 
 
-def _checked(fields: dict[str, Any]) -> dict[str, Any]:
-    if np.isnan(fields["runtimes"]).all():
-        raise BadTrace("must have run-times; all are missing")
-    return fields
-
-
 def _find_repeated(rows: CheckedRows, table: _Table, kept: np.ndarray, columns: Mapping[str, str]) -> None:
     """Marks rows of a worker's step (and phase) that has one already."""
     part = table.at(kept)
@@ -199,10 +188,8 @@ def _find_repeated(rows: CheckedRows, table: _Table, kept: np.ndarray, columns: 
         suspects = np.flatnonzero(np.isin(place, in_order[1:][in_order[1:] == in_order[:-1]]))
     if not suspects.size:
         return
-    _, first = np.unique(place[suspects], return_index=True)
-    first_of = dict(zip(place[suspects[first]].tolist(), kept[suspects[first]].tolist(), strict=True))
-    later = np.delete(suspects, first)
-    before = np.array([first_of[key] for key in place[later].tolist()])
+    _, first, number = np.unique(place[suspects], return_index=True, return_inverse=True)
+    later, before = np.delete(suspects, first), np.delete(kept[suspects[first[number]]], first)
     now, then = table.duration[kept[later]], table.duration[before]
     same = (now == then) | (np.isnan(now) & np.isnan(then))
     earlier = dict(zip(kept[later].tolist(), before.tolist(), strict=True))
@@ -270,14 +257,9 @@ def build_wide(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recording:
         cells.add_bad("steps that do not rise", column, fallen, "it must rise from row to row")
     for worker in layout.workers:
         cells.durations(worker, zero=False)
-    if rows.count:
-        if not skip:
-            rows.refuse()
-        notes.append(rows.note())
+    notes += rows.left_out(skip=skip)
     kept = slice(None) if not rows.bad.any() else np.flatnonzero(~rows.bad)
     runtimes = np.stack([cells.numbers[worker][kept] for worker in layout.workers], axis=1)
-    if np.isnan(runtimes).all():
-        raise BadTrace("must have run-times; all are missing")
     if layout.per_second != 1:
         runtimes /= layout.per_second
     whole = steps[kept].astype(np.int64)

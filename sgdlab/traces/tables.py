@@ -45,7 +45,10 @@ def build(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recording:
         raise BadTrace("must have rows below its header")
     if "phase" in layout.guessed and (cells.names[layout.columns["phase"]].codes < 0).all():
         layout = layout.without("phase")  # lines of another kind have it
-    return _BUILDERS[layout.kind](cells, layout, skip=skip)
+    recording = _BUILDERS[layout.kind](cells, layout, skip=skip)
+    if np.isnan(recording.runtimes).all():
+        raise BadTrace("must have run-times; all are missing")
+    return recording
 
 
 def read(

@@ -14,7 +14,7 @@ import numpy as np
 from sgdlab.traces import columns
 from sgdlab.traces.cells import MISSING, Cells
 from sgdlab.traces.columns import ColumnLayout
-from sgdlab.traces.dialects import Dialect, dialect, layout_of
+from sgdlab.traces.dialects import Dialect, dialect_of, layout_of
 from sgdlab.traces.options import Options
 from sgdlab.traces.problems import BadTrace, CheckedRows
 from sgdlab.traces.time_columns import INDEX
@@ -60,7 +60,8 @@ def _pieces(file: IO[bytes], size: int, *, quotes: bool, line: int = 1, last: bo
 
 def load_csv(path: pathlib.Path, file: str, options: Options, *, of_worker: bool) -> tuple[Cells, ColumnLayout]:
     """Reads the columns of a CSV file that are needed: see `sgdlab.traces.tables.Load`."""
-    written = dialect(path)
+    with path.open(encoding="utf-8-sig", newline="") as text:
+        written = dialect_of(text)
     layout = layout_of(written, options, of_worker=of_worker)
     at_once = path.stat().st_size >= LARGE
     with path.open("rb") as lines:
