@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sgdlab.traces import time_columns
+from sgdlab.traces import column_names
 from sgdlab.traces.column_names import CERTAIN, NAMES, UNITS, WITHIN_NODE, base, unit_of, words
 from sgdlab.traces.options import SECONDS, Options
 from sgdlab.traces.problems import BadTrace
@@ -51,7 +51,7 @@ class ColumnLayout:
     workers: tuple[str, ...] = ()
     unit: str = "s"
     guessed: frozenset[str] = frozenset()
-    parts: time_columns.TimeColumns | None = None
+    parts: column_names.TimeColumns | None = None
     remarks: tuple[str, ...] = ()
 
     @property
@@ -127,7 +127,7 @@ def layout(header: Sequence[str], options: Options, *, of_worker: bool = False) 
         item.partition("=")[2].strip() for item in options.columns if item.partition("=")[0].strip() == _WORKERS
     ]
     said = _said(header, options)
-    header = [name for name in header if name != time_columns.INDEX or name in said.values()]
+    header = [name for name in header if name != column_names.INDEX or name in said.values()]
     lower = {name.strip().lower(): name for name in header}
     if not {"worker", "duration"} & set(said) and all(name in lower for name in OPERATIONS):
         columns = {name: lower[name] for name in OPERATIONS}
@@ -143,7 +143,7 @@ def layout(header: Sequence[str], options: Options, *, of_worker: bool = False) 
     certain = [
         part for part in ("worker", "duration") if part in found and _is_certain(part, found[part], groups, said)
     ]
-    if certain and not patterns and ("worker" in certain or not time_columns.alike(header)):
+    if certain and not patterns and ("worker" in certain or not column_names.alike(header)):
         raise BadTrace(_lacks(found, certain, missing, header))
     columns = {
         part: found[part]
@@ -155,12 +155,12 @@ def layout(header: Sequence[str], options: Options, *, of_worker: bool = False) 
 
 def _times(
     header: Sequence[str], found: Mapping[str, str], said: Mapping[str, str | None], *, of_worker: bool
-) -> time_columns.TimeColumns | None:
+) -> column_names.TimeColumns | None:
     """What several columns of times make, in a long table without a column of phases."""
     if "duration" in said or "phase" in found or "step" not in found or not (of_worker or "worker" in found):
         return None
     others = {name for part, name in found.items() if part != "duration"} | set(said.values())
-    return time_columns.split([name for name in header if name not in others], found.get("duration"))
+    return column_names.split_times([name for name in header if name not in others], found.get("duration"))
 
 
 def _found(part: str, header: Sequence[str], said: Mapping[str, str | None]) -> tuple[int, list[str]]:
@@ -205,7 +205,7 @@ def _chosen(
 
 
 def _long(
-    found: Mapping[str, str], options: Options, said: Mapping[str, str | None], times: time_columns.TimeColumns | None
+    found: Mapping[str, str], options: Options, said: Mapping[str, str | None], times: column_names.TimeColumns | None
 ) -> ColumnLayout:
     unit = _unit(found["duration"], options)
     guessed = _guessed(found, said, unit, options)
@@ -234,7 +234,7 @@ def _wide(
     options: Options,
     said: Mapping[str, str | None],
 ) -> ColumnLayout:
-    workers, remark = time_columns.workers([name for name in header if name not in columns.values()], patterns)
+    workers, remark = column_names.workers_among([name for name in header if name not in columns.values()], patterns)
     units = {unit_of(name) for name in workers}
     named = units.pop() if len(units) == 1 else None
     unit = options.unit or named or "s"

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 
 from sgdlab.traces import columns
 from sgdlab.traces.cells import MISSING, number
+from sgdlab.traces.column_names import INDEX
 from sgdlab.traces.columns import ColumnLayout
 from sgdlab.traces.options import Options
 from sgdlab.traces.problems import BadTrace
-from sgdlab.traces.time_columns import INDEX
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sgdlab.traces import event_files, intervals
+from sgdlab.traces import events
 from sgdlab.traces.family import TRACES
 from sgdlab.traces.joining import WorkerSteps, naming, together
 from sgdlab.traces.options import Options
@@ -27,8 +27,8 @@ def recognises(path: pathlib.Path) -> bool:
     found = _files(path)
     if not found or found[0].name.endswith(".pt.trace.json.gz"):
         return False
-    text = event_files.head(found[0])
-    return found[0].parent.parent.name == "profile" or ('"highres-ticks"' in text and event_files.has_events(text))
+    text = events.head(found[0])
+    return found[0].parent.parent.name == "profile" or ('"highres-ticks"' in text and events.has_events(text))
 
 
 @TRACES.register(
@@ -96,7 +96,7 @@ class _Profile:
         self._steps: dict[tuple[Any, Any], dict[int, tuple[float, float]]] = defaultdict(dict)
         # Begin and end by turns, by process, thread and collective; of other operations, those of devices are needed.
         self._times: dict[tuple[Any, Any, str], array] = defaultdict(lambda: array("d"))
-        around = event_files.scan(path, self._take)
+        around = events.scan(path, self._take)
         if around.cut_off:
             raise BadTrace(
                 f"ends after {around.events} events (was the process killed while it wrote?): what is missing is "
@@ -117,7 +117,7 @@ class _Profile:
             elif event.get("name") == "thread_name":
                 self._threads[process, thread] = str(arguments.get("name", ""))
             return
-        if not event_files.is_span(event):
+        if not events.is_span(event):
             return
         name, begin = event["name"], event["ts"]
         end = begin + event["dur"]
@@ -174,4 +174,4 @@ class _Profile:
             elif self._threads.get((process, thread), "").startswith(_OPERATIONS):
                 compute.append(pairs)
         parts = {kind: tuple(np.concatenate(pairs).T) for kind, pairs in sorted(transfers.items())}
-        return intervals.exposed(parts, tuple(np.concatenate(compute).T), left, right)
+        return events.exposed(parts, tuple(np.concatenate(compute).T), left, right)

@@ -13,11 +13,11 @@ import numpy as np
 
 from sgdlab.traces import columns
 from sgdlab.traces.cells import MISSING, Cells
+from sgdlab.traces.column_names import INDEX
 from sgdlab.traces.columns import ColumnLayout
 from sgdlab.traces.dialects import Dialect, dialect_of, layout_of
 from sgdlab.traces.options import Options
 from sgdlab.traces.problems import BadTrace, CheckedRows
-from sgdlab.traces.time_columns import INDEX
 
 LARGE = 4_000_000
 """Bytes from which on a file is read by PyArrow, which takes a while to import."""
