@@ -241,23 +241,15 @@ class TestOperations:
 
 BAD_CSV = [
     # Long: the header is line 1.
-    ("worker,step,duration\na,0,1\na,1,fast\n", "row 3, column 'duration' is 'fast'; it must be a number"),
-    ("worker,step,duration\na,0,1\na,one,1\n", "row 3, column 'step' is 'one'; it must be a number"),
-    ("worker,step,duration\na,0,1\na,1,-2.5\n", r"row 3, column 'duration' is -2\.5; a run-time must be positive"),
-    ("worker,step,duration\na,0,inf\n", "row 2, column 'duration' is inf; a run-time must be positive and finite"),
     ("worker,step,duration\na,0,1e400\n", "row 2, column 'duration' is inf; a run-time must be positive and finite"),
     ("worker,step,duration\na,0,1_0\n", "row 2, column 'duration' is '1_0'; it must be a number"),
     ("worker,step,duration\na,0,0x1\n", "row 2, column 'duration' is '0x1'; it must be a number"),
     ("worker,step,duration\na,0,NA\n", "must have run-times; all are missing"),
-    ("worker,step,duration\na,0,1\na,0.5,1\n", r"row 3, column 'step' is 0\.5; it must be a whole number"),
     ("worker,step,duration\na,,1\n", "row 2, column 'step' is nan; it must be a whole number"),
     ("worker,step,duration\na,inf,1\n", "row 2, column 'step' is inf; it must be a whole number"),
     ("worker,step,duration\na,1e16,1\n", r"row 2, column 'step' is 1e\+16; it must be a whole number"),
-    ("worker,step,duration\n,0,1\n", "row 2, column 'worker' is empty; it must be a name"),
     ("worker,step,duration\na,0,1\n  ,0,1\n", "row 3, column 'worker' is empty; it must be a name"),
     ("worker,step,phase,duration\na,0,,1\n", "row 2, column 'phase' is empty; it must be a name"),
-    ("worker,step,duration\na,0,1\nb,0,1\na,0,1\n", "row 4 is the same as row 2: delete one"),
-    ("worker,step,duration\na,9,1\na,8,1\na,9,\n", r"worker a has two run-times in step 9 \(rows 2, 4\)"),
     ("worker,step,phase,duration\na,0,f,1\na,0,b,1\na,0,f,1\n", "row 4 is the same as row 2: delete one"),
     (
         "worker,step,duration\na,0,1\nworker,steps,durations\n",
@@ -270,13 +262,9 @@ BAD_CSV = [
     ("worker,step,duration\n", "must have rows below its header"),
     ("worker,step,duration\na,0,\n", "must have run-times; all are missing"),
     # Wide.
-    ("a,b\n1,2\n3,x\n", "row 3, column 'b' is 'x'; it must be a number"),
-    ("a,b\n1,2\n3,0\n", "row 3, column 'b' is 0; a run-time must be positive and finite"),
     ("a,b\n1,2\n-1,0\n", "1 row .*row 3, column 'a' is -1; a run-time must.*column 'b' is 0"),
     ("1.5,2.5\n3,x\n", "row 2, column '1' is 'x'; it must be a number"),
     ("1.5,-2.5\n3,4\n", r"row 1, column '1' is -2\.5; a run-time must be positive and finite"),
-    ("step,a\n1,1\n1,1\n", "row 3, column 'step' is 1; it must rise from row to row"),
-    ("step,a\n5,1\n6,1\n4,1\n", "row 4, column 'step' is 4; it must rise from row to row"),
     ("step,a\n1.5,1\n", r"row 2, column 'step' is 1\.5; it must be a whole number"),
     ("step,a\nx,1\n", "row 2, column 'step' is 'x'; it must be a number"),
     ("step\n1\n2\n", "must have a column for each worker"),
@@ -287,7 +275,6 @@ BAD_CSV = [
     ("worker,step,duration\na,7,1\na,8,1\na,9,1\nb,9,0\n", "row 5, column 'duration' is 0; a run-time must be posit"),
     ("worker,step,phase,duration\na,9,f,1e308\na,9,b,1e308\n", "2 rows .*row 2, column 'duration' adds up to inf"),
     ("a,b\n1,2\n\n3,x\n", "row 4, column 'b' is 'x'; it must be a number"),
-    ("a,b\n1,2\n3\n", "row 3"),
     ("a,b\n1,2\n3,4,5\n", "row 3"),
     ("a,b,\n1,2,\n3,4,5\n", "column 3 must have a name"),
 ]

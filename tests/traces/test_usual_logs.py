@@ -151,21 +151,6 @@ class TestColumnsOfTimes:
 
 
 class TestWide:
-    @pytest.mark.parametrize(
-        ("header", "workers"),
-        [
-            ("step,rank0,rank1,loss,lr,epoch", "rank0,rank1"),
-            ("step,rank0,rank1,grad_norm,step_time", "rank0,rank1"),
-            ("_step,t/rank0,t/rank0__MIN,t/rank0__MAX,t/rank1,t/rank1__MIN,_runtime", "t/rank0,t/rank1"),
-            ("step,east,west,loss", "east,west"),
-            ("step,node0_gpu0,node0_gpu1,node1_gpu0,note", "node0_gpu0,node0_gpu1,node1_gpu0"),
-        ],
-    )
-    def test_workers_among_other_columns(self, header, workers):
-        found = layout(header.split(","), Options())
-        assert (found.kind, ",".join(found.workers)) == ("wide", workers)
-        assert "were not read as workers" in found.notes[-1]
-
     def test_a_pattern_names_them(self, read_text):
         text = "step,time_a,time_b,loss\n0,1,2,7\n1,3,4,7\n"
         assert read_text(text, columns=("workers=TIME*",)).workers == ("time_a", "time_b")
