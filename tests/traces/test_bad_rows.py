@@ -110,8 +110,8 @@ def test_a_wide_table(tmp_path):
 
 
 def test_steps_rise_above_all_before_them(tmp_path):
-    path = written(tmp_path, "step,a\n5,1\n3,2\n4,3\n6,4\n")
-    with pytest.raises(ValueError, match=r"(?s)2 rows cannot be used.*row 3, column 'step' is 3.*row 4, .* is 4"):
+    path = written(tmp_path, "step,a\n5,1\n5,7\n3,2\n4,3\n6,4\n")
+    with pytest.raises(ValueError, match=r"(?s)3 rows cannot be used.*row 3, .* is 5.*row 4, .* is 3.*row 5, .* is 4"):
         read(path)
     assert read(path, SKIP).steps.tolist() == [5, 6]
 
