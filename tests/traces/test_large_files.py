@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from lib.tiers import examples
 
 from sgdlab.traces import Options, read, text_tables
+from sgdlab.watch.parsing import Parser
 
 CELLS = st.sampled_from(
     ["1", "2.5", " 3 ", "1e-3", "", "NA", "NaN", "nan", "null", "None", "-1", "0", "x", "1_0", "0x1", "inf", "1,5", "٣",
@@ -127,3 +128,10 @@ def test_decimal_commas_and_dates_are_read_at_once(tmp_path, monkeypatch):
     assert recording.began[0] == np.datetime64("2024-05-01T00:00:00").astype(int)
     path.write_text("a;b\n1.5;2.5\n")
     np.testing.assert_array_equal(read(path).runtimes, [[1.5, 2.5]])
+
+
+def test_a_quote_that_does_not_end_costs_a_growing_file_no_more_than_these_lines():
+    parser = Parser(b"worker,step,duration", Options())
+    rows = parser.parse(b'a,0,1\n"a,1,1\n' + b"a,2,1\n" * 30_000)
+    assert rows.step.size + sum(parser.bad.values()) == 30_002
+    assert parser.parse(b"a,3,1\n").step.tolist() == [3]
