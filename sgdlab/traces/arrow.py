@@ -42,11 +42,7 @@ def load_parquet(path: pathlib.Path, file: str, options: Options, *, of_worker: 
 def cells(table: pa.Table, layout: ColumnLayout, file: str = "", *, first: int = 1) -> Cells:
     """Return the columns of a table that are needed.
 
-    Args:
-      table: with at least these columns.
-      layout: what they hold.
-      file: what messages call the file beside the row; "" where there is only one.
-      first: the number of the first row.
+    Messages number rows from `first` on, and name the file if it has a name.
 
     Raises:
       BadTrace: where a column is of another type.

@@ -82,11 +82,6 @@ def is_start(name: str) -> bool:
 def start_per_second(name: str, first: float, duration_per_second: int) -> int:
     """Say how many units of a column of starts are a second: by its name, or since 1970, or those of the durations.
 
-    Args:
-      name: of the column.
-      first: a value of it.
-      duration_per_second: of the durations.
-
     Example:
       >>> start_per_second("timestamp", 1.7e12, 1), start_per_second("start_us", 5.0, 1), start_per_second("ts", 5, 1)
       (1000, 1000000, 1)
@@ -141,12 +136,8 @@ class TimeColumns:
 def split_times(header: Sequence[str], duration: str | None) -> TimeColumns | None:
     """Tells columns of times apart, by their names.
 
-    Args:
-      header: columns that hold neither workers nor steps.
-      duration: the column that would be the duration if there was no other.
-
-    Returns:
-      None where that column alone is the own work, or none is.
+    The header is of columns that hold neither workers nor steps, and `duration` would be the duration if there was no
+    other; None where that column alone is the own work, or none is.
 
     Example:
       >>> split_times(["step_time", "comm_time"], "step_time").subtracted

@@ -144,14 +144,7 @@ def has_events(text: str) -> bool:
 
 
 def union(begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return disjoint intervals, in order, that cover the same times.
-
-    Args:
-      begin: float64[K].
-      end: float64[K], not before the begin.
-
-    Returns:
-      Begins and ends, float64[M] each, with M <= K.
+    """Return M <= K disjoint intervals, in order, that cover the same times: begins and ends, float64[M] each.
 
     Example:
       >>> union(np.array([4.0, 0.0, 1.0]), np.array([5.0, 2.0, 3.0]))
@@ -166,16 +159,7 @@ def union(begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def covered(begin: np.ndarray, end: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Return the time of each window that lies in at least one of the intervals.
-
-    Args:
-      begin: float64[K] of the intervals, which may overlap.
-      end: float64[K].
-      left: float64[S] of the windows.
-      right: float64[S].
-
-    Returns:
-      float64[S], from 0 to right - left.
+    """Return the time of each of S windows that lies in at least one of K intervals, which may overlap: float64[S].
 
     Example:
       >>> covered(np.array([0.0, 1.0]), np.array([2.0, 3.0]), np.array([0.5, 2.5]), np.array([1.5, 9.0]))
@@ -221,11 +205,8 @@ def exposed(
     Args:
       parts: name -> begins and ends, float64[K] each.
       hidden_by: begins and ends of what hides all parts.
-      left: float64[S] of the windows.
-      right: float64[S].
-
-    Returns:
-      Name -> float64[S].
+      left: float64[S], where the windows begin.
+      right: float64[S], where they end.
 
     Example:
       >>> transfer = {"all_reduce": (np.array([2.0]), np.array([6.0]))}

@@ -120,16 +120,7 @@ class WorkerSteps:
 
 @contextlib.contextmanager
 def naming(file: pathlib.Path, options: Options, notes: list[str]) -> Iterator[None]:
-    """Puts the file's name before what is wrong with it, or leaves the file out with a note where bad rows are skipped.
-
-    Args:
-      file: one of several.
-      options: whether bad rows are skipped.
-      notes: to which is added what was left out.
-
-    Raises:
-      BadTrace: with the file's name, unless bad rows are skipped.
-    """
+    """Puts the file's name before what is wrong with it, or leaves the file out with a note where bad rows are skipped."""
     try:
         yield
     except BadTrace as error:

@@ -25,9 +25,6 @@ def is_communication(name: str) -> bool:
 
     Collectives and barriers are; sends, broadcasts and waits are unless the name tells of data or the own device.
 
-    Args:
-      name: as people, frameworks and profilers write it.
-
     Example:
       >>> names = "all-reduce", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "grads-sync", "comm_time", "barrier", "wait"
       >>> all(is_communication(name) for name in names)
@@ -84,10 +81,7 @@ _KINDS = (
 
 @functools.lru_cache(maxsize=100_000)
 def collective(name: str) -> str | None:
-    """Return the collective that an operation of a profile belongs to; None if it is no communication.
-
-    Args:
-      name: of a kernel, of an operation of XLA, or of an annotation.
+    """Return the collective of a kernel, an operation of XLA or an annotation; None if it is no communication.
 
     Example:
       >>> collective("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)")
