@@ -120,7 +120,7 @@ class WorkerSteps:
 
 @contextlib.contextmanager
 def naming(file: pathlib.Path, options: Options, notes: list[str]) -> Iterator[None]:
-    """Puts the file's name before what is wrong with it, or leaves the file out with a note where bad rows are skipped."""
+    """Puts the file's name before what is wrong with it, or notes that it was left out where bad rows are skipped."""
     try:
         yield
     except BadTrace as error:

@@ -44,13 +44,16 @@ class Piece:
 
 
 def _pieces(file: IO[bytes], size: int, *, quotes: bool, line: int = 1, last: bool = True) -> Iterator[Piece]:
-    """A file in pieces, none of which ends within a line, or within quotes."""
+    """A file in pieces, none of which ends within a line or within quotes, and all of which have text."""
     data = file.read(size)
     while True:
         data += file.readline()
         while quotes and data.count(b'"') % 2 and (more := file.read(size)):
             data += more + file.readline()
         following = file.read(size)
+        if following and not following.strip(b" \t\r\n,;"):  # cells without text, which may be the end of the file
+            data += following
+            continue
         yield Piece(data, line, last=last and not following)
         if not following:
             return

@@ -63,6 +63,7 @@ LONG = "worker,step,duration\n" + "".join(f"w{step % 3},{step},{step + 1}\n" for
 AWKWARD = {
     "rows without text at the end": ("a,b\n1,2\n3,4\n,\n , \n", (2, 2)),
     "empty rows at the end": ("a,b\n" + "1,2\n" * 9 + ",\n,\n", (9, 2)),
+    "as many of them as pieces": ("a,b\n" + "1,2\n" * 9 + " , \n" * 40, (9, 2)),
     "rows without text between others": ("a,b\n1,2\n,\n" + "3,4\n" * 9, (11, 2)),
     "lines within quotes": (LONG.replace("w1,", '"w\n1",'), (9, 3)),
     "blank lines": (LONG.replace("\n", "\n\n"), (9, 3)),
