@@ -119,7 +119,7 @@ def csv_cells(piece: Piece, file: str, written: Dialect, layout: ColumnLayout, *
     for number, found in ragged:
         name = CheckedRows.name_of(number, file)
         message = f"{name} has {found} columns; it must have {len(written.header)}, as the first line"
-        cells.rows.add_line("rows of another length", number, message)
+        cells.rows.add_line(f"rows with {found} columns, not {len(written.header)}", number, message)
     by_name = dict(zip(written.header, zip(*lines, strict=True) if lines else [()] * width, strict=False))
     cells.add(layout, by_name.__getitem__, comma=written.comma)
     return cells

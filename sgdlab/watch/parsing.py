@@ -74,8 +74,7 @@ class Parser:
         self.worker = worker
         self._row = 0
         text = first.decode("utf-8-sig", "replace").strip()
-        self.is_json = text.startswith("{")
-        if self.is_json:
+        if text.startswith("{"):
             dialect, found = None, object_of(text)
             if found is None:
                 raise BadTrace("the first line must be an object of JSON")
