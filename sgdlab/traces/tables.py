@@ -52,9 +52,7 @@ def build(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recording:
     return recording
 
 
-def read(
-    path: pathlib.Path, endings: Sequence[str], options: Options, load: Callable[..., tuple[Cells, ColumnLayout]]
-) -> Recording:
+def read(path: pathlib.Path, endings: Sequence[str], options: Options, load: Load) -> Recording:
     """Reads a file, or one for each worker in a directory or of a pattern.
 
     Args:
@@ -71,9 +69,7 @@ def read(
     return build(cells, layout, skip=options.skip_bad_rows)
 
 
-def _loaded(
-    files: Sequence[pathlib.Path], options: Options, load: Callable[..., tuple[Cells, ColumnLayout]]
-) -> tuple[Cells, ColumnLayout]:
+def _loaded(files: Sequence[pathlib.Path], options: Options, load: Load) -> tuple[Cells, ColumnLayout]:
     """The tables of all files as one."""
     if len(files) == 1:
         try:
