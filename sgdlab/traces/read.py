@@ -1,7 +1,6 @@
 """Reads a file of recorded run-times, or a directory or a glob of one file a worker, in a format that is recognised."""
 
 import dataclasses
-import json
 import os
 import pathlib
 import zipfile
@@ -17,6 +16,7 @@ from sgdlab.traces.joining import joined
 from sgdlab.traces.options import Options
 from sgdlab.traces.problems import BadTrace
 from sgdlab.traces.recording import Recording
+from sgdlab.traces.text_tables import object_of
 
 DEFAULT = Options()
 
@@ -149,10 +149,7 @@ def _begins_with_object(file: pathlib.Path) -> bool:
     """Whether the first line with text is an object of JSON."""
     with file.open("rb") as lines:
         first = next((line for line in lines if line.strip()), b"")
-    try:
-        return isinstance(json.loads(first), dict)
-    except ValueError:
-        return False
+    return object_of(first) is not None
 
 
 def _doubts(recording: Recording) -> list[str]:

@@ -280,3 +280,12 @@ def json_cells(piece: Piece, file: str, layout: ColumnLayout, rows: Any, necessa
         cells.rows.add_line("lines that are no objects", line, f"{CheckedRows.name_of(line, file)} {message}")
     cells.add(layout, lambda name: [found.get(name) for found in objects.values()])
     return cells
+
+
+def object_of(line: str | bytes) -> dict[str, Any] | None:
+    """Return the object of JSON that a line is; None where it is none."""
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) else None

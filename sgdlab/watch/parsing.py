@@ -1,7 +1,6 @@
 """Lines of a trace as columns: CSV, separated by commas, semicolons or tabs, and JSON lines."""
 
 import dataclasses
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,6 +11,7 @@ from sgdlab.traces import apart, columns, dialects, phases, text_tables
 from sgdlab.traces.cells import Cells
 from sgdlab.traces.options import Options
 from sgdlab.traces.problems import BadTrace
+from sgdlab.traces.text_tables import object_of
 
 _CALLED = {"text cells": "cells that are no numbers", "lines that are no objects": "lines that are no object of JSON"}
 """What is wrong with rows, as it is called here where readers of whole files call it otherwise."""
@@ -186,12 +186,3 @@ def _wholes(step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     with np.errstate(invalid="ignore"):
         is_whole = (np.floor(step) == step) & (np.abs(step) < 2**62)
     return np.where(is_whole, step, 0).astype(np.int64), is_whole
-
-
-def object_of(line: str) -> dict[str, Any] | None:
-    """An object of JSON; None where a line is none."""
-    try:
-        record = json.loads(line)
-    except ValueError:
-        return None
-    return record if isinstance(record, dict) else None
