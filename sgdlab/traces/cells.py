@@ -5,6 +5,7 @@ import datetime
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -74,6 +75,7 @@ class Cells:
       numbers: column -> float64[R], NaN where a cell is empty or no number.
       notes: what was decided, in sentences.
       left_out: how many lines were left out because they name the columns again, or are of another kind.
+      lengths: how many lines have another number of columns than the header, by that number.
     """
 
     rows: CheckedRows
@@ -81,6 +83,7 @@ class Cells:
     numbers: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     notes: tuple[str, ...] = ()
     left_out: int = 0
+    lengths: Counter[int] = dataclasses.field(default_factory=Counter)
     _texts: dict[str, list[int]] = dataclasses.field(default_factory=dict)  # column -> rows that are no numbers
 
     @classmethod
@@ -88,7 +91,9 @@ class Cells:
         """Return the rows of several tables, one after the other; columns that one of them lacks are left out."""
         if len(tables) == 1:
             return tables[0]
-        whole = cls(CheckedRows.joined([table.rows for table in tables]), left_out=sum(t.left_out for t in tables))
+        whole = cls(CheckedRows.joined([table.rows for table in tables]))
+        whole.left_out = sum(table.left_out for table in tables)
+        whole.lengths = sum((table.lengths for table in tables), Counter())
         whole.notes = tuple(dict.fromkeys(note for table in tables for note in table.notes))
         for column in tables[0].names:
             if all(column in table.names for table in tables):

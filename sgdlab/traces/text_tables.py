@@ -6,6 +6,7 @@ import io
 import itertools
 import json
 import pathlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import IO, Any
 
@@ -115,11 +116,12 @@ def csv_cells(piece: Piece, file: str, written: Dialect, layout: ColumnLayout, *
         else:
             numbers.append(number)
             lines.append(line)
-    cells = Cells(CheckedRows(np.array(numbers, np.int64), file), left_out=repeats)
+    lengths = Counter(found for _, found in ragged)
+    cells = Cells(CheckedRows(np.array(numbers, np.int64), file), left_out=repeats, lengths=lengths)
     for number, found in ragged:
         name = CheckedRows.name_of(number, file)
         message = f"{name} has {found} columns; it must have {len(written.header)}, as the first line"
-        cells.rows.add_line(f"rows with {found} columns, not {len(written.header)}", number, message)
+        cells.rows.add_line("rows of another length", number, message)
     by_name = dict(zip(written.header, zip(*lines, strict=True) if lines else [()] * width, strict=False))
     cells.add(layout, by_name.__getitem__, comma=written.comma)
     return cells

@@ -92,7 +92,7 @@ class Parser:
         self.has_phases = "phase" in self.layout.columns
         self._parts_seen = False
         self._columns = dict(self.layout.columns)
-        self._dialect = dialect
+        self._dialect, self._width = dialect, 0 if dialect is None else len(dialect.header) + dialect.trailing
         self._needed = self.layout.without("start").without("epoch")
         self.has_epochs = "epoch" in self._columns
         self.joins, self.counts_on_nodes = joins, False
@@ -101,8 +101,10 @@ class Parser:
         """Return the rows of whole lines."""
         data = data.decode("utf-8", "replace").encode()
         cells = self._cells(text_tables.Piece(data, 1 if self._dialect is None else self._dialect.first))
-        repeated = Counter({"lines that repeat the header": cells.left_out})  # as a program that was started again does
-        self.bad += repeated + Counter({_CALLED.get(kind, kind): count for kind, count in cells.rows.kinds.items()})
+        self.bad["lines that repeat the header"] += cells.left_out  # as a program that was started again does
+        for found, count in cells.lengths.items():
+            self.bad[f"rows with {found} columns, not {self._width}"] += count
+        self.bad += Counter({_CALLED[kind]: count for kind, count in cells.rows.kinds.items() if kind in _CALLED})
         good = ~cells.rows.bad
         table: dict[str, Any] = {name: values[good] for name, values in cells.numbers.items()}
         table |= {name: (names.values, names.codes[good].astype(np.int64)) for name, names in cells.names.items()}
