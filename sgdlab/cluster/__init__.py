@@ -14,8 +14,7 @@ from sgdlab.cluster.long_tailed import LongTailed, long_tailed
 from sgdlab.cluster.messages import MessageDelays
 from sgdlab.cluster.recorded import Recorded, recorded
 from sgdlab.cluster.regimes import Contention, Drift, RegimeCluster, RegimeRun, regimes
-from sgdlab.traces.recording import Recording
-from sgdlab.traces.schedules import from_schedule
+from sgdlab.traces.recording import Recording, from_schedule
 
 __all__ = [
     "CLUSTERS",

@@ -2,16 +2,15 @@
 
 import numpy as np
 
-from sgdlab.traces.cells import Cells, Names
+from sgdlab.traces.cells import Cells, Names, indexed, ordered
 from sgdlab.traces.columns import ColumnLayout
-from sgdlab.traces.row_indices import indexed, ordered
 
 RESTARTS = 0.1
 """Up to this share of a worker's steps may stand for two nodes because it was restarted on another one."""
 
 
 def several(worker: np.ndarray, step: np.ndarray, other: np.ndarray, *, most: float = 0.0) -> bool:
-    """Whether a worker has several values in one step.
+    """Tell whether a worker has several values in one step.
 
     Args:
       worker: int[R], its index.
@@ -37,7 +36,7 @@ def several(worker: np.ndarray, step: np.ndarray, other: np.ndarray, *, most: fl
 
 
 def joined(node: str, worker: str) -> str:
-    """The name of a worker whose number is its machine's."""
+    """Return the name of a worker whose number is its machine's."""
     return f"{node}/{worker}" if node else worker
 
 

@@ -1,41 +1,63 @@
-"""Columns of PyArrow's tables as cells."""
+"""Tables of PyArrow as cells, and Parquet files, which it reads."""
 
+import itertools
+import pathlib
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet
 
-from sgdlab.traces import tables
+from sgdlab.traces import columns
 from sgdlab.traces.cells import Cells, Names, text_of
+from sgdlab.traces.column_names import is_start
 from sgdlab.traces.columns import ColumnLayout
+from sgdlab.traces.options import Options
 from sgdlab.traces.problems import BadTrace, CheckedRows
 
 
-def cells(table: pa.Table, layout: ColumnLayout, file: str = "", *, first: int = 1, exact: bool = True) -> Cells:
-    """The columns of a table that are needed.
+def load_parquet(path: pathlib.Path, file: str, options: Options, *, of_worker: bool) -> tuple[Cells, ColumnLayout]:
+    """Reads the columns of a Parquet file that are needed: see `sgdlab.traces.tables.Load`."""
+    try:
+        schema = pyarrow.parquet.read_schema(path)
+        known = {*columns.PARTS, *columns.OPERATIONS}
+        named = {name.partition("=")[2].strip() or name.strip() for name in options.columns}
+        names = [
+            name
+            for name in schema.names
+            if _is_text(kind := schema.field(name).type)
+            or _is_number(kind)
+            or name.lower() in known | named
+            or is_start(name)
+        ]
+        if not names:
+            raise BadTrace("must have columns of numbers")
+        layout = columns.layout(names, options, of_worker=of_worker)
+        wanted = list(itertools.chain(*layout.needed))
+        return cells(pyarrow.parquet.read_table(path, columns=wanted), layout, file), layout
+    except pa.ArrowException as error:
+        raise OSError(str(error)) from error
 
-    Args:
-      table: with at least these columns.
-      layout: what they hold.
-      file: what messages call the file beside the row; "" where there is only one.
-      first: the number of the first row.
-      exact: whether messages may name rows by numbers that rise by one.
+
+def cells(table: pa.Table, layout: ColumnLayout, file: str = "", *, first: int = 1) -> Cells:
+    """Return the columns of a table that are needed.
+
+    Messages number rows from `first` on, and name the file if it has a name.
 
     Raises:
       BadTrace: where a column is of another type.
     """
-    needed = tables.needed(layout)
-    found = Cells(CheckedRows(range(first, first + table.num_rows), file), exact=exact)
-    for name in needed.names:
+    found = Cells(CheckedRows(range(first, first + table.num_rows), file))
+    for name in layout.needed.names:
         found.names[name] = _names(name, table[name])
-    for name in needed.numbers:
+    for name in layout.needed.numbers:
         if (numbers := _numbers(table[name])) is not None:
             found.numbers[name] = numbers
-        elif is_text(table[name].type):
+        elif _is_text(table[name].type):
             found.add_numbers(name, _decoded(table[name]).to_pylist())
         else:
             raise BadTrace(f"row 1, column {name!r} of type {table[name].type} must be numbers")
-    for name in needed.starts:
+    for name in layout.needed.starts:
         if (numbers := _numbers(table[name])) is not None:
             found.numbers[name] = numbers
         elif pa.types.is_timestamp(table[name].type):
@@ -46,13 +68,7 @@ def cells(table: pa.Table, layout: ColumnLayout, file: str = "", *, first: int =
     return found
 
 
-def is_readable(kind: pa.DataType) -> bool:
-    """Whether a column of this type may hold run-times or names."""
-    return is_text(kind) or _is_number(kind)
-
-
-def is_text(kind: pa.DataType) -> bool:
-    """Whether a column of this type holds texts."""
+def _is_text(kind: pa.DataType) -> bool:
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
@@ -78,7 +94,7 @@ def _float64(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def _names(name: str, column: pa.ChunkedArray) -> Names:
-    if not is_readable(column.type):
+    if not (_is_text(column.type) or _is_number(column.type)):
         raise BadTrace(f"row 1, column {name!r} of type {column.type} must be names or numbers")
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()

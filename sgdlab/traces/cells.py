@@ -2,13 +2,17 @@
 
 import dataclasses
 import datetime
+import json
 import math
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from sgdlab.traces import paths
+from sgdlab.traces.columns import ColumnLayout
 from sgdlab.traces.problems import CheckedRows
 
 MISSING = ("", "na", "nan", "null", "none")
@@ -34,14 +38,15 @@ class Names:
 
     @classmethod
     def of(cls, cells: Sequence[Any]) -> "Names":
-        """The names in cells: texts, numbers, or None where one is missing."""
+        """Return the names in cells: texts, numbers, None where one is missing, or what else JSON has."""
+        cells = [cell if cell is None or isinstance(cell, str | int | float) else json.dumps(cell) for cell in cells]
         index: dict[Any, int] = {}
         raw = np.fromiter((index.setdefault(cell, len(index)) for cell in cells), np.int32, len(cells))
         return cls.coded([text_of(cell) for cell in index], raw)
 
     @classmethod
     def coded(cls, texts: Sequence[str], codes: np.ndarray) -> "Names":
-        """The names that codes stand for; texts may be empty, and may stand for one name."""
+        """Return the names that codes stand for; texts may be empty, and may stand for one name."""
         index: dict[str, int] = {}
         renamed = [index.setdefault(text, len(index)) if (text := raw.strip()) else -1 for raw in texts]
         if renamed == list(range(len(texts))):
@@ -50,7 +55,7 @@ class Names:
 
     @classmethod
     def joined(cls, columns: "Sequence[Names]") -> "Names":
-        """The columns of several files, one after the other."""
+        """Return the columns of several files, one after the other."""
         texts = [text for column in columns for text in column.values]
         begins = np.cumsum([0, *(len(column.values) for column in columns)])
         codes = [
@@ -69,24 +74,26 @@ class Cells:
       names: column -> its names.
       numbers: column -> float64[R], NaN where a cell is empty or no number.
       notes: what was decided, in sentences.
-      exact: whether rows have the numbers by which messages name them, and all that cannot be used are known.
-      repeats: how many lines were left out because they name the columns again.
+      left_out: how many lines were left out because they name the columns again, or are of another kind.
+      lengths: how many lines have another number of columns than the header, by that number.
     """
 
     rows: CheckedRows
     names: dict[str, Names] = dataclasses.field(default_factory=dict)
     numbers: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    exact: bool = True
-    repeats: int = 0
+    left_out: int = 0
+    lengths: Counter[int] = dataclasses.field(default_factory=Counter)
     _texts: dict[str, list[int]] = dataclasses.field(default_factory=dict)  # column -> rows that are no numbers
 
     @classmethod
     def joined(cls, tables: "Sequence[Cells]") -> "Cells":
-        """The rows of several tables, one after the other; columns that one of them lacks are left out."""
+        """Return the rows of several tables, one after the other; columns that one of them lacks are left out."""
         if len(tables) == 1:
             return tables[0]
-        whole = cls(CheckedRows.joined([table.rows for table in tables]), exact=all(table.exact for table in tables))
+        whole = cls(CheckedRows.joined([table.rows for table in tables]))
+        whole.left_out = sum(table.left_out for table in tables)
+        whole.lengths = sum((table.lengths for table in tables), Counter())
         whole.notes = tuple(dict.fromkeys(note for table in tables for note in table.notes))
         for column in tables[0].names:
             if all(column in table.names for table in tables):
@@ -99,6 +106,21 @@ class Cells:
             for column, rows in table._texts.items():
                 whole._texts.setdefault(column, []).extend(begin + row for row in rows)
         return whole
+
+    def add(self, layout: ColumnLayout, column: Callable[[str], Sequence[Any]], *, comma: bool = False) -> None:
+        """Adds the columns that are needed.
+
+        Args:
+          layout: which these are.
+          column: their cells by the name: texts, numbers, None, or what else JSON has.
+          comma: whether a comma may stand before decimals.
+        """
+        for name in layout.needed.names:
+            self.names[name] = Names.of(column(name))
+        for name in layout.needed.numbers:
+            self.add_numbers(name, column(name), comma=comma)
+        for name in layout.needed.starts:
+            self.add_starts(name, column(name), comma=comma)
 
     def add_numbers(self, column: str, cells: Sequence[Any], *, comma: bool = False) -> None:
         """Adds a column of numbers; rows with another text are bad.
@@ -136,7 +158,7 @@ class Cells:
             self.numbers[column] = np.array(values, np.float64)
 
     def wholes(self, column: str) -> np.ndarray:
-        """A column as float64 without fractions; rows with another number are bad."""
+        """Return a column as float64 without fractions; rows with another number are bad."""
         values = self.numbers[column]
         with np.errstate(invalid="ignore"):
             whole = (np.abs(values) < _LARGEST_WHOLE) & (values == np.floor(values))
@@ -144,7 +166,7 @@ class Cells:
         return values
 
     def named(self, column: str) -> Names:
-        """A column of names; rows without one are bad."""
+        """Return a column of names; rows without one are bad."""
         empty = np.flatnonzero(self.names[column].codes < 0)
         if empty.size:
             message = f"column {column!r} is empty; it must be a name"
@@ -152,7 +174,7 @@ class Cells:
         return self.names[column]
 
     def durations(self, column: str, *, zero: bool = True) -> np.ndarray:
-        """A column of durations, NaN where one is missing; rows with another number are bad."""
+        """Return a column of durations, NaN where one is missing; rows with another number are bad."""
         values = self.numbers[column]
         with np.errstate(invalid="ignore"):
             fine = np.isnan(values) | (np.isfinite(values) & ((values >= 0) if zero else (values > 0)))
@@ -170,7 +192,7 @@ class Cells:
 
 
 def number(cell: Any, *, comma: bool = False) -> float | None:
-    """A cell as a number: NaN where it is empty, None where it is something else.
+    """Return a cell as a number: NaN where it is empty, None where it is something else.
 
     Example:
       >>> number(" 1e-3"), number("NA"), number("1_000"), number("1,5", comma=True), number(True)
@@ -200,7 +222,7 @@ def _cure(cell: Any) -> str:
 
 
 def text_of(cell: Any) -> str:
-    """A cell as a name: empty where it is missing.
+    """Return a cell as a name: empty where it is missing.
 
     Example:
       >>> text_of(3), text_of(3.0), text_of(None), text_of("a")
@@ -222,3 +244,40 @@ def _moment(cell: Any) -> float | None:
     except ValueError:
         return None
     return (moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)).timestamp()
+
+
+def ordered(names: Names) -> tuple[tuple[str, ...], np.ndarray]:
+    """Return the sorted names, digits in them by value, and each row's index among them.
+
+    Example:
+      >>> ordered(Names(("w10", "w9"), np.array([0, 1, 1])))
+      (('w9', 'w10'), array([1, 0, 0]))
+    """
+    in_order = sorted(names.values, key=paths.in_order)
+    place = {name: index for index, name in enumerate(in_order)}
+    # Rows without a name, of code -1, are given any index.
+    return tuple(in_order), np.array([*(place[name] for name in names.values), 0], np.int64)[names.codes]
+
+
+def indexed(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the distinct whole numbers, rising, and each row's index among them: as `np.unique`, without sorting.
+
+    Args:
+      values: float64[R], whole numbers.
+
+    Example:
+      >>> indexed(np.array([7.0, 5.0, 7.0]))
+      (array([5, 7]), array([1, 0, 1]))
+    """
+    whole = values.astype(np.int64)
+    if whole.size == 0:
+        return whole, whole
+    least, most = int(whole.min()), int(whole.max())
+    if most - least > 4 * whole.size + 1_000:
+        distinct, index = np.unique(whole, return_inverse=True)
+        return distinct, index
+    whole -= least
+    seen = np.zeros(most - least + 1, bool)
+    seen[whole] = True
+    place = np.cumsum(seen) - 1
+    return np.flatnonzero(seen) + least, place[whole]

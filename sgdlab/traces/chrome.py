@@ -7,15 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from sgdlab.traces import event_files, intervals
-from sgdlab.traces.collectives import collective
+from sgdlab.traces import events
 from sgdlab.traces.family import TRACES
+from sgdlab.traces.joining import WorkerSteps, rank_in, together
 from sgdlab.traces.options import Options
 from sgdlab.traces.paths import files
-from sgdlab.traces.phases import is_communication
+from sgdlab.traces.phases import collective, is_communication
 from sgdlab.traces.problems import BadTrace
 from sgdlab.traces.recording import Recording
-from sgdlab.traces.worker_steps import WorkerSteps, rank_in, together
 
 ENDINGS = (".json", ".json.gz")
 _STEP = re.compile(
@@ -31,9 +30,9 @@ _Span = tuple[float, float]
 
 
 def recognises(path: pathlib.Path) -> bool:
-    """Whether the first of the files is in Chrome's format."""
+    """Tell whether the first of the files is in Chrome's format."""
     found = files(path, ENDINGS)
-    return bool(found) and event_files.has_events(event_files.head(found[0]))
+    return bool(found) and events.has_events(events.head(found[0]))
 
 
 @TRACES.register(
@@ -90,7 +89,7 @@ class _Trace:
         self._others: dict[_Line, dict[str, list[_Span]]] = defaultdict(lambda: defaultdict(list))
         self.names: set[str] = set()
         self.notes: list[str] = []
-        self.around = event_files.scan(path, self._take)
+        self.around = events.scan(path, self._take)
         # Where steps hold others (an iteration of several batches), those that take the most time are meant.
         stems = sorted(self._named, key=self._total)
         self.steps = self._named[stems[-1]] if stems else {}
@@ -117,7 +116,7 @@ class _Trace:
             if self._open[line]:
                 begun = self._open[line].pop()
                 self._event(line, begun, float(event["ts"]), {**(begun.get("args") or {}), **arguments})
-        elif event_files.is_span(event):
+        elif events.is_span(event):
             self._event(line, event, float(event["ts"]) + float(event["dur"]), arguments)
 
     def _event(self, line: _Line, event: dict[str, Any], end: float, arguments: dict[str, Any]) -> None:
@@ -173,12 +172,12 @@ class _Trace:
         left, right, steps = left[inside], right[inside], steps[inside]
         pairs: Any = lambda times: tuple(np.array(times, np.float64).reshape(-1, 2).T)
         nothing = (np.empty(0), np.empty(0))
-        communication = intervals.exposed({k: pairs(t) for k, t in transfers.items()}, nothing, left, right)
+        communication = events.exposed({k: pairs(t) for k, t in transfers.items()}, nothing, left, right)
         own = right - left - sum(communication.values(), np.zeros(left.shape))
         parts = {}
         if len(phases) <= _MOST_PHASES:
             waiting = pairs([span for times in transfers.values() for span in times])
-            parts = intervals.exposed({k: pairs(t) for k, t in phases.items()}, waiting, left, right)
+            parts = events.exposed({k: pairs(t) for k, t in phases.items()}, waiting, left, right)
             parts = {k: times for k, times in parts.items() if times.any()}
             if parts:
                 parts["other"] = np.maximum(own - sum(parts.values(), np.zeros(own.shape)), 0.0)

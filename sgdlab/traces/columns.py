@@ -2,10 +2,11 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from sgdlab.traces import time_columns, wide_columns
+from sgdlab.traces import column_names
 from sgdlab.traces.column_names import CERTAIN, NAMES, UNITS, WITHIN_NODE, base, unit_of, words
 from sgdlab.traces.options import SECONDS, Options
 from sgdlab.traces.problems import BadTrace
@@ -21,6 +22,14 @@ OPERATIONS = ("dp_rank", "stage", "step", "optype", "duration")
 _EXAMPLE = "--columns=WORKER,STEP,DURATION"
 _WORKERS = "workers"
 """What is said of a wide table: `workers=PATTERN`."""
+
+
+class Needed(NamedTuple):
+    """Names of the columns that are read: names, numbers, and the times at which steps begin."""
+
+    names: tuple[str, ...]
+    numbers: tuple[str, ...]
+    starts: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +51,7 @@ class ColumnLayout:
     workers: tuple[str, ...] = ()
     unit: str = "s"
     guessed: frozenset[str] = frozenset()
-    parts: time_columns.TimeColumns | None = None
+    parts: column_names.TimeColumns | None = None
     remarks: tuple[str, ...] = ()
 
     @property
@@ -52,8 +61,21 @@ class ColumnLayout:
             return (self.columns["duration"],) if "duration" in self.columns else ()
         return tuple(dict.fromkeys((*self.parts.added, *self.parts.subtracted, *self.parts.communication)))
 
+    @property
+    def needed(self) -> Needed:
+        """The columns that a table of this layout is made of."""
+
+        def those(*parts: str) -> tuple[str, ...]:
+            return tuple(self.columns[part] for part in parts if part in self.columns)
+
+        return Needed(
+            names=those("worker", "phase", "node", "optype", "epoch"),
+            numbers=(*those("step", "dp_rank", "stage"), *self.times, *self.workers),
+            starts=those("start"),
+        )
+
     def own(self, numbers: Mapping[str, np.ndarray]) -> np.ndarray:
-        """The own work in each row of a long table, float64[R], in units of the durations.
+        """Return the own work in each row of a long table, float64[R], in units of the durations.
 
         Args:
           numbers: column -> float64[R], of `times`.
@@ -79,7 +101,7 @@ class ColumnLayout:
         return (*(("; ".join(notes),) if notes else ()), *self.remarks)
 
     def without(self, part: str) -> "ColumnLayout":
-        """The same, with a column that is not read."""
+        """Return the same, with a column that is not read."""
         return dataclasses.replace(self, columns={key: name for key, name in self.columns.items() if key != part})
 
 
@@ -105,7 +127,7 @@ def layout(header: Sequence[str], options: Options, *, of_worker: bool = False) 
         item.partition("=")[2].strip() for item in options.columns if item.partition("=")[0].strip() == _WORKERS
     ]
     said = _said(header, options)
-    header = [name for name in header if name != wide_columns.INDEX or name in said.values()]
+    header = [name for name in header if name != column_names.INDEX or name in said.values()]
     lower = {name.strip().lower(): name for name in header}
     if not {"worker", "duration"} & set(said) and all(name in lower for name in OPERATIONS):
         columns = {name: lower[name] for name in OPERATIONS}
@@ -121,7 +143,7 @@ def layout(header: Sequence[str], options: Options, *, of_worker: bool = False) 
     certain = [
         part for part in ("worker", "duration") if part in found and _is_certain(part, found[part], groups, said)
     ]
-    if certain and not patterns and ("worker" in certain or not wide_columns.alike(header)):
+    if certain and not patterns and ("worker" in certain or not column_names.alike(header)):
         raise BadTrace(_lacks(found, certain, missing, header))
     columns = {
         part: found[part]
@@ -133,12 +155,12 @@ def layout(header: Sequence[str], options: Options, *, of_worker: bool = False) 
 
 def _times(
     header: Sequence[str], found: Mapping[str, str], said: Mapping[str, str | None], *, of_worker: bool
-) -> time_columns.TimeColumns | None:
+) -> column_names.TimeColumns | None:
     """What several columns of times make, in a long table without a column of phases."""
     if "duration" in said or "phase" in found or "step" not in found or not (of_worker or "worker" in found):
         return None
     others = {name for part, name in found.items() if part != "duration"} | set(said.values())
-    return time_columns.split([name for name in header if name not in others], found.get("duration"))
+    return column_names.split_times([name for name in header if name not in others], found.get("duration"))
 
 
 def _found(part: str, header: Sequence[str], said: Mapping[str, str | None]) -> tuple[int, list[str]]:
@@ -166,11 +188,7 @@ def _is_certain(
 def _chosen(
     groups: Mapping[str, tuple[int, list[str]]], said: Mapping[str, str | None], *, of_worker: bool
 ) -> dict[str, str]:
-    """Part -> the column that holds it.
-
-    Raises:
-      BadTrace: where the table is long and two columns could hold the same part.
-    """
+    """Part -> the column that holds it."""
     groups = dict(groups)
     if of_worker and "worker" not in said and groups["worker"][0] >= WITHIN_NODE:
         groups["worker"] = (groups["worker"][0], [])  # each file is a worker's: a host is where it ran
@@ -187,13 +205,8 @@ def _chosen(
 
 
 def _long(
-    found: Mapping[str, str], options: Options, said: Mapping[str, str | None], times: time_columns.TimeColumns | None
+    found: Mapping[str, str], options: Options, said: Mapping[str, str | None], times: column_names.TimeColumns | None
 ) -> ColumnLayout:
-    """The layout of a long table.
-
-    Raises:
-      BadTrace: where columns of times are in different units.
-    """
     unit = _unit(found["duration"], options)
     guessed = _guessed(found, said, unit, options)
     if times is None:
@@ -221,7 +234,7 @@ def _wide(
     options: Options,
     said: Mapping[str, str | None],
 ) -> ColumnLayout:
-    workers, remark = wide_columns.chosen([name for name in header if name not in columns.values()], patterns)
+    workers, remark = column_names.workers_among([name for name in header if name not in columns.values()], patterns)
     units = {unit_of(name) for name in workers}
     named = units.pop() if len(units) == 1 else None
     unit = options.unit or named or "s"

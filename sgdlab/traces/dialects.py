@@ -3,16 +3,15 @@
 import csv
 import dataclasses
 import itertools
-import pathlib
 import re
 from collections.abc import Iterable, Sequence
 
 from sgdlab.traces import columns
 from sgdlab.traces.cells import MISSING, number
+from sgdlab.traces.column_names import INDEX
 from sgdlab.traces.columns import ColumnLayout
 from sgdlab.traces.options import Options
 from sgdlab.traces.problems import BadTrace
-from sgdlab.traces.wide_columns import INDEX
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +37,7 @@ class Dialect:
     comments: int = 0
 
     def repeated(self, cells: Sequence[str]) -> bool:
-        """Whether a line is the header again, as where a program that was started again adds to its file.
+        """Tell whether a line is the header again, as where a program that was started again adds to its file.
 
         Example:
           >>> dialect_of(["rank,step,time"]).repeated(["rank", "step", "time"])
@@ -51,26 +50,17 @@ class Dialect:
         return names[1:] == [*self.header[1:]]
 
 
-def dialect(path: pathlib.Path) -> Dialect:
-    r"""Recognises how a file is written, by its first lines.
+def dialect_of(lines: Iterable[str]) -> Dialect:
+    """Recognises how a file is written, by its first lines.
 
     Raises:
       BadTrace: where columns have no names, or two have one.
 
     Example:
-      >>> import tempfile
-      >>> file = pathlib.Path(tempfile.mkdtemp()) / "trace.csv"
-      >>> _ = file.write_text("rank;step;seconds\n0;0;1,5\n")
-      >>> found = dialect(file)
+      >>> found = dialect_of(["rank;step;seconds", "0;0;1,5"])
       >>> found.header, found.separator, found.comma
       (('rank', 'step', 'seconds'), ';', True)
     """
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        return dialect_of(file)
-
-
-def dialect_of(lines: Iterable[str]) -> Dialect:
-    """Recognises how a file is written, by its first lines: see `dialect`."""
     lines, skipped, comments = iter(lines), 0, 0
     first = next(lines, "")
     while first and (not first.strip(" \r\n") or first.startswith("#")):
@@ -93,8 +83,10 @@ def dialect_of(lines: Iterable[str]) -> Dialect:
         return Dialect(tuple(header), separator, comma, last, named=False, comments=comments)
     trailing = len(header) > 1 and not header[-1]
     header = header[:-1] if trailing else header
-    if len(header) > 1 and not header[0] and _counts(next(reader, ["0"])):
-        header[0] = INDEX
+    if len(header) > 1 and not header[0]:
+        below = next(reader, ["0"])
+        if below and below[0].strip().isdecimal():  # it counts rows
+            header[0] = INDEX
     for index, name in enumerate(header):
         if not name:
             raise BadTrace(f"column {index + 1} must have a name in the first line")
@@ -104,7 +96,7 @@ def dialect_of(lines: Iterable[str]) -> Dialect:
 
 
 def layout_of(written: Dialect, options: Options, *, of_worker: bool) -> ColumnLayout:
-    """What the columns of a file hold: see `sgdlab.traces.columns.layout`.
+    """Say what the columns of a file hold: see `sgdlab.traces.columns.layout`.
 
     Raises:
       BadTrace: where that cannot be recognised, or where columns without names are to be found by name.
@@ -118,11 +110,6 @@ def layout_of(written: Dialect, options: Options, *, of_worker: bool) -> ColumnL
     number_of = len(written.header)
     remark = f"the first line has no names: {number_of} column{'s' * (number_of > 1)} were read as workers"
     return ColumnLayout("wide", workers=written.header, unit=options.unit or "s", remarks=(remark,))
-
-
-def _counts(line: Sequence[str]) -> bool:
-    """Whether the first cell of a row is a whole number, as of a column that counts rows."""
-    return bool(line) and line[0].strip().isdecimal()
 
 
 def _is_time(cell: str, *, comma: bool) -> bool:

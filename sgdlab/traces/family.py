@@ -29,10 +29,7 @@ TRACES = Registry(
     given={"path": "", "options": ""},
     # Where several have one ending, they are tried in this order: the files of chrome are the least special.
     modules=(
-        "sgdlab.traces.parquet",
-        "sgdlab.traces.delimited",
-        "sgdlab.traces.npy",
-        "sgdlab.traces.json_lines",
+        "sgdlab.traces.tables",
         "sgdlab.runs.live_as_trace",
         "sgdlab.traces.kineto",
         "sgdlab.traces.jax_profiler",

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from sgdlab.traces import event_files, intervals
-from sgdlab.traces.collectives import collective
+from sgdlab.traces import events
 from sgdlab.traces.family import TRACES
+from sgdlab.traces.joining import WorkerSteps, naming, together
 from sgdlab.traces.options import Options
-from sgdlab.traces.paths import files
+from sgdlab.traces.paths import files, in_order
+from sgdlab.traces.phases import collective
 from sgdlab.traces.problems import BadTrace
 from sgdlab.traces.recording import Recording
-from sgdlab.traces.worker_steps import WorkerSteps, naming, ordered, together
 
 ENDING = ".trace.json.gz"
 _NO_WORK = ("$", "PjitFunction", "CommonPjRt", "end: ", "[")
@@ -23,12 +23,12 @@ _DEVICE, _OPERATIONS, _STEPS = "/device:", ("XLA Ops", "Async XLA Ops", "Stream"
 
 
 def recognises(path: pathlib.Path) -> bool:
-    """Whether there is a profile of JAX in the directory, or whether the file is one."""
+    """Tell whether there is a profile of JAX in the directory, or whether the file is one."""
     found = _files(path)
     if not found or found[0].name.endswith(".pt.trace.json.gz"):
         return False
-    text = event_files.head(found[0])
-    return found[0].parent.parent.name == "profile" or ('"highres-ticks"' in text and event_files.has_events(text))
+    text = events.head(found[0])
+    return found[0].parent.parent.name == "profile" or ('"highres-ticks"' in text and events.has_events(text))
 
 
 @TRACES.register(
@@ -75,7 +75,7 @@ def jax_profiler(*, path: str | pathlib.Path, options: Options) -> Recording:
 def _files(path: str | pathlib.Path) -> list[pathlib.Path]:
     found = pathlib.Path(path)
     several = [str(file) for file in found.rglob(f"*{ENDING}")] if found.is_dir() else map(str, files(path, (ENDING,)))
-    return [pathlib.Path(name) for name in ordered(several)]
+    return [pathlib.Path(name) for name in sorted(several, key=in_order)]
 
 
 def _workers(found: list[pathlib.Path]) -> list[tuple[str, str]]:
@@ -96,8 +96,7 @@ class _Profile:
         self._steps: dict[tuple[Any, Any], dict[int, tuple[float, float]]] = defaultdict(dict)
         # Begin and end by turns, by process, thread and collective; of other operations, those of devices are needed.
         self._times: dict[tuple[Any, Any, str], array] = defaultdict(lambda: array("d"))
-        self._kinds: dict[str, str | None] = {}
-        around = event_files.scan(path, self._take)
+        around = events.scan(path, self._take)
         if around.cut_off:
             raise BadTrace(
                 f"ends after {around.events} events (was the process killed while it wrote?): what is missing is "
@@ -118,20 +117,18 @@ class _Profile:
             elif event.get("name") == "thread_name":
                 self._threads[process, thread] = str(arguments.get("name", ""))
             return
-        if not event_files.is_span(event):
+        if not events.is_span(event):
             return
         name, begin = event["name"], event["ts"]
         end = begin + event["dur"]
-        if str(arguments.get("step_num")).isdigit() and not self._processes.get(process, "").startswith(_DEVICE):
+        if str(arguments.get("step_num")).isdigit() and not self._is_device(process):
             self._host[int(arguments["step_num"])] = (begin, end)
         elif self._threads.get((process, thread)) == _STEPS:
             if (number := name.rpartition(" ")[2]).isdigit():  # "12", or "train 12"
                 self._steps[process, thread][int(number)] = (begin, end)
         elif not name.startswith(_NO_WORK):
-            if name not in self._kinds:
-                self._kinds[name] = collective(name)
-            kind = self._kinds[name]
-            if kind or self._processes.get(process, "").startswith(_DEVICE):
+            kind = collective(name)
+            if kind or self._is_device(process):
                 self._times[process, thread, kind or ""].extend((begin, end))
 
     def _of_devices(self) -> dict[int, tuple[float, float]]:
@@ -177,4 +174,4 @@ class _Profile:
             elif self._threads.get((process, thread), "").startswith(_OPERATIONS):
                 compute.append(pairs)
         parts = {kind: tuple(np.concatenate(pairs).T) for kind, pairs in sorted(transfers.items())}
-        return intervals.exposed(parts, tuple(np.concatenate(compute).T), left, right)
+        return events.exposed(parts, tuple(np.concatenate(compute).T), left, right)

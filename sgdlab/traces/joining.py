@@ -1,9 +1,15 @@
-"""Recordings of several files, such as one for each worker, as one."""
+"""Recordings of several files, and steps of single workers, put together to one recording."""
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import dataclasses
+import pathlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from sgdlab.traces import paths
+from sgdlab.traces.options import Options
 from sgdlab.traces.problems import BadTrace
 from sgdlab.traces.recording import Recording
 
@@ -36,7 +42,9 @@ def joined(recordings: Mapping[str, Recording]) -> Recording:
     steps = np.unique(np.concatenate([each.steps for each in found]))
     workers = tuple(dict.fromkeys(worker for each in found for worker in each.workers))
     number_of = {worker: index for index, worker in enumerate(workers)}
-    places = [_places(each, steps, number_of) for each in found]
+    places = [
+        np.ix_(np.searchsorted(steps, each.steps), [number_of[worker] for worker in each.workers]) for each in found
+    ]
     owner = np.full((steps.size, len(workers)), -1)
     for number, (each, place) in enumerate(zip(found, places, strict=True)):
         twice = ~np.isnan(each.runtimes) & (owner[place] >= 0)
@@ -73,11 +81,6 @@ def joined(recordings: Mapping[str, Recording]) -> Recording:
     )
 
 
-def _places(recording: Recording, steps: np.ndarray, number_of: Mapping[str, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Where the run-times of a recording stand among all: the rows, and the columns."""
-    return np.ix_(np.searchsorted(steps, recording.steps), [number_of[worker] for worker in recording.workers])
-
-
 def _began(recordings: Sequence[Recording], steps: np.ndarray) -> np.ndarray | None:
     """When the first worker began each step; None where a file does not say so."""
     if any(each.began is None for each in recordings):
@@ -87,3 +90,108 @@ def _began(recordings: Sequence[Recording], steps: np.ndarray) -> np.ndarray | N
         rows = np.searchsorted(steps, each.steps)
         began[rows] = np.fmin(began[rows], each.began)
     return began
+
+
+_LAST_NUMBER = re.compile(r"([0-9]+)(?!.*[0-9])")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class WorkerSteps:
+    """The steps that one worker has recorded.
+
+    Attributes:
+      worker: its name.
+      steps: int64[K], in any order.
+      own: float64[K], seconds of its own work in each.
+      communication: collective -> float64[K], seconds.
+      phases: name -> float64[K], seconds, which add up to its own work; empty if unknown.
+      began: float64[K], seconds of its clock; NaN where unknown.
+      node: its machine; empty if unknown.
+    """
+
+    worker: str
+    steps: np.ndarray
+    own: np.ndarray
+    communication: Mapping[str, np.ndarray]
+    phases: Mapping[str, np.ndarray]
+    began: np.ndarray
+    node: str = ""
+
+
+@contextlib.contextmanager
+def naming(file: pathlib.Path, options: Options, notes: list[str]) -> Iterator[None]:
+    """Puts the file's name before what is wrong with it, or notes that it was left out where bad rows are skipped."""
+    try:
+        yield
+    except BadTrace as error:
+        if not options.skip_bad_rows:
+            raise BadTrace(f"{file.name} {error}") from error
+        notes.append(f"{file.name} was left out: it {error}.")
+
+
+def rank_in(path: pathlib.Path) -> str | None:
+    """Return the rank that a file's name tells: the number behind "rank" and the like, or else the last one in it.
+
+    Example:
+      >>> rank_in(pathlib.Path("job7_rank12.pt.trace.json.gz")), rank_in(pathlib.Path("dump_3"))
+      ('12', '3')
+    """
+    found = _LAST_NUMBER.search(path.name)
+    return paths.number_behind_rank(path) or (str(int(found.group(1))) if found else None)
+
+
+def together(parts: Sequence[WorkerSteps], notes: Sequence[str] = ()) -> Recording:
+    """Return the recording of several workers; a step that a worker has not recorded is missing.
+
+    Several parts of one worker, such as one file for each time that a profiler was on, are joined.
+
+    Raises:
+      BadTrace: where no worker has recorded a step.
+    """
+    workers = sorted({part.worker for part in parts}, key=paths.in_order)
+    every = [part.steps for part in parts]
+    steps = np.unique(np.concatenate(every)) if every else np.empty(0, np.int64)
+    if steps.size == 0:
+        raise BadTrace("must hold steps; none was found")
+    shape, notes = (steps.size, len(workers)), list(notes)
+    runtimes, began, nodes = np.full(shape, np.nan), np.full(shape, np.nan), dict.fromkeys(workers, "")
+    tables = {}
+    for kind in ("phases", "communication"):
+        names = {name for part in parts for name in getattr(part, kind)}
+        tables[kind] = {name: np.full(shape, np.nan) for name in sorted(names, key=paths.in_order)}
+    seen, again, impossible = np.zeros(shape, bool), 0, 0
+    for part in parts:
+        column = workers.index(part.worker)
+        rows, first = np.unique(np.searchsorted(steps, part.steps), return_index=True)
+        new = ~seen[rows, column]
+        again += part.steps.size - int(new.sum())
+        rows, first = rows[new], first[new]
+        seen[rows, column] = True
+        possible = np.isfinite(part.own[first]) & (part.own[first] > 0)
+        impossible += int((~possible).sum())
+        rows, first = rows[possible], first[possible]
+        runtimes[rows, column], began[rows, column] = part.own[first], part.began[first]
+        for kind, table in tables.items():
+            for name, values in table.items():
+                own = getattr(part, kind)
+                values[rows, column] = own[name][first] if name in own else 0.0
+        nodes[part.worker] = nodes[part.worker] or part.node
+    if not np.isfinite(runtimes).any():
+        raise BadTrace("must hold steps in which a worker did work of its own; there is none")
+    if again:
+        notes.append(f"{again} steps of a worker were recorded more than once: the first of each was taken.")
+    if impossible:
+        notes.append(f"{impossible} steps of a worker had no time of its own work and are missing.")
+    if some := int((~seen.all(axis=1)).sum()):
+        notes.append(f"{some} of {steps.size} steps were recorded by some of the workers only.")
+    known = np.isfinite(began).any(axis=1)
+    return Recording(
+        runtimes,
+        steps.astype(np.int64),
+        tuple(workers),
+        nodes=tuple(nodes.values()) if all(nodes.values()) else (),
+        phases=tables["phases"],
+        communication={name: times for name, times in tables["communication"].items() if np.nansum(times) > 0},
+        began=np.where(known, np.fmin.reduce(began, axis=1), np.nan) if known.any() else None,
+        notes=tuple(notes),
+    )

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from sgdlab.traces import event_files, intervals
-from sgdlab.traces.collectives import collective
+from sgdlab.traces import events
 from sgdlab.traces.family import TRACES
+from sgdlab.traces.joining import WorkerSteps, naming, rank_in, together
 from sgdlab.traces.options import Options
 from sgdlab.traces.paths import files
+from sgdlab.traces.phases import collective
 from sgdlab.traces.problems import BadTrace
 from sgdlab.traces.recording import Recording
-from sgdlab.traces.worker_steps import WorkerSteps, naming, rank_in, together
 
 ENDINGS = (".json", ".json.gz")
 _SURE = (".pt.trace.json", ".pt.trace.json.gz")
@@ -26,13 +26,13 @@ _BY_BACKENDS = re.compile(r"^\w+:(?!:)")  # "gloo:all_reduce"
 
 
 def recognises(path: pathlib.Path) -> bool:
-    """Whether the first of the files is one of Kineto's."""
+    """Tell whether the first of the files is one of Kineto's."""
     found = _files(path)
     if not found:
         return False
-    text = event_files.head(found[0])
+    text = events.head(found[0])
     sure = found[0].name.endswith(_SURE) or '"schemaVersion"' in text or _STEP in text
-    return sure and event_files.has_events(text)
+    return sure and events.has_events(text)
 
 
 @TRACES.register(
@@ -93,8 +93,7 @@ class _Profile:
         self._kernels: dict[str, array] = {"": array("d")}  # begin and end by turns, by collective
         self._work: dict[str, array] = {"": array("d")}
         self._loading, self._optimizer = array("d"), array("d")
-        self._kinds: dict[str, str | None] = {}
-        around = event_files.scan(path, self._take)
+        around = events.scan(path, self._take)
         if around.cut_off:
             raise BadTrace(
                 f"ends after {around.events} events (was the profiler killed while it wrote?): events are not in order "
@@ -130,13 +129,13 @@ class _Profile:
             )
 
     def _take(self, event: dict[str, Any]) -> None:
-        if not event_files.is_span(event):
+        if not events.is_span(event):
             return
         name, begin, category = event["name"], event["ts"], str(event.get("cat", "")).lower()
         end = begin + event["dur"]
         if category == "kernel":
             arguments = event.get("args") or {}
-            kind = self._kind(name)
+            kind = collective(name)
             if kind and arguments.get("Collective name"):
                 kind = collective(f"nccl:{arguments['Collective name']}")
             self._kernels.setdefault(kind or "", array("d")).extend((begin, end))
@@ -148,7 +147,7 @@ class _Profile:
             elif name.startswith("Optimizer.step"):
                 self._optimizer.extend((begin, end))
             elif category == "user_annotation" or _BY_BACKENDS.match(name):
-                if kind := self._kind(name):
+                if kind := collective(name):
                     self._work.setdefault(kind, array("d")).extend((begin, end))
             elif _WORK_OF_PROCESSOR.match(name):
                 self._work[""].extend((begin, end))
@@ -156,27 +155,22 @@ class _Profile:
             known = self._device.get(int(step.group(1)), (np.inf, -np.inf))
             self._device[int(step.group(1))] = (min(known[0], begin), max(known[1], end))
 
-    def _kind(self, name: str) -> str | None:
-        if name not in self._kinds:
-            self._kinds[name] = collective(name)
-        return self._kinds[name]
-
     def steps(self) -> WorkerSteps:
         """The rank's steps, in seconds."""
         steps, left, right = self._windows()
-        events = self._kernels if self.on_device else self._work
-        pairs = {kind: _pairs(times) for kind, times in sorted(events.items())}
+        by_kind = self._kernels if self.on_device else self._work
+        pairs = {kind: _pairs(times) for kind, times in sorted(by_kind.items())}
         compute = pairs.pop("")
-        waited = intervals.exposed(pairs, compute, left, right)
+        waited = events.exposed(pairs, compute, left, right)
         own = right - left - sum(waited.values(), np.zeros(left.shape))
         if self.on_device:
-            busy = intervals.covered(*compute, left, right)
+            busy = events.covered(*compute, left, right)
             phases = {"kernels": busy, "copies and idle": np.maximum(own - busy, 0.0)}
         else:
             under_way = [np.concatenate(ends) for ends in zip(*pairs.values(), strict=True)] or [np.empty(0)] * 2
-            waiting = intervals.difference((under_way[0], under_way[1]), compute)
+            waiting = events.difference((under_way[0], under_way[1]), compute)
             parts = {"data": _pairs(self._loading), "optimizer": _pairs(self._optimizer)}
-            known = intervals.exposed(parts, waiting, left, right)
+            known = events.exposed(parts, waiting, left, right)
             phases = {name: times for name, times in known.items() if len(parts[name][0])}
             phases["other"] = np.maximum(own - sum(phases.values(), np.zeros(own.shape)), 0.0)
         return WorkerSteps(

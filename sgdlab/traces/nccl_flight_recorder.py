@@ -1,4 +1,4 @@
-"""Dumps of PyTorch's flight recorder of collectives, one file for each rank."""
+"""Dumps of PyTorch's flight recorder, one file for each rank: steps are where its collectives repeat themselves."""
 
 import io
 import json
@@ -10,14 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from sgdlab.traces import sequences
-from sgdlab.traces.collectives import collective
 from sgdlab.traces.family import TRACES
+from sgdlab.traces.joining import WorkerSteps, naming, rank_in, together
 from sgdlab.traces.options import Options
 from sgdlab.traces.paths import files
+from sgdlab.traces.phases import collective
 from sgdlab.traces.problems import BadTrace
 from sgdlab.traces.recording import Recording
-from sgdlab.traces.worker_steps import WorkerSteps, naming, rank_in, together
 
 _MOST_WITHOUT_WORK = 0.05
 _ENDINGS = (*"0123456789", ".json", ".pkl", ".pickle", ".bin")
@@ -25,8 +24,8 @@ _TIMING = "set TORCH_NCCL_ENABLE_TIMING=1, so that NCCL's collectives are measur
 
 
 def recognises(path: pathlib.Path) -> bool:
-    """Whether the first of the files is such a dump."""
-    found = _files(path)
+    """Tell whether the first of the files is such a dump."""
+    found = files(path, _ENDINGS)
     if not found:
         return False
     with found[0].open("rb") as file:
@@ -63,7 +62,7 @@ def nccl_flight_recorder(*, path: str | pathlib.Path, options: Options) -> Recor
     Source: https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html
     """
     dumps, notes = {}, []
-    for file in _files(path):
+    for file in files(path, _ENDINGS):
         with naming(file, options, notes):
             rank, entries = rank_in(file), _entries(file)
             if rank in dumps:
@@ -81,10 +80,6 @@ def nccl_flight_recorder(*, path: str | pathlib.Path, options: Options) -> Recor
             "the one that waits least was taken as communication."
         )
     return together(parts, [*notes, "Steps were found where the sequence of collectives repeats itself, and counted."])
-
-
-def _files(path: str | pathlib.Path) -> list[pathlib.Path]:
-    return files(path, _ENDINGS)
 
 
 class _Plain(pickle.Unpickler):
@@ -127,11 +122,11 @@ def _steps(dumps: Mapping[str, Sequence[dict[str, Any]]]) -> list[WorkerSteps]:
     every = {number: entry for entries in own.values() for number, entry in entries.items()}
     numbers = np.array(sorted(every))
     parts = ("profiling_name", "input_sizes", "input_dtypes")
-    kinds = sequences.numbered([str([every[n].get(part) for part in parts]) for n in numbers])
+    kinds = numbered([str([every[n].get(part) for part in parts]) for n in numbers])
     longest = max(own.values(), key=len)
     start = min(entry["time_created_ns"] for entry in longest.values())
     created = np.array([(longest[n]["time_created_ns"] - start) * 1e-9 if n in longest else np.nan for n in numbers])
-    first = sequences.begins(kinds, np.diff(created, prepend=np.nan))
+    first = step_begins(kinds, np.diff(created, prepend=np.nan))
     if first is None or first.size < 2:
         raise BadTrace(
             f"{numbers.size} collectives of process group {group!r} do not repeat themselves, so that steps cannot be "
@@ -195,3 +190,83 @@ def _hidden(parts: Sequence[WorkerSteps]) -> list[WorkerSteps]:
         own = part.own + sum(transfer.values(), np.zeros(len(steps)))
         changed.append(WorkerSteps(part.worker, part.steps, own, waiting, {}, part.began, part.node))
     return changed
+
+
+_LONGEST = 4096
+
+
+def period(kinds: np.ndarray) -> tuple[int, int, int] | None:
+    """Return the period of the longest stretch that repeats itself.
+
+    With the longest run of i to j - 1 in which every operation is followed by its like p later, the stretch is
+    i to j - 1 + p; of several p with a stretch of that length the shortest is taken. It must hold two periods.
+
+    Args:
+      kinds: int64[K], the kind of each operation, in order.
+
+    Returns:
+      The period, and the stretch's begin and end; None if nothing repeats itself.
+
+    Example:
+      >>> period(np.array([9, 0, 0, 1, 0, 0, 1, 0, 0, 1, 8]))
+      (3, 1, 10)
+    """
+    best, found = 0, None
+    for length in range(1, min(kinds.size // 2, _LONGEST) + 1):
+        same = np.concatenate([[0], kinds[length:] == kinds[:-length], [0]]).astype(np.int8)
+        edges = np.flatnonzero(np.diff(same))
+        begins, ends = edges[::2], edges[1::2]
+        if begins.size == 0:
+            continue
+        longest = int(np.argmax(ends - begins))
+        stretch = int(ends[longest] - begins[longest]) + length
+        if stretch >= 2 * length and stretch > best:
+            best, found = stretch, (length, int(begins[longest]), int(begins[longest]) + stretch)
+    return found
+
+
+def step_begins(kinds: np.ndarray, gaps: np.ndarray) -> np.ndarray | None:
+    """Return the operations with which steps begin.
+
+    A step begins behind the longest gap, the forward pass. Where an operation comes once a period, steps begin with
+    the one of these that has the longest gap before it, wherever it comes; else steps are counted off in the stretch
+    that repeats itself.
+
+    Args:
+      kinds: int64[K], the kind of each operation, in order.
+      gaps: float64[K], seconds between the operation before it and this one; NaN where unknown.
+
+    Returns:
+      int64[S], indices among the K; None if nothing repeats itself.
+
+    Example:
+      >>> kinds = np.array([9, 0, 1, 0, 1, 7, 0, 1])
+      >>> step_begins(kinds, np.array([np.nan, 5.0, 1.0, 5.0, 1.0, 9.0, 5.0, 1.0]))
+      array([1, 3, 6])
+    """
+    if (found := period(kinds)) is None:
+        return None
+    length, first, last = found
+    phase = (np.arange(first, last) - first) % length
+    waited = [_median(gaps[first:last][phase == place]) for place in range(length)]
+    once = [place for place in range(length) if (kinds[first : first + length] == kinds[first + place]).sum() == 1]
+    place = max(once or range(length), key=lambda place: waited[place])
+    if once:
+        return np.flatnonzero(kinds == kinds[first + place])
+    return np.arange(first + place, last, length)
+
+
+def numbered(names: Sequence[object]) -> np.ndarray:
+    """Return int64[K]: equal numbers for equal names.
+
+    Example:
+      >>> numbered(["b", "a", "b"])
+      array([0, 1, 0])
+    """
+    known: dict[object, int] = {}
+    return np.array([known.setdefault(name, len(known)) for name in names], np.int64)
+
+
+def _median(values: np.ndarray) -> float:
+    known = values[~np.isnan(values)]
+    return float(np.median(known)) if known.size else -np.inf

@@ -1,18 +1,15 @@
 """Tables of operations: a row for each operation of a data-parallel worker, in one of its pipeline stages."""
 
-import dataclasses
 import warnings
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from sgdlab.traces import phases as kinds
-from sgdlab.traces.cells import Cells
+from sgdlab.traces.cells import Cells, indexed
 from sgdlab.traces.columns import ColumnLayout
 from sgdlab.traces.problems import BadTrace
 from sgdlab.traces.recording import Recording
-from sgdlab.traces.row_indices import indexed
 
 _COMPUTE = "-compute"
 _ACROSS_WORKERS = ("grads-", "params-")
@@ -20,8 +17,8 @@ _ACROSS_WORKERS = ("grads-", "params-")
 stages and the devices of one worker."""
 
 
-def build(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recording:
-    r"""The recording of a table of operations, such as those of real language-model jobs.
+def build_operations(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recording:
+    r"""Build the recording of a table of operations, such as those of real language-model jobs.
 
     A worker's run-time is the sum of its operations `*-compute` in a stage, the largest over its stages s:
 
@@ -36,13 +33,7 @@ def build(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recording:
     for other stages; the optimiser comes after the collective, when nobody waits for anybody. All these are left out,
     and so is `start_ts`, which begins anew in each step.
 
-    Args:
-      cells: its columns.
-      layout: which of them holds what.
-      skip: whether rows that cannot be used are left out, instead of an error.
-
-    Raises:
-      BadTrace: naming all rows that cannot be used.
+    Arguments and errors are those of `sgdlab.traces.tables.build`.
 
     Source: Lin et al. 2025, "Understanding Stragglers in Large Model Training Using What-if Analysis", whose traces
     have these columns.
@@ -53,13 +44,11 @@ def build(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recording:
         raise BadTrace(f"column 'optype' must have operations that end in {_COMPUTE!r}")
     indices = [cells.wholes(columns[name]) for name in ("step", "dp_rank", "stage")]
     duration = cells.durations(columns["duration"])
-    if rows.count:
-        if not skip:
-            rows.refuse()
-        notes.append(rows.note())
+    notes += rows.left_out(skip=skip)
     kinds_of = {name: names.values.index(name) for name in sorted(names.values)}
     compute = {name: code for name, code in kinds_of.items() if name.endswith(_COMPUTE)}
-    across = {name: code for name, code in kinds_of.items() if _is_across_workers(name)}
+    collectives = [name for name in kinds_of if name.startswith(_ACROSS_WORKERS) and kinds.is_communication(name)]
+    across = {name: kinds_of[name] for name in collectives}
     if others := [name for name in kinds_of if name not in compute and name not in across]:
         notes.append(f"operations that wait for other stages, or come last, were left out: {', '.join(others)}")
 
@@ -70,9 +59,17 @@ def build(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recording:
     # Operations of steps and workers that have computed nothing belong to no run-time.
     kept = ~rows.bad & np.all([np.isin(column, axis) for column, axis in zip(indices, axes, strict=True)], axis=0)
     place = [np.searchsorted(axis, column[kept]) for column, axis in zip(indices, axes, strict=True)]
-    sums = _Sums(tuple(axis.size for axis in axes), place, duration[kept] / layout.per_second, names.codes[kept])
+    shape, seconds, codes = tuple(axis.size for axis in axes), duration[kept] / layout.per_second, names.codes[kept]
 
-    work: dict[str, Any] = {name: sums.of(code, absent=0.0) for name, code in compute.items()}
+    def sums(code: int, *, absent: float) -> np.ndarray:
+        """float64[T, N, S], the sum of one kind of operation; NaN where a duration is unknown."""
+        rows = np.flatnonzero(codes == code)
+        flat, size = np.ravel_multi_index([index[rows] for index in place], shape), int(np.prod(shape))
+        total = np.bincount(flat, weights=seconds[rows], minlength=size)
+        total[np.bincount(flat, minlength=size) == 0] = absent
+        return total.reshape(shape)
+
+    work: dict[str, Any] = {name: sums(code, absent=0.0) for name, code in compute.items()}
     total: Any = sum(work.values())
     slowest = total.argmax(axis=2)[:, :, None]  # a NaN, which makes the step unknown, is the largest
     phases = {name: np.take_along_axis(times, slowest, axis=2)[:, :, 0] for name, times in work.items()}
@@ -80,41 +77,16 @@ def build(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recording:
     idle = runtimes == 0
     for times in (runtimes, *phases.values()):
         times[idle] = np.nan
-    if np.isnan(runtimes).all():
-        raise BadTrace("must have run-times; all are missing")
     return Recording(
         runtimes,
         axes[0],
         tuple(str(rank) for rank in axes[1]),
         phases=phases,
         communication={
-            name: _of_longest_stage(sums.of(code, absent=np.nan)) for name, code in across.items() if code in sums.code
+            name: _of_longest_stage(sums(code, absent=np.nan)) for name, code in across.items() if code in codes
         },
         notes=tuple(notes),
     )
-
-
-def _is_across_workers(name: str) -> bool:
-    return name.startswith(_ACROSS_WORKERS) and kinds.is_communication(name)
-
-
-@dataclasses.dataclass
-class _Sums:
-    """Durations of operations; `place` holds the indices of each row's step, worker and stage."""
-
-    shape: tuple[int, ...]
-    place: Sequence[np.ndarray]
-    duration: np.ndarray
-    code: np.ndarray
-
-    def of(self, code: int, *, absent: float) -> np.ndarray:
-        """float64[T, N, S], the sum of one kind of operation; NaN where a duration is unknown."""
-        rows = np.flatnonzero(self.code == code)
-        flat = np.ravel_multi_index([index[rows] for index in self.place], self.shape)
-        size = int(np.prod(self.shape))
-        total = np.bincount(flat, weights=self.duration[rows], minlength=size)
-        total[np.bincount(flat, minlength=size) == 0] = absent
-        return total.reshape(self.shape)
 
 
 def _of_longest_stage(times: np.ndarray) -> np.ndarray:

@@ -17,7 +17,7 @@ _RANKS = [
 
 
 def files(path: str | os.PathLike[str], endings: Sequence[str]) -> list[pathlib.Path]:
-    """The files that a path stands for, in order.
+    """List the files that a path stands for, in order.
 
     Args:
       path: of a file, of a directory, or a pattern such as `logs/rank*.csv`.
@@ -38,11 +38,12 @@ def files(path: str | os.PathLike[str], endings: Sequence[str]) -> list[pathlib.
         found = [file for file in path.iterdir() if file.name.lower().endswith(tuple(endings))]
     else:
         found = [pathlib.Path(name) for name in glob.glob(str(path))]
-    return sorted((file for file in found if file.is_file() and not file.name.startswith(".")), key=_in_order)
+    found = [file for file in found if file.is_file() and not file.name.startswith(".")]
+    return sorted(found, key=lambda file: in_order(file.name))
 
 
 def workers(files: Sequence[pathlib.Path]) -> dict[pathlib.Path, str]:
-    """The worker of each file, by its name: the number behind `rank`, `worker` and the like, else the whole name.
+    """Name the worker of each file: by the number behind `rank`, `worker` and the like, else by the whole name.
 
     Example:
       >>> list(workers([pathlib.Path("rank0.csv"), pathlib.Path("rank1.csv")]).values())
@@ -50,24 +51,13 @@ def workers(files: Sequence[pathlib.Path]) -> dict[pathlib.Path, str]:
       >>> list(workers([pathlib.Path("east.csv"), pathlib.Path("west.csv")]).values())
       ['east', 'west']
     """
-    named = {file: worker_of(file) for file in files}
-    if len(set(named.values())) == len(named):
-        return named
-    return {file: file.name.partition(".")[0] for file in files}
-
-
-def names_worker(path: str | os.PathLike[str]) -> bool:
-    """Whether a file is called after its worker.
-
-    Example:
-      >>> names_worker("logs/rank3.csv"), names_worker("logs/trace.csv")
-      (True, False)
-    """
-    return number_behind_rank(path) is not None
+    whole = {file: file.name.partition(".")[0] for file in files}
+    named = {file: number_behind_rank(file) or name for file, name in whole.items()}
+    return named if len(set(named.values())) == len(named) else whole
 
 
 def number_behind_rank(path: str | os.PathLike[str]) -> str | None:
-    """The number behind `rank` in a file's name, or else behind `worker` and the like.
+    """Return the number behind `rank` in a file's name, or else behind `worker` and the like.
 
     Example:
       >>> number_behind_rank("logs/host10_rank003.csv"), number_behind_rank("dump_3")
@@ -78,16 +68,12 @@ def number_behind_rank(path: str | os.PathLike[str]) -> str | None:
     return next((str(int(match.group(1))) for match in found if match), None)
 
 
-def worker_of(path: str | os.PathLike[str]) -> str:
-    """The worker of a file, by its name alone.
+def in_order(name: str) -> list[tuple[int, str, str]]:
+    """Return what names are sorted by: digits in them by their value.
 
     Example:
-      >>> worker_of("logs/rank007.jsonl"), worker_of("logs/east.jsonl")
-      ('7', 'east')
+      >>> sorted(["rank10", "rank9", "rank"], key=in_order)
+      ['rank', 'rank9', 'rank10']
     """
-    return number_behind_rank(path) or pathlib.Path(path).name.partition(".")[0]
-
-
-def _in_order(file: pathlib.Path) -> list[str | int]:
-    """Digits in names by value: rank2 before rank10."""
-    return [int(part) if position % 2 else part for position, part in enumerate(re.split(r"([0-9]+)", file.name))]
+    parts = re.split(r"([0-9]+)", name)  # every second one is digits
+    return [(len(part.lstrip("0")), part.lstrip("0"), part) if i % 2 else (0, part, "") for i, part in enumerate(parts)]

@@ -1,5 +1,6 @@
-"""Which phases of a step are communication, and which a worker's own work: by their names."""
+"""Which phases of a step, and which operations of a profile, are communication: by their names."""
 
+import functools
 import re
 
 _COLLECTIVES = (
@@ -20,12 +21,9 @@ _TOTALS = ("step", "total", "iteration", "iter", "batch", "step_time", "total_ti
 
 
 def is_communication(name: str) -> bool:
-    """Whether a phase of that name is time inside communication, in which a worker may wait for others.
+    """Tell whether a phase of that name is time inside communication, in which a worker may wait for others.
 
     Collectives and barriers are; sends, broadcasts and waits are unless the name tells of data or the own device.
-
-    Args:
-      name: as people, frameworks and profilers write it.
 
     Example:
       >>> names = "all-reduce", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "grads-sync", "comm_time", "barrier", "wait"
@@ -43,7 +41,7 @@ def is_communication(name: str) -> bool:
 
 
 def is_total(name: str) -> bool:
-    """Whether a phase of that name is the whole step, of which others are parts.
+    """Tell whether a phase of that name is the whole step, of which others are parts.
 
     Example:
       >>> is_total("step"), is_total("optimizer_step")
@@ -55,3 +53,49 @@ def is_total(name: str) -> bool:
 def _words(name: str) -> list[str]:
     apart = re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", name)
     return [word for word in re.split(r"[^a-z0-9]+", apart.lower()) if word]
+
+
+_LIBRARY = re.compile(r"nccl|rccl|oneccl|\b[gh]loo:|\bhcom|\bmpi:|\bucc:|\bxccl:|\bgloo\b", re.IGNORECASE)
+_OPERATION = re.compile(
+    r"all[-_ ]?reduce|all[-_ ]?gather|reduce[-_ ]?scatter|all[-_ ]?to[-_ ]?all|collective[-_ ]?permute|send[-_ ]?recv"
+    r"|cross_device_reduce|ragged[-_]all|(?<!optimization-)\bbarrier\b",
+    re.IGNORECASE,
+)
+_KINDS = (
+    ("allreduce", "all_reduce"),
+    ("crossdevicereduce", "all_reduce"),
+    ("allgather", "all_gather"),
+    ("reducescatter", "reduce_scatter"),
+    ("alltoall", "all_to_all"),
+    ("collectivepermute", "send_recv"),
+    ("sendrecv", "send_recv"),
+    ("barrier", "barrier"),
+    ("broadcast", "broadcast"),
+    ("send", "send_recv"),
+    ("recv", "send_recv"),
+    ("reduce", "reduce"),
+    ("scatter", "scatter"),
+    ("gather", "gather"),
+)
+
+
+@functools.lru_cache(maxsize=100_000)
+def collective(name: str) -> str | None:
+    """Return the collective of a kernel, an operation of XLA or an annotation; None if it is no communication.
+
+    Example:
+      >>> collective("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)")
+      'all_reduce'
+      >>> collective("all-gather-start.3"), collective("gloo:broadcast"), collective("nccl:coalesced")
+      ('all_gather', 'broadcast', 'communication')
+      >>> collective("void at::native::reduce_kernel<512, 1>") is None
+      True
+    """
+    if not (_OPERATION.search(name) or _LIBRARY.search(name)):
+        return None
+    # What a kernel is called tells more than the types of its arguments.
+    for text in (name.partition("(")[0], name):
+        letters = re.sub(r"[^a-z]", "", text.lower())
+        if found := next((kind for part, kind in _KINDS if part in letters), None):
+            return found
+    return "communication"

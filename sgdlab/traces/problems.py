@@ -25,11 +25,14 @@ class CheckedRows:
 
     Attributes:
       bad: bool[R], whether a row cannot be used.
+      kinds: how many cannot be used, by what is wrong with them.
 
     Example:
       >>> rows = CheckedRows(range(2, 5))
       >>> rows.add("text cells", [1], lambda row: f"{rows.name(row)} is 'x'; it must be a number")
-      >>> rows.refuse()
+      >>> rows.left_out(skip=True)
+      ['1 bad row was skipped: text cells (1)']
+      >>> rows.left_out(skip=False)
       Traceback (most recent call last):
       ...
       sgdlab.traces.problems.BadTrace: row 3 is 'x'; it must be a number (--skip_bad_rows leaves it out)
@@ -40,39 +43,41 @@ class CheckedRows:
         self._begins = [0]
         self.bad = np.zeros(len(lines), bool)
         self._outside = 0
-        self._kinds: Counter[str] = Counter()
-        self._shown: list[tuple[int, int, str]] = []  # number of the file, line, message
+        self.kinds: Counter[str] = Counter()
+        self._shown: list[tuple[int, int, str]] = []  # number of the part, line, message
 
     def __len__(self) -> int:
         return self.bad.size
 
     @classmethod
     def joined(cls, tables: "Sequence[CheckedRows]") -> "CheckedRows":
-        """The rows of several files, one after the other."""
+        """Return the rows of several files, one after the other."""
         rows = cls([])
-        rows._parts = [part for table in tables for part in table._parts]
-        rows._begins = np.cumsum([0, *(len(lines) for _, lines in rows._parts)])[:-1].tolist()
+        rows._parts = []
         rows.bad = np.concatenate([table.bad for table in tables])
-        for number, table in enumerate(tables):
+        for table in tables:
             rows._outside += table._outside
-            rows._kinds += table._kinds
-            rows._shown += [(number, line, message) for _, line, message in table._shown]
+            rows.kinds += table.kinds
+            rows._shown += [(len(rows._parts) + part, line, message) for part, line, message in table._shown]
+            rows._parts += table._parts
+        rows._begins = np.cumsum([0, *(len(lines) for _, lines in rows._parts)])[:-1].tolist()
         return rows
 
     def name(self, row: int) -> str:
-        """What messages call a row."""
+        """Name a row in a message."""
         file, line = self._place(row)
         return self.name_of(line, self._parts[file][0])
 
     def both(self, one: int, other: int) -> str:
-        """What messages call two rows."""
-        if self._place(one)[0] == self._place(other)[0] and not self._parts[self._place(one)[0]][0]:
-            return f"rows {self._place(one)[1]}, {self._place(other)[1]}"
+        """Name two rows in a message."""
+        (file, first), (_, second) = self._place(one), self._place(other)
+        if not self._parts[file][0]:
+            return f"rows {first}, {second}"
         return f"{self.name(one)}, {self.name(other)}"
 
     @staticmethod
     def name_of(line: int, file: str = "") -> str:
-        """What messages call a line of a file."""
+        """Name a line of a file in a message."""
         return f"row {line} of {file}" if file else f"row {line}"
 
     def add(self, kind: str, rows: Iterable[int], message: Callable[[int], str]) -> None:
@@ -84,13 +89,13 @@ class CheckedRows:
           message: of an index: the row's name, what is wrong, and the cure.
         """
         rows = np.fromiter(rows, np.int64) if not isinstance(rows, np.ndarray) else rows
-        self._kinds[kind] += int((~self.bad[np.unique(rows)]).sum())
+        self.kinds[kind] += int((~self.bad[np.unique(rows)]).sum())
         self.bad[rows] = True
         self._show((*self._place(int(row)), message(int(row))) for row in rows[:MOST_SHOWN])
 
     def add_line(self, kind: str, line: int, message: str) -> None:
         """Notes a line of the file that could not become a row."""
-        self._kinds[kind] += 1
+        self.kinds[kind] += 1
         self._outside += 1
         self._show([(0, line, message)])
 
@@ -99,14 +104,17 @@ class CheckedRows:
         """How many rows cannot be used."""
         return int(self.bad.sum()) + self._outside
 
-    def refuse(self) -> None:
-        """Raises one error for all rows that cannot be used.
+    def left_out(self, *, skip: bool) -> list[str]:
+        """Return a sentence on the rows that are left out, if there are any.
 
         Raises:
-          BadTrace: unless there are none.
+          BadTrace: naming all rows that cannot be used, unless they are skipped.
         """
         if not self.count:
-            return
+            return []
+        if skip:
+            rows = "1 bad row was" if self.count == 1 else f"{self.count:,} bad rows were"
+            return [f"{rows} skipped: {self._by_kind()}"]
         lines = [message for _, _, message in sorted(self._shown, key=_place_of)[:MOST_SHOWN]]
         if len(lines) == 1:
             raise BadTrace(f"{lines[0]} (--skip_bad_rows leaves it out)")
@@ -115,20 +123,8 @@ class CheckedRows:
         rows, them = ("1 row", "it") if self.count == 1 else (f"{self.count:,} rows", "them")
         raise BadTrace("\n  ".join([f"{rows} cannot be used (--skip_bad_rows leaves {them} out):", *lines]))
 
-    def note(self) -> str:
-        """How many rows were skipped, by kind.
-
-        Example:
-          >>> rows = CheckedRows(range(2, 5))
-          >>> rows.add("text cells", [1, 2], str)
-          >>> rows.note()
-          '2 bad rows were skipped: text cells (2)'
-        """
-        rows = "bad row was" if self.count == 1 else "bad rows were"
-        return f"{self.count:,} {rows} skipped: {self._by_kind()}"
-
     def _by_kind(self) -> str:
-        return ", ".join(f"{kind} ({count:,})" for kind, count in self._kinds.most_common() if count)
+        return ", ".join(f"{kind} ({count:,})" for kind, count in self.kinds.most_common() if count)
 
     def _place(self, row: int) -> tuple[int, int]:
         file = int(np.searchsorted(self._begins, row, side="right")) - 1

@@ -1,7 +1,6 @@
 """Reads a file of recorded run-times, or a directory or a glob of one file a worker, in a format that is recognised."""
 
 import dataclasses
-import json
 import os
 import pathlib
 import zipfile
@@ -17,6 +16,7 @@ from sgdlab.traces.joining import joined
 from sgdlab.traces.options import Options
 from sgdlab.traces.problems import BadTrace
 from sgdlab.traces.recording import Recording
+from sgdlab.traces.text_tables import object_of
 
 DEFAULT = Options()
 
@@ -67,16 +67,14 @@ def read(path: str | os.PathLike[str], options: Options = DEFAULT, *, name: str 
         raise ValueError(f"{argument} cannot be read as {part.title}: {cure} ({error})") from error
     except (OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"{argument} cannot be read as {part.title}: {error}") from error
-    notes = [*recording.notes, *_doubts(recording)]
-    return dataclasses.replace(recording, nodes=_nodes(recording, options), notes=tuple(notes))
+    nodes = recording.nodes
+    if options.workers_per_node is not None:
+        nodes = tuple(f"node {index // options.workers_per_node}" for index in range(len(recording.workers)))
+    return dataclasses.replace(recording, nodes=nodes, notes=(*recording.notes, *_doubts(recording)))
 
 
 def _made(part: Part, path: pathlib.Path, options: Options) -> Recording:
-    """What a reader makes of a path; one's own of each of its files, unless it says that it reads them itself.
-
-    Raises:
-      BadTrace: where it refuses a file, or returns nothing.
-    """
+    """What a reader makes of a path; one's own of each of its files, unless it says that it reads them itself."""
     read_together = _reads_whole(part, path)
     files = [path] if read_together else paths.files(path, part.facts.endings)
     if not files:
@@ -94,14 +92,10 @@ def _made(part: Part, path: pathlib.Path, options: Options) -> Recording:
         except ValueError as error:
             raise BadTrace(f"{where}{with_place(error)}") from error
         if not isinstance(made, Recording):
-            hint = "is `return` missing? " if made is None else ""
-            raise BadTrace(f"{where}its reader returned {_named(made)}, and no Recording: {hint}({part.where})")
+            what, hint = ("None", "is `return` missing? ") if made is None else (f"a {type(made).__name__}", "")
+            raise BadTrace(f"{where}its reader returned {what}, and no Recording: {hint}({part.where})")
         found[file.name] = made
     return joined(found)
-
-
-def _named(made: object) -> str:
-    return "None" if made is None else f"a {type(made).__name__}"
 
 
 def _reads_whole(part: Part, path: pathlib.Path) -> bool:
@@ -118,12 +112,6 @@ def _reads_whole(part: Part, path: pathlib.Path) -> bool:
 
 
 def _format(path: pathlib.Path, options: Options, argument: str) -> Part:
-    """The format of a file.
-
-    Raises:
-      ValueError: where it is not recognised.
-      FileNotFoundError: where there is no file.
-    """
     if options.format is not None and options.format not in TRACES:
         raise ValueError(f"--trace_format={options.format} {TRACES.right(options.format)}")
     endings = tuple(dict.fromkeys(ending for part in TRACES.values() for ending in part.facts.endings))
@@ -161,17 +149,7 @@ def _begins_with_object(file: pathlib.Path) -> bool:
     """Whether the first line with text is an object of JSON."""
     with file.open("rb") as lines:
         first = next((line for line in lines if line.strip()), b"")
-    try:
-        return isinstance(json.loads(first), dict)
-    except ValueError:
-        return False
-
-
-def _nodes(recording: Recording, options: Options) -> tuple[str, ...]:
-    """The machine of each worker, as the file or the options say."""
-    if options.workers_per_node is None:
-        return recording.nodes
-    return tuple(f"node {index // options.workers_per_node}" for index in range(len(recording.workers)))
+    return object_of(first) is not None
 
 
 def _doubts(recording: Recording) -> list[str]:

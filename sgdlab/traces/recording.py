@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from sgdlab import files
+from sgdlab.schedule import Schedule
 
 _ROUNDING = 1e-6
 """Seconds below 0 that a phase, which may be a difference, may have."""
@@ -113,7 +114,7 @@ class Recording:
         return int(self.steps[-1] - self.steps[0] + 1 - self.steps.size)
 
     def complete(self) -> "Recording":
-        """The steps in which no worker is missing.
+        """Return the steps in which no worker is missing.
 
         Raises:
           ValueError: where there is no such step.
@@ -126,7 +127,7 @@ class Recording:
         return self if whole.all() else self.select(rows=whole)
 
     def select(self, rows: Any = None, workers: Any = None) -> "Recording":
-        """The same recording with fewer steps, or fewer workers.
+        """Return the same recording with fewer steps, or fewer workers.
 
         Args:
           rows: which of the T rows: a slice, numbers, or bool[T]; None for all.
@@ -161,7 +162,7 @@ class Recording:
         )
 
     def transfer(self) -> np.ndarray:
-        r"""float64[T], seconds that the collectives of each step take when nobody waits.
+        r"""Return float64[T], the seconds that the collectives of each step take when nobody waits.
 
         A worker's time inside collective c of step t is its waiting for those who come later, and the transfer. Who
         comes last waits for nobody, so the least over the workers is the transfer itself:
@@ -207,3 +208,31 @@ class Recording:
 
 def _kept(names: Sequence[str], kept: np.ndarray) -> tuple[str, ...]:
     return tuple(names[i] for i in kept) if names else ()
+
+
+def from_schedule(schedule: Schedule) -> Recording:
+    """Return the run-times of a schedule: row t is each worker's t-th gradient.
+
+    Gradients that were interrupted or are pending have no known run-time: they are missing. (A gradient that was
+    dropped at the very instant of an update is taken as interrupted.)
+
+    Args:
+      schedule: of one block; with several blocks, the first arrival ends a gradient.
+
+    Example:
+      >>> from sgdlab import protocols
+      >>> runtimes = np.array([[1.0, 3.0], [2.0, 1.0]])
+      >>> from_schedule(protocols.synchronous(runtimes)).runtimes
+      array([[1., 3.],
+             [2., 1.]])
+    """
+    order = np.lexsort((schedule.started, schedule.worker))
+    worker = schedule.worker[order]
+    count = np.arange(worker.size) - np.searchsorted(worker, worker)  # each worker's own gradients, from 0
+    duration = (schedule.arrived.min(axis=1) - schedule.started)[order]
+    interrupted: Any = schedule.dropped().all(axis=1) & np.isin(schedule.arrived, schedule.applied).all(axis=1)
+    unknown = (interrupted | schedule.pending().all(axis=1))[order]
+    runtimes = np.full((int(count.max(initial=-1)) + 1, schedule.num_workers), np.nan)
+    runtimes[count[~unknown], worker[~unknown]] = duration[~unknown]
+    names = tuple(str(i) for i in range(schedule.num_workers))
+    return Recording(runtimes, np.arange(runtimes.shape[0]), names)

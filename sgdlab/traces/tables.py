@@ -1,34 +1,41 @@
-"""Tables in one of three forms, read from any kind of file: the columns that are needed, and what they make."""
+"""Tables in one of three forms, of four formats: the columns that are needed, and what they make."""
 
 import dataclasses
 import pathlib
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import numpy as np
 
-from sgdlab.traces import long, operations, paths, wide
+from sgdlab.traces import operations, paths, step_tables, text_tables
 from sgdlab.traces.cells import Cells, Names
 from sgdlab.traces.columns import NECESSARY, ColumnLayout
+from sgdlab.traces.family import TRACES
 from sgdlab.traces.options import Options
-from sgdlab.traces.problems import BadTrace
+from sgdlab.traces.problems import BadTrace, CheckedRows
 from sgdlab.traces.recording import Recording
 
 _FILE = "the file's name"
 """The column of workers that files for each worker lack."""
 
+Load = Callable[..., tuple[Cells, ColumnLayout]]
+"""`(path, file, options, *, of_worker)` -> the columns of a file that are needed, and what they hold.
+
+`file` is what messages call it beside the row, "" where there is only one; with `of_worker`, a table without a column
+of workers is that of a single one.
+"""
+
 _BUILDERS: dict[str, Callable[..., Recording]] = {
-    "long": long.build,
-    "operations": operations.build,
-    "wide": wide.build,
+    "long": step_tables.build_long,
+    "operations": operations.build_operations,
+    "wide": step_tables.build_wide,
 }
 
 
 def build(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recording:
-    """The recording that the columns of a table make.
+    """Build the recording that the columns of a table make.
 
     Args:
-      cells: the columns that `needed` names.
+      cells: the columns that the layout needs.
       layout: what they hold.
       skip: whether rows that cannot be used are left out, instead of an error.
 
@@ -39,50 +46,10 @@ def build(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recording:
         raise BadTrace("must have rows below its header")
     if "phase" in layout.guessed and (cells.names[layout.columns["phase"]].codes < 0).all():
         layout = layout.without("phase")  # lines of another kind have it
-    return _BUILDERS[layout.kind](cells, layout, skip=skip)
-
-
-@dataclasses.dataclass(frozen=True)
-class Needed:
-    """Names of the columns that are read: names, numbers, and the times at which steps begin."""
-
-    names: tuple[str, ...]
-    numbers: tuple[str, ...]
-    starts: tuple[str, ...]
-
-
-def needed(layout: ColumnLayout) -> Needed:
-    """The columns that a table of this layout is made of."""
-    columns = layout.columns
-
-    def those(*parts: str) -> tuple[str, ...]:
-        return tuple(columns[part] for part in parts if part in columns)
-
-    return Needed(
-        names=those("worker", "phase", "node", "optype", "epoch"),
-        numbers=(*those("step", "dp_rank", "stage"), *layout.times, *layout.workers),
-        starts=those("start"),
-    )
-
-
-class Load(Protocol):
-    """Reads the columns of a file that are needed."""
-
-    def __call__(
-        self, path: pathlib.Path, file: str, options: Options, *, of_worker: bool, exact: bool
-    ) -> tuple[Cells, ColumnLayout]:
-        """Returns the columns, and what they hold.
-
-        Args:
-          path: of the file.
-          file: what messages call it beside the row; "" where there is only one.
-          options: how it is read.
-          of_worker: whether a table without a column of workers is that of a single one.
-          exact: whether rows that cannot be used must be found; without, a large file may be read faster.
-
-        Raises:
-          BadTrace: where the columns cannot be recognised, or hold something else.
-        """
+    recording = _BUILDERS[layout.kind](cells, layout, skip=skip)
+    if np.isnan(recording.runtimes).all():
+        raise BadTrace("must have run-times; all are missing")
+    return recording
 
 
 def read(path: pathlib.Path, endings: Sequence[str], options: Options, load: Load) -> Recording:
@@ -98,34 +65,24 @@ def read(path: pathlib.Path, endings: Sequence[str], options: Options, load: Loa
       BadTrace: naming all rows that cannot be used.
     """
     files = paths.files(path, endings) or paths.files(path, paths.LOOSE)
-    cells, layout = _loaded(files, options, load, exact=False)
-    try:
-        return build(cells, layout, skip=options.skip_bad_rows and cells.exact)
-    except BadTrace:
-        if cells.exact:
-            raise
-    cells, layout = _loaded(files, options, load, exact=True)
+    cells, layout = _loaded(files, options, load)
     return build(cells, layout, skip=options.skip_bad_rows)
 
 
-def _loaded(files: Sequence[pathlib.Path], options: Options, load: Load, *, exact: bool) -> tuple[Cells, ColumnLayout]:
-    """The tables of all files as one.
-
-    Raises:
-      BadTrace: where they have different columns.
-    """
+def _loaded(files: Sequence[pathlib.Path], options: Options, load: Load) -> tuple[Cells, ColumnLayout]:
+    """The tables of all files as one."""
     if len(files) == 1:
         try:
-            return load(files[0], "", options, of_worker=False, exact=exact)
+            return load(files[0], "", options, of_worker=False)
         except BadTrace:
-            if not paths.names_worker(files[0]):
+            if paths.number_behind_rank(files[0]) is None:
                 raise
     found, empty = [], []
     for file, worker in paths.workers(files).items():
         if not file.stat().st_size:
             empty.append(file.name)
             continue
-        cells, layout = load(file, file.name * (len(files) > 1), options, of_worker=True, exact=exact)
+        cells, layout = load(file, file.name * (len(files) > 1), options, of_worker=True)
         if layout.kind == "wide":
             raise BadTrace(
                 f"{file.name} has a column for each worker; one file for each worker must have a row for each step"
@@ -154,3 +111,71 @@ def _loaded(files: Sequence[pathlib.Path], options: Options, load: Load, *, exac
 
 def _named(layout: ColumnLayout) -> str:
     return ", ".join(f"{part}={layout.columns[part]}" for part in (*NECESSARY, "phase") if part in layout.columns)
+
+
+@TRACES.register("parquet", title="Parquet", source="https://parquet.apache.org/docs", endings=(".parquet",))
+def parquet(*, path: pathlib.Path, options: Options) -> Recording:
+    """Reads a Parquet file, whose rows messages number from 1.
+
+    Raises:
+      BadTrace: where it cannot be used.
+    """
+    from sgdlab.traces import arrow  # noqa: PLC0415 (PyArrow takes long to import, and few have Parquet files)
+
+    return read(path, TRACES["parquet"].facts.endings, options, arrow.load_parquet)
+
+
+@TRACES.register(
+    "csv",
+    title="CSV",
+    source="RFC 4180, https://www.rfc-editor.org/rfc/rfc4180; with semicolons or tabs as spreadsheets write it",
+    endings=(".csv", ".tsv"),
+)
+def delimited(*, path: pathlib.Path, options: Options) -> Recording:
+    """Reads a file of cells separated by commas, semicolons or tabs, or those of a directory or pattern.
+
+    Raises:
+      BadTrace: where it cannot be used.
+    """
+    return read(path, TRACES["csv"].facts.endings, options, text_tables.load_csv)
+
+
+@TRACES.register(
+    "npy",
+    title="NumPy array",
+    source="https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html",
+    endings=(".npy",),
+)
+def npy(*, path: pathlib.Path, options: Options) -> Recording:
+    """Reads an array [steps, workers] of numbers, whose rows messages number from 0; nothing is unpickled.
+
+    Raises:
+      BadTrace: where it cannot be used.
+    """
+    if options.columns:
+        raise BadTrace(f"--columns={','.join(options.columns)} cannot be found: an array's columns have no names")
+    try:
+        with path.open("rb") as file:
+            array = np.lib.format.read_array(file, allow_pickle=False)
+    except ValueError as error:
+        raise BadTrace(f"must be an array of numbers, as numpy.save writes it: {error}") from error
+    if array.ndim != 2 or 0 in array.shape or array.dtype.kind not in "fiu":
+        raise BadTrace(f"an array of shape {array.shape} must be numbers of shape [steps, workers]")
+    names = tuple(str(index) for index in range(array.shape[1]))
+    cells = Cells(CheckedRows(range(len(array))), numbers=dict(zip(names, array.astype(np.float64).T, strict=True)))
+    layout = ColumnLayout("wide", workers=names, unit=options.unit or "s")
+    return build(cells, layout, skip=options.skip_bad_rows)
+
+
+@TRACES.register("json_lines", title="JSON lines", source="https://jsonlines.org", endings=(".jsonl", ".ndjson"))
+def json_lines(*, path: pathlib.Path, options: Options) -> Recording:
+    """Reads a file of JSON lines, or those of a directory or pattern, one for each worker.
+
+    Keys are what the columns of a CSV file are; those that a line lacks are empty there. Lines without the
+    keys of the step and the duration are of another kind, and are left out. So is a last line that is still being
+    written.
+
+    Raises:
+      BadTrace: where it cannot be used.
+    """
+    return read(path, TRACES["json_lines"].facts.endings, options, text_tables.load_json)

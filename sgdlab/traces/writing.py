@@ -9,8 +9,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from sgdlab.traces.long import WHOLE
 from sgdlab.traces.recording import Recording
+from sgdlab.traces.step_tables import WHOLE
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,7 +59,7 @@ def _known(time: float) -> float | None:
 
 
 def _write_csv(recording: Recording, file: IO[bytes]) -> None:
-    if _is_large(recording):
+    if recording.runtimes.size * len(_phases(recording)) >= _LARGE:
         import pyarrow.csv  # noqa: PLC0415 (it takes long to import, and few have large files)
 
         with pyarrow.csv.CSVWriter(file, _table(recording, slice(0, 0)).schema) as writer:
@@ -86,10 +86,6 @@ def _write_parquet(recording: Recording, file: IO[bytes]) -> None:
     with pyarrow.parquet.ParquetWriter(file, _table(recording, slice(0, 0)).schema) as writer:
         for steps in _blocks(recording):
             writer.write_table(_table(recording, steps))
-
-
-def _is_large(recording: Recording) -> bool:
-    return recording.runtimes.size * len(_phases(recording)) >= _LARGE
 
 
 def _blocks(recording: Recording) -> Iterator[slice]:

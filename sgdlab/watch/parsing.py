@@ -1,6 +1,5 @@
 """Lines of a trace as columns: CSV, separated by commas, semicolons or tabs, and JSON lines."""
 
-import codecs
 import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -8,10 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from sgdlab.traces import apart, columns, dialects, phases
+from sgdlab.traces import apart, columns, dialects, phases, text_tables
+from sgdlab.traces.cells import Cells
 from sgdlab.traces.options import Options
 from sgdlab.traces.problems import BadTrace
-from sgdlab.watch.lines import Lines, object_of
+from sgdlab.traces.text_tables import object_of
+
+_CALLED = {"text cells": "cells that are no numbers", "lines that are no objects": "lines that are no object of JSON"}
+"""What is wrong with rows, as it is called here where readers of whole files call it otherwise."""
 
 _RESTARTS = 0.1
 """In so large a share of steps a worker may have several nodes, because it was started again on another one."""
@@ -36,7 +39,7 @@ class ParsedRows:
     nodes: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def of_used(self) -> "ParsedRows":
-        """The same, without names that no row has."""
+        """Return the same, without names that no row has."""
         used = np.bincount(self.worker, minlength=len(self.names)) > 0
         if used.all():
             return self
@@ -70,10 +73,8 @@ class Parser:
         self.bad: Counter[str] = Counter()
         self.worker = worker
         self._row = 0
-        self._header = first.removeprefix(codecs.BOM_UTF8).strip()
         text = first.decode("utf-8-sig", "replace").strip()
-        self.is_json = text.startswith("{")
-        if self.is_json:
+        if text.startswith("{"):
             dialect, found = None, object_of(text)
             if found is None:
                 raise BadTrace("the first line must be an object of JSON")
@@ -81,7 +82,7 @@ class Parser:
             if not all(isinstance(found[name], int | float | None) for name in self.layout.workers):
                 raise BadTrace("columns of workers must hold numbers")
         else:
-            found, dialect = None, dialects.dialect_of([text + "\n"])
+            dialect = dialects.dialect_of([text + "\n"])
             self.layout = dialects.layout_of(dialect, options, of_worker=worker is not None)
         self.in_order = False
         self.skips = dialect is not None and dialect.named
@@ -91,23 +92,32 @@ class Parser:
         self.has_phases = "phase" in self.layout.columns
         self._parts_seen = False
         self._columns = dict(self.layout.columns)
-        numbers = [self._columns["step"]] if "step" in self._columns else []
-        numbers += self.layout.workers if self.layout.kind == "wide" else self.layout.times
-        texts = [self._columns[part] for part in ("worker", "phase", "node") if part in self._columns]
-        self._lines = Lines(numbers, texts, self.bad, dialect=dialect, first=found)
+        self._dialect, self._width = dialect, 0 if dialect is None else len(dialect.header) + dialect.trailing
+        self._needed = self.layout.without("start").without("epoch")
         self.has_epochs = "epoch" in self._columns
         self.joins, self.counts_on_nodes = joins, False
 
     def parse(self, data: bytes) -> ParsedRows:
-        """The rows of whole lines."""
-        if self.skips and self._header in data:  # a program that was started again wrote it again
-            lines = data.splitlines(keepends=True)
-            kept = [line for line in lines if line.strip() != self._header]
-            if len(kept) < len(lines):
-                self.bad["lines that repeat the header"] += len(lines) - len(kept)
-                data = b"".join(kept)
-        table = (self._lines.json if self.is_json else self._lines.csv)(data)
+        """Return the rows of whole lines."""
+        data = data.decode("utf-8", "replace").encode()
+        cells = self._cells(text_tables.Piece(data, 1 if self._dialect is None else self._dialect.first))
+        self.bad["lines that repeat the header"] += cells.left_out  # as a program that was started again does
+        for found, count in cells.lengths.items():
+            self.bad[f"rows with {found} columns, not {self._width}"] += count
+        self.bad += Counter({_CALLED[kind]: count for kind, count in cells.rows.kinds.items() if kind in _CALLED})
+        good = ~cells.rows.bad
+        table: dict[str, Any] = {name: values[good] for name, values in cells.numbers.items()}
+        table |= {name: (names.values, names.codes[good].astype(np.int64)) for name, names in cells.names.items()}
         return self._wide(table) if self.layout.kind == "wide" else self._long(table)
+
+    def _cells(self, piece: text_tables.Piece) -> Cells:
+        if self._dialect is None:
+            return text_tables.json_cells(piece, "", self._needed, text_tables.json_rows(piece))
+        try:
+            return text_tables.csv_cells(piece, "", self._dialect, self._needed)
+        except BadTrace:  # as after a quote that does not end
+            self.bad["lines that cannot be read"] += piece.lines
+            return text_tables.csv_cells(text_tables.Piece(b"", piece.line), "", self._dialect, self._needed)
 
     def _long(self, table: Mapping[str, Any]) -> ParsedRows:
         own = self.layout.own(table)

@@ -5,8 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from sgdlab.traces.cells import Names
-from sgdlab.traces.row_indices import ordered
+from sgdlab.traces.cells import Names, ordered
 from sgdlab.watch.parsing import ParsedRows
 
 WINDOW = 200

@@ -12,9 +12,10 @@ import numpy as np
 from sgdlab.traces import paths
 from sgdlab.traces.options import Options
 from sgdlab.traces.problems import BadTrace
+from sgdlab.traces.text_tables import object_of
 from sgdlab.watch.alarms import is_alarm
 from sgdlab.watch.growing import BEGINS, Growing, LiveLog, path_in
-from sgdlab.watch.parsing import Parser, object_of
+from sgdlab.watch.parsing import Parser
 from sgdlab.watch.step_collector import WINDOW, StepCollector, nodes_of
 
 ENDINGS = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson", ".json", ".log")

@@ -55,18 +55,16 @@ def counts(note) -> int:
     return sum(int(number.replace(",", "")) for number in re.findall(r"\(([\d,]+)\)", note))
 
 
-def test_all_at_once_in_the_order_of_the_rows(tmp_path):
+def test_all_at_once_in_the_order_of_the_rows_or_counted_by_kind(tmp_path):
+    path = written(tmp_path, DIRTY)
     with pytest.raises(ValueError, match="9 rows cannot be used") as caught:
-        read(written(tmp_path, DIRTY))
+        read(path)
     lines = str(caught.value).splitlines()[1:]
     assert len(lines) == len(CURES)
     for line, cure in zip(lines, CURES, strict=True):
         assert line.strip().startswith(cure)
     assert str(caught.value).count(str(tmp_path)) == 1
-
-
-def test_skipped_and_counted_by_kind(tmp_path):
-    recording = read(written(tmp_path, DIRTY), SKIP)
+    recording = read(path, SKIP)
     np.testing.assert_array_equal(recording.steps, [312, 313, 315, 316])
     np.testing.assert_array_equal(recording.runtimes, [[0.5, 0.25], [NAN, 0.75], [2, NAN], [1, 4]])
     assert recording.notes[0].startswith("9 bad rows were skipped: ")
@@ -112,8 +110,8 @@ def test_a_wide_table(tmp_path):
 
 
 def test_steps_rise_above_all_before_them(tmp_path):
-    path = written(tmp_path, "step,a\n5,1\n3,2\n4,3\n6,4\n")
-    with pytest.raises(ValueError, match=r"(?s)2 rows cannot be used.*row 3, column 'step' is 3.*row 4, .* is 4"):
+    path = written(tmp_path, "step,a\n5,1\n5,7\n3,2\n4,3\n6,4\n")
+    with pytest.raises(ValueError, match=r"(?s)3 rows cannot be used.*row 3, .* is 5.*row 4, .* is 3.*row 5, .* is 4"):
         read(path)
     assert read(path, SKIP).steps.tolist() == [5, 6]
 

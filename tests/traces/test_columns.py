@@ -50,12 +50,19 @@ def test_long(header):
         ("us,eu,asia", None, "us,eu,asia", "s"),
         ("step,timestamp,a", "step", "a", "s"),
         ("gpu,host,c", None, "gpu,host,c", "s"),
+        ("step,rank0,rank1,loss,lr,epoch", "step", "rank0,rank1", "s"),
+        ("step,rank0,rank1,grad_norm,step_time", "step", "rank0,rank1", "s"),
+        ("_step,t/rank0,t/rank0__MIN,t/rank0__MAX,t/rank1,t/rank1__MIN,_runtime", "_step", "t/rank0,t/rank1", "s"),
+        ("step,east,west,loss", "step", "east,west", "s"),
+        ("step,node0_gpu0,node0_gpu1,node1_gpu0,note", "step", "node0_gpu0,node0_gpu1,node1_gpu0", "s"),
     ],
 )
 def test_wide(header, step, workers, unit):
     found = layout(header.split(","), Options())
     assert (found.kind, found.unit, ",".join(found.workers)) == ("wide", unit, workers)
     assert found.columns.get("step") == step
+    left = {*header.split(",")} - {*found.workers, *found.columns.values()}
+    assert any("were not read as workers" in note for note in found.notes) == bool(left)
 
 
 @pytest.mark.parametrize(

@@ -114,23 +114,6 @@ def test_own_work_on_processors_is_the_step_less_waiting_for_the_back_end(tmp_pa
         np.testing.assert_allclose(recording.phases[name], [[time]])
 
 
-def test_cycles_of_a_profiler_are_files_of_one_rank(tmp_path):
-    for number, first in enumerate([3, 11]):
-        events = [event("user_annotation", f"ProfilerStep#{first + k}", 10 * k, 10 * k + 10) for k in range(2)]
-        write(tmp_path / f"cycle{number}.json", events, rank=5, backend="gloo")
-    recording = traces.read(str(tmp_path / "cycle*"))
-    assert recording.workers == ("5",)
-    assert recording.steps.tolist() == [3, 4, 11, 12]
-
-
-def test_a_step_that_a_rank_lacks_is_missing(tmp_path):
-    for rank, steps in enumerate([(3, 4), (4, 5)]):
-        events = [event("user_annotation", f"ProfilerStep#{step}", 10 * step, 10 * step + 9) for step in steps]
-        write(tmp_path / f"rank{rank}.json", events, rank=rank, backend="gloo")
-    recording = traces.read(tmp_path)
-    np.testing.assert_array_equal(np.isnan(recording.runtimes), [[False, True], [False, False], [True, False]])
-
-
 def test_an_unfinished_profile_is_refused_or_left_out(tmp_path):
     for rank in range(3):
         write(tmp_path / f"rank{rank}.json", on_device(), rank=rank)

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lib.tiers import examples
 
-from sgdlab.traces import Options, delimited, json_lines, read
+from sgdlab.traces import Options, read, text_tables
+from sgdlab.watch.parsing import Parser
 
 CELLS = st.sampled_from(
     ["1", "2.5", " 3 ", "1e-3", "", "NA", "NaN", "nan", "null", "None", "-1", "0", "x", "1_0", "0x1", "inf", "1,5", "٣",
@@ -39,9 +40,9 @@ def texts(draw):
 
 def outcome(path, large, options):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(delimited, "LARGE", large)
-        patch.setattr(json_lines, "LARGE", large)
-        patch.setattr(delimited, "_PIECE", 20)  # several pieces, whose rows are named by their lines
+        patch.setattr(text_tables, "LARGE", large)
+        patch.setattr(text_tables, "_PIECE", 20)  # several pieces, whose rows are named by their lines
+        patch.setattr(text_tables, "_LEAST", 10)
         try:
             recording = read(path, options)
         except ValueError as error:
@@ -62,6 +63,7 @@ LONG = "worker,step,duration\n" + "".join(f"w{step % 3},{step},{step + 1}\n" for
 AWKWARD = {
     "rows without text at the end": ("a,b\n1,2\n3,4\n,\n , \n", (2, 2)),
     "empty rows at the end": ("a,b\n" + "1,2\n" * 9 + ",\n,\n", (9, 2)),
+    "as many of them as pieces": ("a,b\n" + "1,2\n" * 9 + " , \n" * 40, (9, 2)),
     "rows without text between others": ("a,b\n1,2\n,\n" + "3,4\n" * 9, (11, 2)),
     "lines within quotes": (LONG.replace("w1,", '"w\n1",'), (9, 3)),
     "blank lines": (LONG.replace("\n", "\n\n"), (9, 3)),
@@ -118,8 +120,8 @@ def test_json_lines_of_another_kind(tmp_path):
 
 def test_decimal_commas_and_dates_are_read_at_once(tmp_path, monkeypatch):
     """The fast reader gives up without a word: that it does not is seen where the other one cannot be called."""
-    monkeypatch.setattr(delimited, "LARGE", 0)
-    monkeypatch.setattr(delimited, "_by_line", None)
+    monkeypatch.setattr(text_tables, "LARGE", 0)
+    monkeypatch.setattr(text_tables, "_filled", None)
     path = tmp_path / "trace.csv"
     path.write_text("rank;iteration;time_ms;timestamp\n0;1;1,5;2024-05-01 00:00:00\n1;1;2;2024-05-01 00:00:01\n")
     recording = read(path)
@@ -127,3 +129,10 @@ def test_decimal_commas_and_dates_are_read_at_once(tmp_path, monkeypatch):
     assert recording.began[0] == np.datetime64("2024-05-01T00:00:00").astype(int)
     path.write_text("a;b\n1.5;2.5\n")
     np.testing.assert_array_equal(read(path).runtimes, [[1.5, 2.5]])
+
+
+def test_a_quote_that_does_not_end_costs_a_growing_file_no_more_than_these_lines():
+    parser = Parser(b"worker,step,duration", Options())
+    rows = parser.parse(b'a,0,1\n"a,1,1\n' + b"a,2,1\n" * 30_000)
+    assert rows.step.size + sum(parser.bad.values()) == 30_002
+    assert parser.parse(b"a,3,1\n").step.tolist() == [3]

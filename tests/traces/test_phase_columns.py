@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sgdlab.traces import Options, Recording, read
-from sgdlab.traces.phases import is_communication, is_total
+from sgdlab.traces.phases import collective, is_communication, is_total
 
 NAN = math.nan
 TRACES = pathlib.Path(__file__).resolve().parents[3] / "shared" / "traces"
@@ -25,6 +25,43 @@ OWN = [
     "optimizer_step", "async_copy", "cuda_synchronize", "device_sync", "wait_for_data", "dataloader wait", "commit",
     "command", "receiver_setup", "checkpoint", "reduce_lr", "gather_metrics", "synchrotron", "prompt",
 ]  # fmt: skip
+
+
+KINDS = {
+    "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)": "all_reduce",
+    "ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)": "all_reduce",
+    "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL": "reduce_scatter",
+    "ncclDevKernel_AllGather_RING_LL(ncclDevComm*, unsigned long, ncclWork*)": "all_gather",
+    "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)": "send_recv",
+    "ncclDevKernel_Broadcast_RING_LL": "broadcast",
+    "ncclDevKernel_Generic_1(ncclDevKernelArgsStorage<4096ul>)": "communication",
+    "void vllm::cross_device_reduce_2stage<__nv_bfloat16, 8>": "all_reduce",
+    "void reduce_scatter_kernel(AllReduceParams<float>)": "reduce_scatter",
+    "nccl:_allgather_base": "all_gather",
+    "nccl:recv 0<-1": "send_recv",
+    "gloo:all_reduce": "all_reduce",
+    "all-reduce.17": "all_reduce",
+    "all-gather-start.2": "all_gather",
+    "collective-permute-done": "send_recv",
+    "all-to-all.1": "all_to_all",
+    "hcom_allReduce__123": "all_reduce",
+}
+NO_COLLECTIVES = (
+    "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>",
+    "void gemm_broadcast_scatter_gather",
+    "broadcast_multiply_fusion",
+    "torch::distributed::reducer::mul_out",
+    "DistributedDataParallel.forward",
+    "optimization-barrier.1",
+    "Optimizer.step#SGD.step",
+    "aten::scatter_",
+    "reduce.4",
+)
+
+
+def test_collectives_are_told_by_the_names_of_kernels_and_operations():
+    assert {name: collective(name) for name in KINDS} == KINDS
+    assert [name for name in NO_COLLECTIVES if collective(name) is not None] == []
 
 
 @pytest.mark.parametrize(("names", "expected"), [(COMMUNICATION, True), (OWN, False)])
@@ -112,27 +149,21 @@ ROWS = [
 ]
 
 
-def test_operations(tmp_path):
-    path = tmp_path / "trace.csv"
+@pytest.mark.parametrize("unit", ["s", "ms"])
+def test_operations(tmp_path, unit):
+    path, scale = tmp_path / "trace.csv", {"s": 1, "ms": 1e3}[unit]
     header = "dp_rank,stage,step,optype,duration,start_ts\n"
     path.write_text(header + "\n".join(",".join(map(str, row)) + ",0" for row in ROWS))
-    recording = read(path)
-    np.testing.assert_array_equal(recording.runtimes, [[4, 3]])
-    assert_times(recording.phases, {"backward-compute": [[2, 0]], "forward-compute": [[2, 3]]})
+    recording = read(path, Options(unit=unit))
+    seconds = lambda times: {name: np.array(values) / scale for name, values in times.items()}
+    np.testing.assert_array_equal(recording.runtimes, np.array([[4, 3]]) / scale)
+    assert_times(recording.phases, seconds({"backward-compute": [[2, 0]], "forward-compute": [[2, 3]]}))
     expected = {"grads-reduce-scatter": [[6, 7]], "params-all-gather": [[0.5, NAN]]}
-    assert_times(recording.communication, expected)
-    np.testing.assert_array_equal(recording.transfer(), [6.5])
+    assert_times(recording.communication, seconds(expected))
+    np.testing.assert_allclose(recording.transfer(), [6.5 / scale], rtol=1e-15)
     for name in ("embedding-grads-all-reduce", "forward-recv", "optimizer"):
         assert name in recording.notes[0]
     assert recording.began is None
-
-
-def test_operations_in_another_unit(tmp_path):
-    path = tmp_path / "trace.csv"
-    path.write_text("dp_rank,stage,step,optype,duration\n" + "\n".join(",".join(map(str, row)) for row in ROWS))
-    recording = read(path, Options(unit="ms"))
-    np.testing.assert_array_equal(recording.runtimes, [[0.004, 0.003]])
-    np.testing.assert_allclose(recording.transfer(), [0.0065], rtol=1e-15)
 
 
 @pytest.mark.skipif(not TRACES.is_dir(), reason="the real traces are not here")

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sgdlab.cluster import Recording, recorded
-from sgdlab.traces import delimited
+from sgdlab.traces import text_tables
 
 NAN = math.nan
 RUNTIMES = np.random.default_rng(0).uniform(0.5, 2.0, (9, 5))
@@ -62,14 +62,17 @@ class TestLong:
         assert_is(recorded(write(text)), [[1.5, 2.5], [1.0, 0.5]], steps=[7, 8], workers="ab")
 
     @pytest.mark.parametrize(
-        "worker",
-        [["a", "b", "a"], pa.array(["a", "b", "a"]).dictionary_encode(), pa.array(["a", "b", "a"], pa.large_string())],
+        ("worker", "step", "duration"),
+        [
+            (pa.string(), pa.int8(), pa.float32()),
+            (pa.dictionary(pa.int32(), pa.string()), pa.uint64(), pa.float64()),
+            (pa.large_string(), pa.float32(), pa.int16()),
+            (pa.string(), pa.string(), pa.string()),
+        ],
     )
-    @pytest.mark.parametrize("step", [pa.int8(), pa.uint64(), pa.float32(), pa.string()])
-    @pytest.mark.parametrize("duration", [pa.float32(), pa.float64(), pa.int16(), pa.string()])
     def test_parquet(self, write, worker, step, duration):
-        columns = {"worker": worker, "step": pa.array([7, 7, 9]).cast(step), "duration": pa.array([1, 2, 3], pa.int8())}
-        columns["duration"] = columns["duration"].cast(duration)
+        cells = {"worker": (["a", "b", "a"], worker), "step": ([7, 7, 9], step), "duration": ([1, 2, 3], duration)}
+        columns = {name: pa.array(values).cast(kind) for name, (values, kind) in cells.items()}
         assert_is(recorded(write(columns)), [[1.0, 2.0], [3.0, NAN]], steps=[7, 9], workers="ab")
 
     def test_rows_of_several_groups(self, tmp_path):
@@ -111,6 +114,8 @@ class TestWide:
             ("a,b\n,2\n,4\n", [[NAN, 2], [NAN, 4]], {"workers": "ab"}),
             ("1.5,nan\n,4\n", [[1.5, NAN], [NAN, 4]], {}),
             ("b,a\n 1.5 ,2\n", [[1.5, 2]], {"workers": "ba"}),
+            ("a\n1.5\n\n2.5\n", [[1.5], [NAN], [2.5]], {"workers": "a"}),
+            ("1.5,,2.5\n1.0,2.0,3.0\n", [[1.5, NAN, 2.5], [1, 2, 3]], {}),
         ],
     )
     def test_csv(self, write, text, runtimes, expected):
@@ -120,9 +125,9 @@ class TestWide:
         columns = {"b": [1.5, None], "step": [3, 4], "a": pa.array([2, 3], pa.int32())}
         assert_is(recorded(write(columns)), [[1.5, 2], [NAN, 3]], steps=[3, 4], workers="ba")
 
-    @pytest.mark.parametrize("dtype", ["<f8", ">f8", "f4", "f2", "i8", "u2"])
-    @pytest.mark.parametrize("order", "CF")
-    def test_npy(self, write, dtype, order):
+    @pytest.mark.parametrize("kind", ["C <f8", "F >f8", "C f4", "F f2", "C i8", "F u2"])
+    def test_npy(self, write, kind):
+        order, dtype = kind.split()
         array = np.asarray([[1, 2, 3], [4, 5, 6]], dtype=dtype, order=order)
         assert_is(recorded(write(array, "trace.npy")), [[1, 2, 3], [4, 5, 6]])
 
@@ -141,21 +146,13 @@ DIALECTS = {
     "spaces around numbers": LONG["plain"].replace(",7,", ", 7 , "),
     "leading zeros and signs": LONG["plain"].replace(",7,", ",+007,"),
     "steps with a fraction of nothing": LONG["plain"].replace(",7,", ",7.0,").replace(",8,", ",8e0,"),
-}
-UNREAD = {
     "spaces after commas": "worker, step, duration\na, 7, 1.5\nb, 7, 2.5\na, 8, 1.0\nb, 8, 0.5\n",
     "spaces around names": LONG["plain"].replace("a,8", " a ,8"),
 }
 
 
 class TestDialects:
-    @pytest.mark.parametrize(
-        "text",
-        [
-            *[pytest.param(text, id=name) for name, text in DIALECTS.items()],
-            *[pytest.param(text, id=name) for name, text in UNREAD.items()],
-        ],
-    )
+    @pytest.mark.parametrize("text", DIALECTS.values(), ids=DIALECTS.keys())
     def test_long(self, write, text):
         assert_is(recorded(write(text)), [[1.5, 2.5], [1.0, 0.5]], steps=[7, 8], workers="ab")
 
@@ -175,36 +172,16 @@ class TestDialects:
         text = "worker,step,duration\nZürich,0,1\n作業,0,2\n"
         assert_is(recorded(write(text)), [[1, 2]], workers=["Zürich", "作業"])
 
-    def test_numbers_keep_all_their_digits(self, write):
-        text = "\n".join(",".join(repr(float(x)) for x in row) for row in RUNTIMES)
-        assert_is(recorded(write(text)), RUNTIMES)
-
     def test_as_many_rows_as_are_read_in_several_pieces(self, write, monkeypatch):
         rows = 20_000
-        monkeypatch.setattr(delimited, "LARGE", 0)
-        monkeypatch.setattr(delimited, "_PIECE", 30_000)
+        monkeypatch.setattr(text_tables, "LARGE", 0)
+        monkeypatch.setattr(text_tables, "_PIECE", 30_000)
         text = "a,b\n" + "1.25,2.5\n" * rows
         recording = recorded(write(text))
         assert recording.runtimes.shape == (rows, 2)
         assert (recording.runtimes == [1.25, 2.5]).all()
         with pytest.raises(ValueError, match=f"row {rows + 2}, column 'b' is 'x'"):
             recorded(write(text + "1,x\n"))
-
-    @pytest.mark.parametrize("first", ["1.5,,2.5", "1.5,2.5,2"])
-    def test_no_run_times_are_taken_for_names(self, write, first):
-        """Either as run-times or not at all: a lost step would be guessed away."""
-        try:
-            recording = recorded(write(f"{first}\n1.0,2.0,3.0\n"))
-        except ValueError:
-            return
-        assert recording.runtimes.shape == (2, 3)
-
-    def test_a_blank_line_is_a_missing_run_time_of_the_only_worker(self, write):
-        try:
-            recording = recorded(write("a\n1.5\n\n2.5\n"))
-        except ValueError:
-            return
-        assert_is(recording, [[1.5], [NAN], [2.5]], workers="a")
 
 
 OPERATION_ROWS = [
@@ -231,13 +208,10 @@ class TestOperations:
     EXPECTED = ([[3.5, NAN, 4.0], [0.75, 7.0, NAN]], {"steps": [16, 40], "workers": ["0", "9", "10"]})
 
     def test_sum_of_a_stage_and_largest_of_the_stages(self, write):
-        recording = recorded(write(OPERATIONS))
+        lines = [",".join(OPERATIONS), *[",".join(map(str, row)) for row in OPERATION_ROWS]]
+        recording = recorded(write("\n".join(lines)))
         assert_is(recording, self.EXPECTED[0], **self.EXPECTED[1])
         assert (recording.missing, recording.gaps) == (2, 23)
-
-    def test_csv_and_types_of_the_real_traces(self, write):
-        lines = [",".join(OPERATIONS), *[",".join(map(str, row)) for row in OPERATION_ROWS]]
-        assert_is(recorded(write("\n".join(lines))), self.EXPECTED[0], **self.EXPECTED[1])
         types = {"dp_rank": pa.int8(), "stage": pa.int8(), "duration": pa.float32()}
         narrow = {name: pa.array(values, types.get(name)) for name, values in OPERATIONS.items()}
         narrow["optype"] = narrow["optype"].dictionary_encode()
@@ -267,23 +241,15 @@ class TestOperations:
 
 BAD_CSV = [
     # Long: the header is line 1.
-    ("worker,step,duration\na,0,1\na,1,fast\n", "row 3, column 'duration' is 'fast'; it must be a number"),
-    ("worker,step,duration\na,0,1\na,one,1\n", "row 3, column 'step' is 'one'; it must be a number"),
-    ("worker,step,duration\na,0,1\na,1,-2.5\n", r"row 3, column 'duration' is -2\.5; a run-time must be positive"),
-    ("worker,step,duration\na,0,inf\n", "row 2, column 'duration' is inf; a run-time must be positive and finite"),
     ("worker,step,duration\na,0,1e400\n", "row 2, column 'duration' is inf; a run-time must be positive and finite"),
     ("worker,step,duration\na,0,1_0\n", "row 2, column 'duration' is '1_0'; it must be a number"),
     ("worker,step,duration\na,0,0x1\n", "row 2, column 'duration' is '0x1'; it must be a number"),
     ("worker,step,duration\na,0,NA\n", "must have run-times; all are missing"),
-    ("worker,step,duration\na,0,1\na,0.5,1\n", r"row 3, column 'step' is 0\.5; it must be a whole number"),
     ("worker,step,duration\na,,1\n", "row 2, column 'step' is nan; it must be a whole number"),
     ("worker,step,duration\na,inf,1\n", "row 2, column 'step' is inf; it must be a whole number"),
     ("worker,step,duration\na,1e16,1\n", r"row 2, column 'step' is 1e\+16; it must be a whole number"),
-    ("worker,step,duration\n,0,1\n", "row 2, column 'worker' is empty; it must be a name"),
     ("worker,step,duration\na,0,1\n  ,0,1\n", "row 3, column 'worker' is empty; it must be a name"),
     ("worker,step,phase,duration\na,0,,1\n", "row 2, column 'phase' is empty; it must be a name"),
-    ("worker,step,duration\na,0,1\nb,0,1\na,0,1\n", "row 4 is the same as row 2: delete one"),
-    ("worker,step,duration\na,9,1\na,8,1\na,9,\n", r"worker a has two run-times in step 9 \(rows 2, 4\)"),
     ("worker,step,phase,duration\na,0,f,1\na,0,b,1\na,0,f,1\n", "row 4 is the same as row 2: delete one"),
     (
         "worker,step,duration\na,0,1\nworker,steps,durations\n",
@@ -296,13 +262,9 @@ BAD_CSV = [
     ("worker,step,duration\n", "must have rows below its header"),
     ("worker,step,duration\na,0,\n", "must have run-times; all are missing"),
     # Wide.
-    ("a,b\n1,2\n3,x\n", "row 3, column 'b' is 'x'; it must be a number"),
-    ("a,b\n1,2\n3,0\n", "row 3, column 'b' is 0; a run-time must be positive and finite"),
     ("a,b\n1,2\n-1,0\n", "1 row .*row 3, column 'a' is -1; a run-time must.*column 'b' is 0"),
     ("1.5,2.5\n3,x\n", "row 2, column '1' is 'x'; it must be a number"),
     ("1.5,-2.5\n3,4\n", r"row 1, column '1' is -2\.5; a run-time must be positive and finite"),
-    ("step,a\n1,1\n1,1\n", "row 3, column 'step' is 1; it must rise from row to row"),
-    ("step,a\n5,1\n6,1\n4,1\n", "row 4, column 'step' is 4; it must rise from row to row"),
     ("step,a\n1.5,1\n", r"row 2, column 'step' is 1\.5; it must be a whole number"),
     ("step,a\nx,1\n", "row 2, column 'step' is 'x'; it must be a number"),
     ("step\n1\n2\n", "must have a column for each worker"),
@@ -310,14 +272,9 @@ BAD_CSV = [
     ("0,1,1\n1,2,3\n", "column '1' must not stand twice"),
     ("a,b\n,\nnan,\n", "must have run-times; all are missing"),
     ("a;b\n1;x\n", "row 2, column 'b' is 'x'; it must be a number"),
-]
-HARDER_CSV = [
-    # In a long table the cell is that of the first table, not of steps x workers.
     ("worker,step,duration\na,7,1\na,8,1\na,9,1\nb,9,0\n", "row 5, column 'duration' is 0; a run-time must be posit"),
-    ("worker,step,phase,duration\na,9,f,1e308\na,9,b,1e308\n", "row .*, column 'duration'"),
+    ("worker,step,phase,duration\na,9,f,1e308\na,9,b,1e308\n", "2 rows .*row 2, column 'duration' adds up to inf"),
     ("a,b\n1,2\n\n3,x\n", "row 4, column 'b' is 'x'; it must be a number"),
-    ('"a",a\n1.5,2.5\n', "column 'a' must not stand twice"),
-    ("a,b\n1,2\n3\n", "row 3"),
     ("a,b\n1,2\n3,4,5\n", "row 3"),
     ("a,b,\n1,2,\n3,4,5\n", "column 3 must have a name"),
 ]
@@ -328,11 +285,6 @@ class TestRefusals:
     def test_errors_name_row_and_column(self, write, text, message):
         with pytest.raises(ValueError, match=rf"(?s)^path='.*trace\.csv': {message}"):
             recorded(write(text))
-
-    @pytest.mark.parametrize(("content", "message"), HARDER_CSV)
-    def test_harder_errors_name_row_and_column(self, write, content, message):
-        with pytest.raises(ValueError, match=rf"(?s)^path='.*trace\.csv'.*{message}"):
-            recorded(write(content))
 
     @pytest.mark.parametrize(
         ("columns", "message"),
@@ -376,12 +328,6 @@ class TestRefusals:
         assert not witness.exists()
         np.load(path, allow_pickle=True)
         assert witness.exists()  # it would have been
-
-    def test_several_arrays(self, tmp_path):
-        np.savez(tmp_path / "trace.npz", a=np.ones((2, 2)))
-        (tmp_path / "trace.npz").rename(tmp_path / "trace.npy")
-        with pytest.raises(ValueError, match=r"must be an array of numbers, as numpy.save writes it"):
-            recorded(tmp_path / "trace.npy")
 
     @pytest.mark.parametrize("ending", ["csv", "parquet", "npy"])
     def test_files_that_are_empty_or_cut_short(self, write, ending):

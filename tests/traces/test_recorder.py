@@ -1,4 +1,4 @@
-"""The recorder that the documentation prints, run as it is printed, and its files read back."""
+"""The documentation: its recorder, run as it is printed, whose files are read back; and its table of formats."""
 
 import functools
 import json
@@ -13,10 +13,12 @@ import numpy as np
 import pytest
 
 from sgdlab import traces
+from sgdlab.registry import TRACES
 
 ROOT = pathlib.Path(__file__).parents[2]
 BLOCK = re.compile(r"^```python\n(# recorder\.py\n.*?)^```", re.DOTALL | re.MULTILINE)
-CODE = BLOCK.findall((ROOT / "docs/traces.md").read_text(encoding="utf-8"))[0]
+TEXT = (ROOT / "docs/traces.md").read_text(encoding="utf-8")
+CODE = BLOCK.findall(TEXT)[0]
 
 RECORD_AND_WAIT = """
 record = Recorder(int(sys.argv[1]))
@@ -137,8 +139,7 @@ def test_lines_are_there_while_it_records_and_after_it_was_killed(tmp_path):
 
 
 def test_a_jax_step_cut_in_two_has_its_collective_in_the_second_half():
-    text = (ROOT / "docs/traces.md").read_text(encoding="utf-8")
-    code = re.search(r"^```python\n(spread = .*?)^```", text, re.DOTALL | re.MULTILINE).group(1)
+    code = re.search(r"^```python\n(spread = .*?)^```", TEXT, re.DOTALL | re.MULTILINE).group(1)
     devices = jax.device_count()
     namespace = {
         "jax": jax,
@@ -157,3 +158,19 @@ def test_a_jax_step_cut_in_two_has_its_collective_in_the_second_half():
     if devices > 1:
         halves = namespace["local_gradient"].lower(jnp.ones(3), batch), namespace["all_reduce"].lower(local)
         assert ["all-reduce" in half.compile().as_text() for half in halves] == [False, True]
+
+
+def test_the_table_has_every_format():
+    table = TEXT.partition("| format (`--trace_format`)")[2].partition("\n\n")[0]
+    first = [line.split("|")[1] for line in table.splitlines() if line.startswith("|")]
+    assert {name for cell in first for name in re.findall(r"`(\w+)`", cell)} == set(TRACES)
+
+
+def test_every_link_leads_to_a_heading():
+    headings = {
+        re.sub(r"[^a-z0-9 -]", "", line.lower()).strip().replace(" ", "-")
+        for line in re.findall(r"^#+ (.*)", TEXT, re.M)
+    }
+    links = re.findall(r"\]\(#([^)]*)\)", TEXT)
+    assert links
+    assert set(links) <= headings

@@ -1,9 +1,7 @@
-"""Recordings: what is missing, files that come back, schedules seen as recordings, and the two real traces.
+"""Recordings: what is missing, files that come back, schedules seen as recordings, and the two real traces."""
 
-The real traces stand beside a recomputation from their raw rows.
-"""
-
-import collections
+import csv
+import json
 import math
 import pathlib
 import re
@@ -13,11 +11,16 @@ import sys
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lib.tiers import examples
 
-from sgdlab import cluster, protocols
+from sgdlab import protocols
 from sgdlab.cluster import Recording, from_schedule, recorded
+from sgdlab.traces import text_tables, writing
 
 NAN = math.nan
+ENDINGS = ("csv", "jsonl", "parquet")
 TRACES = pathlib.Path(__file__).resolve().parents[3] / "shared" / "traces"
 RUNTIMES = np.random.default_rng(0).uniform(0.5, 2.0, (9, 5))
 
@@ -26,25 +29,67 @@ GAPPED = Recording(
 )
 
 
-def assert_same(recording: Recording, expected: Recording) -> None:
-    np.testing.assert_array_equal(recording.runtimes, expected.runtimes, strict=True)
-    np.testing.assert_array_equal(recording.steps, expected.steps, strict=True)
-    assert recording.workers == expected.workers
+TIMES = st.floats(1e-6, 1e4) | st.just(NAN)
+NAMES = st.lists(
+    st.text("ab19 ,;\"'é作\t.", min_size=1, max_size=5).map(str.strip).filter(bool), min_size=1, max_size=4, unique=True
+)
+
+
+@st.composite
+def recordings(draw) -> Recording:
+    workers, count = sorted(draw(NAMES)), draw(st.integers(1, 4))
+    shape = (count, len(workers))
+
+    def times(element=TIMES) -> np.ndarray:
+        return np.array(draw(st.lists(element, min_size=math.prod(shape), max_size=math.prod(shape)))).reshape(shape)
+
+    phases = {name: times() for name in sorted(draw(st.sets(st.sampled_from(["forward", "backward", "gc"]))))}
+    runtimes = times()
+    if phases:  # in the order in which they are read
+        runtimes = sum(phases.values(), np.zeros(shape))
+    runtimes[0, 0] = 1.0
+    for number, name in enumerate(phases):
+        phases[name][0, 0] = 1.0 if number == 0 else 0.0
+    steps = np.array(sorted(draw(st.sets(st.integers(-(2**40), 2**40), min_size=count, max_size=count))))
+    communication = {name: times() for name in sorted(draw(st.sets(st.sampled_from(["all_reduce", "barrier"]))))}
+    nodes = tuple(draw(st.sampled_from(["n1", "n 2", ""])) for _ in workers) if draw(st.booleans()) else ()
+    began = None
+    if draw(st.booleans()):
+        starts = draw(st.lists(st.floats(0, 1e13), min_size=count, max_size=count, unique=True))
+        began = np.array(sorted(starts))
+        began[1:][draw(st.lists(st.booleans(), min_size=count - 1, max_size=count - 1))] = NAN
+    nodes = nodes if any(nodes) else ()
+    return Recording(runtimes, steps, tuple(workers), nodes, phases, communication, began)
+
+
+def assert_same(found: Recording, expected: Recording) -> None:
+    order = [found.workers.index(name) for name in expected.workers]  # numbers in names come by their size
+    assert sorted(found.workers) == sorted(expected.workers)
+    found = Recording(
+        found.runtimes[:, order], found.steps, expected.workers,
+        tuple(found.nodes[i] for i in order) if found.nodes else (),
+        {name: times[:, order] for name, times in found.phases.items()},
+        {name: times[:, order] for name, times in found.communication.items()}, found.began,
+    )  # fmt: skip
+    np.testing.assert_array_equal(found.runtimes, expected.runtimes, strict=True)
+    np.testing.assert_array_equal(found.steps, expected.steps, strict=True)
+    assert found.nodes == expected.nodes
+    for one, other in ((found.phases, expected.phases), (found.communication, expected.communication)):
+        assert list(one) == list(other)
+        for name, times in other.items():
+            np.testing.assert_array_equal(one[name], times, strict=True)
+    if expected.began is None:
+        assert found.began is None
+    else:
+        np.testing.assert_array_equal(found.began, expected.began)
 
 
 class TestRecording:
-    @pytest.mark.parametrize("ending", ["csv", "parquet"])
-    def test_save_and_read(self, tmp_path, ending):
-        path = tmp_path / "deep" / f"trace.{ending}"
+    def test_save_and_read(self, tmp_path):
+        path = tmp_path / "deep" / "trace.csv"
         GAPPED.save(path)
         assert_same(recorded(path), GAPPED)
         assert [file.name for file in path.parent.iterdir()] == [path.name]
-
-    @pytest.mark.parametrize("ending", ["csv", "parquet"])
-    def test_steps_and_workers_of_which_nothing_is_known_come_back(self, tmp_path, ending):
-        recording = Recording(np.array([[1.5, NAN], [NAN, NAN], [2.5, NAN]]), np.array([3, 4, 5]), ("a", "b"))
-        recording.save(tmp_path / f"trace.{ending}")
-        assert_same(recorded(tmp_path / f"trace.{ending}"), recording)
 
     def test_save_refuses_other_endings(self, tmp_path):
         with pytest.raises(ValueError, match=r"trace\.npy' must end in \.parquet or \.csv"):
@@ -63,6 +108,58 @@ class TestRecording:
     def test_its_text_has_the_counts(self):
         numbers = [float(number) for number in re.findall(r"\d+\.?\d*", str(GAPPED))]
         np.testing.assert_allclose(numbers, [3, 3, np.nanmean(GAPPED.runtimes), GAPPED.gaps, GAPPED.missing], rtol=1e-3)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(recordings(), st.sampled_from(ENDINGS), st.booleans(), st.booleans())
+def test_what_was_saved_is_read(tmp_path_factory, recording, ending, written_at_once, read_at_once):
+    path = tmp_path_factory.mktemp("saved") / f"trace.{ending}"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(writing, "_LARGE", 0 if written_at_once else math.inf)
+        patch.setattr(writing, "_BLOCK", 5)
+        patch.setattr(text_tables, "LARGE", 0 if read_at_once else math.inf)
+        recording.save(path)
+        assert_same(recorded(path), recording)
+
+
+WHOLE = Recording(
+    np.array([[1.5, NAN]]),
+    np.array([7]),
+    ("a", "b"),
+    ("n", "m"),
+    {},
+    {"sync": np.array([[NAN, 2.0]])},
+    np.array([3.25]),
+)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_the_columns_are_those_that_are_documented(tmp_path, ending):
+    path = tmp_path / f"trace.{ending}"
+    WHOLE.save(path)
+    expected = [
+        {"worker": worker, "step": 7, "duration": time, "phase": phase, "node": node, "start_s": 3.25}
+        for worker, node, times in (("a", "n", (1.5, None)), ("b", "m", (None, 2.0)))
+        for phase, time in zip(("compute", "sync"), times, strict=True)
+    ]
+    if ending == "csv":
+        with path.open(newline="") as file:
+            assert list(csv.DictReader(file)) == [
+                {name: "" if cell is None else str(cell) for name, cell in row.items()} for row in expected
+            ]
+    elif ending == "jsonl":
+        assert [json.loads(line) for line in path.read_text().splitlines()] == expected
+    else:
+        assert pq.read_table(path).to_pylist() == expected
+
+
+def test_a_single_phase_of_another_name_comes_back(tmp_path):
+    times = np.array([[1.0, 2.0]])
+    for name, expected in (("forward", ["forward"]), ("compute", [])):  # compute: the run-time, which has no parts
+        Recording(times, np.array([0]), ("a", "b"), phases={name: times}).save(tmp_path / "trace.csv")
+        found = recorded(tmp_path / "trace.csv")
+        assert list(found.phases) == expected
+        np.testing.assert_array_equal(found.runtimes, times)
 
 
 WITHOUT_PYARROW = """
@@ -100,12 +197,6 @@ class TestFromSchedule:
         np.testing.assert_allclose(recording.runtimes, RUNTIMES, rtol=1e-14)
         assert_same(recording, Recording(recording.runtimes, np.arange(9), tuple("01234")))
 
-    def test_the_interrupted_are_missing(self):
-        recording = from_schedule(protocols.timeout(RUNTIMES, at_least=3, seconds=0, interrupt=True))
-        late = np.argsort(np.argsort(RUNTIMES, axis=1), axis=1) >= 3
-        np.testing.assert_allclose(recording.runtimes, np.where(late, NAN, RUNTIMES), rtol=1e-14)
-        assert recording.missing == 9 * 2
-
     @pytest.mark.parametrize(
         "schedule",
         [
@@ -120,26 +211,13 @@ class TestFromSchedule:
         np.testing.assert_array_equal(recording.runtimes, naive_runtimes(schedule))
         assert np.isfinite(recording.runtimes).sum() >= schedule.used().sum() > 0
 
-    def test_late_gradients_that_were_finished_are_known(self):
+    def test_gradients_that_were_interrupted_or_are_pending_are_unknown(self):
         # Worker 1 comes at 5, when worker 0 is in the middle of its third gradient.
-        schedule = protocols.backup_workers(np.array([[2.0, 5.0]] * 4), backups=1)
-        np.testing.assert_array_equal(from_schedule(schedule).runtimes, [[2, 5], [2, NAN], [2, NAN], [2, NAN]])
-
-    def test_pending_gradients_are_unknown(self):
-        schedule = protocols.asynchronous(np.array([[2.0, 5.0]] * 2))
-        np.testing.assert_array_equal(from_schedule(schedule).runtimes, [[2, NAN], [2, NAN]])
-
-    @pytest.mark.parametrize("ending", ["csv", "parquet"])
-    def test_written_and_read_back(self, tmp_path, ending):
-        recording = from_schedule(protocols.timeout(RUNTIMES, at_least=3, seconds=0, interrupt=True))
-        recording.save(tmp_path / f"trace.{ending}")
-        assert_same(recorded(tmp_path / f"trace.{ending}"), recording)
-
-    def test_what_comes_back_gives_the_same_schedule(self, tmp_path):
-        runtimes = cluster.gamma(num_workers=4, num_gradients=6, seed=0)
-        from_schedule(protocols.synchronous(runtimes)).save(tmp_path / "trace.csv")
-        again = protocols.synchronous(recorded(tmp_path / "trace.csv").runtimes)
-        np.testing.assert_allclose(again.applied, protocols.synchronous(runtimes).applied, rtol=1e-14)
+        runtimes, expected = np.array([[2.0, 5.0]] * 4), [[2, 5], [2, NAN], [2, NAN], [2, NAN]]
+        late = from_schedule(protocols.backup_workers(runtimes, backups=1))
+        np.testing.assert_array_equal(late.runtimes, expected)
+        pending = from_schedule(protocols.asynchronous(runtimes[:2]))
+        np.testing.assert_array_equal(pending.runtimes, [[2, NAN], [2, NAN]])
 
 
 @pytest.mark.skipif(not TRACES.is_dir(), reason="the real traces are not here")
@@ -161,16 +239,3 @@ class TestRealTraces:
         ordered = np.sort(recorded(TRACES / "trace-AR.parquet").runtimes, axis=1)
         gain = (3 / ordered[:, 2].sum()) / (4 / ordered[:, 3].sum())
         assert round(float(gain), 2) == 1.69
-
-    @pytest.mark.parametrize(("name", "rank"), [("SE", 17), ("AR", 3)])
-    def test_a_worker_from_raw_rows(self, name, rank):
-        path = TRACES / f"trace-{name}.parquet"
-        recording = recorded(path)
-        columns = ["dp_rank", "stage", "step", "optype", "duration"]
-        table = pq.read_table(path, columns=columns, filters=[("dp_rank", "=", rank)])
-        busy = collections.defaultdict(float)
-        for row in table.to_pylist():
-            if row["optype"].endswith("-compute"):
-                busy[row["step"], row["stage"]] += row["duration"]
-        expected = [max(busy[key] for key in busy if key[0] == step) for step in recording.steps]
-        np.testing.assert_allclose(recording.runtimes[:, rank], expected, rtol=1e-12)

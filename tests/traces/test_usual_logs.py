@@ -8,9 +8,9 @@ import pytest
 from sgdlab.traces import Options, read
 from sgdlab.traces.columns import layout
 from sgdlab.traces.dialects import dialect_of
-from sgdlab.traces.paths import worker_of
+from sgdlab.traces.joining import rank_in
+from sgdlab.traces.paths import number_behind_rank
 from sgdlab.traces.phases import is_communication
-from sgdlab.traces.worker_steps import rank_in
 
 TIMES = np.random.default_rng(0).uniform(0.5, 2.0, (6, 4)).round(4)
 
@@ -84,7 +84,7 @@ class TestFirstLine:
     @pytest.mark.parametrize("large", [False, True])
     def test_repetitions_of_it_are_left_out(self, read_text, monkeypatch, large):
         if large:
-            monkeypatch.setattr("sgdlab.traces.delimited.LARGE", 0)
+            monkeypatch.setattr("sgdlab.traces.text_tables.LARGE", 0)
         lines = rows(lambda t, w, time: f"{w},{t},{time}", "rank,step,time").splitlines()
         recording = read_text("\n".join([*lines[:9], "rank, step,time", *lines[9:], lines[0]]) + "\n")
         np.testing.assert_array_equal(recording.runtimes, TIMES)
@@ -151,21 +151,6 @@ class TestColumnsOfTimes:
 
 
 class TestWide:
-    @pytest.mark.parametrize(
-        ("header", "workers"),
-        [
-            ("step,rank0,rank1,loss,lr,epoch", "rank0,rank1"),
-            ("step,rank0,rank1,grad_norm,step_time", "rank0,rank1"),
-            ("_step,t/rank0,t/rank0__MIN,t/rank0__MAX,t/rank1,t/rank1__MIN,_runtime", "t/rank0,t/rank1"),
-            ("step,east,west,loss", "east,west"),
-            ("step,node0_gpu0,node0_gpu1,node1_gpu0,note", "node0_gpu0,node0_gpu1,node1_gpu0"),
-        ],
-    )
-    def test_workers_among_other_columns(self, header, workers):
-        found = layout(header.split(","), Options())
-        assert (found.kind, ",".join(found.workers)) == ("wide", workers)
-        assert "were not read as workers" in found.notes[-1]
-
     def test_a_pattern_names_them(self, read_text):
         text = "step,time_a,time_b,loss\n0,1,2,7\n1,3,4,7\n"
         assert read_text(text, columns=("workers=TIME*",)).workers == ("time_a", "time_b")
@@ -216,4 +201,4 @@ class TestFiles:
             (tmp_path / f"host1{rank}_rank{rank}.csv").write_text(f"step,time\n0,{rank + 1}\n")
         assert read(tmp_path).workers == ("0", "1")
         path = tmp_path / "node7_gpu12.csv"
-        assert (worker_of(path), rank_in(path)) == ("12", "12")
+        assert (number_behind_rank(path), rank_in(path)) == ("12", "12")

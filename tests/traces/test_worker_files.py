@@ -1,10 +1,13 @@
-"""One file for each worker: in a directory, of a pattern, and alone."""
+"""One file for each worker: in a directory, of a pattern, and alone; and steps of workers put together."""
+
+import pathlib
 
 import numpy as np
 import pytest
 
-from sgdlab.traces import Options, read
-from sgdlab.traces.paths import files, worker_of, workers
+from sgdlab.traces import BadTrace, Options, read
+from sgdlab.traces.joining import WorkerSteps, together
+from sgdlab.traces.paths import files, workers
 
 RUNTIMES = np.random.default_rng(0).uniform(0.5, 2.0, (4, 12))
 
@@ -111,7 +114,7 @@ def test_files_that_do_not_belong_together(tmp_path, second, message):
 
 def test_names_of_workers(tmp_path):
     names = ["logs/rank10.jsonl", "logs/rank_2.jsonl", "logs/Worker-3.csv", "logs/east.csv", "logs/trace7.csv"]
-    assert [worker_of(name) for name in names] == ["10", "2", "3", "east", "trace7"]
+    assert list(workers(map(pathlib.Path, names)).values()) == ["10", "2", "3", "east", "trace7"]
     for name in ("rank2.csv", "rank10.csv", "rank1.csv"):
         (tmp_path / name).touch()
     assert [file.name for file in files(tmp_path, (".csv",))] == ["rank1.csv", "rank2.csv", "rank10.csv"]
@@ -119,3 +122,47 @@ def test_names_of_workers(tmp_path):
         (tmp_path / f"{job}-rank1.csv").touch()
     twice = workers(files(tmp_path / "?-rank1.csv", ()))
     assert list(twice.values()) == ["a-rank1", "b-rank1"]  # the number alone would be that of both
+
+
+def worker(name, steps, own, node="", began=None, **communication):
+    steps, own = np.array(steps, np.int64), np.array(own, np.float64)
+    times = {kind: np.array(values, np.float64) for kind, values in communication.items()}
+    began = np.full(own.shape, np.nan) if began is None else np.array(began)
+    return WorkerSteps(name, steps, own, times, {"all": own}, began, node)
+
+
+def test_workers_are_put_side_by_side_by_step_number():
+    recording = together([
+        worker("10", [3, 2], [3.0, 2.0], node="b", began=[30.0, 20.0], send=[1.0, 2.0]),
+        worker("9", [2, 4], [5.0, 6.0], node="a", began=[19.0, 41.0]),
+    ])  # fmt: skip
+    assert recording.workers == ("9", "10")
+    assert recording.nodes == ("a", "b")
+    assert recording.steps.tolist() == [2, 3, 4]
+    np.testing.assert_array_equal(recording.runtimes, [[5.0, 2.0], [np.nan, 3.0], [6.0, np.nan]])
+    # A worker that does not know a collective spent no time in it; in a step that it has not recorded that is unknown.
+    np.testing.assert_array_equal(recording.communication["send"], [[0.0, 2.0], [np.nan, 1.0], [0.0, np.nan]])
+    np.testing.assert_array_equal(recording.phases["all"], recording.runtimes)
+    np.testing.assert_array_equal(recording.began, [19.0, 30.0, 41.0])
+    assert "2 of 3 steps" in recording.notes[-1]
+
+
+def test_several_files_of_a_worker_are_joined_and_the_first_of_a_repeated_step_counts():
+    recording = together([worker("0", [1, 2], [1.0, 2.0]), worker("0", [2, 3], [9.0, 3.0])])
+    np.testing.assert_array_equal(recording.runtimes, [[1.0], [2.0], [3.0]])
+    assert recording.notes == ("1 steps of a worker were recorded more than once: the first of each was taken.",)
+
+
+def test_a_step_without_work_is_missing_and_machines_must_be_known_of_all():
+    recording = together(
+        [worker("0", [1, 2, 3], [1.0, 0.0, np.nan], node="a"), worker("1", [1, 2, 3], [1.0, 1.0, 1.0])]
+    )
+    np.testing.assert_array_equal(recording.runtimes, [[1.0, 1.0], [np.nan, 1.0], [np.nan, 1.0]])
+    assert recording.nodes == ()
+    assert recording.began is None
+
+
+@pytest.mark.parametrize("parts", [[], [worker("0", [], [])], [worker("0", [1], [-1.0])]])
+def test_without_a_step_there_is_no_recording(parts):
+    with pytest.raises(BadTrace, match="steps"):
+        together(parts)

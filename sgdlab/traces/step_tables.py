@@ -1,4 +1,4 @@
-"""Long tables: a row for each worker and step, or for each phase of it."""
+"""Long tables, of a row for each worker and step or each phase of it; and wide ones, of a column for each worker."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -8,13 +8,11 @@ import numpy as np
 
 from sgdlab.traces import apart
 from sgdlab.traces import phases as kinds
-from sgdlab.traces.cells import IMPOSSIBLE, Cells, Names
-from sgdlab.traces.clocks import began
-from sgdlab.traces.column_names import base
+from sgdlab.traces.cells import IMPOSSIBLE, Cells, Names, indexed, ordered
+from sgdlab.traces.column_names import base, start_per_second
 from sgdlab.traces.columns import ColumnLayout
 from sgdlab.traces.problems import BadTrace, CheckedRows
 from sgdlab.traces.recording import Recording
-from sgdlab.traces.row_indices import indexed, ordered
 
 WHOLE = "compute"
 """The phase of run-times whose parts are unknown, beside phases of communication."""
@@ -23,17 +21,8 @@ _MOST_EMPTY = 100
 """So many cells a row, at most: with more, a column was mistaken for that of the steps or of the workers."""
 
 
-def build(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recording:
-    """The recording of a long table.
-
-    Args:
-      cells: its columns.
-      layout: which of them holds what.
-      skip: whether rows that cannot be used are left out, instead of an error.
-
-    Raises:
-      BadTrace: naming all rows that cannot be used.
-    """
+def build_long(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recording:
+    """Build the recording of a long table: see `sgdlab.traces.tables.build`."""
     columns, rows = layout.columns, cells.rows
     apart.tell(cells, layout)
     notes = [*layout.notes, *cells.notes]
@@ -45,10 +34,7 @@ def build(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recording:
     _find_repeated(rows, table, np.flatnonzero(~rows.bad & ~left_out), columns)
     if phase is not None:
         _find_impossible_sums(rows, table, np.flatnonzero(~rows.bad & ~left_out), columns)
-    if rows.count:
-        if not skip:
-            rows.refuse()
-        notes.append(rows.note())
+    notes += rows.left_out(skip=skip)
     kept = np.flatnonzero(~rows.bad & ~left_out)
     if not kept.size:
         raise BadTrace("must have run-times; no row can be used")
@@ -67,7 +53,7 @@ def build(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recording:
         notes.append(f"read as communication: {', '.join(map(repr, taken))}")
     if (start := columns.get("start")) in cells.numbers:
         step = np.searchsorted(fields["steps"], table.step)
-        fields["began"] = began(cells.numbers[start][kept], step, fields["steps"].size, layout, notes)
+        fields["began"] = _began(cells.numbers[start][kept], step, fields["steps"].size, layout, notes)
     return Recording(
         **fields, workers=table.workers, nodes=tuple(nodes[i] for i in used) if nodes else (), notes=tuple(notes)
     )
@@ -111,11 +97,7 @@ class _Table:
         return dataclasses.replace(self, workers=workers, worker=(np.cumsum(present) - 1)[self.worker]), used
 
     def places(self) -> tuple[np.ndarray, np.ndarray]:
-        """The steps, and each row's place among steps x workers.
-
-        Raises:
-          BadTrace: where nearly all places would be empty.
-        """
+        """The steps, and each row's place among steps x workers."""
         steps, step = indexed(self.step)
         if steps.size * len(self.workers) > _MOST_EMPTY * max(self.worker.size, 100_000):
             raise BadTrace(
@@ -127,18 +109,14 @@ class _Table:
         return steps, step
 
     def times(self, per_second: int) -> dict[str, Any]:
-        """The fields of a recording that hold steps and times.
-
-        Raises:
-          BadTrace: where all run-times are missing.
-        """
+        """The fields of a recording that hold steps and times."""
         steps, place = self.places()
         shape = (steps.size, len(self.workers))
         seconds = self.duration if per_second == 1 else self.duration / per_second
         if self.phase is None:
             runtimes = np.full(shape, np.nan)
             runtimes.ravel()[place] = seconds
-            return _checked({"runtimes": runtimes, "steps": steps})
+            return {"runtimes": runtimes, "steps": steps}
         own, others = {}, {}
         for index, name in enumerate(self.phases):
             rows = np.flatnonzero(self.phase == index)
@@ -160,14 +138,12 @@ class _Table:
             times[absent] = 0.0
             runtimes += times  # NaN stays NaN: a step with an unknown phase is unknown
         parts = {name: times for name, (times, _) in own.items()}
-        return _checked(
-            {
-                "runtimes": runtimes,
-                "steps": steps,
-                "phases": {} if list(parts) == [WHOLE] else parts,
-                "communication": {name: times for name, (times, _) in others.items()},
-            }
-        )
+        return {
+            "runtimes": runtimes,
+            "steps": steps,
+            "phases": {} if list(parts) == [WHOLE] else parts,
+            "communication": {name: times for name, (times, _) in others.items()},
+        }
 
 
 def _durations(cells: Cells, layout: ColumnLayout) -> np.ndarray:
@@ -198,12 +174,6 @@ def _parts(cells: Cells, layout: ColumnLayout, kept: np.ndarray, table: _Table) 
     return {"phases": times(added, own) if len(added) > 1 else {}, "communication": times(communication, True)}
 
 
-def _checked(fields: dict[str, Any]) -> dict[str, Any]:
-    if np.isnan(fields["runtimes"]).all():
-        raise BadTrace("must have run-times; all are missing")
-    return fields
-
-
 def _find_repeated(rows: CheckedRows, table: _Table, kept: np.ndarray, columns: Mapping[str, str]) -> None:
     """Marks rows of a worker's step (and phase) that has one already."""
     part = table.at(kept)
@@ -218,10 +188,8 @@ def _find_repeated(rows: CheckedRows, table: _Table, kept: np.ndarray, columns: 
         suspects = np.flatnonzero(np.isin(place, in_order[1:][in_order[1:] == in_order[:-1]]))
     if not suspects.size:
         return
-    _, first = np.unique(place[suspects], return_index=True)
-    first_of = dict(zip(place[suspects[first]].tolist(), kept[suspects[first]].tolist(), strict=True))
-    later = np.delete(suspects, first)
-    before = np.array([first_of[key] for key in place[later].tolist()])
+    _, first, number = np.unique(place[suspects], return_index=True, return_inverse=True)
+    later, before = np.delete(suspects, first), np.delete(kept[suspects[first[number]]], first)
     now, then = table.duration[kept[later]], table.duration[before]
     same = (now == then) | (np.isnan(now) & np.isnan(then))
     earlier = dict(zip(kept[later].tolist(), before.tolist(), strict=True))
@@ -275,3 +243,48 @@ def _nodes(names: Names, worker: np.ndarray, workers: tuple[str, ...], notes: li
         which = ", ".join(workers[i] for i in moved[:5]) + ", ..." * (moved.size > 5)
         notes.append(f"workers that were on several nodes count as on their last: {which}")
     return tuple(names.values[i] if i >= 0 else "" for i in code)
+
+
+def build_wide(cells: Cells, layout: ColumnLayout, *, skip: bool) -> Recording:
+    """Build the recording of a wide table: see `sgdlab.traces.tables.build`."""
+    rows, notes = cells.rows, [*layout.notes, *cells.notes]
+    steps = np.arange(len(rows), dtype=np.float64)
+    if column := layout.columns.get("step"):
+        steps = cells.wholes(column)
+        highest = np.maximum.accumulate(np.where(rows.bad, -np.inf, steps))
+        fallen = np.zeros(steps.size, bool)
+        fallen[1:] = ~rows.bad[1:] & (steps[1:] <= highest[:-1])
+        cells.add_bad("steps that do not rise", column, fallen, "it must rise from row to row")
+    for worker in layout.workers:
+        cells.durations(worker, zero=False)
+    notes += rows.left_out(skip=skip)
+    kept = slice(None) if not rows.bad.any() else np.flatnonzero(~rows.bad)
+    runtimes = np.stack([cells.numbers[worker][kept] for worker in layout.workers], axis=1)
+    if layout.per_second != 1:
+        runtimes /= layout.per_second
+    whole = steps[kept].astype(np.int64)
+    start, clock = layout.columns.get("start"), None
+    if start in cells.numbers:
+        clock = _began(cells.numbers[start][kept], np.arange(whole.size), whole.size, layout, notes)
+    return Recording(runtimes, whole, layout.workers, began=clock, notes=tuple(notes))
+
+
+def _began(
+    starts: np.ndarray, step: np.ndarray, steps: int, layout: ColumnLayout, notes: list[str]
+) -> np.ndarray | None:
+    """When the first worker began each of T steps, float64[T], by the start of each row and the index of its step.
+
+    It is None where no start is known, or steps began before earlier ones, as where the clock begins anew in each.
+    """
+    name = layout.columns["start"]
+    known = np.flatnonzero(np.isfinite(starts))
+    if not known.size:
+        return None
+    scale = start_per_second(name, float(starts[known[0]]), layout.per_second)
+    first = np.full(steps, np.inf)
+    np.minimum.at(first, step[known], starts[known])
+    first = np.where(np.isfinite(first), first / scale, np.nan)
+    if (np.diff(first[np.isfinite(first)]) <= 0).any():
+        notes.append(f"column {name!r} was left out: steps begin no later than steps before them, so it is no clock")
+        return None
+    return first

@@ -1,7 +1,9 @@
-"""Files in the trace event format of Chrome, which PyTorch's and JAX's profilers write too.
+"""Events of profiles: files in the trace event format of Chrome, and how much of a step is covered by events.
 
-Source: "Trace Event Format", Nat Duca and Dean Sinclair, 2016: an array of events, whose closing bracket may be
-missing, or an object with the array `traceEvents`. Times (`ts`, `dur`) are microseconds.
+PyTorch's and JAX's profilers write this format too: an array of events, whose closing bracket may be missing, or an
+object with the array `traceEvents`. Times (`ts`, `dur`) are microseconds.
+
+Source: "Trace Event Format", Nat Duca and Dean Sinclair, 2016
 """
 
 import dataclasses
@@ -11,6 +13,8 @@ import re
 import zlib
 from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from sgdlab.traces.problems import BadTrace
 
@@ -117,13 +121,13 @@ def _bytes(path: pathlib.Path) -> tuple[bytes, bool]:
 
 
 def is_span(event: dict[str, Any]) -> bool:
-    """Whether an event is complete: with a name, a begin and a duration."""
+    """Tell whether an event is complete: with a name, a begin and a duration."""
     times = (event.get("ts"), event.get("dur"))
     return event.get("ph") == "X" and isinstance(event.get("name"), str) and all(isinstance(t, _NUMBER) for t in times)
 
 
 def head(path: pathlib.Path, size: int = 1 << 20) -> str:
-    """The first characters of a file, decompressed; empty where they cannot be read."""
+    """Return the first characters of a file, decompressed; empty where they cannot be read."""
     try:
         with path.open("rb") as file:
             raw = file.read(size)
@@ -135,5 +139,85 @@ def head(path: pathlib.Path, size: int = 1 << 20) -> str:
 
 
 def has_events(text: str) -> bool:
-    """Whether a file that begins like this is in the trace event format."""
+    """Tell whether a file that begins like this is in the trace event format."""
     return '"traceEvents"' in text or bool(re.match(r'\ufeff?\s*\[\s*\{[^{}]*"ph"\s*:', text))
+
+
+def union(begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return M <= K disjoint intervals, in order, that cover the same times: begins and ends, float64[M] each.
+
+    Example:
+      >>> union(np.array([4.0, 0.0, 1.0]), np.array([5.0, 2.0, 3.0]))
+      (array([0., 4.]), array([3., 5.]))
+    """
+    if begin.size == 0:
+        return begin.astype(np.float64), end.astype(np.float64)
+    order = np.argsort(begin, kind="stable")
+    begin, latest = begin[order], np.maximum.accumulate(end[order])
+    first = np.concatenate([[True], begin[1:] > latest[:-1]])
+    return begin[first], latest[np.concatenate([first[1:], [True]])]
+
+
+def covered(begin: np.ndarray, end: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Return the time of each of S windows that lies in at least one of K intervals, which may overlap: float64[S].
+
+    Example:
+      >>> covered(np.array([0.0, 1.0]), np.array([2.0, 3.0]), np.array([0.5, 2.5]), np.array([1.5, 9.0]))
+      array([1. , 0.5])
+    """
+    begin, end = union(begin, end)
+    if begin.size == 0:
+        return np.zeros(np.shape(left))
+    total = np.concatenate([[0.0], np.cumsum(end - begin)])
+
+    def until(time: np.ndarray) -> np.ndarray:
+        index = np.searchsorted(begin, time, side="right")  # so many intervals have begun
+        return total[index] - np.where(index > 0, np.maximum(end[index - 1] - time, 0.0), 0.0)
+
+    return until(right) - until(left)
+
+
+def difference(
+    first: tuple[np.ndarray, np.ndarray], second: tuple[np.ndarray, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return disjoint intervals that cover the times of the first set which the second does not cover.
+
+    Example:
+      >>> difference((np.array([0.0]), np.array([5.0])), (np.array([1.0]), np.array([2.0])))
+      (array([0., 2.]), array([1., 5.]))
+    """
+    points = np.unique(np.concatenate([*first, *second]))
+    left, right = points[:-1], points[1:]
+    kept = (covered(*first, left, right) > 0) & (covered(*second, left, right) == 0)
+    return union(left[kept], right[kept])
+
+
+def exposed(
+    parts: dict[str, tuple[np.ndarray, np.ndarray]],
+    hidden_by: tuple[np.ndarray, np.ndarray],
+    left: np.ndarray,
+    right: np.ndarray,
+) -> dict[str, np.ndarray]:
+    """Return the time of each window in which a part is under way, and nothing of what hides it.
+
+    Where two parts overlap, the time belongs to the one that comes first among `parts`, so that they add up.
+
+    Args:
+      parts: name -> begins and ends, float64[K] each.
+      hidden_by: begins and ends of what hides all parts.
+      left: float64[S], where the windows begin.
+      right: float64[S], where they end.
+
+    Example:
+      >>> transfer = {"all_reduce": (np.array([2.0]), np.array([6.0]))}
+      >>> exposed(transfer, (np.array([0.0]), np.array([3.0])), np.array([0.0]), np.array([10.0]))
+      {'all_reduce': array([3.])}
+    """
+    begin, end = union(*hidden_by)
+    before, times = covered(begin, end, left, right), {}
+    for name, (part_begin, part_end) in parts.items():
+        begin, end = union(np.concatenate([begin, part_begin]), np.concatenate([end, part_end]))
+        now = covered(begin, end, left, right)
+        times[name] = np.maximum(now - before, 0.0)
+        before = now
+    return times

@@ -1,12 +1,15 @@
-"""Files of trace events: both forms, compressed, damaged."""
+"""Events: files of both forms, compressed, damaged; and the times that they cover against sums over small cells."""
 
 import gzip
 import json
 import pathlib
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from sgdlab.traces import event_files
+from sgdlab.traces import events
 from sgdlab.traces.problems import BadTrace
 
 EVENTS = [{"ph": "X", "name": f"event {n}", "ts": n, "dur": 1.5, "args": {"list": [{"a": 1}, "]}"]}} for n in range(5)]
@@ -14,7 +17,7 @@ EVENTS = [{"ph": "X", "name": f"event {n}", "ts": n, "dur": 1.5, "args": {"list"
 
 def scan(path: pathlib.Path):
     taken = []
-    return taken, event_files.scan(path, taken.append)
+    return taken, events.scan(path, taken.append)
 
 
 def write(path: pathlib.Path, text: str) -> pathlib.Path:
@@ -91,7 +94,57 @@ def test_what_is_no_gzip_is_refused(tmp_path):
 
 
 def test_the_head_of_a_file_tells_whether_it_has_events(tmp_path):
-    assert event_files.has_events(event_files.head(write(tmp_path / "a.json.gz", json.dumps({"traceEvents": []}))))
-    assert event_files.has_events(event_files.head(write(tmp_path / "b.json", json.dumps(EVENTS))))
-    assert not event_files.has_events(event_files.head(write(tmp_path / "c.json", json.dumps([{"worker": 1}]))))
-    assert event_files.head(tmp_path / "none") == ""
+    assert events.has_events(events.head(write(tmp_path / "a.json.gz", json.dumps({"traceEvents": []}))))
+    assert events.has_events(events.head(write(tmp_path / "b.json", json.dumps(EVENTS))))
+    assert not events.has_events(events.head(write(tmp_path / "c.json", json.dumps([{"worker": 1}]))))
+    assert events.head(tmp_path / "none") == ""
+
+
+END = 40
+WHOLE = st.lists(st.tuples(st.integers(0, END - 1), st.integers(0, 8)), max_size=8)
+
+
+def arrays(spans):
+    begin = np.array([left for left, _ in spans], np.float64)
+    return begin, begin + np.array([length for _, length in spans], np.float64)
+
+
+def cells(begin, end):
+    """bool[END + 8]: whether each unit of time is covered, one interval after the other."""
+    covered = np.zeros(END + 8, bool)
+    for left, right in zip(begin.astype(int), end.astype(int), strict=True):
+        covered[left:right] = True
+    return covered
+
+
+@given(WHOLE)
+def test_a_union_covers_the_same_times_once(spans):
+    begin, end = arrays(spans)
+    left, right = events.union(begin, end)
+    np.testing.assert_array_equal(cells(left, right), cells(begin, end))
+    assert (left[1:] > right[:-1]).all()
+
+
+@given(WHOLE, st.integers(0, END), st.integers(0, 8))
+def test_the_covered_time_of_a_window(spans, left, length):
+    begin, end = arrays(spans)
+    time = events.covered(begin, end, np.array([float(left)]), np.array([float(left + length)]))
+    assert time == [cells(begin, end)[left : left + length].sum()]
+
+
+@given(WHOLE, WHOLE)
+def test_a_difference_covers_what_only_the_first_covers(first, second):
+    first, second = arrays(first), arrays(second)
+    left, right = events.difference(first, second)
+    np.testing.assert_array_equal(cells(left, right), cells(*first) & ~cells(*second))
+
+
+@given(WHOLE, WHOLE, WHOLE)
+def test_exposed_parts_add_up_to_what_nothing_hides(first, second, hiding):
+    first, second, hiding = arrays(first), arrays(second), arrays(hiding)
+    left, right = np.array([0.0, 10.0]), np.array([10.0, END + 8.0])
+    times = events.exposed({"a": first, "b": second}, hiding, left, right)
+    seen = (cells(*first) | cells(*second)) & ~cells(*hiding)
+    np.testing.assert_array_equal(times["a"] + times["b"], [seen[:10].sum(), seen[10:].sum()])
+    alone = cells(*first) & ~cells(*hiding)
+    np.testing.assert_array_equal(times["a"], [alone[:10].sum(), alone[10:].sum()])
