@@ -75,15 +75,8 @@ def answered(line):
     small = [] if traced else [flag for flag in TINY if flag.split("=")[0] not in line]
     if name in ("compare", "train") and "network.kind" not in line:
         small += TINY_NETWORK
-    return launch.answer(
-        module.main,
-        module.__doc__,
-        [name, *arguments, *small],
-        configured=launch.configured_by(module),
-        own_entries=getattr(module, "OWN_ENTRIES", {}),
-        define=module.define_flags,
-        positional=getattr(module, "POSITIONAL", False),
-    )
+    argv, settings = [name, *arguments, *small], launch.settings_of(module)
+    return launch.answer(module.main, module.__doc__, argv, define=module.define_flags, **settings)
 
 
 def is_run(line):
