@@ -56,11 +56,6 @@ def define_flags() -> None:
 def run(path: str, options: Options, workdir: pathlib.Path) -> int:
     """Follows a trace, as the flags say.
 
-    Args:
-      path: of the trace.
-      options: how it is read.
-      workdir: where the file of alarms goes by default.
-
     Returns:
       The exit code: 0; or `EXIT_SLOW`, where --once or --until_idle ended it and something is slow then.
 

@@ -39,14 +39,7 @@ def define_flags() -> None:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Trains on real workers, or shows what is there.
-
-    Args:
-      argv: the command line without its flags.
-
-    Raises:
-      UsageError: where a flag is impossible, or the run cannot be executed on workers.
-    """
+    """Trains on real workers, or shows what is there."""
     del argv
     given, workdir = flags.FLAGS, launch.workdir(DEFAULT_WORKDIR)
     results.writers.check(given.writers)

@@ -57,14 +57,7 @@ def define_flags() -> None:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Replays a recording, and compares it with the live run.
-
-    Args:
-      argv: the command line without its flags.
-
-    Raises:
-      UsageError: where a flag is impossible, or there is no such recording.
-    """
+    """Replays a recording, and compares it with the live run."""
     del argv
     given, workdir = flags.FLAGS, launch.workdir(DEFAULT_WORKDIR)
     if given.recording is None:

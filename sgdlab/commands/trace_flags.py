@@ -28,11 +28,7 @@ def define() -> None:
 
 
 def options() -> Options:
-    """What the flags say of how the trace is read.
-
-    Raises:
-      UsageError: where that is impossible.
-    """
+    """What the flags say of how the trace is read."""
     given = flags.FLAGS
     with said_of("--"):
         return Options(
