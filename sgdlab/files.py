@@ -124,7 +124,7 @@ def check_writable(path: pathlib.Path, flag: str = "--workdir") -> None:
 
 
 def is_unfinished(path: pathlib.Path) -> bool:
-    """Whether a file is the temporary one of a `replacing` that was killed."""
+    """Return True if a file is the temporary one of a `replacing` that was killed."""
     return path.name.startswith(".") and path.suffix == ".part"
 
 

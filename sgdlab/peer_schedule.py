@@ -99,7 +99,7 @@ class PeerSchedule:
 
     @property
     def has_center(self) -> bool:
-        """Whether any event is the center's."""
+        """True if any event is the center's."""
         return bool((self.node == self.num_nodes).any())
 
     @property

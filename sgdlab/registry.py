@@ -65,27 +65,23 @@ class Part:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether it is defined outside of this package."""
+        """True of a part that is defined outside of this package."""
         return self.make.__module__.partition(".")[0] != "sgdlab"
 
     @property
     def where(self) -> str:
-        """Where it is defined, for messages: the name of the file, and that of the function."""
+        """The place of its definition, for messages: the name of the file, and that of the function."""
         module, name = self.make.__module__, _name_of(function_of(self.make))
         if isinstance(self.make, functools.partial):
             module = function_of(self.make).__module__
         return f"{pathlib.PurePath(getattr(sys.modules.get(module), '__file__', None) or module).name}, {name}"
 
     def entries(self, **changed: Any) -> ConfigDict:
-        """Its entries as a configuration: the defaults, but for what is given.
-
-        Raises:
-          ValueError: where `changed` names an entry that it does not have.
-        """
+        """Return its entries as a configuration: the defaults, but for what is given."""
         return entries_of(self.make, self.defaults, changed, self.name)
 
     def help(self) -> dict[str, str]:
-        """What docstrings say of each argument, in one line; entries of a group as `group.entry`."""
+        """Return what docstrings say of each argument, in one line; entries of a group as `group.entry`."""
         return described(self.make, self.defaults)
 
 
@@ -200,11 +196,7 @@ class Registry(Mapping[str, Part]):
         return decorate
 
     def _typed(self, name: str, facts: Mapping[str, Any]) -> Facts:
-        """Return facts as the registry's own type.
-
-        Raises:
-          ValueError: where one is not among its fields.
-        """
+        """Return facts as the registry's own type."""
         known = [field.name for field in dataclasses.fields(self._facts)]
         for fact in facts:
             if fact not in known:
@@ -212,11 +204,7 @@ class Registry(Mapping[str, Part]):
         return self._facts(**facts)
 
     def forget(self, name: str) -> None:
-        """Removes a part, such as one of a notebook that has another name now.
-
-        Raises:
-          UsageError: where there is none.
-        """
+        """Removes a part, such as one of a notebook that has another name now."""
         self.check(name)
         del self._parts[name]
 
@@ -238,11 +226,7 @@ class Registry(Mapping[str, Part]):
         return config
 
     def check(self, name: str, given: str | None = None) -> Part:
-        """The part of that name.
-
-        Args:
-          name: of the part.
-          given: how a person has given it, by default as an entry of the configuration.
+        """Return the part of that name; `given` is how a person has given it, by default as an entry.
 
         Raises:
           UsageError: where there is none.
@@ -304,7 +288,7 @@ class Registry(Mapping[str, Part]):
             raise UsageError(by_flag) from error
 
     def _givers(self, name: str) -> str:
-        """What runs give, for an argument that they do not."""
+        """Return how a message goes on about an argument that runs do not give."""
         meant = difflib.get_close_matches(name, self._given, n=1, cutoff=0.5)
         hint = f" (did you mean {meant[0]}?)" if meant else ""
         return f"; runs give {', '.join(self._given)}{hint}" if self._given else ""
@@ -321,12 +305,7 @@ class Registry(Mapping[str, Part]):
 
 
 def _is_missing(path: str, missed: Any) -> bool:
-    """Whether a file of the configuration is not there, and is the one that was missed.
-
-    Args:
-      path: of a file or a directory, or a pattern, which stands for the files that it finds.
-      missed: what the error says that it missed; None where it does not say so.
-    """
+    """Return True if a path, or a pattern, finds no file, and that is what an error missed (None: it does not say)."""
     place = pathlib.Path(path).expanduser()
     if path and (place.exists() or glob.glob(str(place))):
         return False
@@ -341,7 +320,7 @@ def _name_of(make: Callable) -> str:
 
 
 def _named(make: Callable) -> tuple[str, str]:
-    """The module of a function, and its name there."""
+    """Return the module of a function, and its name there."""
     if isinstance(make, functools.partial):
         make = function_of(make)
     return make.__module__, getattr(make, "__qualname__", type(make).__qualname__)

@@ -40,9 +40,6 @@ def gradients_to_target(group: Group) -> float | None:
     """Used gradients until the target, a mean over the seeds; None where some seed does not reach it, or has no epochs.
 
     Each of several local steps counts.
-
-    Args:
-      group: of any method, or a single worker.
     """
     counts = []
     for summary in group.summaries:

@@ -100,10 +100,6 @@ class Metric:
     def number(self, value: float, spread: float | None = None) -> str:
         """A value without its unit, and where given its deviation, with as many digits as the value.
 
-        Args:
-          value: as in the records.
-          spread: the deviation.
-
         Example:
           >>> Metric.of({"metric": "perplexity", "higher_is_better": False}).number(1644.76, 23.4)
           '1,645 ± 23'

@@ -61,15 +61,6 @@ def panels(groups: Iterable[Group]) -> list[Panel]:
 
     Args:
       groups: each method is drawn in all its `families`.
-
-    Example:
-      >>> from sgdlab.results.summary import Group
-      >>> facts = {"protocol": "asynchronous", "baseline": "sgd", "serial": False, "never_waits": True, "about": {},
-      ...          "measures_gap": False, "num_workers": 8, "target": 0.9, "runs": ()}
-      >>> sgd = Group(method="sgd", title="SGD", rule="sgd", families=("Plain", "Momentum"), rank=0, **facts)
-      >>> heavy = Group(method="heavy", title="Heavy ball", rule="heavy", families=("Momentum",), rank=1, **facts)
-      >>> panels([heavy, sgd])
-      [Panel(title='', methods=('sgd', 'heavy'))]
     """
     ordered = _in_order(groups)
     if len(ordered) <= ONE_PANEL:

@@ -254,8 +254,7 @@ def _single_workers(axes: Axes, groups: Sequence[Group], here: Sequence[Group]) 
     wanted = {group.baseline for group in here}
     for group, dash in zip(single_workers(groups).values(), itertools.cycle(_DASHES), strict=False):
         if group.method in wanted and group.test:
-            level = group.metric.scale * group.test.mean
-            axes.axhline(level, color="black", linestyle=dash, linewidth=1, label=group.title)
+            axes.axhline(group.level, color="black", linestyle=dash, linewidth=1, label=group.title)
 
 
 def _curve(axes: Axes, x: Sequence[float], y: Sequence[float], style: Style, label: str) -> None:

@@ -1,11 +1,10 @@
 """One self-contained page for a person who has not seen the code: the answer, the table, and folded all the rest."""
 
-import dataclasses
 import json
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from sgdlab.report import words
 from sgdlab.results import answer, certificates, facts, floor, pages, table
@@ -23,15 +22,13 @@ _RISING_FIRST = ("method", "workers", "seconds", "staleness", "gap")
 """Columns of which a first click shows the lowest value, besides those of the target and of a metric to be low."""
 
 
-@dataclasses.dataclass(frozen=True)
-class _Picture:
+class _Picture(NamedTuple):
     title: str
     caption: str
     data: str
 
 
-@dataclasses.dataclass(frozen=True)
-class _Column:
+class _Column(NamedTuple):
     heading: str
     meaning: str
     first: str  # "ascending" or "descending": the order at a first click.

@@ -83,10 +83,7 @@ class Swept:
         for name, value in zip(self.over, self._values(group), strict=True):
             found[name] = "" if value is _ABSENT else value
         found |= {"seeds": len(group.runs), "diverged": group.num_diverged}
-        for name in (metric_of(self.groups).test, "test_loss"):
-            spread = group.spread(name)
-            found |= {f"{name}_{kind}": spread and getattr(spread, kind) for kind in ("mean", "std")}
-        return found
+        return found | group.columns((group.metric.test, "test_loss"))
 
     def figure(self, name: str) -> Figure:
         """Draw the final metric and the final loss on the test set against an entry, a line for each method.
@@ -100,7 +97,7 @@ class Swept:
         ours, metric, style = compared(self.groups), metric_of(self.groups), styles(self.groups)
         at = _positions(self.over[name])
         rows = list(self._panels(name))
-        levels = [metric.scale * group.test.mean for group in self.groups if group.test and not group.num_diverged]
+        levels = [group.level for group in self.groups if group.test and not group.num_diverged]
         with mpl.rc_context(STYLE):
             figure = mpl.figure.Figure(figsize=(10.4, 3.4 * len(rows) + 0.6))
             panels = figure.subplots(len(rows), 2, squeeze=False, sharex=True)

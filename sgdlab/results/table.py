@@ -182,18 +182,11 @@ def _plain(group: Group) -> dict[str, object]:
     found: dict[str, object] = {name: getattr(group, name) for name in ("method", "protocol", "rule")}
     found |= {"serial": int(group.serial), "num_workers": group.num_workers}
     found |= {"seeds": len(group.runs), "diverged": group.num_diverged}
-    for field in csv_fields(group.metric):
-        spread = group.spread(field)
-        found |= {f"{field}_{kind}": spread and getattr(spread, kind) for kind in ("mean", "std")}
-    return found
+    return found | group.columns(csv_fields(group.metric))
 
 
 def csv_fields(metric: Metric) -> tuple[str, ...]:
-    """The entries of summaries whose means and deviations `comma_separated` gives.
-
-    Args:
-      metric: by which the runs are judged.
-    """
+    """Return the entries of summaries whose means and deviations `comma_separated` gives."""
     return (*(f"{of}_{metric.name}" for of in _OF_THE_METRIC), *_NUMBERS)
 
 
