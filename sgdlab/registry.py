@@ -242,11 +242,6 @@ class Registry(Mapping[str, Part]):
     def make(self, name: str, entries: Mapping[str, Any], /, **given: Any) -> Any:
         """Calls a part with its entries, and with those of the given arguments that it names.
 
-        Args:
-          name: of the part.
-          entries: its group of the configuration, or only what differs from its defaults.
-          **given: what the run knows.
-
         Raises:
           UsageError: where the part refuses an argument, and the message names the flag; where it returns nothing.
           NotEnoughRuntimes: as the part raised it.

@@ -118,9 +118,6 @@ def answer(
 def workdir(default: str) -> pathlib.Path:
     """Returns the directory of the results, which can be written; to be called before anything long begins.
 
-    Args:
-      default: where --workdir names none.
-
     Raises:
       UsageError: where it cannot be written.
     """

@@ -43,9 +43,6 @@ def options() -> Options:
 def path(argv: Sequence[str]) -> str | None:
     """The trace's path: that of --trace, or the argument that is no flag; None where --recording is given instead.
 
-    Args:
-      argv: the command's name, and what of the command line is no flag.
-
     Raises:
       UsageError: unless there is exactly one trace or recording.
     """

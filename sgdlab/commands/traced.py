@@ -157,9 +157,6 @@ def schedule(experiment: "Experiment", recording: Recording) -> Drawn:
 def refuse(given: list[str]) -> None:
     """Refuses entries of the configuration that the trace decides.
 
-    Args:
-      given: names of the entries that were set.
-
     Raises:
       UsageError: naming the first.
     """

@@ -27,15 +27,7 @@ _LEAST_STEPS = 4
 
 
 def run(path: str, options: Options, workdir: pathlib.Path, seed: int, *, flag: str = "trace") -> None:
-    """Reads a trace, prints what mending each cause would gain, and writes tables and page.
-
-    Args:
-      path: of the trace.
-      options: how it is read.
-      workdir: directory to write to.
-      seed: of the intervals.
-      flag: the flag that names the path in messages.
-    """
+    """Reads a trace, prints what mending each cause would gain, and writes tables and page."""
     complete, gone = _complete(path, options, flag)
     found = pauses.find_pauses(complete)
     result = what_if.try_repairs(complete, found, diagnosis.find_causes(complete, found), seed=seed)

@@ -32,9 +32,6 @@ def about(groups: Sequence[Group]) -> dict[str, str]:
     An entry is a list of clauses, set apart by semicolons. Clauses that all methods share stand first; the others
     follow, behind the methods (or numbers of workers) that they are true of, unless there are too many to list.
 
-    Args:
-      groups: single workers are left out; they are what the others are compared with.
-
     Returns:
       Label -> text, in the order of the records.
 
@@ -54,9 +51,6 @@ def about(groups: Sequence[Group]) -> dict[str, str]:
 
 def by_method(groups: Sequence[Group]) -> dict[str, dict[str, str]]:
     """Return what `about` has no space for: the clauses of each method, of entries with too many variants to list.
-
-    Args:
-      groups: single workers are left out.
 
     Returns:
       Title of the method -> label -> text, without the clauses that all methods share.

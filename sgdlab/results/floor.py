@@ -19,9 +19,6 @@ from sgdlab.results.summary import Group, compared, single_workers
 def seconds(groups: Sequence[Group]) -> dict[tuple[str, int], float]:
     """The least seconds to the target, calibrated on the single workers' runs.
 
-    Args:
-      groups: single workers and methods.
-
     Returns:
       (name of what the single worker ran, number of workers) -> virtual seconds, a mean over the seeds; without those
       whose single worker did not reach the target in every run, and without records of how fast the workers are.

@@ -68,15 +68,7 @@ def limits(metric: Metric, values: Sequence[float]) -> tuple[float, float]:
 
 
 def set_scale(axes: Axes, metric: Metric, foot: float, top: float, *, most_ticks: int = 9) -> None:
-    """Makes the y axis one of a metric between two ends.
-
-    Args:
-      axes: whose points are values of the records, times the metric's scale.
-      metric: of the values.
-      foot: value at the foot.
-      top: value at the top.
-      most_ticks: so many labels have space.
-    """
+    """Makes the y axis one of a metric between two ends."""
     if metric.is_share:
         axes.set_yscale("function", functions=(height, lambda h: 100.0 - 10.0 ** -np.asarray(h, float)))
         labels = accuracy_ticks(foot, top, most_ticks)

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
@@ -63,13 +63,6 @@ def overview(groups: Sequence[Group], layout: PictureSizes = WIDE) -> Figure:
     the point. Fewer workers are smaller and paler. Methods with a run that diverged stand below, each in a row of its
     own, with a cross at the speed-up of each number of workers at which that happened. Dashed lines are the single
     workers. Better is always higher up (`metric_axis`); speed-ups are to a logarithmic scale.
-
-    Args:
-      groups: single workers and methods.
-      layout: `WIDE`, or `NARROW` for a screen held upright.
-
-    Returns:
-      The figure.
 
     Raises:
       ValueError: where all groups are single workers.
@@ -238,17 +231,21 @@ def _speed_ticks(low: float, high: float, most: int) -> list[float]:
 
 
 def _points(axes: Axes, sound: Sequence[Group], marks: Mapping[str, Style], sizes: Mapping[int, float]) -> None:
-    most = max(sizes)
     for method in dict.fromkeys(group.method for group in sound):
         found, style = [group for group in sound if group.method == method], marks[method]
         x, y = [group.speedup for group in found], [group.level for group in found]
         axes.plot(x, y, color=style.colour, linewidth=0.8, alpha=0.3, zorder=1)
         for group in found:
-            axes.scatter(
-                group.speedup, group.level, s=sizes[group.num_workers], color=style.colour, marker=style.marker,
-                alpha=1.0 if group.num_workers == most else _PALE, linewidths=0, zorder=3,
-                label=f"{group.title}, {group.num_workers}",
-            )  # fmt: skip
+            _point(axes, group, group.level, style.colour, sizes, marker=style.marker, linewidths=0, zorder=3)
+
+
+def _point(
+    axes: Axes, group: Group, height: float, colour: str, sizes: Mapping[int, float], *, share: float = 1.0, **look: Any
+) -> None:
+    """Draws a group at its speed-up: more workers are larger (a share of their area), fewer than the most paler."""
+    alpha = 1.0 if group.num_workers == max(sizes) else _PALE
+    label, area = f"{group.title}, {group.num_workers}", share * sizes[group.num_workers]
+    axes.scatter(group.speedup, height, s=area, color=colour, alpha=alpha, label=label, **look)
 
 
 def _markers(axes: Axes, sound: Sequence[Group], sizes: Mapping[int, float]) -> list[labels.Box]:
@@ -351,14 +348,9 @@ def _crosses(
     foot: Axes, lost: Mapping[str, Sequence[Group]], marks: Mapping[str, Style], sizes: Mapping[int, float]
 ) -> None:
     """A row for each method of which a run diverged."""
-    most = max(sizes)
     for row, (method, found) in enumerate(lost.items()):
-        style = marks[method]
         for group in found:
-            foot.scatter(
-                group.speedup, row, s=0.6 * sizes[group.num_workers], color=style.colour, marker="x", linewidths=1.6,
-                alpha=1.0 if group.num_workers == most else _PALE, label=f"{group.title}, {group.num_workers}",
-            )  # fmt: skip
+            _point(foot, group, row, marks[method].colour, sizes, share=0.6, marker="x", linewidths=1.6)
     margin = max(0.8, (4.4 - len(lost)) / 2)
     foot.set_ylim(-margin, len(lost) - 1 + margin)
     foot.set_yticks([(len(lost) - 1) / 2], ["diverged"], rotation=90, va="center")

@@ -153,9 +153,6 @@ def groups(runs: Iterable[Records]) -> list[Group]:
 
     Runs belong together where they are of the same method and all entries of their configurations but the seed agree.
 
-    Args:
-      runs: the records of each run, as `read` returns them.
-
     Returns:
       Single workers first, then by number of workers, then by the methods' order.
 
