@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SHOWN = ("hosts",)
 """Those on the first page of --help."""
 
-_OWN = (
+_NOT_SHARED = (
     "hosts",
     "coordinator_address",
     "num_processes",
@@ -31,8 +31,9 @@ _OWN = (
     "start_seconds",
     "heartbeat_seconds",
     "barrier_seconds",
+    "config",
+    "parts",
 )
-_NOT_SHARED = (*_OWN, "config", "parts")
 """Flags that may differ between the processes of a run; configurations and parts are compared by what they hold."""
 
 _SETTINGS_OF_JAX = (

@@ -7,9 +7,6 @@ from absl import flags
 from sgdlab.errors import UsageError, said_of
 from sgdlab.traces.options import SECONDS, Options
 
-SHOWN = ("trace", "columns", "unit", "skip_bad_rows")
-"""Those on the first page of --help."""
-
 
 def define() -> None:
     """Defines them: --trace, --recording, --trace_format, --columns, --unit, --skip_bad_rows, --workers_per_node."""

@@ -17,7 +17,7 @@ import time
 import jax
 import numpy as np
 import pytest
-from lib import tiny
+from lib import tiny, undrawn
 from lib.rehearsal import Fault, Rehearsal
 
 from sgdlab import hosts, results, runs, traces
@@ -62,18 +62,9 @@ def workers_on_a_clock_that_is_not_real(monkeypatch):
 def without_pictures(monkeypatch):
     """Pictures take seconds, and one test looks at one."""
 
-    def save(figure, path):
-        del figure
-        pathlib.Path(path).parent.mkdir(exist_ok=True, parents=True)
-        for ending in ("png", "svg"):
-            pathlib.Path(f"{path}.{ending}").touch()
-
-    def nothing(*arguments, **given):
-        del arguments, given
-
-    monkeypatch.setattr(results.plots, "save", save)
-    monkeypatch.setattr(results.plots, "training", nothing)
-    monkeypatch.setattr(results.timeline, "timeline", nothing)
+    undrawn.leave_undrawn(monkeypatch)
+    for module, function in ((results.plots, "training"), (results.timeline, "timeline")):
+        monkeypatch.setattr(module, function, lambda *arguments, **given: None)
 
 
 def done(answer):
