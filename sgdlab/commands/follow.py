@@ -150,7 +150,7 @@ def follow(
             poll(end=True)
     except KeyboardInterrupt:
         finished = False
-    say.end()
+    say.clear()
     if show:
         show(True)
     return finished
@@ -200,11 +200,11 @@ class _Terminal:
         self._redraws = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
     def alarm(self, alarm: Alarm) -> None:
-        self._clear()
+        self.clear()
         print(json.dumps(alarm.record()) if self._as_json else alarm.sentence(), flush=True)
 
     def note(self, text: str) -> None:
-        self._clear()
+        self.clear()
         print(text, file=sys.stderr, flush=True)
 
     def status(self, follower: Follower) -> None:
@@ -214,10 +214,7 @@ class _Terminal:
         print(f"\r{line}{' ' * (self._width - len(line))}", end="", file=sys.stderr, flush=True)
         self._width = len(line)
 
-    def end(self) -> None:
-        self._clear()
-
-    def _clear(self) -> None:
+    def clear(self) -> None:
         if self._width:
             print(f"\r{' ' * self._width}\r", end="", file=sys.stderr, flush=True)
             self._width = 0

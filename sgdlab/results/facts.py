@@ -62,8 +62,7 @@ def by_method(groups: Sequence[Group]) -> dict[str, dict[str, str]]:
         variants = list(dict.fromkeys(group.about[label] for group in having))
         if len(variants) <= _MOST_VARIANTS:
             continue
-        common = [c for c in _clauses(variants[0]) if all(c in _clauses(other) for other in variants)]
-        common = common if len(having) == len(ours) else []
+        common = _common_clauses(variants) if len(having) == len(ours) else []
         for title in dict.fromkeys(group.title for group in having):
             texts = {g.num_workers: _without(g.about[label], common) for g in having if g.title == title}
             several = len(set(texts.values())) > 1
@@ -184,8 +183,7 @@ def _together(label: str, groups: Sequence[Group]) -> str:
     variants = list(dict.fromkeys(texts.values()))
     if len(variants) == 1 and everywhere:
         return variants[0]
-    clauses = [_clauses(text) for text in variants]
-    common = [clause for clause in clauses[0] if everywhere and all(clause in others for others in clauses)]
+    common = _common_clauses(variants) if everywhere else []
     if len(variants) > _MOST_VARIANTS:
         return "; ".join([*common, "the rest by method, see below"] if common else [])
     rests = [_without(text, common) for text in variants]
@@ -209,6 +207,11 @@ def _clauses(text: str) -> list[str]:
         else:
             found[-1] += part
     return found
+
+
+def _common_clauses(texts: Sequence[str]) -> list[str]:
+    first, *others = map(_clauses, texts)
+    return [clause for clause in first if all(clause in other for other in others)]
 
 
 def _entries(group: Group) -> dict[str, str]:

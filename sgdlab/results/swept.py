@@ -179,11 +179,8 @@ def _lines(
         return
     marker = style.marker if uses else ""
     for axes, of in ((scores, "score"), (losses, "loss")):
-        mean, std = np.full(len(at), np.nan), np.full(len(at), np.nan)
-        for place, group in enumerate(groups):
-            spread = None if group is None or group.num_diverged else _spread(group, of)
-            if spread is not None:
-                mean[place], std[place] = spread
+        spreads = [None if group is None or group.num_diverged else _spread(group, of) for group in groups]
+        mean, std = np.array([spread or (np.nan, np.nan) for spread in spreads]).T
         if max(len(group.runs) for group in groups if group) < 2:
             std = None
         drawn = {"color": style.colour, "marker": marker, "linestyle": linestyle, "label": some.title, "capsize": 3}
