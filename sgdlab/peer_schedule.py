@@ -174,7 +174,7 @@ class PeerSchedule:
         arrays.save(path, self.fields())
 
     def fields(self) -> dict[str, Any]:
-        """What a file of it holds; what is as by default is left out."""
+        """Return what a file of it holds; what is as by default is left out."""
         optional = {name: getattr(self, name) for name in _OPTIONAL if getattr(self, name) is not None}
         optional |= {"companions": True} if self.companions else {}
         return {name: getattr(self, name) for name in SCHEDULE_FIELDS} | optional

@@ -100,7 +100,7 @@ def files_last(arguments: Sequence[str]) -> list[str]:
 
 
 def unknown_entry(argument: str, entries: Sequence[str]) -> str:
-    """What to say of a flag that names no entry of the configuration."""
+    """Return what to say of a flag that names no entry of the configuration."""
     name, _, value = argument.lstrip("-").partition("=")
     found = [f"--config.{entry}" for entry in nearest(name.removeprefix("config."), entries)]
     return f"{argument} must be an entry of the configuration; {_did_you_mean(found, value)}"
@@ -141,7 +141,7 @@ def defined_by(module: str) -> set[str]:
 
 
 def _stray(argument: str, last: str) -> str:
-    """What to say of a word that is no flag, behind a list (or not)."""
+    """Return what to say of a word that is no flag, behind a list (or not)."""
     if last:
         return f"{argument!r} is not a flag; items of a list are separated by commas: {last},{argument}"
     if "trace" in flags.FLAGS and pathlib.Path(argument).suffix:

@@ -157,7 +157,7 @@ def follow(
 
 
 def summary(follower: Follower) -> str:
-    """What was read, and what stands, in a few lines."""
+    """Return what was read, and what stands, in a few lines."""
     monitor, steps = follower.monitor, follower.tail.steps
     if monitor is None:
         return "No step was read."

@@ -89,7 +89,7 @@ def mesh() -> "Mesh | None":
 
 
 def _where() -> str:
-    """What --hosts says, or --coordinator_address, or the environment."""
+    """Return what --hosts says, or --coordinator_address, or the environment."""
     flag, address = flags.FLAGS.hosts, flags.FLAGS.coordinator_address
     if flag is None and address is None:
         flag, address = (os.environ.get(_variable(name)) or None for name in ("hosts", "coordinator_address"))
@@ -113,7 +113,7 @@ def _variable(name: str) -> str:
 
 
 def _facts() -> Mapping[str, str]:
-    """What must be equal on all processes: versions, code, settings, flags and all entries of the configuration."""
+    """Return what must be equal on all processes: versions, code, settings, flags, entries of the configuration."""
     if _where() == "none":
         return {}
     jax = importlib.import_module("jax")

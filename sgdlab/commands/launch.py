@@ -214,7 +214,8 @@ def _parsed(argv: list[str], usage: str, settings: CommandSettings) -> list[str]
             given = _with_file(given, str(default))
         remaining = _by_absl(given, configured=bool(configured))
     except UsageError as error:
-        _fail(str(error))
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
     if asks:
         config, whole = flags.FLAGS.config if configured else None, bool(asks & _HELP_ON_ALL)
         with contextlib.suppress(BrokenPipeError):  # a pager that was closed, or head
@@ -260,7 +261,7 @@ def _refusal(given: list[str], error: Exception) -> str:
 
 
 def _refuse(arguments: Sequence[str], own_entries: Mapping[str, str]) -> None:
-    """What a command sets by its own flags is not set by the configuration's."""
+    """Refuses entries that a command sets by flags of its own."""
     for argument in arguments:
         entry = argument.lstrip("-").split("=")[0].removeprefix("config.")
         if argument.lstrip("-").startswith("config.") and entry in own_entries:
@@ -286,8 +287,3 @@ def _with_file(given: list[str], default: str) -> list[str]:
 def _named_in(given: Sequence[str]) -> str:
     """Return the file of a command line that names one, its name first; the last of several."""
     return flag_names.values(given[1:], "config", split=False)[-1]
-
-
-def _fail(message: str) -> None:
-    print(f"error: {message}", file=sys.stderr)
-    sys.exit(2)

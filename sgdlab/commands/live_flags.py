@@ -42,7 +42,7 @@ def define_flags() -> None:
 
 
 def settings() -> LiveSettings:
-    """What the flags say of the server."""
+    """Return what the flags say of the server."""
     given: Any = flags.FLAGS
     names = [field.name for field in dataclasses.fields(LiveSettings) if field.name in given]
     with said_of("--"):

@@ -25,7 +25,7 @@ def define() -> None:
 
 
 def options() -> Options:
-    """What the flags say of how the trace is read."""
+    """Return what the flags say of how the trace is read."""
     given = flags.FLAGS
     with said_of("--"):
         return Options(

@@ -49,7 +49,7 @@ class Window(NamedTuple):
         return float(begun.min()) if begun.size else 0.0
 
     def describe(self, drawn: "Drawn") -> str:
-        """How many of the gradients that begin in these steps are used, and how many are dropped."""
+        """Return how many of the gradients that begin in these steps are used, and how many are dropped."""
         schedule = drawn.schedule
         if isinstance(schedule, PeerSchedule):
             return ""

@@ -128,7 +128,7 @@ def leave_results(store: "runs.store.Store", run: "runs.train.Run", beside: Call
 
 
 def _progress(plan: Any, say: Callable[[str], None]) -> Callable[[Mapping[str, Any]], None]:
-    """What says each evaluation in a line."""
+    """Return a function that says each evaluation in a line."""
     what = runs.records.what(plan)
     metric, live, unit = results.metric.Metric.of(what), what.get("live"), plan.experiment.local.unit
 

@@ -201,7 +201,7 @@ def _of_single_workers(references: Sequence[Group]) -> str:
 
 
 def short_title(title: str) -> str:
-    """What a single worker ran: what stands in brackets in its title.
+    """Return what a single worker ran: what stands in brackets in its title.
 
     Example:
       >>> short_title("Single worker (Adam)")

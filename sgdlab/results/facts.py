@@ -215,7 +215,7 @@ def _common_clauses(texts: Sequence[str]) -> list[str]:
 
 
 def _entries(group: Group) -> dict[str, str]:
-    """What a group says of itself, less the parts without entries."""
+    """Return what a group says of itself, less the parts without entries."""
     return {label: text for label, text in group.about.items() if text != _NOTHING_SET}
 
 

@@ -135,7 +135,7 @@ def _facts(groups: Sequence[Group]) -> list[tuple[str, str]]:
 
 
 def _overview_caption(groups: Sequence[Group]) -> str:
-    """How to read the picture at the top: only of what is in it."""
+    """Return how to read the picture at the top: only of what is in it."""
     ours = compared(groups)
     counts = sorted({group.num_workers for group in ours})
     metric = metric_of(groups)
@@ -192,7 +192,7 @@ def _titles_and_captions(groups: Sequence[Group]) -> dict[str, tuple[str, str]]:
 
 
 def _of_target(groups: Sequence[Group]) -> str:
-    """How to read the picture of the time to the target."""
+    """Return how to read the picture of the time to the target."""
     several = max(len(group.runs) for group in compared(groups)) > 1
     found = ["Means over the seeds where all reach it; small points are the seeds." if several else ""]
     if floor.seconds(groups):

@@ -47,7 +47,7 @@ class Swept:
 
     @property
     def note(self) -> str:
-        """What is shown elsewhere, in a sentence or two."""
+        """Return what is shown elsewhere, in a sentence or two."""
         entries = " and ".join(map(_named, self.over))
         return (
             f"All else shows each method, at each number of workers, with the {entries} of its best "

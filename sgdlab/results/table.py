@@ -87,7 +87,7 @@ def columns(groups: Sequence[Group]) -> dict[str, str]:
 
 
 def definitions(groups: Sequence[Group]) -> dict[str, str]:
-    """What stands below a table: `columns`, less those that explain themselves."""
+    """Return what stands below a table: `columns`, less those that explain themselves."""
     return {heading: text for heading, text in columns(groups).items() if heading not in _OBVIOUS}
 
 
@@ -122,7 +122,7 @@ def rows(groups: Sequence[Group]) -> list[list[str]]:
 
 
 def notes(groups: Sequence[Group]) -> list[str]:
-    """What is true of the whole table: seeds, length, cluster, and why a single worker's seconds vary if they do."""
+    """Return what is true of the whole table: seeds, length, cluster, why a single worker's seconds vary if they do."""
     cluster = facts.about(groups).get("cluster")
     several = any(len(group.runs) > 1 for group in groups)
     seeds = f"Mean ± standard deviation over {facts.seeds(groups)}" if several else "One seed"
@@ -141,7 +141,7 @@ def notes(groups: Sequence[Group]) -> list[str]:
 
 
 def _least(groups: Sequence[Group]) -> list[str]:
-    """How soon the most workers could be at the target, if they lost nothing to waiting and staleness."""
+    """Return how soon the most workers could be at the target, if they lost nothing to waiting and staleness."""
     least = floor.seconds(groups)
     most = max((count for _, count in least), default=None)
     titles = {group.method: group.title for group in groups if group.serial}
