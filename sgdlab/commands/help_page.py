@@ -83,7 +83,7 @@ def _entries(entries: Mapping[str, object], words: Mapping[str, str]) -> Iterabl
 
 
 def _meanings(config: ConfigDict, *, whole: bool) -> dict[str, str]:
-    """Return what entries mean: by comments of the defaults and of the configuration's file, by docstrings, by kinds."""
+    """Return what entries mean, by comments of the defaults and of the configuration's file, docstrings and kinds."""
     own = pathlib.Path(config_flags.get_config_filename(flags.FLAGS["config"]).partition(":")[0])
     words = {}
     for file in (pathlib.Path(runs.configuration.__file__), own):

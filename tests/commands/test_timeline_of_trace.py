@@ -110,8 +110,6 @@ def test_several_methods_on_the_configured_cluster(draw, tmp_path):
         (("trace.csv", "another.csv"), "'another.csv' must be left out"),
         (("--steps=3",), "--steps=3 must be left out"),
         (("nothing.csv",), "nothing.csv"),
-        (("--methods=asgd", "--config.method=asgd"), "--config.method must be left out"),
-        (("--methods=asgd", "--schedule=x.npz"), "--methods=asgd must be left out"),
         (("--methods=asgd", "asgd"), "--methods=asgd,asgd"),
     ],
 )
