@@ -79,34 +79,29 @@ def test_a_saved_schedule(certify, tmp_path, drops):
     assert (found["floors"] is None) == drops
 
 
+def recorded(monkeypatch, schedule, **entries):
+    """Makes `--recording` a schedule, with the configuration of a run of these entries, if there are any."""
+    config = digits.get_config()
+    config.update_from_flattened_dict(entries)
+    own = {"config": runs.live.plain(runs.resolve(config).source)} if entries else {}
+    monkeypatch.setattr(runs.recorded, "load", lambda path: types.SimpleNamespace(schedule=schedule, config=own))
+    return config
+
+
 @pytest.mark.parametrize(("method", "said"), [("ringleader", True), ("asgd", False), (None, False)])
 def test_a_recording_knows_its_rule(certify, monkeypatch, method, said):
-    config = digits.get_config()
-    config.method = method or "asgd"
-    schedule = protocols.asynchronous(RUNTIMES)
     # A program that serves by itself gives its recording a configuration of its own, or none.
-    made = types.SimpleNamespace(
-        schedule=schedule, config={"config": runs.live.plain(runs.resolve(config).source)} if method else {}
-    )
-    monkeypatch.setattr(runs.recorded, "load", lambda path: made)
+    recorded(monkeypatch, protocols.asynchronous(RUNTIMES), **({"method": method} if method else {}))
     code, output, errors = certify("--recording=mine/recording.npz")
     assert code == 0, errors
     assert ("all workers weigh alike under mine, live" in output) == said
 
 
-def recorded(monkeypatch, **entries):
-    """Makes `--recording` that of a run of some method, and returns the schedule."""
-    config = digits.get_config()
-    config.update_from_flattened_dict({"method": "local_sgd", "cluster.num_workers": 5, **entries})
-    schedule = protocols.synchronous(RUNTIMES)
-    made = types.SimpleNamespace(schedule=schedule, config={"config": runs.live.plain(runs.resolve(config).source)})
-    monkeypatch.setattr(runs.recorded, "load", lambda path: made)
-    return schedule, config
-
-
 @pytest.mark.parametrize("by_speed", [False, True])
 def test_a_recorded_message_is_as_many_edges_as_its_steps(certify, monkeypatch, by_speed):
-    schedule, config = recorded(monkeypatch, **{"local.steps": 4, "local.by_speed": by_speed})
+    schedule = protocols.synchronous(RUNTIMES)
+    entries = {"method": "local_sgd", "cluster.num_workers": 5, "local.steps": 4, "local.by_speed": by_speed}
+    config = recorded(monkeypatch, schedule, **entries)
     code, output, errors = certify("--recording=mine/recording.npz", "--json")
     assert code == 0, errors
     steps = runs.resolve(config).steps
