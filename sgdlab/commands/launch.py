@@ -39,7 +39,7 @@ _HELP_ON_ALL = {"--help=all", "-help=all", "--helpfull"}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CommandSettings:
-    """How a command is started; a command's module has them as constants, such as `POSITIONAL`.
+    """The way in which a command is started, which its module says by constants, such as `POSITIONAL`.
 
     Attributes:
       configured: whether the command takes a configuration: True, by default configs/digits.py; the file that is the
