@@ -8,7 +8,6 @@ checks its arguments itself: its `ValueError` is what a person reads, with the f
 
 import dataclasses
 import difflib
-import functools
 import glob
 import importlib
 import inspect
@@ -71,10 +70,9 @@ class Part:
     @property
     def where(self) -> str:
         """The place of its definition, for messages: the name of the file, and that of the function."""
-        module, name = self.make.__module__, _name_of(function_of(self.make))
-        if isinstance(self.make, functools.partial):
-            module = function_of(self.make).__module__
-        return f"{pathlib.PurePath(getattr(sys.modules.get(module), '__file__', None) or module).name}, {name}"
+        module, name = _named(self.make)
+        file = getattr(sys.modules.get(module), "__file__", None) or module
+        return f"{pathlib.PurePath(file).name}, {name.rpartition('.')[2]}"
 
     def entries(self, **changed: Any) -> ConfigDict:
         """Return its entries as a configuration: the defaults, but for what is given."""
@@ -310,15 +308,10 @@ def _is_missing(path: str, missed: Any) -> bool:
     return bool(path) and (absolute == place.absolute() or place.absolute() in absolute.parents)
 
 
-def _name_of(make: Callable) -> str:
-    return getattr(make, "__name__", type(make).__name__)
-
-
 def _named(make: Callable) -> tuple[str, str]:
     """Return the module of a function, and its name there."""
-    if isinstance(make, functools.partial):
-        make = function_of(make)
-    return make.__module__, getattr(make, "__qualname__", type(make).__qualname__)
+    function = function_of(make)
+    return function.__module__, getattr(function, "__qualname__", type(function).__qualname__)
 
 
 _HOMES = {
