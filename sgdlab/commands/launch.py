@@ -69,13 +69,7 @@ def settings_of(module: ModuleType) -> dict[str, Any]:
 
 
 def run(main: Callable[[Sequence[str]], None], usage: str, **settings: Any) -> None:
-    """Parses flags and calls `main`; a UsageError is one line.
-
-    Args:
-      main: what to do.
-      usage: the module's docstring, which --help begins with.
-      **settings: as of `CommandSettings`.
-    """
+    """Parses flags and calls `main`, with the arguments of `answer`; a UsageError is one line."""
     _keep_compiled_programs()
     started = CommandSettings(**settings)
     app.run(lambda argv: _guarded(main, argv), flags_parser=lambda argv: _parsed(list(argv), usage, started))
@@ -89,17 +83,14 @@ def answer(
     define: Callable[[], None] = lambda: None,
     **settings: Any,
 ) -> int:
-    """Does in this process what a command line would, in a notebook or a test.
+    """Does in this process what a command line would, in a notebook or a test, and returns the exit code.
 
     Args:
       main: what to do.
-      usage: the module's docstring.
+      usage: the module's docstring, which --help begins with.
       argv: the command line, its first word the command's name.
       define: defines the command's own flags, which are forgotten afterwards.
       **settings: as of `CommandSettings`.
-
-    Returns:
-      The exit code.
     """
     before, given = flagsaver.save_flag_values(), sys.argv
     sys.argv = list(argv)  # where the flags of a configuration's entries are looked for
