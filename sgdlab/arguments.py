@@ -99,11 +99,6 @@ def share(name: str, value: Any, total: int, what: str) -> int:
 def must_be_one_of(name: str, known: Collection[str], listed: str) -> str:
     """Returns how a message on a name that is not known goes on: with all names or, of many, with the nearest three.
 
-    Args:
-      name: what was given.
-      known: the names there are.
-      listed: where a person finds all of them.
-
     Example:
       >>> must_be_one_of("bal", ("box", "ball"), "shapes --help")
       'must be one of box, ball'

@@ -2,7 +2,6 @@
 
 import functools
 import inspect
-import math
 import typing
 from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
@@ -89,10 +88,6 @@ def _check(annotation: Any) -> Callable[[str, Any], Any] | None:
         bounds = bounds_of(kind)
         if bounds:
             optional = type(None) in kinds
-            check = functools.partial(_whole if typing.get_args(kind)[0] is int else arguments.real, **bounds)
+            check = functools.partial(arguments.whole if typing.get_args(kind)[0] is int else arguments.real, **bounds)
             return lambda name, value: None if optional and value is None else check(name, value)
     return None
-
-
-def _whole(name: str, value: Any, *, least: float = -math.inf, most: int | None = None) -> int:
-    return arguments.whole(name, value, least=int(least), most=most)

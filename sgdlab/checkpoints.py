@@ -168,11 +168,11 @@ class Checkpoints:
 
     @property
     def enabled(self) -> bool:
-        """Whether anything is saved."""
+        """True if anything is saved."""
         return self._path is not None
 
     def due(self) -> bool:
-        """Whether the last checkpoint was saved so long ago that another is wanted."""
+        """Return True if the last checkpoint was saved so long ago that another is wanted."""
         return self.enabled and time.monotonic() - self._saved_at >= self._least_seconds
 
     def save(self, step: int, progress: Tree, facts: Mapping[str, Any] | None = None) -> None:
@@ -274,7 +274,7 @@ class Checkpoints:
 
 
 def _described(leaf: jax.Array | np.ndarray) -> Any:
-    """What Orbax restores an array to: its shape and dtype, and, on a device, its place."""
+    """Return what Orbax restores an array to: its shape and dtype, and, on a device, its place."""
     if isinstance(leaf, np.ndarray):
         return leaf
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding)

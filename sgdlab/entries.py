@@ -44,12 +44,7 @@ def called_of(make: Callable) -> Callable:
 
 
 def check_default(where: str, value: Any, givers: str = "") -> None:
-    """Check that a configuration can hold a default.
-
-    Args:
-      where: what has it, for the message.
-      value: the default; a dataclass is a group of entries.
-      givers: how the message ends.
+    """Check that a configuration can hold a default; the message begins with `where` and ends with `givers`.
 
     Raises:
       ValueError: where it is no number, text, tuple, None, or dataclass of these.

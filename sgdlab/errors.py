@@ -113,10 +113,6 @@ def failures_of(run: str) -> Iterator[None]:
 def mistakes_of(flag: str, path: pathlib.Path) -> Iterator[None]:
     """Turns errors of a block that executes a person's Python file into one line: the flag, their line, the error.
 
-    Args:
-      flag: what names the file, such as "--parts=mine.py".
-      path: of the file, as it is executed.
-
     Raises:
       UsageError: instead of any `Exception`.
     """
@@ -168,13 +164,13 @@ def _own_frame(frames: traceback.StackSummary) -> traceback.FrameSummary | None:
 
 
 def is_theirs(error: Exception) -> bool:
-    """Whether an error was raised in somebody's own code, or in what that called."""
+    """Return True if an error was raised in somebody's own code, or in what that called."""
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__) if frame.line]
     return any(not is_library(file) and not file.startswith(_PACKAGE) for file in files)
 
 
 def is_library(filename: str) -> bool:
-    """Whether code is that of Python or of an installed package other than this one.
+    """Return True if code is that of Python or of an installed package other than this one.
 
     Example:
       >>> import pathlib

@@ -103,10 +103,6 @@ def numbered(path: pathlib.Path) -> Iterator[pathlib.Path]:
 def check_writable(path: pathlib.Path, flag: str = "--workdir") -> None:
     """Check that a directory can be written, without a trace: the first run may end hours from now.
 
-    Args:
-      path: the directory, which need not exist.
-      flag: that names it.
-
     Raises:
       UsageError: where it, or the nearest directory above it that exists, takes no new file.
     """
@@ -124,7 +120,7 @@ def check_writable(path: pathlib.Path, flag: str = "--workdir") -> None:
 
 
 def is_unfinished(path: pathlib.Path) -> bool:
-    """Whether a file is the temporary one of a `replacing` that was killed."""
+    """Return True if a file is the temporary one of a `replacing` that was killed."""
     return path.name.startswith(".") and path.suffix == ".part"
 
 

@@ -99,7 +99,7 @@ class PeerSchedule:
 
     @property
     def has_center(self) -> bool:
-        """Whether any event is the center's."""
+        """True if any event is the center's."""
         return bool((self.node == self.num_nodes).any())
 
     @property
@@ -129,19 +129,11 @@ class PeerSchedule:
 
     def number(self) -> np.ndarray:
         """int64[E]: index of each event among the events of its node."""
-        order = by_number(self.node, self.num_variables)
-        counts = np.bincount(self.node, minlength=self.num_variables)
-        number = np.empty(order.size, np.int64)
-        number[order] = np.arange(order.size) - np.repeat(np.cumsum(counts) - counts, counts)
-        return number
+        return _index_among_equals(self.node, self.num_variables)
 
     def gradient_number(self) -> np.ndarray:
         """int64[G]: index of each gradient, in the order of events, among the gradients of its node."""
-        node = self.node[self.takes_gradient()]
-        order = np.argsort(node, kind="stable")
-        number = np.empty(node.size, np.int64)
-        number[order] = np.arange(node.size) - np.searchsorted(node[order], node[order])
-        return number
+        return _index_among_equals(self.node[self.takes_gradient()], self.num_variables)
 
     def wall_clock(self) -> float:
         """Seconds from the start until the last step is done."""
@@ -174,7 +166,7 @@ class PeerSchedule:
         arrays.save(path, self.fields())
 
     def fields(self) -> dict[str, Any]:
-        """What a file of it holds; what is as by default is left out."""
+        """Return what a file of it holds; what is as by default is left out."""
         optional = {name: getattr(self, name) for name in _OPTIONAL if getattr(self, name) is not None}
         optional |= {"companions": True} if self.companions else {}
         return {name: getattr(self, name) for name in SCHEDULE_FIELDS} | optional
@@ -198,6 +190,15 @@ class PeerSchedule:
             f"PeerSchedule: {self.num_nodes} nodes{center}, {self.num_gradients} {unit}s and {self.event.size} edges "
             f"in {self.wall_clock():.6g} s"
         )
+
+
+def _index_among_equals(numbers: np.ndarray, count: int) -> np.ndarray:
+    """Return the index, int64[K], of each number below `count` among those that equal it."""
+    order = by_number(numbers, count)
+    counts = np.bincount(numbers, minlength=count)
+    index = np.empty(order.size, np.int64)
+    index[order] = np.arange(order.size) - np.repeat(np.cumsum(counts) - counts, counts)
+    return index
 
 
 AnySchedule = Schedule | PeerSchedule

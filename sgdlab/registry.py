@@ -8,7 +8,6 @@ checks its arguments itself: its `ValueError` is what a person reads, with the f
 
 import dataclasses
 import difflib
-import functools
 import glob
 import importlib
 import inspect
@@ -65,27 +64,22 @@ class Part:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether it is defined outside of this package."""
+        """True of a part that is defined outside of this package."""
         return self.make.__module__.partition(".")[0] != "sgdlab"
 
     @property
     def where(self) -> str:
-        """Where it is defined, for messages: the name of the file, and that of the function."""
-        module, name = self.make.__module__, _name_of(function_of(self.make))
-        if isinstance(self.make, functools.partial):
-            module = function_of(self.make).__module__
-        return f"{pathlib.PurePath(getattr(sys.modules.get(module), '__file__', None) or module).name}, {name}"
+        """The place of its definition, for messages: the name of the file, and that of the function."""
+        module, name = _named(self.make)
+        file = getattr(sys.modules.get(module), "__file__", None) or module
+        return f"{pathlib.PurePath(file).name}, {name.rpartition('.')[2]}"
 
     def entries(self, **changed: Any) -> ConfigDict:
-        """Its entries as a configuration: the defaults, but for what is given.
-
-        Raises:
-          ValueError: where `changed` names an entry that it does not have.
-        """
+        """Return its entries as a configuration: the defaults, but for what is given."""
         return entries_of(self.make, self.defaults, changed, self.name)
 
     def help(self) -> dict[str, str]:
-        """What docstrings say of each argument, in one line; entries of a group as `group.entry`."""
+        """Return what docstrings say of each argument, in one line; entries of a group as `group.entry`."""
         return described(self.make, self.defaults)
 
 
@@ -200,11 +194,7 @@ class Registry(Mapping[str, Part]):
         return decorate
 
     def _typed(self, name: str, facts: Mapping[str, Any]) -> Facts:
-        """Return facts as the registry's own type.
-
-        Raises:
-          ValueError: where one is not among its fields.
-        """
+        """Return facts as the registry's own type."""
         known = [field.name for field in dataclasses.fields(self._facts)]
         for fact in facts:
             if fact not in known:
@@ -212,11 +202,7 @@ class Registry(Mapping[str, Part]):
         return self._facts(**facts)
 
     def forget(self, name: str) -> None:
-        """Removes a part, such as one of a notebook that has another name now.
-
-        Raises:
-          UsageError: where there is none.
-        """
+        """Removes a part, such as one of a notebook that has another name now."""
         self.check(name)
         del self._parts[name]
 
@@ -238,11 +224,7 @@ class Registry(Mapping[str, Part]):
         return config
 
     def check(self, name: str, given: str | None = None) -> Part:
-        """The part of that name.
-
-        Args:
-          name: of the part.
-          given: how a person has given it, by default as an entry of the configuration.
+        """Return the part of that name; `given` is how a person has given it, by default as an entry.
 
         Raises:
           UsageError: where there is none.
@@ -257,11 +239,6 @@ class Registry(Mapping[str, Part]):
 
     def make(self, name: str, entries: Mapping[str, Any], /, **given: Any) -> Any:
         """Calls a part with its entries, and with those of the given arguments that it names.
-
-        Args:
-          name: of the part.
-          entries: its group of the configuration, or only what differs from its defaults.
-          **given: what the run knows.
 
         Raises:
           UsageError: where the part refuses an argument, and the message names the flag; where it returns nothing.
@@ -304,7 +281,7 @@ class Registry(Mapping[str, Part]):
             raise UsageError(by_flag) from error
 
     def _givers(self, name: str) -> str:
-        """What runs give, for an argument that they do not."""
+        """Return how a message goes on about an argument that runs do not give."""
         meant = difflib.get_close_matches(name, self._given, n=1, cutoff=0.5)
         hint = f" (did you mean {meant[0]}?)" if meant else ""
         return f"; runs give {', '.join(self._given)}{hint}" if self._given else ""
@@ -321,12 +298,7 @@ class Registry(Mapping[str, Part]):
 
 
 def _is_missing(path: str, missed: Any) -> bool:
-    """Whether a file of the configuration is not there, and is the one that was missed.
-
-    Args:
-      path: of a file or a directory, or a pattern, which stands for the files that it finds.
-      missed: what the error says that it missed; None where it does not say so.
-    """
+    """Return True if a path, or a pattern, finds no file, and that is what an error missed (None: it does not say)."""
     place = pathlib.Path(path).expanduser()
     if path and (place.exists() or glob.glob(str(place))):
         return False
@@ -336,15 +308,10 @@ def _is_missing(path: str, missed: Any) -> bool:
     return bool(path) and (absolute == place.absolute() or place.absolute() in absolute.parents)
 
 
-def _name_of(make: Callable) -> str:
-    return getattr(make, "__name__", type(make).__name__)
-
-
 def _named(make: Callable) -> tuple[str, str]:
-    """The module of a function, and its name there."""
-    if isinstance(make, functools.partial):
-        make = function_of(make)
-    return make.__module__, getattr(make, "__qualname__", type(make).__qualname__)
+    """Return the module of a function, and its name there."""
+    function = function_of(make)
+    return function.__module__, getattr(function, "__qualname__", type(function).__qualname__)
 
 
 _HOMES = {

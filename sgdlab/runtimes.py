@@ -82,7 +82,7 @@ def too_short(row: int | np.integer, worker: int | np.integer, seconds: float, n
 def with_enough_rows(
     protocol: Callable[[np.ndarray], Schedule], draw: Callable[[int], np.ndarray], *, rows: int
 ) -> Schedule:
-    """Applies a protocol to run-times of as many rows as it needs: draws more until no worker runs out.
+    """Return the schedule of a protocol on as many rows of run-times as it needs: more are drawn until they are enough.
 
     A fast worker of a heterogeneous cluster needs many more rows than the average one; how many is known only once the
     schedule is made. `draw` must give the same first rows for any number of rows, as the laws of `sgdlab.cluster` do.
@@ -91,9 +91,6 @@ def with_enough_rows(
       protocol: run-times, float64[T, N] seconds -> Schedule.
       draw: T -> run-times, float64[T, N] seconds.
       rows: number of rows to begin with.
-
-    Returns:
-      The schedule.
 
     Raises:
       UsageError: (a ValueError) where the protocol uses no gradient of very many rows: it never would; where it asks

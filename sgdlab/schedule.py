@@ -287,7 +287,7 @@ def _check_order(schedule: Schedule) -> None:
 
 
 def _advice(schedule: Schedule) -> str:
-    """What helps where rows contradict each other because they are in another order."""
+    """Return what helps where rows contradict each other because they are in another order."""
     return "; sort the rows by arrival" if (np.diff(schedule.arrived.min(axis=1)) < 0).any() else ""
 
 

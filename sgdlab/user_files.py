@@ -9,10 +9,6 @@ import sys
 def import_or_execute(name: str, file: str | pathlib.Path) -> None:
     """Import a module by its name, or execute its file where there is no module of that name.
 
-    Args:
-      name: the module's name, with dots where it is in a package.
-      file: the file of Python code that another process has imported under that name.
-
     Raises:
       ModuleNotFoundError: where the module is there, and imports one that is not.
       ValueError: where `execute` raises it.
@@ -30,10 +26,6 @@ def import_or_execute(name: str, file: str | pathlib.Path) -> None:
 
 def execute(name: str, file: str | pathlib.Path) -> None:
     """Execute a file as the module of that name; a module that fails is not left in `sys.modules`.
-
-    Args:
-      name: the module's name.
-      file: of Python code.
 
     Raises:
       ValueError: where the file's name is not that of a file of Python code.

@@ -106,13 +106,9 @@ class TestShare:
             "at most 1.0",
         )
 
-    @pytest.mark.parametrize("total", [1, 4, 32])
-    def test_a_share_asks_for_one_at_least(self, total):
-        assert arguments.share("at_least", 0.01, total, "servers") == 1
-
-
-def test_the_smallest_share_asks_for_one():
-    assert arguments.share("at_least", 1e-12, 4, "servers") == 1
+    @pytest.mark.parametrize(("value", "total"), [(0.01, 1), (0.01, 32), (1e-12, 4)])
+    def test_a_share_asks_for_one_at_least(self, value, total):
+        assert arguments.share("at_least", value, total, "servers") == 1
 
 
 class TestOneOf:

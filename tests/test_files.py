@@ -17,13 +17,6 @@ def path(tmp_path):
     return path
 
 
-@pytest.fixture(params=[0o022, 0o077, 0o027, 0o000])
-def umask(request):
-    before = os.umask(request.param)
-    yield request.param
-    os.umask(before)
-
-
 def test_new_file_appears_at_the_end(path):
     with files.replacing(path) as file:
         file.write(b"new")
@@ -91,26 +84,18 @@ def test_a_file_system_that_cannot_sync_folders_is_used_all_the_same(tmp_path, m
         files.sync_folder(tmp_path)
 
 
-def test_permissions_are_those_of_any_new_file(tmp_path, umask):
-    with files.replacing(tmp_path / "note.txt"):
-        pass
-    (tmp_path / "plain.txt").touch()
-    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("note.txt", "plain.txt")]
-    assert modes == [0o666 & ~umask] * 2
+@pytest.mark.parametrize("umask", [0o022, 0o077, 0o027, 0o000])
+def test_permissions_are_those_of_any_new_file_and_umask_is_left_as_it_was(tmp_path, umask):
+    before = os.umask(umask)
+    try:
+        with files.replacing(tmp_path / "note.txt"):
+            pass
+    finally:
+        left = os.umask(before)
+    assert left == umask
+    assert stat.S_IMODE((tmp_path / "note.txt").stat().st_mode) == 0o666 & ~umask
 
 
-def test_umask_is_left_as_it_was(tmp_path, umask):
-    with files.replacing(tmp_path / "note.txt"):
-        pass
-    now = os.umask(umask)
-    assert now == umask
-
-
-def test_folders_are_made(tmp_path):
-    files.write_text(str(tmp_path / "a" / "b" / "note.txt"), "whole")
-    assert (tmp_path / "a" / "b" / "note.txt").read_text() == "whole"
-
-
-def test_text_is_utf_8(tmp_path):
-    files.write_text(tmp_path / "note.txt", "θ ← θ + v")
-    assert (tmp_path / "note.txt").read_bytes() == "θ ← θ + v".encode()
+def test_folders_are_made_and_text_is_utf_8(tmp_path):
+    files.write_text(str(tmp_path / "a" / "b" / "note.txt"), "θ ← θ + v")
+    assert (tmp_path / "a" / "b" / "note.txt").read_bytes() == "θ ← θ + v".encode()

@@ -1,6 +1,8 @@
 """Parts declare themselves: entries from the signature, calls with what a run gives, refusals with the flag's name."""
 
 import dataclasses
+import functools
+import pathlib
 import re
 
 import numpy as np
@@ -168,16 +170,76 @@ def test_what_no_configuration_can_hold_must_be_given_by_runs(shapes):
             return items
 
 
-def test_a_mistake_in_the_code_of_somebody_is_said_with_its_line():
-    shapes = Registry("shape", given={})
+@pytest.fixture(name="bare")
+def registry_without_parts():
+    return Registry("shape", given={"seed": ""})
 
-    @shapes.register(title="A sum")
+
+def test_a_mistake_in_the_code_of_somebody_is_said_with_its_line(bare):
+    @bare.register(title="A sum")
     def summed(*, count: int = 3):
         return np.ones(count) + np.stack([np.ones(2), np.ones(max(count, 2))])[0]
 
     where = r"\(test_registry\.py, line \d+\)$"
     with pytest.raises(UsageError, match=rf"^--config\.shape\.kind=summed: .*same shape {where}"):  # by NumPy's Python
-        shapes.make("summed", {})
+        bare.make("summed", {})
     with pytest.raises(UsageError, match=rf"could not be broadcast.* {where}"):  # by an operator
-        shapes.make("summed", {"count": 0})
-    assert shapes.make("summed", {"count": 2}).shape == (2,)
+        bare.make("summed", {"count": 0})
+    assert bare.make("summed", {"count": 2}).shape == (2,)
+
+
+def test_a_part_that_returns_nothing_is_named(bare):
+    @bare.register("box", title="A box")
+    def make_box(*, side: float = 1.0):
+        side**3
+
+    with pytest.raises(UsageError) as error:
+        bare.make("box", {})
+    assert str(error.value) == (
+        "--config.shape.kind=box returned None: is `return` missing? (test_registry.py, make_box)"
+    )
+
+
+@pytest.mark.parametrize("path", ["", "none.csv"])
+def test_a_file_that_is_not_there_is_named(bare, path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    @bare.register(title="A table", files=("path",))
+    def table(*, path: str = "", other: str = ""):
+        with open(other or path) as file:
+            return file.read()
+
+    with pytest.raises(UsageError, match=f"^--config.shape.table.path={path} must be a file that is there$"):
+        bare.make("table", {"path": path})
+    (tmp_path / "there.csv").write_text("1")
+    with pytest.raises(FileNotFoundError):  # of another file: their line is what they need
+        bare.make("table", {"path": "there.csv", "other": "gone"})
+    assert bare.make("table", {"path": "there.csv"}) == "1"
+
+
+def test_files_are_there_by_themselves_by_a_pattern_or_in_a_folder(bare, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    @bare.register(title="Tables", files=("paths", "index"))
+    def tables(*, paths: tuple[str, ...] = (), index: str | None = None):
+        return [pathlib.Path(path).read_text() for path in (*paths, *([index] if index else []))] + [open("gone")]
+
+    (tmp_path / "there.csv").write_text("1")
+    with pytest.raises(UsageError, match=r"^--config\.shape\.tables\.paths=none\.csv must be a file that is there$"):
+        bare.make("tables", {"paths": ("there.csv", "none.csv")})
+    with pytest.raises(FileNotFoundError, match="gone"):  # no file of the configuration
+        bare.make("tables", {"paths": ("there.csv",)})
+    with pytest.raises(FileNotFoundError, match="the"):
+        bare.make("tables", {"index": "the*.csv"})  # it finds a file, and what does not take it is theirs to mend
+
+
+def test_a_partial_is_where_its_function_is(bare):
+    def box(*, side: float = 1.0, lid: bool = False):
+        return None if lid else side
+
+    for _ in range(2):  # a cell may be run again
+        bare.register("box", title="A box")(functools.partial(box, lid=True))
+    assert bare["box"].where == "test_registry.py, box"
+    assert bare.entries("box").box.to_dict() == {"side": 1.0, "lid": True}
+    with pytest.raises(UsageError, match=r"returned None.*\(test_registry.py, box\)"):
+        bare.make("box", {"side": 1.0})

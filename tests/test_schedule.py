@@ -10,13 +10,8 @@ pending; a dot is waiting):
     update              1       2           3
 """
 
-import contextlib
 import dataclasses
-import gc
-import os
-import pickle
 import re
-import warnings
 
 import numpy as np
 import pytest
@@ -81,10 +76,12 @@ def empty() -> Schedule:
     return Schedule([], none, none, [], none, none, num_workers=2)
 
 
-def assert_equal(left: Schedule, right: Schedule) -> None:
-    assert left.num_workers == right.num_workers
-    for name in ARRAYS:
-        np.testing.assert_array_equal(getattr(left, name), getattr(right, name), strict=True)
+def assert_equal(left, right) -> None:
+    """Compares all fields of two schedules of one kind, and their types."""
+    for name in (field.name for field in dataclasses.fields(right)):
+        ours, theirs = getattr(left, name), getattr(right, name)
+        assert type(ours) is type(theirs), name
+        np.testing.assert_array_equal(ours, theirs, strict=True)
 
 
 def put(name: str, row: int, value: float) -> dict:
@@ -151,8 +148,6 @@ class TestValidation:
     def test_a_version_exists_from_the_row_after_the_one_that_completes_it(self):
         Schedule(**fields() | put("read", 2, 1) | put("started", 2, 2))
         Schedule(**fields() | put("read", 4, 2) | put("started", 4, 4))
-        with pytest.raises(ValueError, match="read=2 in row 3"):
-            Schedule(**fields() | put("read", 3, 2))
 
     def test_every_update_has_a_gradient(self):
         with pytest.raises(ValueError, match="update"):
@@ -276,10 +271,6 @@ class TestServersThatDisagree:
     def test_is_a_schedule(self):
         np.testing.assert_array_equal(self.opposite().staleness(), [[0, 1], [1, 0], [1, 0], [1, 1]])
 
-    def test_round_trip(self, tmp_path):
-        self.opposite().save(tmp_path / "schedule.npz")
-        assert_equal(Schedule.load(tmp_path / "schedule.npz"), self.opposite())
-
     @pytest.mark.parametrize(
         ("read", "message"),
         [
@@ -382,132 +373,6 @@ class TestCounted:
         numbers = [float(number) for number in re.findall(r"\d+\.?\d*", str(small()))]
         np.testing.assert_allclose(numbers, [3, 3, 6, 1, 1, END, 2 / 6], rtol=1e-3)
         assert "\n" not in str(small())
-
-
-class TestFrozen:
-    @pytest.mark.parametrize("name", ARRAYS)
-    def test_arrays_cannot_be_written(self, name):
-        array = getattr(small(), name)
-        assert array.dtype == ARRAYS[name]
-        with pytest.raises(ValueError, match="read-only"):
-            array[0] = 0
-
-    @pytest.mark.parametrize("name", [*ARRAYS, "num_workers"])
-    def test_fields_cannot_be_replaced(self, name):
-        with pytest.raises(dataclasses.FrozenInstanceError):
-            setattr(small(), name, 1)
-
-    def test_leaves_the_callers_arrays_alone(self):
-        given = {name: array.astype(ARRAYS[name]) for name, array in fields().items() if name in ARRAYS}
-        schedule = Schedule(**given, num_workers=3)
-        assert all(array.flags.writeable for array in given.values())
-        given["worker"][0] = 2
-        assert schedule.worker[0] == 0
-
-
-class TestFile:
-    @pytest.mark.parametrize("make", [small, two_blocks, empty])
-    def test_round_trip(self, tmp_path, make):
-        path = tmp_path / "runs" / "schedule.npz"
-        make().save(path)
-        assert_equal(Schedule.load(path), make())
-        assert_equal(Schedule.load(str(path)), make())
-        assert os.listdir(path.parent) == ["schedule.npz"]
-
-    def test_any_name_will_do(self, tmp_path):
-        small().save(tmp_path / "schedule.bin")
-        assert os.listdir(tmp_path) == ["schedule.bin"]
-        assert_equal(Schedule.load(tmp_path / "schedule.bin"), small())
-
-    def test_replaces_an_older_one(self, tmp_path):
-        small().save(tmp_path / "schedule.npz")
-        two_blocks().save(tmp_path / "schedule.npz")
-        assert_equal(Schedule.load(tmp_path / "schedule.npz"), two_blocks())
-
-    def write_text(self, path):
-        path.write_text("whom should I wait for?")
-
-    def write_nothing(self, path):
-        path.touch()
-
-    def write_half(self, path):
-        small().save(path)
-        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-    def write_pickle(self, path):
-        path.write_bytes(pickle.dumps(fields()))
-
-    def write_array(self, path):
-        with path.open("wb") as file:
-            np.save(file, np.ones(3))
-
-    def write_less(self, path):
-        with path.open("wb") as file:
-            np.savez(file, **{name: array for name, array in fields().items() if name != "read"})
-
-    def write_workers_as_array(self, path):
-        with path.open("wb") as file:
-            np.savez(file, **fields() | {"num_workers": np.arange(3)})
-
-    def write_objects(self, path):
-        with path.open("wb") as file:
-            np.savez(file, **fields() | {"worker": np.array([{}], object)})
-
-    def write_contradiction(self, path):
-        with path.open("wb") as file:
-            np.savez(file, **fields() | put("worker", 3, 9))
-
-    @pytest.mark.parametrize(
-        "write",
-        [
-            write_text,
-            write_nothing,
-            write_half,
-            write_pickle,
-            write_array,
-            write_less,
-            write_workers_as_array,
-            write_objects,
-            write_contradiction,
-        ],
-    )
-    @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # see test_half_a_file_is_closed
-    def test_what_is_not_a_schedule_is_a_value_error(self, tmp_path, write):
-        path = tmp_path / "schedule.npz"
-        write(self, path)
-        with pytest.raises(ValueError, match=r"."):
-            Schedule.load(path)
-
-    def test_missing_entry_is_named(self, tmp_path):
-        self.write_less(tmp_path / "schedule.npz")
-        with pytest.raises(ValueError, match=r"path='.*schedule.npz' is not a schedule .*read"):
-            Schedule.load(tmp_path / "schedule.npz")
-
-    def test_half_a_file_is_closed(self, tmp_path):
-        self.write_half(tmp_path / "schedule.npz")
-        with warnings.catch_warnings(record=True, action="always") as caught:
-            with contextlib.suppress(ValueError):
-                Schedule.load(tmp_path / "schedule.npz")
-            gc.collect()
-        assert [str(warning.message) for warning in caught] == []
-
-    def test_damaged_file_is_a_value_error_or_harmless(self, tmp_path):
-        path = tmp_path / "schedule.npz"
-        small().save(path)
-        whole = path.read_bytes()
-        for place in range(0, len(whole), 7):
-            damaged = bytearray(whole)
-            damaged[place] ^= 0xFF
-            path.write_bytes(damaged)
-            try:
-                schedule = Schedule.load(path)
-            except ValueError:
-                continue
-            assert_equal(schedule, small())
-
-    def test_no_file(self, tmp_path):
-        with pytest.raises(FileNotFoundError):
-            Schedule.load(tmp_path / "schedule.npz")
 
 
 def test_fractions_are_no_versions():

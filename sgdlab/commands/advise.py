@@ -63,14 +63,7 @@ def define_flags() -> None:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Reads the trace, finds what is slow, compares the protocols, prints and writes the results.
-
-    Args:
-      argv: the command line without its flags.
-
-    Raises:
-      UsageError: if a flag is out of range, the trace cannot be used, or the work directory cannot be written.
-    """
+    """Reads the trace, finds what is slow, compares the protocols, prints and writes the results."""
     given, options = flags.FLAGS, trace_flags.options()
     _refuse_together(argv)
     if given.follow:

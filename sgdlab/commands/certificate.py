@@ -48,14 +48,7 @@ def define_flags() -> None:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Makes or loads schedules, prints and writes their certificates.
-
-    Args:
-      argv: the command line without its flags.
-
-    Raises:
-      UsageError: if a flag is out of range, or a file cannot be read or written.
-    """
+    """Makes or loads schedules, prints and writes their certificates."""
     given = flags.FLAGS
     with said_of("--"):
         problem = theory.Problem(

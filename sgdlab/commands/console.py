@@ -16,11 +16,7 @@ COMMANDS = ("advise", "certificate", "compare", "data", "live", "replay", "train
 
 
 def main() -> int:
-    """Runs the command that the first argument names.
-
-    Returns:
-      The exit code: 0, or 2 where there is no such command. A command ends the process itself.
-    """
+    """Runs the command that the first argument names; returns the exit code, 2 where there is no such command."""
     words = sys.argv[1:] or ["--help"]
     name = words[0]
     if name in ("--help", "-help", "-h", "help"):
@@ -56,9 +52,6 @@ def usage() -> str:
 def summary(name: str) -> str:
     """The first line of a command's docstring, read without importing the command.
 
-    Args:
-      name: one of `COMMANDS`.
-
     Example:
       >>> summary("compare")
       'Compares methods over numbers of workers and seeds, and reports.'
@@ -69,9 +62,6 @@ def summary(name: str) -> str:
 
 def correction(word: str) -> str:
     """An error message for a first argument that is not a command, with the command that is most like it.
-
-    Args:
-      word: what stands in the place of a command.
 
     Example:
       >>> correction("compair")

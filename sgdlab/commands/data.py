@@ -31,14 +31,7 @@ def define_flags() -> None:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Lists the data sets, or prepares one and describes it.
-
-    Args:
-      argv: the command line without its flags.
-
-    Raises:
-      UsageError: if there is no such data set, or it is missing and cannot be prepared.
-    """
+    """Lists the data sets, or prepares one and describes it."""
     given = flags.FLAGS
     alone = argv[1] if len(argv) > 1 else None
     if alone and given.name is not None:
@@ -54,11 +47,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def listed(data_dir: str | None) -> Iterator[str]:
-    """One line for each data set: its name, its title, and whether it is prepared.
-
-    Args:
-      data_dir: the TFDS directory; None is the usual one.
-    """
+    """One line for each data set: its name, its title, and whether it is prepared."""
     width = max(map(len, DATASETS))
     titles = max(len(part.title) for part in DATASETS.values())
     for name, part in DATASETS.items():
@@ -67,10 +56,6 @@ def listed(data_dir: str | None) -> Iterator[str]:
 
 def described(part: Part, data_dir: str | None) -> Iterator[str]:
     """Reads a data set, which prepares it where need be, and yields lines on what it holds.
-
-    Args:
-      part: the data set.
-      data_dir: the TFDS directory; None is the usual one.
 
     Raises:
       UsageError: if it is missing and cannot be prepared, or it needs entries of the configuration.

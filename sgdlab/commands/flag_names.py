@@ -26,7 +26,7 @@ def check(
       UsageError: naming the first that is wrong, and what may have been meant.
     """
     last, file = "", None
-    for name, value, argument in _split(arguments):
+    for name, value, (argument, *_) in _split(arguments):
         if name is None:
             # Behind a list it may be an item that was separated by a space.
             if not positional or (last and not pathlib.Path(argument).exists()):
@@ -85,13 +85,7 @@ def values(arguments: Sequence[str], wanted: str, *, split: bool = True) -> list
 
 def without(arguments: Sequence[str], unwanted: str) -> list[str]:
     """The arguments less a flag and its value."""
-    found: list[str] = []
-    for name, value, argument in _split(arguments):
-        if name != unwanted:
-            found.append(argument)
-            if value is not None and "=" not in argument:
-                found.append(value)
-    return found
+    return [word for name, _, words in _split(arguments) if name != unwanted for word in words]
 
 
 def files_last(arguments: Sequence[str]) -> list[str]:
@@ -101,40 +95,32 @@ def files_last(arguments: Sequence[str]) -> list[str]:
       >>> files_last(["steps.csv", "--seeds=2"])
       ['--seeds=2', 'steps.csv']
     """
-    flagged: list[str] = []
-    files: list[str] = []
-    for name, value, argument in _split(arguments):
-        if name is None:
-            files.append(argument)
-        else:
-            flagged += [argument] if value is None or "=" in argument else [argument, value]
-    return [*flagged, *files]
+    split = sorted(_split(arguments), key=lambda found: found[0] is None)
+    return [word for _, _, words in split for word in words]
 
 
 def unknown_entry(argument: str, entries: Sequence[str]) -> str:
-    """What to say of a flag that names no entry of the configuration."""
+    """Return what to say of a flag that names no entry of the configuration."""
     name, _, value = argument.lstrip("-").partition("=")
     found = [f"--config.{entry}" for entry in nearest(name.removeprefix("config."), entries)]
     return f"{argument} must be an entry of the configuration; {_did_you_mean(found, value)}"
 
 
-def _split(arguments: Sequence[str]) -> Iterator[tuple[str | None, str | None, str]]:
-    """Name, value and the argument itself; the name of what is no flag is None."""
+def _split(arguments: Sequence[str]) -> Iterator[tuple[str | None, str | None, list[str]]]:
+    """Yield name, value and the words themselves, one or two; the name of what is no flag is None."""
     waiting = list(arguments)
     while waiting:
         argument = waiting.pop(0)
         if not argument.startswith("-") or not argument.strip("-"):
-            yield None, None, argument
+            yield None, None, [argument]
             continue
         name, equals, value = argument.lstrip("-").partition("=")
-        if equals or _is_switch(name):
-            yield name, value if equals else None, argument
-        else:
-            yield name, waiting.pop(0) if waiting and not waiting[0].startswith("--") else None, argument
+        apart = [] if equals or _is_switch(name) or not waiting or waiting[0].startswith("--") else [waiting.pop(0)]
+        yield name, value if equals else (apart or [None])[0], [argument, *apart]
 
 
 def _is_switch(name: str) -> bool:
-    """Whether a flag takes no value behind a space."""
+    """Return True of a flag that takes no value behind a space."""
     return _negates(name) or (name in flags.FLAGS and flags.FLAGS[name].boolean)
 
 
@@ -155,7 +141,7 @@ def defined_by(module: str) -> set[str]:
 
 
 def _stray(argument: str, last: str) -> str:
-    """What to say of a word that is no flag, behind a list (or not)."""
+    """Return what to say of a word that is no flag, behind a list (or not)."""
     if last:
         return f"{argument!r} is not a flag; items of a list are separated by commas: {last},{argument}"
     if "trace" in flags.FLAGS and pathlib.Path(argument).suffix:

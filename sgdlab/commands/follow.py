@@ -56,11 +56,6 @@ def define_flags() -> None:
 def run(path: str, options: Options, workdir: pathlib.Path) -> int:
     """Follows a trace, as the flags say.
 
-    Args:
-      path: of the trace.
-      options: how it is read.
-      workdir: where the file of alarms goes by default.
-
     Returns:
       The exit code: 0; or `EXIT_SLOW`, where --once or --until_idle ended it and something is slow then.
 
@@ -155,14 +150,14 @@ def follow(
             poll(end=True)
     except KeyboardInterrupt:
         finished = False
-    say.end()
+    say.clear()
     if show:
         show(True)
     return finished
 
 
 def summary(follower: Follower) -> str:
-    """What was read, and what stands, in a few lines."""
+    """Return what was read, and what stands, in a few lines."""
     monitor, steps = follower.monitor, follower.tail.steps
     if monitor is None:
         return "No step was read."
@@ -205,11 +200,11 @@ class _Terminal:
         self._redraws = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
     def alarm(self, alarm: Alarm) -> None:
-        self._clear()
+        self.clear()
         print(json.dumps(alarm.record()) if self._as_json else alarm.sentence(), flush=True)
 
     def note(self, text: str) -> None:
-        self._clear()
+        self.clear()
         print(text, file=sys.stderr, flush=True)
 
     def status(self, follower: Follower) -> None:
@@ -219,10 +214,7 @@ class _Terminal:
         print(f"\r{line}{' ' * (self._width - len(line))}", end="", file=sys.stderr, flush=True)
         self._width = len(line)
 
-    def end(self) -> None:
-        self._clear()
-
-    def _clear(self) -> None:
+    def clear(self) -> None:
         if self._width:
             print(f"\r{' ' * self._width}\r", end="", file=sys.stderr, flush=True)
             self._width = 0

@@ -31,7 +31,7 @@ _COMMENT = re.compile(r"^\s+config\.([\w.]+) = [^#\n]*# (.+)$", re.MULTILINE)
 
 
 def page(usage: str, config: ConfigDict | None, default: str, hidden: Sequence[str] = (), *, whole: bool) -> str:
-    """What --help prints: a page of at most fifty lines, or all there is.
+    """Return what --help prints: a page of at most fifty lines, or all there is.
 
     Args:
       usage: the command's docstring.
@@ -83,7 +83,7 @@ def _entries(entries: Mapping[str, object], words: Mapping[str, str]) -> Iterabl
 
 
 def _meanings(config: ConfigDict, *, whole: bool) -> dict[str, str]:
-    """What entries mean: comments of the defaults and of the configuration's file, docstrings of parts; the kinds."""
+    """Return what entries mean, by comments of the defaults and of the configuration's file, docstrings and kinds."""
     own = pathlib.Path(config_flags.get_config_filename(flags.FLAGS["config"]).partition(":")[0])
     words = {}
     for file in (pathlib.Path(runs.configuration.__file__), own):

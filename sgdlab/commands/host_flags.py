@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SHOWN = ("hosts",)
 """Those on the first page of --help."""
 
-_OWN = (
+_NOT_SHARED = (
     "hosts",
     "coordinator_address",
     "num_processes",
@@ -31,8 +31,9 @@ _OWN = (
     "start_seconds",
     "heartbeat_seconds",
     "barrier_seconds",
+    "config",
+    "parts",
 )
-_NOT_SHARED = (*_OWN, "config", "parts")
 """Flags that may differ between the processes of a run; configurations and parts are compared by what they hold."""
 
 _SETTINGS_OF_JAX = (
@@ -88,7 +89,7 @@ def mesh() -> "Mesh | None":
 
 
 def _where() -> str:
-    """What --hosts says, or --coordinator_address, or the environment."""
+    """Return what --hosts says, or --coordinator_address, or the environment."""
     flag, address = flags.FLAGS.hosts, flags.FLAGS.coordinator_address
     if flag is None and address is None:
         flag, address = (os.environ.get(_variable(name)) or None for name in ("hosts", "coordinator_address"))
@@ -112,7 +113,7 @@ def _variable(name: str) -> str:
 
 
 def _facts() -> Mapping[str, str]:
-    """What must be equal on all processes: versions, code, settings, flags and all entries of the configuration."""
+    """Return what must be equal on all processes: versions, code, settings, flags, entries of the configuration."""
     if _where() == "none":
         return {}
     jax = importlib.import_module("jax")

@@ -2,12 +2,13 @@
 
 import concurrent.futures.process
 import contextlib
+import dataclasses
 import os
 import pathlib
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType, ModuleType
+from types import ModuleType
 from typing import Any, NoReturn
 
 from absl import app, flags, logging
@@ -32,66 +33,46 @@ _LONGEST_LINE = 500
 _COMMUNICATION = re.compile(r"gloo|nccl|coordination service|UNAVAILABLE:|DEADLINE_EXCEEDED", re.IGNORECASE)
 """Words of errors that come of the end of another process."""
 
-Configured = bool | str | Callable[[Sequence[str]], str]
-
 _HELP = {"--help", "-help", "-h", "--helpshort"}
 _HELP_ON_ALL = {"--help=all", "-help=all", "--helpfull"}
 
 
-def command(module: ModuleType) -> None:
-    """Runs one of this folder's commands: its `define_flags`, then `main`, which its docstring describes.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CommandSettings:
+    """The way in which a command is started, which its module says by constants, such as `POSITIONAL`.
 
-    Args:
-      module: with `CONFIGURED`, as `configured` of `run`, where that is not True, and `OWN_ENTRIES`, entries of the
-        configuration that it sets by flags of its own; `POSITIONAL` and `UNLISTED`, as in `run`.
-    """
-    module.define_flags()
-    # pyrefly: ignore[bad-argument-type]  # every command has a docstring
-    run(module.main, module.__doc__, **settings_of(module))
-
-
-def settings_of(module: ModuleType) -> dict[str, Any]:
-    """What a command's module says of how it is started: the keyword arguments of `run` and `answer`."""
-    return {
-        "configured": configured_by(module),
-        "own_entries": getattr(module, "OWN_ENTRIES", {}),
-        "positional": getattr(module, "POSITIONAL", False),
-        "unlisted": getattr(module, "UNLISTED", ()),
-    }
-
-
-def configured_by(module: ModuleType) -> Configured:
-    """Whether a command takes a configuration, and which."""
-    return getattr(module, "CONFIGURED", True)
-
-
-def run(
-    main: Callable[[Sequence[str]], None],
-    usage: str,
-    *,
-    configured: Configured = True,
-    own_entries: Mapping[str, str] = MappingProxyType({}),
-    positional: bool = False,
-    unlisted: Sequence[str] = (),
-) -> None:
-    """Parses flags and calls `main`; a UsageError is one line.
-
-    Args:
-      main: what to do.
-      usage: the module's docstring, which --help begins with.
+    Attributes:
       configured: whether the command takes a configuration: True, by default configs/digits.py; the file that is the
         default, such as a paper's; or a function that is given the arguments and returns the file that they ask for.
       own_entries: entries of the configuration that the command sets by a flag of its own: entry -> flag.
       positional: whether one argument may be a file instead of a flag; `main` is given it.
       unlisted: flags and entries of the configuration that --help leaves to --help=all.
     """
+
+    configured: bool | str | Callable[[Sequence[str]], str] = True
+    own_entries: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    positional: bool = False
+    unlisted: Sequence[str] = ()
+
+
+def command(module: ModuleType) -> None:
+    """Runs one of this folder's commands: its `define_flags`, then `main`, which its docstring describes."""
+    module.define_flags()
+    # pyrefly: ignore[bad-argument-type]  # every command has a docstring
+    run(module.main, module.__doc__, **settings_of(module))
+
+
+def settings_of(module: ModuleType) -> dict[str, Any]:
+    """Return the `CommandSettings` that a command's module has: keyword arguments of `run` and `answer`."""
+    names = [field.name for field in dataclasses.fields(CommandSettings)]
+    return {name: getattr(module, name.upper()) for name in names if hasattr(module, name.upper())}
+
+
+def run(main: Callable[[Sequence[str]], None], usage: str, **settings: Any) -> None:
+    """Parses flags and calls `main`, with the arguments of `answer`; a UsageError is one line."""
     _keep_compiled_programs()
-    app.run(
-        lambda argv: _guarded(main, argv),
-        flags_parser=lambda argv: _parsed(
-            list(argv), usage, configured, own_entries, positional=positional, unlisted=unlisted
-        ),
-    )
+    started = CommandSettings(**settings)
+    app.run(lambda argv: _guarded(main, argv), flags_parser=lambda argv: _parsed(list(argv), usage, started))
 
 
 def answer(
@@ -99,34 +80,24 @@ def answer(
     usage: str,
     argv: Sequence[str],
     *,
-    configured: Configured = True,
-    own_entries: Mapping[str, str] = MappingProxyType({}),
-    positional: bool = False,
-    unlisted: Sequence[str] = (),
     define: Callable[[], None] = lambda: None,
+    **settings: Any,
 ) -> int:
-    """Does in this process what a command line would, in a notebook or a test.
+    """Does in this process what a command line would, in a notebook or a test, and returns the exit code.
 
     Args:
       main: what to do.
-      usage: the module's docstring.
+      usage: the module's docstring, which --help begins with.
       argv: the command line, its first word the command's name.
-      configured: as in `run`.
-      own_entries: as in `run`.
-      positional: as in `run`.
-      unlisted: as in `run`.
       define: defines the command's own flags, which are forgotten afterwards.
-
-    Returns:
-      The exit code.
+      **settings: as of `CommandSettings`.
     """
     before, given = flagsaver.save_flag_values(), sys.argv
     sys.argv = list(argv)  # where the flags of a configuration's entries are looked for
     flags.FLAGS.unparse_flags()
     try:
         define()
-        parsed = _parsed(list(argv), usage, configured, own_entries, positional=positional, unlisted=unlisted)
-        _guarded(main, parsed)
+        _guarded(main, _parsed(list(argv), usage, CommandSettings(**settings)))
     except SystemExit as ended:
         return int(ended.code or 0)
     finally:
@@ -137,9 +108,6 @@ def answer(
 
 def workdir(default: str) -> pathlib.Path:
     """Returns the directory of the results, which can be written; to be called before anything long begins.
-
-    Args:
-      default: where --workdir names none.
 
     Raises:
       UsageError: where it cannot be written.
@@ -215,15 +183,8 @@ def _end(code: int, message: str) -> NoReturn:
     hosts.leave(code, " ".join(last.split())[:_LONGEST_LINE])
 
 
-def _parsed(
-    argv: list[str],
-    usage: str,
-    configured: Configured,
-    own_entries: Mapping[str, str],
-    *,
-    positional: bool,
-    unlisted: Sequence[str],
-) -> list[str]:
+def _parsed(argv: list[str], usage: str, settings: CommandSettings) -> list[str]:
+    configured = settings.configured
     default = DEFAULT_CONFIG if configured is True or callable(configured) else configured
     asks = set(argv) & (_HELP | _HELP_ON_ALL)
     given = [arg for arg in argv if arg not in asks]
@@ -232,7 +193,7 @@ def _parsed(
             given[1:],
             configured=bool(configured),
             entries=lambda: runs.configuration.entries_of(str(default)),
-            positional=positional,
+            positional=settings.positional,
         )
         given = [given[0], *flag_names.files_last(given[1:])]
         for file in flag_names.values(given[1:], "parts"):
@@ -240,16 +201,17 @@ def _parsed(
         if callable(configured):
             default = configured(argv[1:])
         if configured:
-            _refuse(given[1:], own_entries)
+            _refuse(given[1:], settings.own_entries)
             given = _with_file(given, str(default))
         remaining = _by_absl(given, configured=bool(configured))
     except UsageError as error:
-        _fail(str(error))
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
     if asks:
         config, whole = flags.FLAGS.config if configured else None, bool(asks & _HELP_ON_ALL)
         with contextlib.suppress(BrokenPipeError):  # a pager that was closed, or head
-            less = () if whole else unlisted
-            print(help_page.page(usage, config, str(default), (*own_entries, *less), whole=whole), flush=True)
+            hidden = (*settings.own_entries, *(() if whole else settings.unlisted))
+            print(help_page.page(usage, config, str(default), hidden, whole=whole), flush=True)
         sys.exit(0)
     return remaining
 
@@ -290,7 +252,7 @@ def _refusal(given: list[str], error: Exception) -> str:
 
 
 def _refuse(arguments: Sequence[str], own_entries: Mapping[str, str]) -> None:
-    """What a command sets by its own flags is not set by the configuration's."""
+    """Refuses entries that a command sets by flags of its own."""
     for argument in arguments:
         entry = argument.lstrip("-").split("=")[0].removeprefix("config.")
         if argument.lstrip("-").startswith("config.") and entry in own_entries:
@@ -316,8 +278,3 @@ def _with_file(given: list[str], default: str) -> list[str]:
 def _named_in(given: Sequence[str]) -> str:
     """Return the file of a command line that names one, its name first; the last of several."""
     return flag_names.values(given[1:], "config", split=False)[-1]
-
-
-def _fail(message: str) -> None:
-    print(f"error: {message}", file=sys.stderr)
-    sys.exit(2)

@@ -39,14 +39,7 @@ def define_flags() -> None:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Trains on real workers, or shows what is there.
-
-    Args:
-      argv: the command line without its flags.
-
-    Raises:
-      UsageError: where a flag is impossible, or the run cannot be executed on workers.
-    """
+    """Trains on real workers, or shows what is there."""
     del argv
     given, workdir = flags.FLAGS, launch.workdir(DEFAULT_WORKDIR)
     results.writers.check(given.writers)
@@ -225,7 +218,7 @@ def _leave_results(directory: "runs.store.Store", run: "runs.train.Run", recordi
 
 
 def _put_aside(workdir: pathlib.Path) -> None:
-    """What a run has left is put beside its old records; one that has not finished is removed."""
+    """Puts what a run has left beside its old records, and removes one that has not finished."""
     directory = runs.store.Store.of(workdir)
     moved = directory.put_aside(NAME)
     for name in ("recording.npz", LOG) if moved else ():
@@ -237,7 +230,7 @@ def _put_aside(workdir: pathlib.Path) -> None:
 
 
 def _costs(run: "runs.train.Run", recording: "LiveRecording") -> str:
-    """What became of all gradients, and what the evaluations took."""
+    """Return what became of all gradients, and what the evaluations took."""
     ledger = recording.ledger()
     fates = ", ".join(f"{count} {fate}" for fate, count in ledger.items() if count and fate != "begun")
     spent = sum(record["evaluation_seconds"] or 0.0 for record in run.records[1:-1])

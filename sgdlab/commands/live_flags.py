@@ -42,11 +42,7 @@ def define_flags() -> None:
 
 
 def settings() -> LiveSettings:
-    """What the flags say of the server.
-
-    Raises:
-      UsageError: where a number is out of its range.
-    """
+    """Return what the flags say of the server."""
     given: Any = flags.FLAGS
     names = [field.name for field in dataclasses.fields(LiveSettings) if field.name in given]
     with said_of("--"):

@@ -15,9 +15,6 @@ from sgdlab.runs.live import config_of
 def get_config(recording: str) -> ConfigDict:
     """The configuration of a recording.
 
-    Args:
-      recording: path of the file.
-
     Raises:
       ValueError: where it is no recording.
     """
@@ -32,11 +29,9 @@ def get_config(recording: str) -> ConfigDict:
 
 
 def _set(config: ConfigDict, own: Mapping[str, Any]) -> None:
-    """Sets the entries of a run; those that it has not, since they are newer, keep their defaults."""
+    """Sets the entries of a run; those that it lacks keep their defaults."""
     for name, value in own.items():
         if isinstance(value, ConfigDict) and isinstance(config.get(name), ConfigDict):
             _set(config[name], value)
-        elif value is not None or name not in config:
-            config[name] = value
         else:
-            config[name] = None
+            config[name] = value

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from absl import flags
 
-from sgdlab import arrays, hosts, results, runs
+from sgdlab import arrays, results, runs
 from sgdlab.commands import flag_names, launch, train
-from sgdlab.errors import UsageError, failures_of
+from sgdlab.errors import UsageError
 from sgdlab.report.table import Table
 
 if TYPE_CHECKING:
@@ -57,14 +57,7 @@ def define_flags() -> None:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Replays a recording, and compares it with the live run.
-
-    Args:
-      argv: the command line without its flags.
-
-    Raises:
-      UsageError: where a flag is impossible, or there is no such recording.
-    """
+    """Replays a recording, and compares it with the live run."""
     del argv
     given, workdir = flags.FLAGS, launch.workdir(DEFAULT_WORKDIR)
     if given.recording is None:
@@ -84,18 +77,7 @@ def main(argv: Sequence[str]) -> None:
         plan = runs.recorded.repeated(plan, recording)
     if not finished:
         say(recording.schedule.describe(experiment.local.unit))
-        with failures_of(f"the replay of {given.recording}"), hosts.stopping():
-            run = runs.train.train_and_record(
-                plan,
-                store,
-                NAME,
-                writers=given.writers,
-                checkpoint_seconds=given.checkpoint_seconds,
-                stop=hosts.stop_requested,
-                report=train.progress(plan, say),
-                say=say,
-            )
-        train.leave_results(store, run)
+        train.leave_results(store, train.execute(plan, store, f"the replay of {given.recording}", say))
     live = pathlib.Path(given.recording).parent
     if not changed:
         _say_difference(live, workdir, recording)

@@ -32,14 +32,7 @@ def define_flags(verb: str, *, methods: str, steps: int | None) -> None:
 
 
 def trace(argv: Sequence[str]) -> str | None:
-    """The trace that is named, after the flags that contradict each other are refused; None where none is.
-
-    Args:
-      argv: the command line without its flags.
-
-    Raises:
-      UsageError: where flags contradict each other.
-    """
+    """Return the trace that is named, or None; flags that contradict each other are refused."""
     given = flags.FLAGS
     named = [
         name
@@ -88,9 +81,6 @@ def experiments() -> dict[str, "Experiment"]:
 
 def load(path: str) -> AnySchedule:
     """The schedule of a file, of either kind.
-
-    Args:
-      path: of a schedule.npz.
 
     Raises:
       UsageError: where there is none.

@@ -28,25 +28,13 @@ class _PortParser(flags.ArgumentParser):
 
 
 def define(words: str, module: str) -> None:
-    """Defines it.
-
-    Args:
-      words: its help.
-      module: `__name__` of the module whose flag it is.
-    """
+    """Defines it, as a flag of a module by its `__name__`, with the words that --help has."""
     # With a value or without, so it is a switch that has a number.
     flag = flags.Flag(_PortParser(), flags.ArgumentSerializer(), "serve", None, words, boolean=True)
     flags.DEFINE_flag(flag, module_name=module)
 
 
 def check(argv: Sequence[str]) -> None:
-    """A port that stands apart from the flag is no port of its.
-
-    Args:
-      argv: the command line without its flags.
-
-    Raises:
-      UsageError: where there is such a port.
-    """
+    """Refuses a port that stands apart from the flag."""
     if flags.FLAGS.serve is not None and (apart := [word for word in argv[1:] if word.isdecimal()]):
         raise UsageError(f"--serve {apart[0]} must be one word: --serve={apart[0]}")

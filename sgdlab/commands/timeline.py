@@ -37,14 +37,7 @@ def define_flags() -> None:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Makes or loads schedules, prints their idle time and staleness, draws and exports them.
-
-    Args:
-      argv: the command line without its flags.
-
-    Raises:
-      UsageError: if a flag is out of range, or a file cannot be read or written.
-    """
+    """Makes or loads schedules, prints their idle time and staleness, draws and exports them."""
     given = flags.FLAGS
     if given.seconds is not None and not 0 < given.seconds < math.inf:
         raise UsageError(f"--seconds={given.seconds} must be a finite number above 0")

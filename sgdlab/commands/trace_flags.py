@@ -7,9 +7,6 @@ from absl import flags
 from sgdlab.errors import UsageError, said_of
 from sgdlab.traces.options import SECONDS, Options
 
-SHOWN = ("trace", "columns", "unit", "skip_bad_rows")
-"""Those on the first page of --help."""
-
 
 def define() -> None:
     """Defines them: --trace, --recording, --trace_format, --columns, --unit, --skip_bad_rows, --workers_per_node."""
@@ -28,11 +25,7 @@ def define() -> None:
 
 
 def options() -> Options:
-    """What the flags say of how the trace is read.
-
-    Raises:
-      UsageError: where that is impossible.
-    """
+    """Return what the flags say of how the trace is read."""
     given = flags.FLAGS
     with said_of("--"):
         return Options(
@@ -46,9 +39,6 @@ def options() -> Options:
 
 def path(argv: Sequence[str]) -> str | None:
     """The trace's path: that of --trace, or the argument that is no flag; None where --recording is given instead.
-
-    Args:
-      argv: the command's name, and what of the command line is no flag.
 
     Raises:
       UsageError: unless there is exactly one trace or recording.

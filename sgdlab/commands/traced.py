@@ -49,7 +49,7 @@ class Window(NamedTuple):
         return float(begun.min()) if begun.size else 0.0
 
     def describe(self, drawn: "Drawn") -> str:
-        """How many of the gradients that begin in these steps are used, and how many are dropped."""
+        """Return how many of the gradients that begin in these steps are used, and how many are dropped."""
         schedule = drawn.schedule
         if isinstance(schedule, PeerSchedule):
             return ""
@@ -156,9 +156,6 @@ def schedule(experiment: "Experiment", recording: Recording) -> Drawn:
 
 def refuse(given: list[str]) -> None:
     """Refuses entries of the configuration that the trace decides.
-
-    Args:
-      given: names of the entries that were set.
 
     Raises:
       UsageError: naming the first.

@@ -20,6 +20,8 @@ from sgdlab.commands import host_flags, launch
 from sgdlab.errors import failures_of
 
 if TYPE_CHECKING:
+    from jax.sharding import Mesh
+
     from sgdlab.runs.experiment import Experiment
 
 DEFAULT_WORKDIR = "runs/one"
@@ -56,18 +58,7 @@ def main(argv: Sequence[str]) -> None:
         return
     notes = runs.parts.notes(experiment.rule.part, experiment.not_taken)
     say("\n".join([*notes, plan.schedule.describe(experiment.local.unit)]))
-    with failures_of(experiment.method.name), hosts.stopping():
-        run = runs.train.train_and_record(
-            plan,
-            store,
-            NAME,
-            writers=given.writers,
-            checkpoint_seconds=given.checkpoint_seconds,
-            mesh=mesh,
-            stop=hosts.stop_requested,
-            report=progress(plan, say),
-            say=say,
-        )
+    run = execute(plan, store, experiment.method.name, say, mesh)
     if hosts.is_first():
         leave_results(store, run)
         show(run.records[-1])
@@ -77,12 +68,6 @@ def store_of(
     workdir: pathlib.Path, experiment: "Experiment", *, rerun: bool, say: Callable[[str], None]
 ) -> tuple["runs.store.Store", bool]:
     """Return where the run stands, and whether it is there already, which the first process finds out for all.
-
-    Args:
-      workdir: the work directory, which holds this run alone.
-      experiment: what is run.
-      rerun: whether to put aside what is there.
-      say: called with a line on what is there.
 
     Raises:
       UsageError: where the directory holds a run of another configuration, or other files.
@@ -106,14 +91,27 @@ def store_of(
     return store, finished
 
 
-def leave_results(store: "runs.store.Store", run: "runs.train.Run", beside: Callable[[], None] = lambda: None) -> None:
-    """Write the parameters, what a command has beside them, the schedule, the pictures and, last of all, the metrics.
+def execute(
+    plan: "runs.plan.Plan", store: "runs.store.Store", what: str, say: Callable[[str], None], mesh: "Mesh | None" = None
+) -> "runs.train.Run":
+    """Train with the writers and checkpoints that flags ask for; errors name `what` was trained."""
+    given = flags.FLAGS
+    with failures_of(what), hosts.stopping():
+        return runs.train.train_and_record(
+            plan,
+            store,
+            NAME,
+            writers=given.writers,
+            checkpoint_seconds=given.checkpoint_seconds,
+            mesh=mesh,
+            stop=hosts.stop_requested,
+            report=_progress(plan, say),
+            say=say,
+        )
 
-    Args:
-      store: where the run stands; the rest is left in its work directory.
-      run: which has finished.
-      beside: called when the parameters are there, which cost most.
-    """
+
+def leave_results(store: "runs.store.Store", run: "runs.train.Run", beside: Callable[[], None] = lambda: None) -> None:
+    """Write the parameters, what a command has beside them, the schedule, the pictures and, at last, the metrics."""
     path = store.workdir
     runs.store.write_config(path, run.records[0]["config"])
     with files.replacing(path / "parameters.npz") as file:
@@ -129,8 +127,8 @@ def leave_results(store: "runs.store.Store", run: "runs.train.Run", beside: Call
     store.tidy()
 
 
-def progress(plan: Any, say: Callable[[str], None]) -> Callable[[Mapping[str, Any]], None]:
-    """What says each evaluation in a line."""
+def _progress(plan: Any, say: Callable[[str], None]) -> Callable[[Mapping[str, Any]], None]:
+    """Return a function that says each evaluation in a line."""
     what = runs.records.what(plan)
     metric, live, unit = results.metric.Metric.of(what), what.get("live"), plan.experiment.local.unit
 

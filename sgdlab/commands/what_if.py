@@ -26,18 +26,7 @@ _LEAST_STEPS = 4
 
 
 def run(path: str, options: Options, workdir: pathlib.Path, seed: int, *, flag: str = "trace") -> None:
-    """Reads a trace, prints what mending each cause would gain, and writes tables and page.
-
-    Args:
-      path: of the trace.
-      options: how it is read.
-      workdir: directory to write to.
-      seed: of the intervals.
-      flag: the flag that names the path in messages.
-
-    Raises:
-      UsageError: where the trace cannot be used, or the work directory cannot be written.
-    """
+    """Reads a trace, prints what mending each cause would gain, and writes tables and page."""
     complete, gone = _complete(path, options, flag)
     found = pauses.find_pauses(complete)
     result = what_if.try_repairs(complete, found, diagnosis.find_causes(complete, found), seed=seed)
@@ -47,19 +36,7 @@ def run(path: str, options: Options, workdir: pathlib.Path, seed: int, *, flag: 
 
 
 def write(result: what_if.WhatIf, workdir: pathlib.Path, *, name: str) -> pathlib.Path:
-    """Writes what_if.csv, scores.csv and what_if.html.
-
-    Args:
-      result: what mending each cause would gain.
-      workdir: directory to write to.
-      name: of the trace.
-
-    Returns:
-      The path of the page.
-
-    Raises:
-      UsageError: where it cannot be written.
-    """
+    """Writes what_if.csv, scores.csv and what_if.html, and returns the path of the page."""
     contents = {
         "what_if.csv": what_if_table.comma_separated(result),
         "scores.csv": what_if_table.scores_comma_separated(result),
@@ -67,8 +44,7 @@ def write(result: what_if.WhatIf, workdir: pathlib.Path, *, name: str) -> pathli
     }
     try:
         for file_name, content in contents.items():
-            with files.replacing(workdir / file_name) as file:
-                file.write(content.encode())
+            files.write_text(workdir / file_name, content)
     except OSError as error:
         raise UsageError(f"--workdir={workdir} must be a directory that can be written: {error}") from error
     return workdir / "what_if.html"

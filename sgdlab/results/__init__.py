@@ -5,7 +5,7 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submodules=(
-        "accuracy_axis", "answer", "certificates", "facts", "floor", "labels", "metric",
+        "answer", "certificates", "facts", "floor", "labels", "metric",
         "metric_axis", "overview", "panels", "plots", "publish", "records", "report", "summary", "swept", "table",
         "target", "timeline", "trace", "writers",
     ),

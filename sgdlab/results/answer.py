@@ -29,18 +29,6 @@ def sentences(groups: Sequence[Group]) -> dict[str, str]:
 
     Raises:
       ValueError: where all groups are single workers, or are judged by different metrics.
-
-    Example:
-      >>> from sgdlab.results.summary import Group
-      >>> facts = {"protocol": "asynchronous", "rule": "nag_asgd", "families": ("Momentum",), "baseline": "nag_asgd",
-      ...          "rank": 0, "never_waits": True, "measures_gap": False, "target": 0.9, "about": {}}
-      >>> run = {"test_accuracy": 0.95, "seconds_to_target": 60.0, "epochs_to_target": 3.0, "diverged": False,
-      ...        "gradients": 88, "dropped": 0}
-      >>> facts |= {"method": "nag_asgd", "runs": ([run],)}
-      >>> one = Group(title="Single worker (NAG)", serial=True, num_workers=1, **facts)
-      >>> many = Group(title="NAG", serial=False, num_workers=8, **facts)
-      >>> sentences([one, many])["Accuracy"]
-      'At 8 workers NAG (95.0 %) keeps the accuracy of the single worker (95.0 %), to within 1 point.'
     """
     crowd, single = largest(groups), single_workers(groups)
     first = metric_of(groups).noun.capitalize()
@@ -48,12 +36,7 @@ def sentences(groups: Sequence[Group]) -> dict[str, str]:
 
 
 def keeps_up(group: Group, single: Mapping[str, Group]) -> bool:
-    """Whether no seed diverged and the mean on the test set is at most `TOLERANCE` worse than the single worker's.
-
-    Args:
-      group: of a method.
-      single: the single workers, by the name of what they ran (`summary.single_workers`).
-    """
+    """Return True if no seed diverged and the mean is at most `TOLERANCE` worse than the single worker's."""
     metric = group.metric
     alone, own = _alone(group, single, metric.test), group.test
     if group.num_diverged or alone is None or own is None:
@@ -72,7 +55,7 @@ def fastest(groups: Sequence[Group]) -> list[Group]:
         reached = [group for group in sound if group.spread("seconds_to_target")]
         return sorted(reached, key=lambda group: group.spread("seconds_to_target").mean)
     fast = [group for group in sound if group.spread("speedup") and group.test]
-    return sorted(fast, key=lambda group: (-round(_speedup(group), 2), -group.metric.sign * group.test.mean))
+    return sorted(fast, key=lambda group: (-round(group.speedup, 2), -group.metric.sign * group.test.mean))
 
 
 def _kept(crowd: Sequence[Group], single: Mapping[str, Group]) -> str:
@@ -135,8 +118,8 @@ def _gradients_per_second(groups: Sequence[Group]) -> str:
     """Which methods make the most gradients per second, where there is no target to measure the time to."""
     if not groups:
         return "No run has a speed."
-    most = max(round(_speedup(group), 2) for group in groups)
-    first = [group for group in groups if round(_speedup(group), 2) == most]
+    most = max(round(group.speedup, 2) for group in groups)
+    first = [group for group in groups if round(group.speedup, 2) == most]
     rate = f"{most:.2f} times the gradients per second of synchronous SGD"
     if len(groups) == 1:
         return f"{_at(groups)} {first[0].title} makes {rate}."
@@ -145,10 +128,6 @@ def _gradients_per_second(groups: Sequence[Group]) -> str:
     named = listed([group.title for group in first], _MOST_NAMED)
     most_of_all = ", the most of all" if len(first) < len(groups) else ""
     return f"{_at(groups)} {len(first)} methods make {rate}{most_of_all}: {named}."
-
-
-def _speedup(group: Group) -> float:
-    return group.spread("speedup").mean
 
 
 def _cost(groups: Sequence[Group], crowd: Sequence[Group], single: Mapping[str, Group]) -> str:
@@ -222,7 +201,7 @@ def _of_single_workers(references: Sequence[Group]) -> str:
 
 
 def short_title(title: str) -> str:
-    """What a single worker ran: what stands in brackets in its title.
+    """Return what a single worker ran: what stands in brackets in its title.
 
     Example:
       >>> short_title("Single worker (Adam)")

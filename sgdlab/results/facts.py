@@ -27,13 +27,10 @@ _NOTHING_SET = "as it is"
 
 
 def about(groups: Sequence[Group]) -> dict[str, str]:
-    """What was run, in words: the entries of the methods' `about`, put together.
+    """Return what was run, in words: the entries of the methods' `about`, put together.
 
     An entry is a list of clauses, set apart by semicolons. Clauses that all methods share stand first; the others
     follow, behind the methods (or numbers of workers) that they are true of, unless there are too many to list.
-
-    Args:
-      groups: single workers are left out; they are what the others are compared with.
 
     Returns:
       Label -> text, in the order of the records.
@@ -53,22 +50,10 @@ def about(groups: Sequence[Group]) -> dict[str, str]:
 
 
 def by_method(groups: Sequence[Group]) -> dict[str, dict[str, str]]:
-    """What `about` has no space for: of each entry that has too many variants to list, the clauses of each method.
-
-    Args:
-      groups: single workers are left out.
+    """Return what `about` has no space for: the clauses of each method, of entries with too many variants to list.
 
     Returns:
       Title of the method -> label -> text, without the clauses that all methods share.
-
-    Example:
-      >>> from sgdlab.results.summary import Group
-      >>> facts = {"protocol": "asynchronous", "families": ("Momentum",), "baseline": "nag", "serial": False,
-      ...          "never_waits": True, "measures_gap": False, "num_workers": 8, "target": 0.9, "runs": ()}
-      >>> groups = [Group(method=f"m{i}", title=f"M{i}", rule="m", rank=i, about={"rule": f"b {i}; c"}, **facts)
-      ...           for i in range(5)]
-      >>> by_method(groups)["M3"]
-      {'rule': 'b 3'}
     """
     ours = compared(groups)
     found: dict[str, dict[str, str]] = {}
@@ -77,8 +62,7 @@ def by_method(groups: Sequence[Group]) -> dict[str, dict[str, str]]:
         variants = list(dict.fromkeys(group.about[label] for group in having))
         if len(variants) <= _MOST_VARIANTS:
             continue
-        common = [c for c in _clauses(variants[0]) if all(c in _clauses(other) for other in variants)]
-        common = common if len(having) == len(ours) else []
+        common = _common_clauses(variants) if len(having) == len(ours) else []
         for title in dict.fromkeys(group.title for group in having):
             texts = {g.num_workers: _without(g.about[label], common) for g in having if g.title == title}
             several = len(set(texts.values())) > 1
@@ -106,26 +90,26 @@ def config(groups: Sequence[Group]) -> dict[str, Any]:
 
 
 def made(groups: Sequence[Group]) -> list[str]:
-    """What made the runs: version, commit, libraries and device, once for each that differs."""
+    """Return what made the runs: version, commit, libraries and device, once for each that differs."""
     found = [records[0].get("made") for group in groups for records in group.runs]
     texts = (", ".join(f"{key} {value}" for key, value in entries.items() if value) for entries in found if entries)
     return list(dict.fromkeys(texts))
 
 
 def seeds(groups: Sequence[Group]) -> str:
-    """How many seeds each group has, as in "3 seeds"."""
+    """Return how many seeds each group has, as in "3 seeds"."""
     return _range([len(group.runs) for group in groups], "seed")
 
 
 def gradients(groups: Sequence[Group]) -> str:
-    """How many gradients each run used, as in "880 used gradients"."""
+    """Return how many gradients each run used, as in "880 used gradients"."""
     kinds = dict.fromkeys(unit(summary) for group in groups for summary in group.summaries)
     used = [summary["gradients"] for group in groups for summary in group.summaries]
     return _range(used, f"used {'s or '.join(sorted(kinds))}")
 
 
 def unit(summary: Mapping[str, Any]) -> str:
-    """What a worker sent in a run: "gradient", or "message" where it made several local steps for one.
+    """Return what a worker sent in a run: "gradient", or "message" where it made several local steps for one.
 
     Args:
       summary: the last record of the run; `steps` count each local step for itself.
@@ -144,7 +128,7 @@ def titles_of_messages(groups: Sequence[Group]) -> list[str]:
 
 
 def of_messages(groups: Sequence[Group]) -> list[str]:
-    """What the numbers of runs count whose workers make several local steps, in a sentence; none without such runs."""
+    """Return what numbers count of runs whose workers make several local steps, in a sentence; none without such."""
     titles = titles_of_messages(groups)
     if not titles:
         return []
@@ -156,22 +140,14 @@ def of_messages(groups: Sequence[Group]) -> list[str]:
 
 
 def own_data(groups: Sequence[Group]) -> list[str]:
-    """Which training examples workers have, where they have their own, in a sentence; none where all have all.
-
-    Example:
-      >>> from sgdlab.results.summary import Group
-      >>> facts = {"protocol": "asynchronous", "rule": "sgd", "families": (), "baseline": "nag", "serial": False,
-      ...          "rank": 0, "never_waits": True, "measures_gap": False, "num_workers": 8, "target": 0.9, "runs": ()}
-      >>> own_data([Group(method="asgd", title="ASGD", about={"data": "digits; Dirichlet labels, alpha 0.1"}, **facts)])
-      ["Workers' own data: Dirichlet labels, alpha 0.1."]
-    """
+    """Return which training examples workers have, in a sentence, where they have their own; else none."""
     said = (clause for group in compared(groups) for clause in _clauses(group.about.get("data", "")))
     found = list(dict.fromkeys(clause for clause in said if clause.startswith(_DIRICHLET)))
     return [f"Workers' own data: {'; or '.join(found)}."] if found else []
 
 
 def not_used(groups: Sequence[Group]) -> list[str]:
-    """What all methods share but some rule does not take, in a sentence each: it trains without, unlike its rivals.
+    """Return what all methods share but some rule does not take, a sentence each: it trains without, unlike its rivals.
 
     Example:
       >>> from sgdlab.results.summary import Group
@@ -207,8 +183,7 @@ def _together(label: str, groups: Sequence[Group]) -> str:
     variants = list(dict.fromkeys(texts.values()))
     if len(variants) == 1 and everywhere:
         return variants[0]
-    clauses = [_clauses(text) for text in variants]
-    common = [clause for clause in clauses[0] if everywhere and all(clause in others for others in clauses)]
+    common = _common_clauses(variants) if everywhere else []
     if len(variants) > _MOST_VARIANTS:
         return "; ".join([*common, "the rest by method, see below"] if common else [])
     rests = [_without(text, common) for text in variants]
@@ -234,8 +209,13 @@ def _clauses(text: str) -> list[str]:
     return found
 
 
+def _common_clauses(texts: Sequence[str]) -> list[str]:
+    first, *others = map(_clauses, texts)
+    return [clause for clause in first if all(clause in other for other in others)]
+
+
 def _entries(group: Group) -> dict[str, str]:
-    """What a group says of itself, less the parts without entries."""
+    """Return what a group says of itself, less the parts without entries."""
     return {label: text for label, text in group.about.items() if text != _NOTHING_SET}
 
 

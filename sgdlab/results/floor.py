@@ -19,9 +19,6 @@ from sgdlab.results.summary import Group, compared, single_workers
 def seconds(groups: Sequence[Group]) -> dict[tuple[str, int], float]:
     """The least seconds to the target, calibrated on the single workers' runs.
 
-    Args:
-      groups: single workers and methods.
-
     Returns:
       (name of what the single worker ran, number of workers) -> virtual seconds, a mean over the seeds; without those
       whose single worker did not reach the target in every run, and without records of how fast the workers are.
@@ -40,9 +37,6 @@ def gradients_to_target(group: Group) -> float | None:
     """Used gradients until the target, a mean over the seeds; None where some seed does not reach it, or has no epochs.
 
     Each of several local steps counts.
-
-    Args:
-      group: of any method, or a single worker.
     """
     counts = []
     for summary in group.summaries:

@@ -15,13 +15,13 @@ class Box(NamedTuple):
     top: float
 
     def meets(self, other: "Box") -> bool:
-        """Whether two rectangles overlap."""
+        """Return whether two rectangles overlap."""
         return (
             self.left < other.right and other.left < self.right and self.bottom < other.top and other.bottom < self.top
         )
 
     def within(self, other: "Box") -> bool:
-        """Whether this rectangle lies in the other."""
+        """Return whether this rectangle lies in the other."""
         return (
             other.left <= self.left
             and self.right <= other.right

@@ -84,7 +84,7 @@ class Metric:
 
     @property
     def best(self) -> str:
-        """What the best value is: "highest" or "lowest"."""
+        """Return what the best value is: "highest" or "lowest"."""
         return "highest" if self.higher_is_better else "lowest"
 
     @property
@@ -99,10 +99,6 @@ class Metric:
 
     def number(self, value: float, spread: float | None = None) -> str:
         """A value without its unit, and where given its deviation, with as many digits as the value.
-
-        Args:
-          value: as in the records.
-          spread: the deviation.
 
         Example:
           >>> Metric.of({"metric": "perplexity", "higher_is_better": False}).number(1644.76, 23.4)
@@ -142,7 +138,7 @@ class Metric:
         return " or ".join(f"{self.scale * target:g}" for target in targets)
 
     def difference(self, value: float, reference: float) -> float:
-        """How far a value lies above another, in points of a share, else in % of the other.
+        """Return how far a value lies above another, in points of a share, else in % of the other.
 
         Example:
           >>> Metric.of({"metric": "perplexity", "higher_is_better": False}).difference(25.0, 20.0)

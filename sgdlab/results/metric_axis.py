@@ -1,4 +1,4 @@
-"""The vertical axis of a metric: better is always higher up."""
+"""The vertical axis of a metric: better is always higher up, and of accuracies, errors are to a logarithmic scale."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,6 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 
-from sgdlab.results import accuracy_axis
 from sgdlab.results.metric import Metric
 
 _MARGIN = 0.08
@@ -27,13 +26,26 @@ _FEW_TICKS = 4
 _MOST_EVEN = 10
 """So many labels are enough where they are evenly apart."""
 
+_TICKS = (0, 10, 20, 30, 40, 50, 60, 70, 80, 85, 90, 92, 94, 95, 96, 97, 98, 99, 99.5, 99.8, 99.9, 99.95, 99.98, 99.99)
+"""Labels of accuracies; where fewer than `_FEW_TICKS` fit, halves and then fifths of a percent are labelled too."""
+
+_FIRST_TICKS = (50, 90, 95, 99, 99.9)
+"""Labelled before the others where there is no space for all."""
+
+_LEAST_ERROR = 0.005
+"""In %; accuracies of 100 % are drawn as if they had it."""
+
+_LEAST_ERRORS = 1.5
+"""From one end of an axis of accuracies to the other, as a ratio of the errors."""
+
 
 def limits(metric: Metric, values: Sequence[float]) -> tuple[float, float]:
-    """The foot and the top of an axis that shows all values, with a margin.
+    """Return the foot and the top of an axis that shows all values, with a margin.
 
     Args:
       metric: by which they are measured.
-      values: as in the records, times the metric's scale. Those that are not finite are left out.
+      values: as in the records, times the metric's scale. Those that are not finite are left out; without any, an axis
+        of accuracies goes from 0 to 99 %.
 
     Returns:
       Foot and top; the foot is the larger where lower is better.
@@ -43,10 +55,12 @@ def limits(metric: Metric, values: Sequence[float]) -> tuple[float, float]:
       >>> bool(top < 30 < 120 < foot)
       True
     """
+    finite = [value for value in values if np.isfinite(value)]
     if metric.is_share:
-        return accuracy_axis.limits(values)
-    finite = [value for value in values if np.isfinite(value)] or [1.0]
-    low, high = min(finite), max(finite)
+        ends = height(np.array([min(finite, default=0.0), max(finite, default=99.0)]))
+        low, high = (100.0 - 10.0**-end for end in _moved_out(ends, _MARGIN, least=np.log10(_LEAST_ERRORS)))
+        return max(float(low), 0.0), float(high)
+    low, high = min(finite, default=1.0), max(finite, default=1.0)
     logarithmic = _is_logarithmic(metric, low)
     least = np.log1p(_LEAST_CHANGE) if logarithmic else _LEAST_CHANGE * max(abs(low), abs(high))
     low, high = _widened(low, high, _MARGIN, least=least or 1.0, logarithmic=logarithmic)
@@ -54,37 +68,25 @@ def limits(metric: Metric, values: Sequence[float]) -> tuple[float, float]:
 
 
 def set_scale(axes: Axes, metric: Metric, foot: float, top: float, *, most_ticks: int = 9) -> None:
-    """Makes the y axis one of a metric between two ends.
-
-    Args:
-      axes: whose points are values of the records, times the metric's scale.
-      metric: of the values.
-      foot: value at the foot.
-      top: value at the top.
-      most_ticks: so many labels have space.
-    """
+    """Makes the y axis one of a metric between two ends."""
     if metric.is_share:
-        accuracy_axis.set_scale(axes, foot, top, most_ticks=most_ticks)
-        return
-    low, high = sorted((foot, top))
-    logarithmic = _is_logarithmic(metric, low)
-    # A label at the very foot would meet what stands below the panel.
-    inside = _widened(low, high, -_FREE_OF_TICKS, logarithmic=logarithmic)
-    axes.set_yscale("log" if logarithmic else "linear")
+        axes.set_yscale("function", functions=(height, lambda h: 100.0 - 10.0 ** -np.asarray(h, float)))
+        labels = accuracy_ticks(foot, top, most_ticks)
+    else:
+        low, high = sorted((foot, top))
+        logarithmic = _is_logarithmic(metric, low)
+        # A label at the very foot would meet what stands below the panel.
+        inside = _widened(low, high, -_FREE_OF_TICKS, logarithmic=logarithmic)
+        axes.set_yscale("log" if logarithmic else "linear")
+        labels = ticks(*inside, most_ticks, logarithmic=logarithmic)
     axes.set_ylim(foot, top)
-    axes.yaxis.set_major_locator(mpl.ticker.FixedLocator(ticks(*inside, most_ticks, logarithmic=logarithmic)))
+    axes.yaxis.set_major_locator(mpl.ticker.FixedLocator(labels))
     axes.yaxis.set_minor_locator(mpl.ticker.NullLocator())
     axes.yaxis.set_major_formatter(mpl.ticker.StrMethodFormatter("{x:g}"))
 
 
 def ticks(low: float, high: float, most: int, *, logarithmic: bool) -> list[float]:
-    """Round values between two ends.
-
-    Args:
-      low: lower end.
-      high: higher end.
-      most: so many labels have space along the axis.
-      logarithmic: whether the axis is.
+    """Return round values between two ends, at most so many, to a linear or a logarithmic scale.
 
     Example:
       >>> ticks(20.0, 2000.0, 8, logarithmic=True)
@@ -105,14 +107,52 @@ def ticks(low: float, high: float, most: int, *, logarithmic: bool) -> list[floa
     return [tick for tick in even if low <= tick <= high]
 
 
+def height(accuracy: np.ndarray | float) -> np.ndarray:
+    r"""Return the position of an accuracy, in %, on its axis: half the error is always the same distance higher.
+
+    .. math:: h(a) = -\log_{10} \max(100 - a,\, 0.005)
+
+    Example:
+      >>> height(np.array([90.0, 99.0, 100.0])).round(1)
+      array([-1. , -0. ,  2.3])
+    """
+    return -np.log10(np.maximum(100.0 - np.asarray(accuracy, float), _LEAST_ERROR))
+
+
+def accuracy_ticks(low: float, high: float, most: int) -> list[float]:
+    """Return round accuracies between two ends, in %, at most about so many, their labels apart from one another.
+
+    Example:
+      >>> accuracy_ticks(50, 99.2, 8)
+      [50, 80, 90, 95, 98, 99]
+    """
+    least = 0.999 * float(height(high) - height(low)) / most
+    halves, fifths = ((np.arange(np.ceil(low * n), high * n) / n).round(1).tolist() for n in (2, 5))
+    whole = _apart((*_FIRST_TICKS, *reversed(_TICKS)), low, high, least)
+    finer = (_apart((*whole, *choices), low, high, least) for choices in ([], halves, fifths))
+    return sorted(next((found for found in finer if len(found) >= _FEW_TICKS), whole))
+
+
+def _apart(choices: Sequence[float], low: float, high: float, least: float) -> list[float]:
+    """Return of the choices between two ends those that are far enough from all before them."""
+    found: list[float] = []
+    for tick in choices:
+        if low <= tick <= high and all(abs(height(tick) - height(other)) >= least for other in found):
+            found.append(tick)
+    return found
+
+
 def _widened(low: float, high: float, share: float, *, least: float = 0.0, logarithmic: bool) -> tuple[float, float]:
-    """Two ends, each moved outwards by a share of their distance, or by more until that is at least `least`."""
-    ends = np.log([low, high]) if logarithmic else np.array([low, high])
-    extent = float(ends[1] - ends[0])
-    margin = max(share * extent, 0.5 * (least - extent))
-    found = np.add(ends, (-margin, margin))
+    found = _moved_out(np.log([low, high]) if logarithmic else np.array([low, high]), share, least=least)
     first, last = (np.exp(found) if logarithmic else found).tolist()
     return first, last
+
+
+def _moved_out(ends: np.ndarray, share: float, *, least: float) -> np.ndarray:
+    """Return two ends, each moved outwards by a share of their distance, or by more until that is at least `least`."""
+    extent = float(ends[1] - ends[0])
+    margin = max(share * extent, 0.5 * (least - extent))
+    return np.add(ends, (-margin, margin))
 
 
 def _is_logarithmic(metric: Metric, least: float) -> bool:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
@@ -63,13 +63,6 @@ def overview(groups: Sequence[Group], layout: PictureSizes = WIDE) -> Figure:
     the point. Fewer workers are smaller and paler. Methods with a run that diverged stand below, each in a row of its
     own, with a cross at the speed-up of each number of workers at which that happened. Dashed lines are the single
     workers. Better is always higher up (`metric_axis`); speed-ups are to a logarithmic scale.
-
-    Args:
-      groups: single workers and methods.
-      layout: `WIDE`, or `NARROW` for a screen held upright.
-
-    Returns:
-      The figure.
 
     Raises:
       ValueError: where all groups are single workers.
@@ -132,11 +125,7 @@ def _lost(groups: Sequence[Group]) -> dict[str, list[Group]]:
     for group in groups:
         if group.num_diverged:
             found.setdefault(group.method, []).append(group)
-    return dict(sorted(found.items(), key=lambda item: (_speedup(item[1][-1]), -item[1][-1].rank)))
-
-
-def _speedup(group: Group) -> float:
-    return group.spread("speedup").mean
+    return dict(sorted(found.items(), key=lambda item: (item[1][-1].speedup, -item[1][-1].rank)))
 
 
 def _label(group: Group, layout: PictureSizes) -> str:
@@ -205,12 +194,12 @@ def _panels(figure: Figure, heights: _Heights, *, left: float, right: float) -> 
 
 
 def _scales(axes: Axes, foot: Axes, groups: Sequence[Group], layout: PictureSizes) -> None:
-    levels, metric = [_level(group) for group in _drawable(groups) if not group.num_diverged], metric_of(groups)
+    levels, metric = [group.level for group in _drawable(groups) if not group.num_diverged], metric_of(groups)
     foot_level, top_level = metric_axis.limits(metric, levels)
     most_ticks = round(axes.get_window_extent().height / 20)
     metric_axis.set_scale(axes, metric, foot_level, top_level, most_ticks=most_ticks)
     ours = compared(groups)
-    speeds = [_speedup(group) for group in _drawable(ours)]
+    speeds = [group.speedup for group in _drawable(ours)]
     if len({group.num_workers for group in ours}) > 1:
         # Speed-ups grow with the number of workers from that of synchronous SGD, 1, which is then always on the axis.
         speeds.append(1.0)
@@ -242,29 +231,28 @@ def _speed_ticks(low: float, high: float, most: int) -> list[float]:
 
 
 def _points(axes: Axes, sound: Sequence[Group], marks: Mapping[str, Style], sizes: Mapping[int, float]) -> None:
-    most = max(sizes)
     for method in dict.fromkeys(group.method for group in sound):
         found, style = [group for group in sound if group.method == method], marks[method]
-        x, y = [_speedup(group) for group in found], [_level(group) for group in found]
+        x, y = [group.speedup for group in found], [group.level for group in found]
         axes.plot(x, y, color=style.colour, linewidth=0.8, alpha=0.3, zorder=1)
         for group in found:
-            axes.scatter(
-                _speedup(group), _level(group), s=sizes[group.num_workers], color=style.colour, marker=style.marker,
-                alpha=1.0 if group.num_workers == most else _PALE, linewidths=0, zorder=3,
-                label=f"{group.title}, {group.num_workers}",
-            )  # fmt: skip
+            _point(axes, group, group.level, style.colour, sizes, marker=style.marker, linewidths=0, zorder=3)
 
 
-def _level(group: Group) -> float:
-    """The metric on the test set, as it is drawn."""
-    return group.metric.scale * group.test.mean
+def _point(
+    axes: Axes, group: Group, height: float, colour: str, sizes: Mapping[int, float], *, share: float = 1.0, **look: Any
+) -> None:
+    """Draws a group at its speed-up: more workers are larger (a share of their area), fewer than the most paler."""
+    alpha = 1.0 if group.num_workers == max(sizes) else _PALE
+    label, area = f"{group.title}, {group.num_workers}", share * sizes[group.num_workers]
+    axes.scatter(group.speedup, height, s=area, color=colour, alpha=alpha, label=label, **look)
 
 
 def _markers(axes: Axes, sound: Sequence[Group], sizes: Mapping[int, float]) -> list[labels.Box]:
     """The rectangles of all points, in pixels."""
     found = []
     for group in sound:
-        x, y = axes.transData.transform((_speedup(group), _level(group))).tolist()
+        x, y = axes.transData.transform((group.speedup, group.level)).tolist()
         radius = _radius(axes, sizes[group.num_workers])
         found.append(labels.Box(x - radius, y - radius, x + radius, y + radius))
     return found
@@ -282,7 +270,7 @@ def _single_worker_lines(axes: Axes, groups: Sequence[Group], taken: Sequence[la
       The rectangles of the lines and of the label that they have in common.
     """
     alone = [group for group in single_workers(groups).values() if group.test]
-    levels = [_level(group) for group in alone]
+    levels = [group.level for group in alone]
     if not levels:
         return []
     frame, scale = axes.get_window_extent(), axes.figure.dpi / 72
@@ -315,7 +303,7 @@ def _name_points(
         return
     figure, frame = axes.figure, axes.get_window_extent()
     sizes = [_text_size(figure, text) for text in texts]
-    at = axes.transData.transform([(_speedup(group), _level(group)) for group in named])
+    at = axes.transData.transform([(group.speedup, group.level) for group in named])
     scale = figure.dpi / 72
     radius = _radius(axes, _AREA[1])
     # Where many never wait, their points are at the right edge, one above the other.
@@ -360,14 +348,9 @@ def _crosses(
     foot: Axes, lost: Mapping[str, Sequence[Group]], marks: Mapping[str, Style], sizes: Mapping[int, float]
 ) -> None:
     """A row for each method of which a run diverged."""
-    most = max(sizes)
     for row, (method, found) in enumerate(lost.items()):
-        style = marks[method]
         for group in found:
-            foot.scatter(
-                _speedup(group), row, s=0.6 * sizes[group.num_workers], color=style.colour, marker="x", linewidths=1.6,
-                alpha=1.0 if group.num_workers == most else _PALE, label=f"{group.title}, {group.num_workers}",
-            )  # fmt: skip
+            _point(foot, group, row, marks[method].colour, sizes, share=0.6, marker="x", linewidths=1.6)
     margin = max(0.8, (4.4 - len(lost)) / 2)
     foot.set_ylim(-margin, len(lost) - 1 + margin)
     foot.set_yticks([(len(lost) - 1) / 2], ["diverged"], rotation=90, va="center")

@@ -61,15 +61,6 @@ def panels(groups: Iterable[Group]) -> list[Panel]:
 
     Args:
       groups: each method is drawn in all its `families`.
-
-    Example:
-      >>> from sgdlab.results.summary import Group
-      >>> facts = {"protocol": "asynchronous", "baseline": "sgd", "serial": False, "never_waits": True, "about": {},
-      ...          "measures_gap": False, "num_workers": 8, "target": 0.9, "runs": ()}
-      >>> sgd = Group(method="sgd", title="SGD", rule="sgd", families=("Plain", "Momentum"), rank=0, **facts)
-      >>> heavy = Group(method="heavy", title="Heavy ball", rule="heavy", families=("Momentum",), rank=1, **facts)
-      >>> panels([heavy, sgd])
-      [Panel(title='', methods=('sgd', 'heavy'))]
     """
     ordered = _in_order(groups)
     if len(ordered) <= ONE_PANEL:
@@ -95,12 +86,6 @@ def styles(groups: Sequence[Group]) -> dict[str, Style]:
     takes another, which is that of no method of the panel. Methods that are drawn in several panels, or are somebody's
     baseline, have the reserved colours; of those that share one panel only the first. Where a panel has more methods
     than the palette has colours, markers differ.
-
-    Args:
-      groups: in any order; single workers are left out.
-
-    Returns:
-      Style by the method's name.
     """
     ours = _in_order(group for group in groups if not group.serial)
     baselines = {group.baseline for group in ours}
@@ -133,15 +118,9 @@ def _colours(groups: Sequence[Group], baselines: Collection[str], *, unique_refe
 
 
 def family_styles(groups: Iterable[Group]) -> dict[str, Style]:
-    """Colour and marker of each family that some method is at home in, in the order of the methods.
+    """Return colour and marker of each family that some method is at home in, in the order of the methods.
 
     A family of `FAMILIES` looks alike in every comparison.
-
-    Args:
-      groups: single workers are left out.
-
-    Returns:
-      Style by the family's title. More families than there are colours differ by their markers.
     """
     titles = list(dict.fromkeys(group.families[0] for group in _in_order(g for g in groups if not g.serial)))
     colours = (*PALETTE, BASELINE)

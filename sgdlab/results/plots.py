@@ -115,15 +115,7 @@ def by_workers(
 
 
 def mark(axes: Axes, style: Style, seeds: Sequence[tuple[float, float]], lost: Sequence[float], height: float) -> None:
-    """Draws a small point for each seed, and crosses.
-
-    Args:
-      axes: to draw in.
-      style: of the method.
-      seeds: their points.
-      lost: where on the x axis crosses stand.
-      height: of the crosses, as a share of the panel.
-    """
+    """Draws a small point for each seed, and crosses at a height that is a share of the panel, where runs were lost."""
     if seeds:
         axes.scatter(*zip(*seeds, strict=True), s=9, color=style.colour, alpha=0.5, linewidths=0)
     if lost:
@@ -254,8 +246,7 @@ def _single_workers(axes: Axes, groups: Sequence[Group], here: Sequence[Group]) 
     wanted = {group.baseline for group in here}
     for group, dash in zip(single_workers(groups).values(), itertools.cycle(_DASHES), strict=False):
         if group.method in wanted and group.test:
-            level = group.metric.scale * group.test.mean
-            axes.axhline(level, color="black", linestyle=dash, linewidth=1, label=group.title)
+            axes.axhline(group.level, color="black", linestyle=dash, linewidth=1, label=group.title)
 
 
 def _curve(axes: Axes, x: Sequence[float], y: Sequence[float], style: Style, label: str) -> None:

@@ -1,11 +1,10 @@
 """One self-contained page for a person who has not seen the code: the answer, the table, and folded all the rest."""
 
-import dataclasses
 import json
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from sgdlab.report import words
 from sgdlab.results import answer, certificates, facts, floor, pages, table
@@ -23,15 +22,13 @@ _RISING_FIRST = ("method", "workers", "seconds", "staleness", "gap")
 """Columns of which a first click shows the lowest value, besides those of the target and of a metric to be low."""
 
 
-@dataclasses.dataclass(frozen=True)
-class _Picture:
+class _Picture(NamedTuple):
     title: str
     caption: str
     data: str
 
 
-@dataclasses.dataclass(frozen=True)
-class _Column:
+class _Column(NamedTuple):
     heading: str
     meaning: str
     first: str  # "ascending" or "descending": the order at a first click.
@@ -138,7 +135,7 @@ def _facts(groups: Sequence[Group]) -> list[tuple[str, str]]:
 
 
 def _overview_caption(groups: Sequence[Group]) -> str:
-    """How to read the picture at the top: only of what is in it."""
+    """Return how to read the picture at the top: only of what is in it."""
     ours = compared(groups)
     counts = sorted({group.num_workers for group in ours})
     metric = metric_of(groups)
@@ -195,7 +192,7 @@ def _titles_and_captions(groups: Sequence[Group]) -> dict[str, tuple[str, str]]:
 
 
 def _of_target(groups: Sequence[Group]) -> str:
-    """How to read the picture of the time to the target."""
+    """Return how to read the picture of the time to the target."""
     several = max(len(group.runs) for group in compared(groups)) > 1
     found = ["Means over the seeds where all reach it; small points are the seeds." if several else ""]
     if floor.seconds(groups):

@@ -96,6 +96,22 @@ class Group:
         """Mean and deviation of the metric on the test set; None where some seed has none."""
         return self.spread(self.metric.test)
 
+    @property
+    def level(self) -> float:
+        """The mean of the metric on the test set as it is drawn and shown, where all seeds have one."""
+        return self.metric.scale * self.test.mean
+
+    @property
+    def speedup(self) -> float:
+        """The mean speed-up, where all seeds have one."""
+        return self.spread("speedup").mean
+
+    def columns(self, names: Iterable[str]) -> dict[str, float | None]:
+        """Return means and deviations of entries as columns of a CSV file, None where some seed has none."""
+        spreads = {name: self.spread(name) for name in names}
+        kinds = ("mean", "std")
+        return {f"{name}_{kind}": at and getattr(at, kind) for name, at in spreads.items() for kind in kinds}
+
     def spread(self, name: str) -> Any:  # Spread | None
         """Mean and deviation of an entry of the summaries; None where some seed has none."""
         return spread(summary[name] for summary in self.summaries)
@@ -136,9 +152,6 @@ def groups(runs: Iterable[Records]) -> list[Group]:
     """Puts the seeds of each method and number of workers together.
 
     Runs belong together where they are of the same method and all entries of their configurations but the seed agree.
-
-    Args:
-      runs: the records of each run, as `read` returns them.
 
     Returns:
       Single workers first, then by number of workers, then by the methods' order.
@@ -212,9 +225,6 @@ def largest(groups: Iterable[Group]) -> list[Group]:
 
 def single_workers(groups: Iterable[Group]) -> dict[str, Group]:
     """The single workers that some method is compared with and that did not diverge.
-
-    Args:
-      groups: single workers and methods.
 
     Returns:
       By the name of what the single worker ran, the methods' `baseline`.

@@ -47,7 +47,7 @@ class Swept:
 
     @property
     def note(self) -> str:
-        """What is shown elsewhere, in a sentence or two."""
+        """Return what is shown elsewhere, in a sentence or two."""
         entries = " and ".join(map(_named, self.over))
         return (
             f"All else shows each method, at each number of workers, with the {entries} of its best "
@@ -83,10 +83,7 @@ class Swept:
         for name, value in zip(self.over, self._values(group), strict=True):
             found[name] = "" if value is _ABSENT else value
         found |= {"seeds": len(group.runs), "diverged": group.num_diverged}
-        for name in (metric_of(self.groups).test, "test_loss"):
-            spread = group.spread(name)
-            found |= {f"{name}_{kind}": spread and getattr(spread, kind) for kind in ("mean", "std")}
-        return found
+        return found | group.columns((group.metric.test, "test_loss"))
 
     def figure(self, name: str) -> Figure:
         """Draw the final metric and the final loss on the test set against an entry, a line for each method.
@@ -100,7 +97,7 @@ class Swept:
         ours, metric, style = compared(self.groups), metric_of(self.groups), styles(self.groups)
         at = _positions(self.over[name])
         rows = list(self._panels(name))
-        levels = [metric.scale * group.test.mean for group in self.groups if group.test and not group.num_diverged]
+        levels = [group.level for group in self.groups if group.test and not group.num_diverged]
         with mpl.rc_context(STYLE):
             figure = mpl.figure.Figure(figsize=(10.4, 3.4 * len(rows) + 0.6))
             panels = figure.subplots(len(rows), 2, squeeze=False, sharex=True)
@@ -182,11 +179,8 @@ def _lines(
         return
     marker = style.marker if uses else ""
     for axes, of in ((scores, "score"), (losses, "loss")):
-        mean, std = np.full(len(at), np.nan), np.full(len(at), np.nan)
-        for place, group in enumerate(groups):
-            spread = None if group is None or group.num_diverged else _spread(group, of)
-            if spread is not None:
-                mean[place], std[place] = spread
+        spreads = [None if group is None or group.num_diverged else _spread(group, of) for group in groups]
+        mean, std = np.array([spread or (np.nan, np.nan) for spread in spreads]).T
         if max(len(group.runs) for group in groups if group) < 2:
             std = None
         drawn = {"color": style.colour, "marker": marker, "linestyle": linestyle, "label": some.title, "capsize": 3}

@@ -87,7 +87,7 @@ def columns(groups: Sequence[Group]) -> dict[str, str]:
 
 
 def definitions(groups: Sequence[Group]) -> dict[str, str]:
-    """What stands below a table: `columns`, less those that explain themselves."""
+    """Return what stands below a table: `columns`, less those that explain themselves."""
     return {heading: text for heading, text in columns(groups).items() if heading not in _OBVIOUS}
 
 
@@ -122,7 +122,7 @@ def rows(groups: Sequence[Group]) -> list[list[str]]:
 
 
 def notes(groups: Sequence[Group]) -> list[str]:
-    """What is true of the whole table: seeds, length, cluster, and why a single worker's seconds vary if they do."""
+    """Return what is true of the whole table: seeds, length, cluster, why a single worker's seconds vary if they do."""
     cluster = facts.about(groups).get("cluster")
     several = any(len(group.runs) > 1 for group in groups)
     seeds = f"Mean ± standard deviation over {facts.seeds(groups)}" if several else "One seed"
@@ -141,7 +141,7 @@ def notes(groups: Sequence[Group]) -> list[str]:
 
 
 def _least(groups: Sequence[Group]) -> list[str]:
-    """How soon the most workers could be at the target, if they lost nothing to waiting and staleness."""
+    """Return how soon the most workers could be at the target, if they lost nothing to waiting and staleness."""
     least = floor.seconds(groups)
     most = max((count for _, count in least), default=None)
     titles = {group.method: group.title for group in groups if group.serial}
@@ -182,18 +182,11 @@ def _plain(group: Group) -> dict[str, object]:
     found: dict[str, object] = {name: getattr(group, name) for name in ("method", "protocol", "rule")}
     found |= {"serial": int(group.serial), "num_workers": group.num_workers}
     found |= {"seeds": len(group.runs), "diverged": group.num_diverged}
-    for field in csv_fields(group.metric):
-        spread = group.spread(field)
-        found |= {f"{field}_{kind}": spread and getattr(spread, kind) for kind in ("mean", "std")}
-    return found
+    return found | group.columns(csv_fields(group.metric))
 
 
 def csv_fields(metric: Metric) -> tuple[str, ...]:
-    """The entries of summaries whose means and deviations `comma_separated` gives.
-
-    Args:
-      metric: by which the runs are judged.
-    """
+    """Return the entries of summaries whose means and deviations `comma_separated` gives."""
     return (*(f"{of}_{metric.name}" for of in _OF_THE_METRIC), *_NUMBERS)
 
 

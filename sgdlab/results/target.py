@@ -30,9 +30,6 @@ def seconds_to_target(groups: Sequence[Group]) -> Figure | None:
     that a panel's methods are compared with: its gradients, computed by all workers without waiting (`floor`). With one
     number of workers, methods stand side by side. The scale is the same in all panels.
 
-    Args:
-      groups: single workers and methods.
-
     Returns:
       The figure; None where there is no target, or no method reaches it in every run.
     """

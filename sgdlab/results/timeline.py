@@ -201,7 +201,7 @@ def _rate(schedule: Schedule | PeerSchedule, start: float) -> float:
 
 
 def _from(work: _Work, start: float) -> _Work:
-    """What ends later than `start`, which is the new origin of time."""
+    """Return what ends later than `start`, which is the new origin of time."""
     if start == 0:
         return work
     later = _taken(work, np.flatnonzero(work.ended > start))
@@ -317,7 +317,7 @@ def _draw(
 
 
 def _until(work: _Work, end: float) -> _Work:
-    """What begins earlier than `end`, as far as it."""
+    """Return what begins earlier than `end`, as far as it."""
     earlier = _taken(work, np.flatnonzero(work.started < end))
     return earlier._replace(
         ended=np.minimum(earlier.ended, end),

@@ -76,10 +76,9 @@ def _collected(schedule: Schedule, block: int) -> Iterator[tuple[float, float, i
 
 def _of_peers(schedule: PeerSchedule) -> Iterator[dict[str, Any]]:
     nodes = schedule.num_nodes
-    center = ["center"] if schedule.has_center or schedule.companions else []
-    center += [f"companion {n}" for n in range(nodes)] if schedule.companions else []
     name_of = [*(f"node {n}" for n in range(nodes)), "center", *(f"companion {n}" for n in range(nodes))]
-    yield from _names(_WORKERS, "nodes", [f"node {n}" for n in range(schedule.num_nodes)] + center)
+    shown = schedule.num_variables if schedule.companions else nodes + schedule.has_center
+    yield from _names(_WORKERS, "nodes", name_of[:shown])
     number, takes_gradient = schedule.number(), schedule.takes_gradient()
     edges = np.searchsorted(schedule.event, np.arange(schedule.node.size + 1))
     for event, node in enumerate(schedule.node.tolist()):

@@ -117,13 +117,7 @@ def check(names: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def opened(names: Sequence[str], directory: pathlib.Path, name: str) -> Iterator[list[Writer]]:
-    """The writers of one run, closed at the end of the block.
-
-    Args:
-      names: in `WRITERS`.
-      directory: of the runs.
-      name: of the run.
-    """
+    """The writers of one run, closed at the end of the block."""
     found: list[Writer] = []
     failed = True
     try:

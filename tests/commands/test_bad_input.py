@@ -5,32 +5,25 @@ import sys
 
 import pytest
 
-from sgdlab.commands import certificate, compare, launch, live, timeline, train
 from sgdlab.runs import configuration
 
 # ml_collections loads a configuration's file by an importer's method that Python is about to drop.
 pytestmark = pytest.mark.filterwarnings(
     "ignore:the load_module:DeprecationWarning", "ignore::DeprecationWarning:importlib"
 )
-MODULES = {"certificate": certificate, "compare": compare, "live": live, "timeline": timeline, "train": train}
 
 
 @pytest.fixture(name="refused")
-def line_of_a_refused_command(capsys, monkeypatch, tmp_path):
-    """Runs a command in an empty directory: the only line that it prints, on the standard error."""
-    monkeypatch.chdir(tmp_path)
+def line_of_a_refused_command(call, monkeypatch):
+    """Runs a command: the only line that it prints, on the standard error."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     for registry in configuration.FAMILIES:
         monkeypatch.setattr(registry, "_parts", dict(registry))
 
     def refused(name, *arguments):
-        capsys.readouterr()
-        module = MODULES[name]
-        settings = launch.settings_of(module)
-        code = launch.answer(module.main, module.__doc__, [name, *arguments], define=module.define_flags, **settings)
-        seen = capsys.readouterr()
-        assert (code, seen.out) == (2, ""), seen.err
-        (line,) = seen.err.splitlines()
+        code, output, errors = call(name, *arguments)
+        assert (code, output) == (2, ""), errors
+        (line,) = errors.splitlines()
         return line.removeprefix("error: ")
 
     return refused
@@ -131,7 +124,7 @@ def test_all_values_are_refused_in_one_form(refused, flag, right):
     assert refused("train", flag) == f"{flag} must be {right}"
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", ["certificate", "compare", "live", "timeline", "train"])
 def test_a_directory_that_cannot_be_written_is_refused_before_anything_is_made(refused, tmp_path, monkeypatch, name):
     def make(*arguments, **given):
         raise AssertionError("it was begun")
@@ -171,10 +164,10 @@ def test_a_misspelt_name_is_answered_by_the_nearest(refused, name, flag, meant, 
 
 
 @pytest.mark.parametrize("family", ["protocol", "rule"])
-def test_what_lists_all_names_lists_them(capsys, monkeypatch, tmp_path, family):
-    monkeypatch.chdir(tmp_path)
-    assert launch.answer(train.main, "", ["train", "--help=all"], define=train.define_flags) == 0
-    words = re.split(r"[\s,]+", capsys.readouterr().out.partition(f"--config.{family}.kind=")[2].partition("--")[0])
+def test_what_lists_all_names_lists_them(call, family):
+    code, page, _ = call("train", "--help=all")
+    assert code == 0
+    words = re.split(r"[\s,]+", page.partition(f"--config.{family}.kind=")[2].partition("--")[0])
     (registry,) = [registry for registry in configuration.FAMILIES if registry.family == family]
     assert {name for name, part in registry.items() if not part.is_foreign} <= set(words)
 

@@ -1,6 +1,7 @@
 """`sgdlab certificate`: of methods, of a trace, of a saved schedule; the numbers are those of the library."""
 
 import csv
+import functools
 import json
 import types
 
@@ -9,7 +10,6 @@ import pytest
 
 from configs import digits
 from sgdlab import protocols, runs, theory
-from sgdlab.commands import certificate, launch
 from sgdlab.traces import Recording
 
 # ml_collections loads a configuration's file by an importer's method that Python is about to drop.
@@ -20,28 +20,14 @@ SHORT = ("--config.epochs=1.0", "--config.cluster.num_workers=4")
 RUNTIMES = np.random.default_rng(0).gamma(20, 0.05, (30, 5))
 
 
-@pytest.fixture(name="call")
-def call_in_process(tmp_path, monkeypatch, capsys):
-    """Runs the command: (exit code, output, errors)."""
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(name="certify")
+def certify_beside_a_trace(call, tmp_path):
     Recording(RUNTIMES, 100 + np.arange(30), tuple(f"w{i}" for i in range(5))).save(tmp_path / "trace.csv")
-
-    def call(*arguments):
-        code = launch.answer(
-            certificate.main,
-            certificate.__doc__,
-            ["certificate", *arguments],
-            define=certificate.define_flags,
-            **launch.settings_of(certificate),
-        )
-        seen = capsys.readouterr()
-        return code, seen.out, seen.err
-
-    return call
+    return functools.partial(call, "certificate")
 
 
-def test_methods_of_a_configuration(call, tmp_path):
-    code, output, errors = call(*SHORT, "--methods=synchronous,asgd,pull_gossip", "--variance=9", "--workdir=found")
+def test_methods_of_a_configuration(certify, tmp_path):
+    code, output, errors = certify(*SHORT, "--methods=synchronous,asgd,pull_gossip", "--variance=9", "--workdir=found")
     assert code == 0, errors
     assert "Synchronous SGD" in output
     assert "No method can be faster" in output
@@ -65,8 +51,8 @@ def test_methods_of_a_configuration(call, tmp_path):
     assert record["capacity"] == pytest.approx((1 / plan.worker_seconds).sum())
 
 
-def test_steps_of_a_trace(call, tmp_path):
-    code, output, errors = call("trace.csv", "--methods=synchronous,asgd", "--first_step=110", "--json")
+def test_steps_of_a_trace(certify, tmp_path):
+    code, output, errors = certify("trace.csv", "--methods=synchronous,asgd", "--first_step=110", "--json")
     assert code == 0, errors
     found = json.loads(output)
     assert json.loads((tmp_path / "runs/certificate/certificate.json").read_text()) == found
@@ -82,10 +68,10 @@ def test_steps_of_a_trace(call, tmp_path):
 
 
 @pytest.mark.parametrize("drops", [False, True])
-def test_a_saved_schedule(call, tmp_path, drops):
+def test_a_saved_schedule(certify, tmp_path, drops):
     make = protocols.backup_workers if drops else protocols.synchronous
     make(RUNTIMES).save(tmp_path / "mine.npz")
-    code, output, errors = call("--schedule=mine.npz", "--json")
+    code, output, errors = certify("--schedule=mine.npz", "--json")
     assert code == 0, errors
     found = json.loads(output)
     assert found["certificates"]["mine"]["tree_distance"] == (3 if drops else 4)
@@ -93,35 +79,30 @@ def test_a_saved_schedule(call, tmp_path, drops):
     assert (found["floors"] is None) == drops
 
 
-@pytest.mark.parametrize(("method", "said"), [("ringleader", True), ("asgd", False), (None, False)])
-def test_a_recording_knows_its_rule(call, monkeypatch, method, said):
+def recorded(monkeypatch, schedule, **entries):
+    """Makes `--recording` a schedule, with the configuration of a run of these entries, if there are any."""
     config = digits.get_config()
-    config.method = method or "asgd"
-    schedule = protocols.asynchronous(RUNTIMES)
+    config.update_from_flattened_dict(entries)
+    own = {"config": runs.live.plain(runs.resolve(config).source)} if entries else {}
+    monkeypatch.setattr(runs.recorded, "load", lambda path: types.SimpleNamespace(schedule=schedule, config=own))
+    return config
+
+
+@pytest.mark.parametrize(("method", "said"), [("ringleader", True), ("asgd", False), (None, False)])
+def test_a_recording_knows_its_rule(certify, monkeypatch, method, said):
     # A program that serves by itself gives its recording a configuration of its own, or none.
-    made = types.SimpleNamespace(
-        schedule=schedule, config={"config": runs.live.plain(runs.resolve(config).source)} if method else {}
-    )
-    monkeypatch.setattr(runs.recorded, "load", lambda path: made)
-    code, output, errors = call("--recording=mine/recording.npz")
+    recorded(monkeypatch, protocols.asynchronous(RUNTIMES), **({"method": method} if method else {}))
+    code, output, errors = certify("--recording=mine/recording.npz")
     assert code == 0, errors
     assert ("all workers weigh alike under mine, live" in output) == said
 
 
-def recorded(monkeypatch, **entries):
-    """Makes `--recording` that of a run of some method, and returns the schedule."""
-    config = digits.get_config()
-    config.update_from_flattened_dict({"method": "local_sgd", "cluster.num_workers": 5, **entries})
-    schedule = protocols.synchronous(RUNTIMES)
-    made = types.SimpleNamespace(schedule=schedule, config={"config": runs.live.plain(runs.resolve(config).source)})
-    monkeypatch.setattr(runs.recorded, "load", lambda path: made)
-    return schedule, config
-
-
 @pytest.mark.parametrize("by_speed", [False, True])
-def test_a_recorded_message_is_as_many_edges_as_its_steps(call, monkeypatch, by_speed):
-    schedule, config = recorded(monkeypatch, **{"local.steps": 4, "local.by_speed": by_speed})
-    code, output, errors = call("--recording=mine/recording.npz", "--json")
+def test_a_recorded_message_is_as_many_edges_as_its_steps(certify, monkeypatch, by_speed):
+    schedule = protocols.synchronous(RUNTIMES)
+    entries = {"method": "local_sgd", "cluster.num_workers": 5, "local.steps": 4, "local.by_speed": by_speed}
+    config = recorded(monkeypatch, schedule, **entries)
+    code, output, errors = certify("--recording=mine/recording.npz", "--json")
     assert code == 0, errors
     steps = runs.resolve(config).steps
     assert (len(set(steps)) > 1) == by_speed
@@ -134,13 +115,13 @@ def test_a_recorded_message_is_as_many_edges_as_its_steps(call, monkeypatch, by_
     assert found["floors"]["homogeneous"] == theory.homogeneous(seconds, theory.Problem()).seconds
     made, real = [], theory.certificate
     monkeypatch.setattr(theory, "certificate", lambda *given, **named: made.append(real(*given, **named)) or made[-1])
-    code, output, _ = call("--recording=mine/recording.npz")
+    code, output, _ = certify("--recording=mine/recording.npz")
     assert "another than the server's: mine, live." in " ".join(output.split())
     assert len(made) == 1
 
 
-def test_a_message_takes_several_steps_of_a_trace(call):
-    code, output, errors = call("trace.csv", "--methods=asgd", "--config.local.steps=3", "--json")
+def test_a_message_takes_several_steps_of_a_trace(certify):
+    code, output, errors = certify("trace.csv", "--methods=asgd", "--config.local.steps=3", "--json")
     assert code == 0, errors
     found = json.loads(output)["certificates"]["ASGD"]
     messages = RUNTIMES.reshape(10, 3, 5).sum(axis=1)
@@ -181,16 +162,16 @@ def test_a_message_takes_several_steps_of_a_trace(call):
         ([*SHORT, "--config.method=asgd", "--workdir=trace.csv"], "--workdir=trace.csv must be a directory"),
     ],
 )
-def test_mistakes_are_one_line_and_exit_code_2(call, arguments, message):
-    code, _, errors = call(*arguments)
+def test_mistakes_are_one_line_and_exit_code_2(certify, arguments, message):
+    code, _, errors = certify(*arguments)
     assert code == 2
     (line,) = errors.strip().splitlines()
     assert line.startswith("error: ")
     assert message in line
 
 
-def test_help(call):
-    code, output, _ = call("--help")
+def test_help(certify):
+    code, output, _ = certify("--help")
     assert code == 0
     for words in ("sgdlab certificate --methods", "--smoothness", "--accuracy", "--workdir", "--config.method="):
         assert words in output

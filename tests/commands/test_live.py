@@ -17,11 +17,11 @@ import time
 import jax
 import numpy as np
 import pytest
-from lib import tiny
+from lib import tiny, undrawn
 from lib.rehearsal import Fault, Rehearsal
 
 from sgdlab import hosts, results, runs, traces
-from sgdlab.commands import advise, launch, live, replay, timeline
+from sgdlab.commands import live
 from sgdlab.live import environment
 from sgdlab.live.log import Log
 from sgdlab.live.processes import Processes
@@ -29,7 +29,6 @@ from sgdlab.live.recording import LiveRecording
 from sgdlab.runs import live_run, recorded
 
 ROOT = pathlib.Path(__file__).parents[2]
-MODULES = {"advise": advise, "live": live, "replay": replay, "timeline": timeline}
 TINY = (
     "--config.epochs=1.0",
     "--config.batch_size=32",
@@ -43,25 +42,6 @@ GRADIENTS = 1437 // 32  # of one epoch
 pytestmark = pytest.mark.filterwarnings(
     "ignore:the load_module:DeprecationWarning", "ignore::DeprecationWarning:importlib"
 )
-
-
-@pytest.fixture(name="call")
-def call_in_process(capsys, monkeypatch, tmp_path):
-    """Runs a command here, in an empty directory: (exit code, output, errors)."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(name, *arguments):
-        capsys.readouterr()
-        module = MODULES[name]
-        configured, own = launch.configured_by(module), getattr(module, "OWN_ENTRIES", {})
-        argv = [name, *arguments]
-        code = launch.answer(
-            module.main, module.__doc__, argv, configured=configured, own_entries=own, define=module.define_flags
-        )
-        seen = capsys.readouterr()
-        return code, seen.out, seen.err
-
-    return call
 
 
 @pytest.fixture(name="rehearsed")
@@ -82,18 +62,9 @@ def workers_on_a_clock_that_is_not_real(monkeypatch):
 def without_pictures(monkeypatch):
     """Pictures take seconds, and one test looks at one."""
 
-    def save(figure, path):
-        del figure
-        pathlib.Path(path).parent.mkdir(exist_ok=True, parents=True)
-        for ending in ("png", "svg"):
-            pathlib.Path(f"{path}.{ending}").touch()
-
-    def nothing(*arguments, **given):
-        del arguments, given
-
-    monkeypatch.setattr(results.plots, "save", save)
-    monkeypatch.setattr(results.plots, "training", nothing)
-    monkeypatch.setattr(results.timeline, "timeline", nothing)
+    undrawn.leave_undrawn(monkeypatch)
+    for module, function in ((results.plots, "training"), (results.timeline, "timeline")):
+        monkeypatch.setattr(module, function, lambda *arguments, **given: None)
 
 
 def done(answer):

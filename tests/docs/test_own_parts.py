@@ -1,5 +1,6 @@
 """The files of the pages on parts of one's own run as they are printed, with the pages' commands, at toy size."""
 
+import importlib
 import pathlib
 import random
 import re
@@ -9,7 +10,7 @@ import sys
 import jax
 import pytest
 
-from sgdlab.commands import advise, certificate, compare, launch, live, timeline, train
+from sgdlab.commands import launch
 from sgdlab.registry import GRAPHS, TRACES
 from sgdlab.runs import configuration, methods, plan
 
@@ -24,14 +25,6 @@ COMMANDS = [
     for line in code.splitlines()
     if line.startswith("sgdlab ") and "npz" not in line
 ]
-MODULES = {
-    "advise": advise,
-    "certificate": certificate,
-    "compare": compare,
-    "live": live,
-    "timeline": timeline,
-    "train": train,
-}
 TINY = ("--config.epochs=1.0", "--config.batch_size=32", "--config.evaluations=1")
 TINY_NETWORK = ("--config.network.kind=mlp", "--config.network.mlp.widths=(8,)")
 TRAINED = ("train --parts=my_rule.py", "train --parts=my_data.py,my_network.py")
@@ -71,19 +64,12 @@ def directory_with_the_files(tmp_path, monkeypatch):
 
 def answered(line):
     _, name, *arguments = shlex.split(line)
-    module, traced = MODULES[name], "trainlog" in line
+    module, traced = importlib.import_module(f"sgdlab.commands.{name}"), "trainlog" in line
     small = [] if traced else [flag for flag in TINY if flag.split("=")[0] not in line]
     if name in ("compare", "train") and "network.kind" not in line:
         small += TINY_NETWORK
-    return launch.answer(
-        module.main,
-        module.__doc__,
-        [name, *arguments, *small],
-        configured=launch.configured_by(module),
-        own_entries=getattr(module, "OWN_ENTRIES", {}),
-        define=module.define_flags,
-        positional=getattr(module, "POSITIONAL", False),
-    )
+    argv, settings = [name, *arguments, *small], launch.settings_of(module)
+    return launch.answer(module.main, module.__doc__, argv, define=module.define_flags, **settings)
 
 
 def is_run(line):
@@ -105,7 +91,7 @@ def test_a_command_that_takes_longer_is_understood(line, here, capsys, monkeypat
     def main(argv):
         seen.append(plan.make_plan(launch.CONFIG.value) if line.startswith("sgdlab train") else argv)
 
-    monkeypatch.setattr(MODULES[line.split()[1]], "main", main)
+    monkeypatch.setattr(f"sgdlab.commands.{line.split()[1]}.main", main)
     assert answered(line) == 0, capsys.readouterr().err
     assert seen
 

@@ -64,10 +64,8 @@ def run(line):
         small.remove("--config.network.mlp.widths=(8,)")
     if name in ("compare", "live"):
         small.remove("--config.cluster.num_workers=4")
-    own, define = getattr(MODULES[name], "OWN_ENTRIES", {}), MODULES[name].define_flags
+    module = MODULES[name]
     few = ["--methods=asgd"] if name == "compare" and "--methods" not in line else []
     argv = [name, *arguments, *small, *few, *TINY[name]]
-    configured = launch.configured_by(MODULES[name])
-    return launch.answer(
-        MODULES[name].main, MODULES[name].__doc__, argv, configured=configured, own_entries=own, define=define
-    )
+    settings = launch.settings_of(module)
+    return launch.answer(module.main, module.__doc__, argv, define=module.define_flags, **settings)

@@ -149,8 +149,3 @@ class TestCost:
         methods = list(made_up.METHODS)
         runs = [ended(0.96, method=method, diverged=index < 7) for index, method in enumerate(methods)]
         assert f"7 of {len(methods)} methods" in sentences(single(), *runs)["Cost"]
-
-
-def test_single_workers_alone_are_no_comparison():
-    with pytest.raises(ValueError, match="groups must"):
-        sentences(single())

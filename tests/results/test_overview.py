@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from sgdlab.results import accuracy_axis, labels, summary
+from sgdlab.results import labels, metric_axis, summary
+from sgdlab.results.metric import ACCURACY
 from sgdlab.results.overview import NARROW, WIDE, overview
 
 
@@ -103,17 +104,17 @@ class TestOverview:
 
 class TestAccuracyAxis:
     def test_it_is_logarithmic_in_the_error(self):
-        np.testing.assert_allclose(accuracy_axis.height([0.0, 90.0, 99.0]), [-2.0, -1.0, 0.0])
-        low, high = accuracy_axis.limits([100.0])
+        np.testing.assert_allclose(metric_axis.height([0.0, 90.0, 99.0]), [-2.0, -1.0, 0.0])
+        low, high = metric_axis.limits(ACCURACY, [100.0])
         assert low < 100 < high + 0.005
 
     @pytest.mark.parametrize("ends", [(0, 99), (96, 97), (10, 99.95), (89.7, 97.5), (50, 60)])
     def test_ticks_are_between_the_ends_and_apart(self, ends):
-        found = accuracy_axis.ticks(*ends, 10)
+        found = metric_axis.accuracy_ticks(*ends, 10)
         assert 3 <= len(found) <= 11
         assert ends[0] <= found[0] < found[-1] <= ends[1]
-        steps = np.diff(accuracy_axis.height(found))
-        assert steps.min() >= 0.99 * float(np.diff(accuracy_axis.height(ends))[0]) / 10
+        steps = np.diff(metric_axis.height(found))
+        assert steps.min() >= 0.99 * float(np.diff(metric_axis.height(ends))[0]) / 10
 
 
 class TestLabels:

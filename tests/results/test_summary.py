@@ -77,10 +77,6 @@ class TestSpread:
 
 
 class TestTable:
-    def test_accuracies_are_mean_and_deviation(self):
-        found = cells(*(made_up.run(seed=s, summary={"test_accuracy": a}) for s, a in enumerate((0.9, 0.92))))
-        assert found["test %"] == f"{100 * 0.91:.1f} ± {100 * 0.02 / math.sqrt(2):.1f}"
-
     def test_lost_runs_count_as_they_ended(self):
         ends = (0.1, 0.1, 0.628)
         mean = sum(ends) / 3
