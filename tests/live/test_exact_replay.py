@@ -12,7 +12,7 @@ import numpy as np
 import optax
 import pytest
 from lib.rehearsal import Fault, Rehearsal
-from rehearsing import QUICK, dyadic
+from rehearsing import QUICK, after, dyadic
 
 from sgdlab import policies, replay, rules
 from sgdlab.errors import Stopped
@@ -131,9 +131,8 @@ def test_a_record_replays_to_the_bit(case, tmp_path):
         given = {"num_workers": 3, "num_gradients": 60, "settings": QUICK, "log": log, "stop": stop}
         return steps, serve(make(num_workers=3), steps, transport, **given)
 
-    asked = iter([False] * 90)
     with pytest.raises(Stopped):
-        steps_and_run(lambda: next(asked, True))
+        steps_and_run(after(90))
     steps, recording = steps_and_run(lambda: False)
     assert recording.ledger()["applied"] >= 60
     assert recording.ledger()["lost"] + recording.ledger()["refused"] > 0

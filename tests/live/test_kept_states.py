@@ -11,7 +11,7 @@ import numpy as np
 import optax
 import pytest
 from lib.rehearsal import Fault, Rehearsal
-from rehearsing import QUICK, dyadic
+from rehearsing import QUICK, after, dyadic
 
 from sgdlab import policies, replay, rules
 from sgdlab.errors import RunFailed, Stopped
@@ -241,9 +241,8 @@ def test_messages_that_checkpoints_have_made_needless_are_removed(tmp_path):
 
 
 def test_a_log_whose_messages_are_gone_says_so(tmp_path):
-    asked = iter([False] * 40)
     with pytest.raises(Stopped):
-        rehearsed("kept, interrupted", tmp_path, stop=lambda: next(asked, True), faults=())
+        rehearsed("kept, interrupted", tmp_path, stop=after(40), faults=())
     for path in tmp_path.glob("checkpoint-*"):
         path.unlink()
     for path in tmp_path.glob("messages-*"):

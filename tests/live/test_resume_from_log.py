@@ -55,7 +55,7 @@ def fates(recording):
 
 
 @pytest.mark.sample(9)
-@pytest.mark.parametrize("name", [*POLICIES, "cutoff"])
+@pytest.mark.parametrize("name", ["cutoff", *POLICIES])
 def test_killed_at_every_line_nothing_is_lost_or_doubled(name, tmp_path):
     predicting = functools.partial(policies.cutoff, predictor=predictors.RunningMean(window=3), window=2)
     make, runtimes = {**POLICIES, "cutoff": predicting}[name], dyadic(np.random.default_rng(3), (40, 3))
