@@ -1,7 +1,8 @@
-"""The address at which process 0 is found, and the host's own name, which collectives on CPUs need."""
+"""The address at which process 0 is found, given or said by a cluster's launcher, and the name of this host."""
 
 import dataclasses
 import errno
+import importlib
 import ipaddress
 import os
 import socket
@@ -29,7 +30,7 @@ class Address:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def resolved(self) -> "Address":
-        """The same with the host's number instead of its name.
+        """Return the same with the host's number instead of its name.
 
         Raises:
           OSError: where the name does not resolve (`socket.gaierror`).
@@ -49,7 +50,7 @@ class Address:
 
 
 def parse(text: str) -> Address:
-    """Reads HOST:PORT.
+    """Read HOST:PORT.
 
     Raises:
       UsageError: where it is something else.
@@ -70,8 +71,52 @@ def parse(text: str) -> Address:
     return Address(bare, int(port))
 
 
+@dataclasses.dataclass(frozen=True)
+class Detected:
+    """The processes of a job.
+
+    Attributes:
+      address: HOST:PORT of process 0.
+      num_processes: how many there are.
+      process_id: which of them this is.
+      local_device_ids: accelerators of the host that this process uses; None: all.
+    """
+
+    address: str
+    num_processes: int
+    process_id: int
+    local_device_ids: tuple[int, ...] | None
+
+
+def detect(num_processes: int | None, process_id: int | None, seconds: float) -> Detected:
+    """Ask JAX's detection of clusters, which reads the environment, or asks the cluster for so many seconds.
+
+    Args:
+      num_processes: as given; None: to be detected.
+      process_id: likewise.
+      seconds: how long a cluster may take to answer.
+
+    Raises:
+      UsageError: where this process does not run on a cluster that is known.
+    """
+    clusters = importlib.import_module("jax._src.clusters")  # private: there is no public way to ask
+    try:
+        address, count, own, devices = clusters.ClusterEnv.auto_detect_unset_distributed_params(
+            None, num_processes, process_id, None, None, int(seconds)
+        )
+    except Exception as error:
+        line = (str(error).splitlines() or [""])[0] or type(error).__name__
+        raise UsageError(f"--hosts=auto: the cluster could not be asked: {line}") from error
+    if address is None or count is None or own is None:
+        raise UsageError(
+            "--hosts=auto found no cluster (it knows SLURM, Open MPI, TPU pods and GKE); name the address of process "
+            "0: --hosts=HOST:PORT"
+        )
+    return Detected(address, int(count), int(own), None if devices is None else tuple(devices))
+
+
 def listen(address: Address, given: Address) -> socket.socket:
-    """Listens on one address of this host and on no other.
+    """Listen on one address of this host and on no other.
 
     Args:
       address: with a number.
@@ -102,10 +147,7 @@ def listen(address: Address, given: Address) -> socket.socket:
 
 
 def check_own_name() -> str:
-    """Checks that this host's name resolves: collectives on CPUs listen on its address.
-
-    Returns:
-      The address, such as "10.0.0.5".
+    """Return the address that this host's name resolves to, such as "10.0.0.5": collectives on CPUs listen there.
 
     Raises:
       UsageError: where the name does not resolve.
