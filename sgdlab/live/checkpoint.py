@@ -23,21 +23,13 @@ _MESSAGES = "messages-*.bin"
 
 
 class Checkpoint(NamedTuple):
-    """The server's state when an update had been made and all its workers had begun again.
+    """The server's state when an update had been made and all its workers had begun again."""
 
-    Attributes:
-      update: number of updates made.
-      lines: number of lines of the log up to then.
-      chain: checksum of these lines; a checkpoint belongs to one log only.
-      steps: what `Steps.snapshot` returned.
-      versions: version -> leaves of the parameters, of versions that gradients in flight are computed on.
-    """
-
-    update: int
-    lines: int
-    chain: int
-    steps: dict[str, np.ndarray]
-    versions: dict[int, list[np.ndarray]]
+    update: int  # number of updates made
+    lines: int  # number of lines of the log up to then
+    chain: int  # checksum of these lines; a checkpoint belongs to one log only
+    steps: dict[str, np.ndarray]  # what `Steps.snapshot` returned
+    versions: dict[int, list[np.ndarray]]  # version -> leaves, of those that gradients in flight are computed on
 
 
 class Damaged(ValueError):
@@ -66,11 +58,7 @@ def _numbered(folder: pathlib.Path, pattern: str) -> dict[int, pathlib.Path]:
 
 
 def save(folder: pathlib.Path, checkpoint: Checkpoint) -> None:
-    """Write a checkpoint, whole or not at all, and removes those before the last one.
-
-    Raises:
-      OSError: if it cannot be written.
-    """
+    """Write a checkpoint, whole or not at all, and remove those before the last one."""
     arrays: dict[str, Any] = {"numbers": np.array([checkpoint.update, checkpoint.lines, checkpoint.chain], np.int64)}
     arrays |= {f"steps {name}": array for name, array in checkpoint.steps.items()}
     for version, leaves in checkpoint.versions.items():
@@ -86,11 +74,7 @@ def save(folder: pathlib.Path, checkpoint: Checkpoint) -> None:
 
 
 def load(folder: pathlib.Path, update: int) -> Checkpoint:
-    """Read and check a checkpoint; nothing is unpickled.
-
-    Raises:
-      Damaged: if it is not whole.
-    """
+    """Read and check a checkpoint; nothing is unpickled. `Damaged` is raised if it is not whole."""
     path = path_of(folder, update)
     try:
         with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as stored:
@@ -196,12 +180,7 @@ class KeptMessages:
         self.close()
 
     def write(self, ticket: int, grads: Tree, aux: Tree) -> None:
-        """Add a message; it is with the operating system then.
-
-        Raises:
-          OSError: if it cannot be written.
-          ValueError: if an array has another shape or dtype than it should.
-        """
+        """Add a message; it is with the operating system then."""
         self._layout.write(self._views, {"params": grads, "aux": aux})
         head = np.array((ticket, zlib.crc32(self._memory)), _HEAD)
         for part in (head.tobytes(), self._memory):
@@ -235,13 +214,13 @@ class KeptMessages:
         return tree["params"], tree["aux"]
 
     def checkpoint(self, update: int) -> None:
-        """Begin another file, since a checkpoint of this update is being made: what comes now is not in it."""
+        """Begin another file: a checkpoint of this update is being made, and what comes now is not in it."""
         before, self._file = self._file, self._opened(self._path_of(update))
         before.close()
         self.size = 0
 
     def forget(self, update: int) -> None:
-        """Remove the files from before the oldest checkpoint that is left, that of this update."""
+        """Remove the files from before this update, that of the oldest checkpoint that is left."""
         for number, path in _numbered(self._folder, _MESSAGES).items():
             if number < update:
                 path.unlink(missing_ok=True)

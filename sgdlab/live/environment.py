@@ -24,7 +24,7 @@ _MEMORY_SHARE = 0.9
 
 
 def for_server(gpus_per_worker: float | None) -> None:
-    """Lets this process compute where its workers do, so that gradients computed again have the same bits.
+    """Let this process compute where its workers do, so that gradients computed again have the same bits.
 
     It must be called before JAX is first used. Of a GPU, which it may share with a worker, the server takes memory only
     as it needs it, and so do the workers, which inherit that; `XLA_PYTHON_CLIENT_PREALLOCATE` wins over it.
@@ -61,12 +61,12 @@ def for_worker(
     Raises:
       ValueError: if there are not GPUs enough.
     """
-    own = {"PYTHONUNBUFFERED": "1"}
+    own, together = {"PYTHONUNBUFFERED": "1"}, own_cores() if cores is None else cores
     for name in _SETTINGS:
         value = getattr(jax.config, name, jax.config.values.get(name))  # not all of them are attributes
         if value is not None:
             own[name.upper()] = str(value)
-    if num_workers * 2 > (_cores() if cores is None else cores):
+    if num_workers * 2 > together:
         flags = os.environ.get("XLA_FLAGS", "")
         own |= {"OMP_NUM_THREADS": "1", "XLA_FLAGS": f"{flags} --xla_cpu_multi_thread_eigen=false".strip()}
     return {**os.environ, **own, **devices(worker, num_workers, gpus_per_worker), **given}
@@ -130,7 +130,7 @@ def devices(worker: int | None, num_workers: int, gpus_per_worker: float | None)
     return {**chosen, "CUDA_VISIBLE_DEVICES": ",".join(there[first : first + count])}
 
 
-def _cores() -> int:
+def own_cores() -> int:
     """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

@@ -138,10 +138,8 @@ class Lives:
     """Counts the processes of each worker, and says after which message the present one goes on.
 
     What a worker keeps from one message to its next, such as the state of its optimizer, is what it had after the last
-    of its messages that was used: one that was dropped, interrupted, refused or lost leaves no trace, as in a
-    simulation. A process that joins has nothing, and begins anew, whether it is a worker's first, takes the place of
-    one that died, or follows a server that was started again. A worker that was silent, and whose process lives, goes
-    on.
+    of its messages that was used: one that was not leaves no trace, as in a simulation. Each process that joins has
+    nothing, and begins anew. A worker that was silent, and whose process lives, goes on.
 
     Example:
       >>> lives = Lives()
@@ -233,11 +231,7 @@ class KeptVersions:
         self._forget_unless_needed(before)
 
     def hold(self, versions: Collection[int]) -> None:
-        """Keep these versions for gradients that begin later, and no longer others that were held.
-
-        Raises:
-          ValueError: if one of them is neither the newest nor was held before.
-        """
+        """Keep these versions, each the newest or held before, for gradients that begin later, and no others."""
         for version in versions:
             if version not in self:
                 raise ValueError(
@@ -325,17 +319,7 @@ class InFlight:
         return self.recorder.open[self.current[worker]]
 
     def begin(self, worker: int, version: int, now: float, *, after: int) -> None:
-        """Begin a gradient of a worker on the newest version, or on one that the policy has held.
-
-        Args:
-          worker: who begins.
-          version: on which.
-          now: when.
-          after: as of `Transport.begin`.
-
-        Raises:
-          ValueError: if it computes one already, or the version is another.
-        """
+        """Begin a gradient of a worker on the newest version, or on one that the policy has held (else: ValueError)."""
         if worker in self.current or version not in self.versions:
             raise ValueError(
                 f"policy must begin workers that wait, on version {self.versions.newest} or one that it has held; it "

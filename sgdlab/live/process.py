@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from sgdlab.live import wire
 from sgdlab.live.messages import Joined
-from sgdlab.live.shared_arrays import Pieces
+from sgdlab.live.shared_arrays import MemoryLayout, Pieces
 from sgdlab.live.work import WorkSource
 
 _ROOT = pathlib.Path(__file__).parents[2]
@@ -25,36 +25,31 @@ _COUNTERS = pathlib.Path("/proc/vmstat")
 
 
 class Process:
-    """A worker's process, the way to it, and the memory in which its gradients lie.
+    """A worker's process, the way to it, and the memory in which its gradients lie; OSError if it cannot be started.
 
     Args:
       worker: its number.
       source: where it finds what it computes.
-      layout: `Layout.described` of its gradients and their aux.
-      size: bytes of them.
+      layout: where its gradients and their aux lie.
       versions: descriptor of the memory of the parameters.
       env: its environment.
       log: file for what it prints; None: it prints where this process does.
-      question: number of the last ticket that was begun.
+      question: number of the last ticket that was begun, of all workers.
 
     Attributes:
-      question: number of the last ticket that it was asked for; of all workers, before its first.
+      question: number of the last ticket that it was asked for.
       void: largest ticket that it was told to give up.
       run: how many runs it has served before.
       joined: what it said when it was ready; None before.
       error: why it could not start, in its own words.
-
-    Raises:
-      OSError: if it cannot be started, such as for lack of memory, or because there are too many processes.
     """
 
     def __init__(
         self,
         worker: int,
         source: WorkSource,
-        layout: list[list[str]],
+        layout: MemoryLayout,
         *,
-        size: int,
         versions: int,
         env: Mapping[str, str],
         log: pathlib.Path | None,
@@ -65,7 +60,7 @@ class Process:
         self.error = ""
         self._log, self._witness = log, Witness()
         with contextlib.ExitStack() as undo:
-            self.gradients = Pieces(size)
+            self.gradients = Pieces(layout.size)
             undo.callback(self.gradients.close)
             self.gradients[0]  # made as long as it must be
             ours, theirs = socket.socketpair()
@@ -89,25 +84,25 @@ class Process:
                 "kind": "start",
                 "source": {**source._asdict(), "modules": dict(source.modules)},
                 "path": [entry or str(pathlib.Path.cwd()) for entry in sys.path],
-                "layout": layout,
+                "layout": layout.described(),
                 # Linux means the thread that has started it; any other may end before the server does.
                 "mortal": threading.current_thread() is threading.main_thread(),
             }
         )
 
     def begin(self, ticket: int, slot: int, *, after: int, version: int) -> None:
-        """Asks for a gradient on the version in piece `slot`; `after` and `version` as of `Transport.begin`."""
+        """Ask for a gradient on the version in piece `slot`; `after` and `version` as of `Transport.begin`."""
         self.question = ticket
         number = {"run": self.run, "ticket": ticket, "after": after, "version": version}
         self.line.send({"kind": "begin", **number, "slot": slot})
 
     def interrupt(self, ticket: int) -> None:
-        """Tells it to give up what it was asked for, up to `ticket`."""
+        """Tell it to give up what it was asked for, up to `ticket`."""
         self.void = max(self.void, ticket)
         self.line.send({"kind": "interrupt", "run": self.run, "ticket": ticket})
 
     def begin_run(self) -> None:
-        """Voids everything that it was asked for."""
+        """Void everything that it was asked for."""
         self.interrupt(sys.maxsize)
         self.run, self.question, self.void = self.run + 1, -1, -1
 
@@ -120,7 +115,7 @@ class Process:
         return [one for one in said if one["kind"] != "broken" and one.get("run", self.run) == self.run], ended
 
     def leave(self) -> None:
-        """Closes the ways to it: nothing of it is heard any more, and it ends when it notices."""
+        """Close the ways to it: nothing of it is heard any more, and it ends when it notices."""
         self.line.socket.close()
         self.gradients.close()
 
@@ -160,11 +155,7 @@ class Witness:
 
 
 def described(code: int, witness: Witness) -> str:
-    """Return an exit code in words.
-
-    Args:
-      code: of `subprocess.Popen`: the number of a signal is negative.
-      witness: made when the process was started.
+    """Return the exit code of a `subprocess.Popen` in words; `witness` was made when it was started.
 
     Example:
       >>> described(-9, Witness()), described(1, Witness())

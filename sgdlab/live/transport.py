@@ -75,10 +75,10 @@ class Transport(Protocol):
 
 
 class Nobody:
-    """A `Transport` without workers, while a log is read: what it is told was told before."""
+    """A `Transport` without workers, while a log is read: what it is told was told before, and no time passes."""
 
     def time(self) -> float:
-        """Return 0: no time passes."""
+        """Return 0."""
         return 0.0
 
     def next(self, timeout: float | None) -> list[Message]:
@@ -88,10 +88,7 @@ class Nobody:
     def _ignore(self, *told: Any, **given: Any) -> None:
         """Do nothing."""
 
-    spawn = publish = release = begin = interrupt = kill = _ignore
-
-    def close(self) -> None:
-        """Do nothing."""
+    spawn = publish = release = begin = interrupt = kill = close = _ignore
 
 
 class Clock:
