@@ -40,22 +40,13 @@ class Taken(NamedTuple):
 
 
 class Updated(NamedTuple):
-    """An update that was made, as `sgdlab.live.server.serve` tells its caller.
+    """An update that was made, as `sgdlab.live.server.serve` tells its caller."""
 
-    Attributes:
-      number: how many updates there are now; it is the newest version.
-      gradients: how many gradients have entered updates.
-      seconds: since the start of the run.
-      taken: the gradients of this update, in their order.
-      computed: whether `steps` holds this version. False for the updates of a resumed run before its checkpoint, of
-        which only the log is read.
-    """
-
-    number: int
-    gradients: int
-    seconds: float
-    taken: tuple[Taken, ...]
-    computed: bool
+    number: int  # how many updates there are now; it is the newest version
+    gradients: int  # how many gradients have entered updates
+    seconds: float  # since the start of the run
+    taken: tuple[Taken, ...]  # the gradients of this update, in their order
+    computed: bool  # whether `steps` holds this version; not so before a resumed run's checkpoint: the log is read
 
 
 class LiveEngine:
@@ -65,12 +56,12 @@ class LiveEngine:
     answers the ticket that its worker has: what comes twice, too late, or from a process that is gone, changes nothing.
 
     Args:
-      policy: whom to wait for.
-      steps: the rule's server. None: no arithmetic is done, as where a log is examined.
-      transport: the workers.
-      num_workers: N.
-      num_gradients: the run is finished with the update by which so many have entered updates.
-      settings: of the run.
+      policy: as of `sgdlab.live.server.serve`, and so are the others.
+      steps: see there. None: no arithmetic is done, as where a log is examined.
+      transport: see there.
+      num_workers: see there.
+      num_gradients: see there.
+      settings: see there.
 
     Attributes:
       flying: the gradients in flight, the record and the ledger.

@@ -38,10 +38,7 @@ PATIENCE = 10.0
 
 
 def imported(*, local: bool) -> ModuleType:
-    """Import Ray with the settings that it reads only once.
-
-    Args:
-      local: whether its cluster is on this machine, and nobody else's business.
+    """Import Ray with the settings that it reads only once, those of a cluster on this machine alone if it is `local`.
 
     Raises:
       ValueError: if Ray is not installed, or was imported before with other settings.
@@ -122,23 +119,23 @@ class Cluster:
 
     @property
     def cores(self) -> float | None:
-        """Of all nodes, as they have said; infinitely many if none has. None: of this machine, where it was started."""
+        """Return the cores of all nodes, infinitely many if none has said; None: it was started here."""
         return None if self.local else self.ray.cluster_resources().get("CPU", math.inf)
 
     def note(self, processes: set[psutil.Process] | None = None) -> None:
-        """Remembers processes, or all that there are now, which `close` ends if the cluster is of this machine."""
+        """Remember processes, or all that there are now, which `close` ends if the cluster is of this machine."""
         if self.local:
             self.processes |= _descendants(self.processes) if processes is None else processes
 
     def kill(self, process: int) -> None:
-        """Ends a process of a cluster that was started here; Ray's own way does not reach one that is stopped."""
+        """End a process of a cluster that was started here; Ray's own way does not reach one that is stopped."""
         for known in self.processes:
             if known.pid == process:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     known.kill()
 
     def close(self) -> None:
-        """Disconnects, and ends what was started here."""
+        """Disconnect, and end what was started here."""
         self.note()
         with contextlib.suppress(Exception):
             self.ray.shutdown()
@@ -160,7 +157,7 @@ def _children() -> set[psutil.Process]:
 
 
 def _open(processes: set[psutil.Process]) -> set[tuple[str, int]]:
-    """Addresses at which processes can be reached from other machines."""
+    """Return the addresses at which processes can be reached from other machines."""
     found = set()
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):

@@ -134,12 +134,7 @@ def check(policy: Policy, rule: ServerRule | optax.GradientTransformation, num_w
 
 
 class _Loop:
-    """What the server does from one message to the next: it waits, handles what has come, and what is due.
-
-    Args:
-      engine: the state of the run, with its transport.
-      log: as of `serve`, and so are the others.
-    """
+    """Waits for a message, handles it, and what is due, until the run is at an end; arguments are as of `serve`."""
 
     def __init__(
         self,
