@@ -1,11 +1,12 @@
 """`LiveEngine`, the server's state: a function of the events and the clock readings, live and from a log alike."""
 
+import collections
 import heapq
 import math
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple
 
-from sgdlab.live.fleet import NOT_FINITE, Fleet, Notes, failing, lost, processes
+from sgdlab.live.fleet import NOT_FINITE, Fleet, failing, lost, processes
 from sgdlab.live.ledger import ByTicket, InFlight, Lives
 from sgdlab.live.messages import (
     Arrived,
@@ -28,6 +29,8 @@ from sgdlab.live.transport import Transport
 from sgdlab.protocols.policy import Action, Begin, Close, Drop, Interrupt, Policy, Take, Wake
 from sgdlab.replay.steps import Steps
 from sgdlab.types import Tree
+
+_NOTES = 50
 
 
 class Taken(NamedTuple):
@@ -65,6 +68,7 @@ class LiveEngine:
 
     Attributes:
       flying: the gradients in flight, the record and the ledger.
+      notes: what happened lately: (seconds, words).
       lives: which process of its worker computes a gradient, and after which message it goes on.
       held: the versions that the policy may begin gradients on later.
       gradient: `(ticket, params) -> (grads, aux)`, the gradient of the ticket that has come, computed on `params`.
@@ -91,7 +95,8 @@ class LiveEngine:
         self.steps: Any = steps  # None until there is something to compute
         self.num_workers, self.num_gradients, self.settings = num_workers, num_gradients, settings
         self.flying = InFlight(transport, self._sent)
-        self.fleet, self.patience, self.notes = Fleet(num_workers, settings), Patience(settings), Notes()
+        self.fleet, self.patience = Fleet(num_workers, settings), Patience(settings)
+        self.notes: collections.deque[tuple[float, str]] = collections.deque(maxlen=_NOTES)
         self.lives = Lives()
         self.seconds, self.losses = ByTicket(), ByTicket()  # the seconds are by the workers' own clocks
         self.used = 0
@@ -170,7 +175,7 @@ class LiveEngine:
                     heapq.heappop(self.wakes)
                 self.perform(self.policy.timer(now), now)
             case Start(joined, _, _):
-                self.notes.add(now, f"the workers are there: {processes(joined)}")
+                self.notes.append((now, f"the workers are there: {processes(joined)}"))
                 for worker, process, host in joined:
                     self.fleet.joined(worker, process=process, host=host, now=now)
                     self.patience.heard(worker)
@@ -238,7 +243,7 @@ class LiveEngine:
         if worker in self.flying.current:
             self.patience.expect(worker)  # it lives, and has another to answer
         if self.fleet[worker].state == "silent":
-            self.notes.add(now, f"worker {worker} is back after {now - self.fleet[worker].since:.1f} s")
+            self.notes.append((now, f"worker {worker} is back after {now - self.fleet[worker].since:.1f} s"))
             self.fleet.back(worker, now)
             self.patience.double(worker)
             self.perform(self.policy.joined(now, worker), now)
@@ -248,7 +253,7 @@ class LiveEngine:
         """Begin another gradient in the place of one that cannot be used, unless too many were so."""
         if self._is_ghost(worker, ticket, now):
             return
-        self.notes.add(now, f"worker {worker}: {error}")
+        self.notes.append((now, f"worker {worker}: {error}"))
         self.bad += 1
         if self.bad >= self.settings.failures * max(len(self.fleet.there()), 1):
             self.failure = failing(self.bad, worker, error, fate)
@@ -269,7 +274,7 @@ class LiveEngine:
         there = worker.there
         self.fleet.ended(number, error, now)
         self.patience.heard(number)
-        self.notes.add(now, lost(worker, now))
+        self.notes.append((now, lost(worker, now)))
         if there:
             self._lose(number, now, fate)
 
@@ -286,7 +291,7 @@ class LiveEngine:
             self._lose(number, now)  # another process under the same number
             if self.finished:
                 return
-        self.notes.add(now, f"worker {number} has joined: process {process} on {host}")
+        self.notes.append((now, f"worker {number} has joined: process {process} on {host}"))
         self.fleet.joined(number, process=process, host=host, now=now)
         self.patience.heard(number)
         self.lives.joined(number)
@@ -295,7 +300,7 @@ class LiveEngine:
     def _silent(self, worker: int, now: float) -> None:
         ticket, seconds = self.flying.current[worker], self.patience.silence(worker)
         self.fleet.silent(worker, f"silent for {seconds:.1f} s", now)
-        self.notes.add(now, f"worker {worker} is lost: silent for {seconds:.1f} s")
+        self.notes.append((now, f"worker {worker} is lost: silent for {seconds:.1f} s"))
         self.transport.interrupt(worker, ticket)
         self._lose(worker, now)
 

@@ -1,6 +1,5 @@
-"""`Fleet`, the workers of a live run and their states, and `Notes`, what went wrong with them, in words."""
+"""`Fleet`, the workers of a live run and their states, and what went wrong with them, in words."""
 
-import collections
 import dataclasses
 from collections.abc import Iterable, Iterator
 
@@ -148,32 +147,8 @@ class Fleet:
         worker.state, worker.since = state, now
 
 
-_KEPT = 50
 NOT_FINITE = "its gradient, or what came with it, was not finite (NaN or infinite)"
 """What is said of a gradient that is refused: statistics that came with it would stay in those of the server."""
-
-
-class Notes:
-    """What happened lately.
-
-    Example:
-      >>> notes = Notes()
-      >>> notes.add(2.5, "worker 3 is back after 1.0 s")
-      >>> notes.last
-      ((2.5, 'worker 3 is back after 1.0 s'),)
-    """
-
-    def __init__(self) -> None:
-        self._notes: collections.deque[tuple[float, str]] = collections.deque(maxlen=_KEPT)
-
-    def add(self, now: float, words: str) -> None:
-        """Note what has happened at this instant of the run."""
-        self._notes.append((now, words))
-
-    @property
-    def last(self) -> tuple[tuple[float, str], ...]:
-        """The last notes: (seconds, words)."""
-        return tuple(self._notes)
 
 
 def processes(joined: Iterable[Joined]) -> str:

@@ -58,7 +58,7 @@ class Process:
         self.question, self.void, self.run = question, -1, 0
         self.joined: Joined | None = None
         self.error = ""
-        self._log, self._witness = log, Witness()
+        self._log, self._killed = log, killed_for_memory()
         with contextlib.ExitStack() as undo:
             self.gradients = Pieces(layout.size)
             undo.callback(self.gradients.close)
@@ -126,7 +126,7 @@ class Process:
         except subprocess.TimeoutExpired:
             self.child.kill()
             self.child.wait()
-        how = described(self.child.returncode, self._witness)
+        how = described(self.child.returncode, self._killed)
         if self.joined is not None:
             return f"{how}; see {self._log}" if self._log else how
         why = self.error or (last_lines(self._log) if self._log else "")
@@ -143,22 +143,11 @@ def _printing(log: pathlib.Path | None) -> Iterator[IO[bytes] | None]:
         yield file
 
 
-class Witness:
-    """Remembers how many processes this machine had killed for lack of memory when it was made."""
-
-    def __init__(self):
-        self._before = _killed_for_memory()
-
-    def more(self) -> bool:
-        """Return True if there are more by now; where nobody counts, False."""
-        return _killed_for_memory() > self._before
-
-
-def described(code: int, witness: Witness) -> str:
-    """Return the exit code of a `subprocess.Popen` in words; `witness` was made when it was started.
+def described(code: int, killed: int) -> str:
+    """Return the exit code of a `subprocess.Popen` in words; `killed` is what `killed_for_memory` said at its start.
 
     Example:
-      >>> described(-9, Witness()), described(1, Witness())
+      >>> described(-9, killed_for_memory()), described(1, killed_for_memory())
       ('killed by SIGKILL', 'exit code 1')
     """
     if code >= 0:
@@ -167,7 +156,11 @@ def described(code: int, witness: Witness) -> str:
         name = signal.Signals(-code).name
     except ValueError:
         name = f"signal {-code}"
-    memory = ", perhaps for lack of memory: the system has killed a process for it since" if witness.more() else ""
+    memory = (
+        ", perhaps for lack of memory: the system has killed a process for it since"
+        if killed_for_memory() > killed
+        else ""
+    )
     return f"killed by {name}{memory if -code == signal.SIGKILL else ''}"
 
 
@@ -182,7 +175,8 @@ def last_lines(file: pathlib.Path) -> str:
     return " | ".join([line.strip() for line in text.splitlines() if line.strip()][-_LINES:])
 
 
-def _killed_for_memory() -> int:
+def killed_for_memory() -> int:
+    """Return how many processes this machine had killed for lack of memory; 0 where nobody counts."""
     try:
         lines = _COUNTERS.read_text(encoding="ascii").splitlines()
     except OSError:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self, TextIO
 
 from sgdlab.live.status import Status, WorkerStatus
-from sgdlab.report.words import listed
+from sgdlab.report.words import counted, listed
 
 LATE = 1.5
 """A worker is called late whose time is this many times the others' median, or"""
@@ -286,8 +286,7 @@ def _lateness(worker: WorkerStatus) -> str:
 def _loss_of(worker: WorkerStatus) -> str:
     why = f" ({_plain(worker.error)})" if worker.error else ""
     if worker.state == "gone":
-        starts = "1 start" if worker.respawns == 1 else f"{worker.respawns} starts"
-        return f"{worker.worker} for good after {starts}{why}"
+        return f"{worker.worker} for good after {counted(worker.respawns, 'start')}{why}"
     return f"{worker.worker} for {_seconds(worker.since)}{why}"
 
 

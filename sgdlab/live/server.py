@@ -203,7 +203,7 @@ class _Loop:
         for worker in range(len(engine.fleet)):
             engine.fleet.restarted(worker, now)
             engine.patience.heard(worker)
-        engine.notes.add(self.clock.last, "the server was started again")
+        engine.notes.append((self.clock.last, "the server was started again"))
         engine.connect(self.transport)
 
     def gather(self) -> list[Joined]:
@@ -221,7 +221,7 @@ class _Loop:
                 if worker.state == "starting" and patience.hopeless(worker.worker, starting=True):
                     self.transport.kill(worker.worker)
                     fleet.ended(worker.worker, "it did not start", now)
-                    self.engine.notes.add(self.clock.last, lost(worker, now))
+                    self.engine.notes.append((self.clock.last, lost(worker, now)))
             if len(ready) == fleet.can_come() or now - began >= settings.join_seconds:
                 if len(ready) >= settings.min_workers:
                     break
@@ -237,7 +237,7 @@ class _Loop:
                     ready.pop(message.worker, None)
                     now = self.clock.now()
                     fleet.ended(message.worker, message.error, now)
-                    self.engine.notes.add(self.clock.last, lost(fleet[message.worker], now))
+                    self.engine.notes.append((self.clock.last, lost(fleet[message.worker], now)))
         fleet.shift(self.clock.last - self.clock.now())
         return [ready[worker] for worker in sorted(ready)]
 

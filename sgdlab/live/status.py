@@ -97,7 +97,7 @@ class View:
             idle_share=float(np.mean([worker.idle_share for worker in workers])),
             ledger=engine.flying.ledger.counts(),
             workers=workers,
-            events=engine.notes.last,
+            events=tuple(engine.notes),
             finished=engine.finished,
             unit=engine.settings.unit,
         )
