@@ -13,7 +13,6 @@ from sgdlab import policies
 from sgdlab.errors import HostLost, RunFailed, Stopped
 from sgdlab.live.engine import LiveEngine
 from sgdlab.live.server import serve
-from sgdlab.live.settings import LiveSettings
 
 FIELDS = ("worker", "read", "update", "started", "arrived")
 
@@ -525,9 +524,3 @@ def test_policies_rules_and_steps_that_do_not_fit():
     policy = policies.softsync(num_workers=3, gradients_per_update=2)
     with pytest.raises(ValueError, match=r"steps\.single=True must be False"):
         serve(policy, NaiveSteps(True), Rehearsal(constant(), compute), num_workers=3, num_gradients=3)
-
-
-@pytest.mark.full
-def test_many_events_take_seconds():
-    recording, *_ = rehearse(policies.asynchronous, constant(16), num_gradients=2_000, settings=LiveSettings())
-    assert recording.ledger()["applied"] == 2_000

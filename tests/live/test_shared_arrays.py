@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from pools import assert_equal
 
 from sgdlab.live import environment, process, wire
 from sgdlab.live.shared_arrays import ALIGNMENT, MemoryLayout, Pieces, Versions
@@ -22,11 +23,6 @@ TREE = {
     "b": [jnp.arange(6.0, dtype=jnp.float32).reshape(2, 3), jnp.float32(2.5)],
     "c": jnp.zeros([0, 3], jnp.int32),
 }
-
-
-def assert_equal(found, wanted):
-    jax.tree.map(np.testing.assert_array_equal, found, jax.tree.map(np.asarray, wanted))
-    assert jax.tree.map(lambda leaf: leaf.dtype, found) == jax.tree.map(lambda leaf: leaf.dtype, wanted)
 
 
 def test_a_tree_in_memory():
