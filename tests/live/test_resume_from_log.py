@@ -44,6 +44,10 @@ def keep_all_checkpoints(monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # no power is lost in these tests
 
 
+def asynchronous(num_gradients, **given):
+    return rehearse(policies.asynchronous, SAME, num_gradients=num_gradients, **given)
+
+
 def fates(recording):
     """Ticket -> what became of it, when that is final."""
     schedule = recording.schedule
@@ -155,7 +159,7 @@ def test_another_configuration_is_refused(tmp_path):
 def stopped(log, turns=40):
     """A run that is stopped after so many turns."""
     with pytest.raises(Stopped, match="the same command continues"):
-        rehearse(policies.asynchronous, SAME, num_gradients=90, log=log, stop=after(turns))
+        asynchronous(90, log=log, stop=after(turns))
 
 
 def test_other_versions_are_said_and_recorded(tmp_path, monkeypatch):
@@ -169,7 +173,7 @@ def test_other_versions_are_said_and_recorded(tmp_path, monkeypatch):
         f"jax {first['jax']} is now 9.1",
         "jax 9.1 is now 9.2",
     ]
-    recording, steps, *_ = rehearse(policies.asynchronous, SAME, num_gradients=90, log=opened(tmp_path))
+    recording, steps, *_ = asynchronous(90, log=opened(tmp_path))
     assert recording.versions == first | {"jax": f"{first['jax']}, later 9.2"}
     assert examined(tmp_path, lambda config: policies.asynchronous(num_workers=3)).versions == recording.versions
     assert np.abs(steps.params - replayed(recording, True)).max() == 0.0
@@ -199,8 +203,8 @@ def test_when_the_disk_is_full_the_same_command_continues(tmp_path, lines, error
     log = opened(tmp_path)
     log._file = FullDisk(log._file, lines, error)
     with pytest.raises(RunFailed, match=r"log=.* cannot be written: (?i:no space).*; the same command continues when"):
-        rehearse(policies.asynchronous, SAME, num_gradients=30, log=log)
-    recording, steps, *_ = rehearse(policies.asynchronous, SAME, num_gradients=30, log=opened(tmp_path))
+        asynchronous(30, log=log)
+    recording, steps, *_ = asynchronous(30, log=opened(tmp_path))
     assert recording.ledger()["applied"] == 30
     assert np.abs(steps.params - replayed(recording, True)).max() == 0.0
 
@@ -214,8 +218,8 @@ def test_a_disk_that_fails_ends_the_run_in_one_line(tmp_path, monkeypatch):
         broken.setattr(os, "fsync", fails)
         own = dataclasses.replace(QUICK, checkpoint_updates=10_000)
         with pytest.raises(RunFailed, match="cannot be written: input/output error; the same command continues"):
-            rehearse(policies.asynchronous, SAME, num_gradients=30, log=log, settings=own)
-    recording, *_ = rehearse(policies.asynchronous, SAME, num_gradients=30, log=opened(tmp_path))
+            asynchronous(30, log=log, settings=own)
+    recording, *_ = asynchronous(30, log=opened(tmp_path))
     assert recording.ledger()["applied"] == 30
 
 
@@ -224,14 +228,7 @@ def test_nobody_waits_for_the_disk(tmp_path, monkeypatch, slow):
     enough, heard, log = threading.Event(), [], opened(tmp_path)
     monkeypatch.setattr(slow, lambda *given: heard.append(enough.wait(20)))
     own = dataclasses.replace(QUICK, checkpoint_seconds=1e-3)
-    rehearse(
-        policies.asynchronous,
-        SAME,
-        num_gradients=60,
-        log=log,
-        settings=own,
-        on_update=lambda update: enough.set() if update.number == 50 else None,
-    )
+    asynchronous(60, log=log, settings=own, on_update=lambda update: enough.set() if update.number == 50 else None)
     assert heard
     assert all(heard)
 
@@ -250,15 +247,7 @@ def test_a_gradient_takes_little_memory(tmp_path):
     try:
         own = dataclasses.replace(QUICK, checkpoint_updates=10_000)
         log = opened(tmp_path)
-        rehearse(
-            policies.asynchronous,
-            SAME,
-            num_gradients=3000,
-            log=log,
-            transport=transport,
-            settings=own,
-            on_update=measure,
-        )
+        asynchronous(3000, log=log, transport=transport, settings=own, on_update=measure)
     finally:
         tracemalloc.stop()
     assert (used[3000] - used[1000]) / 2000 < 120
@@ -286,14 +275,11 @@ def exchanged(data):
     "spoil", [lambda data: data[: len(data) // 2], lambda data: bytes(len(data)), lambda data: b"", exchanged]
 )
 def test_a_damaged_checkpoint_is_passed_over(tmp_path, spoil):
-    runtimes, said = np.full((1, 3), 1.0), []
-    with pytest.raises(Stopped, match="the same command continues"):
-        rehearse(policies.asynchronous, runtimes, num_gradients=90, log=opened(tmp_path), stop=after(40))
-    newest = checkpoint.updates_of(tmp_path)[-1]
-    path = checkpoint.path_of(tmp_path, newest)
+    said = []
+    stopped(opened(tmp_path))
+    path = checkpoint.path_of(tmp_path, checkpoint.updates_of(tmp_path)[-1])
     path.write_bytes(spoil(path.read_bytes()))
-    log = opened(tmp_path, say=said.append)
-    recording, steps, *_ = rehearse(policies.asynchronous, runtimes, num_gradients=90, log=log)
+    recording, steps, *_ = asynchronous(90, log=opened(tmp_path, say=said.append))
     assert "cannot be read" in said[0]
     assert f"{path}" in said[0]
     assert np.abs(steps.params - replayed(recording, True)).max() == 0.0
@@ -323,7 +309,7 @@ def test_gradients_since_the_checkpoint_alone_are_computed_again(tmp_path):
 def test_a_checkpoint_of_another_log_is_not_used(tmp_path):
     """Two runs of the same length in one folder, one after the other: the older one's checkpoints are left over."""
     first, second = tmp_path / "first", tmp_path / "second"
-    rehearse(policies.asynchronous, np.full((1, 3), 1.0), num_gradients=30, log=opened(first))
+    asynchronous(30, log=opened(first))
     rehearse(policies.asynchronous, np.full((1, 3), 1.5), num_gradients=30, log=opened(second))
     for update in checkpoint.updates_of(second):
         checkpoint.path_of(second, update).unlink()
@@ -338,7 +324,7 @@ def test_a_checkpoint_of_another_log_is_not_used(tmp_path):
 
 def test_two_checkpoints_are_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint, "_KEPT", 2)
-    rehearse(policies.asynchronous, np.full((1, 3), 1.0), num_gradients=31, log=opened(tmp_path))
+    asynchronous(31, log=opened(tmp_path))
     assert checkpoint.updates_of(tmp_path) == [30, 31]
 
 
@@ -404,7 +390,7 @@ def test_a_worker_that_joins_a_resumed_run(tmp_path):
 
 def test_steps_are_compared_by_a_second_implementation():
     """That the check of all these tests can fail: one ticket exchanged, and the parameters differ."""
-    recording, steps, *_ = rehearse(policies.asynchronous, np.full((1, 3), 1.0), num_gradients=20, settings=QUICK)
+    recording, steps, *_ = asynchronous(20, settings=QUICK)
     tickets = np.array(recording.ticket)
     tickets[[3, 4]] = tickets[[4, 3]]
     object.__setattr__(recording, "ticket", tickets)
