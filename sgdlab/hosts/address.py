@@ -16,15 +16,10 @@ _BACKLOG = 1024
 
 @dataclasses.dataclass(frozen=True)
 class Address:
-    """Where process 0 listens.
+    """The address at which process 0 listens."""
 
-    Attributes:
-      host: a name, or an IPv4 or IPv6 address.
-      port: from 1 to 65535.
-    """
-
-    host: str
-    port: int
+    host: str  # a name, or an IPv4 or IPv6 address
+    port: int  # from 1 to 65535
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -40,12 +35,12 @@ class Address:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether a number is one that no other host can reach."""
+        """Return True if a number is one that no other host can reach."""
         return ipaddress.ip_address(self.host).is_loopback
 
     @property
     def family(self) -> socket.AddressFamily:
-        """Of a number: IPv4 or IPv6."""
+        """Return the family of a number, IPv4 or IPv6."""
         return socket.AF_INET6 if ":" in self.host else socket.AF_INET
 
 
@@ -73,19 +68,12 @@ def parse(text: str) -> Address:
 
 @dataclasses.dataclass(frozen=True)
 class Detected:
-    """The processes of a job.
+    """The processes of a job."""
 
-    Attributes:
-      address: HOST:PORT of process 0.
-      num_processes: how many there are.
-      process_id: which of them this is.
-      local_device_ids: accelerators of the host that this process uses; None: all.
-    """
-
-    address: str
+    address: str  # HOST:PORT of process 0
     num_processes: int
-    process_id: int
-    local_device_ids: tuple[int, ...] | None
+    process_id: int  # of this one
+    local_device_ids: tuple[int, ...] | None  # accelerators of the host that this process uses; None: all
 
 
 def detect(num_processes: int | None, process_id: int | None, seconds: float) -> Detected:
@@ -116,11 +104,7 @@ def detect(num_processes: int | None, process_id: int | None, seconds: float) ->
 
 
 def listen(address: Address, given: Address) -> socket.socket:
-    """Listen on one address of this host and on no other.
-
-    Args:
-      address: with a number.
-      given: as it was given, for messages.
+    """Listen on one address of this host, a number, and on no other; errors name it as it was given.
 
     Raises:
       UsageError: where the port is taken, or the address is not one of this host's.

@@ -25,17 +25,11 @@ _REASON_SECONDS = 5.0
 
 @dataclasses.dataclass(frozen=True)
 class Timeouts:
-    """How long processes wait for each other, in seconds.
+    """Seconds for which processes wait for each other."""
 
-    Attributes:
-      start: until all have come.
-      heartbeat: without a sign of life from a process, after which it counts as lost.
-      barrier: at a barrier, for the last process.
-    """
-
-    start: float = 60.0
-    heartbeat: float = 60.0
-    barrier: float = 1800.0
+    start: float = 60.0  # until all have come
+    heartbeat: float = 60.0  # without a sign of life from a process, after which it counts as lost
+    barrier: float = 1800.0  # at a barrier, for the last process
 
 
 @dataclasses.dataclass

@@ -31,21 +31,13 @@ _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.1, 0.5
 
 @dataclasses.dataclass(frozen=True)
 class Member:
-    """This process.
+    """This process."""
 
-    Attributes:
-      index: its number.
-      count: of all processes.
-      facts: what must be equal on all processes: name -> value.
-      host: the name of its host.
-      own_address: what that name resolves to.
-    """
-
-    index: int
-    count: int
-    facts: Mapping[str, str]
-    host: str
-    own_address: str
+    index: int  # its number
+    count: int  # of all processes
+    facts: Mapping[str, str]  # what must be equal on all processes: name -> value
+    host: str  # the name of its host
+    own_address: str  # what that name resolves to
 
     def hello(self) -> dict[str, Any]:
         """Return its message to process 0."""
@@ -55,15 +47,10 @@ class Member:
 
 @dataclasses.dataclass(frozen=True)
 class Members:
-    """All processes have come.
+    """All processes have come."""
 
-    Attributes:
-      hosts: the name of the host of each process.
-      connections: to the other processes, by their number: process 0 has one to each, each has one to process 0.
-    """
-
-    hosts: tuple[str, ...]
-    connections: dict[int, socket.socket]
+    hosts: tuple[str, ...]  # the name of the host of each process
+    connections: dict[int, socket.socket]  # by number: process 0 has one to each other, each has one to process 0
 
 
 def meet(own: Member, address: Address, seconds: float) -> Members:

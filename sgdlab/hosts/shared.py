@@ -19,13 +19,10 @@ _SECONDS = 15.0
 
 
 def check_shared(path: pathlib.Path) -> None:
-    """Check that every process sees, and may write, the directory that the first one writes; all call it.
-
-    Args:
-      path: the directory; made, and removed again, where it does not exist.
+    """Check that every process sees, and may write, a directory that the first one makes where it does not exist.
 
     Raises:
-      UsageError: where one does not.
+      UsageError: where one does not; all call it, and a run that is refused leaves nothing.
     """
     if not connection.connected():
         return
@@ -47,7 +44,7 @@ def check_shared(path: pathlib.Path) -> None:
     answers = connection.gather("whether all see the file", "yes" if seen else "no")
     if connection.is_first():
         pathlib.Path(token).unlink(missing_ok=True)
-        if made:  # a run that is refused leaves nothing
+        if made:
             with contextlib.suppress(OSError):
                 path.rmdir()
     if "no" in answers:

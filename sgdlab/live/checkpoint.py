@@ -137,7 +137,7 @@ def remove_unfinished(folder: pathlib.Path) -> None:
 
 
 class KeptMessages:
-    """Messages in files beside a log, from the older of its two checkpoints on.
+    """Keeps messages in files beside a log, from the older of its two checkpoints on.
 
     A server that was started again computes a gradient anew that came after its newest checkpoint, from the version and
     the batch. Where workers keep something between two messages, that is gone with them, and the messages themselves
@@ -146,9 +146,6 @@ class KeptMessages:
     Args:
       folder: that of the log.
       like: {"params": ..., "aux": ...}, arrays like a gradient and what came with it.
-
-    Attributes:
-      size: bytes of the messages since the newest checkpoint that this process has begun.
 
     Example:
       >>> import tempfile
@@ -164,7 +161,8 @@ class KeptMessages:
         self._folder, self._layout = folder, MemoryLayout(like)
         self._memory: Any = np.zeros(self._layout.size, np.uint8)
         self._views = self._layout.views(self._memory)
-        self._length, self.size = _HEAD.itemsize + self._layout.size, 0
+        self._length = _HEAD.itemsize + self._layout.size
+        self.size = 0  # bytes of the messages since the newest checkpoint that this process has begun
         folder.mkdir(parents=True, exist_ok=True)
         self._places: dict[int, tuple[pathlib.Path, int]] = {}
         # By age, not by number: a log that was cut off counts its updates anew.
@@ -193,11 +191,7 @@ class KeptMessages:
         self.size += self._length
 
     def read(self, ticket: int) -> tuple[Tree, Tree]:
-        """Return the gradient and aux of a ticket that came before the server was started again.
-
-        Raises:
-          ValueError: if it is not there, or cannot be read, or is damaged.
-        """
+        """Return the gradient and aux of a ticket that came before the server was started again, or say why not."""
         if ticket not in self._places:
             raise ValueError(f"ticket={ticket} must be of a message that was kept in {self._folder}")
         path, place = self._places[ticket]

@@ -58,13 +58,7 @@ class LiveEngine:
     Every gradient has a ticket, its number in the order in which gradients are begun. A message counts only if it
     answers the ticket that its worker has: what comes twice, too late, or from a process that is gone, changes nothing.
 
-    Args:
-      policy: as of `sgdlab.live.server.serve`, and so are the others.
-      steps: see there. None: no arithmetic is done, as where a log is examined.
-      transport: see there.
-      num_workers: see there.
-      num_gradients: see there.
-      settings: see there.
+    Arguments are as of `sgdlab.live.server.serve`; without `steps` no arithmetic is done, as where a log is examined.
 
     Attributes:
       flying: the gradients in flight, the record and the ledger.
@@ -115,12 +109,12 @@ class LiveEngine:
 
     @property
     def updates(self) -> int:
-        """Number of updates made."""
+        """Return the number of updates made."""
         return len(self.flying.recorder.applied)
 
     @property
     def transport(self) -> Transport:
-        """The workers; `connect` makes them others."""
+        """Return the workers; `connect` makes them others."""
         return self.flying.versions.transport
 
     def connect(self, transport: Transport) -> None:

@@ -28,9 +28,6 @@ def for_server(gpus_per_worker: float | None) -> None:
 
     It must be called before JAX is first used. Of a GPU, which it may share with a worker, the server takes memory only
     as it needs it, and so do the workers, which inherit that; `XLA_PYTHON_CLIENT_PREALLOCATE` wins over it.
-
-    Args:
-      gpus_per_worker: see `devices`.
     """
     if gpus_per_worker is None:
         jax.config.update("jax_platforms", "cpu")
@@ -52,14 +49,11 @@ def for_worker(
     two cores a worker, each computes in one thread, so that they do not get in each other's way.
 
     Args:
-      worker: its number; None: of any worker of a cluster.
-      num_workers: the largest number of workers at once.
-      gpus_per_worker: see `devices`.
+      worker: as of `devices`, as are the next two.
+      num_workers: see there.
+      gpus_per_worker: see there.
       given: variables that win over all others.
       cores: that all workers have together; None: those that this process may use.
-
-    Raises:
-      ValueError: if there are not GPUs enough.
     """
     own, together = {"PYTHONUNBUFFERED": "1"}, own_cores() if cores is None else cores
     for name in _SETTINGS:
@@ -77,15 +71,7 @@ def for_actors(
 ) -> dict[str, str]:
     """Return the environment variables in which workers differ from the processes that their cluster would start.
 
-    Args:
-      num_workers: the largest number of workers at once.
-      gpus_per_worker: see `devices`.
-      given: variables that win over all others.
-      cores: see `for_worker`.
-      local: whether the cluster is of this machine: folders mean the same there.
-
-    Raises:
-      ValueError: if `gpus_per_worker` is impossible.
+    Arguments are as of `for_worker`; `local`: the cluster is of this machine, where folders mean the same.
     """
     own = for_worker(None, num_workers=num_workers, gpus_per_worker=gpus_per_worker, given={}, cores=cores)
     own = {name: value for name, value in own.items() if value != os.environ.get(name) or name.startswith(_PREFIXES)}

@@ -17,10 +17,7 @@ KINDS = {"late": "dropped", "interrupted": "dropped", "lost": "lost", "failed": 
 
 
 class Ledger:
-    """Counts of gradients, by fate and by worker; it refuses a second fate.
-
-    Attributes:
-      begun: number of gradients that were begun.
+    """Counts gradients, by fate and by worker; it refuses a second fate.
 
     Example:
       >>> ledger = Ledger()
@@ -75,7 +72,7 @@ class Ledger:
 
     @property
     def in_flight(self) -> set[int]:
-        """Tickets without a fate: being computed, or in the open update."""
+        """Return tickets without a fate: being computed, or in the open update."""
         return self._in_flight.keys() | self._open.keys()
 
     def counts(self) -> dict[str, int]:
@@ -203,19 +200,16 @@ def begins_anew(worker: np.ndarray, life: np.ndarray, read: np.ndarray, update: 
 
 
 class KeptVersions:
-    """The versions that valid tickets read, those that the policy holds for later tickets, and the newest.
+    """Keeps the versions that valid tickets read, those that the policy holds for later tickets, and the newest.
 
     Args:
       transport: to which versions are published.
       sent: `() -> params`, the newest version, asked for when it is first read or held.
-
-    Attributes:
-      newest: number of the newest version.
-      transport: see above.
     """
 
     def __init__(self, transport: Transport, sent: Callable[[], Tree]):
-        self.newest, self.transport, self._sent = 0, transport, sent
+        self.newest = 0  # its number
+        self.transport, self._sent = transport, sent
         self._trees: dict[int, Tree] = {}
         self._handles: dict[int, Hashable] = {}
         self._readers: dict[int, int] = {}
@@ -294,10 +288,6 @@ class KeptVersions:
 class InFlight:
     """Gradients from their beginning to their end; record, ledger and kept versions change together.
 
-    Args:
-      transport: the workers.
-      sent: as of `KeptVersions`.
-
     Attributes:
       current: worker -> the ticket that it computes.
       recorder: what has happened.
@@ -311,7 +301,7 @@ class InFlight:
 
     @property
     def tickets(self) -> int:
-        """Number of gradients that were begun; the next one has this ticket."""
+        """Return the number of gradients that were begun; the next one has this ticket."""
         return self.ledger.begun
 
     def row(self, worker: int) -> Row:

@@ -35,13 +35,6 @@ class Process:
       env: its environment.
       log: file for what it prints; None: it prints where this process does.
       question: number of the last ticket that was begun, of all workers.
-
-    Attributes:
-      question: number of the last ticket that it was asked for.
-      void: largest ticket that it was told to give up.
-      run: how many runs it has served before.
-      joined: what it said when it was ready; None before.
-      error: why it could not start, in its own words.
     """
 
     def __init__(
@@ -55,9 +48,11 @@ class Process:
         log: pathlib.Path | None,
         question: int,
     ):
-        self.question, self.void, self.run = question, -1, 0
-        self.joined: Joined | None = None
-        self.error = ""
+        self.question = question  # number of the last ticket that it was asked for
+        self.void = -1  # largest ticket that it was told to give up
+        self.run = 0  # how many runs it has served before
+        self.joined: Joined | None = None  # what it said when it was ready
+        self.error = ""  # why it could not start, in its own words
         self._log, self._killed = log, killed_for_memory()
         with contextlib.ExitStack() as undo:
             self.gradients = Pieces(layout.size)

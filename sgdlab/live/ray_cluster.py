@@ -71,11 +71,6 @@ class Cluster:
       address: "local" starts one; "auto" joins the one that runs on this machine; or its address.
       memory: bytes of the memory that workers and server share, of a cluster that is started.
 
-    Attributes:
-      ray: the module.
-      local: whether it was started here.
-      processes: all of its processes, if it was started here.
-
     Raises:
       ValueError: if Ray is missing, is connected already, or there is no such cluster.
     """
@@ -87,7 +82,7 @@ class Cluster:
             raise ValueError(
                 "address: this process is connected to a cluster of Ray already; call ray.shutdown() first"
             )
-        self.processes: set[psutil.Process] = set()
+        self.processes: set[psutil.Process] = set()  # all of its own, if it was started here
         self._folder = _short_folder() if self.local else None
         settings: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": logging.ERROR}
         if self.local:

@@ -103,15 +103,7 @@ def serve(
 
 
 def check(policy: Policy, rule: ServerRule | optax.GradientTransformation, num_workers: int) -> None:
-    """Check that a rule can be used with a policy, before processes are started.
-
-    Args:
-      policy: whom to wait for.
-      rule: what the server does with gradients.
-      num_workers: N, the largest number of workers that may ever take part.
-
-    Raises:
-      ValueError: as `sgdlab.replay.check_rule` does.
+    """Check that a rule can be used with a policy, before processes are started; errors are as of `check_rule`.
 
     Example:
       >>> from sgdlab import policies, rules

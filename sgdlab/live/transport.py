@@ -28,11 +28,7 @@ class Transport(Protocol):
         ...
 
     def publish(self, tree: Tree) -> Hashable:
-        """Make a version of the parameters available to workers; called once a version.
-
-        Returns:
-          A handle of it.
-        """
+        """Make a version of the parameters available to workers, and return its handle; called once a version."""
         ...
 
     def release(self, handle: Any) -> None:
