@@ -66,10 +66,8 @@ def save(folder: pathlib.Path, checkpoint: Checkpoint) -> None:
     arrays[_DIGEST] = np.frombuffer(digest(arrays), np.uint8)
     with files.replacing(path_of(folder, checkpoint.update)) as file:
         np.savez(file, **arrays)
-    for update in updates_of(folder):
-        if update > checkpoint.update:
-            path_of(folder, update).unlink(missing_ok=True)  # of a log that was cut off
-    for update in updates_of(folder)[:-_KEPT]:
+    there = updates_of(folder)  # later ones are of a log that was cut off
+    for update in set(there) - set([update for update in there if update <= checkpoint.update][-_KEPT:]):
         path_of(folder, update).unlink(missing_ok=True)
 
 

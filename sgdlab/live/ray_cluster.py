@@ -100,16 +100,17 @@ class Cluster:
             raise
 
     def _connect(self, settings: dict[str, Any]) -> None:
-        before, open_before = _children(), _open({psutil.Process()})
+        own = {psutil.Process()}
+        before, open_before = _descendants(own), _open(own)
         try:
             with _own_signals(), _forking():
                 self.ray.init(**settings)
         except ConnectionError as error:
             raise ValueError(f"address={settings['address']!r} is no cluster of Ray: {error}") from error
         finally:
-            self.note(_children() - before)
+            self.note(_descendants(own) - before)
         _silence(self.ray)
-        if self.local and (ports := _open(self.processes | {psutil.Process()}) - open_before):
+        if self.local and (ports := _open(self.processes | own) - open_before):
             raise ValueError(f"address='local': this version of Ray opens ports to the network, {sorted(ports)}")
 
     @property
@@ -145,10 +146,6 @@ class Cluster:
 def _short_folder() -> str:
     parent = tempfile.gettempdir()
     return tempfile.mkdtemp(prefix="ray", dir=parent if len(parent) <= _LONGEST else "/tmp")
-
-
-def _children() -> set[psutil.Process]:
-    return set(psutil.Process().children(recursive=True))
 
 
 def _open(processes: set[psutil.Process]) -> set[tuple[str, int]]:

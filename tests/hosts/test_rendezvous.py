@@ -144,15 +144,11 @@ def test_a_process_that_is_started_again_is_no_second_one():
 @pytest.mark.parametrize(
     ("where", "count", "index", "words"),
     [
-        ("node7", 2, 0, "--hosts=node7 must be none, auto or HOST:PORT"),
         ("node7:0", 2, 0, "--hosts=node7:0 must be"),
         ("::1:4321", 2, 0, "--hosts=::1:4321 must be"),
-        ("127.0.0.1:4321", None, 0, "needs --num_processes"),
         ("127.0.0.1:4321", 2, None, "needs --process_id"),
         ("127.0.0.1:4321", 2, 2, "--process_id=2 must be from 0 to 1"),
         ("127.0.0.1:4321", 0, 0, "--num_processes=0 must be at least 1"),
-        ("none", 2, None, "--num_processes=2 needs --hosts=HOST:PORT"),
-        ("none", None, 1, "--process_id=1 needs --hosts=HOST:PORT"),
     ],
 )
 def test_impossible_arguments_are_refused(where, count, index, words):
