@@ -15,8 +15,7 @@ from sgdlab.hosts.connection import (
     process_id,
     wait_for_reason,
 )
-from sgdlab.hosts.devices import mesh
-from sgdlab.hosts.shared_files import check_shared
+from sgdlab.hosts.shared import check_shared, mesh
 from sgdlab.hosts.stopping import stop_requested, stopping
 
 __all__ = [

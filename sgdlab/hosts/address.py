@@ -1,7 +1,8 @@
-"""The address at which process 0 is found, and the host's own name, which collectives on CPUs need."""
+"""The address at which process 0 is found, given or said by a cluster's launcher, and the name of this host."""
 
 import dataclasses
 import errno
+import importlib
 import ipaddress
 import os
 import socket
@@ -15,21 +16,16 @@ _BACKLOG = 1024
 
 @dataclasses.dataclass(frozen=True)
 class Address:
-    """Where process 0 listens.
+    """The address at which process 0 listens."""
 
-    Attributes:
-      host: a name, or an IPv4 or IPv6 address.
-      port: from 1 to 65535.
-    """
-
-    host: str
-    port: int
+    host: str  # a name, or an IPv4 or IPv6 address
+    port: int  # from 1 to 65535
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def resolved(self) -> "Address":
-        """The same with the host's number instead of its name.
+        """Return the same with the host's number instead of its name.
 
         Raises:
           OSError: where the name does not resolve (`socket.gaierror`).
@@ -39,17 +35,17 @@ class Address:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether a number is one that no other host can reach."""
+        """Return True if a number is one that no other host can reach."""
         return ipaddress.ip_address(self.host).is_loopback
 
     @property
     def family(self) -> socket.AddressFamily:
-        """Of a number: IPv4 or IPv6."""
+        """Return the family of a number, IPv4 or IPv6."""
         return socket.AF_INET6 if ":" in self.host else socket.AF_INET
 
 
 def parse(text: str) -> Address:
-    """Reads HOST:PORT.
+    """Read HOST:PORT.
 
     Raises:
       UsageError: where it is something else.
@@ -70,12 +66,45 @@ def parse(text: str) -> Address:
     return Address(bare, int(port))
 
 
-def listen(address: Address, given: Address) -> socket.socket:
-    """Listens on one address of this host and on no other.
+@dataclasses.dataclass(frozen=True)
+class Detected:
+    """The processes of a job."""
+
+    address: str  # HOST:PORT of process 0
+    num_processes: int
+    process_id: int  # of this one
+    local_device_ids: tuple[int, ...] | None  # accelerators of the host that this process uses; None: all
+
+
+def detect(num_processes: int | None, process_id: int | None, seconds: float) -> Detected:
+    """Ask JAX's detection of clusters, which reads the environment, or asks the cluster for so many seconds.
 
     Args:
-      address: with a number.
-      given: as it was given, for messages.
+      num_processes: as given; None: to be detected.
+      process_id: likewise.
+      seconds: how long a cluster may take to answer.
+
+    Raises:
+      UsageError: where this process does not run on a cluster that is known.
+    """
+    clusters = importlib.import_module("jax._src.clusters")  # private: there is no public way to ask
+    try:
+        address, count, own, devices = clusters.ClusterEnv.auto_detect_unset_distributed_params(
+            None, num_processes, process_id, None, None, int(seconds)
+        )
+    except Exception as error:
+        line = (str(error).splitlines() or [""])[0] or type(error).__name__
+        raise UsageError(f"--hosts=auto: the cluster could not be asked: {line}") from error
+    if address is None or count is None or own is None:
+        raise UsageError(
+            "--hosts=auto found no cluster (it knows SLURM, Open MPI, TPU pods and GKE); name the address of process "
+            "0: --hosts=HOST:PORT"
+        )
+    return Detected(address, int(count), int(own), None if devices is None else tuple(devices))
+
+
+def listen(address: Address, given: Address) -> socket.socket:
+    """Listen on one address of this host, a number, and on no other; errors name it as it was given.
 
     Raises:
       UsageError: where the port is taken, or the address is not one of this host's.
@@ -102,10 +131,7 @@ def listen(address: Address, given: Address) -> socket.socket:
 
 
 def check_own_name() -> str:
-    """Checks that this host's name resolves: collectives on CPUs listen on its address.
-
-    Returns:
-      The address, such as "10.0.0.5".
+    """Return the address that this host's name resolves to, such as "10.0.0.5": collectives on CPUs listen there.
 
     Raises:
       UsageError: where the name does not resolve.

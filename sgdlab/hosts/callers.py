@@ -1,7 +1,6 @@
 """`Callers`, the connections of whoever calls process 0 while it waits: nobody may end the wait, or fill its memory."""
 
 import contextlib
-import dataclasses
 import selectors
 import socket
 import sys
@@ -21,7 +20,6 @@ _PAUSE = 0.1
 """Seconds after a connection that could not be accepted."""
 
 
-@dataclasses.dataclass(eq=False)
 class Caller:
     """Somebody who has connected.
 
@@ -30,28 +28,17 @@ class Caller:
       address: of its host.
       since: when it connected.
       hello: its message, once it has come and belongs to this run; until then it is a stranger.
+      connection: to it.
     """
 
-    inbox: messages.Inbox
-    address: str
-    since: float
-    hello: Any = None  # dict[str, Any] | None
-
-    @property
-    def connection(self) -> socket.socket:
-        """To it."""
-        return self.inbox.connection
+    def __init__(self, connection: socket.socket, address: str):
+        self.inbox, self.connection, self.address = messages.Inbox(connection), connection, address
+        self.since = time.monotonic()
+        self.hello: Any = None  # or dict[str, Any]
 
 
 class Callers:
-    """Takes in connections and reads what comes over them.
-
-    Args:
-      listener: where they come; it does not block from here on.
-
-    Attributes:
-      all: those whose connection is open, the oldest first.
-    """
+    """Takes in connections, and reads what comes over them; `all` has those that are open, the oldest first."""
 
     def __init__(self, listener: socket.socket):
         self._listener, self._selector = listener, selectors.DefaultSelector()
@@ -67,15 +54,11 @@ class Callers:
         self._selector.close()
 
     def strangers(self) -> list[Caller]:
-        """Those that have not said who they are, the oldest first."""
+        """Return those that have not said who they are, the oldest first."""
         return [caller for caller in self.all if caller.hello is None]
 
     def next(self, seconds: float) -> Iterator[tuple[Caller, bytes]]:
-        """Waits for what comes, and yields each line with the caller who sent it.
-
-        Args:
-          seconds: to wait, at most.
-        """
+        """Wait for what comes, for so many seconds at most, and yield each line with the caller who sent it."""
         for key, _ in self._selector.select(seconds):
             if key.data is None:
                 self._accept()
@@ -89,7 +72,7 @@ class Callers:
                 self.refuse(caller, f"{_MOST_STRANGERS} that have not said who they are have connected after it")
 
     def refuse(self, caller: Caller, why: str) -> None:
-        """Tells one that does not belong to this run so, says it in a line, and ends its connection."""
+        """Tell one that does not belong to this run so, say it in a line, and end its connection."""
         why = messages.cut(why)
         self._say(f"refused {caller.address}: {why}")
         with contextlib.suppress(OSError):
@@ -108,12 +91,12 @@ class Callers:
             time.sleep(_PAUSE)
             return
         connection.settimeout(1.0)
-        caller = Caller(messages.Inbox(connection), address, time.monotonic())
+        caller = Caller(connection, address)
         self.all.append(caller)
         self._selector.register(connection, selectors.EVENT_READ, caller)
 
     def _lines(self, caller: Caller) -> Iterator[tuple[Caller, bytes]]:
-        """The lines of a caller that are whole now."""
+        """Yield the lines of a caller that are whole now."""
         try:
             lines = caller.inbox.lines() if caller in self.all else []
         except OSError:

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from sgdlab.errors import HostLost, UsageError
 from sgdlab.hosts import address as addresses
-from sgdlab.hosts import detection, rendezvous
+from sgdlab.hosts import rendezvous
 from sgdlab.hosts.lifeline import LOST, Lifeline
 
 _SHUTDOWN_SECONDS = 30
@@ -25,38 +25,23 @@ _REASON_SECONDS = 5.0
 
 @dataclasses.dataclass(frozen=True)
 class Timeouts:
-    """How long processes wait for each other, in seconds.
+    """Seconds for which processes wait for each other."""
 
-    Attributes:
-      start: until all have come.
-      heartbeat: without a sign of life from a process, after which it counts as lost.
-      barrier: at a barrier, for the last process.
-    """
-
-    start: float = 60.0
-    heartbeat: float = 60.0
-    barrier: float = 1800.0
+    start: float = 60.0  # until all have come
+    heartbeat: float = 60.0  # without a sign of life from a process, after which it counts as lost
+    barrier: float = 1800.0  # at a barrier, for the last process
 
 
 @dataclasses.dataclass
 class _Connection:
-    """This process among the others.
-
-    Attributes:
-      index: its number.
-      hosts: the name of the host of each process.
-      lifeline: by which the end of others is noticed.
-      client: of JAX's coordination service.
-      timeouts: how long to wait.
-      meetings: how many barriers there have been, which makes their names unique.
-    """
+    """This process among the others."""
 
     index: int
-    hosts: tuple[str, ...]
+    hosts: tuple[str, ...]  # the name of the host of each process
     lifeline: Lifeline
-    client: Any
+    client: Any  # of JAX's coordination service
     timeouts: Timeouts
-    meetings: int = 0
+    meetings: int = 0  # barriers so far, which makes their names unique
 
 
 _connection: _Connection | None = None
@@ -70,7 +55,7 @@ def connect(
     facts: Mapping[str, str] = MappingProxyType({}),
     timeouts: Timeouts = Timeouts(),
 ) -> None:
-    """Connects this process with the others of its run, before JAX is asked for a device.
+    """Connect this process with the others of its run, before JAX is asked for a device.
 
     All processes call it with equal arguments but for `process_id`. A single process is not connected.
 
@@ -99,9 +84,9 @@ def connect(
     if _connection is not None:
         raise RuntimeError("this process is connected already")
     if where == "auto":
-        found = detection.detect(num_processes, process_id, timeouts.start)
+        found = addresses.detect(num_processes, process_id, timeouts.start)
     else:
-        found = detection.Detected(str(addresses.parse(where)), *_checked(where, num_processes, process_id), None)
+        found = addresses.Detected(str(addresses.parse(where)), *_checked(where, num_processes, process_id), None)
     given = addresses.parse(found.address)
     _check_range(found.num_processes, found.process_id)
     if found.num_processes == 1:
@@ -132,8 +117,8 @@ def _check_range(count: int, index: int) -> None:
         raise UsageError(f"--process_id={index} must be from 0 to {count - 1}, below --num_processes={count}")
 
 
-def _begin(found: detection.Detected, given: addresses.Address, met: rendezvous.Members, timeouts: Timeouts) -> None:
-    """Connects JAX; all processes are there."""
+def _begin(found: addresses.Detected, given: addresses.Address, met: rendezvous.Members, timeouts: Timeouts) -> None:
+    """Connect JAX; all processes are there."""
     global _connection  # noqa: PLW0603 (one per process)
     jax = importlib.import_module("jax")
     state = importlib.import_module("jax._src.distributed").global_state  # private: the key-value store is not public
@@ -161,10 +146,10 @@ def _begin(found: detection.Detected, given: addresses.Address, met: rendezvous.
 
 
 def _delay_aborts() -> None:
-    """An abort waits a few seconds, in which the lifeline ends the process with a line, where another one was lost.
+    """Delay aborts, which come when process 0 is gone, by a few seconds: the lifeline can end the process with a line.
 
-    JAX aborts the others as soon as process 0 is gone. The handler is the C library's own `sleep`, called with the
-    number of the signal, 6: no Python runs in it, it may be called in any handler, and afterwards the process aborts.
+    The handler is the C library's own `sleep`, called with the number of the signal, 6: no Python runs in it, it may be
+    called in any handler, and afterwards the process aborts.
     """
     if os.name != "posix":
         return
@@ -180,35 +165,34 @@ def _too_late(given: addresses.Address, seconds: float) -> None:
 
 
 def connected() -> bool:
-    """Whether this process is one of several."""
+    """Return True if this process is one of several."""
     return _connection is not None
 
 
 def num_processes() -> int:
-    """How many processes there are; 1 if this one is not connected."""
+    """Return the number of processes; 1 if this one is not connected."""
     return 1 if _connection is None else len(_connection.hosts)
 
 
 def process_id() -> int:
-    """Which of them this is, from 0."""
+    """Return the number of this process, from 0."""
     return 0 if _connection is None else _connection.index
 
 
 def is_first() -> bool:
-    """Whether this process is the one that writes files and prints results."""
+    """Return True if this process is the one that writes files and prints results."""
     return process_id() == 0
 
 
 def host_of(index: int) -> str:
-    """The name of a process's host."""
+    """Return the name of a process's host."""
     return socket.gethostname() if _connection is None else _connection.hosts[index]
 
 
 def gather(name: str, value: str) -> list[str]:
-    """Every process's value, in the order of their numbers; all processes call it, and wait for each other.
+    """Return every process's value, in the order of their numbers; all processes call it, and wait for each other.
 
-    It goes through the coordination service, and touches no device. It is called by main threads alone, in the same
-    order everywhere.
+    It touches no device. It is called by main threads alone, in the same order everywhere.
 
     Args:
       name: of what is agreed upon, for messages.
@@ -248,33 +232,24 @@ def gather(name: str, value: str) -> list[str]:
 
 
 def barrier(name: str) -> None:
-    """Waits until all processes have come here; see `gather`."""
+    """Wait until all processes have come here; see `gather`."""
     gather(name, "")
 
 
 def announce(line: str, code: int) -> None:
-    """Tells the others that this process ends, and why: they end with this exit code, and with a line that names it."""
+    """Tell the others that this process ends, and why: they end with this exit code, and with a line that names it."""
     if _connection is not None:
         _connection.lifeline.announce(line, code)
 
 
 def wait_for_reason(seconds: float = _REASON_SECONDS) -> None:
-    """Waits where communication has failed: if another process has ended, this one is ended with a line that says so.
-
-    Args:
-      seconds: after which it returns, where all others are alive.
-    """
+    """Wait for some seconds where communication has failed; if another process has ended, this one ends with a line."""
     if _connection is not None:
         time.sleep(seconds)
 
 
 def leave(code: int, line: str = "") -> NoReturn:
-    """Ends this process because of an error, and, where it is one of several, all of them.
-
-    Args:
-      code: the exit code.
-      line: what happened, for the other processes' messages.
-    """
+    """End this process with an exit code, and all others, where there are any, with a line that says what happened."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()
@@ -287,7 +262,7 @@ def leave(code: int, line: str = "") -> NoReturn:
 
 
 def disconnect() -> None:
-    """Waits until all processes have come to their end, and ends their connection."""
+    """Wait until all processes have come to their end, and end their connection."""
     global _connection  # noqa: PLW0603 (one per process)
     if _connection is None:
         return

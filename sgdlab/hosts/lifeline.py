@@ -1,7 +1,6 @@
 """`Lifeline`: connections that stay open between process 0 and the others, by which the end of one is noticed."""
 
 import contextlib
-import dataclasses
 import os
 import selectors
 import socket
@@ -9,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from sgdlab.hosts import messages
 
@@ -29,7 +28,7 @@ _LINGER = 5.0
 
 
 class Lifeline:
-    """Notices within a moment that another process has ended, and in time that one does not answer; then ends this one.
+    """Notices that another process has ended, or does not answer; then it ends this one.
 
     Process 0 has a connection to each other process, and tells all of them what happened to one. A thread sends a sign
     of life over every connection and reads those of the others. Where a connection is closed without a goodbye, the
@@ -56,26 +55,21 @@ class Lifeline:
         self._thread.start()
 
     def name(self, index: int) -> str:
-        """A process and its host, for messages."""
+        """Return a process and its host, for messages."""
         return f"process {index} on {self._hosts[index]}"
 
     def announce(self, line: str, code: int) -> None:
-        """Tells the other processes that this one ends, and why; to be called before it does.
-
-        Args:
-          line: what happened.
-          code: the exit code with which they are to end.
-        """
+        """Tell the others that this process is about to end, what happened, and the exit code for them."""
         self._leaving.set()
         self._tell_all({"ended": f"{self.name(self._own)}: {line}", "code": code})
 
     def linger(self) -> None:
-        """Process 0 waits a few seconds for the others to end, since they are aborted without it."""
+        """Let process 0 wait a few seconds for the others to end, since they are aborted without it."""
         if self._own == 0:
             self._all_gone.wait(_LINGER)
 
     def close(self) -> None:
-        """Ends the watch, where all processes have come to their end."""
+        """End the watch, where all processes have come to their end."""
         self._closing = True
         self._tell_all({"bye": True})
         self._thread.join(_LINGER)
@@ -91,7 +85,7 @@ class Lifeline:
             self._open[index].sendall(data)
 
     def _watch(self) -> None:
-        """The thread: where it fails, nobody would notice the end of another process, and this one ends with a line."""
+        """Watch the others, in a thread: where that fails, nobody would notice their end, and this process ends."""
         try:
             self._watch_others()
         except Exception as error:
@@ -102,7 +96,7 @@ class Lifeline:
                 time.sleep(_RETRY)
 
     def _watch_others(self) -> None:
-        """Sends and reads signs of life, and ends this process where another one has ended."""
+        """Send and read signs of life, and end this process where another one has ended."""
         selector, now = selectors.DefaultSelector(), time.monotonic()
         for index, connection in self._open.items():
             selector.register(connection, selectors.EVENT_READ, (index, messages.Inbox(connection)))
@@ -133,7 +127,7 @@ class Lifeline:
             self._carry_out(now, others=bool(reading - silent))
 
     def _read(self, index: int, inbox: messages.Inbox) -> tuple[bool, str]:
-        """Takes in what a process has sent: whether there was a goodbye, and how its connection ended, if it did."""
+        """Take in what a process has sent; return True if it says goodbye, and how its connection ended, if it did."""
         try:
             lines = inbox.lines()
         except OSError:
@@ -144,7 +138,7 @@ class Lifeline:
         return any(goodbyes), ""
 
     def _take(self, index: int, line: bytes) -> bool:
-        """Takes in a message, and says whether it was a goodbye; what is none is said once, and passed over."""
+        """Take in a message, and return True if it was a goodbye; what is none is said once, and passed over."""
         try:
             message = messages.read(line, _BYE, _ENDED)
             if "bye" in message:
@@ -160,7 +154,7 @@ class Lifeline:
         return False
 
     def _decide(self, line: str, code: int) -> None:
-        """Decides that this process is to end, with the first line that says why, and tells the others."""
+        """Decide that this process is to end, with the first line that says why, and tell the others."""
         if self._closing or self._decision is not None:
             return
         self._decision = _Decision(line, code, time.monotonic())
@@ -168,7 +162,7 @@ class Lifeline:
             self._tell_all({"ended": line, "code": code})
 
     def _carry_out(self, now: float, *, others: bool) -> None:
-        """Ends this process where that is decided and its main thread does not do so itself."""
+        """End this process where that is decided and its main thread does not do so itself."""
         decision = self._decision
         if decision is None or now < decision.at + (_LONGEST_LEAVING if self._leaving.is_set() else _GRACE):
             return
@@ -183,9 +177,8 @@ class Lifeline:
         os._exit(decision.code)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Decision:
-    """Why and when it was decided that a process is to end."""
+class _Decision(NamedTuple):
+    """The decision that a process is to end: why, and when it was made."""
 
     line: str
     code: int

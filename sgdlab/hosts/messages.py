@@ -13,18 +13,13 @@ _LONGEST_SHOWN = 80
 
 
 class Inbox:
-    """Takes in what comes over a connection, line by line, and never keeps more than the longest line.
-
-    Args:
-      connection: is read, not closed.
-      longest: bytes of a line, at most.
-    """
+    """Takes in what comes over a connection, line by line; it keeps no more than `longest` bytes, those of a line."""
 
     def __init__(self, connection: socket.socket, longest: int = LONGEST):
         self.connection, self._longest, self._rest = connection, longest, b""
 
     def lines(self) -> list[bytes]:
-        """Receives once, and returns the lines that are whole now.
+        """Receive once, and return the lines that are whole now.
 
         Raises:
           OSError: if the connection has ended.
@@ -40,12 +35,12 @@ class Inbox:
 
 
 def line_of(message: Mapping[str, Any]) -> bytes:
-    """The line of a message."""
+    """Return the line of a message."""
     return json.dumps(message).encode() + b"\n"
 
 
 def read(line: bytes, *kinds: Mapping[str, type]) -> dict[str, Any]:
-    """Returns the message of a line, which has all entries of one of some kinds, of the right types.
+    """Return the message of a line, which has all entries of one of some kinds, of the right types.
 
     Raises:
       ValueError: where it is no such message; it says why in a few words.
@@ -73,12 +68,12 @@ def read(line: bytes, *kinds: Mapping[str, type]) -> dict[str, Any]:
 
 
 def shown(value: str | None) -> str:
-    """A value as it stands in a line, short whatever came over the network."""
+    """Return a value as it stands in a line, short whatever came over the network."""
     return "not set" if value is None else cut(value, _LONGEST_SHOWN)
 
 
 def cut(text: str, longest: int = LONGEST_LINE) -> str:
-    r"""One line that can be printed, whatever came over the network.
+    r"""Return one line that can be printed, whatever came over the network.
 
     Example:
       >>> cut("an error\nof \ud800many words", 16)

@@ -31,49 +31,34 @@ _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.1, 0.5
 
 @dataclasses.dataclass(frozen=True)
 class Member:
-    """This process.
+    """This process."""
 
-    Attributes:
-      index: its number.
-      count: of all processes.
-      facts: what must be equal on all processes: name -> value.
-      host: the name of its host.
-      own_address: what that name resolves to.
-    """
-
-    index: int
-    count: int
-    facts: Mapping[str, str]
-    host: str
-    own_address: str
+    index: int  # its number
+    count: int  # of all processes
+    facts: Mapping[str, str]  # what must be equal on all processes: name -> value
+    host: str  # the name of its host
+    own_address: str  # what that name resolves to
 
     def hello(self) -> dict[str, Any]:
-        """Its message to process 0."""
+        """Return its message to process 0."""
         own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return own | {"facts": dict(self.facts), "pid": os.getpid()}
 
 
 @dataclasses.dataclass(frozen=True)
 class Members:
-    """All processes have come.
+    """All processes have come."""
 
-    Attributes:
-      hosts: the name of the host of each process.
-      connections: to the other processes, by their number: process 0 has one to each, each has one to process 0.
-    """
-
-    hosts: tuple[str, ...]
-    connections: dict[int, socket.socket]
+    hosts: tuple[str, ...]  # the name of the host of each process
+    connections: dict[int, socket.socket]  # by number: process 0 has one to each other, each has one to process 0
 
 
 def meet(own: Member, address: Address, seconds: float) -> Members:
-    """Waits until all processes have come, and checks that they belong together.
-
-    Process 0 listens on the address that was given and on no other; the others say who they are.
+    """Wait until all processes have come, and check that they belong together.
 
     Args:
       own: this process.
-      address: of process 0, as it was given.
+      address: of process 0, as it was given, which listens there and nowhere else.
       seconds: how long to wait.
 
     Raises:
@@ -90,7 +75,7 @@ def meet(own: Member, address: Address, seconds: float) -> Members:
 
 
 def _resolved(address: Address, attempts: "_Attempts") -> Address | None:
-    """The address with a number; None, after a moment, where its name does not resolve yet, as in a new cluster."""
+    """Return the address with a number; None, after a moment, where its name does not resolve yet (a new cluster)."""
     try:
         return address.resolved()
     except OSError as error:
@@ -101,39 +86,35 @@ def _resolved(address: Address, attempts: "_Attempts") -> Address | None:
 
 
 class _Attempts:
-    """The time that a process has, with a line on stderr where it takes long.
-
-    Args:
-      seconds: how long it may take.
-    """
+    """Counts the seconds that a process has, with a line on stderr where it takes long."""
 
     def __init__(self, seconds: float):
         self.seconds, now = seconds, time.monotonic()
         self._ends, self._line_at, self._pause = now + seconds, now + _WAIT_BEFORE_LINE, _SHORTEST_PAUSE
 
     def over(self) -> bool:
-        """Whether the time is over."""
+        """Return True if the time is over."""
         return time.monotonic() > self._ends
 
     def left(self) -> float:
-        """Seconds that are left; a moment, at least."""
+        """Return the seconds that are left; a moment, at least."""
         return max(self._ends - time.monotonic(), _SHORTEST_PAUSE)
 
     def wait(self, what: str) -> None:
-        """Waits a moment, which is longer each time."""
+        """Wait a moment, which is longer each time."""
         self.say(what)
         time.sleep(self._pause)
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
 
     def say(self, what: str) -> None:
-        """Says once what is waited for, where it takes long."""
+        """Say once what is waited for, where it takes long."""
         if time.monotonic() > self._line_at:
             self._line_at = float("inf")
             print(f"still waiting for {what}", file=sys.stderr, flush=True)
 
 
 def _join(own: Member, address: Address, attempts: _Attempts) -> Members:
-    """What every process but the first does: calls process 0, says who it is, and waits for the answer."""
+    """Call process 0, say who this process is, and wait for the answer."""
     connection: Any = None
     while connection is None:
         try:
@@ -163,11 +144,7 @@ def _join(own: Member, address: Address, attempts: _Attempts) -> Members:
 
 
 def _connected(number: Address, seconds: float) -> socket.socket:
-    """A connection to an address.
-
-    Raises:
-      OSError: where nobody listens there.
-    """
+    """Return a connection to an address; OSError where nobody listens there."""
     connection = socket.create_connection((number.host, number.port), timeout=seconds)
     if connection.getsockname() == connection.getpeername():
         # On process 0's own host, the system may choose the very port as this side's, and connect it with itself.
@@ -178,12 +155,7 @@ def _connected(number: Address, seconds: float) -> socket.socket:
 
 
 def _line_from(connection: socket.socket, seconds: float, longest: int) -> bytes:
-    """The first line that comes over a connection, within some seconds.
-
-    Raises:
-      OSError: if none comes.
-      ValueError: if it is too long.
-    """
+    """Return the first line that comes over a connection, within some seconds; OSError, ValueError as of `Inbox`."""
     inbox, ends = messages.Inbox(connection, longest), time.monotonic() + seconds
     while True:
         connection.settimeout(max(ends - time.monotonic(), 1e-3))
@@ -199,7 +171,7 @@ class _FirstProcess:
         self._other_count = ""
 
     def wait(self) -> Members:
-        """Waits until all have come, and tells them so."""
+        """Wait until all have come, and tell them so."""
         if self._own.count == 1:
             return Members((self._own.host,), {})
         with listen(self._number, self._address) as listener, Callers(listener) as callers:
@@ -229,7 +201,7 @@ class _FirstProcess:
         return Members(hosts, {i: came[i].connection for i in sorted(came)})
 
     def _came(self) -> dict[int, Caller]:
-        """The processes that are there, by their numbers."""
+        """Return the processes that are there, by their numbers."""
         return {caller.hello["index"]: caller for caller in self._callers.all if caller.hello is not None}
 
     def _missing(self) -> str:
@@ -240,7 +212,7 @@ class _FirstProcess:
         return f"{len(missing)} process{several} at {self._address}; {which}"
 
     def _hint(self) -> str:
-        """Why they may not have come."""
+        """Say why they may not have come."""
         if self._other_count:
             return f" (refused: {self._other_count})"
         if self._number.is_loopback and self._address.host != self._number.host:
@@ -248,7 +220,7 @@ class _FirstProcess:
         return ""
 
     def _warn(self, hosts: tuple[str, ...]) -> None:
-        """Collectives of processors listen on the address of each host's name, which others must be able to reach."""
+        """Warn of a host whose name's address others cannot reach: collectives of processors listen there."""
         came = self._came()
         addresses = [self._own.own_address, *(came[i].hello["own_address"] for i in sorted(came))]
         for host, own_address in dict(zip(hosts, addresses, strict=True)).items():
@@ -261,7 +233,7 @@ class _FirstProcess:
                 )
 
     def _step(self) -> None:
-        """Takes in what comes in a moment: whoever does not belong to this run is refused, and the wait goes on."""
+        """Take in what comes in a moment: whoever does not belong to this run is refused, and the wait goes on."""
         for caller, line in self._callers.next(_SHORTEST_PAUSE):
             try:
                 self._take(caller, line)
@@ -271,12 +243,7 @@ class _FirstProcess:
                 self._callers.refuse(caller, str(error))
 
     def _take(self, caller: Caller, line: bytes) -> None:
-        """Takes in who a process says it is.
-
-        Raises:
-          ValueError: where it is none of this run's processes.
-          UsageError: where it is one, but given the number of another, or begun with other facts.
-        """
+        """Take in who a process says it is; ValueError: it is none of this run's; UsageError: it is, with a mistake."""
         if caller.hello is not None:
             raise ValueError("it said twice who it is")
         hello = messages.read(line, _HELLO)
@@ -301,7 +268,7 @@ class _FirstProcess:
         caller.hello = hello
 
     def _tell(self, listener: socket.socket, why: str, *, lost: bool) -> None:
-        """Tells everybody why there is no run, also those that come within a few seconds."""
+        """Tell everybody why there is no run, also those that come within a few seconds."""
         answer, ends, answered = messages.line_of({"why": why, "lost": lost}), time.monotonic() + _LATE, 0
         waiting = [caller.connection for caller in self._callers.all]
         listener.settimeout(_SHORTEST_PAUSE)

@@ -20,13 +20,13 @@ _requested = threading.Event()
 
 
 def stop_requested() -> bool:
-    """Whether this process has been asked to stop, inside of `stopping`."""
+    """Return True if this process has been asked to stop, inside of `stopping`."""
     return _requested.is_set()
 
 
 @contextlib.contextmanager
 def stopping() -> Iterator[None]:
-    """Inside, the first SIGINT or SIGTERM asks to stop, with a line on stderr, and the second ends the process at once.
+    """Let the first SIGINT or SIGTERM inside ask to stop, with a line, and the second end the process at once.
 
     Signals within a second of the first count as one: what starts a command may pass on a Ctrl-C that the terminal has
     sent to the command too. A thread reads the signals, so that they are noticed while the main thread compiles or
@@ -65,7 +65,7 @@ def stopping() -> Iterator[None]:
 
 
 def _noted_by_thread(number: int, frame: object) -> None:
-    """Without a handler in Python, no signal would be written to the descriptor that the thread reads."""
+    """Do nothing: without a handler in Python, no signal would be written to the descriptor that the thread reads."""
 
 
 def _read(reader: socket.socket) -> None:

@@ -23,21 +23,13 @@ _MESSAGES = "messages-*.bin"
 
 
 class Checkpoint(NamedTuple):
-    """The server's state when an update had been made and all its workers had begun again.
+    """The server's state when an update had been made and all its workers had begun again."""
 
-    Attributes:
-      update: number of updates made.
-      lines: number of lines of the log up to then.
-      chain: checksum of these lines; a checkpoint belongs to one log only.
-      steps: what `Steps.snapshot` returned.
-      versions: version -> leaves of the parameters, of versions that gradients in flight are computed on.
-    """
-
-    update: int
-    lines: int
-    chain: int
-    steps: dict[str, np.ndarray]
-    versions: dict[int, list[np.ndarray]]
+    update: int  # number of updates made
+    lines: int  # number of lines of the log up to then
+    chain: int  # checksum of these lines; a checkpoint belongs to one log only
+    steps: dict[str, np.ndarray]  # what `Steps.snapshot` returned
+    versions: dict[int, list[np.ndarray]]  # version -> leaves, of those that gradients in flight are computed on
 
 
 class Damaged(ValueError):
@@ -66,11 +58,7 @@ def _numbered(folder: pathlib.Path, pattern: str) -> dict[int, pathlib.Path]:
 
 
 def save(folder: pathlib.Path, checkpoint: Checkpoint) -> None:
-    """Write a checkpoint, whole or not at all, and removes those before the last one.
-
-    Raises:
-      OSError: if it cannot be written.
-    """
+    """Write a checkpoint, whole or not at all, and remove those before the last one."""
     arrays: dict[str, Any] = {"numbers": np.array([checkpoint.update, checkpoint.lines, checkpoint.chain], np.int64)}
     arrays |= {f"steps {name}": array for name, array in checkpoint.steps.items()}
     for version, leaves in checkpoint.versions.items():
@@ -78,19 +66,13 @@ def save(folder: pathlib.Path, checkpoint: Checkpoint) -> None:
     arrays[_DIGEST] = np.frombuffer(digest(arrays), np.uint8)
     with files.replacing(path_of(folder, checkpoint.update)) as file:
         np.savez(file, **arrays)
-    for update in updates_of(folder):
-        if update > checkpoint.update:
-            path_of(folder, update).unlink(missing_ok=True)  # of a log that was cut off
-    for update in updates_of(folder)[:-_KEPT]:
+    there = updates_of(folder)  # later ones are of a log that was cut off
+    for update in set(there) - set([update for update in there if update <= checkpoint.update][-_KEPT:]):
         path_of(folder, update).unlink(missing_ok=True)
 
 
 def load(folder: pathlib.Path, update: int) -> Checkpoint:
-    """Read and check a checkpoint; nothing is unpickled.
-
-    Raises:
-      Damaged: if it is not whole.
-    """
+    """Read and check a checkpoint; nothing is unpickled. `Damaged` is raised if it is not whole."""
     path = path_of(folder, update)
     try:
         with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as stored:
@@ -153,7 +135,7 @@ def remove_unfinished(folder: pathlib.Path) -> None:
 
 
 class KeptMessages:
-    """Messages in files beside a log, from the older of its two checkpoints on.
+    """Keeps messages in files beside a log, from the older of its two checkpoints on.
 
     A server that was started again computes a gradient anew that came after its newest checkpoint, from the version and
     the batch. Where workers keep something between two messages, that is gone with them, and the messages themselves
@@ -162,9 +144,6 @@ class KeptMessages:
     Args:
       folder: that of the log.
       like: {"params": ..., "aux": ...}, arrays like a gradient and what came with it.
-
-    Attributes:
-      size: bytes of the messages since the newest checkpoint that this process has begun.
 
     Example:
       >>> import tempfile
@@ -180,7 +159,8 @@ class KeptMessages:
         self._folder, self._layout = folder, MemoryLayout(like)
         self._memory: Any = np.zeros(self._layout.size, np.uint8)
         self._views = self._layout.views(self._memory)
-        self._length, self.size = _HEAD.itemsize + self._layout.size, 0
+        self._length = _HEAD.itemsize + self._layout.size
+        self.size = 0  # bytes of the messages since the newest checkpoint that this process has begun
         folder.mkdir(parents=True, exist_ok=True)
         self._places: dict[int, tuple[pathlib.Path, int]] = {}
         # By age, not by number: a log that was cut off counts its updates anew.
@@ -196,12 +176,7 @@ class KeptMessages:
         self.close()
 
     def write(self, ticket: int, grads: Tree, aux: Tree) -> None:
-        """Add a message; it is with the operating system then.
-
-        Raises:
-          OSError: if it cannot be written.
-          ValueError: if an array has another shape or dtype than it should.
-        """
+        """Add a message; it is with the operating system then."""
         self._layout.write(self._views, {"params": grads, "aux": aux})
         head = np.array((ticket, zlib.crc32(self._memory)), _HEAD)
         for part in (head.tobytes(), self._memory):
@@ -214,11 +189,7 @@ class KeptMessages:
         self.size += self._length
 
     def read(self, ticket: int) -> tuple[Tree, Tree]:
-        """Return the gradient and aux of a ticket that came before the server was started again.
-
-        Raises:
-          ValueError: if it is not there, or cannot be read, or is damaged.
-        """
+        """Return the gradient and aux of a ticket that came before the server was started again, or say why not."""
         if ticket not in self._places:
             raise ValueError(f"ticket={ticket} must be of a message that was kept in {self._folder}")
         path, place = self._places[ticket]
@@ -235,13 +206,13 @@ class KeptMessages:
         return tree["params"], tree["aux"]
 
     def checkpoint(self, update: int) -> None:
-        """Begin another file, since a checkpoint of this update is being made: what comes now is not in it."""
+        """Begin another file: a checkpoint of this update is being made, and what comes now is not in it."""
         before, self._file = self._file, self._opened(self._path_of(update))
         before.close()
         self.size = 0
 
     def forget(self, update: int) -> None:
-        """Remove the files from before the oldest checkpoint that is left, that of this update."""
+        """Remove the files from before this update, that of the oldest checkpoint that is left."""
         for number, path in _numbered(self._folder, _MESSAGES).items():
             if number < update:
                 path.unlink(missing_ok=True)

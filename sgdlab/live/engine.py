@@ -1,11 +1,12 @@
 """`LiveEngine`, the server's state: a function of the events and the clock readings, live and from a log alike."""
 
+import collections
 import heapq
 import math
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple
 
-from sgdlab.live.fleet import NOT_FINITE, Fleet, Notes, failing, lost, processes
+from sgdlab.live.fleet import NOT_FINITE, Fleet, failing, lost, processes
 from sgdlab.live.ledger import ByTicket, InFlight, Lives
 from sgdlab.live.messages import (
     Arrived,
@@ -29,6 +30,8 @@ from sgdlab.protocols.policy import Action, Begin, Close, Drop, Interrupt, Polic
 from sgdlab.replay.steps import Steps
 from sgdlab.types import Tree
 
+_NOTES = 50
+
 
 class Taken(NamedTuple):
     """A gradient of an update; `delay` is its staleness + 1, `loss` NaN where it is unknown."""
@@ -40,22 +43,13 @@ class Taken(NamedTuple):
 
 
 class Updated(NamedTuple):
-    """An update that was made, as `sgdlab.live.server.serve` tells its caller.
+    """An update that was made, as `sgdlab.live.server.serve` tells its caller."""
 
-    Attributes:
-      number: how many updates there are now; it is the newest version.
-      gradients: how many gradients have entered updates.
-      seconds: since the start of the run.
-      taken: the gradients of this update, in their order.
-      computed: whether `steps` holds this version. False for the updates of a resumed run before its checkpoint, of
-        which only the log is read.
-    """
-
-    number: int
-    gradients: int
-    seconds: float
-    taken: tuple[Taken, ...]
-    computed: bool
+    number: int  # how many updates there are now; it is the newest version
+    gradients: int  # how many gradients have entered updates
+    seconds: float  # since the start of the run
+    taken: tuple[Taken, ...]  # the gradients of this update, in their order
+    computed: bool  # whether `steps` holds this version; not so before a resumed run's checkpoint: the log is read
 
 
 class LiveEngine:
@@ -64,16 +58,11 @@ class LiveEngine:
     Every gradient has a ticket, its number in the order in which gradients are begun. A message counts only if it
     answers the ticket that its worker has: what comes twice, too late, or from a process that is gone, changes nothing.
 
-    Args:
-      policy: whom to wait for.
-      steps: the rule's server. None: no arithmetic is done, as where a log is examined.
-      transport: the workers.
-      num_workers: N.
-      num_gradients: the run is finished with the update by which so many have entered updates.
-      settings: of the run.
+    Arguments are as of `sgdlab.live.server.serve`; without `steps` no arithmetic is done, as where a log is examined.
 
     Attributes:
       flying: the gradients in flight, the record and the ledger.
+      notes: what happened lately: (seconds, words).
       lives: which process of its worker computes a gradient, and after which message it goes on.
       held: the versions that the policy may begin gradients on later.
       gradient: `(ticket, params) -> (grads, aux)`, the gradient of the ticket that has come, computed on `params`.
@@ -100,7 +89,8 @@ class LiveEngine:
         self.steps: Any = steps  # None until there is something to compute
         self.num_workers, self.num_gradients, self.settings = num_workers, num_gradients, settings
         self.flying = InFlight(transport, self._sent)
-        self.fleet, self.patience, self.notes = Fleet(num_workers, settings), Patience(settings), Notes()
+        self.fleet, self.patience = Fleet(num_workers, settings), Patience(settings)
+        self.notes: collections.deque[tuple[float, str]] = collections.deque(maxlen=_NOTES)
         self.lives = Lives()
         self.seconds, self.losses = ByTicket(), ByTicket()  # the seconds are by the workers' own clocks
         self.used = 0
@@ -119,12 +109,12 @@ class LiveEngine:
 
     @property
     def updates(self) -> int:
-        """Number of updates made."""
+        """Return the number of updates made."""
         return len(self.flying.recorder.applied)
 
     @property
     def transport(self) -> Transport:
-        """The workers; `connect` makes them others."""
+        """Return the workers; `connect` makes them others."""
         return self.flying.versions.transport
 
     def connect(self, transport: Transport) -> None:
@@ -179,7 +169,7 @@ class LiveEngine:
                     heapq.heappop(self.wakes)
                 self.perform(self.policy.timer(now), now)
             case Start(joined, _, _):
-                self.notes.add(now, f"the workers are there: {processes(joined)}")
+                self.notes.append((now, f"the workers are there: {processes(joined)}"))
                 for worker, process, host in joined:
                     self.fleet.joined(worker, process=process, host=host, now=now)
                     self.patience.heard(worker)
@@ -247,7 +237,7 @@ class LiveEngine:
         if worker in self.flying.current:
             self.patience.expect(worker)  # it lives, and has another to answer
         if self.fleet[worker].state == "silent":
-            self.notes.add(now, f"worker {worker} is back after {now - self.fleet[worker].since:.1f} s")
+            self.notes.append((now, f"worker {worker} is back after {now - self.fleet[worker].since:.1f} s"))
             self.fleet.back(worker, now)
             self.patience.double(worker)
             self.perform(self.policy.joined(now, worker), now)
@@ -257,7 +247,7 @@ class LiveEngine:
         """Begin another gradient in the place of one that cannot be used, unless too many were so."""
         if self._is_ghost(worker, ticket, now):
             return
-        self.notes.add(now, f"worker {worker}: {error}")
+        self.notes.append((now, f"worker {worker}: {error}"))
         self.bad += 1
         if self.bad >= self.settings.failures * max(len(self.fleet.there()), 1):
             self.failure = failing(self.bad, worker, error, fate)
@@ -278,7 +268,7 @@ class LiveEngine:
         there = worker.there
         self.fleet.ended(number, error, now)
         self.patience.heard(number)
-        self.notes.add(now, lost(worker, now))
+        self.notes.append((now, lost(worker, now)))
         if there:
             self._lose(number, now, fate)
 
@@ -295,7 +285,7 @@ class LiveEngine:
             self._lose(number, now)  # another process under the same number
             if self.finished:
                 return
-        self.notes.add(now, f"worker {number} has joined: process {process} on {host}")
+        self.notes.append((now, f"worker {number} has joined: process {process} on {host}"))
         self.fleet.joined(number, process=process, host=host, now=now)
         self.patience.heard(number)
         self.lives.joined(number)
@@ -304,7 +294,7 @@ class LiveEngine:
     def _silent(self, worker: int, now: float) -> None:
         ticket, seconds = self.flying.current[worker], self.patience.silence(worker)
         self.fleet.silent(worker, f"silent for {seconds:.1f} s", now)
-        self.notes.add(now, f"worker {worker} is lost: silent for {seconds:.1f} s")
+        self.notes.append((now, f"worker {worker} is lost: silent for {seconds:.1f} s"))
         self.transport.interrupt(worker, ticket)
         self._lose(worker, now)
 

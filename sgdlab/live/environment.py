@@ -24,13 +24,10 @@ _MEMORY_SHARE = 0.9
 
 
 def for_server(gpus_per_worker: float | None) -> None:
-    """Lets this process compute where its workers do, so that gradients computed again have the same bits.
+    """Let this process compute where its workers do, so that gradients computed again have the same bits.
 
     It must be called before JAX is first used. Of a GPU, which it may share with a worker, the server takes memory only
     as it needs it, and so do the workers, which inherit that; `XLA_PYTHON_CLIENT_PREALLOCATE` wins over it.
-
-    Args:
-      gpus_per_worker: see `devices`.
     """
     if gpus_per_worker is None:
         jax.config.update("jax_platforms", "cpu")
@@ -52,21 +49,18 @@ def for_worker(
     two cores a worker, each computes in one thread, so that they do not get in each other's way.
 
     Args:
-      worker: its number; None: of any worker of a cluster.
-      num_workers: the largest number of workers at once.
-      gpus_per_worker: see `devices`.
+      worker: as of `devices`, as are the next two.
+      num_workers: see there.
+      gpus_per_worker: see there.
       given: variables that win over all others.
       cores: that all workers have together; None: those that this process may use.
-
-    Raises:
-      ValueError: if there are not GPUs enough.
     """
-    own = {"PYTHONUNBUFFERED": "1"}
+    own, together = {"PYTHONUNBUFFERED": "1"}, own_cores() if cores is None else cores
     for name in _SETTINGS:
         value = getattr(jax.config, name, jax.config.values.get(name))  # not all of them are attributes
         if value is not None:
             own[name.upper()] = str(value)
-    if num_workers * 2 > (_cores() if cores is None else cores):
+    if num_workers * 2 > together:
         flags = os.environ.get("XLA_FLAGS", "")
         own |= {"OMP_NUM_THREADS": "1", "XLA_FLAGS": f"{flags} --xla_cpu_multi_thread_eigen=false".strip()}
     return {**os.environ, **own, **devices(worker, num_workers, gpus_per_worker), **given}
@@ -77,15 +71,7 @@ def for_actors(
 ) -> dict[str, str]:
     """Return the environment variables in which workers differ from the processes that their cluster would start.
 
-    Args:
-      num_workers: the largest number of workers at once.
-      gpus_per_worker: see `devices`.
-      given: variables that win over all others.
-      cores: see `for_worker`.
-      local: whether the cluster is of this machine: folders mean the same there.
-
-    Raises:
-      ValueError: if `gpus_per_worker` is impossible.
+    Arguments are as of `for_worker`; `local`: the cluster is of this machine, where folders mean the same.
     """
     own = for_worker(None, num_workers=num_workers, gpus_per_worker=gpus_per_worker, given={}, cores=cores)
     own = {name: value for name, value in own.items() if value != os.environ.get(name) or name.startswith(_PREFIXES)}
@@ -130,7 +116,7 @@ def devices(worker: int | None, num_workers: int, gpus_per_worker: float | None)
     return {**chosen, "CUDA_VISIBLE_DEVICES": ",".join(there[first : first + count])}
 
 
-def _cores() -> int:
+def own_cores() -> int:
     """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

@@ -1,6 +1,5 @@
-"""`Fleet`, the workers of a live run and their states, and `Notes`, what went wrong with them, in words."""
+"""`Fleet`, the workers of a live run and their states, and what went wrong with them, in words."""
 
-import collections
 import dataclasses
 from collections.abc import Iterable, Iterator
 
@@ -12,48 +11,29 @@ _MOST_SECONDS = 60.0
 
 @dataclasses.dataclass
 class Worker:
-    """A worker, as the server knows it.
+    """A worker, as the server knows it."""
 
-    Attributes:
-      worker: its number.
-      state: "down" (no process), "starting", "there", "silent" (lost, but its process may live) or "gone" (for good).
-      since: seconds, of the run's clock, since it is in this state, or since it began to compute or to wait.
-      process: number of its process; None before it has joined.
-      host: where it runs.
-      respawn_at: if it is down, seconds, when a process is to be started.
-      respawns: how often its process was started again.
-      deaths: how often it was lost in a row, without a gradient in between.
-      failures: how many of its gradients failed or were refused in a row.
-      came: how many of its gradients have come.
-      idle: seconds that it has waited for others.
-      error: the last thing that went wrong with it.
-    """
-
-    worker: int
-    state: str = "down"
-    since: float = 0.0
-    process: int | None = None
+    worker: int  # its number
+    state: str = "down"  # no process; or "starting", "there", "silent" (its process may live), "gone" (for good)
+    since: float = 0.0  # seconds, of the run's clock: in this state, or when it began to compute or to wait
+    process: int | None = None  # number of its process; None before it has joined
     host: str = ""
-    respawn_at: float = 0.0
-    respawns: int = 0
-    deaths: int = 0
-    failures: int = 0
-    came: int = 0
-    idle: float = 0.0
-    error: str = ""
+    respawn_at: float = 0.0  # if it is down, seconds, when a process is to be started
+    respawns: int = 0  # how often its process was started again
+    deaths: int = 0  # how often it was lost in a row, without a gradient in between
+    failures: int = 0  # how many of its gradients failed or were refused in a row
+    came: int = 0  # how many of its gradients have come
+    idle: float = 0.0  # seconds that it has waited for others
+    error: str = ""  # the last thing that went wrong with it
 
     @property
     def there(self) -> bool:
-        """Whether the policy counts on it."""
+        """Return True if the policy counts on it."""
         return self.state == "there"
 
 
 class Fleet:
     """All workers that may ever take part.
-
-    Args:
-      num_workers: N.
-      settings: of the run.
 
     Example:
       >>> fleet = Fleet(2, LiveSettings(respawns=1, respawn_seconds=0.5))
@@ -141,11 +121,7 @@ class Fleet:
         worker.came, worker.deaths, worker.failures = worker.came + 1, 0, 0
 
     def failed(self, number: int, error: str) -> bool:
-        """Count a gradient that failed or was refused.
-
-        Returns:
-          Whether it was one too many in a row.
-        """
+        """Count a gradient that failed or was refused; return True if it was one too many in a row."""
         worker = self._workers[number]
         worker.error, worker.failures = error, worker.failures + 1
         return worker.failures >= self._settings.failures
@@ -157,7 +133,7 @@ class Fleet:
         self._is(worker, "down", now)
 
     def shift(self, seconds: float) -> None:
-        """Moves all instants, where the run's clock is set."""
+        """Move all instants, where the run's clock is set."""
         for worker in self._workers:
             worker.since, worker.respawn_at = worker.since + seconds, worker.respawn_at + seconds
 
@@ -171,32 +147,8 @@ class Fleet:
         worker.state, worker.since = state, now
 
 
-_KEPT = 50
 NOT_FINITE = "its gradient, or what came with it, was not finite (NaN or infinite)"
 """What is said of a gradient that is refused: statistics that came with it would stay in those of the server."""
-
-
-class Notes:
-    """What happened lately.
-
-    Example:
-      >>> notes = Notes()
-      >>> notes.add(2.5, "worker 3 is back after 1.0 s")
-      >>> notes.last
-      ((2.5, 'worker 3 is back after 1.0 s'),)
-    """
-
-    def __init__(self) -> None:
-        self._notes: collections.deque[tuple[float, str]] = collections.deque(maxlen=_KEPT)
-
-    def add(self, now: float, words: str) -> None:
-        """Notes what has happened at this instant of the run."""
-        self._notes.append((now, words))
-
-    @property
-    def last(self) -> tuple[tuple[float, str], ...]:
-        """The last notes: (seconds, words)."""
-        return tuple(self._notes)
 
 
 def processes(joined: Iterable[Joined]) -> str:
@@ -214,11 +166,7 @@ def processes(joined: Iterable[Joined]) -> str:
 
 
 def lost(worker: Worker, now: float) -> str:
-    """Say that a worker's process is gone, and whether another one is started.
-
-    Args:
-      worker: after it was counted as lost.
-      now: seconds, of the run's clock.
+    """Say that a worker's process is gone, after it was counted as lost, and whether another one is started.
 
     Example:
       >>> lost(Worker(3, error="killed by SIGKILL", respawn_at=2.5), 2.0)
@@ -229,14 +177,7 @@ def lost(worker: Worker, now: float) -> str:
 
 
 def failing(bad: int, worker: int, error: str, fate: str) -> str:
-    """Say why a run cannot go on whose gradients are all bad.
-
-    Args:
-      bad: how many of them there were in a row.
-      worker: whose the last one was.
-      error: what was wrong with it.
-      fate: "failed" or "refused".
-    """
+    """Say why a run cannot go on whose last gradients were all bad; `error` and `fate` are of the last one."""
     if fate == "refused":
         return (
             f"the last {bad} gradients of all workers were not finite: the parameters have diverged; a smaller "

@@ -75,7 +75,7 @@ class Gradients:
         self._nothing = in_parts.zeros(self._like) if self._cut.number > 1 else None
 
     def compile(self) -> None:
-        """Compiles the programs, so that the first gradient takes no longer than the others."""
+        """Compile the programs, so that the first gradient takes no longer than the others."""
         self._computed(0, jax.tree.map(np.asarray, self._work.params), lambda: False)
 
     def compute(
@@ -126,15 +126,12 @@ class Computer:
 
     Args:
       source: the fields of a `WorkSource`.
-      layout: of the gradients, as `MemoryLayout.described` by the server.
+      layout: of the gradients, as `MemoryLayout.described` by the server; ValueError if the source makes others.
       worker: whose they are.
 
     Attributes:
       params: where a version's arrays lie.
       answer: where those of a gradient, and of its aux, lie.
-
-    Raises:
-      ValueError: if the source makes something else than the server's.
     """
 
     def __init__(self, source: Mapping[str, Any], layout: Sequence[Sequence[str]], worker: int):
@@ -149,11 +146,7 @@ class Computer:
     def compute(
         self, run: int, ticket: int, params: Tree, stop: Callable[[], bool], views: Sequence[np.ndarray], **kept: int
     ) -> bool:
-        """Write a gradient into `views`, which `answer` makes; the other arguments are those of `Gradients.compute`.
-
-        Returns:
-          False if it was given up.
-        """
+        """Write a gradient, as of `Gradients.compute`, into `views`, which `answer` makes; return False if given up."""
         if run != self._run:  # a run counts its own gradients, and finds the programs compiled
             self._run, self._gradients = run, copy.copy(self._fresh)
         computed = self._gradients.compute(ticket, params, stop, **kept)
@@ -216,7 +209,7 @@ def _mean(total: Tree, params: Tree, count: jax.Array, functions: Functions, *, 
 
 
 def _slept(until: float, stop: Callable[[], bool]) -> bool:
-    """Sleeps until an instant; False if it was told to stop before."""
+    """Sleep until an instant; return False if it was told to stop before."""
     while (left := until - time.monotonic()) > 0:
         if stop():
             return False
@@ -225,21 +218,11 @@ def _slept(until: float, stop: Callable[[], bool]) -> bool:
 
 
 class PseudoGradients:
-    """Computes the pseudo-gradients of one worker, step by step.
+    """Computes the pseudo-gradients of one worker, step by step; `aux` has shapes and dtypes of what comes with them.
 
     The steps are those of `sgdlab.replay.in_local_steps`, or of `sgdlab.replay.in_fragments`, in a loop whose length
     the compiler does not know, as there. A worker that keeps something between two messages has what it had after the
     last of them that was used, and what it has after the newest, of which it does not know yet whether it will be.
-
-    Args:
-      grad_fn: `(params, batch) -> (grads, aux)`.
-      batch_fn: `(number) -> batch`, traced.
-      own: the worker's steps.
-      worker: whose they are.
-      params: with the shapes and dtypes of the parameters.
-
-    Attributes:
-      aux: shapes and dtypes of the aux of a message.
     """
 
     def __init__(self, grad_fn: Any, batch_fn: Any, own: LocalSteps, worker: int, params: Tree):
@@ -256,18 +239,7 @@ class PseudoGradients:
     def compute(
         self, ticket: int, params: Tree, stop: Callable[[], bool], *, after: int = ANEW, version: int = 0
     ) -> tuple[Tree, Tree] | None:
-        """Compute a ticket's pseudo-gradient and aux; None if it was given up, which is asked before each step.
-
-        Args:
-          ticket: which gradient.
-          params: what the worker has read.
-          stop: whether to give up.
-          after: the ticket from after which it goes on, if it keeps anything; `ANEW`: it begins anew.
-          version: the number of what it has read.
-
-        Raises:
-          ValueError: if this worker has nothing from after that ticket.
-        """
+        """Compute one, as `Gradients.compute` says; ValueError if the worker has nothing from after `after`."""
         goes_on, kept = self._kept_after(after, params, version) if self._keeps else (False, None)
         span, steps = (np.int32(ticket), np.int32(ticket + 1)), np.int32(self._steps)
         arrives = np.int32(min(self._stream.overlap, self._steps - 1) if self._stream and goes_on else -1)

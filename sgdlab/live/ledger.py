@@ -17,10 +17,7 @@ KINDS = {"late": "dropped", "interrupted": "dropped", "lost": "lost", "failed": 
 
 
 class Ledger:
-    """Counts of gradients, by fate and by worker; it refuses a second fate.
-
-    Attributes:
-      begun: number of gradients that were begun.
+    """Counts gradients, by fate and by worker; it refuses a second fate.
 
     Example:
       >>> ledger = Ledger()
@@ -75,7 +72,7 @@ class Ledger:
 
     @property
     def in_flight(self) -> set[int]:
-        """Tickets without a fate: being computed, or in the open update."""
+        """Return tickets without a fate: being computed, or in the open update."""
         return self._in_flight.keys() | self._open.keys()
 
     def counts(self) -> dict[str, int]:
@@ -138,10 +135,8 @@ class Lives:
     """Counts the processes of each worker, and says after which message the present one goes on.
 
     What a worker keeps from one message to its next, such as the state of its optimizer, is what it had after the last
-    of its messages that was used: one that was dropped, interrupted, refused or lost leaves no trace, as in a
-    simulation. A process that joins has nothing, and begins anew, whether it is a worker's first, takes the place of
-    one that died, or follows a server that was started again. A worker that was silent, and whose process lives, goes
-    on.
+    of its messages that was used: one that was not leaves no trace, as in a simulation. Each process that joins has
+    nothing, and begins anew. A worker that was silent, and whose process lives, goes on.
 
     Example:
       >>> lives = Lives()
@@ -205,19 +200,16 @@ def begins_anew(worker: np.ndarray, life: np.ndarray, read: np.ndarray, update: 
 
 
 class KeptVersions:
-    """The versions that valid tickets read, those that the policy holds for later tickets, and the newest.
+    """Keeps the versions that valid tickets read, those that the policy holds for later tickets, and the newest.
 
     Args:
       transport: to which versions are published.
       sent: `() -> params`, the newest version, asked for when it is first read or held.
-
-    Attributes:
-      newest: number of the newest version.
-      transport: see above.
     """
 
     def __init__(self, transport: Transport, sent: Callable[[], Tree]):
-        self.newest, self.transport, self._sent = 0, transport, sent
+        self.newest = 0  # its number
+        self.transport, self._sent = transport, sent
         self._trees: dict[int, Tree] = {}
         self._handles: dict[int, Hashable] = {}
         self._readers: dict[int, int] = {}
@@ -233,11 +225,7 @@ class KeptVersions:
         self._forget_unless_needed(before)
 
     def hold(self, versions: Collection[int]) -> None:
-        """Keep these versions for gradients that begin later, and no longer others that were held.
-
-        Raises:
-          ValueError: if one of them is neither the newest nor was held before.
-        """
+        """Keep these versions, each the newest or held before, for gradients that begin later, and no others."""
         for version in versions:
             if version not in self:
                 raise ValueError(
@@ -300,10 +288,6 @@ class KeptVersions:
 class InFlight:
     """Gradients from their beginning to their end; record, ledger and kept versions change together.
 
-    Args:
-      transport: the workers.
-      sent: as of `KeptVersions`.
-
     Attributes:
       current: worker -> the ticket that it computes.
       recorder: what has happened.
@@ -317,7 +301,7 @@ class InFlight:
 
     @property
     def tickets(self) -> int:
-        """Number of gradients that were begun; the next one has this ticket."""
+        """Return the number of gradients that were begun; the next one has this ticket."""
         return self.ledger.begun
 
     def row(self, worker: int) -> Row:
@@ -325,17 +309,7 @@ class InFlight:
         return self.recorder.open[self.current[worker]]
 
     def begin(self, worker: int, version: int, now: float, *, after: int) -> None:
-        """Begin a gradient of a worker on the newest version, or on one that the policy has held.
-
-        Args:
-          worker: who begins.
-          version: on which.
-          now: when.
-          after: as of `Transport.begin`.
-
-        Raises:
-          ValueError: if it computes one already, or the version is another.
-        """
+        """Begin a gradient of a worker on the newest version, or on one that the policy has held (else: ValueError)."""
         if worker in self.current or version not in self.versions:
             raise ValueError(
                 f"policy must begin workers that wait, on version {self.versions.newest} or one that it has held; it "

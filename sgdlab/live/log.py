@@ -37,14 +37,9 @@ def path_in(folder: str | os.PathLike[str]) -> pathlib.Path:
 
 
 def read(path: pathlib.Path) -> tuple[list[Entry], list[int], int]:
-    """Return the lines of a log that are whole.
+    """Return the entries of a log, the header first, the checksum after each, and how many bytes they take.
 
-    Args:
-      path: of the file.
-
-    Returns:
-      The entries, the header first; the checksum after each; and how many bytes they take. Half a line at the end is
-      left out.
+    Half a line at the end is left out.
 
     Raises:
       LogError: if a line is damaged or one before it is missing; it names the line.
@@ -85,11 +80,7 @@ def _entry(line: bytes, chain: int) -> Entry | None:
 
 
 def agree(path: pathlib.Path, stored: dict[str, Any], given: dict[str, Any], prefix: str = "") -> None:
-    """Checks that the configuration is that of the log.
-
-    Raises:
-      LogError: where it is another; it names the entry that differs.
-    """
+    """Check that the configuration is that of the log; a `LogError` names the entry that differs."""
     for name in sorted(stored.keys() | given.keys()):
         before, now = stored.get(name), given.get(name)
         if isinstance(before, dict) and isinstance(now, dict):
@@ -104,12 +95,10 @@ def agree(path: pathlib.Path, stored: dict[str, Any], given: dict[str, Any], pre
 class Log:
     """The log and the checkpoints of one live run, in one directory; a log that is there is resumed.
 
-    `log.jsonl` has a header, which names the configuration, and a line for each thing that happened, written before it
-    is handled: a JSON array, whose last element is a checksum of this line and all before. `checkpoint-<update>.npz`
-    are the two newest checkpoints. `messages-<update>.bin` are there where `sent_like` is given.
-
-    A line is with the operating system before it takes effect, which survives the end of the process; about every
-    second, and before each checkpoint, the file is on the disk, which survives a loss of power.
+    `log.jsonl` has a header, which names the configuration, and a line for each thing that happened, with the operating
+    system before it is handled: a JSON array, whose last element is a checksum of this line and all before. About every
+    second, and before each checkpoint, the file is on the disk. `checkpoint-<update>.npz` are the two newest
+    checkpoints; `messages-<update>.bin` are there where `sent_like` is given.
 
     Args:
       folder: the directory; made if it is not there.
@@ -163,12 +152,12 @@ class Log:
 
     @property
     def saves(self) -> bool:
-        """Whether a checkpoint is being written."""
+        """Return True while a checkpoint is being written."""
         return self._saving is not None and not self._saving.done()
 
     @property
     def full(self) -> bool:
-        """Whether the messages since the last checkpoint take so much room that it is time for another."""
+        """Return True if the messages since the last checkpoint take so much room that it is time for another."""
         return self.messages is not None and self.messages.size >= FULL
 
     def forget(self) -> None:
@@ -189,11 +178,7 @@ class Log:
         return others
 
     def write(self, entry: Entry) -> None:
-        """Adds a line.
-
-        Raises:
-          RunFailed: if it cannot be written; without its log a run must not go on.
-        """
+        """Add a line; `RunFailed` if it cannot be written, since without its log a run must not go on."""
         line, chain = line_of(entry, self._chain)
         try:
             written = self._file.write(line)
@@ -205,11 +190,7 @@ class Log:
         self._dirty = True
 
     def keep(self, ticket: int, grads: Tree, aux: Tree) -> None:
-        """Keeps a message that has come, where these are kept; before `write` says so.
-
-        Raises:
-          RunFailed: if it cannot be written.
-        """
+        """Keep a message that has come, where these are kept, before `write` says so; `RunFailed` if it cannot."""
         try:
             if self.messages is not None:
                 self.messages.write(ticket, grads, aux)
@@ -217,7 +198,7 @@ class Log:
             raise self._failed(error) from error
 
     def sync(self, now: float, *, least_seconds: float = SYNC_SECONDS) -> None:
-        """Sees to it that the lines will be on the disk, in a thread, if that is long ago by this clock.
+        """See to it that the lines will be on the disk, in a thread, if that is long ago by this clock.
 
         It looks whether the file is still where it was, too (`lost`): nobody but this process can read one that is not.
 
@@ -234,7 +215,7 @@ class Log:
             self._dirty = False
 
     def write_again(self) -> None:
-        """Writes a log that is lost anew: where it was, or in a folder beside that if another log is there now.
+        """Write a log that is lost anew: where it was, or in a folder beside that if another log is there now.
 
         From here on this is its folder. The caller makes a checkpoint there, since those of before may be gone too.
 
@@ -266,7 +247,7 @@ class Log:
         self.say(f"The log is written again: {self.path}")
 
     def checkpoint(self, update: int, steps: dict[str, Any], versions: dict[int, list[Any]]) -> None:
-        """Begins to save the server's state, in a thread; what it is given must not change any more.
+        """Begin to save the server's state, in a thread; what it is given must not change any more.
 
         It waits for a checkpoint that is still being written (`saves`).
 
@@ -299,11 +280,7 @@ class Log:
         return None
 
     def close(self) -> None:
-        """Waits until everything is on the disk.
-
-        Raises:
-          RunFailed: if that fails.
-        """
+        """Wait until everything is on the disk; `RunFailed` if that fails."""
         if self._file.closed:
             return
         self._saved()
@@ -319,7 +296,7 @@ class Log:
                 self.messages.close()
 
     def _opened(self) -> IO[bytes]:
-        """Open the file, which no other process writes until this one ends, however it does."""
+        """Open the file, which no other process writes until this one ends."""
         file = self.path.open("a+b", buffering=0)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -335,7 +312,7 @@ class Log:
         return messages
 
     def _begin(self, given: dict[str, Any]) -> None:
-        """Reads what is there; a log that is not there gets its header."""
+        """Read what is there; a log that is not there gets its header."""
         checkpoint.remove_unfinished(self.folder)
         entries, self._chains, length = read(self.path)
         if self.path.stat().st_size > length:
@@ -373,7 +350,7 @@ class Log:
         return RunFailed(f"error: log={str(self.path)!r} {why}")
 
     def _synchronized(self) -> None:
-        """Waits until the lines of the last `sync` are on the disk."""
+        """Wait until the lines of the last `sync` are on the disk."""
         syncing, self._syncing = self._syncing, None
         try:
             if syncing is not None:
@@ -382,7 +359,7 @@ class Log:
             raise self._failed(error) from error
 
     def _saved(self) -> None:
-        """Waits for the last checkpoint."""
+        """Wait for the last checkpoint."""
         saving, self._saving = self._saving, None
         if saving is None:
             return

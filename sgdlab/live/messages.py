@@ -11,21 +11,13 @@ from sgdlab.types import Tree
 
 
 class Came(NamedTuple):
-    """A gradient.
-
-    Attributes:
-      worker: who computed it.
-      ticket: which gradient it is.
-      grads: a pytree like the parameters, of arrays that are valid until the worker's next `begin`.
-      aux: what else the gradient function returned, such as the loss; valid as long.
-      seconds: how long the worker computed, by its own clock.
-    """
+    """A gradient; its arrays are valid until the worker's next `begin`."""
 
     worker: int
     ticket: int
-    grads: Tree
-    aux: Tree
-    seconds: float
+    grads: Tree  # like the parameters
+    aux: Tree  # what else the gradient function returned, such as the loss
+    seconds: float  # for which the worker computed, by its own clock
 
 
 class GaveUp(NamedTuple):
@@ -63,17 +55,11 @@ Message = Came | GaveUp | Failed | Lost | Joined
 
 
 class Start(NamedTuple):
-    """The run begins with the workers that have joined, in the order of their numbers.
-
-    Attributes:
-      joined: these workers.
-      num_workers: how many there may ever be.
-      num_gradients: how many gradients the run uses.
-    """
+    """The run begins with the workers that have joined, in the order of their numbers."""
 
     joined: tuple[Joined, ...]
-    num_workers: int
-    num_gradients: int
+    num_workers: int  # how many there may ever be
+    num_gradients: int  # how many gradients the run uses
 
 
 class Arrived(NamedTuple):

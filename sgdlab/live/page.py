@@ -13,11 +13,7 @@ CURVE_POINTS = 500
 
 
 class RunPage(StatusPage):
-    """Shows the newest `Status`, and what is kept of earlier ones, for pages that are opened in the middle of a run.
-
-    Args:
-      port: where to listen; 0 takes a free port.
-    """
+    """Shows the newest `Status`, and what is kept of earlier ones, for pages that are opened in the middle of a run."""
 
     def __init__(self, port: int = 0):
         self._recent: collections.deque[tuple[float, str]] = collections.deque()
@@ -26,7 +22,7 @@ class RunPage(StatusPage):
         super().__init__("sgdlab.live", port, {"/history.json": self._history})
 
     def show(self, state: Status) -> None:
-        """Makes a status the newest one."""
+        """Make a status the newest one."""
         with self._lock:
             if self._state is not None and state.seconds < self._state.seconds:  # the clock has begun, or begins anew
                 self._recent.clear()

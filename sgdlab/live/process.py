@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from sgdlab.live import wire
 from sgdlab.live.messages import Joined
-from sgdlab.live.shared_arrays import Pieces
+from sgdlab.live.shared_arrays import MemoryLayout, Pieces
 from sgdlab.live.work import WorkSource
 
 _ROOT = pathlib.Path(__file__).parents[2]
@@ -25,47 +25,37 @@ _COUNTERS = pathlib.Path("/proc/vmstat")
 
 
 class Process:
-    """A worker's process, the way to it, and the memory in which its gradients lie.
+    """A worker's process, the way to it, and the memory in which its gradients lie; OSError if it cannot be started.
 
     Args:
       worker: its number.
       source: where it finds what it computes.
-      layout: `Layout.described` of its gradients and their aux.
-      size: bytes of them.
+      layout: where its gradients and their aux lie.
       versions: descriptor of the memory of the parameters.
       env: its environment.
       log: file for what it prints; None: it prints where this process does.
-      question: number of the last ticket that was begun.
-
-    Attributes:
-      question: number of the last ticket that it was asked for; of all workers, before its first.
-      void: largest ticket that it was told to give up.
-      run: how many runs it has served before.
-      joined: what it said when it was ready; None before.
-      error: why it could not start, in its own words.
-
-    Raises:
-      OSError: if it cannot be started, such as for lack of memory, or because there are too many processes.
+      question: number of the last ticket that was begun, of all workers.
     """
 
     def __init__(
         self,
         worker: int,
         source: WorkSource,
-        layout: list[list[str]],
+        layout: MemoryLayout,
         *,
-        size: int,
         versions: int,
         env: Mapping[str, str],
         log: pathlib.Path | None,
         question: int,
     ):
-        self.question, self.void, self.run = question, -1, 0
-        self.joined: Joined | None = None
-        self.error = ""
-        self._log, self._witness = log, Witness()
+        self.question = question  # number of the last ticket that it was asked for
+        self.void = -1  # largest ticket that it was told to give up
+        self.run = 0  # how many runs it has served before
+        self.joined: Joined | None = None  # what it said when it was ready
+        self.error = ""  # why it could not start, in its own words
+        self._log, self._killed = log, killed_for_memory()
         with contextlib.ExitStack() as undo:
-            self.gradients = Pieces(size)
+            self.gradients = Pieces(layout.size)
             undo.callback(self.gradients.close)
             self.gradients[0]  # made as long as it must be
             ours, theirs = socket.socketpair()
@@ -89,25 +79,25 @@ class Process:
                 "kind": "start",
                 "source": {**source._asdict(), "modules": dict(source.modules)},
                 "path": [entry or str(pathlib.Path.cwd()) for entry in sys.path],
-                "layout": layout,
+                "layout": layout.described(),
                 # Linux means the thread that has started it; any other may end before the server does.
                 "mortal": threading.current_thread() is threading.main_thread(),
             }
         )
 
     def begin(self, ticket: int, slot: int, *, after: int, version: int) -> None:
-        """Asks for a gradient on the version in piece `slot`; `after` and `version` as of `Transport.begin`."""
+        """Ask for a gradient on the version in piece `slot`; `after` and `version` as of `Transport.begin`."""
         self.question = ticket
         number = {"run": self.run, "ticket": ticket, "after": after, "version": version}
         self.line.send({"kind": "begin", **number, "slot": slot})
 
     def interrupt(self, ticket: int) -> None:
-        """Tells it to give up what it was asked for, up to `ticket`."""
+        """Tell it to give up what it was asked for, up to `ticket`."""
         self.void = max(self.void, ticket)
         self.line.send({"kind": "interrupt", "run": self.run, "ticket": ticket})
 
     def begin_run(self) -> None:
-        """Voids everything that it was asked for."""
+        """Void everything that it was asked for."""
         self.interrupt(sys.maxsize)
         self.run, self.question, self.void = self.run + 1, -1, -1
 
@@ -120,7 +110,7 @@ class Process:
         return [one for one in said if one["kind"] != "broken" and one.get("run", self.run) == self.run], ended
 
     def leave(self) -> None:
-        """Closes the ways to it: nothing of it is heard any more, and it ends when it notices."""
+        """Close the ways to it: nothing of it is heard any more, and it ends when it notices."""
         self.line.socket.close()
         self.gradients.close()
 
@@ -131,7 +121,7 @@ class Process:
         except subprocess.TimeoutExpired:
             self.child.kill()
             self.child.wait()
-        how = described(self.child.returncode, self._witness)
+        how = described(self.child.returncode, self._killed)
         if self.joined is not None:
             return f"{how}; see {self._log}" if self._log else how
         why = self.error or (last_lines(self._log) if self._log else "")
@@ -148,26 +138,11 @@ def _printing(log: pathlib.Path | None) -> Iterator[IO[bytes] | None]:
         yield file
 
 
-class Witness:
-    """Remembers how many processes this machine had killed for lack of memory when it was made."""
-
-    def __init__(self):
-        self._before = _killed_for_memory()
-
-    def more(self) -> bool:
-        """Return True if there are more by now; where nobody counts, False."""
-        return _killed_for_memory() > self._before
-
-
-def described(code: int, witness: Witness) -> str:
-    """Return an exit code in words.
-
-    Args:
-      code: of `subprocess.Popen`: the number of a signal is negative.
-      witness: made when the process was started.
+def described(code: int, killed: int) -> str:
+    """Return the exit code of a `subprocess.Popen` in words; `killed` is what `killed_for_memory` said at its start.
 
     Example:
-      >>> described(-9, Witness()), described(1, Witness())
+      >>> described(-9, killed_for_memory()), described(1, killed_for_memory())
       ('killed by SIGKILL', 'exit code 1')
     """
     if code >= 0:
@@ -176,7 +151,11 @@ def described(code: int, witness: Witness) -> str:
         name = signal.Signals(-code).name
     except ValueError:
         name = f"signal {-code}"
-    memory = ", perhaps for lack of memory: the system has killed a process for it since" if witness.more() else ""
+    memory = (
+        ", perhaps for lack of memory: the system has killed a process for it since"
+        if killed_for_memory() > killed
+        else ""
+    )
     return f"killed by {name}{memory if -code == signal.SIGKILL else ''}"
 
 
@@ -191,7 +170,8 @@ def last_lines(file: pathlib.Path) -> str:
     return " | ".join([line.strip() for line in text.splitlines() if line.strip()][-_LINES:])
 
 
-def _killed_for_memory() -> int:
+def killed_for_memory() -> int:
+    """Return how many processes this machine had killed for lack of memory; 0 where nobody counts."""
     try:
         lines = _COUNTERS.read_text(encoding="ascii").splitlines()
     except OSError:

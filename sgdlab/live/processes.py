@@ -76,21 +76,11 @@ class Processes:
         self.close()
 
     def time(self) -> float:
-        """Return seconds since some instant; they never fall."""
+        """Return seconds."""
         return time.monotonic()
 
     def spawn(self, worker: int) -> None:
-        """Starts a process for a worker: `Joined` follows, or `Lost`.
-
-        A process that is there already, and ready, serves a new run: `Joined` follows at once, tickets may begin at 0
-        again, and what was asked of it before is given up and never answered.
-
-        Args:
-          worker: from 0 to `num_workers` - 1.
-
-        Raises:
-          ValueError: if it is not.
-        """
+        """Start a process for a worker, or let one that is there serve a new run, whose tickets begin at 0 again."""
         if not 0 <= worker < self._num_workers:
             raise ValueError(f"worker={worker} must be from 0 to {self._num_workers - 1}")
         process = self._processes.get(worker)
@@ -105,27 +95,27 @@ class Processes:
             self._said.append(process.joined)
 
     def publish(self, tree: Tree) -> Version:
-        """Copies a version of the parameters into shared memory, from which workers read it; returns its handle."""
+        """Copy a version of the parameters into shared memory, from which workers read it; return its handle."""
         return self._versions.publish(tree)
 
     def release(self, handle: Version) -> None:
-        """Give a version up: nobody will begin another gradient on it, and no ticket on it is valid any more."""
+        """Give a version up."""
         self._versions.release(handle)
 
     def begin(self, worker: int, ticket: int, handle: Version, *, after: int = ANEW, version: int = 0) -> None:
-        """Sends a worker its next gradient; a worker that has ended is reported by `Lost`, not by an exception."""
+        """Send a worker its next gradient."""
         if worker in self._processes:
             self._processes[worker].begin(ticket, handle.slot, after=after, version=version)
             self._watch(worker)
 
     def interrupt(self, worker: int, ticket: int) -> None:
-        """Tells a worker to give up a gradient; `GaveUp` answers, also if it has sent the gradient already."""
+        """Tell a worker to give up a gradient; `GaveUp` answers, also if it has sent the gradient already."""
         if worker in self._processes:
             self._processes[worker].interrupt(ticket)
             self._watch(worker)
 
     def kill(self, worker: int) -> None:
-        """Ends a worker's process, wherever it is; no message of it follows, not even `Lost`."""
+        """End a worker's process without a message."""
         self._said = [message for message in self._said if message.worker != worker]
         if worker in self._processes:
             self._processes[worker].child.kill()
@@ -151,7 +141,7 @@ class Processes:
         return [message for _, message in found]
 
     def close(self) -> None:
-        """Ends all workers; no process is left behind."""
+        """End all workers."""
         for worker in list(self._processes):
             self._forget(worker)
         end = time.monotonic() + PATIENCE
@@ -171,8 +161,7 @@ class Processes:
             process = Process(
                 worker,
                 self._source,
-                self._answer.described(),
-                size=self._answer.size,
+                self._answer,
                 versions=self._versions.file,
                 env=environment.for_worker(
                     worker, num_workers=self._num_workers, gpus_per_worker=self._gpus_per_worker, given=self._env
@@ -211,7 +200,7 @@ class Processes:
         return GaveUp(worker, said["ticket"], said["seconds"])
 
     def _watch(self, worker: int) -> None:
-        """Asks to be told when a worker that had not room for all that was sent has room again."""
+        """Ask to be told when a worker that had not room for all that was sent has room again."""
         line = self._processes[worker].line
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if line.waits else 0)
         if self._selector.get_key(line.socket).events != events:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self, TextIO
 
 from sgdlab.live.status import Status, WorkerStatus
-from sgdlab.report.words import listed
+from sgdlab.report.words import counted, listed
 
 LATE = 1.5
 """A worker is called late whose time is this many times the others' median, or"""
@@ -58,18 +58,15 @@ class LiveProgress:
         self._terminal = _is_terminal(self._stream)
 
     def show(self, status: Status) -> None:
-        """Draws the run as it is now, unless a newer state comes first."""
+        """Draw the run as it is now, unless a newer state comes first."""
         self._thread.give(state=status)
 
     def say(self, line: str) -> None:
-        """Prints a line that stays, on the standard output; any thread may call it.
-
-        In a terminal it appears above the lines that are redrawn, which `print` would be mixed up with.
-        """
+        """Print a line that stays, on the standard output, above the lines that are redrawn; any thread may call it."""
         self._thread.give(line=line)
 
     def wait(self, seconds: float = _END_SECONDS) -> bool:
-        """Waits until everything is written, but no longer than so many seconds, and says whether it is."""
+        """Wait until everything is written, but no longer than so many seconds; return True if it is."""
         return self._thread.wait(seconds)
 
     def _tell(self, lines: Sequence[str], status: Status | None) -> None:
@@ -103,7 +100,7 @@ class LiveProgress:
             self._broken = True
 
     def close(self) -> None:
-        """Waits a while for what is not written yet, and leaves the last block; a call of `show` begins a new one."""
+        """Wait a while for what is not written yet, and leave the last block; a call of `show` begins a new one."""
         if self._thread.end(_END_SECONDS):
             self._drawn, self._shown = 0, ()
 
@@ -133,10 +130,7 @@ class LiveProgress:
 
 
 class Background:
-    """Hands lines, all of them in their order, and states, only the newest, to a function in a thread of its own.
-
-    Args:
-      write: `(lines, state)`, called in the thread; the state is None where there is no new one.
+    """Calls `write(lines, state)` in a thread of its own, with all lines and the newest state, or None.
 
     Example:
       >>> written = []
@@ -157,7 +151,7 @@ class Background:
         self._ends = self._writes = False
 
     def give(self, *, line: str | None = None, state: Any = None) -> None:
-        """Begins to write a line, or a state; returns at once."""
+        """Begin to write a line, or a state; return at once."""
         with self._changed:
             if line is not None:
                 self._lines.append(line)
@@ -169,19 +163,12 @@ class Background:
             self._changed.notify_all()
 
     def wait(self, seconds: float) -> bool:
-        """Waits until everything is written.
-
-        Args:
-          seconds: the longest time.
-
-        Returns:
-          Whether it is.
-        """
+        """Wait until everything is written, but no longer than so many seconds; return True if it is."""
         with self._changed:
             return self._changed.wait_for(lambda: not (self._lines or self._state is not None or self._writes), seconds)
 
     def end(self, seconds: float) -> bool:
-        """Does what `wait` does, and ends the thread; more that is given is written by a new one."""
+        """Do what `wait` does, and end the thread; more that is given is written by a new one."""
         done = self.wait(seconds)
         with self._changed:
             thread, self._ends = self._thread, True
@@ -208,11 +195,7 @@ class Background:
 
 
 def block(status: Status) -> list[str]:
-    """Return the lines that a terminal shows: progress, quality, who is waited for, who is late, who is lost, workers.
-
-    Args:
-      status: the run; lines that would say nothing are left out.
-    """
+    """Return the lines that a terminal shows of a run; those that would say nothing are left out."""
     rows = [
         ("", f"{_bar(status)}  {_counts(status)}, {_left(status)}"),
         ("rate", f"{_number(status.gradients_per_second)} {status.unit}s/s, workers idle {status.idle_share:.0%}"),
@@ -303,8 +286,7 @@ def _lateness(worker: WorkerStatus) -> str:
 def _loss_of(worker: WorkerStatus) -> str:
     why = f" ({_plain(worker.error)})" if worker.error else ""
     if worker.state == "gone":
-        starts = "1 start" if worker.respawns == 1 else f"{worker.respawns} starts"
-        return f"{worker.worker} for good after {starts}{why}"
+        return f"{worker.worker} for good after {counted(worker.respawns, 'start')}{why}"
     return f"{worker.worker} for {_seconds(worker.since)}{why}"
 
 

@@ -59,13 +59,13 @@ class Ray:
     """Workers that are actors of Ray: a `sgdlab.live.transport.Transport`.
 
     Args:
-      source: where a worker finds what it computes.
-      params_like: arrays, or `jax.ShapeDtypeStruct`s, like the parameters.
-      aux_like: the same of what the gradient function returns beside gradients.
-      num_workers: the largest number of workers at once; their numbers are 0, ..., `num_workers` - 1.
-      env: environment variables of workers that win over all others.
-      gpus_per_worker: GPUs of a worker, such as 1 or 0.5; None: workers compute on the CPU.
-      logs: a folder for what workers print, worker_0.log and so on, on the machine of each; None leaves it to Ray.
+      source: as of `sgdlab.live.processes.Processes`, and so are the next ones.
+      params_like: see there.
+      aux_like: see there.
+      num_workers: see there.
+      env: see there.
+      gpus_per_worker: see there.
+      logs: see there; the folder is on the machine of each worker. None leaves what workers print to Ray.
       address: "local" starts a cluster on this machine that nobody else can reach; "auto" joins the one that runs on
         this machine; or its address.
 
@@ -119,19 +119,11 @@ class Ray:
         self.close()
 
     def time(self) -> float:
-        """Return seconds since some instant; they never fall."""
+        """Return seconds."""
         return time.monotonic()
 
     def spawn(self, worker: int) -> None:
-        """Starts an actor for a worker: `Joined` follows, or `Lost`.
-
-        An actor that is there already, and ready, serves a new run: `Joined` follows at once, tickets may begin at 0
-        again, and what was asked of it before is given up and never answered. Of one that is starting it follows when
-        it is ready.
-
-        Raises:
-          ValueError: if the worker's number is too large.
-        """
+        """Start an actor for a worker, or let one that is there serve a new run, whose tickets begin at 0 again."""
         if not 0 <= worker < self._num_workers:
             raise ValueError(f"worker={worker} must be from 0 to {self._num_workers - 1}")
         old = self._workers.get(worker)
@@ -151,11 +143,7 @@ class Ray:
         self._calls[new.actor.exist.remote()] = _Call(worker, new, "exist")
 
     def publish(self, tree: Tree) -> int:
-        """Copies a version of the parameters to where workers read it.
-
-        Returns:
-          A handle of it.
-        """
+        """Copy a version of the parameters to where workers read it; return its handle."""
         self._params.write(self._params.views(self._memory), tree)
         self._published += 1
         inline = self._params.size < INLINE
@@ -163,24 +151,24 @@ class Ray:
         return self._published
 
     def release(self, handle: int) -> None:
-        """Give a version up: nobody will begin another gradient on it, and no ticket on it is valid any more."""
+        """Give a version up."""
         self._versions.pop(handle, None)
 
     def begin(self, worker: int, ticket: int, handle: int, *, after: int = ANEW, version: int = 0) -> None:
-        """Sends a worker its next gradient; a worker that has ended is reported by `Lost`, not by an exception."""
+        """Send a worker its next gradient."""
         if (to := self._workers.get(worker)) is not None:
             to.waiting.append((Asked(to.run, ticket, after, version), self._versions[handle]))
             self._ask(worker, to)
 
     def interrupt(self, worker: int, ticket: int) -> None:
-        """Tells a worker to give up a gradient; `GaveUp` answers, also if it has sent the gradient already."""
+        """Tell a worker to give up a gradient; `GaveUp` answers, also if it has sent the gradient already."""
         if (to := self._workers.get(worker)) is not None:
             to.void = max(to.void, ticket)
             to.waiting = deque((each, None if each.ticket <= ticket else params) for each, params in to.waiting)
             to.actor.interrupt.remote(to.run, ticket)
 
     def kill(self, worker: int) -> None:
-        """Ends a worker's process, wherever it is; no message of it follows, not even `Lost`."""
+        """End a worker's process without a message."""
         if (gone := self._workers.get(worker)) is not None:
             self._forget(worker)
             self._end(gone)
@@ -198,7 +186,7 @@ class Ray:
         return found
 
     def close(self) -> None:
-        """Ends all workers, and the cluster if it was started here; no process is left behind."""
+        """End all workers, and the cluster if it was started here."""
         for worker in list(self._workers):
             self.kill(worker)
         self._versions.clear()

@@ -16,19 +16,12 @@ from sgdlab.live import wire
 
 
 class ActorStart(NamedTuple):
-    """What an actor is told first.
+    """What an actor is told first."""
 
-    Attributes:
-      source: fields of `sgdlab.live.work.WorkSource`.
-      path: where modules are looked for beside the actor's own places.
-      layout: of the gradients, as `sgdlab.live.shared_arrays.MemoryLayout` describes it.
-      log: a file for what the worker prints; None leaves it to Ray.
-    """
-
-    source: dict[str, Any]
-    path: Sequence[str]
-    layout: Sequence[Sequence[str]]
-    log: str | None
+    source: dict[str, Any]  # fields of `sgdlab.live.work.WorkSource`
+    path: Sequence[str]  # where modules are looked for beside the actor's own places
+    layout: Sequence[Sequence[str]]  # of the gradients, as `MemoryLayout` describes it
+    log: str | None  # a file for what the worker prints; None leaves it to Ray
 
 
 class Asked(NamedTuple):
@@ -57,18 +50,14 @@ class Answer(NamedTuple):
 
 
 class Actor:
-    """Gradients of one worker, one after another; `interrupt` and `exist` are called in threads of their own.
-
-    Args:
-      worker: its number.
-    """
+    """Computes gradients of one worker; `interrupt` and `exist` are called in threads of their own."""
 
     def __init__(self, worker: int):
         self._worker = worker
         self._void = (-1, -1)  # (run, ticket): the last that was interrupted; both only grow
 
     def start(self, start: ActorStart) -> Ready:
-        """Makes and compiles what is to be computed."""
+        """Make and compile what is to be computed."""
         sys.path += [entry for entry in start.path if entry not in sys.path]
         if start.log is not None:
             _print_to(pathlib.Path(start.log))

@@ -38,10 +38,7 @@ PATIENCE = 10.0
 
 
 def imported(*, local: bool) -> ModuleType:
-    """Import Ray with the settings that it reads only once.
-
-    Args:
-      local: whether its cluster is on this machine, and nobody else's business.
+    """Import Ray with the settings that it reads only once, those of a cluster on this machine alone if it is `local`.
 
     Raises:
       ValueError: if Ray is not installed, or was imported before with other settings.
@@ -74,11 +71,6 @@ class Cluster:
       address: "local" starts one; "auto" joins the one that runs on this machine; or its address.
       memory: bytes of the memory that workers and server share, of a cluster that is started.
 
-    Attributes:
-      ray: the module.
-      local: whether it was started here.
-      processes: all of its processes, if it was started here.
-
     Raises:
       ValueError: if Ray is missing, is connected already, or there is no such cluster.
     """
@@ -90,7 +82,7 @@ class Cluster:
             raise ValueError(
                 "address: this process is connected to a cluster of Ray already; call ray.shutdown() first"
             )
-        self.processes: set[psutil.Process] = set()
+        self.processes: set[psutil.Process] = set()  # all of its own, if it was started here
         self._folder = _short_folder() if self.local else None
         settings: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": logging.ERROR}
         if self.local:
@@ -108,37 +100,38 @@ class Cluster:
             raise
 
     def _connect(self, settings: dict[str, Any]) -> None:
-        before, open_before = _children(), _open({psutil.Process()})
+        own = {psutil.Process()}
+        before, open_before = _descendants(own), _open(own)
         try:
             with _own_signals(), _forking():
                 self.ray.init(**settings)
         except ConnectionError as error:
             raise ValueError(f"address={settings['address']!r} is no cluster of Ray: {error}") from error
         finally:
-            self.note(_children() - before)
+            self.note(_descendants(own) - before)
         _silence(self.ray)
-        if self.local and (ports := _open(self.processes | {psutil.Process()}) - open_before):
+        if self.local and (ports := _open(self.processes | own) - open_before):
             raise ValueError(f"address='local': this version of Ray opens ports to the network, {sorted(ports)}")
 
     @property
     def cores(self) -> float | None:
-        """Of all nodes, as they have said; infinitely many if none has. None: of this machine, where it was started."""
+        """Return the cores of all nodes, infinitely many if none has said; None: it was started here."""
         return None if self.local else self.ray.cluster_resources().get("CPU", math.inf)
 
     def note(self, processes: set[psutil.Process] | None = None) -> None:
-        """Remembers processes, or all that there are now, which `close` ends if the cluster is of this machine."""
+        """Remember processes, or all that there are now, which `close` ends if the cluster is of this machine."""
         if self.local:
             self.processes |= _descendants(self.processes) if processes is None else processes
 
     def kill(self, process: int) -> None:
-        """Ends a process of a cluster that was started here; Ray's own way does not reach one that is stopped."""
+        """End a process of a cluster that was started here; Ray's own way does not reach one that is stopped."""
         for known in self.processes:
             if known.pid == process:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     known.kill()
 
     def close(self) -> None:
-        """Disconnects, and ends what was started here."""
+        """Disconnect, and end what was started here."""
         self.note()
         with contextlib.suppress(Exception):
             self.ray.shutdown()
@@ -155,12 +148,8 @@ def _short_folder() -> str:
     return tempfile.mkdtemp(prefix="ray", dir=parent if len(parent) <= _LONGEST else "/tmp")
 
 
-def _children() -> set[psutil.Process]:
-    return set(psutil.Process().children(recursive=True))
-
-
 def _open(processes: set[psutil.Process]) -> set[tuple[str, int]]:
-    """Addresses at which processes can be reached from other machines."""
+    """Return the addresses at which processes can be reached from other machines."""
     found = set()
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from sgdlab import arrays
+from sgdlab.live.environment import own_cores
 from sgdlab.live.ledger import begins_anew
 from sgdlab.live.transport import ANEW
 from sgdlab.schedule import Schedule
@@ -174,10 +175,7 @@ def with_later(first: dict[str, str], later: dict[str, str]) -> dict[str, str]:
 
 
 def versions() -> dict[str, str]:
-    """Return what the bits of a run depend on besides its configuration: Python, libraries, devices, settings of JAX.
-
-    `cpus` is the number of processors that the process may use: XLA cuts large products and sums by it.
-    """
+    """Return what the bits of a run depend on besides its configuration: versions, devices, settings of JAX."""
     packages = ("sgdlab", "jax", "jaxlib", "flax", "optax", "numpy")
     device = jax.devices()[0]
     found = {"python": sys.version.split()[0], "machine": f"{platform.system()} {platform.machine()}"}
@@ -185,7 +183,7 @@ def versions() -> dict[str, str]:
     return found | {
         "backend": device.platform,
         "device": device.device_kind,
-        "cpus": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()),
+        "cpus": str(own_cores()),  # XLA cuts large products and sums by it
         "x64": str(jax.config.jax_enable_x64),  # pyrefly: ignore[missing-attribute]  # JAX sets it when it is imported
         # pyrefly: ignore[missing-attribute]  # the same
         "matmul_precision": str(jax.config.jax_default_matmul_precision),

@@ -79,14 +79,7 @@ def repeat(
 
 
 class _Repetition:
-    """The engine of an `Execution` whose loop is in Python; a carry holds the state of the `Steps` between two pieces.
-
-    Args:
-      program: the program to execute.
-      steps: of the live run.
-      compute: the gradient of a row.
-      watch: what to evaluate and record.
-    """
+    """The engine of an `Execution` with a loop in Python; a carry holds the state of the `Steps` between two pieces."""
 
     def __init__(self, program: ServerProgram, steps: Steps, compute: Compute, watch: Watch):
         self.program, self.layout = program, MeshLayout()
@@ -105,7 +98,7 @@ class _Repetition:
         return self._carry_of([self._steps.sent()] * self.program.num_slots, records)
 
     def advance(self, carry: Tree, begin: int, end: int, batch_fn: Any = None) -> Tree:
-        """Executes gradients `begin` to `end`."""
+        """Execute gradients `begin` to `end`."""
         del batch_fn
         self._at(carry)
         program, steps, slots = self.program, self._steps, list(carry["slots"])
@@ -155,7 +148,7 @@ class _Repetition:
         return self._carry
 
     def _at(self, carry: Tree) -> None:
-        """Brings the steps to where a carry is that was read from a checkpoint."""
+        """Bring the steps to where a carry is that was read from a checkpoint."""
         if carry is not self._carry:
             self._steps.restore(jax.tree.map(np.asarray, carry["steps"]))
             self._carry = carry
@@ -167,7 +160,7 @@ def _copied(records: Tree) -> Tree:
 
 
 def _record(records: Tree, row: int, found: Tree) -> None:
-    """Writes what was found of a gradient where there is an array for it."""
+    """Write what was found of a gradient where there is an array for it."""
 
     def write(array: np.ndarray | None, value: Any) -> None:
         if array is not None:

@@ -16,24 +16,16 @@ from sgdlab.types import Tree
 
 
 class Past:
-    """The entries of a log, in their order, which a new engine is told once more.
+    """The entries of a log without its header, which a new engine is told once more, with the clock set to each.
 
-    Args:
-      path: of the log.
-      entries: without the header.
-      clock: is set to the instant of each.
-      write: adds the entry that the server was killed before it could write.
+    `write` adds the entry that the server was killed before it could write.
     """
 
     def __init__(self, path: pathlib.Path, entries: list[Entry], clock: Clock, write: Callable[[Entry], None]):
         self._path, self._entries, self._clock, self._write, self._place = path, entries, clock, write, 0
 
     def happens_again(self, engine: LiveEngine) -> None:
-        """Let everything happen to the engine as it did before, by the clock of before.
-
-        Raises:
-          LogError: if the engine answers otherwise than it did when the log was written.
-        """
+        """Let everything happen to the engine as it did before; a `LogError` says where it answers otherwise."""
         transport, engine.reading = engine.transport, self._reading
         engine.connect(Nobody())
         while self._place < len(self._entries):

@@ -103,15 +103,7 @@ def serve(
 
 
 def check(policy: Policy, rule: ServerRule | optax.GradientTransformation, num_workers: int) -> None:
-    """Check that a rule can be used with a policy, before processes are started.
-
-    Args:
-      policy: whom to wait for.
-      rule: what the server does with gradients.
-      num_workers: N, the largest number of workers that may ever take part.
-
-    Raises:
-      ValueError: as `sgdlab.replay.check_rule` does.
+    """Check that a rule can be used with a policy, before processes are started; errors are as of `check_rule`.
 
     Example:
       >>> from sgdlab import policies, rules
@@ -134,12 +126,7 @@ def check(policy: Policy, rule: ServerRule | optax.GradientTransformation, num_w
 
 
 class _Loop:
-    """What the server does from one message to the next: it waits, handles what has come, and what is due.
-
-    Args:
-      engine: the state of the run, with its transport.
-      log: as of `serve`, and so are the others.
-    """
+    """Waits for a message, handles it, and what is due, until the run is at an end; arguments are as of `serve`."""
 
     def __init__(
         self,
@@ -208,7 +195,7 @@ class _Loop:
         for worker in range(len(engine.fleet)):
             engine.fleet.restarted(worker, now)
             engine.patience.heard(worker)
-        engine.notes.add(self.clock.last, "the server was started again")
+        engine.notes.append((self.clock.last, "the server was started again"))
         engine.connect(self.transport)
 
     def gather(self) -> list[Joined]:
@@ -226,7 +213,7 @@ class _Loop:
                 if worker.state == "starting" and patience.hopeless(worker.worker, starting=True):
                     self.transport.kill(worker.worker)
                     fleet.ended(worker.worker, "it did not start", now)
-                    self.engine.notes.add(self.clock.last, lost(worker, now))
+                    self.engine.notes.append((self.clock.last, lost(worker, now)))
             if len(ready) == fleet.can_come() or now - began >= settings.join_seconds:
                 if len(ready) >= settings.min_workers:
                     break
@@ -242,7 +229,7 @@ class _Loop:
                     ready.pop(message.worker, None)
                     now = self.clock.now()
                     fleet.ended(message.worker, message.error, now)
-                    self.engine.notes.add(self.clock.last, lost(fleet[message.worker], now))
+                    self.engine.notes.append((self.clock.last, lost(fleet[message.worker], now)))
         fleet.shift(self.clock.last - self.clock.now())
         return [ready[worker] for worker in sorted(ready)]
 

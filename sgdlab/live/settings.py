@@ -80,9 +80,6 @@ class Patience:
     A worker that was silent for too long may only have become slower: when it is back, or started anew, it is allowed
     twice as long as before, until a gradient of it comes, by which its usual time is learned anew.
 
-    Args:
-      settings: of the run.
-
     Example:
       >>> patience = Patience(LiveSettings(patience=20, least_patience=10, first_patience=120))
       >>> patience.allowed(3)
@@ -102,7 +99,7 @@ class Patience:
         self._settings = settings
         self._times: dict[int, collections.deque[float]] = {}
         self._doubled: collections.Counter[int] = collections.Counter()  # worker -> how often since its last gradient
-        self._awake = 0.0
+        self.awake = 0.0  # seconds that the server was awake
         self._looked: float | None = None
         self._most = max(4 * settings.turn_seconds, _LEAST_PAUSE)
         self._expected: dict[int, float] = {}  # worker -> since when, of the time awake, it is to be heard of
@@ -110,17 +107,12 @@ class Patience:
     def look(self, now: float) -> None:
         """Count the time since the last look as time awake, but for what the server slept through."""
         if self._looked is not None:
-            self._awake += min(max(now - self._looked, 0.0), self._most)
+            self.awake += min(max(now - self._looked, 0.0), self._most)
         self._looked = now
-
-    @property
-    def awake(self) -> float:
-        """Seconds that the server was awake."""
-        return self._awake
 
     def expect(self, worker: int) -> None:
         """Expect to hear of a worker from now on, or from before on, if it was expected and not heard of since."""
-        self._expected.setdefault(worker, self._awake)
+        self._expected.setdefault(worker, self.awake)
 
     def heard(self, worker: int) -> None:
         """Expect nothing of a worker any more."""
@@ -152,7 +144,7 @@ class Patience:
 
     def silence(self, worker: int) -> float:
         """Return the seconds for which a worker has been expected to be heard of."""
-        return self._awake - self._expected.get(worker, self._awake)
+        return self.awake - self._expected.get(worker, self.awake)
 
     def overdue(self, worker: int) -> bool:
         """Return True if it has been silent for too long."""

@@ -20,19 +20,12 @@ ALIGNMENT = 64
 
 
 class Field(NamedTuple):
-    """Where one array lies.
+    """Where one array lies."""
 
-    Attributes:
-      path: its place in the tree, such as "['params']['kernel']".
-      shape: of the array.
-      dtype: of the array.
-      offset: bytes from the beginning, a multiple of `ALIGNMENT`.
-    """
-
-    path: str
+    path: str  # its place in the tree, such as "['params']['kernel']"
     shape: tuple[int, ...]
     dtype: np.dtype
-    offset: int
+    offset: int  # bytes from the beginning, a multiple of `ALIGNMENT`
 
 
 class MemoryLayout:
@@ -63,10 +56,7 @@ class MemoryLayout:
         return [[field.path, f"{field.dtype.name}{list(field.shape)}"] for field in self.fields]
 
     def check(self, described: Sequence[Sequence[str]]) -> None:
-        """Checks that the arrays are those of another process.
-
-        Args:
-          described: what `described` returns there.
+        """Check that the arrays are those of another process, where `described` has returned this.
 
         Raises:
           ValueError: if they are not; it names the first array that differs.
@@ -91,11 +81,7 @@ class MemoryLayout:
         return [np.ndarray(field.shape, field.dtype, memory, field.offset) for field in self.fields]
 
     def write(self, views: Sequence[np.ndarray], tree: Tree) -> None:
-        """Copies a tree's arrays into `views`.
-
-        Raises:
-          ValueError: if an array has another shape or dtype.
-        """
+        """Copy a tree's arrays into `views`; ValueError if an array has another shape or dtype."""
         leaves = jax.tree.leaves(tree)
         if len(leaves) != len(views):
             raise ValueError(f"{len(leaves)} arrays have come where {len(views)} were expected")
@@ -118,14 +104,7 @@ class MemoryLayout:
 
 
 def own(memory: np.ndarray) -> np.ndarray:
-    """Return a copy of bytes, aligned as they are.
-
-    Args:
-      memory: uint8[size].
-
-    Returns:
-      uint8[size]; the first byte's address is a multiple of `ALIGNMENT`.
-    """
+    """Return a copy of bytes, uint8[size], whose first one's address is a multiple of `ALIGNMENT`."""
     more = np.empty(len(memory) + ALIGNMENT, np.uint8)
     copy = more[-more.ctypes.data % ALIGNMENT :][: len(memory)]
     np.copyto(copy, memory)
@@ -158,7 +137,7 @@ class Pieces:
         return self._mapped[index]
 
     def close(self) -> None:
-        """Gives the memory back, once no array aliases it."""
+        """Give the memory back, once no array aliases it."""
         self._mapped.clear()
         if self.file >= 0:
             os.close(self.file)
@@ -173,7 +152,7 @@ def _nameless() -> int:
 
 
 def _lengthen(file: int, start: int, size: int) -> None:
-    """Adds `size` bytes at `start`; that there is no room for them is an error now, not a signal at the first write."""
+    """Add `size` bytes at `start`; that there is no room for them is an error now, not a signal at the first write."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(file, start, size)
     else:
@@ -181,15 +160,10 @@ def _lengthen(file: int, start: int, size: int) -> None:
 
 
 class Version(NamedTuple):
-    """A handle.
+    """A handle."""
 
-    Attributes:
-      slot: which piece of the memory holds the version.
-      number: which of the versions published so far it is; a piece holds one after the other.
-    """
-
-    slot: int
-    number: int
+    slot: int  # which piece of the memory holds the version
+    number: int  # which of the versions published so far it is; a piece holds one after the other
 
 
 class Versions:
@@ -222,11 +196,7 @@ class Versions:
         return self._pieces.file
 
     def publish(self, tree: Tree) -> Version:
-        """Copies a version into a free piece, or a new one.
-
-        Raises:
-          ValueError: if an array of the tree has another shape or dtype than it should.
-        """
+        """Copy a version into a free piece, or a new one."""
         slot = self._free[-1] if self._free else self._slots
         self._layout.write(self._layout.views(self._pieces[slot]), tree)
         if self._free:
@@ -245,5 +215,5 @@ class Versions:
             self._free.append(version.slot)
 
     def close(self) -> None:
-        """Gives the memory back."""
+        """Give the memory back."""
         self._pieces.close()

@@ -28,11 +28,7 @@ class Transport(Protocol):
         ...
 
     def publish(self, tree: Tree) -> Hashable:
-        """Make a version of the parameters available to workers; called once a version.
-
-        Returns:
-          A handle of it.
-        """
+        """Make a version of the parameters available to workers, and return its handle; called once a version."""
         ...
 
     def release(self, handle: Any) -> None:
@@ -75,10 +71,10 @@ class Transport(Protocol):
 
 
 class Nobody:
-    """A `Transport` without workers, while a log is read: what it is told was told before."""
+    """A `Transport` without workers, while a log is read: what it is told was told before, and no time passes."""
 
     def time(self) -> float:
-        """Return 0: no time passes."""
+        """Return 0."""
         return 0.0
 
     def next(self, timeout: float | None) -> list[Message]:
@@ -88,10 +84,7 @@ class Nobody:
     def _ignore(self, *told: Any, **given: Any) -> None:
         """Do nothing."""
 
-    spawn = publish = release = begin = interrupt = kill = _ignore
-
-    def close(self) -> None:
-        """Do nothing."""
+    spawn = publish = release = begin = interrupt = kill = close = _ignore
 
 
 class Clock:

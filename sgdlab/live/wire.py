@@ -59,11 +59,7 @@ def heard(line: socket.socket) -> Iterator[dict[str, Any]]:
 
 
 class BufferedSocket:
-    """A socket that never blocks: what it cannot send at once it keeps.
-
-    Args:
-      line: the server's side.
-    """
+    """The server's side of a socket, which never blocks: what it cannot send at once it keeps."""
 
     def __init__(self, line: socket.socket):
         line.setblocking(False)
@@ -72,16 +68,16 @@ class BufferedSocket:
 
     @property
     def waits(self) -> bool:
-        """Whether something is still to be sent, by `flush`, once the socket can be written to."""
+        """Return True if something is still to be sent, by `flush`, once the socket can be written to."""
         return bool(self._unsent)
 
     def send(self, message: dict[str, Any]) -> None:
-        """Sends a message, or keeps it; to a side that is gone it sends nothing."""
+        """Send a message, or keep it; nothing is sent to a side that is gone."""
         self._unsent += packed(message)
         self.flush()
 
     def flush(self) -> None:
-        """Sends what the socket takes now."""
+        """Send what the socket takes now."""
         try:
             while self._unsent:
                 del self._unsent[: self.socket.send(self._unsent)]

@@ -15,15 +15,11 @@ from sgdlab.types import Tree
 
 
 class Factors(Protocol):
-    """Of the learning rate of a worker: `sgdlab.runs.rates.InnerRate`.
-
-    Attributes:
-      factors: float64[S], of its steps, one after the other.
-    """
+    """Of the learning rate of a worker: `sgdlab.runs.rates.InnerRate`."""
 
     @property
     def factors(self) -> np.ndarray:
-        """See above."""
+        """Return float64[S], of its steps, one after the other."""
         ...
 
     def place(self, version: Any) -> np.ndarray:
@@ -55,7 +51,7 @@ class LocalSteps(NamedTuple):
 
     @property
     def keeps(self) -> bool:
-        """Whether a worker keeps anything between two messages, so that nobody else can compute its gradient."""
+        """Return True if a worker keeps anything between two messages: nobody else can compute its gradient."""
         return self.keep_state or self.stream is not None
 
 
@@ -101,7 +97,7 @@ class WorkSource(NamedTuple):
     modules: Mapping[str, str] = MappingProxyType({})
 
     def check(self) -> None:
-        """Checks what can be checked without an import.
+        """Check what can be checked without an import.
 
         Raises:
           ValueError: if `function` is not a name that another process can import, `argument` is not JSON, or a file of
@@ -134,7 +130,7 @@ class WorkSource(NamedTuple):
                 raise ValueError(f"modules[{called!r}]={str(file)!r} must be a file; there is none")
 
     def make(self) -> Work:
-        """Calls the function, in this process.
+        """Call the function, in this process.
 
         Raises:
           ValueError: if the function is not there, or returns something else than a `Work`.

@@ -48,7 +48,7 @@ class _Asked:
 
 
 def main(worker: int, line: socket.socket, versions: int, gradients: int) -> None:
-    """Computes gradients until the server is gone."""
+    """Compute gradients until the server is gone."""
     messages = wire.heard(line)
     start = next(messages, None)
     if start is None:
@@ -82,7 +82,7 @@ class _Computer:
         self._views = self._computer.answer.views(Pieces(self._computer.answer.size, gradients)[0])
 
     def answer(self, begin: dict[str, Any], asked: _Asked) -> dict[str, Any]:
-        """Computes a gradient, leaves it in shared memory, and says so."""
+        """Compute a gradient, leave it in shared memory, and say so."""
         begun, run, ticket = time.perf_counter(), begin["run"], begin["ticket"]
         void, kept = lambda: asked.void >= (run, ticket), {name: begin[name] for name in ("after", "version")}
         try:

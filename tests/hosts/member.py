@@ -12,7 +12,7 @@ import time
 
 from sgdlab import hosts
 from sgdlab.commands import launch
-from sgdlab.hosts import shared_files
+from sgdlab.hosts import shared
 
 _WAIT = 600.0
 
@@ -91,7 +91,7 @@ def _stops(last):
 
 def _shares(last):
     """The last process sees another directory, of the same name, as on a host without the shared file system."""
-    shared_files._SECONDS = 0.5
+    shared._SECONDS = 0.5
     folder = pathlib.Path(os.environ["SHARED_FOLDER"])
     hosts.check_shared(folder)
     print("shared", [file.name for file in folder.iterdir()], flush=True)

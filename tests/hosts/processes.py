@@ -8,12 +8,30 @@ import socket
 import subprocess
 import time
 
+from sgdlab.hosts import rendezvous
+
 
 def free_port():
     """A port of this machine that nobody uses at the moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+def called(port, seconds=60.0):
+    """A connection to a port of this machine, on which somebody will listen."""
+    ends = time.monotonic() + seconds
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", port), timeout=seconds)
+        except ConnectionRefusedError:
+            assert time.monotonic() < ends
+            time.sleep(0.01)
+
+
+def member(index, count=2, facts={"--config.epochs": "1.0"}, host=None):  # noqa: B006 (nobody changes it)
+    """A process that comes to a meeting."""
+    return rendezvous.Member(index, count, facts, host or f"host{index}", "10.0.0.1")
 
 
 class Processes:
@@ -60,13 +78,13 @@ class Processes:
             time.sleep(0.02)
         return [child.returncode for child in self.children]
 
-    def wait_for(self, text, index, seconds=60.0):
-        """Waits until a process has written a text."""
-        ends = time.monotonic() + seconds
-        while text not in self.log(index):
-            assert time.monotonic() < ends, f"process {index} did not write {text!r}:\n{self.output()}"
-            ended = [child.poll() for child in self.children] if text not in self.log(index) else [None]
-            assert ended == [None] * len(ended), f"one ended before process {index} wrote {text!r}:\n{self.output()}"
+    def wait_for(self, text, *indices):
+        """Waits until each of some processes has written a text."""
+        ends = time.monotonic() + 60.0
+        while missing := [index for index in indices if text not in self.log(index)]:
+            assert time.monotonic() < ends, f"process {missing} did not write {text!r}:\n{self.output()}"
+            ended = [child.poll() for child in self.children] if text not in self.log(missing[0]) else [None]
+            assert ended == [None] * len(ended), f"one ended before process {missing} wrote {text!r}:\n{self.output()}"
             time.sleep(0.02)
 
     def log(self, index):

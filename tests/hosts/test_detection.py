@@ -4,7 +4,7 @@ import pytest
 
 from sgdlab import hosts
 from sgdlab.errors import UsageError
-from sgdlab.hosts import detection
+from sgdlab.hosts import address
 
 SLURM = {
     "SLURM_JOB_ID": "4097",
@@ -36,18 +36,18 @@ def fake_cluster(monkeypatch):
     ("variables", "found"),
     [
         # The port of SLURM's is the job's number modulo 4096, above 61440; of Open MPI the job is a multiple of 4096.
-        (SLURM, detection.Detected(f"node007:{61440 + 4097 % 4096}", 8, 3, (1,))),
-        (OPEN_MPI, detection.Detected(f"10.96.0.1:{61440 + 8192 // 4096}", 4, 2, (0,))),
+        (SLURM, address.Detected(f"node007:{61440 + 4097 % 4096}", 8, 3, (1,))),
+        (OPEN_MPI, address.Detected(f"10.96.0.1:{61440 + 8192 // 4096}", 4, 2, (0,))),
     ],
 )
 def test_launchers_are_asked(cluster, variables, found):
     cluster(variables)
-    assert detection.detect(None, None, 10) == found
+    assert address.detect(None, None, 10) == found
 
 
 def test_what_is_given_is_not_detected(cluster):
     cluster(SLURM)
-    assert detection.detect(2, 1, 10) == detection.Detected("node007:61441", 2, 1, (1,))
+    assert address.detect(2, 1, 10) == address.Detected("node007:61441", 2, 1, (1,))
 
 
 def test_without_a_cluster_the_address_must_be_named(cluster):
@@ -59,7 +59,7 @@ def test_without_a_cluster_the_address_must_be_named(cluster):
 def test_a_cluster_whose_variables_are_broken_is_one_line(cluster):
     cluster(SLURM | {"SLURM_NTASKS": "many"})
     with pytest.raises(UsageError, match="the cluster could not be asked: invalid literal"):
-        detection.detect(None, None, 10)
+        address.detect(None, None, 10)
 
 
 def test_nothing_is_detected_unasked(cluster):

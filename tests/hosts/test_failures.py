@@ -72,8 +72,7 @@ def test_an_exit_ends_all_with_its_code(begin):
 @pytest.mark.parametrize("victim", [1, 0])
 def test_a_process_that_is_killed_amid_collectives_is_named(begin, victim):
     processes = begin("sums", 2)
-    for index in range(2):
-        processes.wait_for("begun", index)
+    processes.wait_for("begun", 0, 1)
     os.killpg(processes.children[victim].pid, signal.SIGKILL)
     codes = processes.codes(allowed=())
     assert (codes[victim], codes[1 - victim]) == (-9, 69), processes.output()
@@ -82,8 +81,7 @@ def test_a_process_that_is_killed_amid_collectives_is_named(begin, victim):
 
 def test_a_process_that_is_killed_is_named_to_those_that_wait_for_it(begin):
     processes = begin("waits", 3)
-    for index in range(3):
-        processes.wait_for("waits", index)
+    processes.wait_for("waits", 0, 1, 2)
     os.killpg(processes.children[2].pid, signal.SIGKILL)
     assert processes.codes(allowed=()) == [69, 69, -9], processes.output()
     for index in range(2):
@@ -94,8 +92,7 @@ def test_a_process_that_is_killed_is_named_to_those_that_wait_for_it(begin):
 @pytest.mark.parametrize("victim", [1, 0])
 def test_a_process_that_is_frozen_is_named(begin, victim):
     processes = begin("freezes", 2)
-    for index in range(2):
-        processes.wait_for("waits", index)
+    processes.wait_for("waits", 0, 1)
     os.killpg(processes.children[victim].pid, signal.SIGSTOP)
     processes.children[1 - victim].wait(timeout=60)
     os.killpg(processes.children[victim].pid, signal.SIGCONT)
@@ -113,11 +110,9 @@ def test_who_is_late_at_a_barrier_is_named(begin):
 
 def test_all_stop_after_one_signal_and_end_after_two(begin):
     processes = begin("stops", 2)
-    for index in range(2):
-        processes.wait_for("ready", index)
+    processes.wait_for("ready", 0, 1)
     os.killpg(processes.children[1].pid, signal.SIGTERM)
-    for index in range(2):
-        processes.wait_for("all stop", index)
+    processes.wait_for("all stop", 0, 1)
     assert "Stopping at the next pause" in processes.log(1)
     time.sleep(1.1)  # signals within a second are one
     os.killpg(processes.children[1].pid, signal.SIGTERM)

@@ -17,13 +17,16 @@ STOPPED = "gap_aware:2:sharded:stopped"
 REPEATED = "asgd:1:sharded:stopped"
 
 
+def began(folder, count, *runs, devices=1):
+    """So many processes that execute runs at once."""
+    address = f"127.0.0.1:{free_port()}"
+    own = [sys.executable, MEMBER, address, str(count)]
+    return Processes(folder, [[*own, str(index), str(folder), *runs] for index in range(count)], devices=devices)
+
+
 def spawned(folder, count, runs, devices, seconds=400.0):
     """Executes runs in so many processes at once, and returns every array of each."""
-    port = free_port()
-    commands = [
-        [sys.executable, MEMBER, f"127.0.0.1:{port}", str(count), str(i), str(folder), *runs] for i in range(count)
-    ]
-    with Processes(folder, commands, devices=devices) as processes:
+    with began(folder, count, *runs, devices=devices) as processes:
         assert processes.codes(seconds) == [0] * count, processes.output()
     return {run: dict(np.load(folder / f"{run}.npz")) for run in runs}
 
@@ -76,11 +79,7 @@ def test_a_run_that_was_stopped_is_the_same_to_the_bit(over_two):
 
 @pytest.mark.full
 def test_a_disk_that_is_full_for_one_ends_all(tmp_path):
-    address = f"127.0.0.1:{free_port()}"
-    commands = [
-        [sys.executable, MEMBER, address, "2", str(i), str(tmp_path), "gossip:1:replicated:full"] for i in range(2)
-    ]
-    with Processes(tmp_path, commands) as processes:
+    with began(tmp_path, 2, "gossip:1:replicated:full") as processes:
         codes = processes.codes(after_failure=60.0)
         assert all(code in (1, 2, 69) for code in codes), processes.output()
         assert "process 1" in processes.log(0), processes.output()
@@ -89,11 +88,7 @@ def test_a_disk_that_is_full_for_one_ends_all(tmp_path):
 
 @pytest.mark.full
 def test_processes_that_replay_different_schedules_are_told(tmp_path):
-    address = f"127.0.0.1:{free_port()}"
-    commands = [
-        [sys.executable, MEMBER, address, "2", str(i), str(tmp_path), "asgd:1:replicated:differs"] for i in (0, 1)
-    ]
-    with Processes(tmp_path, commands) as processes:
+    with began(tmp_path, 2, "asgd:1:replicated:differs") as processes:
         assert processes.codes(allowed=(1,)) == [1, 1], processes.output()
         for index in (0, 1):
             assert "those of process 1 on" in processes.log(index), processes.output()

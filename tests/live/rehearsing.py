@@ -1,11 +1,14 @@
 """Runs without processes: a gradient and a server in NumPy, and a second implementation of what a record says."""
 
 import functools
+import shutil
 
 import numpy as np
-from lib.rehearsal import Rehearsal
+from lib.rehearsal import Fault, Rehearsal
 
 from sgdlab import policies
+from sgdlab.live import checkpoint
+from sgdlab.live.log import Log
 from sgdlab.live.server import serve
 from sgdlab.live.settings import LiveSettings
 
@@ -27,6 +30,15 @@ POLICIES = {
     "malenia": functools.partial(policies.malenia, collected=5.0),
     "assignment": functools.partial(policies.assignment, seed=3, gradients_per_update=2),
 }
+FAULTS = (
+    Fault("kill", 1, 10.3, 0.1),
+    Fault("nan", 0, 6.0),
+    Fault("raise", 2, 8.0),
+    Fault("twice", 0, 3.0, 0.5),
+    Fault("deaf", 2, 0.0, 20.0),
+    Fault("stop", 2, 15.0, 14.0),
+    Fault("replace", 0, 21.0, 0.5),
+)
 QUICK = LiveSettings(
     join_seconds=5.0,
     wait_seconds=60.0,
@@ -120,3 +132,24 @@ def rehearse(make, runtimes, *, num_gradients, faults=(), settings=QUICK, join_s
 def dyadic(generator, shape, least=1.0, most=4.0):
     """Run-times whose sums are exact."""
     return np.round(generator.uniform(least, most, shape) * 2**20) / 2**20
+
+
+def opened(folder, config=None, *, say=lambda line: None):
+    """A log whose gradients can be computed again."""
+    return Log(folder, config or {}, compute=compute, say=say)
+
+
+def until_killed(folder, lines, source):
+    """What a server leaves that is killed when it has written so many lines."""
+    folder.mkdir(exist_ok=True)
+    whole = (source / "log.jsonl").read_bytes().splitlines(keepends=True)
+    (folder / "log.jsonl").write_bytes(b"".join(whole[:lines]))
+    for update in checkpoint.updates_of(source):
+        if checkpoint.load(source, update).lines <= lines:
+            shutil.copy(checkpoint.path_of(source, update), folder)
+
+
+def after(turns):
+    """`stop`, which says so when it has been asked so often."""
+    asked = iter([False] * turns)
+    return lambda: next(asked, True)

@@ -1,25 +1,13 @@
 """Cutoff live: what its predictor is told where the server is killed, and workers are lost or never there."""
 
 import dataclasses
-import os
 
 import numpy as np
 import pytest
 from lib.rehearsal import Fault, Rehearsal
-from rehearsing import QUICK, Creeping, compute, dyadic, rehearse, replayed
+from rehearsing import QUICK, compute, opened, rehearse, until_killed
 
 from sgdlab import policies, predictors
-from sgdlab.live import checkpoint
-from sgdlab.live.log import Log
-
-FAULTS = (
-    Fault("kill", 1, 10.3, 0.1),
-    Fault("nan", 0, 6.0),
-    Fault("twice", 0, 3.0, 0.5),
-    Fault("deaf", 2, 0.0, 20.0),
-    Fault("stop", 2, 15.0, 14.0),
-    Fault("replace", 0, 21.0, 0.5),
-)
 
 
 class Told(predictors.RunningMean):
@@ -36,54 +24,11 @@ class Told(predictors.RunningMean):
         return super().predict(state[0], rate=rate)
 
 
-@pytest.fixture(name="opened")
-def logs_of_which_all_checkpoints_are_kept(monkeypatch):
-    monkeypatch.setattr(checkpoint, "_KEPT", 1_000_000)
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # no power is lost in these tests
-    return lambda folder: Log(folder, {}, compute=compute, say=lambda line: None)
-
-
 def make(num_workers):
     return policies.cutoff(num_workers=num_workers, predictor=Told(window=3), window=2)
 
 
-def until_killed(folder, lines, source):
-    """What a server leaves that is killed when it has written so many lines."""
-    folder.mkdir()
-    whole = (source / "log.jsonl").read_bytes().splitlines(keepends=True)
-    (folder / "log.jsonl").write_bytes(b"".join(whole[:lines]))
-    for update in checkpoint.updates_of(source):
-        found = checkpoint.load(source, update)
-        if found.lines <= lines:
-            checkpoint.path_of(folder, update).write_bytes(checkpoint.path_of(source, update).read_bytes())
-
-
-def test_killed_at_every_fifth_line_its_record_replays_and_its_log_says_the_same_again(tmp_path, opened):
-    runtimes, whole = dyadic(np.random.default_rng(3), (40, 3)), tmp_path / "whole"
-    _, _, _, policy = rehearse(
-        make, runtimes, num_gradients=40, log=opened(whole), transport=Creeping(runtimes, compute, faults=FAULTS)
-    )
-    assert policy.prediction is not None
-    assert len(checkpoint.updates_of(whole)) >= 2
-    lines = len((whole / "log.jsonl").read_bytes().splitlines())
-    for kept in range(2, lines + 1, 5):
-        folder = tmp_path / f"killed{kept}"
-        until_killed(folder, kept, whole)
-        recording, steps, _, policy = rehearse(
-            make, runtimes, num_gradients=40, log=opened(folder), transport=Creeping(runtimes, compute)
-        )
-        assert recording.ledger()["applied"] >= 40
-        assert np.unique(recording.ticket).size == recording.ticket.size
-        assert (recording.schedule.staleness()[recording.schedule.used()] == 0).all()
-        assert np.abs(steps.params - replayed(recording, policy.single)).max() == 0.0, kept
-        _, same, transport, other = rehearse(make, runtimes, num_gradients=40, log=opened(folder))
-        assert transport.told == []
-        assert other == policy
-        assert (same.params == steps.params).all()
-        np.testing.assert_array_equal(other.prediction.mean, policy.prediction.mean)
-
-
-def test_all_begin_the_first_round_after_the_server_was_killed(tmp_path, opened):
+def test_all_begin_the_first_round_after_the_server_was_killed(tmp_path):
     """Workers 0, 1 and 2 take 1, 2 and 8 s: the predictor waits for two of them, also after the server's death."""
     runtimes = np.array([[1.0, 2.0, 8.0]])
     rehearse(make, runtimes, num_gradients=12, log=opened(tmp_path / "whole"))

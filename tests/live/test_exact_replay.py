@@ -3,19 +3,22 @@
 One loop of `replay.run`, which XLA may round otherwise, computes the same to 1e-12.
 """
 
+import collections
 import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from lib.rehearsal import Fault, Rehearsal
-from rehearsing import QUICK, dyadic
+from rehearsing import QUICK, after, dyadic
 
 from sgdlab import policies, replay, rules
 from sgdlab.errors import Stopped
 from sgdlab.live.gradients import Gradients
 from sgdlab.live.log import Log
+from sgdlab.live.messages import Came
 from sgdlab.live.repeat import repeat
 from sgdlab.live.server import serve
 from sgdlab.live.work import Work
@@ -29,9 +32,12 @@ def params():
     return {"w": jnp.linspace(-1.0, 1.0, 12).reshape(4, 3), "b": jnp.zeros(3)}
 
 
-def grad_fn(params, ticket):
-    inputs = jnp.sin(ticket.astype(jnp.float32) * jnp.arange(1.0, 5.0)).reshape(1, 4) * jnp.ones((5, 1))
+@jax.tree_util.Partial
+def batch_fn(ticket):
+    return jnp.sin(ticket.astype(jnp.float32) * jnp.arange(1.0, 5.0) + jnp.arange(6.0)[:, None])
 
+
+def grad_fn(params, inputs):
     def loss(params):
         return jnp.mean(jnp.square(jnp.tanh(inputs @ params["w"] + params["b"]) - inputs[:, :3]))
 
@@ -43,10 +49,41 @@ def fold(stats, aux):
     return 0.9 * stats + 0.1 * aux["mean"]
 
 
+@jax.tree_util.Partial
+def clipped(grads):
+    return jax.tree.map(lambda leaf: jnp.clip(leaf, -0.05, 0.05), grads)
+
+
+class Reusing(Rehearsal):
+    """Its messages lie in memory that is used again when their worker begins another, as those of processes do."""
+
+    def __init__(self, *told, **given):
+        super().__init__(*told, **given)
+        self._sent = collections.defaultdict(list)
+
+    def begin(self, worker, *told, **given):
+        for message in self._sent.pop(worker, []):
+            jax.tree.map(lambda leaf: leaf.fill(np.nan), (message.grads, message.aux))
+        super().begin(worker, *told, **given)
+
+    def next(self, timeout):
+        messages = super().next(timeout)
+        for place, message in enumerate(messages):
+            if isinstance(message, Came):
+                grads, aux = jax.tree.map(np.array, message[2:4])
+                messages[place] = message._replace(grads=grads, aux=aux)
+                self._sent[message.worker].append(messages[place])
+        return messages
+
+
 CASES = {
     "timeout, NAG": (
         lambda num_workers: policies.timeout(num_workers=num_workers, at_least=2, seconds=0.75, interrupt=True),
         rules.nag_asgd(learning_rate=0.1, momentum=0.9, weight_decay=1e-3),
+    ),
+    "softsync, Adam of optax, clipped sums of parts": (
+        functools.partial(policies.softsync, gradients_per_update=2),
+        optax.adam(0.003),
     ),
     "assigned workers, Muon": (
         functools.partial(policies.assignment, seed=2),
@@ -76,38 +113,43 @@ def made(name):
 @pytest.mark.parametrize("case", [*CASES, *(name for name in RULES if name != "dc_s3gd")])  # of which no run is live
 def test_a_record_replays_to_the_bit(case, tmp_path):
     make, rule = made(case)
-    gradients = Gradients(Work(params(), grad_fn, lambda ticket: ticket))
+    parts, finish = (3, clipped) if "parts" in case else (1, None)
+    gradients = Gradients(Work(params(), grad_fn, batch_fn, micro_batches=parts, finish=finish))
     gradients.compile()
     compute = lambda ticket, version: gradients.compute(ticket, version, lambda: False)
     runtimes = dyadic(np.random.default_rng(4), (30, 3))
+    single = make(num_workers=3).single
+    started = functools.partial(
+        replay.Steps, rule, params(), single=single, stats=jnp.ones([]), fold=fold, average_decay=AVERAGE
+    )
 
     def steps_and_run(stop):
-        policy = make(num_workers=3)
-        steps = replay.Steps(rule, params(), single=policy.single, stats=jnp.ones([]), fold=fold, average_decay=AVERAGE)
+        steps = started()
         steps.compile(gradients.aux)
         log = Log(tmp_path, {}, compute=compute, say=lambda line: None)
-        transport = Rehearsal(runtimes, compute, faults=FAULTS)
+        transport = Reusing(runtimes, compute, faults=FAULTS)
         given = {"num_workers": 3, "num_gradients": 60, "settings": QUICK, "log": log, "stop": stop}
-        return steps, serve(policy, steps, transport, **given)
+        return steps, serve(make(num_workers=3), steps, transport, **given)
 
-    asked = iter([False] * 90)
     with pytest.raises(Stopped):
-        steps_and_run(lambda: next(asked, True))
+        steps_and_run(after(90))
     steps, recording = steps_and_run(lambda: False)
     assert recording.ledger()["applied"] >= 60
     assert recording.ledger()["lost"] + recording.ledger()["refused"] > 0
-    batches = jax.tree_util.Partial(lambda tickets, row: tickets[row], jnp.asarray(recording.used_tickets(), jnp.int32))
-    tickets = recording.used_tickets()
-    again = repeat(
+    tickets, watch = recording.used_tickets(), replay.Watch(average_decay=AVERAGE)
+    by_row = lambda row, version: compute(int(tickets[row]), version)
+    again = repeat(recording.schedule, started(), by_row, aux=gradients.aux, watch=watch)
+    in_a_loop = replay.run(
         recording.schedule,
-        replay.Steps(rule, params(), single=steps.single, stats=jnp.ones([]), fold=fold, average_decay=AVERAGE),
-        lambda row, params: compute(int(tickets[row]), params),
-        aux=gradients.aux,
-        watch=replay.Watch(average_decay=AVERAGE),
+        rule,
+        replay.in_micro_batches(grad_fn, parts, finish),
+        params(),
+        jax.tree_util.Partial(lambda tickets, row: batch_fn(tickets[row]), jnp.asarray(tickets, jnp.int32)),
+        mode="event",
+        stats=jnp.ones([]),
+        fold=fold,
+        watch=watch,
     )
-    batches = jax.tree_util.Partial(lambda tickets, row: tickets[row], jnp.asarray(tickets, jnp.int32))
-    given = {"stats": jnp.ones([]), "fold": fold, "watch": replay.Watch(average_decay=AVERAGE)}
-    in_a_loop = replay.run(recording.schedule, rule, grad_fn, params(), batches, mode="event", **given)
     for name in ("params", "state", "stats", "average", "average_stats"):
         live, exact, close = (jax.tree.leaves(getattr(found, name)) for found in (steps, again, in_a_loop))
         assert live

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 from lib.rehearsal import Fault, Rehearsal
-from rehearsing import POLICIES, QUICK, compute, dyadic, rehearse, replayed
+from rehearsing import POLICIES, QUICK, compute, dyadic, opened, rehearse, replayed
 
 from experiments.benchmarks.faults import __main__ as suite
 from experiments.benchmarks.faults import checks, damage, runs, scenarios, servers, transports, work
@@ -16,7 +16,7 @@ from experiments.benchmarks.faults.runs import Outcome
 from experiments.benchmarks.faults.scenario import Scenario, ServerScenario, Step
 from sgdlab import policies
 from sgdlab.live.fleet import NOT_FINITE
-from sgdlab.live.log import Log, path_in, read
+from sgdlab.live.log import path_in, read
 
 WORKERS = 3
 SECONDS = 0.1
@@ -122,7 +122,7 @@ def test_messages_sent_twice_late_and_out_of_order(name, tmp_path):
         settings=dataclasses.replace(QUICK, watch_seconds=0.0, checkpoint_updates=1000),
         watch=statuses.append,
         on_update=lambda update: updates.append(update.number),
-        log=Log(tmp_path, {}, compute=compute, say=lambda line: None),
+        log=opened(tmp_path),
     )
     assert transport.again > 20
     assert transport.late > 20

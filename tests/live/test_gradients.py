@@ -1,15 +1,19 @@
 """`Gradients`: what they are, that they can be given up, and how micro-batches add up."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from sgdlab import replay
 from sgdlab.live.gradients import Gradients
-from sgdlab.live.work import Work
+from sgdlab.live.work import LocalSteps, Work
 
 DATA = np.random.default_rng(0).normal(size=(5, 12, 3))  # of 5 tickets, 12 examples each
+LOCAL = LocalSteps(functools.partial(optax.adamw, 0.1), lambda worker: 3, 3)
 
 
 def grad_fn(params, batch):
@@ -53,15 +57,26 @@ def test_the_gradient_of_the_tickets_batch(micro_batches, compilations):
     assert len(compilations) == before
 
 
-@pytest.mark.parametrize(("micro_batches", "times"), [(1, 0), (4, 0), (4, 1), (4, 3)])
-def test_it_is_given_up_before_the_next_part(micro_batches, times):
-    gradients = Gradients(Work(np.zeros(3), grad_fn, batch_fn, micro_batches=micro_batches))
+@pytest.mark.parametrize(
+    ("parts", "times", "local"), [(1, 0, None), (4, 0, None), (4, 1, None), (4, 3, None), (3, 2, LOCAL)]
+)
+def test_it_is_given_up_before_the_next_part_or_local_step(parts, times, local):
+    gradients = Gradients(Work(np.zeros(3), grad_fn, batch_fn, micro_batches=1 if local else parts, local=local))
     stop, answers = asked(times)
     assert gradients.compute(0, np.zeros(3), stop) is None
     assert answers == [False] * times + [True]
-    stop, answers = asked(micro_batches)
+    stop, answers = asked(parts)
     assert gradients.compute(0, np.zeros(3), stop) is not None
-    assert answers == [False] * micro_batches
+    assert answers == [False] * parts
+
+
+def test_local_steps_are_compiled_before_the_first(compilations):
+    gradients = Gradients(Work(np.zeros(3), grad_fn, batch_fn, local=LOCAL))
+    gradients.compile()
+    before = len(compilations)
+    first, second = (gradients.compute(ticket, np.ones(3), lambda: False)[0] for ticket in (0, 1))
+    assert len(compilations) == before
+    assert not np.array_equal(first, second)
 
 
 def test_a_slow_worker_sleeps_and_can_be_woken():

@@ -5,7 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
-from rehearsing import POLICIES, compute, rehearse, replayed
+from rehearsing import POLICIES, opened, rehearse, replayed
 
 from sgdlab import files
 from sgdlab.errors import UsageError
@@ -16,13 +16,9 @@ SAME, ENOUGH = np.full((1, 3), 1.0), 90
 LIKE = {"params": np.zeros(3), "aux": {"loss": np.zeros([])}}
 
 
-def opened(folder, said=None):
-    return Log(folder, {"seed": 3}, compute=compute, say=[].append if said is None else said.append)
-
-
-def run(name, folder, *, at=None, does=lambda: None, said=None):
+def run(name, folder, *, at=None, does=lambda: None, say=[].append):
     """A run to whose files something happens after so many updates; the updates, and what `rehearse` returns."""
-    updates, log = [], opened(folder, said)
+    updates, log = [], opened(folder, say=say)
 
     def on_update(update):
         updates.append(update)
@@ -48,7 +44,7 @@ def continues(name, folder, updates):
 @pytest.mark.parametrize("name", ["asynchronous", "synchronous", "softsync", "ringmaster, interrupting"])
 def test_a_deleted_directory_ends_the_run_which_the_same_command_continues(name, tmp_path):
     folder, said = tmp_path / "work" / "run", []
-    updates, error = run(name, folder, at=11, does=lambda: shutil.rmtree(tmp_path / "work"), said=said)
+    updates, error = run(name, folder, at=11, does=lambda: shutil.rmtree(tmp_path / "work"), say=said.append)
     assert len(updates) < 20  # at once, not at its end
     assert isinstance(error, UsageError)
     assert "\n" not in str(error)
@@ -129,13 +125,13 @@ def test_messages_that_are_kept_go_along(tmp_path):
 def test_checkpoints_without_a_log_are_put_aside(tmp_path, spoil):
     folder, said, before = tmp_path / "run", [], []
     for number in (1, 2):
-        updates, _ = run("asynchronous", folder, said=said)
+        updates, _ = run("asynchronous", folder, say=said.append)
         assert len(updates) == ENOUGH
         (folder / "messages-7.bin").write_bytes(b"a message")
         before.append({path.name: path.read_bytes() for path in folder.iterdir() if path.name != "log.jsonl"})
         spoil(folder / "log.jsonl")
         said.clear()
-        log = opened(folder, said)
+        log = opened(folder, say=said.append)
         assert {path.name for path in folder.iterdir()} == {"log.jsonl"}
         count = len(before[-1])
         assert said[0].startswith(f"{folder / 'log.jsonl'} has no line, but {count} files of a run lie beside it")
@@ -152,7 +148,7 @@ def test_a_run_that_has_not_begun_leaves_nothing_to_put_aside(tmp_path):
     for _ in range(2):
         (tmp_path / "run").mkdir(exist_ok=True)
         (tmp_path / "run" / "log.jsonl").write_bytes(b'["log",1,')
-        opened(tmp_path / "run", said).close()
+        opened(tmp_path / "run", say=said.append).close()
     assert said == []
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 

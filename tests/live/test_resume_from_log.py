@@ -1,6 +1,7 @@
 import collections
 import dataclasses
 import errno
+import functools
 import io
 import os
 import shutil
@@ -11,26 +12,29 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lib.rehearsal import Fault, Rehearsal
-from rehearsing import POLICIES, QUICK, Creeping, NaiveSteps, compute, dyadic, rehearse, replayed
+from lib.rehearsal import Rehearsal
+from rehearsing import (
+    FAULTS,
+    POLICIES,
+    QUICK,
+    Creeping,
+    NaiveSteps,
+    after,
+    compute,
+    dyadic,
+    opened,
+    rehearse,
+    replayed,
+    until_killed,
+)
 
-from sgdlab import policies
+from sgdlab import policies, predictors
 from sgdlab.errors import RunFailed, Stopped
 from sgdlab.live import checkpoint
 from sgdlab.live.log import Log, LogError, read
 from sgdlab.live.recording import versions
 from sgdlab.live.resume import examined
 
-FAULTS = (
-    Fault("kill", 1, 10.3, 0.1),
-    Fault("nan", 0, 6.0),
-    Fault("raise", 2, 8.0),
-    Fault("twice", 0, 3.0, 0.5),
-    Fault("deaf", 2, 0.0, 20.0),
-    Fault("stop", 2, 15.0, 14.0),
-    Fault("replace", 0, 21.0, 0.5),
-)
-CONFIG = {"protocol": {"kind": "any"}, "seed": 3}
 SAME = np.full((1, 3), 1.0)
 
 
@@ -40,23 +44,8 @@ def keep_all_checkpoints(monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # no power is lost in these tests
 
 
-def opened(folder, **given):
-    return Log(folder, CONFIG, compute=compute, say=lambda line: None, **given)
-
-
-def lines_of_checkpoints(source):
-    """Update -> how many lines the log had when its checkpoint was written."""
-    return {update: checkpoint.load(source, update).lines for update in checkpoint.updates_of(source)}
-
-
-def until_killed(folder, lines, source, written=None):
-    """What a server leaves that is killed when it has written so many lines."""
-    folder.mkdir(exist_ok=True)
-    whole = (source / "log.jsonl").read_bytes().splitlines(keepends=True)
-    (folder / "log.jsonl").write_bytes(b"".join(whole[:lines]))
-    for update, before in (written or lines_of_checkpoints(source)).items():
-        if before <= lines:
-            shutil.copy(checkpoint.path_of(source, update), folder)
+def asynchronous(num_gradients, **given):
+    return rehearse(policies.asynchronous, SAME, num_gradients=num_gradients, **given)
 
 
 def fates(recording):
@@ -69,34 +58,38 @@ def fates(recording):
     return {ticket: facts for ticket, *facts in rows if facts[0] != "pending"}
 
 
-@pytest.mark.sample(8)
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.sample(9)
+@pytest.mark.parametrize("name", ["cutoff", *POLICIES])
 def test_killed_at_every_line_nothing_is_lost_or_doubled(name, tmp_path):
-    make, runtimes = POLICIES[name], dyadic(np.random.default_rng(3), (40, 3))
-    whole = tmp_path / "whole"
+    predicting = functools.partial(policies.cutoff, predictor=predictors.RunningMean(window=3), window=2)
+    make, runtimes = {**POLICIES, "cutoff": predicting}[name], dyadic(np.random.default_rng(3), (40, 3))
+    whole, folder = tmp_path / "whole", tmp_path / "killed"
     creeping = Creeping(runtimes, compute, faults=FAULTS)
-    enough = 30 if name == "malenia" else 15  # its updates have more gradients
-    rehearse(make, runtimes, num_gradients=enough, log=opened(whole), transport=creeping)
+    # Updates of "malenia" have more gradients, and a predictor must have seen some rounds.
+    enough, step = {"malenia": (30, 1), "cutoff": (40, 5)}.get(name, (15, 1))
+    *_, policy = rehearse(make, runtimes, num_gradients=enough, log=opened(whole), transport=creeping)
+    assert name != "cutoff" or policy.prediction is not None
     lines = len((whole / "log.jsonl").read_bytes().splitlines())
-    written = lines_of_checkpoints(whole)
-    assert len(written) >= 2
-    for kept in range(2, lines + 1):
-        folder = tmp_path / "killed"
-        until_killed(folder, kept, whole, written)
+    assert len(checkpoint.updates_of(whole)) >= 2
+    for kept in range(2, lines + 1, step):
+        until_killed(folder, kept, whole)
         before = fates(examined(folder, lambda config: make(num_workers=3)))
         creeping = Creeping(runtimes, compute)
         recording, steps, _, policy = rehearse(
             make, runtimes, num_gradients=enough, log=opened(folder), transport=creeping
         )
-        after = fates(recording)
-        assert {ticket: after[ticket] for ticket in before} == before, kept
-        assert recording.ledger()["applied"] >= 15
+        found = fates(recording)
+        assert {ticket: found[ticket] for ticket in before} == before, kept
+        assert recording.ledger()["applied"] >= enough
         assert np.abs(steps.params - replayed(recording, policy.single)).max() == 0.0, kept
-        # Its log says the same once more.
-        again, same, transport, _ = rehearse(make, runtimes, num_gradients=enough, log=opened(folder))
-        assert fates(again) == after
+        # Its log says the same once more, also to the policy.
+        again, same, transport, other = rehearse(make, runtimes, num_gradients=enough, log=opened(folder))
+        assert fates(again) == found
         assert (same.params == steps.params).all()
         assert transport.told == []
+        assert other == policy
+        if name == "cutoff":
+            np.testing.assert_array_equal(other.prediction.mean, policy.prediction.mean)
         shutil.rmtree(folder)
 
 
@@ -155,18 +148,18 @@ def test_a_log_that_contradicts_itself_says_where(tmp_path):
 
 
 def test_another_configuration_is_refused(tmp_path):
-    rehearse(policies.asynchronous, np.full((1, 2), 1.0), num_gradients=6, log=opened(tmp_path))
+    config = {"protocol": {"kind": "any"}, "seed": 3}
+    rehearse(policies.asynchronous, np.full((1, 2), 1.0), num_gradients=6, log=opened(tmp_path, config))
     with pytest.raises(LogError, match=r'is of a run with protocol\.kind="any", not "other"'):
-        Log(tmp_path, {"protocol": {"kind": "other"}, "seed": 3})
+        opened(tmp_path, config | {"protocol": {"kind": "other"}})
     with pytest.raises(LogError, match=r"does not follow .* num_gradients=9 must be 6, as the log says"):
-        rehearse(policies.asynchronous, np.full((1, 2), 1.0), num_gradients=9, log=opened(tmp_path))
+        rehearse(policies.asynchronous, np.full((1, 2), 1.0), num_gradients=9, log=opened(tmp_path, config))
 
 
 def stopped(log, turns=40):
     """A run that is stopped after so many turns."""
-    asked = iter([False] * turns)
     with pytest.raises(Stopped, match="the same command continues"):
-        rehearse(policies.asynchronous, SAME, num_gradients=90, log=log, stop=lambda: next(asked, True))
+        asynchronous(90, log=log, stop=after(turns))
 
 
 def test_other_versions_are_said_and_recorded(tmp_path, monkeypatch):
@@ -174,13 +167,13 @@ def test_other_versions_are_said_and_recorded(tmp_path, monkeypatch):
     stopped(opened(tmp_path))
     for jax in ("9.1", "9.2", "9.2"):
         monkeypatch.setattr("sgdlab.live.log.versions", lambda jax=jax: first | {"jax": jax})
-        stopped(Log(tmp_path, CONFIG, compute=compute, say=said.append), turns=10)
+        stopped(opened(tmp_path, say=said.append), turns=10)
     said = [line for line in said if "than before" in line]
     assert [line.split(";")[0].split(": ")[1] for line in said] == [
         f"jax {first['jax']} is now 9.1",
         "jax 9.1 is now 9.2",
     ]
-    recording, steps, *_ = rehearse(policies.asynchronous, SAME, num_gradients=90, log=opened(tmp_path))
+    recording, steps, *_ = asynchronous(90, log=opened(tmp_path))
     assert recording.versions == first | {"jax": f"{first['jax']}, later 9.2"}
     assert examined(tmp_path, lambda config: policies.asynchronous(num_workers=3)).versions == recording.versions
     assert np.abs(steps.params - replayed(recording, True)).max() == 0.0
@@ -210,8 +203,8 @@ def test_when_the_disk_is_full_the_same_command_continues(tmp_path, lines, error
     log = opened(tmp_path)
     log._file = FullDisk(log._file, lines, error)
     with pytest.raises(RunFailed, match=r"log=.* cannot be written: (?i:no space).*; the same command continues when"):
-        rehearse(policies.asynchronous, SAME, num_gradients=30, log=log)
-    recording, steps, *_ = rehearse(policies.asynchronous, SAME, num_gradients=30, log=opened(tmp_path))
+        asynchronous(30, log=log)
+    recording, steps, *_ = asynchronous(30, log=opened(tmp_path))
     assert recording.ledger()["applied"] == 30
     assert np.abs(steps.params - replayed(recording, True)).max() == 0.0
 
@@ -225,8 +218,8 @@ def test_a_disk_that_fails_ends_the_run_in_one_line(tmp_path, monkeypatch):
         broken.setattr(os, "fsync", fails)
         own = dataclasses.replace(QUICK, checkpoint_updates=10_000)
         with pytest.raises(RunFailed, match="cannot be written: input/output error; the same command continues"):
-            rehearse(policies.asynchronous, SAME, num_gradients=30, log=log, settings=own)
-    recording, *_ = rehearse(policies.asynchronous, SAME, num_gradients=30, log=opened(tmp_path))
+            asynchronous(30, log=log, settings=own)
+    recording, *_ = asynchronous(30, log=opened(tmp_path))
     assert recording.ledger()["applied"] == 30
 
 
@@ -235,14 +228,7 @@ def test_nobody_waits_for_the_disk(tmp_path, monkeypatch, slow):
     enough, heard, log = threading.Event(), [], opened(tmp_path)
     monkeypatch.setattr(slow, lambda *given: heard.append(enough.wait(20)))
     own = dataclasses.replace(QUICK, checkpoint_seconds=1e-3)
-    rehearse(
-        policies.asynchronous,
-        SAME,
-        num_gradients=60,
-        log=log,
-        settings=own,
-        on_update=lambda update: enough.set() if update.number == 50 else None,
-    )
+    asynchronous(60, log=log, settings=own, on_update=lambda update: enough.set() if update.number == 50 else None)
     assert heard
     assert all(heard)
 
@@ -261,15 +247,7 @@ def test_a_gradient_takes_little_memory(tmp_path):
     try:
         own = dataclasses.replace(QUICK, checkpoint_updates=10_000)
         log = opened(tmp_path)
-        rehearse(
-            policies.asynchronous,
-            SAME,
-            num_gradients=3000,
-            log=log,
-            transport=transport,
-            settings=own,
-            on_update=measure,
-        )
+        asynchronous(3000, log=log, transport=transport, settings=own, on_update=measure)
     finally:
         tracemalloc.stop()
     assert (used[3000] - used[1000]) / 2000 < 120
@@ -297,17 +275,11 @@ def exchanged(data):
     "spoil", [lambda data: data[: len(data) // 2], lambda data: bytes(len(data)), lambda data: b"", exchanged]
 )
 def test_a_damaged_checkpoint_is_passed_over(tmp_path, spoil):
-    runtimes, said = np.full((1, 3), 1.0), []
-    asked = iter([False] * 40)
-    with pytest.raises(Stopped, match="the same command continues"):
-        rehearse(
-            policies.asynchronous, runtimes, num_gradients=90, log=opened(tmp_path), stop=lambda: next(asked, True)
-        )
-    newest = checkpoint.updates_of(tmp_path)[-1]
-    path = checkpoint.path_of(tmp_path, newest)
+    said = []
+    stopped(opened(tmp_path))
+    path = checkpoint.path_of(tmp_path, checkpoint.updates_of(tmp_path)[-1])
     path.write_bytes(spoil(path.read_bytes()))
-    log = Log(tmp_path, CONFIG, compute=compute, say=said.append)
-    recording, steps, *_ = rehearse(policies.asynchronous, runtimes, num_gradients=90, log=log)
+    recording, steps, *_ = asynchronous(90, log=opened(tmp_path, say=said.append))
     assert "cannot be read" in said[0]
     assert f"{path}" in said[0]
     assert np.abs(steps.params - replayed(recording, True)).max() == 0.0
@@ -315,11 +287,8 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path, spoil):
 
 def test_gradients_since_the_checkpoint_alone_are_computed_again(tmp_path):
     runtimes = np.full((1, 3), 1.0) + np.arange(3) / 8
-    asked = iter([False] * 60)
     with pytest.raises(Stopped):
-        rehearse(
-            policies.asynchronous, runtimes, num_gradients=90, log=opened(tmp_path), stop=lambda: next(asked, True)
-        )
+        rehearse(policies.asynchronous, runtimes, num_gradients=90, log=opened(tmp_path), stop=after(60))
     used = examined(tmp_path, lambda config: policies.asynchronous(num_workers=3)).ledger()["applied"]
     newest = checkpoint.updates_of(tmp_path)[-1]
     checkpoint.path_of(tmp_path, newest).unlink()  # as if it had been killed before that
@@ -330,7 +299,7 @@ def test_gradients_since_the_checkpoint_alone_are_computed_again(tmp_path):
         computed.append(ticket)
         return compute(ticket, params)
 
-    log = Log(tmp_path, CONFIG, compute=counted, say=lambda line: None)
+    log = Log(tmp_path, {}, compute=counted, say=lambda line: None)
     rehearse(policies.asynchronous, runtimes, num_gradients=90, log=log, on_update=updates.append)
     assert len(computed) == used - before
     assert [update.number for update in updates] == list(range(1, 91))
@@ -340,14 +309,14 @@ def test_gradients_since_the_checkpoint_alone_are_computed_again(tmp_path):
 def test_a_checkpoint_of_another_log_is_not_used(tmp_path):
     """Two runs of the same length in one folder, one after the other: the older one's checkpoints are left over."""
     first, second = tmp_path / "first", tmp_path / "second"
-    rehearse(policies.asynchronous, np.full((1, 3), 1.0), num_gradients=30, log=opened(first))
+    asynchronous(30, log=opened(first))
     rehearse(policies.asynchronous, np.full((1, 3), 1.5), num_gradients=30, log=opened(second))
     for update in checkpoint.updates_of(second):
         checkpoint.path_of(second, update).unlink()
     for update in checkpoint.updates_of(first):
         shutil.copy(checkpoint.path_of(first, update), second)
     said = []
-    log = Log(second, CONFIG, compute=compute, say=said.append)
+    log = opened(second, say=said.append)
     recording, steps, *_ = rehearse(policies.asynchronous, np.full((1, 3), 1.5), num_gradients=30, log=log)
     assert "not of this log" in said[0]
     assert np.abs(steps.params - replayed(recording, True)).max() == 0.0
@@ -355,17 +324,8 @@ def test_a_checkpoint_of_another_log_is_not_used(tmp_path):
 
 def test_two_checkpoints_are_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint, "_KEPT", 2)
-    rehearse(policies.asynchronous, np.full((1, 3), 1.0), num_gradients=31, log=opened(tmp_path))
+    asynchronous(31, log=opened(tmp_path))
     assert checkpoint.updates_of(tmp_path) == [30, 31]
-
-
-def test_a_resumed_run_is_what_the_policy_was_told(tmp_path):
-    """The policy's state is rebuilt from the log alone."""
-    make, runtimes = POLICIES["timeout"], dyadic(np.random.default_rng(5), (40, 3))
-    _, _, _, policy = rehearse(make, runtimes, num_gradients=40, faults=FAULTS, log=opened(tmp_path))
-    _, _, transport, same = rehearse(make, runtimes, num_gradients=40, log=opened(tmp_path))
-    assert transport.told == []
-    assert same == policy
 
 
 def test_nobody_begins_when_the_server_is_started_again(tmp_path):
@@ -417,9 +377,8 @@ def test_a_policy_that_begins_when_somebody_is_lost(tmp_path):
 def test_a_worker_that_joins_a_resumed_run(tmp_path):
     """All processes are new ones, and none begins before all are there."""
     runtimes = np.full((1, 3), 2.0)
-    asked = iter([False] * 20)
     with pytest.raises(Stopped):
-        rehearse(policies.synchronous, runtimes, num_gradients=90, log=opened(tmp_path), stop=lambda: next(asked, True))
+        rehearse(policies.synchronous, runtimes, num_gradients=90, log=opened(tmp_path), stop=after(20))
     transport = Rehearsal(runtimes, compute, join_seconds={0: 0.0, 1: 1.0, 2: 3.0})
     recording, *_ = rehearse(
         policies.synchronous, runtimes, num_gradients=90, log=opened(tmp_path), transport=transport
@@ -431,7 +390,7 @@ def test_a_worker_that_joins_a_resumed_run(tmp_path):
 
 def test_steps_are_compared_by_a_second_implementation():
     """That the check of all these tests can fail: one ticket exchanged, and the parameters differ."""
-    recording, steps, *_ = rehearse(policies.asynchronous, np.full((1, 3), 1.0), num_gradients=20, settings=QUICK)
+    recording, steps, *_ = asynchronous(20, settings=QUICK)
     tickets = np.array(recording.ticket)
     tickets[[3, 4]] = tickets[[4, 3]]
     object.__setattr__(recording, "ticket", tickets)

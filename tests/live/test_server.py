@@ -7,13 +7,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lib.rehearsal import KINDS, Fault, Rehearsal
 from lib.tiers import examples
-from rehearsing import POLICIES, QUICK, Creeping, NaiveSteps, compute, dyadic, rehearse, replayed
+from rehearsing import POLICIES, QUICK, Creeping, NaiveSteps, after, compute, dyadic, rehearse, replayed
 
 from sgdlab import policies
 from sgdlab.errors import HostLost, RunFailed, Stopped
 from sgdlab.live.engine import LiveEngine
 from sgdlab.live.server import serve
-from sgdlab.live.settings import LiveSettings
 
 FIELDS = ("worker", "read", "update", "started", "arrived")
 
@@ -156,14 +155,16 @@ def constant(workers=3, seconds=2.0):
     return np.full((1, workers), seconds)
 
 
+def asynchronous(num_gradients, **given):
+    return rehearse(policies.asynchronous, constant(), num_gradients=num_gradients, **given)
+
+
 def test_a_worker_that_is_killed_begins_again_after_the_back_off():
     # Killed in its second gradient, at 3.5 s of the run, which begins when all have joined, at 1 s; heard of 0.25 s
     # later, started again after 0.5 s, and it joins 1 s after that.
     faults = [Fault("kill", 1, 4.5, 0.25)]
     join_seconds = {1: 1.0}
-    recording, _, transport, _ = rehearse(
-        policies.asynchronous, constant(), num_gradients=30, faults=faults, join_seconds=join_seconds
-    )
+    recording, _, transport, _ = asynchronous(30, faults=faults, join_seconds=join_seconds)
     schedule = recording.schedule
     own = (schedule.worker == 1) & (recording.fate != "pending")
     again = 3.5 + 0.25 + 0.5 + 1.0
@@ -174,9 +175,7 @@ def test_a_worker_that_is_killed_begins_again_after_the_back_off():
 
 def test_patience_is_learned_and_a_silent_worker_that_speaks_joins_again():
     # Usually 2 s: silent for more than max(3 * 2, 10) s means lost. It is stopped at 5 s for 30 s.
-    recording, _, transport, _ = rehearse(
-        policies.asynchronous, constant(), num_gradients=80, faults=[Fault("stop", 0, 5.0, 30.0)]
-    )
+    recording, _, transport, _ = asynchronous(80, faults=[Fault("stop", 0, 5.0, 30.0)])
     row = np.flatnonzero(recording.fate == "lost")
     assert row.size == 1
     assert recording.schedule.worker[row] == 0
@@ -206,14 +205,13 @@ def test_a_stopped_worker_that_is_interrupted_again_and_again_is_lost_too():
 
 def test_a_worker_that_has_given_up_one_gradient_is_expected_to_answer_the_next():
     # Worker 0 is interrupted at 1.75 s, says so, and begins again; then both are stopped.
-    asked = iter([False] * 2_000)
     faults = [Fault("stop", worker, 2.0, 1e6) for worker in range(2)]
     recording, *_ = rehearse(
         POLICIES["timeout, interrupting"],
         np.array([[3.0, 1.0]]),
         num_gradients=20,
         faults=faults,
-        stop=lambda: next(asked, True),
+        stop=after(2_000),
     )
     lost = recording.fate == "lost"
     assert sorted(recording.schedule.worker[lost]) == [0, 1]
@@ -231,9 +229,7 @@ def test_a_slow_worker_that_is_interrupted_again_and_again_is_not_lost():
 
 def test_a_worker_that_stays_silent_is_killed_and_started_anew():
     # Lost after 10 s, killed after 4 * 10 s, started anew half a second later, and it joins at once.
-    recording, _, transport, _ = rehearse(
-        policies.asynchronous, constant(), num_gradients=150, faults=[Fault("stop", 0, 5.0, 1000.0)]
-    )
+    recording, _, transport, _ = asynchronous(150, faults=[Fault("stop", 0, 5.0, 1000.0)])
     assert transport.told.count(("kill", 0)) == 1
     begun = recording.schedule.started[recording.schedule.worker == 0]
     assert (np.diff(begun) > 30).sum() == 1
@@ -315,20 +311,20 @@ def test_what_comes_with_a_gradient_must_be_finite_too(wrong):
         return grads, aux | {"mean": np.array([0.0, wrong if ticket == 7 else 1.0])}
 
     transport = Rehearsal(constant(), spoiled)
-    recording, *_ = rehearse(policies.asynchronous, constant(), num_gradients=30, transport=transport)
+    recording, *_ = asynchronous(30, transport=transport)
     assert recording.ticket[recording.fate == "refused"].tolist() == [7]
 
 
 def test_processes_are_named_when_they_join():
     statuses = []
-    rehearse(policies.asynchronous, constant(), num_gradients=60, faults=[Fault("kill", 1, 5.0)], watch=statuses.append)
+    asynchronous(60, faults=[Fault("kill", 1, 5.0)], watch=statuses.append)
     words = [words for _, words in statuses[-1].events]
     assert words[0] == "the workers are there: on rehearsal 0 is process 1, 1 is process 2, 2 is process 3"
     assert "worker 1 has joined: process 4 on rehearsal" in words
 
 
 def test_late_joiners_come_in():
-    recording, *_ = rehearse(policies.asynchronous, constant(), num_gradients=60, join_seconds={0: 0.0, 1: 1.0, 2: 9.0})
+    recording, *_ = asynchronous(60, join_seconds={0: 0.0, 1: 1.0, 2: 9.0})
     schedule = recording.schedule
     first = [schedule.started[schedule.worker == worker].min() for worker in range(3)]
     # After join_seconds = 5 the run begins with those that are there.
@@ -363,10 +359,10 @@ def test_the_run_needs_min_workers():
     own = dataclasses.replace(QUICK, min_workers=2, respawns=2)
     doomed = [Fault("doomed", worker, 0.0, 1e6) for worker in (1, 2)]
     with pytest.raises(HostLost, match=r"1 of 3 workers are there, and min_workers=2 .* worker 1: exit code 1 before"):
-        rehearse(policies.asynchronous, constant(), num_gradients=30, faults=doomed, settings=own)
+        asynchronous(30, faults=doomed, settings=own)
     killed = [Fault("kill", worker, 20.0) for worker in (1, 2)] + [Fault("doomed", w, 20.0, 1e6) for w in (1, 2)]
     with pytest.raises(HostLost, match="1 of 3 workers are there, and min_workers=2 are needed: worker 1: exit code 1"):
-        rehearse(policies.asynchronous, constant(), num_gradients=300, faults=killed, settings=own)
+        asynchronous(300, faults=killed, settings=own)
     for seconds in (40.0, 80.0):  # they come back before, or after, a wait of 60 s
         away = [Fault("kill", 1, 20.0), Fault("kill", 2, 20.0)]
         late = Rehearsal(constant(), compute, faults=away)
@@ -374,10 +370,10 @@ def test_the_run_needs_min_workers():
         patient = dataclasses.replace(own, first_patience=1000.0)
         late._at(19.0, lambda late=late, seconds=seconds: late._join_seconds.update({1: seconds, 2: seconds}) or [])
         if seconds < 60:
-            rehearse(policies.asynchronous, constant(), num_gradients=90, transport=late, settings=patient)
+            asynchronous(90, transport=late, settings=patient)
         else:
             with pytest.raises(HostLost, match="worker 2: killed by SIGKILL"):
-                rehearse(policies.asynchronous, constant(), num_gradients=300, transport=late, settings=patient)
+                asynchronous(300, transport=late, settings=patient)
 
 
 def test_respawns_back_off_and_end():
@@ -391,7 +387,7 @@ def test_respawns_back_off_and_end():
             super().spawn(worker)
 
     transport = Noting(constant(), compute, faults=faults)
-    rehearse(policies.asynchronous, constant(), num_gradients=60, transport=transport, settings=own)
+    asynchronous(60, transport=transport, settings=own)
     assert times == pytest.approx([0.0, 10.6, 11.6, 13.6], abs=1e-6)  # each dies at once; twice as long each time
 
 
@@ -399,9 +395,7 @@ def test_a_good_gradient_makes_up_for_what_was_before():
     own = dataclasses.replace(QUICK, respawns=1, failures=2, respawn_seconds=0.5)
     storm = [Fault("kill", 0, 10.1 + 10 * time) for time in range(6)]
     single = [Fault("raise", 0, 14.1 + 10 * time) for time in range(6)]
-    recording, _, transport, _ = rehearse(
-        policies.asynchronous, constant(), num_gradients=120, faults=storm + single, settings=own
-    )
+    recording, _, transport, _ = asynchronous(120, faults=storm + single, settings=own)
     assert transport.told.count(("spawn", 0)) == 1 + 6
     assert transport.told.count(("kill", 0)) == 0
     assert (recording.ledger()["lost"], recording.ledger()["failed"]) == (6, 6)
@@ -413,7 +407,7 @@ def test_gradients_that_are_never_good_end_the_run():
         return {"w": grads["w"] * (np.inf if ticket > 50 else 1.0)}, aux
 
     with pytest.raises(RunFailed, match=r"last \d+ gradients of all workers were not finite"):
-        rehearse(policies.asynchronous, constant(), num_gradients=90, transport=Rehearsal(constant(), diverged))
+        asynchronous(90, transport=Rehearsal(constant(), diverged))
 
 
 def test_a_worker_that_always_fails_is_started_anew_and_given_up():
@@ -426,7 +420,7 @@ def test_a_worker_that_always_fails_is_started_anew_and_given_up():
             return super().next(timeout)
 
     transport = Broken(constant(), compute, faults=faults)
-    recording, *_ = rehearse(policies.asynchronous, constant(), num_gradients=60, transport=transport, settings=own)
+    recording, *_ = asynchronous(60, transport=transport, settings=own)
     assert transport.told.count(("kill", 0)) == 2
     assert transport.told.count(("spawn", 0)) == 2
     assert recording.ledger()["failed"] == 4  # two in each life
@@ -475,10 +469,8 @@ def test_the_status_of_a_run():
 def test_who_is_slower_than_usual():
     statuses = []
     own = dataclasses.replace(QUICK, patience=20.0)
-    rehearse(
-        policies.asynchronous,
-        constant(),
-        num_gradients=60,
+    asynchronous(
+        60,
         faults=[Fault("slow", 1, 9.0, 1.5)],
         watch=statuses.append,
         settings=own,
@@ -490,16 +482,16 @@ def test_who_is_slower_than_usual():
 
 
 def test_who_asks_to_stop_is_obeyed():
-    asked, seen, transport = iter([False] * 30), [], Rehearsal(constant(), compute)
-    given = {"stop": lambda: next(asked, True), "watch": seen.append, "transport": transport}
+    seen, transport = [], Rehearsal(constant(), compute)
+    given = {"stop": after(30), "watch": seen.append, "transport": transport}
     settings = dataclasses.replace(QUICK, watch_seconds=1e9)
     with pytest.raises(Stopped, match="gradients, without a checkpoint") as stopped:
-        rehearse(policies.asynchronous, constant(), num_gradients=300, settings=settings, **given)
+        asynchronous(300, settings=settings, **given)
     # The last status is that of the end, and the next run finds the workers free, with nothing left of this one.
     assert seen[-1].gradients == stopped.value.gradients > 0
     assert not transport._trees
-    _, steps, *_ = rehearse(policies.asynchronous, constant(), num_gradients=20, transport=transport)
-    _, same, *_ = rehearse(policies.asynchronous, constant(), num_gradients=20)
+    _, steps, *_ = asynchronous(20, transport=transport)
+    _, same, *_ = asynchronous(20)
     assert (steps.params == same.params).all()
 
 
@@ -508,7 +500,7 @@ def test_an_error_of_who_watches_is_not_hidden():
         raise OSError(f"{status.gradients} gradients")
 
     with pytest.raises(OSError, match=r"^0 gradients$"):
-        rehearse(policies.asynchronous, constant(), num_gradients=30, watch=watch)
+        asynchronous(30, watch=watch)
 
 
 def test_each_update_is_told():
@@ -521,8 +513,8 @@ def test_each_update_is_told():
 
 def test_one_transport_serves_two_runs():
     transport = Rehearsal(constant(), compute)
-    first, steps, *_ = rehearse(policies.asynchronous, constant(), num_gradients=20, transport=transport)
-    again, same, *_ = rehearse(policies.asynchronous, constant(), num_gradients=20, transport=transport)
+    first, steps, *_ = asynchronous(20, transport=transport)
+    again, same, *_ = asynchronous(20, transport=transport)
     assert (steps.params == same.params).all()
     np.testing.assert_allclose(again.schedule.arrived, first.schedule.arrived, atol=1e-9)
     assert not transport._trees  # nothing is left behind
@@ -532,9 +524,3 @@ def test_policies_rules_and_steps_that_do_not_fit():
     policy = policies.softsync(num_workers=3, gradients_per_update=2)
     with pytest.raises(ValueError, match=r"steps\.single=True must be False"):
         serve(policy, NaiveSteps(True), Rehearsal(constant(), compute), num_workers=3, num_gradients=3)
-
-
-@pytest.mark.full
-def test_many_events_take_seconds():
-    recording, *_ = rehearse(policies.asynchronous, constant(16), num_gradients=2_000, settings=LiveSettings())
-    assert recording.ledger()["applied"] == 2_000

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from pools import assert_equal
 
 from sgdlab.live import environment, process, wire
 from sgdlab.live.shared_arrays import ALIGNMENT, MemoryLayout, Pieces, Versions
@@ -22,11 +23,6 @@ TREE = {
     "b": [jnp.arange(6.0, dtype=jnp.float32).reshape(2, 3), jnp.float32(2.5)],
     "c": jnp.zeros([0, 3], jnp.int32),
 }
-
-
-def assert_equal(found, wanted):
-    jax.tree.map(np.testing.assert_array_equal, found, jax.tree.map(np.asarray, wanted))
-    assert jax.tree.map(lambda leaf: leaf.dtype, found) == jax.tree.map(lambda leaf: leaf.dtype, wanted)
 
 
 def test_a_tree_in_memory():
@@ -156,14 +152,14 @@ def test_a_reader_ends_with_its_writer():
 def test_the_end_of_a_process_in_words(tmp_path, monkeypatch):
     counters = tmp_path / "vmstat"
     monkeypatch.setattr(process, "_COUNTERS", counters)
-    assert process.described(-signal.SIGKILL, process.Witness()) == "killed by SIGKILL"  # where nobody counts
+    assert process.described(-signal.SIGKILL, process.killed_for_memory()) == "killed by SIGKILL"  # where nobody counts
     counters.write_text("pgfault 12\noom_kill 4\n", encoding="ascii")
-    witness = process.Witness()
-    assert process.described(-signal.SIGKILL, witness) == "killed by SIGKILL"
+    killed = process.killed_for_memory()
+    assert process.described(-signal.SIGKILL, killed) == "killed by SIGKILL"
     counters.write_text("pgfault 13\noom_kill 5\n", encoding="ascii")
-    assert "for lack of memory" in process.described(-signal.SIGKILL, witness)
-    assert process.described(-signal.SIGSEGV, witness) == "killed by SIGSEGV"
-    assert process.described(3, witness) == "exit code 3"
+    assert "for lack of memory" in process.described(-signal.SIGKILL, killed)
+    assert process.described(-signal.SIGSEGV, killed) == "killed by SIGSEGV"
+    assert process.described(3, killed) == "exit code 3"
 
     log = tmp_path / "worker_0.log"
     assert process.last_lines(log) == ""

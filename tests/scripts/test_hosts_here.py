@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 import pytest
-from fakes import SCRIPTS, is_running, until
+from fakes import SCRIPTS, answer, is_running, until
 
 pytestmark = pytest.mark.skipif(not pathlib.Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
 
@@ -132,6 +132,6 @@ def test_processes_end_with_a_script_that_is_killed(started, tmp_path):
 
 @pytest.mark.parametrize("arguments", [(), ("2",), ("0", "true"), ("two", "true"), ("-1", "true")])
 def test_wrong_usage(arguments):
-    answer = subprocess.run([SCRIPTS / "hosts_here.sh", *arguments], capture_output=True, text=True, check=False)
-    assert answer.returncode == 2
-    assert answer.stderr.startswith("usage: hosts_here.sh N COMMAND")
+    ended = answer(SCRIPTS / "hosts_here.sh", *arguments)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("usage: hosts_here.sh N COMMAND")

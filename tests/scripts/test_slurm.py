@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from fakes import SCRIPTS, Cluster, until
+from fakes import SCRIPTS, Cluster, answer, until
 
 OPTIONS = {
     "job-name", "nodes", "ntasks", "ntasks-per-node", "gpus-per-node", "cpus-per-task", "time", "output", "open-mode",
@@ -45,10 +45,7 @@ def slurm(tmp_path):
 
 def run(cluster, script, *command, **environment):
     """Runs a batch script, as Slurm does on the first host."""
-    return subprocess.run(
-        ["bash", SCRIPTS / "slurm" / script, *command], env=cluster.environment | environment,
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    return answer("bash", SCRIPTS / "slurm" / script, *command, env=cluster.environment | environment)
 
 
 def task(*arguments):
@@ -71,10 +68,10 @@ def test_options_are_slurms_and_stand_before_the_first_command(script):
 
 
 def test_every_task_runs_the_command_over_hosts(cluster):
-    answer = run(cluster, "hosts.sbatch", *task("train", "--workdir=a b"), **HOSTS)
-    assert answer.returncode == 0, answer.stderr
+    ended = run(cluster, "hosts.sbatch", *task("train", "--workdir=a b"), **HOSTS)
+    assert ended.returncode == 0, ended.stderr
     expected = [f'["{index}", "train", "--workdir=a b", "--hosts=auto"]' for index in (0, 1)]
-    assert sorted(answer.stdout.splitlines()) == expected
+    assert sorted(ended.stdout.splitlines()) == expected
     (call,) = cluster.calls("srun")
     assert call[:3] == ["--kill-on-bad-exit=0", "--wait=150", "--cpus-per-task=4"]
     assert requeued(cluster) == []
@@ -92,19 +89,19 @@ def test_every_task_runs_the_command_over_hosts(cluster):
     ],
 )
 def test_a_stopped_run_and_a_lost_host_are_queued_again(cluster, ends, code, again):
-    answer = run(cluster, "hosts.sbatch", *task(), ENDS=ends, **HOSTS)
-    assert answer.returncode == code
+    ended = run(cluster, "hosts.sbatch", *task(), ENDS=ends, **HOSTS)
+    assert ended.returncode == code
     assert requeued(cluster) == [["requeue", "77"]] * again
-    assert ("queued again" in answer.stderr) == again
+    assert ("queued again" in ended.stderr) == again
 
 
 def test_restarts_have_a_limit(cluster):
     for count, again in (("1", True), ("2", False)):
-        answer = run(
+        ended = run(
             cluster, "hosts.sbatch", *task(), ENDS="69 69", SLURM_RESTART_COUNT=count, MAX_RESTARTS="2", **HOSTS
         )
-        assert answer.returncode == 69
-        assert ("given up" in answer.stderr) == (not again)
+        assert ended.returncode == 69
+        assert ("given up" in ended.stderr) == (not again)
     assert requeued(cluster) == [["requeue", "77"]]  # the first time
 
 
@@ -126,22 +123,22 @@ def test_a_cancelled_job_is_not_queued_again(cluster, tmp_path):
 
 
 def test_tasks_are_one_for_each_gpu(cluster):
-    answer = run(cluster, "hosts.sbatch", *task(), SLURM_GPUS_ON_NODE="4", **HOSTS)
-    assert answer.returncode == 2
-    assert "--ntasks-per-node=1 must be 4" in answer.stderr
+    ended = run(cluster, "hosts.sbatch", *task(), SLURM_GPUS_ON_NODE="4", **HOSTS)
+    assert ended.returncode == 2
+    assert "--ntasks-per-node=1 must be 4" in ended.stderr
     assert cluster.calls("srun") == []
 
 
 def test_a_task_of_an_array_does_its_share(cluster):
-    answer = run(cluster, "sweep.sbatch", *task("compare", "--methods=all"), **SWEEP)
-    assert answer.returncode == 0, answer.stderr
-    assert answer.stdout.strip() == '["0", "compare", "--methods=all", "--shard=3/8"]'
+    ended = run(cluster, "sweep.sbatch", *task("compare", "--methods=all"), **SWEEP)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.strip() == '["0", "compare", "--methods=all", "--shard=3/8"]'
 
 
 @pytest.mark.parametrize(("code", "again"), [(75, True), (143, True), (1, False), (2, False), (0, False)])
 def test_a_stopped_task_of_an_array_is_queued_again(cluster, code, again):
-    answer = run(cluster, "sweep.sbatch", *task(), ENDS=str(code), **SWEEP)
-    assert answer.returncode == code
+    ended = run(cluster, "sweep.sbatch", *task(), ENDS=str(code), **SWEEP)
+    assert ended.returncode == code
     assert requeued(cluster) == [["requeue", "78"]] * again
 
 
@@ -157,14 +154,14 @@ def test_a_stopped_task_of_an_array_is_queued_again(cluster, code, again):
 )
 def test_shares_have_no_gaps(cluster, first, last, count, right):
     array = {"SLURM_ARRAY_TASK_MIN": first, "SLURM_ARRAY_TASK_MAX": last, "SLURM_ARRAY_TASK_COUNT": count}
-    answer = run(cluster, "sweep.sbatch", *task(), **SWEEP | array)
-    assert answer.returncode == (0 if right else 2)
+    ended = run(cluster, "sweep.sbatch", *task(), **SWEEP | array)
+    assert ended.returncode == (0 if right else 2)
     assert len(cluster.calls("srun")) == right
-    assert right or f"--array with {count} tasks from {first} to {last} must be" in answer.stderr
+    assert right or f"--array with {count} tasks from {first} to {last} must be" in ended.stderr
 
 
 @pytest.mark.parametrize("script", ["hosts.sbatch", "sweep.sbatch"])
 def test_wrong_usage(cluster, script):
-    answer = run(cluster, script, **HOSTS)
-    assert answer.returncode == 2
-    assert re.match(rf"usage: sbatch .*{script} COMMAND", answer.stderr)
+    ended = run(cluster, script, **HOSTS)
+    assert ended.returncode == 2
+    assert re.match(rf"usage: sbatch .*{script} COMMAND", ended.stderr)

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from fakes import SCRIPTS, is_running, until
+from fakes import SCRIPTS, answer, is_running, until
 
 ENDS = """
 import os, pathlib, sys
@@ -36,12 +36,9 @@ time.sleep(1000)
 def supervised(folder, *ways, restarts=3, wait="0"):
     """Supervises a command that ends in one way after the other: (exit code, lines of errors, times it was run)."""
     count = folder / "count"
-    answer = subprocess.run(
-        [SCRIPTS / "supervise", f"--restarts={restarts}", f"--wait={wait}",
-         sys.executable, "-I", "-c", ENDS, count, *ways],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    return answer.returncode, answer.stderr.splitlines(), int(count.read_text())
+    flags = f"--restarts={restarts}", f"--wait={wait}"
+    ended = answer(SCRIPTS / "supervise", *flags, sys.executable, "-I", "-c", ENDS, count, *ways)
+    return ended.returncode, ended.stderr.splitlines(), int(count.read_text())
 
 
 @pytest.mark.parametrize("way", ["69", "134", "137", "139", "SIGKILL", "SIGABRT", "SIGSEGV", "SIGTERM"])
@@ -110,21 +107,21 @@ def test_a_signal_ends_the_wait_for_the_next_start(tmp_path):
     ],
 )
 def test_wrong_usage(arguments, words):
-    answer = subprocess.run([SCRIPTS / "supervise", *arguments], capture_output=True, text=True, check=False)
-    assert answer.returncode == 2
-    assert words in answer.stderr
+    ended = answer(SCRIPTS / "supervise", *arguments)
+    assert ended.returncode == 2
+    assert words in ended.stderr
 
 
 def test_a_command_that_is_not_there(tmp_path):
     missing = tmp_path / "nothing"
-    answer = subprocess.run([SCRIPTS / "supervise", missing], capture_output=True, text=True, check=False)
-    assert answer.returncode == 127
-    assert str(missing) in answer.stderr
+    ended = answer(SCRIPTS / "supervise", missing)
+    assert ended.returncode == 127
+    assert str(missing) in ended.stderr
 
 
 def test_it_runs_by_itself():
     """It needs nothing but Python's own library, and is executable."""
     path = pathlib.Path(SCRIPTS / "supervise")
     assert os.access(path, os.X_OK)
-    answer = subprocess.run([sys.executable, "-I", "-S", path, "true"], capture_output=True, text=True, check=False)
-    assert (answer.returncode, answer.stderr) == (0, "")
+    ended = answer(sys.executable, "-I", "-S", path, "true")
+    assert (ended.returncode, ended.stderr) == (0, "")

@@ -5,7 +5,7 @@ import subprocess
 import tarfile
 
 import pytest
-from fakes import SCRIPTS, Cluster, until
+from fakes import SCRIPTS, Cluster, answer, until
 
 GCLOUD = """
 if "ssh" in arguments:
@@ -51,9 +51,7 @@ def line(*words):
 
 
 def run(cluster, *words):
-    return subprocess.run(
-        line(*words), env=cluster.environment, capture_output=True, text=True, timeout=60, check=False
-    )
+    return answer(*line(*words), env=cluster.environment)
 
 
 def test_create_and_delete(cluster):
@@ -73,8 +71,8 @@ def test_install_copies_the_checkout_to_every_host(cluster):
         pip = home / "venv/bin/pip"
         pip.write_text('#!/bin/sh\necho "$@" >pip\n')
         pip.chmod(0o755)
-    answer = run(cluster, "install")
-    assert answer.returncode == 0, answer.stderr
+    ended = run(cluster, "install")
+    assert ended.returncode == 0, ended.stderr
     for home in cluster.homes:
         assert (home / "sgdlab/setup.py").read_text() == (SCRIPTS.parent / "setup.py").read_text()
         assert not (home / "sgdlab/.git").exists()
@@ -85,11 +83,11 @@ def test_install_copies_the_checkout_to_every_host(cluster):
 
 
 def test_run_on_every_host_keeps_words_whole_and_logs(cluster):
-    answer = run(cluster, "run", "sgdlab", "train", "--workdir=/shared/it's $HOME", "--hosts_wait=*")
-    assert answer.returncode == 0, answer.stderr
+    ended = run(cluster, "run", "sgdlab", "train", "--workdir=/shared/it's $HOME", "--hosts_wait=*")
+    assert ended.returncode == 0, ended.stderr
     words = ["train", "--workdir=/shared/it's $HOME", "--hosts_wait=*", "--hosts=auto"]
     expected = [[str(home / "sgdlab"), *words] for home in cluster.homes]
-    assert sorted(map(json.loads, answer.stdout.splitlines())) == expected
+    assert sorted(map(json.loads, ended.stdout.splitlines())) == expected
     assert [json.loads((home / "sgdlab.log").read_text()) for home in cluster.homes] == expected
 
 
@@ -111,7 +109,7 @@ def test_mount_names_the_file_system(cluster):
 
 @pytest.mark.parametrize("words", [(), ("create", "v4-32"), ("run",), ("mount",), ("start",)])
 def test_wrong_usage(cluster, words):
-    answer = run(cluster, *words)
-    assert answer.returncode == 2
-    assert "scripts/tpu/slice.sh run sgdlab train" in answer.stderr
+    ended = run(cluster, *words)
+    assert ended.returncode == 2
+    assert "scripts/tpu/slice.sh run sgdlab train" in ended.stderr
     assert cluster.calls("gcloud") == []
