@@ -22,8 +22,8 @@ _OTHER_WORDS = {
 """Maps names that other libraries use to the entry."""
 
 
-def whole(name: str, value: Any, *, least: int = 1, most: int | None = None, why: str = "") -> int:
-    """Returns a whole number from `least` to `most`.
+def whole(name: str, value: Any, *, least: int | None = 1, most: int | None = None, why: str = "") -> int:
+    """Return a whole number from `least` to `most`; None: any.
 
     Raises:
       ValueError: where it is not; the message ends with `why`.
@@ -32,10 +32,11 @@ def whole(name: str, value: Any, *, least: int = 1, most: int | None = None, why
       >>> whole("num_workers", 3)
       3
     """
-    inside = isinstance(value, numbers.Integral) and not isinstance(value, bool) and value >= least
-    if not inside or (most is not None and value > most):
-        bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
-        raise ValueError(f"{name}={value!r} must be a whole number {bounds}{why and ': ' + why}")
+    number = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if not number or (least is not None and value < least) or (most is not None and value > most):
+        ends = f" of at least {least}" if most is None else f" of at most {most}"
+        bounds = ends if least is None or most is None else f" from {least} to {most}"
+        raise ValueError(f"{name}={value!r} must be a whole number{bounds}{why and ': ' + why}")
     return int(value)
 
 

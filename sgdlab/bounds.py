@@ -88,6 +88,8 @@ def _check(annotation: Any) -> Callable[[str, Any], Any] | None:
         bounds = bounds_of(kind)
         if bounds:
             optional = type(None) in kinds
-            check = functools.partial(arguments.whole if typing.get_args(kind)[0] is int else arguments.real, **bounds)
+            # A whole number without a lower bound may be negative, and not from 1 as arguments.whole has it.
+            whole = functools.partial(arguments.whole, least=None)
+            check = functools.partial(whole if typing.get_args(kind)[0] is int else arguments.real, **bounds)
             return lambda name, value: None if optional and value is None else check(name, value)
     return None
