@@ -9,10 +9,9 @@ import optax
 
 from sgdlab.bounds import Count
 from sgdlab.rules import accumulators, worker_table
-from sgdlab.rules.descent import Descent
+from sgdlab.rules.descent import Descent, KeptGradients
 from sgdlab.rules.family import RULES
 from sgdlab.rules.hyperparameters import Rate, like, number
-from sgdlab.rules.kept_gradients import KeptGradients
 from sgdlab.rules.server_rule import ServerRule, Tree
 
 
@@ -65,7 +64,6 @@ def ca2fl(
     and weight decay are this library's. In the paper g is what several local steps have changed (`config.local`).
 
     Example:
-      >>> import jax.numpy as jnp
       >>> rule, params = ca2fl(learning_rate=1.0, num_workers=2), jnp.zeros([])
       >>> state, steps = rule.init(params), []
       >>> for worker, gradient in ((0, 1.0), (1, 5.0), (0, 3.0)):
@@ -89,20 +87,17 @@ class _Ca2fl(KeptGradients):
     workers: Any
 
     def init(self, params: Tree, **extra: Any) -> Ca2flState:
-        del extra
         table = worker_table.empty(params, self.num_workers)
         return Ca2flState(
             jnp.zeros([], jnp.int32), table, before=accumulators.zeros(params), velocity=accumulators.zeros(params)
         )
 
     def absorb(self, grads: Tree, state: Ca2flState, params: Tree, *, worker: jax.Array, **extra: Any) -> Ca2flState:
-        del params, extra
         return state._replace(table=worker_table.replaced(state.table, worker, grads))
 
     def update(
         self, message: tuple, state: Ca2flState, params: Tree, *, num_gradients: Any = 1, **extra: Any
     ) -> tuple[Tree, Ca2flState]:
-        del message, extra
         now = state.table.total
         # The sum of the table has grown by what the update's gradients differ from those before them.
         direction = jax.tree.map(

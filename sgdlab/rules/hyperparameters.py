@@ -61,6 +61,27 @@ def decay_argument(name: str, value: Any) -> Any:
     return number(name, value, least=0, below=1)
 
 
+_CHECKS: dict[str, Callable[[Any], Any]] = {
+    "learning_rate": learning_rate_argument,
+    "momentum": momentum_argument,
+    "nesterov": bool,
+    "weight_decay": lambda value: number("weight_decay", value, least=0),
+    "b1": lambda value: decay_argument("b1", value),
+    "b2": lambda value: decay_argument("b2", value),
+    "eps": lambda value: number("eps", value, least=0),
+}
+
+
+def checked(**values: Any) -> dict[str, Any]:
+    """Check hyperparameters that many rules have, by their names.
+
+    Example:
+      >>> checked(momentum=0.9, weight_decay=0.1)
+      {'momentum': 0.9, 'weight_decay': 0.1}
+    """
+    return {name: _CHECKS[name](value) for name, value in values.items()}
+
+
 def max_learning_rate_argument(max_learning_rate: Any, learning_rate: Rate) -> Any:
     """Checks eta_max of the gap; the default is the learning rate, unless that is a schedule."""
     learning_rate_argument(learning_rate)  # first, so that a bad one is refused by its own name
@@ -82,3 +103,31 @@ def like(value: Any, leaf: jax.Array) -> jax.Array:
 def scale(tree: Any, factor: Any) -> Any:
     """Every leaf times `factor`, in its own dtype."""
     return jax.tree.map(lambda leaf: leaf * like(factor, leaf), tree)
+
+
+def tabulated(rates: np.ndarray) -> jax.tree_util.Partial:
+    """A learning-rate schedule that is read from a table; the last value holds for every later update.
+
+    Any schedule can be tabulated beforehand; two tables of one length then share one compiled program.
+
+    Args:
+      rates: float[U], the learning rate of each update.
+
+    Returns:
+      A schedule, count of updates -> learning rate, usable with every optax transform.
+
+    Raises:
+      ValueError: where rates are not finite, or there are none.
+
+    Example:
+      >>> tabulated([0.1, 0.2])(1)
+      Array(0.2, dtype=float32)
+    """
+    values = np.asarray(rates, float)
+    if values.ndim != 1 or values.size == 0 or not np.isfinite(values).all():
+        raise ValueError(f"rates of shape {values.shape} must be a list of finite numbers, at least one")
+    return jax.tree_util.Partial(_lookup, jnp.asarray(values))
+
+
+def _lookup(rates: jax.Array, count: jax.Array) -> jax.Array:
+    return rates[jnp.minimum(count, rates.shape[0] - 1)]

@@ -36,7 +36,6 @@ def inject_hyperparams(factory: Callable[..., ServerRule]) -> Callable[..., Serv
     Example:
       The rate is halved whenever the loss x^2 stops falling (the first step leads from x to -x).
 
-      >>> import jax.numpy as jnp
       >>> from sgdlab import rules
       >>> rule, params = rules.inject_hyperparams(rules.asgd)(learning_rate=1.0), jnp.ones(1)
       >>> state, loss = rule.init(params), jnp.sum(params**2)
@@ -62,7 +61,6 @@ def inject_hyperparams(factory: Callable[..., ServerRule]) -> Callable[..., Serv
             return factory(**others, **state.hyperparams)
 
         def init(params: Tree, **extra: Any) -> InjectedState:
-            del extra
             # In a narrow dtype 0.999 would be 1; the rules preserve the dtypes of the parameters regardless.
             dtype = jnp.promote_types(optax.tree.dtype(params, "highest"), jnp.float32)
             return InjectedState({k: jnp.asarray(v, dtype) for k, v in numeric.items()}, given.init(params))

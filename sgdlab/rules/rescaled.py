@@ -73,7 +73,6 @@ def rescaled(
     the estimate by counts, are reconstructions; momentum and weight decay are this library's.
 
     Example:
-      >>> import jax.numpy as jnp
       >>> rule, params = rescaled(learning_rate=1.0, seconds=(1.0, 3.0), num_workers=2), jnp.zeros([])
       >>> use = {"delay": 1, "read_params": params}
       >>> state = rule.init(params)
@@ -108,22 +107,18 @@ class _Rescaled(Settings):
     _factor: Callable[..., jax.Array]
 
     def init(self, params: Tree, **extra: Any) -> RescaledState:
-        del extra
         counts = jnp.zeros(self.num_workers, jnp.int32)
         return RescaledState(jnp.zeros([], jnp.int32), counts, accumulators.zeros(params))
 
     def absorb(
         self, grads: Tree, state: RescaledState, params: Tree, *, worker: jax.Array, **extra: Any
     ) -> RescaledState:
-        del grads, params, extra
         return state._replace(counts=state.counts.at[worker].add(1))
 
     def receive(self, grads: Tree, state: RescaledState, params: Tree, *, worker: jax.Array, **extra: Any) -> Tree:
-        del params, extra
         return scale(grads, self._factor(state, worker))
 
     def update(self, message: Tree, state: RescaledState, params: Tree, **extra: Any) -> tuple[Tree, RescaledState]:
-        del extra
         updates, velocity = self.descent.step(accumulators.wide(message), state.velocity, state.count, params)
         return updates, state._replace(count=optax.safe_increment(state.count), velocity=velocity)
 
@@ -136,7 +131,6 @@ class _Given(_Rescaled):
     num_workers: int = static()
 
     def _factor(self, state: RescaledState, worker: jax.Array) -> jax.Array:
-        del state
         return jnp.asarray(self.factors)[worker]
 
 

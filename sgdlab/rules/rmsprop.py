@@ -6,7 +6,7 @@ import optax
 
 from sgdlab.rules.accumulators import in_float32
 from sgdlab.rules.family import RULES
-from sgdlab.rules.hyperparameters import Rate, decay_argument, learning_rate_argument, momentum_argument, number
+from sgdlab.rules.hyperparameters import Rate, checked, decay_argument, number
 from sgdlab.rules.server_rule import ServerRule, lifted
 
 
@@ -62,9 +62,7 @@ def rmsprop(
     """
     return lifted(
         _rmsprop,
-        learning_rate=learning_rate_argument(learning_rate),
-        momentum=momentum_argument(momentum),
-        weight_decay=number("weight_decay", weight_decay, least=0),
+        **checked(learning_rate=learning_rate, momentum=momentum, weight_decay=weight_decay),
         decay=decay_argument("decay", decay),
         eps=number("eps", eps, above=0),
         initial_scale=number("initial_scale", initial_scale, least=0),
