@@ -80,6 +80,9 @@ CASES = [
     ),
     *(({"dc_s3gd": ON_MOMENTUM["dc_s3gd"]}, "variance_control", value) for value in (NAN, -1)),
     *(({"ada_delay": rules.ada_delay}, "noise", value) for value in (NAN, INFINITE, -0.1)),
+    *(({"rmsprop": rules.rmsprop}, "decay", value) for value in (1.0, -0.1)),
+    *(({"rmsprop": rules.rmsprop}, "eps", value) for value in (NAN, 0.0)),
+    *(({"rmsprop": rules.rmsprop}, "initial_scale", value) for value in (INFINITE, -1.0)),
     *((EXPONENTIAL, "penalty", value) for value in (NAN, INFINITE, -0.1, -1)),
     *((GAPS, "max_learning_rate", value) for value in (NAN, INFINITE, 0.0, 0, -0.1)),
 ]
