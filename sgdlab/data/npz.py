@@ -57,7 +57,6 @@ def npz(*, path: str = "") -> Dataset:
 @functools.lru_cache(maxsize=4)
 def _read(file: pathlib.Path, changed: int, size: int) -> Dataset:
     """Reads a file; when it was changed and its size are arguments so that a file that has changed is read anew."""
-    del changed, size
     found = _arrays(file)
     splits = []
     for split in ("train", "test"):

@@ -49,7 +49,7 @@ def test_words_in_order_by_frequency(tmp_path):
     ranked = sorted(counts, key=lambda word: (-counts[word], word))
     for again in (False, True):
         if again:  # from the arrays beside the records
-            sys.modules["sgdlab.data.wikitext103"]._read.cache_clear()
+            sys.modules["sgdlab.data.text"]._wikitext.cache_clear()
         for split in ("test", "validation"):
             found = data.wikitext103(data_dir=str(tmp_path), segment=7, test=split)
             assert found.vocabulary == len(ranked)
