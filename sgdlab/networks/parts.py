@@ -3,8 +3,8 @@
 Besides these entries, a part is given what the data have: `image_shape`, height, width and channels, and `num_classes`,
 or `levels`, the values of a pixel and colour, or `vocabulary`, the number of tokens; and random streams, `rngs`.
 
-A module's file is imported when its part is called: Flax takes a second to import, and the parts are registered in
-every process.
+An entry that is out of its range is refused by a `ValueError` that names it. A module's file is imported when its part
+is called: Flax takes a second to import, and the parts are registered in every process.
 """
 # ruff: noqa: D417 (what all are given is described above)
 
@@ -236,9 +236,6 @@ def resnet18(
       batch_norm_momentum: share of the running statistics that each batch leaves.
       dtype: dtype of the computation, float32 or bfloat16; parameters, statistics and logits are float32.
 
-    Raises:
-      ValueError: if an argument is out of its range.
-
     Example:
       >>> from flax import nnx
       >>> make = lambda: resnet18(stem="cifar", image_shape=(32, 32, 3), num_classes=10, rngs=nnx.Rngs(0))
@@ -271,9 +268,6 @@ def resnet50(
       zero_last_scale: whether the last BatchNorm of each block begins with scale zero (Goyal et al. 2017, section 5.1).
       batch_norm_momentum: share of the running statistics that each batch leaves.
       dtype: dtype of the computation, float32 or bfloat16; parameters, statistics and logits are float32.
-
-    Raises:
-      ValueError: if an argument is out of its range.
 
     Example:
       >>> from flax import nnx
@@ -347,9 +341,6 @@ def pixelcnn(
     Returns:
       The network, from levels int[B, H, W, C] to logits [B, H, W, C, levels].
 
-    Raises:
-      ValueError: if an argument is out of its range.
-
     Example:
       >>> from flax import nnx
       >>> make = lambda: pixelcnn(image_shape=(32, 32, 3), levels=256, rngs=nnx.Rngs(0))
@@ -400,9 +391,6 @@ def transformer_xl(  # noqa: PLR0913 (its entries are the sizes of the published
 
     Returns:
       The network, `(tokens, targets, memory, key) -> (nll, memory)`.
-
-    Raises:
-      ValueError: if an argument is out of its range.
 
     Example:
       >>> from flax import nnx

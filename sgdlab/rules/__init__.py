@@ -1,4 +1,7 @@
-"""Update rules of the parameter server: SGD, Adam, RMSProp and staleness corrections, also as optax transforms."""
+"""Update rules of the parameter server: SGD, Adam, RMSProp and staleness corrections, also as optax transforms.
+
+Where a hyperparameter is not finite or out of its range, every rule raises a `ValueError` that names it.
+"""
 
 from sgdlab.rules.accumulators import in_float32
 from sgdlab.rules.ace import ace, aced

@@ -59,9 +59,6 @@ def ace(
     Returns:
       A `ServerRule` for any schedule of servers; its state holds N + 2 gradients.
 
-    Raises:
-      ValueError: where a hyperparameter is not finite or out of its range.
-
     Source: Chang et al. 2025 (arXiv 2511.19066), ACE, which is IA²SGD of "Incremental Aggregated Asynchronous SGD for
     Arbitrarily Heterogeneous Data". Verified against class IAASGD of the code of Ringmaster and Ringleader ASGD, which
     makes its first step one gradient after the table is full; here that gradient makes it, as we read ACE. Momentum and
@@ -152,9 +149,6 @@ def aced(
 
     Returns:
       A `ServerRule` for any schedule of servers; its state holds N + 2 gradients.
-
-    Raises:
-      ValueError: where a hyperparameter is not finite or out of its range.
 
     Source: Chang et al. 2025 (arXiv 2511.19066), ACED. A reconstruction, the paper's text was not at hand: that the
     active set is bounded by tau, averaged over its own size and skipped where empty is as in public code of a precursor

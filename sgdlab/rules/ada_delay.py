@@ -63,9 +63,6 @@ def ada_delay(
     Returns:
       A `ServerRule`: `optax.chain(optax.trace, scale_by_ada_delay, optax.scale_by_learning_rate)`.
 
-    Raises:
-      ValueError: where a hyperparameter is not finite or out of its range.
-
     Source: Sra, Yu, Li and Smola 2016, AdaDelay: Delay Adaptive Distributed Stochastic Convex Optimization (arXiv
     1508.05003). The formula was checked in a second-hand account of the paper, not in its text. The paper projects on a
     compact set, and its experiments estimate a c of each coordinate from the squares of its gradients; this does

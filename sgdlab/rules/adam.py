@@ -45,9 +45,6 @@ def adam(
     Returns:
       A `ServerRule` around `optax.scale_by_adam`.
 
-    Raises:
-      ValueError: where a hyperparameter is not finite or out of its range.
-
     Source: Kingma and Ba 2015; Barkai et al. 2020, Algorithm 9.
 
     Example:
@@ -84,9 +81,6 @@ def adam_staleness_aware(
 
     Returns:
       A `ServerRule`; its state holds two moments.
-
-    Raises:
-      ValueError: where a hyperparameter is not finite or out of its range.
 
     Source: Barkai et al. 2020, Algorithm 10.
 
@@ -136,9 +130,6 @@ def adam_gap_aware(
 
     Returns:
       A `ServerRule`; its state holds two moments and the state of the gap.
-
-    Raises:
-      ValueError: where a hyperparameter is not finite or out of its range.
 
     Source: Barkai et al. 2020, Algorithm 11.
 

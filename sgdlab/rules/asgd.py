@@ -35,9 +35,6 @@ def asgd(
     Returns:
       A `ServerRule` with one velocity as state.
 
-    Raises:
-      ValueError: where a hyperparameter is not finite or out of its range.
-
     Example:
       >>> import jax.numpy as jnp
       >>> rule, params = asgd(learning_rate=0.5), jnp.ones(1)

@@ -56,9 +56,6 @@ def ca2fl(
     Returns:
       A `ServerRule` for any schedule of servers; its state holds N + 3 gradients.
 
-    Raises:
-      ValueError: where a hyperparameter is not finite or out of its range.
-
     Source: Wang et al. 2024, Tackling the Data Heterogeneity in Asynchronous Federated Learning with Cached Update
     Calibration, Algorithm 2; verified against two implementations by others, which agree on when h changes. Momentum
     and weight decay are this library's. In the paper g is what several local steps have changed (`config.local`).

@@ -69,9 +69,6 @@ def dc_s3gd(
       A `ServerRule` for schedules of `delayed_rounds`; its state holds 2 N + 1 gradients. What is evaluated is theta,
       the mean of the workers' parameters.
 
-    Raises:
-      ValueError: where a hyperparameter is not finite or out of its range.
-
     Source: Rigazzi 2019 (arXiv 1911.02516), DC-S3GD. A reconstruction from a note of its formulas: the paper's own text
     and code were not at hand. That norms are over all parameters together, where the weight decay enters, and
     Nesterov's momentum are this library's.

@@ -64,9 +64,6 @@ def delay_adaptive(
     Returns:
       A `ServerRule`: `optax.chain(optax.trace, scale_by_excess_delay, optax.scale_by_learning_rate)`.
 
-    Raises:
-      ValueError: where a hyperparameter is not finite or out of its range.
-
     Source: Mishchenko, Bach, Even and Woodworth 2022, Asynchronous SGD Beats Minibatch SGD Under Arbitrary Delays.
 
     Example:

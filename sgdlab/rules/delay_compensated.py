@@ -66,9 +66,6 @@ def delay_compensated(
     Returns:
       A `ServerRule`; its state holds one velocity and, if `adaptive`, one mean square.
 
-    Raises:
-      ValueError: where a hyperparameter is not finite or out of its range.
-
     Source: Zheng et al. 2017, Asynchronous SGD with Delay Compensation, Algorithm 2 and equation 10.
 
     Example:

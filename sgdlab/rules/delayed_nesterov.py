@@ -56,9 +56,6 @@ def delayed_nesterov(
     Returns:
       A `ServerRule`; its state holds the momentum and the buffer.
 
-    Raises:
-      ValueError: where a hyperparameter is not finite or out of its range.
-
     Source: Liu et al. 2024, Asynchronous Local-SGD Training for Language Modeling, the pseudocode of Delayed Nesterov,
     as the public code of HALoS restates it (it uses the momentum that has moved, in both branches). The method
     async_diloco is this with DyLU; it has no grace period, in which a server waits for further messages.

@@ -80,9 +80,6 @@ def expected_count(
       A `ServerRule`: `optax.chain(scale_by_share, optax.add_decayed_weights, optax.trace,
       optax.scale_by_learning_rate)`.
 
-    Raises:
-      ValueError: where a hyperparameter is not finite or out of its range.
-
     Source: Maranjyan, Omar and Richtarik 2025 (MindFlayer SGD), read in the authors' code (`FixedClipping`): the sum
     over the sum of p_i B_i, with p_i known. That B may be counted as the run goes is ours.
 

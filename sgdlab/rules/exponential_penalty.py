@@ -62,9 +62,6 @@ def exponential_penalty(
     Returns:
       A `ServerRule`: `scale_by_exponential_delay` for each gradient, then NAG.
 
-    Raises:
-      ValueError: where a hyperparameter is not finite or out of its range.
-
     Source: Chan and Lane 2014, Distributed Asynchronous Optimization of Convolutional Neural Networks; cited by Barkai
     et al. 2020 and by Zhang et al. 2015b.
 

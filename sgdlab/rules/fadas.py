@@ -59,9 +59,6 @@ def fadas(
     Returns:
       A `ServerRule`; its state holds three moments.
 
-    Raises:
-      ValueError: where a hyperparameter is not finite or out of its range.
-
     Source: Wang, Wang, Lu and Chen 2024, FADAS. The moments and "capped" are the paper's equations as a public
     collection of optimizers (zij) restates them; "divided", and the numbers b1, b2, epsilon and tau_c, are those of the
     authors' code, which also corrects the moments for their start. The paper's own pseudocode was not at hand.

@@ -56,9 +56,6 @@ def fedasync(
     Returns:
       A `ServerRule`.
 
-    Raises:
-      ValueError: where a hyperparameter is not finite or out of its range.
-
     Source: Xie, Koyejo and Gupta 2019, Asynchronous Federated Optimization. The paper's own text was not at hand: the
     mixing and the functions s are those of independent code (Plato, with the + 1 of the hinge). Its proximal term is
     `config.local.proximal`.

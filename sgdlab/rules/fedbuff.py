@@ -63,9 +63,6 @@ def fedbuff(
     Returns:
       A `ServerRule`: `optax.chain(optax.trace, optax.scale_by_learning_rate)` of weighted messages.
 
-    Raises:
-      ValueError: where a hyperparameter is not finite or out of its range.
-
     Source: Nguyen et al. 2022, Federated Learning with Buffered Asynchronous Aggregation. The weights and their
     exponent are those of the authors' simulator (FLSim, polynomial with exponent 1/2); the mean over K is as other
     papers restate it. The paper's own text was not at hand.

@@ -58,9 +58,6 @@ def gap_aware(
     Returns:
       A `ServerRule`; its state holds one velocity and the second moments: per parameter, per layer, or one.
 
-    Raises:
-      ValueError: where a hyperparameter is not finite or out of its range.
-
     Source: Barkai et al. 2020, Algorithm 4; Algorithm 14 for C, from which the default departs (`sgdlab.rules.gap`).
 
     Example:

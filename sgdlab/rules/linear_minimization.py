@@ -49,9 +49,6 @@ def normalised_momentum(*, learning_rate: Rate, momentum: float = 0.9, weight_de
     Returns:
       A `ServerRule`; its state holds m.
 
-    Raises:
-      ValueError: where a hyperparameter is not finite or out of its range.
-
     Source: Sadiev, Maranjyan, Ilin and Richtarik 2026, Ringmaster LMO (arXiv 2605.18174), Algorithm 1, with the lmo of
     the Euclidean norm, as `Momentum_Normalized_Ringmaster` of the authors' code; verified in the LaTeX source of a
     draft of the paper that lies beside the code.
@@ -91,9 +88,6 @@ def muon(
 
     Returns:
       A `ServerRule`; its state holds m.
-
-    Raises:
-      ValueError: where a hyperparameter is not finite or out of its range.
 
     Source: Jordan et al. 2024, Muon; Sadiev, Maranjyan, Ilin and Richtarik 2026, Ringmaster LMO (arXiv 2605.18174),
     Algorithm 1 with the lmo of the spectral norm, verified in the LaTeX source of a draft that lies beside the authors'
@@ -139,9 +133,6 @@ def parameter_agnostic_muon(
 
     Returns:
       A `ServerRule`; its state holds m.
-
-    Raises:
-      ValueError: where a hyperparameter is not finite or out of its range.
 
     Source: Sadiev, Maranjyan, Ilin and Richtarik 2026, Ringmaster LMO (arXiv 2605.18174), the theorem on iteration
     complexity, verified as for `muon`.

@@ -55,9 +55,6 @@ def linear_scaling(
     Returns:
       A `ServerRule`: `optax.chain(optax.trace, scale_by_num_gradients, optax.scale_by_learning_rate)`.
 
-    Raises:
-      ValueError: where a hyperparameter is not finite or out of its range.
-
     Source: the weak-synchronization paper, section 2.2 and Algorithm 1, line 13; Goyal et al. 2017.
 
     Example:

@@ -69,9 +69,6 @@ def malenia(
     Returns:
       A `ServerRule` for any schedule of servers; its state holds N gradients.
 
-    Raises:
-      ValueError: where a hyperparameter is not finite or out of its range.
-
     Source: Tyurin and Richtarik 2023 (arXiv 2305.12387), Malenia SGD; verified in the form of Algorithm 1 of Tyurin,
     Bridging the Gap between Homogeneous and Heterogeneous Asynchronous Optimization.
 

@@ -71,9 +71,6 @@ def ringleader(
     Returns:
       A `ServerRule` for the schedules of `ringleader`; its state holds N + 3 gradients.
 
-    Raises:
-      ValueError: where a hyperparameter is not finite or out of its range.
-
     Source: Maranjyan and Richtarik 2025 (arXiv 2509.22860). The update was checked against the paper's equation as
     quoted in a review of it, the two tables against the authors' code; momentum and weight decay are this library's.
 

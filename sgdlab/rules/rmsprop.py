@@ -46,9 +46,6 @@ def rmsprop(
     Returns:
       A `ServerRule` with a mean square and a velocity as state, around `optax.scale_by_rms` and `optax.trace`.
 
-    Raises:
-      ValueError: where a hyperparameter is not finite or out of its range.
-
     Source: Tieleman and Hinton 2012; Chen et al. 2016, A.2 to A.4; `tf.train.RMSPropOptimizer`; TensorFlow's
     `inception_distributed_train.py` for epsilon.
 

@@ -53,9 +53,6 @@ def staleness_aware(
     Returns:
       A `ServerRule`: `optax.chain(optax.trace, scale_by_delay, optax.scale_by_learning_rate)`.
 
-    Raises:
-      ValueError: where a hyperparameter is not finite or out of its range.
-
     Source: Zhang et al. 2015b; Barkai et al. 2020, Algorithm 3.
 
     Example:

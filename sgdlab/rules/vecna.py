@@ -63,9 +63,6 @@ def vecna(
     Returns:
       A `ServerRule` for any schedule of servers; its state holds N + 2 gradients.
 
-    Raises:
-      ValueError: where a hyperparameter is not finite or out of its range.
-
     Source: Maranjyan, Omar and Richtarik 2025 (UAI), Vecna SGD; its text was not at hand, and that b is counted is a
     reconstruction.
 
