@@ -15,7 +15,7 @@ import optax
 import pytest
 from lib import naive
 
-from sgdlab import Schedule, protocols, replay, rules
+from sgdlab import protocols, replay, rules
 
 GRADIENTS = 20
 WORKERS = 8
@@ -69,20 +69,6 @@ def gradient_by_hand(theta, row):
         "layer/bias": inner.sum(axis=0),
         "scale": (residual * hidden).sum(),
     }
-
-
-def softsync(runtimes, size):
-    """Asynchronous workers, but the server waits for `size` gradients, of whatever age, before each update."""
-    base = protocols.asynchronous(runtimes, num_gradients=GRADIENTS)
-    return Schedule(
-        worker=base.worker[:GRADIENTS],
-        read=base.read[:GRADIENTS] // size,
-        update=base.update[:GRADIENTS] // size,
-        started=base.started[:GRADIENTS],
-        arrived=base.arrived[:GRADIENTS],
-        applied=base.arrived[size - 1 : GRADIENTS : size],
-        num_workers=base.num_workers,
-    )
 
 
 class AdaDelay(naive.Asgd):
@@ -240,7 +226,7 @@ def test_asynchronous(method, runtimes, h):
     runtimes=run_times(GRADIENTS, st.integers(2, WORKERS)), size=st.sampled_from([2, 4, 5]), h=hyperparameters()
 )
 def test_several_gradients_of_several_delays(method, runtimes, size, h):
-    assert_same(softsync(runtimes, size), method, h)
+    assert_same(protocols.softsync(runtimes, gradients_per_update=size, num_gradients=GRADIENTS), method, h)
 
 
 @pytest.mark.sample(10)
@@ -285,7 +271,13 @@ def test_learning_rate_schedule(method, runtimes, h, eta_max):
 def test_learning_rate_schedule_counts_updates_not_gradients(method):
     runtimes = np.random.default_rng(1).integers(1, 9, (GRADIENTS, 4)).astype(float)
     h = {"momentum": 0.9, "b1": 0.9, "b2": 0.99, "weight_decay": 0.1, "learning_rate": None}
-    assert_same(softsync(runtimes, 2), method, h, rate=(RATE, rate_by_hand), eta_max=0.1)
+    assert_same(
+        protocols.softsync(runtimes, gradients_per_update=2, num_gradients=GRADIENTS),
+        method,
+        h,
+        rate=(RATE, rate_by_hand),
+        eta_max=0.1,
+    )
 
 
 @pytest.mark.parametrize("method", [name for name in METHODS if "dana" in name])
@@ -303,5 +295,5 @@ def test_schedules_have_stale_fresh_and_tied_gradients():
     schedule = protocols.asynchronous(runtimes, num_gradients=GRADIENTS)
     assert np.unique(schedule.arrived[:GRADIENTS]).size < GRADIENTS
     assert np.unique(schedule.delay().compressed()).size > 3
-    several = softsync(runtimes, 4)
+    several = protocols.softsync(runtimes, gradients_per_update=4, num_gradients=GRADIENTS)
     assert any(np.unique(several.delay()[several.update == u]).size > 1 for u in range(several.num_updates))

@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from sgdlab import Schedule, protocols, replay, rules
+from sgdlab import protocols, replay, rules
 
 STEPS = 25
 RATE, GAMMA, DECAY = 0.07, 0.8, 0.02
@@ -258,20 +258,10 @@ def test_update_learns_how_many_gradients_came_and_how_late():
     assert seen == [(3, 2.5, None, {"colour": "blue"})]
 
 
-def several(size=4):
-    """Updates of several gradients, whose delays differ."""
+def several():
+    """Updates of four gradients, whose delays differ."""
     runtimes = np.random.default_rng(2).gamma(4.0, size=(STEPS, 4))
-    base = protocols.asynchronous(runtimes, num_gradients=(STEPS // size) * size)
-    count = base.num_updates
-    return Schedule(
-        worker=base.worker[:count],
-        read=base.read[:count] // size,
-        update=base.update[:count] // size,
-        started=base.started[:count],
-        arrived=base.arrived[:count],
-        applied=base.arrived[size - 1 : count : size],
-        num_workers=base.num_workers,
-    )
+    return protocols.softsync(runtimes, gradients_per_update=4, num_gradients=STEPS // 4 * 4)
 
 
 class TestDelayCompensated:

@@ -327,24 +327,6 @@ class TestIdentities:
         close(found, self.by_gradients(rules.asgd(learning_rate=1.0), alone))
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda: rules.fedasync(learning_rate=1.5), "learning_rate=1.5"),
-        (lambda: rules.fedasync(learning_rate=0.5, weight="square"), "weight='square' must be"),
-        (lambda: rules.fedasync(learning_rate=0.5, a=-1.0), "a=-1.0"),
-        (lambda: rules.fadas(learning_rate=0.5, adaptation="halved"), "adaptation='halved' must be"),
-        (lambda: rules.fadas(learning_rate=0.5, threshold=-1.0), "threshold=-1.0"),
-        (lambda: rules.fedbuff(learning_rate=0.5, exponent=-0.5), "exponent=-0.5"),
-        (lambda: rules.delayed_nesterov(learning_rate=0.5, num_workers=4, period=0), "period=0"),
-        (lambda: rules.delayed_nesterov(learning_rate=0.5, num_workers=4, activation=0.5), "activation=0.5"),
-    ],
-)
-def test_bad_arguments(make, words):
-    with pytest.raises(ValueError, match=words):
-        make()
-
-
 def test_slower_workers_make_fewer_steps():
     assert steps_by_worker(Local(steps=10), np.ones((3, 4))).tolist() == [10] * 4
     assert steps_by_worker(Local(steps=10, by_speed=True), np.ones((3, 4))).tolist() == [10] * 4

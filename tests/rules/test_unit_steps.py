@@ -220,18 +220,3 @@ class TestGrowingLimit:
         ]
         np.testing.assert_array_equal(schedules[0].read, schedules[1].read)
         np.testing.assert_array_equal(schedules[0].update, schedules[1].update)
-
-
-@pytest.mark.parametrize(
-    ("make", "name", "value"),
-    [
-        (rules.muon, "newton_schulz_steps", 0),
-        (rules.muon, "momentum", 1.0),
-        (rules.normalised_momentum, "momentum", -0.1),
-        (rules.normalised_momentum, "learning_rate", -1.0),
-        (rules.parameter_agnostic_muon, "weight_decay", -1.0),
-    ],
-)
-def test_bad_arguments_are_named(make, name, value):
-    with pytest.raises(ValueError, match=rf"^{name}={value!r} must be "):
-        make(**{"learning_rate": 0.1, name: value})
