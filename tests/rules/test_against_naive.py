@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from lib import naive
+from lib import naive, tiers
 
 from sgdlab import protocols, replay, rules
 
@@ -213,7 +213,7 @@ def assert_same(schedule, method, h, *, rate=None, eta_max=None):
 
 @pytest.mark.long("every rule against its second implementation")
 @each_method
-@few_examples(max_examples=20)
+@few_examples(max_examples=tiers.examples(20))
 @hypothesis.given(runtimes=run_times(GRADIENTS), h=hyperparameters())
 def test_asynchronous(method, runtimes, h):
     assert_same(protocols.asynchronous(runtimes, num_gradients=GRADIENTS), method, h)
@@ -280,8 +280,7 @@ def test_learning_rate_schedule_counts_updates_not_gradients(method):
     )
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if "dana" in name])
-@pytest.mark.parametrize("backups", [0, 1])
+@pytest.mark.parametrize(("method", "backups"), [("dana", 0), ("dana_gap_aware, printed, layer", 1)])
 def test_dana_refuses_updates_of_several_gradients(method, backups):
     schedule = protocols.backup_workers(np.ones((3, 4)), backups=backups)
     rule = METHODS[method][0](learning_rate=0.1, **METHODS[method][3])
