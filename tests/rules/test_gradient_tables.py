@@ -121,12 +121,6 @@ def test_ca2fl(seed, workers, size):
     assert_same(replayed(schedule, rule), naive.ca2fl(runtimes, 0.05, 50, size, momentum=0.3))
 
 
-def test_ca2fl_with_one_gradient_of_each_worker_is_synchronous_sgd():
-    schedule, sgd = protocols.synchronous(np.ones((8, 4))), rules.asgd(learning_rate=ETA)
-    given = replayed(schedule, rules.ca2fl(learning_rate=ETA, workers=4, **EIGHT))
-    assert_same(given, replayed(schedule, sgd))
-
-
 ALONE = {
     "ca2fl": lambda: rules.ca2fl(learning_rate=ETA, momentum=0.6, weight_decay=0.1, workers=1, **EIGHT),
     "ringleader": lambda: rules.ringleader(learning_rate=ETA, momentum=0.6, weight_decay=0.1, **EIGHT),
@@ -191,20 +185,6 @@ def test_malenia_weighs_workers_equally_and_rennala_does_not():
     fast, _ = replayed(schedule, rules.asgd(learning_rate=1.2), noise=quiet)
     np.testing.assert_allclose(fair, optimum, atol=1e-3)
     assert np.abs(fast - optimum).max() > 0.05
-
-
-def test_aced_without_a_limit_is_ace():
-    schedule = asynchronous(seconds(3, 5))
-    own = {"learning_rate": ETA, "momentum": 0.5, "workers": 5, **EIGHT}
-    ace = replayed(schedule, rules.ace(**own))
-    assert_same(replayed(schedule, rules.aced(max_staleness=1000, **own)), ace)
-    assert not np.allclose(replayed(schedule, rules.aced(max_staleness=3, **own))[0], ace[0], rtol=1e-6)
-
-
-def test_rescaled_with_equal_run_times_is_asgd():
-    schedule, sgd = asynchronous(np.ones((60, 4))), rules.asgd(learning_rate=ETA)
-    given = rules.rescaled(learning_rate=ETA, seconds=(2.0,) * 4, workers=4, **EIGHT)
-    assert_same(replayed(schedule, given), replayed(schedule, sgd))
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
