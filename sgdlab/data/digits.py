@@ -21,9 +21,6 @@ def digits() -> Dataset:
     """UCI handwritten digits: 1437 images of 8x8 pixels to train on, 360 to test on, 10 classes.
 
     They come with scikit-learn: nothing is downloaded.
-
-    Returns:
-      The `Dataset`.
     """
     return read()
 
@@ -34,9 +31,6 @@ def read(data_dir: str | os.PathLike[str] | None = None) -> Dataset:
 
     Args:
       data_dir: the TFDS directory. None: `TFDS_DATA_DIR`, or `~/tensorflow_datasets`.
-
-    Returns:
-      The `Dataset`.
     """
     # Not at the top: TFDS and scikit-learn take seconds to import, and the part is registered in every process.
     from sgdlab.data.digits_builder import Digits  # noqa: PLC0415
@@ -59,12 +53,6 @@ def digit_pairs(*, classes: int = 100, num_examples: Count = 4096, num_test: Cou
       num_examples: number of pairs to train on.
       num_test: number of pairs to test on.
       seed: seed of the pairs.
-
-    Returns:
-      The `Dataset`.
-
-    Raises:
-      ValueError: if an argument is out of its range; the message begins with it.
 
     Example:
       >>> found = digit_pairs(num_examples=100, num_test=50)

@@ -27,9 +27,6 @@ def npz(*, path: str = "") -> Dataset:
     Args:
       path: .npz file with x_train, y_train, x_test, y_test.
 
-    Returns:
-      The `Dataset`.
-
     Raises:
       ValueError: if the file does not exist, is not an .npz file, or its arrays are missing or do not fit; the message
         begins with `path=` and names the array.

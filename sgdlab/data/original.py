@@ -31,9 +31,6 @@ def mnist(*, data_dir: str | None = None, augment: bool = False, degrees: float 
       degrees: largest angle of the rotations.
       zoom: largest enlargement less 1; reductions are as large.
 
-    Returns:
-      The `Dataset`.
-
     Raises:
       ValueError: if it is missing and cannot be prepared; the message begins with `data_dir=` and names the files.
     """
@@ -65,9 +62,6 @@ def cifar10(*, data_dir: str | None = None, augment: bool = True, padding: int =
       augment: whether training images are padded, cropped and mirrored at random.
       padding: pixels of black that are added on each side before cropping.
 
-    Returns:
-      The `Dataset`.
-
     Raises:
       ValueError: if it is missing and cannot be prepared; the message begins with `data_dir=` and names the file.
     """
@@ -93,9 +87,6 @@ def cifar100(*, data_dir: str | None = None, augment: bool = True, padding: int 
       data_dir: TFDS directory; None is TFDS_DATA_DIR, or ~/tensorflow_datasets.
       augment: whether training images are padded, cropped and mirrored at random.
       padding: pixels of black that are added on each side before cropping.
-
-    Returns:
-      The `Dataset`.
 
     Raises:
       ValueError: if it is missing and cannot be prepared; the message begins with `data_dir=` and names the file.

@@ -56,9 +56,6 @@ def prepared(facts: DatasetFacts, data_dir: str | os.PathLike[str] | None, build
       data_dir: the TFDS directory.
       builder: of its class, "module:name", which is imported only where the data set is not prepared.
 
-    Returns:
-      The builder.
-
     Raises:
       ValueError: if the data set is missing and cannot be prepared, or a file is not the official one; the message is
         one line, begins with `data_dir=` and names the files and their directory.
@@ -108,9 +105,6 @@ def in_memory(
       white: the value of a white pixel.
       image: key of the image.
       label: key of the label.
-
-    Returns:
-      The `Images`.
 
     Raises:
       ValueError: if the records cannot be read without TensorFlow.

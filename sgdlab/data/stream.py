@@ -26,9 +26,6 @@ def streamed(images: Images) -> StreamedImages:
     Args:
       images: the split.
 
-    Returns:
-      The stream.
-
     Example:
       >>> len(streamed(Images(np.zeros((6, 8, 8, 1), np.uint8), np.arange(6, dtype=np.int32))))
       6

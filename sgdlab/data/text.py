@@ -110,9 +110,6 @@ def wikitext103(*, data_dir: str | None = None, segment: Count = 150, test: str 
       segment: tokens in a segment.
       test: split to test on, test or validation.
 
-    Returns:
-      The `Text`.
-
     Raises:
       ValueError: if an argument is out of its range, or it is missing and cannot be prepared; the message begins with
         the argument.

@@ -11,7 +11,7 @@ from sgdlab.bounds import Count
 from sgdlab.rules import accumulators, worker_table
 from sgdlab.rules.descent import Descent, KeptGradients
 from sgdlab.rules.family import RULES
-from sgdlab.rules.hyperparameters import Rate, number
+from sgdlab.rules.hyperparameters import Rate, number, taking_part
 from sgdlab.rules.server_rule import ServerRule, Tree
 from sgdlab.rules.worker_table import WorkerTable
 
@@ -76,8 +76,8 @@ def ace(
       [0.0, -3.0, -4.0]
     """
     descent = Descent.of(learning_rate=learning_rate, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay)
-    rows = num_workers
-    return _Ace(descent, rows, _wanted(fill_first, workers, rows)).rule()
+    present = taking_part(workers, num_workers)
+    return _Ace(descent, num_workers, present if fill_first else 1).rule()
 
 
 @jax.tree_util.register_dataclass
@@ -169,13 +169,9 @@ def aced(
       [0.0, -3.0, -4.0, -2.0]
     """
     descent = Descent.of(learning_rate=learning_rate, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay)
-    rows = num_workers
-    wanted = _wanted(fill_first, workers, rows)
-    if max_staleness is None:
-        limit = 2 * (rows if workers is None else workers) - 2
-    else:
-        limit = number("max_staleness", max_staleness, least=0)
-    return _Aced(descent, rows, wanted, limit).rule()
+    present = taking_part(workers, num_workers)
+    limit = 2 * present - 2 if max_staleness is None else number("max_staleness", max_staleness, least=0)
+    return _Aced(descent, num_workers, present if fill_first else 1, limit).rule()
 
 
 @jax.tree_util.register_dataclass
@@ -229,13 +225,6 @@ def _without(table: WorkerTable, old: jax.Array) -> WorkerTable:
     # What is left of sums of nothing would otherwise stay for ever.
     nothing = jnp.sum(counts) == 0
     return table._replace(counts=counts, total=jax.tree.map(lambda leaf: jnp.where(nothing, 0, leaf), total))
-
-
-def _wanted(fill_first: bool, workers: Any, rows: int) -> Any:
-    """How many workers the table must have before anything moves."""
-    if workers is not None:
-        number("workers", workers, least=1, most=rows)
-    return (rows if workers is None else workers) if fill_first else 1
 
 
 def _moved_if(moves: jax.Array, made: tuple[Tree, Tree], velocity: Tree) -> tuple[Tree, Tree]:

@@ -11,7 +11,7 @@ from sgdlab.bounds import Count
 from sgdlab.rules import accumulators, worker_table
 from sgdlab.rules.descent import Descent, KeptGradients
 from sgdlab.rules.family import RULES
-from sgdlab.rules.hyperparameters import Rate, like, number
+from sgdlab.rules.hyperparameters import Rate, like, taking_part
 from sgdlab.rules.server_rule import ServerRule, Tree
 
 
@@ -72,10 +72,7 @@ def ca2fl(
       [-1.0, -5.5, -5.0]
     """
     descent = Descent.of(learning_rate=learning_rate, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay)
-    rows = num_workers
-    if workers is not None:
-        number("workers", workers, least=1, most=rows)
-    return _Ca2fl(descent, rows, rows if workers is None else workers).rule()
+    return _Ca2fl(descent, num_workers, taking_part(workers, num_workers)).rule()
 
 
 @jax.tree_util.register_dataclass

@@ -32,15 +32,9 @@ class Descent:
     nesterov: bool = static()
 
     @classmethod
-    def of(cls, *, learning_rate: Rate, momentum: Any, nesterov: bool, weight_decay: Any) -> "Descent":
-        """Checks the hyperparameters.
-
-        Raises:
-          ValueError: where one is not finite or out of its range.
-        """
-        return cls(
-            **checked(learning_rate=learning_rate, momentum=momentum, weight_decay=weight_decay, nesterov=nesterov)
-        )
+    def of(cls, **hyperparameters: Any) -> "Descent":
+        """Check the hyperparameters, and return the step that they make."""
+        return cls(**checked(**hyperparameters))
 
     def step(self, direction: Tree, velocity: Tree, count: jax.Array, params: Tree) -> tuple[Tree, Tree]:
         """The update, in the dtypes of the parameters, and the new velocity.

@@ -53,9 +53,6 @@ def fedasync(
       b: of the hinge.
       max_learning_rate: the largest alpha, at most 1; only looked at where `learning_rate` is a schedule.
 
-    Returns:
-      A `ServerRule`.
-
     Source: Xie, Koyejo and Gupta 2019, Asynchronous Federated Optimization. The paper's own text was not at hand: the
     mixing and the functions s are those of independent code (Plato, with the + 1 of the hinge). Its proximal term is
     `config.local.proximal`.

@@ -23,11 +23,11 @@ def static(default: Any = dataclasses.MISSING) -> Any:
     return dataclasses.field(default=default, metadata={"static": True})
 
 
-def learning_rate_argument(value: Rate, name: str = "learning_rate") -> Rate:
+def learning_rate_argument(value: Rate) -> Rate:
     """Checks a rate; makes a schedule a pytree, so that it can be an argument of a compiled function."""
     if callable(value):
         return value if isinstance(value, jax.tree_util.Partial) else jax.tree_util.Partial(value)
-    return number(name, value, least=0)
+    return number("learning_rate", value, least=0)
 
 
 def rate_at(rate: Rate, count: jax.Array) -> jax.Array | float:
@@ -51,9 +51,11 @@ def number(name: str, value: Any, **bounds: float) -> Any:
     return value
 
 
-def momentum_argument(value: Any, name: str = "momentum") -> Any:
-    """Checks a momentum coefficient: (-1, 1), since Barkai et al.'s grid (Figures 9 to 11) has negative ones."""
-    return number(name, value, above=-1, below=1)
+def taking_part(workers: Any, num_workers: int) -> Any:
+    """Return how many workers take part, checked; None: all that there is room for."""
+    present = num_workers if workers is None else workers
+    number("workers", present, least=1, most=num_workers)
+    return present
 
 
 def decay_argument(name: str, value: Any) -> Any:
@@ -63,7 +65,8 @@ def decay_argument(name: str, value: Any) -> Any:
 
 _CHECKS: dict[str, Callable[[Any], Any]] = {
     "learning_rate": learning_rate_argument,
-    "momentum": momentum_argument,
+    # Barkai et al.'s grid (Figures 9 to 11) has negative ones.
+    "momentum": lambda value: number("momentum", value, above=-1, below=1),
     "nesterov": bool,
     "weight_decay": lambda value: number("weight_decay", value, least=0),
     "b1": lambda value: decay_argument("b1", value),

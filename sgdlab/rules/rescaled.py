@@ -14,7 +14,7 @@ from sgdlab.bounds import Count
 from sgdlab.rules import accumulators
 from sgdlab.rules.descent import Descent
 from sgdlab.rules.family import RULES
-from sgdlab.rules.hyperparameters import Rate, number, scale, static
+from sgdlab.rules.hyperparameters import Rate, scale, static, taking_part
 from sgdlab.rules.server_rule import ServerRule, Settings, Tree, rule_of
 
 
@@ -86,17 +86,15 @@ def rescaled(
       [0.75, 2.25]
     """
     descent = Descent.of(learning_rate=learning_rate, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay)
-    rows = num_workers
-    taking_part = rows if workers is None else workers
-    number("workers", taking_part, least=1, most=rows)
+    present = taking_part(workers, num_workers)
     if not seconds:
-        return rule_of(_Estimated(descent, taking_part, rows), num_workers=rows)
+        return rule_of(_Estimated(descent, present, num_workers), num_workers=num_workers)
     taken = np.array([arguments.real(f"seconds[{i}]", value, above=0) for i, value in enumerate(seconds)])
-    if len(taken) != taking_part:
-        raise ValueError(f"seconds={tuple(seconds)} must have {taking_part} entries, one for each worker")
-    factors = np.ones(rows)
+    if len(taken) != present:
+        raise ValueError(f"seconds={tuple(seconds)} must have {present} entries, one for each worker")
+    factors = np.ones(num_workers)
     factors[: len(taken)] = taken * np.mean(1 / taken)
-    return rule_of(_Given(descent, factors, rows), num_workers=rows)
+    return rule_of(_Given(descent, factors, num_workers), num_workers=num_workers)
 
 
 class _Rescaled(Settings):

@@ -11,7 +11,7 @@ from sgdlab.bounds import Count
 from sgdlab.rules import accumulators, worker_table
 from sgdlab.rules.descent import Descent, KeptGradients
 from sgdlab.rules.family import RULES
-from sgdlab.rules.hyperparameters import Rate, like, number
+from sgdlab.rules.hyperparameters import Rate, like, taking_part
 from sgdlab.rules.server_rule import ServerRule, Tree
 from sgdlab.rules.worker_table import WorkerTable
 
@@ -76,10 +76,8 @@ def vecna(
       >>> float(rule.update((), state, params, num_gradients=2, delay=1, worker=None)[0])
       -0.5
     """
-    rows = num_workers
     descent = Descent.of(learning_rate=learning_rate, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay)
-    taking_part = number("workers", rows if workers is None else workers, least=1, most=rows)
-    return _Vecna(descent, rows, taking_part).rule()
+    return _Vecna(descent, num_workers, taking_part(workers, num_workers)).rule()
 
 
 @jax.tree_util.register_dataclass
