@@ -1,12 +1,12 @@
 """Data sets: labelled images and texts, in memory or streamed, what is done to them, and the batches of a run.
 
-What needs jax, TFDS or scikit-learn is imported at its first use.
+A part refuses an argument that is out of its range by a `ValueError` that begins with it. What needs jax, TFDS or
+scikit-learn is imported at its first use.
 """
 
 import lazy_loader
 
-from sgdlab.data.digit_pairs import digit_pairs
-from sgdlab.data.digits import digits
+from sgdlab.data.digits import digit_pairs, digits
 from sgdlab.data.family import DATASETS
 from sgdlab.data.imagenet import imagenet
 from sgdlab.data.mock import mock
@@ -17,10 +17,8 @@ from sgdlab.data.preprocess import Preprocess
 from sgdlab.data.reading import load, prepare
 from sgdlab.data.shares import Shares, label_shares
 from sgdlab.data.source import Dataset, Images
-from sgdlab.data.stdlib_text import stdlib_text
-from sgdlab.data.text import Text, Tokens
+from sgdlab.data.text import Text, Tokens, stdlib_text, wikitext103
 from sgdlab.data.tfds import tfds
-from sgdlab.data.wikitext103 import wikitext103
 
 __getattr__, _, _ = lazy_loader.attach(
     __name__,

@@ -42,7 +42,6 @@ class Digits(tfds.core.GeneratorBasedBuilder):
         from sklearn.datasets import load_digits  # noqa: PLC0415
         from sklearn.model_selection import train_test_split  # noqa: PLC0415
 
-        del dl_manager  # nothing to download
         digits: Any = load_digits()
         images, labels = digits.images, digits.target
         numbers = np.arange(labels.size)

@@ -13,8 +13,7 @@ from sgdlab import arguments
 from sgdlab.data import preparing
 from sgdlab.data.family import DATASETS
 from sgdlab.data.preprocess import Preprocess
-from sgdlab.data.source import Dataset
-from sgdlab.data.stream import StreamedImages
+from sgdlab.data.source import Dataset, StreamedImages
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -169,15 +168,10 @@ def imagenet(
 
 @functools.lru_cache(maxsize=2)
 def _splits(data_dir: str) -> tuple:
-    def make_builder() -> type:
-        from sgdlab.data.imagenet_builder import Imagenet2012  # noqa: PLC0415 (it imports TFDS, which takes seconds)
-
-        return Imagenet2012
-
-    import tensorflow_datasets as library  # noqa: PLC0415 (as above)
+    import tensorflow_datasets as library  # noqa: PLC0415 (it takes seconds)
 
     facts = DATASETS["imagenet"].facts
-    builder = preparing.prepared(facts.tfds, data_dir, make_builder, facts.by_hand, facts.where)
+    builder = preparing.prepared(facts, data_dir, "sgdlab.data.imagenet_builder:Imagenet2012")
     splits = []
     for split in ("train", "validation"):
         source = preparing.source(builder, split, decoders={"image": library.decode.SkipDecoding()})

@@ -51,12 +51,6 @@ def mock(
       augment: whether training images are padded by an eighth, 4 pixels at most, cropped and mirrored at random.
       seed: seed of means, labels and noise.
 
-    Returns:
-      The `Dataset`.
-
-    Raises:
-      ValueError: if an argument is out of its range; the message begins with it.
-
     Example:
       >>> found = mock(image_shape=(8, 8, 1), num_classes=3, num_examples=30, num_test=6)
       >>> found.image_shape, found.num_classes, np.bincount(found.train.labels).tolist()

@@ -27,9 +27,6 @@ def npz(*, path: str = "") -> Dataset:
     Args:
       path: .npz file with x_train, y_train, x_test, y_test.
 
-    Returns:
-      The `Dataset`.
-
     Raises:
       ValueError: if the file does not exist, is not an .npz file, or its arrays are missing or do not fit; the message
         begins with `path=` and names the array.
@@ -57,7 +54,6 @@ def npz(*, path: str = "") -> Dataset:
 @functools.lru_cache(maxsize=4)
 def _read(file: pathlib.Path, changed: int, size: int) -> Dataset:
     """Reads a file; when it was changed and its size are arguments so that a file that has changed is read anew."""
-    del changed, size
     found = _arrays(file)
     splits = []
     for split in ("train", "test"):

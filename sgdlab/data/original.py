@@ -1,7 +1,6 @@
 """The parts `mnist`, `cifar10` and `cifar100`, read and prepared through TFDS without TensorFlow."""
 
 import functools
-import os
 from typing import Any
 
 from sgdlab.data import preparing
@@ -12,6 +11,7 @@ from sgdlab.data.source import Dataset
 _MNIST_FILES = tuple(
     f"{split}-{content}-ubyte.gz" for split in ("train", "t10k") for content in ("images-idx3", "labels-idx1")
 )
+_BUILDERS = {"mnist": "MNIST", "cifar10": "Cifar10", "cifar100": "Cifar100"}
 _MNIST = "https://storage.googleapis.com/cvdf-datasets/mnist"
 _CIFAR = "https://www.cs.toronto.edu/~kriz/cifar.html"
 
@@ -31,9 +31,6 @@ def mnist(*, data_dir: str | None = None, augment: bool = False, degrees: float 
       degrees: largest angle of the rotations.
       zoom: largest enlargement less 1; reductions are as large.
 
-    Returns:
-      The `Dataset`.
-
     Raises:
       ValueError: if it is missing and cannot be prepared; the message begins with `data_dir=` and names the files.
     """
@@ -43,7 +40,7 @@ def mnist(*, data_dir: str | None = None, augment: bool = False, degrees: float 
         from sgdlab.data.augment import rotate_and_zoom  # noqa: PLC0415
 
         augmentation = rotate_and_zoom(degrees, zoom)
-    return _read("mnist", _directory(data_dir), Preprocess((0.1307,), (0.3081,), augmentation))
+    return _read("mnist", data_dir, Preprocess((0.1307,), (0.3081,), augmentation))
 
 
 @DATASETS.register(
@@ -65,14 +62,11 @@ def cifar10(*, data_dir: str | None = None, augment: bool = True, padding: int =
       augment: whether training images are padded, cropped and mirrored at random.
       padding: pixels of black that are added on each side before cropping.
 
-    Returns:
-      The `Dataset`.
-
     Raises:
       ValueError: if it is missing and cannot be prepared; the message begins with `data_dir=` and names the file.
     """
     statistics = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
-    return _read("cifar10", _directory(data_dir), Preprocess(*statistics, _crops(augment, padding)))
+    return _read("cifar10", data_dir, Preprocess(*statistics, _crops(augment, padding)))
 
 
 @DATASETS.register(
@@ -94,14 +88,11 @@ def cifar100(*, data_dir: str | None = None, augment: bool = True, padding: int 
       augment: whether training images are padded, cropped and mirrored at random.
       padding: pixels of black that are added on each side before cropping.
 
-    Returns:
-      The `Dataset`.
-
     Raises:
       ValueError: if it is missing and cannot be prepared; the message begins with `data_dir=` and names the file.
     """
     statistics = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)
-    return _read("cifar100", _directory(data_dir), Preprocess(*statistics, _crops(augment, padding)))
+    return _read("cifar100", data_dir, Preprocess(*statistics, _crops(augment, padding)))
 
 
 def _crops(augment: bool, padding: int) -> Any:
@@ -112,27 +103,13 @@ def _crops(augment: bool, padding: int) -> Any:
     return crop_and_flip(padding)
 
 
-def _directory(data_dir: str | None) -> str:
-    return str(preparing.directory(data_dir))
-
-
-def _read(name: str, data_dir: str, preprocess: Preprocess) -> Dataset:
-    train, test, num_classes = _splits(name, data_dir)
+def _read(name: str, data_dir: str | None, preprocess: Preprocess) -> Dataset:
+    train, test, num_classes = _splits(name, str(preparing.directory(data_dir)))
     return Dataset(train, test, num_classes, preprocess)
 
 
 @functools.lru_cache(maxsize=4)
-def _splits(name: str, data_dir: str | os.PathLike[str]) -> tuple:
-    def make_builder() -> type:
-        from sgdlab.data import original_builders  # noqa: PLC0415 (it imports TFDS, which takes seconds)
-
-        return {
-            "mnist": original_builders.MNIST,
-            "cifar10": original_builders.Cifar10,
-            "cifar100": original_builders.Cifar100,
-        }[name]
-
-    facts = DATASETS[name].facts
-    builder = preparing.prepared(name, data_dir, make_builder, facts.by_hand, facts.where)
+def _splits(name: str, data_dir: str) -> tuple:
+    builder = preparing.prepared(DATASETS[name].facts, data_dir, f"sgdlab.data.original_builders:{_BUILDERS[name]}")
     splits = [preparing.in_memory(builder, split) for split in ("train", "test")]
     return *splits, builder.info.features["label"].num_classes

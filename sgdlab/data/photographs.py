@@ -27,9 +27,6 @@ def photographs(*, size: Count = 32, stride: Count = 8, levels: int = 256, test_
     Returns:
       The `Dataset`; its 2 classes are the photographs.
 
-    Raises:
-      ValueError: if an argument is out of its range; the message begins with it.
-
     Example:
       >>> found = photographs(size=32, stride=32)
       >>> found.image_shape, len(found.train), len(found.test)

@@ -2,13 +2,15 @@
 
 import os
 import pathlib
+import pkgutil
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sgdlab.data.family import DatasetFacts
 from sgdlab.data.reading import data_source, prepare, read_split
 from sgdlab.data.source import Images
 from sgdlab.files import replacing
@@ -46,24 +48,13 @@ def version(name: str, data_dir: str | os.PathLike[str] | None) -> pathlib.Path 
     return max(found, key=numbers, default=None)
 
 
-def prepared(
-    name: str,
-    data_dir: str | os.PathLike[str] | None,
-    make_builder: Callable[[], Callable[..., "tfds.core.DatasetBuilder"]],
-    needed: Sequence[str],
-    where: str,
-) -> "tfds.core.DatasetBuilder":
+def prepared(facts: DatasetFacts, data_dir: str | os.PathLike[str] | None, builder: str) -> "tfds.core.DatasetBuilder":
     """The builder of a data set, which is prepared first where nobody has done so.
 
     Args:
-      name: of the TFDS builder.
+      facts: its name in TFDS, the original files, and where they are from.
       data_dir: the TFDS directory.
-      make_builder: returns the builder's class; called only where the data set is not prepared.
-      needed: the original files.
-      where: where they are from.
-
-    Returns:
-      The builder.
+      builder: of its class, "module:name", which is imported only where the data set is not prepared.
 
     Raises:
       ValueError: if the data set is missing and cannot be prepared, or a file is not the official one; the message is
@@ -71,12 +62,13 @@ def prepared(
     """
     import tensorflow_datasets as library  # noqa: PLC0415 (it takes seconds to import)
 
+    name = facts.tfds or ""
     found = version(name, data_dir)
     if found is None:
         try:
-            return prepare(make_builder(), directory(data_dir), progress=sys.stderr.isatty())
+            return prepare(pkgutil.resolve_name(builder), directory(data_dir), progress=sys.stderr.isatty())
         except Exception as error:  # no network, no file, a wrong file, no space on the disk
-            raise ValueError(_refusal(name, data_dir, error, needed, where)) from error
+            raise ValueError(_refusal(facts, data_dir, error)) from error
     try:
         return library.builder_from_directory(found)
     except Exception as error:  # TFDS raises many kinds for damaged files
@@ -86,10 +78,8 @@ def prepared(
         ) from error
 
 
-def _refusal(
-    name: str, data_dir: str | os.PathLike[str] | None, error: Exception, needed: Sequence[str], where: str
-) -> str:
-    beginning = f"data_dir={str(directory(data_dir))!r} must hold {name}"
+def _refusal(facts: DatasetFacts, data_dir: str | os.PathLike[str] | None, error: Exception) -> str:
+    beginning = f"data_dir={str(directory(data_dir))!r} must hold {facts.tfds}"
     wrong = _CHECKSUM.search(str(error))
     if wrong:
         url, path = wrong.groups()
@@ -97,9 +87,9 @@ def _refusal(
             f"{beginning}: {path} is not the file {pathlib.PurePosixPath(url).name} of {url}, whose size and SHA-256 "
             "are known; it is cut off or another file: delete it, and run the same command again"
         )
-    files = ", ".join(needed)
+    files = ", ".join(facts.by_hand)
     return (
-        f"{beginning}, which cannot be prepared here ({first_line(error)}): put {files} ({where}) into "
+        f"{beginning}, which cannot be prepared here ({first_line(error)}): put {files} ({facts.where}) into "
         f"{by_hand(data_dir)}, and run the same command again"
     )
 
@@ -115,9 +105,6 @@ def in_memory(
       white: the value of a white pixel.
       image: key of the image.
       label: key of the label.
-
-    Returns:
-      The `Images`.
 
     Raises:
       ValueError: if the records cannot be read without TensorFlow.

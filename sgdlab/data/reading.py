@@ -31,9 +31,6 @@ def prepare(
       make_builder: the builder's class, or a function of `data_dir` and `file_format` that returns a builder.
       data_dir: the TFDS directory. None: `TFDS_DATA_DIR`, or `~/tensorflow_datasets`.
       progress: whether TFDS shows its bars, in the error output.
-
-    Returns:
-      The builder.
     """
     import tensorflow_datasets as tfds  # noqa: PLC0415 (it takes longer to import than most commands to fail)
 
@@ -69,9 +66,6 @@ def load(
       split: a TFDS split, such as "train" or "test[:100]".
       white: the value of a white pixel.
       data_dir: the TFDS directory. None: `TFDS_DATA_DIR`, or `~/tensorflow_datasets`.
-
-    Returns:
-      The `Images`.
     """
     return read_split(data_source(prepare(make_builder, data_dir), split), white=white)
 
@@ -101,9 +95,6 @@ def read_split(
       white: the value of a white pixel, by which integers are divided; floating images are taken as they are.
       image: key of the image, uint8 or floating [H, W, C].
       label: key of the label, a whole number.
-
-    Returns:
-      The `Images`.
 
     Raises:
       ValueError: if the images are not of one size, or neither uint8 nor floating.

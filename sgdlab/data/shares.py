@@ -68,9 +68,6 @@ def label_shares(labels: np.ndarray, *, num_workers: int, alpha: float, seed: in
     Returns:
       The shares.
 
-    Raises:
-      ValueError: if an argument is out of its range; the message begins with it.
-
     Source: Hsu, Qi and Brown 2019, "Measuring the effects of non-identical data distribution for federated visual
     classification"; verified against their group's code (google-research/federated, `dirichlet.py`): the prior, equal
     numbers of examples, and what becomes of a label that runs out. There the workers draw one example each in turn;

@@ -1,15 +1,13 @@
-"""Labelled images: `Images`, one split in memory, and `Dataset`, what parts of the family `data` return."""
+"""Labelled images: `Images`, a split in memory, `StreamedImages`, and `Dataset`, what parts of `data` return."""
 
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from sgdlab import arguments
 from sgdlab.data.preprocess import Preprocess
-
-if TYPE_CHECKING:
-    from sgdlab.data.stream import StreamedImages
 
 
 def check_finite(name: str, pixels: np.ndarray) -> None:
@@ -99,12 +97,47 @@ class Images:
         return self.pixels.astype(np.float32) / np.float32(self.white)
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class StreamedImages:
+    """One split of a data set whose images are decoded when they are needed.
+
+    Attributes:
+      source: encoded examples by index, such as a TFDS data source. It is read by several threads at once and, where
+        processes decode, it is pickled.
+      labels: int32[n].
+      decode: `(example, seed) -> uint8[H, W, C]`. The seed, a `np.random.SeedSequence`, is what its augmentation
+        depends on; None asks for the image to evaluate on. A function of a module, or an instance of a class of one.
+      image_shape: height, width and channels of decoded images.
+      white: the value of a white pixel.
+
+    Raises:
+      ValueError: if there are not as many labels as examples, at least one.
+    """
+
+    source: Sequence[Any] | np.ndarray
+    labels: np.ndarray
+    decode: Callable[[Any, np.random.SeedSequence | None], np.ndarray]
+    image_shape: tuple[int, int, int]
+    white: int = 255
+
+    def __post_init__(self) -> None:
+        if self.labels.shape != (len(self.source),) or len(self.source) == 0:
+            raise ValueError(
+                f"labels of shape {self.labels.shape} must be labels [n] of n = {len(self.source)} examples, at least "
+                "one"
+            )
+        arguments.whole("white", self.white, most=255)
+
+    def __len__(self) -> int:
+        return self.labels.shape[0]
+
+
 @dataclasses.dataclass(frozen=True)
 class Dataset:
     """Labelled images to train and to test on: what a part of the family `data` returns for images.
 
     Attributes:
-      train: the examples that gradients are computed on: `Images`, or `sgdlab.data.stream.StreamedImages`.
+      train: the examples that gradients are computed on: `Images`, or `StreamedImages`.
       test: the examples that runs are evaluated on.
       num_classes: number of classes; labels are from 0 to num_classes - 1.
       preprocess: what happens to pixels before a network sees them.
@@ -119,8 +152,8 @@ class Dataset:
       ((8, 8, 1), 17)
     """
 
-    train: "Images | StreamedImages"
-    test: "Images | StreamedImages"
+    train: Images | StreamedImages
+    test: Images | StreamedImages
     num_classes: int
     preprocess: Preprocess = Preprocess()  # noqa: RUF009 (frozen)
 

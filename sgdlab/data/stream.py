@@ -1,10 +1,9 @@
-"""Data sets that are larger than the device: `StreamedImages`, and `batches`, which are decoded ahead of their use."""
+"""Data sets that are larger than the device: `batches`, which are decoded ahead of their use."""
 
-import dataclasses
 import multiprocessing
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -13,7 +12,7 @@ from absl import flags
 
 from sgdlab import arguments
 from sgdlab.data.reading import define_flags_of
-from sgdlab.data.source import Images
+from sgdlab.data.source import Images, StreamedImages
 from sgdlab.errors import UsageError
 
 _MOST_THREADS = 8
@@ -21,49 +20,11 @@ _AHEAD = 2
 """Batches that are finished and wait, besides those that are being made."""
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class StreamedImages:
-    """One split of a data set whose images are decoded when they are needed.
-
-    Attributes:
-      source: encoded examples by index, such as a TFDS data source. It is read by several threads at once and, where
-        processes decode, it is pickled.
-      labels: int32[n].
-      decode: `(example, seed) -> uint8[H, W, C]`. The seed, a `np.random.SeedSequence`, is what its augmentation
-        depends on; None asks for the image to evaluate on. A function of a module, or an instance of a class of one.
-      image_shape: height, width and channels of decoded images.
-      white: the value of a white pixel.
-
-    Raises:
-      ValueError: if there are not as many labels as examples, at least one.
-    """
-
-    source: Sequence[Any] | np.ndarray
-    labels: np.ndarray
-    decode: Callable[[Any, np.random.SeedSequence | None], np.ndarray]
-    image_shape: tuple[int, int, int]
-    white: int = 255
-
-    def __post_init__(self) -> None:
-        if self.labels.shape != (len(self.source),) or len(self.source) == 0:
-            raise ValueError(
-                f"labels of shape {self.labels.shape} must be labels [n] of n = {len(self.source)} examples, at least "
-                "one"
-            )
-        arguments.whole("white", self.white, most=255)
-
-    def __len__(self) -> int:
-        return self.labels.shape[0]
-
-
 def streamed(images: Images) -> StreamedImages:
     """Images in memory as a stream, which gives the same pixels: to test streaming, or to spare the device's memory.
 
     Args:
       images: the split.
-
-    Returns:
-      The stream.
 
     Example:
       >>> len(streamed(Images(np.zeros((6, 8, 8, 1), np.uint8), np.arange(6, dtype=np.int32))))
@@ -214,13 +175,11 @@ class _Decoded(Sequence):
 
 
 def _as_it_is(example: np.ndarray, seed: np.random.SeedSequence | None) -> np.ndarray:
-    del seed
     return example
 
 
 def _end_with_parent(index: int, number: int) -> None:
     """Makes a process end when the one that has started it is killed, which Grain's would outlive."""
-    del index, number
 
     def wait() -> None:
         multiprocessing.parent_process().join()  # pyrefly: ignore[missing-attribute]  # it has a parent

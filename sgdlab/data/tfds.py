@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from sgdlab.data.family import DATASETS
+from sgdlab.data.preparing import first_line
 from sgdlab.data.reading import data_source, prepare, read_split
 from sgdlab.data.source import Dataset
 
@@ -49,12 +50,12 @@ def _read(name: str, data_dir: str | None, train: str, test: str) -> Dataset:
         try:
             source = data_source(builder, split)
         except NotImplementedError as error:  # files that cannot be read at random, such as tfrecord
-            raise ValueError(f"{name=} must be prepared as array_record: {_first_line(error)}") from error
+            raise ValueError(f"{name=} must be prepared as array_record: {first_line(error)}") from error
         except Exception as error:  # TFDS raises many kinds for a split that it does not have
             known = ", ".join(builder.info.splits)
             raise ValueError(
                 f"{argument}={split!r} must be a split of {name}, or a part of one; its splits are {known} "
-                f"({_first_line(error)})"
+                f"({first_line(error)})"
             ) from error
         if len(source) == 0:
             raise ValueError(f"{argument}={split!r} must have at least one example of {name}")
@@ -73,7 +74,7 @@ def _builder(name: str, data_dir: str | None) -> Any:
         return library.builder(name, data_dir=data_dir, file_format="array_record")
     except Exception as error:  # its kinds of error depend on what the name looks like
         raise ValueError(
-            f"{name=} must be a TFDS builder, of TFDS itself or a class that has been imported: {_first_line(error)}"
+            f"{name=} must be a TFDS builder, of TFDS itself or a class that has been imported: {first_line(error)}"
         ) from error
 
 
@@ -90,7 +91,7 @@ def _prepare(name: str, data_dir: str | None, builder: Any) -> None:
             prepare(functools.partial(library.builder, name), data_dir)
             return
         except Exception as error:  # no network, no TensorFlow, no space on the disk, a mistake in the builder
-            why, cause = _first_line(error), error
+            why, cause = first_line(error), error
     raise ValueError(
         f"{name=} is not prepared in {builder.data_path} and cannot be prepared here ({why}); where there are "
         f"TensorFlow and a network connection, run tfds.builder({name!r}, file_format='array_record')"
@@ -114,8 +115,3 @@ def _keys(name: str, builder: Any) -> tuple[str, str]:
     if not features[label].num_classes:
         raise ValueError(f"{name=} must have a label with a known number of classes")
     return image, label
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

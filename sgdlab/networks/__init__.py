@@ -1,4 +1,4 @@
-"""Networks in Flax (nnx), a file each; `parts` registers them for configurations, `convolution` is what they share.
+"""Networks in Flax (nnx); `parts` registers them for configurations, `convolution` is what they share.
 
 Flax is imported at the first use of a module.
 """
@@ -12,19 +12,14 @@ __getattr__, _, _ = lazy_loader.attach(
     __name__,
     submod_attrs={
         "adaptive_softmax": ["TiedSoftmax"],
-        "cifar_resnet": ["CifarResNet"],
-        "cnn": ["CNN"],
-        "conv_net": ["ConvNet"],
         "convolution": ["Convolution", "conv"],
         "inception": ["Inception"],
-        "multilayer_perceptron": ["MLP"],
         "normalization": ["BATCH_NORM_MOMENTUM", "batch_norm"],
         "pixelcnn": ["PixelCNN"],
-        "pooling": ["max_pool", "mean_pool"],
-        "resnet": ["ResNet"],
+        "plain": ["CNN", "MLP", "ConvNet", "WeightNormCNN", "WeightNormConvolution"],
+        "residual": ["CifarResNet", "ResNet", "WideResNet"],
         "transformer_xl": ["TransformerXL"],
-        "weight_norm_cnn": ["WeightNormCNN", "WeightNormConvolution"],
-        "wide_resnet": ["WideResNet"],
+        "windows": ["max_pool", "mean_pool"],
     },
 )
 __all__ = [

@@ -8,7 +8,7 @@ from flax import nnx
 
 from sgdlab.networks.convolution import Convolution
 from sgdlab.networks.normalization import BATCH_NORM_MOMENTUM, batch_norm
-from sgdlab.networks.pooling import max_pool, mean_pool
+from sgdlab.networks.windows import max_pool, mean_pool
 
 
 @dataclasses.dataclass(frozen=True)

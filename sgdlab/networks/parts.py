@@ -1,8 +1,12 @@
 """The parts of the family `network`: functions of configuration entries that return a Flax module.
 
-The modules stand in a file each, which is imported when a part is called: Flax takes a second to import, and the parts
-are registered in every process.
+Besides these entries, a part is given what the data have: `image_shape`, height, width and channels, and `num_classes`,
+or `levels`, the values of a pixel and colour, or `vocabulary`, the number of tokens; and random streams, `rngs`.
+
+An entry that is out of its range is refused by a `ValueError` that names it. A module's file is imported when its part
+is called: Flax takes a second to import, and the parts are registered in every process.
 """
+# ruff: noqa: D417 (what all are given is described above)
 
 import math
 from collections.abc import Sequence
@@ -34,12 +38,6 @@ def conv(
     Args:
       channels: output channels of the two convolutions.
       batch_norm: whether BatchNorm is applied before each ReLU.
-      image_shape: height, width and channels of the images.
-      num_classes: number of classes.
-      rngs: random streams; uses `params`.
-
-    Returns:
-      The network.
 
     Raises:
       ValueError: if `channels` is not two whole numbers of at least 1.
@@ -54,7 +52,7 @@ def conv(
     if len(channels) != 2:
         raise ValueError(f"channels={tuple(channels)} must be two whole numbers, those of the two convolutions")
     first, second = _widths("channels", channels)
-    from sgdlab.networks.conv_net import ConvNet  # noqa: PLC0415 (see the top of this file)
+    from sgdlab.networks.plain import ConvNet  # noqa: PLC0415 (see the top of this file)
 
     return ConvNet(
         (first, second), image_shape=image_shape, num_classes=num_classes, batch_norm=bool(batch_norm), rngs=rngs
@@ -69,12 +67,6 @@ def mlp(
 
     Args:
       widths: widths of the hidden layers.
-      image_shape: height, width and channels of the images.
-      num_classes: number of classes.
-      rngs: random streams; uses `params`.
-
-    Returns:
-      The network.
 
     Raises:
       ValueError: if a width is not a whole number of at least 1.
@@ -86,7 +78,7 @@ def mlp(
       >>> nnx.eval_shape(lambda: make()(jnp.ones([2, 6, 4, 3]))).shape
       (2, 5)
     """
-    from sgdlab.networks.multilayer_perceptron import MLP  # noqa: PLC0415
+    from sgdlab.networks.plain import MLP  # noqa: PLC0415
 
     return MLP((math.prod(image_shape), *_widths("widths", widths), num_classes), rngs=rngs)
 
@@ -105,12 +97,6 @@ def cnn(
     Args:
       channels: output channels of each convolution.
       kernel_size: height and width of the kernels.
-      image_shape: height, width and channels of the images.
-      num_classes: number of classes.
-      rngs: random streams; uses `params`.
-
-    Returns:
-      The network.
 
     Raises:
       ValueError: if `channels` or `kernel_size` are not whole numbers of at least 1.
@@ -122,7 +108,7 @@ def cnn(
       (3136, 10)
     """
     widths, size = _widths("channels", channels), kernel_size
-    from sgdlab.networks.cnn import CNN  # noqa: PLC0415
+    from sgdlab.networks.plain import CNN  # noqa: PLC0415
 
     return CNN(widths, kernel_size=size, image_shape=image_shape, num_classes=num_classes, rngs=rngs)
 
@@ -141,12 +127,6 @@ def weight_norm_cnn(
 
     Args:
       channels: output channels of each convolution.
-      image_shape: height, width and channels of the images.
-      num_classes: number of classes.
-      rngs: random streams; uses `params`.
-
-    Returns:
-      The network.
 
     Raises:
       ValueError: if a width is not a whole number of at least 1.
@@ -158,7 +138,7 @@ def weight_norm_cnn(
       4
     """
     widths = _widths("channels", channels)
-    from sgdlab.networks.weight_norm_cnn import WeightNormCNN  # noqa: PLC0415
+    from sgdlab.networks.plain import WeightNormCNN  # noqa: PLC0415
 
     return WeightNormCNN(widths, image_shape=image_shape, num_classes=num_classes, rngs=rngs)
 
@@ -181,12 +161,6 @@ def cifar_resnet(
       depth: number of layers with weights, 6 n + 2.
       batch_norm_momentum: share of the running statistics that each batch leaves.
       dtype: dtype of the computation, float32 or bfloat16; parameters, statistics and logits are float32.
-      image_shape: height, width and channels of the images.
-      num_classes: number of classes.
-      rngs: random streams; uses `params`.
-
-    Returns:
-      The network.
 
     Raises:
       ValueError: if `depth` is not 6 n + 2, or another argument is out of its range.
@@ -198,7 +172,7 @@ def cifar_resnet(
       9
     """
     options = _options(batch_norm_momentum, dtype)
-    from sgdlab.networks.cifar_resnet import CifarResNet  # noqa: PLC0415
+    from sgdlab.networks.residual import CifarResNet  # noqa: PLC0415
 
     return CifarResNet(depth, channels=image_shape[2], num_classes=num_classes, **options, rngs=rngs)
 
@@ -225,12 +199,6 @@ def wide_resnet(
       dropout: probability with which a channel value between the convolutions of a block is set to zero in training.
       batch_norm_momentum: share of the running statistics that each batch leaves.
       dtype: dtype of the computation, float32 or bfloat16; parameters, statistics and logits are float32.
-      image_shape: height, width and channels of the images.
-      num_classes: number of classes.
-      rngs: random streams; uses `params`.
-
-    Returns:
-      The network.
 
     Raises:
       ValueError: if `depth` is not 6 n + 4, or another argument is out of its range.
@@ -242,7 +210,7 @@ def wide_resnet(
       6
     """
     options = _options(batch_norm_momentum, dtype)
-    from sgdlab.networks.wide_resnet import WideResNet  # noqa: PLC0415
+    from sgdlab.networks.residual import WideResNet  # noqa: PLC0415
 
     return WideResNet(
         depth, widen, dropout=dropout, channels=image_shape[2], num_classes=num_classes, **options, rngs=rngs
@@ -267,15 +235,6 @@ def resnet18(
       zero_last_scale: whether the last BatchNorm of each block begins with scale zero (Goyal et al. 2017, section 5.1).
       batch_norm_momentum: share of the running statistics that each batch leaves.
       dtype: dtype of the computation, float32 or bfloat16; parameters, statistics and logits are float32.
-      image_shape: height, width and channels of the images.
-      num_classes: number of classes.
-      rngs: random streams; uses `params`.
-
-    Returns:
-      The network.
-
-    Raises:
-      ValueError: if an argument is out of its range.
 
     Example:
       >>> from flax import nnx
@@ -284,7 +243,7 @@ def resnet18(
       8
     """
     options = _options(batch_norm_momentum, dtype) | {"stem": stem, "zero_last_scale": bool(zero_last_scale)}
-    from sgdlab.networks.resnet import ResNet  # noqa: PLC0415
+    from sgdlab.networks.residual import ResNet  # noqa: PLC0415
 
     return ResNet(
         (2, 2, 2, 2), bottleneck=False, channels=image_shape[2], num_classes=num_classes, **options, rngs=rngs
@@ -309,15 +268,6 @@ def resnet50(
       zero_last_scale: whether the last BatchNorm of each block begins with scale zero (Goyal et al. 2017, section 5.1).
       batch_norm_momentum: share of the running statistics that each batch leaves.
       dtype: dtype of the computation, float32 or bfloat16; parameters, statistics and logits are float32.
-      image_shape: height, width and channels of the images.
-      num_classes: number of classes.
-      rngs: random streams; uses `params`.
-
-    Returns:
-      The network.
-
-    Raises:
-      ValueError: if an argument is out of its range.
 
     Example:
       >>> from flax import nnx
@@ -326,7 +276,7 @@ def resnet50(
       16
     """
     options = _options(batch_norm_momentum, dtype) | {"stem": stem, "zero_last_scale": bool(zero_last_scale)}
-    from sgdlab.networks.resnet import ResNet  # noqa: PLC0415
+    from sgdlab.networks.residual import ResNet  # noqa: PLC0415
 
     return ResNet((3, 4, 6, 3), bottleneck=True, channels=image_shape[2], num_classes=num_classes, **options, rngs=rngs)
 
@@ -347,12 +297,6 @@ def inception(
       dropout: probability with which a feature before the linear layer is set to zero in training.
       batch_norm_momentum: share of the running statistics that each batch leaves.
       dtype: dtype of the computation, float32 or bfloat16; parameters, statistics and logits are float32.
-      image_shape: height, width and channels of the images.
-      num_classes: number of classes.
-      rngs: random streams; uses `params`.
-
-    Returns:
-      The network.
 
     Raises:
       ValueError: if an argument is out of its range, or the images are smaller.
@@ -393,15 +337,9 @@ def pixelcnn(
       kernel: height and width of the other layers', odd.
       head: number of features between the last layer and the logits; at least the number of colours.
       dtype: dtype of the computation, float32 or bfloat16; parameters and logits are float32.
-      image_shape: height, width and channels of the images.
-      levels: number of values of a pixel and colour.
-      rngs: random streams; uses `params`.
 
     Returns:
       The network, from levels int[B, H, W, C] to logits [B, H, W, C, levels].
-
-    Raises:
-      ValueError: if an argument is out of its range.
 
     Example:
       >>> from flax import nnx
@@ -450,14 +388,9 @@ def transformer_xl(  # noqa: PLR0913 (its entries are the sizes of the published
       room: most targets of a cluster that are handled at once, a matter of memory; None for an eighth of all targets.
       checkpoint: whether a gradient computes the inside of each layer a second time instead of storing it.
       dtype: dtype of the computation, float32 or bfloat16; parameters and likelihoods are float32.
-      vocabulary: number of tokens.
-      rngs: random streams; uses `params`.
 
     Returns:
       The network, `(tokens, targets, memory, key) -> (nll, memory)`.
-
-    Raises:
-      ValueError: if an argument is out of its range.
 
     Example:
       >>> from flax import nnx

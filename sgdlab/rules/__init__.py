@@ -1,14 +1,15 @@
-"""Update rules of the parameter server: SGD, Adam, RMSProp and staleness corrections, also as optax transforms."""
+"""Update rules of the parameter server: SGD, Adam, RMSProp and staleness corrections, also as optax transforms.
+
+Where a hyperparameter is not finite or out of its range, every rule raises a `ValueError` that names it.
+"""
 
 from sgdlab.rules.accumulators import in_float32
-from sgdlab.rules.ace import ace
-from sgdlab.rules.aced import aced
+from sgdlab.rules.ace import ace, aced
 from sgdlab.rules.ada_delay import ada_delay, scale_by_ada_delay
 from sgdlab.rules.adam import adam, adam_gap_aware, adam_staleness_aware
 from sgdlab.rules.asgd import asgd, nag_asgd
 from sgdlab.rules.ca2fl import ca2fl
-from sgdlab.rules.dana import dana, dana_gap_aware, dana_staleness_aware
-from sgdlab.rules.dana_delay_compensated import dana_delay_compensated
+from sgdlab.rules.dana import dana, dana_delay_compensated, dana_gap_aware, dana_staleness_aware
 from sgdlab.rules.dc_s3gd import dc_s3gd
 from sgdlab.rules.delay_adaptive import delay_adaptive, scale_by_excess_delay
 from sgdlab.rules.delay_compensated import delay_compensated
@@ -21,18 +22,17 @@ from sgdlab.rules.fedasync import fedasync
 from sgdlab.rules.fedbuff import fedbuff, scale_by_staleness_weight
 from sgdlab.rules.gap import Gap, GapState
 from sgdlab.rules.gap_aware import gap_aware
+from sgdlab.rules.hyperparameters import tabulated
 from sgdlab.rules.inject_hyperparams import inject_hyperparams
+from sgdlab.rules.linear_minimization import muon, normalised_momentum, parameter_agnostic_muon
 from sgdlab.rules.linear_scaling import linear_scaling, scale_by_num_gradients
 from sgdlab.rules.malenia import malenia
-from sgdlab.rules.muon import muon, parameter_agnostic_muon
-from sgdlab.rules.normalised_momentum import normalised_momentum
 from sgdlab.rules.rescaled import rescaled
 from sgdlab.rules.ringleader import ringleader
 from sgdlab.rules.rmsprop import rmsprop
 from sgdlab.rules.server_rule import ServerRule, as_transform, server_rule
 from sgdlab.rules.staleness_aware import scale_by_delay, staleness_aware, staleness_aware_gradient
 from sgdlab.rules.streaming_nesterov import streaming_nesterov
-from sgdlab.rules.tabulated import tabulated
 from sgdlab.rules.vecna import vecna
 
 __all__ = [

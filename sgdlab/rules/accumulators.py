@@ -80,6 +80,29 @@ def descent(step: Tree, learning_rate: Rate, count: jax.Array, params: Tree) -> 
     return narrow(scale(step, -rate_at(learning_rate, count)), params)
 
 
+def momentum_chains(
+    *,
+    learning_rate: Rate,
+    momentum: Any,
+    weight_decay: Any,
+    nesterov: bool = False,
+    of_gradients: tuple[optax.GradientTransformation, ...] = (),
+    of_steps: tuple[optax.GradientTransformation, ...] = (),
+) -> tuple[optax.GradientTransformation, optax.GradientTransformation]:
+    """Return the transforms of momentum SGD, of each gradient and of each update.
+
+    Args:
+      learning_rate: or an optax schedule.
+      momentum: of the velocity.
+      weight_decay: added to each gradient at the server's parameters.
+      nesterov: whether to use Nesterov's momentum.
+      of_gradients: stateless transforms of each gradient, after its weight decay.
+      of_steps: transforms of the step, before the learning rate multiplies it.
+    """
+    steps = in_float32(optax.trace(momentum, nesterov)), *of_steps, optax.scale_by_learning_rate(learning_rate)
+    return optax.chain(optax.add_decayed_weights(weight_decay), *of_gradients), optax.chain(*steps)
+
+
 def in_float32(transform: optax.GradientTransformation) -> optax.GradientTransformationExtraArgs:
     """An optax transform that computes, and keeps its state, in float32 at least.
 

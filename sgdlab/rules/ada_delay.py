@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from sgdlab.rules.accumulators import in_float32
+from sgdlab.rules.accumulators import momentum_chains
 from sgdlab.rules.family import RULES
-from sgdlab.rules.hyperparameters import Rate, learning_rate_argument, like, momentum_argument, number
+from sgdlab.rules.hyperparameters import Rate, checked, like, number
 from sgdlab.rules.server_rule import ServerRule, lifted
 
 
@@ -28,7 +28,6 @@ def scale_by_ada_delay(noise: float) -> optax.GradientTransformationExtraArgs:
       An optax transform that counts updates; its extra argument `delay` is delta + 1.
 
     Example:
-      >>> import jax.numpy as jnp
       >>> transform = scale_by_ada_delay(1.0)
       >>> state = transform.init(jnp.ones(()))
       >>> [transform.update(jnp.ones(()), state, delay=delay)[0].item() for delay in (1, 4, 9)]
@@ -36,7 +35,6 @@ def scale_by_ada_delay(noise: float) -> optax.GradientTransformationExtraArgs:
     """
 
     def update(updates, state, params=None, *, delay=1, **extra_args):
-        del params, extra_args
         factor = 1 / (1 + noise * jnp.sqrt(state.count.astype(float) + delay))  # t = count + 1, delta = delay - 1
         scaled = jax.tree.map(lambda leaf: leaf * like(factor, leaf), updates)
         return scaled, AdaDelayState(optax.safe_increment(state.count))
@@ -65,29 +63,22 @@ def ada_delay(
     Returns:
       A `ServerRule`: `optax.chain(optax.trace, scale_by_ada_delay, optax.scale_by_learning_rate)`.
 
-    Raises:
-      ValueError: where a hyperparameter is not finite or out of its range.
-
     Source: Sra, Yu, Li and Smola 2016, AdaDelay: Delay Adaptive Distributed Stochastic Convex Optimization (arXiv
     1508.05003). The formula was checked in a second-hand account of the paper, not in its text. The paper projects on a
     compact set, and its experiments estimate a c of each coordinate from the squares of its gradients; this does
     neither.
 
     Example:
-      >>> import jax.numpy as jnp
       >>> rule, params = ada_delay(learning_rate=1.0, noise=1.0), jnp.ones(1)
       >>> rule.update(jnp.ones(1), rule.init(params), params, delay=9)[0]
       Array([-0.25], dtype=float32)
     """
     return lifted(
         _scaled,
-        learning_rate=learning_rate_argument(learning_rate),
         noise=number("noise", noise, least=0),
-        momentum=momentum_argument(momentum),
-        weight_decay=number("weight_decay", weight_decay, least=0),
+        **checked(learning_rate=learning_rate, momentum=momentum, weight_decay=weight_decay),
     )
 
 
-def _scaled(*, learning_rate: Rate, noise: Any, momentum: Any, weight_decay: Any):
-    scaling = scale_by_ada_delay(noise), optax.scale_by_learning_rate(learning_rate)
-    return optax.add_decayed_weights(weight_decay), optax.chain(in_float32(optax.trace(momentum)), *scaling)
+def _scaled(*, noise: Any, **sgd: Any):
+    return momentum_chains(**sgd, of_steps=(scale_by_ada_delay(noise),))

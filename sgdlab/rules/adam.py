@@ -9,17 +9,10 @@ import optax
 
 from sgdlab.rules import accumulators
 from sgdlab.rules.family import RULES
-from sgdlab.rules.gap import Gap
-from sgdlab.rules.hyperparameters import (
-    Rate,
-    decay_argument,
-    learning_rate_argument,
-    like,
-    max_learning_rate_argument,
-    number,
-)
+from sgdlab.rules.gap import Gap, Penalised
+from sgdlab.rules.hyperparameters import Rate, checked, like, max_learning_rate_argument
 from sgdlab.rules.penalty import DelayPenalty, PenalisedGradient, Penalty
-from sgdlab.rules.server_rule import ServerRule, Settings, Tree, decayed, lifted, rule_of
+from sgdlab.rules.server_rule import ServerRule, Tree, decayed, lifted, rule_of
 
 
 class PenalisedAdamState(NamedTuple):
@@ -52,19 +45,15 @@ def adam(
     Returns:
       A `ServerRule` around `optax.scale_by_adam`.
 
-    Raises:
-      ValueError: where a hyperparameter is not finite or out of its range.
-
     Source: Kingma and Ba 2015; Barkai et al. 2020, Algorithm 9.
 
     Example:
-      >>> import jax.numpy as jnp
       >>> rule, params = adam(learning_rate=0.1, eps=0.0), jnp.zeros(1)
       >>> updates, _ = rule.update(jnp.full(1, 4.0), rule.init(params), params)
       >>> f"{updates[0]:.4f}"
       '-0.1000'
     """
-    return lifted(_adam, **_checked(learning_rate, b1, b2, eps, weight_decay))
+    return lifted(_adam, **checked(learning_rate=learning_rate, b1=b1, b2=b2, eps=eps, weight_decay=weight_decay))
 
 
 @RULES.register(
@@ -93,20 +82,17 @@ def adam_staleness_aware(
     Returns:
       A `ServerRule`; its state holds two moments.
 
-    Raises:
-      ValueError: where a hyperparameter is not finite or out of its range.
-
     Source: Barkai et al. 2020, Algorithm 10.
 
     Example:
-      >>> import jax.numpy as jnp
       >>> rule, params = adam_staleness_aware(learning_rate=0.1, eps=0.0), jnp.zeros(1)
       >>> state = rule.init(params)
       >>> message = rule.receive(jnp.ones(1), state, params, worker=0, delay=2, read_params=params)
       >>> rule.update(message, state, params)[0]
       Array([-0.05], dtype=float32)
     """
-    return rule_of(_PenalisedAdam(**_checked(learning_rate, b1, b2, eps, weight_decay), penalty=DelayPenalty()))
+    numbers = checked(learning_rate=learning_rate, b1=b1, b2=b2, eps=eps, weight_decay=weight_decay)
+    return rule_of(_PenalisedAdam(**numbers, penalty=DelayPenalty()))
 
 
 @RULES.register(
@@ -145,13 +131,9 @@ def adam_gap_aware(
     Returns:
       A `ServerRule`; its state holds two moments and the state of the gap.
 
-    Raises:
-      ValueError: where a hyperparameter is not finite or out of its range.
-
     Source: Barkai et al. 2020, Algorithm 11.
 
     Example:
-      >>> import jax.numpy as jnp
       >>> rule, params = adam_gap_aware(learning_rate=0.1, eps=0.0), jnp.zeros(1)
       >>> state = rule.init(params)
       >>> message = rule.receive(jnp.ones(1), state, params, worker=0, delay=1, read_params=params)
@@ -159,17 +141,8 @@ def adam_gap_aware(
       Array([-0.1], dtype=float32)
     """
     gap = Gap(max_learning_rate_argument(max_learning_rate, learning_rate), granularity=granularity)
-    return rule_of(_PenalisedAdam(**_checked(learning_rate, b1, b2, eps, weight_decay), penalty=gap))
-
-
-def _checked(learning_rate: Rate, b1: Any, b2: Any, eps: Any, weight_decay: Any) -> dict[str, Any]:
-    return {
-        "learning_rate": learning_rate_argument(learning_rate),
-        "b1": decay_argument("b1", b1),
-        "b2": decay_argument("b2", b2),
-        "eps": number("eps", eps, least=0),
-        "weight_decay": number("weight_decay", weight_decay, least=0),
-    }
+    numbers = checked(learning_rate=learning_rate, b1=b1, b2=b2, eps=eps, weight_decay=weight_decay)
+    return rule_of(_PenalisedAdam(**numbers, penalty=gap))
 
 
 def _adam(*, learning_rate: Rate, b1: Any, b2: Any, eps: Any, weight_decay: Any):
@@ -181,7 +154,7 @@ def _adam(*, learning_rate: Rate, b1: Any, b2: Any, eps: Any, weight_decay: Any)
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class _PenalisedAdam(Settings):
+class _PenalisedAdam(Penalised):
     learning_rate: Rate
     b1: Any
     b2: Any
@@ -190,28 +163,16 @@ class _PenalisedAdam(Settings):
     penalty: Penalty
 
     def init(self, params: Tree, **extra: Any) -> PenalisedAdamState:
-        del extra
         zeros = accumulators.zeros(params)
         return PenalisedAdamState(jnp.zeros([], jnp.int32), zeros, zeros, self.penalty.init(params))
 
-    def receive(
-        self, grads: Tree, state: PenalisedAdamState, params: Tree, *, delay: Any, read_params: Tree, **extra: Any
-    ) -> PenalisedGradient:
-        del extra
-        raw = decayed(grads, params, self.weight_decay)
-        penalised = self.penalty.divide(raw, state.penalty, params, delay=delay, read_params=read_params)
-        return PenalisedGradient(penalised=penalised, raw=raw)
-
-    def mean_penalty(
-        self, grads: Tree, state: PenalisedAdamState, params: Tree, *, delay: Any, read_params: Tree, **extra: Any
-    ) -> jax.Array:
-        del grads, extra
-        return self.penalty.mean(state.penalty, params, delay=delay, read_params=read_params)
+    def receive(self, grads: Tree, state: PenalisedAdamState, params: Tree, **extra: Any) -> PenalisedGradient:
+        penalised = super().receive(grads, state, params, **extra)
+        return PenalisedGradient(penalised=penalised, raw=decayed(grads, params, self.weight_decay))
 
     def update(
         self, message: PenalisedGradient, state: PenalisedAdamState, params: Tree, **extra: Any
     ) -> tuple[Tree, PenalisedAdamState]:
-        del extra
         count = optax.safe_increment(state.count)
         squared = jax.tree.map(jnp.square, accumulators.wide(message.raw))
         mu = accumulators.moving_average(state.mu, message.penalised, self.b1)

@@ -1,12 +1,8 @@
 """ASGD and NAG-ASGD: asynchronous SGD, with or without momentum (Barkai et al. 2020, Algorithm 2)."""
 
-from typing import Any
-
-import optax
-
-from sgdlab.rules.accumulators import in_float32
+from sgdlab.rules.accumulators import momentum_chains
 from sgdlab.rules.family import RULES
-from sgdlab.rules.hyperparameters import Rate, learning_rate_argument, momentum_argument, number
+from sgdlab.rules.hyperparameters import Rate, checked
 from sgdlab.rules.server_rule import ServerRule, lifted
 
 
@@ -39,9 +35,6 @@ def asgd(
     Returns:
       A `ServerRule` with one velocity as state.
 
-    Raises:
-      ValueError: where a hyperparameter is not finite or out of its range.
-
     Example:
       >>> import jax.numpy as jnp
       >>> rule, params = asgd(learning_rate=0.5), jnp.ones(1)
@@ -49,11 +42,8 @@ def asgd(
       Array([-0.5], dtype=float32)
     """
     return lifted(
-        _momentum_sgd,
-        nesterov=bool(nesterov),
-        learning_rate=learning_rate_argument(learning_rate),
-        momentum=momentum_argument(momentum),
-        weight_decay=number("weight_decay", weight_decay, least=0),
+        momentum_chains,
+        **checked(learning_rate=learning_rate, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay),
     )
 
 
@@ -77,8 +67,3 @@ def nag_asgd(
       Array([-1.5], dtype=float32)
     """
     return asgd(learning_rate=learning_rate, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay)
-
-
-def _momentum_sgd(*, learning_rate: Rate, momentum: Any, weight_decay: Any, nesterov: bool):
-    update = optax.chain(in_float32(optax.trace(momentum, nesterov)), optax.scale_by_learning_rate(learning_rate))
-    return optax.add_decayed_weights(weight_decay), update

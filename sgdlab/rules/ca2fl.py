@@ -9,10 +9,9 @@ import optax
 
 from sgdlab.bounds import Count
 from sgdlab.rules import accumulators, worker_table
-from sgdlab.rules.descent import Descent
+from sgdlab.rules.descent import Descent, KeptGradients
 from sgdlab.rules.family import RULES
-from sgdlab.rules.hyperparameters import Rate, like, number
-from sgdlab.rules.kept_gradients import KeptGradients
+from sgdlab.rules.hyperparameters import Rate, like, taking_part
 from sgdlab.rules.server_rule import ServerRule, Tree
 
 
@@ -57,15 +56,11 @@ def ca2fl(
     Returns:
       A `ServerRule` for any schedule of servers; its state holds N + 3 gradients.
 
-    Raises:
-      ValueError: where a hyperparameter is not finite or out of its range.
-
     Source: Wang et al. 2024, Tackling the Data Heterogeneity in Asynchronous Federated Learning with Cached Update
     Calibration, Algorithm 2; verified against two implementations by others, which agree on when h changes. Momentum
     and weight decay are this library's. In the paper g is what several local steps have changed (`config.local`).
 
     Example:
-      >>> import jax.numpy as jnp
       >>> rule, params = ca2fl(learning_rate=1.0, num_workers=2), jnp.zeros([])
       >>> state, steps = rule.init(params), []
       >>> for worker, gradient in ((0, 1.0), (1, 5.0), (0, 3.0)):
@@ -77,10 +72,7 @@ def ca2fl(
       [-1.0, -5.5, -5.0]
     """
     descent = Descent.of(learning_rate=learning_rate, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay)
-    rows = num_workers
-    if workers is not None:
-        number("workers", workers, least=1, most=rows)
-    return _Ca2fl(descent, rows, rows if workers is None else workers).rule()
+    return _Ca2fl(descent, num_workers, taking_part(workers, num_workers)).rule()
 
 
 @jax.tree_util.register_dataclass
@@ -89,20 +81,17 @@ class _Ca2fl(KeptGradients):
     workers: Any
 
     def init(self, params: Tree, **extra: Any) -> Ca2flState:
-        del extra
         table = worker_table.empty(params, self.num_workers)
         return Ca2flState(
             jnp.zeros([], jnp.int32), table, before=accumulators.zeros(params), velocity=accumulators.zeros(params)
         )
 
     def absorb(self, grads: Tree, state: Ca2flState, params: Tree, *, worker: jax.Array, **extra: Any) -> Ca2flState:
-        del params, extra
         return state._replace(table=worker_table.replaced(state.table, worker, grads))
 
     def update(
         self, message: tuple, state: Ca2flState, params: Tree, *, num_gradients: Any = 1, **extra: Any
     ) -> tuple[Tree, Ca2flState]:
-        del message, extra
         now = state.table.total
         # The sum of the table has grown by what the update's gradients differ from those before them.
         direction = jax.tree.map(

@@ -1,4 +1,4 @@
-"""DANA, DANA-SA and DANA-GA: a velocity per worker, and reads of the estimated future (Barkai et al. 2020, C.1)."""
+"""DANA, DANA-SA, DANA-GA and DANA-DC: a velocity per worker, reads of an estimated future (Barkai et al. 2020, C.1)."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -10,20 +10,19 @@ import optax
 from sgdlab import arguments
 from sgdlab.rules import accumulators
 from sgdlab.rules.family import RULES
-from sgdlab.rules.gap import COEFFICIENTS, Gap
+from sgdlab.rules.gap import COEFFICIENTS, Gap, Penalised, Printed
 from sgdlab.rules.hyperparameters import (
     Rate,
-    learning_rate_argument,
+    checked,
     like,
     max_learning_rate_argument,
-    momentum_argument,
     number,
     rate_at,
     static,
 )
-from sgdlab.rules.penalty import DelayPenalty, NoPenalty, PenalisedGradient, Penalty
-from sgdlab.rules.server_rule import ServerRule, Settings, Tree, decayed, rule_of
-from sgdlab.xla import read_row as row
+from sgdlab.rules.penalty import DelayPenalty, NoPenalty, Penalty
+from sgdlab.rules.server_rule import ServerRule, Tree, rule_of
+from sgdlab.rules.worker_table import rows, written
 
 
 class DanaState(NamedTuple):
@@ -60,13 +59,12 @@ def dana(*, learning_rate: Rate, momentum: float = 0.9, weight_decay: float = 0.
     Source: Hakimi et al. 2019; Barkai et al. 2020, Algorithm 6.
 
     Example:
-      >>> import jax.numpy as jnp
       >>> rule, params = dana(learning_rate=1.0, momentum=0.5, num_workers=2), jnp.zeros(1)
       >>> updates, state = rule.update(jnp.ones(1), rule.init(params), params, worker=1)
       >>> rule.send(params + updates, state)
       Array([-1.5], dtype=float32)
     """
-    return dana_rule(learning_rate, momentum, weight_decay, num_workers, NoPenalty())
+    return _rule(learning_rate, momentum, weight_decay, num_workers, NoPenalty())
 
 
 @RULES.register(title="DANA-SA", source="Barkai et al. 2020, Alg. 7", families=("Look-ahead: DANA",))
@@ -80,12 +78,11 @@ def dana_staleness_aware(
     The rest, the arguments and the errors are those of `dana`. Source: Barkai et al. 2020, Algorithm 7.
 
     Example:
-      >>> import jax.numpy as jnp
       >>> rule, params = dana_staleness_aware(learning_rate=1.0, num_workers=2), jnp.zeros(1)
       >>> rule.receive(jnp.ones(1), rule.init(params), params, worker=0, delay=4, read_params=params)
       Array([0.25], dtype=float32)
     """
-    return dana_rule(learning_rate, momentum, weight_decay, num_workers, DelayPenalty())
+    return _rule(learning_rate, momentum, weight_decay, num_workers, DelayPenalty())
 
 
 @RULES.register(title="DANA-GA", source="Barkai et al. 2020, Alg. 8", families=("Look-ahead: DANA",), measures_gap=True)
@@ -125,7 +122,6 @@ def dana_gap_aware(
     Source: Barkai et al. 2020, Algorithm 8; Algorithm 14 for C.
 
     Example:
-      >>> import jax.numpy as jnp
       >>> rule, params = dana_gap_aware(learning_rate=1.0, momentum=0.0, num_workers=2), jnp.zeros(1)
       >>> updates, state = rule.update(jnp.ones(1), rule.init(params), params, worker=0)
       >>> rule.receive(jnp.ones(1), state, params + updates, worker=1, delay=2, read_params=params)
@@ -133,12 +129,80 @@ def dana_gap_aware(
     """
     gap = Gap(max_learning_rate_argument(max_learning_rate, learning_rate), granularity=granularity)
     printed = arguments.one_of("coefficient", coefficient, COEFFICIENTS) == "printed"
-    return dana_rule(learning_rate, momentum, weight_decay, num_workers, gap, _PrintedDana if printed else _Dana)
+    return _rule(learning_rate, momentum, weight_decay, num_workers, gap, _PrintedDana if printed else _Dana)
+
+
+@RULES.register(title="DANA-DC", source="Hakimi et al. 2019", families=("Look-ahead: DANA",))
+def dana_delay_compensated(
+    *,
+    learning_rate: Rate,
+    variance_control: float = 2.0,
+    momentum: float = 0.9,
+    weight_decay: float = 0.0,
+    num_workers: int,
+) -> ServerRule:
+    r"""DANA-DC: `dana` whose gradients are corrected for how far the parameters are from the estimate that was sent.
+
+    .. math:: v_i \leftarrow \gamma v_i + \tilde g_k, \qquad
+        \tilde g_k = g_k + \lambda\, g_k \odot g_k \odot (\theta_k - \hat\theta_i)
+
+    with the weight decay in :math:`g_k`, as in `delay_compensated`. The look-ahead keeps the distance small, so that
+    the correction holds where DC-ASGD's does not any more. With lambda 0 it is `dana`, without momentum
+    `delay_compensated`.
+
+    Args:
+      learning_rate: eta, or an optax schedule counted in updates.
+      variance_control: lambda, strength of the correction.
+      momentum: gamma in (-1, 1).
+      weight_decay: added to the gradient, at the server's parameters, before it is compensated.
+      num_workers: N, number of velocities; a number above the schedule's only takes more memory.
+
+    Returns:
+      A `ServerRule` for schedules with one gradient per update; its state holds N velocities.
+
+    Raises:
+      ValueError: as in `dana`.
+
+    Source: Hakimi, Barkai, Gabel and Schuster 2019, Taming Momentum in a Distributed Asynchronous Environment (arXiv
+    1907.11612). The correction and lambda = 2 were verified in a public implementation of it, not in the paper's text;
+    that implementation adds the weight decay after the correction.
+
+    Example:
+      >>> rule = dana_delay_compensated(learning_rate=1.0, variance_control=0.5, num_workers=2)
+      >>> params = jnp.ones(1)
+      >>> rule.receive(2 * params, rule.init(params), params, worker=0, delay=2, read_params=0 * params)
+      Array([4.], dtype=float32)
+    """
+    strength = number("variance_control", variance_control, least=0)
+    return _rule(learning_rate, momentum, weight_decay, num_workers, _Compensation(variance_control=strength))
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class _Dana(Settings):
+class _Compensation(NoPenalty):
+    """No penalty: the first-order change of a gradient since it was computed is added to it.
+
+    Attributes:
+      variance_control: lambda, strength of the correction.
+    """
+
+    kind: str = static("compensation")
+    variance_control: Any = 0.0
+
+    def divide(self, grads: Tree, state: tuple[()], params: Tree, *, delay: Any, read_params: Tree) -> Tree:
+        """g + lambda g g (params - read_params), entry by entry."""
+        wide = jax.tree.map(
+            lambda g, now, then: g + like(self.variance_control, g) * g * g * (like(now, g) - like(then, g)),
+            accumulators.wide(grads),
+            params,
+            read_params,
+        )
+        return accumulators.narrow(wide, grads)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class _Dana(Penalised):
     learning_rate: Rate
     momentum: Any
     weight_decay: Any
@@ -146,110 +210,56 @@ class _Dana(Settings):
     num_workers: int = static()
 
     def init(self, params: Tree, **extra: Any) -> DanaState:
-        del extra
         total = accumulators.zeros(params)
         velocity = jax.tree.map(lambda leaf: jnp.zeros((self.num_workers, *leaf.shape), leaf.dtype), total)
         return DanaState(jnp.zeros([], jnp.int32), velocity, total, self.penalty.init(params))
 
-    def receive(
-        self, grads: Tree, state: DanaState, params: Tree, *, delay: Any, read_params: Tree, **extra: Any
-    ) -> Tree:
-        del extra
-        raw = decayed(grads, params, self.weight_decay)
-        return self.penalty.divide(raw, state.penalty, params, delay=delay, read_params=read_params)
-
-    def mean_penalty(
-        self, grads: Tree, state: DanaState, params: Tree, *, delay: Any, read_params: Tree, **extra: Any
-    ) -> jax.Array:
-        del grads, extra
-        return self.penalty.mean(state.penalty, params, delay=delay, read_params=read_params)
-
     def update(
         self, message: Tree, state: DanaState, params: Tree, *, worker: jax.Array | None = None, **extra: Any
     ) -> tuple[Tree, DanaState]:
-        del extra
         if worker is None:
             raise ValueError(
                 "worker=None: the DANA rules keep a velocity per worker and need schedules with one gradient per "
                 "update, such as protocols.asynchronous makes; this one averages several"
             )
-        old, velocity = self._velocity(message, state, worker)
+        velocity = self.velocity_after(message, state, worker)
         new_state = DanaState(
             count=optax.safe_increment(state.count),
-            velocity=jax.tree.map(
-                lambda buffer, new: jax.lax.dynamic_update_index_in_dim(buffer, new, worker, 0),
-                state.velocity,
-                velocity,
+            velocity=written(state.velocity, worker, velocity),
+            total=jax.tree.map(
+                lambda total, new, before: total + (new - before), state.total, velocity, rows(state.velocity, worker)
             ),
-            total=jax.tree.map(lambda total, new, before: total + (new - before), state.total, velocity, old),
             penalty=self.penalty.fold(state.penalty, velocity),
         )
         return accumulators.descent(velocity, self.learning_rate, state.count, params), new_state
 
     def send(self, params: Tree, state: DanaState, **extra: Any) -> Tree:
-        del extra
         # The rate of the update just made; before the first one the sum is zero, and the rate does not matter.
         rate = rate_at(self.learning_rate, jnp.maximum(state.count - 1, 0))
         return jax.tree.map(
             lambda p, total: like(p - like(rate, total) * like(self.momentum, total) * total, p), params, state.total
         )
 
-    def _velocity(self, message: Tree, state: DanaState, worker: jax.Array) -> tuple[Tree, Tree]:
-        """The worker's velocity, before and after its message."""
-        old = jax.tree.map(lambda buffer: row(buffer, worker), state.velocity)
-        return old, accumulators.momentum_step(message, old, self.momentum)[0]
+    def velocity_after(self, message: Tree, state: DanaState, worker: jax.Array) -> Tree:
+        return accumulators.momentum_step(message, rows(state.velocity, worker), self.momentum)[0]
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class _PrintedDana(_Dana):
+class _PrintedDana(Printed, _Dana):
     """With the gap's coefficient of Algorithm 14 as printed."""
 
-    def receive(
-        self, grads: Tree, state: DanaState, params: Tree, *, worker: jax.Array, delay: Any, read_params: Tree, **extra
-    ) -> PenalisedGradient:
-        del extra
-        raw = decayed(grads, params, self.weight_decay)
-        gap = self._folded(state, raw, worker)
-        return PenalisedGradient(self.penalty.divide(raw, gap, params, delay=delay, read_params=read_params), raw)
 
-    def mean_penalty(
-        self, grads: Tree, state: DanaState, params: Tree, *, worker: jax.Array, delay: Any, read_params: Tree, **extra
-    ) -> jax.Array:
-        del extra
-        gap = self._folded(state, decayed(grads, params, self.weight_decay), worker)
-        return self.penalty.mean(gap, params, delay=delay, read_params=read_params)
-
-    def update(
-        self,
-        message: PenalisedGradient,
-        state: DanaState,
-        params: Tree,
-        *,
-        worker: jax.Array | None = None,
-        **extra: Any,
-    ) -> tuple[Tree, DanaState]:
-        updates, new_state = super().update(message.penalised, state, params, worker=worker, **extra)
-        return updates, new_state._replace(penalty=self._folded(state, message.raw, worker))
-
-    def _folded(self, state: DanaState, raw: Tree, worker: Any) -> Tree:
-        """State of the gap after the velocity that the unpenalised gradient would form."""
-        return self.penalty.fold(state.penalty, self._velocity(raw, state, worker)[1])
-
-
-def dana_rule(
+def _rule(
     learning_rate: Rate,
     momentum: Any,
     weight_decay: Any,
     num_workers: int,
-    penalty: Any,  # a `Penalty`, or `NoPenalty`, which is never measured
+    penalty: Any,  # a `Penalty`, or one without a mean, which is never measured
     settings_of: type[_Dana] = _Dana,
 ) -> ServerRule:
-    """DANA with a penalty on stale gradients, after its arguments were checked."""
     settings = settings_of(
-        learning_rate=learning_rate_argument(learning_rate),
-        momentum=momentum_argument(momentum),
-        weight_decay=number("weight_decay", weight_decay, least=0),
+        **checked(learning_rate=learning_rate, momentum=momentum, weight_decay=weight_decay),
         penalty=penalty,
         num_workers=arguments.whole("num_workers", num_workers),
     )

@@ -10,17 +10,9 @@ import optax
 from sgdlab.bounds import Count
 from sgdlab.rules import accumulators
 from sgdlab.rules.family import RULES
-from sgdlab.rules.hyperparameters import (
-    Rate,
-    learning_rate_argument,
-    like,
-    momentum_argument,
-    number,
-    static,
-)
+from sgdlab.rules.hyperparameters import Rate, checked, like, number, static
 from sgdlab.rules.server_rule import ServerRule, Settings, Tree, decayed, rule_of
-from sgdlab.rules.worker_table import written
-from sgdlab.xla import read_row
+from sgdlab.rules.worker_table import rows, written
 
 
 class DcS3gdState(NamedTuple):
@@ -77,9 +69,6 @@ def dc_s3gd(
       A `ServerRule` for schedules of `delayed_rounds`; its state holds 2 N + 1 gradients. What is evaluated is theta,
       the mean of the workers' parameters.
 
-    Raises:
-      ValueError: where a hyperparameter is not finite or out of its range.
-
     Source: Rigazzi 2019 (arXiv 1911.02516), DC-S3GD. A reconstruction from a note of its formulas: the paper's own text
     and code were not at hand. That norms are over all parameters together, where the weight decay enters, and
     Nesterov's momentum are this library's.
@@ -101,11 +90,8 @@ def dc_s3gd(
     """
     return rule_of(
         _DcS3gd(
-            learning_rate=learning_rate_argument(learning_rate),
+            **checked(learning_rate=learning_rate, momentum=momentum, weight_decay=weight_decay, nesterov=nesterov),
             variance_control=number("variance_control", variance_control, least=0),
-            momentum=momentum_argument(momentum),
-            weight_decay=number("weight_decay", weight_decay, least=0),
-            nesterov=bool(nesterov),
             num_workers=num_workers,
         ),
         num_workers=num_workers,
@@ -123,7 +109,6 @@ class _DcS3gd(Settings):
     num_workers: int = static()
 
     def init(self, params: Tree, **extra: Any) -> DcS3gdState:
-        del extra
         mean = accumulators.zeros(params)
         table = jax.tree.map(lambda leaf: jnp.zeros((self.num_workers, *leaf.shape), leaf.dtype), mean)
         return DcS3gdState(jnp.zeros([], jnp.int32), table, table, mean)
@@ -131,12 +116,11 @@ class _DcS3gd(Settings):
     def absorb(
         self, grads: Tree, state: DcS3gdState, params: Tree, *, worker: jax.Array, read_params: Tree, **extra: Any
     ) -> DcS3gdState:
-        del extra
         gradient = accumulators.wide(decayed(grads, read_params, self.weight_decay))
-        apart = jax.tree.map(jnp.subtract, state.mean, _row(state.steps, worker))
+        apart = jax.tree.map(jnp.subtract, state.mean, rows(state.steps, worker))
         gradient = compensated(gradient, apart, self.variance_control)
         velocity, step = accumulators.momentum_step(
-            gradient, _row(state.velocity, worker), self.momentum, nesterov=self.nesterov
+            gradient, rows(state.velocity, worker), self.momentum, nesterov=self.nesterov
         )
         sent = accumulators.wide(accumulators.descent(step, self.learning_rate, state.count, params))
         return state._replace(
@@ -145,17 +129,14 @@ class _DcS3gd(Settings):
 
     def receive(self, grads: Tree, state: DcS3gdState, params: Tree, *, worker: jax.Array, **extra: Any) -> Tree:
         """The message is the step that `absorb` has made of the gradient."""
-        del params, extra
-        return accumulators.narrow(_row(state.steps, worker), grads)
+        return accumulators.narrow(rows(state.steps, worker), grads)
 
     def update(self, message: Tree, state: DcS3gdState, params: Tree, **extra: Any) -> tuple[Tree, DcS3gdState]:
-        del params, extra
         return message, state._replace(count=optax.safe_increment(state.count), mean=accumulators.wide(message))
 
     def point(self, sent: Tree, state: DcS3gdState, *, worker: jax.Array, **extra: Any) -> Tree:
         """What the worker has read, and its own last step, which is not in that yet."""
-        del extra
-        return jax.tree.map(lambda leaf, step: leaf + like(step, leaf), sent, _row(state.steps, worker))
+        return jax.tree.map(lambda leaf, step: leaf + like(step, leaf), sent, rows(state.steps, worker))
 
 
 def compensated(gradient: Tree, apart: Tree, share: Any) -> Tree:
@@ -190,7 +171,3 @@ def _scaled(tree: Tree) -> tuple[Tree, jax.Array]:
 
 def _norm(tree: Tree) -> jax.Array:
     return jnp.sqrt(sum(jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(tree)))
-
-
-def _row(table: Tree, worker: jax.Array) -> Tree:
-    return jax.tree.map(lambda buffer: read_row(buffer, worker), table)

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import optax
 
 from sgdlab import arguments
-from sgdlab.rules.accumulators import in_float32
+from sgdlab.rules.accumulators import momentum_chains
 from sgdlab.rules.family import RULES
-from sgdlab.rules.hyperparameters import Rate, learning_rate_argument, like, momentum_argument, number
+from sgdlab.rules.hyperparameters import Rate, checked, like
 from sgdlab.rules.server_rule import ServerRule, lifted
 
 
@@ -23,14 +23,12 @@ def scale_by_excess_delay(num_workers: int) -> optax.GradientTransformationExtra
       A stateless optax transform; without a `delay` it changes nothing.
 
     Example:
-      >>> import jax.numpy as jnp
       >>> transform = scale_by_excess_delay(4)
       >>> [transform.update(jnp.ones(()), transform.init(jnp.ones(())), delay=d)[0].item() for d in (1, 4, 8)]
       [1.0, 1.0, 0.5]
     """
 
     def update(updates, state, params=None, *, delay=1, **extra_args):
-        del params, extra_args
         factor = num_workers / jnp.maximum(num_workers, delay)
         return jax.tree.map(lambda leaf: leaf * like(factor, leaf), updates), state
 
@@ -66,29 +64,21 @@ def delay_adaptive(
     Returns:
       A `ServerRule`: `optax.chain(optax.trace, scale_by_excess_delay, optax.scale_by_learning_rate)`.
 
-    Raises:
-      ValueError: where a hyperparameter is not finite or out of its range.
-
     Source: Mishchenko, Bach, Even and Woodworth 2022, Asynchronous SGD Beats Minibatch SGD Under Arbitrary Delays.
 
     Example:
-      >>> import jax.numpy as jnp
       >>> rule, params = delay_adaptive(learning_rate=1.0, num_workers=4), jnp.ones(1)
       >>> rule.update(jnp.ones(1), rule.init(params), params, delay=8)[0]
       Array([-0.5], dtype=float32)
     """
     return lifted(
         _scaled,
-        nesterov=bool(nesterov),
-        learning_rate=learning_rate_argument(learning_rate),
-        momentum=momentum_argument(momentum),
-        weight_decay=number("weight_decay", weight_decay, least=0),
+        **checked(learning_rate=learning_rate, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay),
         num_workers=arguments.whole(
             "num_workers" if workers is None else "workers", num_workers if workers is None else workers
         ),
     )
 
 
-def _scaled(*, learning_rate: Rate, momentum: Any, weight_decay: Any, num_workers: Any, nesterov: bool):
-    scaling = scale_by_excess_delay(num_workers), optax.scale_by_learning_rate(learning_rate)
-    return optax.add_decayed_weights(weight_decay), optax.chain(in_float32(optax.trace(momentum, nesterov)), *scaling)
+def _scaled(*, num_workers: Any, **sgd: Any):
+    return momentum_chains(**sgd, of_steps=(scale_by_excess_delay(num_workers),))

@@ -9,15 +9,7 @@ import optax
 
 from sgdlab.rules import accumulators
 from sgdlab.rules.family import RULES
-from sgdlab.rules.hyperparameters import (
-    Rate,
-    decay_argument,
-    learning_rate_argument,
-    like,
-    momentum_argument,
-    number,
-    static,
-)
+from sgdlab.rules.hyperparameters import Rate, checked, decay_argument, like, number, static
 from sgdlab.rules.server_rule import ServerRule, Settings, Tree, decayed, rule_of
 
 EPSILON = 1e-7
@@ -74,26 +66,19 @@ def delay_compensated(
     Returns:
       A `ServerRule`; its state holds one velocity and, if `adaptive`, one mean square.
 
-    Raises:
-      ValueError: where a hyperparameter is not finite or out of its range.
-
     Source: Zheng et al. 2017, Asynchronous SGD with Delay Compensation, Algorithm 2 and equation 10.
 
     Example:
-      >>> import jax.numpy as jnp
       >>> rule, params = delay_compensated(learning_rate=1.0, variance_control=0.5), jnp.ones(1)
       >>> rule.receive(2 * params, rule.init(params), params, worker=0, delay=2, read_params=0 * params).gradient
       Array([4.], dtype=float32)
     """
     return rule_of(
         _DelayCompensated(
-            learning_rate=learning_rate_argument(learning_rate),
+            **checked(learning_rate=learning_rate, momentum=momentum, weight_decay=weight_decay, nesterov=nesterov),
             variance_control=number("variance_control", variance_control, least=0),
             mean_square_decay=decay_argument("mean_square_decay", mean_square_decay),
-            momentum=momentum_argument(momentum),
-            weight_decay=number("weight_decay", weight_decay, least=0),
             adaptive=bool(adaptive),
-            nesterov=bool(nesterov),
         )
     )
 
@@ -110,14 +95,12 @@ class _DelayCompensated(Settings):
     nesterov: bool = static()
 
     def init(self, params: Tree, **extra: Any) -> DelayCompensatedState:
-        del extra
         zeros = accumulators.zeros(params)
         return DelayCompensatedState(jnp.zeros([], jnp.int32), zeros, zeros if self.adaptive else ())
 
     def receive(
         self, grads: Tree, state: DelayCompensatedState, params: Tree, *, read_params: Tree, **extra: Any
     ) -> Compensated:
-        del extra
         raw = decayed(grads, params, self.weight_decay)
         square = jax.tree.map(jnp.square, accumulators.wide(raw))
         control = jax.tree.map(lambda s: like(self.variance_control, s), square)
@@ -132,7 +115,6 @@ class _DelayCompensated(Settings):
     def update(
         self, message: Compensated, state: DelayCompensatedState, params: Tree, **extra: Any
     ) -> tuple[Tree, DelayCompensatedState]:
-        del extra
         velocity, step = accumulators.momentum_step(
             message.gradient, state.velocity, self.momentum, nesterov=self.nesterov
         )

@@ -10,7 +10,7 @@ from sgdlab import arguments
 from sgdlab.bounds import Count
 from sgdlab.rules import accumulators
 from sgdlab.rules.family import RULES
-from sgdlab.rules.hyperparameters import Rate, learning_rate_argument, like, momentum_argument, number
+from sgdlab.rules.hyperparameters import Rate, checked, like, number
 from sgdlab.rules.server_rule import ServerRule, Settings, Tree, rule_of
 from sgdlab.xla import apart
 
@@ -56,9 +56,6 @@ def delayed_nesterov(
     Returns:
       A `ServerRule`; its state holds the momentum and the buffer.
 
-    Raises:
-      ValueError: where a hyperparameter is not finite or out of its range.
-
     Source: Liu et al. 2024, Asynchronous Local-SGD Training for Language Modeling, the pseudocode of Delayed Nesterov,
     as the public code of HALoS restates it (it uses the momentum that has moved, in both branches). The method
     async_diloco is this with DyLU; it has no grace period, in which a server waits for further messages.
@@ -74,9 +71,7 @@ def delayed_nesterov(
     count = workers if period is None else period
     return rule_of(
         _DelayedNesterov(
-            learning_rate=learning_rate_argument(learning_rate),
-            momentum=momentum_argument(momentum),
-            weight_decay=number("weight_decay", weight_decay, least=0),
+            **checked(learning_rate=learning_rate, momentum=momentum, weight_decay=weight_decay),
             period=count,
             activation=number("activation", activation, least=0, most=1 / count),
         )
@@ -93,14 +88,12 @@ class _DelayedNesterov(Settings):
     activation: Any
 
     def init(self, params: Tree, **extra: Any) -> DelayedNesterovState:
-        del extra
         zeros = accumulators.zeros(params)
         return DelayedNesterovState(jnp.zeros([], jnp.int32), zeros, zeros)
 
     def update(
         self, message: Tree, state: DelayedNesterovState, params: Tree, **extra: Any
     ) -> tuple[Tree, DelayedNesterovState]:
-        del extra
         # Apart: XLA would round the sum of two products otherwise in a replay than on a server of its own.
         return apart(self._updated, state.count, message, state, params)
 

@@ -1,4 +1,4 @@
-"""`Descent`, the step of rules that make one direction of many gradients: SGD, with or without momentum."""
+"""`Descent`, the step of rules that make one direction of many gradients, and `KeptGradients`, their base."""
 
 import dataclasses
 from typing import Any
@@ -6,8 +6,8 @@ from typing import Any
 import jax
 
 from sgdlab.rules import accumulators
-from sgdlab.rules.hyperparameters import Rate, learning_rate_argument, momentum_argument, number, static
-from sgdlab.rules.server_rule import Tree, decayed
+from sgdlab.rules.hyperparameters import Rate, checked, static
+from sgdlab.rules.server_rule import ServerRule, Settings, Tree, decayed, rule_of
 
 
 @jax.tree_util.register_dataclass
@@ -32,18 +32,9 @@ class Descent:
     nesterov: bool = static()
 
     @classmethod
-    def of(cls, *, learning_rate: Rate, momentum: Any, nesterov: bool, weight_decay: Any) -> "Descent":
-        """Checks the hyperparameters.
-
-        Raises:
-          ValueError: where one is not finite or out of its range.
-        """
-        return cls(
-            learning_rate=learning_rate_argument(learning_rate),
-            momentum=momentum_argument(momentum),
-            weight_decay=number("weight_decay", weight_decay, least=0),
-            nesterov=bool(nesterov),
-        )
+    def of(cls, **hyperparameters: Any) -> "Descent":
+        """Check the hyperparameters, and return the step that they make."""
+        return cls(**checked(**hyperparameters))
 
     def step(self, direction: Tree, velocity: Tree, count: jax.Array, params: Tree) -> tuple[Tree, Tree]:
         """The update, in the dtypes of the parameters, and the new velocity.
@@ -57,3 +48,24 @@ class Descent:
         direction = decayed(direction, accumulators.wide(params), self.weight_decay)
         velocity, step = accumulators.momentum_step(direction, velocity, self.momentum, nesterov=self.nesterov)
         return accumulators.descent(step, self.learning_rate, count, params), velocity
+
+
+@dataclasses.dataclass(frozen=True)
+class KeptGradients(Settings):
+    """A gradient changes the state by `absorb`, and nothing of it is in the message: `update` uses the state alone.
+
+    Attributes:
+      descent: the step along what `update` makes of the state.
+      num_workers: number of workers that the state has room for.
+    """
+
+    descent: Descent
+    num_workers: int = static()
+
+    def receive(self, grads: Tree, state: Tree, params: Tree, **extra: Any) -> tuple:
+        """The message is empty."""
+        return ()
+
+    def rule(self) -> ServerRule:
+        """The rule, which refuses schedules of more workers."""
+        return rule_of(self, num_workers=self.num_workers)

@@ -8,7 +8,7 @@ import optax
 
 from sgdlab.rules.accumulators import in_float32
 from sgdlab.rules.family import RULES
-from sgdlab.rules.hyperparameters import Rate, learning_rate_argument, like, momentum_argument, number
+from sgdlab.rules.hyperparameters import Rate, checked, like, number
 from sgdlab.rules.server_rule import ServerRule, lifted
 
 
@@ -31,18 +31,15 @@ def scale_by_share(expected_gradients: float | None = None) -> optax.GradientTra
       An optax transform; without `num_gradients` it counts one gradient in every update.
 
     Example:
-      >>> import jax.numpy as jnp
       >>> transform = scale_by_share(4.0)
       >>> transform.update(jnp.ones(1), transform.init(jnp.ones(1)), num_gradients=3)[0]
       Array([0.75], dtype=float32)
     """
 
     def init(params):
-        del params
         return ShareState(updates=jnp.zeros([], jnp.int32), total=jnp.zeros([], jnp.int32))
 
     def update(updates, state, params=None, *, num_gradients=1, **extra_args):
-        del params, extra_args
         count = jnp.asarray(num_gradients, jnp.int32)
         state = ShareState(updates=state.updates + 1, total=state.total + count)
         # Counts in the widest floats there are: a quotient of int32 is a float32.
@@ -83,14 +80,10 @@ def expected_count(
       A `ServerRule`: `optax.chain(scale_by_share, optax.add_decayed_weights, optax.trace,
       optax.scale_by_learning_rate)`.
 
-    Raises:
-      ValueError: where a hyperparameter is not finite or out of its range.
-
     Source: Maranjyan, Omar and Richtarik 2025 (MindFlayer SGD), read in the authors' code (`FixedClipping`): the sum
     over the sum of p_i B_i, with p_i known. That B may be counted as the run goes is ours.
 
     Example:
-      >>> import jax.numpy as jnp
       >>> rule, params = expected_count(learning_rate=1.0, momentum=0.0, expected_gradients=4.0), jnp.ones(1)
       >>> rule.update(jnp.ones(1), rule.init(params), params, num_gradients=3)[0]
       Array([-0.75], dtype=float32)
@@ -99,10 +92,7 @@ def expected_count(
         expected_gradients = number("expected_gradients", expected_gradients, above=0)
     return lifted(
         _over_expected if expected_gradients is not None else _over_mean,
-        nesterov=bool(nesterov),
-        learning_rate=learning_rate_argument(learning_rate),
-        momentum=momentum_argument(momentum),
-        weight_decay=number("weight_decay", weight_decay, least=0),
+        **checked(learning_rate=learning_rate, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay),
         **({} if expected_gradients is None else {"expected_gradients": expected_gradients}),
     )
 

@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from sgdlab.rules.accumulators import in_float32
+from sgdlab.rules.accumulators import momentum_chains
 from sgdlab.rules.family import RULES
-from sgdlab.rules.hyperparameters import Rate, learning_rate_argument, like, momentum_argument, number
+from sgdlab.rules.hyperparameters import Rate, checked, like, number
 from sgdlab.rules.server_rule import ServerRule, lifted
 
 
@@ -22,14 +22,12 @@ def scale_by_exponential_delay(penalty: float) -> optax.GradientTransformationEx
       A stateless optax transform; without a `delay` it changes nothing.
 
     Example:
-      >>> import jax.numpy as jnp
       >>> transform = scale_by_exponential_delay(jnp.log(2.0))
       >>> transform.update(jnp.ones(1), transform.init(jnp.ones(1)), delay=3)[0]
       Array([0.25], dtype=float32)
     """
 
     def update(updates, state, params=None, *, delay=1, **extra_args):
-        del params, extra_args
         factor = jnp.exp(-penalty * (jnp.asarray(delay) - 1))
         return jax.tree.map(lambda leaf: leaf * like(factor, leaf), updates), state
 
@@ -64,30 +62,20 @@ def exponential_penalty(
     Returns:
       A `ServerRule`: `scale_by_exponential_delay` for each gradient, then NAG.
 
-    Raises:
-      ValueError: where a hyperparameter is not finite or out of its range.
-
     Source: Chan and Lane 2014, Distributed Asynchronous Optimization of Convolutional Neural Networks; cited by Barkai
     et al. 2020 and by Zhang et al. 2015b.
 
     Example:
-      >>> import jax.numpy as jnp
       >>> rule, params = exponential_penalty(learning_rate=1.0, penalty=jnp.log(2.0)), jnp.ones(1)
       >>> rule.receive(jnp.ones(1), rule.init(params), params, worker=0, delay=3, read_params=params)
       Array([0.25], dtype=float32)
     """
     return lifted(
         _penalised,
-        nesterov=bool(nesterov),
-        learning_rate=learning_rate_argument(learning_rate),
-        momentum=momentum_argument(momentum),
-        weight_decay=number("weight_decay", weight_decay, least=0),
+        **checked(learning_rate=learning_rate, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay),
         penalty=number("penalty", penalty, least=0),
     )
 
 
-def _penalised(*, learning_rate: Rate, momentum: Any, weight_decay: Any, penalty: Any, nesterov: bool):
-    receive = optax.chain(optax.add_decayed_weights(weight_decay), scale_by_exponential_delay(penalty))
-    return receive, optax.chain(
-        in_float32(optax.trace(momentum, nesterov)), optax.scale_by_learning_rate(learning_rate)
-    )
+def _penalised(*, penalty: Any, **sgd: Any):
+    return momentum_chains(**sgd, of_gradients=(scale_by_exponential_delay(penalty),))

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from sgdlab import arguments
 from sgdlab.rules import accumulators
 from sgdlab.rules.family import RULES
-from sgdlab.rules.hyperparameters import Rate, decay_argument, learning_rate_argument, like, number, rate_at, static
+from sgdlab.rules.hyperparameters import Rate, checked, like, number, rate_at, static
 from sgdlab.rules.server_rule import ServerRule, Settings, Tree, rule_of
 
 ADAPTATIONS = ("capped", "divided", "none")
@@ -59,9 +59,6 @@ def fadas(
     Returns:
       A `ServerRule`; its state holds three moments.
 
-    Raises:
-      ValueError: where a hyperparameter is not finite or out of its range.
-
     Source: Wang, Wang, Lu and Chen 2024, FADAS. The moments and "capped" are the paper's equations as a public
     collection of optimizers (zij) restates them; "divided", and the numbers b1, b2, epsilon and tau_c, are those of the
     authors' code, which also corrects the moments for their start. The paper's own pseudocode was not at hand.
@@ -75,11 +72,7 @@ def fadas(
     """
     return rule_of(
         _Fadas(
-            learning_rate=learning_rate_argument(learning_rate),
-            b1=decay_argument("b1", b1),
-            b2=decay_argument("b2", b2),
-            eps=number("eps", eps, least=0),
-            weight_decay=number("weight_decay", weight_decay, least=0),
+            **checked(learning_rate=learning_rate, b1=b1, b2=b2, eps=eps, weight_decay=weight_decay),
             threshold=number("threshold", threshold, least=0),
             adaptation=arguments.one_of("adaptation", adaptation, ADAPTATIONS),
         )
@@ -98,16 +91,13 @@ class _Fadas(Settings):
     adaptation: str = static()
 
     def init(self, params: Tree, **extra: Any) -> FadasState:
-        del extra
         zeros = accumulators.zeros(params)
         return FadasState(jnp.zeros([], jnp.int32), zeros, zeros, zeros, jnp.zeros([], jnp.int32))
 
     def absorb(self, grads: Tree, state: FadasState, params: Tree, *, delay: Any, **extra: Any) -> FadasState:
-        del grads, params, extra
         return state._replace(delay=jnp.maximum(state.delay, like(delay, state.delay)))
 
     def update(self, message: Tree, state: FadasState, params: Tree, **extra: Any) -> tuple[Tree, FadasState]:
-        del extra
         squared = jax.tree.map(jnp.square, accumulators.wide(message))
         mu = accumulators.moving_average(state.mu, message, self.b1)
         nu = accumulators.moving_average(state.nu, squared, self.b2)

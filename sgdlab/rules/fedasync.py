@@ -10,8 +10,8 @@ from sgdlab import arguments
 from sgdlab.rules import accumulators
 from sgdlab.rules.family import RULES
 from sgdlab.rules.hyperparameters import Rate, learning_rate_argument, like, number, static
+from sgdlab.rules.penalty import WEIGHTS, staleness_weight
 from sgdlab.rules.server_rule import ServerRule, Settings, Tree, decayed, rule_of
-from sgdlab.rules.staleness_weights import WEIGHTS, staleness_weight
 
 
 class FedAsyncState(NamedTuple):
@@ -53,12 +53,6 @@ def fedasync(
       b: of the hinge.
       max_learning_rate: the largest alpha, at most 1; only looked at where `learning_rate` is a schedule.
 
-    Returns:
-      A `ServerRule`.
-
-    Raises:
-      ValueError: where a hyperparameter is not finite or out of its range.
-
     Source: Xie, Koyejo and Gupta 2019, Asynchronous Federated Optimization. The paper's own text was not at hand: the
     mixing and the functions s are those of independent code (Plato, with the + 1 of the hinge). Its proximal term is
     `config.local.proximal`.
@@ -98,13 +92,11 @@ class _FedAsync(Settings):
     weight: str = static()
 
     def init(self, params: Tree, **extra: Any) -> FedAsyncState:
-        del params, extra
         return FedAsyncState(jnp.zeros([], jnp.int32))
 
     def receive(
         self, grads: Tree, state: FedAsyncState, params: Tree, *, delay: Any, read_params: Tree, **extra: Any
     ) -> Tree:
-        del state, extra
 
         def of(g: jax.Array, now: jax.Array, read: jax.Array) -> jax.Array:
             share = staleness_weight(self.weight, like(delay, g) - 1, like(self.a, g), like(self.b, g))
@@ -113,5 +105,4 @@ class _FedAsync(Settings):
         return jax.tree.map(of, decayed(grads, params, self.weight_decay), params, read_params)
 
     def update(self, message: Tree, state: FedAsyncState, params: Tree, **extra: Any) -> tuple[Tree, FedAsyncState]:
-        del extra
         return accumulators.descent(message, self.learning_rate, state.count, params), FedAsyncState(state.count + 1)

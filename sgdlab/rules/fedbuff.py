@@ -5,11 +5,11 @@ from typing import Any
 import jax
 import optax
 
-from sgdlab.rules.accumulators import in_float32
+from sgdlab.rules.accumulators import momentum_chains
 from sgdlab.rules.family import RULES
-from sgdlab.rules.hyperparameters import Rate, learning_rate_argument, like, momentum_argument, number
+from sgdlab.rules.hyperparameters import Rate, checked, like, number
+from sgdlab.rules.penalty import staleness_weight
 from sgdlab.rules.server_rule import ServerRule, lifted
-from sgdlab.rules.staleness_weights import staleness_weight
 
 
 def scale_by_staleness_weight(exponent: Any) -> optax.GradientTransformationExtraArgs:
@@ -29,7 +29,6 @@ def scale_by_staleness_weight(exponent: Any) -> optax.GradientTransformationExtr
     """
 
     def update(updates, state, params=None, *, delay=1, **extra_args):
-        del params, extra_args
         of = lambda leaf: staleness_weight("polynomial", like(delay, leaf) - 1, like(exponent, leaf), None)
         return jax.tree.map(lambda leaf: leaf * of(leaf), updates), state
 
@@ -64,9 +63,6 @@ def fedbuff(
     Returns:
       A `ServerRule`: `optax.chain(optax.trace, optax.scale_by_learning_rate)` of weighted messages.
 
-    Raises:
-      ValueError: where a hyperparameter is not finite or out of its range.
-
     Source: Nguyen et al. 2022, Federated Learning with Buffered Asynchronous Aggregation. The weights and their
     exponent are those of the authors' simulator (FLSim, polynomial with exponent 1/2); the mean over K is as other
     papers restate it. The paper's own text was not at hand.
@@ -79,16 +75,10 @@ def fedbuff(
     """
     return lifted(
         _weighted,
-        nesterov=bool(nesterov),
-        learning_rate=learning_rate_argument(learning_rate),
-        momentum=momentum_argument(momentum),
-        weight_decay=number("weight_decay", weight_decay, least=0),
+        **checked(learning_rate=learning_rate, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay),
         exponent=number("exponent", exponent, least=0),
     )
 
 
-def _weighted(*, learning_rate: Rate, momentum: Any, weight_decay: Any, exponent: Any, nesterov: bool):
-    message = optax.chain(optax.add_decayed_weights(weight_decay), scale_by_staleness_weight(exponent))
-    return message, optax.chain(
-        in_float32(optax.trace(momentum, nesterov)), optax.scale_by_learning_rate(learning_rate)
-    )
+def _weighted(*, exponent: Any, **sgd: Any):
+    return momentum_chains(**sgd, of_gradients=(scale_by_staleness_weight(exponent),))

@@ -23,6 +23,7 @@ open whether epsilon is added to the root or below it; here it is added to the r
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -32,6 +33,8 @@ import optax
 from sgdlab import arguments
 from sgdlab.rules import accumulators
 from sgdlab.rules.hyperparameters import like, static
+from sgdlab.rules.penalty import PenalisedGradient, Penalty
+from sgdlab.rules.server_rule import Settings, decayed
 from sgdlab.types import Tree
 
 GRANULARITIES = ("parameter", "layer", "global")
@@ -97,7 +100,6 @@ class Gap:
 
     def divide(self, grads: Tree, state: GapState, params: Tree, *, delay: Any, read_params: Tree) -> Tree:
         """Gradients divided by their gap."""
-        del delay
         return jax.tree.map(lambda g, gap: like(g / gap, g), grads, self.penalty(state, params, read_params))
 
     def mean(self, state: GapState, params: Tree, *, delay: Any, read_params: Tree) -> Any:
@@ -109,7 +111,6 @@ class Gap:
           >>> gap.mean(state, jnp.array([1.0, 3.0]), delay=2, read_params=start)
           Array(3., dtype=float32)
         """
-        del delay
         gaps = self.penalty(state, params, read_params)
         # A layer's gap is that of each of its parameters.
         pairs = zip(jax.tree.leaves(gaps), jax.tree.leaves(params), strict=True)
@@ -130,3 +131,55 @@ class Gap:
             # Not `vdot`, for which XLA gathers a whole matrix that is split over devices.
             return jax.tree.map(lambda leaf: jnp.sum(jnp.square(leaf)), tree)
         return optax.tree.norm(tree, squared=True)
+
+
+class Penalised(Settings):
+    """Base of rules that penalise each gradient, with a state whose field `penalty` is that of the penalty."""
+
+    penalty: Penalty
+
+    def receive(self, grads: Tree, state: Any, params: Tree, *, delay: Any, read_params: Tree, **extra: Any) -> Tree:
+        """Divide the gradient, with its weight decay, by the penalty."""
+        raw = decayed(grads, params, self.weight_decay)
+        return self.penalty.divide(raw, state.penalty, params, delay=delay, read_params=read_params)
+
+    def mean_penalty(
+        self, grads: Tree, state: Any, params: Tree, *, delay: Any, read_params: Tree, **extra: Any
+    ) -> jax.Array:
+        """Return what `receive` divides the gradient by, the mean over all parameters."""
+        return self.penalty.mean(state.penalty, params, delay=delay, read_params=read_params)
+
+
+class Printed(Penalised):
+    """With the gap's coefficient of Algorithm 14 as printed: what stands before the rule whose gap is "settled".
+
+    The rule has `velocity_after(message, state, worker)`, the velocity that a message would form.
+    """
+
+    velocity_after: Callable[..., Tree]
+
+    def receive(
+        self, grads: Tree, state: Any, params: Tree, *, worker: Any, delay: Any, read_params: Tree, **extra: Any
+    ) -> PenalisedGradient:
+        """Divide the gradient by the gap that counts it in; the message has it undivided too."""
+        raw = decayed(grads, params, self.weight_decay)
+        gap = self._folded(state, raw, worker)
+        return PenalisedGradient(self.penalty.divide(raw, gap, params, delay=delay, read_params=read_params), raw)
+
+    def mean_penalty(
+        self, grads: Tree, state: Any, params: Tree, *, worker: Any, delay: Any, read_params: Tree, **extra: Any
+    ) -> jax.Array:
+        """Return what `receive` divides the gradient by, the mean over all parameters."""
+        gap = self._folded(state, decayed(grads, params, self.weight_decay), worker)
+        return self.penalty.mean(gap, params, delay=delay, read_params=read_params)
+
+    def update(
+        self, message: PenalisedGradient, state: Any, params: Tree, *, worker: Any = None, **extra: Any
+    ) -> tuple[Tree, Any]:
+        """Make the rule's update, and fold the undivided velocity into the gap instead."""
+        # pyrefly: ignore[missing-attribute]  # of the rule before which it stands
+        updates, new_state = super().update(message.penalised, state, params, worker=worker, **extra)
+        return updates, new_state._replace(penalty=self._folded(state, message.raw, worker))
+
+    def _folded(self, state: Any, raw: Tree, worker: Any) -> Tree:
+        return self.penalty.fold(state.penalty, self.velocity_after(raw, state, worker))

@@ -8,24 +8,16 @@ import jax
 from sgdlab import arguments
 from sgdlab.rules import accumulators
 from sgdlab.rules.family import RULES
-from sgdlab.rules.gap import COEFFICIENTS, Gap, GapState
-from sgdlab.rules.hyperparameters import (
-    Rate,
-    learning_rate_argument,
-    max_learning_rate_argument,
-    momentum_argument,
-    number,
-    static,
-)
-from sgdlab.rules.penalty import PenalisedGradient
-from sgdlab.rules.server_rule import ServerRule, Settings, Tree, decayed, rule_of
+from sgdlab.rules.gap import COEFFICIENTS, Gap, GapState, Penalised, Printed
+from sgdlab.rules.hyperparameters import Rate, checked, max_learning_rate_argument, static
+from sgdlab.rules.server_rule import ServerRule, Tree, rule_of
 
 
 class GapAwareState(NamedTuple):
     """State of `gap_aware`."""
 
     velocity: Tree  # *params_shape, in float32 at least.
-    gap: GapState
+    penalty: GapState
 
 
 @RULES.register(
@@ -66,9 +58,6 @@ def gap_aware(
     Returns:
       A `ServerRule`; its state holds one velocity and the second moments: per parameter, per layer, or one.
 
-    Raises:
-      ValueError: where a hyperparameter is not finite or out of its range.
-
     Source: Barkai et al. 2020, Algorithm 4; Algorithm 14 for C, from which the default departs (`sgdlab.rules.gap`).
 
     Example:
@@ -83,75 +72,34 @@ def gap_aware(
     settings = _PrintedGapAware if printed else _GapAware
     return rule_of(
         settings(
-            learning_rate=learning_rate_argument(learning_rate),
-            momentum=momentum_argument(momentum),
-            weight_decay=number("weight_decay", weight_decay, least=0),
-            gap=Gap(max_learning_rate_argument(max_learning_rate, learning_rate), granularity=granularity),
-            nesterov=bool(nesterov),
+            **checked(learning_rate=learning_rate, momentum=momentum, weight_decay=weight_decay, nesterov=nesterov),
+            penalty=Gap(max_learning_rate_argument(max_learning_rate, learning_rate), granularity=granularity),
         )
     )
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class _GapAware(Settings):
+class _GapAware(Penalised):
     learning_rate: Rate
     momentum: Any
     weight_decay: Any
-    gap: Gap
+    penalty: Gap
     nesterov: bool = static()
 
     def init(self, params: Tree, **extra: Any) -> GapAwareState:
-        del extra
-        return GapAwareState(velocity=accumulators.zeros(params), gap=self.gap.init(params))
-
-    def receive(
-        self, grads: Tree, state: GapAwareState, params: Tree, *, delay: Any, read_params: Tree, **extra: Any
-    ) -> Tree:
-        del extra
-        raw = decayed(grads, params, self.weight_decay)
-        return self.gap.divide(raw, state.gap, params, delay=delay, read_params=read_params)
-
-    def mean_penalty(
-        self, grads: Tree, state: GapAwareState, params: Tree, *, delay: Any, read_params: Tree, **extra: Any
-    ) -> jax.Array:
-        del grads, extra
-        return self.gap.mean(state.gap, params, delay=delay, read_params=read_params)
+        return GapAwareState(velocity=accumulators.zeros(params), penalty=self.penalty.init(params))
 
     def update(self, message: Tree, state: GapAwareState, params: Tree, **extra: Any) -> tuple[Tree, GapAwareState]:
-        del extra
         velocity, step = accumulators.momentum_step(message, state.velocity, self.momentum, nesterov=self.nesterov)
-        updates = accumulators.descent(step, self.learning_rate, state.gap.count, params)
-        return updates, GapAwareState(velocity=velocity, gap=self.gap.fold(state.gap, velocity))
+        updates = accumulators.descent(step, self.learning_rate, state.penalty.count, params)
+        return updates, GapAwareState(velocity=velocity, penalty=self.penalty.fold(state.penalty, velocity))
+
+    def velocity_after(self, message: Tree, state: GapAwareState, worker: Any) -> Tree:
+        return accumulators.momentum_step(message, state.velocity, self.momentum)[0]
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class _PrintedGapAware(_GapAware):
+class _PrintedGapAware(Printed, _GapAware):
     """With the coefficient of Algorithm 14 as printed."""
-
-    def receive(
-        self, grads: Tree, state: GapAwareState, params: Tree, *, delay: Any, read_params: Tree, **extra: Any
-    ) -> PenalisedGradient:
-        del extra
-        raw = decayed(grads, params, self.weight_decay)
-        gap = self._folded(state, raw)
-        return PenalisedGradient(self.gap.divide(raw, gap, params, delay=delay, read_params=read_params), raw)
-
-    def mean_penalty(
-        self, grads: Tree, state: GapAwareState, params: Tree, *, delay: Any, read_params: Tree, **extra: Any
-    ) -> jax.Array:
-        del extra
-        gap = self._folded(state, decayed(grads, params, self.weight_decay))
-        return self.gap.mean(gap, params, delay=delay, read_params=read_params)
-
-    def update(
-        self, message: PenalisedGradient, state: GapAwareState, params: Tree, **extra: Any
-    ) -> tuple[Tree, GapAwareState]:
-        updates, new_state = super().update(message.penalised, state, params, **extra)
-        return updates, new_state._replace(gap=self._folded(state, message.raw))
-
-    def _folded(self, state: GapAwareState, raw: Tree) -> GapState:
-        """State of the gap after the velocity that the unpenalised gradient would form."""
-        velocity, _ = accumulators.momentum_step(raw, state.velocity, self.momentum)
-        return self.gap.fold(state.gap, velocity)

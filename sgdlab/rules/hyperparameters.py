@@ -23,11 +23,11 @@ def static(default: Any = dataclasses.MISSING) -> Any:
     return dataclasses.field(default=default, metadata={"static": True})
 
 
-def learning_rate_argument(value: Rate, name: str = "learning_rate") -> Rate:
+def learning_rate_argument(value: Rate) -> Rate:
     """Checks a rate; makes a schedule a pytree, so that it can be an argument of a compiled function."""
     if callable(value):
         return value if isinstance(value, jax.tree_util.Partial) else jax.tree_util.Partial(value)
-    return number(name, value, least=0)
+    return number("learning_rate", value, least=0)
 
 
 def rate_at(rate: Rate, count: jax.Array) -> jax.Array | float:
@@ -51,14 +51,38 @@ def number(name: str, value: Any, **bounds: float) -> Any:
     return value
 
 
-def momentum_argument(value: Any, name: str = "momentum") -> Any:
-    """Checks a momentum coefficient: (-1, 1), since Barkai et al.'s grid (Figures 9 to 11) has negative ones."""
-    return number(name, value, above=-1, below=1)
+def taking_part(workers: Any, num_workers: int) -> Any:
+    """Return how many workers take part, checked; None: all that there is room for."""
+    present = num_workers if workers is None else workers
+    number("workers", present, least=1, most=num_workers)
+    return present
 
 
 def decay_argument(name: str, value: Any) -> Any:
     """Checks the decay of a moving average: [0, 1)."""
     return number(name, value, least=0, below=1)
+
+
+_CHECKS: dict[str, Callable[[Any], Any]] = {
+    "learning_rate": learning_rate_argument,
+    # Barkai et al.'s grid (Figures 9 to 11) has negative ones.
+    "momentum": lambda value: number("momentum", value, above=-1, below=1),
+    "nesterov": bool,
+    "weight_decay": lambda value: number("weight_decay", value, least=0),
+    "b1": lambda value: decay_argument("b1", value),
+    "b2": lambda value: decay_argument("b2", value),
+    "eps": lambda value: number("eps", value, least=0),
+}
+
+
+def checked(**values: Any) -> dict[str, Any]:
+    """Check hyperparameters that many rules have, by their names.
+
+    Example:
+      >>> checked(momentum=0.9, weight_decay=0.1)
+      {'momentum': 0.9, 'weight_decay': 0.1}
+    """
+    return {name: _CHECKS[name](value) for name, value in values.items()}
 
 
 def max_learning_rate_argument(max_learning_rate: Any, learning_rate: Rate) -> Any:
@@ -82,3 +106,31 @@ def like(value: Any, leaf: jax.Array) -> jax.Array:
 def scale(tree: Any, factor: Any) -> Any:
     """Every leaf times `factor`, in its own dtype."""
     return jax.tree.map(lambda leaf: leaf * like(factor, leaf), tree)
+
+
+def tabulated(rates: np.ndarray) -> jax.tree_util.Partial:
+    """A learning-rate schedule that is read from a table; the last value holds for every later update.
+
+    Any schedule can be tabulated beforehand; two tables of one length then share one compiled program.
+
+    Args:
+      rates: float[U], the learning rate of each update.
+
+    Returns:
+      A schedule, count of updates -> learning rate, usable with every optax transform.
+
+    Raises:
+      ValueError: where rates are not finite, or there are none.
+
+    Example:
+      >>> tabulated([0.1, 0.2])(1)
+      Array(0.2, dtype=float32)
+    """
+    values = np.asarray(rates, float)
+    if values.ndim != 1 or values.size == 0 or not np.isfinite(values).all():
+        raise ValueError(f"rates of shape {values.shape} must be a list of finite numbers, at least one")
+    return jax.tree_util.Partial(_lookup, jnp.asarray(values))
+
+
+def _lookup(rates: jax.Array, count: jax.Array) -> jax.Array:
+    return rates[jnp.minimum(count, rates.shape[0] - 1)]

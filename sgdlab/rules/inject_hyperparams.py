@@ -36,7 +36,6 @@ def inject_hyperparams(factory: Callable[..., ServerRule]) -> Callable[..., Serv
     Example:
       The rate is halved whenever the loss x^2 stops falling (the first step leads from x to -x).
 
-      >>> import jax.numpy as jnp
       >>> from sgdlab import rules
       >>> rule, params = rules.inject_hyperparams(rules.asgd)(learning_rate=1.0), jnp.ones(1)
       >>> state, loss = rule.init(params), jnp.sum(params**2)
@@ -62,13 +61,12 @@ def inject_hyperparams(factory: Callable[..., ServerRule]) -> Callable[..., Serv
             return factory(**others, **state.hyperparams)
 
         def init(params: Tree, **extra: Any) -> InjectedState:
-            del extra
             # In a narrow dtype 0.999 would be 1; the rules preserve the dtypes of the parameters regardless.
             dtype = jnp.promote_types(optax.tree.dtype(params, "highest"), jnp.float32)
             return InjectedState({k: jnp.asarray(v, dtype) for k, v in numeric.items()}, given.init(params))
 
-        def receive(grads, state, params, **extra):
-            return at(state).receive(grads, state.inner, params, **extra)
+        def of_gradients(name: str) -> Callable[..., Tree]:
+            return lambda grads, state, params, **extra: getattr(at(state), name)(grads, state.inner, params, **extra)
 
         def update(message, state, params, **extra):
             updates, inner = at(state).update(message, state.inner, params, **extra)
@@ -77,19 +75,16 @@ def inject_hyperparams(factory: Callable[..., ServerRule]) -> Callable[..., Serv
         def send(params, state, **extra):
             return at(state).send(params, state.inner, **extra)
 
-        def penalty(grads, state, params, **extra):
-            return at(state).penalty(grads, state.inner, params, **extra)
-
         def absorb(grads, state, params, **extra):
             return InjectedState(state.hyperparams, at(state).absorb(grads, state.inner, params, **extra))
 
         def point(sent, state, **extra):
             return at(state).point(sent, state.inner, **extra)
 
-        measured = None if given.penalty is None else penalty
+        penalty = None if given.penalty is None else of_gradients("penalty")
         kept = None if given.absorb is None else absorb
         own = None if given.point is None else point
-        return ServerRule(init, receive, update, send, given.num_workers, measured, kept, own)
+        return ServerRule(init, of_gradients("receive"), update, send, given.num_workers, penalty, kept, own)
 
     return injected
 

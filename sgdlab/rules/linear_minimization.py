@@ -1,27 +1,22 @@
-"""Steps of length one by a linear minimization oracle on averaged gradients: the base of `normalised_momentum`, `muon`.
+"""Steps of length one by a linear minimization oracle on averaged gradients: normalised momentum and Muon.
 
 The oracle of a norm answers, for a gradient m, with the point of the unit ball at which <m, u> is least: a step says
 where to go, and the learning rate alone says how far.
 """
 
 import dataclasses
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
+from sgdlab.bounds import Count
 from sgdlab.rules import accumulators
-from sgdlab.rules.hyperparameters import Rate, like, scale, static
-from sgdlab.rules.server_rule import Settings, Tree
-
-
-class LinearMinimizationOracle(Protocol):
-    """Of a norm; hashable, since it is a static part of a rule."""
-
-    def __call__(self, average: Tree) -> Tree:
-        """The step to subtract, like the average: -lmo, the point of the unit ball at which <average, u> is largest."""
-        ...
+from sgdlab.rules.family import RULES
+from sgdlab.rules.hyperparameters import Rate, checked, decay_argument, like, scale, static
+from sgdlab.rules.server_rule import ServerRule, Settings, Tree, rule_of
 
 
 class UnitStepState(NamedTuple):
@@ -31,33 +26,156 @@ class UnitStepState(NamedTuple):
     average: Tree  # *params_shape: m, of the gradients.
 
 
+@RULES.register(
+    title="Normalised momentum",
+    source="Sadiev et al. 2026, Alg. 1",
+    families=("Steps of one length",),
+    rate="normalised_learning_rate",
+)
+def normalised_momentum(*, learning_rate: Rate, momentum: float = 0.9, weight_decay: float = 0.0) -> ServerRule:
+    r"""SGD with averaged gradients whose steps have the length eta, however large the gradients are.
+
+    .. math:: m_{k+1} = \beta m_k + (1 - \beta) (g_k + \lambda \theta_k), \qquad
+        \theta_{k+1} = \theta_k - \eta_k \frac{m_{k+1}}{\|m_{k+1}\|_2}
+
+    The norm is that of all parameters together. A stale gradient that is large moves the parameters no further than
+    another; with `momentum` 0 each gradient only gives a direction.
+
+    Args:
+      learning_rate: eta, the length of a step, or an optax schedule counted in updates.
+      momentum: beta in [0, 1); the paper's alpha is 1 - beta.
+      weight_decay: lambda, added to the gradient at the server's parameters.
+
+    Returns:
+      A `ServerRule`; its state holds m.
+
+    Source: Sadiev, Maranjyan, Ilin and Richtarik 2026, Ringmaster LMO (arXiv 2605.18174), Algorithm 1, with the lmo of
+    the Euclidean norm, as `Momentum_Normalized_Ringmaster` of the authors' code; verified in the LaTeX source of a
+    draft of the paper that lies beside the code.
+
+    Example:
+      >>> rule, params = normalised_momentum(learning_rate=0.5), jnp.zeros(2)
+      >>> rule.update(jnp.array([3.0, 4.0]), rule.init(params), params)[0]
+      Array([-0.3, -0.4], dtype=float32)
+    """
+    return rule_of(
+        _UnitSteps(
+            **checked(learning_rate=learning_rate, weight_decay=weight_decay),
+            momentum=decay_argument("momentum", momentum),
+            oracle=over_length,
+        )
+    )
+
+
+@RULES.register(title="Muon", source="Jordan et al. 2024", families=("Steps of one length",), rate="muon_learning_rate")
+def muon(
+    *, learning_rate: Rate, momentum: float = 0.95, weight_decay: float = 0.0, newton_schulz_steps: Count = 5
+) -> ServerRule:
+    r"""Muon: the averaged gradient of every matrix is made orthogonal, and is a step of spectral norm eta.
+
+    .. math:: m_{k+1} = \beta m_k + (1 - \beta) (g_k + \lambda \theta_k), \qquad
+        \theta_{k+1} = \theta_k - \eta_k\, U V^T \quad\text{with}\quad m_{k+1} = U S V^T
+
+    by Newton-Schulz iterations, nearly (`orthogonalised`). The kernel of a convolution
+    is a matrix whose columns are the outputs; a vector or a number is divided by its length, the oracle of its norm.
+    With `ringmaster`, which drops gradients that are too old, it is Ringmaster-Muon.
+
+    Args:
+      learning_rate: eta, the spectral norm of a step, or an optax schedule counted in updates.
+      momentum: beta in [0, 1); the paper's alpha is 1 - beta.
+      weight_decay: lambda, added to the gradient at the server's parameters.
+      newton_schulz_steps: number of Newton-Schulz iterations.
+
+    Returns:
+      A `ServerRule`; its state holds m.
+
+    Source: Jordan et al. 2024, Muon; Sadiev, Maranjyan, Ilin and Richtarik 2026, Ringmaster LMO (arXiv 2605.18174),
+    Algorithm 1 with the lmo of the spectral norm, verified in the LaTeX source of a draft that lies beside the authors'
+    code. Their code orthogonalises with the coefficients of Polar Express, adds Nesterov's momentum and the factor
+    sqrt(max(1, rows / columns)), and gives vectors steps of plain momentum SGD; here all of them are as in Algorithm 1.
+
+    Example:
+      >>> rule, params = muon(learning_rate=1.0), jnp.zeros((2, 2))
+      >>> (-rule.update(jnp.array([[0.0, 2.0], [2.0, 0.0]]), rule.init(params), params)[0]).round(2)
+      Array([[0.  , 1.11],
+             [1.11, 0.  ]], dtype=float32)
+    """
+    return rule_of(
+        _UnitSteps(
+            **checked(learning_rate=learning_rate, weight_decay=weight_decay),
+            momentum=decay_argument("momentum", momentum),
+            oracle=_Spectral(newton_schulz_steps),
+        )
+    )
+
+
+@RULES.register(
+    title="Parameter-agnostic Muon",
+    source="Sadiev et al. 2026",
+    families=("Steps of one length",),
+    rate="agnostic_learning_rate",
+    method=False,
+)
+def parameter_agnostic_muon(
+    *, learning_rate: Rate, weight_decay: float = 0.0, newton_schulz_steps: Count = 5
+) -> ServerRule:
+    r"""Muon whose averages grow longer and whose steps grow shorter by themselves; for `growing_ringmaster`.
+
+    .. math:: \alpha_k = 1 / \sqrt{\max(k, 1)}, \qquad m_{k+1} = (1 - \alpha_k) m_k + \alpha_k g_k, \qquad
+        \theta_{k+1} = \theta_k - \frac{\eta}{(k + 1)^{3/4}}\, U V^T
+
+    after k updates, with the orthogonal factor of `muon`. Whatever eta > 0 is, it converges at the same rate in k.
+
+    Args:
+      learning_rate: eta, the spectral norm of the first step, or an optax schedule counted in updates.
+      weight_decay: lambda, added to the gradient at the server's parameters.
+      newton_schulz_steps: number of Newton-Schulz iterations.
+
+    Returns:
+      A `ServerRule`; its state holds m.
+
+    Source: Sadiev, Maranjyan, Ilin and Richtarik 2026, Ringmaster LMO (arXiv 2605.18174), the theorem on iteration
+    complexity, verified as for `muon`.
+
+    Example:
+      >>> rule, params = parameter_agnostic_muon(learning_rate=1.0), jnp.zeros(2)
+      >>> state = rule.init(params)._replace(count=jnp.asarray(15))
+      >>> rule.update(jnp.array([3.0, 4.0]), state, params)[0]  # 16^(3/4) is 8
+      Array([-0.075, -0.1  ], dtype=float32)
+    """
+    return rule_of(
+        _UnitSteps(
+            **checked(learning_rate=learning_rate, weight_decay=weight_decay),
+            momentum=0.0,
+            oracle=_Spectral(newton_schulz_steps),
+            agnostic=True,
+        )
+    )
+
+
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class UnitSteps(Settings):
+class _UnitSteps(Settings):
     r"""The rule :math:`m \leftarrow \beta m + (1 - \beta) g, \ \theta \leftarrow \theta + \eta\, \mathrm{lmo}(m)`.
 
     Attributes:
       learning_rate: eta, or an optax schedule.
       momentum: beta; not used where `agnostic`.
       weight_decay: lambda, added to the gradient at the server's parameters.
-      oracle: of the norm.
+      oracle: of the norm: -lmo, the step to subtract, like the average; hashable, since it is static.
       agnostic: whether beta = 1 - 1 / sqrt(k) and the step is eta / (k + 1)^(3/4), after k updates.
     """
 
     learning_rate: Rate
     momentum: Any
     weight_decay: Any
-    oracle: LinearMinimizationOracle = static()  # noqa: RUF009 (a field, as the two others are)
+    oracle: Callable[[Tree], Tree] = static()  # noqa: RUF009 (a field, as the two others are)
     agnostic: bool = static(False)
 
     def init(self, params: Tree, **extra: Any) -> UnitStepState:
-        """Nothing was averaged."""
-        del extra
         return UnitStepState(jnp.zeros([], jnp.int32), accumulators.zeros(params))
 
     def update(self, message: Tree, state: UnitStepState, params: Tree, **extra: Any) -> tuple[Tree, UnitStepState]:
-        """Averages the gradient, and makes the oracle's step."""
-        del extra
         made = state.count.astype(float)
         decay = 1 - jnp.maximum(made, 1) ** -0.5 if self.agnostic else self.momentum
         average = accumulators.moving_average(state.average, message, decay)
@@ -66,6 +184,27 @@ class UnitSteps(Settings):
             step = scale(step, (made + 1) ** -0.75)
         new_state = UnitStepState(optax.safe_increment(state.count), average)
         return accumulators.descent(step, self.learning_rate, state.count, params), new_state
+
+
+@dataclasses.dataclass(frozen=True)
+class _Spectral:
+    """The oracle of the largest spectral norm of all matrices, and Euclidean norm of all vectors and numbers.
+
+    Attributes:
+      steps: Newton-Schulz iterations.
+    """
+
+    steps: int
+
+    def __call__(self, average: Tree) -> Tree:
+        """Every matrix is orthogonalised, every vector divided by its length."""
+        return jax.tree.map(self._of_leaf, average)
+
+    def _of_leaf(self, leaf: jax.Array) -> jax.Array:
+        if leaf.ndim < 2:
+            return over_length(leaf)
+        # The kernel of a convolution: a matrix from all that one output sees, to the outputs.
+        return orthogonalised(leaf.reshape(-1, leaf.shape[-1]), self.steps).reshape(leaf.shape)
 
 
 def over_length(tree: Tree) -> Tree:

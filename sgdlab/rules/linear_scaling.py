@@ -5,9 +5,9 @@ from typing import Any
 import jax
 import optax
 
-from sgdlab.rules.accumulators import in_float32
+from sgdlab.rules.accumulators import momentum_chains
 from sgdlab.rules.family import RULES
-from sgdlab.rules.hyperparameters import Rate, learning_rate_argument, like, momentum_argument, number
+from sgdlab.rules.hyperparameters import Rate, checked, like
 from sgdlab.rules.server_rule import ServerRule, lifted
 
 
@@ -27,7 +27,6 @@ def scale_by_num_gradients() -> optax.GradientTransformationExtraArgs:
     """
 
     def update(updates, state, params=None, *, num_gradients=1, **extra_args):
-        del params, extra_args
         return jax.tree.map(lambda leaf: leaf * like(num_gradients, leaf), updates), state
 
     return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
@@ -56,9 +55,6 @@ def linear_scaling(
     Returns:
       A `ServerRule`: `optax.chain(optax.trace, scale_by_num_gradients, optax.scale_by_learning_rate)`.
 
-    Raises:
-      ValueError: where a hyperparameter is not finite or out of its range.
-
     Source: the weak-synchronization paper, section 2.2 and Algorithm 1, line 13; Goyal et al. 2017.
 
     Example:
@@ -69,17 +65,9 @@ def linear_scaling(
     """
     return lifted(
         _scaled,
-        nesterov=bool(nesterov),
-        learning_rate=learning_rate_argument(learning_rate),
-        momentum=momentum_argument(momentum),
-        weight_decay=number("weight_decay", weight_decay, least=0),
+        **checked(learning_rate=learning_rate, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay),
     )
 
 
-def _scaled(*, learning_rate: Rate, momentum: Any, weight_decay: Any, nesterov: bool):
-    steps = (
-        in_float32(optax.trace(momentum, nesterov)),
-        scale_by_num_gradients(),
-        optax.scale_by_learning_rate(learning_rate),
-    )
-    return optax.add_decayed_weights(weight_decay), optax.chain(*steps)
+def _scaled(**sgd: Any):
+    return momentum_chains(**sgd, of_steps=(scale_by_num_gradients(),))

@@ -10,10 +10,9 @@ import optax
 
 from sgdlab.bounds import Count
 from sgdlab.rules import accumulators, worker_table
-from sgdlab.rules.descent import Descent
+from sgdlab.rules.descent import Descent, KeptGradients
 from sgdlab.rules.family import RULES
 from sgdlab.rules.hyperparameters import Rate
-from sgdlab.rules.kept_gradients import KeptGradients
 from sgdlab.rules.server_rule import ServerRule, Tree
 from sgdlab.rules.worker_table import WorkerTable
 
@@ -70,16 +69,12 @@ def malenia(
     Returns:
       A `ServerRule` for any schedule of servers; its state holds N gradients.
 
-    Raises:
-      ValueError: where a hyperparameter is not finite or out of its range.
-
     Source: Tyurin and Richtarik 2023 (arXiv 2305.12387), Malenia SGD; verified in the form of Algorithm 1 of Tyurin,
     Bridging the Gap between Homogeneous and Heterogeneous Asynchronous Optimization.
 
     Example:
       Worker 0 has sent 1 and 3, worker 1 has sent 5: the step is the mean of 2 and 5.
 
-      >>> import jax.numpy as jnp
       >>> rule, params = malenia(learning_rate=1.0, momentum=0.0, num_workers=2), jnp.zeros([])
       >>> state, use = rule.init(params), {"delay": 1, "read_params": params}
       >>> for worker, gradient in ((0, 1.0), (1, 5.0), (0, 3.0)):
@@ -95,18 +90,15 @@ def malenia(
 @dataclasses.dataclass(frozen=True)
 class _Malenia(KeptGradients):
     def init(self, params: Tree, **extra: Any) -> MaleniaState:
-        del extra
         table = worker_table.empty(params, self.num_workers)
         return MaleniaState(jnp.zeros([], jnp.int32), table, accumulators.zeros(params))
 
     def absorb(
         self, grads: Tree, state: MaleniaState, params: Tree, *, worker: jax.Array, **extra: Any
     ) -> MaleniaState:
-        del params, extra
         return state._replace(table=worker_table.added(state.table, worker, grads))
 
     def update(self, message: tuple, state: MaleniaState, params: Tree, **extra: Any) -> tuple[Tree, MaleniaState]:
-        del message, extra
         mean = worker_table.mean(state.table)
         updates, velocity = self.descent.step(mean, state.velocity, state.count, params)
         return updates, MaleniaState(optax.safe_increment(state.count), worker_table.cleared(state.table), velocity)

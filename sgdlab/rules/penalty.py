@@ -1,4 +1,4 @@
-"""Penalties on stale gradients: none, and division by the delay; `sgdlab.rules.gap` has division by the gap."""
+"""Penalties on stale gradients: by the delay, or a weight by staleness; `sgdlab.rules.gap` has those by the gap."""
 
 import dataclasses
 from typing import Any, NamedTuple, Protocol
@@ -8,6 +8,9 @@ import jax.numpy as jnp
 
 from sgdlab.rules.hyperparameters import like, static
 from sgdlab.types import Tree
+
+WEIGHTS = ("constant", "polynomial", "hinge")
+"""Functions s of the staleness in FedAsync, of which FedBuff takes one."""
 
 
 class PenalisedGradient(NamedTuple):
@@ -35,11 +38,9 @@ class Penalty(Protocol):
 
 class _Stateless:
     def init(self, params: Tree) -> tuple[()]:
-        del params
         return ()
 
     def fold(self, state: tuple[()], velocity: Tree) -> tuple[()]:
-        del velocity
         return state
 
 
@@ -52,7 +53,6 @@ class NoPenalty(_Stateless):
 
     def divide(self, grads: Tree, state: tuple[()], params: Tree, *, delay: Any, read_params: Tree) -> Tree:
         """The gradients as they are."""
-        del state, params, delay, read_params
         return grads
 
 
@@ -65,15 +65,39 @@ class DelayPenalty(_Stateless):
 
     def divide(self, grads: Tree, state: tuple[()], params: Tree, *, delay: Any, read_params: Tree) -> Tree:
         """g / tau."""
-        del state, params, read_params
         return divide_by_delay(grads, delay)
 
     def mean(self, state: tuple[()], params: Tree, *, delay: Any, read_params: Tree) -> jax.Array:
         """tau."""
-        del state, params, read_params
         return jnp.asarray(delay, float)
 
 
 def divide_by_delay(tree: Tree, delay: Any) -> Tree:
     """Every leaf divided by the delay, in its own dtype."""
     return jax.tree.map(lambda leaf: leaf / like(delay, leaf), tree)
+
+
+def staleness_weight(kind: str, staleness: Any, a: Any, b: Any) -> Any:
+    r"""The weight s of a message that is some updates old.
+
+    .. math:: s(u) = 1, \qquad s(u) = (u + 1)^{-a}, \qquad
+        s(u) = \begin{cases} 1 & u \le b \\ \frac{1}{a (u - b) + 1} & u > b \end{cases}
+
+    Args:
+      kind: "constant", "polynomial" or "hinge", in this order above.
+      staleness: u, updates between reading and entering; 0 is fresh.
+      a: of the polynomial and the hinge.
+      b: of the hinge.
+
+    Source: Xie et al. 2019, section 5.2; the hinge has the + 1 with which it is continuous.
+
+    Example:
+      >>> float(staleness_weight("polynomial", 3, 0.5, None)), float(staleness_weight("hinge", 6, 0.5, 4))
+      (0.5, 0.5)
+    """
+    staleness = jnp.asarray(staleness)
+    if kind == "constant":
+        return jnp.ones_like(staleness)
+    if kind == "polynomial":
+        return (staleness + 1.0) ** -a
+    return 1.0 / (a * jnp.maximum(staleness - b, 0.0) + 1.0)

@@ -14,7 +14,7 @@ from sgdlab.bounds import Count
 from sgdlab.rules import accumulators
 from sgdlab.rules.descent import Descent
 from sgdlab.rules.family import RULES
-from sgdlab.rules.hyperparameters import Rate, number, scale, static
+from sgdlab.rules.hyperparameters import Rate, scale, static, taking_part
 from sgdlab.rules.server_rule import ServerRule, Settings, Tree, rule_of
 
 
@@ -73,7 +73,6 @@ def rescaled(
     the estimate by counts, are reconstructions; momentum and weight decay are this library's.
 
     Example:
-      >>> import jax.numpy as jnp
       >>> rule, params = rescaled(learning_rate=1.0, seconds=(1.0, 3.0), num_workers=2), jnp.zeros([])
       >>> use = {"delay": 1, "read_params": params}
       >>> state = rule.init(params)
@@ -87,17 +86,15 @@ def rescaled(
       [0.75, 2.25]
     """
     descent = Descent.of(learning_rate=learning_rate, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay)
-    rows = num_workers
-    taking_part = rows if workers is None else workers
-    number("workers", taking_part, least=1, most=rows)
+    present = taking_part(workers, num_workers)
     if not seconds:
-        return rule_of(_Estimated(descent, taking_part, rows), num_workers=rows)
+        return rule_of(_Estimated(descent, present, num_workers), num_workers=num_workers)
     taken = np.array([arguments.real(f"seconds[{i}]", value, above=0) for i, value in enumerate(seconds)])
-    if len(taken) != taking_part:
-        raise ValueError(f"seconds={tuple(seconds)} must have {taking_part} entries, one for each worker")
-    factors = np.ones(rows)
+    if len(taken) != present:
+        raise ValueError(f"seconds={tuple(seconds)} must have {present} entries, one for each worker")
+    factors = np.ones(num_workers)
     factors[: len(taken)] = taken * np.mean(1 / taken)
-    return rule_of(_Given(descent, factors, rows), num_workers=rows)
+    return rule_of(_Given(descent, factors, num_workers), num_workers=num_workers)
 
 
 class _Rescaled(Settings):
@@ -108,22 +105,18 @@ class _Rescaled(Settings):
     _factor: Callable[..., jax.Array]
 
     def init(self, params: Tree, **extra: Any) -> RescaledState:
-        del extra
         counts = jnp.zeros(self.num_workers, jnp.int32)
         return RescaledState(jnp.zeros([], jnp.int32), counts, accumulators.zeros(params))
 
     def absorb(
         self, grads: Tree, state: RescaledState, params: Tree, *, worker: jax.Array, **extra: Any
     ) -> RescaledState:
-        del grads, params, extra
         return state._replace(counts=state.counts.at[worker].add(1))
 
     def receive(self, grads: Tree, state: RescaledState, params: Tree, *, worker: jax.Array, **extra: Any) -> Tree:
-        del params, extra
         return scale(grads, self._factor(state, worker))
 
     def update(self, message: Tree, state: RescaledState, params: Tree, **extra: Any) -> tuple[Tree, RescaledState]:
-        del extra
         updates, velocity = self.descent.step(accumulators.wide(message), state.velocity, state.count, params)
         return updates, state._replace(count=optax.safe_increment(state.count), velocity=velocity)
 
@@ -136,7 +129,6 @@ class _Given(_Rescaled):
     num_workers: int = static()
 
     def _factor(self, state: RescaledState, worker: jax.Array) -> jax.Array:
-        del state
         return jnp.asarray(self.factors)[worker]
 
 

@@ -9,10 +9,9 @@ import optax
 
 from sgdlab.bounds import Count
 from sgdlab.rules import accumulators, worker_table
-from sgdlab.rules.descent import Descent
+from sgdlab.rules.descent import Descent, KeptGradients
 from sgdlab.rules.family import RULES
 from sgdlab.rules.hyperparameters import Rate
-from sgdlab.rules.kept_gradients import KeptGradients
 from sgdlab.rules.server_rule import ServerRule, Tree
 from sgdlab.rules.worker_table import WorkerTable
 
@@ -72,16 +71,12 @@ def ringleader(
     Returns:
       A `ServerRule` for the schedules of `ringleader`; its state holds N + 3 gradients.
 
-    Raises:
-      ValueError: where a hyperparameter is not finite or out of its range.
-
     Source: Maranjyan and Richtarik 2025 (arXiv 2509.22860). The update was checked against the paper's equation as
     quoted in a review of it, the two tables against the authors' code; momentum and weight decay are this library's.
 
     Example:
       Two workers: the first update has both, at 1 and 5; then worker 0 comes again, with 3 on the first version.
 
-      >>> import jax.numpy as jnp
       >>> rule, params = ringleader(learning_rate=1.0, num_workers=2), jnp.zeros([])
       >>> state, use = rule.init(params), {"read_params": params}
       >>> for worker, gradient in ((0, 1.0), (1, 5.0)):
@@ -99,7 +94,6 @@ def ringleader(
 @dataclasses.dataclass(frozen=True)
 class _Ringleader(KeptGradients):
     def init(self, params: Tree, **extra: Any) -> RingleaderState:
-        del extra
         return RingleaderState(
             count=jnp.zeros([], jnp.int32),
             start=jnp.zeros([], jnp.int32),
@@ -114,7 +108,6 @@ class _Ringleader(KeptGradients):
     def absorb(
         self, grads: Tree, state: RingleaderState, params: Tree, *, worker: jax.Array, delay: Any, **extra: Any
     ) -> RingleaderState:
-        del params, extra
         table = state.table
         # The version that was read is `count` + 1 - `delay`.
         ahead = jnp.asarray(state.count + 1 - delay > state.start, jnp.int32)
@@ -137,7 +130,6 @@ class _Ringleader(KeptGradients):
     def update(
         self, message: tuple, state: RingleaderState, params: Tree, **extra: Any
     ) -> tuple[Tree, RingleaderState]:
-        del message, extra
         state = _turned(state)
         mean = worker_table.divided(state.table.total, state.present)
         updates, velocity = self.descent.step(mean, state.velocity, state.count, params)

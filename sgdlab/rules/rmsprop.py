@@ -6,7 +6,7 @@ import optax
 
 from sgdlab.rules.accumulators import in_float32
 from sgdlab.rules.family import RULES
-from sgdlab.rules.hyperparameters import Rate, decay_argument, learning_rate_argument, momentum_argument, number
+from sgdlab.rules.hyperparameters import Rate, checked, decay_argument, number
 from sgdlab.rules.server_rule import ServerRule, lifted
 
 
@@ -46,9 +46,6 @@ def rmsprop(
     Returns:
       A `ServerRule` with a mean square and a velocity as state, around `optax.scale_by_rms` and `optax.trace`.
 
-    Raises:
-      ValueError: where a hyperparameter is not finite or out of its range.
-
     Source: Tieleman and Hinton 2012; Chen et al. 2016, A.2 to A.4; `tf.train.RMSPropOptimizer`; TensorFlow's
     `inception_distributed_train.py` for epsilon.
 
@@ -62,9 +59,7 @@ def rmsprop(
     """
     return lifted(
         _rmsprop,
-        learning_rate=learning_rate_argument(learning_rate),
-        momentum=momentum_argument(momentum),
-        weight_decay=number("weight_decay", weight_decay, least=0),
+        **checked(learning_rate=learning_rate, momentum=momentum, weight_decay=weight_decay),
         decay=decay_argument("decay", decay),
         eps=number("eps", eps, above=0),
         initial_scale=number("initial_scale", initial_scale, least=0),

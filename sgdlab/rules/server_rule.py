@@ -62,12 +62,10 @@ class Settings:
 
     def receive(self, grads: Tree, state: Tree, params: Tree, **extra: Any) -> Tree:
         """The message is the gradient, with the weight decay at the server's parameters: g + weight_decay theta."""
-        del state, extra
         return decayed(grads, params, self.weight_decay)
 
     def send(self, params: Tree, state: Tree, **extra: Any) -> Tree:
         """Workers read the parameters."""
-        del state, extra
         return params
 
 
@@ -127,14 +125,12 @@ class _Lifted(Settings):
         return self.transforms(**self.hyperparameters, **dict(self.options))
 
     def init(self, params: Tree, **extra: Any) -> Tree:
-        del extra
         receive, update = self._made()
         if jax.tree.leaves(jax.eval_shape(receive.init, params)):
             raise ValueError("receive must be a stateless optax transform: an update can receive many gradients")
         return update.init(params)
 
     def receive(self, grads: Tree, state: Tree, params: Tree, **extra: Any) -> Tree:
-        del state
         transform = optax.with_extra_args_support(self._made()[0])
         return _like(grads, transform.update(grads, transform.init(params), params, **extra)[0])
 
@@ -217,7 +213,6 @@ def as_transform(rule: ServerRule) -> optax.GradientTransformationExtraArgs:
     estimate) remains `rule.send`, and the point where they compute `rule.point`.
 
     Example:
-      >>> import jax.numpy as jnp
       >>> from sgdlab import rules
       >>> transform = as_transform(rules.staleness_aware(learning_rate=1.0, momentum=0.0))
       >>> params = jnp.zeros(1)
@@ -226,7 +221,6 @@ def as_transform(rule: ServerRule) -> optax.GradientTransformationExtraArgs:
     """
 
     def update(grads, state, params=None, *, worker=0, delay=1, read_params=None, **extra):
-        del extra
         if params is None:
             raise ValueError("params=None must be the parameters that the gradient is applied to")
         read_params = params if read_params is None else read_params

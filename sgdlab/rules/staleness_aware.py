@@ -4,9 +4,9 @@ from typing import Any
 
 import optax
 
-from sgdlab.rules.accumulators import in_float32
+from sgdlab.rules.accumulators import momentum_chains
 from sgdlab.rules.family import RULES
-from sgdlab.rules.hyperparameters import Rate, learning_rate_argument, momentum_argument, number
+from sgdlab.rules.hyperparameters import Rate, checked
 from sgdlab.rules.penalty import divide_by_delay
 from sgdlab.rules.server_rule import ServerRule, lifted
 
@@ -28,7 +28,6 @@ def scale_by_delay() -> optax.GradientTransformationExtraArgs:
     """
 
     def update(updates, state, params=None, *, delay=1, **extra_args):
-        del params, extra_args
         return divide_by_delay(updates, delay), state
 
     return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
@@ -54,9 +53,6 @@ def staleness_aware(
     Returns:
       A `ServerRule`: `optax.chain(optax.trace, scale_by_delay, optax.scale_by_learning_rate)`.
 
-    Raises:
-      ValueError: where a hyperparameter is not finite or out of its range.
-
     Source: Zhang et al. 2015b; Barkai et al. 2020, Algorithm 3.
 
     Example:
@@ -65,7 +61,10 @@ def staleness_aware(
       >>> rule.update(jnp.ones(1), rule.init(params), params, delay=3)[0]
       Array([-0.5], dtype=float32)
     """
-    return lifted(_penalised_step, nesterov=bool(nesterov), **_checked(learning_rate, momentum, weight_decay))
+    return lifted(
+        _penalised_step,
+        **checked(learning_rate=learning_rate, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay),
+    )
 
 
 @RULES.register(title="SA-Gradient", source="Barkai et al. 2020, Alg. 5", families=("Penalties on momentum SGD",))
@@ -88,26 +87,15 @@ def staleness_aware_gradient(
       >>> rule.receive(jnp.ones(1), rule.init(params), params, worker=0, delay=4, read_params=params)
       Array([0.25], dtype=float32)
     """
-    return lifted(_penalised_gradient, nesterov=bool(nesterov), **_checked(learning_rate, momentum, weight_decay))
-
-
-def _checked(learning_rate: Rate, momentum: Any, weight_decay: Any) -> dict[str, Any]:
-    return {
-        "learning_rate": learning_rate_argument(learning_rate),
-        "momentum": momentum_argument(momentum),
-        "weight_decay": number("weight_decay", weight_decay, least=0),
-    }
-
-
-def _penalised_step(*, learning_rate: Rate, momentum: Any, weight_decay: Any, nesterov: bool):
-    update = optax.chain(
-        in_float32(optax.trace(momentum, nesterov)), scale_by_delay(), optax.scale_by_learning_rate(learning_rate)
+    return lifted(
+        _penalised_gradient,
+        **checked(learning_rate=learning_rate, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay),
     )
-    return optax.add_decayed_weights(weight_decay), update
 
 
-def _penalised_gradient(*, learning_rate: Rate, momentum: Any, weight_decay: Any, nesterov: bool):
-    receive = optax.chain(optax.add_decayed_weights(weight_decay), scale_by_delay())
-    return receive, optax.chain(
-        in_float32(optax.trace(momentum, nesterov)), optax.scale_by_learning_rate(learning_rate)
-    )
+def _penalised_step(**sgd: Any):
+    return momentum_chains(**sgd, of_steps=(scale_by_delay(),))
+
+
+def _penalised_gradient(**sgd: Any):
+    return momentum_chains(**sgd, of_gradients=(scale_by_delay(),))

@@ -10,7 +10,7 @@ from sgdlab.bounds import Count
 from sgdlab.rules import accumulators
 from sgdlab.rules.family import RULES
 from sgdlab.rules.fragments import fragments_of, within
-from sgdlab.rules.hyperparameters import Rate, learning_rate_argument, momentum_argument, number
+from sgdlab.rules.hyperparameters import Rate, checked, static
 from sgdlab.rules.server_rule import ServerRule, Settings, Tree, rule_of
 from sgdlab.xla import apart
 
@@ -64,9 +64,7 @@ def streaming_nesterov(
     """
     return rule_of(
         _StreamingNesterov(
-            learning_rate=learning_rate_argument(learning_rate),
-            momentum=momentum_argument(momentum),
-            weight_decay=number("weight_decay", weight_decay, least=0),
+            **checked(learning_rate=learning_rate, momentum=momentum, weight_decay=weight_decay),
             fragments=fragments,
         )
     )
@@ -78,17 +76,15 @@ class _StreamingNesterov(Settings):
     learning_rate: Rate
     momentum: Any
     weight_decay: Any
-    fragments: int = dataclasses.field(metadata={"static": True})
+    fragments: int = static()
 
     def init(self, params: Tree, **extra: Any) -> StreamingNesterovState:
-        del extra
         fragments_of(params, self.fragments)  # which refuses what cannot be divided
         return StreamingNesterovState(jnp.zeros([], jnp.int32), accumulators.zeros(params))
 
     def update(
         self, message: Tree, state: StreamingNesterovState, params: Tree, **extra: Any
     ) -> tuple[Tree, StreamingNesterovState]:
-        del extra
         # Apart: XLA would round the sum of two products otherwise in a replay than on a server of its own.
         return apart(self._updated, state.count, message, state, params)
 

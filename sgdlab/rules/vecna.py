@@ -9,10 +9,9 @@ import optax
 
 from sgdlab.bounds import Count
 from sgdlab.rules import accumulators, worker_table
-from sgdlab.rules.descent import Descent
+from sgdlab.rules.descent import Descent, KeptGradients
 from sgdlab.rules.family import RULES
-from sgdlab.rules.hyperparameters import Rate, like, number
-from sgdlab.rules.kept_gradients import KeptGradients
+from sgdlab.rules.hyperparameters import Rate, like, taking_part
 from sgdlab.rules.server_rule import ServerRule, Tree
 from sgdlab.rules.worker_table import WorkerTable
 
@@ -64,16 +63,12 @@ def vecna(
     Returns:
       A `ServerRule` for any schedule of servers; its state holds N + 2 gradients.
 
-    Raises:
-      ValueError: where a hyperparameter is not finite or out of its range.
-
     Source: Maranjyan, Omar and Richtarik 2025 (UAI), Vecna SGD; its text was not at hand, and that b is counted is a
     reconstruction.
 
     Example:
       Worker 0 sends 1 and 3, with the weight of one of four workers: the step is their mean, over four.
 
-      >>> import jax.numpy as jnp
       >>> rule, params = vecna(learning_rate=1.0, momentum=0.0, num_workers=4), jnp.zeros([])
       >>> state, facts = rule.init(params), {"worker": 0, "delay": 1, "read_params": params}
       >>> for gradient in (1.0, 3.0):
@@ -81,10 +76,8 @@ def vecna(
       >>> float(rule.update((), state, params, num_gradients=2, delay=1, worker=None)[0])
       -0.5
     """
-    rows = num_workers
     descent = Descent.of(learning_rate=learning_rate, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay)
-    taking_part = number("workers", rows if workers is None else workers, least=1, most=rows)
-    return _Vecna(descent, rows, taking_part).rule()
+    return _Vecna(descent, num_workers, taking_part(workers, num_workers)).rule()
 
 
 @jax.tree_util.register_dataclass
@@ -93,7 +86,6 @@ class _Vecna(KeptGradients):
     workers: Any
 
     def init(self, params: Tree, **extra: Any) -> VecnaState:
-        del extra
         return VecnaState(
             velocity=accumulators.zeros(params),
             updates=jnp.zeros([], jnp.int32),
@@ -104,7 +96,6 @@ class _Vecna(KeptGradients):
     def absorb(self, grads: Tree, state: VecnaState, params: Tree, *, worker: jax.Array, **extra: Any) -> VecnaState:
         # With r gradients of the worker before, those of earlier updates included: s_r = sum / r becomes
         # (r s_r + g) / (r + 1). So the whole sum of the open update is over the count at its end.
-        del params, extra
         old = worker_table.row(state.table, worker, state.table.counts[worker])
         before = state.received[worker]
         new = jax.tree.map(
@@ -116,7 +107,6 @@ class _Vecna(KeptGradients):
         return state._replace(table=table, received=state.received.at[worker].add(1))
 
     def update(self, message: tuple, state: VecnaState, params: Tree, **extra: Any) -> tuple[Tree, VecnaState]:
-        del message, extra
         count = optax.safe_increment(state.updates)
         estimate = jax.tree.map(lambda leaf: leaf * (like(count, leaf) / like(self.workers, leaf)), state.table.total)
         updates, velocity = self.descent.step(estimate, state.velocity, state.updates, params)

@@ -36,6 +36,11 @@ def row(table: WorkerTable, worker: jax.Array, count: jax.Array) -> Tree:
     )
 
 
+def rows(table: Tree, worker: jax.Array) -> Tree:
+    """Return the row of a worker in each leaf [num_workers, *params_shape]."""
+    return jax.tree.map(lambda buffer: read_row(buffer, worker), table)
+
+
 def written(means: Tree, worker: jax.Array, mean: Tree) -> Tree:
     """The rows of a table with another mean for a worker."""
     return jax.tree.map(lambda buffer, leaf: jax.lax.dynamic_update_index_in_dim(buffer, leaf, worker, 0), means, mean)

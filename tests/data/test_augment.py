@@ -172,22 +172,12 @@ def test_preprocessing_is_the_formula(dtype):
 
 
 @pytest.mark.parametrize(
-    ("given", "match"),
-    [
-        ({"mean": (0.1, np.nan)}, "mean="),
-        ({"mean": ()}, r"mean=\(\) must be None"),
-        ({"std": (0.1, 0.0)}, r"std=\(0.1, 0.0\) must be .* above 0"),
-        ({"mean": (0.1,), "std": (0.1, 0.2)}, r"std=\(0.1, 0.2\) must have as many channels as mean, 1"),
-    ],
-)
-def test_impossible_statistics(given, match):
-    with pytest.raises(ValueError, match=f"^{match}"):
-        Preprocess(**given)
-
-
-@pytest.mark.parametrize(
     ("make", "match"),
     [
+        (lambda: Preprocess(mean=(0.1, np.nan)), "mean="),
+        (lambda: Preprocess(mean=()), r"mean=\(\) must be None"),
+        (lambda: Preprocess(std=(0.1, 0.0)), r"std=\(0.1, 0.0\) must be .* above 0"),
+        (lambda: Preprocess(mean=(0.1,), std=(0.1, 0.2)), r"std=\(0.1, 0.2\) must have as many channels as mean, 1"),
         (lambda: augment.crop_and_flip(padding=-1), "padding=-1 must be"),
         (lambda: augment.rotate_and_zoom(degrees=181.0), "degrees=181.0 must be"),
         (lambda: augment.rotate_and_zoom(zoom=-0.1), "zoom=-0.1 must be"),

@@ -56,6 +56,17 @@ LABELS = np.array([0, 1], np.int32)
         (np.zeros((2, 8, 8, 1), np.int32), LABELS, 255, "pixels of dtype int32 must be uint8, or floating"),
         (np.zeros((2, 8, 8, 1), np.uint8), LABELS, 256, "white=256 must be a whole number from 1 to 255"),
         (np.full((2, 8, 8, 1), 17, np.uint8), LABELS, 16, "white=16 must be at least 17, the largest pixel"),
+        *(
+            (
+                np.array([0, 0, 0, value]).reshape(2, 1, 1, 2),
+                LABELS,
+                255,
+                r"pixels\[1, 0, 0, 1\]=.* finite .*; 1 of 2 ex",
+            )
+            for value in (np.nan, np.inf, -np.inf, 1e300)
+        ),
+        (np.zeros((2, 1, 1, 1)), LABELS.astype(float), 255, "labels of dtype float64 must be whole numbers"),
+        (np.zeros((2, 1, 1, 1)), LABELS.astype(bool), 255, "labels of dtype bool must be whole numbers"),
     ],
 )
 def test_splits_that_are_refused(pixels, labels, white, match):

@@ -168,21 +168,6 @@ def test_shares_and_ratios_of_rectangles():
     assert rectangle(10, 1000, np.random.default_rng(0)) == (0, 493, 10, 506)
 
 
-@pytest.mark.parametrize(
-    ("given", "match"),
-    [
-        ({"crops": "centre"}, "crops='centre' must be one of area, shortest_side"),
-        ({"crops": "shortest_side", "sides": (200, 480)}, r"sides=\(200, 480\) must be"),
-        ({"crops": "shortest_side", "sides": (480, 256)}, r"sides=\(480, 256\) must be"),
-        ({"test_side": 100}, "test_side=100 must be"),
-        ({"colour_noise": -0.1}, "colour_noise=-0.1 must be"),
-    ],
-)
-def test_impossible_entries(given, match, directory):
-    with pytest.raises(ValueError, match=f"^{match}"):
-        data.imagenet(data_dir=str(directory), **given)
-
-
 @pytest.mark.parametrize("state", ["missing", "one missing", "cut off"])
 def test_archives_that_are_missing_or_cut_off(state, tmp_path, directory):
     manual = preparing.by_hand(tmp_path)

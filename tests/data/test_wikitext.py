@@ -49,7 +49,7 @@ def test_words_in_order_by_frequency(tmp_path):
     ranked = sorted(counts, key=lambda word: (-counts[word], word))
     for again in (False, True):
         if again:  # from the arrays beside the records
-            sys.modules["sgdlab.data.wikitext103"]._read.cache_clear()
+            sys.modules["sgdlab.data.text"]._wikitext.cache_clear()
         for split in ("test", "validation"):
             found = data.wikitext103(data_dir=str(tmp_path), segment=7, test=split)
             assert found.vocabulary == len(ranked)
@@ -82,10 +82,3 @@ def test_an_archive_that_is_missing_or_wrong(state, tmp_path, monkeypatch):
     assert len(message.splitlines()) == 1
     assert str(preparing.by_hand(tmp_path)) in message
     assert ("another file" in message) == (state != "missing")
-
-
-def test_impossible_entries(tmp_path):
-    with pytest.raises(ValueError, match=r"^segment=0 must be"):
-        data.wikitext103(data_dir=str(tmp_path), segment=0)
-    with pytest.raises(ValueError, match=r"^test='valid' must be one of test, validation"):
-        data.wikitext103(data_dir=str(tmp_path), test="valid")

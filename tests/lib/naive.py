@@ -140,9 +140,9 @@ class DelayCompensated(Asgd):
     counts.
     """
 
-    def __init__(self, theta, *, control, adaptive=False, m=0.95, **rest):
+    def __init__(self, theta, *, variance_control, adaptive=False, mean_square_decay=0.95, **rest):
         super().__init__(theta, **rest)
-        self.control, self.adaptive, self.m = control, adaptive, m
+        self.control, self.adaptive, self.m = variance_control, adaptive, mean_square_decay
         self.mean_square = self.zeros()
 
     def folded(self, square):

@@ -109,18 +109,3 @@ def test_gradient_is_that_of_the_formula(texts):
 
     along = sum(jax.tree.leaves(jax.tree.map(lambda g, d: (g * d).sum(), grads, directions)))
     np.testing.assert_allclose(along, (value(1) - value(-1)) / (2 * step), rtol=1e-7)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"cutoffs": (4, 4)}, r"^cutoffs=\(4, 4\)"),
-        ({"cutoffs": (0, 4)}, r"^cutoffs=\(0, 4\)"),
-        ({"cutoffs": (4, VOCABULARY)}, r"^cutoffs=\(4, 11\)"),
-        ({"cutoffs": (1.5,)}, r"^cutoffs=\(1\.5,\)"),
-        ({"cutoffs": (3,), "room": 0}, "^room=0"),
-    ],
-)
-def test_refuses(options, message):
-    with pytest.raises(ValueError, match=message):
-        structure(**options)

@@ -285,25 +285,51 @@ def test_weight_norm_moves_directions_orthogonally():
     np.testing.assert_allclose(of_length, (of_kernel * kernel / lengths).sum((0, 1, 2)), rtol=1e-12)
 
 
+IMAGES, PIXELS, TEXT = (
+    {"image_shape": (32, 32, 3), "num_classes": 10},
+    {"image_shape": (8, 8, 3), "levels": 256},
+    {"vocabulary": 256},
+)
+SOFTMAX = functools.partial(networks.TiedSoftmax, 11, 5)
+
+
 @pytest.mark.parametrize(
-    ("part", "entries", "match"),
+    ("part", "given", "entries", "match"),
     [
-        (parts.conv, {"channels": (4, 8, 16)}, r"channels=\(4, 8, 16\) must be two"),
-        (parts.mlp, {"widths": (4, 0)}, r"widths=\(4, 0\) must be"),
-        (parts.cnn, {"kernel_size": 0}, "kernel_size=0 must be"),
-        (parts.cnn, {"channels": (4, 2.5)}, r"channels=\(4, 2\.5\) must be"),
-        (parts.weight_norm_cnn, {"channels": (0,)}, r"channels=\(0,\) must be"),
-        (parts.cifar_resnet, {"depth": 18}, r"depth=18 must be 6 n \+ 2, such as 8, 14 or 20"),
-        (parts.cifar_resnet, {"depth": 2}, r"depth=2 must be 6 n \+ 2"),
-        (parts.cifar_resnet, {"dtype": "float16"}, "dtype='float16' must be one of float32, bfloat16"),
-        (parts.wide_resnet, {"depth": 20}, r"depth=20 must be 6 n \+ 4"),
-        (parts.wide_resnet, {"widen": 0}, "widen=0 must be"),
-        (parts.wide_resnet, {"dropout": 1.0}, "dropout=1.0 must be"),
-        (parts.resnet18, {"stem": "mnist"}, "stem='mnist' must be one of imagenet, cifar"),
-        (parts.resnet50, {"batch_norm_momentum": 1.0}, "batch_norm_momentum=1.0 must be"),
-        (parts.inception, {}, r"image_shape=\(32, 32, 3\) must be at least 75 x 75"),
+        (parts.conv, IMAGES, {"channels": (4, 8, 16)}, r"channels=\(4, 8, 16\) must be two"),
+        (parts.mlp, IMAGES, {"widths": (4, 0)}, r"widths=\(4, 0\) must be"),
+        (parts.cnn, IMAGES, {"kernel_size": 0}, "kernel_size=0 must be"),
+        (parts.cnn, IMAGES, {"channels": (4, 2.5)}, r"channels=\(4, 2\.5\) must be"),
+        (parts.weight_norm_cnn, IMAGES, {"channels": (0,)}, r"channels=\(0,\) must be"),
+        (parts.cifar_resnet, IMAGES, {"depth": 18}, r"depth=18 must be 6 n \+ 2, such as 8, 14 or 20"),
+        (parts.cifar_resnet, IMAGES, {"depth": 2}, r"depth=2 must be 6 n \+ 2"),
+        (parts.cifar_resnet, IMAGES, {"dtype": "float16"}, "dtype='float16' must be one of float32, bfloat16"),
+        (parts.wide_resnet, IMAGES, {"depth": 20}, r"depth=20 must be 6 n \+ 4"),
+        (parts.wide_resnet, IMAGES, {"widen": 0}, "widen=0 must be"),
+        (parts.wide_resnet, IMAGES, {"dropout": 1.0}, "dropout=1.0 must be"),
+        (parts.resnet18, IMAGES, {"stem": "mnist"}, "stem='mnist' must be one of imagenet, cifar"),
+        (parts.resnet50, IMAGES, {"batch_norm_momentum": 1.0}, "batch_norm_momentum=1.0 must be"),
+        (parts.inception, IMAGES, {}, r"image_shape=\(32, 32, 3\) must be at least 75 x 75"),
+        (parts.pixelcnn, PIXELS, {"layers": 0}, "layers=0"),
+        (parts.pixelcnn, PIXELS, {"width": 2}, "width=2"),
+        (parts.pixelcnn, PIXELS, {"head": 1}, "head=1"),
+        (parts.pixelcnn, PIXELS, {"kernel": 4}, "kernel=4"),
+        (parts.pixelcnn, PIXELS, {"first_kernel": 1}, "first_kernel=1"),
+        (parts.pixelcnn, PIXELS, {"dtype": "float16"}, "dtype='float16'"),
+        (parts.transformer_xl, TEXT, {"layers": 0}, "layers=0"),
+        (parts.transformer_xl, TEXT, {"width": 7}, "width=7"),
+        (parts.transformer_xl, TEXT, {"memory": -1}, "memory=-1"),
+        (parts.transformer_xl, TEXT, {"dropout": 1.0}, r"dropout=1\.0"),
+        (parts.transformer_xl, TEXT, {"attention_dropout": -0.5}, r"attention_dropout=-0\.5"),
+        (parts.transformer_xl, TEXT, {"cutoffs": (300,)}, r"cutoffs=\(300,\)"),
+        (parts.transformer_xl, TEXT, {"dtype": "float16"}, "dtype='float16'"),
+        (SOFTMAX, {}, {"cutoffs": (4, 4)}, r"cutoffs=\(4, 4\)"),
+        (SOFTMAX, {}, {"cutoffs": (0, 4)}, r"cutoffs=\(0, 4\)"),
+        (SOFTMAX, {}, {"cutoffs": (4, 11)}, r"cutoffs=\(4, 11\)"),
+        (SOFTMAX, {}, {"cutoffs": (1.5,)}, r"cutoffs=\(1\.5,\)"),
+        (SOFTMAX, {}, {"cutoffs": (3,), "room": 0}, "room=0"),
     ],
 )
-def test_what_cannot_be_is_refused_by_its_name(part, entries, match):
+def test_what_cannot_be_is_refused_by_its_name(part, given, entries, match):
     with pytest.raises(ValueError, match=f"^{match}"):
-        part(**entries, image_shape=(32, 32, 3), num_classes=10, rngs=nnx.Rngs(0))
+        nnx.eval_shape(lambda: part(**entries, **given, rngs=nnx.Rngs(0)))

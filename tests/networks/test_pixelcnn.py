@@ -141,19 +141,3 @@ def test_parameters_of_the_published_size():
     within = 256 * 256 + 128 * 128 + 3 * 256 + 128  # between the stacks, at the end, and biases
     head = 128 * 1024 + 1024 + 1024 * 768 + 768
     assert count == first + 14 * other + 15 * within + head == 5856128
-
-
-@pytest.mark.parametrize(
-    ("entries", "message"),
-    [
-        ({"layers": 0}, "^layers=0"),
-        ({"width": 2}, "^width=2"),
-        ({"head": 1}, "^head=1"),
-        ({"kernel": 4}, "^kernel=4"),
-        ({"first_kernel": 1}, "^first_kernel=1"),
-        ({"dtype": "float16"}, "^dtype='float16'"),
-    ],
-)
-def test_refuses(entries, message):
-    with pytest.raises(ValueError, match=message):
-        nnx.eval_shape(lambda: pixelcnn(image_shape=(8, 8, 3), levels=256, rngs=nnx.Rngs(0), **entries))

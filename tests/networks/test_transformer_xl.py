@@ -243,20 +243,3 @@ def test_initial_values_are_those_of_single_layers():
     assert kernel.dtype == np.float32
     assert kernel.std() == pytest.approx(0.02, rel=5 / np.sqrt(2 * kernel.size))
     assert np.abs(kernel[0] - kernel[1]).max() > 0.02
-
-
-@pytest.mark.parametrize(
-    ("entries", "message"),
-    [
-        ({"layers": 0}, "^layers=0"),
-        ({"width": 7}, "^width=7"),
-        ({"memory": -1}, "^memory=-1"),
-        ({"dropout": 1.0}, r"^dropout=1\.0"),
-        ({"attention_dropout": -0.5}, r"^attention_dropout=-0\.5"),
-        ({"cutoffs": (300,)}, r"^cutoffs=\(300,\)"),
-        ({"dtype": "float16"}, "^dtype='float16'"),
-    ],
-)
-def test_refuses(entries, message):
-    with pytest.raises(ValueError, match=message):
-        nnx.eval_shape(lambda: transformer_xl(vocabulary=256, rngs=nnx.Rngs(0), **entries))

@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from lib import naive
+from lib import naive, tiers
 
-from sgdlab import Schedule, protocols, replay, rules
+from sgdlab import protocols, replay, rules
 
 GRADIENTS = 20
 WORKERS = 8
@@ -71,127 +71,95 @@ def gradient_by_hand(theta, row):
     }
 
 
-def softsync(runtimes, size):
-    """Asynchronous workers, but the server waits for `size` gradients, of whatever age, before each update."""
-    base = protocols.asynchronous(runtimes, num_gradients=GRADIENTS)
-    return Schedule(
-        worker=base.worker[:GRADIENTS],
-        read=base.read[:GRADIENTS] // size,
-        update=base.update[:GRADIENTS] // size,
-        started=base.started[:GRADIENTS],
-        arrived=base.arrived[:GRADIENTS],
-        applied=base.arrived[size - 1 : GRADIENTS : size],
-        num_workers=base.num_workers,
-    )
+class AdaDelay(naive.Asgd):
+    """Sra et al. 2016: the step falls with the root of the update's number, from 1 on, plus the staleness."""
+
+    def __init__(self, theta, *, noise, **rest):
+        super().__init__(theta, **rest)
+        self.noise = noise
+
+    def step_size(self, delay):
+        stale = delay - 1
+        return self.eta(self.k) / (1 + self.noise * np.sqrt(self.k + 1 + stale))
 
 
-# name: (factory of the rule, the naive server, whether it has a momentum, the rest for the rule, for the server)
-DANA = {"num_workers": WORKERS}
+class DanaDelayCompensated(naive.Dana):
+    """DANA-DC, Hakimi et al. 2019: Zheng's correction, from the estimate that was sent."""
+
+    def __init__(self, theta, *, variance_control, **rest):
+        super().__init__(theta, **rest)
+        self.control = variance_control
+
+    def penalised(self, g, read, delay):
+        return naive.tree(lambda g, now, then: g + self.control * g**2 * (now - then), g, self.theta, read)
+
+
+class Rmsprop(naive.Asgd):
+    """s <- d s + (1 - d) g^2; v <- m v + rate g / sqrt(s + eps); theta <- theta - v."""
+
+    def __init__(self, theta, *, decay=0.9, eps=1.0, initial_scale=1.0, **rest):
+        super().__init__(theta, **rest)
+        self.decay, self.eps = decay, eps
+        self.s = naive.tree(lambda value: np.full_like(value, initial_scale), self.theta)
+
+    def apply(self, g, *, delay, worker):
+        self.s = naive.tree(lambda s, g: self.decay * s + (1 - self.decay) * g**2, self.s, g)
+        step = naive.tree(lambda g, s: self.eta(self.k) * g / np.sqrt(s + self.eps), g, self.s)
+        self.v = naive.tree(lambda v, step: self.gamma * v + step, self.v, step)
+        self.theta = naive.tree(lambda theta, v: theta - v, self.theta, self.v)
+        self.k += 1
+
+
+def case(factory, server, *, momentum=True, theirs=None, **options):
+    """The rule, the naive server, whether it has a momentum, and what is given to each; `theirs`: to the server too."""
+    shared = {name: value for name, value in options.items() if name != "coefficient"}
+    return factory, server, momentum, options, shared | (theirs or {})
+
+
+DANA, NAG = {"num_workers": WORKERS}, {"nesterov": True}
 METHODS = {
-    "asgd": (rules.asgd, naive.Asgd, True, {}, {}),
-    "asgd, nesterov": (rules.asgd, naive.Asgd, True, {"nesterov": True}, {"nesterov": True}),
-    "nag_asgd": (rules.nag_asgd, naive.Asgd, True, {}, {"nesterov": True}),
-    "adam": (rules.adam, naive.Adam, False, {}, {}),
-    "adam_staleness_aware": (rules.adam_staleness_aware, naive.AdamStalenessAware, False, {}, {}),
-    "dana": (rules.dana, naive.Dana, True, DANA, DANA),
-    "dana_staleness_aware": (rules.dana_staleness_aware, naive.DanaStalenessAware, True, DANA, DANA),
+    "asgd": case(rules.asgd, naive.Asgd),
+    "asgd, nesterov": case(rules.asgd, naive.Asgd, nesterov=True),
+    "nag_asgd": case(rules.nag_asgd, naive.Asgd, theirs=NAG),
+    "adam": case(rules.adam, naive.Adam, momentum=False),
+    "adam_staleness_aware": case(rules.adam_staleness_aware, naive.AdamStalenessAware, momentum=False),
+    "dana": case(rules.dana, naive.Dana, **DANA),
+    "dana_staleness_aware": case(rules.dana_staleness_aware, naive.DanaStalenessAware, **DANA),
+    "dana_delay_compensated": case(rules.dana_delay_compensated, DanaDelayCompensated, variance_control=0.1, **DANA),
+    "ada_delay": case(rules.ada_delay, AdaDelay, noise=0.4),
+    "rmsprop": case(rules.rmsprop, Rmsprop),
+    "rmsprop, no initial mean square": case(rules.rmsprop, Rmsprop, decay=0.95, eps=0.1, initial_scale=0.0),
+    "gap_aware, no nesterov": case(rules.gap_aware, naive.GapAware, nesterov=False),
+    # Few enough workers for half of the delays to be above their number.
+    "delay_adaptive": case(rules.delay_adaptive, naive.DelayAdaptive, num_workers=2),
+    "delay_adaptive, nesterov": case(rules.delay_adaptive, naive.DelayAdaptive, num_workers=2, nesterov=True),
 }
-for _nesterov in (True, False):
-    _name, _option = ("", {}) if _nesterov else (", no nesterov", {"nesterov": False})
+for _suffix, _option, _theirs in (("", {}, NAG), (", no nesterov", {"nesterov": False}, {})):
     METHODS |= {
-        f"staleness_aware{_name}": (
-            rules.staleness_aware,
-            naive.StalenessAware,
-            True,
-            _option,
-            {"nesterov": _nesterov},
-        ),
-        f"staleness_aware_gradient{_name}": (
-            rules.staleness_aware_gradient,
-            naive.StalenessAwareGradient,
-            True,
-            _option,
-            {"nesterov": _nesterov},
-        ),
+        f"{name}{_suffix}": case(factory, server, theirs=_theirs, **own, **_option)
+        for name, factory, server, own in (
+            ("staleness_aware", rules.staleness_aware, naive.StalenessAware, {}),
+            ("staleness_aware_gradient", rules.staleness_aware_gradient, naive.StalenessAwareGradient, {}),
+            ("linear_scaling", rules.linear_scaling, naive.LinearScaling, {}),
+            ("exponential_penalty", rules.exponential_penalty, naive.ExponentialPenalty, {"penalty": 0.3}),
+        )
     }
-for _granularity in ("parameter", "layer", "global"):
-    _option = {"granularity": _granularity}
+for _size in ("parameter", "layer", "global"):
+    _own, _printed = {"granularity": _size}, {"granularity": _size, "coefficient": "printed"}
     METHODS |= {
-        f"gap_aware, {_granularity}": (rules.gap_aware, naive.GapAware, True, _option, _option | {"nesterov": True}),
-        f"gap_aware, printed, {_granularity}": (
-            rules.gap_aware,
-            naive.PrintedGapAware,
-            True,
-            _option | {"coefficient": "printed"},
-            _option | {"nesterov": True},
-        ),
-        f"dana_gap_aware, printed, {_granularity}": (
-            rules.dana_gap_aware,
-            naive.PrintedDanaGapAware,
-            True,
-            _option | DANA | {"coefficient": "printed"},
-            _option | DANA,
-        ),
-        f"dana_gap_aware, {_granularity}": (
-            rules.dana_gap_aware,
-            naive.DanaGapAware,
-            True,
-            _option | DANA,
-            _option | DANA,
-        ),
-        f"adam_gap_aware, {_granularity}": (rules.adam_gap_aware, naive.AdamGapAware, False, _option, _option),
+        f"gap_aware, {_size}": case(rules.gap_aware, naive.GapAware, theirs=NAG, **_own),
+        f"gap_aware, printed, {_size}": case(rules.gap_aware, naive.PrintedGapAware, theirs=NAG, **_printed),
+        f"dana_gap_aware, {_size}": case(rules.dana_gap_aware, naive.DanaGapAware, **_own, **DANA),
+        f"dana_gap_aware, printed, {_size}": case(rules.dana_gap_aware, naive.PrintedDanaGapAware, **_printed, **DANA),
+        f"adam_gap_aware, {_size}": case(rules.adam_gap_aware, naive.AdamGapAware, momentum=False, **_own),
     }
-for _nesterov in (True, False):
-    _name, _option = ("", {}) if _nesterov else (", no nesterov", {"nesterov": False})
-    METHODS |= {
-        f"linear_scaling{_name}": (rules.linear_scaling, naive.LinearScaling, True, _option, {"nesterov": _nesterov}),
-        f"exponential_penalty{_name}": (
-            rules.exponential_penalty,
-            naive.ExponentialPenalty,
-            True,
-            _option | {"penalty": 0.3},
-            {"nesterov": _nesterov, "penalty": 0.3},
-        ),
-        # Few enough workers for half of the delays to be above their number.
-        f"delay_adaptive{', nesterov' if _nesterov else ''}": (
-            rules.delay_adaptive,
-            naive.DelayAdaptive,
-            True,
-            {"nesterov": _nesterov, "num_workers": 2},
-            {"nesterov": _nesterov, "num_workers": 2},
-        ),
-    }
-METHODS |= {
-    "delay_compensated": (
-        rules.delay_compensated,
-        naive.DelayCompensated,
-        True,
-        {"variance_control": 0.1},
-        {"control": 0.1},
-    ),
-    "delay_compensated, nesterov": (
-        rules.delay_compensated,
-        naive.DelayCompensated,
-        True,
-        {"variance_control": 0.04, "nesterov": True},
-        {"control": 0.04, "nesterov": True},
-    ),
-    "delay_compensated, adaptive": (
-        rules.delay_compensated,
-        naive.DelayCompensated,
-        True,
-        {"variance_control": 1.0, "adaptive": True},
-        {"control": 1.0, "adaptive": True},
-    ),
-    "delay_compensated, adaptive, fast": (
-        rules.delay_compensated,
-        naive.DelayCompensated,
-        True,
-        {"variance_control": 0.5, "adaptive": True, "mean_square_decay": 0.3},
-        {"control": 0.5, "adaptive": True, "m": 0.3},
-    ),
-}
-METHODS["gap_aware, no nesterov"] = (rules.gap_aware, naive.GapAware, True, {"nesterov": False}, {})
+for _suffix, _own in {
+    "": {"variance_control": 0.1},
+    ", nesterov": {"variance_control": 0.04, "nesterov": True},
+    ", adaptive": {"variance_control": 1.0, "adaptive": True},
+    ", adaptive, fast": {"variance_control": 0.5, "adaptive": True, "mean_square_decay": 0.3},
+}.items():
+    METHODS[f"delay_compensated{_suffix}"] = case(rules.delay_compensated, naive.DelayCompensated, **_own)
 
 each_method = pytest.mark.parametrize("method", METHODS)
 each_averaging_method = pytest.mark.parametrize("method", [name for name in METHODS if "dana" not in name])
@@ -245,7 +213,7 @@ def assert_same(schedule, method, h, *, rate=None, eta_max=None):
 
 @pytest.mark.long("every rule against its second implementation")
 @each_method
-@few_examples(max_examples=20)
+@few_examples(max_examples=tiers.examples(20))
 @hypothesis.given(runtimes=run_times(GRADIENTS), h=hyperparameters())
 def test_asynchronous(method, runtimes, h):
     assert_same(protocols.asynchronous(runtimes, num_gradients=GRADIENTS), method, h)
@@ -258,9 +226,10 @@ def test_asynchronous(method, runtimes, h):
     runtimes=run_times(GRADIENTS, st.integers(2, WORKERS)), size=st.sampled_from([2, 4, 5]), h=hyperparameters()
 )
 def test_several_gradients_of_several_delays(method, runtimes, size, h):
-    assert_same(softsync(runtimes, size), method, h)
+    assert_same(protocols.softsync(runtimes, gradients_per_update=size, num_gradients=GRADIENTS), method, h)
 
 
+@pytest.mark.sample(10)
 @each_averaging_method
 @few_examples(max_examples=5)
 @hypothesis.given(data=st.data(), workers=st.integers(2, 5), h=hyperparameters())
@@ -298,15 +267,20 @@ def test_learning_rate_schedule(method, runtimes, h, eta_max):
     assert_same(schedule, method, h, rate=(RATE, rate_by_hand), eta_max=eta_max)
 
 
-@pytest.mark.parametrize("method", ["staleness_aware", "gap_aware, layer", "adam_gap_aware, global"])
+@pytest.mark.parametrize("method", ["staleness_aware", "gap_aware, layer", "adam_gap_aware, global", "rmsprop"])
 def test_learning_rate_schedule_counts_updates_not_gradients(method):
     runtimes = np.random.default_rng(1).integers(1, 9, (GRADIENTS, 4)).astype(float)
     h = {"momentum": 0.9, "b1": 0.9, "b2": 0.99, "weight_decay": 0.1, "learning_rate": None}
-    assert_same(softsync(runtimes, 2), method, h, rate=(RATE, rate_by_hand), eta_max=0.1)
+    assert_same(
+        protocols.softsync(runtimes, gradients_per_update=2, num_gradients=GRADIENTS),
+        method,
+        h,
+        rate=(RATE, rate_by_hand),
+        eta_max=0.1,
+    )
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if "dana" in name])
-@pytest.mark.parametrize("backups", [0, 1])
+@pytest.mark.parametrize(("method", "backups"), [("dana", 0), ("dana_gap_aware, printed, layer", 1)])
 def test_dana_refuses_updates_of_several_gradients(method, backups):
     schedule = protocols.backup_workers(np.ones((3, 4)), backups=backups)
     rule = METHODS[method][0](learning_rate=0.1, **METHODS[method][3])
@@ -320,5 +294,5 @@ def test_schedules_have_stale_fresh_and_tied_gradients():
     schedule = protocols.asynchronous(runtimes, num_gradients=GRADIENTS)
     assert np.unique(schedule.arrived[:GRADIENTS]).size < GRADIENTS
     assert np.unique(schedule.delay().compressed()).size > 3
-    several = softsync(runtimes, 4)
+    several = protocols.softsync(runtimes, gradients_per_update=4, num_gradients=GRADIENTS)
     assert any(np.unique(several.delay()[several.update == u]).size > 1 for u in range(several.num_updates))

@@ -117,18 +117,6 @@ class TestIdentities:
         np.testing.assert_array_equal(found.history.aux["sum"], serial.history.aux["sum"])
         np.testing.assert_array_equal(found.history.applied, serial.history.applied)
 
-    def test_without_momentum_and_correction_it_is_one_round_late_but_for_its_own_step(self):
-        """theta(t + 1) = theta(t) - eta mean g_i(theta(t - 1) - eta g_i(t - 1)), and no worker has weights."""
-        history = replayed(program(), momentum=0.0, variance_control=0.0)
-        order = np.argsort(history.history.worker.reshape(ROUNDS, WORKERS), axis=1)  # the place of each worker
-        thetas, own = [START, START], np.zeros((WORKERS, 7))
-        for t in range(ROUNDS):
-            own = np.stack(
-                [-RATES[t] * gradient(thetas[-2] + own[i], WORKERS * t + order[t, i]) for i in range(WORKERS)]
-            )
-            thetas.append(thetas[-1] + own.mean(axis=0))
-        jax.tree.map(close, history.params, split(thetas[-1]))
-
     def test_equal_gradients_are_synchronous_sgd(self):
         """Workers that see the same batches are all where the mean is; of two, to the last bit."""
         params, velocity = START.copy(), np.zeros(7)

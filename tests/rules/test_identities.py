@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from sgdlab import Schedule, protocols, replay, rules
+from sgdlab import protocols, replay, rules
 
 STEPS = 25
 RATE, GAMMA, DECAY = 0.07, 0.8, 0.02
@@ -136,209 +136,12 @@ def test_one_worker_is_serial_optax(factory, options, tx, weight_decay):
     assert_same_path(replayed(rule, alone()), serial(tx, weight_decay))
 
 
-@pytest.mark.parametrize("factory", ON_NAG)
-def test_penalties_on_nag_are_nag_in_synchronous_runs(factory):
-    schedule = protocols.synchronous(np.ones((STEPS, 4)))
-    rule = factory(learning_rate=RATE, momentum=GAMMA)
-    assert_same_path(replayed(rule, schedule), replayed(rules.nag_asgd(learning_rate=RATE, momentum=GAMMA), schedule))
-
-
-@pytest.mark.parametrize("factory", [rules.adam_staleness_aware, *granularities(rules.adam_gap_aware)])
-def test_penalties_on_adam_are_adam_in_synchronous_runs(factory):
-    schedule = protocols.synchronous(np.ones((STEPS, 4)))
-    rule = factory(learning_rate=RATE)
-    assert_same_path(replayed(rule, schedule), replayed(rules.adam(learning_rate=RATE), schedule))
-
-
-LATER_ON_NAG = [
-    rules.exponential_penalty,
-    functools.partial(rules.delay_adaptive, num_workers=2, nesterov=True),
-    functools.partial(rules.delay_compensated, variance_control=0.5, nesterov=True),
-    functools.partial(rules.delay_compensated, variance_control=0.5, adaptive=True, nesterov=True),
-]
-
-
-def test_all_methods_differ_where_gradients_are_stale():
-    on_nag = [factory(learning_rate=RATE, momentum=GAMMA) for factory in (rules.nag_asgd, *ON_NAG, *LATER_ON_NAG)]
-    adams = [rules.adam, rules.adam_staleness_aware, *granularities(rules.adam_gap_aware)]
-    gaps = [*granularities(rules.dana_gap_aware), *granularities(PRINTED_DANA)]
-    danas = [rules.dana, rules.dana_staleness_aware, *gaps]
-    paths = [
-        replayed(rule, stale())
-        for rule in [
-            *on_nag,
-            *(factory(learning_rate=RATE, **MOMENTS) for factory in adams),
-            *(factory(learning_rate=RATE, num_workers=4) for factory in danas),
-        ]
-    ]
-    for place, path in enumerate(paths):
-        for other in paths[:place]:
-            assert_different_path(path, other)
-
-
-def test_synchronous_is_serial_on_the_mean_gradient():
-    """Four gradients per update, all on the newest version: a batch four times as large."""
-    tx = optax.adam(RATE)
-    result, path = replayed(rules.adam(learning_rate=RATE), protocols.synchronous(np.ones((STEPS, 4))))
-    params, reads = start(), []
-    state = tx.init(params)
-    for update in range(STEPS):
-        batch = (CURVATURE[4 * update : 4 * update + 4], TARGET[4 * update : 4 * update + 4])
-        grads = jax.grad(lambda p, batch=batch: jnp.mean(jax.vmap(loss, (None, 0))(p, batch)))(params)
-        reads += 4 * [float(optax.tree.vdot(params, DIRECTION))]
-        updates, state = tx.update(grads, state, params)
-        params = optax.apply_updates(params, updates)
-    assert_same_path((result, path), (params, np.array(reads)))
-
-
-def look_ahead_sgd(weight_decay, rate=lambda step: RATE):
-    """v <- gamma v + g(theta - eta gamma v); theta <- theta - eta v, with eta of the step before in the look-ahead."""
-    gradient = jax.jit(lambda params, row: grad_fn(params, batch_fn(row))[0])
-    theta, velocity, path = dict(START), {"a": np.zeros(5), "b": 0.0}, []
-    for step in range(STEPS):
-        read = {name: theta[name] - rate(max(step - 1, 0)) * GAMMA * velocity[name] for name in theta}
-        path.append(sum(np.sum(DIRECTION[name] * read[name]) for name in read))
-        grads = gradient(read, step)
-        velocity = {name: GAMMA * velocity[name] + grads[name] + weight_decay * theta[name] for name in theta}
-        theta = {name: theta[name] - rate(step) * velocity[name] for name in theta}
-    return theta, np.array(path)
-
-
-@pytest.mark.parametrize("weight_decay", [0.0, DECAY])
-@pytest.mark.parametrize("factory", [rules.dana, rules.dana_staleness_aware])
-def test_dana_with_one_worker_is_momentum_sgd_that_looks_ahead(factory, weight_decay):
-    rule = factory(learning_rate=RATE, momentum=GAMMA, weight_decay=weight_decay, num_workers=1)
-    given = replayed(rule, alone())
-    assert_same_path(given, look_ahead_sgd(weight_decay))
-    assert_different_path(given, serial(MOMENTUM))
-
-
-def test_dana_looks_ahead_with_the_rate_of_the_update_just_made():
-    rate = optax.piecewise_constant_schedule(RATE, {10: 0.1})
-    rule = rules.dana(learning_rate=rate, momentum=GAMMA, num_workers=1)
-    assert_same_path(replayed(rule, alone()), look_ahead_sgd(0.0, lambda step: RATE if step < 10 else 0.1 * RATE))
-
-
 @pytest.mark.parametrize(
     "factory", [rules.dana, rules.dana_staleness_aware, *granularities(rules.dana_gap_aware), PRINTED_DANA]
 )
 def test_dana_with_more_workers_than_the_schedule_has_is_the_same(factory):
     four, nine = (replayed(factory(learning_rate=RATE, num_workers=n), stale()) for n in (4, 9))
     assert_same_path(four, nine, rtol=0)
-
-
-def test_dana_without_momentum_is_asgd():
-    dana = rules.dana(learning_rate=RATE, momentum=0.0, num_workers=4)
-    assert_same_path(replayed(dana, stale()), replayed(rules.asgd(learning_rate=RATE), stale()))
-
-
-@pytest.mark.parametrize(
-    "factory",
-    [
-        rules.asgd,
-        rules.nag_asgd,
-        rules.staleness_aware,
-        rules.staleness_aware_gradient,
-        *granularities(rules.gap_aware),
-        functools.partial(rules.dana, num_workers=2),
-        functools.partial(rules.dana_staleness_aware, num_workers=2),
-        *granularities(functools.partial(rules.dana_gap_aware, num_workers=2)),
-        PRINTED,
-        functools.partial(PRINTED_DANA, num_workers=2),
-        rules.adam,
-        rules.adam_staleness_aware,
-        *granularities(rules.adam_gap_aware),
-        rules.linear_scaling,
-        functools.partial(rules.delay_adaptive, num_workers=2),
-        rules.delay_compensated,
-        functools.partial(rules.delay_compensated, adaptive=True),
-        rules.exponential_penalty,
-    ],
-)
-def test_weight_decay_meets_the_gradient_before_any_penalty(factory):
-    """receive(g) with decay is receive(g + decay theta) without; theta is the server's, not what was read."""
-    theta = start()
-    read = optax.tree.add(theta, jax.tree.map(lambda leaf: 0.1 + leaf**2, theta))
-    grads = optax.tree.scale(0.5, read)
-    plain, decayed = (factory(learning_rate=RATE, weight_decay=decay) for decay in (0.0, DECAY))
-    state = plain.init(theta)
-    _, state = plain.update(
-        plain.receive(grads, state, theta, worker=0, delay=1, read_params=theta), state, theta, worker=0
-    )
-    receive = functools.partial(plain.receive, worker=1, delay=4, read_params=read)
-    expected = receive(optax.tree.add_scale(grads, DECAY, theta), state, theta)
-    given = decayed.receive(grads, state, theta, worker=1, delay=4, read_params=read)
-    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-14), given, expected)
-    assert not np.allclose(jax.tree.leaves(given)[0], jax.tree.leaves(receive(grads, state, theta))[0])
-
-
-def first_message(factory, *, delay=1, moved=None, **options):
-    """The message of a zero gradient, one update after the start; `moved` is how far from there it was computed."""
-    rule, theta = factory(learning_rate=RATE, weight_decay=DECAY, **options), start()
-    state = rule.init(theta)
-    ones = jax.tree.map(jnp.ones_like, theta)
-    step = rules.as_transform(factory(learning_rate=RATE, **options))  # without decay, so that v = 1
-    updates, state = step.update(ones, state, theta)
-    theta = optax.apply_updates(theta, updates)
-    read = theta if moved is None else optax.tree.add(theta, optax.tree.full_like(theta, moved))
-    zeros = optax.tree.zeros_like(theta)
-    return rule.receive(zeros, state, theta, worker=0, delay=delay, read_params=read), theta
-
-
-@pytest.mark.parametrize(
-    ("factory", "options"),
-    [
-        (rules.staleness_aware_gradient, {}),
-        (rules.dana_staleness_aware, {"num_workers": 2}),
-        (rules.adam_staleness_aware, {}),
-    ],
-)
-def test_weight_decay_is_divided_by_the_delay(factory, options):
-    message, theta = first_message(factory, delay=4, **options)
-    penalised = getattr(message, "penalised", message)
-    jax.tree.map(lambda m, p: np.testing.assert_allclose(m, DECAY * p / 4, rtol=1e-14), penalised, theta)
-    if penalised is not message:
-        jax.tree.map(lambda m, p: np.testing.assert_allclose(m, DECAY * p, rtol=1e-14), message.raw, theta)
-
-
-@pytest.mark.parametrize(
-    ("factory", "options"),
-    [(rules.gap_aware, {}), (rules.dana_gap_aware, {"num_workers": 2}), (rules.adam_gap_aware, {})],
-)
-@pytest.mark.parametrize("granularity", ["parameter", "layer", "global"])
-def test_weight_decay_is_divided_by_the_gap(factory, options, granularity):
-    """After one update with v = 1, C is eta: 3 eta away the gap is 4, whatever counts as one thing."""
-    message, theta = first_message(factory, moved=3 * RATE, granularity=granularity, **options)
-    penalised = getattr(message, "penalised", message)
-    # The gap's epsilon makes C larger by a part in 1e8.
-    jax.tree.map(lambda m, p: np.testing.assert_allclose(m, DECAY * p / 4, rtol=1e-7), penalised, theta)
-    if penalised is not message:
-        jax.tree.map(lambda m, p: np.testing.assert_allclose(m, DECAY * p, rtol=1e-14), message.raw, theta)
-
-
-@pytest.mark.parametrize(("factory", "options"), [(PRINTED, {}), (PRINTED_DANA, {"num_workers": 2})])
-def test_the_printed_coefficient_holds_the_step_of_the_gradient_that_it_measures(factory, options):
-    """Algorithm 14 by hand: steps of 1 and gamma 1 + 3 are averaged before the second gradient is measured."""
-    rule, theta = factory(learning_rate=RATE, momentum=GAMMA, **options), jnp.zeros(1)
-    state, one, facts = rule.init(theta), jnp.ones(1), {"worker": 1, "delay": 2}
-    message = rule.receive(one, state, theta, read_params=theta, **facts)
-    np.testing.assert_array_equal(message.penalised, one)  # all have the initial parameters
-    _, state = rule.update(message, state, theta, worker=1)
-    message = rule.receive(3 * one, state, theta, read_params=theta + 0.5, **facts)
-    first, second = 1.0, GAMMA * 1.0 + 3.0
-    b = 0.999
-    mean_square = (b * (1 - b) * first**2 + (1 - b) * second**2) / (1 - b**2)
-    gap = 0.5 / (RATE * (np.sqrt(mean_square) + 1e-8)) + 1
-    np.testing.assert_allclose(message.penalised, 3 / gap, rtol=1e-12)
-    np.testing.assert_array_equal(message.raw, 3 * one)
-
-
-def test_staleness_aware_divides_the_decay_with_the_step():
-    rule, theta = rules.staleness_aware(learning_rate=RATE, momentum=0.0, weight_decay=DECAY), start()
-    state = rule.init(theta)
-    message = rule.receive(optax.tree.zeros_like(theta), state, theta, worker=0, delay=4, read_params=theta)
-    updates, _ = rule.update(message, state, theta, delay=4)
-    jax.tree.map(lambda u, p: np.testing.assert_allclose(u, -RATE * DECAY * p / 4, rtol=1e-14), updates, theta)
 
 
 AS_TRANSFORMS = [
@@ -425,15 +228,6 @@ def test_the_place_of_scale_by_delay_in_a_chain_is_the_method(nesterov):
     assert_different_path(step, gradient)
 
 
-def test_scale_by_delay_divides():
-    transform, tree = rules.scale_by_delay(), start()
-    state = transform.init(tree)
-    for delay in (1, 2, 7):
-        scaled, _ = transform.update(tree, state, delay=delay, worker=0)
-        jax.tree.map(lambda s, leaf, delay=delay: np.testing.assert_array_equal(s, leaf / delay), scaled, tree)
-    jax.tree.map(np.testing.assert_array_equal, transform.update(tree, state)[0], tree)
-
-
 def test_receive_is_applied_to_each_gradient_and_tx_to_their_mean():
     rule, theta = rules.server_rule(optax.sgd(RATE), receive=optax.clip(1.0)), jnp.zeros(1)
     state = rule.init(theta)
@@ -464,79 +258,13 @@ def test_update_learns_how_many_gradients_came_and_how_late():
     assert seen == [(3, 2.5, None, {"colour": "blue"})]
 
 
-def several(size=4):
-    """Updates of several gradients, whose delays differ."""
+def several():
+    """Updates of four gradients, whose delays differ."""
     runtimes = np.random.default_rng(2).gamma(4.0, size=(STEPS, 4))
-    base = protocols.asynchronous(runtimes, num_gradients=(STEPS // size) * size)
-    count = base.num_updates
-    return Schedule(
-        worker=base.worker[:count],
-        read=base.read[:count] // size,
-        update=base.update[:count] // size,
-        started=base.started[:count],
-        arrived=base.arrived[:count],
-        applied=base.arrived[size - 1 : count : size],
-        num_workers=base.num_workers,
-    )
-
-
-MOMENTA = [{}, WITH_MOMENTUM, WITH_MOMENTUM | {"nesterov": True}]
-PLAIN = {"momentum": 0.0, "nesterov": False}  # what `asgd` has by default
-
-
-class TestDelayAdaptive:
-    @pytest.mark.parametrize("options", MOMENTA)
-    @pytest.mark.parametrize("schedule", [stale, several])
-    def test_is_asgd_where_no_delay_is_above_the_number_of_workers(self, options, schedule):
-        made = schedule()
-        most = int(made.delay().max())
-        assert most > 1
-        enough, less = (
-            replayed(rules.delay_adaptive(learning_rate=RATE, num_workers=n, **options), made) for n in (most, 1)
-        )
-        expected = replayed(rules.asgd(learning_rate=RATE, **options), made)
-        assert_same_path(enough, expected, rtol=0)
-        assert_different_path(less, expected)
-
-    @pytest.mark.parametrize("options", MOMENTA)
-    def test_of_one_worker_divides_the_step_by_the_delay(self, options):
-        given = replayed(rules.delay_adaptive(learning_rate=RATE, num_workers=1, **options), stale())
-        assert_same_path(given, replayed(rules.staleness_aware(learning_rate=RATE, **PLAIN | options), stale()))
-
-
-class TestExponentialPenalty:
-    @pytest.mark.parametrize("nesterov", [True, False])
-    @pytest.mark.parametrize("schedule", [stale, several])
-    def test_of_nothing_is_momentum_sgd(self, nesterov, schedule):
-        options = {"learning_rate": RATE, "momentum": GAMMA, "nesterov": nesterov}
-        given = replayed(rules.exponential_penalty(penalty=0.0, **options), schedule())
-        assert_same_path(given, replayed(rules.asgd(**options), schedule()), rtol=1e-14)
-
-    def test_is_nag_in_synchronous_runs(self):
-        schedule = protocols.synchronous(np.ones((STEPS, 4)))
-        given = replayed(rules.exponential_penalty(learning_rate=RATE, momentum=GAMMA), schedule)
-        assert_same_path(given, replayed(rules.nag_asgd(learning_rate=RATE, momentum=GAMMA), schedule))
-
-    def test_weight_decay_is_penalised_too(self):
-        message, theta = first_message(rules.exponential_penalty, delay=4, penalty=0.5)
-        jax.tree.map(lambda m, p: np.testing.assert_allclose(m, DECAY * p * np.exp(-1.5), rtol=1e-14), message, theta)
+    return protocols.softsync(runtimes, gradients_per_update=4, num_gradients=STEPS // 4 * 4)
 
 
 class TestDelayCompensated:
-    @pytest.mark.parametrize("options", MOMENTA)
-    @pytest.mark.parametrize("adaptive", [False, True])
-    @pytest.mark.parametrize("schedule", [stale, several])
-    def test_without_variance_control_is_asgd(self, options, adaptive, schedule):
-        rule = rules.delay_compensated(learning_rate=RATE, variance_control=0.0, adaptive=adaptive, **options)
-        expected = replayed(rules.asgd(learning_rate=RATE, **options), schedule())
-        assert_same_path(replayed(rule, schedule()), expected, rtol=1e-14)
-
-    @pytest.mark.parametrize("adaptive", [False, True])
-    def test_is_asgd_in_synchronous_runs(self, adaptive):
-        schedule = protocols.synchronous(np.ones((STEPS, 4)))
-        rule = rules.delay_compensated(learning_rate=RATE, variance_control=0.7, adaptive=adaptive)
-        assert_same_path(replayed(rule, schedule), replayed(rules.asgd(learning_rate=RATE), schedule))
-
     def test_corrects_to_first_order_where_the_square_is_the_curvature(self):
         """f(x) = -log x has f'' = (f')^2: with variance control 1 the gradient errs by the square of the distance."""
         rule, then = rules.delay_compensated(learning_rate=RATE, variance_control=1.0), jnp.asarray([0.7, 1.9])
@@ -547,42 +275,9 @@ class TestDelayCompensated:
             errors.append(np.abs(message.gradient + 1 / now))
         np.testing.assert_allclose(errors[0] / errors[1], 4.0, rtol=2e-3)
 
-    def test_adaptive_compensation_counts_squares_by_their_own_root(self):
-        """Without memory s = g^2: far above epsilon the correction is variance control times abs(g) (now - then)."""
-        rule = rules.delay_compensated(learning_rate=RATE, variance_control=0.3, adaptive=True, mean_square_decay=0.0)
-        g, now, then = (jnp.asarray(v) for v in ([30.0, -50.0], [1.0, 2.0], [0.5, 4.0]))
-        message = rule.receive(g, rule.init(now), now, worker=0, delay=2, read_params=then)
-        np.testing.assert_allclose(message.gradient, g + 0.3 * np.abs(g) * (now - then), rtol=1e-9)
-
     def test_keeps_a_mean_square_only_where_it_adapts(self):
         plain, adaptive = (rules.delay_compensated(learning_rate=RATE, adaptive=a).init(start()) for a in (False, True))
         assert len(jax.tree.leaves(adaptive)) - len(jax.tree.leaves(plain)) == len(jax.tree.leaves(start()))
-
-
-class TestLinearScaling:
-    @pytest.mark.parametrize("nesterov", [True, False])
-    def test_of_updates_with_one_gradient_is_asgd(self, nesterov):
-        options = {"learning_rate": RATE, "momentum": GAMMA, "nesterov": nesterov}
-        given = replayed(rules.linear_scaling(**options), stale())
-        assert_same_path(given, replayed(rules.asgd(**options), stale()), rtol=1e-14)
-
-    @pytest.mark.parametrize("nesterov", [True, False])
-    @pytest.mark.parametrize("size", [2, 5])
-    def test_is_asgd_with_the_rate_times_the_number_of_gradients(self, nesterov, size):
-        schedule = several(size)
-        assert set(np.bincount(schedule.update[:, 0])) == {size}
-        options = {"momentum": GAMMA, "nesterov": nesterov, "weight_decay": DECAY}
-        given = replayed(rules.linear_scaling(learning_rate=RATE / 5, **options), schedule)
-        assert_same_path(given, replayed(rules.asgd(learning_rate=size * RATE / 5, **options), schedule))
-
-    def test_follows_a_number_that_changes(self):
-        """Four workers that do not all arrive: d differs from update to update, and the velocity holds means."""
-        rule, theta = rules.linear_scaling(learning_rate=RATE, momentum=GAMMA, nesterov=False), jnp.ones(1)
-        state, velocity = rule.init(theta), 0.0
-        for number in (4, 1, 3):
-            updates, state = rule.update(theta, state, theta, num_gradients=number, delay=1, worker=None)
-            velocity = GAMMA * velocity + 1.0
-            np.testing.assert_allclose(updates, [-number * RATE * velocity], rtol=1e-14)
 
 
 DELAYED = rules.scale_by_excess_delay(1)
@@ -618,6 +313,7 @@ def test_the_rules_are_chains(nesterov, schedule):
     [
         (SCALED, "num_gradients", lambda d: d),
         (DELAYED, "delay", lambda tau: 1 / tau),
+        (rules.scale_by_delay(), "delay", lambda tau: 1 / tau),
         (rules.scale_by_excess_delay(3), "delay", lambda tau: 3 / tau if tau > 3 else 1.0),
         (PENALISED, "delay", lambda tau: np.exp(-0.4) ** (tau - 1)),
     ],

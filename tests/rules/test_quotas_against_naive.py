@@ -348,24 +348,3 @@ class TestIdentities:
         for room in (WORKERS, 2 * WORKERS):  # a state may have room for more workers than there are
             rule = rules.vecna(**own, num_workers=room, workers=WORKERS)
             np.testing.assert_allclose(replayed(schedule, rule), expected, rtol=1e-12)
-
-    def test_vecna_where_nothing_is_dropped_is_malenia(self):
-        """Every worker's gradients count as one, from the first update on, however many its trials are."""
-        schedule = PROTOCOLS["vecna"].make(RUNTIMES, trials=(1, 8, 3, 2), seconds=math.inf, num_gradients=14 * UPDATES)
-        assert not schedule.dropped().any()
-        own = {"learning_rate": RATE, "momentum": 0.7, "weight_decay": 0.01, "num_workers": WORKERS}
-        given = replayed(schedule, rules.vecna(**own))
-        np.testing.assert_allclose(given, replayed(schedule, rules.malenia(**own)), rtol=1e-12)
-
-    def test_vecna_of_equally_many_trials_is_momentum_sgd_on_their_mean(self):
-        schedule = PROTOCOLS["vecna"].make(RUNTIMES, trials=3, seconds=math.inf, num_gradients=12 * UPDATES)
-        own = {"learning_rate": RATE, "momentum": 0.7, "weight_decay": 0.01}
-        given = replayed(schedule, rules.vecna(**own, num_workers=WORKERS))
-        np.testing.assert_allclose(given, replayed(schedule, rules.nag_asgd(**own)), rtol=1e-12)
-
-    def test_dropcompute_without_a_threshold_is_synchronous_sgd_of_several_micro_batches(self):
-        """Of one worker with M N micro-batches, too, but for the order in which they are added up."""
-        number = 2
-        schedule = protocols.dropcompute(RUNTIMES[:12], micro_batches=number, seconds=math.inf)
-        given = replayed(schedule, rules.expected_count(**plain, expected_gradients=float(WORKERS * number)))
-        np.testing.assert_allclose(given, replayed(schedule, rules.asgd(**plain)), rtol=1e-12)

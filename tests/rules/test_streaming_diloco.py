@@ -133,26 +133,6 @@ class TestIdentities:
         close(replayed(**CASES["diloco"]).params, diloco.params)
         assert not np.allclose(replayed(**CASES["overlapped"]).params, diloco.params, rtol=1e-3)
 
-    def test_who_keeps_its_own_works_alone(self):
-        found = replayed(fragments=2, steps=3, overlap=1, mix=1.0).local["params"]
-        for index in range(WORKERS):
-            alone = Worker()
-            for message in range(MESSAGES):
-                for within in range(3):
-                    alone.step((message * WORKERS + index) * 3 + within)
-            close(found[index], alone.theta)
-
-    def test_one_worker_whose_steps_are_taken_is_serial(self):
-        found = replayed(fragments=3, steps=3, mix=0.25, rate=1.0, momentum=0.0, workers=1)
-        alone, passed = Worker(), []
-        for number in range(MESSAGES * 3):
-            alone.step(number)
-            passed.append(alone.theta)
-        close(found.local["params"][0], alone.theta)
-        # The server has every fragment as it was when it was last sent.
-        sent = [passed[3 * (MESSAGES - 2) - 1], passed[3 * (MESSAGES - 1) - 1], passed[-1]]
-        close(found.params, [sent[p][entry] for p in range(3) for entry in FRAGMENTS[3][p]])
-
     def test_the_rule_with_one_fragment_is_nesterov(self):
         schedule = protocols.asynchronous(GENERATOR.uniform(1, 2, (12, 3)), num_gradients=24)
         run = lambda rule: replay.run(schedule, rule, grad_fn, jnp.asarray(START), batch_fn, mode="event").params
