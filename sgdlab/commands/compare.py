@@ -57,7 +57,7 @@ def main(argv: Sequence[str]) -> None:
     for name in set(rerun) - set(names) if given.rerun != ["all"] else ():
         raise UsageError(f"--rerun={name} must be one of the methods that are compared: {', '.join(names)}")
     with said_of("--"):
-        over = runs.swept.read(given.sweep, config)
+        over = runs.sweep.read_over(given.sweep, config)
     for name in set(over) & set(launch.given_entries()):
         raise UsageError(f"--config.{name} must be left out: --sweep={name} gives it its values")
     sweep = runs.compare.comparison(config, names, num_workers, given.seeds, over)

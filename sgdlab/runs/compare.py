@@ -18,7 +18,7 @@ from sgdlab.errors import UsageError
 from sgdlab.results import publish, summary, table
 from sgdlab.results.records import Records, as_stored
 from sgdlab.results.swept import Swept
-from sgdlab.runs import configuration, swept
+from sgdlab.runs import configuration
 from sgdlab.runs import methods as known
 from sgdlab.runs.configuration import check_used
 from sgdlab.runs.executor import finish
@@ -27,16 +27,13 @@ from sgdlab.runs.parts import load as load_parts
 from sgdlab.runs.plan import make_plan, planned
 from sgdlab.runs.session import Session
 from sgdlab.runs.store import METRICS, check_ours
-from sgdlab.runs.sweep import Sweep
+from sgdlab.runs.sweep import Sweep, check_over
 from sgdlab.runs.work import Point
 
 TIMELINES = 5
 """At most so many schedules are drawn, each of another protocol."""
 TIMELINE_WORKERS = 8
-
-
 DEFAULT_CONFIG = "configs/digits.py"
-
 _NOT_IN_TABLES = ("kind", "families", "rank", "baseline", "never_waits", "measures_gap")
 """Entries of summaries that say how a run is drawn."""
 
@@ -95,7 +92,7 @@ def compare(
         known.check(name, "methods")
     for count in num_workers:
         arguments.whole("num_workers", count)
-    over, names = swept.check(sweep, base), list(dict.fromkeys(methods))
+    over, names = check_over(sweep, base), list(dict.fromkeys(methods))
     runs = comparison(base, names, sorted(set(num_workers)), arguments.whole("seeds", seeds), over)
     check(runs, over)
     with contextlib.ExitStack() as stack:
@@ -174,7 +171,7 @@ def comparison(
 
 
 def is_serial(point: Point) -> bool:
-    """Return whether a run is a single worker that methods are compared with."""
+    """Return if a run is a single worker that methods are compared with."""
     return "rule.kind" in point.varied
 
 
@@ -214,16 +211,13 @@ def report(
     path: pathlib.Path,
     over: Mapping[str, Sequence[Any]] = MappingProxyType({}),
 ) -> tuple[str, pathlib.Path]:
-    """Write tables, pictures and the page of a comparison.
+    """Write tables, pictures and the page of a comparison; return the tables for a terminal, and the page.
 
     Args:
       sweep: its runs.
       found: the records of all of them, by key.
       path: the work directory.
       over: the further entries that are varied, and their values.
-
-    Returns:
-      The tables for a terminal, and the page.
     """
     groups = summary.groups({point.key: found[point.key] for point in sweep.runs}.values())
     values = as_stored({name: list(values) for name, values in over.items()})

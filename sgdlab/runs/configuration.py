@@ -154,7 +154,7 @@ def parts(kinds: Mapping[str, str], /, **changed: Mapping[str, Mapping[str, Any]
 
 
 def shorten(config: ConfigDict, epochs: float) -> None:
-    """Sets the length of a run, and in proportion those of its warm-up and decay, where they are counted in epochs.
+    """Set the length of a run, and in proportion those of its warm-up and decay, where they are counted in epochs.
 
     Args:
       config: such as `entries` makes; it is changed.
@@ -184,16 +184,13 @@ def shorten(config: ConfigDict, epochs: float) -> None:
 def check(config: ConfigDict, kind: Kind) -> None:
     """Check the bounds of the entries that belong to no part; parts check their own where they are made.
 
-    Args:
-      config: all entries.
-      kind: what the network is for.
-
     Raises:
       ValueError: at the first entry that cannot be; it names it.
     """
-    for name, least in (("seed", 0), ("batch_size", 1), ("evaluations", 1), ("cluster.num_workers", 1)):
-        arguments.whole(name, _value(config, name), least=least)
-    arguments.whole("micro_batches", config.micro_batches)
+    for name, least in (
+        ("seed", 0), ("batch_size", 1), ("evaluations", 1), ("cluster.num_workers", 1), ("micro_batches", 1),
+    ):  # fmt: skip
+        arguments.whole(name, value_of(config, name), least=least)
     if config.batch_size % config.micro_batches:
         raise ValueError(f"batch_size={config.batch_size} must be a multiple of micro_batches={config.micro_batches}")
     arguments.real("epochs", config.epochs, above=0)
@@ -209,7 +206,7 @@ def check(config: ConfigDict, kind: Kind) -> None:
         ("average_decay", {"least": 0, "below": 1}),
         ("optimizer.clip_norm", {"above": 0}),
     ):
-        if (value := _value(config, name)) is not None:
+        if (value := value_of(config, name)) is not None:
             arguments.real(name, value, **bounds)
     for name, choices in (("mode", MODES), ("lanes", LANES), ("layout", LAYOUTS)):
         if config[name] is not None:
@@ -260,8 +257,9 @@ def check_used(given: Iterable[str], identities: Sequence[Mapping[str, Any]]) ->
             raise UsageError(f"{flag}: all workers draw from all examples; set --config.heterogeneity.alpha")
 
 
-def _value(config: ConfigDict, name: str) -> Any:
-    return functools.reduce(lambda entry, part: entry[part], name.split("."), config)
+def value_of(settings: Any, name: str) -> Any:
+    """Return a setting by its name; that of a group as "group.name"."""
+    return functools.reduce(lambda entry, part: entry[part], name.split("."), settings)
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -301,9 +299,6 @@ def load(config: str) -> ConfigDict:
 
     Args:
       config: the file and perhaps a variant, as in "configs/cutoff.py:two_state".
-
-    Returns:
-      The configuration.
 
     Raises:
       UsageError: where it raises, or makes no configuration, or refuses the variant, the part after the colon.

@@ -78,7 +78,7 @@ class Evaluations:
                 self.collect()
 
     def update(self, update: Updated) -> dict[str, float | str] | None:
-        """Begins an evaluation where one is due, and returns the newest that has been made."""
+        """Begin an evaluation where one is due, and return the newest that has been made."""
         for one in update.taken:
             self._remember(one.delay, one.loss)
         self.collect()
@@ -90,11 +90,11 @@ class Evaluations:
         return self._shown()
 
     def watched(self, watch: Callable[[Status], None]) -> Callable[[Status], None]:
-        """`watch`, which is shown the newest evaluation too."""
+        """Return `watch`, which is shown the newest evaluation too."""
         return lambda status: watch(dataclasses.replace(status, evaluation=self._shown() or {}))
 
     def collect(self, *, wait: bool = False) -> None:
-        """Reports those that are ready, or all."""
+        """Report those that are ready, or all."""
         while self._waiting and (wait or self._waiting[0][0].done()):
             future, when, history = self._waiting.pop(0)
             values = when | future.result()
@@ -103,13 +103,7 @@ class Evaluations:
             self._add(records.evaluation(self._plan, history) | cost)
 
     def records(self, updates: int, gradients: int, seconds: float) -> list[Record]:
-        """All of them, in order, with one of the end of the run.
-
-        Args:
-          updates: of the server.
-          gradients: that were used.
-          seconds: that the run took.
-        """
+        """Return all of them, in order, with one of the end of the run: its updates, used gradients and seconds."""
         self._evaluate(updates, gradients, seconds)
         self.collect(wait=True)
         return self._records
@@ -127,7 +121,7 @@ class Evaluations:
         self._waiting.append((self._thread.submit(_timed, self._evaluation()), when, self._history()))
 
     def _evaluation(self) -> Callable[[], dict[str, Any]]:
-        """What evaluates the parameters of this moment, wherever it is called."""
+        """Return what evaluates the parameters of this moment, wherever it is called."""
         steps = self._steps
         averages = None if steps.average is None else (steps.average, steps.average_stats)
         return functools.partial(_evaluated, self._test, steps.params, steps.stats, averages)
@@ -139,7 +133,7 @@ class Evaluations:
         self._count += 1
 
     def _history(self) -> replay.History:
-        """What is known of the gradients so far, of which records say delays and losses; nothing is copied."""
+        """Return what is known of the gradients so far, of which records say delays and losses; nothing is copied."""
         delay, loss = self._taken[:, : self._count]
         unknown = np.broadcast_to(np.nan, self._count)
         return replay.History(unknown, unknown, unknown, delay, unknown, unknown, {"loss": loss}, evaluations=[])
@@ -167,7 +161,7 @@ def _timed(evaluation: Callable[[], dict[str, Any]]) -> dict[str, float]:
 
 
 def values_of(record: Mapping[str, Any], metric: str) -> dict[str, Any]:
-    """The evaluation that a record was made of."""
+    """Return the evaluation that a record was made of."""
     nan = lambda value: math.nan if value is None else value
     found = {name: record[name] for name in ("gradients", "updates", "seconds")}
     found |= {"loss": nan(record["test_loss"]), metric: nan(record[f"test_{metric}"])}
@@ -191,7 +185,7 @@ def execute(
     report: Report = lambda record: None,
     say: Callable[[str], None] = print,
 ) -> tuple[Run, LiveRecording]:
-    """Executes a run, or what is left of it.
+    """Execute a run, or what is left of it.
 
     Evaluations are made in a thread of their own, on a version that they keep: the server goes on, and no worker waits
     for them. Each record says how many seconds its evaluation took (`evaluation_seconds`).
@@ -245,7 +239,7 @@ def execute(
 
 
 def opening(job: Job) -> Record:
-    """The first record of a run on processes."""
+    """Return the first record of a run on processes."""
     record = records.opening(job.plan)
     count = job.num_workers
     emulated = job.header["emulate"]
@@ -268,13 +262,11 @@ def under_way(store: Store, name: str) -> list[Record]:
 
 
 def _finished(job: Job, steps: Steps, recording: LiveRecording, made: list[Record], begun: float) -> Run:
-    plan = recorded.of_events(job.plan, recording)
-    evaluations = [values_of(record, plan.experiment.kind.metric) for record in made]
+    plan, experiment = recorded.of_events(job.plan, recording), job.plan.experiment
+    evaluations = [values_of(record, experiment.kind.metric) for record in made]
     history = recorded.history_of(plan, recording, evaluations)
-    final = tasks.evaluation_of(plan.experiment, job.task, "train", plan.experiment.reporting.train_examples)(
-        steps.params, steps.stats
-    )
-    final = {name: float(value) for name, value in final.items()}
+    on_train = tasks.evaluation_of(experiment, job.task, "train", experiment.reporting.train_examples)
+    final = {name: float(value) for name, value in on_train(steps.params, steps.stats).items()}
     summary = records.closing(plan, history, made, final, time.perf_counter() - begun)
     averages = {"average": steps.average, "average_stats": steps.average_stats}
     result = replay.Result(steps.params, steps.state, steps.stats, history, **averages)

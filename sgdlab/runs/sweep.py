@@ -1,9 +1,11 @@
 """A sweep: runs of one base configuration over what varies, each kept by its own settings and never done twice."""
 
+import ast
 import dataclasses
 import functools
 import itertools
 import pathlib
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -14,10 +16,23 @@ from sgdlab import arguments
 from sgdlab.results.records import Records
 from sgdlab.runs import digests
 from sgdlab.runs import session as sessions
-from sgdlab.runs.configuration import flat
+from sgdlab.runs.configuration import flat, value_of
 from sgdlab.runs.executor import finish
 from sgdlab.runs.store import key_of
 from sgdlab.runs.work import Point, Settings, Work, called_with, identity, name_of, parts_of_code, train
+
+_SET_OTHERWISE = {
+    "method": "methods",
+    "protocol.kind": "methods",
+    "rule.kind": "methods",
+    "cluster.num_workers": "num_workers",
+    "cluster.first_workers": "num_workers",
+    "seed": "seeds",
+}
+"""Entries that a comparison sets by what it calls otherwise."""
+
+_COMMAS = re.compile(r",(?![^(\[]*[)\]])")
+"""Between values, and not inside of one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,11 +131,10 @@ class Sweep:
     def _run(self, point: Mapping[str, Any]) -> Point:
         if isinstance(self.base, ConfigDict):
             settings = self.base.copy_and_resolve_references()
-            known = {name for name, _ in flat(settings)}
+            known = sorted(name for name, _ in flat(settings))
             for name, value in point.items():
                 if name not in known:
-                    near = " or ".join(arguments.nearest(name, sorted(known)))
-                    raise ValueError(f"over: {name!r} must be an entry of the base{near and f'; did you mean {near}?'}")
+                    raise ValueError(f"over: {name!r} must be an entry of the base{_meant(name, known)}")
                 settings.update_from_flattened_dict({name: value})
             whole = identity(settings)
         else:
@@ -139,19 +153,13 @@ def prepare(*sweeps: Sweep) -> None:
     of them. The sweeps must not depend on each other's results.
 
     Args:
-      *sweeps: what a figure asks for next.
-
-    Raises:
-      UsageError: where settings are impossible.
-      RunFailed: where a run raises an error.
-      Unfinished: where this command does a share of the runs, or none, and others are missing.
+      *sweeps: what a figure asks for next. Raises as `Sweep.records` does.
 
     Example:
       >>> import tempfile
-      >>> import numpy as np
-      >>> def thrown(*, dice: int, sides: int, seed: int) -> dict[str, int]:
-      ...     return {"total": int(np.random.default_rng(seed).integers(1, sides + 1, size=dice).sum())}
-      >>> one, two = (Sweep({"dice": dice, "seed": 0}, {"sides": [6, 8]}, work=thrown) for dice in (1, 2))
+      >>> def highest(*, dice: int, sides: int) -> dict[str, int]:
+      ...     return {"total": dice * sides}
+      >>> one, two = (Sweep({"dice": dice}, {"sides": [6, 8]}, work=highest) for dice in (1, 2))
       >>> with sessions.within(sessions.Session(pathlib.Path(tempfile.mkdtemp()), jobs=1)):
       ...     prepare(one, two)  # doctest: +ELLIPSIS
       ...     table = two.table()
@@ -178,3 +186,84 @@ def _entries(record: Mapping[str, Any], varied: Mapping[str, Any]) -> dict[str, 
 def _plain(varied: Mapping[str, Any]) -> dict[str, Any]:
     """Return what varies, as values that a table can be grouped by."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in varied.items()}
+
+
+def read_over(texts: Sequence[str], config: ConfigDict) -> dict[str, list[Any]]:
+    """Return the entries and values that flags name.
+
+    Args:
+      texts: such as "optimizer.learning_rate=0.01,0.05"; values of several numbers are in brackets.
+      config: whose entries they are.
+
+    Raises:
+      ValueError: as `check_over` does.
+
+    Example:
+      >>> from configs import digits
+      >>> texts = ["optimizer.learning_rate=0.01,0.05", "network.conv.channels=(8,16),(32,64)"]
+      >>> read_over(texts, digits.get_config())
+      {'optimizer.learning_rate': [0.01, 0.05], 'network.conv.channels': [(8, 16), (32, 64)]}
+    """
+    over: dict[str, Any] = {}
+    for text in texts:
+        name, equals, values = text.partition("=")
+        if not equals or not values:
+            raise ValueError(f"sweep={text} must be an entry and its values, as in optimizer.learning_rate=0.01,0.05")
+        if name in over:
+            raise ValueError(f"sweep={text} must be joined with sweep={name}={','.join(map(str, over[name]))}")
+        _check_name(name, config)
+        over[name] = [_value(name, value.strip(), config) for value in _COMMAS.split(values)]
+    return check_over(over, config)
+
+
+def check_over(over: Mapping[str, Sequence[Any]], config: ConfigDict) -> dict[str, list[Any]]:
+    """Return the entries that a comparison varies besides methods, workers and seeds, and their values, each once.
+
+    Raises:
+      ValueError: where there is no such entry, a value is not one of it, or a comparison sets the entry otherwise.
+    """
+    checked = {}
+    for name, values in over.items():
+        _check_name(name, config)
+        if isinstance(values, str) or not list(values):
+            raise ValueError(f"sweep={name}={values!r} must be several values")
+        copy = config.copy_and_resolve_references()
+        for value in values:
+            try:
+                copy.update_from_flattened_dict({name: value})
+            except TypeError as error:
+                kind = _type(name, config).__name__
+                raise ValueError(f"sweep={name}={value!r} must be of type {kind}, as the entry is") from error
+        checked[name] = [value for place, value in enumerate(values) if value not in list(values)[:place]]
+    return checked
+
+
+def _check_name(name: str, config: ConfigDict) -> None:
+    if name in _SET_OTHERWISE:
+        raise ValueError(f"sweep={name} must be left out: a comparison sets it by {_SET_OTHERWISE[name]}")
+    known = [entry for entry, _ in flat(config)]
+    if name not in known:
+        raise ValueError(f"sweep={name} must be an entry of the configuration{_meant(name, known)}")
+
+
+def _meant(name: str, known: Sequence[str]) -> str:
+    near = " or ".join(arguments.nearest(name, known))
+    return near and f"; did you mean {near}?"
+
+
+def _type(name: str, config: ConfigDict) -> type:
+    group, _, last = name.rpartition(".")
+    return (value_of(config, group) if group else config).get_type(last)
+
+
+def _value(name: str, text: str, config: ConfigDict) -> Any:
+    """Return the value that a text stands for; `check_over` says where it is none of the entry."""
+    if _type(name, config) is str:
+        return text
+    words: dict[str, Any] = {"true": True, "false": False, "none": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text

@@ -100,7 +100,7 @@ def test_a_recording_knows_its_rule(call, monkeypatch, method, said):
     schedule = protocols.asynchronous(RUNTIMES)
     # A program that serves by itself gives its recording a configuration of its own, or none.
     made = types.SimpleNamespace(
-        schedule=schedule, config={"config": runs.live.plain(runs.resolve(config).source)} if method else {}
+        schedule=schedule, config={"config": runs.store.plain(runs.resolve(config).source)} if method else {}
     )
     monkeypatch.setattr(runs.recorded, "load", lambda path: made)
     code, output, errors = call("--recording=mine/recording.npz")
@@ -113,7 +113,7 @@ def recorded(monkeypatch, **entries):
     config = digits.get_config()
     config.update_from_flattened_dict({"method": "local_sgd", "cluster.num_workers": 5, **entries})
     schedule = protocols.synchronous(RUNTIMES)
-    made = types.SimpleNamespace(schedule=schedule, config={"config": runs.live.plain(runs.resolve(config).source)})
+    made = types.SimpleNamespace(schedule=schedule, config={"config": runs.store.plain(runs.resolve(config).source)})
     monkeypatch.setattr(runs.recorded, "load", lambda path: made)
     return schedule, config
 

@@ -3,7 +3,7 @@
 import pytest
 from lib import tiny
 
-from sgdlab.runs import swept
+from sgdlab.runs.sweep import check_over, read_over
 
 
 def test_values_are_of_the_type_of_their_entry():
@@ -11,7 +11,7 @@ def test_values_are_of_the_type_of_their_entry():
         "optimizer.learning_rate=1,0.05,1", "network.mlp.widths=(8,),(16, 16)", "batch_size=8,16",
         "replacement=true,false", "optimizer.clip_norm=none,1.5", "cluster.kind=gamma,exponential",
     ]  # fmt: skip
-    assert swept.read(texts, tiny.config()) == {
+    assert read_over(texts, tiny.config()) == {
         "optimizer.learning_rate": [1.0, 0.05],
         "network.mlp.widths": [(8,), (16, 16)],
         "batch_size": [8, 16],
@@ -36,10 +36,10 @@ def test_values_are_of_the_type_of_their_entry():
 )
 def test_what_cannot_be_swept_is_named(texts, words):
     with pytest.raises(ValueError, match=words):
-        swept.read(texts, tiny.config())
+        read_over(texts, tiny.config())
 
 
 @pytest.mark.parametrize("values", [[], "0.1"])
 def test_values_are_several(values):
     with pytest.raises(ValueError, match=r"sweep=optimizer\.learning_rate=.* must be several values"):
-        swept.check({"optimizer.learning_rate": values}, tiny.config())
+        check_over({"optimizer.learning_rate": values}, tiny.config())
