@@ -55,12 +55,7 @@ class RunTimes:
         return self.used.make(num_workers=self.workers.cluster, batch_size=self.batch_size)
 
     def runtimes(self, steps: np.ndarray, rows: int) -> np.ndarray:
-        """Return float64[T, N], seconds: the run-times of what each worker sends, those of its steps added up.
-
-        Args:
-          steps: int[N], local steps of each worker.
-          rows: T.
-        """
+        """Return float64[rows, N], seconds: what each worker's messages take, those of its int[N] steps added up."""
         each = int(steps.max())
         times = parts.drawn(self.used.part, self.law, rows * each, self.workers.cluster, self.seed)
         times = times[:, : self.workers.number]
@@ -70,10 +65,6 @@ class RunTimes:
         """Return how many rows of run-times to begin with: about as many as are needed; a trace that ends, whole.
 
         Such a trace may be long enough, though the guess at what is needed is longer.
-
-        Args:
-          gradients: to be used.
-          steps: int[N], local steps of each worker.
         """
         rows = getattr(self.law, "num_rows", None)
         return -(-2 * gradients // self.workers.number) + 2 if rows is None else max(rows // int(steps.max()), 1)
@@ -249,11 +240,7 @@ class Experiment:
 
     @functools.cached_property
     def steps(self) -> np.ndarray:
-        """Return int[N], local steps of each worker's gradients, by the speeds that the cluster gives them.
-
-        Raises:
-          UsageError: where the cluster's entries are impossible.
-        """
+        """Return int[N], local steps of each worker's gradients, by the speeds that the cluster gives them."""
         workers = self.num_workers
         if not self.local.by_speed or self.local.steps == 1:
             return np.full(workers, self.local.steps)
@@ -275,19 +262,11 @@ class Experiment:
         return math.ceil(self.epochs * self.data.batches_per_epoch / self.mean_steps)
 
     def predictor_of(self, times: np.ndarray) -> Any:
-        """Return the predictor, for a run of these run-times.
-
-        Args:
-          times: float64[T, N], seconds.
-        """
+        """Return the predictor, for a run of these run-times, float64[T, N], seconds."""
         return self.parts["predictor"].make(runtimes=times)
 
     def inner_rate(self, steps_per_update: float) -> InnerRate | None:
-        """Return the rate of the workers; None where it is constant, or workers make no local steps.
-
-        Args:
-          steps_per_update: u, a worker's steps for each update, as planned.
-        """
+        """Return the rate of workers with so many steps an update; None where it is constant, or they make none."""
         if not self.local.follow_rate:
             return None
         return InnerRate.of(
@@ -303,9 +282,6 @@ def resolve(config: ConfigDict) -> Experiment:
     """Check a configuration, and return what it says.
 
     Parts check their own entries where they are made.
-
-    Args:
-      config: such as `configs/digits.py` makes.
 
     Raises:
       UsageError: at the first entry that cannot be; it names the flag.

@@ -136,7 +136,7 @@ class Job:
 
     @property
     def sent_like(self) -> Tree:
-        """Return arrays like a gradient and its aux where workers keep something, so that none can be computed again."""
+        """Return arrays like a gradient and its aux where workers keep something, and none can be computed again."""
         return {"params": self.task.params, "aux": self.gradients.aux} if self._keeps else None
 
     @property

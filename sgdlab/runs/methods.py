@@ -53,7 +53,7 @@ class Method:
 
     @property
     def baseline(self) -> str:
-        """The method that, with a single worker, is the serial run to compare with."""
+        """Return the method that, with a single worker, is the serial run to compare with."""
         return RULES[self.rule].facts.baseline
 
 
@@ -73,16 +73,7 @@ class UsedPart:
 
     @classmethod
     def of(cls, config: ConfigDict, registry: Registry, otherwise: Any = None) -> "UsedPart":
-        """Return the part of a family that a configuration names.
-
-        Args:
-          config: of the run.
-          registry: of the family.
-          otherwise: the part where the configuration leaves it open.
-
-        Raises:
-          UsageError: where it is not known.
-        """
+        """Return the part of a family that a configuration names; `otherwise` where that leaves it open."""
         group = config[registry.family]
         name = registry.check(group.kind or otherwise).name
         return cls(registry, name, group[name].to_dict() if name in group else {})
@@ -105,7 +96,6 @@ class UsedPart:
 OWN: dict[str, Method] = {}
 """Methods that were registered (`register_method`), by name."""
 
-
 _modules: dict[str, dict[str, Any]] = {}
 """The globals of the module that registered each."""
 
@@ -116,7 +106,7 @@ _ISLAMOV, _SADIEV, _JIN = "Islamov et al. 2024", "Sadiev et al. 2026", "Jin et a
 
 
 def _local(name: str, protocol: str, rule: str, title: str, source: str, **entries: object) -> Method:
-    """A method whose workers make eight steps for each message, unless the entries say otherwise."""
+    """Return a method whose workers make eight steps for each message, unless the entries say otherwise."""
     return Method(name, protocol, rule, title, source, _LOCAL, local={"steps": 8, **entries})
 
 
@@ -225,11 +215,7 @@ def baselines() -> dict[str, str]:
 
 
 def check(name: str, flag: str = "--config.method") -> Method:
-    """Return the method of a name, which a flag has given.
-
-    Raises:
-      UsageError: where there is none.
-    """
+    """Return the method of a name, which a flag has given; raises a `UsageError` where there is none."""
     known = methods()
     if name not in known:
         must = arguments.must_be_one_of(name, known, "sgdlab train --help")
@@ -363,11 +349,7 @@ def register_method(
 
 
 def forget_method(name: str) -> None:
-    """Remove a method that `register_method` made.
-
-    Raises:
-      ValueError: where there is none.
-    """
+    """Remove a method that `register_method` made; raises a `ValueError` where there is none."""
     if name not in OWN:
         raise ValueError(f"name={name!r} must be one of {', '.join(OWN) or 'none: no method is registered'}")
     del OWN[name], _modules[name]

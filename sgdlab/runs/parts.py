@@ -42,7 +42,7 @@ _asked: set[tuple[type, str, int]] = set()
 
 
 def load(file: str) -> None:
-    """Imports a Python file that registers parts; files beside it can be imported by it.
+    """Import a Python file that registers parts; files beside it can be imported by it.
 
     If one of them has changed since, all of the folder are imported anew.
 
@@ -76,11 +76,7 @@ def load(file: str) -> None:
 
 
 def python_file(flag: str, file: str) -> pathlib.Path:
-    """Returns the whole path of a person's Python file.
-
-    Raises:
-      UsageError: where there is none, with the flag and why not.
-    """
+    """Return the whole path of a person's Python file; raises a `UsageError` where there is none, with why not."""
     path = pathlib.Path(file)
     if path.is_file() and path.suffix == ".py":
         return path.resolve()
@@ -90,7 +86,7 @@ def python_file(flag: str, file: str) -> pathlib.Path:
 
 
 def outside() -> dict[str, str]:
-    """Modules outside of this package that other processes are to import: name -> file.
+    """Return the modules outside of this package that other processes are to import: name -> file.
 
     They are the files that `load` was given, and those in which parts are registered, scripts that run left out.
     """
@@ -98,15 +94,12 @@ def outside() -> dict[str, str]:
     ours = ("sgdlab", "__main__", "__mp_main__")
     modules = {name: sys.modules.get(name) for name in names if name.partition(".")[0] not in ours}
     loaded = {name: file for name, (file, _) in _loaded.items() if name in sys.modules}
-    return (
-        loaded
-        | methods.files()
-        | {name: file for name, module in modules.items() if (file := getattr(module, "__file__", None))}
-    )
+    registered = {name: file for name, module in modules.items() if (file := getattr(module, "__file__", None))}
+    return loaded | methods.files() | registered
 
 
 def can_be_imported() -> bool:
-    """Whether all parts and methods stand in files, which other processes can import."""
+    """Return if all parts and methods stand in files, which other processes can import."""
     if not methods.stand_in_files():
         return False
     makers = [part.make for registry in (*FAMILIES, GRAPHS) for part in registry.values()]
@@ -133,10 +126,6 @@ def drawn(part: Part, law: Any, rows: int, workers: int, seed: int) -> np.ndarra
     """
     if part.is_foreign:
         _ask(part, law, min(rows, _ROWS), workers, seed)
-    return _draw(part, law, rows, workers, seed)
-
-
-def _draw(part: Part, law: Any, rows: int, workers: int, seed: int) -> np.ndarray:
     with said_of(f"--config.cluster.{part.name}."):
         times = law.draw(rows, seed=seed)
     return _checked(part, times, rows, workers, seed)
@@ -280,7 +269,7 @@ def check_rule(part: Part, rule: ServerRule, params: Tree, *, single: bool = Tru
 
 
 def _once(rule: ServerRule, params: Tree, *, single: bool) -> tuple[Tree, Tree, Tree]:
-    """The state at first, the first update, and the state after it; of the kinds that a replay gives."""
+    """Return the state at first, the first update, and the state after it; of the kinds that a replay gives."""
     first, grads = jax.tree.map(jnp.asarray, rule.init(params)), params
     use = {"worker": jnp.int32(0), "delay": jnp.ones([]), "read_params": params}
     state = absorbed(rule, grads, first, params, **use)
@@ -311,10 +300,7 @@ def _fits(shape: Any, expected: Any) -> bool:
 
 
 def clauses(not_taken: Mapping[str, float | bool]) -> list[str]:
-    """Return in words which entries that rules share a rule of one's own does not take.
-
-    Args:
-      not_taken: `Experiment.not_taken`.
+    """Return in words the entries that a rule of one's own does not take (`Experiment.not_taken`).
 
     Example:
       >>> clauses({"weight_decay": 0.0005})
@@ -324,12 +310,7 @@ def clauses(not_taken: Mapping[str, float | bool]) -> list[str]:
 
 
 def notes(rule: Part, not_taken: Mapping[str, float | bool]) -> list[str]:
-    """Return what a person is told of these entries before a run: a line for each.
-
-    Args:
-      rule: which does not take them.
-      not_taken: `Experiment.not_taken`.
-    """
+    """Return what a person is told of these entries before a run with the rule: a line for each."""
     return [
         f"Note: {rule.name} takes no {name}: {_shown(value)} {NOT_USED}; name it as an argument to get it "
         f"({rule.where})"

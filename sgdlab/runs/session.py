@@ -4,8 +4,8 @@ import contextlib
 import contextvars
 import dataclasses
 import pathlib
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from jax.sharding import Mesh
 
@@ -15,10 +15,9 @@ from sgdlab.runs.store import Store
 
 if TYPE_CHECKING:
     from sgdlab.runs.work import Point, Work
-from collections.abc import Iterable, Sequence
-from typing import TypeVar
 
 Run = TypeVar("Run")
+DEFAULT_WORKDIR = "runs/papers"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,14 +41,7 @@ class Shard:
 
     @classmethod
     def of(cls, text: str) -> "Shard":
-        """Reads "2/8", as `$SLURM_ARRAY_TASK_ID/$SLURM_ARRAY_TASK_COUNT` is.
-
-        Args:
-          text: two whole numbers, the first from 0 to the second.
-
-        Raises:
-          ValueError: where it is not that.
-        """
+        """Read "2/8", as `$SLURM_ARRAY_TASK_ID/$SLURM_ARRAY_TASK_COUNT` is, or raise a `ValueError`."""
         index, _, count = text.partition("/")
         whole = all(number.isdecimal() and number.isascii() for number in (index, count))
         if not (whole and int(count) >= 1 and int(index) <= int(count)):
@@ -63,16 +55,13 @@ class Shard:
         return f"{self.index}/{self.count}"
 
     def share(self, groups: Iterable[Sequence[Run]]) -> list[Run]:
-        """This task's runs, where the runs of a group are better done together, as they share a compiled program.
+        """Return this task's runs, group by group; those of a group share a compiled program.
 
         The shares of all tasks are disjoint, hold every run, and have at most ceil(runs / count) runs each. A group is
         divided only where it does not fit into any share as a whole.
 
         Args:
           groups: all runs of the sweep, in the same order for every task.
-
-        Returns:
-          The task's runs, group by group.
 
         Example:
           >>> [Shard(index, 2).share(["aaaa", "bb", "cc"]) for index in (1, 2)]
@@ -98,9 +87,6 @@ class Shard:
                 share.extend(group[begin:end])
                 begin = end
         return shares[(self.index - 1) % self.count]
-
-
-DEFAULT_WORKDIR = "runs/papers"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,7 +138,7 @@ class Session:
 
     @property
     def store(self) -> Store:
-        """The finished runs."""
+        """Return the finished runs."""
         return Store(self.path / self.folder, writes=hosts.is_first())
 
 

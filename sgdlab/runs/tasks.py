@@ -71,12 +71,7 @@ def batches_of(plan: Plan, size: int) -> Callable[[jax.Array], data.Batch] | rep
     to its own k-th gradient that is used. Of a recorded run, a gradient's ticket names its batch. Where gradients are
     of several local steps, each step has a batch, and batches are numbered through in the order of their gradients.
 
-    Args:
-      plan: what is to be done.
-      size: gradients to make room for.
-
-    Returns:
-      What `replay.run` takes as `batch_fn`: a function, or a `Feed` where examples are read from files.
+    There is room for `size` gradients. Where examples are read from files, it is a `Feed`, not a function.
     """
     experiment, dataset = plan.experiment, plan.experiment.data.dataset
     size *= int(experiment.steps.max())
@@ -251,12 +246,7 @@ def _sample(examples: Any, most: int | None) -> tuple[np.ndarray, np.ndarray]:
 
 
 def workers_of(plan: Plan, task: tasks.Task, size: int) -> tuple[Callable[..., tuple[Tree, ...]], Any, Tree]:
-    """Return what the workers of a replay do: their gradient function, the batches of gradients, what each keeps.
-
-    Args:
-      plan: what is to be done.
-      task: its task.
-      size: gradients to make room for.
+    """Return what the workers of a replay do: their gradient function, batches for `size` gradients, what each keeps.
 
     Raises:
       UsageError: where local steps do not go with the data or the network.
@@ -283,10 +273,6 @@ def workers_of(plan: Plan, task: tasks.Task, size: int) -> tuple[Callable[..., t
 
 def gradient_of(experiment: Experiment, task: tasks.Task) -> Callable[..., tuple[Tree, ...]]:
     """Return the gradient function of a worker: of the whole batch, perhaps in micro-batches, and perhaps clipped.
-
-    Args:
-      experiment: what is run.
-      task: of its network.
 
     Raises:
       UsageError: for micro-batches of a network whose workers remember what they have read.
