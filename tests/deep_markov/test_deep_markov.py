@@ -101,12 +101,6 @@ class TestForecast:
         prediction = predictor().predict(predictor().start(window, seed=0))
         np.testing.assert_array_equal(prediction.mean >= window.min(), np.ones(WORKERS, bool))
 
-    def test_rates_matter(self):
-        """Seconds that cost nothing are waited for, and those that cost much are not."""
-        state = next(states())
-        assert predictor().predict(state, rate=1e-6).cutoff == WORKERS
-        assert predictor().predict(state, rate=1e6).cutoff == 1
-
     def test_the_same_state_gives_the_same_answer(self):
         for first, second in zip(states(), states(), strict=True):
             predictor().predict(first, rate=2.0)

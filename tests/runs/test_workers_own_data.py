@@ -52,18 +52,6 @@ def test_a_gradient_has_a_batch_of_its_worker(method):
     assert count.min() > 0
 
 
-def test_every_local_step_has_a_batch_of_its_worker():
-    plan = make_plan(config(local__steps=3, cluster__num_workers=3))
-    shares, labels = plan.experiment.data.shares, plan.experiment.data.dataset.train.labels
-    rows = plan.program.num_rows
-    made, count = batches_of(plan, rows), np.zeros(3, int)
-    for number, worker in enumerate(np.repeat(plan.program.worker[:rows], 3)):
-        given = {"batch_size": 32, "seed": plan.experiment.seeds.of("batches")}
-        expected = own_order(shares, [worker], [count[worker]], **given)[0]
-        np.testing.assert_array_equal(made(jax.numpy.int32(number)).targets, labels[expected])
-        count[worker] += 1
-
-
 def test_a_stream_gives_the_same_batches():
     plan, streamed = make_plan(config()), make_plan(config(stream=True))
     labels, inputs = batches(plan)
