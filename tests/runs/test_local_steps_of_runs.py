@@ -4,13 +4,11 @@ import jax
 import numpy as np
 import pytest
 from lib import tiny
-from lib.rehearsal import Fault, Rehearsal
 
 from sgdlab import protocols, runs
-from sgdlab.errors import Stopped, UsageError
-from sgdlab.live.gradients import Gradients
+from sgdlab.errors import UsageError
 from sgdlab.replay.streaming import Stream
-from sgdlab.runs import recorded, resolve
+from sgdlab.runs import resolve
 from sgdlab.runs.configuration import check_used
 from sgdlab.runs.local_steps import state_of_worker
 from sgdlab.runs.plan import make_plan
@@ -200,38 +198,3 @@ def test_every_step_has_a_batch_of_its_worker():
         own = data.own_order(data.shares, np.array([worker]), np.array([count]))[0]
         np.testing.assert_array_equal(batches(jax.numpy.int32(number)).targets, data.dataset.train.labels[own])
         assert set(own) <= set(data.shares.of(worker))
-
-
-def workers(job, runtimes, faults):
-    """Workers, each of which makes its own steps, and keeps what its process keeps."""
-    work = job.source.make()._replace(seconds=None)
-
-    def process(worker):
-        gradients = Gradients(work, worker=worker)
-        return lambda ticket, params, **kept: gradients.compute(ticket, params, lambda: False, **kept)
-
-    return Rehearsal(runtimes, faults=faults, of_process=process)
-
-
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("method", ["async_diloco", "streaming_diloco"])
-def test_a_run_on_processes_replays_to_the_bit(method, tmp_path):
-    """Workers that make 4 to 2 steps, or keep a state; some fail, and the server is started again."""
-    entries = {"method": method, "local_steps": 4 if method == "async_diloco" else 2}
-    config = local(**entries, cluster__gamma__heterogeneous=True, average_decay=None)
-    job = runs.live.make_job(config, emulate=0.01)
-    assert (len(set(job.plan.experiment.steps.tolist())) > 1) == job.plan.experiment.local.by_speed
-    assert (job.sent_like is None) == (method == "async_diloco")
-    runtimes = np.array([[1.0, 1.7, 2.2, 3.1]])
-    faults, asked = [Fault("kill", 1, 3.0, 1.0), Fault("nan", 2, 5.0)], iter([False] * 12)
-    with pytest.raises(Stopped):
-        runs.live_run.execute(job, workers(job, runtimes, faults), folder=tmp_path, stop=lambda: next(asked, True))
-    job = runs.live.make_job(config, emulate=0.01)
-    seen = []
-    transport = workers(job, runtimes, faults)
-    run, recording = runs.live_run.execute(job, transport, folder=tmp_path, watch=seen.append)
-    assert seen[-1].unit == "message"
-    again = train(recorded.repeated(recorded.plan_of(config, recording), recording))
-    ours, theirs = (runs.train.leaves(result.params) for result in (run.result, again.result))
-    assert recorded.largest_difference(ours, theirs) == 0.0
-    assert run.records[-1]["gradients"] >= job.plan.num_gradients
