@@ -189,16 +189,13 @@ def check(config: ConfigDict, kind: Kind) -> None:
     """
     for name, least in (
         ("seed", 0), ("batch_size", 1), ("evaluations", 1), ("cluster.num_workers", 1), ("micro_batches", 1),
+        ("evaluation_batch", 1), ("chunk", 1), ("readers", 0), ("train_examples", 1), ("test_examples", 1),
     ):  # fmt: skip
-        arguments.whole(name, value_of(config, name), least=least)
+        if not (name.endswith("_examples") and config[name] is None):
+            arguments.whole(name, value_of(config, name), least=least)
     if config.batch_size % config.micro_batches:
         raise ValueError(f"batch_size={config.batch_size} must be a multiple of micro_batches={config.micro_batches}")
     arguments.real("epochs", config.epochs, above=0)
-    for name, least in (("evaluation_batch", 1), ("chunk", 1), ("readers", 0)):
-        arguments.whole(name, config[name], least=least)
-    for name in ("train_examples", "test_examples"):
-        if config[name] is not None:
-            arguments.whole(name, config[name])
     most = {"most": 1} if kind.metric == "accuracy" else {}
     for name, bounds in (
         ("target", {"above": 0, **most}),

@@ -1,5 +1,6 @@
 """Executes a run on processes, or what is left of it, with its evaluations and its records."""
 
+import array
 import concurrent.futures
 import contextlib
 import dataclasses
@@ -56,8 +57,7 @@ class Evaluations:
         self._newest = max((record["gradients"] for record in before), default=-1)
         self._records: list[Record] = []
         self._made: list[dict[str, float]] = []
-        self._taken = np.empty((2, 1024))  # delay and loss of each gradient, and room for more
-        self._count = 0
+        self._delay, self._loss = array.array("d"), array.array("d")  # of each gradient
         self._waiting: list[tuple[concurrent.futures.Future, dict[str, float], replay.History]] = []
         self._thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="evaluation")
 
@@ -80,7 +80,8 @@ class Evaluations:
     def update(self, update: Updated) -> dict[str, float | str] | None:
         """Begin an evaluation where one is due, and return the newest that has been made."""
         for one in update.taken:
-            self._remember(one.delay, one.loss)
+            self._delay.append(one.delay)
+            self._loss.append(one.loss)
         self.collect()
         # The server waits for none of them: where too many do, this one is put off to the next update.
         if update.gradients >= self._next and len(self._waiting) < _MOST_WAITING:
@@ -126,16 +127,10 @@ class Evaluations:
         averages = None if steps.average is None else (steps.average, steps.average_stats)
         return functools.partial(_evaluated, self._test, steps.params, steps.stats, averages)
 
-    def _remember(self, delay: float, loss: float) -> None:
-        if self._count == self._taken.shape[1]:
-            self._taken = np.concatenate([self._taken, np.empty_like(self._taken)], axis=1)
-        self._taken[:, self._count] = delay, loss
-        self._count += 1
-
     def _history(self) -> replay.History:
-        """Return what is known of the gradients so far, of which records say delays and losses; nothing is copied."""
-        delay, loss = self._taken[:, : self._count]
-        unknown = np.broadcast_to(np.nan, self._count)
+        """Return what is known of the gradients so far, of which records say delays and losses."""
+        delay, loss = np.array(self._delay), np.array(self._loss)
+        unknown = np.broadcast_to(np.nan, delay.size)
         return replay.History(unknown, unknown, unknown, delay, unknown, unknown, {"loss": loss}, evaluations=[])
 
     def _shown(self) -> dict[str, float | str] | None:

@@ -1,12 +1,13 @@
 """Parts that are defined outside of this package: how they are loaded, and what is asked of them before a run."""
 
+import contextlib
 import functools
 import importlib
 import importlib.util
 import inspect
 import pathlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -153,35 +154,39 @@ def _ask(part: Part, law: Any, rows: int, workers: int, seed: int) -> None:
         inspect.signature(law.draw).bind(rows, seed=seed)
     except (AttributeError, TypeError) as error:
         raise UsageError(f"{_flag(part)} must have a method `draw(rows, *, seed)` ({part.where}): {error}") from error
-    try:
-        once, again = (law.draw(rows, seed=seed) for _ in range(2))
-    except Exception:  # of so many rows; what it says of those of the run is said when they are drawn
-        _asked.add(key)
-        return
-    once, again = (_checked(part, times, rows, workers, seed)[:rows] for times in (once, again))
-    if not _same(once, again):
-        raise UsageError(
-            f"{_flag(part)}: `draw` must return the same run-times for the same seed; draw all random numbers from "
-            f"np.random.default_rng(seed) ({part.where})"
-        )
-    try:
-        more = law.draw(2 * rows, seed=seed)
-    except Exception:  # it may have no more
-        _asked.add(key)
-        return
-    shape = np.shape(more)
+    times = list(_drawn_until_error(law, (rows, rows, 2 * rows), seed))
+    if len(times) > 1:
+        once, again = (_checked(part, each, rows, workers, seed)[:rows] for each in times[:2])
+        if not _same(once, again):
+            raise UsageError(
+                f"{_flag(part)}: `draw` must return the same run-times for the same seed; draw all random numbers from "
+                f"np.random.default_rng(seed) ({part.where})"
+            )
+        for more in times[2:]:
+            _check_first_rows(part, once, more, workers, seed)
+    _asked.add(key)
+
+
+def _drawn_until_error(law: Any, counts: Sequence[int], seed: int) -> Iterator[Any]:
+    """Yield what a law draws, up to an error: that of the run's rows is said later, and it may have no more rows."""
+    with contextlib.suppress(Exception):
+        for count in counts:
+            yield law.draw(count, seed=seed)
+
+
+def _check_first_rows(part: Part, once: np.ndarray, more: Any, workers: int, seed: int) -> None:
+    rows, shape = len(once), np.shape(more)
     if len(shape) != 2 or shape[0] < rows or shape[1] != once.shape[1]:
         more = _checked(part, more, 2 * rows, workers, seed)
     # What it says beyond these rows, or whether it ends there, is of no account until a run needs them.
-    more = np.asarray(more)[:rows, :workers]
-    if not _same(once[:, :workers], more):
-        row = int(np.argmin(np.isclose(once[:, :workers], more, _ROUNDING, 0).all(axis=1)))
+    once, more = once[:, :workers], np.asarray(more)[:rows, :workers]
+    if not _same(once, more):
+        row = int(np.argmin(np.isclose(once, more, _ROUNDING, 0).all(axis=1)))
         raise UsageError(
             f"{_flag(part)}: `draw` must return the same first rows however many it is asked for, and row {row} of "
             f"{rows} differs from row {row} of {2 * rows}; draw all workers of a row before the next row, or a "
             f"stream for each worker ({part.where})"
         )
-    _asked.add(key)
 
 
 def _same(one: np.ndarray, other: np.ndarray) -> bool:

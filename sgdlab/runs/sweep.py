@@ -109,18 +109,15 @@ class Sweep:
 
     def table(self) -> pd.DataFrame:
         """Return a row a run: what varies, then its result. Raises as `records` does."""
-        return pd.DataFrame([_plain(varied) | _entries(records[-1], varied) for varied, records in self.records()])
+        return self._rows(lambda records: records[-1:])
 
     def evaluations(self) -> pd.DataFrame:
         """Return a row an evaluation: what varies, then its record. Raises as `records` does."""
-        return pd.DataFrame(
-            [
-                _plain(varied) | _entries(record, varied)
-                for varied, records in self.records()
-                for record in records
-                if record["kind"] == "evaluation"
-            ]
-        )
+        return self._rows(lambda records: [record for record in records if record["kind"] == "evaluation"])
+
+    def _rows(self, shown: Callable[[Records], Records]) -> pd.DataFrame:
+        rows = ((varied, record) for varied, records in self.records() for record in shown(records))
+        return pd.DataFrame([_plain(varied) | _entries(record, varied) for varied, record in rows])
 
     def folders(self) -> list[pathlib.Path]:
         """Return the directory of each run, with what it wrote there. Raises as `records` does."""

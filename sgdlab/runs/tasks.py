@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -83,7 +83,7 @@ def batches_of(plan: Plan, size: int) -> Callable[[jax.Array], data.Batch] | rep
         if shares is not None:
             _check_in_memory(experiment)
             own = _own_order(experiment, shares, workers, tickets % _by_ticket(experiment), size)
-            return jax.tree_util.Partial(_of_recorded, *_arrays(experiment), jnp.asarray(own), jnp.asarray(tickets))
+            return jax.tree_util.Partial(_of_recorded, _Examples.of(experiment), jnp.asarray(own), jnp.asarray(tickets))
         return jax.tree_util.Partial(_of_row, batches_by_ticket(experiment), jnp.asarray(tickets))
     if isinstance(dataset, data.Text):
         with said_of("--config."):
@@ -136,7 +136,7 @@ def batches_by_ticket(experiment: Experiment, worker: int = 0) -> Callable[[jax.
         order = experiment.data.order(size)
     else:
         order = experiment.data.own_order(shares, np.full(size, worker), np.arange(size))
-    return jax.tree_util.Partial(_of_ticket, *_arrays(experiment), jnp.asarray(order))
+    return jax.tree_util.Partial(_of_ticket, _Examples.of(experiment), jnp.asarray(order))
 
 
 def _check_in_memory(experiment: Experiment) -> None:
@@ -175,37 +175,31 @@ def _own_order(experiment: Experiment, shares: Shares, worker: np.ndarray, numbe
     return found
 
 
-def _arrays(experiment: Experiment) -> tuple[data.Finish, jax.Array, jax.Array, jax.Array | None]:
-    """Return what makes a batch of examples: how it is finished, pixels, labels, and the key of what is random."""
-    dataset: Any = experiment.data.dataset
-    finish = data.Finish(dataset.preprocess, dataset.train.white, experiment.kind.name == "density")
-    key = data.key_of(experiment.seeds.of("augmentation"))
-    return finish, jnp.asarray(dataset.train.pixels), jnp.asarray(dataset.train.labels), key
+class _Examples(NamedTuple):
+    """Examples in memory, and what makes a batch of them; the key is of what is random."""
+
+    finish: data.Finish
+    pixels: jax.Array
+    labels: jax.Array
+    key: jax.Array | None
+
+    @classmethod
+    def of(cls, experiment: Experiment) -> "_Examples":
+        dataset: Any = experiment.data.dataset
+        finish = data.Finish(dataset.preprocess, dataset.train.white, experiment.kind.name == "density")
+        key = data.key_of(experiment.seeds.of("augmentation"))
+        return cls(finish, jnp.asarray(dataset.train.pixels), jnp.asarray(dataset.train.labels), key)
+
+    def batch(self, chosen: jax.Array, number: jax.Array) -> data.Batch:
+        return data.finished(self.finish, self.key, (self.pixels[chosen], self.labels[chosen]), number)
 
 
-def _of_ticket(
-    finish: data.Finish,
-    pixels: jax.Array,
-    labels: jax.Array,
-    key: jax.Array | None,
-    order: jax.Array,
-    ticket: jax.Array,
-) -> data.Batch:
-    chosen = order[ticket % order.shape[0]]
-    return data.finished(finish, key, (pixels[chosen], labels[chosen]), ticket)
+def _of_ticket(examples: _Examples, order: jax.Array, ticket: jax.Array) -> data.Batch:
+    return examples.batch(order[ticket % order.shape[0]], ticket)
 
 
-def _of_recorded(
-    finish: data.Finish,
-    pixels: jax.Array,
-    labels: jax.Array,
-    key: jax.Array | None,
-    order: jax.Array,
-    tickets: jax.Array,
-    g: jax.Array,
-) -> data.Batch:
-    chosen = order[g]
-    return data.finished(finish, key, (pixels[chosen], labels[chosen]), tickets[g])
+def _of_recorded(examples: _Examples, order: jax.Array, tickets: jax.Array, g: jax.Array) -> data.Batch:
+    return examples.batch(order[g], tickets[g])
 
 
 def _of_row(batches: Callable[[jax.Array], data.Batch], tickets: jax.Array, g: jax.Array) -> data.Batch:

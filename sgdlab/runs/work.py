@@ -180,12 +180,7 @@ def goes_by(*functions: Callable[..., Any]) -> Callable[[Work], Work]:
       >>> simulated.code[0].__name__
       'partial'
     """
-
-    def mark(work: Any) -> Work:
-        work.code = functions
-        return work
-
-    return mark
+    return functools.partial(_marked, "code", functions)
 
 
 def trains(configuration: Callable[..., ConfigDict | list[ConfigDict]]) -> Callable[[Work], Work]:
@@ -208,12 +203,12 @@ def trains(configuration: Callable[..., ConfigDict | list[ConfigDict]]) -> Calla
       >>> [config.epochs for config in trained_by(trained, {"epochs": 3.0})]
       [3.0]
     """
+    return functools.partial(_marked, "trains", configuration)
 
-    def mark(work: Any) -> Work:
-        work.trains = configuration
-        return work
 
-    return mark
+def _marked(attribute: str, value: Any, work: Work) -> Work:
+    setattr(work, attribute, value)
+    return work
 
 
 def trained_by(work: Work, settings: Settings) -> list[ConfigDict]:
