@@ -1,5 +1,6 @@
 """Compares methods over numbers of workers, seeds and further entries: a sweep, and a report of it."""
 
+import ast
 import contextlib
 import itertools
 import os
@@ -20,14 +21,13 @@ from sgdlab.results.records import Records, as_stored
 from sgdlab.results.swept import Swept
 from sgdlab.runs import configuration
 from sgdlab.runs import methods as known
-from sgdlab.runs.configuration import check_used
+from sgdlab.runs.configuration import check_used, flat, value_of
 from sgdlab.runs.executor import finish
 from sgdlab.runs.experiment import resolve
 from sgdlab.runs.parts import load as load_parts
 from sgdlab.runs.plan import make_plan, planned
-from sgdlab.runs.session import Session
 from sgdlab.runs.store import METRICS, check_ours
-from sgdlab.runs.sweep import Sweep, check_over
+from sgdlab.runs.sweep import Session, Sweep, meant
 from sgdlab.runs.work import Point
 
 TIMELINES = 5
@@ -36,6 +36,20 @@ TIMELINE_WORKERS = 8
 DEFAULT_CONFIG = "configs/digits.py"
 _NOT_IN_TABLES = ("kind", "families", "rank", "baseline", "never_waits", "measures_gap")
 """Entries of summaries that say how a run is drawn."""
+
+
+_SET_OTHERWISE = {
+    "method": "methods",
+    "protocol.kind": "methods",
+    "rule.kind": "methods",
+    "cluster.num_workers": "num_workers",
+    "cluster.first_workers": "num_workers",
+    "seed": "seeds",
+}
+"""Entries that a comparison sets by what it calls otherwise."""
+
+_COMMAS = re.compile(r",(?![^(\[]*[)\]])")
+"""Between values, and not inside of one."""
 
 
 def compare(
@@ -256,3 +270,79 @@ def _label(config: ConfigDict) -> str:
 
 def _num_workers(config: Any) -> int:
     return config.cluster.first_workers or config.cluster.num_workers
+
+
+def read_over(texts: Sequence[str], config: ConfigDict) -> dict[str, list[Any]]:
+    """Return the entries and values that flags name.
+
+    Args:
+      texts: such as "optimizer.learning_rate=0.01,0.05"; values of several numbers are in brackets.
+      config: whose entries they are.
+
+    Raises:
+      ValueError: as `check_over` does.
+
+    Example:
+      >>> from configs import digits
+      >>> texts = ["optimizer.learning_rate=0.01,0.05", "network.conv.channels=(8,16),(32,64)"]
+      >>> read_over(texts, digits.get_config())
+      {'optimizer.learning_rate': [0.01, 0.05], 'network.conv.channels': [(8, 16), (32, 64)]}
+    """
+    over: dict[str, Any] = {}
+    for text in texts:
+        name, equals, values = text.partition("=")
+        if not equals or not values:
+            raise ValueError(f"sweep={text} must be an entry and its values, as in optimizer.learning_rate=0.01,0.05")
+        if name in over:
+            raise ValueError(f"sweep={text} must be joined with sweep={name}={','.join(map(str, over[name]))}")
+        _check_name(name, config)
+        over[name] = [_value(name, value.strip(), config) for value in _COMMAS.split(values)]
+    return check_over(over, config)
+
+
+def check_over(over: Mapping[str, Sequence[Any]], config: ConfigDict) -> dict[str, list[Any]]:
+    """Return the entries that a comparison varies besides methods, workers and seeds, and their values, each once.
+
+    Raises:
+      ValueError: where there is no such entry, a value is not one of it, or a comparison sets the entry otherwise.
+    """
+    checked = {}
+    for name, values in over.items():
+        _check_name(name, config)
+        if isinstance(values, str) or not list(values):
+            raise ValueError(f"sweep={name}={values!r} must be several values")
+        copy = config.copy_and_resolve_references()
+        for value in values:
+            try:
+                copy.update_from_flattened_dict({name: value})
+            except TypeError as error:
+                kind = _type(name, config).__name__
+                raise ValueError(f"sweep={name}={value!r} must be of type {kind}, as the entry is") from error
+        checked[name] = [value for place, value in enumerate(values) if value not in list(values)[:place]]
+    return checked
+
+
+def _check_name(name: str, config: ConfigDict) -> None:
+    if name in _SET_OTHERWISE:
+        raise ValueError(f"sweep={name} must be left out: a comparison sets it by {_SET_OTHERWISE[name]}")
+    known = [entry for entry, _ in flat(config)]
+    if name not in known:
+        raise ValueError(f"sweep={name} must be an entry of the configuration{meant(name, known)}")
+
+
+def _type(name: str, config: ConfigDict) -> type:
+    group, _, last = name.rpartition(".")
+    return (value_of(config, group) if group else config).get_type(last)
+
+
+def _value(name: str, text: str, config: ConfigDict) -> Any:
+    """Return the value that a text stands for; `check_over` says where it is none of the entry."""
+    if _type(name, config) is str:
+        return text
+    words: dict[str, Any] = {"true": True, "false": False, "none": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text

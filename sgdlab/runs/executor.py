@@ -20,7 +20,6 @@ from sgdlab import files, hosts
 from sgdlab.errors import Stopped, failures_of
 from sgdlab.results.records import Records
 from sgdlab.runs import digests, pool
-from sgdlab.runs.session import Session
 from sgdlab.runs.store import Store, plain
 from sgdlab.runs.work import (
     GIVEN,
@@ -38,7 +37,7 @@ from sgdlab.runs.work import (
 )
 
 if TYPE_CHECKING:
-    from sgdlab.runs.sweep import Sweep
+    from sgdlab.runs.sweep import Session, Sweep
 
 _MODEL = "made.json"
 """In a run's folder: the code that wrote what is there."""
@@ -50,7 +49,7 @@ class Unfinished(Exception):
     """Runs are missing: a shard has done its own and others have theirs left; or this is a dry run, which does none."""
 
 
-def finish(sweeps: Iterable["Sweep"], session: Session) -> dict[str, Records]:
+def finish(sweeps: Iterable["Sweep"], session: "Session") -> dict[str, Records]:
     """Return the records of all runs of sweeps, by key; those that are missing are done first, in one pool.
 
     Over a mesh of many processes, each calls this; the first one finds out what is missing, and has the records.
@@ -90,7 +89,7 @@ def finish(sweeps: Iterable["Sweep"], session: Session) -> dict[str, Records]:
 
 
 def _found(
-    asked: Mapping[str, _Asked], code: Mapping[str, Mapping[str, str]], session: Session
+    asked: Mapping[str, _Asked], code: Mapping[str, Mapping[str, str]], session: "Session"
 ) -> tuple[dict[str, Records], dict[str, list[str]]]:
     """Return the records of the runs that are there, and of those that have to be done anew what has changed since."""
     there: dict[str, Records] = {}
@@ -122,7 +121,7 @@ def _do(
     asked: Mapping[str, _Asked],
     groups: Mapping[str, Sequence[str]],
     code: Mapping[str, dict[str, str]],
-    session: Session,
+    session: "Session",
 ) -> None:
     """Do runs, in as many processes as the session has; over a mesh, one after the other."""
     amounts = {key: amount(point.settings) if sweep.work is train else 0 for key, (sweep, point) in asked.items()}

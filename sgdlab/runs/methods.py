@@ -312,15 +312,9 @@ def forget_method(name: str) -> None:
     del OWN[name], _modules[name]
 
 
-def files() -> dict[str, str]:
-    """Return the modules that registered methods: name -> file, scripts that run left out."""
-    found = {module["__name__"]: module.get("__file__") for module in _modules.values()}
-    return {name: file for name, file in found.items() if file and name not in ("__main__", "__mp_main__")}
-
-
-def stand_in_files() -> bool:
-    """Return if all methods were registered in files, which other processes can import; those of a notebook are not."""
-    return all(module.get("__file__") for module in _modules.values())
+def modules() -> dict[str, str | None]:
+    """Return the modules that registered methods: name -> file; None where there is none, as of a notebook."""
+    return {module["__name__"]: module.get("__file__") for module in _modules.values()}
 
 
 def _check_entries(argument: str, given: Mapping[str, Any], known: Any, of: str) -> None:

@@ -89,22 +89,23 @@ def python_file(flag: str, file: str) -> pathlib.Path:
 def outside() -> dict[str, str]:
     """Return the modules outside of this package that other processes are to import: name -> file.
 
-    They are the files that `load` was given, and those in which parts are registered, scripts that run left out.
+    They are the files that `load` was given, and those in which parts and methods are registered, scripts that run left
+    out.
     """
-    names = dict.fromkeys(part.make.__module__ for registry in (*FAMILIES, GRAPHS) for part in registry.values())
     ours = ("sgdlab", "__main__", "__mp_main__")
-    modules = {name: sys.modules.get(name) for name in names if name.partition(".")[0] not in ours}
     loaded = {name: file for name, (file, _) in _loaded.items() if name in sys.modules}
-    registered = {name: file for name, module in modules.items() if (file := getattr(module, "__file__", None))}
-    return loaded | methods.files() | registered
+    return loaded | {name: file for name, file in _modules().items() if file and name.partition(".")[0] not in ours}
 
 
 def can_be_imported() -> bool:
-    """Return if all parts and methods stand in files, which other processes can import."""
-    if not methods.stand_in_files():
-        return False
-    makers = [part.make for registry in (*FAMILIES, GRAPHS) for part in registry.values()]
-    return all(getattr(sys.modules.get(make.__module__), "__file__", None) for make in makers)
+    """Return if all parts and methods stand in files, which other processes can import; those of a notebook do not."""
+    return all(_modules().values())
+
+
+def _modules() -> dict[str, str | None]:
+    """Return the modules in which parts and methods are registered: name -> file, or None."""
+    names = dict.fromkeys(part.make.__module__ for registry in (*FAMILIES, GRAPHS) for part in registry.values())
+    return methods.modules() | {name: getattr(sys.modules.get(name), "__file__", None) for name in names}
 
 
 def drawn(part: Part, law: Any, rows: int, workers: int, seed: int) -> np.ndarray:

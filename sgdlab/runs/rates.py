@@ -38,12 +38,6 @@ class RateSchedule:
 
     Raises:
       ValueError: where an entry is out of its range; it names the entry.
-
-    Example:
-      >>> RateSchedule(warmup_epochs=-1.0)
-      Traceback (most recent call last):
-      ...
-      ValueError: warmup_epochs=-1.0 must be a finite number at least 0
     """
 
     of: str = OF[0]

@@ -3,7 +3,7 @@
 import pytest
 from lib import tiny
 
-from sgdlab.runs.sweep import check_over, read_over
+from sgdlab.runs.compare import check_over, read_over
 
 
 def test_values_are_of_the_type_of_their_entry():
