@@ -7,6 +7,7 @@ import ast
 import functools
 import hashlib
 import inspect
+import itertools
 import pathlib
 import subprocess
 import sys
@@ -147,7 +148,7 @@ def _reached(file: pathlib.Path, name: str) -> list[str]:
         seen.add(here)
         path, wanted = here
         table = _statements(path)
-        for statement in _of_name(table, wanted):
+        for statement in itertools.chain.from_iterable(table.values()) if wanted == _WHOLE else table.get(wanted, ()):
             waiting += _imports(statement, path, folder, wanted)
             if isinstance(statement, ast.Import | ast.ImportFrom):
                 codes[path, statement.lineno, wanted] = _meaning(statement, wanted)
@@ -155,14 +156,6 @@ def _reached(file: pathlib.Path, name: str) -> list[str]:
                 codes[key] = _bare(statement)
                 waiting += [(path, used) for used in _used_names(statement) if used in table]
     return [code for _, code in sorted(codes.items())]
-
-
-def _of_name(table: Mapping[str, Sequence[ast.stmt]], name: str) -> Iterator[ast.stmt]:
-    if name == _WHOLE:
-        for statements in table.values():
-            yield from statements
-    else:
-        yield from table.get(name, ())
 
 
 def _statements(file: pathlib.Path) -> dict[str, list[ast.stmt]]:

@@ -9,7 +9,7 @@ import inspect
 import json
 import pathlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -142,7 +142,8 @@ def _do(
             writers=session.writers,
         )
         together = sweep.together or session.mesh is not None
-        chunks = _chunks(points, len(points) if together else size)
+        each = len(points) if together else size
+        chunks = (points[first : first + each] for first in range(0, len(points), each))
         tasks += [begin(points=tuple(chunk), code={point.key: code[point.key] for point in chunk}) for chunk in chunks]
     gradients = sum(amounts.values()) if all(amounts.values()) else 0  # else runs are counted
     if session.mesh is not None:
@@ -258,7 +259,3 @@ def _say(
         words += f"; {len(changed)} of them anew, since their code or files have changed ({', '.join(names)}): "
         words += f"their old records go to {store.path / 'superseded'}"
     print(words, flush=True)
-
-
-def _chunks(points: Sequence[Point], size: int) -> Iterator[Sequence[Point]]:
-    return (points[first : first + size] for first in range(0, len(points), size))

@@ -96,11 +96,9 @@ ENTRIES = (*(name for name in Local.__dataclass_fields__ if name != "stream"), *
 def optimizer_of(local: Local) -> jax.tree_util.Partial:
     """Return a worker's optimizer, as a function that makes an optax transform; its numbers are data of a program."""
     own = {"learning_rate": local.learning_rate, "weight_decay": local.weight_decay}
-    if local.optimizer == "adamw":
-        return jax.tree_util.Partial(_adamw, **own)
-    if local.momentum == 0.0:
-        return jax.tree_util.Partial(_sgd, **own)
-    return jax.tree_util.Partial(_nesterov, momentum=local.momentum, **own)
+    if local.momentum:
+        own["momentum"] = local.momentum
+    return jax.tree_util.Partial(_adamw if local.optimizer == "adamw" else _sgd, **own)
 
 
 def pseudo_gradient(local: Local, grad_fn: Any, batch_fn: Any, factors: np.ndarray | None = None) -> Any:
@@ -121,17 +119,14 @@ def state_of_worker(local: Local, params: Any, memory: Any) -> Any:
     return replay.state_of_worker(optimizer_of(local), params, memory) if local.keep_state else memory
 
 
-def _sgd(*, learning_rate: Any, weight_decay: Any) -> optax.GradientTransformation:
-    return optax.chain(optax.add_decayed_weights(weight_decay), optax.scale_by_learning_rate(learning_rate))
-
-
-def _nesterov(*, learning_rate: Any, momentum: Any, weight_decay: Any) -> optax.GradientTransformation:
-    trace = in_float32(optax.trace(momentum, nesterov=True))
-    return optax.chain(optax.add_decayed_weights(weight_decay), trace, optax.scale_by_learning_rate(learning_rate))
+def _sgd(*, learning_rate: Any, weight_decay: Any, momentum: Any = None) -> optax.GradientTransformation:
+    """Return SGD, with Nesterov's momentum where it is given."""
+    trace = () if momentum is None else (in_float32(optax.trace(momentum, nesterov=True)),)
+    return optax.chain(optax.add_decayed_weights(weight_decay), *trace, optax.scale_by_learning_rate(learning_rate))
 
 
 def _adamw(*, learning_rate: Any, weight_decay: Any) -> optax.GradientTransformation:
-    """AdamW with b1 0.9, b2 0.999 and epsilon 1e-8."""
+    """Return AdamW with b1 0.9, b2 0.999 and epsilon 1e-8."""
     return optax.chain(
         in_float32(optax.scale_by_adam()),
         optax.add_decayed_weights(weight_decay),
