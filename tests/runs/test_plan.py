@@ -273,9 +273,9 @@ def test_the_estimate_bounds_what_making_a_schedule_takes(protocol, entries, wor
 IMPOSSIBLE = {  # of the entries of one part of each family, whose others its own tests refuse
     "gap_aware": [
         ("method", "sgd"), ("data.kind", "photos"), ("mode", "batch"), ("seed", -1), ("batch_size", 0),
-        ("batch_size", 1438), ("epochs", 0.0), ("epochs", float("nan")), ("evaluations", 0), ("target", 1.5),
-        ("average_decay", 1.0), ("memory", 0.0), ("cluster.num_workers", 0), ("cluster.first_workers", 5),
-        ("cluster.kind", "cloud"), ("optimizer.learning_rate", float("nan")),
+        ("micro_batches", 0), ("batch_size", 1438), ("epochs", 0.0), ("epochs", float("nan")), ("evaluations", 0),
+        ("target", 1.5), ("average_decay", 1.0), ("memory", 0.0), ("cluster.num_workers", 0),
+        ("cluster.first_workers", 5), ("cluster.kind", "cloud"), ("optimizer.learning_rate", float("nan")),
         ("optimizer.adam_learning_rate", float("inf")), ("optimizer.momentum", 1.0), ("optimizer.weight_decay", -0.1),
         ("optimizer.clip_norm", 0.0), ("rule.kind", "sgd"), ("rule.gap_aware.granularity", "row"),
         ("network.kind", "transformer"), ("rate.decay", "sudden"), ("rate.warmup_epochs", -1.0),
