@@ -79,7 +79,7 @@ class Transition(nnx.Module):
         self.std = nnx.Linear(widths.state, widths.state, bias_init=nnx.initializers.constant(-1.0), rngs=rngs)
 
     def __call__(self, z: jax.Array) -> MeanAndStd:
-        """float[..., Z] -> mean and standard deviation of the next state, float[..., Z]."""
+        """Return mean and standard deviation of the next state, float[..., Z] each, from float[..., Z]."""
         for_gate, for_proposed = jnp.split(jax.nn.relu(self.hidden(z)), 2, axis=-1)
         gate = jax.nn.sigmoid(self.gate(for_gate))
         mean = (1 - gate) * self.linear(z) + gate * self.proposed(for_proposed)
@@ -100,7 +100,7 @@ class Emission(nnx.Module):
         self.std = nnx.Linear(widths.scale, num_workers, bias_init=fifth, rngs=rngs)
 
     def __call__(self, z: jax.Array) -> MeanAndStd:
-        """float[..., Z] -> mean and standard deviation of normalised run-times, float[..., N]."""
+        """Return mean and standard deviation of normalised run-times, float[..., N] each, from float[..., Z]."""
         # With one batch axis: for two of them XLA takes four times as long for the weights' gradients on a CPU.
         rows = z.reshape(-1, z.shape[-1])
         mean = self.mean(self.inner(rows))
@@ -154,7 +154,7 @@ class Guide(nnx.Module):
         return jnp.moveaxis(memories[:, 0] + jnp.flip(memories[:, 1], axis=0), 0, -2)
 
     def __call__(self, z: jax.Array, summary: jax.Array) -> MeanAndStd:
-        """Previous state, float[..., Z], and summary, float[..., R] -> mean and standard deviation of the state."""
+        """Return mean and standard deviation of the state, from the one before, float[..., Z], and a float[..., R]."""
         mean = self.mean((jnp.tanh(self.previous(z)) + summary) / 3)
         return mean, _std(self.std(mean))
 

@@ -169,7 +169,7 @@ def _compiled(
     rate: jax.Array,
     literal_draws: jax.Array,
 ) -> Forecast:
-    """One program for all models of a shape: parameters are data."""
+    """Compute a forecast: one program for all models of a shape, whose parameters are data."""
     # Inside the program: outside of it, making a key takes longer than all networks.
     key = jax.random.fold_in(jax.random.key(index[0]), index[1])
     networks = WindowModel(num_workers, widths, seed=0).networks(parameters)

@@ -37,7 +37,7 @@ class TrainedModel:
     history: tuple[dict[str, float], ...] = ()
 
     def check(self, runtimes: np.ndarray, name: str = "runtimes") -> np.ndarray:
-        """Returns run-times as float64[T, N], if they have this model's number of workers.
+        """Return run-times as float64[T, N], if they have this model's number of workers.
 
         Args:
           runtimes: [T, N], seconds.

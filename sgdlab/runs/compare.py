@@ -134,14 +134,8 @@ def comparison(
     """Return the runs of a comparison: first the single workers, then method by method.
 
     A single worker is the first of the cluster, alone. That which methods are compared with has its own protocol and
-    rule, whatever the configuration says; it is one of the methods' baselines.
-
-    Args:
-      config: of all runs, but for what a run sets.
-      names: the methods.
-      num_workers: numbers of workers.
-      seeds: how many: 0, 1, ...
-      over: further entries and their values, whose product is done of each run.
+    rule, whatever the configuration says; it is one of the methods' baselines. The product of further entries' values
+    is done of each run.
 
     Raises:
       UsageError: where a single worker would be compared with itself alone.
@@ -197,13 +191,9 @@ def first_of_seeds(sweep: Sweep) -> list[Point]:
 def check(sweep: Sweep, given: Iterable[str] = ()) -> None:
     """Plan one run of each kind, so that a comparison fails before it starts.
 
-    Args:
-      sweep: its runs.
-      given: names of the entries that a person has set, or varies.
-
     Raises:
-      UsageError: where a configuration is impossible; an entry that was given makes no difference; or two methods are
-        the same, because of a protocol or a rule that is set in the place of their own.
+      UsageError: where a configuration is impossible; an entry that a person has set or varies makes no difference; or
+        two methods are the same, because of a protocol or a rule that is set in the place of their own.
     """
     first = [(point, resolve(point.settings)) for point in first_of_seeds(sweep)]
     pairs: dict[str, str] = {}
@@ -225,14 +215,7 @@ def report(
     path: pathlib.Path,
     over: Mapping[str, Sequence[Any]] = MappingProxyType({}),
 ) -> tuple[str, pathlib.Path]:
-    """Write tables, pictures and the page of a comparison; return the tables for a terminal, and the page.
-
-    Args:
-      sweep: its runs.
-      found: the records of all of them, by key.
-      path: the work directory.
-      over: the further entries that are varied, and their values.
-    """
+    """Write tables, pictures and the page of a comparison; return the tables for a terminal, and the page."""
     groups = summary.groups({point.key: found[point.key] for point in sweep.runs}.values())
     values = as_stored({name: list(values) for name, values in over.items()})
     page = publish.publish(path, groups, _schedules(sweep), values)

@@ -25,7 +25,7 @@ LAYOUTS = ("sharded", "replicated")
 
 
 class Reach(enum.Enum):
-    """How far an entry of a configuration reaches; those on the first level that are not named reach the gradients."""
+    """The reach of an entry of a configuration; those on the first level that are not named reach the gradients."""
 
     COST = ("memory", "stream", "chunk", "readers", "evaluation_batch", "layout")
     """They decide what a run takes, and nothing of what comes of it."""
@@ -110,7 +110,7 @@ def entries(kinds: Mapping[str, str], /, **changed: Mapping[str, Mapping[str, An
 
 
 def _add_local_steps(config: ConfigDict) -> None:
-    """Several steps of a worker's own between two messages; None: as the method has it, or none.
+    """Add steps of a worker's own between two messages; None: as the method has it, or none.
 
     The worker's rate is constant, unless it follows `rate`, and so is the server's where it is given by
     `server_learning_rate`, which is the rule of methods with local steps: `rate` is of the workers alone then.
@@ -155,10 +155,6 @@ def parts(kinds: Mapping[str, str], /, **changed: Mapping[str, Mapping[str, Any]
 
 def shorten(config: ConfigDict, epochs: float) -> None:
     """Set the length of a run, and in proportion those of its warm-up and decay, where they are counted in epochs.
-
-    Args:
-      config: such as `entries` makes; it is changed.
-      epochs: the new length.
 
     Raises:
       ValueError: where `epochs` is not above 0.
@@ -217,14 +213,10 @@ def check(config: ConfigDict, kind: Kind) -> None:
 
 
 def check_used(given: Iterable[str], identities: Sequence[Mapping[str, Any]]) -> None:
-    """Check that what a person has set makes a difference to some run.
-
-    Args:
-      given: names of the entries that were set, such as "data.npz.path".
-      identities: of the runs.
+    """Check that each entry that a person has set makes a difference to some run.
 
     Raises:
-      UsageError: where an entry belongs to a part that no run uses.
+      UsageError: where one belongs to a part that no run uses.
 
     Example:
       >>> from configs import digits

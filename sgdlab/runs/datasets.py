@@ -18,7 +18,7 @@ AnyDataset = Dataset | Text
 
 @dataclasses.dataclass(frozen=True)
 class Workers:
-    """How many workers a cluster has, and how many of them take part, the first ones; None: all."""
+    """The number of a cluster's workers, and how many of them take part, the first ones; None: all."""
 
     cluster: int
     first: int | None
@@ -122,12 +122,7 @@ class TrainingData:
         return given
 
     def check(self, network: UsedPart, *, stream: bool) -> None:
-        """Raise a `UsageError` where a network does not take the data, or the workers cannot divide them.
-
-        Args:
-          network: which is trained.
-          stream: examples are to be read from the host.
-        """
+        """Raise a `UsageError` where a network does not take the data, or they cannot be divided or streamed."""
         self.network_arguments(network)
         if isinstance(self.dataset, Text):
             with said_of("--config."):
@@ -147,12 +142,8 @@ class TrainingData:
     def own_order(self, shares: Shares, worker: np.ndarray, number: np.ndarray) -> np.ndarray:
         """Return int32[K, B], the examples of batches of workers that have their own.
 
-        A single worker has all examples, and draws them as a run without shares does.
-
-        Args:
-          shares: who has which.
-          worker: int[K], whose batches.
-          number: int[K], which of its batches, from 0 on.
+        A single worker has all examples, and draws them as a run without shares does. Each batch is that of a worker,
+        int[K], which has a number among its own, int[K], from 0 on.
         """
         number = np.asarray(number)
         if shares.num_workers == 1:

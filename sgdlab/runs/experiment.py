@@ -42,7 +42,7 @@ class Seeds:
 
 @dataclasses.dataclass(frozen=True)
 class RunTimes:
-    """How long the gradients of a run take, each of a number of examples, by the law of its cluster."""
+    """The run-times of the gradients of a run, each of a number of examples, by the law of its cluster."""
 
     used: UsedPart
     workers: Workers
@@ -83,7 +83,7 @@ class Optimizer:
 
 @dataclasses.dataclass(frozen=True)
 class Reporting:
-    """What is measured during a run: entries on the first level of a configuration."""
+    """The entries on the first level of a configuration that say what is measured during a run."""
 
     evaluations: int
     target: float | None
@@ -95,7 +95,7 @@ class Reporting:
 
 @dataclasses.dataclass(frozen=True)
 class Computing:
-    """How a run is computed: entries on the first level of a configuration."""
+    """The entries on the first level of a configuration that say how a run is computed."""
 
     mode: str | None
     lanes: str | None
@@ -112,7 +112,7 @@ class Computing:
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """What a configuration says, read once (`resolve`): nothing behind it looks at a configuration again.
+    """A configuration that was read once (`resolve`): nothing behind it looks at a configuration again.
 
     Attributes:
       method: its method; one made for the purpose where it names a protocol or a rule of its own.

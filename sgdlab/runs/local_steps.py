@@ -21,7 +21,7 @@ SAMPLE = 64
 
 @dataclasses.dataclass(frozen=True)
 class Local:
-    """What a worker does between two messages; the defaults are a plain gradient.
+    """The steps of a worker between two messages; the defaults are a plain gradient.
 
     Attributes:
       steps: H, of the fastest worker.

@@ -109,17 +109,7 @@ def _modules() -> dict[str, str | None]:
 
 
 def drawn(part: Part, law: Any, rows: int, workers: int, seed: int) -> np.ndarray:
-    """Return what a law draws.
-
-    Args:
-      part: of the law.
-      law: as it was made for the run.
-      rows: T, how many rows to draw.
-      workers: N, of the cluster.
-      seed: of the random numbers.
-
-    Returns:
-      float64[T, N], seconds; with more rows and columns where the law draws more.
+    """Return what a law of a part draws, float64[rows, workers], seconds; more of both where the law draws more.
 
     Raises:
       UsageError: where it draws no matrix, or one of fewer rows or columns; where a law of one's own draws run-times
@@ -201,12 +191,6 @@ def _flag(part: Part) -> str:
 def check_network(part: Part, network: "nnx.Module", dataset: Dataset, *, batch_size: int = 2) -> None:
     """Check that what a network makes of a batch has the shape that its task asks for: it is traced, nothing computed.
 
-    Args:
-      part: the network's.
-      network: as it was made for the data set.
-      dataset: whose images it is given.
-      batch_size: B.
-
     Raises:
       UsageError: where it is None, or of another shape; errors of the network itself pass as they are.
     """
@@ -244,13 +228,8 @@ def check_network(part: Part, network: "nnx.Module", dataset: Dataset, *, batch_
 def check_rule(part: Part, rule: ServerRule, params: Tree, *, single: bool = True) -> None:
     """Check that a rule of one's own makes updates like the parameters, and keeps its state's shapes: it is traced.
 
-    Nothing is computed, and rules of this package are not asked.
-
-    Args:
-      part: the rule's.
-      rule: as it was made for the run.
-      params: of the network.
-      single: every update of the run has one gradient, whose worker the rule is told.
+    Nothing is computed, and rules of this package are not asked. If every update has a single gradient, the rule is
+    told its worker.
 
     Raises:
       UsageError: where it returns something else than `(updates, state)`, or these are of other shapes; errors that

@@ -39,7 +39,7 @@ _BYTES_PER_WEIGHT = 24
 
 @dataclasses.dataclass(frozen=True)
 class RecordedEvents:
-    """What a run on processes has recorded besides its schedule.
+    """The events of a run on processes that it has recorded besides its schedule.
 
     Attributes:
       tickets: int[G], the batch that each gradient of the schedule was computed on.

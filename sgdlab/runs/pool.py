@@ -25,7 +25,7 @@ from sgdlab.runs import digests, parts
 
 @dataclasses.dataclass(frozen=True)
 class Message:
-    """What a job reports.
+    """A report of a job.
 
     Attributes:
       run: the run's name.

@@ -53,11 +53,8 @@ def plan_of(config: ConfigDict, recording: LiveRecording) -> Plan:
     """Return the plan that replays a recording.
 
     Learning rates are those of the run: by the number of the update, as planned from the configuration. The speed-up is
-    over synchronous SGD on the run-times that were recorded, as far as all workers have them.
-
-    Args:
-      config: the recording's own, or one with other rules.
-      recording: of the run.
+    over synchronous SGD on the run-times that were recorded, as far as all workers have them. The configuration is the
+    recording's own, or one with other rules.
 
     Raises:
       UsageError: where the configuration cannot be that of a replay of these gradients.
@@ -73,12 +70,7 @@ def plan_of(config: ConfigDict, recording: LiveRecording) -> Plan:
 
 
 def repeated(plan: Plan, recording: LiveRecording) -> Plan:
-    """Return a plan that is executed by the programs of the live run (`sgdlab.live.repeat`): equal to the bit.
-
-    Args:
-      plan: of the recording's own configuration (`plan_of`).
-      recording: of the run.
-    """
+    """Return a plan (`plan_of`) that the programs of the live run execute (`sgdlab.live.repeat`): equal to the bit."""
     events = _events_of(plan, recording)
     job = job_of(plan, emulate=recording.config.get("emulate"))
     rows = plan.program.gradient[: plan.program.num_rows]
@@ -134,10 +126,6 @@ def changes(experiment: Experiment, recording: LiveRecording) -> dict[str, tuple
     """Return the entries on which parameters depend and that differ: name -> the recording's value, the new one.
 
     Of a part that only one of the two uses, its kind says all.
-
-    Args:
-      experiment: of a replay.
-      recording: of the run.
     """
     recorded = resolve(config_of(recording.config["config"]))
     before, after = (dict(flat(as_stored(one.identity))) for one in (recorded, experiment))

@@ -71,15 +71,7 @@ def check_first(plan: Plan, record: Record) -> None:
 def closing(
     plan: Plan, history: History, evaluations: Sequence[Record], final: Mapping[str, float], compute_seconds: float
 ) -> Record:
-    """Return the last record of a finished run.
-
-    Args:
-      plan: what was done.
-      history: of all gradients.
-      evaluations: their records.
-      final: loss and metric on the training set, or a sample of it, at the end.
-      compute_seconds: what it took on this machine, evaluations included.
-    """
+    """Return the last record of a finished run: `final` has loss and metric on the training set, or a sample of it."""
     kind, last, target = plan.experiment.kind, evaluations[-1], plan.experiment.reporting.target
     metric = kind.metric
     good = lambda record: target is not None and kind.at_least_as_good(record[f"test_{metric}"], target)

@@ -114,7 +114,7 @@ class Noted:
 
 @dataclasses.dataclass(frozen=True)
 class Session:
-    """Where runs are, and how they are done.
+    """The place of runs, and how they are done.
 
     Attributes:
       path: directory of the results.
@@ -220,7 +220,7 @@ class Sweep:
 
     @functools.cached_property
     def runs(self) -> list[Point]:
-        """The runs, in the order of `over`."""
+        """Return the runs, in the order of `over`."""
         if isinstance(self.over, Mapping):
             names = list(self.over)
             points = [dict(zip(names, values, strict=True)) for values in itertools.product(*self.over.values())]

@@ -120,13 +120,6 @@ def batches_by_ticket(experiment: Experiment, worker: int = 0) -> Callable[[jax.
     worker. The worker computes few of all tickets, and nobody knows before which; so its batches are not whole epochs
     of its examples, as in a simulation, but parts of different ones.
 
-    Args:
-      experiment: what is run, on images that are in memory.
-      worker: who computes; without effect where all workers draw from all examples.
-
-    Returns:
-      `(ticket) -> Batch`, to be traced.
-
     Raises:
       UsageError: where the examples are not in memory, or are a text.
     """
@@ -211,11 +204,7 @@ def evaluation_of(
 ) -> Callable[[Tree, Tree], dict[str, Any]]:
     """Return the metrics of a split, un-augmented, as a function of parameters and statistics that can be traced.
 
-    Args:
-      experiment: what is run.
-      task: its task.
-      split: "train" or "test".
-      most: examples (segments of a text) to evaluate on, a fixed sample; None: all.
+    It is of at most so many examples (segments of a text), a fixed sample; None: of all.
     """
     dataset, size = experiment.data.dataset, experiment.reporting.evaluation_batch
     examples = getattr(dataset, split)

@@ -75,7 +75,7 @@ class Point:
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where a run that is trained writes what it has done so far, and what it computes on.
+    """The place where a run that is trained writes what it has done so far, and what it computes on.
 
     Attributes:
       store: holds the run when it has finished.
@@ -193,11 +193,8 @@ def trains(configuration: Callable[..., ConfigDict | list[ConfigDict]]) -> Calla
         to a list of several, which it trains at once, as one program.
 
     Example:
-      >>> from configs import digits
       >>> def configured(*, epochs: float) -> ConfigDict:
-      ...     config = digits.get_config()
-      ...     config.epochs = epochs
-      ...     return config
+      ...     return ConfigDict({"epochs": epochs})
       >>> def trained(*, epochs: float) -> dict[str, float]: ...
       >>> _ = trains(configured)(trained)
       >>> [config.epochs for config in trained_by(trained, {"epochs": 3.0})]
