@@ -178,27 +178,6 @@ class Experiment:
         off = {*Reach.COST.value, *self.data.off, *(name for name, entries in own.items() if not entries)}
         return {name: own.get(name, value) for name, value in self.source.items() if name not in off}
 
-    @property
-    def free(self) -> dict[str, Any]:
-        """Return the identity, less the entries that the name of the method means, which another may set otherwise.
-
-        Example:
-          >>> from configs import digits
-          >>> config = digits.get_config()
-          >>> config.method = "push_gossip"
-          >>> found = resolve(config)
-          >>> found.identity["protocol"]["gossip"]["kind"], "kind" in found.free["protocol"]["gossip"]
-          ('push', False)
-        """
-        entries = dict(self.identity)
-        for family, used, meant in (
-            ("protocol", self.protocol, self.method.entries),
-            ("rule", self.rule, self.method.rule_entries),
-        ):
-            own = {name: value for name, value in entries[family][used.name].items() if name not in meant}
-            entries[family] = {**entries[family], used.name: own}
-        return entries
-
     def _of_family(self, registry: Registry) -> dict[str, Any]:
         used = self.parts.get(registry.family)
         if used is None:
