@@ -5,8 +5,7 @@ from experiments.harness.claims import Claim, Interval, above, all_of, below, in
 from experiments.harness.figures import Figure, Output, Scale, figure
 from experiments.harness.pictures import PALETTE, PAPER, canvas, colour
 from sgdlab.bounds import Count, NotNegative, Positive, Share, Whole
-from sgdlab.runs.session import Session, Shard, within
-from sgdlab.runs.sweep import Sweep, prepare
+from sgdlab.runs.sweep import Session, Shard, Sweep, prepare, within
 from sgdlab.runs.work import Alike, capacity, goes_by, trains
 
 __all__ = [

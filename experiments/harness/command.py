@@ -23,7 +23,7 @@ from experiments.harness.publishing import produce
 from sgdlab.commands import flag_names, launch
 from sgdlab.errors import RunFailed, UsageError, failures_of, said_of
 from sgdlab.runs.executor import Unfinished
-from sgdlab.runs.session import DEFAULT_WORKDIR, Session, Shard
+from sgdlab.runs.sweep import DEFAULT_WORKDIR, Session, Shard
 
 USAGE = """Reproduces the tables and figures of five papers, and says which of their claims hold.
 

@@ -21,7 +21,7 @@ from experiments.harness.machine import duration, processor, size
 from sgdlab.errors import RunFailed, UsageError, failures_of
 from sgdlab.runs import pool, resolve
 from sgdlab.runs.executor import Unfinished
-from sgdlab.runs.session import Noted, Session, within
+from sgdlab.runs.sweep import Noted, Session, within
 from sgdlab.runs.work import Point, Work, name_of, train, trained_by
 
 _BYTES_PER_RECORD = 500

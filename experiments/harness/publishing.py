@@ -24,8 +24,8 @@ from sgdlab import files
 from sgdlab.errors import UsageError
 from sgdlab.results import plots
 from sgdlab.runs import digests, pool
-from sgdlab.runs.session import Session, within
 from sgdlab.runs.store import key_of
+from sgdlab.runs.sweep import Session, within
 
 TABLE, PICTURE, CLAIMS = "table", "picture", "claims.json"
 FIGURE = "figure"

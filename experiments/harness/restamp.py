@@ -24,8 +24,7 @@ from sgdlab.errors import RunFailed, UsageError
 from sgdlab.results.records import Records
 from sgdlab.runs import digests
 from sgdlab.runs.executor import Unfinished
-from sgdlab.runs.session import DEFAULT_WORKDIR, Noted, Session, within
-from sgdlab.runs.sweep import Sweep, prepare
+from sgdlab.runs.sweep import DEFAULT_WORKDIR, Noted, Session, Sweep, prepare, within
 from sgdlab.runs.work import code_of
 
 USAGE = """Does a sample of a figure's stored runs again; where all agree to the bit, the results count as of today.

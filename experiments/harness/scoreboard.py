@@ -23,7 +23,7 @@ from sgdlab import files
 from sgdlab.commands import launch
 from sgdlab.results import pages
 from sgdlab.runs import digests
-from sgdlab.runs.session import DEFAULT_WORKDIR
+from sgdlab.runs.sweep import DEFAULT_WORKDIR
 from sgdlab.runs.work import digest_now
 
 USAGE = """Writes the scoreboard: every table and figure of the papers, with its claims' verdicts and its picture.

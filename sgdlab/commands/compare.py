@@ -39,7 +39,7 @@ def main(argv: Sequence[str]) -> None:
     num_workers = _checked_counts(given.num_workers)
     results.writers.check(given.writers)
     with said_of("--"):
-        shard = None if given.shard is None else runs.session.Shard.of(given.shard)
+        shard = None if given.shard is None else runs.Shard.of(given.shard)
     if shard and given.rerun:
         raise UsageError(
             f"--rerun={','.join(given.rerun)} must be left out with --shard: tasks that begin later would put aside "
@@ -57,7 +57,7 @@ def main(argv: Sequence[str]) -> None:
     for name in set(rerun) - set(names) if given.rerun != ["all"] else ():
         raise UsageError(f"--rerun={name} must be one of the methods that are compared: {', '.join(names)}")
     with said_of("--"):
-        over = runs.swept.read(given.sweep, config)
+        over = runs.compare.read_over(given.sweep, config)
     for name in set(over) & set(launch.given_entries()):
         raise UsageError(f"--config.{name} must be left out: --sweep={name} gives it its values")
     sweep = runs.compare.comparison(config, names, num_workers, given.seeds, over)

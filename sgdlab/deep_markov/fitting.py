@@ -77,7 +77,7 @@ def fit(
     report: Report | None = None,
     checkpoints: str | os.PathLike[str] | None = None,
 ) -> TrainedModel:
-    """Trains a deep Markov model of a cluster.
+    """Train a deep Markov model of a cluster.
 
     Run-times are divided by twice the mean of the first window. The result has the parameters of the evaluation with
     the best ELBO on the validation windows.
@@ -90,9 +90,6 @@ def fit(
       report: called at every evaluation, with `step`, `elbo` and `validation_elbo`, both in nats per value.
       checkpoints: a directory for Orbax checkpoints, one at each evaluation; an interrupted training continues from the
         last one. None: no checkpoints.
-
-    Returns:
-      The trained model.
 
     Raises:
       ValueError: if there are too few steps, run-times are not positive and finite, checkpoints are of another
@@ -127,7 +124,7 @@ def fit(
 
 
 def windows_of(runtimes: jax.Array, starts: jax.Array, lag: int) -> jax.Array:
-    """The windows that begin at given steps: [T, N] and [B] -> [B, lag, N]."""
+    """Return the windows that begin at given steps: [T, N] and [B] -> [B, lag, N]."""
     return runtimes[starts[:, None] + jnp.arange(lag)]
 
 
@@ -154,7 +151,7 @@ class _Training:
         self._data = _Data(jnp.asarray(train, float), windows, jax.random.key(seed))
 
     def begin(self) -> dict[str, Any]:
-        """The progress before the first step."""
+        """Return the progress before the first step."""
         inference = _inference(*self._settings, seed=self._seed)
         state = inference.init(self._data.key, self._data.validation)
         evaluations = -(-self._fitting.steps // self._fitting.every)
@@ -166,7 +163,7 @@ class _Training:
         }
 
     def advance(self, progress: dict[str, Any]) -> dict[str, Any]:
-        """The steps up to the next evaluation, and the evaluation."""
+        """Make the steps up to the next evaluation, and the evaluation."""
         optimizer, parameters, elbo, validation_elbo = _advance(
             *self._settings, self._data, progress["optimizer"], progress["step"]
         )
@@ -183,13 +180,13 @@ class _Training:
         return later
 
     def is_done(self, progress: dict[str, Any]) -> bool:
-        """Whether all steps are made, or the last evaluations were no better than one before."""
+        """Return if all steps are made, or the last evaluations were no better than one before."""
         best = self._best(progress)
         patient = best is None or self._made(progress) - 1 - best < self._fitting.patience
         return progress["step"] >= self._fitting.steps or not patient
 
     def history(self, progress: dict[str, Any]) -> tuple[dict[str, float], ...]:
-        """All evaluations so far."""
+        """Return all evaluations so far."""
         return tuple(
             dict(zip(_EVALUATION, map(float, values), strict=True))
             for values in progress["evaluations"][: self._made(progress)]
@@ -199,7 +196,7 @@ class _Training:
         return int(progress["step"]) // self._fitting.every
 
     def _best(self, progress: dict[str, Any]) -> int | None:
-        """Index of the best evaluation. None during annealing, when the objective still changes."""
+        """Return the index of the best evaluation. None during annealing, when the objective still changes."""
         evaluations = progress["evaluations"]
         annealed = evaluations[:, 0] > self._fitting.annealing  # False for NaN, an evaluation not yet made
         return int(np.argmax(np.where(annealed, evaluations[:, 2], -np.inf))) if annealed.any() else None
@@ -218,7 +215,7 @@ def _inference(num_workers: int, widths: Architecture, fitting: Fitting, *, seed
 def _advance(
     num_workers: int, widths: Architecture, fitting: Fitting, data: _Data, optimizer: Any, step: jax.Array
 ) -> tuple[Any, Any, jax.Array, jax.Array]:
-    """The steps up to the next evaluation. Run-times and seed are data: trainings of one shape share the program."""
+    """Make the steps up to the next evaluation. Run-times and seed are data: trainings of a shape share the program."""
     inference = _inference(num_workers, widths, fitting)
     per_value = widths.lag * num_workers
     last = data.train.shape[0] - widths.lag
@@ -245,7 +242,7 @@ _MOST_WINDOWS = 128
 
 
 def _split(runtimes: np.ndarray, lag: int, validation_share: float) -> tuple[np.ndarray, np.ndarray, float]:
-    """The training and the validation part, normalised, and their divisor."""
+    """Return the training and the validation part, normalised, and their divisor."""
     runtimes = checked(runtimes)
     steps = runtimes.shape[0]
     held_out = math.ceil(validation_share * steps)

@@ -79,7 +79,7 @@ class Transition(nnx.Module):
         self.std = nnx.Linear(widths.state, widths.state, bias_init=nnx.initializers.constant(-1.0), rngs=rngs)
 
     def __call__(self, z: jax.Array) -> MeanAndStd:
-        """float[..., Z] -> mean and standard deviation of the next state, float[..., Z]."""
+        """Return mean and standard deviation of the next state, float[..., Z] each, from float[..., Z]."""
         for_gate, for_proposed = jnp.split(jax.nn.relu(self.hidden(z)), 2, axis=-1)
         gate = jax.nn.sigmoid(self.gate(for_gate))
         mean = (1 - gate) * self.linear(z) + gate * self.proposed(for_proposed)
@@ -100,7 +100,7 @@ class Emission(nnx.Module):
         self.std = nnx.Linear(widths.scale, num_workers, bias_init=fifth, rngs=rngs)
 
     def __call__(self, z: jax.Array) -> MeanAndStd:
-        """float[..., Z] -> mean and standard deviation of normalised run-times, float[..., N]."""
+        """Return mean and standard deviation of normalised run-times, float[..., N] each, from float[..., Z]."""
         # With one batch axis: for two of them XLA takes four times as long for the weights' gradients on a CPU.
         rows = z.reshape(-1, z.shape[-1])
         mean = self.mean(self.inner(rows))
@@ -125,7 +125,7 @@ class Guide(nnx.Module):
         self.std = nnx.Linear(widths.state, widths.state, bias_init=nnx.initializers.constant(-1.0), rngs=rngs)
 
     def summaries(self, windows: jax.Array, foresight: jax.Array | float = 1.0) -> jax.Array:
-        """Runs both recurrent networks over a window.
+        """Run both recurrent networks over a window.
 
         Args:
           windows: float[..., L, N], normalised.
@@ -154,7 +154,7 @@ class Guide(nnx.Module):
         return jnp.moveaxis(memories[:, 0] + jnp.flip(memories[:, 1], axis=0), 0, -2)
 
     def __call__(self, z: jax.Array, summary: jax.Array) -> MeanAndStd:
-        """Previous state, float[..., Z], and summary, float[..., R] -> mean and standard deviation of the state."""
+        """Return mean and standard deviation of the state, from the one before, float[..., Z], and a float[..., R]."""
         mean = self.mean((jnp.tanh(self.previous(z)) + summary) / 3)
         return mean, _std(self.std(mean))
 
@@ -201,7 +201,7 @@ class StateSequence(dist.Distribution):
         super().__init__(known.shape[:-2], (known.shape[-2], before.shape[-1]))
 
     def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
-        """Draws states, float[..., L, Z], one step after the other."""
+        """Draw states, float[..., L, Z], one step after the other."""
         shape = (*sample_shape, *self.batch_shape, *self.event_shape)
         noise = jnp.moveaxis(jax.random.normal(key, shape, self._before.dtype), -2, 0)
 
@@ -215,7 +215,7 @@ class StateSequence(dist.Distribution):
         return jnp.moveaxis(states, 0, -2)
 
     def log_prob(self, value: jax.Array) -> jax.Array:
-        """The log density of states, float[..., L, Z]: float[...]."""
+        """Return the log density of states, float[..., L, Z]: float[...]."""
         first = jnp.broadcast_to(self._before, (*value.shape[:-2], 1, value.shape[-1]))
         mean, std = self._conditional(jnp.concatenate([first, value[..., :-1, :]], axis=-2), self._known)
         return dist.Normal(mean, std).log_prob(value).sum(axis=(-2, -1))
@@ -243,7 +243,7 @@ class WindowModel:
         self._state = state
 
     def networks(self, parameters: dict) -> DeepMarkovModel:
-        """The networks with given parameters."""
+        """Return the networks with given parameters."""
         state = jax.tree.map(lambda leaf: leaf, self._state)
         nnx.replace_by_pure_dict(state, parameters)
         return nnx.merge(self._graph, state)

@@ -20,9 +20,6 @@ def deep_markov(*, model: str = "", samples: int = 64, at_least: float = 0.5, ru
       at_least: least share of the workers that every iteration waits for.
       runtimes: float64[T, N], seconds, of the run; only the number of workers is used.
 
-    Returns:
-      The predictor.
-
     Raises:
       ValueError: if the directory holds no model or one of another number of workers, or a number is out of its range.
 

@@ -96,7 +96,7 @@ class DeepMarkov:
         self._parameters = jax.tree.map(jnp.asarray, trained.parameters)
 
     def start(self, window: np.ndarray, *, seed: int) -> _State:
-        """The state after a first window of at least `lag` iterations."""
+        """Return the state after a first window of at least `lag` iterations."""
         window = self.trained.check(window, "window")
         lag = self.trained.widths.lag
         if window.shape[0] < lag:
@@ -105,7 +105,7 @@ class DeepMarkov:
         return _State(window[-lag:], seed, 0, divisor, float(window.max()))
 
     def predict(self, state: _State, *, rate: float | None = None) -> Prediction:
-        """The prediction of the next iteration."""
+        """Return the prediction of the next iteration."""
         forecast = self._forecast(state, rate)
         cutoff, mean = int(forecast.cutoff), np.asarray(forecast.mean, float)
         if cutoff < self._least:
@@ -113,7 +113,7 @@ class DeepMarkov:
         return Prediction(cutoff, mean, np.asarray(forecast.std, float))
 
     def observe(self, state: _State, runtimes: np.ndarray, cut_at: float) -> _State:
-        """The state after one more iteration, with the run-times of workers that were cut off imputed."""
+        """Return the state after one more iteration, with the run-times of workers that were cut off imputed."""
         missing = np.isnan(runtimes)
         filled = np.array(runtimes, float)
         if missing.any():
@@ -142,7 +142,7 @@ class DeepMarkov:
         index: tuple[jax.typing.ArrayLike, jax.typing.ArrayLike],
         rate: jax.typing.ArrayLike,
     ) -> Forecast:
-        """The forecast after a window.
+        """Return the forecast after a window.
 
         Args:
           parameters: parameters of the networks.
@@ -169,7 +169,7 @@ def _compiled(
     rate: jax.Array,
     literal_draws: jax.Array,
 ) -> Forecast:
-    """One program for all models of a shape: parameters are data."""
+    """Compute a forecast: one program for all models of a shape, whose parameters are data."""
     # Inside the program: outside of it, making a key takes longer than all networks.
     key = jax.random.fold_in(jax.random.key(index[0]), index[1])
     networks = WindowModel(num_workers, widths, seed=0).networks(parameters)
@@ -199,7 +199,7 @@ def _compiled(
 
 
 def _sorted(values: jax.Array) -> jax.Array:
-    """The rows of a matrix of floats, each in ascending order.
+    """Return the rows of a matrix of floats, each in ascending order.
 
     Floats are sorted by their bits as whole numbers, with the bits of negative numbers inverted: XLA's own order of
     floats takes 3.6 times as long on a CPU.

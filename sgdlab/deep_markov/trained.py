@@ -37,7 +37,7 @@ class TrainedModel:
     history: tuple[dict[str, float], ...] = ()
 
     def check(self, runtimes: np.ndarray, name: str = "runtimes") -> np.ndarray:
-        """Returns run-times as float64[T, N], if they have this model's number of workers.
+        """Return run-times as float64[T, N], if they have this model's number of workers.
 
         Args:
           runtimes: [T, N], seconds.
@@ -55,7 +55,7 @@ class TrainedModel:
         return array
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes a directory with a description in JSON and the parameters as an Orbax checkpoint.
+        """Write a directory with a description in JSON and the parameters as an Orbax checkpoint.
 
         It is written under a temporary name and renamed, so that it is complete or absent. A model in this directory,
         or the rest of an interrupted `save`, is replaced.
@@ -90,7 +90,7 @@ class TrainedModel:
 
     @staticmethod
     def exists(path: str | os.PathLike[str]) -> bool:
-        """Whether a directory holds a complete model.
+        """Return if a directory holds a complete model.
 
         Example:
           >>> TrainedModel.exists("nowhere")
@@ -100,14 +100,7 @@ class TrainedModel:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "TrainedModel":
-        """Reads a model that `save` has written.
-
-        Args:
-          path: the directory.
-
-        Raises:
-          ValueError: if the directory holds no such model.
-        """
+        """Read a model that `save` has written; raises a `ValueError` if the directory holds none."""
         path = pathlib.Path(path).absolute()
         try:
             description = json.loads((path / _DESCRIPTION).read_text(encoding="utf-8"))

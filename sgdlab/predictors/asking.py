@@ -21,7 +21,7 @@ _ROUNDING = 1e-9
 
 
 def start(predictor: Predictor, window: np.ndarray, *, seed: int) -> Any:
-    """The state after the first window; before it, the predictor is looked at.
+    """Look at a predictor, and return its state after the first window.
 
     Raises:
       ValueError: where it lacks a method, or one does not take what it is given.
@@ -49,16 +49,10 @@ def start(predictor: Predictor, window: np.ndarray, *, seed: int) -> Any:
 
 
 def predict(predictor: Predictor, state: Any, *, rate: float | None, workers: int) -> Prediction:
-    """The prediction of the next iteration.
-
-    Args:
-      predictor: that is asked.
-      state: returned by `start` or `observe`.
-      rate: gradients per second of the run; None for the objective "throughput".
-      workers: N.
+    """Return the prediction of the next iteration, as `Predictor.predict` does.
 
     Raises:
-      ValueError: where it is no prediction of N workers, or its expected order statistics fall.
+      ValueError: where it is no prediction of so many workers, or its expected order statistics fall.
     """
     try:
         found = predictor.predict(state, rate=rate)
@@ -91,11 +85,7 @@ def predict(predictor: Predictor, state: Any, *, rate: float | None, workers: in
 
 
 def observe(predictor: Predictor, state: Any, runtimes: np.ndarray, cut_at: float) -> Any:
-    """The state after one more iteration.
-
-    Raises:
-      ValueError: where it is None, and the state before it was not.
-    """
+    """Return the state after one more iteration; raises a `ValueError` where it is None, and that before was not."""
     found = predictor.observe(state, runtimes, cut_at)
     if found is None and state is not None:
         raise ValueError(

@@ -30,11 +30,7 @@ class Oracle:
         self._whole = whole
 
     def start(self, window: np.ndarray, *, seed: int) -> int:
-        """The index of the next iteration.
-
-        Raises:
-          ValueError: if the window has another number of workers.
-        """
+        """Return the index of the next iteration; raises a `ValueError` for a window of another number of workers."""
         del seed
         workers = self._ordered.shape[1]
         if np.ndim(window) != 2 or np.shape(window)[1] != workers:
@@ -42,11 +38,11 @@ class Oracle:
         return len(window) if self._whole else 0
 
     def predict(self, state: int, *, rate: float | None = None) -> Prediction:
-        """The prediction: the order statistics of the actual run-times."""
+        """Return the order statistics of the actual run-times as a prediction."""
         return Prediction.of(self._ordered[state], np.zeros(self._ordered.shape[1]), rate)
 
     def observe(self, state: int, runtimes: np.ndarray, cut_at: float) -> int:
-        """The index of the next iteration.
+        """Return the index of the next iteration.
 
         Raises:
           ValueError: if the run-times differ from the known ones, for example because the oracle was given the first
@@ -68,9 +64,6 @@ def oracle(*, runtimes: np.ndarray) -> Oracle:
 
     Args:
       runtimes: float64[T, N], seconds, of all iterations, beginning with the first window.
-
-    Returns:
-      The predictor.
 
     Raises:
       ValueError: if run-times are not positive and finite.
@@ -102,16 +95,16 @@ class Informed:
         self._draw = draw
 
     def start(self, window: np.ndarray, *, seed: int) -> tuple[int, int]:
-        """The seed and the index of the next iteration."""
+        """Return the seed and the index of the next iteration."""
         del window
         return seed, 0
 
     def predict(self, state: tuple[int, int], *, rate: float | None = None) -> Prediction:
-        """The prediction of the next iteration."""
+        """Return the prediction of the next iteration."""
         samples = self._draw(state[1], np.random.default_rng(state))
         return Prediction.of(*order_statistics.monte_carlo(samples), rate)
 
     def observe(self, state: tuple[int, int], runtimes: np.ndarray, cut_at: float) -> tuple[int, int]:
-        """The seed and the index of the next iteration."""
+        """Return the seed and the index of the next iteration."""
         del runtimes, cut_at
         return state[0], state[1] + 1

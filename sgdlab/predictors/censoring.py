@@ -6,7 +6,7 @@ import numpy as np
 def truncated_normal(
     generator: np.random.Generator, mean: np.ndarray, std: np.ndarray, below: np.ndarray | float
 ) -> np.ndarray:
-    r"""Draws from normal distributions truncated below, also far in the tail.
+    r"""Draw from normal distributions truncated below, also far in the tail.
 
     .. math:: x = \mu - \sigma\, \Phi^{-1}(u\, \Phi(-a)), \qquad a = (x_c - \mu) / \sigma, \qquad u \sim U(0, 1)
 
@@ -38,7 +38,7 @@ def truncated_normal(
 def truncated_mixture(
     generator: np.random.Generator, mean: np.ndarray, std: np.ndarray, below: np.ndarray | float
 ) -> np.ndarray:
-    """Draws from mixtures of normal distributions with equal weights, truncated below.
+    """Draw from mixtures of normal distributions with equal weights, truncated below.
 
     A component is drawn with a probability proportional to the mass of its tail, then a value from its tail.
 
@@ -66,7 +66,7 @@ def truncated_mixture(
 
 
 def from_window(generator: np.random.Generator, window: np.ndarray, runtimes: np.ndarray, cut_at: float) -> np.ndarray:
-    """Imputes the run-times of workers that were cut off, from the mean and deviation of each worker in a window.
+    """Impute the run-times of workers that were cut off, from the mean and deviation of each worker in a window.
 
     For predictors that have no distribution of the run-times of each worker.
 

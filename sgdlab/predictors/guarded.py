@@ -19,7 +19,7 @@ _MEMORY = 20
 
 
 def calm(runtimes: np.ndarray, *, factor: float = FACTOR, lasting: int = LASTING) -> np.ndarray:
-    """Which steps are no pauses.
+    """Return bool[T], the steps that are no pauses.
 
     A pause is a step in which every worker takes `factor` times its median or more, such as a checkpoint, and which is
     not one of more than `lasting` in a row.
@@ -28,9 +28,6 @@ def calm(runtimes: np.ndarray, *, factor: float = FACTOR, lasting: int = LASTING
       runtimes: float64[T, N], seconds, complete.
       factor: the least factor of a pause.
       lasting: the most pauses in a row.
-
-    Returns:
-      bool[T].
 
     Example:
       >>> calm(np.array([[1.0, 1.2], [1.1, 1.0], [7.1, 7.0], [1.0, 1.1]]))
@@ -86,7 +83,7 @@ class Guarded:
         self._lasting = arguments.whole("lasting", lasting)
 
     def start(self, window: np.ndarray, *, seed: int) -> _State:
-        """The state after a first window, in which a pause counts as a repetition of the step before it."""
+        """Return the state after a first window, in which a pause counts as a repetition of the step before it."""
         window = np.asarray(window, np.float64)
         rows = np.flatnonzero(calm(window, factor=self._factor, lasting=self._lasting))
         if rows.size:
@@ -95,11 +92,11 @@ class Guarded:
         return _State(self._inner.start(window, seed=seed), np.median(window[-_MEMORY:], axis=0))
 
     def predict(self, state: _State, *, rate: float | None = None) -> Prediction:
-        """The guarded predictor's prediction of the next iteration."""
+        """Return the guarded predictor's prediction of the next iteration."""
         return self._inner.predict(state.inner, rate=rate)
 
     def observe(self, state: _State, runtimes: np.ndarray, cut_at: float) -> _State:
-        """The state after one more iteration, the same but for a note if the iteration is a pause."""
+        """Return the state after one more iteration, the same but for a note if the iteration is a pause."""
         bound = self._factor * state.usual
         inner, usual = state.inner, state.usual
         seen = ~np.isnan(runtimes)

@@ -35,13 +35,10 @@ class KalmanParameters:
 
 
 def fit(runtimes: np.ndarray) -> KalmanParameters:
-    """Fits the mean and deviation of each worker, and the memory and share of greatest likelihood on a grid.
+    """Fit the mean and deviation of each worker, and the memory and share of greatest likelihood on a grid.
 
     Args:
       runtimes: float64[T, N], seconds, complete.
-
-    Returns:
-      The law of each worker.
 
     Raises:
       ValueError: if run-times are not positive and finite.
@@ -70,18 +67,11 @@ def fit(runtimes: np.ndarray) -> KalmanParameters:
 
 
 def _likelihood(scaled: np.ndarray, memory: float, share: float) -> np.ndarray:
-    """Log-likelihood of each worker's run-times, up to a constant, if all workers have one memory and share.
+    """Return the log-likelihood of each worker's run-times, up to a constant, if all workers have one memory and share.
 
     The gains of filters with the same memory and share are the same, since variances do not depend on what is observed;
-    so are the variances of run-times in units of their standard deviations, to which run-times are scaled.
-
-    Args:
-      scaled: float64[T, N], run-times without their mean, in standard deviations.
-      memory: phi.
-      share: s.
-
-    Returns:
-      float64[N].
+    so are the variances of run-times in units of their standard deviations, to which run-times, float64[T, N], are
+    scaled.
     """
     level, noise, drift = share, 1 - share, share * (1 - memory**2)
     gains, variances = [], []
@@ -102,7 +92,7 @@ def _likelihood(scaled: np.ndarray, memory: float, share: float) -> np.ndarray:
 
 
 def log_density(law: KalmanParameters, runtimes: np.ndarray) -> np.ndarray:
-    """One-step predictive log densities, float64[T, N], of complete run-times."""
+    """Return the one-step predictive log densities, float64[T, N], of complete run-times."""
     state = _stationary(law)
     densities = np.empty(runtimes.shape)
     for step, row in enumerate(runtimes):
@@ -156,7 +146,7 @@ class Kalman:
         self._samples = arguments.whole("samples", samples)
 
     def start(self, window: np.ndarray, *, seed: int) -> _State:
-        """The state after a first window."""
+        """Return the state after a first window."""
         law = fit(window) if self._law is None else self._law
         workers = law.mean.size
         if np.ndim(window) != 2 or np.shape(window)[1] != workers:
@@ -169,13 +159,13 @@ class Kalman:
         return _State(law, level, draws, seed, 0)
 
     def predict(self, state: _State, *, rate: float | None = None) -> Prediction:
-        """The prediction of the next iteration."""
+        """Return the prediction of the next iteration."""
         mean, variance = _predicted(state.law, state.level)
         draws = mean + np.sqrt(variance) * state.draws
         return Prediction.of(*order_statistics.monte_carlo(np.maximum(draws, 0.01 * state.law.mean)), rate)
 
     def observe(self, state: _State, runtimes: np.ndarray, cut_at: float) -> _State:
-        """The state after one more iteration."""
+        """Return the state after one more iteration."""
         missing = np.isnan(runtimes)
         mean, variance = _predicted(state.law, state.level)
         filled = np.array(runtimes, float)
@@ -191,9 +181,6 @@ def from_window(*, samples: int = 64) -> Kalman:
 
     Args:
       samples: K, number of draws for the order statistics.
-
-    Returns:
-      The predictor.
 
     Raises:
       ValueError: if `samples` is below 1.

@@ -34,11 +34,11 @@ class CutoffRecord:
 
     @property
     def seconds(self) -> np.ndarray:
-        """float64[T], seconds, the duration of each iteration."""
+        """Return float64[T], seconds, the duration of each iteration."""
         return self.observed[np.arange(self.cutoff.size), self.cutoff - 1]
 
     def gradients_per_second(self, *, warm_up: bool = False) -> float:
-        """Gradients used per second, over the predicted iterations.
+        """Return the gradients used per second, over the predicted iterations.
 
         Args:
           warm_up: whether to include the first window.
@@ -63,7 +63,7 @@ def run_online(
     num_gradients: int | None = None,
     seed: int = 0,
 ) -> CutoffRecord:
-    """Cuts every iteration off as a predictor says.
+    """Cut every iteration off as a predictor says.
 
     Args:
       runtimes: float64[T, N], seconds; row t is iteration t, which all workers begin together.
@@ -76,9 +76,6 @@ def run_online(
       num_gradients: the run ends with the iteration in which the gradients used reach this number. None: after all T
         iterations.
       seed: seed of the random numbers of the predictor.
-
-    Returns:
-      The record.
 
     Raises:
       ValueError: if an argument is out of its range.

@@ -12,7 +12,7 @@ trapezoidal rule converges faster than any power of the step."""
 
 
 def normal(num_workers: int, *, mean: float = 0.0, std: float = 1.0) -> np.ndarray:
-    r"""Expected order statistics of independent normal run-times, by numerical integration.
+    r"""Return the expected order statistics of independent normal run-times, by numerical integration.
 
     .. math:: E[x_{(j)}] = \mu + \sigma \frac{n!}{(j-1)!\,(n-j)!}
         \int z\, \Phi(z)^{j-1} (1 - \Phi(z))^{n-j} \varphi(z)\, dz
@@ -51,22 +51,11 @@ def normal(num_workers: int, *, mean: float = 0.0, std: float = 1.0) -> np.ndarr
 
 
 def elfving(num_workers: int, *, mean: float = 0.0, std: float = 1.0) -> np.ndarray:
-    r"""Expected order statistics of independent normal run-times, by Elfving's approximation.
+    r"""Return the expected order statistics of independent normal run-times, by Elfving's approximation.
 
     .. math:: E[x_{(j)}] \approx \mu + \sigma\, \Phi^{-1}\!\left(\frac{j - \pi/8}{n - \pi/4 + 1}\right)
 
-    Teng and Wood print the reciprocal of the fraction.
-
-    Args:
-      num_workers: n, number of workers.
-      mean: mu, seconds.
-      std: sigma, seconds.
-
-    Returns:
-      float64[n], seconds, ascending.
-
-    Raises:
-      ValueError: if a number is out of its range.
+    Teng and Wood print the reciprocal of the fraction. Arguments, result and errors are those of `normal`.
 
     Source: Teng and Wood 2018, equation 3; Royston 1982.
 
@@ -83,7 +72,7 @@ def elfving(num_workers: int, *, mean: float = 0.0, std: float = 1.0) -> np.ndar
 
 
 def monte_carlo(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of every order statistic of any model, from its samples.
+    """Return the mean and standard deviation of every order statistic of any model, from its samples.
 
     Args:
       samples: float64[K, N], joint draws of the run-times.
@@ -109,7 +98,7 @@ def monte_carlo(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def best_cutoff(expected: np.ndarray, *, rate: float | None = None, at_least: int = 1) -> int:
-    r"""The number of workers to wait for.
+    r"""Return the number of workers to wait for.
 
     .. math:: c = \arg\max_c \frac{c}{E[x_{(c)}]}, \qquad \text{or} \qquad
         c = \arg\max_c\, c - \lambda E[x_{(c)}]

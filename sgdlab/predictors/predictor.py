@@ -22,7 +22,7 @@ class Prediction(NamedTuple):
 
     @classmethod
     def of(cls, mean: np.ndarray, std: np.ndarray, rate: float | None) -> "Prediction":
-        """The prediction with the best cutoff for expected order statistics; `rate` as in `best_cutoff`."""
+        """Return the prediction with the best cutoff for expected order statistics; `rate` as in `best_cutoff`."""
         return cls(best_cutoff(mean, rate=rate), mean, std)
 
 
@@ -39,7 +39,7 @@ class Predictor(Protocol):
     title: str
 
     def start(self, window: np.ndarray, *, seed: int) -> Any:
-        """The state after the first window.
+        """Return the state after the first window.
 
         Args:
           window: float64[W, N], seconds, complete run-times of the iterations before the first prediction.
@@ -51,7 +51,7 @@ class Predictor(Protocol):
         ...
 
     def predict(self, state: Any, *, rate: float | None = None) -> Prediction:
-        """The prediction of the next iteration; it depends on the arguments alone.
+        """Return the prediction of the next iteration; it depends on the arguments alone.
 
         Args:
           state: returned by `start` or `observe`.
@@ -60,7 +60,7 @@ class Predictor(Protocol):
         ...
 
     def observe(self, state: Any, runtimes: np.ndarray, cut_at: float) -> Any:
-        """The state after one more iteration.
+        """Return the state after one more iteration.
 
         Args:
           state: the state that the iteration was predicted from.

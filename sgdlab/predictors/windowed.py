@@ -36,12 +36,12 @@ class _Windowed:
         self._size = arguments.whole("window", window)
 
     def start(self, window: np.ndarray, *, seed: int) -> _State:
-        """The state after a first window."""
+        """Return the state after a first window."""
         kept = np.array(window, np.float64)[-max(self._size, IMPUTATION) :]
         return _State(kept, np.sort(kept[-self._size :], axis=1), seed, 0)
 
     def observe(self, state: _State, runtimes: np.ndarray, cut_at: float) -> _State:
-        """The state after one more iteration, with the run-times of workers that were cut off imputed."""
+        """Return the state after one more iteration, with the run-times of workers that were cut off imputed."""
         generator = np.random.default_rng((state.seed, state.step))
         filled = censoring.from_window(generator, state.window[-IMPUTATION:], runtimes, cut_at)
         window = _appended(state.window, filled, max(self._size, IMPUTATION))
@@ -54,7 +54,7 @@ class _Windowed:
 
 
 def _appended(rows: np.ndarray, row: np.ndarray, most: int) -> np.ndarray:
-    """The last `most` of the rows and one more."""
+    """Return the last `most` of the rows and one more."""
     return np.concatenate([rows[len(rows) + 1 - most :] if len(rows) >= most else rows, row[None]])
 
 
@@ -74,7 +74,7 @@ class RunningMean(_Windowed):
     title = "running mean"
 
     def predict(self, state: _State, *, rate: float | None = None) -> Prediction:
-        """The prediction of the next iteration."""
+        """Return the prediction of the next iteration."""
         return Prediction.of(state.ordered.mean(axis=0), state.ordered.std(axis=0), rate)
 
 
@@ -96,7 +96,7 @@ class Elfving(_Windowed):
     title = "Elfving"
 
     def predict(self, state: _State, *, rate: float | None = None) -> Prediction:
-        """The prediction of the next iteration, without deviations of the order statistics."""
+        """Return the prediction of the next iteration, without deviations of the order statistics."""
         seen = self._seen(state)
         mean = order_statistics.elfving(seen.shape[1], mean=float(seen.mean()), std=float(seen.std()))
         # Normal run-times can be negative, which real ones cannot: at least the shortest run-time of the window.
@@ -128,7 +128,7 @@ class Deadline(_Windowed):
         self._deviations = arguments.real("deviations", deviations)
 
     def predict(self, state: _State, *, rate: float | None = None) -> Prediction:
-        """The prediction of the next iteration; the deadline does not depend on `rate`."""
+        """Return the prediction of the next iteration; the deadline does not depend on `rate`."""
         del rate
         seen = self._seen(state)
         median = np.median(seen)
@@ -157,7 +157,7 @@ class Static:
         self.title = "full synchrony" if cutoff is None else "static cutoff"
 
     def start(self, window: np.ndarray, *, seed: int) -> int:
-        """The state, which is the number of workers."""
+        """Return the state, which is the number of workers."""
         del seed
         workers = np.shape(window)[1]
         if self._cutoff is not None:
@@ -165,12 +165,12 @@ class Static:
         return workers
 
     def predict(self, state: int, *, rate: float | None = None) -> Prediction:
-        """The cutoff, without order statistics."""
+        """Return the cutoff, without order statistics."""
         del rate
         return Prediction(self._cutoff or state, np.full(state, np.nan), np.full(state, np.nan))
 
     def observe(self, state: int, runtimes: np.ndarray, cut_at: float) -> int:
-        """The same state: nothing is learned."""
+        """Return the same state: nothing is learned."""
         del runtimes, cut_at
         return state
 
@@ -182,9 +182,6 @@ def static(*, cutoff: int | None = None, runtimes: np.ndarray) -> Static:
     Args:
       cutoff: c, from 1 to the number of workers.
       runtimes: float64[T, N], seconds, of the run; only the number of workers is used.
-
-    Returns:
-      The predictor.
 
     Raises:
       ValueError: if `cutoff` is not such a number.

@@ -7,10 +7,10 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     submodules=(
         "compare", "configuration", "datasets", "digests", "executor", "experiment", "live",
         "live_as_trace", "live_run", "local_steps", "methods", "parts", "plan", "pool", "rates",
-        "recorded", "records", "session", "store", "sweep", "swept", "tasks", "train", "work",
+        "recorded", "records", "store", "sweep", "tasks", "train", "work",
     ),
     submod_attrs={
-        "experiment": ["resolve"], "methods": ["register_method"], "session": ["Session", "Shard", "within"],
-        "store": ["Store"], "sweep": ["Sweep", "prepare"], "work": ["goes_by", "trains"],
+        "experiment": ["resolve"], "methods": ["register_method"], "store": ["Store"],
+        "sweep": ["Session", "Shard", "Sweep", "prepare", "within"], "work": ["goes_by", "trains"],
     },
 )  # fmt: skip

@@ -1,5 +1,6 @@
 """Compares methods over numbers of workers, seeds and further entries: a sweep, and a report of it."""
 
+import ast
 import contextlib
 import itertools
 import os
@@ -18,27 +19,37 @@ from sgdlab.errors import UsageError
 from sgdlab.results import publish, summary, table
 from sgdlab.results.records import Records, as_stored
 from sgdlab.results.swept import Swept
-from sgdlab.runs import configuration, swept
+from sgdlab.runs import configuration
 from sgdlab.runs import methods as known
-from sgdlab.runs.configuration import check_used
+from sgdlab.runs.configuration import check_used, flat, value_of
 from sgdlab.runs.executor import finish
 from sgdlab.runs.experiment import resolve
 from sgdlab.runs.parts import load as load_parts
 from sgdlab.runs.plan import make_plan, planned
-from sgdlab.runs.session import Session
 from sgdlab.runs.store import METRICS, check_ours
-from sgdlab.runs.sweep import Sweep
+from sgdlab.runs.sweep import Session, Sweep, meant
 from sgdlab.runs.work import Point
 
 TIMELINES = 5
 """At most so many schedules are drawn, each of another protocol."""
 TIMELINE_WORKERS = 8
-
-
 DEFAULT_CONFIG = "configs/digits.py"
-
 _NOT_IN_TABLES = ("kind", "families", "rank", "baseline", "never_waits", "measures_gap")
 """Entries of summaries that say how a run is drawn."""
+
+
+_SET_OTHERWISE = {
+    "method": "methods",
+    "protocol.kind": "methods",
+    "rule.kind": "methods",
+    "cluster.num_workers": "num_workers",
+    "cluster.first_workers": "num_workers",
+    "seed": "seeds",
+}
+"""Entries that a comparison sets by what it calls otherwise."""
+
+_COMMAS = re.compile(r",(?![^(\[]*[)\]])")
+"""Between values, and not inside of one."""
 
 
 def compare(
@@ -95,7 +106,7 @@ def compare(
         known.check(name, "methods")
     for count in num_workers:
         arguments.whole("num_workers", count)
-    over, names = swept.check(sweep, base), list(dict.fromkeys(methods))
+    over, names = check_over(sweep, base), list(dict.fromkeys(methods))
     runs = comparison(base, names, sorted(set(num_workers)), arguments.whole("seeds", seeds), over)
     check(runs, over)
     with contextlib.ExitStack() as stack:
@@ -123,14 +134,8 @@ def comparison(
     """Return the runs of a comparison: first the single workers, then method by method.
 
     A single worker is the first of the cluster, alone. That which methods are compared with has its own protocol and
-    rule, whatever the configuration says; it is one of the methods' baselines.
-
-    Args:
-      config: of all runs, but for what a run sets.
-      names: the methods.
-      num_workers: numbers of workers.
-      seeds: how many: 0, 1, ...
-      over: further entries and their values, whose product is done of each run.
+    rule, whatever the configuration says; it is one of the methods' baselines. The product of further entries' values
+    is done of each run.
 
     Raises:
       UsageError: where a single worker would be compared with itself alone.
@@ -174,7 +179,7 @@ def comparison(
 
 
 def is_serial(point: Point) -> bool:
-    """Return whether a run is a single worker that methods are compared with."""
+    """Return if a run is a single worker that methods are compared with."""
     return "rule.kind" in point.varied
 
 
@@ -186,13 +191,9 @@ def first_of_seeds(sweep: Sweep) -> list[Point]:
 def check(sweep: Sweep, given: Iterable[str] = ()) -> None:
     """Plan one run of each kind, so that a comparison fails before it starts.
 
-    Args:
-      sweep: its runs.
-      given: names of the entries that a person has set, or varies.
-
     Raises:
-      UsageError: where a configuration is impossible; an entry that was given makes no difference; or two methods are
-        the same, because of a protocol or a rule that is set in the place of their own.
+      UsageError: where a configuration is impossible; an entry that a person has set or varies makes no difference; or
+        two methods are the same, because of a protocol or a rule that is set in the place of their own.
     """
     first = [(point, resolve(point.settings)) for point in first_of_seeds(sweep)]
     pairs: dict[str, str] = {}
@@ -214,17 +215,7 @@ def report(
     path: pathlib.Path,
     over: Mapping[str, Sequence[Any]] = MappingProxyType({}),
 ) -> tuple[str, pathlib.Path]:
-    """Write tables, pictures and the page of a comparison.
-
-    Args:
-      sweep: its runs.
-      found: the records of all of them, by key.
-      path: the work directory.
-      over: the further entries that are varied, and their values.
-
-    Returns:
-      The tables for a terminal, and the page.
-    """
+    """Write tables, pictures and the page of a comparison; return the tables for a terminal, and the page."""
     groups = summary.groups({point.key: found[point.key] for point in sweep.runs}.values())
     values = as_stored({name: list(values) for name, values in over.items()})
     page = publish.publish(path, groups, _schedules(sweep), values)
@@ -262,3 +253,79 @@ def _label(config: ConfigDict) -> str:
 
 def _num_workers(config: Any) -> int:
     return config.cluster.first_workers or config.cluster.num_workers
+
+
+def read_over(texts: Sequence[str], config: ConfigDict) -> dict[str, list[Any]]:
+    """Return the entries and values that flags name.
+
+    Args:
+      texts: such as "optimizer.learning_rate=0.01,0.05"; values of several numbers are in brackets.
+      config: whose entries they are.
+
+    Raises:
+      ValueError: as `check_over` does.
+
+    Example:
+      >>> from configs import digits
+      >>> texts = ["optimizer.learning_rate=0.01,0.05", "network.conv.channels=(8,16),(32,64)"]
+      >>> read_over(texts, digits.get_config())
+      {'optimizer.learning_rate': [0.01, 0.05], 'network.conv.channels': [(8, 16), (32, 64)]}
+    """
+    over: dict[str, Any] = {}
+    for text in texts:
+        name, equals, values = text.partition("=")
+        if not equals or not values:
+            raise ValueError(f"sweep={text} must be an entry and its values, as in optimizer.learning_rate=0.01,0.05")
+        if name in over:
+            raise ValueError(f"sweep={text} must be joined with sweep={name}={','.join(map(str, over[name]))}")
+        _check_name(name, config)
+        over[name] = [_value(name, value.strip(), config) for value in _COMMAS.split(values)]
+    return check_over(over, config)
+
+
+def check_over(over: Mapping[str, Sequence[Any]], config: ConfigDict) -> dict[str, list[Any]]:
+    """Return the entries that a comparison varies besides methods, workers and seeds, and their values, each once.
+
+    Raises:
+      ValueError: where there is no such entry, a value is not one of it, or a comparison sets the entry otherwise.
+    """
+    checked = {}
+    for name, values in over.items():
+        _check_name(name, config)
+        if isinstance(values, str) or not list(values):
+            raise ValueError(f"sweep={name}={values!r} must be several values")
+        copy = config.copy_and_resolve_references()
+        for value in values:
+            try:
+                copy.update_from_flattened_dict({name: value})
+            except TypeError as error:
+                kind = _type(name, config).__name__
+                raise ValueError(f"sweep={name}={value!r} must be of type {kind}, as the entry is") from error
+        checked[name] = [value for place, value in enumerate(values) if value not in list(values)[:place]]
+    return checked
+
+
+def _check_name(name: str, config: ConfigDict) -> None:
+    if name in _SET_OTHERWISE:
+        raise ValueError(f"sweep={name} must be left out: a comparison sets it by {_SET_OTHERWISE[name]}")
+    known = [entry for entry, _ in flat(config)]
+    if name not in known:
+        raise ValueError(f"sweep={name} must be an entry of the configuration{meant(name, known)}")
+
+
+def _type(name: str, config: ConfigDict) -> type:
+    group, _, last = name.rpartition(".")
+    return (value_of(config, group) if group else config).get_type(last)
+
+
+def _value(name: str, text: str, config: ConfigDict) -> Any:
+    """Return the value that a text stands for; `check_over` says where it is none of the entry."""
+    if _type(name, config) is str:
+        return text
+    words: dict[str, Any] = {"true": True, "false": False, "none": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text

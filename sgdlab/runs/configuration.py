@@ -25,7 +25,7 @@ LAYOUTS = ("sharded", "replicated")
 
 
 class Reach(enum.Enum):
-    """How far an entry of a configuration reaches; those on the first level that are not named reach the gradients."""
+    """The reach of an entry of a configuration; those on the first level that are not named reach the gradients."""
 
     COST = ("memory", "stream", "chunk", "readers", "evaluation_batch", "layout")
     """They decide what a run takes, and nothing of what comes of it."""
@@ -110,7 +110,7 @@ def entries(kinds: Mapping[str, str], /, **changed: Mapping[str, Mapping[str, An
 
 
 def _add_local_steps(config: ConfigDict) -> None:
-    """Several steps of a worker's own between two messages; None: as the method has it, or none.
+    """Add steps of a worker's own between two messages; None: as the method has it, or none.
 
     The worker's rate is constant, unless it follows `rate`, and so is the server's where it is given by
     `server_learning_rate`, which is the rule of methods with local steps: `rate` is of the workers alone then.
@@ -154,11 +154,7 @@ def parts(kinds: Mapping[str, str], /, **changed: Mapping[str, Mapping[str, Any]
 
 
 def shorten(config: ConfigDict, epochs: float) -> None:
-    """Sets the length of a run, and in proportion those of its warm-up and decay, where they are counted in epochs.
-
-    Args:
-      config: such as `entries` makes; it is changed.
-      epochs: the new length.
+    """Set the length of a run, and in proportion those of its warm-up and decay, where they are counted in epochs.
 
     Raises:
       ValueError: where `epochs` is not above 0.
@@ -184,24 +180,18 @@ def shorten(config: ConfigDict, epochs: float) -> None:
 def check(config: ConfigDict, kind: Kind) -> None:
     """Check the bounds of the entries that belong to no part; parts check their own where they are made.
 
-    Args:
-      config: all entries.
-      kind: what the network is for.
-
     Raises:
       ValueError: at the first entry that cannot be; it names it.
     """
-    for name, least in (("seed", 0), ("batch_size", 1), ("evaluations", 1), ("cluster.num_workers", 1)):
-        arguments.whole(name, _value(config, name), least=least)
-    arguments.whole("micro_batches", config.micro_batches)
+    for name, least in (
+        ("seed", 0), ("batch_size", 1), ("evaluations", 1), ("cluster.num_workers", 1), ("micro_batches", 1),
+        ("evaluation_batch", 1), ("chunk", 1), ("readers", 0), ("train_examples", 1), ("test_examples", 1),
+    ):  # fmt: skip
+        if not (name.endswith("_examples") and config[name] is None):
+            arguments.whole(name, value_of(config, name), least=least)
     if config.batch_size % config.micro_batches:
         raise ValueError(f"batch_size={config.batch_size} must be a multiple of micro_batches={config.micro_batches}")
     arguments.real("epochs", config.epochs, above=0)
-    for name, least in (("evaluation_batch", 1), ("chunk", 1), ("readers", 0)):
-        arguments.whole(name, config[name], least=least)
-    for name in ("train_examples", "test_examples"):
-        if config[name] is not None:
-            arguments.whole(name, config[name])
     most = {"most": 1} if kind.metric == "accuracy" else {}
     for name, bounds in (
         ("target", {"above": 0, **most}),
@@ -209,7 +199,7 @@ def check(config: ConfigDict, kind: Kind) -> None:
         ("average_decay", {"least": 0, "below": 1}),
         ("optimizer.clip_norm", {"above": 0}),
     ):
-        if (value := _value(config, name)) is not None:
+        if (value := value_of(config, name)) is not None:
             arguments.real(name, value, **bounds)
     for name, choices in (("mode", MODES), ("lanes", LANES), ("layout", LAYOUTS)):
         if config[name] is not None:
@@ -223,14 +213,10 @@ def check(config: ConfigDict, kind: Kind) -> None:
 
 
 def check_used(given: Iterable[str], identities: Sequence[Mapping[str, Any]]) -> None:
-    """Check that what a person has set makes a difference to some run.
-
-    Args:
-      given: names of the entries that were set, such as "data.npz.path".
-      identities: of the runs.
+    """Check that each entry that a person has set makes a difference to some run.
 
     Raises:
-      UsageError: where an entry belongs to a part that no run uses.
+      UsageError: where one belongs to a part that no run uses.
 
     Example:
       >>> from configs import digits
@@ -260,8 +246,9 @@ def check_used(given: Iterable[str], identities: Sequence[Mapping[str, Any]]) ->
             raise UsageError(f"{flag}: all workers draw from all examples; set --config.heterogeneity.alpha")
 
 
-def _value(config: ConfigDict, name: str) -> Any:
-    return functools.reduce(lambda entry, part: entry[part], name.split("."), config)
+def value_of(settings: Any, name: str) -> Any:
+    """Return a setting by its name; that of a group as "group.name"."""
+    return functools.reduce(lambda entry, part: entry[part], name.split("."), settings)
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -301,9 +288,6 @@ def load(config: str) -> ConfigDict:
 
     Args:
       config: the file and perhaps a variant, as in "configs/cutoff.py:two_state".
-
-    Returns:
-      The configuration.
 
     Raises:
       UsageError: where it raises, or makes no configuration, or refuses the variant, the part after the colon.

@@ -18,7 +18,7 @@ AnyDataset = Dataset | Text
 
 @dataclasses.dataclass(frozen=True)
 class Workers:
-    """How many workers a cluster has, and how many of them take part, the first ones; None: all."""
+    """The number of a cluster's workers, and how many of them take part, the first ones; None: all."""
 
     cluster: int
     first: int | None
@@ -76,11 +76,7 @@ class TrainingData:
 
     @property
     def batches_per_epoch(self) -> int:
-        """Return the batches of one epoch.
-
-        Raises:
-          UsageError: where a batch is larger than the data.
-        """
+        """Return the batches of one epoch; raises a `UsageError` where a batch is larger than the data."""
         if self.batch_size > len(self.dataset.train):
             raise UsageError(
                 f"--config.batch_size={self.batch_size} must be at most {len(self.dataset.train)}, the training "
@@ -90,11 +86,7 @@ class TrainingData:
 
     @functools.cached_property
     def shares(self) -> Shares | None:
-        """Return who has which of the training examples; None where every worker draws from all of them.
-
-        Raises:
-          UsageError: where the data cannot be divided so.
-        """
+        """Return who has which of the training examples; None where every worker draws from all of them."""
         if (alpha := self.alpha) is None:
             return None
         if isinstance(self.dataset, Text):
@@ -113,14 +105,7 @@ class TrainingData:
             return label_shares(self.dataset.train.labels, num_workers=workers, alpha=alpha, seed=self.shares_seed)
 
     def network_arguments(self, network: UsedPart) -> dict[str, Any]:
-        """Return what a network is given of the data.
-
-        Args:
-          network: which is trained.
-
-        Raises:
-          UsageError: where it is one for data of another kind.
-        """
+        """Return what a network is given of the data; raises a `UsageError` where it is for data of another kind."""
         wanted, dataset = network.part.given, self.dataset
         if isinstance(dataset, Text):
             given = {"vocabulary": dataset.vocabulary}
@@ -137,15 +122,7 @@ class TrainingData:
         return given
 
     def check(self, network: UsedPart, *, stream: bool) -> None:
-        """Check that a network takes the data, and that they can be divided among the workers.
-
-        Args:
-          network: which is trained.
-          stream: examples are to be read from the host.
-
-        Raises:
-          UsageError: where it does not, or they cannot.
-        """
+        """Raise a `UsageError` where a network does not take the data, or they cannot be divided or streamed."""
         self.network_arguments(network)
         if isinstance(self.dataset, Text):
             with said_of("--config."):
@@ -155,34 +132,23 @@ class TrainingData:
         _ = self.shares
 
     def order(self, num_batches: int) -> np.ndarray:
-        """Return int32[K, B], the examples of every batch, where all workers draw from all of them.
+        """Return int32[K, B], the examples of every batch, where all workers draw from all of them."""
+        return order(len(self.dataset.train), num_batches=num_batches, **self._drawn)
 
-        Args:
-          num_batches: K.
-        """
-        return order(
-            len(self.dataset.train),
-            batch_size=self.batch_size,
-            num_batches=num_batches,
-            seed=self.seed,
-            replacement=self.replacement,
-        )
+    @property
+    def _drawn(self) -> dict[str, Any]:
+        return {"batch_size": self.batch_size, "seed": self.seed, "replacement": self.replacement}
 
     def own_order(self, shares: Shares, worker: np.ndarray, number: np.ndarray) -> np.ndarray:
         """Return int32[K, B], the examples of batches of workers that have their own.
 
-        A single worker has all examples, and draws them as a run without shares does.
-
-        Args:
-          shares: who has which.
-          worker: int[K], whose batches.
-          number: int[K], which of its batches, from 0 on.
+        A single worker has all examples, and draws them as a run without shares does. Each batch is that of a worker,
+        int[K], which has a number among its own, int[K], from 0 on.
         """
         number = np.asarray(number)
         if shares.num_workers == 1:
             return self.order(int(number.max(initial=0)) + 1)[number]
-        given = {"batch_size": self.batch_size, "seed": self.seed, "replacement": self.replacement}
-        return own_order(shares, worker, number, **given)
+        return own_order(shares, worker, number, **self._drawn)
 
 
 def words(shares: Shares, labels: np.ndarray) -> str:

@@ -7,6 +7,7 @@ import ast
 import functools
 import hashlib
 import inspect
+import itertools
 import pathlib
 import subprocess
 import sys
@@ -54,9 +55,7 @@ def of_run(experiment: Experiment) -> dict[str, str]:
 def changed(records: Sequence[Mapping[str, Any]], experiment: Experiment) -> list[str]:
     """Return the families of the parts whose code or files have changed since a run was made.
 
-    Args:
-      records: of the run; one that does not say what it was made with counts as unchanged.
-      experiment: the run.
+    A run whose records do not say what it was made with counts as unchanged.
     """
     before = records[0].get("code") or {}
     return [family for family, digest in of_run(experiment).items() if before.get(family, digest) != digest]
@@ -72,12 +71,8 @@ def made_with() -> dict[str, str | None]:
       >>> sorted(made_with())
       ['commit', 'device', 'jax', 'version']
     """
-    return {
-        "version": sgdlab.__version__,
-        "jax": jax.__version__,
-        "device": jax.devices()[0].device_kind,
-        "commit": _commit(),
-    }
+    device = jax.devices()[0].device_kind
+    return {"version": sgdlab.__version__, "jax": jax.__version__, "device": device, "commit": _commit()}
 
 
 def _commit() -> str | None:
@@ -96,7 +91,7 @@ def _commit() -> str | None:
 
 @functools.cache
 def of_code(function: Callable) -> str:
-    """The digest of the code behind a function or class, 16 hexadecimal digits.
+    """Return the digest of the code behind a function or class, 16 hexadecimal digits.
 
     It is computed once for each function object, so that it is that of the code that runs: an edited file counts when
     it is imported anew.
@@ -110,7 +105,7 @@ def of_code(function: Callable) -> str:
 
 
 def of_content(path: str | pathlib.Path) -> str:
-    """The digest of a file, or of all files of a directory: their names there and what they hold; 16 digits.
+    """Return the digest of a file, or of the names and contents of all files of a directory; 16 digits.
 
     One that is not there has a digest of its own: whoever reads it refuses it.
     """
@@ -128,20 +123,20 @@ def _sha(text: str) -> str:
 
 
 def _files(path: pathlib.Path) -> list[pathlib.Path]:
-    """The file, or all files of the directory; none where there is nothing, which the part itself refuses."""
+    """Return the file, or all files of the directory; none where there is nothing, which the part itself refuses."""
     return [path] if path.is_file() else sorted(found for found in path.rglob("*") if found.is_file())
 
 
 @functools.lru_cache(maxsize=256)
 def _content(file: pathlib.Path, changed: int) -> str:
-    """The digest of a file's content; one that has changed is read anew."""
+    """Return the digest of a file's content; one that has changed is read anew."""
     del changed
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def _reached(file: pathlib.Path, name: str) -> list[str]:
-    """The code of all statements that a name of a file reaches, in this file and in those of its folder."""
+    """Return the code of all statements that a name of a file reaches, in this file and in those of its folder."""
     folder = file.parent
     seen: set[tuple[pathlib.Path, str]] = set()
     codes: dict[tuple[pathlib.Path, int, str], str] = {}
@@ -153,7 +148,7 @@ def _reached(file: pathlib.Path, name: str) -> list[str]:
         seen.add(here)
         path, wanted = here
         table = _statements(path)
-        for statement in _of_name(table, wanted):
+        for statement in itertools.chain.from_iterable(table.values()) if wanted == _WHOLE else table.get(wanted, ()):
             waiting += _imports(statement, path, folder, wanted)
             if isinstance(statement, ast.Import | ast.ImportFrom):
                 codes[path, statement.lineno, wanted] = _meaning(statement, wanted)
@@ -163,16 +158,8 @@ def _reached(file: pathlib.Path, name: str) -> list[str]:
     return [code for _, code in sorted(codes.items())]
 
 
-def _of_name(table: Mapping[str, Sequence[ast.stmt]], name: str) -> Iterator[ast.stmt]:
-    if name == _WHOLE:
-        for statements in table.values():
-            yield from statements
-    else:
-        yield from table.get(name, ())
-
-
 def _statements(file: pathlib.Path) -> dict[str, list[ast.stmt]]:
-    """The statements at the top of a file, by the names that they bind."""
+    """Return the statements at the top of a file, by the names that they bind."""
     return _parsed(file, file.stat().st_mtime_ns)
 
 
@@ -205,7 +192,7 @@ def _used_names(statement: ast.stmt) -> set[str]:
 def _imports(
     statement: ast.stmt, path: pathlib.Path, folder: pathlib.Path, wanted: str
 ) -> Iterator[tuple[pathlib.Path, str]]:
-    """What a statement imports from the folder: files and the names in them.
+    """Yield what a statement imports from the folder: files and the names in them.
 
     Of a statement at the top of a file only what binds the wanted name counts; an import inside a function always does.
     """
@@ -226,14 +213,14 @@ def _imports(
 
 
 def _meaning(statement: ast.Import | ast.ImportFrom, wanted: str) -> str:
-    """What a name stands for that is imported."""
+    """Return what a name stands for that is imported."""
     module = getattr(statement, "module", None) or ""
     names = ((alias.asname or alias.name, alias.name) for alias in statement.names)
     return " ".join(f"{bound}={module}.{name}" for bound, name in names if wanted in (_WHOLE, bound.partition(".")[0]))
 
 
 def _file_of(module: str, path: pathlib.Path, folder: pathlib.Path) -> pathlib.Path | None:
-    """The file of a module in the folder or below, whose name begins as the folder's does, or with its path there."""
+    """Return the file of a module in the folder or below, which is named from the folder, or with its path there."""
     words = [word for word in module.split(".") if word]
     for base in dict.fromkeys((folder, path.parent)):
         for first in range(len(words)):
@@ -246,13 +233,11 @@ def _file_of(module: str, path: pathlib.Path, folder: pathlib.Path) -> pathlib.P
 
 
 def _bare(node: Any) -> str:
-    """A statement without docstrings, places and empty fields, which is the same text on every version of Python."""
+    """Return a statement without docstrings, places and empty fields: one text on every version of Python."""
     if isinstance(node, ast.AST):
         fields = {name: value for name, value in ast.iter_fields(node) if name != "type_comment"}
-        if (
-            isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-            and ast.get_docstring(node) is not None
-        ):
+        described = isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        if described and ast.get_docstring(node) is not None:
             fields["body"] = node.body[1:]
         inner = ((name, _bare(value)) for name, value in fields.items())
         return f"{type(node).__name__}({', '.join(f'{name}={text}' for name, text in inner if text not in ('', '[]'))})"
@@ -262,7 +247,7 @@ def _bare(node: Any) -> str:
 
 
 def _of_session(function: Callable) -> Iterator[str]:
-    """Of a function that stands in no file, as in a notebook: its code, and that of what it names beside it."""
+    """Yield the code of a function that stands in no file, as in a notebook, and of what it names beside it."""
     beside = getattr(sys.modules.get(function.__module__), "__dict__", {})
     seen: set[str] = set()
     waiting: list[Any] = [function]

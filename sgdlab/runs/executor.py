@@ -9,7 +9,7 @@ import inspect
 import json
 import pathlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -20,7 +20,6 @@ from sgdlab import files, hosts
 from sgdlab.errors import Stopped, failures_of
 from sgdlab.results.records import Records
 from sgdlab.runs import digests, pool
-from sgdlab.runs.session import Session
 from sgdlab.runs.store import Store, plain
 from sgdlab.runs.work import (
     GIVEN,
@@ -38,7 +37,7 @@ from sgdlab.runs.work import (
 )
 
 if TYPE_CHECKING:
-    from sgdlab.runs.sweep import Sweep
+    from sgdlab.runs.sweep import Session, Sweep
 
 _MODEL = "made.json"
 """In a run's folder: the code that wrote what is there."""
@@ -50,7 +49,7 @@ class Unfinished(Exception):
     """Runs are missing: a shard has done its own and others have theirs left; or this is a dry run, which does none."""
 
 
-def finish(sweeps: Iterable["Sweep"], session: Session) -> dict[str, Records]:
+def finish(sweeps: Iterable["Sweep"], session: "Session") -> dict[str, Records]:
     """Return the records of all runs of sweeps, by key; those that are missing are done first, in one pool.
 
     Over a mesh of many processes, each calls this; the first one finds out what is missing, and has the records.
@@ -90,7 +89,7 @@ def finish(sweeps: Iterable["Sweep"], session: Session) -> dict[str, Records]:
 
 
 def _found(
-    asked: Mapping[str, _Asked], code: Mapping[str, Mapping[str, str]], session: Session
+    asked: Mapping[str, _Asked], code: Mapping[str, Mapping[str, str]], session: "Session"
 ) -> tuple[dict[str, Records], dict[str, list[str]]]:
     """Return the records of the runs that are there, and of those that have to be done anew what has changed since."""
     there: dict[str, Records] = {}
@@ -122,7 +121,7 @@ def _do(
     asked: Mapping[str, _Asked],
     groups: Mapping[str, Sequence[str]],
     code: Mapping[str, dict[str, str]],
-    session: Session,
+    session: "Session",
 ) -> None:
     """Do runs, in as many processes as the session has; over a mesh, one after the other."""
     amounts = {key: amount(point.settings) if sweep.work is train else 0 for key, (sweep, point) in asked.items()}
@@ -143,7 +142,8 @@ def _do(
             writers=session.writers,
         )
         together = sweep.together or session.mesh is not None
-        chunks = _chunks(points, len(points) if together else size)
+        each = len(points) if together else size
+        chunks = (points[first : first + each] for first in range(0, len(points), each))
         tasks += [begin(points=tuple(chunk), code={point.key: code[point.key] for point in chunk}) for chunk in chunks]
     gradients = sum(amounts.values()) if all(amounts.values()) else 0  # else runs are counted
     if session.mesh is not None:
@@ -259,7 +259,3 @@ def _say(
         words += f"; {len(changed)} of them anew, since their code or files have changed ({', '.join(names)}): "
         words += f"their old records go to {store.path / 'superseded'}"
     print(words, flush=True)
-
-
-def _chunks(points: Sequence[Point], size: int) -> Iterator[Sequence[Point]]:
-    return (points[first : first + size] for first in range(0, len(points), size))

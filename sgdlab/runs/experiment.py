@@ -42,7 +42,7 @@ class Seeds:
 
 @dataclasses.dataclass(frozen=True)
 class RunTimes:
-    """How long the gradients of a run take, each of a number of examples, by the law of its cluster."""
+    """The run-times of the gradients of a run, each of a number of examples, by the law of its cluster."""
 
     used: UsedPart
     workers: Workers
@@ -55,12 +55,7 @@ class RunTimes:
         return self.used.make(num_workers=self.workers.cluster, batch_size=self.batch_size)
 
     def runtimes(self, steps: np.ndarray, rows: int) -> np.ndarray:
-        """Return float64[T, N], seconds: the run-times of what each worker sends, those of its steps added up.
-
-        Args:
-          steps: int[N], local steps of each worker.
-          rows: T.
-        """
+        """Return float64[rows, N], seconds: what each worker's messages take, those of its int[N] steps added up."""
         each = int(steps.max())
         times = parts.drawn(self.used.part, self.law, rows * each, self.workers.cluster, self.seed)
         times = times[:, : self.workers.number]
@@ -70,10 +65,6 @@ class RunTimes:
         """Return how many rows of run-times to begin with: about as many as are needed; a trace that ends, whole.
 
         Such a trace may be long enough, though the guess at what is needed is longer.
-
-        Args:
-          gradients: to be used.
-          steps: int[N], local steps of each worker.
         """
         rows = getattr(self.law, "num_rows", None)
         return -(-2 * gradients // self.workers.number) + 2 if rows is None else max(rows // int(steps.max()), 1)
@@ -92,7 +83,7 @@ class Optimizer:
 
 @dataclasses.dataclass(frozen=True)
 class Reporting:
-    """What is measured during a run: entries on the first level of a configuration."""
+    """The entries on the first level of a configuration that say what is measured during a run."""
 
     evaluations: int
     target: float | None
@@ -104,7 +95,7 @@ class Reporting:
 
 @dataclasses.dataclass(frozen=True)
 class Computing:
-    """How a run is computed: entries on the first level of a configuration."""
+    """The entries on the first level of a configuration that say how a run is computed."""
 
     mode: str | None
     lanes: str | None
@@ -121,7 +112,7 @@ class Computing:
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """What a configuration says, read once (`resolve`): nothing behind it looks at a configuration again.
+    """A configuration that was read once (`resolve`): nothing behind it looks at a configuration again.
 
     Attributes:
       method: its method; one made for the purpose where it names a protocol or a rule of its own.
@@ -187,27 +178,6 @@ class Experiment:
         off = {*Reach.COST.value, *self.data.off, *(name for name, entries in own.items() if not entries)}
         return {name: own.get(name, value) for name, value in self.source.items() if name not in off}
 
-    @property
-    def free(self) -> dict[str, Any]:
-        """Return the identity, less the entries that the name of the method means, which another may set otherwise.
-
-        Example:
-          >>> from configs import digits
-          >>> config = digits.get_config()
-          >>> config.method = "push_gossip"
-          >>> found = resolve(config)
-          >>> found.identity["protocol"]["gossip"]["kind"], "kind" in found.free["protocol"]["gossip"]
-          ('push', False)
-        """
-        entries = dict(self.identity)
-        for family, used, meant in (
-            ("protocol", self.protocol, self.method.entries),
-            ("rule", self.rule, self.method.rule_entries),
-        ):
-            own = {name: value for name, value in entries[family][used.name].items() if name not in meant}
-            entries[family] = {**entries[family], used.name: own}
-        return entries
-
     def _of_family(self, registry: Registry) -> dict[str, Any]:
         used = self.parts.get(registry.family)
         if used is None:
@@ -249,11 +219,7 @@ class Experiment:
 
     @functools.cached_property
     def steps(self) -> np.ndarray:
-        """Return int[N], local steps of each worker's gradients, by the speeds that the cluster gives them.
-
-        Raises:
-          UsageError: where the cluster's entries are impossible.
-        """
+        """Return int[N], local steps of each worker's gradients, by the speeds that the cluster gives them."""
         workers = self.num_workers
         if not self.local.by_speed or self.local.steps == 1:
             return np.full(workers, self.local.steps)
@@ -275,19 +241,11 @@ class Experiment:
         return math.ceil(self.epochs * self.data.batches_per_epoch / self.mean_steps)
 
     def predictor_of(self, times: np.ndarray) -> Any:
-        """Return the predictor, for a run of these run-times.
-
-        Args:
-          times: float64[T, N], seconds.
-        """
+        """Return the predictor, for a run of these run-times, float64[T, N], seconds."""
         return self.parts["predictor"].make(runtimes=times)
 
     def inner_rate(self, steps_per_update: float) -> InnerRate | None:
-        """Return the rate of the workers; None where it is constant, or workers make no local steps.
-
-        Args:
-          steps_per_update: u, a worker's steps for each update, as planned.
-        """
+        """Return the rate of workers with so many steps an update; None where it is constant, or they make none."""
         if not self.local.follow_rate:
             return None
         return InnerRate.of(
@@ -303,9 +261,6 @@ def resolve(config: ConfigDict) -> Experiment:
     """Check a configuration, and return what it says.
 
     Parts check their own entries where they are made.
-
-    Args:
-      config: such as `configs/digits.py` makes.
 
     Raises:
       UsageError: at the first entry that cannot be; it names the flag.

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -23,6 +22,7 @@ from sgdlab.runs.experiment import Experiment, resolve
 from sgdlab.runs.local_steps import optimizer_of
 from sgdlab.runs.parts import check_rule
 from sgdlab.runs.plan import Plan, make_plan
+from sgdlab.runs.store import plain
 from sgdlab.types import Tree
 
 _CLAIRVOYANT = ("oracle", "informed")
@@ -30,7 +30,7 @@ _CLAIRVOYANT = ("oracle", "informed")
 
 
 def work(argument: Mapping[str, Any]) -> Work:
-    """What a worker computes: called in the worker's own process.
+    """Return what a worker computes, in the worker's own process.
 
     Args:
       argument: made by `source_of`.
@@ -85,18 +85,8 @@ def source_of(
     return WorkSource(f"{__name__}:work", found)
 
 
-def plain(source: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration (`Experiment.source`) as JSON holds it.
-
-    Example:
-      >>> plain({"rate": {"steps": (1.0, 2.0)}})
-      {'rate': {'steps': [1.0, 2.0]}}
-    """
-    return json.loads(json.dumps(source))
-
-
 def config_of(entries: Mapping[str, Any]) -> ConfigDict:
-    """The configuration that `plain` was given: lists are tuples.
+    """Return the configuration of entries as JSON holds them: lists are tuples.
 
     Example:
       >>> config_of({"rate": {"steps": [1.0, 2.0]}}).rate.steps
@@ -127,17 +117,17 @@ class Job:
 
     @property
     def num_workers(self) -> int:
-        """N, the largest number of workers that can take part."""
+        """Return N, the largest number of workers that can take part."""
         return self.plan.experiment.num_workers
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The entries that the run depends on: what its work directory belongs to."""
+        """Return the entries that the run depends on: what its work directory belongs to."""
         return {**self.plan.experiment.identity, "live": {"emulate": self.header["emulate"]}}
 
     @functools.cached_property
     def gradients(self) -> Gradients:
-        """What a worker computes, in this process: for shapes, and for gradients that are computed again."""
+        """Return what a worker computes, in this process: for shapes, and for gradients that are computed again."""
         return Gradients(self._work)
 
     def compute(self, ticket: int, params: Tree) -> Any:
@@ -146,10 +136,7 @@ class Job:
 
     @property
     def sent_like(self) -> Tree:
-        """Arrays like a gradient and its aux, where workers keep something, so that the server can compute none again.
-
-        None where it can.
-        """
+        """Return arrays like a gradient and its aux where workers keep something, and none can be computed again."""
         return {"params": self.task.params, "aux": self.gradients.aux} if self._keeps else None
 
     @property
@@ -171,7 +158,7 @@ class Job:
 
     @functools.cached_property
     def _own(self) -> dict[int, Gradients]:
-        """What each worker computes."""
+        """Return what each worker computes."""
         return {}
 
     def steps(self) -> Steps:
@@ -210,15 +197,7 @@ def make_job(config: ConfigDict, *, emulate: float | None = None) -> Job:
 
 
 def job_of(plan: Plan, *, emulate: float | None) -> Job:
-    """Make all that a run on processes needs.
-
-    Args:
-      plan: the simulated run.
-      emulate: as for `source_of`.
-
-    Raises:
-      UsageError: where it cannot be executed on processes; it names the flag.
-    """
+    """Make all that a run on processes needs, as `make_job` does, of its simulated run."""
     _check(plan)
     experiment = plan.experiment
     if experiment.local.by_speed and experiment.local.steps > 1 and emulate is None:
@@ -241,11 +220,7 @@ def job_of(plan: Plan, *, emulate: float | None) -> Job:
 
 
 def policy_of(plan: Plan) -> Policy:
-    """Return the policy of a plan's protocol, with the protocol's entries.
-
-    Raises:
-      UsageError: where there is none, or an entry is impossible.
-    """
+    """Return the policy of a plan's protocol; raises a `UsageError` where there is none, or an entry is impossible."""
     experiment, protocol = plan.experiment, plan.experiment.protocol
     part = PROTOCOLS.with_policy(protocol.name)
     given: dict[str, Any] = {
@@ -282,17 +257,14 @@ def _check(plan: Plan) -> None:
 
 def _times(experiment: Experiment) -> np.ndarray:
     """Return float64[T, N], seconds: run-times of the cluster, about twice as many as the run needs."""
-    steps = experiment.steps
-    return experiment.cluster.runtimes(steps, experiment.cluster.rows(experiment.num_gradients, steps))
+    cluster, steps = experiment.cluster, experiment.steps
+    return cluster.runtimes(steps, cluster.rows(experiment.num_gradients, steps))
 
 
 def _slowness(experiment: Experiment, mean: float) -> Callable[[int, int], float]:
     times = _times(experiment)
-    return functools.partial(_seconds, times * (mean * experiment.mean_steps / times.mean()))
-
-
-def _seconds(times: np.ndarray, worker: int, k: int) -> float:
-    return float(times[k % len(times), worker])
+    times = times * (mean * experiment.mean_steps / times.mean())
+    return lambda worker, k: float(times[k % len(times), worker])
 
 
 def _with_tuples(value: Any) -> Any:

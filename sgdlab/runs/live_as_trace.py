@@ -14,7 +14,7 @@ _LOG = "log.jsonl"
 
 
 def recognises(path: pathlib.Path) -> bool:
-    """Whether a path is a recording, the directory of a log, or the work directory of a run."""
+    """Return if a path is a recording, the directory of a log, or the work directory of a run."""
     if path.is_dir():
         return (path / _LOG).is_file() or (path / "recording.npz").is_file()
     try:
@@ -28,7 +28,7 @@ def recognises(path: pathlib.Path) -> bool:
     "live_run", title="a run of `sgdlab live`", source="docs/live.md", endings=(".npz",), recognises=recognises
 )
 def live_run(*, path: pathlib.Path, options: Options) -> Recording:
-    """Reads the recording of a live run: row t holds each worker's t-th gradient, as long as the server waited for it.
+    """Read the recording of a live run: row t holds each worker's t-th gradient, as long as the server waited for it.
 
     A gradient that was interrupted or lost is missing. What was sent is part of the time.
 

@@ -1,5 +1,6 @@
 """Executes a run on processes, or what is left of it, with its evaluations and its records."""
 
+import array
 import concurrent.futures
 import contextlib
 import dataclasses
@@ -56,8 +57,7 @@ class Evaluations:
         self._newest = max((record["gradients"] for record in before), default=-1)
         self._records: list[Record] = []
         self._made: list[dict[str, float]] = []
-        self._taken = np.empty((2, 1024))  # delay and loss of each gradient, and room for more
-        self._count = 0
+        self._delay, self._loss = array.array("d"), array.array("d")  # of each gradient
         self._waiting: list[tuple[concurrent.futures.Future, dict[str, float], replay.History]] = []
         self._thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="evaluation")
 
@@ -78,9 +78,10 @@ class Evaluations:
                 self.collect()
 
     def update(self, update: Updated) -> dict[str, float | str] | None:
-        """Begins an evaluation where one is due, and returns the newest that has been made."""
+        """Begin an evaluation where one is due, and return the newest that has been made."""
         for one in update.taken:
-            self._remember(one.delay, one.loss)
+            self._delay.append(one.delay)
+            self._loss.append(one.loss)
         self.collect()
         # The server waits for none of them: where too many do, this one is put off to the next update.
         if update.gradients >= self._next and len(self._waiting) < _MOST_WAITING:
@@ -90,11 +91,11 @@ class Evaluations:
         return self._shown()
 
     def watched(self, watch: Callable[[Status], None]) -> Callable[[Status], None]:
-        """`watch`, which is shown the newest evaluation too."""
+        """Return `watch`, which is shown the newest evaluation too."""
         return lambda status: watch(dataclasses.replace(status, evaluation=self._shown() or {}))
 
     def collect(self, *, wait: bool = False) -> None:
-        """Reports those that are ready, or all."""
+        """Report those that are ready, or all."""
         while self._waiting and (wait or self._waiting[0][0].done()):
             future, when, history = self._waiting.pop(0)
             values = when | future.result()
@@ -103,13 +104,7 @@ class Evaluations:
             self._add(records.evaluation(self._plan, history) | cost)
 
     def records(self, updates: int, gradients: int, seconds: float) -> list[Record]:
-        """All of them, in order, with one of the end of the run.
-
-        Args:
-          updates: of the server.
-          gradients: that were used.
-          seconds: that the run took.
-        """
+        """Return all of them, in order, with one of the end of the run: its updates, used gradients and seconds."""
         self._evaluate(updates, gradients, seconds)
         self.collect(wait=True)
         return self._records
@@ -127,21 +122,15 @@ class Evaluations:
         self._waiting.append((self._thread.submit(_timed, self._evaluation()), when, self._history()))
 
     def _evaluation(self) -> Callable[[], dict[str, Any]]:
-        """What evaluates the parameters of this moment, wherever it is called."""
+        """Return what evaluates the parameters of this moment, wherever it is called."""
         steps = self._steps
         averages = None if steps.average is None else (steps.average, steps.average_stats)
         return functools.partial(_evaluated, self._test, steps.params, steps.stats, averages)
 
-    def _remember(self, delay: float, loss: float) -> None:
-        if self._count == self._taken.shape[1]:
-            self._taken = np.concatenate([self._taken, np.empty_like(self._taken)], axis=1)
-        self._taken[:, self._count] = delay, loss
-        self._count += 1
-
     def _history(self) -> replay.History:
-        """What is known of the gradients so far, of which records say delays and losses; nothing is copied."""
-        delay, loss = self._taken[:, : self._count]
-        unknown = np.broadcast_to(np.nan, self._count)
+        """Return what is known of the gradients so far, of which records say delays and losses."""
+        delay, loss = np.array(self._delay), np.array(self._loss)
+        unknown = np.broadcast_to(np.nan, delay.size)
         return replay.History(unknown, unknown, unknown, delay, unknown, unknown, {"loss": loss}, evaluations=[])
 
     def _shown(self) -> dict[str, float | str] | None:
@@ -167,7 +156,7 @@ def _timed(evaluation: Callable[[], dict[str, Any]]) -> dict[str, float]:
 
 
 def values_of(record: Mapping[str, Any], metric: str) -> dict[str, Any]:
-    """The evaluation that a record was made of."""
+    """Return the evaluation that a record was made of."""
     nan = lambda value: math.nan if value is None else value
     found = {name: record[name] for name in ("gradients", "updates", "seconds")}
     found |= {"loss": nan(record["test_loss"]), metric: nan(record[f"test_{metric}"])}
@@ -191,7 +180,7 @@ def execute(
     report: Report = lambda record: None,
     say: Callable[[str], None] = print,
 ) -> tuple[Run, LiveRecording]:
-    """Executes a run, or what is left of it.
+    """Execute a run, or what is left of it.
 
     Evaluations are made in a thread of their own, on a version that they keep: the server goes on, and no worker waits
     for them. Each record says how many seconds its evaluation took (`evaluation_seconds`).
@@ -245,7 +234,7 @@ def execute(
 
 
 def opening(job: Job) -> Record:
-    """The first record of a run on processes."""
+    """Return the first record of a run on processes."""
     record = records.opening(job.plan)
     count = job.num_workers
     emulated = job.header["emulate"]
@@ -268,13 +257,11 @@ def under_way(store: Store, name: str) -> list[Record]:
 
 
 def _finished(job: Job, steps: Steps, recording: LiveRecording, made: list[Record], begun: float) -> Run:
-    plan = recorded.of_events(job.plan, recording)
-    evaluations = [values_of(record, plan.experiment.kind.metric) for record in made]
+    plan, experiment = recorded.of_events(job.plan, recording), job.plan.experiment
+    evaluations = [values_of(record, experiment.kind.metric) for record in made]
     history = recorded.history_of(plan, recording, evaluations)
-    final = tasks.evaluation_of(plan.experiment, job.task, "train", plan.experiment.reporting.train_examples)(
-        steps.params, steps.stats
-    )
-    final = {name: float(value) for name, value in final.items()}
+    on_train = tasks.evaluation_of(experiment, job.task, "train", experiment.reporting.train_examples)
+    final = {name: float(value) for name, value in on_train(steps.params, steps.stats).items()}
     summary = records.closing(plan, history, made, final, time.perf_counter() - begun)
     averages = {"average": steps.average, "average_stats": steps.average_stats}
     result = replay.Result(steps.params, steps.state, steps.stats, history, **averages)

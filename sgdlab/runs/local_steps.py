@@ -21,7 +21,7 @@ SAMPLE = 64
 
 @dataclasses.dataclass(frozen=True)
 class Local:
-    """What a worker does between two messages; the defaults are a plain gradient.
+    """The steps of a worker between two messages; the defaults are a plain gradient.
 
     Attributes:
       steps: H, of the fastest worker.
@@ -96,21 +96,15 @@ ENTRIES = (*(name for name in Local.__dataclass_fields__ if name != "stream"), *
 def optimizer_of(local: Local) -> jax.tree_util.Partial:
     """Return a worker's optimizer, as a function that makes an optax transform; its numbers are data of a program."""
     own = {"learning_rate": local.learning_rate, "weight_decay": local.weight_decay}
-    if local.optimizer == "adamw":
-        return jax.tree_util.Partial(_adamw, **own)
-    if local.momentum == 0.0:
-        return jax.tree_util.Partial(_sgd, **own)
-    return jax.tree_util.Partial(_nesterov, momentum=local.momentum, **own)
+    if local.momentum:
+        own["momentum"] = local.momentum
+    return jax.tree_util.Partial(_adamw if local.optimizer == "adamw" else _sgd, **own)
 
 
 def pseudo_gradient(local: Local, grad_fn: Any, batch_fn: Any, factors: np.ndarray | None = None) -> Any:
     """Return the gradient function of a worker with local steps, of parameters and a `sgdlab.replay.Span` of batches.
 
-    Args:
-      local: the worker's steps.
-      grad_fn: as for `sgdlab.replay.in_local_steps`.
-      batch_fn: as there.
-      factors: as there; of an `InnerRate`.
+    The functions are as for `sgdlab.replay.in_local_steps`, and so are the factors, those of an `InnerRate`.
     """
     own = {"proximal": local.proximal or None, "factors": factors}
     if local.stream is not None:
@@ -119,29 +113,20 @@ def pseudo_gradient(local: Local, grad_fn: Any, batch_fn: Any, factors: np.ndarr
 
 
 def state_of_worker(local: Local, params: Any, memory: Any) -> Any:
-    """Return what a worker keeps between two messages, at the start; None where it keeps nothing.
-
-    Args:
-      local: the worker's steps.
-      params: of the network.
-      memory: what its network remembers; None: nothing.
-    """
+    """Return what a worker keeps between two messages, at the start, beside the memory of its network, if any."""
     if local.stream is not None:
         return replay.state_of_fragments(optimizer_of(local), params, memory)
     return replay.state_of_worker(optimizer_of(local), params, memory) if local.keep_state else memory
 
 
-def _sgd(*, learning_rate: Any, weight_decay: Any) -> optax.GradientTransformation:
-    return optax.chain(optax.add_decayed_weights(weight_decay), optax.scale_by_learning_rate(learning_rate))
-
-
-def _nesterov(*, learning_rate: Any, momentum: Any, weight_decay: Any) -> optax.GradientTransformation:
-    trace = in_float32(optax.trace(momentum, nesterov=True))
-    return optax.chain(optax.add_decayed_weights(weight_decay), trace, optax.scale_by_learning_rate(learning_rate))
+def _sgd(*, learning_rate: Any, weight_decay: Any, momentum: Any = None) -> optax.GradientTransformation:
+    """Return SGD, with Nesterov's momentum where it is given."""
+    trace = () if momentum is None else (in_float32(optax.trace(momentum, nesterov=True)),)
+    return optax.chain(optax.add_decayed_weights(weight_decay), *trace, optax.scale_by_learning_rate(learning_rate))
 
 
 def _adamw(*, learning_rate: Any, weight_decay: Any) -> optax.GradientTransformation:
-    """AdamW with b1 0.9, b2 0.999 and epsilon 1e-8."""
+    """Return AdamW with b1 0.9, b2 0.999 and epsilon 1e-8."""
     return optax.chain(
         in_float32(optax.scale_by_adam()),
         optax.add_decayed_weights(weight_decay),
@@ -245,7 +230,7 @@ def steps_by_worker(local: Local, runtimes: np.ndarray) -> np.ndarray:
 
     Args:
       local: the configuration's.
-      runtimes: float64[T, N], seconds a step; the first 64 rows are looked at.
+      runtimes: float64[T, N], seconds a step; the first `SAMPLE` rows are looked at.
 
     Source: Liu et al. 2024, Dynamic Local Updates (DyLU); the least number is that of the authors' notebook.
 
@@ -282,22 +267,12 @@ def of_messages(runtimes: np.ndarray, steps: np.ndarray) -> np.ndarray:
 
 
 def of_used(schedule: Any, steps: np.ndarray) -> np.ndarray:
-    """Return int[K], the steps of each gradient that is used, in the order in which they arrive.
-
-    Args:
-      schedule: of the messages.
-      steps: int[N], of each worker.
-    """
+    """Return int[K], the steps of each used gradient in order of arrival, from those of each worker, int[N]."""
     return steps[schedule.worker[schedule.used().any(axis=1)]]
 
 
 def edges(schedule: AnySchedule, steps: np.ndarray) -> int | np.ndarray:
-    """Return the edges of the computation tree that each gradient of a schedule is; 1 where all of them are.
-
-    Args:
-      schedule: of gradients, or of messages of several local steps.
-      steps: int[N], local steps of each worker's.
-    """
+    """Return the edges of the computation tree that each gradient is, its worker's int[N] steps; 1 where all are 1."""
     # pyrefly: ignore[missing-attribute]  # that of a server has it
     return steps[schedule.worker] if schedule.has_server and steps.max() > 1 else 1
 
@@ -305,11 +280,7 @@ def edges(schedule: AnySchedule, steps: np.ndarray) -> int | np.ndarray:
 def with_enough_steps(make: Callable[[int], Any], schedule: Any, steps: np.ndarray, batches: float) -> tuple[Any, int]:
     """Return the schedule that uses a number of batches, one for each step, and the number of its gradients.
 
-    Args:
-      make: `(gradients) -> schedule`.
-      schedule: made of a number of gradients that is about right.
-      steps: int[N], of each worker.
-      batches: to use.
+    `make` returns a schedule of a number of gradients, of which the one that is given has about the right one.
     """
     while (made := np.cumsum(of_used(schedule, steps)))[-1] < batches:
         schedule = make(math.ceil(1.05 * made.size * batches / made[-1]))

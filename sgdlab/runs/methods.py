@@ -53,7 +53,7 @@ class Method:
 
     @property
     def baseline(self) -> str:
-        """The method that, with a single worker, is the serial run to compare with."""
+        """Return the method that, with a single worker, is the serial run to compare with."""
         return RULES[self.rule].facts.baseline
 
 
@@ -73,16 +73,7 @@ class UsedPart:
 
     @classmethod
     def of(cls, config: ConfigDict, registry: Registry, otherwise: Any = None) -> "UsedPart":
-        """Return the part of a family that a configuration names.
-
-        Args:
-          config: of the run.
-          registry: of the family.
-          otherwise: the part where the configuration leaves it open.
-
-        Raises:
-          UsageError: where it is not known.
-        """
+        """Return the part of a family that a configuration names; `otherwise` where that leaves it open."""
         group = config[registry.family]
         name = registry.check(group.kind or otherwise).name
         return cls(registry, name, group[name].to_dict() if name in group else {})
@@ -105,7 +96,6 @@ class UsedPart:
 OWN: dict[str, Method] = {}
 """Methods that were registered (`register_method`), by name."""
 
-
 _modules: dict[str, dict[str, Any]] = {}
 """The globals of the module that registered each."""
 
@@ -116,77 +106,34 @@ _ISLAMOV, _SADIEV, _JIN = "Islamov et al. 2024", "Sadiev et al. 2026", "Jin et a
 
 
 def _local(name: str, protocol: str, rule: str, title: str, source: str, **entries: object) -> Method:
-    """A method whose workers make eight steps for each message, unless the entries say otherwise."""
+    """Return a method whose workers make eight steps for each message, unless the entries say otherwise."""
     return Method(name, protocol, rule, title, source, _LOCAL, local={"steps": 8, **entries})
 
 
 PRESETS = (
     Method("pull_gossip", "gossip", "nag_asgd", "Pull gossip", f"{_JIN}, Alg. 3", _NO_SERVER, {"kind": "pull"}),
     Method("push_gossip", "gossip", "nag_asgd", "Push gossip", f"{_JIN}, Alg. 4", _NO_SERVER, {"kind": "push"}),
-    Method(
-        "osgp",
-        "sgp",
-        "nag_asgd",
-        "Overlap stochastic gradient push",
-        "Assran et al. 2019",
-        _NO_SERVER,
-        {"overlap": True},
-    ),
+    Method("osgp", "sgp", "nag_asgd", "Overlap stochastic gradient push", "Assran et al. 2019", _NO_SERVER,
+           {"overlap": True}),
     Method("dc_s3gd", "delayed_rounds", "dc_s3gd", "DC-S3GD", "Rigazzi 2019", ("Corrections of plain SGD",)),
     Method("ca2fl", "softsync", "ca2fl", "CA2FL", "Wang et al. 2024", _OWN_DATA),
     Method("random_assignment", "assignment", "asgd", "Random assignment", _ISLAMOV, _STALENESS, {"kind": "random"}),
-    Method(
-        "shuffled_assignment", "assignment", "asgd", "Shuffled assignment", _ISLAMOV, _STALENESS, {"kind": "shuffled"}
-    ),
+    Method("shuffled_assignment", "assignment", "asgd", "Shuffled assignment", _ISLAMOV, _STALENESS,
+           {"kind": "shuffled"}),
     Method("dropcompute_count", "dropcompute", "nag_asgd", "DropCompute, by count", "Giladi et al. 2023", _CLOCK),
-    Method(
-        "ringmaster_normalised",
-        "ringmaster",
-        "normalised_momentum",
-        "Ringmaster, normalised momentum",
-        _SADIEV,
-        _ONE_LENGTH,
-    ),
+    Method("ringmaster_normalised", "ringmaster", "normalised_momentum", "Ringmaster, normalised momentum", _SADIEV,
+           _ONE_LENGTH),
     Method("ringmaster_muon", "ringmaster", "muon", "Ringmaster-Muon", _SADIEV, _ONE_LENGTH),
     _local("local_sgd", "synchronous", "asgd", "Local SGD", "McMahan et al. 2017; Stich 2019", momentum=0.9),
-    _local(
-        "diloco",
-        "synchronous",
-        "nag_asgd",
-        "DiLoCo",
-        "Douillard et al. 2023",
-        optimizer="adamw",
-        keep_state=True,
-        server_learning_rate=0.7,
-    ),
-    _local(
-        "streaming_diloco",
-        "synchronous",
-        "streaming_nesterov",
-        "Streaming DiLoCo",
-        "Douillard et al. 2025",
-        steps=2,
-        optimizer="adamw",
-        keep_state=True,
-        server_learning_rate=0.7,
-        fragments=4,
-        overlap=1,
-        mix=0.5,
-    ),
-    _local(
-        "async_diloco",
-        "asynchronous",
-        "delayed_nesterov",
-        "Async DiLoCo (DN + DyLU)",
-        "Liu et al. 2024",
-        optimizer="adamw",
-        by_speed=True,
-        least_steps=2,
-        server_learning_rate=0.7,
-    ),
+    _local("diloco", "synchronous", "nag_asgd", "DiLoCo", "Douillard et al. 2023",
+           optimizer="adamw", keep_state=True, server_learning_rate=0.7),
+    _local("streaming_diloco", "synchronous", "streaming_nesterov", "Streaming DiLoCo", "Douillard et al. 2025",
+           steps=2, optimizer="adamw", keep_state=True, server_learning_rate=0.7, fragments=4, overlap=1, mix=0.5),
+    _local("async_diloco", "asynchronous", "delayed_nesterov", "Async DiLoCo (DN + DyLU)", "Liu et al. 2024",
+           optimizer="adamw", by_speed=True, least_steps=2, server_learning_rate=0.7),
     _local("fedbuff", "softsync", "fedbuff", "FedBuff", "Nguyen et al. 2022", momentum=0.9),
     _local("fadas", "softsync", "fadas", "FADAS", "Wang et al. 2024", momentum=0.9, server_learning_rate=0.01),
-)
+)  # fmt: skip
 """Methods of this package that are more than a part with its usual partner."""
 
 
@@ -225,11 +172,7 @@ def baselines() -> dict[str, str]:
 
 
 def check(name: str, flag: str = "--config.method") -> Method:
-    """Return the method of a name, which a flag has given.
-
-    Raises:
-      UsageError: where there is none.
-    """
+    """Return the method of a name, which a flag has given; raises a `UsageError` where there is none."""
     known = methods()
     if name not in known:
         must = arguments.must_be_one_of(name, known, "sgdlab train --help")
@@ -363,25 +306,15 @@ def register_method(
 
 
 def forget_method(name: str) -> None:
-    """Remove a method that `register_method` made.
-
-    Raises:
-      ValueError: where there is none.
-    """
+    """Remove a method that `register_method` made; raises a `ValueError` where there is none."""
     if name not in OWN:
         raise ValueError(f"name={name!r} must be one of {', '.join(OWN) or 'none: no method is registered'}")
     del OWN[name], _modules[name]
 
 
-def files() -> dict[str, str]:
-    """Return the modules that registered methods: name -> file, scripts that run left out."""
-    found = {module["__name__"]: module.get("__file__") for module in _modules.values()}
-    return {name: file for name, file in found.items() if file and name not in ("__main__", "__mp_main__")}
-
-
-def stand_in_files() -> bool:
-    """Return if all methods were registered in files, which other processes can import; those of a notebook are not."""
-    return all(module.get("__file__") for module in _modules.values())
+def modules() -> dict[str, str | None]:
+    """Return the modules that registered methods: name -> file; None where there is none, as of a notebook."""
+    return {module["__name__"]: module.get("__file__") for module in _modules.values()}
 
 
 def _check_entries(argument: str, given: Mapping[str, Any], known: Any, of: str) -> None:

@@ -1,12 +1,13 @@
 """Parts that are defined outside of this package: how they are loaded, and what is asked of them before a run."""
 
+import contextlib
 import functools
 import importlib
 import importlib.util
 import inspect
 import pathlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -42,7 +43,7 @@ _asked: set[tuple[type, str, int]] = set()
 
 
 def load(file: str) -> None:
-    """Imports a Python file that registers parts; files beside it can be imported by it.
+    """Import a Python file that registers parts; files beside it can be imported by it.
 
     If one of them has changed since, all of the folder are imported anew.
 
@@ -76,11 +77,7 @@ def load(file: str) -> None:
 
 
 def python_file(flag: str, file: str) -> pathlib.Path:
-    """Returns the whole path of a person's Python file.
-
-    Raises:
-      UsageError: where there is none, with the flag and why not.
-    """
+    """Return the whole path of a person's Python file; raises a `UsageError` where there is none, with why not."""
     path = pathlib.Path(file)
     if path.is_file() and path.suffix == ".py":
         return path.resolve()
@@ -90,41 +87,29 @@ def python_file(flag: str, file: str) -> pathlib.Path:
 
 
 def outside() -> dict[str, str]:
-    """Modules outside of this package that other processes are to import: name -> file.
+    """Return the modules outside of this package that other processes are to import: name -> file.
 
-    They are the files that `load` was given, and those in which parts are registered, scripts that run left out.
+    They are the files that `load` was given, and those in which parts and methods are registered, scripts that run left
+    out.
     """
-    names = dict.fromkeys(part.make.__module__ for registry in (*FAMILIES, GRAPHS) for part in registry.values())
     ours = ("sgdlab", "__main__", "__mp_main__")
-    modules = {name: sys.modules.get(name) for name in names if name.partition(".")[0] not in ours}
     loaded = {name: file for name, (file, _) in _loaded.items() if name in sys.modules}
-    return (
-        loaded
-        | methods.files()
-        | {name: file for name, module in modules.items() if (file := getattr(module, "__file__", None))}
-    )
+    return loaded | {name: file for name, file in _modules().items() if file and name.partition(".")[0] not in ours}
 
 
 def can_be_imported() -> bool:
-    """Whether all parts and methods stand in files, which other processes can import."""
-    if not methods.stand_in_files():
-        return False
-    makers = [part.make for registry in (*FAMILIES, GRAPHS) for part in registry.values()]
-    return all(getattr(sys.modules.get(make.__module__), "__file__", None) for make in makers)
+    """Return if all parts and methods stand in files, which other processes can import; those of a notebook do not."""
+    return all(_modules().values())
+
+
+def _modules() -> dict[str, str | None]:
+    """Return the modules in which parts and methods are registered: name -> file, or None."""
+    names = dict.fromkeys(part.make.__module__ for registry in (*FAMILIES, GRAPHS) for part in registry.values())
+    return methods.modules() | {name: getattr(sys.modules.get(name), "__file__", None) for name in names}
 
 
 def drawn(part: Part, law: Any, rows: int, workers: int, seed: int) -> np.ndarray:
-    """Return what a law draws.
-
-    Args:
-      part: of the law.
-      law: as it was made for the run.
-      rows: T, how many rows to draw.
-      workers: N, of the cluster.
-      seed: of the random numbers.
-
-    Returns:
-      float64[T, N], seconds; with more rows and columns where the law draws more.
+    """Return what a law of a part draws, float64[rows, workers], seconds; more of both where the law draws more.
 
     Raises:
       UsageError: where it draws no matrix, or one of fewer rows or columns; where a law of one's own draws run-times
@@ -133,10 +118,6 @@ def drawn(part: Part, law: Any, rows: int, workers: int, seed: int) -> np.ndarra
     """
     if part.is_foreign:
         _ask(part, law, min(rows, _ROWS), workers, seed)
-    return _draw(part, law, rows, workers, seed)
-
-
-def _draw(part: Part, law: Any, rows: int, workers: int, seed: int) -> np.ndarray:
     with said_of(f"--config.cluster.{part.name}."):
         times = law.draw(rows, seed=seed)
     return _checked(part, times, rows, workers, seed)
@@ -164,35 +145,39 @@ def _ask(part: Part, law: Any, rows: int, workers: int, seed: int) -> None:
         inspect.signature(law.draw).bind(rows, seed=seed)
     except (AttributeError, TypeError) as error:
         raise UsageError(f"{_flag(part)} must have a method `draw(rows, *, seed)` ({part.where}): {error}") from error
-    try:
-        once, again = (law.draw(rows, seed=seed) for _ in range(2))
-    except Exception:  # of so many rows; what it says of those of the run is said when they are drawn
-        _asked.add(key)
-        return
-    once, again = (_checked(part, times, rows, workers, seed)[:rows] for times in (once, again))
-    if not _same(once, again):
-        raise UsageError(
-            f"{_flag(part)}: `draw` must return the same run-times for the same seed; draw all random numbers from "
-            f"np.random.default_rng(seed) ({part.where})"
-        )
-    try:
-        more = law.draw(2 * rows, seed=seed)
-    except Exception:  # it may have no more
-        _asked.add(key)
-        return
-    shape = np.shape(more)
+    times = list(_drawn_until_error(law, (rows, rows, 2 * rows), seed))
+    if len(times) > 1:
+        once, again = (_checked(part, each, rows, workers, seed)[:rows] for each in times[:2])
+        if not _same(once, again):
+            raise UsageError(
+                f"{_flag(part)}: `draw` must return the same run-times for the same seed; draw all random numbers from "
+                f"np.random.default_rng(seed) ({part.where})"
+            )
+        for more in times[2:]:
+            _check_first_rows(part, once, more, workers, seed)
+    _asked.add(key)
+
+
+def _drawn_until_error(law: Any, counts: Sequence[int], seed: int) -> Iterator[Any]:
+    """Yield what a law draws, up to an error: that of the run's rows is said later, and it may have no more rows."""
+    with contextlib.suppress(Exception):
+        for count in counts:
+            yield law.draw(count, seed=seed)
+
+
+def _check_first_rows(part: Part, once: np.ndarray, more: Any, workers: int, seed: int) -> None:
+    rows, shape = len(once), np.shape(more)
     if len(shape) != 2 or shape[0] < rows or shape[1] != once.shape[1]:
         more = _checked(part, more, 2 * rows, workers, seed)
     # What it says beyond these rows, or whether it ends there, is of no account until a run needs them.
-    more = np.asarray(more)[:rows, :workers]
-    if not _same(once[:, :workers], more):
-        row = int(np.argmin(np.isclose(once[:, :workers], more, _ROUNDING, 0).all(axis=1)))
+    once, more = once[:, :workers], np.asarray(more)[:rows, :workers]
+    if not _same(once, more):
+        row = int(np.argmin(np.isclose(once, more, _ROUNDING, 0).all(axis=1)))
         raise UsageError(
             f"{_flag(part)}: `draw` must return the same first rows however many it is asked for, and row {row} of "
             f"{rows} differs from row {row} of {2 * rows}; draw all workers of a row before the next row, or a "
             f"stream for each worker ({part.where})"
         )
-    _asked.add(key)
 
 
 def _same(one: np.ndarray, other: np.ndarray) -> bool:
@@ -205,12 +190,6 @@ def _flag(part: Part) -> str:
 
 def check_network(part: Part, network: "nnx.Module", dataset: Dataset, *, batch_size: int = 2) -> None:
     """Check that what a network makes of a batch has the shape that its task asks for: it is traced, nothing computed.
-
-    Args:
-      part: the network's.
-      network: as it was made for the data set.
-      dataset: whose images it is given.
-      batch_size: B.
 
     Raises:
       UsageError: where it is None, or of another shape; errors of the network itself pass as they are.
@@ -249,13 +228,8 @@ def check_network(part: Part, network: "nnx.Module", dataset: Dataset, *, batch_
 def check_rule(part: Part, rule: ServerRule, params: Tree, *, single: bool = True) -> None:
     """Check that a rule of one's own makes updates like the parameters, and keeps its state's shapes: it is traced.
 
-    Nothing is computed, and rules of this package are not asked.
-
-    Args:
-      part: the rule's.
-      rule: as it was made for the run.
-      params: of the network.
-      single: every update of the run has one gradient, whose worker the rule is told.
+    Nothing is computed, and rules of this package are not asked. If every update has a single gradient, the rule is
+    told its worker.
 
     Raises:
       UsageError: where it returns something else than `(updates, state)`, or these are of other shapes; errors that
@@ -280,7 +254,7 @@ def check_rule(part: Part, rule: ServerRule, params: Tree, *, single: bool = Tru
 
 
 def _once(rule: ServerRule, params: Tree, *, single: bool) -> tuple[Tree, Tree, Tree]:
-    """The state at first, the first update, and the state after it; of the kinds that a replay gives."""
+    """Return the state at first, the first update, and the state after it; of the kinds that a replay gives."""
     first, grads = jax.tree.map(jnp.asarray, rule.init(params)), params
     use = {"worker": jnp.int32(0), "delay": jnp.ones([]), "read_params": params}
     state = absorbed(rule, grads, first, params, **use)
@@ -311,10 +285,7 @@ def _fits(shape: Any, expected: Any) -> bool:
 
 
 def clauses(not_taken: Mapping[str, float | bool]) -> list[str]:
-    """Return in words which entries that rules share a rule of one's own does not take.
-
-    Args:
-      not_taken: `Experiment.not_taken`.
+    """Return in words the entries that a rule of one's own does not take (`Experiment.not_taken`).
 
     Example:
       >>> clauses({"weight_decay": 0.0005})
@@ -324,12 +295,7 @@ def clauses(not_taken: Mapping[str, float | bool]) -> list[str]:
 
 
 def notes(rule: Part, not_taken: Mapping[str, float | bool]) -> list[str]:
-    """Return what a person is told of these entries before a run: a line for each.
-
-    Args:
-      rule: which does not take them.
-      not_taken: `Experiment.not_taken`.
-    """
+    """Return what a person is told of these entries before a run with the rule: a line for each."""
     return [
         f"Note: {rule.name} takes no {name}: {_shown(value)} {NOT_USED}; name it as an argument to get it "
         f"({rule.where})"

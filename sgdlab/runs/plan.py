@@ -39,7 +39,7 @@ _BYTES_PER_WEIGHT = 24
 
 @dataclasses.dataclass(frozen=True)
 class RecordedEvents:
-    """What a run on processes has recorded besides its schedule.
+    """The events of a run on processes that it has recorded besides its schedule.
 
     Attributes:
       tickets: int[G], the batch that each gradient of the schedule was computed on.
@@ -132,9 +132,6 @@ class Plan:
         Args:
           learning_rate: float64[U], of each update; or one for all.
           num_workers: how many to keep state for, where it is kept per worker.
-
-        Raises:
-          UsageError: where a hyperparameter cannot be, or the rule cannot be used with the schedule.
         """
         experiment, table = self.experiment, np.atleast_1d(np.asarray(learning_rate, float))
         optimizer, workers = experiment.optimizer, self.schedule.num_workers
@@ -179,15 +176,7 @@ def make_plan(config: ConfigDict, *, schedule: AnySchedule | None = None) -> Pla
 
 
 def planned(experiment: Experiment, *, schedule: AnySchedule | None = None) -> Plan:
-    """Make the schedule and the learning rates of an experiment.
-
-    Args:
-      experiment: which `resolve` returned.
-      schedule: as for `make_plan`.
-
-    Raises:
-      UsageError: as `make_plan` does.
-    """
+    """Make the schedule and the learning rates of an experiment, as `make_plan` does of its configuration."""
     data, workers = experiment.data, experiment.num_workers
     data.check(experiment.network, stream=experiment.computing.stream)
     batches, gradients = data.batches_per_epoch, experiment.num_gradients
@@ -224,12 +213,7 @@ def planned(experiment: Experiment, *, schedule: AnySchedule | None = None) -> P
 
 
 def synchronous_twin(experiment: Experiment, gradients: int) -> AnySchedule:
-    """Return synchronous SGD's on the same cluster, where each local step of a message is a gradient of its own.
-
-    Args:
-      experiment: what is run.
-      gradients: that its own schedule uses.
-    """
+    """Return synchronous SGD's on the same cluster, where each local step of a message is a gradient of its own."""
     steps = experiment.steps
     own = UsedPart(PROTOCOLS, "synchronous", {})
     return _schedule(experiment, own, np.ones_like(steps), math.ceil(gradients * steps.mean()))
@@ -251,12 +235,7 @@ def _schedule(experiment: Experiment, protocol: UsedPart, steps: np.ndarray, gra
 
 
 def check_local(experiment: Experiment, schedule: AnySchedule) -> None:
-    """Raise a `UsageError` where local steps do not go with the protocol or the rule.
-
-    Args:
-      experiment: what is run.
-      schedule: of its protocol.
-    """
+    """Raise a `UsageError` where local steps do not go with the protocol, whose schedule is given, or the rule."""
     local, stream = experiment.local, experiment.local.stream
     if local.active and not schedule.has_server:
         given = [f"local.{name}={value}" for name, value in experiment.source["local"].items() if value is not None]
@@ -307,12 +286,7 @@ def _peak(experiment: Experiment, schedule: AnySchedule) -> float:
 
 
 def check_memory(experiment: Experiment, gradients: int) -> None:
-    """Raise a `UsageError` where run-times and schedule will not fit the memory of this machine.
-
-    Args:
-      experiment: what is run.
-      gradients: that the schedule is made for.
-    """
+    """Raise a `UsageError` where run-times and a schedule of so many gradients will not fit this machine's memory."""
     workers, protocol = experiment.cluster.workers.cluster, experiment.protocol
     blocks, averages = protocol.facts.blocks, protocol.facts.averages
     graph = graphs.Size(0) if averages is None else averages(protocol.entries, experiment.num_workers)

@@ -25,7 +25,7 @@ from sgdlab.runs import digests, parts
 
 @dataclasses.dataclass(frozen=True)
 class Message:
-    """What a job reports.
+    """A report of a job.
 
     Attributes:
       run: the run's name.
@@ -46,20 +46,15 @@ Job = Callable[[Callable[[Message], None]], None]
 
 
 def cores() -> list[int]:
-    """The cores that this process may use."""
+    """Return the cores that this process may use."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
 
 
 def run(jobs: Sequence[Job], progress: "Progress", processes: int) -> None:
-    """Runs jobs, here or in as many processes; an error of one ends all.
+    """Run jobs, here or in at most as many processes, in the order in which they are given; an error of one ends all.
 
     Processes import the modules outside of this package in which parts are registered. Parts of a notebook stand in no
     file; with them, all jobs run in this process.
-
-    Args:
-      jobs: in the order in which they are begun.
-      progress: takes their messages.
-      processes: how many at once, at most.
     """
     processes = min(processes, len(jobs)) if parts.can_be_imported() else 1
     if processes <= 1:
@@ -102,7 +97,7 @@ def run(jobs: Sequence[Job], progress: "Progress", processes: int) -> None:
 
 @contextlib.contextmanager
 def _interrupts() -> Iterator[list[int]]:
-    """Notes the interrupts of a block: Python forgets one that falls into the collection of garbage."""
+    """Note the interrupts of a block: Python forgets one that falls into the collection of garbage."""
     seen: list[int] = []
 
     def note(number: int, frame: types.FrameType | None) -> None:
@@ -130,11 +125,9 @@ def _end(children: Collection[Any]) -> None:
 
 
 def _drain(messages: Any) -> Iterator[Message]:
-    while True:
-        try:
+    with contextlib.suppress(queue.Empty):
+        while True:
             yield messages.get_nowait()
-        except queue.Empty:
-            return
 
 
 class _Stopped(BaseException):
@@ -149,7 +142,7 @@ _broken: Exception | None = None
 
 
 def _start_process(parent: int, slots: Any, messages: Any, stop: Any, modules: Mapping[str, str]) -> None:
-    """Puts a process on a core of its own, before its first use of JAX, and ends it when its parent is gone."""
+    """Put a process on a core of its own, before its first use of JAX, and end it when its parent is gone."""
     logging.set_verbosity(logging.ERROR)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted, and says stop
     global _channels  # noqa: PLW0603 (set once per process)
@@ -221,7 +214,7 @@ class Progress:
         self.bar.close()
 
     def take(self, message: Message) -> None:
-        """Takes in what a job reports."""
+        """Take in what a job reports."""
         amount = message.gradients if self.gradients else int(message.result is not None)
         self.done += amount
         self.bar.update(amount)
@@ -230,12 +223,11 @@ class Progress:
             return
         self.left -= 1
         end = self._time_left() if self.bar.disable and self.left else ""
-        line = f"[{self.missing - self.left}/{self.missing}] {message.run}: {message.result}{end}"
-        tqdm.write(line)
+        tqdm.write(f"[{self.missing - self.left}/{self.missing}] {message.run}: {message.result}{end}")
         sys.stdout.flush()
 
     def finished_job(self) -> None:
-        """Takes in that a job has ended."""
+        """Take in that a job has ended."""
         self.jobs += 1
 
     def _time_left(self) -> str:

@@ -38,12 +38,6 @@ class RateSchedule:
 
     Raises:
       ValueError: where an entry is out of its range; it names the entry.
-
-    Example:
-      >>> RateSchedule(warmup_epochs=-1.0)
-      Traceback (most recent call last):
-      ...
-      ValueError: warmup_epochs=-1.0 must be a finite number at least 0
     """
 
     of: str = OF[0]
@@ -74,23 +68,11 @@ class RateSchedule:
             raise ValueError(f"steps={steps} must be rising numbers of epochs or updates, finite and at least 0")
 
     def warmup(self, epochs: float) -> float:
-        """Return the epochs over which the rate rises: those that are set, else a quarter of the run.
-
-        Args:
-          epochs: length of the run.
-
-        Example:
-          >>> RateSchedule(warmup_epochs=None).warmup(20.0)
-          5.0
-        """
+        """Return the epochs over which the rate rises: those that are set, else a quarter of the run's."""
         return epochs / 4 if self.warmup_epochs is None else self.warmup_epochs
 
     def decayed(self, run: float) -> Callable[[np.ndarray], np.ndarray]:
-        """Return d(t), optax's schedules with the epoch or the number of updates in the place of the step.
-
-        Args:
-          run: length of the run, in its unit.
-        """
+        """Return d(t) of a run of that length, in its unit: optax's schedules, with t in the place of the step."""
         length, last = run if self.length is None else self.length, self.last or 0.0
         schedule: Any
         match self.decay:
@@ -200,15 +182,7 @@ class InnerRate:
     def of(
         cls, rate: RateSchedule, *, num_workers: int, epochs: float, steps_per_epoch: float, steps_per_update: float
     ) -> "InnerRate":
-        """Return the rate of the workers of a run.
-
-        Args:
-          rate: warm-up and decay; what it counts in updates is counted in steps of a worker.
-          num_workers: N; the warm-up begins at the N-th part.
-          epochs: length of the run.
-          steps_per_epoch: J.
-          steps_per_update: u.
-        """
+        """Return the rate of the workers of a run; what `rate` counts in updates is counted in a worker's steps."""
         found = rates(rate, peak=1.0, num_workers=num_workers, epochs=epochs, updates_per_epoch=steps_per_epoch)
         # Of few sizes, so that runs of about equal length share a compiled program.
         size = 1 << max(found.size - 1, 0).bit_length()

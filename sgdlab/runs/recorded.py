@@ -26,7 +26,7 @@ from sgdlab.types import Tree
 
 
 def load(path: str | os.PathLike[str]) -> LiveRecording:
-    """Reads a recording, or makes one of the log in a directory, as of a run that was stopped or has crashed.
+    """Read a recording, or make one of the log in a directory, as of a run that was stopped or has crashed.
 
     Raises:
       FileNotFoundError: where there is neither.
@@ -44,20 +44,17 @@ def configured(recording: LiveRecording) -> Experiment | None:
 
 
 def content_of(path: str | os.PathLike[str]) -> pathlib.Path:
-    """The file that holds the events of a recording: itself, or the log of a directory."""
+    """Return the file that holds the events of a recording: itself, or the log of a directory."""
     path = pathlib.Path(path)
     return path_in(path) if path.is_dir() else path
 
 
 def plan_of(config: ConfigDict, recording: LiveRecording) -> Plan:
-    """The plan that replays a recording.
+    """Return the plan that replays a recording.
 
     Learning rates are those of the run: by the number of the update, as planned from the configuration. The speed-up is
-    over synchronous SGD on the run-times that were recorded, as far as all workers have them.
-
-    Args:
-      config: the recording's own, or one with other rules.
-      recording: of the run.
+    over synchronous SGD on the run-times that were recorded, as far as all workers have them. The configuration is the
+    recording's own, or one with other rules.
 
     Raises:
       UsageError: where the configuration cannot be that of a replay of these gradients.
@@ -73,12 +70,7 @@ def plan_of(config: ConfigDict, recording: LiveRecording) -> Plan:
 
 
 def repeated(plan: Plan, recording: LiveRecording) -> Plan:
-    """Return a plan that is executed by the programs of the live run (`sgdlab.live.repeat`): equal to the bit.
-
-    Args:
-      plan: of the recording's own configuration (`plan_of`).
-      recording: of the run.
-    """
+    """Return a plan (`plan_of`) that the programs of the live run execute (`sgdlab.live.repeat`): equal to the bit."""
     events = _events_of(plan, recording)
     job = job_of(plan, emulate=recording.config.get("emulate"))
     rows = plan.program.gradient[: plan.program.num_rows]
@@ -110,14 +102,10 @@ def _events_of(plan: Plan, recording: LiveRecording) -> RecordedEvents:
 
 
 def speedup(recording: LiveRecording, steps: np.ndarray) -> float:
-    """Used gradients per second, over those of synchronous SGD on the recorded run-times; NaN where that is unknown.
+    """Return the used gradients per second, over those of synchronous SGD on the recorded run-times; NaN if unknown.
 
     Row t of the run-times is each worker's t-th gradient; rows in which one is missing are left out. Of local steps,
-    steps are counted, each of which has taken its part of a gradient's time.
-
-    Args:
-      recording: of the run.
-      steps: int[N], local steps of each worker's gradients.
+    int[N] for each worker's gradients, steps are counted, each of which has taken its part of a gradient's time.
     """
     times, schedule = recording.runtimes(), recording.schedule
     times = times[~np.isnan(times).any(axis=1)] / steps[: times.shape[1]]
@@ -128,13 +116,7 @@ def speedup(recording: LiveRecording, steps: np.ndarray) -> float:
 
 
 def history_of(plan: Plan, recording: LiveRecording, evaluations: Sequence[Mapping[str, float]]) -> replay.History:
-    """The record of the gradients that entered updates, as a replay has it; without distances and norms.
-
-    Args:
-      plan: with the schedule that happened.
-      recording: of the run.
-      evaluations: as in `sgdlab.replay.History`.
-    """
+    """Return the record of the gradients that entered updates, as a replay has it; without distances and norms."""
     program = plan.program
     loss = recording.loss[program.gradient[: program.num_rows]]
     return replay.History(**program.record(), aux={"loss": loss}, evaluations=[dict(found) for found in evaluations])
@@ -144,21 +126,17 @@ def changes(experiment: Experiment, recording: LiveRecording) -> dict[str, tuple
     """Return the entries on which parameters depend and that differ: name -> the recording's value, the new one.
 
     Of a part that only one of the two uses, its kind says all.
-
-    Args:
-      experiment: of a replay.
-      recording: of the run.
     """
-    before, after = (_flat(one.identity) for one in (resolve(config_of(recording.config["config"])), experiment))
-    names = dict.fromkeys([*before, *after])
-    found = {name: (before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)}
-    found = {name: values for name, values in found.items() if name not in Reach.RECORD.value}
+    recorded = resolve(config_of(recording.config["config"]))
+    before, after = (dict(flat(as_stored(one.identity))) for one in (recorded, experiment))
+    pairs = {name: (before.get(name), after.get(name)) for name in dict.fromkeys([*before, *after])}
+    found = {name: (old, new) for name, (old, new) in pairs.items() if old != new and name not in Reach.RECORD.value}
     both = {name: values for name, values in found.items() if name in before and name in after and name != "method"}
     return both or found
 
 
 def other_versions(recording: LiveRecording) -> list[str]:
-    """Libraries, devices and settings of JAX that are others now than in the run, in words."""
+    """Return the libraries, devices and settings of JAX that are others now than in the run, in words."""
     now = live_recording.versions()
     return [
         f"{name} {before} (here {now.get(name)})"
@@ -168,7 +146,7 @@ def other_versions(recording: LiveRecording) -> list[str]:
 
 
 def largest_difference(first: Mapping[str, np.ndarray], second: Mapping[str, np.ndarray]) -> float:
-    """The largest absolute difference between two sets of arrays of the same names and shapes; infinite otherwise.
+    """Return the largest absolute difference of two sets of arrays; infinite where names or shapes differ.
 
     Example:
       >>> largest_difference({"w": np.zeros(2)}, {"w": np.array([0.0, 0.5])})
@@ -176,9 +154,8 @@ def largest_difference(first: Mapping[str, np.ndarray], second: Mapping[str, np.
       >>> largest_difference({"w": np.array([np.nan])}, {"w": np.array([np.nan])})
       0.0
     """
-    if {name: np.shape(leaf) for name, leaf in first.items()} != {
-        name: np.shape(leaf) for name, leaf in second.items()
-    }:
+    shapes = [{name: np.shape(leaf) for name, leaf in leaves.items()} for leaves in (first, second)]
+    if shapes[0] != shapes[1]:
         return float("inf")
     found = 0.0
     for name, leaf in first.items():
@@ -187,7 +164,3 @@ def largest_difference(first: Mapping[str, np.ndarray], second: Mapping[str, np.
         apart = np.abs(np.where(same, 0.0, left) - np.where(same, 0.0, right))
         found = max(found, float(np.nan_to_num(apart, nan=np.inf).max(initial=0.0)))
     return found
-
-
-def _flat(entries: Mapping[str, Any]) -> dict[str, Any]:
-    return dict(flat(as_stored(entries)))

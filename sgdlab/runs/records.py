@@ -18,31 +18,17 @@ Record = dict[str, Any]
 
 
 def opening(plan: Plan) -> Record:
-    """The first record of a run: what it is, all its configuration entries, and what made it.
-
-    Args:
-      plan: what is to be done.
-
-    Returns:
-      `{"kind": "run", ...}`, plain numbers and texts.
-    """
+    """Return the first record of a run: what it is, all its configuration entries, and what made it."""
     made = {"made": digests.made_with(), "code": digests.of_run(plan.experiment)}
     return {**what(plan), "config": plan.experiment.identity, "about": about_run(plan), **made}
 
 
 def evaluation(plan: Plan, history: History) -> Record:
-    """The record of the newest evaluation.
+    """Return the record of the newest evaluation.
 
     Its `train_loss`, `staleness`, `gap` and `penalty` are means over the gradients since the evaluation before; the
     penalty is what the rule itself divides gradients by, such as Gap-Aware's own gap. Gap and penalty are not a number
     where they were not measured, as in a run on processes.
-
-    Args:
-      plan: what is being done.
-      history: of the gradients so far.
-
-    Returns:
-      `{"kind": "evaluation", ...}`.
     """
     kind = plan.experiment.kind
     newest, served, metric = history.evaluations[-1], plan.schedule.has_server, kind.metric
@@ -72,11 +58,7 @@ def evaluation(plan: Plan, history: History) -> Record:
 
 
 def check_first(plan: Plan, record: Record) -> None:
-    """Refuses a run whose loss is not finite before anything was trained, which no method has caused.
-
-    Raises:
-      UsageError: where the record is such an evaluation.
-    """
+    """Raise a `UsageError` where the loss is not finite before anything was trained, which no method has caused."""
     if record["gradients"] or math.isfinite(record["test_loss"]):
         return
     experiment = plan.experiment
@@ -89,18 +71,7 @@ def check_first(plan: Plan, record: Record) -> None:
 def closing(
     plan: Plan, history: History, evaluations: Sequence[Record], final: Mapping[str, float], compute_seconds: float
 ) -> Record:
-    """The last record of a finished run.
-
-    Args:
-      plan: what was done.
-      history: of all gradients.
-      evaluations: their records.
-      final: loss and metric on the training set, or a sample of it, at the end.
-      compute_seconds: what it took on this machine, evaluations included.
-
-    Returns:
-      `{"kind": "summary", ...}`.
-    """
+    """Return the last record of a finished run: `final` has loss and metric on the training set, or a sample of it."""
     kind, last, target = plan.experiment.kind, evaluations[-1], plan.experiment.reporting.target
     metric = kind.metric
     good = lambda record: target is not None and kind.at_least_as_good(record[f"test_{metric}"], target)
@@ -130,7 +101,7 @@ def closing(
 
 
 def what(plan: Plan) -> dict[str, Any]:
-    """What tables and pictures need to know of a run besides its numbers."""
+    """Return what tables and pictures need to know of a run besides its numbers."""
     experiment, method, kind = plan.experiment, plan.experiment.method, plan.experiment.kind
     serial = plan.schedule.num_workers == 1 and method.name in baselines()
     return {
@@ -156,7 +127,7 @@ def what(plan: Plan) -> dict[str, Any]:
 
 
 def about_run(plan: Plan) -> dict[str, str]:
-    """What was run, in words: label -> text."""
+    """Return what was run, in words: label -> text."""
     experiment, used = plan.experiment, plan.experiment.identity
     local, rate, data, network = experiment.local, experiment.rate, experiment.data, experiment.network
     peak = experiment.optimizer.learning_rate
@@ -185,7 +156,7 @@ def about_run(plan: Plan) -> dict[str, str]:
 
 
 def _amount(dataset: AnyDataset) -> str:
-    """How much there is to train on, and which text it is."""
+    """Return how much there is to train on, and which text it is."""
     if not isinstance(dataset, Text):
         return f"{len(dataset.train):,} examples"
     facts = ", ".join(f"{name} {value}" for name, value in dataset.facts.items())
@@ -193,7 +164,7 @@ def _amount(dataset: AnyDataset) -> str:
 
 
 def _shares(plan: Plan) -> str:
-    """Which examples workers have, where they have their own."""
+    """Return which examples workers have, where they have their own."""
     data = plan.experiment.data
     if data.shares is None:
         return ""
@@ -207,7 +178,7 @@ def _set(optimizer: dict[str, Any]) -> dict[str, Any]:
 
 
 def _words(entries: dict[str, Any]) -> str:
-    """Entries as a reader wants them.
+    """Return entries as a reader wants them.
 
     Example:
       >>> _words({"channels": (32, 64), "batch_norm": False})
@@ -226,7 +197,7 @@ def _words(entries: dict[str, Any]) -> str:
 
 
 def diverged(evaluations: Sequence[Record], outcomes: int) -> bool:
-    """Whether a run was lost: its loss is not finite, or it ended no better than guessing after it had blown up.
+    """Return if a run was lost: its loss is not finite, or it ended no better than guessing after it had blown up.
 
     A loss of log(outcomes) alone does not say so, since a run that has just begun has it too: the loss must once have
     been clearly lower than in the end, or twice as high as at first.
@@ -241,7 +212,7 @@ def diverged(evaluations: Sequence[Record], outcomes: int) -> bool:
 
 
 def gap(history: History, rates: np.ndarray, begin: int = 0) -> np.ndarray:
-    r"""The global gap of every gradient, measured alike for every method.
+    r"""Return the global gap of every gradient, measured alike for every method.
 
     .. math:: G_k = \frac{\|\theta_k - \theta_{read}\|}{C_k} + 1, \qquad
         C_k = \eta_{max} \operatorname{mean}_{j < k} \|g_j\|
@@ -273,7 +244,7 @@ def gap(history: History, rates: np.ndarray, begin: int = 0) -> np.ndarray:
 
 
 def _mean(values: np.ndarray) -> float:
-    """The mean; NaN entries of a column each are of blocks that did not use the gradient."""
+    """Return the mean; NaN entries of a column each are of blocks that did not use the gradient."""
     if values.ndim > 1:
         values = values[~np.isnan(values)]
     return float(np.mean(values, dtype=float)) if values.size else math.nan

@@ -65,7 +65,7 @@ class Store:
 
     @property
     def workdir(self) -> pathlib.Path:
-        """The directory that the store is in."""
+        """Return the directory that the store is in."""
         return self.path.parent
 
     def read(self, name: str) -> Records | None:
@@ -76,9 +76,9 @@ class Store:
         """Write a finished run; one that is there already is put aside, and what was under way is removed."""
         if not self.writes:
             return
-        lines = "".join(f"{line_of(record)}\n" for record in records)
+        lines = _lines(records)
         with files.replacing(self.path / f"{name}.jsonl") as new:
-            new.write(lines.encode())
+            new.write(lines)
             self._supersede(name, copy=True)  # the old one stands until the new one does
         for left in self.left_under_way(name):
             left.unlink(missing_ok=True)
@@ -90,7 +90,7 @@ class Store:
         if records is not None and self.writes:
             first = records[0] | {"code": dict(code), "made_by_code": records[0].get("code")}
             with files.replacing(self.path / f"{name}.jsonl") as new:
-                new.write("".join(f"{line_of(record)}\n" for record in [first, *records[1:]]).encode())
+                new.write(_lines([first, *records[1:]]))
 
     def put_aside(self, name: str) -> bool:
         """Put aside a run that is to be done anew, whatever is there of it, and return whether it had finished."""
@@ -179,6 +179,10 @@ class Store:
         return next(path for path in numbered if not path.exists())
 
 
+def _lines(records: Records) -> bytes:
+    return "".join(f"{line_of(record)}\n" for record in records).encode()
+
+
 def key_of(settings: Mapping[str, Any]) -> str:
     """Return the hash of settings: 20 hexadecimal digits that depend on nothing but their names and values.
 
@@ -195,12 +199,8 @@ def key_of(settings: Mapping[str, Any]) -> str:
 def plain(value: Any, name: str = "") -> Any:
     """Return a setting or result as JSON can hold it: NumPy's numbers and arrays, tuples and paths become Python's.
 
-    Args:
-      value: anything.
-      name: what an error calls it.
-
     Raises:
-      ValueError: where it is something else.
+      ValueError: where it is something else; it is called by its `name`.
 
     Example:
       >>> plain({"a": np.float64(1.5), "b": (np.int64(1), None)})
@@ -245,7 +245,7 @@ def check_same(path: pathlib.Path, there: Mapping[str, Any], asked: Mapping[str,
       asked: those that are asked for.
 
     Raises:
-      UsageError: where they differ; it names the first entry that does.
+      UsageError: at the first entry that differs.
 
     Example:
       >>> check_same(pathlib.Path("runs/one"), {"rule": {"momentum": 0.9}}, {"rule": {"momentum": 0.8}})
@@ -263,29 +263,7 @@ def check_same(path: pathlib.Path, there: Mapping[str, Any], asked: Mapping[str,
             )
 
 
-def claim(path: pathlib.Path, config: Mapping[str, Any]) -> None:
-    """Make a directory that of one configuration before anything is written there.
-
-    Args:
-      path: the directory.
-      config: the entries, nested.
-
-    Raises:
-      UsageError: where it is that of another configuration, or holds other files.
-    """
-    check_ours(path)
-    if (path / CONFIG).exists():
-        check_same(path, json.loads((path / CONFIG).read_text(encoding="utf-8"))["config"], config)
-    else:
-        write_config(path, config)
-
-
 def write_config(path: pathlib.Path, config: Mapping[str, Any]) -> None:
-    """Write `config.json`: the entries of the run of a work directory, and what made it.
-
-    Args:
-      path: the directory.
-      config: the entries, nested.
-    """
+    """Write `config.json`: the entries of the run of a work directory, nested, and what made it."""
     stored = {"config": as_stored(config), "made": digests.made_with()}
     files.write_text(path / CONFIG, json.dumps(stored, indent=2) + "\n")

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -71,12 +71,7 @@ def batches_of(plan: Plan, size: int) -> Callable[[jax.Array], data.Batch] | rep
     to its own k-th gradient that is used. Of a recorded run, a gradient's ticket names its batch. Where gradients are
     of several local steps, each step has a batch, and batches are numbered through in the order of their gradients.
 
-    Args:
-      plan: what is to be done.
-      size: gradients to make room for.
-
-    Returns:
-      What `replay.run` takes as `batch_fn`: a function, or a `Feed` where examples are read from files.
+    There is room for `size` gradients. Where examples are read from files, it is a `Feed`, not a function.
     """
     experiment, dataset = plan.experiment, plan.experiment.data.dataset
     size *= int(experiment.steps.max())
@@ -88,7 +83,7 @@ def batches_of(plan: Plan, size: int) -> Callable[[jax.Array], data.Batch] | rep
         if shares is not None:
             _check_in_memory(experiment)
             own = _own_order(experiment, shares, workers, tickets % _by_ticket(experiment), size)
-            return jax.tree_util.Partial(_of_recorded, *_arrays(experiment), jnp.asarray(own), jnp.asarray(tickets))
+            return jax.tree_util.Partial(_of_recorded, _Examples.of(experiment), jnp.asarray(own), jnp.asarray(tickets))
         return jax.tree_util.Partial(_of_row, batches_by_ticket(experiment), jnp.asarray(tickets))
     if isinstance(dataset, data.Text):
         with said_of("--config."):
@@ -125,13 +120,6 @@ def batches_by_ticket(experiment: Experiment, worker: int = 0) -> Callable[[jax.
     worker. The worker computes few of all tickets, and nobody knows before which; so its batches are not whole epochs
     of its examples, as in a simulation, but parts of different ones.
 
-    Args:
-      experiment: what is run, on images that are in memory.
-      worker: who computes; without effect where all workers draw from all examples.
-
-    Returns:
-      `(ticket) -> Batch`, to be traced.
-
     Raises:
       UsageError: where the examples are not in memory, or are a text.
     """
@@ -141,7 +129,7 @@ def batches_by_ticket(experiment: Experiment, worker: int = 0) -> Callable[[jax.
         order = experiment.data.order(size)
     else:
         order = experiment.data.own_order(shares, np.full(size, worker), np.arange(size))
-    return jax.tree_util.Partial(_of_ticket, *_arrays(experiment), jnp.asarray(order))
+    return jax.tree_util.Partial(_of_ticket, _Examples.of(experiment), jnp.asarray(order))
 
 
 def _check_in_memory(experiment: Experiment) -> None:
@@ -180,37 +168,31 @@ def _own_order(experiment: Experiment, shares: Shares, worker: np.ndarray, numbe
     return found
 
 
-def _arrays(experiment: Experiment) -> tuple[data.Finish, jax.Array, jax.Array, jax.Array | None]:
-    """Return what makes a batch of examples: how it is finished, pixels, labels, and the key of what is random."""
-    dataset: Any = experiment.data.dataset
-    finish = data.Finish(dataset.preprocess, dataset.train.white, experiment.kind.name == "density")
-    key = data.key_of(experiment.seeds.of("augmentation"))
-    return finish, jnp.asarray(dataset.train.pixels), jnp.asarray(dataset.train.labels), key
+class _Examples(NamedTuple):
+    """Examples in memory, and what makes a batch of them; the key is of what is random."""
+
+    finish: data.Finish
+    pixels: jax.Array
+    labels: jax.Array
+    key: jax.Array | None
+
+    @classmethod
+    def of(cls, experiment: Experiment) -> "_Examples":
+        dataset: Any = experiment.data.dataset
+        finish = data.Finish(dataset.preprocess, dataset.train.white, experiment.kind.name == "density")
+        key = data.key_of(experiment.seeds.of("augmentation"))
+        return cls(finish, jnp.asarray(dataset.train.pixels), jnp.asarray(dataset.train.labels), key)
+
+    def batch(self, chosen: jax.Array, number: jax.Array) -> data.Batch:
+        return data.finished(self.finish, self.key, (self.pixels[chosen], self.labels[chosen]), number)
 
 
-def _of_ticket(
-    finish: data.Finish,
-    pixels: jax.Array,
-    labels: jax.Array,
-    key: jax.Array | None,
-    order: jax.Array,
-    ticket: jax.Array,
-) -> data.Batch:
-    chosen = order[ticket % order.shape[0]]
-    return data.finished(finish, key, (pixels[chosen], labels[chosen]), ticket)
+def _of_ticket(examples: _Examples, order: jax.Array, ticket: jax.Array) -> data.Batch:
+    return examples.batch(order[ticket % order.shape[0]], ticket)
 
 
-def _of_recorded(
-    finish: data.Finish,
-    pixels: jax.Array,
-    labels: jax.Array,
-    key: jax.Array | None,
-    order: jax.Array,
-    tickets: jax.Array,
-    g: jax.Array,
-) -> data.Batch:
-    chosen = order[g]
-    return data.finished(finish, key, (pixels[chosen], labels[chosen]), tickets[g])
+def _of_recorded(examples: _Examples, order: jax.Array, tickets: jax.Array, g: jax.Array) -> data.Batch:
+    return examples.batch(order[g], tickets[g])
 
 
 def _of_row(batches: Callable[[jax.Array], data.Batch], tickets: jax.Array, g: jax.Array) -> data.Batch:
@@ -222,11 +204,7 @@ def evaluation_of(
 ) -> Callable[[Tree, Tree], dict[str, Any]]:
     """Return the metrics of a split, un-augmented, as a function of parameters and statistics that can be traced.
 
-    Args:
-      experiment: what is run.
-      task: its task.
-      split: "train" or "test".
-      most: examples (segments of a text) to evaluate on, a fixed sample; None: all.
+    It is of at most so many examples (segments of a text), a fixed sample; None: of all.
     """
     dataset, size = experiment.data.dataset, experiment.reporting.evaluation_batch
     examples = getattr(dataset, split)
@@ -251,12 +229,7 @@ def _sample(examples: Any, most: int | None) -> tuple[np.ndarray, np.ndarray]:
 
 
 def workers_of(plan: Plan, task: tasks.Task, size: int) -> tuple[Callable[..., tuple[Tree, ...]], Any, Tree]:
-    """Return what the workers of a replay do: their gradient function, the batches of gradients, what each keeps.
-
-    Args:
-      plan: what is to be done.
-      task: its task.
-      size: gradients to make room for.
+    """Return what the workers of a replay do: their gradient function, batches for `size` gradients, what each keeps.
 
     Raises:
       UsageError: where local steps do not go with the data or the network.
@@ -283,10 +256,6 @@ def workers_of(plan: Plan, task: tasks.Task, size: int) -> tuple[Callable[..., t
 
 def gradient_of(experiment: Experiment, task: tasks.Task) -> Callable[..., tuple[Tree, ...]]:
     """Return the gradient function of a worker: of the whole batch, perhaps in micro-batches, and perhaps clipped.
-
-    Args:
-      experiment: what is run.
-      task: of its network.
 
     Raises:
       UsageError: for micro-batches of a network whose workers remember what they have read.

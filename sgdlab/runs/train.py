@@ -61,7 +61,7 @@ def train(
     stop: Callable[[], bool] | None = None,
     report: Callable[[Record], None] = lambda record: None,
 ) -> Run:
-    """Executes a plan.
+    """Execute a plan.
 
     Args:
       plan: made by `sgdlab.runs.plan.make_plan`.
@@ -162,7 +162,7 @@ def train_and_record(
     report: Callable[[Record], None] = lambda record: None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Run:
-    """Trains, and appends each record to the run's file under way and to other writers as soon as it is there.
+    """Train, and append each record to the run's file under way and to other writers as soon as it is there.
 
     Args:
       plan: what to do.
@@ -205,7 +205,7 @@ def _checkpoints(
     seconds: float,
     say: Callable[[str], None],
 ) -> Iterator[tuple[Checkpoints, replay.Capacity]]:
-    """The checkpoints of a run, whose mistakes are a line, and the capacity with which it is to be executed.
+    """Yield the checkpoints of a run, whose mistakes are a line, and the capacity with which it is to be executed.
 
     A state has the sizes of the capacity that it was saved with, which may have made room for other runs. One that was
     made by other code is removed, and the run begins anew.
@@ -229,7 +229,7 @@ def _checkpoints(
 
 
 def leaves(params: Tree) -> dict[str, Any]:
-    """Every leaf of a tree by its name, such as "head/kernel".
+    """Return every leaf of a tree by its name, such as "head/kernel".
 
     Example:
       >>> leaves({"head": {"bias": np.zeros(2)}})

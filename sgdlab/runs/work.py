@@ -16,6 +16,7 @@ from sgdlab.families import FAMILIES
 from sgdlab.results.metric import Metric
 from sgdlab.results.records import Records, as_stored
 from sgdlab.runs import digests, plan
+from sgdlab.runs.configuration import value_of
 from sgdlab.runs.experiment import resolve
 from sgdlab.runs.store import Store
 from sgdlab.runs.train import train_and_record
@@ -61,7 +62,7 @@ class Point:
 
     @property
     def name(self) -> str:
-        """The name of the run's file in a store, less the ending."""
+        """Return the name of the run's file in a store, less the ending."""
         return f"{self.label}-{self.key}" if self.label else self.key
 
     def __str__(self) -> str:
@@ -74,7 +75,7 @@ class Point:
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where a run that is trained writes what it has done so far, and what it computes on.
+    """The place where a run that is trained writes what it has done so far, and what it computes on.
 
     Attributes:
       store: holds the run when it has finished.
@@ -99,9 +100,6 @@ def train(config: ConfigDict, *, alike: Alike, place: Place, report: Callable[[M
       alike: configurations with which the run shares a compiled program.
       place: where the run stands.
       report: called with each record.
-
-    Returns:
-      The records of `sgdlab.runs.train.train`.
     """
     return train_and_record(
         plan.make_plan(config),
@@ -142,10 +140,7 @@ def identity(config: ConfigDict) -> dict[str, Any]:
 def group_of(work: Work, settings: Any, together: Sequence[str] = ()) -> str:
     """Return what the runs agree in that are better done together: by default, those that share a compiled program.
 
-    Args:
-      work: of the run.
-      settings: of the run.
-      together: settings that decide instead.
+    The settings that `together` names, if any, decide instead.
     """
     if together or work is not train:
         values = [value_of(settings, name) for name in together]
@@ -185,12 +180,7 @@ def goes_by(*functions: Callable[..., Any]) -> Callable[[Work], Work]:
       >>> simulated.code[0].__name__
       'partial'
     """
-
-    def mark(work: Any) -> Work:
-        work.code = functions
-        return work
-
-    return mark
+    return functools.partial(_marked, "code", functions)
 
 
 def trains(configuration: Callable[..., ConfigDict | list[ConfigDict]]) -> Callable[[Work], Work]:
@@ -203,22 +193,19 @@ def trains(configuration: Callable[..., ConfigDict | list[ConfigDict]]) -> Calla
         to a list of several, which it trains at once, as one program.
 
     Example:
-      >>> from configs import digits
       >>> def configured(*, epochs: float) -> ConfigDict:
-      ...     config = digits.get_config()
-      ...     config.epochs = epochs
-      ...     return config
+      ...     return ConfigDict({"epochs": epochs})
       >>> def trained(*, epochs: float) -> dict[str, float]: ...
       >>> _ = trains(configured)(trained)
       >>> [config.epochs for config in trained_by(trained, {"epochs": 3.0})]
       [3.0]
     """
+    return functools.partial(_marked, "trains", configuration)
 
-    def mark(work: Any) -> Work:
-        work.trains = configuration
-        return work
 
-    return mark
+def _marked(attribute: str, value: Any, work: Work) -> Work:
+    setattr(work, attribute, value)
+    return work
 
 
 def trained_by(work: Work, settings: Settings) -> list[ConfigDict]:
@@ -240,25 +227,26 @@ def code_of(work: Work, settings: Settings) -> dict[str, str]:
     """Return digests of the code that a run goes by."""
     own = {} if work is train else {"work": digests.of_code(work)}
     own |= {function.__qualname__: digests.of_code(function) for function in getattr(work, "code", ())}
-    parts = digests.of_run(resolve(settings)) if isinstance(settings, ConfigDict) and "method" in settings else {}
-    return own | parts
+    return own | (digests.of_run(resolve(settings)) if _names_parts(settings) else {})
 
 
 def parts_of_code(work: Work, settings: Settings) -> dict[str, str]:
     """Return digests of the code that a run goes by, by names from which `digest_now` finds it again."""
     found = {} if work is train else {name_of(work): digests.of_code(work)}
     found |= {name_of(function): digests.of_code(function) for function in getattr(work, "code", ())}
-    if isinstance(settings, ConfigDict) and "method" in settings:
-        used = resolve(settings).parts
-        found |= {f"{family}:{one.name}": digests.of_code(one.part.make) for family, one in used.items()}
-    return found
+    used = resolve(settings).parts if _names_parts(settings) else {}
+    return found | {f"{family}:{one.name}": digests.of_code(one.part.make) for family, one in used.items()}
+
+
+def _names_parts(settings: Settings) -> bool:
+    return isinstance(settings, ConfigDict) and "method" in settings
 
 
 def digest_now(name: str) -> str | None:
     """Return the digest of what `parts_of_code` names, as it is now; None where there is no such thing any more."""
     family, _, part = name.partition(":")
     if part:
-        registry = next((registry for registry in FAMILIES if registry.family == family), {})
+        registry = {registry.family: registry for registry in FAMILIES}.get(family, {})
         return digests.of_code(registry[part].make) if part in registry else None
     module, _, attribute = name.rpartition(".")
     try:
@@ -285,11 +273,6 @@ def called_with(work: Work, settings: Mapping[str, Any]) -> dict[str, Any]:
         wrong = f"{', '.join(unknown)} not of its arguments" if unknown else f"{', '.join(lacking)} missing"
         raise ValueError(f"over: {wrong}; {work.__name__} takes {', '.join(parameters)}")
     return {name: settings.get(name, p.default) for name, p in parameters.items()}
-
-
-def value_of(settings: Settings, name: str) -> Any:
-    """Return a setting by its name; that of a group as "group.name"."""
-    return functools.reduce(lambda entry, part: entry[part], name.split("."), settings)
 
 
 def _in_words(name: str, value: Any) -> str:

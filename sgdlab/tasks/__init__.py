@@ -5,34 +5,13 @@
 
 import lazy_loader
 
-from sgdlab.tasks.kinds import KINDS, Kind
-
-__getattr__, _, _ = lazy_loader.attach(
+__getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
         "baselines": ["interpolated_trigram", "pixel_histogram"],
-        "classification": ["classification"],
-        "density": ["density"],
         "evaluation": ["evaluate", "evaluation", "padded_batches", "text_batches"],
-        "language": ["language"],
+        "kinds": ["KINDS", "Kind"],
+        "makers": ["classification", "density", "language"],
         "task": ["Task"],
     },
 )
-__all__ = [
-    "KINDS",
-    "Kind",
-    "Task",
-    "classification",
-    "density",
-    "evaluate",
-    "evaluation",
-    "interpolated_trigram",
-    "language",
-    "padded_batches",
-    "pixel_histogram",
-    "text_batches",
-]
-
-
-def __dir__() -> list[str]:
-    return list(__all__)

@@ -12,7 +12,7 @@ _TOLERANCE = 1e-3
 
 
 def pixel_histogram(train: np.ndarray, test: np.ndarray, *, levels: int = 256) -> float:
-    r"""Scores images by a histogram of the levels of every dimension: position and colour, independent of each other.
+    r"""Score images by a histogram of the levels of every dimension: position and colour, independent of each other.
 
     .. math:: p_d(x) = \frac{n_d(x) + \alpha\, p(x)}{n + \alpha}, \qquad
               p(x) = \frac{\sum_e n_e(x) + 1}{n D + V},
@@ -62,7 +62,7 @@ def pixel_histogram(train: np.ndarray, test: np.ndarray, *, levels: int = 256) -
 
 
 def interpolated_trigram(train: np.ndarray, test: np.ndarray, *, vocabulary: int) -> float:
-    r"""Scores a text by a trigram model that is interpolated with shorter contexts.
+    r"""Score a text by a trigram model that is interpolated with shorter contexts.
 
     .. math::
 
@@ -105,7 +105,7 @@ def interpolated_trigram(train: np.ndarray, test: np.ndarray, *, vocabulary: int
     cut = len(train) - len(train) // _HELD_OUT
     weights = _fitted(*_frequencies(train[:cut], train[cut - 2 :], vocabulary), vocabulary)
     frequencies, seen = _frequencies(train, np.concatenate([[-1], test]), vocabulary)
-    return float(-np.log(_interpolated(weights, frequencies, seen, vocabulary)).mean())
+    return float(-np.log(_mixed(weights, frequencies, seen, vocabulary)[-1]).mean())
 
 
 def _check_integers(name: str, values: np.ndarray, most: int) -> None:
@@ -117,7 +117,7 @@ def _check_integers(name: str, values: np.ndarray, most: int) -> None:
 
 
 def _frequencies(train: np.ndarray, text: np.ndarray, vocabulary: int) -> tuple[np.ndarray, np.ndarray]:
-    """Of each token of a text from the third on: n(h w) / n(h) and the class of n(h), [3, S] each.
+    """Return n(h w) / n(h) of each token of a text from the third on, and the class of n(h), [3, S] each.
 
     A context that holds the token -1 was never seen. n(h) counts the places where a token follows.
     """
@@ -134,7 +134,7 @@ def _frequencies(train: np.ndarray, text: np.ndarray, vocabulary: int) -> tuple[
 
 
 def _keys(tokens: np.ndarray, order: int, vocabulary: int) -> np.ndarray:
-    """A whole number for each run of so many tokens; -1 where one of them is."""
+    """Return a whole number for each run of so many tokens; -1 where one of them is."""
     length = len(tokens) - order + 1 if order else len(tokens)
     keys = np.zeros(length, np.int64)
     missing = np.zeros(length, bool)
@@ -145,7 +145,7 @@ def _keys(tokens: np.ndarray, order: int, vocabulary: int) -> np.ndarray:
 
 
 def _counts(keys: np.ndarray, asked: np.ndarray, number: int) -> np.ndarray:
-    """How often each key that is asked for occurs; keys are below `number`, and -1 occurs never."""
+    """Return how often each key that is asked for occurs; keys are below `number`, and -1 occurs never."""
     if number <= _MOST_BINS:
         return np.where(asked < 0, 0, np.bincount(keys, minlength=number)[asked])
     known, counts = np.unique(keys, return_counts=True)
@@ -153,27 +153,23 @@ def _counts(keys: np.ndarray, asked: np.ndarray, number: int) -> np.ndarray:
     return np.where(known[index] == asked, counts[index], 0)
 
 
-def _interpolated(weights: np.ndarray, frequencies: np.ndarray, classes: np.ndarray, vocabulary: int) -> np.ndarray:
-    """p_3 of each token, [S]."""
-    likelihood = np.full(frequencies.shape[1], 1 / vocabulary)
+def _mixed(weights: np.ndarray, frequencies: np.ndarray, classes: np.ndarray, vocabulary: int) -> list[np.ndarray]:
+    """Return p_0 to p_3 of each token, [S] each."""
+    likelihoods = [np.full(frequencies.shape[1], 1 / vocabulary)]
     for order in range(3):
         weight = weights[order, classes[order]]
-        likelihood = weight * frequencies[order] + (1 - weight) * likelihood
-    return likelihood
+        likelihoods.append(weight * frequencies[order] + (1 - weight) * likelihoods[-1])
+    return likelihoods
 
 
 def _fitted(frequencies: np.ndarray, classes: np.ndarray, vocabulary: int) -> np.ndarray:
-    """The weights of each order and class, [3, 64], by expectation maximisation."""
-    tokens = frequencies.shape[1]
+    """Return the weights of each order and class, [3, 64], by expectation maximisation."""
     weights = np.full((3, 64), 0.5)
     weights[:, 0] = 0  # contexts that were never seen
     for _ in range(_ITERATIONS):
-        likelihoods = [np.full(tokens, 1 / vocabulary)]
-        for order in range(3):
-            weight = weights[order, classes[order]]
-            likelihoods.append(weight * frequencies[order] + (1 - weight) * likelihoods[-1])
+        likelihoods = _mixed(weights, frequencies, classes, vocabulary)
         before = weights.copy()
-        reached = np.ones(tokens)  # the probability that longer contexts did not give the token
+        reached = np.ones(frequencies.shape[1])  # the probability that longer contexts did not give the token
         for order in (2, 1, 0):
             chosen = reached * before[order, classes[order]] * frequencies[order] / likelihoods[order + 1]
             of_class = [np.bincount(classes[order], part, minlength=64)[1:] for part in (chosen, reached)]

@@ -17,7 +17,7 @@ from sgdlab.types import Tree
 def evaluate(
     task: Task, params: Tree, stats: Tree, batches: Batch, prepare: Callable[..., Batch] | None = None
 ) -> dict[str, jax.Array]:
-    """The metrics over all batches; what a worker remembers runs through them.
+    """Return the metrics over all batches; what a worker remembers runs through them.
 
     Args:
       task: made by `sgdlab.tasks.classification`, `density` or `language`.
@@ -46,7 +46,7 @@ def evaluate(
 def evaluation(
     task: Task, batches: Batch, prepare: Callable[..., Batch] | None = None
 ) -> Callable[[Tree, Tree], dict[str, jax.Array]]:
-    """`evaluate` as a function `(params, stats) -> metrics` that can be traced; its arrays are data of the program."""
+    """Return `evaluate` as a function `(params, stats) -> metrics` that can be traced; its arrays are data of it."""
     return jax.tree_util.Partial(_evaluate, _Functions(task.finish, prepare), task.sums, task.local, batches)
 
 
@@ -81,7 +81,7 @@ def _evaluate(
 
 
 def padded_batches(inputs: np.ndarray, targets: np.ndarray, *, most: int = 1000) -> Batch:
-    """Cuts a split into batches of one size, the last one padded with examples of weight zero.
+    """Cut a split into batches of one size, the last one padded with examples of weight zero.
 
     Args:
       inputs: [n, ...].
@@ -113,7 +113,7 @@ def padded_batches(inputs: np.ndarray, targets: np.ndarray, *, most: int = 1000)
 
 
 def text_batches(tokens: np.ndarray, segment: int, *, streams: int = 1) -> Batch:
-    """Cuts a text into segments that follow each other, in one or several streams, for `evaluate`.
+    """Cut a text into segments that follow each other, in one or several streams, for `evaluate`.
 
     Every token but the first is a target once. A stream begins without a memory of what comes before it.
 

@@ -26,7 +26,7 @@ class Kind:
     of_guess: Callable[[int], float]
 
     def at_least_as_good(self, value: float, target: float) -> bool:
-        """Whether a value of the metric reaches a target.
+        """Return if a value of the metric reaches a target.
 
         Example:
           >>> KINDS["language"].at_least_as_good(80.0, 100.0), KINDS["classification"].at_least_as_good(0.8, 0.95)
@@ -36,7 +36,7 @@ class Kind:
 
 
 def kind_of(part: Part) -> Kind:
-    """The kind of task that a registered network is for: its fact `task`, or classification."""
+    """Return the kind of task that a registered network is for: its fact `task`, or classification."""
     return KINDS[part.facts.task]
 
 

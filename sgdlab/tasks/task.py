@@ -50,7 +50,7 @@ class Task:
     outcomes: int
 
     def evaluate(self, params: Tree, stats: Tree, batch: Batch) -> dict[str, jax.Array]:
-        """The metrics of one batch, for a task without state of workers."""
+        """Return the metrics of one batch, for a task without state of workers."""
         return _evaluated(self.sums, self.finish, params, stats, batch)
 
 
@@ -83,7 +83,7 @@ def make_task(
     seed: int = 0,
     start: Callable[[nnx.Module], Tree] | None = None,
 ) -> Task:
-    """Makes pure functions of a network.
+    """Make pure functions of a network.
 
     Workers normalise with the statistics of their own batch. The running statistics are the server's, which folds in
     those of each batch in order of arrival: the gradient is computed with running statistics of zero, so that the
@@ -165,7 +165,7 @@ def _sums(network: _Network, params: Tree, stats: Tree, batch: Batch, local: Tre
 
 
 def _begun(batch: Batch, local: Tree) -> Tree:
-    """The state of a worker that may begin with a new text: then all of it is zero, as at the start."""
+    """Return the state of a worker that may begin with a new text: then all of it is zero, as at the start."""
     if local is None or batch.begins is None:
         return local
     return jax.tree.map(lambda leaf: jnp.where(batch.begins, jnp.zeros_like(leaf), leaf), local)
@@ -197,7 +197,7 @@ def _check_variables(network: nnx.Module, params: nnx.State, others: nnx.State) 
 
 
 def _momenta(network: nnx.Module, stats: Tree) -> Tree:
-    """The momentum m of each running statistic: that of its BatchNorm."""
+    """Return the momentum m of each running statistic: that of its BatchNorm."""
     known: dict[Any, Any] = {
         path: module.momentum for path, module in nnx.iter_graph(network) if isinstance(module, nnx.BatchNorm)
     }

@@ -83,7 +83,7 @@ def recorded(monkeypatch, schedule, **entries):
     """Makes `--recording` a schedule, with the configuration of a run of these entries, if there are any."""
     config = digits.get_config()
     config.update_from_flattened_dict(entries)
-    own = {"config": runs.live.plain(runs.resolve(config).source)} if entries else {}
+    own = {"config": runs.store.plain(runs.resolve(config).source)} if entries else {}
     monkeypatch.setattr(runs.recorded, "load", lambda path: types.SimpleNamespace(schedule=schedule, config=own))
     return config
 

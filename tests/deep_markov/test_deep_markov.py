@@ -101,12 +101,6 @@ class TestForecast:
         prediction = predictor().predict(predictor().start(window, seed=0))
         np.testing.assert_array_equal(prediction.mean >= window.min(), np.ones(WORKERS, bool))
 
-    def test_rates_matter(self):
-        """Seconds that cost nothing are waited for, and those that cost much are not."""
-        state = next(states())
-        assert predictor().predict(state, rate=1e-6).cutoff == WORKERS
-        assert predictor().predict(state, rate=1e6).cutoff == 1
-
     def test_the_same_state_gives_the_same_answer(self):
         for first, second in zip(states(), states(), strict=True):
             predictor().predict(first, rate=2.0)
@@ -143,13 +137,10 @@ class TestObserving:
             assert np.isfinite(state.window).all()
             np.testing.assert_array_equal(state.window[:-1], before[1:])
 
-    @pytest.mark.parametrize("predicts", [True, False])
     @pytest.mark.parametrize("at", [0.6, 1.2, 3.0])
-    def test_who_finished_is_as_seen_and_who_did_not_took_longer(self, at, predicts):
+    def test_who_finished_is_as_seen_and_who_did_not_took_longer(self, at):
         state = predictor().start(runtimes(), seed=0)
         row = np.array([0.5, np.nan, np.nan])
-        if predicts:
-            predictor().predict(state, rate=1.0)
         newest = predictor().observe(state, row, at).window[-1]
         assert newest[0] == row[0]
         assert (newest[1:] >= at).all()
@@ -192,13 +183,6 @@ class TestObserving:
         # Draws of one seed, and what is expected from those of another: the second errs by less than the first.
         assert (abs(np.mean(filled, axis=0) - mean) < 5 * np.sqrt(2 * variance / 300)).all()
         np.testing.assert_allclose(np.var(filled, axis=0), variance, rtol=0.4)
-
-    def test_a_state_is_not_changed(self):
-        window = runtimes()
-        state = predictor().start(window, seed=0)
-        predictor().observe(state, np.array([0.5, np.nan, 2.0]), 1.0)
-        np.testing.assert_array_equal(state.window, runtimes())
-        np.testing.assert_array_equal(window, runtimes())
 
 
 class TestScale:
@@ -261,19 +245,15 @@ class TestErrors:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-class TestSorted:
-    def test_random_numbers_of_both_signs_and_all_sizes(self, dtype):
-        generator = np.random.default_rng(0)
-        values = (generator.normal(size=(20, 33)) * 10.0 ** generator.integers(-30, 30, (20, 33))).astype(dtype)
-        found = np.asarray(_sorted(jnp.asarray(values)))
-        assert found.dtype == dtype
-        np.testing.assert_array_equal(found, np.sort(values, axis=1))
-
-    def test_zeros_infinities_and_equal_numbers(self, dtype):
-        tiny, huge = np.finfo(dtype).smallest_subnormal, np.finfo(dtype).max
-        row = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, tiny, -tiny, huge, -huge, 1.0, 0.0, -1.0]
-        values = np.array([row, row[::-1]], dtype)
-        np.testing.assert_array_equal(_sorted(jnp.asarray(values)), np.sort(values, axis=1))
+def test_numbers_of_both_signs_and_all_sizes_are_sorted(dtype):
+    generator = np.random.default_rng(0)
+    values = generator.normal(size=(20, 13)) * 10.0 ** generator.integers(-30, 30, (20, 13))
+    tiny, huge = np.finfo(dtype).smallest_subnormal, np.finfo(dtype).max
+    row = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, tiny, -tiny, huge, -huge, 1.0, 0.0, -1.0]
+    values = np.array([*values, row, row[::-1]], dtype)
+    found = np.asarray(_sorted(jnp.asarray(values)))
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(found, np.sort(values, axis=1))
 
 
 def test_at_least_so_many_are_waited_for():

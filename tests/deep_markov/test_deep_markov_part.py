@@ -60,9 +60,8 @@ def test_no_model_is_refused_by_flag(entries, message):
 
 
 def test_a_model_of_another_cluster_is_refused_by_flag(saved):
-    with pytest.raises(
-        UsageError, match=f"^--config.predictor.deep_markov.model=.* must be a model of {WORKERS + 1} w"
-    ):
+    says = f"^--config.predictor.deep_markov.model=.* must be a model of {WORKERS + 1} w"
+    with pytest.raises(UsageError, match=says):
         PREDICTORS.make("deep_markov", {"model": saved}, runtimes=np.ones((LAG, WORKERS + 1)))
 
 

@@ -1,4 +1,4 @@
-"""NumPyro's model and guide are the formulas, written a second time in NumPy: the ELBO, the networks, the shapes."""
+"""NumPyro's model and guide are the formulas, written a second time in NumPy: the ELBO, the networks, the sites."""
 
 import functools
 
@@ -10,7 +10,6 @@ import pytest
 from naive_model import LAG, WIDTHS, WORKERS
 from numpyro import handlers
 from numpyro.infer import Trace_ELBO
-from scipy.stats import norm
 
 from sgdlab.deep_markov import Architecture
 from sgdlab.deep_markov.model import StateSequence, WindowModel
@@ -39,15 +38,8 @@ def elbo_and_traces(literal):
         z = guide["z"]["value"]
         given = handlers.substitute(model.model, {"parameters": parameters, "z": z})
         sites = handlers.trace(given).get_trace(*arguments)
-        return (
-            elbo,
-            z,
-            {
-                "x": sites["x"]["fn"].log_prob(sites["x"]["value"]),
-                "p": sites["z"]["fn"].log_prob(z),
-                "q": guide["z"]["fn"].log_prob(z),
-            },
-        )
+        of_x = sites["x"]["fn"].log_prob(sites["x"]["value"])
+        return elbo, z, {"x": of_x, "p": sites["z"]["fn"].log_prob(z), "q": guide["z"]["fn"].log_prob(z)}
 
     return evaluate
 
@@ -72,6 +64,7 @@ class TestDensities:
         _, z, found = elbo_and_traces(literal)(parameters, jax.random.key(1), batch, 1.0, np.ones(BATCH))
         alone = [naive.log_densities(parameters, batch[b], np.asarray(z[b]), literal=literal) for b in range(BATCH)]
         for name, expected in zip("xpq", zip(*alone, strict=True), strict=True):
+            assert found[name].shape == (BATCH,)
             np.testing.assert_allclose(found[name], expected, rtol=1e-12, err_msg=name)
 
     def test_draws_depend_on_their_own_window_alone(self, literal):
@@ -84,53 +77,24 @@ class TestDensities:
         np.testing.assert_array_equal((drawn[0] != drawn[1]).any(axis=(1, 2)), [False, True, False])
 
 
-def sites_of(literal, function):
-    """What NumPyro finds in the model or the guide of a batch; nothing is computed."""
-    model, parameters = case(literal)
-    found = {}
+@pytest.mark.parametrize("function", ["model", "guide"])
+def test_one_plate_of_windows_and_one_site_of_parameters(function):
+    model, parameters = case(False)
+    sites = {}
 
     def trace(batch):
         given = handlers.substitute(getattr(model, function), {"parameters": parameters})
-        sites = handlers.trace(handlers.seed(given, 0)).get_trace(batch)
-        for name, site in sites.items():
-            found[name] = site
-            if name in ("z", "x"):
-                found[name] = site | {"density": site["fn"].log_prob(site["value"])}
+        sites.update(handlers.trace(handlers.seed(given, 0)).get_trace(batch))
 
     jax.eval_shape(trace, naive.windows(BATCH))
-    return found
-
-
-@BOTH
-@pytest.mark.parametrize("function", ["model", "guide"])
-class TestShapes:
-    def test_states(self, literal, function):
-        site = sites_of(literal, function)["z"]
-        assert site["fn"].batch_shape == (BATCH,)
-        assert site["fn"].event_shape == (LAG, WIDTHS["state"])
-        assert site["value"].shape == (BATCH, LAG, WIDTHS["state"])
-        assert site["density"].shape == (BATCH,)
-        assert not site["is_observed"]
-
-    def test_runtimes(self, literal, function):
-        sites = sites_of(literal, function)
-        if function == "guide":
-            assert "x" not in sites
-            return
-        site = sites["x"]
-        assert site["fn"].batch_shape == (BATCH,)
-        assert site["fn"].event_shape == (LAG, WORKERS)
-        assert site["value"].shape == (BATCH, LAG, WORKERS)
-        assert site["density"].shape == (BATCH,)
-        assert site["is_observed"]
-
-    def test_one_plate_of_windows_and_one_site_of_parameters(self, literal, function):
-        sites = sites_of(literal, function)
-        kinds = {kind: {name for name, site in sites.items() if site["type"] == kind} for kind in ("param", "plate")}
-        assert kinds == {"param": {"parameters"}, "plate": {"windows"}}
-        for name in {"z", "x"} & sites.keys():
-            plates = [(frame.name, frame.dim, frame.size) for frame in sites[name]["cond_indep_stack"]]
-            assert plates == [("windows", -1, BATCH)]
+    kinds = {kind: {name for name, site in sites.items() if site["type"] == kind} for kind in ("param", "plate")}
+    assert kinds == {"param": {"parameters"}, "plate": {"windows"}}
+    assert {name: site["is_observed"] for name, site in sites.items() if name in ("z", "x")} == (
+        {"z": False} if function == "guide" else {"z": False, "x": True}
+    )
+    for name in {"z", "x"} & sites.keys():
+        plates = [(frame.name, frame.dim, frame.size) for frame in sites[name]["cond_indep_stack"]]
+        assert plates == [("windows", -1, BATCH)]
 
 
 @functools.cache
@@ -162,15 +126,9 @@ class TestGuide:
         return (before != after).any(axis=(0, 2))
 
     @pytest.mark.parametrize("step", range(LAG))
-    def test_sees_the_newest_runtimes(self, step):
+    def test_sees_all_steps_or_as_printed_all_but_its_own_or_without_foresight_none_that_comes_after(self, step):
         np.testing.assert_array_equal(self.changes(False, step), np.ones(LAG, bool))
-
-    @pytest.mark.parametrize("step", range(LAG))
-    def test_as_printed_sees_all_but_those_of_the_step(self, step):
         np.testing.assert_array_equal(self.changes(True, step), np.arange(LAG) != step)
-
-    @pytest.mark.parametrize("step", range(LAG))
-    def test_without_foresight_sees_nothing_that_comes_after(self, step):
         np.testing.assert_array_equal(self.changes(False, step, foresight=0.0), np.arange(LAG) >= step)
 
     @pytest.mark.parametrize("step", [0, 2])
@@ -184,15 +142,12 @@ class TestGuide:
 class TestStateSequence:
     DECAY, STD, BEFORE = 0.8, 0.5, np.array([2.0, -1.0])
 
-    def autoregression(self, steps, batch=()):
-        """z_t = decay z_{t-1} + known_t + std noise."""
-        known = np.random.default_rng(1).normal(size=(*batch, steps, 2))
-        conditional = lambda z, known: (self.DECAY * z + known, jnp.full_like(known, self.STD))
-        return StateSequence(conditional, jnp.asarray(self.BEFORE), jnp.asarray(known)), known
-
     def test_draws_have_the_moments_of_an_autoregression(self):
+        """z_t = decay z_{t-1} + known_t + std noise."""
         steps, draws = 5, 20_000
-        sequence, known = self.autoregression(steps)
+        known = np.random.default_rng(1).normal(size=(steps, 2))
+        conditional = lambda z, known: (self.DECAY * z + known, jnp.full_like(known, self.STD))
+        sequence = StateSequence(conditional, jnp.asarray(self.BEFORE), jnp.asarray(known))
         z = np.asarray(sequence.sample(jax.random.key(0), (draws,)))
         mean, variance, before = np.empty((steps, 2)), np.empty(steps), self.BEFORE
         for t in range(steps):
@@ -207,15 +162,6 @@ class TestStateSequence:
         covariance = (deviation[:, 1:] * deviation[:, :-1]).mean(axis=0)
         np.testing.assert_allclose(covariance, self.DECAY * np.stack([variance[:-1]] * 2, axis=1), atol=0.02)
         np.testing.assert_allclose((deviation[..., 0] * deviation[..., 1]).mean(axis=0), 0, atol=0.02)
-
-    def test_the_density_is_the_product_of_the_conditionals(self):
-        sequence, known = self.autoregression(4, batch=(3,))
-        z = np.random.default_rng(2).normal(size=(5, 3, 4, 2))
-        expected = np.zeros((5, 3))
-        for t in range(4):
-            before = self.BEFORE if t == 0 else z[:, :, t - 1]
-            expected += norm.logpdf(z[:, :, t], self.DECAY * before + known[:, t], self.STD).sum(axis=-1)
-        np.testing.assert_allclose(sequence.log_prob(jnp.asarray(z)), expected, rtol=1e-12)
 
 
 class TestArchitecture:

@@ -12,7 +12,7 @@ from experiments.gap_aware.accuracies import Accuracies
 from experiments.harness import Session, Sweep, within
 from sgdlab.runs import plan
 from sgdlab.runs.executor import Unfinished
-from sgdlab.runs.session import Noted
+from sgdlab.runs.sweep import Noted
 from tests.lib.unlike import unlike
 
 LETTERS = ["R", "W", "W100"]

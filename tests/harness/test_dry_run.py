@@ -16,7 +16,7 @@ from sgdlab import tasks
 from sgdlab.data import preparing
 from sgdlab.runs import resolve
 from sgdlab.runs import tasks as jobs_tasks
-from sgdlab.runs.session import Noted, within
+from sgdlab.runs.sweep import Noted, within
 from sgdlab.runs.work import trained_by
 
 

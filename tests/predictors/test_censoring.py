@@ -1,4 +1,4 @@
-"""Run-times drawn above a bound: against scipy's truncated normal, far tails included, mixtures and whole windows."""
+"""Run-times drawn above a bound: against scipy, far tails included, of mixtures and of whole windows."""
 
 import numpy as np
 import pytest
@@ -18,13 +18,6 @@ def normals(bound: float, *, mean=MEAN, std=STD, seed=0) -> np.ndarray:
 
 
 class TestTruncatedNormal:
-    @pytest.mark.parametrize("bound", BOUNDS)
-    def test_is_scipys(self, bound):
-        draws = normals(bound)
-        assert np.isfinite(draws).all()
-        assert (draws >= MEAN + bound * STD).all()
-        assert stats.kstest(draws, stats.truncnorm(bound, np.inf, MEAN, STD).cdf).pvalue > 1e-3
-
     @pytest.mark.parametrize("bound", [40.0, 1e3, 1e4])
     def test_very_far_out_is_an_exponential_law(self, bound):
         # phi(a + y / a) / phi(a) = exp(-y - (y / a)^2 / 2); beyond a = 40 the second term is nothing to 4000 draws.
@@ -37,6 +30,7 @@ class TestTruncatedNormal:
     def test_is_the_quantile_of_a_uniform_number(self, bound):
         log_uniform = -np.random.default_rng(0).standard_exponential(DRAWS)
         draws = (normals(bound) - MEAN) / STD
+        assert (normals(bound) >= MEAN + bound * STD).all()
         share = stats.norm.logsf(draws) - stats.norm.logsf(bound)  # of what is above the bound, what is above the draw
         np.testing.assert_allclose(share, log_uniform, rtol=1e-9, atol=1e-9 * max(1.0, bound**2))
 
@@ -50,9 +44,6 @@ class TestTruncatedNormal:
             law = stats.truncnorm((below[j] - mean[i, 0]) / std[j], np.inf, mean[i, 0], std[j])
             assert stats.kstest(draws[:, i, j], law.cdf).pvalue > 1e-3
         assert np.abs(np.corrcoef(draws.reshape(500, 6).T) - np.eye(6)).max() < 5 / np.sqrt(500)
-
-    def test_nobody_to_draw_for(self):
-        assert predictors.truncated_normal(np.random.default_rng(0), np.ones(0), np.ones(0), 1.0).shape == (0,)
 
 
 # Three components of very different tails, for two workers.
@@ -75,19 +66,6 @@ class TestTruncatedMixture:
             assert (drawn >= below[worker]).all()
             cdf = lambda x, tail=tail, i=worker: -np.expm1(tail(x) - tail(below[i]))
             assert stats.kstest(drawn, cdf).pvalue > 1e-3
-
-    def test_is_what_is_left_of_all_draws_above_the_bound(self):
-        generator, below = np.random.default_rng(1), 2.2
-        component = generator.integers(3, size=(40_000, 1))
-        for worker, drawn in enumerate(self.draws(np.full(2, below))):
-            every = generator.normal(MEANS[component, worker], STDS[component, worker])
-            assert stats.ks_2samp(drawn, every[every > below]).pvalue > 1e-3
-
-    def test_of_one_component_is_its_truncated_normal(self):
-        drawn = predictors.truncated_mixture(
-            np.random.default_rng(0), np.full((1, DRAWS), MEAN), np.full((1, DRAWS), STD), 2.5
-        )
-        assert stats.kstest(drawn, stats.truncnorm((2.5 - MEAN) / STD, np.inf, MEAN, STD).cdf).pvalue > 1e-3
 
 
 class TestFromWindow:
@@ -114,10 +92,8 @@ class TestFromWindow:
         filled = np.array([self.filled(seed) for seed in range(1000)])
         for worker in (2, 3):
             mean, std = self.WINDOW[:, worker].mean(), self.WINDOW[:, worker].std()
-            assert (
-                stats.kstest(filled[:, worker], stats.truncnorm((1.4 - mean) / std, np.inf, mean, std).cdf).pvalue
-                > 1e-3
-            )
+            law = stats.truncnorm((1.4 - mean) / std, np.inf, mean, std)
+            assert stats.kstest(filled[:, worker], law.cdf).pvalue > 1e-3
 
     def test_a_worker_that_never_varied_still_may(self):
         filled = np.array([self.filled(seed, window=np.full((20, 4), 1.4)) for seed in range(1000)])[:, 2]

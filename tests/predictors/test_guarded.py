@@ -1,4 +1,4 @@
-"""A guarded predictor does not learn from pauses, but from what lasts; and the fit of the Kalman filters."""
+"""A guarded predictor does not learn from pauses, but from what lasts."""
 
 import dataclasses
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sgdlab import predictors
-from sgdlab.predictors import Guarded, RunningMean, guarded, kalman, run_online
+from sgdlab.predictors import Guarded, RunningMean, guarded, run_online
 
 
 @dataclasses.dataclass
@@ -101,18 +101,3 @@ def test_calm_steps_are_those_without_short_pauses(pauses, calm):
 def test_impossible_settings_are_refused(entry, value):
     with pytest.raises(ValueError, match=f"^{entry}={value}"):
         Guarded(RunningMean(), **{entry: value})
-
-
-def test_the_fit_of_kalman_filters_is_that_of_the_greatest_density():
-    """Against the density that the filter itself predicts, step by step."""
-    generator = np.random.default_rng(0)
-    level = np.zeros((80, 9))
-    for step in range(1, 80):
-        level[step] = 0.9 * level[step - 1] + 0.1 * generator.normal(size=9)
-    runtimes = np.arange(1, 10) * (1 + level + 0.05 * generator.normal(size=(80, 9))).clip(0.1)
-    found = kalman.fit(runtimes)
-    own = kalman.log_density(found, runtimes).sum(axis=0)
-    for memory in kalman._MEMORIES:
-        for share in kalman._SHARES:
-            law = dataclasses.replace(found, memory=np.full(9, memory), share=np.full(9, share))
-            assert (kalman.log_density(law, runtimes).sum(axis=0) <= own + 1e-9).all()

@@ -1,4 +1,4 @@
-"""Order statistics: by another integration, by closed forms, by recurrence and by Monte Carlo; cutoffs by brute force.
+"""Order statistics: by another integration, by closed forms and by recurrence; cutoffs by brute force.
 
 Further: Dinkelbach's iteration finds the cutoffs of the best run, and the paper's figure for 158 workers.
 """
@@ -50,13 +50,6 @@ class TestNormal:
         # One of n taken away at random: (n - j) E[x_(j)] + j E[x_(j+1)] of n is n E[x_(j)] of n - 1.
         j, fewer, more = np.arange(1, n), predictors.normal(n - 1), predictors.normal(n)
         np.testing.assert_allclose(((n - j) * more[:-1] + j * more[1:]) / n, fewer, rtol=0, atol=1e-10)
-
-    def test_monte_carlo(self):
-        samples = np.random.default_rng(0).normal(2.0, 0.3, (20_000, 12))
-        mean, std = predictors.monte_carlo(samples)
-        ordered = np.sort(samples, axis=1)
-        np.testing.assert_array_equal(std, ordered.std(axis=0))
-        assert (np.abs(mean - predictors.normal(12, mean=2.0, std=0.3)) < 5 * std / math.sqrt(20_000)).all()
 
     def test_without_deviation_all_come_at_the_mean(self):
         for of in (predictors.normal, predictors.elfving):
@@ -112,9 +105,6 @@ class TestBestCutoff:
         assert predictors.best_cutoff([2.0, 2.0, 3.0, 4.0]) == 2
         assert predictors.best_cutoff([1.0, 2.0, 3.0], rate=1.0) == 1
         assert predictors.best_cutoff([1.0, 1.0, 1.0]) == 3
-
-    def test_without_a_worth_of_time_all_are_waited_for(self):
-        assert predictors.best_cutoff([1.0, 2.0, 99.0], rate=0.0) == 3
 
     def test_dinkelbach_finds_the_best_run(self):
         differs = 0

@@ -58,51 +58,59 @@ def test_what_a_method_does_not_use_makes_no_other_run_of_it():
     assert [len(found) for found in keys.values()] == [1, 2]
 
 
-class TestThere:
-    """A run that is there counts where its code is that of today."""
+def test_a_run_of_other_code_is_done_anew_and_its_records_are_put_aside(tmp_path, monkeypatch, capsys):
+    sweep, session = compare.comparison(tiny.config(), ["asgd"], [4], 1), Session(tmp_path, jobs=1, folder="metrics")
+    for run, changed in zip(sweep.runs, ({"rule": "0"}, {}), strict=True):
+        code = digests.of_run(resolve(run.settings)) | changed
+        session.store.write(run.name, [{"kind": "run", "code": code}, {"kind": "summary", "test_accuracy": 0.5}])
+    trained = lambda task, point, send: [{"kind": "run", "code": task.code[point.key]}, {"kind": "summary"}]
+    monkeypatch.setattr(executor._Task, "_records", trained)
+    monkeypatch.setattr(executor, "outcome", lambda *arguments: "done")
+    executor.finish([sweep], session)
+    said = capsys.readouterr().out
+    assert "1 run to do, 1 found; 1 of them anew, since their code or files have changed (rule)" in said
+    assert f"their old records go to {tmp_path / 'metrics/superseded'}" in said
+    (aside,) = (tmp_path / "metrics/superseded").iterdir()
+    assert json.loads(aside.read_text().splitlines()[0])["code"]["rule"] == "0"
 
-    @pytest.fixture(name="sweep")
-    def a_sweep(self):
-        return compare.comparison(tiny.config(), ["asgd"], [4], 1)
 
-    def finish(self, tmp_path, sweep, monkeypatch, **records):
-        """Finishes the sweep, with runs that are put there before; returns those that were done."""
-        session, done = Session(tmp_path, jobs=1, folder="metrics"), []
-        for run in sweep.runs:
-            opening = {
-                "kind": "run",
-                "config": resolve(run.settings).identity,
-                "code": digests.of_run(resolve(run.settings)),
-            } | records
-            session.store.write(run.name, [opening, {"kind": "summary", "test_accuracy": 0.5}])
+def test_values_are_of_the_type_of_their_entry():
+    texts = [
+        "optimizer.learning_rate=1,0.05,1", "network.mlp.widths=(8,),(16, 16)", "batch_size=8,16",
+        "replacement=true,false", "optimizer.clip_norm=none,1.5", "cluster.kind=gamma,exponential",
+    ]  # fmt: skip
+    assert compare.read_over(texts, tiny.config()) == {
+        "optimizer.learning_rate": [1.0, 0.05],
+        "network.mlp.widths": [(8,), (16, 16)],
+        "batch_size": [8, 16],
+        "replacement": [True, False],
+        "optimizer.clip_norm": [None, 1.5],
+        "cluster.kind": ["gamma", "exponential"],
+    }
 
-        def trained(task, point, send):
-            done.append(point.name)
-            return [{"kind": "run", "code": task.code[point.key]}, {"kind": "summary", "compute_seconds": 1.0}]
 
-        monkeypatch.setattr(executor._Task, "_records", trained)
-        monkeypatch.setattr(executor, "outcome", lambda *arguments: "done")
-        executor.finish([sweep], session)
-        return done
+@pytest.mark.parametrize(
+    ("texts", "words"),
+    [
+        (["optimizer.learning_rate"], "must be an entry and its values, as in optimizer.learning_rate=0.01,0.05"),
+        (["optimizer.learning_rate="], "must be an entry and its values"),
+        (["learning_rate=0.1"], r"sweep=learning_rate must be an entry .* did you mean optimizer\.learning_rate\?"),
+        (["batch_size=8,x"], "sweep=batch_size='x' must be of type int, as the entry is"),
+        (["batch_size=8.5"], r"sweep=batch_size=8\.5 must be of type int"),
+        (["seed=1,2"], "sweep=seed must be left out: a comparison sets it by seeds"),
+        (["rule.kind=asgd,dana"], r"sweep=rule\.kind must be left out: a comparison sets it by methods"),
+        (["batch_size=8", "batch_size=16"], "sweep=batch_size=16 must be joined with sweep=batch_size=8"),
+    ],
+)
+def test_what_cannot_be_swept_is_named(texts, words):
+    with pytest.raises(ValueError, match=words):
+        compare.read_over(texts, tiny.config())
 
-    def test_of_the_same_code(self, tmp_path, sweep, monkeypatch, capsys):
-        assert self.finish(tmp_path, sweep, monkeypatch) == []
-        assert capsys.readouterr().out == f"2 runs found finished in {tmp_path / 'metrics'}\n"
 
-    def test_of_other_code(self, tmp_path, sweep, monkeypatch, capsys):
-        assert len(self.finish(tmp_path, sweep, monkeypatch, code={"rule": "0"})) == 2
-        said = capsys.readouterr().out
-        assert "2 runs to do; 2 of them anew, since their code or files have changed" in said
-        assert f"their old records go to {tmp_path / 'metrics/superseded'}" in said
-        aside = [json.loads(file.read_text().splitlines()[0]) for file in (tmp_path / "metrics/superseded").iterdir()]
-        assert [record["code"] for record in aside] == [{"rule": "0"}] * 2
-
-    def test_runs_of_other_settings_stand_beside_them(self, tmp_path, sweep, monkeypatch):
-        self.finish(tmp_path, sweep, monkeypatch)
-        longer = compare.comparison(tiny.config(epochs=2.0), ["asgd"], [4], 1)
-        session = Session(tmp_path, jobs=1, folder="metrics")
-        executor.finish([longer], session)
-        assert len(list(session.store.path.glob("*.jsonl"))) == 4
+@pytest.mark.parametrize("values", [[], "0.1"])
+def test_values_are_several(values):
+    with pytest.raises(ValueError, match=r"sweep=optimizer\.learning_rate=.* must be several values"):
+        compare.check_over({"optimizer.learning_rate": values}, tiny.config())
 
 
 class TestInPython:

@@ -54,20 +54,6 @@ def planned(name, per_epoch):
     return make_plan(config)
 
 
-def test_there_are_the_nine_of_the_issue():
-    assert PAPERS == [
-        "cifar100_wrn",
-        "cifar10_pixelcnn",
-        "cifar10_resnet20",
-        "cifar10_wrn",
-        "imagenet_inception",
-        "imagenet_resnet18",
-        "imagenet_resnet50",
-        "mnist_cnn",
-        "wikitext103_transformer_xl",
-    ]
-
-
 @pytest.mark.parametrize("variant", configuration.VARIANTS)
 @pytest.mark.parametrize("name", PAPERS)
 def test_every_entry_is_known_and_in_its_range(name, variant):

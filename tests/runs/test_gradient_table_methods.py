@@ -1,5 +1,6 @@
-"""Methods that keep gradients of workers, from a configuration: what their rules are given, and what is refused."""
+"""What rules are given of a configuration, those above all that keep gradients of workers, and what is refused."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -31,6 +32,14 @@ def test_rules_know_how_many_workers_take_part_though_there_is_room_for_more(met
     plan = make_plan(config_of(method))
     settings = plan.rule(plan.rates, 8).update.args[0]
     assert (workers_of(settings), settings.num_workers) == (6, 8)
+
+
+@pytest.mark.parametrize("room", [6, 8])
+def test_delay_adaptive_scales_by_the_true_number_of_workers(room):
+    params = jnp.ones(1)
+    rule = make_plan(config_of("delay_adaptive")).rule(1.0, room)
+    step, _ = rule.update(params, rule.init(params), params, delay=12.0)
+    np.testing.assert_allclose(step, [-6 / 12])
 
 
 @pytest.mark.parametrize("protocol", ["asynchronous", "synchronous"])

@@ -4,18 +4,19 @@ import jax
 import numpy as np
 import pytest
 from lib import tiny
-from lib.rehearsal import Fault, Rehearsal
 
 from sgdlab import protocols, runs
-from sgdlab.errors import Stopped, UsageError
-from sgdlab.live.gradients import Gradients
-from sgdlab.runs import recorded, resolve
+from sgdlab.errors import UsageError
+from sgdlab.replay.streaming import Stream
+from sgdlab.runs import resolve
 from sgdlab.runs.configuration import check_used
+from sgdlab.runs.local_steps import state_of_worker
 from sgdlab.runs.plan import make_plan
 from sgdlab.runs.tasks import batches_of
 from sgdlab.runs.train import train
 
 BATCHES = 44  # of one epoch
+STREAMING = {"method": "streaming_diloco"}
 
 
 def local(**entries):
@@ -66,11 +67,8 @@ class TestRates:
         assert set(plan.rates) == {1.0}  # and not four times 0.1 of each message again
         kept = make_plan(local(local_momentum=0.5, local_keep_state=True, optimizer__weight_decay=0.5))
         rate = kept.experiment.optimizer.learning_rate
-        assert (kept.experiment.local.learning_rate, kept.experiment.local.weight_decay, kept.rates.max()) == (
-            rate,
-            0.5,
-            1.0,
-        )
+        own = kept.experiment.local
+        assert (own.learning_rate, own.weight_decay, kept.rates.max()) == (rate, 0.5, 1.0)
 
     def test_a_rule_with_a_rate_of_its_own_keeps_it(self):
         plain, several = (make_plan(local(method="adam", local_steps=steps)) for steps in (1, 4))
@@ -103,8 +101,14 @@ class TestRefusals:
             ({"local_optimizer": "adamw", "local_momentum": 0.5}, r"--config\.local\.momentum=0.5 must be 0"),
             (
                 {"local_proximal": 0.5},
-                r"--config\.local\.proximal=0.5 must be left out for one step .* set local\.steps",
+                r"local\.proximal=0.5 must be left out for one step .* set local\.steps",
             ),
+            (STREAMING | {"local_fragments": 0}, r"--config\.local\.fragments=0"),
+            (STREAMING | {"local_overlap": -1}, r"--config\.local\.overlap=-1"),
+            (STREAMING | {"local_overlap": 2}, r"--config\.local\.overlap=2 must be below local\.steps=2"),
+            (STREAMING | {"local_mix": 1.5}, r"--config\.local\.mix=1\.5"),
+            (STREAMING | {"local_keep_state": False}, r"local\.keep_state=False must be True with local\.fragments=4"),
+            (STREAMING | {"local_by_speed": True}, r"--config\.local\.by_speed=True must be False with"),
         ],
     )
     def test_impossible_entries(self, entries, words):
@@ -120,6 +124,33 @@ class TestRefusals:
             runs.live.make_job(local(method="async_diloco"))
         with pytest.raises(UsageError, match=r"--config\.local\.least_steps=9 must be"):
             resolve(local(local_steps=4, local_least_steps=9))
+
+
+class TestFragments:
+    """Streaming DiLoCo."""
+
+    def test_what_they_mean(self):
+        plan = make_plan(local(**STREAMING))
+        own = plan.experiment.local
+        assert (own.steps, own.keep_state, own.stream) == (2, True, Stream(4, 1, 0.5))
+        assert plan.program.by_worker
+        state = state_of_worker(own, {"w": np.ones(4)}, None)
+        assert sorted(state) == ["memory", "messages", "optimizer", "params"]
+        assert plan.rule(1.0, 4).init.args[0].fragments == 4
+        assert plan.experiment.identity["local"]["fragments"] == 4
+
+    def test_one_fragment_is_no_other_run_than_before(self):
+        """A run of another method has no entries of fragments, so that what was recorded stays what it was."""
+        assert "fragments" not in resolve(local(method="diloco")).identity["local"]
+        plain = local(**STREAMING, local_fragments=1, local_overlap=0, local_mix=0.0)
+        assert make_plan(plain).experiment.local.stream is None
+        assert "fragments" not in resolve(plain).identity["local"]
+
+    def test_what_goes_with_no_other_rule(self):
+        with pytest.raises(UsageError, match=r"--config\.local\.fragments=3, .*streaming_diloco: the rule nag_asgd"):
+            make_plan(local(method="diloco", local_fragments=3))
+        with pytest.raises(UsageError, match=r"--config\.rule\.kind=streaming_nesterov must go with .*=synchronous"):
+            make_plan(local(**STREAMING, protocol__kind="asynchronous"))
 
 
 class TestTimes:
@@ -167,38 +198,3 @@ def test_every_step_has_a_batch_of_its_worker():
         own = data.own_order(data.shares, np.array([worker]), np.array([count]))[0]
         np.testing.assert_array_equal(batches(jax.numpy.int32(number)).targets, data.dataset.train.labels[own])
         assert set(own) <= set(data.shares.of(worker))
-
-
-def workers(job, runtimes, faults):
-    """Workers, each of which makes its own steps, and keeps what its process keeps."""
-    work = job.source.make()._replace(seconds=None)
-
-    def process(worker):
-        gradients = Gradients(work, worker=worker)
-        return lambda ticket, params, **kept: gradients.compute(ticket, params, lambda: False, **kept)
-
-    return Rehearsal(runtimes, faults=faults, of_process=process)
-
-
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("method", ["async_diloco", "streaming_diloco"])
-def test_a_run_on_processes_replays_to_the_bit(method, tmp_path):
-    """Workers that make 4 to 2 steps, or keep a state; some fail, and the server is started again."""
-    entries = {"method": method, "local_steps": 4 if method == "async_diloco" else 2}
-    config = local(**entries, cluster__gamma__heterogeneous=True, average_decay=None)
-    job = runs.live.make_job(config, emulate=0.01)
-    assert (len(set(job.plan.experiment.steps.tolist())) > 1) == job.plan.experiment.local.by_speed
-    assert (job.sent_like is None) == (method == "async_diloco")
-    runtimes = np.array([[1.0, 1.7, 2.2, 3.1]])
-    faults, asked = [Fault("kill", 1, 3.0, 1.0), Fault("nan", 2, 5.0)], iter([False] * 12)
-    with pytest.raises(Stopped):
-        runs.live_run.execute(job, workers(job, runtimes, faults), folder=tmp_path, stop=lambda: next(asked, True))
-    job = runs.live.make_job(config, emulate=0.01)
-    seen = []
-    transport = workers(job, runtimes, faults)
-    run, recording = runs.live_run.execute(job, transport, folder=tmp_path, watch=seen.append)
-    assert seen[-1].unit == "message"
-    again = train(recorded.repeated(recorded.plan_of(config, recording), recording))
-    ours, theirs = (runs.train.leaves(result.params) for result in (run.result, again.result))
-    assert recorded.largest_difference(ours, theirs) == 0.0
-    assert run.records[-1]["gradients"] >= job.plan.num_gradients

@@ -1,4 +1,4 @@
-"""Methods that somebody registers: what they mean, what is refused, and which runs are theirs."""
+"""Methods that somebody registers: what they mean, and what is refused."""
 
 import jax.numpy as jnp
 import pytest
@@ -6,7 +6,7 @@ from lib import tiny
 
 from sgdlab.errors import UsageError
 from sgdlab.registry import PROTOCOLS
-from sgdlab.runs import compare, register_method, resolve
+from sgdlab.runs import register_method, resolve
 from sgdlab.runs.methods import OWN, forget_method, methods, why_none
 from sgdlab.runs.plan import make_plan
 
@@ -73,13 +73,3 @@ def test_the_reason_is_said_where_a_part_is_no_method(monkeypatch):
     assert "names no `rule=`" in why_none("lonely")
     with pytest.raises(UsageError, match="lonely is a protocol that names no `rule=`"):
         resolve(tiny.config(method="lonely"))
-
-
-def test_methods_with_other_entries_of_one_protocol_are_runs_of_their_own():
-    register_method("tight", **PAIR, entries={"bound": 1})
-    register_method("loose", **PAIR, entries={"bound": 8})
-    _, tight, loose = compare.comparison(tiny.config(), ["tight", "loose"], [4], 1).runs
-    assert [run.name.rpartition("-")[0] for run in (tight, loose)] == ["tight-n4-seed0", "loose-n4-seed0"]
-    entries = [resolve(run.settings).identity["protocol"]["bounded_staleness"] for run in (tight, loose)]
-    assert [own["bound"] for own in entries] == [1, 8]
-    assert tight.key != loose.key

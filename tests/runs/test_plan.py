@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from lib import tiny
 
-from sgdlab import PeerSchedule, protocols, replay, theory
+from sgdlab import protocols, replay, theory
 from sgdlab.errors import UsageError
 from sgdlab.registry import PROTOCOLS, RULES
 from sgdlab.runs import plan as plans
@@ -106,16 +106,11 @@ def test_methods_are_parts_with_their_usual_partner_and_presets():
 
 def test_what_a_preset_means_cannot_be_contradicted():
     assert make_plan(tiny.config(method="push_gossip")).experiment.protocol.entries["kind"] == "push"
-    with pytest.raises(
-        UsageError, match=r"--config\.protocol\.gossip\.kind=push must be left out: pull_gossip is gossip"
-    ):
+    says = r"--config\.protocol\.gossip\.kind=push must be left out: pull_gossip is gossip"
+    with pytest.raises(UsageError, match=says):
         make_plan(tiny.config(method="pull_gossip", protocol__gossip__kind="push"))
-    assert (
-        make_plan(tiny.config(protocol__kind="gossip", protocol__gossip__kind="push")).experiment.protocol.entries[
-            "kind"
-        ]
-        == "push"
-    )
+    own = make_plan(tiny.config(protocol__kind="gossip", protocol__gossip__kind="push"))
+    assert own.experiment.protocol.entries["kind"] == "push"
 
 
 def test_entries_reach_the_parts():
@@ -127,9 +122,8 @@ def test_entries_reach_the_parts():
     ramped = tiny.config(method="simulated_staleness", protocol__simulated_staleness__average=2.0)
     ramped.protocol.simulated_staleness.ramp_epochs = 0.0
     assert make_plan(ramped).schedule.staleness()[2:].mean() == 2
-    assert (
-        make_plan(tiny.config(method="ringmaster", protocol__ringmaster__max_delay=1)).schedule.staleness().max() == 0
-    )
+    strict = make_plan(tiny.config(method="ringmaster", protocol__ringmaster__max_delay=1))
+    assert strict.schedule.staleness().max() == 0
 
 
 def test_momentum_is_the_rules_own_unless_it_is_set():
@@ -173,8 +167,7 @@ def test_identity_holds_the_entries_of_the_parts_that_are_used_alone():
 
 
 def test_speedup_compares_gradients_per_second_on_one_cluster():
-    assert make_plan(tiny.config(method="synchronous")).speedup == 1
-    assert make_plan(tiny.config(method="asgd")).speedup > 1
+    assert make_plan(tiny.config(method="synchronous")).speedup == 1 < make_plan(tiny.config(method="asgd")).speedup
 
 
 def test_a_given_schedule_is_planned_as_it_is():
@@ -277,65 +270,33 @@ def test_the_estimate_bounds_what_making_a_schedule_takes(protocol, entries, wor
     plans.check_memory(resolve(config), gradients)
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "method"),
-    [
-        ("method", "sgd", None),
-        ("data.kind", "photos", None),
-        ("mode", "batch", None),
-        ("seed", -1, None),
-        ("batch_size", 0, None),
-        ("batch_size", 1438, None),
-        ("epochs", 0.0, None),
-        ("epochs", float("nan"), None),
-        ("evaluations", 0, None),
-        ("target", 1.5, None),
-        ("average_decay", 1.0, None),
-        ("memory", 0.0, None),
-        ("cluster.num_workers", 0, None),
-        ("cluster.first_workers", 5, None),
-        ("cluster.kind", "cloud", None),
-        ("optimizer.learning_rate", float("nan"), None),
-        ("optimizer.adam_learning_rate", float("inf"), None),
-        ("optimizer.momentum", 1.0, None),
-        ("optimizer.weight_decay", -0.1, None),
-        ("optimizer.clip_norm", 0.0, None),
-        ("rule.kind", "sgd", None),
-        ("rule.gap_aware.granularity", "row", None),
-        ("network.kind", "transformer", None),
-        ("rate.decay", "sudden", None),
-        ("rate.of", "epoch", None),
-        ("rate.warmup_epochs", -1.0, None),
-        ("rate.factor", 0.0, None),
-        ("rate.period", 0.0, None),
-        ("protocol.kind", "nobody", None),
-        ("protocol.partial.push_at_least", 1.5, "partial"),
-        ("protocol.partial.pull_at_least", 0.0, "partial"),
-        ("protocol.partial.push_at_least", 5.0, "partial"),
-        ("protocol.partial.num_servers", 0, "partial"),
-        ("protocol.partial.push_timeout", -1.0, "partial"),
-        ("protocol.partial.pull_delays.late_share", 2.0, "partial"),
-        ("protocol.bounded_staleness.bound", -1, "bounded_staleness"),
-        ("protocol.ringmaster.max_delay", 0, "ringmaster"),
-        ("protocol.layerwise.reads", "end", "layerwise"),
-        ("protocol.layerwise.backward_share", 1.5, "layerwise"),
-        ("protocol.gossip.period", 0, "pull_gossip"),
-        ("protocol.elastic_averaging.beta", 2.0, "elastic_averaging"),
-        ("protocol.backup_workers.backups", 4, "backup_workers"),
-        ("predictor.kind", "crystal_ball", "cutoff"),
+IMPOSSIBLE = {  # of the entries of one part of each family, whose others its own tests refuse
+    "gap_aware": [
+        ("method", "sgd"), ("data.kind", "photos"), ("mode", "batch"), ("seed", -1), ("batch_size", 0),
+        ("micro_batches", 0), ("batch_size", 1438), ("epochs", 0.0), ("epochs", float("nan")), ("evaluations", 0),
+        ("target", 1.5), ("average_decay", 1.0), ("memory", 0.0), ("cluster.num_workers", 0),
+        ("cluster.first_workers", 5), ("cluster.kind", "cloud"), ("optimizer.learning_rate", float("nan")),
+        ("optimizer.adam_learning_rate", float("inf")), ("optimizer.momentum", 1.0), ("optimizer.weight_decay", -0.1),
+        ("optimizer.clip_norm", 0.0), ("rule.kind", "sgd"), ("rule.gap_aware.granularity", "row"),
+        ("network.kind", "transformer"), ("rate.decay", "sudden"), ("rate.warmup_epochs", -1.0),
+        ("protocol.kind", "nobody"),
     ],
+    "partial": [("protocol.partial.push_at_least", 5.0), ("protocol.partial.pull_delays.late_share", 2.0)],
+    "pull_gossip": [("protocol.gossip.period", 0)],
+    "cutoff": [("predictor.kind", "crystal_ball")],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("method", "name", "value"), [(method, *entry) for method, entries in IMPOSSIBLE.items() for entry in entries]
 )
-def test_impossible_entries_are_refused_by_flag_and_value(name, value, method):
-    config = tiny.config(**({"method": method or "gap_aware"} | {name.replace(".", "__"): value}))
+def test_impossible_entries_are_refused_by_flag_and_value(method, name, value):
+    config = tiny.config(**({"method": method} | {name.replace(".", "__"): value}))
     with pytest.raises(UsageError) as error:
         make_plan(config)
     text = str(error.value)
     assert text.startswith(f"--config.{name}=")
     assert str(value) in text
-    if method and name.startswith("protocol."):  # of another part it has no meaning
+    if name.startswith(("protocol.partial", "protocol.gossip")):  # of another part it has no meaning
         config.method = "asgd"
         make_plan(config)
-
-
-def test_peers_are_schedules_of_their_own():
-    assert isinstance(make_plan(tiny.config(method="pull_gossip")).schedule, PeerSchedule)

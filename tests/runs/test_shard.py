@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from configs import digits
 from sgdlab.runs import compare
-from sgdlab.runs.session import Shard
+from sgdlab.runs.sweep import Shard
 
 GROUPS = st.lists(st.integers(0, 9), max_size=12).map(
     lambda sizes: [[(group, run) for run in range(size)] for group, size in enumerate(sizes)]

@@ -6,7 +6,7 @@ import pytest
 
 from sgdlab.errors import UsageError
 from sgdlab.files import check_writable
-from sgdlab.runs.store import check_ours, check_same, claim
+from sgdlab.runs.store import check_ours, check_same, write_config
 
 CONFIG = {"rate": 0.1, "rule": {"momentum": 0.9}, "widths": (1, 2)}
 
@@ -50,11 +50,8 @@ def test_another_configuration_is_refused_by_its_first_difference(tmp_path, aske
         check_same(tmp_path, CONFIG, asked)
 
 
-def test_a_directory_is_claimed_once(tmp_path):
-    claim(tmp_path / "a", CONFIG)
-    claim(tmp_path / "a", CONFIG)
-    stored = json.loads((tmp_path / "a/config.json").read_text())
+def test_a_directory_says_what_its_run_is_and_what_made_it(tmp_path):
+    write_config(tmp_path, CONFIG)
+    stored = json.loads((tmp_path / "config.json").read_text())
     assert stored["config"] == CONFIG | {"widths": [1, 2]}
     assert {"version", "commit", "jax", "device"} == set(stored["made"])
-    with pytest.raises(UsageError, match=r"config\.rate=0\.1, not 0\.3"):
-        claim(tmp_path / "a", CONFIG | {"rate": 0.3})

@@ -4,12 +4,11 @@ import jax
 import numpy as np
 import pytest
 from lib import tiny
-from lib.rehearsal import Fault, Rehearsal
 
 from sgdlab import runs
 from sgdlab.data.shares import own_order
-from sgdlab.errors import Stopped, UsageError
-from sgdlab.runs import configuration, recorded, resolve
+from sgdlab.errors import UsageError
+from sgdlab.runs import configuration, resolve
 from sgdlab.runs.plan import make_plan
 from sgdlab.runs.tasks import batches_by_ticket, batches_of
 
@@ -52,18 +51,6 @@ def test_a_gradient_has_a_batch_of_its_worker(method):
     assert count.min() > 0
 
 
-def test_every_local_step_has_a_batch_of_its_worker():
-    plan = make_plan(config(local__steps=3, cluster__num_workers=3))
-    shares, labels = plan.experiment.data.shares, plan.experiment.data.dataset.train.labels
-    rows = plan.program.num_rows
-    made, count = batches_of(plan, rows), np.zeros(3, int)
-    for number, worker in enumerate(np.repeat(plan.program.worker[:rows], 3)):
-        given = {"batch_size": 32, "seed": plan.experiment.seeds.of("batches")}
-        expected = own_order(shares, [worker], [count[worker]], **given)[0]
-        np.testing.assert_array_equal(made(jax.numpy.int32(number)).targets, labels[expected])
-        count[worker] += 1
-
-
 def test_a_stream_gives_the_same_batches():
     plan, streamed = make_plan(config()), make_plan(config(stream=True))
     labels, inputs = batches(plan)
@@ -85,44 +72,6 @@ def test_shares_can_stay_while_the_run_has_another_seed():
     of = lambda **changes: resolve(config(**changes)).data.shares.examples
     assert (of(seed=1) != of(seed=2)).any()
     np.testing.assert_array_equal(of(seed=1, heterogeneity__seed=7), of(seed=2, heterogeneity__seed=7))
-
-
-@pytest.mark.full
-def test_a_run_on_processes_replays(tmp_path):
-    """Faults, a restart of the server and all: what a worker computes is of its own examples, and so is the replay."""
-    job = runs.live.make_job(config(average_decay=None))
-    taken = []
-
-    def process(worker):
-        def compute(ticket, params, **kept):
-            taken.append((worker, ticket))
-            return job.compute_of(worker)(ticket, params, **kept)
-
-        return compute
-
-    runtimes = np.array([[1.0, 1.7, 2.2, 3.1]])
-    faults = [Fault("kill", 1, 5.0, 1.0), Fault("nan", 2, 9.0)]
-    transport = Rehearsal(runtimes, faults=faults, of_process=process)
-    asked = iter([False] * 40)
-    with pytest.raises(Stopped):
-        runs.live_run.execute(job, transport, folder=tmp_path, stop=lambda: next(asked, True))
-    for checkpoint in tmp_path.glob("checkpoint-*.npz"):
-        checkpoint.unlink()  # all gradients are computed again, each on its worker's examples
-    transport = Rehearsal(runtimes, faults=faults, of_process=process)
-    job = runs.live.make_job(config(average_decay=None))
-    run, recording = runs.live_run.execute(job, transport, folder=tmp_path)
-    again = runs.train.train(recorded.repeated(recorded.plan_of(config(), recording), recording))
-    ours, theirs = (runs.train.leaves(result.params) for result in (run.result, again.result))
-    assert recorded.largest_difference(ours, theirs) == 0.0
-    assert {worker for worker, _ in taken} == {0, 1, 2, 3}
-
-    # The batch of a ticket is its worker's own.
-    plan = recorded.plan_of(config(), recording)
-    shares, labels = plan.experiment.data.shares, plan.experiment.data.dataset.train.labels
-    counts = shares.counts(labels)
-    found, _ = batches(plan)
-    for row, worker in enumerate(plan.program.worker):
-        assert (counts[worker, found[row]] > 0).all()
 
 
 def test_tickets_past_the_table_begin_anew():

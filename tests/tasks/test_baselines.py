@@ -18,17 +18,6 @@ STRENGTHS = [0.01 * 10 ** (exponent / 5) for exponent in range(26)]
 
 
 class TestPixelHistogram:
-    def test_one_pixel_by_hand(self):
-        """Levels 0, 0 and 1 of three: the shared distribution is 3/6, 2/6, 1/6."""
-        left_out = {
-            a: 2 * math.log((1 + a / 2) / (2 + a)) + math.log(a / 3 / (2 + a))  # the first two, the third
-            for a in STRENGTHS
-        }
-        a = max(left_out, key=left_out.get)
-        for level, (count, share) in enumerate([(2, 1 / 2), (1, 1 / 3), (0, 1 / 6)]):
-            score = pixel_histogram(images(0, 0, 1), images(level), levels=3)
-            assert score == pytest.approx(-math.log((count + a * share) / (3 + a)), rel=1e-12)
-
     def test_is_the_formula_with_loops(self):
         generator = np.random.default_rng(0)
         train, test = (generator.binomial(3, 0.3, (size, 2, 3, 2)) for size in (9, 4))
