@@ -1,6 +1,6 @@
 """Tasks: a network as pure functions for replay, with the metric that it is judged by.
 
-`classification`, `density` and `language` make a `Task` of a Flax network; Flax is imported when one is called.
+`classification`, `density` and `language` make a `NetworkTask` of a Flax network; Flax is imported when one is called.
 """
 
 import lazy_loader
@@ -15,12 +15,14 @@ __getattr__, _, _ = lazy_loader.attach(
         "density": ["density"],
         "evaluation": ["evaluate", "evaluation", "padded_batches", "text_batches"],
         "language": ["language"],
+        "network": ["NetworkTask"],
         "task": ["Task"],
     },
 )
 __all__ = [
     "KINDS",
     "Kind",
+    "NetworkTask",
     "Task",
     "classification",
     "density",

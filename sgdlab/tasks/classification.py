@@ -7,10 +7,10 @@ import optax
 
 from sgdlab.data.batch import Batch
 from sgdlab.tasks.kinds import KINDS
-from sgdlab.tasks.task import Network, Task, make_task
+from sgdlab.tasks.network import Network, NetworkTask, make_task
 
 
-def classification(network: Network, *, num_classes: int = 10, seed: int = 0) -> Task:
+def classification(network: Network, *, num_classes: int = 10, seed: int = 0) -> NetworkTask:
     """Makes the task of a network that classifies images, with cross-entropy as its loss.
 
     Args:
@@ -22,7 +22,7 @@ def classification(network: Network, *, num_classes: int = 10, seed: int = 0) ->
       seed: of the random stream `params` that such a function is given.
 
     Returns:
-      The `Task`; `finish` gives `loss`, in nats, and `accuracy`, from 0 to 1.
+      The `NetworkTask`; `finish` gives `loss`, in nats, and `accuracy`, from 0 to 1.
 
     Raises:
       ValueError: as `sgdlab.tasks.task.make_task` does.

@@ -8,10 +8,10 @@ import optax
 
 from sgdlab.data.batch import Batch
 from sgdlab.tasks.kinds import KINDS
-from sgdlab.tasks.task import Network, Task, make_task
+from sgdlab.tasks.network import Network, NetworkTask, make_task
 
 
-def density(network: Network, *, levels: int = 256, seed: int = 0) -> Task:
+def density(network: Network, *, levels: int = 256, seed: int = 0) -> NetworkTask:
     r"""Makes the task of a network that gives every pixel and colour a distribution over its levels.
 
     .. math:: \text{loss} = -\frac{1}{H W C} \sum_d \log p(x_d \mid x_{<d})
@@ -24,7 +24,7 @@ def density(network: Network, *, levels: int = 256, seed: int = 0) -> Task:
       seed: of the random stream `params` that such a function is given.
 
     Returns:
-      The `Task`; `finish` gives `loss`, in nats per dimension, and `bits_per_dimension`.
+      The `NetworkTask`; `finish` gives `loss`, in nats per dimension, and `bits_per_dimension`.
 
     Raises:
       ValueError: as `sgdlab.tasks.task.make_task` does.

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 
 from sgdlab.data.batch import Batch
 from sgdlab.tasks.kinds import KINDS
-from sgdlab.tasks.task import Network, Task, make_task
+from sgdlab.tasks.network import Network, NetworkTask, make_task
 
 
-def language(network: Network, *, vocabulary: int, batch_size: int, seed: int = 0) -> Task:
+def language(network: Network, *, vocabulary: int, batch_size: int, seed: int = 0) -> NetworkTask:
     r"""Makes the task of a network that predicts the next token of each of B texts, and remembers what it has read.
 
     .. math:: \text{perplexity} = \exp\left(-\frac{1}{T} \sum_t \log p(x_t \mid x_{<t})\right)
@@ -26,7 +26,7 @@ def language(network: Network, *, vocabulary: int, batch_size: int, seed: int = 
       seed: of the random stream `params` that such a function is given.
 
     Returns:
-      The `Task`, whose `local` is the memory; `finish` gives `loss`, in nats per token, and `perplexity`.
+      The `NetworkTask`, whose `local` is the memory; `finish` gives `loss`, in nats per token, and `perplexity`.
 
     Raises:
       ValueError: as `sgdlab.tasks.task.make_task` does.

@@ -20,6 +20,7 @@ from sgdlab.live.repeat import repeat
 from sgdlab.live.server import serve
 from sgdlab.live.work import Work
 from sgdlab.registry import RULES
+from sgdlab.tasks import Task
 
 FAULTS = (Fault("kill", 1, 10.3, 0.1), Fault("nan", 0, 6.0), Fault("twice", 2, 3.0, 0.5), Fault("deaf", 2, 0.0, 20.0))
 AVERAGE = 0.9
@@ -106,8 +107,9 @@ def test_a_record_replays_to_the_bit(case, tmp_path):
         watch=replay.Watch(average_decay=AVERAGE),
     )
     batches = jax.tree_util.Partial(lambda tickets, row: tickets[row], jnp.asarray(tickets, jnp.int32))
-    given = {"stats": jnp.ones([]), "fold": fold, "watch": replay.Watch(average_decay=AVERAGE)}
-    in_a_loop = replay.run(recording.schedule, rule, grad_fn, params(), batches, mode="event", **given)
+    task = Task(grad_fn, params(), stats=jnp.ones([]), fold=fold)
+    watch = replay.Watch(average_decay=AVERAGE)
+    in_a_loop = replay.run(recording.schedule, rule, task, batches, mode="event", watch=watch)
     for name in ("params", "state", "stats", "average", "average_stats"):
         live, exact, close = (jax.tree.leaves(getattr(found, name)) for found in (steps, again, in_a_loop))
         assert live

@@ -26,6 +26,7 @@ from sgdlab.live.transport import ANEW
 from sgdlab.live.work import LocalSteps, Work
 from sgdlab.replay.streaming import Stream
 from sgdlab.runs.local_steps import span_fn
+from sgdlab.tasks import Task
 
 WORKERS, STEPS = 3, 3
 TABLE = np.random.default_rng(1).normal(size=(240, 4, 3)).astype(np.float64)
@@ -106,11 +107,9 @@ def replayed(case, recording):
     in_a_loop = replay.run(
         program,
         rule,
-        walk(grad_fn, ADAMW, batch_fn),
-        params(),
+        Task(walk(grad_fn, ADAMW, batch_fn), params(), local=state(ADAMW, params())),
         span_fn(first, np.full(first.size, STEPS, np.int32), anew),
         mode="event",
-        local=state(ADAMW, params()),
     )
     computes = [compute_of(CASES[case][0], worker) for worker in range(WORKERS)]
     after, read = recording.after()[rows], recording.schedule.read[rows, 0]

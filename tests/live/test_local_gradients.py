@@ -13,6 +13,7 @@ from sgdlab.live.gradients import Gradients
 from sgdlab.live.work import LocalSteps, Work
 from sgdlab.runs.local_steps import span_fn
 from sgdlab.runs.rates import InnerRate
+from sgdlab.tasks import Task
 
 STEPS, STRIDE = np.array([4, 1, 3]), 4
 TABLE = np.random.default_rng(1).normal(size=(160, 6, 5)).astype(np.float64)
@@ -72,7 +73,7 @@ def test_as_in_a_replay(kind, micro_batches, proximal, inner):
     walk = replay.in_local_steps(whole, OPTIMIZERS[kind], batch_fn, proximal=proximal, factors=factors)
     rule = rules.delayed_nesterov(learning_rate=0.7, num_workers=3)
     stats = jnp.ones([], jnp.float64)
-    result = replay.run(program, rule, walk, params(), spans, mode="event", stats=stats, fold=fold)
+    result = replay.run(program, rule, Task(walk, params(), stats=stats, fold=fold), spans, mode="event")
 
     of_workers = [
         gradients_of(OPTIMIZERS[kind], worker, micro_batches=micro_batches, proximal=proximal, inner=inner)

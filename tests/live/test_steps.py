@@ -17,6 +17,7 @@ from flax import nnx
 from sgdlab import data, policies, protocols, replay, rules, tasks
 from sgdlab.live.gradients import Gradients
 from sgdlab.live.work import Work
+from sgdlab.tasks import Task
 
 WORKERS, TICKETS, BATCH_SIZE = 4, 64, 8
 RUNTIMES = np.random.default_rng(1).uniform(1, 3, (8, WORKERS))
@@ -41,7 +42,7 @@ RULES = {
 }
 
 
-class Perceptron(tasks.Task):
+class Perceptron(tasks.NetworkTask):
     """Without a network: its gradients end with elementwise operations, which XLA would fuse with the rule's."""
 
     def __init__(self, dtype):
@@ -170,12 +171,11 @@ def test_steps_are_event_mode(task, schedule, rule, micro_batches, finish):
     expected = replay.run(
         program,
         rule,
-        replay.in_micro_batches(task.grad_fn, micro_batches, finish),
-        task.params,
+        Task(
+            replay.in_micro_batches(task.grad_fn, micro_batches, finish), task.params, stats=task.stats, fold=task.fold
+        ),
         jax.tree_util.Partial(_by_row, batch_fn, tickets),
         mode="event",
-        stats=task.stats,
-        fold=task.fold,
         watch=watch,
     )
     make_steps = lambda: replay.Steps(

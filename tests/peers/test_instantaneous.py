@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from lib.tiers import examples
 
 from sgdlab import cluster, protocols, replay
+from sgdlab.tasks import Task
 
 check = settings(derandomize=True, deadline=None, max_examples=examples(100), database=None)
 SHAPES = st.tuples(st.integers(1, 6), st.integers(1, 5))
@@ -55,5 +56,5 @@ def test_replay_is_a_loop_of_ticks():
         averaged = schedule.weight[mine] @ nodes[schedule.source[mine]]
         nodes[node] = averaged - 0.3 * (averaged - event)
     for mode in ("event", "wave"):
-        result = replay.run(schedule, optax.sgd(0.3), grad_fn, jnp.zeros(2), lambda g: g.astype(float), mode=mode)
+        result = replay.run(schedule, optax.sgd(0.3), Task(grad_fn, jnp.zeros(2)), lambda g: g.astype(float), mode=mode)
         np.testing.assert_allclose(result.nodes, nodes, rtol=1e-13)

@@ -12,6 +12,7 @@ from lib.replay_cases import assert_close, batches, network
 
 from sgdlab import PeerSchedule, cluster, protocols, rules
 from sgdlab.replay import Capacity, Watch, lower, run
+from sgdlab.tasks import Task
 
 both_modes = pytest.mark.parametrize("mode", ["event", "wave"])
 in_rounds = pytest.mark.parametrize("clock", ["own", "rounds"])
@@ -49,7 +50,7 @@ def serial(numbers, *, tx=TX, start=None):
 
 
 def replayed(schedule, *, mode=None, tx=TX, batch_fn=batch_fn, **options):
-    return run(schedule, tx, grad_fn, jnp.linspace(-1.0, 1.0, 5), batch_fn, mode=mode, **options)
+    return run(schedule, tx, Task(grad_fn, jnp.linspace(-1.0, 1.0, 5)), batch_fn, mode=mode, **options)
 
 
 @pytest.mark.covering
@@ -85,7 +86,7 @@ def test_longer_periods_than_the_run_are_independent_nodes():
 
 def test_all_reduce_is_minibatch_sgd():
     net = network("mlp")
-    result = run(protocols.all_reduce(RUNTIMES), rules.server_rule(TX), net.grad_fn, net.params, batches())
+    result = run(protocols.all_reduce(RUNTIMES), rules.server_rule(TX), net, batches())
     params, state = net.params, TX.init(net.params)
     for update in range(len(RUNTIMES)):
         parts = [batches()(row) for row in range(update * NODES, (update + 1) * NODES)]
@@ -103,7 +104,11 @@ def test_elastic_averaging_with_the_center_of_two_nodes_by_hand(clock, mode):
     rates = rules.tabulated([1.0, 0.0])
     gradient = lambda params, batch: (-batch, {})
     result = run(
-        schedule, optax.sgd(rates), gradient, jnp.zeros([]), lambda g: jnp.asarray([8.0, 16.0, 0.0, 0.0])[g], mode=mode
+        schedule,
+        optax.sgd(rates),
+        Task(gradient, jnp.zeros([])),
+        lambda g: jnp.asarray([8.0, 16.0, 0.0, 0.0])[g],
+        mode=mode,
     )
     if clock == "rounds":
         center = 0.25 * 8 + 0.25 * 16
@@ -168,7 +173,7 @@ def test_gossip_without_gradients_keeps_the_mean_in_expectation(kind, clock):
         schedule = protocols.gossip(runtimes, kind=kind, clock=clock, num_gradients=rows, seed=seed)
         pushed = jax.tree_util.Partial(_pushed_apart, jnp.asarray(schedule.node))
         program = lower(schedule, capacity=room)
-        reads = run(program, rule, _given, jnp.zeros([]), pushed, mode="event").history.aux["read"]
+        reads = run(program, rule, Task(_given, jnp.zeros([])), pushed, mode="event").history.aux["read"]
         memory, number, rows_of_memory = np.zeros(NODES), schedule.number(), []
         for event, node in enumerate(schedule.node):
             memory[node] = reads[event]

@@ -14,6 +14,7 @@ import pytest
 
 from sgdlab import cluster, protocols, rules
 from sgdlab.replay import Capacity, lower, run
+from sgdlab.tasks import Task
 
 M, L = 1.0, 4.0
 CURVATURE = np.linspace(M, L, 6)
@@ -49,7 +50,7 @@ def distances(schedule, *, alpha: float, sigma: float, seed: int, start=START, a
     batch_fn = jax.tree_util.Partial(batch_of, *(jnp.asarray(value) for value in (seed, sigma, alpha)))
     program = lower(schedule, capacity=room)
     rule = rules.asgd(learning_rate=alpha)
-    history = run(program, rule, noisy, jnp.tile(start, (COPIES, 1)), batch_fn, mode="event").history
+    history = run(program, rule, Task(noisy, jnp.tile(start, (COPIES, 1))), batch_fn, mode="event").history
     memory = np.full(nodes, np.sum(start**2))
     totals = [memory.sum()]
     for node, distance in zip(history.worker, history.aux["after" if after else "before"], strict=True):
@@ -73,7 +74,7 @@ def test_distances_are_those_of_all_nodes():
     options = {"alpha": 0.1, "sigma": 1.0, "seed": 3}
     batch_fn = lambda g: batch_of(3, 1.0, 0.1, g)
     start = jnp.tile(START, (COPIES, 1))
-    nodes = run(schedule, rules.asgd(learning_rate=0.1), noisy, start, batch_fn).nodes
+    nodes = run(schedule, rules.asgd(learning_rate=0.1), Task(noisy, start), batch_fn).nodes
     total = np.sum(np.asarray(nodes) ** 2) / COPIES
     np.testing.assert_allclose(distances(schedule, **options, after=True)[-1], total, rtol=1e-12)
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from sgdlab import DROPPED, cluster, predictors, protocols, replay, rules
 from sgdlab.predictors import Prediction
 from sgdlab.protocols import cutoff_with_record
+from sgdlab.tasks import Task
 
 
 class Scripted:
@@ -201,7 +202,7 @@ RULE = rules.asgd(learning_rate=0.25)
 
 
 def trained(schedule) -> np.ndarray:
-    return np.asarray(replay.run(schedule, RULE, parabola, jnp.ones(3), target).params)
+    return np.asarray(replay.run(schedule, RULE, Task(parabola, jnp.ones(3)), target).params)
 
 
 class TestReplay:

@@ -7,6 +7,7 @@ import numpy as np
 import optax
 
 from sgdlab import protocols, replay, rules
+from sgdlab.tasks import Task
 
 GRADIENTS, WORKERS = 40, 4
 RATE, NOISE, GAMMA, DECAY = 0.3, 0.4, 0.5, 0.01
@@ -33,7 +34,7 @@ def schedule(workers=WORKERS):
 
 def replayed(rule, workers=WORKERS):
     program = replay.lower(schedule(workers), capacity=CAPACITY)
-    return replay.run(program, rule, grad_fn, jnp.asarray(START), batch_fn, mode="event").params
+    return replay.run(program, rule, Task(grad_fn, jnp.asarray(START)), batch_fn, mode="event").params
 
 
 def test_is_the_naive_one():

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sgdlab import protocols, replay, rules
+from sgdlab.tasks import Task
 
 GRADIENTS, WORKERS = 40, 4
 RATE, GAMMA, DECAY = 0.05, 0.7, 0.01
@@ -33,7 +34,7 @@ def schedule():
 
 def replayed(rule):
     program = replay.lower(schedule(), capacity=CAPACITY)
-    return replay.run(program, rule, grad_fn, jnp.asarray(START), batch_fn, mode="event").params
+    return replay.run(program, rule, Task(grad_fn, jnp.asarray(START)), batch_fn, mode="event").params
 
 
 def naive(strength, gamma):

@@ -11,6 +11,7 @@ from lib import naive
 from sgdlab import protocols, replay, rules
 from sgdlab.errors import UsageError
 from sgdlab.registry import RULES
+from sgdlab.tasks import Task
 
 GRADIENTS, WORKERS = 24, 4
 CAPACITY = replay.Capacity(rows=32, slots=WORKERS, width=WORKERS)  # all runs share one program
@@ -64,7 +65,7 @@ def batch_fn(row):
 
 def replayed(schedule, rule):
     program = replay.lower(schedule, capacity=CAPACITY)
-    return replay.run(program, rule, grad_fn, jax.tree.map(jnp.asarray, START), batch_fn, mode="event").params
+    return replay.run(program, rule, Task(grad_fn, jax.tree.map(jnp.asarray, START)), batch_fn, mode="event").params
 
 
 def assert_as_by_hand(schedule, rates, **hyperparameters):
