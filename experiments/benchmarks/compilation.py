@@ -36,9 +36,7 @@ def figures() -> Iterator[Figure]:
 
         def replay(seed: int, rate: float, make=make) -> None:
             program = setup.schedule(32, 600, seed=seed)
-            sgdlab.replay.run(
-                program, make(learning_rate=rate), parts.grad_fn, parts.params, setup.batches(32), mode="event"
-            )
+            sgdlab.replay.run(program, make(learning_rate=rate), parts, setup.batches(32), mode="event")
 
         begun = time.perf_counter()
         with compilations() as first:

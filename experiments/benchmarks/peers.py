@@ -42,4 +42,4 @@ def figures() -> Iterator[Figure]:
 def _replayed(program: sgdlab.replay.PeerProgram, mode: str = "event") -> Callable[[], object]:
     parts, rule = setup.network("conv"), sgdlab.rules.nag_asgd(learning_rate=setup.LEARNING_RATE)
     batches = setup.batches(32)
-    return lambda: sgdlab.replay.run(program, rule, parts.grad_fn, parts.params, batches, mode=mode).params
+    return lambda: sgdlab.replay.run(program, rule, parts, batches, mode=mode).params

@@ -144,13 +144,11 @@ def _member(address: str, count: int, index: int) -> None:
 def _replayed(parameters: int, protocol: str, layout: str) -> functools.partial:
     task, program = _task(parameters), _program(parameters, protocol)
     on = {"mode": "wave"} if hosts.mesh() is None else {"mesh": hosts.mesh(), "layout": layout}
-    return functools.partial(
-        sgdlab.replay.run, program, RULE, task.grad_fn, task.params, setup.batches(BATCH_SIZE), **on
-    )
+    return functools.partial(sgdlab.replay.run, program, RULE, task, setup.batches(BATCH_SIZE), **on)
 
 
 @functools.cache
-def _task(parameters: int) -> tasks.Task:
+def _task(parameters: int) -> tasks.NetworkTask:
     width = WIDTHS[parameters]
     return tasks.classification(networks.MLP((64, width, width, 10), rngs=nnx.Rngs(0)))
 

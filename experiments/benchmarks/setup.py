@@ -17,7 +17,7 @@ LEARNING_RATE, MOMENTUM = 0.01, 0.9
 
 
 @functools.cache
-def network(kind: str) -> tasks.Task:
+def network(kind: str) -> tasks.NetworkTask:
     """The MLP 64-256-256-10 ("mlp"), or the conv net of the main job ("conv")."""
     rngs = nnx.Rngs(0)
     return tasks.classification(
@@ -54,7 +54,7 @@ def schedule(num_workers: int, num_gradients: int, *, heterogeneous: bool = Fals
 def replayed(kind: str, batch_size: int, program: sgdlab.replay.Program, rule: sgdlab.rules.ServerRule, mode="event"):
     """A function that replays a program."""
     parts = network(kind)
-    return lambda: sgdlab.replay.run(program, rule, parts.grad_fn, parts.params, batches(batch_size), mode=mode).params
+    return lambda: sgdlab.replay.run(program, rule, parts, batches(batch_size), mode=mode).params
 
 
 def serial(kind: str, batch_size: int, steps: int):

@@ -82,7 +82,7 @@ def _trained(plan: Plan) -> Callable[[], object]:
 
     def train() -> object:
         parts = {"stats": task.stats, "fold": task.fold}
-        return replay.run(plan.program, rule, task.grad_fn, task.params, batches, lanes="map", **parts).params
+        return replay.run(plan.program, rule, task, batches, lanes="map", **parts).params
 
     return train
 

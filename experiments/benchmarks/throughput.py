@@ -87,7 +87,7 @@ class Problem:
     """
 
     name: str
-    task: tasks.Task
+    task: tasks.NetworkTask
     images: np.ndarray
     labels: np.ndarray
     order: np.ndarray
@@ -114,27 +114,19 @@ class Problem:
         order = np.random.default_rng(seed).permutation(self.order)
         return jax.tree_util.Partial(_batch, *self._examples, jnp.asarray(order))
 
-    @property
-    def states(self) -> dict[str, Any]:
-        """The arguments of a run that are of BatchNorm."""
-        return {"stats": self.task.stats, "fold": self.task.fold}
-
     def replayed(
         self, program: sgdlab.replay.Program, rule: sgdlab.rules.ServerRule, mode: str | None
     ) -> Callable[[], Tree]:
         """A function that replays a program."""
-        given = (program, rule, self.task.grad_fn, self.task.params, self.batch_fn())
-        return lambda: sgdlab.replay.run(*given, mode=mode, **self.states).params
+        given = (program, rule, self.task, self.batch_fn())
+        return lambda: sgdlab.replay.run(*given, mode=mode).params
 
     def together(
         self, programs: list[sgdlab.replay.Program], rule: sgdlab.rules.ServerRule, lanes: str
     ) -> Callable[[], list[Tree]]:
         """A function that replays several programs as one."""
-        runs, states = len(programs), dict(self.states)
-        states["stats"] = None if self.task.stats is None else [self.task.stats] * runs
-        batch_fns = [self.batch_fn(seed) for seed in range(runs)]
-        given = (programs, rule, self.task.grad_fn, [self.task.params] * runs, batch_fns)
-        return lambda: [found.params for found in sgdlab.replay.run_many(*given, lanes=lanes, **states)]
+        given = (programs, rule, self.task, [self.batch_fn(seed) for seed in range(len(programs))])
+        return lambda: [found.params for found in sgdlab.replay.run_many(*given, lanes=lanes)]
 
     def serial(self, gradients: int) -> Callable[[], Tree]:
         """Hand-written SGD with momentum of one worker."""

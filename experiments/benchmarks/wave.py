@@ -54,7 +54,7 @@ def _lanes() -> Iterator[Figure]:
         programs = {"chosen": sgdlab.replay.lower(schedule), "all": sgdlab.replay.lower(schedule, width=workers)}
         for name, program in programs.items():
             with compilations() as seconds:
-                sgdlab.replay.run(program, RULE, parts.grad_fn, parts.params, setup.batches(32), mode="wave")
+                sgdlab.replay.run(program, RULE, parts, setup.batches(32), mode="wave")
             compiled[name] = sum(seconds)
         wasted = programs["chosen"].lanes_per_gradient()
         yield Figure(

@@ -146,7 +146,7 @@ def _replayed(name: str, workers: int) -> _Replayed:
     seconds = []
     for _ in range(ROUNDS):
         begin = time.perf_counter()
-        run = functools.partial(replay.run, program, rule, task.grad_fn, task.params, setup.batches(32), mode="event")
+        run = functools.partial(replay.run, program, rule, task, setup.batches(32), mode="event")
         jax.block_until_ready(run().params)  # no result stays for the next round
         seconds.append(time.perf_counter() - begin)
     copy, state = _bytes(task.params), _bytes(jax.eval_shape(rule.init, task.params))

@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 from sgdlab import data, replay
 from sgdlab.runs import resolve, tasks
 from sgdlab.runs.plan import Plan, make_plan
-from sgdlab.tasks.task import Task
+from sgdlab.tasks import Task
 
 WORST = 1e12
 """What stands for a number that is not finite, or larger: the run is lost."""
@@ -59,8 +59,7 @@ def measured(plan: Plan, *, norms: bool = True) -> dict[str, Any]:
     result = replay.run(
         plan.program,
         plan.rule(plan.rates, plan.schedule.num_workers),
-        tasks.gradient_of(experiment, task),
-        task.params,
+        Task(tasks.gradient_of(experiment, task), task.params),
         tasks.batches_of(plan, plan.program.capacity.rows),
         mode=computing.mode,
         lanes=computing.lanes or "vmap",

@@ -443,10 +443,7 @@ def evaluate(params, stats):
 
 
 watch = sgdlab.replay.Watch(every=4 * num_workers, evaluate=evaluate)
-results = {
-    name: sgdlab.replay.run(planned, rule, network.grad_fn, network.params, batch, watch=watch)
-    for name, planned in schedules.items()
-}
+results = {name: sgdlab.replay.run(planned, rule, network, batch, watch=watch) for name, planned in schedules.items()}
 
 # %%
 figure, axes = plt.subplots(figsize=(6.5, 3.6))

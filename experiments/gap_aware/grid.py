@@ -200,12 +200,9 @@ def trained_together(
     results = replay.run_many(
         [made.program] * len(cells),
         found,
-        task.grad_fn,
-        [task.params] * len(cells),
+        task,
         tasks.batches_of(made, made.program.capacity.rows),
         lanes=config.lanes or ("map" if jax.default_backend() == "cpu" else "vmap"),
-        stats=[task.stats] * len(cells) if task.fold else None,
-        fold=task.fold,
         watch=replay.Watch(evaluate=tasks.evaluation_of(made.experiment, task, "test", config.test_examples)),
     )
     last = [result.history.evaluations[-1] for result in results]

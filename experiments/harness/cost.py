@@ -194,7 +194,7 @@ def _lowered(experiment: Experiment, number: int) -> tuple[Any, tuple]:
     return jax.jit(gradient).lower(*arguments), arguments
 
 
-def abstract_task(experiment: Experiment, batch_size: int | None = None) -> tasks.Task:
+def abstract_task(experiment: Experiment, batch_size: int | None = None) -> tasks.NetworkTask:
     """Return the task of an experiment, whose parameters are shapes without values.
 
     Args:

@@ -16,6 +16,7 @@ from experiments import papers
 from experiments.harness import PALETTE, Claim, Count, Output, Scale, canvas, figure
 from sgdlab import protocols, replay, rules
 from sgdlab.schedule import Schedule
+from sgdlab.tasks import Task
 
 MOMENTUM, WEIGHT_DECAY, RATE = 0.9, 1e-4, 0.01
 CURVATURE = np.geomspace(0.1, 1.0, 12)
@@ -115,8 +116,7 @@ def replayed(schedule: Schedule, noise: np.ndarray) -> np.ndarray:
     found = replay.run(
         schedule,
         rule(),
-        lambda params, batch: ({name: scales[name] * params[name] + batch[name] for name in params}, {}),
-        start,
+        Task(lambda params, batch: ({name: scales[name] * params[name] + batch[name] for name in params}, {}), start),
         lambda gradient: {name: drawn[name][gradient] for name in drawn},
         watch=replay.Watch(every=schedule.num_workers, evaluate=evaluate),
     )

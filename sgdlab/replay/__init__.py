@@ -15,9 +15,6 @@ from sgdlab.replay.steps import Steps
 from sgdlab.replay.streaming import in_fragments, state_of_fragments
 from sgdlab.replay.watch import Watch
 
-# Names from before schedules of servers and of peers shared one `lower` and one `run`.
-lower_peers, run_peers = lower, run
-
 __all__ = [
     "MAX_BLOCKS",
     "Capacity",
@@ -37,11 +34,9 @@ __all__ = [
     "in_local_steps",
     "in_micro_batches",
     "lower",
-    "lower_peers",
     "partition",
     "run",
     "run_many",
-    "run_peers",
     "state_of_fragments",
     "state_of_worker",
 ]

@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from sgdlab.replay.watch import as_pytree
 from sgdlab.rules.server_rule import ServerRule
+from sgdlab.tasks.task import described
 from sgdlab.types import Tree
 
 _GRADIENT = (
@@ -72,28 +72,24 @@ class Parts(NamedTuple):
         )
 
 
-def check_callable(grad_fn: Any, batch_fn: Any, fold: Any) -> None:
-    """Checks that the arguments of a run that must be functions are.
+def check_batches(batch_fn: Any) -> None:
+    """Check that `batch_fn` of a run is a function.
 
     Raises:
-      ValueError: if one is not; it names the argument and what it is.
+      ValueError: if it is not; it says what it is.
 
     Example:
-      >>> check_callable(jax.grad(jnp.sum), jnp.zeros([3, 2]), None)
+      >>> check_batches(jnp.zeros([3, 2]))
       Traceback (most recent call last):
       ...
       ValueError: batch_fn must be a function of the gradient's index g, such as lambda g: batches[g] for a jax array
       of batches; it is an array of shape (3, 2)
     """
-    if not callable(grad_fn):
-        raise ValueError(f"grad_fn must be a function, (params, batch) -> (grads, aux); it is {described(grad_fn)}")
     if not callable(batch_fn):
         raise ValueError(
             "batch_fn must be a function of the gradient's index g, such as lambda g: batches[g] for a jax array of "
             f"batches; it is {described(batch_fn)}"
         )
-    if fold is not None and not callable(fold):
-        raise ValueError(f"fold must be a function, (stats, aux) -> stats; it is {described(fold)}")
 
 
 def computed(parts: Parts, params: Tree, batch: Tree, local: Tree) -> tuple[Tree, Tree, Tree]:
@@ -164,16 +160,3 @@ def _difference(expected: Tree, found: Tree) -> str:
 def _leaves(tree: Tree) -> dict[str, Any]:
     """The type of each leaf by its path, such as "['kernel']"."""
     return {jax.tree_util.keystr(path): jax.typeof(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
-
-
-def described(value: Any) -> str:
-    """What a wrong argument is, in a few words."""
-    if isinstance(value, np.ndarray | jax.Array):
-        return f"an array of shape {value.shape}"
-    if isinstance(value, jax.ShapeDtypeStruct):
-        return f"one array of shape {value.shape}"
-    if isinstance(value, tuple):
-        return f"a tuple of {len(value)}"
-    if hasattr(value, "__qualname__"):
-        return f"{value.__qualname__} itself: call it with its hyperparameters"
-    return "None" if value is None else f"a value of type {type(value).__name__}"

@@ -3,11 +3,11 @@
 from typing import Any
 
 from sgdlab.peer_schedule import PeerSchedule
-from sgdlab.replay.functions import described
 from sgdlab.replay.peer_program import PeerProgram, lower_peers
 from sgdlab.replay.program import Capacity, checked_limits
 from sgdlab.replay.server_program import ServerProgram, lower_servers
 from sgdlab.schedule import Schedule
+from sgdlab.tasks.task import described
 
 
 def lower(

@@ -14,38 +14,35 @@ from jax.custom_batching import sequential_vmap
 
 from sgdlab import arguments
 from sgdlab.replay.feed import Feed
-from sgdlab.replay.functions import Parts, check_callable, described
+from sgdlab.replay.functions import Parts, check_batches
 from sgdlab.replay.history import History, Result
 from sgdlab.replay.lowering import lower
 from sgdlab.replay.program import Program
-from sgdlab.replay.run import LANES, check_rule
+from sgdlab.replay.run import LANES, check_rule, check_task
 from sgdlab.replay.server_engine import ServerEngine, advance, start
 from sgdlab.replay.server_program import ServerProgram
 from sgdlab.replay.server_step import Carry, Mode
 from sgdlab.replay.watch import Evaluation, Watch, as_pytree
 from sgdlab.rules.server_rule import ServerRule, server_rule
 from sgdlab.schedule import Schedule
+from sgdlab.tasks.task import Task, described
 from sgdlab.types import Tree
 
 Rule = ServerRule | optax.GradientTransformation
 BatchFn = Callable[[jax.Array], Tree]
 
 
-def run_many(  # noqa: PLR0913 (one function for every run)
+def run_many(
     schedules: Sequence[Schedule | ServerProgram],
     rules: Rule | Sequence[Rule],
-    grad_fn: Callable[[Tree, Tree], tuple[Tree, Tree]],
-    params: Sequence[Tree],
+    tasks: Task | Sequence[Task],
     batch_fns: BatchFn | Sequence[BatchFn],
     *,
     lanes: str = "vmap",
-    stats: Sequence[Tree] | None = None,
-    fold: Callable[[Tree, Tree], Tree] | None = None,
-    local: Sequence[Tree] | None = None,
     watch: Watch | None = None,
     report: Callable[[int, History], None] | None = None,
 ) -> list[Result]:
-    """Executes several runs of one method, which differ in their seeds, as one program: gradient g of all, then g + 1.
+    """Execute several runs of one method, which differ in their seeds, as one program: gradient g of all, then g + 1.
 
     Each result is that of `run` with the same arguments, up to rounding: the runs share the loop of event mode, in
     which every operation is one of all runs (`jax.vmap`). This is meant for accelerators that a single run leaves idle;
@@ -61,16 +58,12 @@ def run_many(  # noqa: PLR0913 (one function for every run)
       schedules: S schedules of servers with as many gradients, or their programs (`lower`). All make pauses after the
         same numbers of gradients, have as many blocks, and use their gradients either all at once or not.
       rules: the rule of all runs, or one of each, of the same functions with hyperparameters of their own.
-      grad_fn: as in `run`; it is the same in all runs.
-      params: initial parameters of each run.
+      tasks: the task of all runs, or one of each, of the same functions with parameters of its own.
       batch_fns: `(g) -> batch` of all runs, or one of each: `jax.tree_util.Partial`s of one function with data of their
         own, such as the order of the examples.
       lanes: how the gradients of the runs are computed: "vmap", all in one operation after the other, or "map", one
         gradient after the other, each with its own operations, which takes the activations of one. Updates are made at
         once in any case.
-      stats: initial running statistics of each run.
-      fold: as in `run`; it is the same in all runs.
-      local: the state of one worker at the start, for each run.
       watch: what to evaluate and record; `evaluate` is called for one run after the other, not traced.
       report: `(s, history) -> None`, called at each evaluation of the s-th run, in the place of `watch.report`.
 
@@ -88,7 +81,8 @@ def run_many(  # noqa: PLR0913 (one function for every run)
       >>> schedules = [protocols.asynchronous(seconds, num_gradients=3) for seconds in (runtimes, runtimes[:, ::-1])]
       >>> grad_fn = lambda params, batch: (params - batch, {"loss": 0.5 * (params - batch) ** 2})
       >>> rule = rules.asgd(learning_rate=0.5)
-      >>> results = run_many(schedules, rule, grad_fn, [jnp.zeros([]), jnp.ones([])], lambda g: 1.0)
+      >>> tasks = [Task(grad_fn, params=params) for params in (jnp.zeros([]), jnp.ones([]))]
+      >>> results = run_many(schedules, rule, tasks, lambda g: 1.0)
       >>> [float(result.params) for result in results], [result.history.worker.tolist() for result in results]
       ([1.25, 1.0], [[0, 1, 0], [1, 0, 1]])
     """
@@ -96,23 +90,21 @@ def run_many(  # noqa: PLR0913 (one function for every run)
     arguments.one_of("lanes", lanes, LANES)
     if watch.report is not None:
         raise ValueError("watch.report must be left out: report is called as report(s, history) for each run")
-    if (stats is None) != (fold is None):
-        raise ValueError("stats and fold must be given together: fold(stats, aux) -> stats")
     programs = _programs(schedules, watch)
-    states = {"params": _of_each("params", params, programs)}
-    for name, trees in (("stats", stats), ("local", local)):
-        states[name] = [None] * len(programs) if trees is None else _of_each(name, trees, programs)
-    for name, trees in states.items():
-        _check_alike(name, trees)
+    tasks = _of_each("tasks", tasks, programs, single=Task)
+    for number, task in enumerate(tasks):
+        check_task(f"tasks[{number}]", task)
+    for name in ("params", "stats", "local"):
+        _check_alike("tasks", [getattr(task, name) for task in tasks], f".{name}")
     rules = _of_each("rules", rules, programs, single=(ServerRule, optax.GradientTransformation))
     batch_fns = _of_each("batch_fns", batch_fns, programs, single=(Callable, Feed))
-    parts = _parts(programs, rules, grad_fn, batch_fns, fold, watch=watch, lanes=lanes)
-    options = {"waves": False, "lanes": lanes, "mesh": None, "layout": None, "stateful": local is not None}
+    parts = _parts(programs, rules, tasks, batch_fns, watch=watch, lanes=lanes)
+    options = {"waves": False, "lanes": lanes, "mesh": None, "layout": None, "stateful": tasks[0].local is not None}
     engines = [
-        ServerEngine(program, own, functions, watch, **options)
-        for program, own, functions in zip(programs, states["params"], parts, strict=True)
+        ServerEngine(program, task.params, functions, watch, **options)
+        for program, task, functions in zip(programs, tasks, parts, strict=True)
     ]
-    return _Runs(engines, states, watch, report).finish()
+    return _Runs(engines, tasks, watch, report).finish()
 
 
 class _Runs:
@@ -120,7 +112,7 @@ class _Runs:
 
     Args:
       engines: the engine of each run, all of one mode and capacity.
-      states: the initial parameters ("params"), statistics ("stats") and state of a worker ("local") of each run.
+      tasks: of each run, where it begins.
       watch: what to evaluate.
       report: called at each evaluation.
     """
@@ -128,7 +120,7 @@ class _Runs:
     def __init__(
         self,
         engines: list[ServerEngine],
-        states: dict[str, list[Tree]],
+        tasks: list[Task],
         watch: Watch,
         report: Callable[[int, History], None] | None,
     ):
@@ -137,7 +129,7 @@ class _Runs:
         capacity, self._mode = engines[0].program.capacity, engines[0].mode
         sizes = {"rows": capacity.rows, "slots": capacity.slots, "kept": capacity.kept, "workers": capacity.workers}
         parts = [engine.parts for engine in engines]
-        begun = _Joined.of(list(zip(states["params"], states["stats"], states["local"], parts, strict=True)))
+        begun = _Joined.of([(task.params, task.stats, task.local, own) for task, own in zip(tasks, parts, strict=True)])
         self._carry = _start(begun, runs=len(engines), mode=self._mode, **sizes)
         # What all runs do at the same gradients, such as to complete an update, is decided once and not by masks.
         same = lambda first, column: first if np.array_equal(first, column) else column
@@ -250,9 +242,8 @@ def _in_turn(grad_fn: Callable[..., Tree], *arguments: Tree) -> Tree:
 def _parts(
     programs: list[ServerProgram],
     rules: list[Rule],
-    grad_fn: Callable[..., Tree],
+    tasks: list[Task],
     batch_fns: Sequence[Any],
-    fold: Callable[[Tree, Tree], Tree] | None,
     *,
     watch: Watch,
     lanes: str,
@@ -261,7 +252,7 @@ def _parts(
     for program, rule, batch_fn in zip(programs, rules, batch_fns, strict=True):
         if isinstance(batch_fn, Feed):
             raise ValueError("batch_fns must be functions of g: a Feed makes the batches of a run by itself, see run")
-        check_callable(grad_fn, batch_fn, fold)
+        check_batches(batch_fn)
         check_rule(program, rule)
     # One object is one rule, whose functions are the same.
     found = {id(rule): rule if isinstance(rule, ServerRule) else server_rule(rule) for rule in rules}
@@ -269,11 +260,16 @@ def _parts(
     _check_alike("rules", rules)
     batch_fns = [as_pytree(batch_fn) for batch_fn in batch_fns]
     _check_alike("batch_fns", batch_fns)
-    grad_fn, fold = as_pytree(grad_fn), as_pytree(fold)
+    grad_fns, folds = ([as_pytree(getattr(task, name)) for task in tasks] for name in ("grad_fn", "fold"))
+    _check_alike("tasks", grad_fns, ".grad_fn")
+    _check_alike("tasks", folds, ".fold")
     if lanes == "map":
-        grad_fn = jax.tree_util.Partial(_in_turn, grad_fn)
-    given = {"grad_fn": grad_fn, "fold": fold, "average_decay": watch.average_decay, "penalty": watch.norms}
-    return [Parts.of(rule, batch_fn=batch_fn, **given) for rule, batch_fn in zip(rules, batch_fns, strict=True)]
+        grad_fns = [jax.tree_util.Partial(_in_turn, grad_fn) for grad_fn in grad_fns]
+    given = {"average_decay": watch.average_decay, "penalty": watch.norms}
+    return [
+        Parts.of(rule, grad_fn=grad_fn, batch_fn=batch_fn, fold=fold, **given)
+        for rule, grad_fn, batch_fn, fold in zip(rules, grad_fns, batch_fns, folds, strict=True)
+    ]
 
 
 def _programs(schedules: Sequence[Schedule | ServerProgram], watch: Watch) -> list[ServerProgram]:
@@ -325,17 +321,19 @@ def _of_each(name: str, values: Any, programs: list[ServerProgram], *, single: A
     raise ValueError(f"{name} must {one}be a list of {len(programs)}, one for each run; it is {found}")
 
 
-def _check_alike(name: str, trees: list[Tree]) -> None:
-    """Checks that trees have one structure, which contains functions and static settings, and leaves of one type."""
+def _check_alike(name: str, trees: list[Tree], field: str = "") -> None:
+    """Check that trees have one structure, which contains functions and static settings, and leaves of one type."""
     first, *others = ([(path, jax.typeof(leaf)) for path, leaf in jax.tree.leaves_with_path(tree)] for tree in trees)
     structure = jax.tree.structure(trees[0])
     for number, (tree, leaves) in enumerate(zip(trees[1:], others, strict=True), start=1):
         if jax.tree.structure(tree) != structure:
             raise ValueError(
-                f"{name}[{number}] must be like {name}[0], of the same functions, static settings and tree; it is "
-                f"{jax.tree.structure(tree)}, which must be {structure}"
+                f"{name}[{number}]{field} must be like {name}[0]{field}, of the same functions, static settings and "
+                f"tree; it is {jax.tree.structure(tree)}, which must be {structure}"
             )
         for (path, found), (_, wanted) in zip(leaves, first, strict=True):
             if (found.shape, found.dtype) != (wanted.shape, wanted.dtype):
                 types = (f"{kind.dtype}{list(kind.shape)}" for kind in (found, wanted))
-                raise ValueError(f"{name}[{number}]{jax.tree_util.keystr(path)} is {', which must be '.join(types)}")
+                raise ValueError(
+                    f"{name}[{number}]{field}{jax.tree_util.keystr(path)} is {', which must be '.join(types)}"
+                )

@@ -15,7 +15,7 @@ from sgdlab import arguments, hosts
 from sgdlab.peer_schedule import PeerSchedule
 from sgdlab.replay.execution import Execution
 from sgdlab.replay.feed import Feed
-from sgdlab.replay.functions import Parts, check_callable, described
+from sgdlab.replay.functions import Parts, check_batches
 from sgdlab.replay.history import Result
 from sgdlab.replay.lowering import lower
 from sgdlab.replay.own_points import check_points
@@ -27,6 +27,7 @@ from sgdlab.replay.sharding import KINDS
 from sgdlab.replay.watch import Watch
 from sgdlab.rules.server_rule import ServerRule, absorbed, server_rule
 from sgdlab.schedule import Schedule
+from sgdlab.tasks.task import Task, described
 from sgdlab.types import Tree
 
 if TYPE_CHECKING:
@@ -38,23 +39,19 @@ LANES = ("vmap", "map")
 def run(  # noqa: PLR0913 (one function for every run)
     schedule: Schedule | PeerSchedule | Program,
     rule: ServerRule | optax.GradientTransformation,
-    grad_fn: Callable[[Tree, Tree], tuple[Tree, Tree]],
-    params: Tree,
+    task: Task,
     batch_fn: Callable[[jax.Array], Tree] | Feed,
     *,
     mode: str | None = None,
     lanes: str = "vmap",
     mesh: Mesh | None = None,
     layout: str | None = None,
-    stats: Tree = None,
-    fold: Callable[[Tree, Tree], Tree] | None = None,
-    local: Tree = None,
     step_scale: np.ndarray | None = None,
     watch: Watch | None = None,
     checkpoints: "Checkpoints | None" = None,
     stop: Callable[[], bool] | None = None,
 ) -> Result:
-    """Executes a schedule: every gradient on the version it read, every update in order.
+    """Execute a schedule: every gradient on the version it read, every update in order.
 
     Event mode is the definition: one gradient after the other. Wave mode gives the same result: it computes at once
     the gradients that read versions made before any of them, then applies them in order. Dropped gradients are not
@@ -65,17 +62,14 @@ def run(  # noqa: PLR0913 (one function for every run)
     lane, the activations and two more copies (three for peers; one if the gradients of each wave read one version).
     There are at most as many lanes as workers, rounded up to a power of two.
 
-    One compiled program serves every schedule of the same capacity and all values of the hyperparameters. A function
-    is identified by the function object: the same object compiles nothing again. Arrays that a function closes over
-    are constants of the program; the arguments of a `jax.tree_util.Partial` are data.
+    One compiled program serves every schedule of the same capacity and all values of the hyperparameters.
 
     Args:
       schedule: a schedule that a protocol returned, or its program (`lower`).
       rule: the update rule of the server, or of each peer: a rule of `sgdlab.rules`, whose hyperparameters are data of
         the compiled program, or any optax transform.
-      grad_fn: `(params, batch) -> (grads, aux)`, such as `jax.grad(loss, has_aux=True)`; grads have the tree, shapes
-        and dtypes of params, and scalar leaves of aux are recorded.
-      params: initial parameters, a pytree of arrays.
+      task: the gradient function, initial parameters and, where there are any, running statistics and the state of a
+        worker; `Task(grad_fn, params)`, or one of a network (`sgdlab.tasks`).
       batch_fn: `(g) -> batch` for the g-th of the R gradients that enter an update, g = 0 to R - 1; traced. The row
         of that gradient in the schedule is `lower(schedule).gradient[g]`. A `Feed` makes them on the host instead.
       mode: "event", "wave", or None, which is wave with a mesh, and on accelerators if waves have at least two
@@ -90,11 +84,6 @@ def run(  # noqa: PLR0913 (one function for every run)
         workers are split along axes of the parameters; "replicated": they are on every device, and applying a gradient
         needs no communication. None: replicated where every wave is one update, of which the devices exchange only the
         mean, and for at most 10^6 parameters whose versions take at most 2 GiB.
-      stats: initial running statistics, held by the server, or by each peer.
-      fold: `(stats, aux) -> stats`, called once per gradient, in order.
-      local: the state of one worker at the start, such as a memory of the text that it reads; every worker has its own.
-        Then `grad_fn` is `(params, batch, local) -> (grads, aux, local)`. A gradient that is dropped, interrupted or
-        not finished leaves its worker's state as it was.
       step_scale: float[R], peers only: factor of the step of each gradient. It expresses a learning rate that depends
         on the gradients of all nodes; `rule` counts each node's own steps only. None: 1.
       watch: what to evaluate and record during the run; `norms` and `average_decay` are for servers.
@@ -121,11 +110,12 @@ def run(  # noqa: PLR0913 (one function for every run)
       >>> from sgdlab import protocols, rules
       >>> schedule = protocols.asynchronous(np.array([[2.0, 3.0], [2.0, 3.0]]), num_gradients=3)
       >>> grad_fn = lambda params, batch: (params - batch, {"loss": 0.5 * (params - batch) ** 2})
-      >>> result = run(schedule, rules.asgd(learning_rate=0.5), grad_fn, jnp.zeros([]), lambda g: 1.0)
+      >>> task = Task(grad_fn, params=jnp.zeros([]))
+      >>> result = run(schedule, rules.asgd(learning_rate=0.5), task, lambda g: 1.0)
       >>> float(result.params), result.history.aux["loss"]
       (1.25, array([0.5  , 0.5  , 0.125], dtype=float32))
       >>> schedule = protocols.gossip(np.ones((2, 2)), clock="rounds", seed=0)
-      >>> run(schedule, rules.asgd(learning_rate=0.5), grad_fn, jnp.zeros([]), lambda g: g % 2).nodes
+      >>> run(schedule, rules.asgd(learning_rate=0.5), task, lambda g: g % 2).nodes
       Array([0.125, 0.625], dtype=float32)
     """
     watch = watch or Watch()
@@ -134,10 +124,9 @@ def run(  # noqa: PLR0913 (one function for every run)
     if layout is not None:
         arguments.one_of("layout", layout, KINDS)
     feed = batch_fn if isinstance(batch_fn, Feed) else None
-    check_callable(grad_fn, feed.read if feed else batch_fn, fold)
-    if (stats is None) != (fold is None):
-        raise ValueError("stats and fold must be given together: fold(stats, aux) -> stats")
-    stateful, rule = local is not None, _as_rule(rule)
+    check_task("task", task)
+    check_batches(feed.read if feed else batch_fn)
+    stateful, rule = task.local is not None, _as_rule(rule)
     by_worker = stateful or rule.point is not None
     program: Any = (
         schedule if isinstance(schedule, Program) else lower(schedule, every=watch.every, by_worker=by_worker)
@@ -157,9 +146,9 @@ def run(  # noqa: PLR0913 (one function for every run)
         batches = feed.example()
     parts = Parts.of(
         rule,
-        grad_fn=grad_fn,
+        grad_fn=task.grad_fn,
         batch_fn=batches,
-        fold=fold,
+        fold=task.fold,
         average_decay=watch.average_decay,
         penalty=watch.norms,
     )
@@ -167,19 +156,33 @@ def run(  # noqa: PLR0913 (one function for every run)
     if isinstance(program, PeerProgram):
         _check_peers(watch)
         scale = _checked_scale(step_scale, program.num_rows)
-        engine = PeerEngine(program, params, parts, watch, scale=scale, **static)
+        engine = PeerEngine(program, task.params, parts, watch, scale=scale, **static)
     elif step_scale is not None:
         raise ValueError("step_scale must be left out for a schedule of servers: their rule has the learning rate")
     else:
-        engine = ServerEngine(program, params, parts, watch, **static)
+        engine = ServerEngine(program, task.params, parts, watch, **static)
     if engine.layout.many_processes:
-        _check_same(program, params)
-    execution = Execution(
-        engine, engine.start(params, stats, local), watch, waves=waves, checkpoints=checkpoints, stop=stop
-    )
+        _check_same(program, task.params)
+    begun = engine.start(task.params, task.stats, task.local)
+    execution = Execution(engine, begun, watch, waves=waves, checkpoints=checkpoints, stop=stop)
     if feed is not None:
         engine.parts = engine.parts._replace(batch_fn=None)  # the example has said what batches look like
     return execution.finish(feed)
+
+
+def check_task(name: str, task: Any) -> None:
+    """Check that an argument is a `Task`.
+
+    Raises:
+      ValueError: if it is not; it says what it is.
+
+    Example:
+      >>> check_task("task", Task(jnp.sin, params=jnp.zeros([])))
+    """
+    if not isinstance(task, Task):
+        raise ValueError(
+            f"{name} must be a task, sgdlab.tasks.Task(grad_fn, params) or that of a network; it is {described(task)}"
+        )
 
 
 def check_rule(schedule: Schedule | PeerSchedule | Program, rule: ServerRule | optax.GradientTransformation) -> None:

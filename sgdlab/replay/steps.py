@@ -14,6 +14,7 @@ from sgdlab.replay.server import Instruction, Server, apply_one, close, norm, re
 from sgdlab.replay.watch import as_pytree
 from sgdlab.rules import accumulators
 from sgdlab.rules.server_rule import ServerRule, absorbed, server_rule
+from sgdlab.tasks.task import check_statistics
 from sgdlab.types import Tree
 from sgdlab.xla import apart
 
@@ -70,8 +71,7 @@ class Steps:
         fold: Callable[[Tree, Tree], Tree] | None = None,
         average_decay: float | None = None,
     ):
-        if (stats is None) != (fold is None):
-            raise ValueError("stats and fold must be given together: fold(stats, aux) -> stats")
+        check_statistics(stats, fold)
         rule = rule if isinstance(rule, ServerRule) else server_rule(rule)
         if rule.point is not None:
             raise ValueError(

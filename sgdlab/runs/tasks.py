@@ -26,7 +26,7 @@ from sgdlab.runs.plan import Plan
 from sgdlab.types import Tree
 
 
-def task_of(experiment: Experiment) -> tasks.Task:
+def task_of(experiment: Experiment) -> tasks.NetworkTask:
     """Return the network with its initial parameters, which depend on the seed alone.
 
     Raises:
@@ -200,7 +200,7 @@ def _of_row(batches: Callable[[jax.Array], data.Batch], tickets: jax.Array, g: j
 
 
 def evaluation_of(
-    experiment: Experiment, task: tasks.Task, split: str, most: int | None
+    experiment: Experiment, task: tasks.NetworkTask, split: str, most: int | None
 ) -> Callable[[Tree, Tree], dict[str, Any]]:
     """Return the metrics of a split, un-augmented, as a function of parameters and statistics that can be traced.
 
@@ -228,8 +228,8 @@ def _sample(examples: Any, most: int | None) -> tuple[np.ndarray, np.ndarray]:
         return np.concatenate([pixels for pixels, _ in found]), examples.labels[chosen]
 
 
-def workers_of(plan: Plan, task: tasks.Task, size: int) -> tuple[Callable[..., tuple[Tree, ...]], Any, Tree]:
-    """Return what the workers of a replay do: their gradient function, batches for `size` gradients, what each keeps.
+def workers_of(plan: Plan, task: tasks.NetworkTask, size: int) -> tuple[tasks.NetworkTask, Any]:
+    """Return the task as the workers of a replay do it, with their local steps, and batches for `size` gradients.
 
     Raises:
       UsageError: where local steps do not go with the data or the network.
@@ -237,7 +237,7 @@ def workers_of(plan: Plan, task: tasks.Task, size: int) -> tuple[Callable[..., t
     experiment, local, program = plan.experiment, plan.experiment.local, plan.program
     grad_fn, batches = gradient_of(experiment, task), batches_of(plan, size)
     if not local.active:
-        return grad_fn, batches, task.local
+        return dataclasses.replace(task, grad_fn=grad_fn), batches
     if isinstance(batches, replay.Feed):
         raise UsageError(
             f"--config.local.steps={local.steps} needs data that are in memory: those of "
@@ -251,10 +251,11 @@ def workers_of(plan: Plan, task: tasks.Task, size: int) -> tuple[Callable[..., t
     if plan.inner is not None:
         place, factors = plan.inner.place(program.read[: program.num_rows, 0]), plan.inner.factors
     of_rows = span_fn(*spans(plan.steps_of_rows, size), anew, place)
-    return pseudo_gradient(local, grad_fn, batches, factors), of_rows, state_of_worker(local, task.params, task.local)
+    steps = pseudo_gradient(local, grad_fn, batches, factors)
+    return dataclasses.replace(task, grad_fn=steps, local=state_of_worker(local, task.params, task.local)), of_rows
 
 
-def gradient_of(experiment: Experiment, task: tasks.Task) -> Callable[..., tuple[Tree, ...]]:
+def gradient_of(experiment: Experiment, task: tasks.NetworkTask) -> Callable[..., tuple[Tree, ...]]:
     """Return the gradient function of a worker: of the whole batch, perhaps in micro-batches, and perhaps clipped.
 
     Raises:

@@ -103,8 +103,8 @@ def train(
     check_rule(experiment.rule.part, rule, task.params, single=program.single)
     _check_blocks(plan, task.params)
     # Before the first record: what is refused leaves nothing.
-    grad_fn, batches, local = tasks.workers_of(plan, task, capacity.rows)
-    check_memory(experiment, program, rule, task.params, local, mesh)
+    task, batches = tasks.workers_of(plan, task, capacity.rows)
+    check_memory(experiment, program, rule, task.params, task.local, mesh)
     on_test = tasks.evaluation_of(experiment, task, "test", reporting.test_examples)
     begun, written = time.perf_counter(), []
 
@@ -128,16 +128,12 @@ def train(
         result = replay.run(
             program,
             rule,
-            grad_fn,
-            task.params,
+            task,
             batches,
             mode=computing.mode,
             lanes=computing.lanes or _lanes(experiment),
             mesh=mesh,
             layout=computing.layout,
-            stats=task.stats,
-            fold=task.fold,
-            local=local,
             step_scale=None if served else rates[: program.num_rows],
             **common,
         )

@@ -1,6 +1,6 @@
 """Tasks: a network as pure functions for replay, with the metric that it is judged by.
 
-`classification`, `density` and `language` make a `Task` of a Flax network; Flax is imported when one is called.
+`classification`, `density` and `language` make a `NetworkTask` of a Flax network; Flax is imported when one is called.
 """
 
 import lazy_loader
@@ -12,6 +12,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "evaluation": ["evaluate", "evaluation", "padded_batches", "text_batches"],
         "kinds": ["KINDS", "Kind"],
         "makers": ["classification", "density", "language"],
+        "network": ["NetworkTask"],
         "task": ["Task"],
     },
 )

@@ -10,12 +10,12 @@ import numpy as np
 
 from sgdlab import arguments
 from sgdlab.data.batch import Batch
-from sgdlab.tasks.task import Task
+from sgdlab.tasks.network import NetworkTask
 from sgdlab.types import Tree
 
 
 def evaluate(
-    task: Task, params: Tree, stats: Tree, batches: Batch, prepare: Callable[..., Batch] | None = None
+    task: NetworkTask, params: Tree, stats: Tree, batches: Batch, prepare: Callable[..., Batch] | None = None
 ) -> dict[str, jax.Array]:
     """Return the metrics over all batches; what a worker remembers runs through them.
 
@@ -44,7 +44,7 @@ def evaluate(
 
 
 def evaluation(
-    task: Task, batches: Batch, prepare: Callable[..., Batch] | None = None
+    task: NetworkTask, batches: Batch, prepare: Callable[..., Batch] | None = None
 ) -> Callable[[Tree, Tree], dict[str, jax.Array]]:
     """Return `evaluate` as a function `(params, stats) -> metrics` that can be traced; its arrays are data of it."""
     return jax.tree_util.Partial(_evaluate, _Functions(task.finish, prepare), task.sums, task.local, batches)

@@ -13,7 +13,7 @@ class Kind:
 
     Attributes:
       name: "classification", "density" or "language".
-      metric: the metric by which its runs are judged, a name among those that `Task.finish` returns.
+      metric: the metric by which its runs are judged, a name among those that `NetworkTask.finish` returns.
       higher_is_better: the metric's direction.
       remembers: whether its workers have a state of their own.
       of_guess: what a guess among so many equally likely outcomes scores. Its loss is the logarithm of their number.

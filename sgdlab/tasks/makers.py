@@ -9,13 +9,13 @@ import optax
 
 from sgdlab.data.batch import Batch
 from sgdlab.tasks.kinds import KINDS
-from sgdlab.tasks.task import Network, Task, make_task
+from sgdlab.tasks.network import Network, NetworkTask, make_task
 
 Said = tuple[jax.Array, dict[str, jax.Array], Any]
-"""What a network says of a batch: see `sgdlab.tasks.task.Likelihood`."""
+"""What a network says of a batch: see `sgdlab.tasks.network.Likelihood`."""
 
 
-def classification(network: Network, *, num_classes: int = 10, seed: int = 0) -> Task:
+def classification(network: Network, *, num_classes: int = 10, seed: int = 0) -> NetworkTask:
     """Make the task of a network that classifies images, with cross-entropy as its loss.
 
     Args:
@@ -27,10 +27,10 @@ def classification(network: Network, *, num_classes: int = 10, seed: int = 0) ->
       seed: of the random stream `params` that such a function is given.
 
     Returns:
-      The `Task`; `finish` gives `loss`, in nats, and `accuracy`, from 0 to 1.
+      The `NetworkTask`; `finish` gives `loss`, in nats, and `accuracy`, from 0 to 1.
 
     Raises:
-      ValueError: as `sgdlab.tasks.task.make_task` does.
+      ValueError: as `sgdlab.tasks.network.make_task` does.
 
     Example:
       >>> from flax import nnx
@@ -44,7 +44,7 @@ def classification(network: Network, *, num_classes: int = 10, seed: int = 0) ->
     return make_task(KINDS["classification"], network, _of_labels, _accuracy, outcomes=num_classes, seed=seed)
 
 
-def density(network: Network, *, levels: int = 256, seed: int = 0) -> Task:
+def density(network: Network, *, levels: int = 256, seed: int = 0) -> NetworkTask:
     r"""Make the task of a network that gives every pixel and colour a distribution over its levels.
 
     .. math:: \text{loss} = -\frac{1}{H W C} \sum_d \log p(x_d \mid x_{<d})
@@ -57,7 +57,7 @@ def density(network: Network, *, levels: int = 256, seed: int = 0) -> Task:
       seed: of the random stream `params` that such a function is given.
 
     Returns:
-      The `Task`; `finish` gives `loss`, in nats per dimension, and `bits_per_dimension`.
+      The `NetworkTask`; `finish` gives `loss`, in nats per dimension, and `bits_per_dimension`.
 
     Source: Chen et al. 2016, section 4.3 and A.4 (nats per dimension); van den Oord et al. 2016.
 
@@ -78,7 +78,7 @@ def density(network: Network, *, levels: int = 256, seed: int = 0) -> Task:
     return make_task(KINDS["density"], network, _of_levels, _bits_per_dimension, outcomes=levels, seed=seed)
 
 
-def language(network: Network, *, vocabulary: int, batch_size: int, seed: int = 0) -> Task:
+def language(network: Network, *, vocabulary: int, batch_size: int, seed: int = 0) -> NetworkTask:
     r"""Make the task of a network that predicts the next token of each of B texts, and remembers what it has read.
 
     .. math:: \text{perplexity} = \exp\left(-\frac{1}{T} \sum_t \log p(x_t \mid x_{<t})\right)
@@ -94,7 +94,7 @@ def language(network: Network, *, vocabulary: int, batch_size: int, seed: int = 
       seed: of the random stream `params` that such a function is given.
 
     Returns:
-      The `Task`, whose `local` is the memory; `finish` gives `loss`, in nats per token, and `perplexity`.
+      The `NetworkTask`, whose `local` is the memory; `finish` gives `loss`, in nats per token, and `perplexity`.
 
     Source: Dai et al. 2019 (the memory of the segment before).
 

@@ -12,8 +12,9 @@ from experiments.gossip.comparison import Compared
 from experiments.gossip.quadratic import PROCESSES, ROUNDS, RUN_TIMES, TICKS
 from experiments.harness import Session, within
 from sgdlab import protocols, rules
-from sgdlab.replay import run_peers
+from sgdlab.replay import run
 from sgdlab.runs.plan import make_plan
+from sgdlab.tasks import Task
 from tests.lib.unlike import unlike
 
 PROBLEM = quadratic.Quadratic(np.array([1.0, 4.0]), variance=1.0)
@@ -32,7 +33,7 @@ def by_engine(schedule, noise, alpha, start):
     """Every node's parameters after its last step; `start` holds the nodes' average."""
     grad_fn = lambda params, batch: (PROBLEM.curvature * params + batch, {})
     rule = rules.asgd(learning_rate=alpha)
-    return np.asarray(run_peers(schedule, rule, grad_fn, jnp.asarray(start), lambda g: jnp.asarray(noise)[g]).nodes)
+    return np.asarray(run(schedule, rule, Task(grad_fn, jnp.asarray(start)), lambda g: jnp.asarray(noise)[g]).nodes)
 
 
 def test_ticks_are_those_of_replay():

@@ -12,6 +12,7 @@ from sgdlab import protocols, rules
 from sgdlab.checkpoints import Checkpoints
 from sgdlab.errors import Stopped
 from sgdlab.replay import Feed, Watch, lower, run
+from sgdlab.tasks import Task
 
 WORKERS, SIZE = 6, 96  # 96 * 96 parameters are worth splitting, and can be over 2, 3, 4, 6 and 8 devices
 RUNTIMES = np.random.default_rng(0).uniform(1, 3, (5, WORKERS)) * np.array([0.4, 1.0, 1.0, 2.0, 1.0, 1.5])
@@ -89,13 +90,15 @@ def replayed(name, *, every=EVERY, checkpoints=None, stop=None, report=None, **o
     return run(
         lower(schedule(), every=every, by_worker=True),
         rule(),
-        grad_fn,
-        params(),
+        Task(
+            grad_fn,
+            params(),
+            stats=jnp.zeros(SIZE),
+            fold=lambda stats, aux: 0.9 * stats + 0.1 * aux["stats"],
+            local={"memory": jnp.zeros(SIZE)} if stateful else None,
+        ),
         Feed(read, size=8) if how.get("fed") else batch_fn,
         lanes=how.get("lanes", "vmap"),
-        stats=jnp.zeros(SIZE),
-        fold=lambda stats, aux: 0.9 * stats + 0.1 * aux["stats"],
-        local={"memory": jnp.zeros(SIZE)} if stateful else None,
         watch=Watch(
             every=every,
             evaluate=lambda params, stats: {"length": jnp.square(params["w"]).sum() + stats.sum()},

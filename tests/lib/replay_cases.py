@@ -196,7 +196,7 @@ def schedules(draw) -> tuple[str, Schedule]:
 
 
 @functools.cache
-def network(name: str) -> tasks.Task:
+def network(name: str) -> tasks.NetworkTask:
     """A classifier in float64: "mlp", "conv" or "batch_norm". Call it inside tests, where float64 is on."""
 
     def make():

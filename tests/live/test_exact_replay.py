@@ -23,6 +23,7 @@ from sgdlab.live.repeat import repeat
 from sgdlab.live.server import serve
 from sgdlab.live.work import Work
 from sgdlab.registry import RULES
+from sgdlab.tasks import Task
 
 FAULTS = (Fault("kill", 1, 10.3, 0.1), Fault("nan", 0, 6.0), Fault("twice", 2, 3.0, 0.5), Fault("deaf", 2, 0.0, 20.0))
 AVERAGE = 0.9
@@ -142,12 +143,9 @@ def test_a_record_replays_to_the_bit(case, tmp_path):
     in_a_loop = replay.run(
         recording.schedule,
         rule,
-        replay.in_micro_batches(grad_fn, parts, finish),
-        params(),
+        Task(replay.in_micro_batches(grad_fn, parts, finish), params(), stats=jnp.ones([]), fold=fold),
         jax.tree_util.Partial(lambda tickets, row: batch_fn(tickets[row]), jnp.asarray(tickets, jnp.int32)),
         mode="event",
-        stats=jnp.ones([]),
-        fold=fold,
         watch=watch,
     )
     for name in ("params", "state", "stats", "average", "average_stats"):

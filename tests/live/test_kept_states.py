@@ -27,6 +27,7 @@ from sgdlab.live.work import LocalSteps, Work
 from sgdlab.replay.streaming import Stream
 from sgdlab.runs.local_steps import span_fn
 from sgdlab.runs.rates import InnerRate
+from sgdlab.tasks import Task
 
 WORKERS, STEPS, PARTS = 3, 3, 2
 TABLE = np.random.default_rng(1).normal(size=(240, 4, 3)).astype(np.float64)
@@ -120,11 +121,13 @@ def replayed(case, recording):
     in_a_loop = replay.run(
         program,
         rule,
-        walk(replay.in_micro_batches(grad_fn, PARTS), local.optimizer, batch_fn),
-        params(),
+        Task(
+            walk(replay.in_micro_batches(grad_fn, PARTS), local.optimizer, batch_fn),
+            params(),
+            local=state(local.optimizer, params()),
+        ),
         span_fn((tickets * local.stride).astype(np.int32), steps, anew, place),
         mode="event",
-        local=state(local.optimizer, params()),
     )
     computes = [compute_of(local, worker) for worker in range(WORKERS)]
 

@@ -11,6 +11,7 @@ from sgdlab import protocols, replay, rules
 from sgdlab.checkpoints import Checkpoints
 from sgdlab.errors import Stopped
 from sgdlab.live.repeat import repeat
+from sgdlab.tasks import Task
 
 WORKERS = 3
 RUNTIMES = np.random.default_rng(0).gamma(4.0, size=(10, WORKERS))
@@ -44,7 +45,7 @@ def runs_of(case):
     single = replay.lower(schedule).single
     steps = functools.partial(replay.Steps, rule, jnp.zeros(4), single=single, average_decay=0.8, **STATS)
     batches = lambda g: jnp.asarray(TARGETS)[g]
-    expected = replay.run(schedule, rule, grad_fn, jnp.zeros(4), batches, mode="event", watch=watch, **STATS)
+    expected = replay.run(schedule, rule, Task(grad_fn, jnp.zeros(4), **STATS), batches, mode="event", watch=watch)
     aux = computed(0, jnp.zeros(4))[1]
     return expected, lambda **given: repeat(schedule, steps(), computed, aux=aux, watch=watch, **given)
 

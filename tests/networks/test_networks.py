@@ -123,7 +123,7 @@ def own_statistics(params, batch) -> dict:
 
 
 @functools.cache
-def normalised() -> tasks.Task:
+def normalised() -> tasks.NetworkTask:
     """A conv net with BatchNorm, in float64. Call it inside tests, where float64 is on."""
     return tasks.classification(networks.ConvNet((4, 8), batch_norm=True, param_dtype=jnp.float64, rngs=nnx.Rngs(0)))
 

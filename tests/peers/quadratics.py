@@ -7,6 +7,7 @@ import numpy as np
 
 from sgdlab import rules
 from sgdlab.replay import Capacity, lower, run
+from sgdlab.tasks import Task
 
 SIZE = 3
 _random = np.random.default_rng(7)
@@ -38,7 +39,7 @@ def _optimizer(momentum):
 def replayed(schedule, *, mode="event", momentum=MOMENTUM):
     """The result of `run`, of one compiled program for all schedules with as much room."""
     program = lower(schedule, capacity=ROOM, width=8)
-    return run(program, _optimizer(momentum), _grad_fn, jnp.asarray(START), _batch_fn, mode=mode)
+    return run(program, _optimizer(momentum), Task(_grad_fn, jnp.asarray(START)), _batch_fn, mode=mode)
 
 
 def numbers_of(schedule):

@@ -12,6 +12,7 @@ from lib.replay_cases import assert_close
 
 from sgdlab import PeerSchedule, protocols, rules
 from sgdlab.replay import run
+from sgdlab.tasks import Task
 
 both_modes = pytest.mark.parametrize("mode", ["event", "wave"])
 in_rounds = pytest.mark.parametrize("clock", ["own", "rounds"])
@@ -49,7 +50,7 @@ def serial(numbers, *, tx=TX, start=None):
 
 
 def replayed(schedule, *, mode=None, tx=TX, batch_fn=batch_fn, **options):
-    return run(schedule, tx, grad_fn, jnp.linspace(-1.0, 1.0, 5), batch_fn, mode=mode, **options)
+    return run(schedule, tx, Task(grad_fn, jnp.linspace(-1.0, 1.0, 5)), batch_fn, mode=mode, **options)
 
 
 @pytest.mark.covering
@@ -91,7 +92,11 @@ def test_elastic_averaging_with_the_center_of_two_nodes_by_hand(clock, mode):
     rates = rules.tabulated([1.0, 0.0])
     gradient = lambda params, batch: (-batch, {})
     result = run(
-        schedule, optax.sgd(rates), gradient, jnp.zeros([]), lambda g: jnp.asarray([8.0, 16.0, 0.0, 0.0])[g], mode=mode
+        schedule,
+        optax.sgd(rates),
+        Task(gradient, jnp.zeros([])),
+        lambda g: jnp.asarray([8.0, 16.0, 0.0, 0.0])[g],
+        mode=mode,
     )
     if clock == "rounds":
         center = 0.25 * 8 + 0.25 * 16

@@ -17,6 +17,7 @@ from naive_peers import Replayed
 
 from sgdlab import cluster, protocols, rules
 from sgdlab.replay import Capacity, Watch, check_rule, lower, run
+from sgdlab.tasks import Task
 
 NODES = 4
 ROOM = Capacity(rows=32, slots=16, width=NODES, events=64, edges=128)
@@ -55,19 +56,18 @@ OPTIMIZERS = {
 
 @functools.cache
 def case(name, optimizer, network_name, scaled):
-    """A schedule, options of a run, and what the naive loop leaves, for both modes to be compared with."""
+    """A schedule, the scale of steps, and what the naive loop leaves, for both modes to be compared with."""
     schedule, net = SCHEDULES[name](), network(network_name)
-    options = {} if net.stats is None else {"stats": net.stats, "fold": net.fold}
-    if scaled:
-        options["step_scale"] = np.random.default_rng(5).uniform(0, 2, schedule.num_gradients)
-    return schedule, options, Replayed(schedule, OPTIMIZERS[optimizer], net.grad_fn, net.params, batches(), **options)
+    scale = np.random.default_rng(5).uniform(0, 2, schedule.num_gradients) if scaled else None
+    given = {"stats": net.stats, "fold": net.fold, "step_scale": scale}
+    return schedule, scale, Replayed(schedule, OPTIMIZERS[optimizer], net.grad_fn, net.params, batches(), **given)
 
 
 def assert_replayed(name, optimizer, network_name, mode, *, tolerance=1e-12, scaled=False):
-    schedule, options, expected = case(name, optimizer, network_name, scaled)
+    schedule, scale, expected = case(name, optimizer, network_name, scaled)
     net, optimizer = network(network_name), OPTIMIZERS[optimizer]
     program = lower(schedule, capacity=ROOM, width=NODES)
-    result = run(program, optimizer, net.grad_fn, net.params, batches(), mode=mode, **options)
+    result = run(program, optimizer, net, batches(), mode=mode, step_scale=scale)
     nodes, center, stats = expected.after(len(expected.order))
     close = functools.partial(assert_close, tolerance=tolerance)
     close(result.nodes, expected.stacked(nodes))
@@ -117,7 +117,7 @@ def test_every_optimizer_is_the_naive_loop(name, mode):
 @both_modes
 @pytest.mark.parametrize("name", ["pull", "elastic, rounds, period 3"])
 def test_every_node_has_statistics_of_its_own(name, mode):
-    assert case(name, "asgd", "batch_norm", False)[1].keys() == {"stats", "fold"}
+    assert network("batch_norm").stats is not None
     assert_replayed(name, "asgd", "batch_norm", mode)
 
 
@@ -136,7 +136,9 @@ def test_a_schedule_of_rates_counts_the_steps_of_the_node(mode):
     assert np.unique(steps).size > 2
     rates = 1.0 / (1 + np.arange(8))
     for optimizer in (optax.sgd(rules.tabulated(rates)), rules.asgd(learning_rate=rules.tabulated(rates))):
-        result = run(schedule, optimizer, lambda p, b: (jnp.ones_like(p), {}), jnp.zeros([]), lambda g: g, mode=mode)
+        result = run(
+            schedule, optimizer, Task(lambda p, b: (jnp.ones_like(p), {}), jnp.zeros([])), lambda g: g, mode=mode
+        )
         np.testing.assert_allclose(result.nodes, [-rates[:count].sum() for count in steps], rtol=1e-14)
 
 
@@ -165,8 +167,9 @@ def summed(params, stats):
 SGD = rules.asgd(learning_rate=0.25, momentum=0.5)
 
 
-def small(schedule, *, optimizer=SGD, params=None, **options):
-    return run(schedule, optimizer, parabola, jnp.ones(3) if params is None else params, target, **options)
+def small(schedule, *, optimizer=SGD, params=None, stats=None, fold=None, **options):
+    task = Task(parabola, jnp.ones(3) if params is None else params, stats=stats, fold=fold)
+    return run(schedule, optimizer, task, target, **options)
 
 
 @functools.cache

@@ -11,6 +11,7 @@ from sgdlab import policies, protocols, replay, rules
 from sgdlab.live.ledger import KeptVersions
 from sgdlab.live.transport import Nobody
 from sgdlab.protocols.assignment import KINDS
+from sgdlab.tasks import Task
 
 WORKERS, GRADIENTS, RATE = 4, 48, 0.1
 
@@ -86,7 +87,7 @@ def test_is_the_naive_one(kind):
         assert list(zip(*(column.tolist() for column in rows), strict=True)) == record
         capacity = replay.Capacity(rows=64, slots=32, width=4)
         program = replay.lower(schedule, capacity=capacity)
-        result = replay.run(program, rules.asgd(learning_rate=RATE), grad_fn, jnp.ones(3), batch_fn, mode="event")
+        result = replay.run(program, rules.asgd(learning_rate=RATE), Task(grad_fn, jnp.ones(3)), batch_fn, mode="event")
         np.testing.assert_allclose(result.params, params, rtol=1e-12)
     assert (schedule.staleness() > 0).any()
 

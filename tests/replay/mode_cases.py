@@ -43,11 +43,8 @@ def replayed(name: str, rule: str, schedule, **options) -> Result:
     return run(
         program,
         RULES[rule](),
-        net.grad_fn,
-        net.params,
+        net,
         batches(),
-        stats=net.stats,
-        fold=net.fold,
         watch=watch,
         **options,
     )

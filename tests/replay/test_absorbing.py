@@ -10,6 +10,7 @@ import pytest
 from sgdlab import policies, protocols, rules
 from sgdlab.replay import Capacity, Watch, lower, run, run_many
 from sgdlab.rules.server_rule import ServerRule
+from sgdlab.tasks import Task
 
 WORKERS = 4
 _random = np.random.default_rng(3)
@@ -57,7 +58,7 @@ def assert_same(one, other):
 def test_waves_and_meshes_are_event_mode(name):
     """The mesh exchanges no mean alone, even where all gradients of a wave are of one update."""
     replayed = functools.partial(
-        run, schedule(name), RULES[name](), grad_fn, jnp.asarray(START), batch_fn, watch=Watch(average_decay=0.9)
+        run, schedule(name), RULES[name](), Task(grad_fn, jnp.asarray(START)), batch_fn, watch=Watch(average_decay=0.9)
     )
     expected = replayed(mode="event")
     assert_same(replayed(mode="wave"), expected)
@@ -69,9 +70,10 @@ def test_waves_and_meshes_are_event_mode(name):
 def test_many_runs_at_once_are_each_by_itself():
     programs = [schedule("asynchronous", seed) for seed in (0, 1)]
     given = [jnp.asarray(START), jnp.asarray(-START)]
-    together = run_many(programs, RULES["asynchronous"](), grad_fn, given, batch_fn, watch=Watch(average_decay=0.9))
-    for program, params, result in zip(programs, given, together, strict=True):
-        alone = run(program, RULES["asynchronous"](), grad_fn, params, batch_fn, watch=Watch(average_decay=0.9))
+    tasks = [Task(grad_fn, params) for params in given]
+    together = run_many(programs, RULES["asynchronous"](), tasks, batch_fn, watch=Watch(average_decay=0.9))
+    for program, task, result in zip(programs, tasks, together, strict=True):
+        alone = run(program, RULES["asynchronous"](), task, batch_fn, watch=Watch(average_decay=0.9))
         assert_same(result, alone)
 
 
@@ -96,7 +98,7 @@ def test_what_is_absorbed_is_there_when_the_gradient_is_received(single):
     """A rule of plain functions, whose steps are the sums of what its state has seen so far."""
     rule = ServerRule(_init, _receive, _update, rules.asgd(learning_rate=1.0).send, WORKERS, absorb=_absorb)
     program = schedule("asynchronous" if single else "synchronous")
-    result = run(program, rule, grad_fn, jnp.asarray(START), batch_fn, mode="event")
+    result = run(program, rule, Task(grad_fn, jnp.asarray(START)), batch_fn, mode="event")
     history = result.history
     seen = np.cumsum(history.delay + 10.0 * history.worker)
     np.testing.assert_allclose(result.state["seen"], seen[-1])

@@ -29,6 +29,7 @@ from naive_blocks import Blocks
 
 from sgdlab import Schedule, protocols, rules
 from sgdlab.replay import Capacity, Watch, lower, partition, run
+from sgdlab.tasks import Task
 
 WORKERS, BLOCKS, DECAY = 5, 3, 0.75
 WIDTH = 8
@@ -118,7 +119,7 @@ def replayed(schedule, rule, *, mode, every=None, evaluate=None):
     program = lower(schedule, every=every, capacity=CAPACITY, width=WIDTH)
     assert program.capacity == CAPACITY  # else every schedule would compile anew
     watch = Watch(every=every, evaluate=evaluate, average_decay=DECAY, norms=True)
-    return run(program, rule, grad_fn, START, batch_fn, mode=mode, watch=watch)
+    return run(program, rule, Task(grad_fn, START), batch_fn, mode=mode, watch=watch)
 
 
 def by_naive(schedule, server):
@@ -298,7 +299,7 @@ class TestWatch:
     def test_watching_changes_nothing(self, mode):
         schedule = SCHEDULES["anything"]()
         watched = replayed(schedule, RULES["asgd"][0], mode=mode, every=7, evaluate=evaluated)
-        plain = run(lower(schedule, capacity=CAPACITY), RULES["asgd"][0], grad_fn, START, batch_fn, mode=mode)
+        plain = run(lower(schedule, capacity=CAPACITY), RULES["asgd"][0], Task(grad_fn, START), batch_fn, mode=mode)
         near(flat(plain.params), flat(watched.params), 1e-14)
         history = plain.history
         assert (plain.average, plain.stats, history.distance, history.step) == (None,) * 4
@@ -324,7 +325,7 @@ class TestLearningRates:
         rule = rules.asgd(learning_rate=rules.tabulated(self.RATES))
         params = {"a": jnp.zeros(6), "b": jnp.zeros((3, 2)), "c": jnp.zeros(5)}
         ones = lambda params, batch: (jax.tree.map(jnp.ones_like, params), {})
-        result = run(lower(schedule, capacity=CAPACITY), rule, ones, params, batch_fn, mode=mode)
+        result = run(lower(schedule, capacity=CAPACITY), rule, Task(ones, params), batch_fn, mode=mode)
         updates = np.isfinite(schedule.applied).sum(axis=0)
         assert len({*updates.tolist()}) == BLOCKS
         moved = [np.full(size, -self.RATES[:n].sum()) for size, n in zip(sizes(params, BLOCKS), updates, strict=True)]
@@ -355,7 +356,7 @@ class TestStatistics:
                 average = jax.tree.map(lambda a, s: DECAY * a + (1 - DECAY) * s, average, stats)
         program = lower(schedule, capacity=CAPACITY)
         result = run(
-            program, RULES["asgd"][0], net.grad_fn, net.params, batches(), mode=mode, stats=net.stats, fold=net.fold,
+            program, RULES["asgd"][0], net, batches(), mode=mode,
             watch=Watch(average_decay=DECAY),
         )  # fmt: skip
         jax.tree.map(functools.partial(near, tolerance=1e-12), result.average_stats, average)
@@ -372,12 +373,14 @@ class TestStatistics:
         result = run(
             lower(schedule, capacity=CAPACITY),
             rules.asgd(learning_rate=0.1),
-            numbered,
-            {"a": jnp.ones(3), "b": jnp.ones(3), "c": jnp.ones(3)},
+            Task(
+                numbered,
+                {"a": jnp.ones(3), "b": jnp.ones(3), "c": jnp.ones(3)},
+                stats={"sum": jnp.zeros([]), "count": jnp.zeros([], int)},
+                fold=fold,
+            ),
             lambda number: number.astype(float),
             mode=mode,
-            stats={"sum": jnp.zeros([]), "count": jnp.zeros([], int)},
-            fold=fold,
         )
         numbers = np.arange(schedule.used().any(axis=1).sum())
         near(result.stats["sum"], (numbers * 0.5 ** numbers[::-1]).sum(), 1e-14)
@@ -402,7 +405,7 @@ class TestEqualColumns:
         for name in ("read", "update", "arrived"):
             np.testing.assert_array_equal(getattr(three, name), np.repeat(getattr(one, name), BLOCKS, axis=1))
         single = run(
-            lower(one, capacity=Capacity(64, 16, WIDTH), width=WIDTH), RULES[rule][0], grad_fn, START, batch_fn,
+            lower(one, capacity=Capacity(64, 16, WIDTH), width=WIDTH), RULES[rule][0], Task(grad_fn, START), batch_fn,
             mode=mode, watch=Watch(average_decay=DECAY, norms=True),
         )  # fmt: skip
         several = replayed(three, RULES[rule][0], mode=mode)
@@ -421,7 +424,7 @@ class TestCompilesOnce:
         watch = Watch(every=5, evaluate=evaluated, average_decay=1 - rate)
         program = lower(schedule, every=5, capacity=capacity, width=capacity.width)
         assert program.capacity == capacity
-        return run(program, rule, grad_fn, START, batch_fn, mode=mode, watch=watch)
+        return run(program, rule, Task(grad_fn, START), batch_fn, mode=mode, watch=watch)
 
     def test_another_seed_and_rate(self, mode, compilations):
         # A capacity of its own, so that no other test has compiled this before.
@@ -439,13 +442,13 @@ class TestCompilesOnce:
 class TestErrors:
     def test_more_blocks_than_parameters_can_be_cut_into(self):
         with pytest.raises(ValueError, match=r"num_blocks=3 must be at most 2"):
-            run(opposite(4, 3), rules.asgd(learning_rate=0.1), grad_fn, jnp.ones(2), batch_fn)
+            run(opposite(4, 3), rules.asgd(learning_rate=0.1), Task(grad_fn, jnp.ones(2)), batch_fn)
 
     def test_rule_that_needs_the_sender_of_an_update(self):
         schedule = SCHEDULES["anything"]()
         with pytest.raises(ValueError, match="schedules with one gradient per update"):
-            run(schedule, RULES["dana"][0], grad_fn, START, batch_fn)
+            run(schedule, RULES["dana"][0], Task(grad_fn, START), batch_fn)
 
     def test_a_look_comes_too_late_for_a_program(self):
         with pytest.raises(ValueError, match="every=3 differs from the every=None"):
-            run(lower(opposite(4, 3)), RULES["asgd"][0], grad_fn, START, batch_fn, watch=Watch(every=3))
+            run(lower(opposite(4, 3)), RULES["asgd"][0], Task(grad_fn, START), batch_fn, watch=Watch(every=3))

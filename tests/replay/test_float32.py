@@ -13,6 +13,7 @@ from lib.replay_cases import any_blocks, heterogeneous, partly, seeded, softsync
 from sgdlab import Schedule, protocols, rules
 from sgdlab.replay import Capacity, Watch, lower, run, server_engine
 from sgdlab.replay.sharding import MeshLayout
+from sgdlab.tasks import Task
 
 TOLERANCE = 2e-5  # a hundred steps of float32
 both_modes = pytest.mark.parametrize("mode", ["event", "wave"])
@@ -79,9 +80,13 @@ def replayed(schedule, mode, *, rule=None, params=None, **watch):
     stats = jnp.zeros([])
     watch = Watch(every=16, evaluate=evaluate, **watch)
     return run(
-        schedule, rule, grad_fn, start() if params is None else params, batch_fn, mode=mode, stats=stats, fold=fold,
+        schedule,
+        rule,
+        Task(grad_fn, start() if params is None else params, stats=stats, fold=fold),
+        batch_fn,
+        mode=mode,
         watch=watch,
-    )  # fmt: skip
+    )
 
 
 def close(left, right):
@@ -180,10 +185,18 @@ class TestNarrowParameters:
         rule = optax.sgd(rules.tabulated([1.0, 0.0]))
         minus_one = lambda params, batch: (jax.tree.map(lambda leaf: -jnp.ones_like(leaf), params), {})
         result = run(
-            schedule, rule, minus_one, jnp.zeros(3, jnp.bfloat16), batch_fn, mode=mode,
-            stats=jnp.zeros([], jnp.bfloat16), fold=lambda stats, aux: jnp.ones_like(stats),
+            schedule,
+            rule,
+            Task(
+                minus_one,
+                jnp.zeros(3, jnp.bfloat16),
+                stats=jnp.zeros([], jnp.bfloat16),
+                fold=lambda stats, aux: jnp.ones_like(stats),
+            ),
+            batch_fn,
+            mode=mode,
             watch=Watch(average_decay=0.98, evaluate=lambda params, stats: {"first": params[0], "stats": stats}),
-        )  # fmt: skip
+        )
         np.testing.assert_array_equal(result.params.astype(jnp.float32), np.ones(3))
         assert result.params.dtype == jnp.bfloat16
         assert result.average.dtype == result.average_stats.dtype == jnp.float32
@@ -201,10 +214,18 @@ class TestNarrowParameters:
             return {"sum": params.sum()}
 
         run(
-            protocols.synchronous(np.ones((4, 2))), optax.sgd(0.1), lambda p, b: (p, {}), jnp.ones(3, jnp.bfloat16),
-            batch_fn, mode=mode, stats=jnp.zeros([], jnp.bfloat16), fold=lambda stats, aux: stats,
+            protocols.synchronous(np.ones((4, 2))),
+            optax.sgd(0.1),
+            Task(
+                lambda p, b: (p, {}),
+                jnp.ones(3, jnp.bfloat16),
+                stats=jnp.zeros([], jnp.bfloat16),
+                fold=lambda stats, aux: stats,
+            ),
+            batch_fn,
+            mode=mode,
             watch=Watch(average_decay=0.5, evaluate=evaluate),
-        )  # fmt: skip
+        )
         assert set(seen) == {(jnp.dtype(jnp.bfloat16),) * 2}
         assert len(seen) == 4  # parameters and average, at the start and at the end
 
@@ -213,7 +234,7 @@ class TestNarrowParameters:
         """500 gradients of 1 have the mean 1, of which the step is one."""
         schedule = protocols.synchronous(np.ones((1, 500)))
         ones = lambda params, batch: (jnp.ones_like(params), {})
-        result = run(schedule, optax.sgd(1.0), ones, jnp.zeros(2, jnp.bfloat16), batch_fn, mode=mode)
+        result = run(schedule, optax.sgd(1.0), Task(ones, jnp.zeros(2, jnp.bfloat16)), batch_fn, mode=mode)
         np.testing.assert_array_equal(result.params.astype(jnp.float32), -np.ones(2))
         assert result.params.dtype == jnp.bfloat16
 
@@ -222,7 +243,7 @@ class TestNarrowParameters:
         """Of 1000 ones, in bfloat16 whose squares would not add up."""
         ones = lambda params, batch: (jnp.ones_like(params), {})
         history = run(
-            protocols.synchronous(np.ones((2, 1))), optax.sgd(1.0), ones, jnp.zeros(1000, jnp.bfloat16), batch_fn,
+            protocols.synchronous(np.ones((2, 1))), optax.sgd(1.0), Task(ones, jnp.zeros(1000, jnp.bfloat16)), batch_fn,
             mode=mode, watch=Watch(norms=True),
         ).history  # fmt: skip
         np.testing.assert_allclose(history.norm, np.sqrt(1000), rtol=1e-6)
@@ -234,6 +255,6 @@ class TestNarrowParameters:
         schedule = protocols.gossip(np.ones((200, 5)), kind="push", clock="rounds", seed=0)
         assert np.isclose(schedule.weight, 1 / 3).any()
         zero = lambda params, batch: (jnp.zeros_like(params), {})
-        result = run(schedule, optax.sgd(0.1), zero, jnp.ones(2, jnp.bfloat16), batch_fn, mode=mode)
+        result = run(schedule, optax.sgd(0.1), Task(zero, jnp.ones(2, jnp.bfloat16)), batch_fn, mode=mode)
         np.testing.assert_array_equal(result.nodes.astype(jnp.float32), np.ones((5, 2)))
         assert result.nodes.dtype == jnp.bfloat16

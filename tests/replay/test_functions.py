@@ -13,6 +13,7 @@ import pytest
 
 from sgdlab import protocols, rules
 from sgdlab.replay import Watch, lower, run
+from sgdlab.tasks import Task
 
 RUNTIMES = np.array([[2.0, 3.0], [2.0, 3.0], [2.0, 3.0]])
 SCHEDULES = {"server": protocols.asynchronous(RUNTIMES), "peers": protocols.gossip(RUNTIMES, clock="rounds", seed=0)}
@@ -56,7 +57,7 @@ def refused(compilations, match):
 
 
 def test_what_is_right_is_accepted(schedule):
-    result = run(schedule, SGD, with_aux, PARAMS, batch_fn)
+    result = run(schedule, SGD, Task(with_aux, PARAMS), batch_fn)
     assert result.history.aux["loss"].shape == (lower(schedule).num_rows,)
 
 
@@ -77,32 +78,32 @@ def test_what_is_right_is_accepted(schedule):
 )
 def test_gradients_unlike_the_parameters(schedule, grad_fn, match, compilations):
     with refused(compilations, match):
-        run(schedule, SGD, grad_fn, PARAMS, batch_fn)
+        run(schedule, SGD, Task(grad_fn, PARAMS), batch_fn)
 
 
 def test_gradients_in_another_kind_of_tree(schedule):
     grad_fn = lambda params, batch: ([params[0]], {})
     with pytest.raises(ValueError, match="grad_fn must return"):
-        run(schedule, SGD, grad_fn, (jnp.zeros(2),), batch_fn)
+        run(schedule, SGD, Task(grad_fn, (jnp.zeros(2),)), batch_fn)
 
 
 @pytest.mark.parametrize("batches", [np.zeros([6, 3], np.float32), jnp.zeros([6, 3])])
 def test_an_array_for_batch_fn(schedule, batches, compilations):
     with refused(compilations, r"batch_fn must be a function .*lambda g: batches\[g\].* an array of shape \(6, 3\)"):
-        run(schedule, SGD, with_aux, PARAMS, batches)
+        run(schedule, SGD, Task(with_aux, PARAMS), batches)
     if isinstance(batches, jax.Array):  # what the message proposes
-        run(schedule, SGD, with_aux, PARAMS, lambda g: batches[g])
+        run(schedule, SGD, Task(with_aux, PARAMS), lambda g: batches[g])
 
 
 def test_what_is_no_function(schedule, compilations):
     with refused(compilations, "grad_fn must be a function.* it is None"):
-        run(schedule, SGD, None, PARAMS, batch_fn)
+        run(schedule, SGD, Task(None, PARAMS), batch_fn)
     with refused(compilations, "batch_fn must be a function.* a value of type list"):
-        run(schedule, SGD, with_aux, PARAMS, [1, 2])
+        run(schedule, SGD, Task(with_aux, PARAMS), [1, 2])
     with refused(compilations, "fold must be a function.* a value of type float"):
-        run(schedule, SGD, with_aux, PARAMS, batch_fn, stats=np.zeros(2), fold=0.9)
+        run(schedule, SGD, Task(with_aux, PARAMS, stats=np.zeros(2), fold=0.9), batch_fn)
     with refused(compilations, "evaluate must be a function"):
-        run(schedule, SGD, with_aux, PARAMS, batch_fn, watch=Watch(evaluate=0.5))
+        run(schedule, SGD, Task(with_aux, PARAMS), batch_fn, watch=Watch(evaluate=0.5))
 
 
 @pytest.mark.parametrize(
@@ -115,7 +116,7 @@ def test_what_is_no_function(schedule, compilations):
 )
 def test_statistics_that_change_their_shape(schedule, fold, match, compilations):
     with refused(compilations, match):
-        run(schedule, SGD, with_aux, PARAMS, batch_fn, stats=np.zeros(2, np.float32), fold=fold)
+        run(schedule, SGD, Task(with_aux, PARAMS, stats=np.zeros(2, np.float32), fold=fold), batch_fn)
 
 
 @pytest.mark.parametrize(
@@ -129,12 +130,17 @@ def test_statistics_that_change_their_shape(schedule, fold, match, compilations)
 )
 def test_what_is_no_rule(schedule, rule, match, compilations):
     with refused(compilations, match):
-        run(schedule, rule, with_aux, PARAMS, batch_fn)
+        run(schedule, rule, Task(with_aux, PARAMS), batch_fn)
+
+
+def test_what_is_no_task(schedule, compilations):
+    with refused(compilations, r"task must be a task, sgdlab.tasks.Task\(grad_fn, params\).* itself"):
+        run(schedule, SGD, with_aux, batch_fn)
 
 
 def test_run_times_for_a_schedule(compilations):
     with refused(compilations, r"schedule must be a Schedule or a PeerSchedule.* an array of shape \(3, 2\)"):
-        run(RUNTIMES, SGD, with_aux, PARAMS, batch_fn)
+        run(RUNTIMES, SGD, Task(with_aux, PARAMS), batch_fn)
 
 
 class Mine(Exception):
@@ -148,8 +154,9 @@ def test_what_the_functions_raise_passes(schedule, broken, error):
         raise error
 
     functions = {"grad_fn": with_aux, "batch_fn": batch_fn, "fold": lambda stats, aux: stats} | {broken: raises}
+    batches = functions.pop("batch_fn")
     with pytest.raises(type(error), match="mine") as caught:
-        run(schedule, SGD, params=PARAMS, stats=np.zeros(2), **functions)
+        run(schedule, SGD, Task(params=PARAMS, stats=np.zeros(2), **functions), batches)
     assert caught.value is error
     assert "raises" in [entry.name for entry in caught.traceback]
 
@@ -162,7 +169,7 @@ def test_functions_are_traced_no_more_often_than_their_shapes_change(schedule):
         return with_aux(params, batch)
 
     rule = rules.asgd(learning_rate=0.1)
-    run(schedule, rule, grad_fn, PARAMS, batch_fn)
+    run(schedule, rule, Task(grad_fn, PARAMS), batch_fn)
     once = len(traced)
-    run(schedule, rule, grad_fn, PARAMS, batch_fn)
+    run(schedule, rule, Task(grad_fn, PARAMS), batch_fn)
     assert len(traced) == once

@@ -8,6 +8,7 @@ import pytest
 
 from sgdlab import protocols, replay, rules
 from sgdlab.replay.local_steps import Span
+from sgdlab.tasks import Task
 
 STEPS = np.array([3, 1, 2])  # of each worker
 GENERATOR = np.random.default_rng(0)
@@ -94,11 +95,13 @@ def replayed(optimizer, *, keep_state, proximal=None, mode="event"):
     return replay.run(
         program,
         rules.asgd(learning_rate=0.7),
-        replay.in_local_steps(grad_fn, optimizer, batch_fn, proximal=proximal, keep_state=keep_state),
-        start(),
+        Task(
+            replay.in_local_steps(grad_fn, optimizer, batch_fn, proximal=proximal, keep_state=keep_state),
+            start(),
+            local=replay.state_of_worker(optimizer, start()) if keep_state else None,
+        ),
         spans,
         mode=mode,
-        local=replay.state_of_worker(optimizer, start()) if keep_state else None,
     )
 
 

@@ -1,5 +1,6 @@
 """Several runs as one program: each result is that of the run by itself."""
 
+import dataclasses
 import functools
 import operator
 
@@ -14,6 +15,7 @@ from lib.replay_cases import anything, layers, partly, seeded
 
 from sgdlab import protocols, rules
 from sgdlab.replay import Feed, Watch, lower, many, run, run_many
+from sgdlab.tasks import Task
 
 RUNS = 3
 EVERY = 9
@@ -85,8 +87,16 @@ def together_and_alone(name):
     schedule, rule, how = CASES[name]
     seeds, stateful = how.get("seeds", range(RUNS)), how.get("stateful", True)
     own_rules = [rule(learning_rate=rate) for rate in RATES]
-    stats = [jnp.full(SIZE, 0.1 * seed) for seed in seeds]
-    local = [{"memory": jnp.full(SIZE, 0.2 * seed)} for seed in seeds]
+    tasks = [
+        Task(
+            grad_fn,
+            params(seed),
+            stats=jnp.full(SIZE, 0.1 * seed),
+            fold=fold,
+            local={"memory": jnp.full(SIZE, 0.2 * seed)} if stateful else None,
+        )
+        for seed in seeds
+    ]
     watch = Watch(every=how.get("every", EVERY), evaluate=evaluate, average_decay=0.9, norms=True)
     # Only so that the runs by themselves share one compilation.
     capacity = functools.reduce(operator.or_, (lower(schedule(seed)).capacity for seed in seeds))
@@ -94,13 +104,9 @@ def together_and_alone(name):
     together = run_many(
         [schedule(seed) for seed in seeds],
         own_rules,
-        grad_fn,
-        [params(seed) for seed in seeds],
+        tasks,
         [batch_fn(seed) for seed in seeds],
         lanes=how.get("lanes", "vmap"),
-        stats=stats,
-        fold=fold,
-        local=local if stateful else None,
         watch=watch,
         report=lambda number, history: reported.append((number, history)),
     )
@@ -108,16 +114,12 @@ def together_and_alone(name):
         run(
             lower(schedule(seed), every=watch.every, capacity=capacity),
             own_rule,
-            grad_fn,
-            params(seed),
+            task,
             batch_fn(seed),
             mode="event",
-            stats=own_stats,
-            fold=fold,
-            local=own_local if stateful else None,
             watch=watch,
         )
-        for seed, own_rule, own_stats, own_local in zip(seeds, own_rules, stats, local, strict=True)
+        for seed, own_rule, task in zip(seeds, own_rules, tasks, strict=True)
     ]
     return together, alone, reported
 
@@ -155,21 +157,15 @@ def test_statistics_of_batch_norm():
     task = replay_cases.network("batch_norm")
     seeds = range(2)
     schedules = [replay_cases.heterogeneous(12, seed=seed) for seed in seeds]
-    begun = [jax.tree.map(lambda leaf, factor=1 + 0.2 * seed: factor * leaf, task.params) for seed in seeds]
+    own_tasks = [
+        dataclasses.replace(task, params=jax.tree.map(lambda leaf, factor=1 + 0.2 * seed: factor * leaf, task.params))
+        for seed in seeds
+    ]
     rule = rules.nag_asgd(learning_rate=0.05)
-    together = run_many(
-        schedules,
-        rule,
-        task.grad_fn,
-        begun,
-        [replay_cases.batches(seed) for seed in seeds],
-        lanes="map",
-        stats=[task.stats] * 2,
-        fold=task.fold,
-    )
-    for seed, found in zip(seeds, together, strict=True):
-        own = begun[seed], replay_cases.batches(seed)
-        expected = run(schedules[seed], rule, task.grad_fn, *own, mode="event", stats=task.stats, fold=task.fold)
+    batch_fns = [replay_cases.batches(seed) for seed in seeds]
+    together = run_many(schedules, rule, own_tasks, batch_fns, lanes="map")
+    for schedule, own_task, own_batches, found in zip(schedules, own_tasks, batch_fns, together, strict=True):
+        expected = run(schedule, rule, own_task, own_batches, mode="event")
         assert_close(leaves(found), leaves(expected), 1e-12)
 
 
@@ -182,8 +178,7 @@ def begun(seeds=(0, 1)):
     return {
         "schedules": [asynchronous(seed) for seed in seeds],
         "rules": rules.asgd(learning_rate=0.05),
-        "grad_fn": without_state,
-        "params": [params(seed) for seed in seeds],
+        "tasks": [Task(without_state, params(seed)) for seed in seeds],
         "batch_fns": [batch_fn(seed) for seed in seeds],
     }
 
@@ -226,7 +221,7 @@ def test_one_rule_of_optax_for_all():
 
 def test_a_single_run():
     (found,) = run_many(**begun((1,)))
-    expected = run(asynchronous(1), begun()["rules"], without_state, params(1), batch_fn(1), mode="event")
+    expected = run(asynchronous(1), begun()["rules"], Task(without_state, params(1)), batch_fn(1), mode="event")
     assert_close(leaves(found), leaves(expected), 1e-12)
 
 
@@ -276,16 +271,23 @@ WRONG = {
     ),
     "workers of a rule": ({"rules": rules.dana(learning_rate=0.1, num_workers=2)}, r"num_workers=2"),
     "no rule": ({"rules": rules.asgd}, r"rules must be one for all runs"),
-    "no gradient": ({"grad_fn": 1.0}, r"grad_fn must be a function"),
-    "no parameters": ({"params": None}, r"params must be a list of 2, one for each run; it is None"),
-    "one tree of parameters": ({"params": {"w": np.ones(3)}}, r"params must be a list of 2"),
+    "no tasks": ({"tasks": None}, r"tasks must be one for all runs, or be a list of 2, one for each run; it is None"),
+    "no task": ({"tasks": [Task(without_state, np.ones(3)), 1.0]}, r"tasks\[1\] must be a task"),
     "parameters of other sizes": (
-        {"params": [{"w": np.ones(3)}, {"w": np.ones(4)}]},
-        r"params\[1\]\['w'\] is float64\[4\], which must be float64\[3\]",
+        {"tasks": [Task(without_state, {"w": np.ones(size)}) for size in (3, 4)]},
+        r"tasks\[1\]\.params\['w'\] is float64\[4\], which must be float64\[3\]",
     ),
     "parameters of other names": (
-        {"params": [{"w": np.ones(3)}, {"v": np.ones(3)}]},
-        r"params\[1\] must be like params",
+        {"tasks": [Task(without_state, {name: np.ones(3)}) for name in "wv"]},
+        r"tasks\[1\]\.params must be like tasks\[0\]\.params",
+    ),
+    "other gradients": (
+        {"tasks": [Task(function, np.ones(3)) for function in (without_state, grad_fn)]},
+        r"tasks\[1\]\.grad_fn must be like tasks\[0\]\.grad_fn, of the same functions",
+    ),
+    "statistics of one": (
+        {"tasks": [Task(without_state, np.ones(3)), Task(without_state, np.ones(3), stats=np.ones(3), fold=fold)]},
+        r"tasks\[1\]\.stats must be like",
     ),
     "other functions": (
         {"batch_fns": [batches_times(1.0), batches_times(2.0)]},
@@ -293,8 +295,6 @@ WRONG = {
     ),
     "a feed": ({"batch_fns": Feed(read)}, r"batch_fns must be functions of g: a Feed"),
     "no batches": ({"batch_fns": [np.ones(3), np.ones(3)]}, r"batch_fn must be a function"),
-    "statistics alone": ({"stats": [np.ones(3)] * 2}, r"stats and fold must be given together"),
-    "one statistics": ({"stats": np.ones(3), "fold": fold}, r"stats must be a list of 2"),
     "another report": ({"watch": Watch(report=print)}, r"watch.report must be left out"),
     "lanes": ({"lanes": "scan"}, r"lanes='scan'"),
 }

@@ -12,6 +12,7 @@ from sgdlab import protocols, rules
 from sgdlab.replay import Capacity, Steps, Watch, lower, run, run_many
 from sgdlab.replay.run import check_rule
 from sgdlab.rules.server_rule import ServerRule
+from sgdlab.tasks import Task
 
 WORKERS, SIZE = 4, 96  # 96 * 96 parameters are worth splitting
 _random = np.random.default_rng(3)
@@ -55,11 +56,11 @@ def assert_same(one, other):
 
 @functools.cache
 def by_event(seed=0, sign=1.0):
-    return run(lowered(seed), RULE, grad_fn, start(sign), batch_fn, mode="event", watch=WATCH)
+    return run(lowered(seed), RULE, Task(grad_fn, start(sign)), batch_fn, mode="event", watch=WATCH)
 
 
 def test_waves_are_event_mode():
-    wave = run(lowered(), RULE, grad_fn, start(), batch_fn, mode="wave", lanes="map", watch=WATCH)
+    wave = run(lowered(), RULE, Task(grad_fn, start()), batch_fn, mode="wave", lanes="map", watch=WATCH)
     assert_same(wave, by_event())
     assert lowered().mean_wave_length() > 3
 
@@ -67,11 +68,14 @@ def test_waves_are_event_mode():
 @pytest.mark.parametrize("layout", ["replicated", "sharded"])
 def test_meshes_are_event_mode(layout):
     mesh = jax.make_mesh((4,), ("device",), axis_types=(jax.sharding.AxisType.Auto,))
-    assert_same(run(lowered(), RULE, grad_fn, start(), batch_fn, mesh=mesh, layout=layout, watch=WATCH), by_event())
+    assert_same(
+        run(lowered(), RULE, Task(grad_fn, start()), batch_fn, mesh=mesh, layout=layout, watch=WATCH), by_event()
+    )
 
 
 def test_many_runs_at_once_are_each_by_itself():
-    together = run_many([lowered(0), lowered(1)], RULE, grad_fn, [start(), start(-1.0)], batch_fn, watch=WATCH)
+    tasks = [Task(grad_fn, start(sign)) for sign in (1.0, -1.0)]
+    together = run_many([lowered(0), lowered(1)], RULE, tasks, batch_fn, watch=WATCH)
     for result, alone in zip(together, (by_event(0, 1.0), by_event(1, -1.0)), strict=True):
         assert_same(result, alone)
 
@@ -80,7 +84,9 @@ def test_the_point_is_what_the_gradient_the_rule_and_the_records_see():
     """Points that say whose they are, and the number of the worker's messages; the parameters stay where they are."""
     functions = (_init, _receive, _update, rules.asgd(learning_rate=1.0).send)
     rule = ServerRule(*functions, WORKERS, absorb=_absorb, point=_point)
-    result = run(lowered(), rule, lambda x, g: (0 * x, {"at": x}), jnp.zeros([]), lambda g: g, watch=Watch(norms=True))
+    result = run(
+        lowered(), rule, Task(lambda x, g: (0 * x, {"at": x}), jnp.zeros([])), lambda g: g, watch=Watch(norms=True)
+    )
     history = result.history
     expected = np.where(history.update > 0, 100.0 * history.worker + history.update, 0.0)
     for found in (history.aux["at"], history.distance, result.state["seen"]):
@@ -139,7 +145,7 @@ class TestRefused:
 
     def test_waves_with_two_gradients_of_a_worker(self):
         with pytest.raises(ValueError, match=r"rule needs a program of waves .*: lower\(by_worker=True\)"):
-            run(lower(overlapping()), RULE, grad_fn, start(), batch_fn, mode="wave")
+            run(lower(overlapping()), RULE, Task(grad_fn, start()), batch_fn, mode="wave")
 
     def test_fewer_rows_than_workers(self):
         with pytest.raises(ValueError, match="num_workers=3, but schedule has 4 workers"):

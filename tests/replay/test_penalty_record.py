@@ -8,6 +8,7 @@ import pytest
 from sgdlab import protocols, rules
 from sgdlab.replay import Watch, run
 from sgdlab.rules.gap import COEFFICIENTS
+from sgdlab.tasks import Task
 
 RUNTIMES = np.random.default_rng(0).uniform(1, 3, (6, 4))
 SCHEDULE = protocols.asynchronous(RUNTIMES)
@@ -27,7 +28,7 @@ def grad_fn(params, batch):
 
 
 def replayed(rule, mode="event", schedule=SCHEDULE):
-    return run(schedule, rule, grad_fn, params(), batch_fn, mode=mode, watch=Watch(norms=True)).history
+    return run(schedule, rule, Task(grad_fn, params()), batch_fn, mode=mode, watch=Watch(norms=True)).history
 
 
 def by_hand(granularity):

@@ -17,6 +17,7 @@ from sgdlab import protocols, rules
 from sgdlab.checkpoints import CheckpointError, Checkpoints
 from sgdlab.errors import Stopped
 from sgdlab.replay import Feed, Watch, lower, run
+from sgdlab.tasks import Task
 
 WORKERS, SIZE, EVERY = 5, 3, 6
 RUNTIMES = np.random.default_rng(0).uniform(1, 3, (6, WORKERS))
@@ -88,14 +89,10 @@ def replayed(name, mode, *, dtype=float, checkpoints=None, stop_after=None, fed=
     result = run(
         lower(schedule, every=EVERY, by_worker=True),
         RULE if served else PEERS_RULE,
-        grad_fn,
-        params,
+        Task(grad_fn, params, stats=jnp.zeros([], dtype), fold=fold, local={"memory": jnp.zeros(SIZE, dtype)}),
         Feed(read, size=8) if fed else batch_fn,
         mode=mode,
         mesh=mesh,
-        stats=jnp.zeros([], dtype),
-        fold=fold,
-        local={"memory": jnp.zeros(SIZE, dtype)},
         watch=watch,
         checkpoints=checkpoints,
         stop=stop,

@@ -16,6 +16,7 @@ from lib.replay_cases import assert_close, batches, examples, heterogeneous, net
 
 from sgdlab import Schedule, protocols, rules
 from sgdlab.replay import Capacity, Result, Watch, check_rule, lower, run, server_engine
+from sgdlab.tasks import Task
 
 CAPACITY = Capacity(rows=128, slots=8, width=8, workers=8)
 
@@ -100,8 +101,7 @@ def test_event_mode_is_the_naive_loop(kind, rule, name, length):
     watch = Watch(average_decay=decay, norms=True)
     program = lower(schedule, capacity=CAPACITY)
     result = run(
-        program, RULES[rule], net.grad_fn, net.params, batches(), mode="event",
-        stats=net.stats, fold=net.fold, watch=watch,
+        program, RULES[rule], net, batches(), mode="event", watch=watch,
     )  # fmt: skip
     tolerance = 1e-10 if rule == "gap_aware" else 1e-12
     close = functools.partial(assert_close, tolerance=tolerance)
@@ -134,7 +134,7 @@ def test_batches_are_asked_for_by_the_number_among_used_gradients():
     assert schedule.dropped().any()
     numbered = lambda params, number: (params, {"number": number})
     for mode in ("event", "wave"):
-        history = run(schedule, SGD, numbered, jnp.ones(3), lambda number: number, mode=mode).history
+        history = run(schedule, SGD, Task(numbered, jnp.ones(3)), lambda number: number, mode=mode).history
         np.testing.assert_array_equal(history.aux["number"], np.arange(schedule.used().sum()))
         np.testing.assert_array_equal(history.gradient, np.flatnonzero(schedule.used()))
         np.testing.assert_array_equal(history.gradient, lower(schedule).gradient)
@@ -151,7 +151,7 @@ def test_synchronous_is_large_batch_sgd():
     workers, updates, net = 4, 5, network("mlp")
     schedule = protocols.synchronous(np.random.default_rng(0).uniform(1, 2, (updates, workers)))
     tx = optax.sgd(0.05, momentum=0.9, nesterov=True)
-    result = run(schedule, rules.server_rule(tx), net.grad_fn, net.params, batches())
+    result = run(schedule, rules.server_rule(tx), net, batches())
     params, state, losses = net.params, tx.init(net.params), []
     for update in range(updates):
         parts = [batches()(row) for row in range(update * workers, (update + 1) * workers)]
@@ -181,8 +181,9 @@ def evaluated(params, stats):
 SGD = rules.asgd(learning_rate=0.25)
 
 
-def small(schedule, *, rule=SGD, params=None, **options) -> Result:
-    return run(schedule, rule, parabola, jnp.ones(3) if params is None else params, target, **options)
+def small(schedule, *, rule=SGD, params=None, stats=None, fold=None, **options) -> Result:
+    task = Task(parabola, jnp.ones(3) if params is None else params, stats=stats, fold=fold)
+    return run(schedule, rule, task, target, **options)
 
 
 class TestWatch:
@@ -388,7 +389,7 @@ class TestCompilesOnce:
     def run(self, schedule, mode, rate, order):
         net = network("mlp")
         watch = Watch(every=20, evaluate=functools.partial(net.evaluate, batch=examples(1)), average_decay=1 - rate)
-        return run(schedule, self.rule(rate), net.grad_fn, net.params, batches(order), mode=mode, watch=watch)
+        return run(schedule, self.rule(rate), net, batches(order), mode=mode, watch=watch)
 
     def test_another_seed_rate_and_order(self, mode, compilations):
         first, second = heterogeneous(50, seed=0), heterogeneous(64, seed=4)
@@ -411,7 +412,7 @@ class TestCompilesOnce:
 
     def test_another_function_is_another_program(self, mode, compilations):
         schedule, net = heterogeneous(20), network("mlp")
-        run(schedule, SGD, net.grad_fn, net.params, batches(), mode=mode)
+        run(schedule, SGD, net, batches(), mode=mode)
         compilations.clear()
-        run(schedule, SGD, net.grad_fn, net.params, another_function, mode=mode)
+        run(schedule, SGD, net, another_function, mode=mode)
         assert len(compilations) > 0

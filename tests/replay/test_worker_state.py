@@ -10,6 +10,7 @@ from lib.replay_cases import any_blocks, anything, assert_close, partly, seeded,
 
 from sgdlab import protocols, rules
 from sgdlab.replay import Watch, lower, run
+from sgdlab.tasks import Task
 
 WORKERS, SIZE = 5, 3
 RUNTIMES = np.random.default_rng(0).uniform(1, 3, (8, WORKERS)) * np.array([0.3, 1.0, 1.0, 2.0, 1.0])
@@ -56,7 +57,9 @@ def params():
 def replayed(schedule, mode):
     program = lower(schedule, every=7, by_worker=True)
     rule = rules.asgd(learning_rate=0.1, momentum=0.5)
-    return program, run(program, rule, grad_fn, params(), batch_fn, local=begun(), mode=mode, watch=Watch(every=7))
+    return program, run(
+        program, rule, Task(grad_fn, params(), local=begun()), batch_fn, mode=mode, watch=Watch(every=7)
+    )
 
 
 @pytest.mark.sample(5)
@@ -112,7 +115,7 @@ def test_dropped_gradients_leave_it_as_it_was():
 def test_waves_with_two_gradients_of_one_worker_are_refused():
     program = lower(protocols.simulated_staleness(RUNTIMES, average=3.0, ramp_epochs=0.0))
     with pytest.raises(ValueError, match="by_worker=True"):
-        run(program, rules.asgd(learning_rate=0.1), grad_fn, params(), batch_fn, local=begun(), mode="wave")
+        run(program, rules.asgd(learning_rate=0.1), Task(grad_fn, params(), local=begun()), batch_fn, mode="wave")
 
 
 @pytest.mark.parametrize(
@@ -127,4 +130,9 @@ def test_waves_with_two_gradients_of_one_worker_are_refused():
 )
 def test_a_gradient_function_without_a_state_is_refused(wrong, match):
     with pytest.raises(ValueError, match=match):
-        run(protocols.synchronous(RUNTIMES), rules.asgd(learning_rate=0.1), wrong, params(), batch_fn, local=begun())
+        run(
+            protocols.synchronous(RUNTIMES),
+            rules.asgd(learning_rate=0.1),
+            Task(wrong, params(), local=begun()),
+            batch_fn,
+        )

@@ -16,6 +16,7 @@ import pytest
 from lib import naive, tiers
 
 from sgdlab import protocols, replay, rules
+from sgdlab.tasks import Task
 
 GRADIENTS = 20
 WORKERS = 8
@@ -202,7 +203,7 @@ def assert_same(schedule, method, h, *, rate=None, eta_max=None):
 
     expected = naive.replay(schedule, server(START, eta=eta, **common, **server_options), gradient_by_hand)
     program = replay.lower(schedule, capacity=CAPACITY)
-    result = replay.run(program, rule, grad_fn, nested(START), batch_fn, mode="event")
+    result = replay.run(program, rule, Task(grad_fn, nested(START)), batch_fn, mode="event")
     for name, value in flattened(result.params).items():
         assert value.dtype == np.float64
         assert not np.array_equal(expected[name], START[name])
@@ -285,7 +286,7 @@ def test_dana_refuses_updates_of_several_gradients(method, backups):
     schedule = protocols.backup_workers(np.ones((3, 4)), backups=backups)
     rule = METHODS[method][0](learning_rate=0.1, **METHODS[method][3])
     with pytest.raises(ValueError, match="worker=None: the DANA rules keep a velocity per worker"):
-        replay.run(schedule, rule, grad_fn, nested(START), batch_fn)
+        replay.run(schedule, rule, Task(grad_fn, nested(START)), batch_fn)
 
 
 def test_schedules_have_stale_fresh_and_tied_gradients():

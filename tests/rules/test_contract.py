@@ -18,6 +18,7 @@ import sgdlab
 from sgdlab import replay, rules
 from sgdlab.registry import RULES
 from sgdlab.rules.server_rule import absorbed
+from sgdlab.tasks import Task
 
 WORKERS = 4
 GIVEN = {"momentum": 0.5, "weight_decay": 0.01, "num_workers": WORKERS}
@@ -370,7 +371,7 @@ def stale(name, seed):
 @each_rule
 def test_converges_asynchronously(name):
     rate = 0.5 if name == "parameter_agnostic_muon" else 0.05  # that of the first step
-    result = replay.run(stale(name, 0), with_rate(name, rate), quadratic, start(), batch_fn)
+    result = replay.run(stale(name, 0), with_rate(name, rate), Task(quadratic, start()), batch_fn)
     losses = result.history.aux["loss"]
     assert result.history.delay.max() > (1 if name == "dc_s3gd" else 2)
     assert float(quadratic(result.params, 0)[1]["loss"]) < 0.01 * losses[0]
@@ -387,8 +388,8 @@ def test_compilations_are_seen():
 
 @each_rule
 def test_another_seed_and_another_rate_compile_nothing(name):
-    first = replay.run(stale(name, 0), with_rate(name, 0.05), quadratic, start(), batch_fn)
+    first = replay.run(stale(name, 0), with_rate(name, 0.05), Task(quadratic, start()), batch_fn)
     with compilations() as seen:
-        second = replay.run(stale(name, 1), with_rate(name, 0.02), quadratic, start(), batch_fn)
+        second = replay.run(stale(name, 1), with_rate(name, 0.02), Task(quadratic, start()), batch_fn)
     assert not seen
     assert not np.allclose(first.history.aux["loss"], second.history.aux["loss"], rtol=0.01)

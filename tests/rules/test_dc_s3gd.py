@@ -12,6 +12,7 @@ import pytest
 
 from sgdlab import protocols, replay, rules
 from sgdlab.rules.dc_s3gd import compensated
+from sgdlab.tasks import Task
 
 WORKERS, ROUNDS = 3, 8
 GENERATOR = np.random.default_rng(5)
@@ -77,7 +78,7 @@ def program(**entries):
 
 def replayed(lowered, *, mode="event", **entries):
     rule = rules.dc_s3gd(learning_rate=rules.tabulated(RATES), num_workers=WORKERS, **entries)
-    return replay.run(lowered, rule, grad_fn, split(jnp.asarray(START)), batch_fn, mode=mode)
+    return replay.run(lowered, rule, Task(grad_fn, split(jnp.asarray(START))), batch_fn, mode=mode)
 
 
 CASES = {
@@ -110,7 +111,7 @@ class TestIdentities:
         """Bit for bit: its own step is all that the mean has."""
         alone = RUNTIMES[:, :1]
         shared = {"learning_rate": rules.tabulated(RATES), "momentum": 0.9, "weight_decay": 0.01}
-        run = lambda schedule, rule: replay.run(schedule, rule, grad_fn, split(jnp.asarray(START)), batch_fn)
+        run = lambda schedule, rule: replay.run(schedule, rule, Task(grad_fn, split(jnp.asarray(START))), batch_fn)
         found = run(protocols.delayed_rounds(alone, num_gradients=ROUNDS), rules.dc_s3gd(num_workers=1, **shared))
         serial = run(protocols.asynchronous(alone, num_gradients=ROUNDS), rules.asgd(**shared))
         jax.tree.map(np.testing.assert_array_equal, found.params, serial.params)
@@ -126,7 +127,7 @@ class TestIdentities:
         lowered = replay.lower(protocols.delayed_rounds(np.ones((ROUNDS, 2))), capacity=CAPACITY, by_worker=True)
         rule = rules.dc_s3gd(learning_rate=rules.tabulated(RATES), num_workers=WORKERS)
         same = jax.tree_util.Partial(lambda batches, number: batches(number // 2), batch_fn)
-        found = replay.run(lowered, rule, grad_fn, split(jnp.asarray(START)), same, mode="event")
+        found = replay.run(lowered, rule, Task(grad_fn, split(jnp.asarray(START))), same, mode="event")
         jax.tree.map(close, found.params, split(params))
         assert not np.asarray(found.state.mean["a"] - found.state.steps["a"][0]).any()
 

@@ -14,6 +14,7 @@ import pytest
 from sgdlab import protocols, replay, rules
 from sgdlab.errors import UsageError
 from sgdlab.registry import RULES
+from sgdlab.tasks import Task
 
 ALL = {
     name: functools.partial(part.make, **({"num_workers": 2} if "num_workers" in part.given else {}))
@@ -206,7 +207,7 @@ def test_dana_refuses_more_workers_than_it_has_velocities(factory):
     rule = factory(learning_rate=0.1, num_workers=2)
     schedule = protocols.asynchronous(np.ones((2, 3)))
     with pytest.raises(ValueError, match="num_workers=2, but schedule has 3 workers"):
-        replay.run(schedule, rule, lambda params, batch: (params, {}), jnp.ones(2), lambda row: row)
+        replay.run(schedule, rule, Task(lambda params, batch: (params, {}), jnp.ones(2)), lambda row: row)
 
 
 @pytest.mark.parametrize("name", GAPS)
@@ -247,4 +248,4 @@ def test_delay_adaptive_keeps_nothing_per_worker():
     rule = rules.delay_adaptive(learning_rate=0.1, num_workers=2)
     assert rule.num_workers is None
     schedule = protocols.asynchronous(np.ones((2, 3)))
-    replay.run(schedule, rule, lambda params, batch: (params, {}), jnp.ones(2), lambda row: row)
+    replay.run(schedule, rule, Task(lambda params, batch: (params, {}), jnp.ones(2)), lambda row: row)

@@ -11,6 +11,7 @@ import pytest
 
 from sgdlab import policies, protocols, replay, rules  # noqa: F401 (policies register protocols)
 from sgdlab.registry import PROTOCOLS, RULES
+from sgdlab.tasks import Task
 
 ETA, ROWS = 0.1, 64
 CAPACITY = replay.Capacity(rows=ROWS, slots=8, width=8, workers=8)
@@ -33,7 +34,7 @@ def replayed(schedule, rule, *, noise=naive.NOISE):
     worker = np.zeros(ROWS, np.int32)
     worker[: program.num_rows] = program.worker[: program.num_rows]
     batch_fn = jax.tree_util.Partial(_batch, jnp.asarray(worker), jnp.asarray(noise[:ROWS]))
-    result = replay.run(program, rule, grad_fn, jnp.asarray(naive.START), batch_fn, mode="event")
+    result = replay.run(program, rule, Task(grad_fn, jnp.asarray(naive.START)), batch_fn, mode="event")
     aux = result.history.aux
     return np.asarray(result.params), np.stack([aux[f"x{i}"] for i in range(naive.SIZE)], axis=1)
 

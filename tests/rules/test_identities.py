@@ -9,6 +9,7 @@ import optax
 import pytest
 
 from sgdlab import protocols, replay, rules
+from sgdlab.tasks import Task
 
 STEPS = 25
 RATE, GAMMA, DECAY = 0.07, 0.8, 0.02
@@ -50,7 +51,7 @@ def stale():
 
 def replayed(rule, schedule):
     program = replay.lower(schedule, capacity=CAPACITY)
-    result = replay.run(program, rule, grad_fn, start(), batch_fn, mode="event")
+    result = replay.run(program, rule, Task(grad_fn, start()), batch_fn, mode="event")
     return result.params, result.history.aux["read"]
 
 

@@ -20,6 +20,7 @@ from sgdlab.runs.configuration import check_used
 from sgdlab.runs.local_steps import Local, of_messages, optimizer_of, pseudo_gradient, span_fn, spans, state_of_worker
 from sgdlab.runs.plan import make_plan
 from sgdlab.runs.rates import InnerRate, RateSchedule
+from sgdlab.tasks import Task
 
 WORKERS, MESSAGES, STEPS = 3, 18, np.array([4, 2, 1])
 GENERATOR = np.random.default_rng(5)
@@ -97,7 +98,7 @@ def replayed(schedule, local, steps, inner, *, rate=OUTER, mode="event"):
     of_rows = span_fn(*spans(steps[program.worker], program.worker.size), place=place)
     walk = pseudo_gradient(local, grad_fn, batch_fn, None if inner is None else inner.factors)
     own, rule = state_of_worker(local, jnp.asarray(START), None), rules.asgd(learning_rate=rate)
-    return replay.run(program, rule, walk, jnp.asarray(START), of_rows, mode=mode, local=own).params
+    return replay.run(program, rule, Task(walk, jnp.asarray(START), local=own), of_rows, mode=mode).params
 
 
 @pytest.mark.parametrize("adamw", [False, True])
@@ -125,7 +126,7 @@ class TestIdentities:
         inner = inner_rate(steps_per_update=1.0)
         found = replayed(schedule, Local(learning_rate=RATE), one, inner, rate=1.0)
         rule = rules.asgd(learning_rate=rules.tabulated(RATE * inner.factors))
-        close(found, replay.run(schedule, rule, grad_fn, jnp.asarray(START), batch_fn, mode="event").params)
+        close(found, replay.run(schedule, rule, Task(grad_fn, jnp.asarray(START)), batch_fn, mode="event").params)
 
     def test_a_span_without_a_place_begins_with_the_first_factor(self):
         """Also of factors that are a list."""

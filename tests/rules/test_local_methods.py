@@ -17,6 +17,7 @@ import pytest
 from sgdlab import protocols, replay, rules
 from sgdlab.runs.local_steps import Local, of_messages, steps_by_worker
 from sgdlab.runs.local_steps import optimizer_of as optimizer_of_local
+from sgdlab.tasks import Task
 
 WORKERS, MESSAGES, MOST = 3, 24, 4
 GENERATOR = np.random.default_rng(7)
@@ -171,7 +172,9 @@ def replayed(schedule, rule, worker, steps):
     optimizer = optimizer_of(worker)
     walk = replay.in_local_steps(grad_fn, optimizer, batch_fn, keep_state=not worker.fresh)
     local = None if worker.fresh else replay.state_of_worker(optimizer, jnp.asarray(START))
-    return np.asarray(replay.run(program, rule, walk, jnp.asarray(START), spans, mode="event", local=local).params)
+    return np.asarray(
+        replay.run(program, rule, Task(walk, jnp.asarray(START), local=local), spans, mode="event").params
+    )
 
 
 def steps_and_times(*, by_speed):
@@ -264,7 +267,7 @@ class TestIdentities:
 
     def by_gradients(self, rule, schedule):
         """Without local steps at all."""
-        return replay.run(schedule, rule, grad_fn, jnp.asarray(START), batch_fn, mode="event").params
+        return replay.run(schedule, rule, Task(grad_fn, jnp.asarray(START)), batch_fn, mode="event").params
 
     def test_one_local_step_of_rate_one_is_plain(self):
         for rule in (rules.nag_asgd(learning_rate=0.1), rules.fedbuff(learning_rate=0.1)):

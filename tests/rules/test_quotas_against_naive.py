@@ -12,6 +12,7 @@ import pytest
 
 from sgdlab import policies, protocols, replay, rules  # noqa: F401 (policies register themselves)
 from sgdlab.registry import PROTOCOLS
+from sgdlab.tasks import Task
 
 WORKERS, UPDATES, RATE = 4, 6, 0.2
 _random = np.random.default_rng(3)
@@ -35,7 +36,7 @@ def replayed(schedule, rule):
         return params - jnp.asarray(CENTERS)[worker] + jnp.asarray(NOISE)[number], {}
 
     batch_fn = lambda row: (jnp.asarray(workers)[row], row)
-    return replay.run(program, rule, grad_fn, jnp.zeros(3), batch_fn, mode="event").params
+    return replay.run(program, rule, Task(grad_fn, jnp.zeros(3)), batch_fn, mode="event").params
 
 
 def rounds_of_trials(trials, limits):

@@ -14,6 +14,7 @@ import pytest
 
 from sgdlab import protocols, replay, rules
 from sgdlab.rules.fragments import fragments_of
+from sgdlab.tasks import Task
 
 WORKERS, MESSAGES = 3, 9
 GENERATOR = np.random.default_rng(11)
@@ -97,7 +98,7 @@ def replayed(*, fragments=1, steps=4, overlap=0, mix=0.0, rate=0.7, momentum=0.9
     walk = replay.in_fragments(grad_fn, OPTIMIZER, batch_fn, fragments=fragments, overlap=overlap, mix=mix)
     rule = rules.streaming_nesterov(learning_rate=rate, momentum=momentum, fragments=fragments)
     local = replay.state_of_fragments(OPTIMIZER, jnp.asarray(START))
-    return replay.run(program, rule, walk, jnp.asarray(START), spans(steps), mode=mode, local=local)
+    return replay.run(program, rule, Task(walk, jnp.asarray(START), local=local), spans(steps), mode=mode)
 
 
 CASES = {
@@ -129,13 +130,13 @@ class TestIdentities:
         walk = replay.in_local_steps(grad_fn, OPTIMIZER, batch_fn, keep_state=True)
         program = replay.lower(protocols.synchronous(np.ones((MESSAGES, WORKERS))), by_worker=True)
         rule, local = rules.nag_asgd(learning_rate=0.7), replay.state_of_worker(OPTIMIZER, jnp.asarray(START))
-        diloco = replay.run(program, rule, walk, jnp.asarray(START), spans(4), mode="event", local=local)
+        diloco = replay.run(program, rule, Task(walk, jnp.asarray(START), local=local), spans(4), mode="event")
         close(replayed(**CASES["diloco"]).params, diloco.params)
         assert not np.allclose(replayed(**CASES["overlapped"]).params, diloco.params, rtol=1e-3)
 
     def test_the_rule_with_one_fragment_is_nesterov(self):
         schedule = protocols.asynchronous(GENERATOR.uniform(1, 2, (12, 3)), num_gradients=24)
-        run = lambda rule: replay.run(schedule, rule, grad_fn, jnp.asarray(START), batch_fn, mode="event").params
+        run = lambda rule: replay.run(schedule, rule, Task(grad_fn, jnp.asarray(START)), batch_fn, mode="event").params
         own = {"learning_rate": 0.1, "momentum": 0.8, "weight_decay": 0.01}
         close(run(rules.streaming_nesterov(**own)), run(rules.nag_asgd(**own)))
 

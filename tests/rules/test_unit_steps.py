@@ -10,6 +10,7 @@ import pytest
 
 from sgdlab import policies, protocols, replay, rules
 from sgdlab.registry import PROTOCOLS
+from sgdlab.tasks import Task
 
 GRADIENTS, WORKERS = 40, 4
 CAPACITY = replay.Capacity(rows=128, slots=8, width=4)
@@ -127,7 +128,7 @@ def test_is_algorithm_1(case):
     assert delays.max() > 0
     assert schedule.dropped().any() == (case != "asynchronous, normalised")
     program = replay.lower(schedule, capacity=CAPACITY)
-    params = replay.run(program, rule, grad_fn, jax.tree.map(jnp.asarray, START), batch_fn, mode="event").params
+    params = replay.run(program, rule, Task(grad_fn, jax.tree.map(jnp.asarray, START)), batch_fn, mode="event").params
     for name, value in params.items():
         np.testing.assert_allclose(value, expected[name], rtol=1e-11, atol=1e-12, err_msg=name)
 

@@ -86,13 +86,9 @@ def replayed(kind, mode="event", **options):
     return replay.run(
         plan.program,
         plan.rule(plan.rates, capacity.workers),
-        task_.grad_fn,
-        task_.params,
+        task_,
         options.pop("batches", None) or batches_of(plan, capacity.rows),
         mode=mode,
-        stats=task_.stats,
-        fold=task_.fold,
-        local=task_.local,
         **options,
     )
 

@@ -32,9 +32,9 @@ class TestIdentity:
         assert not plan.experiment.local.active
         assert plan.rates.max() == 0.5  # and so it is synchronous SGD
         plan = make_plan(local())
-        grad_fn, _, state = runs.tasks.workers_of(plan, runs.tasks.task_of(plan.experiment), 64)
-        assert state is None
-        assert grad_fn.func.__module__ == "sgdlab.tasks.task"  # the gradient itself, without a wrapper
+        task, _ = runs.tasks.workers_of(plan, runs.tasks.task_of(plan.experiment), 64)
+        assert task.local is None
+        assert task.grad_fn.func.__module__ == "sgdlab.tasks.network"  # the gradient itself, without a wrapper
 
     def test_what_a_method_means_can_be_changed(self):
         meant = resolve(local(method="async_diloco")).identity["local"]

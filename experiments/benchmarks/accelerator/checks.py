@@ -58,7 +58,7 @@ def sections() -> list[Section]:
 
 def check(name: str, found: Outcome, expected: Outcome, problem: Problem, dtype: str, **facts: Any) -> Row:
     """Return the row of a comparison, which is a check."""
-    apart, allowed = found.apart(expected, problem.params), TOLERANCES[dtype]
+    apart, allowed = found.apart(expected, problem.task.params), TOLERANCES[dtype]
     return Row(name, apart, "", f"<= {allowed:g}", apart <= allowed, facts={"dtype": dtype} | facts)
 
 
@@ -127,7 +127,7 @@ def _devices(bench: Bench) -> list[Cell]:
         if precision:
             yield check(name, found, expected, problem, dtype, case=case, mode=mode)
         else:
-            apart = found.apart(expected, problem.params)
+            apart = found.apart(expected, problem.task.params)
             yield Row(name, apart, "", detail="no check", facts={"dtype": dtype, "precision": "default"})
 
     first = bench.scale.cases[0]

@@ -67,7 +67,7 @@ def _cells(bench: Bench) -> list[Cell]:
             same = row.value == 0 and recorded == on
             yield Row(row.name, row.value, "", row.goal, row.met, "every bit the same" * same, row.facts)
             return
-        apart = found.apart(outcome, problem.params)
+        apart = found.apart(outcome, problem.task.params)
         yield Row(name, apart, "", "0", apart == 0, facts={"dtype": DTYPE})
 
     cells = [
@@ -90,7 +90,7 @@ def _lived(bench: Bench, on: jax.Device) -> _Lived:
         steps.compile(gradients.aux)
         with Processes(
             WorkSource(_WORK, _argument(bench)),
-            problem.params,
+            problem.task.params,
             gradients.aux,
             num_workers=WORKERS,
             env={"JAX_ENABLE_X64": "0", "JAX_DEFAULT_MATMUL_PRECISION": "highest"},
@@ -116,7 +116,9 @@ def _repeated(bench: Bench, recording: LiveRecording) -> Outcome:
 
 def _steps(bench: Bench) -> replay.Steps:
     problem = _problem(bench)
-    return replay.Steps(problem.rule, problem.params, single=True, stats=problem.stats, fold=problem.task.fold)
+    return replay.Steps(
+        problem.rule, problem.task.params, single=True, stats=problem.task.stats, fold=problem.task.fold
+    )
 
 
 def _problem(bench: Bench) -> Problem:

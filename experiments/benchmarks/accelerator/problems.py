@@ -61,17 +61,13 @@ class Problem:
     Attributes:
       program: the lowered schedule.
       rule: of the server, or of each node.
-      task: the functions of the network.
-      params: initial parameters.
-      stats: initial running statistics; None without BatchNorm.
+      task: the network.
       batch_fn: the batch of a gradient.
     """
 
     program: replay.Program
     rule: rules.ServerRule
-    task: tasks.Task
-    params: Tree
-    stats: Tree
+    task: tasks.NetworkTask
     batch_fn: jax.tree_util.Partial
 
     @classmethod
@@ -88,8 +84,7 @@ class Problem:
           **how: mode, lanes, mesh, layout, checkpoints, stop.
         """
         program, batch_fn = program or self.program, batch_fn or self.batch_fn
-        given = {"stats": self.stats, "fold": self.task.fold} | how
-        found = replay.run(program, self.rule, self.task.grad_fn, self.params, batch_fn, **given)
+        found = replay.run(program, self.rule, self.task, batch_fn, **how)
         return Outcome.of(found.params, found.stats, found.history.aux["loss"], found.nodes)
 
 
@@ -140,7 +135,7 @@ def live_work(argument: Mapping[str, Any]) -> Work:
     problem = Problem.of("asynchronous", "float32", SCALES[argument["scale"]])
     seconds = float(argument["seconds"])
     return Work(
-        problem.params, problem.task.grad_fn, problem.batch_fn, seconds=lambda worker, k: seconds * (1 + worker)
+        problem.task.params, problem.task.grad_fn, problem.batch_fn, seconds=lambda worker, k: seconds * (1 + worker)
     )
 
 
@@ -159,13 +154,14 @@ def _made(name: str, dtype: str, scale: Scale) -> Problem:
     return Problem(
         replay.lower(_SCHEDULES[schedule](scale)),
         rule(scale.workers),
-        task,
-        *(jax.tree.map(np.asarray, tree) for tree in (task.params, task.stats)),
+        dataclasses.replace(
+            task, **{name: jax.tree.map(np.asarray, getattr(task, name)) for name in ("params", "stats")}
+        ),
         jax.tree_util.Partial(_batch, images, labels),
     )
 
 
-def _task(name: str, dtype: str, channels: tuple[int, int]) -> tasks.Task:
+def _task(name: str, dtype: str, channels: tuple[int, int]) -> tasks.NetworkTask:
     """Return the task of a network whose parameters NumPy has drawn: to compile that in float64 takes seconds."""
 
     def make() -> nnx.Module:

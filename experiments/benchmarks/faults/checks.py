@@ -15,6 +15,7 @@ from sgdlab import replay
 from sgdlab.live.log import Entry
 from sgdlab.live.recording import LiveRecording
 from sgdlab.live.status import Status
+from sgdlab.tasks import Task
 
 Tree = Any
 BOUND = 2
@@ -109,7 +110,7 @@ def difference(recording: LiveRecording, params: Tree, folder: pathlib.Path) -> 
     tickets = np.zeros(program.capacity.rows, np.int32)
     tickets[: program.num_rows] = recording.used_tickets()
     batches = jax.tree_util.Partial(_batch_of_row, _work(folder).batch_fn, jnp.asarray(tickets))
-    result = replay.run(program, work.RULE, _work(folder).grad_fn, work.params(), batches, mode="event")
+    result = replay.run(program, work.RULE, Task(_work(folder).grad_fn, work.params()), batches, mode="event")
     pairs = zip(jax.tree.leaves(result.params), jax.tree.leaves(params), strict=True)
     return max(float(np.abs(np.asarray(a, np.float64) - np.asarray(b, np.float64)).max()) for a, b in pairs)
 
