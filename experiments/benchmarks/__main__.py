@@ -4,7 +4,7 @@
     python -m experiments.benchmarks kills [--kills=50]
     python -m experiments.benchmarks soak [--gradients=1000000]
     python -m experiments.benchmarks planted [--draws=200] [--seed=0]
-    python -m experiments.benchmarks advise what_if watch learning workers throughput
+    python -m experiments.benchmarks advise what_if watch learning workers
     python -m experiments.benchmarks live [--transport=ray]
     python -m experiments.benchmarks accelerator [--help]
     python -m experiments.benchmarks.faults [--only=WORDS]
@@ -39,7 +39,6 @@ from experiments.benchmarks import (
     schedule,
     soak,
     streaming,
-    throughput,
     watch,
     wave,
     what_if,
@@ -69,7 +68,6 @@ LONG_SUITES: dict[str, Callable[[], Iterator[Figure]]] = {
     "learning": learning.figures,
     "live": live.figures,
     "workers": workers.figures,
-    "throughput": throughput.figures,
     "planted": planted.figures,
     "what_if": what_if.figures,
     "watch": watch.figures,

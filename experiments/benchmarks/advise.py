@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.benchmarks.timing import Figure
+from experiments.benchmarks.timing import Figure, at_most
 from sgdlab import traces
 from sgdlab.advice import comparison, diagnosis, recording, what_if
 from sgdlab.advice.comparison import halves, learned, measured, refit, sweeps
@@ -87,11 +87,9 @@ def _command(trace: pathlib.Path, workdir: pathlib.Path) -> Iterator[Figure]:
     busy = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     what = f"{STEPS:,} steps of {WORKERS:,} workers"
     detail = f"{busy:.0f} s of all cores; page {(workdir / 'advice.html').stat().st_size / 1e6:.1f} MB"
-    goal = f"<= {MOST_SECONDS:g}"
-    yield Figure(f"sgdlab advise, {what}", seconds, "s", goal, seconds <= MOST_SECONDS, detail)
+    yield at_most(f"sgdlab advise, {what}", seconds, "s", MOST_SECONDS, detail)
     gigabytes = after.ru_maxrss / 1e6  # of the largest child, in kilobytes
-    goal = f"<= {MOST_GIGABYTES:g}"
-    yield Figure(f"most memory, {what}", gigabytes, "GB", goal, gigabytes <= MOST_GIGABYTES)
+    yield at_most(f"most memory, {what}", gigabytes, "GB", MOST_GIGABYTES)
 
 
 class _Clock:

@@ -1,11 +1,10 @@
 """Speed of replay with several parameter blocks relative to one block, on the same run-times."""
 
-import statistics
 from collections.abc import Iterator
 
 import sgdlab
 from experiments.benchmarks import setup
-from experiments.benchmarks.timing import Figure, interleaved, ratio
+from experiments.benchmarks.timing import Figure, at_least, interleaved, ratio, speeds
 
 WORKERS, GRADIENTS, GOAL = 32, 1000, 0.75
 
@@ -27,14 +26,6 @@ def figures() -> Iterator[Figure]:
         seconds = interleaved(functions)
         for name in ("4 blocks", "4 layers"):
             share = ratio(seconds["one block"], seconds[name])
-            same = name == "4 blocks"
-            speeds = ", ".join(f"{n} {GRADIENTS / statistics.median(seconds[n]):,.0f}/s" for n in ("one block", name))
-            what = "of one schedule" if same else "with schedules of their own"
-            yield Figure(
-                f"{name} {what} over one, {kind}, N={WORKERS}",
-                share,
-                "x",
-                f">= {GOAL}" if same else "",
-                share >= GOAL if same else None,
-                speeds,
-            )
+            what, goal = ("of one schedule", GOAL) if name == "4 blocks" else ("with schedules of their own", None)
+            detail = speeds(seconds, GRADIENTS, "one block", name)
+            yield at_least(f"{name} {what} over one, {kind}, N={WORKERS}", share, "x", goal, detail)

@@ -32,10 +32,11 @@ def batches(batch_size: int) -> Callable[[jax.Array], data.Batch]:
     images = jnp.asarray(generator.random((EXAMPLES, 8, 8, 1), np.float32))
     labels = jnp.asarray(generator.integers(0, 10, EXAMPLES))
     order = jnp.asarray(generator.permutation(EXAMPLES)[: EXAMPLES // batch_size * batch_size].reshape(-1, batch_size))
-    return jax.tree_util.Partial(_batch, images, labels, order)
+    return jax.tree_util.Partial(batch, images, labels, order)
 
 
-def _batch(images: jax.Array, labels: jax.Array, order: jax.Array, g: jax.Array) -> data.Batch:
+def batch(images: jax.Array, labels: jax.Array, order: jax.Array, g: jax.Array) -> data.Batch:
+    """Return the examples of gradient g, for which there is a row of `order`; int32[batches, B]."""
     chosen = order[g % order.shape[0]]
     return data.Batch(images[chosen], labels[chosen])
 
@@ -57,19 +58,20 @@ def replayed(kind: str, batch_size: int, program: sgdlab.replay.Program, rule: s
     return lambda: sgdlab.replay.run(program, rule, parts.grad_fn, parts.params, batches(batch_size), mode=mode).params
 
 
-def serial(kind: str, batch_size: int, steps: int):
-    """Hand-written SGD with momentum in one `lax.scan`: an upper bound of the speed of one worker."""
-    parts, batch_fn = network(kind), batches(batch_size)
+def serial(task: tasks.Task, batch_fn: Callable[[jax.Array], data.Batch], steps: int) -> Callable[[], object]:
+    """Return hand-written SGD with momentum in one `lax.scan`: an upper bound of the speed of one worker."""
 
     @jax.jit
-    def train(params, batch_fn):
+    def train(params, stats, batch_fn):
         def step(carry, g):
-            grads, aux = parts.grad_fn(carry[0], batch_fn(g))
-            return _momentum_step(*carry, grads), aux["loss"]
+            params, velocity, stats = carry
+            grads, aux = task.grad_fn(params, batch_fn(g))
+            stats = stats if task.fold is None else task.fold(stats, aux)
+            return (*_momentum_step(params, velocity, grads), stats), aux["loss"]
 
-        return jax.lax.scan(step, (params, jax.tree.map(jnp.zeros_like, params)), jnp.arange(steps))
+        return jax.lax.scan(step, (params, jax.tree.map(jnp.zeros_like, params), stats), jnp.arange(steps))
 
-    return lambda: train(parts.params, batch_fn)
+    return lambda: train(task.params, task.stats, batch_fn)
 
 
 def serial_with_copies(kind: str, batch_size: int, program: sgdlab.replay.ServerProgram):

@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from experiments.benchmarks.planted import fleets
 from experiments.benchmarks.planted.trials import wilson
-from experiments.benchmarks.timing import Figure
+from experiments.benchmarks.timing import Figure, at_least, at_most
 from sgdlab.advice import diagnosis, repairs, what_if
 from sgdlab.advice.diagnosis import pauses
 from sgdlab.advice.what_if import candidates
@@ -157,11 +157,11 @@ def figures(draws: int = DRAWS, seed: int = 0) -> Iterator[Figure]:
         share = 100 * sum(right) / len(right)
         detail = f"{sum(right)} of {len(right)}, 95 % interval {100 * low:.1f}-{100 * high:.1f} %"
         if plant < 0:
-            yield Figure("what if: clean: a cause to mend", share, "%", "<= 1", share <= 100 * FALSE, detail)
+            yield at_most("what if: clean: a cause to mend", share, "%", 100 * FALSE, detail)
             continue
         error = f"; seconds saved off by {100 * np.median(np.abs(errors)):.1f} % (median)"
         name = PLANTS[plant].__name__.replace("_", " ")
-        yield Figure(f"what if: {name}: mended first", share, "%", ">= 95", share >= 100 * RIGHT, detail + error)
+        yield at_least(f"what if: {name}: mended first", share, "%", 100 * RIGHT, detail + error)
 
 
 def _outcome(trial: tuple[int, int, int]) -> tuple[bool, float]:
