@@ -158,7 +158,7 @@ def figures5_6(
 
 
 def configured(size: Size, epochs: float, examples: int, optimizer: str, backups: int) -> ConfigDict:
-    """What is trained: a perceptron on digits, or what `training.inception` says.
+    """Return what is trained: a perceptron on digits, or what `training.inception` says.
 
     The arguments are those of `figures5_6`, and b.
 
@@ -220,7 +220,7 @@ def resampled(
 
 
 def longer(updates: Mapping[int, np.ndarray], seconds: np.ndarray) -> Interval:
-    """The logarithm of the time with all machines' gradients over that with the paper's best N.
+    """Return the logarithm of the time with all machines' gradients over that with the paper's best N.
 
     Args:
       updates: N -> float64[seeds], updates to converge; linearly interpolated between.

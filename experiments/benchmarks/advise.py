@@ -28,7 +28,7 @@ MOST_SECONDS, MOST_GIGABYTES = 180.0, 6.0
 
 
 def figures() -> Iterator[Figure]:
-    """The stages one after another in this process, then the whole command in another."""
+    """Yield the stages one after another in this process, then the whole command in another."""
     with tempfile.TemporaryDirectory() as directory:
         trace = pathlib.Path(directory) / "trace.npy"
         np.save(trace, RegimeCluster(num_workers=WORKERS, num_nodes=NODES, mean=1.057, std=0.393).draw(STEPS, seed=0))

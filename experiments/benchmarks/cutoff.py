@@ -55,7 +55,7 @@ def _share_of_oracle(trained: cutoff.TrainedModel) -> float:
 
 
 def _untrained(law: RegimeCluster) -> cutoff.TrainedModel:
-    """An untrained model whose predictions take as long as a trained model's, with a similar cutoff."""
+    """Return an untrained model whose predictions take as long as a trained model's, with a similar cutoff."""
     widths = cutoff.Architecture()
     parameters = WindowModel(law.num_workers, widths, seed=0).initial
     emission = parameters["emission"]
@@ -164,7 +164,7 @@ def _steps() -> Iterator[Figure]:
 def _pyro(
     widths: cutoff.Architecture, fitting: cutoff.Fitting, initial: dict[str, Any], runtimes: np.ndarray
 ) -> Any | None:
-    """The training in Pyro; None if it is not installed."""
+    """Return the training in Pyro; None if it is not installed."""
     if any(importlib.util.find_spec(package) is None for package in ("torch", "pyro")):
         return None
     from experiments.benchmarks.pyro_model import PyroTraining  # noqa: PLC0415

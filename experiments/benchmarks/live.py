@@ -33,11 +33,7 @@ _SHARES = {"asynchronous": 0.95, "backup_workers": 0.9, "cutoff": 0.9, "synchron
 
 
 def figures(kind: str = "processes") -> Iterator[Figure]:
-    """The overhead of the loop with 4 workers, and protocols with one worker of 8 that is 5 times as slow.
-
-    Args:
-      kind: the transport, "processes" or "ray".
-    """
+    """Yield the overhead of the loop with 4 workers, and protocols with one worker of 8 that is 5 times as slow."""
     yield from _overhead(kind)
     yield from _protocols(kind)
 
@@ -98,7 +94,7 @@ def _served(
 
 
 def _steady(recording: LiveRecording) -> float:
-    """Gradients per second after the first tenth."""
+    """Return gradients per second after the first tenth."""
     applied = recording.schedule.applied[:, 0]
     first = applied.size // 10
     return (applied.size - 1 - first) / (applied[-1] - applied[first])

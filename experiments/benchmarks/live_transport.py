@@ -70,7 +70,7 @@ def _sleeping() -> Iterator[Figure]:
 
 
 def work(argument: dict[str, Any]) -> Work:
-    """A gradient that is one addition."""
+    """Return a gradient that is one addition."""
     params = jax.tree.map(jnp.asarray, _params(argument["megabytes"]))
     grad_fn = lambda params, batch: (jax.tree.map(lambda leaf: leaf + batch[0], params), {"loss": batch[0]})
     seconds = argument["seconds"]
@@ -107,7 +107,7 @@ class _Ours:
         self._transport.close()
 
     def seconds(self, gradients: int) -> float:
-        """What so many gradients take, each on a version of its own, which is the last gradient."""
+        """Return what so many gradients take, each on a version of its own, which is the last gradient."""
         begun, left, self.computing = time.perf_counter(), gradients, 0.0
         held = {worker: self._begin(worker, self._params) for worker in range(self._workers)}
         while held:
@@ -122,7 +122,7 @@ class _Ours:
         return time.perf_counter() - begun
 
     def interrupted(self) -> float:
-        """Seconds from an interrupt in the middle of a gradient to its answer."""
+        """Return seconds from an interrupt in the middle of a gradient to its answer."""
         version = self._begin(0, self._params)
         time.sleep(SECONDS / 2)
         begun = time.perf_counter()
@@ -165,7 +165,7 @@ class _Pipes:
             child.join()
 
     def seconds(self, gradients: int) -> float:
-        """The same as the other transport's."""
+        """Return the same as the other transport's."""
         begun, left, busy = time.perf_counter(), gradients, list(self._ends)
         for end in self._ends:
             end.send((1.0, self._params))

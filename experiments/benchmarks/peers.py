@@ -10,7 +10,7 @@ NODES, GRADIENTS, GOAL = 16, 1000, 0.9
 
 
 def figures() -> Iterator[Figure]:
-    """Gradients per second of peers, each with its own optimiser, relative to serial SGD."""
+    """Yield gradients per second of peers, each with its own optimiser, relative to serial SGD."""
     runtimes = sgdlab.cluster.gamma(num_workers=NODES, num_gradients=90, seed=0)
     schedules = {
         "pull gossip": sgdlab.protocols.gossip(runtimes, num_gradients=GRADIENTS, seed=0),

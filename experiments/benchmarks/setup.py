@@ -18,7 +18,7 @@ LEARNING_RATE, MOMENTUM = 0.01, 0.9
 
 @functools.cache
 def network(kind: str) -> tasks.Task:
-    """The MLP 64-256-256-10 ("mlp"), or the conv net of the main job ("conv")."""
+    """Return the MLP 64-256-256-10 ("mlp"), or the conv net of the main job ("conv")."""
     rngs = nnx.Rngs(0)
     return tasks.classification(
         networks.MLP((64, 256, 256, 10), rngs=rngs) if kind == "mlp" else networks.ConvNet(rngs=rngs)
@@ -42,7 +42,7 @@ def batch(images: jax.Array, labels: jax.Array, order: jax.Array, g: jax.Array) 
 
 
 def schedule(num_workers: int, num_gradients: int, *, heterogeneous: bool = False, seed: int = 0) -> sgdlab.Schedule:
-    """An asynchronous schedule of a gamma cluster."""
+    """Return an asynchronous schedule of a gamma cluster."""
     return sgdlab.protocols.with_enough_rows(
         functools.partial(sgdlab.protocols.asynchronous, num_gradients=num_gradients),
         lambda rows: sgdlab.cluster.gamma(
@@ -53,7 +53,7 @@ def schedule(num_workers: int, num_gradients: int, *, heterogeneous: bool = Fals
 
 
 def replayed(kind: str, batch_size: int, program: sgdlab.replay.Program, rule: sgdlab.rules.ServerRule, mode="event"):
-    """A function that replays a program."""
+    """Return a function that replays a program."""
     parts = network(kind)
     return lambda: sgdlab.replay.run(program, rule, parts.grad_fn, parts.params, batches(batch_size), mode=mode).params
 
@@ -75,7 +75,7 @@ def serial(task: tasks.Task, batch_fn: Callable[[jax.Array], data.Batch], steps:
 
 
 def serial_with_copies(kind: str, batch_size: int, program: sgdlab.replay.ServerProgram):
-    """The loop of `serial` with a copy of the parameters for each worker, read and written once in each step.
+    """Return the loop of `serial` with a copy of the parameters for each worker, read and written once in each step.
 
     It has the memory traffic that an asynchronous replay cannot avoid. The difference from `serial` is therefore due to
     the machine, and the difference from `replayed` is the overhead of replay.

@@ -37,7 +37,7 @@ _MIB = 2**20
 
 
 def figures(gradients: int = GRADIENTS) -> Iterator[Figure]:
-    """The resident memory of the process in every tenth of the run; after the first its medians must agree.
+    """Yield the resident memory of the process in every tenth of the run; after the first its medians must agree.
 
     Args:
       gradients: how many the run makes, rounded to whole epochs.

@@ -75,7 +75,7 @@ def _plan(*, stream: bool) -> Plan:
 
 
 def _trained(plan: Plan) -> Callable[[], object]:
-    """A function that trains, and returns the parameters."""
+    """Return a function that trains, and returns the parameters."""
     task = tasks.task_of(plan.experiment)
     batches = tasks.batches_of(plan, plan.program.num_rows)
     rule = plan.rule(plan.rates, plan.schedule.num_workers)
@@ -88,7 +88,7 @@ def _trained(plan: Plan) -> Callable[[], object]:
 
 
 def _encoded(images: Images) -> StreamedImages:
-    """The same images as files in memory, which lose no bit."""
+    """Return the same images as files in memory, which lose no bit."""
     files = []
     for pixels in images.pixels:
         file = io.BytesIO()

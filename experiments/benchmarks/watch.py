@@ -28,7 +28,7 @@ Law = Callable[[np.random.Generator, tuple[int, int]], np.ndarray]
 
 
 def _correlated(generator: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
-    """A first-order autoregression, whose steps forget each other in about five."""
+    """Return a first-order autoregression, whose steps forget each other in about five."""
     noise = 0.1 * np.sqrt(1 - 0.8**2) * generator.standard_normal(shape)
     for step in range(1, shape[0]):
         noise[step] += 0.8 * noise[step - 1]

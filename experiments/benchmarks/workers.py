@@ -161,7 +161,7 @@ def _bytes(tree: object) -> int:
 
 
 def _peak() -> float:
-    """The highest resident memory of this process so far, MiB."""
+    """Return the highest resident memory of this process so far, MiB."""
     status = pathlib.Path("/proc/self/status")
     if status.exists():  # what `getrusage` says begins with the memory of the process that started this one
         return int(re.search(r"VmHWM:\s+(\d+) kB", status.read_text(encoding="ascii"))[1]) / 1024

@@ -19,7 +19,7 @@ WORST = 1e12
 
 
 def until(config: ConfigDict, seconds: float) -> Plan:
-    """The plan of a run that takes a given virtual time.
+    """Return the plan of a run that takes a given virtual time.
 
     Args:
       config: of the run; its epochs are set.
@@ -107,7 +107,7 @@ def at_times(run: Mapping[str, Any], name: str, times: np.ndarray) -> np.ndarray
 
 
 def first_time(run: Mapping[str, Any], name: str, target: float) -> float:
-    """The virtual time of the first evaluation at which a quantity is at most its target; infinite if none is.
+    """Return the virtual time of the first evaluation at which a quantity is at most its target; infinite if none is.
 
     Example:
       >>> first_time({"seconds": [0.0, 2.0], "loss": [3.0, 1.0]}, "loss", 1.5)

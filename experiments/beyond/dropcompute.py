@@ -150,7 +150,7 @@ def _times(law: str, variation: float, generator: np.random.Generator, shape: tu
 
 
 def _finished(threshold: float, micro_batches: int, variation: float) -> float:
-    """The share of the micro-batches that normal sums have finished by the threshold."""
+    """Return the share of the micro-batches that normal sums have finished by the threshold."""
     numbers = np.arange(1, micro_batches + 1)
     return float(scipy.stats.norm.cdf((threshold - numbers) / (variation * np.sqrt(numbers))).mean())
 
@@ -166,11 +166,7 @@ def _of_round(
 
 
 def claims(runs: pd.DataFrame) -> list[Claim]:
-    """What the paper says of scaling, and of its formula.
-
-    Args:
-      runs: a row for each number of workers and seed.
-    """
+    """Return what the paper says of scaling, and of its formula."""
     counts = sorted(set(runs.num_workers))
     of = {key: found.sort_values("seed") for key, found in runs.groupby(["law", "num_workers"])}
     skewed = {n: of["log-normal", n].speedup.to_numpy() for n in counts}

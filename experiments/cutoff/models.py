@@ -59,5 +59,5 @@ def fitted(
 
 
 def best_evaluation(model: TrainedModel) -> dict[str, float]:
-    """The evaluation with the best validation ELBO."""
+    """Return the evaluation with the best validation ELBO."""
     return max(model.history, key=lambda evaluation: evaluation["validation_elbo"])

@@ -98,7 +98,7 @@ class Compared:
         self.methods = list(dict.fromkeys(heterogeneous.method))
 
     def workers(self, letter: str) -> list[int]:
-        """The numbers of workers of a framework."""
+        """Return the numbers of workers of a framework."""
         return [n for other, n in self.heterogeneous.cells if other == letter]
 
     def gained(self, cell: Cell, method: str) -> np.ndarray:
@@ -113,7 +113,7 @@ Sweeps = dict[str, Sweep]
 def sweeps(
     letters: list[str], num_workers: list[int], methods: list[str], seeds: int, size: Size, share: float
 ) -> tuple[Sweeps, Sweeps]:
-    """The runs on homogeneous clusters, with the single worker's, and those on heterogeneous ones."""
+    """Return the runs on homogeneous clusters, with the single worker's, and those on heterogeneous ones."""
     of = {"num_workers": num_workers, "methods": methods, "seeds": seeds, "share": share}
     changed = {"single": False, "changed": HETEROGENEOUS}
     homogeneous = {letter: frameworks.sweep(letter, size, **of) for letter in letters}
@@ -121,7 +121,7 @@ def sweeps(
 
 
 def compared(homogeneous: Sweeps, heterogeneous: Sweeps) -> tuple[Compared, dict[str, dict[int, np.ndarray]]]:
-    """The accuracies, and letter -> N -> how much smaller the mean gap of GA is on heterogeneous clusters."""
+    """Return the accuracies, and letter -> N -> how much smaller the mean gap of GA is on heterogeneous clusters."""
     harness.prepare(*homogeneous.values(), *heterogeneous.values())
     smaller = {letter: _smaller_gap(homogeneous[letter], heterogeneous[letter]) for letter in homogeneous}
     return Compared(accuracies(homogeneous).runs, accuracies(heterogeneous).runs), smaller
@@ -171,7 +171,7 @@ def drawn(found: Compared, size: Size) -> Figure:
 
 
 def claims(found: Compared, smaller: Mapping[str, Mapping[int, np.ndarray]]) -> list[Claim]:
-    """The statements of appendix D.2.
+    """Return the statements of appendix D.2.
 
     Args:
       found: the accuracies.

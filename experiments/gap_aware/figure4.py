@@ -108,7 +108,7 @@ class Penalties:
         self._of = dict(list(trained.groupby(["method", "cluster.num_workers"])))
 
     def curves(self, method: str, workers: int, of: str) -> pd.DataFrame:
-        """Means over the gradients of each epoch: a row an epoch, a column a seed.
+        """Return means over the gradients of each epoch: a row an epoch, a column a seed.
 
         Args:
           method: its title.
@@ -127,7 +127,7 @@ class Penalties:
 
 
 def summarised(measured: Penalties) -> pd.DataFrame:
-    """Means over all epochs, over those of the largest learning rate, and over those of the smallest."""
+    """Return means over all epochs, over those of the largest learning rate, and over those of the smallest."""
     rows = []
     for (method, of, name), workers, part in itertools.product(PANELS, measured.num_workers, PARTS):
         values = measured.means(method, workers, of, part)
@@ -157,7 +157,7 @@ def drawn(measured: Penalties) -> Figure:
 
 
 def claims(measured: Penalties) -> list[Claim]:
-    """The statements of section 5.1, appendix C.8 and the caption."""
+    """Return the statements of section 5.1, appendix C.8 and the caption."""
     methods, workers = (GA, DANA_GA), measured.num_workers
 
     def constantly(says: str, pairs: Sequence[tuple[tuple[str, str], tuple[str, str]]]) -> Claim:

@@ -136,7 +136,7 @@ def sweeps(
 
 
 def trained(runs: Mapping[tuple[str, str], Sweep]) -> Accuracies:
-    """The accuracies of `sweeps`, whose method is the granularity."""
+    """Return the accuracies of `sweeps`, whose method is the granularity."""
     harness.prepare(*runs.values())
     frames = []
     for (letter, name), sweep in runs.items():
@@ -156,7 +156,7 @@ def summarised(found: Accuracies, size: Size) -> pd.DataFrame:
 
 
 def _printed(letter: str, workers: int, name: str) -> float:
-    """The test accuracy that Tables 4 to 6 print."""
+    """Return the test accuracy that Tables 4 to 6 print."""
     return paper_accuracy(letter, workers, "GA" if name == BEST else name)
 
 
@@ -184,7 +184,7 @@ def drawn(found: Accuracies, size: Size) -> Figure:
 
 
 def claims(found: Accuracies) -> list[Claim]:
-    """The statements of section 5.3 and appendix C.9."""
+    """Return the statements of section 5.3 and appendix C.9."""
     pairs = [(BEST, other) for other in OTHERS]
     first, others = ([cell for cell in found.cells if (cell[0] == FIGURE_1) is one] for one in (True, False))
     says = "the parameter-wise method resulted in the best"
@@ -214,12 +214,12 @@ def claims(found: Accuracies) -> list[Claim]:
 
 
 def _fitted(found: Accuracies, cell: Cell, names: tuple[str, str]) -> bool:
-    """Whether methods have no training error."""
+    """Return whether methods have no training error."""
     return all((found.values(cell, name, "train") == 100).all() for name in names)
 
 
 def _on_average(found: Accuracies, cells: list[Cell]) -> dict[tuple[str, str, str], Interval]:
-    """How many points lower the parameter-wise error is: (letter, error, other granularity) -> mean over N."""
+    """Return how many points lower the parameter-wise error is: (letter, error, other granularity) -> mean over N."""
     return {
         (letter, name, other): interval(
             np.mean(
@@ -238,7 +238,7 @@ def _on_average(found: Accuracies, cells: list[Cell]) -> dict[tuple[str, str, st
 
 
 def _usually(found: Accuracies, cells: list[Cell]) -> Claim:
-    """Whether most comparisons of both errors are better or similar."""
+    """Return whether most comparisons of both errors are better or similar."""
     keys = [(cell, BEST, other, column) for cell in cells for other in OTHERS for column in ERRORS]
     verdicts = [above(found.difference(*key), -SIMILAR) for key in keys]
     yes, no = verdicts.count(True), verdicts.count(False)
@@ -252,7 +252,7 @@ def _usually(found: Accuracies, cells: list[Cell]) -> Claim:
 
 
 def _as_printed(found: Accuracies) -> list[str]:
-    """What Algorithm 14 as printed makes of it, in a sentence."""
+    """Return what Algorithm 14 as printed makes of it, in a sentence."""
     if PRINTED not in set(found.runs.method):
         return []
     cells = [cell for cell in found.cells if cell[0] == FIGURE_1]

@@ -148,7 +148,7 @@ Pair = tuple[str, Difference, Cell, Cell]
 
 
 def among_repeats(runs: pd.DataFrame | None) -> Difference:
-    """The differences of a framework's repeated runs, paired by seed; unknown where there are none."""
+    """Return the differences of a framework's repeated runs, paired by seed; unknown where there are none."""
     unknown = Interval(math.nan, math.inf, 0)
     return lambda one, other, comparisons=1: (
         unknown if runs is None else interval(runs.loc[one] - runs.loc[other], comparisons=comparisons)
@@ -156,7 +156,7 @@ def among_repeats(runs: pd.DataFrame | None) -> Difference:
 
 
 def in_print(table: pd.DataFrame) -> Difference:
-    """The differences of printed accuracies, with the sampling error of the test images."""
+    """Return the differences of printed accuracies, with the sampling error of the test images."""
 
     def difference(one: Cell, other: Cell, comparisons: int = 1) -> Interval:
         shares = [table.loc[cell] / 100 for cell in (one, other)]
@@ -170,7 +170,7 @@ def in_print(table: pd.DataFrame) -> Difference:
 def summarised(
     ours: Mapping[str, pd.DataFrame], paper: Mapping[str, pd.DataFrame], again: Mapping[str, pd.DataFrame], rate: float
 ) -> pd.DataFrame:
-    """The table: best cells and the single worker's, what explains the accuracies, repeats, and all cells.
+    """Return the table: best cells and the single worker's, what explains the accuracies, repeats, and all cells.
 
     Args:
       ours: framework -> momenta by learning rates.
@@ -250,7 +250,7 @@ def claims(
 
 
 def _vary(grids: Differences) -> tuple[str, bool | None]:
-    """Whether in some framework another one's best cell is worse than its own."""
+    """Return whether in some framework another one's best cell is worse than its own."""
     pairs, words, verdicts = list(itertools.permutations(grids, 2)), [], []
     for letter, other in pairs:
         own, theirs, difference = best(grids[letter][0]), best(grids[other][0]), grids[letter][1]
@@ -265,7 +265,7 @@ def _vary(grids: Differences) -> tuple[str, bool | None]:
 
 
 def _margins(grids: Differences, *, letters: Sequence[str], one: str, other: str) -> tuple[str, bool | None]:
-    """How far the best cell of one part of a grid is above the best of another, in some frameworks."""
+    """Return how far the best cell of one part of a grid is above the best of another, in some frameworks."""
     pairs: list[Pair] = []
     for letter in letters:
         table, difference = grids.get(letter, (pd.DataFrame(), None))
@@ -277,7 +277,7 @@ def _margins(grids: Differences, *, letters: Sequence[str], one: str, other: str
 
 
 def _above_single(grids: Differences, rate: float) -> tuple[str, bool | None]:
-    """How far the best cell of each framework is above the one of the single worker's hyperparameters."""
+    """Return how far the best cell of each framework is above the one of the single worker's hyperparameters."""
     pairs: list[Pair] = []
     for letter, (table, difference) in grids.items():
         if cell := single_cell(table, rate):
@@ -290,7 +290,7 @@ def _above_single(grids: Differences, rate: float) -> tuple[str, bool | None]:
 
 
 def _leads(pairs: Sequence[Pair]) -> tuple[str, bool | None]:
-    """How far a first cell is above a second in each framework, and whether it is so in all."""
+    """Return how far a first cell is above a second in each framework, and whether it is so in all."""
     words, verdicts = [], []
     for letter, difference, first, second in pairs:
         lead = difference(first, second) if first != second else Interval(0.0, 0.0, 1)

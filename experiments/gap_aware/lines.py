@@ -27,9 +27,6 @@ LEAST = 0.1
 def line(method: str) -> dict[str, Any]:
     """Colour, marker and label of a method's line.
 
-    Args:
-      method: its title, such as "DANA-GA".
-
     Example:
       >>> line("SA")["marker"]
       'v'

@@ -126,7 +126,7 @@ def asynchronous_rate(law: cluster.Gamma, *, num_gradients: int, seed: int) -> f
 
 
 def synchronous_rate(law: cluster.Gamma, *, num_gradients: int, seed: int) -> float:
-    """Gradients per second of workers who wait for the slowest in every iteration.
+    """Return gradients per second of workers who wait for the slowest in every iteration.
 
     Arguments as in `asynchronous_rate`. There are as many iterations as `num_gradients` fill, and at least one.
 

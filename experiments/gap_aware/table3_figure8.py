@@ -108,7 +108,7 @@ def table3_figure8(
 
 
 def configuration(size: Size, share: float = 1.0) -> ConfigDict:
-    """The configuration of a single worker.
+    """Return the configuration of a single worker.
 
     Args:
       size: laptop, gpu or paper.
@@ -134,7 +134,7 @@ def configuration(size: Size, share: float = 1.0) -> ConfigDict:
 
 
 def in_print(workers: int, method: str) -> float:
-    """What Table 3 prints, in %; NaN for a lost run, and where it prints nothing.
+    """Return what Table 3 prints, in %; NaN for a lost run, and where it prints nothing.
 
     Example:
       >>> in_print(128, "DANA-GA"), in_print(128, "DANA"), in_print(1, "single worker")
@@ -210,7 +210,7 @@ class Compared:
         return Interval(float(numbers[0]), 0.0, 1) if self.in_print else interval(numbers, comparisons=comparisons)
 
     def lead(self, method: str, others: Sequence[str], counts: Sequence[int]) -> tuple[str, bool | None]:
-        """How far a method is above the best of others, and whether it is above each.
+        """Return how far a method is above the best of others, and whether it is above each.
 
         That it is below one is said by an interval that holds for all comparisons at once: of many, one seems so by
         chance. Of two that the paper prints as lost neither is better, and they are left out; one counts as 0 %.
@@ -231,7 +231,7 @@ class Compared:
         return best, False if True in worse else all_of(better)
 
     def close(self, method: str, points: float, counts: Sequence[int]) -> tuple[str, bool | None]:
-        """How far a method is below the single worker; what was lost is not close."""
+        """Return how far a method is below the single worker; what was lost is not close."""
         gaps = {n: self.values(1, SINGLE_TITLE) - self.values(n, method) for n in counts}
         found = {n: self.interval(gap) for n, gap in gaps.items()}
         words = ", ".join(f"{'lost' if np.isnan(gaps[n]).any() else _shown(gap)} (N = {n})" for n, gap in found.items())
@@ -239,7 +239,7 @@ class Compared:
         return f"points below the single worker: {words or 'not run'}", all_of(verdicts)
 
     def alone(self, method: str, others: Sequence[str], workers: int) -> tuple[str, bool | None]:
-        """Whether one method alone gets more than half of the single worker's accuracy."""
+        """Return whether one method alone gets more than half of the single worker's accuracy."""
         if workers not in self.counts:
             return "not run", None
         half = self.values(1, SINGLE_TITLE).mean() / 2

@@ -96,7 +96,7 @@ def tables4_6(
 
 
 def trained(letters: list[str], num_workers: list[int], seeds: int, size: Size, share: float) -> Accuracies:
-    """The runs that Tables 4 to 6 and Figures 2, 6 and 7 share."""
+    """Return the runs that Tables 4 to 6 and Figures 2, 6 and 7 share."""
     of = {"num_workers": num_workers, "seeds": seeds, "share": share}
     return accuracies({letter: frameworks.sweep(letter, size, **of) for letter in letters})
 
@@ -132,7 +132,7 @@ def _heat(panel: Axes, values: np.ndarray, single: float, workers: Sequence[int]
 
 
 def claims(found: Accuracies) -> list[Claim]:
-    """The statements of section 6.1."""
+    """Return the statements of section 6.1."""
     others = [m for m in TITLES if m != "DANA-GA"]
     statements = [
         ("GA results in better final test error than SA across all experiments", [("GA", "SA")]),
@@ -149,7 +149,7 @@ def claims(found: Accuracies) -> list[Claim]:
 
 
 def _largest(found: Accuracies) -> list[Cell]:
-    """The largest number of workers of each framework."""
+    """Return the largest number of workers of each framework."""
     return [(letter, max(n for other, n in found.cells if other == letter)) for letter in _letters(found.cells)]
 
 
@@ -158,7 +158,7 @@ def _letters(cells: list[Cell]) -> list[str]:
 
 
 def _many(found: Accuracies) -> list[Claim]:
-    """What is said of few and of many workers."""
+    """Return what is said of few and of many workers."""
     many, few = _largest(found), [(letter, min(n for _, n in found.cells)) for letter in _letters(found.cells)]
     paper_many, paper_few = [(letter, 48) for letter in printed.TABLES], [(letter, 4) for letter in printed.TABLES]
     made = []
@@ -199,13 +199,13 @@ def _above(numbers: Mapping[Cell, float], least: float) -> dict[Cell, bool]:
 
 
 def _first(sharp: Mapping[Cell, bool]) -> str:
-    """The first number of workers of each framework for which something is so."""
+    """Return the first number of workers of each framework for which something is so."""
     first = {f: next((n for (of, n), found in sharp.items() if of == f and found), "none") for f, _ in sharp}
     return ", ".join(f"{n} ({letter})" for letter, n in first.items())
 
 
 def _only_after(sharp: Mapping[Cell, bool | None], letter: str) -> bool | None:
-    """Whether something is so for some number of workers above `MANY`, and for none up to it."""
+    """Return whether something is so for some number of workers above `MANY`, and for none up to it."""
     few = [found for (of, n), found in sharp.items() if of == letter and n <= MANY]
     many = [found for (of, n), found in sharp.items() if of == letter and n > MANY]
     never = all_of(None if found is None else not found for found in few)  # None where there are no few

@@ -46,14 +46,7 @@ class Foreseen:
 
 
 def foresee(made: Figure, scale: str, changed: Mapping[str, Any], session: Session) -> Foreseen:
-    """Asks a figure for its runs, and does none of them.
-
-    Args:
-      made: the figure.
-      scale: its size.
-      changed: arguments with another value than the scale's.
-      session: where its runs are.
-    """
+    """Asks a figure for its runs, and does none of them."""
     session, error, whole = dataclasses.replace(session, used={}, noted=Noted()), "", False
     # What a figure says while it is made is not about this command.
     with stand_ins.used(), within(session), contextlib.redirect_stdout(io.StringIO()):
@@ -114,7 +107,7 @@ class Costs:
         self._seconds = _seconds_of_works({work for work, _ in missing.values()}, session)
 
     def items(self, keys: Iterable[str]) -> list[Item]:
-        """What the runs of some keys take, by what is trained; the longest first."""
+        """Return what the runs of some keys take, by what is trained; the longest first."""
         groups: dict[Any, list[str]] = collections.defaultdict(list)
         for key in keys:
             groups[self._gradients[key] if key in self._gradients else self._missing[key][0]].append(key)
@@ -126,7 +119,7 @@ class Costs:
         return sorted(found, key=lambda item: -(item.seconds or 0))
 
     def data(self, keys: Iterable[str]) -> list[str]:
-        """The data sets that have to be prepared first."""
+        """Return the data sets that have to be prepared first."""
         return sorted(
             {name for key in keys for config in self._configs.get(key, [])[:1] if (name := stand_ins.missing(config))}
         )
@@ -159,7 +152,7 @@ class Costs:
 
 
 def _seconds_of_works(works: Iterable[Work], session: Session) -> dict[str, float]:
-    """The mean time of the finished runs of works that train nothing, by the works' names."""
+    """Return the mean time of the finished runs of works that train nothing, by the works' names."""
     wanted, found = {name_of(work) for work in works} - {name_of(train)}, collections.defaultdict(list)
     for file in session.store.path.glob("*.jsonl") if wanted else ():
         records = session.store.read(file.stem)
@@ -169,13 +162,7 @@ def _seconds_of_works(works: Iterable[Work], session: Session) -> dict[str, floa
 
 
 def report(foreseen: Foreseen, session: Session, takes: str) -> str:
-    """What one figure takes, in a table and some sentences.
-
-    Args:
-      foreseen: what it asks for.
-      session: where its runs are.
-      takes: what its scale says that it takes.
-    """
+    """Return what one figure takes, in a table and some sentences."""
     if foreseen.error:
         return f"{foreseen.name} cannot be foreseen: {foreseen.error}"
     missing, found = foreseen.noted.missing, len(foreseen.noted.found)
@@ -212,7 +199,7 @@ def report(foreseen: Foreseen, session: Session, takes: str) -> str:
 
 
 def report_all(foreseen: Sequence[Foreseen], session: Session) -> str:
-    """What several figures take, a row each, and all of them, which share runs."""
+    """Return what several figures take, a row each, and all of them, which share runs."""
     together: dict[str, tuple[Work, Point]] = {}
     for each in foreseen:
         together |= each.noted.missing

@@ -88,12 +88,6 @@ def main(argv: Sequence[str]) -> None:
 def of_runs(made: Figure, scale: str, session: Session, count: int) -> list[str]:
     """Restamp the runs of a figure in a work directory, make it anew of them, and restamp the stored result.
 
-    Args:
-      made: the figure.
-      scale: its size.
-      session: where its runs are.
-      count: runs of each kind that are done again.
-
     Returns:
       What differs, in lines; none where all agree.
 
@@ -140,12 +134,6 @@ def of_runs(made: Figure, scale: str, session: Session, count: int) -> list[str]
 
 def of_checkout(made: Figure, reference: pathlib.Path, count: int, jobs: int | None) -> list[str]:
     """Restamp the stored result of a figure, whose sample another checkout does as this one does.
-
-    Args:
-      made: the figure.
-      reference: a checkout in which the code is that of the stored result.
-      count: runs of each kind that both do.
-      jobs: processes at once.
 
     Returns:
       What differs, in lines; none where all agree.

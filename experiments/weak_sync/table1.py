@@ -191,7 +191,7 @@ def _claim(
     paper: float | None = None,
     because: str = "",
 ) -> Claim:
-    """A claim that is tested on our values, one for each seed, and on the paper's number."""
+    """Return a claim that is tested on our values, one for each seed, and on the paper's number."""
     found, printed = interval(values), {}
     if paper is not None:
         printed = {"paper": words.format(f"{paper:.3g}"), "on_paper": test(Interval(paper, 0.0, 1))}

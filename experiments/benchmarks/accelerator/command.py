@@ -44,9 +44,6 @@ def sections() -> dict[str, Section]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command.
 
-    Args:
-      arguments: of the command line, after its name.
-
     Returns:
       The exit code.
     """

@@ -187,10 +187,6 @@ def first(bench: Bench, name: str, call: Call, **facts: Any) -> Iterable[Row]:
 def timed(bench: Bench, calls: dict[str, Call]) -> Generator[Row, None, dict[str, list[float]]]:
     """Calls functions in turns, as often as the time allows; one that fails is recorded and left out.
 
-    Args:
-      bench: of the run.
-      calls: name -> function.
-
     Yields:
       Rows of the functions that are called for the first time.
 

@@ -18,10 +18,6 @@ _PAUSE = 0.02
 class Disordered:
     """Hands on what another transport does; answers of workers come again, late and in any order while `on`.
 
-    Args:
-      transport: whose messages these are.
-      seed: of what happens to which message.
-
     Attributes:
       on: whether messages are disordered.
       again: number of messages that came once more.
@@ -35,7 +31,7 @@ class Disordered:
         self._held: list[tuple[int, Message]] = []
 
     def time(self) -> float:
-        """The other's clock."""
+        """Return the other's clock."""
         return self.inner.time()
 
     def spawn(self, worker: int) -> None:
@@ -63,7 +59,7 @@ class Disordered:
         self.inner.kill(worker)
 
     def next(self, timeout: float | None) -> list[Message]:
-        """The messages of the other, or some of them, and some of earlier ones."""
+        """Return the messages of the other, or some of them, and some of earlier ones."""
         self._calls += 1
         wait = timeout if not self._held else _PAUSE if timeout is None else min(timeout, _PAUSE)
         found = [message for message in self.inner.next(wait) if not self._put_off(message)]
@@ -79,7 +75,7 @@ class Disordered:
         self.inner.close()
 
     def _put_off(self, message: Message) -> bool:
-        """Whether a message comes later; perhaps it comes later once more."""
+        """Return whether a message comes later; perhaps it comes later once more."""
         if not self.on or not isinstance(message, Came | GaveUp | Failed):
             return False
         if self._draw.random() < _SHARE:

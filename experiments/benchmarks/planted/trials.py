@@ -69,7 +69,7 @@ def run(trial: Trial) -> Outcome:
 
 
 def planted(trial: Trial) -> Plant:
-    """The fleet and the cause of a trial."""
+    """Return the fleet and the cause of a trial."""
     if trial.factor is not None:
         generator = np.random.default_rng([trial.seed, 10_000, round(1000 * trial.factor), trial.draw])
         fleet = fleets.draw(generator, noise=0.05, steps=600, workers=16, nodes=False)
@@ -84,7 +84,7 @@ def planted(trial: Trial) -> Plant:
 
 
 def run_all(trials: Sequence[Trial], processes: int = 2) -> list[Outcome]:
-    """All outcomes, in order, with a progress bar on the terminal's standard error."""
+    """Return all outcomes, in order, with a progress bar on the terminal's standard error."""
     if processes < 2:
         return list(_shown(map(run, trials), len(trials)))
     context = multiprocessing.get_context("spawn")
@@ -93,7 +93,7 @@ def run_all(trials: Sequence[Trial], processes: int = 2) -> list[Outcome]:
 
 
 def wilson(hits: int, draws: int) -> tuple[float, float]:
-    """The 95 % interval of a share, Wilson 1927.
+    """Return the 95 % interval of a share, Wilson 1927.
 
     Example:
       >>> tuple(round(end, 3) for end in wilson(98, 100))
