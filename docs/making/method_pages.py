@@ -74,12 +74,7 @@ def index() -> str:
     ]
     for family, members in by_family().items():
         rows = [
-            [
-                f"[{method.title}]({method.name}.md)",
-                f"`{method.name}`",
-                _summary(method),
-                method.source,
-            ]
+            [f"[{method.title}]({method.name}.md)", f"`{method.name}`", _summary(method), method.source]
             for method in members
         ]
         parts += [f"## {family}", tables.table(["method", "name", "idea", "source"], rows)]

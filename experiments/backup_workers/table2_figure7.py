@@ -21,19 +21,7 @@ from matplotlib.figure import Figure
 from experiments import harness, papers
 from experiments.backup_workers import training
 from experiments.backup_workers.training import PRECISION, Size, at_convergence, reached, rises
-from experiments.harness import (
-    Claim,
-    Count,
-    Output,
-    Positive,
-    Scale,
-    Share,
-    Sweep,
-    above,
-    all_of,
-    canvas,
-    interval,
-)
+from experiments.harness import Claim, Count, Output, Positive, Scale, Share, Sweep, above, all_of, canvas, interval
 
 N, BACKUPS = 100, 6
 PUBLISHED = {1: (77.29, 52628), 2: (77.75, 65811), 4: (78.15, 76209), 8: (78.17, 77235)}

@@ -75,7 +75,7 @@ def figure13(
     found, smaller = compared(*sweeps(frameworks, num_workers, methods, seeds, size, epochs_share))
     notes = [
         "± is one standard deviation over seeds. The paper draws the curves, and prints no numbers. Verdicts rest on "
-        "95 % intervals of differences that are paired by seed.",
+        "95 % intervals of differences that are paired by seed."
     ]
     return Output(summarised(found, size), drawn(found, size), claims(found, smaller), notes)
 
@@ -189,9 +189,7 @@ def claims(found: Compared, smaller: Mapping[str, Mapping[int, np.ndarray]]) -> 
         ours = "points higher: " + ", ".join(f"{letter} {points}" for letter, points in gained.items())
         holds_so = all_of(above(points) for points in gained.values())
         made.append(Claim(f"{says}, {name} over methods and numbers of workers", where, ours, holds_so))
-    made += [
-        Claim(f"{says}, each method with each number of workers", where, words, holds),
-    ]
+    made += [Claim(f"{says}, each method with each number of workers", where, words, holds)]
     if any(smaller.values()):
         every = sum(map(len, smaller.values()))
         shown = {

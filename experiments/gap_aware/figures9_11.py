@@ -52,11 +52,7 @@ from experiments.harness import (
 
 FIGURES = {"R": "Figure 9", "W": "Figure 10", "W100": "Figure 11"}
 EVERY = "all"
-PARTS = {
-    EVERY: "any momentum",
-    "negative": "a negative momentum",
-    "not negative": "a momentum of at least 0",
-}
+PARTS = {EVERY: "any momentum", "negative": "a negative momentum", "not negative": "a momentum of at least 0"}
 """Parts of a grid, in words."""
 CONTRASTS = (
     ("In its grids of W and W100 the best momentum is negative", "Figures 10 and 11", ("W", "W100"), "negative",

@@ -31,19 +31,7 @@ from experiments.gap_aware.accuracies import (
     table,
 )
 from experiments.gap_aware.frameworks import METHODS, WORKERS, Letter, Size
-from experiments.harness import (
-    Claim,
-    Count,
-    Output,
-    Scale,
-    Share,
-    above,
-    all_of,
-    below,
-    canvas,
-    figure,
-    interval,
-)
+from experiments.harness import Claim, Count, Output, Scale, Share, above, all_of, below, canvas, figure, interval
 
 SHARP = 10.0
 """Points of accuracy that a sharp climb of the error, or a collapse, is at least."""

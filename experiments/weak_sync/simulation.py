@@ -50,9 +50,7 @@ class Cluster:
     def delays(self, late: bool) -> MessageDelays:
         """Return the model of the delays of the servers' responses."""
         return MessageDelays(
-            base_seconds=self.base_seconds,
-            late_share=self.late_share if late else 0.0,
-            late_seconds=self.late_seconds,
+            base_seconds=self.base_seconds, late_share=self.late_share if late else 0.0, late_seconds=self.late_seconds
         )
 
     def share_with_late(self, num_servers: int) -> float:

@@ -121,12 +121,7 @@ def on_cifar10(*, cluster: Mapping[str, Any], network: str, **settings: Any) -> 
 
 @trains(on_cifar10)
 @goes_by(
-    digits.get_config,
-    protocols.partial,
-    rules.linear_scaling,
-    original.cifar10,
-    parts.cifar_resnet,
-    parts.resnet50,
+    digits.get_config, protocols.partial, rules.linear_scaling, original.cifar10, parts.cifar_resnet, parts.resnet50
 )
 def trained_on_cifar10(
     *,

@@ -16,11 +16,7 @@ def call_in_process(capsys, monkeypatch, tmp_path):
     def call(*arguments):
         line = ["advise", *arguments]
         code = launch.answer(
-            advise.main,
-            advise.__doc__,
-            line,
-            define=advise.define_flags,
-            **launch.settings_of(advise),
+            advise.main, advise.__doc__, line, define=advise.define_flags, **launch.settings_of(advise)
         )
         captured = capsys.readouterr()
         return code, captured.out, captured.err

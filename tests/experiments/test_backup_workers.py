@@ -10,15 +10,7 @@ import scipy.stats
 from experiments.backup_workers import stragglers
 from experiments.backup_workers.figure2 import KEYS, figure2
 from experiments.backup_workers.figures3_4 import figures3_4, rounded
-from experiments.backup_workers.figures5_6 import (
-    BEST,
-    PRINTED,
-    THROUGH,
-    compared,
-    figures5_6,
-    paper_updates,
-    resampled,
-)
+from experiments.backup_workers.figures5_6 import BEST, PRINTED, THROUGH, compared, figures5_6, paper_updates, resampled
 from experiments.backup_workers.table1 import CLIPPED, FORWARD, expected, staleness, table1
 from experiments.backup_workers.table1 import PRINTED as PRINTED_STALENESS
 from experiments.harness import Session, within

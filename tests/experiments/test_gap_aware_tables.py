@@ -15,9 +15,7 @@ from experiments.gap_aware.accuracies import (
     everywhere_on_paper,
     paper_accuracy,
 )
-from experiments.gap_aware.accuracies import (
-    accuracies as of_runs,
-)
+from experiments.gap_aware.accuracies import accuracies as of_runs
 from experiments.gap_aware.frameworks import FRAMEWORKS, METHODS, sweep
 from experiments.harness import Session, within
 from sgdlab.runs import resolve

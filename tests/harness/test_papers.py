@@ -17,13 +17,7 @@ from experiments.harness.claims import FAILS, HOLDS, OPEN
 FOLDER = pathlib.Path(experiments.__path__[0])
 SOURCES = {name: (FOLDER / f"{name.replace('.', '/')}.py").read_text() for name in figures.names()}
 NAMES = [name for name, source in SOURCES.items() if "figure(\n    papers." in source]
-ONE_A_PAPER = (
-    "backup_workers.figures5_6",
-    "gap_aware.theorem1",
-    "weak_sync.table1",
-    "cutoff.figure3",
-    "gossip.bounds",
-)
+ONE_A_PAPER = ("backup_workers.figures5_6", "gap_aware.theorem1", "weak_sync.table1", "cutoff.figure3", "gossip.bounds")
 
 
 @pytest.fixture(name="made", scope="module")
