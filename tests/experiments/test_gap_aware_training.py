@@ -22,13 +22,6 @@ SHIFTS = {"asgd": 0.0, "nag_asgd": -9.0, "staleness_aware": -6.0, "gap_aware": 2
 SHIFTS |= {"dana_staleness_aware": -5.0, "dana_gap_aware": 4.0}
 
 
-@pytest.fixture(name="session")
-def in_a_directory_of_its_own(tmp_path):
-    """Runs of sweeps, in this process."""
-    with within(Session(tmp_path, jobs=1)) as session:
-        yield session
-
-
 def invented(config):
     """Records of a run that is not made: accuracies and gaps are formulas of its settings."""
     workers, gap_aware = config.cluster.num_workers, config.rule.gap_aware
