@@ -14,12 +14,10 @@ from experiments import papers
 from experiments.harness import (
     Claim,
     Output,
-    Scale,
     Session,
     Sweep,
     canvas,
     command,
-    figure,
     figures,
     publishing,
     scoreboard,
@@ -135,12 +133,9 @@ def products(*, factor: float = 1.0) -> Output:
 
 
 @pytest.fixture(name="published")
-def a_published_result(monkeypatch, tmp_path):
+def a_published_result(declare, monkeypatch, tmp_path):
     """A figure, and its result."""
-    monkeypatch.setattr(figures, "_FIGURES", {})
-    monkeypatch.setattr(products, "__module__", "experiments.gossip.products")
-    scales = {"smoke": Scale("1 s"), "laptop": Scale("2 s")}
-    made = figure(papers.GOSSIP, "Figure 2", scales=scales, differs="They do not.", full_size=True)(products)
+    made = declare(products, full_size=True)
     monkeypatch.setattr(scoreboard, "STORED", tmp_path / "stored")
     command.produce(made, "laptop", {}, Session(tmp_path, jobs=1))
     return made, tmp_path
@@ -178,12 +173,11 @@ def test_storing_keeps_the_table_and_the_digest(published):
     assert stored.picture.exists()
 
 
-def test_what_is_apart_is_stored_and_not_on_the_page(published, monkeypatch):
+def test_what_is_apart_is_stored_and_not_on_the_page(published, declare, monkeypatch):
     """Of a figure of `beyond`, by `scoreboard --store`."""
     _, path = published
-    monkeypatch.setattr(products, "__module__", "experiments.beyond.products")
     other = papers.Paper("Nobody 2030", "Products", "nowhere", {"Products": "Two"})
-    made = figure(other, "Products", scales={"smoke": Scale("1 s"), "laptop": Scale("2 s")}, differs="No.")(products)
+    made = declare(products, "beyond.products", paper=other, numbers="Products")
     command.produce(made, "laptop", {}, Session(path, jobs=1))
     monkeypatch.setattr(scoreboard, "figures", lambda apart=False: [made] * apart)
     assert command.answer(["scoreboard", f"--workdir={path}", "--store"]) == 0
@@ -231,14 +225,9 @@ def test_an_opinion_is_set_apart_and_the_machine_and_size_are_said(published):
         assert f"commit {result.facts['made']['commit']}" in shown
 
 
-def test_what_is_apart_is_made_by_one_command(monkeypatch, tmp_path, capsys):
-    scales = {"smoke": Scale("1 s"), "laptop": Scale("2 s")}
-    monkeypatch.setattr(figures, "_FIGURES", {})
-    both = []
-    for module, paper in (("beyond.products", papers.Paper("Nobody 2030", "", "", {})), ("gossip.own", papers.GOSSIP)):
-        monkeypatch.setattr(products, "__module__", f"experiments.{module}")
-        both.append(figure(paper, "Figure 2", scales=scales, differs="No.")(products))
-    monkeypatch.setattr(figures, "figures", lambda broken=None, *, apart=False: both if apart else both[1:])
+def test_what_is_apart_is_made_by_one_command(declare, tmp_path, capsys):
+    declare(products, "beyond.products", paper=papers.Paper("Nobody 2030", "", "", {}))
+    declare(products, "gossip.own")
     assert command.answer(["beyond", "--scale=smoke", f"--workdir={tmp_path}"]) == 0
     assert "[1/1] beyond.products" in capsys.readouterr().out
     assert not (tmp_path / "gossip.own").exists()
