@@ -33,6 +33,15 @@ class Accuracies:
         several = self.runs[self.runs.N > 1]
         return list(several[["framework", "N"]].drop_duplicates().itertuples(index=False, name=None))
 
+    @property
+    def letters(self) -> list[str]:
+        """Return the letters of the frameworks."""
+        return list(dict.fromkeys(letter for letter, _ in self.cells))
+
+    def workers(self, letter: str) -> list[int]:
+        """Return the numbers of workers of a framework, without the single worker."""
+        return [n for other, n in self.cells if other == letter]
+
     def values(self, cell: Cell, method: str, column: str = "test") -> np.ndarray:
         """float64[seeds], in %."""
         return self._of[*cell, method][column].to_numpy(float)
@@ -100,11 +109,16 @@ def table(found: Accuracies, size: Size, paper: Callable[[str, int, str], float]
                 "method": method,
                 "lost": found.lost((letter, workers), method),
                 "ours": values.mean(),
-                "±": values.std(ddof=1) if len(values) > 1 else np.nan,
+                "±": spread(values),
                 "paper": paper(letter, workers, method),
             }
         )
     return pd.DataFrame(rows)
+
+
+def spread(values: np.ndarray) -> float:
+    """Return the standard deviation over seeds; NaN of a single one."""
+    return values.std(ddof=1) if len(values) > 1 else np.nan
 
 
 def paper_accuracy(letter: str, workers: int, method: str) -> float:

@@ -94,12 +94,8 @@ class Compared:
         self.homogeneous = Accuracies(homogeneous)
         renamed = heterogeneous.assign(method=heterogeneous.method + SUFFIX)
         self.both = Accuracies(pd.concat([homogeneous, renamed], ignore_index=True))
-        self.letters = list(dict.fromkeys(letter for letter, _ in self.heterogeneous.cells))
+        self.letters, self.workers = self.heterogeneous.letters, self.heterogeneous.workers
         self.methods = list(dict.fromkeys(heterogeneous.method))
-
-    def workers(self, letter: str) -> list[int]:
-        """Return the numbers of workers of a framework."""
-        return [n for other, n in self.heterogeneous.cells if other == letter]
 
     def gained(self, cell: Cell, method: str) -> np.ndarray:
         """float64[seeds]: points of test accuracy that a heterogeneous cluster gains, paired by seed."""

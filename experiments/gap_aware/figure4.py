@@ -18,6 +18,7 @@ from matplotlib.ticker import MaxNLocator, NullFormatter
 
 from experiments import papers
 from experiments.gap_aware import frameworks, lines
+from experiments.gap_aware.accuracies import spread
 from experiments.gap_aware.frameworks import FRAMEWORKS, METHODS, Letter, Size
 from experiments.harness import (
     PALETTE,
@@ -72,15 +73,8 @@ def figure4(
       size: laptop: digits and small conv nets; gpu: CIFAR with an eighth or a tenth of the epochs; paper: as printed.
       epochs_share: of the size's epochs, at most 1.
     """
-    sweep = frameworks.sweep(
-        framework,
-        size,
-        num_workers=num_workers,
-        seeds=seeds,
-        methods=["gap_aware", "dana_gap_aware"],
-        single=False,
-        share=epochs_share,
-    )
+    of = {"num_workers": num_workers, "seeds": seeds, "share": epochs_share}
+    sweep = frameworks.sweep(framework, size, methods=["gap_aware", "dana_gap_aware"], single=False, **of)
     steps = FRAMEWORKS[framework].config(size, share=epochs_share).rate.steps
     measured = Penalties(sweep.evaluations(), steps)
     notes = [
@@ -131,8 +125,8 @@ def summarised(measured: Penalties) -> pd.DataFrame:
     rows = []
     for (method, of, name), workers, part in itertools.product(PANELS, measured.num_workers, PARTS):
         values = measured.means(method, workers, of, part)
-        spread = values.std(ddof=1) if len(values) > 1 else np.nan
-        rows.append({"quantity": f"mean {name}", "N": workers, "epochs": part, "ours": values.mean(), "±": spread})
+        about = {"quantity": f"mean {name}", "N": workers, "epochs": part}
+        rows.append(about | {"ours": values.mean(), "±": spread(values)})
     return pd.DataFrame(rows).assign(paper=np.nan)
 
 

@@ -117,18 +117,10 @@ def figures1_5(
 def sweeps(
     letters: list[str], num_workers: list[int], seeds: int, size: Size, share: float, as_printed: bool
 ) -> dict[tuple[str, str], Sweep]:
-    """The runs of each framework, by its letter, and granularity; the single worker's are with the parameter-wise."""
+    """Return the runs by framework and granularity; the single worker's are with the parameter-wise."""
+    of = {"num_workers": num_workers, "seeds": seeds, "methods": ["gap_aware"], "share": share}
     return {
-        (letter, name): frameworks.sweep(
-            letter,
-            size,
-            num_workers=num_workers,
-            seeds=seeds,
-            methods=["gap_aware"],
-            single=name == BEST,
-            share=share,
-            changed=changed,
-        )
+        (letter, name): frameworks.sweep(letter, size, **of, single=name == BEST, changed=changed)
         for letter in letters
         for name, changed in GRANULARITIES.items()
         if name != PRINTED or (as_printed and letter == FIGURE_1)
@@ -162,10 +154,10 @@ def _printed(letter: str, workers: int, name: str) -> float:
 
 def drawn(found: Accuracies, size: Size) -> Figure:
     """Test errors above, training errors below, a column for each framework."""
-    letters = list(dict.fromkeys(letter for letter, _ in found.cells))
+    letters = found.letters
     picture, panels = canvas(2, len(letters), width=max(4.6 * len(letters), 7), height=8)
     for column, letter in enumerate(letters):
-        workers = [n for framework, n in found.cells if framework == letter]
+        workers = found.workers(letter)
         there = set(found.runs[found.runs.framework == letter].method)
         for panel, of in zip(panels[:, column], ERRORS, strict=True):
             for name in (name for name in GRANULARITIES if name in there):
@@ -220,17 +212,13 @@ def _fitted(found: Accuracies, cell: Cell, names: tuple[str, str]) -> bool:
 
 def _on_average(found: Accuracies, cells: list[Cell]) -> dict[tuple[str, str, str], Interval]:
     """Return how many points lower the parameter-wise error is: (letter, error, other granularity) -> mean over N."""
+
+    def lower(letter: str, column: str, other: str) -> np.ndarray:
+        own = [cell for cell in cells if cell[0] == letter]
+        return np.mean([found.values(c, BEST, column) - found.values(c, other, column) for c in own], axis=0)
+
     return {
-        (letter, name, other): interval(
-            np.mean(
-                [
-                    found.values(cell, BEST, column) - found.values(cell, other, column)
-                    for cell in cells
-                    if cell[0] == letter
-                ],
-                axis=0,
-            )
-        )
+        (letter, name, other): interval(lower(letter, column, other))
         for letter in dict.fromkeys(letter for letter, _ in cells)
         for column, name in ERRORS.items()
         for other in OTHERS

@@ -70,10 +70,10 @@ def _not_printed(letter: str, workers: int, method: str) -> float:
 
 def drawn(found: Accuracies, size: Size) -> Figure:
     """Test error, training error, and the paper's test error, a column for each framework."""
-    letters = list(dict.fromkeys(letter for letter, _ in found.cells))
+    letters = found.letters
     picture, panels = canvas(3, len(letters), width=max(4.6 * len(letters), 7), height=12)
     for column, letter in enumerate(letters):
-        workers = [n for framework, n in found.cells if framework == letter]
+        workers = found.workers(letter)
         for row, of in enumerate(("test", "train")):
             for method in METHODS.values():
                 values = [100 - found.values((letter, n), method, of) for n in workers]

@@ -24,14 +24,13 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated
 
-import numpy as np
 import pandas as pd
 from annotated_types import Ge, Le
 from matplotlib.figure import Figure as Picture
 from matplotlib.patches import Rectangle
 
 from experiments import harness, papers
-from experiments.gap_aware import printed
+from experiments.gap_aware import lines, printed
 from experiments.gap_aware.frameworks import RATE, Letter, Size, title
 from experiments.gap_aware.grid import SINGLE_MOMENTUM, Cell, Grid, best, explained, parts, single_cell
 from experiments.harness import (
@@ -189,40 +188,17 @@ def summarised(
                 {**about, "quantity": f"{words}: its momentum", "ours": cell[0], "paper": printed_cell[0]},
                 {**about, "quantity": f"{words}: its rate", "ours": cell[1], "paper": printed_cell[1]},
             ]
-        rows.append(
-            {
-                **about,
-                "quantity": "explained by the effective rate, %",
-                "ours": explained(table, letter),
-                "paper": explained(theirs, letter),
-            }
-        )
+        share = {"ours": explained(table, letter), "paper": explained(theirs, letter)}
+        rows.append({**about, "quantity": "explained by the effective rate, %", **share})
         for cell in again[letter].index if letter in again else ():
             found = interval(again[letter].loc[cell])
             half = found.half if math.isfinite(found.half) else math.nan
-            rows.append(
-                {
-                    **about,
-                    "quantity": "other seeds",
-                    "momentum": cell[0],
-                    "rate": cell[1],
-                    "ours": found.mean,
-                    "±": half,
-                }
-            )
+            at = {"momentum": cell[0], "rate": cell[1]}
+            rows.append({**about, "quantity": "other seeds", **at, "ours": found.mean, "±": half})
     for letter, table in ours.items():
-        for (momentum, eta), value in table.stack().items():
-            theirs = paper[letter].stack().get((momentum, eta), math.nan)
-            rows.append(
-                {
-                    "framework": letter,
-                    "quantity": "one run",
-                    "momentum": momentum,
-                    "rate": eta,
-                    "ours": value,
-                    "paper": theirs,
-                }
-            )
+        for cell, value in table.stack().items():
+            at, theirs = {"momentum": cell[0], "rate": cell[1]}, paper[letter].stack().get(cell, math.nan)
+            rows.append({"framework": letter, "quantity": "one run", **at, "ours": value, "paper": theirs})
     columns = ["framework", "quantity", "momentum", "rate", "ours", "±", "paper"]
     return pd.DataFrame(rows).reindex(columns=columns)
 
@@ -304,16 +280,12 @@ def draw(ours: Mapping[str, pd.DataFrame], paper: Mapping[str, pd.DataFrame], si
             (below_panel, paper[letter], f"paper, {FIGURES[letter]}"),
         ):
             panel.imshow(values, cmap="viridis", aspect="auto", vmin=0, vmax=100)
-            for row, column in np.ndindex(values.shape):
-                value = values.iloc[row, column]
-                shade = "white" if value < 60 else "black"
-                panel.text(column, row, f"{value:.1f}", ha="center", va="center", color=shade, fontsize=8.5)
+            lines.numbers(panel, values.to_numpy(), values.to_numpy() < 60, fontsize=8.5)
             momentum, rate = best(values)
             corner = (values.columns.get_loc(rate) - 0.5, values.index.get_loc(momentum) - 0.5)
             panel.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor="#d55e00", linewidth=3))
             panel.set_xticks(range(len(values.columns)), [f"{rate:g}" for rate in values.columns])
             panel.set_yticks(range(len(values.index)), [f"{momentum:g}" for momentum in values.index])
-            panel.grid(visible=False)
             panel.set_title(name, fontsize=11)
             panel.set(xlabel="learning rate", ylabel="momentum")
     return drawn

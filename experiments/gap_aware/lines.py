@@ -65,6 +65,21 @@ def banded(
     panel.fill_between(at, low, high, color=style["color"], alpha=0.15, linewidth=0)
 
 
+def numbers(panel: Axes, values: np.ndarray, dark: np.ndarray, *, fontsize: float) -> None:
+    """Writes the values of a heat map into its cells, in white where these are dark.
+
+    Args:
+      panel: of the map.
+      values: float64[rows, columns].
+      dark: bool[rows, columns].
+      fontsize: of the numbers.
+    """
+    for (row, column), value in np.ndenumerate(values):
+        shade = "white" if dark[row, column] else "black"
+        panel.text(column, row, f"{value:.1f}", ha="center", va="center", fontsize=fontsize, color=shade)
+    panel.grid(visible=False)
+
+
 def level(panel: Axes, error: float, label: str = "single worker") -> None:
     """Draws the single worker's error, in %, as a dashed line."""
     panel.axhline(max(error, LEAST), color=PAPER, linestyle="--", linewidth=1.5, label=label)

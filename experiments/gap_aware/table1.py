@@ -149,12 +149,12 @@ def _printed(letter: str, workers: int, method: str) -> float:
 
 def drawn(found: Accuracies, size: Size) -> Figure:
     """Return the accuracy of every seed, and the paper's: a panel for each framework."""
-    letters = list(dict.fromkeys(letter for letter, _ in found.cells))
+    letters = found.letters
     picture, (panels,) = canvas(1, len(letters), width=max(4.4 * len(letters), 6), height=4.6)
     there = set(found.runs.method)
     names = [name for name in (TUNED, *METHODS.values()) if name in there]
     for panel, letter in zip(panels, letters, strict=True):
-        (workers,) = (n for other, n in found.cells if other == letter)
+        (workers,) = found.workers(letter)
         for place, name in enumerate(names):
             values = found.values((letter, workers), name)
             style = lines.line("ASGD") | {"marker": "*"} if name == TUNED else lines.line(name)
@@ -175,7 +175,7 @@ def drawn(found: Accuracies, size: Size) -> Figure:
 
 def claims(found: Accuracies) -> list[Claim]:
     """Return the statements of section 6.1 and appendix C.12."""
-    letters = [letter for letter, _ in found.cells]
+    letters = found.letters
     differences = {m: {cell[0]: found.difference(cell, m, TUNED) for cell in found.cells} for m in COMPARED[1:]}
     of_paper = {
         m: {letter: round(printed.TABLE_1[letter][at] - printed.TABLE_1[letter][0], 1) for letter in letters}

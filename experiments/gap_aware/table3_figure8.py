@@ -20,7 +20,7 @@ from ml_collections import ConfigDict
 from configs import digits, imagenet_resnet50
 from experiments import papers
 from experiments.gap_aware import lines, printed
-from experiments.gap_aware.accuracies import SINGLE_TITLE, Accuracies, accuracies
+from experiments.gap_aware.accuracies import SINGLE_TITLE, Accuracies, accuracies, spread
 from experiments.gap_aware.frameworks import METHODS, RATE, SINGLE, Size
 from experiments.harness import (
     PAPER,
@@ -150,7 +150,7 @@ def table(found: Accuracies, num_workers: Sequence[int]) -> pd.DataFrame:
     rows = []
     for workers, method in [(1, SINGLE_TITLE), *((n, method) for n in num_workers for method in TITLES)]:
         values = found.values((LETTER, workers), method)
-        numbers = {"ours": values.mean(), "±": values.std(ddof=1) if len(values) > 1 else np.nan}
+        numbers = {"ours": values.mean(), "±": spread(values)}
         lost = found.lost((LETTER, workers), method)
         rows.append({"N": workers, "method": method, "lost": lost, **numbers, "paper": in_print(workers, method)})
     return pd.DataFrame(rows)
