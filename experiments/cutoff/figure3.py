@@ -24,21 +24,12 @@ from experiments import papers
 from experiments.cutoff import cases, contenders, models
 from experiments.cutoff.cases import CHANGE, recovering
 from experiments.cutoff.contenders import WIDTH
-from experiments.harness import (
-    PALETTE,
-    Claim,
-    Count,
-    Output,
-    Scale,
-    all_of,
-    below,
-    canvas,
-    colour,
-    figure,
-    interval,
-    prepare,
-)
+from experiments.harness.claims import Claim, all_of, below, interval
+from experiments.harness.figures import Output, Scale, figure
+from experiments.harness.pictures import PALETTE, canvas, colour
+from sgdlab.bounds import Count
 from sgdlab.predictors import best_cutoff
+from sgdlab.runs.sweep import prepare
 
 SHOWN = {30: "one node slow", 61: "last slow one", 62: "after the change", 150: "no node slow"}
 """Iterations of the run of Figure 2 that are shown -> description."""

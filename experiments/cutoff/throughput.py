@@ -23,20 +23,11 @@ from ml_collections import ConfigDict
 from experiments import papers
 from experiments.cutoff import cases, contenders, models
 from experiments.cutoff.contenders import DEEP_MARKOV, INFORMED, NOT_DEPLOYABLE, ORACLE, STATIC
-from experiments.harness import (
-    PALETTE,
-    Claim,
-    Count,
-    Output,
-    Scale,
-    above,
-    all_of,
-    below,
-    canvas,
-    figure,
-    interval,
-    prepare,
-)
+from experiments.harness.claims import Claim, above, all_of, below, interval
+from experiments.harness.figures import Output, Scale, figure
+from experiments.harness.pictures import PALETTE, canvas
+from sgdlab.bounds import Count
+from sgdlab.runs.sweep import prepare
 
 Cluster = Literal["two_state", "memory", "large", "identical", "recorded"]
 LEARN_NOTHING = ("oracle", "informed", "static")

@@ -18,20 +18,11 @@ from experiments import harness, papers
 from experiments.gap_aware import frameworks, lines
 from experiments.gap_aware.accuracies import Accuracies, Cell, accuracies, everywhere, table
 from experiments.gap_aware.frameworks import METHODS, Letter, Size
-from experiments.harness import (
-    Claim,
-    Count,
-    Output,
-    Scale,
-    Share,
-    Sweep,
-    above,
-    all_of,
-    below,
-    canvas,
-    figure,
-    interval,
-)
+from experiments.harness.claims import Claim, above, all_of, below, interval
+from experiments.harness.figures import Output, Scale, figure
+from experiments.harness.pictures import canvas
+from sgdlab.bounds import Count, Share
+from sgdlab.runs.sweep import Sweep
 
 Method = Literal[tuple(METHODS)]
 SUPERIOR = ("GA", "DANA-GA")

@@ -20,21 +20,10 @@ from experiments import papers
 from experiments.gap_aware import frameworks, lines
 from experiments.gap_aware.accuracies import spread
 from experiments.gap_aware.frameworks import FRAMEWORKS, METHODS, Letter, Size
-from experiments.harness import (
-    PALETTE,
-    Claim,
-    Count,
-    Interval,
-    Output,
-    Scale,
-    Share,
-    above,
-    all_of,
-    below,
-    canvas,
-    figure,
-    interval,
-)
+from experiments.harness.claims import Claim, Interval, above, all_of, below, interval
+from experiments.harness.figures import Output, Scale, figure
+from experiments.harness.pictures import PALETTE, canvas
+from sgdlab.bounds import Count, Share
 
 GA, DANA_GA = "GA", "DANA-GA"
 PANELS = ((DANA_GA, "gap", "gap of DANA-GA"), (GA, "gap", "gap of GA"), (GA, "delay", "delay (SA)"))

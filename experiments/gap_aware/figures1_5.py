@@ -27,23 +27,11 @@ from experiments.gap_aware.accuracies import (
     table,
 )
 from experiments.gap_aware.frameworks import Letter, Size
-from experiments.harness import (
-    PALETTE,
-    PAPER,
-    Claim,
-    Count,
-    Interval,
-    Output,
-    Scale,
-    Share,
-    Sweep,
-    above,
-    all_of,
-    canvas,
-    colour,
-    figure,
-    interval,
-)
+from experiments.harness.claims import Claim, Interval, above, all_of, interval
+from experiments.harness.figures import Output, Scale, figure
+from experiments.harness.pictures import PALETTE, PAPER, canvas, colour
+from sgdlab.bounds import Count, Share
+from sgdlab.runs.sweep import Sweep
 
 BEST, PRINTED = "parameter-wise", "parameter-wise, C as printed"
 GRANULARITIES: dict[str, dict[str, Any]] = {

@@ -33,21 +33,10 @@ from experiments import harness, papers
 from experiments.gap_aware import lines, printed
 from experiments.gap_aware.frameworks import RATE, Letter, Size, title
 from experiments.gap_aware.grid import SINGLE_MOMENTUM, Cell, Grid, best, explained, parts, single_cell
-from experiments.harness import (
-    Claim,
-    Count,
-    Interval,
-    Output,
-    Positive,
-    Scale,
-    Share,
-    Whole,
-    above,
-    all_of,
-    canvas,
-    figure,
-    interval,
-)
+from experiments.harness.claims import Claim, Interval, above, all_of, interval
+from experiments.harness.figures import Output, Scale, figure
+from experiments.harness.pictures import canvas
+from sgdlab.bounds import Count, Positive, Share, Whole
 
 FIGURES = {"R": "Figure 9", "W": "Figure 10", "W100": "Figure 11"}
 EVERY = "all"

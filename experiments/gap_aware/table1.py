@@ -22,22 +22,11 @@ from experiments.gap_aware import frameworks, grid, lines, printed
 from experiments.gap_aware.accuracies import Accuracies, accuracies, paper_accuracy, table
 from experiments.gap_aware.frameworks import METHODS, Letter, Size
 from experiments.gap_aware.grid import Cell, Grid
-from experiments.harness import (
-    PAPER,
-    Claim,
-    Count,
-    Interval,
-    Output,
-    Positive,
-    Scale,
-    Share,
-    Sweep,
-    above,
-    all_of,
-    below,
-    canvas,
-    figure,
-)
+from experiments.harness.claims import Claim, Interval, above, all_of, below
+from experiments.harness.figures import Output, Scale, figure
+from experiments.harness.pictures import PAPER, canvas
+from sgdlab.bounds import Count, Positive, Share
+from sgdlab.runs.sweep import Sweep
 
 TUNED = "tuned ASGD"
 COMPARED = (TUNED, "GA", "DANA-GA")

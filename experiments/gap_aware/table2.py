@@ -26,24 +26,13 @@ from configs import wikitext103_transformer_xl as transformer_xl
 from experiments import papers
 from experiments.gap_aware import printed, text
 from experiments.harness import PAPER as BLACK
-from experiments.harness import (
-    Claim,
-    Count,
-    Interval,
-    Output,
-    Positive,
-    Scale,
-    Sweep,
-    above,
-    all_of,
-    below,
-    canvas,
-    colour,
-    figure,
-    interval,
-)
+from experiments.harness.claims import Claim, Interval, above, all_of, below, interval
+from experiments.harness.figures import Output, Scale, figure
+from experiments.harness.pictures import canvas, colour
+from sgdlab.bounds import Count, Positive
 from sgdlab.runs import resolve
 from sgdlab.runs.configuration import shorten
+from sgdlab.runs.sweep import Sweep
 
 METHODS = {"adam": "Adam", "adam_staleness_aware": "Adam-SA", "adam_gap_aware": "Adam-GA"}
 LINES = {"Adam": (colour("asgd"), "o"), "Adam-SA": (colour("sa"), "s"), "Adam-GA": (colour("ga"), "D")}

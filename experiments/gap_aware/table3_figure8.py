@@ -22,23 +22,12 @@ from experiments import papers
 from experiments.gap_aware import lines, printed
 from experiments.gap_aware.accuracies import SINGLE_TITLE, Accuracies, accuracies, spread
 from experiments.gap_aware.frameworks import METHODS, RATE, SINGLE, Size
-from experiments.harness import (
-    PAPER,
-    Claim,
-    Count,
-    Interval,
-    Output,
-    Scale,
-    Share,
-    Sweep,
-    above,
-    all_of,
-    below,
-    canvas,
-    figure,
-    interval,
-)
+from experiments.harness.claims import Claim, Interval, above, all_of, below, interval
+from experiments.harness.figures import Output, Scale, figure
+from experiments.harness.pictures import PAPER, canvas
+from sgdlab.bounds import Count, Share
 from sgdlab.runs.configuration import shorten
+from sgdlab.runs.sweep import Sweep
 
 LETTER = "I"
 CLOSE, FAR = 2.0, 10.0
