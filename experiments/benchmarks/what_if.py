@@ -8,18 +8,15 @@ and the same workers. The truth is the time before planting; the error is that o
 """
 
 import argparse
-import concurrent.futures
 import dataclasses
 import functools
 import itertools
-import multiprocessing
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from tqdm import tqdm
 
 from experiments.benchmarks.planted import fleets
-from experiments.benchmarks.planted.trials import wilson
+from experiments.benchmarks.planted.trials import pooled, wilson
 from experiments.benchmarks.timing import Figure, at_least, at_most
 from sgdlab.advice import diagnosis, repairs, what_if
 from sgdlab.advice.diagnosis import pauses
@@ -143,9 +140,7 @@ def figures(draws: int = DRAWS, seed: int = 0) -> Iterator[Figure]:
     """One line for each planted cause, and one for fleets without a cause."""
     plants = [*range(len(PLANTS)), -1]
     trials = [(plant, draw, seed) for plant in plants for draw in range(draws if plant >= 0 else 5 * draws)]
-    context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(2, mp_context=context) as pool:
-        outcomes = list(tqdm(pool.map(_outcome, trials, chunksize=4), total=len(trials), leave=False))
+    outcomes = pooled(_outcome, trials)
     for plant, group in itertools.groupby(zip(trials, outcomes, strict=True), key=lambda pair: pair[0][0]):
         right, errors = zip(*(outcome for _, outcome in group), strict=True)
         low, high = wilson(sum(right), len(right))

@@ -39,10 +39,6 @@ def until(config: ConfigDict, seconds: float) -> Plan:
 def measured(plan: Plan, *, norms: bool = True) -> dict[str, Any]:
     """Trains, and measures the loss of all training examples on the way.
 
-    Args:
-      plan: made by `until`.
-      norms: whether the gradient of all training examples is computed too.
-
     Returns:
       Lists with a number for each evaluation: `seconds`, `loss`, `accuracy` and, with `norms`, `squared_norm`, of the
       gradient of the mean loss of all examples; and `gradients` and `updates` that were used and made.

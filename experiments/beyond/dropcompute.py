@@ -97,15 +97,6 @@ def simulated(
 ) -> dict[str, float]:
     """Simulates rounds with and without a threshold.
 
-    Args:
-      law: of the times, one of `LAWS`.
-      num_workers: N.
-      micro_batches: M.
-      variation: coefficient of variation of a micro-batch's time.
-      communication: seconds of each round that are no computing.
-      rounds: number of rounds.
-      seed: of the times.
-
     Returns:
       `threshold`, seconds, `speedup`, `expected`, that of the closed form, `given`, that with the mean of the rounds'
       largest sums in it, and `dropped`, per cent.

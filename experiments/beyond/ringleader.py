@@ -214,12 +214,7 @@ def _after(runs: pd.DataFrame, method: str, updates: float) -> np.ndarray:
 
 
 def claims(ends: Mapping[str, Mapping[str, Sequence[float]]], fitted: Sequence[float]) -> list[Claim]:
-    """Return what the paper says of the order of the curves, and what its premise implies for asynchronous SGD.
-
-    Args:
-      ends: training loss and squared norm of each method in the end, and the latter on average, by seed.
-      fitted: training accuracy of asynchronous SGD in the end, by seed.
-    """
+    """Return what the paper says of the order of the curves, and what its premise implies for asynchronous SGD."""
     logs = {method: np.log(values) for method, values in ends["loss"].items()}
     premise = (
         f"Asynchronous SGD gives {100 * np.median(fitted):.3g} % of all examples their labels: where one network fits "

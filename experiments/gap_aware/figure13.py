@@ -158,12 +158,7 @@ def drawn(found: Compared, size: Size) -> Figure:
 
 
 def claims(found: Compared, smaller: Mapping[str, Mapping[int, np.ndarray]]) -> list[Claim]:
-    """Return the statements of appendix D.2.
-
-    Args:
-      found: the accuracies.
-      smaller: letter -> N -> float64[seeds], how much smaller GA's mean gap is on heterogeneous clusters.
-    """
+    """Return the statements of appendix D.2."""
     cells = found.heterogeneous.cells
     words, holds = everywhere(found.both, [(m + SUFFIX, m) for m in found.methods], cells)
     where, says = "appendix D.2", "heterogeneous environments reach a higher accuracy"

@@ -146,12 +146,7 @@ def table(found: Accuracies, num_workers: Sequence[int]) -> pd.DataFrame:
 
 
 def claims(found: Accuracies, because: str = "") -> list[Claim]:
-    """Sections 6.2 and C.13, at the numbers of workers that are there.
-
-    Args:
-      found: the runs.
-      because: why a claim fails here that holds on the paper's numbers.
-    """
+    """Sections 6.2 and C.13, at the numbers of workers that are there."""
     counts = [n for _, n in found.cells]
     ours = Compared(lambda n, method: found.values((LETTER, n), method), counts)
     paper = Compared(lambda n, method: np.array([in_print(n, method)]), list(printed.TABLE_3), in_print=True)
@@ -183,13 +178,7 @@ def claims(found: Accuracies, because: str = "") -> list[Claim]:
 
 
 class Compared:
-    """Comparisons of methods, for our runs and for the paper's single ones, which stand without an interval.
-
-    Args:
-      values: final test accuracies.
-      counts: the numbers of workers that are there.
-      in_print: whether they are the paper's.
-    """
+    """Comparisons of methods, for our runs and for the paper's single ones, which stand without an interval."""
 
     def __init__(self, values: Values, counts: Sequence[int], *, in_print: bool = False):
         self.values, self.counts, self.in_print = values, sorted(set(counts)), in_print

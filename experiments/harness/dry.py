@@ -88,12 +88,7 @@ class Item:
 
 
 class Costs:
-    """What missing runs take.
-
-    Args:
-      missing: by key, each run with its work.
-      session: where runs are; the times of gradients are kept there too.
-    """
+    """What missing runs take."""
 
     def __init__(self, missing: Mapping[str, tuple[Work, Point]], session: Session):
         self._session, self._missing = session, missing

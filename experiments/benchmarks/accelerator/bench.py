@@ -133,13 +133,7 @@ def _measured(bench: Bench, record: Record, section: Section) -> None:
 
 
 class Limit:
-    """Ends the process where a run takes longer than it may: a compiler that is at work hears nothing else.
-
-    Args:
-      record: what was measured, which is written first.
-      seconds: of the whole run.
-      leave: called with the exit code; it ends the process.
-    """
+    """Ends the process where a run takes longer than it may: a compiler that is at work hears nothing else."""
 
     def __init__(self, record: Record, seconds: float, leave: Callable[[int], None] = os._exit):
         self._record, self._leave = record, leave

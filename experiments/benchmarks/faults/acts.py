@@ -58,7 +58,7 @@ class Acts(Disordered):
         if worker in self._absent:
             self._held_back.add(worker)
         else:
-            super().spawn(worker)
+            self.inner.spawn(worker)
 
     def leave(self) -> None:
         """Workers that are left are as they were: another run may use them."""
@@ -157,7 +157,7 @@ class Acts(Disordered):
         """Return a worker that was absent comes."""
         self._absent.discard(worker)
         if worker in self._held_back:
-            super().spawn(worker)
+            self.inner.spawn(worker)
         return worker in self._held_back
 
     def replace(self, worker: int) -> bool:

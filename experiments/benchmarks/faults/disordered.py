@@ -1,13 +1,10 @@
 """`Disordered`, a transport that hands messages on twice, late, and out of order."""
 
 import random
-from collections.abc import Hashable
 from typing import Any
 
 from sgdlab.live.messages import Came, Failed, GaveUp, Joined, Message
 from sgdlab.live.transport import Transport
-
-Tree = Any
 
 _SHARE = 0.3
 _LATEST = 6
@@ -30,33 +27,9 @@ class Disordered:
         self._draw, self._calls = random.Random(seed), 0
         self._held: list[tuple[int, Message]] = []
 
-    def time(self) -> float:
-        """Return the other's clock."""
-        return self.inner.time()
-
-    def spawn(self, worker: int) -> None:
-        """As the other does."""
-        self.inner.spawn(worker)
-
-    def publish(self, tree: Tree) -> Hashable:
-        """As the other does."""
-        return self.inner.publish(tree)
-
-    def release(self, handle: Hashable) -> None:
-        """As the other does."""
-        self.inner.release(handle)
-
-    def begin(self, worker: int, ticket: int, handle: Hashable, **kept: int) -> None:
-        """As the other does."""
-        self.inner.begin(worker, ticket, handle, **kept)
-
-    def interrupt(self, worker: int, ticket: int) -> None:
-        """As the other does."""
-        self.inner.interrupt(worker, ticket)
-
-    def kill(self, worker: int) -> None:
-        """As the other does; what a worker said before is still heard."""
-        self.inner.kill(worker)
+    def __getattr__(self, name: str) -> Any:
+        """Return what the other transport has: its clock, its versions, its workers."""
+        return getattr(self.inner, name)
 
     def next(self, timeout: float | None) -> list[Message]:
         """Return the messages of the other, or some of them, and some of earlier ones."""
@@ -69,10 +42,6 @@ class Disordered:
         if self.on and not any(isinstance(message, Joined) for message in found):
             self._draw.shuffle(found)
         return found
-
-    def close(self) -> None:
-        """As the other does."""
-        self.inner.close()
 
     def _put_off(self, message: Message) -> bool:
         """Return whether a message comes later; perhaps it comes later once more."""

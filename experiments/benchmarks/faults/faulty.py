@@ -47,12 +47,12 @@ class Faulty(Acts):
         """As the other does."""
         self.tickets.append(ticket)
         self.asked[worker] = time.monotonic()
-        super().begin(worker, ticket, handle, **kept)
+        self.inner.begin(worker, ticket, handle, **kept)
 
     def kill(self, worker: int) -> None:
         """As the other does."""
         self.alive.pop(worker, None)
-        super().kill(worker)
+        self.inner.kill(worker)
 
     def next(self, timeout: float | None) -> list[Message]:
         """Return the messages, after what is due was done."""
