@@ -267,9 +267,6 @@ def compared(
       counts: int[C], values of N.
       seconds: float64[T, C], durations of T updates.
       updates: name -> N -> float64[seeds], updates to converge; an N with a NaN is left out.
-
-    Returns:
-      The table, the picture and the claims.
     """
     draws, seconds = seconds, seconds.mean(axis=0)
     rows = [("all", n, "seconds per update", s, None, None) for n, s in zip(counts.tolist(), seconds, strict=True)]

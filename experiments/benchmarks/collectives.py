@@ -37,11 +37,7 @@ class Collective:
 
 
 def of_run(replayed: Callable[[], Any]) -> list[Collective]:
-    """Return the collectives of the loop that a run compiles.
-
-    Returns:
-      The collectives, in the order of the compiled program.
-    """
+    """Return the collectives of the loop that a run compiles."""
     texts = []
 
     def spy(original: Any) -> Any:

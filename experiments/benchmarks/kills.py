@@ -141,11 +141,7 @@ class _Process:
         self._reader.start()
 
     def kill_at(self, reached: Callable[["_Process"], bool], delay: float) -> bool:
-        """Kills the process some seconds after it has reached a moment.
-
-        Returns:
-          Whether it was killed; False if it had finished before.
-        """
+        """Kills the process some seconds after it has reached a moment; returns whether it had not finished before."""
         while not reached(self):
             if self._process.poll() is not None:
                 return self._ended()

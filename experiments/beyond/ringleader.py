@@ -174,9 +174,6 @@ def trained(
     """Trains one run for a given virtual time.
 
     Who has which examples is the same for all seeds.
-
-    Returns:
-      What `by_time.measured` returns.
     """
     config = digits.get_config()
     config.data.kind, config.seed = images, seed

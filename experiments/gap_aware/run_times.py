@@ -83,9 +83,6 @@ def expected_rate(variation: float) -> float:
     Args:
       variation: V, the coefficient of variation of p.
 
-    Returns:
-      Gradients per unit of time, in the long run.
-
     Raises:
       ValueError: where it is infinite.
 
@@ -105,9 +102,6 @@ def asynchronous_rate(law: cluster.Gamma, *, num_gradients: int, seed: int) -> f
       law: the run-times.
       num_gradients: how many gradients all workers make together.
       seed: of the run-times.
-
-    Returns:
-      Gradients per second.
 
     Example:
       >>> law = cluster.Gamma(num_workers=8, mean=1.0, task_variation=1e-6)

@@ -124,12 +124,7 @@ def table2(
 
 
 def configuration(size: Size, gradients: int) -> ConfigDict:
-    """Return the configuration of a single worker.
-
-    Args:
-      size: laptop, gpu or paper.
-      gradients: length of the run; warm-up and decay are the same shares of it.
-    """
+    """Return the configuration of a single worker."""
     config = transformer_xl.get_config()
     if size == "paper":
         shorten(config, config.epochs * gradients / transformer_xl.GRADIENTS)

@@ -46,9 +46,6 @@ def produce(made: Figure, scale: str, changed: Mapping[str, Any], session: Sessi
       changed: arguments with another value than the scale's.
       session: where its runs are; those that the figure has asked for are added to the used ones.
 
-    Returns:
-      The directory of its results.
-
     Raises:
       UsageError: where an argument is impossible.
       Unfinished: where other shards have runs left.

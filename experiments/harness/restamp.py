@@ -88,8 +88,7 @@ def main(argv: Sequence[str]) -> None:
 def of_runs(made: Figure, scale: str, session: Session, count: int) -> list[str]:
     """Restamp the runs of a figure in a work directory, make it anew of them, and restamp the stored result.
 
-    Returns:
-      What differs, in lines; none where all agree.
+    What differs is returned, in lines; nothing where all agree.
 
     Raises:
       UsageError: where runs are missing.
@@ -135,8 +134,7 @@ def of_runs(made: Figure, scale: str, session: Session, count: int) -> list[str]
 def of_checkout(made: Figure, reference: pathlib.Path, count: int, jobs: int | None) -> list[str]:
     """Restamp the stored result of a figure, whose sample another checkout does as this one does.
 
-    Returns:
-      What differs, in lines; none where all agree.
+    What differs is returned, in lines; nothing where all agree.
 
     Raises:
       UsageError: where nothing is stored, or the checkout is not one.
@@ -204,11 +202,7 @@ def _figures(names: Sequence[str]) -> list[Figure]:
 
 
 def _outcome(checkout: pathlib.Path, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a checkout makes of a sample, in a process of its own.
-
-    Raises:
-      RunFailed: where it fails.
-    """
+    """Return what a checkout makes of a sample, in a process of its own."""
     text = pathlib.Path(sampled.__file__).read_text(encoding="utf-8")
     with tempfile.TemporaryDirectory(prefix="restamp-") as folder:
         asked, answer, program = (pathlib.Path(folder) / name for name in ("asked", "answer", "sampled_here.py"))

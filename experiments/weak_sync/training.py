@@ -61,9 +61,6 @@ def trained(
       seed: seed of run-times and delays, and of the training.
       blocks: number of blocks of the parameters, each with a server.
       learning_rate: learning rate of an update of all workers' gradients.
-
-    Returns:
-      The records of `sgdlab.runs.train.train`.
     """
     model, waits = Cluster(**cluster), {"push_at_least": push_at_least, "pull_at_least": pull_at_least}
     schedule, _ = model.schedule(late=late, seed=seed, num_servers=blocks, **waits)
@@ -135,11 +132,7 @@ def trained_on_cifar10(
     learning_rate: float,
     report: Callable[[Mapping[str, Any]], None],
 ) -> Records:
-    """Trains one run on CIFAR-10.
-
-    Returns:
-      The records of `sgdlab.runs.train.train`.
-    """
+    """Trains one run on CIFAR-10."""
     waits = {"push_at_least": push_at_least, "pull_at_least": pull_at_least}
     schedule, _ = Cluster(**cluster).schedule(late=late, seed=seed, num_servers=blocks, **waits)
     given = {"late": late, "seed": seed, "blocks": blocks, "learning_rate": learning_rate}

@@ -7,18 +7,7 @@ import pytest
 from sweep_works import doubled
 
 from experiments import papers
-from experiments.harness import (
-    Claim,
-    Output,
-    Scale,
-    Session,
-    Sweep,
-    command,
-    figures,
-    restamp,
-    sampled,
-    scoreboard,
-)
+from experiments.harness import Claim, Output, Scale, Session, Sweep, command, figures, restamp, sampled, scoreboard
 from experiments.harness.publishing import digest, produce
 from sgdlab.runs import digests
 

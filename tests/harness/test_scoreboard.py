@@ -11,17 +11,7 @@ from sweep_works import doubled
 
 import experiments
 from experiments import papers
-from experiments.harness import (
-    Claim,
-    Output,
-    Session,
-    Sweep,
-    canvas,
-    command,
-    figures,
-    publishing,
-    scoreboard,
-)
+from experiments.harness import Claim, Output, Session, Sweep, canvas, command, figures, publishing, scoreboard
 from experiments.harness.claims import FAILS, HOLDS, OPEN, verdict
 from sgdlab.runs import digests, work
 

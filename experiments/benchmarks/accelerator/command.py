@@ -42,11 +42,7 @@ def sections() -> dict[str, Section]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command.
-
-    Returns:
-      The exit code.
-    """
+    """Runs the command; returns the exit code."""
     known = sections()
     given = _parsed(arguments, known)
     if given.table is not None:
