@@ -244,12 +244,8 @@ def listing() -> str:
     found, lines = figures.figures(apart=True), []
     scales = _scales(found)
     for paper in [*papers.PAPERS, *papers.others(made.paper for made in found)]:
-        ours = [made for made in found if made.paper == paper]
-        by_number = {number: made for made in ours for number in made.numbers}
-        numbers = [*paper.rows, *(number for number in by_number if number not in paper.rows)]
         rows = []
-        for number in numbers:
-            made = by_number.get(number)
+        for number, made in figures.by_number(paper, found).items():
             takes = [made.scales[scale].takes if made and scale in made.scales else "" for scale in scales]
             shows = paper.rows.get(number) or made.title
             rows.append([number, shows, made.name if made else "no command yet", *takes])

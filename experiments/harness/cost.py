@@ -51,11 +51,6 @@ class Speed:
     parameters: int
     workspace: float
 
-    @property
-    def examples_per_second(self) -> float:
-        """B divided by the seconds."""
-        return self.batch / self.seconds
-
     def __str__(self) -> str:
         part = "" if self.timed == self.batch else f", from {self.timed} of {self.batch} examples"
         return f"{1000 * self.seconds:,.3g} ms a gradient{part}"

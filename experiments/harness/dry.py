@@ -3,7 +3,6 @@
 import collections
 import contextlib
 import dataclasses
-import functools
 import io
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -205,16 +204,8 @@ def report_all(foreseen: Sequence[Foreseen], session: Session) -> str:
     found = len(set().union(*(each.noted.found for each in foreseen)))
     items, data = costs.items(together), costs.data(together)
     rows.append(["all, shared runs once", *_cells(items, found), ""])
-    headers = [
-        "",
-        "found",
-        "to do",
-        "gradients",
-        f"time on one {_device()}",
-        "memory of one",
-        "records",
-        "data missing",
-    ]
+    headers = ["", "found", "to do", "gradients", f"time on one {_device()}", "memory of one", "records"]
+    headers.append("data missing")
     total = _summed(items)
     lines = [
         _time(total, costs.processes),
@@ -234,30 +225,15 @@ def _cells(items: Sequence[Item], found: int) -> list[str]:
     time = "not known" if total.seconds is None else duration(total.seconds)
     time += f" + {total.unknown:,} runs" if total.unknown and total.seconds is not None else ""
     gradients = f"{total.gradients:,}" if total.gradients else ""
-    return [
-        f"{found:,}",
-        f"{total.runs:,}",
-        gradients,
-        time,
-        size(total.memory) if total.memory else "",
-        size(total.disk),
-    ]
+    memory = size(total.memory) if total.memory else ""
+    return [f"{found:,}", f"{total.runs:,}", gradients, time, memory, size(total.disk)]
 
 
 def _summed(items: Sequence[Item]) -> Item:
-    def add(one: Item, two: Item) -> Item:
-        return Item(
-            "",
-            one.runs + two.runs,
-            one.unknown + two.unknown,
-            one.gradients + two.gradients,
-            None,
-            None if one.seconds is None and two.seconds is None else (one.seconds or 0) + (two.seconds or 0),
-            max(one.memory, two.memory),
-            one.disk + two.disk,
-        )
-
-    return functools.reduce(add, items, Item("", 0, 0, 0, None, None, 0, 0))
+    counts = (sum(getattr(item, name) for item in items) for name in ("runs", "unknown", "gradients"))
+    known = [item.seconds for item in items if item.seconds is not None]
+    memory, disk = max((item.memory for item in items), default=0), sum(item.disk for item in items)
+    return Item("", *counts, None, sum(known) if known else None, memory, disk)
 
 
 def _time(total: Item, processes: int) -> str:

@@ -7,7 +7,7 @@ import pathlib
 import pkgutil
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import matplotlib as mpl
@@ -246,6 +246,12 @@ def figures(broken: Callable[[str, RunFailed], None] | None = None, *, apart: bo
         )
 
     return sorted((made for made in found if made is not None), key=place)
+
+
+def by_number(paper: Paper, found: Iterable[Figure]) -> dict[str, Figure | None]:
+    """Return the rows of a paper, then what is checked besides -> the figure that makes it; None: there is none."""
+    made = {number: each for each in found if each.paper == paper for number in each.numbers}
+    return dict.fromkeys(paper.rows) | made
 
 
 def _print(name: str, error: RunFailed) -> None:

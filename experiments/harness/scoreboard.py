@@ -18,7 +18,7 @@ import experiments
 from experiments import papers
 from experiments.harness import publishing
 from experiments.harness.claims import FAILS, HOLDS, OPEN
-from experiments.harness.figures import SCALES, Figure, figures, is_apart
+from experiments.harness.figures import SCALES, Figure, by_number, figures, is_apart
 from sgdlab import files
 from sgdlab.commands import launch
 from sgdlab.results import pages
@@ -149,12 +149,8 @@ def board(found: Sequence[Figure], path: pathlib.Path) -> Board:
 
 def rows_of(paper: papers.Paper, path: pathlib.Path, found: Sequence[Figure]) -> list[Row]:
     """Return the rows of a paper, then what is checked besides."""
-    ours = [made for made in found if made.paper == paper]
-    by_number = {number: made for made in ours for number in made.numbers}
-    numbers = [*paper.rows, *(number for number in by_number if number not in paper.rows)]
     rows, seen = [], set()
-    for number in numbers:
-        made = by_number.get(number)
+    for number, made in by_number(paper, found).items():
         result = find_result(made, path) if made else None
         rows.append(
             Row(number, paper.rows.get(number) or made.title, made, result, bool(made) and made.name not in seen)
