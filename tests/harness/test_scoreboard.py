@@ -1,8 +1,9 @@
 """The scoreboard is what the stored results say, nobody has edited them, and results of older code are marked."""
 
-import html.parser
+import html
 import json
 import pathlib
+import re
 import shutil
 
 import pandas as pd
@@ -21,40 +22,17 @@ NAMES = [name for name in STORED_NAMES if not figures.is_apart(name)]
 """Those of the scoreboard."""
 
 
-class Articles(html.parser.HTMLParser):
-    """Of each article of the page, by its id: the titles of its marks, its sentences and its pictures."""
-
-    def __init__(self):
-        super().__init__()
-        self.found, self._of, self._reads = {}, None, None
-
-    def handle_starttag(self, tag, attributes):
-        given = dict(attributes)
-        if tag == "article":
-            self._of = self.found.setdefault(given["id"], {"marks": [], "ours": [], "opinion": [], "pictures": 0})
-        elif self._of is not None and tag == "span" and given.get("class", "").startswith("mark"):
-            self._of["marks"].append(given["title"])
-        elif self._of is not None and tag == "img":
-            self._of["pictures"] += 1
-            assert int(given["width"]) > 300
-            assert int(given["height"]) > 100
-        elif self._of is not None and tag == "p" and given.get("class") in ("ours", "opinion"):
-            self._reads = given["class"]
-            self._of[self._reads].append("")
-
-    def handle_endtag(self, tag):
-        self._reads = None if tag == "p" else self._reads
-        self._of = None if tag == "article" else self._of
-
-    def handle_data(self, text):
-        if self._reads:
-            self._of[self._reads][-1] += text
-
-
 def articles(page):
-    parser = Articles()
-    parser.feed(page)
-    return parser.found
+    """Of each article of the page, by its id: the titles of its marks, its sentences and its pictures."""
+    found = {}
+    for name, text in re.findall(r'<article[^>]* id="([^"]+)"(.*?)</article>', page, re.DOTALL):
+        of = {kind: re.findall(rf'<p class="{kind}">(.*?)</p>', text, re.DOTALL) for kind in ("ours", "opinion")}
+        found[name] = {kind: [html.unescape(re.sub("<.*?>", "", each)) for each in of[kind]] for kind in of}
+        found[name]["marks"] = re.findall(r'<span class="mark[^>]* title="([^"]*)"', text)
+        sizes = re.findall(r'<img[^>]* width="(\d+)" height="(\d+)"', text)
+        assert all(int(width) > 300 and int(height) > 100 for width, height in sizes)
+        found[name]["pictures"] = len(sizes)
+    return found
 
 
 def checks_out(result):
