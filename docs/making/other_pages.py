@@ -10,14 +10,13 @@ import re
 import pandas as pd
 
 from docs.making import tables
+from docs.making.measured import STORES
 from experiments.beyond.sources import SGDLAB
 from experiments.harness import publishing, scoreboard
 from experiments.harness.claims import FAILS, HOLDS, OPEN
 from experiments.harness.figures import Figure, find_figure, is_apart, names
 
 PATH = "papers/others.md"
-STORES = "python -m experiments scoreboard --store"
-"""What keeps a result in the repository."""
 
 
 @functools.cache

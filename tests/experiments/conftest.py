@@ -1,6 +1,7 @@
 """What tests of commands and figures share: a command in this process, and a directory of runs."""
 
 import pathlib
+import warnings
 
 import pytest
 
@@ -19,7 +20,11 @@ def call_in_process(capfd, monkeypatch):
         capfd.readouterr()
         line = [module.__name__.rpartition(".")[2], *arguments]
         given = launch.settings_of(module)
-        code = launch.answer(module.main, module.__doc__, line, define=module.define_flags, **given)
+        with warnings.catch_warnings():
+            # ml_collections loads a configuration's file by an importer's method that Python is about to drop.
+            warnings.filterwarnings("ignore", "the load_module", DeprecationWarning)
+            warnings.filterwarnings("ignore", category=DeprecationWarning, module="importlib")
+            code = launch.answer(module.main, module.__doc__, line, define=module.define_flags, **given)
         seen = capfd.readouterr()
         return code, seen.out, seen.err
 

@@ -14,10 +14,6 @@ from sgdlab import runs
 from sgdlab.commands import compare, timeline, train
 
 ROOT = pathlib.Path(__file__).parents[2]
-# ml_collections loads a configuration's file by an importer's method that Python is about to drop.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:the load_module:DeprecationWarning", "ignore::DeprecationWarning:importlib"
-)
 MODULES = {"train": train, "compare": compare, "timeline": timeline}
 TINY = (
     "--config.epochs=1.0",

@@ -10,10 +10,6 @@ from sgdlab.commands import compare
 from sgdlab.results import publish
 
 ROOT = pathlib.Path(__file__).parents[2]
-# ml_collections loads a configuration's file by an importer's method that Python is about to drop.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:the load_module:DeprecationWarning", "ignore::DeprecationWarning:importlib"
-)
 ARGUMENTS = (
     "--config.epochs=1.0", "--config.batch_size=32", "--config.optimizer.learning_rate=0.05", "--config.evaluations=2",
     "--config.network.kind=mlp", "--config.network.mlp.widths=(8,)", "--methods=asgd,gap_aware", "--num_workers=2",

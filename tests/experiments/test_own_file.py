@@ -13,9 +13,6 @@ from sgdlab.commands import compare, train
 from sgdlab.runs import configuration, methods, parts
 
 ROOT = pathlib.Path(__file__).parents[2]
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:the load_module:DeprecationWarning", "ignore::DeprecationWarning:importlib"
-)
 TINY = (
     "--config.epochs=1.0",
     "--config.batch_size=32",

@@ -14,10 +14,6 @@ from sgdlab.predictors import Prediction
 from sgdlab.registry import CLUSTERS, DATASETS, NETWORKS, PREDICTORS, PROTOCOLS, RULES
 from sgdlab.runs.configuration import FAMILIES
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:the load_module:DeprecationWarning", "ignore::DeprecationWarning:importlib"
-)
-
 
 @pytest.fixture(autouse=True)
 def parts_of_ones_own(monkeypatch):
