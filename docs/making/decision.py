@@ -9,7 +9,7 @@ from sgdlab.runs.methods import Method, methods
 
 
 def speeds() -> str:
-    """Gradients per second of every protocol on four clusters, those of synchronous SGD as 1."""
+    """Return gradients per second of every protocol on four clusters, those of synchronous SGD as 1."""
     rows, seen = [], set()
     for method in methods().values():
         key = simulated.waiting(method)
@@ -24,7 +24,7 @@ def speeds() -> str:
 
 
 def certificates(cluster: str) -> str:
-    """How far gradients are from their use on one of the clusters, and whose are used, protocol by protocol."""
+    """Return how far gradients are from their use on one of the clusters, and whose are used, protocol by protocol."""
     rows, seen = [], set()
     for method in methods().values():
         key, speed = simulated.waiting(method), simulated.speeds(method).get(cluster)
@@ -36,7 +36,7 @@ def certificates(cluster: str) -> str:
 
 
 def family(title: str) -> str:
-    """The methods whose own family it is, as links.
+    """Return the methods whose own family it is, as links.
 
     Raises:
       ValueError: where there is none.
@@ -48,7 +48,7 @@ def family(title: str) -> str:
 
 
 def weighs_alike(method: Method) -> bool:
-    """Whether a method's rule weighs all workers alike, however many of their gradients are used.
+    """Return whether a method's rule weighs all workers alike, however many of their gradients are used.
 
     Example:
       >>> weighs_alike(methods()["ringleader"]), weighs_alike(methods()["asgd"])
@@ -58,16 +58,12 @@ def weighs_alike(method: Method) -> bool:
 
 
 def balanced() -> str:
-    """The methods whose rules weigh all workers alike, whatever they are sent, as links."""
+    """Return the methods whose rules weigh all workers alike, whatever they are sent, as links."""
     return ", ".join(_link(method) for method in methods().values() if weighs_alike(method)) or "none"
 
 
 def not_measured_of(title: str) -> str:
-    """The methods of a family that the stored comparison lacks, as a sentence; empty where it has all.
-
-    Args:
-      title: of the family; the methods are those whose own it is.
-    """
+    """Return the methods of a family that the stored comparison lacks, as a sentence; empty where it has all."""
     have = {row.method for row in measured.rows()}
     here = [method for method in methods().values() if method.families[:1] == (title,)]
     lacking = [_link(method) for method in here if method.name not in have]
@@ -77,18 +73,14 @@ def not_measured_of(title: str) -> str:
 
 
 def clusters() -> str:
-    """The flags of each of these clusters."""
+    """Return the flags of each of these clusters."""
     return tables.table(
         ["cluster", "flags"], [[f"{name}", f"`{simulated.flags(name)}`"] for name in simulated.CLUSTERS]
     )
 
 
 def trained(count: int) -> str:
-    """Every method that was measured at a number of workers, the first to 95 % first.
-
-    Args:
-      count: number of workers.
-    """
+    """Return every method that was measured at a number of workers, the first to 95 % first."""
     known = methods()
     found = [row for row in measured.rows() if row.num_workers == count and not row.serial and row.method in known]
     found.sort(key=lambda row: (math.isnan(row.seconds_to_target), row.seconds_to_target, -row.accuracy[0]))
@@ -97,21 +89,21 @@ def trained(count: int) -> str:
 
 
 def not_measured() -> str:
-    """The methods that the stored comparison lacks, as a sentence; empty where it has all."""
+    """Return the methods that the stored comparison lacks, as a sentence; empty where it has all."""
     have = {row.method for row in measured.rows()}
     missing = [_link(method) for name, method in methods().items() if name not in have]
     return f"Not measured yet: {', '.join(missing)}." if missing else "Every method is in the table."
 
 
 def made() -> str:
-    """How the stored comparison was made."""
+    """Return how the stored comparison was made."""
     known = measured.made()
     made_by = f"sgdlab {known['version']}, commit {known['commit']}"
     return f"`{known['command']}`, on {known['hardware']}, {known['when']}, {made_by}"
 
 
 def best(count: int, *, within: float) -> str:
-    """The methods that reach 95 % first of those that end within some points of a single worker, as a sentence.
+    """Return the methods that reach 95 % first of those that end within some points of a single worker, as a sentence.
 
     Args:
       count: number of workers.
@@ -130,7 +122,7 @@ def best(count: int, *, within: float) -> str:
 
 
 def time_of(method: str, count: int) -> str:
-    """Seconds to 95 % of a method, such as "764 s"."""
+    """Return seconds to 95 % of a method, such as "764 s"."""
     row = measured.of(method).get(count)
     return "not measured" if row is None else f"{tables.number(row.seconds_to_target, 0)} s"
 
@@ -142,7 +134,7 @@ def accuracy_of(method: str, count: int) -> str:
 
 
 def speedup(method: str, cluster: str) -> str:
-    """Gradients per second of a method's protocol over those of synchronous SGD on one of the four clusters."""
+    """Return gradients per second of a method's protocol over those of synchronous SGD on one of the four clusters."""
     return f"{simulated.speeds(methods()[method])[cluster].speedup:.2f}"
 
 
@@ -157,7 +149,7 @@ def names(parts: Iterable[str]) -> str:
 
 
 def lost(count: int) -> str:
-    """The methods of which some seed diverged, as a list of links."""
+    """Return the methods of which some seed diverged, as a list of links."""
     known = methods()
     names = [
         f"{_link(known[row.method])} ({row.diverged} of {row.seeds} seeds)"

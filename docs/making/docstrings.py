@@ -35,7 +35,7 @@ class Docstring:
 
 
 def parsed(described: Any) -> Docstring:
-    """The docstring of a function or class.
+    """Return the docstring of a function or class.
 
     Example:
       >>> def halve(x):
@@ -73,7 +73,7 @@ def markdown(text: str) -> str:
 
 
 def formula(latex: str, display: str) -> str:
-    """A formula in LaTeX as MathML.
+    """Return a formula in LaTeX as MathML.
 
     Args:
       latex: without dollars.
@@ -94,5 +94,5 @@ def formula(latex: str, display: str) -> str:
 
 
 def code_of(example: str) -> str:
-    """An example as a fenced block, with a prompt before each statement as in the docstring."""
+    """Return an example as a fenced block, with a prompt before each statement as in the docstring."""
     return f"```pycon\n{example}\n```"

@@ -29,7 +29,7 @@ _ENVIRONMENT = jinja2.Environment(
 
 
 def page(markdown: str) -> str:
-    """A page with its numbers.
+    """Return a page with its numbers.
 
     Raises:
       jinja2.UndefinedError: where it names something that is not known.
@@ -42,7 +42,7 @@ def page(markdown: str) -> str:
 
 
 def file(name: str) -> str:
-    """A file of `docs/own` as a block of code: the one that tests run."""
+    """Return a file of `docs/own` as a block of code: the one that tests run."""
     return f"```python\n{(OWN / name).read_text(encoding='utf-8')}```"
 
 

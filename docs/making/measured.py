@@ -53,7 +53,7 @@ class Row:
 
 @functools.cache
 def rows() -> tuple[Row, ...]:
-    """All rows that are stored; none where nothing is."""
+    """Return all rows that are stored; none where nothing is."""
     found = scoreboard.stored_result(NAME)
     if found is None or found.table is None:
         return ()
@@ -63,7 +63,7 @@ def rows() -> tuple[Row, ...]:
 
 @functools.cache
 def made() -> dict[str, str]:
-    """The command, when, on what and by which version the stored table was made; empty where there is none."""
+    """Return the command, when, on what and by which version the stored table was made; empty where there is none."""
     found = scoreboard.stored_result(NAME)
     if found is None:
         return {}
@@ -73,12 +73,12 @@ def made() -> dict[str, str]:
 
 
 def of(method: str) -> dict[int, Row]:
-    """The rows of a method by number of workers, more than one."""
+    """Return the rows of a method by number of workers, more than one."""
     return {row.num_workers: row for row in rows() if row.method == method and row.num_workers > 1}
 
 
 def single(baseline: str) -> Row | None:
-    """The single worker with the rule of that name."""
+    """Return the single worker with the rule of that name."""
     return next((row for row in rows() if row.serial and row.method == baseline), None)
 
 

@@ -13,7 +13,7 @@ EQUATION = re.compile(r'<math[^>]*display="block".*?</math>', re.DOTALL)
 
 
 def path(method: Method) -> str:
-    """The page of a method, as a path below the site's root.
+    """Return the page of a method, as a path below the site's root.
 
     Example:
       >>> from sgdlab.runs.methods import methods
@@ -37,7 +37,7 @@ def by_family() -> dict[str, list[Method]]:
 
 
 def page(method: Method) -> str:
-    """The page of one method as Markdown."""
+    """Return the page of one method as Markdown."""
     protocol, rule = PROTOCOLS[method.protocol], RULES[method.rule]
     parts = [
         f"# {method.title}",
@@ -65,7 +65,7 @@ def page(method: Method) -> str:
 
 
 def index() -> str:
-    """All methods by family, and the parts that are no method by themselves."""
+    """Return all methods by family, and the parts that are no method by themselves."""
     parts = [
         "# Methods",
         f"sgdlab has {len(methods())} methods. A method is a *protocol* (whom to wait for) and a *rule* (what the "
@@ -74,12 +74,7 @@ def index() -> str:
     ]
     for family, members in by_family().items():
         rows = [
-            [
-                f"[{method.title}]({method.name}.md)",
-                f"`{method.name}`",
-                _summary(method),
-                method.source,
-            ]
+            [f"[{method.title}]({method.name}.md)", f"`{method.name}`", _summary(method), method.source]
             for method in members
         ]
         parts += [f"## {family}", tables.table(["method", "name", "idea", "source"], rows)]
@@ -88,7 +83,7 @@ def index() -> str:
 
 
 def _summary(method: Method) -> str:
-    """The idea in a sentence: of the part whose name the method has; of a combination, what is combined."""
+    """Return the idea in a sentence: of the part whose name the method has; of a combination, what is combined."""
     own = _own(method)
     if own is not None:
         return part_sections.described(own).summary
@@ -101,18 +96,18 @@ def _summary(method: Method) -> str:
 
 
 def _sent(method: Method) -> str:
-    """What a worker computes before it speaks."""
+    """Return what a worker computes before it speaks."""
     return f"a message of {pictures.local_steps(method)}" if "steps" in method.local else "a gradient"
 
 
 def _lines(method: Method) -> str:
-    """What else is drawn."""
+    """Return what else is drawn."""
     without_server = any(speed.distance is None for speed in simulated.speeds(method).values())
     return "a thin line is one node averaging another's parameters" if without_server else "ticks are updates"
 
 
 def _own(method: Method) -> Part | None:
-    """The part whose name the method has; None of a combination of two, with a name of its own."""
+    """Return the part whose name the method has; None of a combination of two, with a name of its own."""
     if method.name == method.protocol:
         return PROTOCOLS[method.protocol]
     return RULES[method.rule] if method.name == method.rule else None

@@ -10,19 +10,18 @@ import re
 import pandas as pd
 
 from docs.making import tables
+from docs.making.measured import STORES
 from experiments.beyond.sources import SGDLAB
 from experiments.harness import publishing, scoreboard
 from experiments.harness.claims import FAILS, HOLDS, OPEN
 from experiments.harness.figures import Figure, find_figure, is_apart, names
 
 PATH = "papers/others.md"
-STORES = "python -m experiments scoreboard --store"
-"""What keeps a result in the repository."""
 
 
 @functools.cache
 def shown() -> tuple[Figure, ...]:
-    """The figures of the page: those apart that check claims of a paper.
+    """Return the figures of the page: those apart that check claims of a paper.
 
     Example:
       >>> "beyond.ringleader" in [made.name for made in shown()]
@@ -33,7 +32,7 @@ def shown() -> tuple[Figure, ...]:
 
 
 def page() -> str:
-    """The page as Markdown."""
+    """Return the page as Markdown."""
     found = [(made, scoreboard.stored_result(made.name)) for made in shown()]
     rows = [[_link(made), *_state(result)] for made, result in found]
     parts = [
@@ -85,7 +84,7 @@ def _day(result: scoreboard.Result) -> str:
 
 
 def _section(made: Figure, result: scoreboard.Result | None) -> list[str]:
-    """What is said of one figure."""
+    """Return what is said of one figure."""
     head = [
         f"## {made.paper.authors}: {made.title} {{#{_anchor(made)}}}",
         f"*{made.paper.title}* ({made.paper.source}).",
@@ -117,7 +116,7 @@ def _section(made: Figure, result: scoreboard.Result | None) -> list[str]:
 
 
 def _numbers(found: pd.DataFrame) -> str:
-    """The whole table, folded away, without columns that are empty."""
+    """Return the whole table, folded away, without columns that are empty."""
     filled = found.dropna(axis="columns", how="all")
     rows = [[_cell(value) for value in row] for row in filled.itertuples(index=False)]
     whole = tables.table(list(filled.columns), rows)

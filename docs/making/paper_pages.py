@@ -41,17 +41,17 @@ def pages() -> dict[str, str]:
 
 
 def pictures() -> list[pathlib.Path]:
-    """The stored pictures, which stand beside the pages."""
+    """Return the stored pictures, which stand beside the pages."""
     return sorted(RESULTS.glob("*.png"))
 
 
 def path(paper: Paper) -> str:
-    """The page of a paper."""
+    """Return the page of a paper."""
     return f"papers/{slug(paper)}.md"
 
 
 def slug(paper: Paper) -> str:
-    """A paper's name in addresses.
+    """Return a paper's name in addresses.
 
     Example:
       >>> slug(PAPERS[0])
@@ -61,7 +61,7 @@ def slug(paper: Paper) -> str:
 
 
 def of_source(source: str) -> list[Paper]:
-    """The papers that a part names as its source."""
+    """Return the papers that a part names as its source."""
     cited = source.partition(",")[0].lower()
     return [paper for paper in PAPERS if cited and cited in f"{paper.authors}: {paper.title}".lower()]
 

@@ -12,7 +12,7 @@ from sgdlab.registry import Part, Registry
 
 
 def arguments(registry: Registry, part: Part, meant: Mapping[str, Any] = types.MappingProxyType({})) -> list[str]:
-    """What a part takes, from the run and by flags, with defaults and meanings.
+    """Return what a part takes, from the run and by flags, with defaults and meanings.
 
     Args:
       registry: of the part.
@@ -37,7 +37,7 @@ def arguments(registry: Registry, part: Part, meant: Mapping[str, Any] = types.M
 
 
 def reference(part: Part) -> list[str]:
-    """What a part returns and raises, and its example, with a link to the API reference."""
+    """Return what a part returns and raises, and its example, with a link to the API reference."""
     known, at = described(part), identifier(part)
     lines = ["### " + (f"[`{at}`][{at}]" if at in reference_pages.everything() else f"`{at}`")]
     lines += [
@@ -49,7 +49,7 @@ def reference(part: Part) -> list[str]:
 
 
 def described(part: Part) -> docstrings.Docstring:
-    """What a part says of itself."""
+    """Return what a part says of itself."""
     return docstrings.parsed(_public(part))
 
 
@@ -60,7 +60,7 @@ def identifier(part: Part) -> str:
 
 
 def _public(part: Part) -> Any:
-    """The part's function; where that is private, what its package exports under the part's name."""
+    """Return the part's function; where that is private, what its package exports under the part's name."""
     if not part.make.__name__.startswith("_"):
         return part.make
     package = importlib.import_module(part.make.__module__.rpartition(".")[0])

@@ -19,14 +19,14 @@ PLACE = (0.065, 0.34, 0.92, 0.54)
 
 
 def name(method: Method) -> str:
-    """The file of a method's picture, which those that wait for the same workers share."""
+    """Return the file of a method's picture, which those that wait for the same workers share."""
     entries = [*sorted(method.entries.items()), *sorted(method.local.items())]
     meant = "".join(f"-{entry}-{value}" for entry, value in entries)
     return f"pictures/{method.protocol}{re.sub(r'[^A-Za-z0-9_.-]', '_', meant)}.svg"
 
 
 def drawn(method: Method) -> str:
-    """The time-line of a method's protocol as SVG, the same bytes each time."""
+    """Return the time-line of a method's protocol as SVG, the same bytes each time."""
     title = PROTOCOLS[method.protocol].title + "".join(f", {value}" for value in method.entries.values())
     if "steps" in method.local:
         title += f", {local_steps(method)}"
@@ -39,7 +39,7 @@ def drawn(method: Method) -> str:
 
 
 def local_steps(method: Method) -> str:
-    """How many local steps a message has.
+    """Return how many local steps a message has.
 
     Example:
       >>> from sgdlab.runs.methods import methods
@@ -51,12 +51,12 @@ def local_steps(method: Method) -> str:
 
 
 def seconds(method: Method) -> float:
-    """What is drawn, from the start of a run."""
+    """Return what is drawn, from the start of a run."""
     return SECONDS * method.local.get("steps", 1)
 
 
 def svg(figure: Figure) -> str:
-    """A figure as SVG, its words as text."""
+    """Return a figure as SVG, its words as text."""
     with mpl.rc_context(plots.STYLE | {"svg.fonttype": "none"}), io.StringIO() as file:
         figure.savefig(file, format="svg", metadata={"Date": None}, transparent=False)
         return file.getvalue()

@@ -35,7 +35,7 @@ BRIEF = "\n    options:\n      members: false"
 
 
 def path(package: str) -> str:
-    """The page of a package."""
+    """Return the page of a package."""
     return f"reference/{package}.md"
 
 
@@ -47,7 +47,7 @@ def page(package: str) -> str:
 
 
 def index() -> str:
-    """The packages, each with a sentence."""
+    """Return the packages, each with a sentence."""
     listed = [
         f"* [`sgdlab.{package}`]({package}.md): {what[0].lower() + what[1:]}" for package, what in PACKAGES.items()
     ]
@@ -90,5 +90,5 @@ def exported(package: str) -> list[str]:
 
 @functools.cache
 def everything() -> frozenset[str]:
-    """All that has an entry in the reference."""
+    """Return all that has an entry in the reference."""
     return frozenset(name for package in PACKAGES for name in exported(package))

@@ -52,16 +52,12 @@ class Speed:
 
 
 def flags(cluster: str) -> str:
-    """The flags of one of `CLUSTERS`."""
+    """Return the flags of one of `CLUSTERS`."""
     return " ".join(f"--config.cluster.{entry}={value}" for entry, value in CLUSTERS[cluster].items())
 
 
 def speeds(method: Method) -> dict[str, Speed]:
-    """What a method's protocol makes of each cluster; none where it takes no run-times of a cluster.
-
-    Args:
-      method: its rule does not matter.
-    """
+    """Return what a method's protocol makes of each cluster; none where it takes no run-times of a cluster."""
     name = _FIRST.setdefault(waiting(method), method.name)
     return {cluster: found for cluster in CLUSTERS if (found := _speed(name, cluster)) is not None}
 
@@ -72,12 +68,12 @@ def waiting(method: Method) -> tuple[Any, ...]:
 
 
 def schedule_of_five(method: str) -> Schedule | PeerSchedule:
-    """A schedule of five unequal workers, for the picture of a method's protocol."""
+    """Return a schedule of five unequal workers, for the picture of a method's protocol."""
     return _plan(method, PICTURED_WORKERS, {}).schedule
 
 
 def configured(method: str, num_workers: int, cluster: dict) -> runs.plan.ConfigDict:
-    """The configuration of a schedule that is simulated: two epochs of the digits' own."""
+    """Return the configuration of a schedule that is simulated: two epochs of the digits' own."""
     from configs import digits  # noqa: PLC0415 (which is found in a checkout)
 
     config = digits.get_config()

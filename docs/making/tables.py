@@ -11,7 +11,7 @@ TRAINED = ["workers", "test accuracy, %", "lost seeds", "x sync. SGD", "seconds 
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    r"""A table; bars and line ends in cells are kept from ending them.
+    r"""Return a table; bars and line ends in cells are kept from ending them.
 
     Example:
       >>> print(table(["a", "b"], [["1", "2 | 3"]]))
@@ -25,12 +25,12 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def number(value: float, digits: int) -> str:
-    """A number, or a dash where there is none."""
+    """Return a number, or a dash where there is none."""
     return "-" if math.isnan(value) else f"{value:,.{digits}f}"
 
 
 def trained(row: Row) -> list[str]:
-    """The cells of one row of the stored comparison."""
+    """Return the cells of one row of the stored comparison."""
     mean, std = row.accuracy
     return [
         str(row.num_workers),

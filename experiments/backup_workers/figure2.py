@@ -130,7 +130,7 @@ def figure2(
 
 
 def configured(size: Size, epochs: float, decay: str) -> ConfigDict:
-    """What is trained: a conv net on digits, or the paper's network and settings (Appendix A.1).
+    """Return what is trained: a conv net on digits, or the paper's network and settings (Appendix A.1).
 
     Args:
       size: "laptop", or one of the others.

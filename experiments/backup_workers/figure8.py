@@ -109,12 +109,7 @@ def figure8(
 
 
 def compared(runs: Mapping[tuple[str, int], list[pd.DataFrame]], size: Size = "laptop") -> Output:
-    """The table, the picture and the claims.
-
-    Args:
-      runs: method and number of machines -> the evaluations of each seed's run.
-      size: what was trained.
-    """
+    """Return the table, the picture and the claims."""
     machines = sorted({count for _, count in runs})
     values = {
         name: {key: np.array([of_run(run) for run in of_seeds]) for key, of_seeds in runs.items()}
@@ -222,7 +217,7 @@ def floors(
 
 
 def _picture(runs: Mapping[tuple[str, int], list[pd.DataFrame]], values: Mapping[str, Mapping]) -> Figure:
-    """The five panels, and a legend in the place of a sixth."""
+    """Return the five panels, and a legend in the place of a sixth."""
     machines = sorted({count for _, count in runs})
     drawn, panels = canvas(2, 3, width=13, height=7.6)
     curves, *bars, legend = panels.flat

@@ -106,12 +106,7 @@ def _over(times: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def compared(runs: Mapping[tuple[str, int], Sequence[pd.DataFrame]], size: Size = "laptop") -> Output:
-    """The table, the picture and the claims.
-
-    Args:
-      runs: kind and number of machines -> the evaluations of each seed's run, with `best` and `hours`.
-      size: what was trained.
-    """
+    """Return the table, the picture and the claims."""
     best = {key: np.array([run.best.iloc[-1] for run in of_seeds]) for key, of_seeds in runs.items()}
     eps = float(best[SERIAL, 1].max())
     hours = {key: _hours_to(eps, of_seeds) for key, of_seeds in runs.items()}
@@ -183,7 +178,7 @@ def compared(runs: Mapping[tuple[str, int], Sequence[pd.DataFrame]], size: Size 
 
 
 def at_least(cases: Sequence[Sequence[float]], factor: float) -> bool | None:
-    """Whether the best of several means is above a factor: True where one is, False where all are below it.
+    """Return whether the best of several means is above a factor: True where one is, False where all are below it.
 
     One of several intervals is above by chance more often than a single one, so that True rests on intervals that hold
     all at once; that all are below needs no such care.

@@ -158,7 +158,7 @@ def figures5_6(
 
 
 def configured(size: Size, epochs: float, examples: int, optimizer: str, backups: int) -> ConfigDict:
-    """What is trained: a perceptron on digits, or what `training.inception` says.
+    """Return what is trained: a perceptron on digits, or what `training.inception` says.
 
     The arguments are those of `figures5_6`, and b.
 
@@ -220,7 +220,7 @@ def resampled(
 
 
 def longer(updates: Mapping[int, np.ndarray], seconds: np.ndarray) -> Interval:
-    """The logarithm of the time with all machines' gradients over that with the paper's best N.
+    """Return the logarithm of the time with all machines' gradients over that with the paper's best N.
 
     Args:
       updates: N -> float64[seeds], updates to converge; linearly interpolated between.
@@ -267,9 +267,6 @@ def compared(
       counts: int[C], values of N.
       seconds: float64[T, C], durations of T updates.
       updates: name -> N -> float64[seeds], updates to converge; an N with a NaN is left out.
-
-    Returns:
-      The table, the picture and the claims.
     """
     draws, seconds = seconds, seconds.mean(axis=0)
     rows = [("all", n, "seconds per update", s, None, None) for n, s in zip(counts.tolist(), seconds, strict=True)]

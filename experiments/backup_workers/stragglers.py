@@ -29,7 +29,7 @@ def collected(iterations: int, seed: int) -> np.ndarray:
 
 
 def in_parts(seconds: np.ndarray) -> np.ndarray:
-    """The means of at most 20 equal parts of the rows, which are independent and less skewed than the rows.
+    """Return the means of at most 20 equal parts of the rows, which are independent and less skewed than the rows.
 
     Example:
       >>> in_parts(np.ones((50, 3))).shape
@@ -51,7 +51,7 @@ def under(k: int, late: float) -> float:
 
 
 def lateness(k: int, share: float) -> float:
-    """The probability p for which `under(k, p)` is `share`.
+    """Return the probability p for which `under(k, p)` is `share`.
 
     Example:
       >>> round(lateness(98, under(98, 0.0135)), 4)
@@ -61,7 +61,7 @@ def lateness(k: int, share: float) -> float:
 
 
 def iterations_until(seconds: float) -> float:
-    """Number of iterations whose longest gradient takes `seconds`, a time in the tail, in the median.
+    """Return number of iterations whose longest gradient takes `seconds`, a time in the tail, in the median.
 
     Example:
       >>> round(iterations_until(310))

@@ -21,19 +21,7 @@ from matplotlib.figure import Figure
 from experiments import harness, papers
 from experiments.backup_workers import training
 from experiments.backup_workers.training import PRECISION, Size, at_convergence, reached, rises
-from experiments.harness import (
-    Claim,
-    Count,
-    Output,
-    Positive,
-    Scale,
-    Share,
-    Sweep,
-    above,
-    all_of,
-    canvas,
-    interval,
-)
+from experiments.harness import Claim, Count, Output, Positive, Scale, Share, Sweep, above, all_of, canvas, interval
 
 N, BACKUPS = 100, 6
 PUBLISHED = {1: (77.29, 52628), 2: (77.75, 65811), 4: (78.15, 76209), 8: (78.17, 77235)}
@@ -96,7 +84,7 @@ def table2_figure7(
 
 
 def compared(runs: Mapping[float, Sequence[pd.DataFrame]], low: float, size: Size = "laptop") -> Output:
-    """The table, the picture and the claims.
+    """Return the table, the picture and the claims.
 
     Args:
       runs: initial rate, from the lowest -> the evaluations of each seed's run.
@@ -158,7 +146,7 @@ def compared(runs: Mapping[float, Sequence[pd.DataFrame]], low: float, size: Siz
 
 
 def _ranked(says: str, where: str, what: str, values: np.ndarray, because: str = "") -> Claim:
-    """The claim that values [rates, seeds] rise with the rate; negative ones stand for a fall."""
+    """Return the claim that values [rates, seeds] rise with the rate; negative ones stand for a fall."""
     holds, correlation = rises(values)
     ours = f"the ranks of the initial rate and of {what} have a correlation of {correlation:.2g}"
     ours = "not enough rates or seeds" if math.isnan(correlation) else ours

@@ -96,7 +96,7 @@ def pixelcnn(size: Size, *, updates: int, rate: float) -> ConfigDict:
 
 
 def synchronous(machines: int, backups: int) -> dict[str, Any]:
-    """The settings of N + b machines whose updates take the first N gradients.
+    """Return the settings of N + b machines whose updates take the first N gradients.
 
     Example:
       >>> synchronous(106, 6)["cluster.num_workers"]
@@ -107,18 +107,13 @@ def synchronous(machines: int, backups: int) -> dict[str, Any]:
 
 
 def asynchronous(machines: int, clip_norm: float | None) -> dict[str, Any]:
-    """The settings of machines that never wait, each of which clips its gradient by the global norm."""
+    """Return the settings of machines that never wait, each of which clips its gradient by the global norm."""
     never = {"protocol.kind": "asynchronous", "optimizer.clip_norm": clip_norm}
     return never | {"cluster.num_workers": machines}
 
 
 def taking(config: ConfigDict, run: Mapping[str, Any], updates: int) -> dict[str, Any]:
-    """A run's settings with the epochs that so many updates take.
-
-    Args:
-      config: the base configuration.
-      run: as `synchronous` and `asynchronous` return it.
-      updates: of the whole run.
+    """Return a run's settings with the epochs that so many updates take.
 
     Example:
       A gradient has 4 of 1437 digits.
@@ -132,7 +127,7 @@ def taking(config: ConfigDict, run: Mapping[str, Any], updates: int) -> dict[str
 
 
 def curves(sweep: Sweep) -> list[pd.DataFrame]:
-    """The evaluations of each run, in the order of the sweep, with virtual time in `hours` too."""
+    """Return the evaluations of each run, in the order of the sweep, with virtual time in `hours` too."""
     found = (
         pd.DataFrame([record for record in records if record["kind"] == "evaluation"]) for _, records in sweep.records()
     )
@@ -151,7 +146,7 @@ def reached(run: pd.DataFrame, level: float, what: str, *, precision: str = PREC
 
 
 def at_convergence(run: pd.DataFrame, what: str) -> float:
-    """What a run had spent when its precision first came close to its highest.
+    """Return what a run had spent when its precision first came close to its highest.
 
     Example:
       >>> run = pd.DataFrame({"average_accuracy": [0.1, 0.6, 0.799, 0.8], "updates": [0, 10, 20, 30]})
@@ -162,7 +157,7 @@ def at_convergence(run: pd.DataFrame, what: str) -> float:
 
 
 def rises(values: np.ndarray) -> tuple[bool | None, float]:
-    """Whether values rise along an order, by Page's test of ordered alternatives at 2.5 % on each side.
+    """Return whether values rise along an order, by Page's test of ordered alternatives at 2.5 % on each side.
 
     Args:
       values: float64[cases, seeds], for the cases in their order; infinite where a run does not get there.

@@ -4,7 +4,7 @@
     python -m experiments.benchmarks kills [--kills=50]
     python -m experiments.benchmarks soak [--gradients=1000000]
     python -m experiments.benchmarks planted [--draws=200] [--seed=0]
-    python -m experiments.benchmarks advise what_if watch learning workers throughput
+    python -m experiments.benchmarks advise what_if watch learning workers
     python -m experiments.benchmarks live [--transport=ray]
     python -m experiments.benchmarks accelerator [--help]
     python -m experiments.benchmarks.faults [--only=WORDS]
@@ -15,71 +15,26 @@ to. `accelerator` has flags of its own, and leaves a file and a page.
 """
 
 import argparse
-import functools
+import importlib
 import platform
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 
 import jax
 
-from experiments.benchmarks import (
-    advise,
-    blocks,
-    compilation,
-    convolution,
-    cutoff,
-    kills,
-    learning,
-    live,
-    live_transport,
-    peers,
-    planted,
-    processes,
-    replay,
-    schedule,
-    soak,
-    streaming,
-    throughput,
-    watch,
-    wave,
-    what_if,
-    workers,
-)
+from experiments.benchmarks import kills, live, planted, soak
 from experiments.benchmarks.accelerator import command
-from experiments.benchmarks.timing import Figure
 
-SUITES: dict[str, Callable[[], Iterator[Figure]]] = {
-    "schedule": schedule.figures,
-    "compilation": compilation.figures,  # before another suite compiles the same programs
-    "convolution": convolution.figures,
-    "replay": replay.figures,
-    "blocks": blocks.figures,
-    "peers": peers.figures,
-    "wave": wave.figures,
-    "streaming": streaming.figures,
-    "cutoff": cutoff.figures,
-    "processes": processes.figures,
-    "live_transport": live_transport.figures,
-}
-
-LONG_SUITES: dict[str, Callable[[], Iterator[Figure]]] = {
-    "advise": advise.figures,
-    "kills": kills.figures,
-    "soak": soak.figures,
-    "learning": learning.figures,
-    "live": live.figures,
-    "workers": workers.figures,
-    "throughput": throughput.figures,
-    "planted": planted.figures,
-    "what_if": what_if.figures,
-    "watch": watch.figures,
-}
-"""Suites that run only where they are named."""
+# `compilation` stands before what compiles the same programs.
+SHORT = ("schedule", "compilation", "convolution", "replay", "blocks", "peers", "wave", "streaming", "cutoff")
+SHORT += ("processes", "live_transport")
+LONG = ("advise", "kills", "soak", "learning", "live", "workers", "planted", "what_if", "watch")
+"""Suites, each a module, that run by default, and those that run only where they are named."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the named suites, or all that are short."""
-    suites = SUITES | LONG_SUITES
+    suites = SHORT + LONG
     parser = argparse.ArgumentParser(prog="python -m experiments.benchmarks", allow_abbrev=False)
     parser.add_argument("suites", nargs="*", metavar="suite", help=", ".join([*suites, "accelerator"]))
     parser.add_argument("--kills", type=int, default=kills.KILLS, metavar="NUMBER", help="of processes, in `kills`")
@@ -100,13 +55,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
             f"--gradients={given.gradients} must be at least {soak.FEWEST}, {soak.FEWEST // soak.EVALUATIONS} "
             "for each evaluation"
         )
-    suites["kills"] = functools.partial(kills.figures, given.kills)
-    suites["live"] = functools.partial(live.figures, given.transport)
-    suites["planted"] = functools.partial(planted.figures, given.draws, given.seed)
-    suites["soak"] = functools.partial(soak.figures, given.gradients)
+    own = {"kills": (given.kills,), "live": (given.transport,), "planted": (given.draws, given.seed)}
+    own["soak"] = (given.gradients,)
     print(f"{platform.machine()}, Python {platform.python_version()}, jax {jax.__version__}, {jax.devices()}")
-    for name in given.suites or SUITES:
-        for figure in suites[name]():
+    for name in given.suites or SHORT:
+        for figure in importlib.import_module(f"experiments.benchmarks.{name}").figures(*own.get(name, ())):
             print(figure, flush=True)
 
 

@@ -11,12 +11,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import numpy as np
 
-from experiments.benchmarks.timing import Figure
+from experiments.benchmarks.timing import Figure, at_most
 from sgdlab import traces
 from sgdlab.advice import comparison, diagnosis, recording, what_if
 from sgdlab.advice.comparison import halves, learned, measured, refit, sweeps
@@ -28,7 +28,7 @@ MOST_SECONDS, MOST_GIGABYTES = 180.0, 6.0
 
 
 def figures() -> Iterator[Figure]:
-    """The stages one after another in this process, then the whole command in another."""
+    """Yield the stages one after another in this process, then the whole command in another."""
     with tempfile.TemporaryDirectory() as directory:
         trace = pathlib.Path(directory) / "trace.npy"
         np.save(trace, RegimeCluster(num_workers=WORKERS, num_nodes=NODES, mean=1.057, std=0.393).draw(STEPS, seed=0))
@@ -37,36 +37,27 @@ def figures() -> Iterator[Figure]:
 
 
 def _stages(trace: pathlib.Path, model: pathlib.Path) -> Iterator[Figure]:
-    clock = _Clock()
-    recorded = clock("reading the trace", lambda: traces.read(trace))
-    yield clock.figure
-    parts = clock("finding pauses and splitting", lambda: recording.split(recorded, name="trace"))
-    yield clock.figure
-    found = clock("diagnosis", lambda: diagnosis.find_causes(parts.complete, parts.pauses))
-    yield clock.figure
-    clock("what if", lambda: what_if.try_repairs(parts.complete, parts.pauses, found))
-    yield clock.figure
-    interrupted = clock("every number of interrupted backup workers", lambda: sweeps.interrupted(parts))
-    yield clock.figure
-    finishing = clock("some numbers of finishing backup workers", lambda: sweeps.finishing(parts))
-    yield clock.figure
+    recorded = yield from _timed("reading the trace", lambda: traces.read(trace))
+    parts = yield from _timed("finding pauses and splitting", lambda: recording.split(recorded, name="trace"))
+    found = yield from _timed("diagnosis", lambda: diagnosis.find_causes(parts.complete, parts.pauses))
+    yield from _timed("what if", lambda: what_if.try_repairs(parts.complete, parts.pauses, found))
+    interrupted = yield from _timed("every number of interrupted backup workers", lambda: sweeps.interrupted(parts))
+    finishing = yield from _timed("some numbers of finishing backup workers", lambda: sweeps.finishing(parts))
     tuned = {}
     for name, tune in refit.TUNED.items():
-        tuned[name] = clock(f"tuning: {name}", lambda tune=tune: tune(parts.train))
-        yield clock.figure
+        tuned[name] = yield from _timed(f"tuning: {name}", lambda tune=tune: tune(parts.train))
     plan = learned.plan(len(parts.train), 3000, workers=WORKERS)
     steps = f"training the deep Markov model, at most {plan.fitting.steps} steps"
-    tuned[comparison.DEEP_MARKOV] = clock(steps, lambda: learned.trained(parts.train, plan, seed=0, directory=model))
-    yield clock.figure
+    tuned[comparison.DEEP_MARKOV] = yield from _timed(
+        steps, lambda: learned.trained(parts.train, plan, seed=0, directory=model)
+    )
     for name, predictor in tuned.items():
-        clock(f"evaluating: {name}, one objective", lambda p=predictor: comparison.run(parts, p, "throughput", seed=0))
-        yield clock.figure
-    clock("asynchrony", lambda: measured.asynchronous(parts.test))
-    yield clock.figure
-    clock("comparing the two parts", lambda: halves.find_difference(parts))
-    yield clock.figure
-    clock("intervals of the sweeps", lambda: _intervals(interrupted, finishing))
-    yield clock.figure
+        yield from _timed(
+            f"evaluating: {name}, one objective", lambda p=predictor: comparison.run(parts, p, "throughput", seed=0)
+        )
+    yield from _timed("asynchrony", lambda: measured.asynchronous(parts.test))
+    yield from _timed("comparing the two parts", lambda: halves.find_difference(parts))
+    yield from _timed("intervals of the sweeps", lambda: _intervals(interrupted, finishing))
 
 
 def _intervals(*both: comparison.BackupSweep) -> None:
@@ -87,21 +78,15 @@ def _command(trace: pathlib.Path, workdir: pathlib.Path) -> Iterator[Figure]:
     busy = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     what = f"{STEPS:,} steps of {WORKERS:,} workers"
     detail = f"{busy:.0f} s of all cores; page {(workdir / 'advice.html').stat().st_size / 1e6:.1f} MB"
-    goal = f"<= {MOST_SECONDS:g}"
-    yield Figure(f"sgdlab advise, {what}", seconds, "s", goal, seconds <= MOST_SECONDS, detail)
+    yield at_most(f"sgdlab advise, {what}", seconds, "s", MOST_SECONDS, detail)
     gigabytes = after.ru_maxrss / 1e6  # of the largest child, in kilobytes
-    goal = f"<= {MOST_GIGABYTES:g}"
-    yield Figure(f"most memory, {what}", gigabytes, "GB", goal, gigabytes <= MOST_GIGABYTES)
+    yield at_most(f"most memory, {what}", gigabytes, "GB", MOST_GIGABYTES)
 
 
-class _Clock:
-    """Calls functions; `figure` is the time of the last one."""
-
-    figure: Figure
-
-    def __call__(self, name: str, function: Callable[[], Any]) -> Any:
-        begin, busy = time.perf_counter(), time.process_time()
-        result = function()
-        seconds, busy = time.perf_counter() - begin, time.process_time() - busy
-        self.figure = Figure(name, seconds, "s", detail=f"{busy:.1f} s of all cores")
-        return result
+def _timed(name: str, function: Callable[[], Any]) -> Generator[Figure, None, Any]:
+    """Call a function, yield what that took, and return what it returns."""
+    begin, busy = time.perf_counter(), time.process_time()
+    result = function()
+    seconds, busy = time.perf_counter() - begin, time.process_time() - busy
+    yield Figure(name, seconds, "s", detail=f"{busy:.1f} s of all cores")
+    return result

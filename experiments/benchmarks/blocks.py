@@ -1,11 +1,11 @@
 """Speed of replay with several parameter blocks relative to one block, on the same run-times."""
 
-import statistics
+import functools
 from collections.abc import Iterator
 
 import sgdlab
 from experiments.benchmarks import setup
-from experiments.benchmarks.timing import Figure, interleaved, ratio
+from experiments.benchmarks.timing import Figure, at_least, interleaved, ratio, speeds
 
 WORKERS, GRADIENTS, GOAL = 32, 1000, 0.75
 
@@ -14,27 +14,19 @@ def figures() -> Iterator[Figure]:
     """Four blocks that are read and pushed together, as in the one-block schedule, and four read one by one."""
     runtimes = sgdlab.cluster.gamma(num_workers=WORKERS, num_gradients=60, seed=0)
     rule = sgdlab.rules.asgd(learning_rate=setup.LEARNING_RATE, momentum=setup.MOMENTUM)
-    options = {
-        "one block": {},
-        "4 blocks": {"num_blocks": 4},
-        "4 layers": {"num_blocks": 4, "reads": "forward", "pushes": "backward"},
+    protocols = {
+        "one block": sgdlab.protocols.asynchronous,
+        "4 blocks": functools.partial(sgdlab.protocols.layerwise, pushes="end"),
+        "4 layers": functools.partial(sgdlab.protocols.layerwise, reads="forward"),
     }
     for kind in ("mlp", "conv"):
         functions = {}
-        for name, option in options.items():
-            schedule = sgdlab.protocols.asynchronous(runtimes, num_gradients=GRADIENTS, **option)
-            functions[name] = setup.replayed(kind, 32, sgdlab.replay.lower(schedule), rule)
+        for name, protocol in protocols.items():
+            program = sgdlab.replay.lower(protocol(runtimes, num_gradients=GRADIENTS))
+            functions[name] = setup.replayed(kind, 32, program, rule)
         seconds = interleaved(functions)
         for name in ("4 blocks", "4 layers"):
             share = ratio(seconds["one block"], seconds[name])
-            same = name == "4 blocks"
-            speeds = ", ".join(f"{n} {GRADIENTS / statistics.median(seconds[n]):,.0f}/s" for n in ("one block", name))
-            what = "of one schedule" if same else "with schedules of their own"
-            yield Figure(
-                f"{name} {what} over one, {kind}, N={WORKERS}",
-                share,
-                "x",
-                f">= {GOAL}" if same else "",
-                share >= GOAL if same else None,
-                speeds,
-            )
+            what, goal = ("of one schedule", GOAL) if name == "4 blocks" else ("with schedules of their own", None)
+            detail = speeds(seconds, GRADIENTS, "one block", name)
+            yield at_least(f"{name} {what} over one, {kind}, N={WORKERS}", share, "x", goal, detail)

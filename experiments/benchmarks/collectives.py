@@ -37,14 +37,7 @@ class Collective:
 
 
 def of_run(replayed: Callable[[], Any]) -> list[Collective]:
-    """The collectives of the loop that a run compiles.
-
-    Args:
-      replayed: calls `sgdlab.replay.run` with a mesh.
-
-    Returns:
-      The collectives, in the order of the compiled program.
-    """
+    """Return the collectives of the loop that a run compiles."""
     texts = []
 
     def spy(original: Any) -> Any:
@@ -64,11 +57,7 @@ def of_run(replayed: Callable[[], Any]) -> list[Collective]:
 
 
 def of_text(text: str) -> list[Collective]:
-    """The collectives of a compiled program, given as text.
-
-    Args:
-      text: what `jax.stages.Compiled.as_text` returns.
-    """
+    """Return the collectives of a compiled program, given as text."""
     lines_of: dict[str, list[str]] = {}
     current, entry = "", ""
     for line in text.splitlines():

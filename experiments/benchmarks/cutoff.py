@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from experiments.benchmarks.compilation import compilations
-from experiments.benchmarks.timing import ROUNDS, Figure, ratio
+from experiments.benchmarks.timing import ROUNDS, Figure, at_least, at_most, ratio
 from sgdlab import cutoff
 from sgdlab.cluster.regimes import RegimeCluster
 from sgdlab.deep_markov import WindowModel
@@ -34,12 +34,11 @@ def figures() -> Iterator[Figure]:
     small = cutoff.fit(SMALL.draw(RUN, seed=0), cutoff.Architecture(), cutoff.Fitting(), seed=0)
     seconds = time.perf_counter() - begin
     best = max(evaluation["validation_elbo"] for evaluation in small.history)
-    yield Figure(
+    yield at_most(
         f"training to early stopping, {SMALL.num_workers} workers, {RUN} iterations",
         seconds,
         "s",
-        "<= 300",
-        seconds <= 300,
+        300,
         f"{small.history[-1]['step']:.0f} steps, {best:.3f} nats per value, {_share_of_oracle(small):.1%} of oracle",
     )
     yield from _predictions(SMALL, small, goal=2)
@@ -56,7 +55,7 @@ def _share_of_oracle(trained: cutoff.TrainedModel) -> float:
 
 
 def _untrained(law: RegimeCluster) -> cutoff.TrainedModel:
-    """An untrained model whose predictions take as long as a trained model's, with a similar cutoff."""
+    """Return an untrained model whose predictions take as long as a trained model's, with a similar cutoff."""
     widths = cutoff.Architecture()
     parameters = WindowModel(law.num_workers, widths, seed=0).initial
     emission = parameters["emission"]
@@ -102,17 +101,10 @@ def _predictions(law: RegimeCluster, trained: cutoff.TrainedModel, goal: float) 
     shared = f"{law.num_workers} workers, {SAMPLES} samples"
     for name, seconds in timed.seconds.items():
         milliseconds = 1e3 * statistics.median(seconds)
-        has_goal = name == "predict"
+        what, wanted = ("prediction", goal) if name == "predict" else ("observation", None)
         tenth = 1e3 * statistics.quantiles(seconds, n=10)[-1]
         detail = f"90th percentile {tenth:.2f}; waits for {record.cutoff[WARM_UP:].mean():.0f} workers"
-        yield Figure(
-            f"one {'prediction' if has_goal else 'observation'}, {shared}",
-            milliseconds,
-            "ms",
-            f"<= {goal:g}" if has_goal else "",
-            milliseconds <= goal if has_goal else None,
-            detail,
-        )
+        yield at_most(f"one {what}, {shared}", milliseconds, "ms", wanted, detail)
     calls = 2 * len(timed.seconds["predict"])
     detail = f"{calls} predictions, both objectives; the first call took {first:.1f} s"
     yield Figure(
@@ -162,17 +154,17 @@ def _steps() -> Iterator[Figure]:
         yield Figure(name, math.nan, "x", detail="not measured: pip install torch pyro-ppl")
         return
     gain = ratio(seconds["Pyro"][1:], seconds["sgdlab"][1:])
-    speeds = ", ".join(f"{who} {rate:,.0f}/s" for who, rate in rates.items())
+    rates_in_words = ", ".join(f"{who} {rate:,.0f}/s" for who, rate in rates.items())
     nats = ", ".join(f"{who} {elbo:.3f}" for who, elbo in elbos.items())
     count, after = pyro.networks.num_parameters(), EVERY * len(seconds["Pyro"])
-    detail = f"{speeds}; {count:,} parameters each; ELBO per value after {after} steps: {nats}"
-    yield Figure(name, gain, "x", ">= 5", gain >= 5, detail)
+    detail = f"{rates_in_words}; {count:,} parameters each; ELBO per value after {after} steps: {nats}"
+    yield at_least(name, gain, "x", 5, detail)
 
 
 def _pyro(
     widths: cutoff.Architecture, fitting: cutoff.Fitting, initial: dict[str, Any], runtimes: np.ndarray
 ) -> Any | None:
-    """The training in Pyro; None if it is not installed."""
+    """Return the training in Pyro; None if it is not installed."""
     if any(importlib.util.find_spec(package) is None for package in ("torch", "pyro")):
         return None
     from experiments.benchmarks.pyro_model import PyroTraining  # noqa: PLC0415

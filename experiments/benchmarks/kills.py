@@ -48,10 +48,6 @@ def figures(kills: int = KILLS, *, seed: int = 0) -> Iterator[Figure]:
     A killed run is started again until it has finished; then the next run begins. The moments are drawn from the whole
     duration of a run, from the start of the process to the last file that it writes, and from the milliseconds around
     the writing of a checkpoint.
-
-    Args:
-      kills: how many.
-      seed: of the moments. What a process does at that moment differs from one call to the next.
     """
     draw = random.Random(seed)
     survived = _Survived()
@@ -145,15 +141,7 @@ class _Process:
         self._reader.start()
 
     def kill_at(self, reached: Callable[["_Process"], bool], delay: float) -> bool:
-        """Kills the process some seconds after it has reached a moment.
-
-        Args:
-          reached: whether it has.
-          delay: s.
-
-        Returns:
-          Whether it was killed; False if it had finished before.
-        """
+        """Kills the process some seconds after it has reached a moment; returns whether it had not finished before."""
         while not reached(self):
             if self._process.poll() is not None:
                 return self._ended()
@@ -177,7 +165,7 @@ class _Process:
         self.kill_at(lambda process: False, 0.0)
 
     def left_half(self) -> bool:
-        """Whether there is a checkpoint that is not whole."""
+        """Return whether there is a checkpoint that is not whole."""
         return any(not name.isdigit() for name in self._checkpoints())
 
     def _checkpoints(self) -> set[str]:
@@ -234,14 +222,14 @@ def _killed_until_finished(
 
 
 def _outcome(process: _Process, killed: bool) -> str:
-    """What a process that was started after a kill did."""
+    """Return what a process that was started after a kill did."""
     if process.first_evaluation is None:
         return "were killed before their first evaluation" if killed else "found the run finished"
     return "began anew" if process.continues_after is None else CONTINUED
 
 
 def _moment(draw: random.Random, duration: float) -> tuple[str, Callable[[_Process], bool], float]:
-    """A random moment of a run.
+    """Return a random moment of a run.
 
     Returns:
       Its name, whether a process has reached it, and how many seconds later it is.

@@ -42,7 +42,7 @@ def _below(name: str, loss: float, baseline: float, detail: str) -> Figure:
 
 
 def _trained(config: ConfigDict) -> tuple[Plan, dict[str, Any], str]:
-    """What was planned, the summary of the run, and how it was trained, in words."""
+    """Return what was planned, the summary of the run, and how it was trained, in words."""
     plan = make_plan(config)
     begin = time.perf_counter()
     summary = train(plan).records[-1]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from experiments.benchmarks import live_work
-from experiments.benchmarks.timing import Figure
+from experiments.benchmarks.timing import Figure, at_least, at_most
 from sgdlab import policies, rules
 from sgdlab.live.gradients import Gradients
 from sgdlab.live.processes import Processes
@@ -33,11 +33,7 @@ _SHARES = {"asynchronous": 0.95, "backup_workers": 0.9, "cutoff": 0.9, "synchron
 
 
 def figures(kind: str = "processes") -> Iterator[Figure]:
-    """The overhead of the loop with 4 workers, and protocols with one worker of 8 that is 5 times as slow.
-
-    Args:
-      kind: the transport, "processes" or "ray".
-    """
+    """Yield the overhead of the loop with 4 workers, and protocols with one worker of 8 that is 5 times as slow."""
     yield from _overhead(kind)
     yield from _protocols(kind)
 
@@ -51,15 +47,10 @@ def _overhead(kind: str, workers: int = 4, num_gradients: int = 200) -> Iterator
                 cycle = workers / _steady(recording)
                 costs.append(100 * (cycle / SECONDS - 1))
                 details.append(f"{1e3 * cycle:.1f}")
-        cost, goal = statistics.median(costs), _GOALS[kind]
-        yield Figure(
-            f"live loop, {kind}, {workers} workers, {size:,} parameters: over a gradient",
-            cost,
-            "%",
-            f"<= {goal:g}",
-            cost <= goal,
-            f"ms from one gradient of a worker to its next: {', '.join(details)}; {1e3 * SECONDS:g} are the gradient",
-        )
+        what = f"live loop, {kind}, {workers} workers, {size:,} parameters: over a gradient"
+        detail = f"ms from one gradient of a worker to its next: {', '.join(details)}; "
+        detail += f"{1e3 * SECONDS:g} are the gradient"
+        yield at_most(what, statistics.median(costs), "%", _GOALS[kind], detail)
 
 
 def _protocols(kind: str, workers: int = 8, slow: float = 5.0, num_gradients: int = 320) -> Iterator[Figure]:
@@ -76,15 +67,10 @@ def _protocols(kind: str, workers: int = 8, slow: float = 5.0, num_gradients: in
             measured = recording.schedule.gradients_per_second()
             # Run-times by the workers' own clocks: what is simulated of them knows nothing of the loop's cost.
             simulated = policies.simulate(make, _own_times(recording), num_gradients=num_gradients)
-            share, goal = measured / simulated.gradients_per_second(), _SHARES[name]
-            yield Figure(
-                f"{name}, {kind}, 1 of {workers} workers {slow:g} times as slow: share of simulated",
-                share,
-                "",
-                f">= {goal:g}",
-                share >= goal,
-                f"{measured:.1f} gradients/s live, {simulated.gradients_per_second():.1f} simulated",
-            )
+            possible = simulated.gradients_per_second()
+            what = f"{name}, {kind}, 1 of {workers} workers {slow:g} times as slow: share of simulated"
+            detail = f"{measured:.1f} gradients/s live, {possible:.1f} simulated"
+            yield at_least(what, measured / possible, "", _SHARES[name], detail)
 
 
 def _started(kind: str, argument: dict[str, Any], workers: int) -> Transport:
@@ -108,7 +94,7 @@ def _served(
 
 
 def _steady(recording: LiveRecording) -> float:
-    """Gradients per second after the first tenth."""
+    """Return gradients per second after the first tenth."""
     applied = recording.schedule.applied[:, 0]
     first = applied.size // 10
     return (applied.size - 1 - first) / (applied[-1] - applied[first])

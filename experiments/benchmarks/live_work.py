@@ -31,7 +31,7 @@ def params(size: int) -> dict[str, jnp.ndarray]:
 
 
 def gradient(params: Any, batch: Any) -> tuple[Any, Any]:
-    """The gradient of a paraboloid, whose minimum depends on the batch."""
+    """Return the gradient of a paraboloid, whose minimum depends on the batch."""
     difference = params["kernel"] - batch
     return {"kernel": difference}, {"loss": jnp.mean(jnp.square(difference))}
 

@@ -101,7 +101,7 @@ class _Group:
                 child.kill()
 
     def seconds(self, *what: object) -> float:
-        """What a run takes."""
+        """Return what a run takes."""
         return float(self._answers("seconds", *what)[0])
 
     def sent(self, *what: object) -> list[tuple[str, int, int]]:

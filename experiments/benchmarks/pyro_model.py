@@ -122,7 +122,7 @@ class PyroModel(nn.Module):
                 z = pyro.sample(f"z_{t}", dist.Normal(*self.combiner(z, left[:, t], right[:, t])).to_event(1))
 
     def num_parameters(self) -> int:
-        """Number of trained parameters."""
+        """Return number of trained parameters."""
         return sum(math.prod(p.shape) for p in self.parameters() if p.requires_grad)
 
     @torch.no_grad()

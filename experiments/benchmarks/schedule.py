@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Callable, Iterator
 
 import sgdlab
-from experiments.benchmarks.timing import Figure, interleaved, ratio
+from experiments.benchmarks.timing import Figure, at_least, at_most, interleaved, ratio
 from sgdlab.protocols import PROTOCOLS
 from sgdlab.protocols.register import as_protocol
 
@@ -51,12 +51,11 @@ def _fast_paths(workers: int = 10_000, gradients: int = 200_000) -> Iterator[Fig
             for kind, make in (("fast", part.make), ("events", slow))
         }
         times = seconds["events"] / seconds["fast"]
-        yield Figure(
+        yield at_least(
             f"{name}, {workers:,} workers, {gradients:,} gradients: events over fast path",
             times,
             "x",
-            ">= 5",
-            times >= 5,
+            5,
             f"{1e6 * seconds['events'] / gradients:.2f} against {1e6 * seconds['fast'] / gradients:.2f} us a gradient",
         )
 
@@ -65,14 +64,8 @@ def _asynchronous(workers: int = 1000, gradients: int = 100_000) -> Iterator[Fig
     for name, heterogeneous, rows in (("homogeneous", False, 130), ("heterogeneous", True, 1800)):
         runtimes = sgdlab.cluster.gamma(num_workers=workers, num_gradients=rows, heterogeneous=heterogeneous, seed=0)
         milliseconds = 1e3 * _seconds(lambda r=runtimes: sgdlab.protocols.asynchronous(r, num_gradients=gradients))
-        yield Figure(
-            f"asynchronous, {workers} workers, {gradients:,} gradients, {name}",
-            milliseconds,
-            "ms",
-            "<= 30",
-            milliseconds <= 30,
-            f"from {rows} rows of run-times",
-        )
+        what = f"asynchronous, {workers} workers, {gradients:,} gradients, {name}"
+        yield at_most(what, milliseconds, "ms", 30, f"from {rows} rows of run-times")
 
 
 def _partial(workers: int = 32, iterations: int = 900) -> Iterator[Figure]:
@@ -88,17 +81,11 @@ def _partial(workers: int = 32, iterations: int = 900) -> Iterator[Figure]:
     seconds = interleaved({name: make(*size) for name, size in sizes.items()}, rounds=3)
     least = statistics.median(seconds["once"])
     messages = 2 * workers * 32 * iterations
-    yield Figure(
-        f"partial, 32 servers, {workers} workers, {iterations} iterations",
-        least,
-        "s",
-        "<= 3",
-        least <= 3,
-        f"{messages:,} messages, {messages / least:,.0f} per second",
-    )
+    what = f"partial, 32 servers, {workers} workers, {iterations} iterations"
+    yield at_most(what, least, "s", 3, f"{messages:,} messages, {messages / least:,.0f} per second")
     for what in ("servers", "iterations"):
         growth = ratio(seconds[what], seconds["once"])
-        yield Figure(f"partial with twice the {what} over that", growth, "x", "<= 2.2", growth <= 2.2)
+        yield at_most(f"partial with twice the {what} over that", growth, "x", 2.2)
 
 
 def _gossip(nodes: int = 1000, steps: int = 1000) -> Iterator[Figure]:
@@ -112,7 +99,7 @@ def _gossip(nodes: int = 1000, steps: int = 1000) -> Iterator[Figure]:
                 rounds=3,
             )
             name = f"{kind} gossip, {nodes} nodes, {steps} steps, {'rounds' if rounds else 'asynchronous'}"
-            yield Figure(name, seconds, "s", "<= 1", seconds <= 1)
+            yield at_most(name, seconds, "s", 1)
 
 
 def _seconds(function: Callable[[], object], rounds: int = 9) -> float:

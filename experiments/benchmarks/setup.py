@@ -18,7 +18,7 @@ LEARNING_RATE, MOMENTUM = 0.01, 0.9
 
 @functools.cache
 def network(kind: str) -> tasks.NetworkTask:
-    """The MLP 64-256-256-10 ("mlp"), or the conv net of the main job ("conv")."""
+    """Return the MLP 64-256-256-10 ("mlp"), or the conv net of the main job ("conv")."""
     rngs = nnx.Rngs(0)
     return tasks.classification(
         networks.MLP((64, 256, 256, 10), rngs=rngs) if kind == "mlp" else networks.ConvNet(rngs=rngs)
@@ -32,16 +32,17 @@ def batches(batch_size: int) -> Callable[[jax.Array], data.Batch]:
     images = jnp.asarray(generator.random((EXAMPLES, 8, 8, 1), np.float32))
     labels = jnp.asarray(generator.integers(0, 10, EXAMPLES))
     order = jnp.asarray(generator.permutation(EXAMPLES)[: EXAMPLES // batch_size * batch_size].reshape(-1, batch_size))
-    return jax.tree_util.Partial(_batch, images, labels, order)
+    return jax.tree_util.Partial(batch, images, labels, order)
 
 
-def _batch(images: jax.Array, labels: jax.Array, order: jax.Array, g: jax.Array) -> data.Batch:
+def batch(images: jax.Array, labels: jax.Array, order: jax.Array, g: jax.Array) -> data.Batch:
+    """Return the examples of gradient g, for which there is a row of `order`; int32[batches, B]."""
     chosen = order[g % order.shape[0]]
     return data.Batch(images[chosen], labels[chosen])
 
 
 def schedule(num_workers: int, num_gradients: int, *, heterogeneous: bool = False, seed: int = 0) -> sgdlab.Schedule:
-    """An asynchronous schedule of a gamma cluster."""
+    """Return an asynchronous schedule of a gamma cluster."""
     return sgdlab.protocols.with_enough_rows(
         functools.partial(sgdlab.protocols.asynchronous, num_gradients=num_gradients),
         lambda rows: sgdlab.cluster.gamma(
@@ -52,28 +53,29 @@ def schedule(num_workers: int, num_gradients: int, *, heterogeneous: bool = Fals
 
 
 def replayed(kind: str, batch_size: int, program: sgdlab.replay.Program, rule: sgdlab.rules.ServerRule, mode="event"):
-    """A function that replays a program."""
+    """Return a function that replays a program."""
     parts = network(kind)
     return lambda: sgdlab.replay.run(program, rule, parts, batches(batch_size), mode=mode).params
 
 
-def serial(kind: str, batch_size: int, steps: int):
-    """Hand-written SGD with momentum in one `lax.scan`: an upper bound of the speed of one worker."""
-    parts, batch_fn = network(kind), batches(batch_size)
+def serial(task: tasks.NetworkTask, batch_fn: Callable[[jax.Array], data.Batch], steps: int) -> Callable[[], object]:
+    """Return hand-written SGD with momentum in one `lax.scan`: an upper bound of the speed of one worker."""
 
     @jax.jit
-    def train(params, batch_fn):
+    def train(params, stats, batch_fn):
         def step(carry, g):
-            grads, aux = parts.grad_fn(carry[0], batch_fn(g))
-            return _momentum_step(*carry, grads), aux["loss"]
+            params, velocity, stats = carry
+            grads, aux = task.grad_fn(params, batch_fn(g))
+            stats = stats if task.fold is None else task.fold(stats, aux)
+            return (*_momentum_step(params, velocity, grads), stats), aux["loss"]
 
-        return jax.lax.scan(step, (params, jax.tree.map(jnp.zeros_like, params)), jnp.arange(steps))
+        return jax.lax.scan(step, (params, jax.tree.map(jnp.zeros_like, params), stats), jnp.arange(steps))
 
-    return lambda: train(parts.params, batch_fn)
+    return lambda: train(task.params, task.stats, batch_fn)
 
 
 def serial_with_copies(kind: str, batch_size: int, program: sgdlab.replay.ServerProgram):
-    """The loop of `serial` with a copy of the parameters for each worker, read and written once in each step.
+    """Return the loop of `serial` with a copy of the parameters for each worker, read and written once in each step.
 
     It has the memory traffic that an asynchronous replay cannot avoid. The difference from `serial` is therefore due to
     the machine, and the difference from `replayed` is the overhead of replay.

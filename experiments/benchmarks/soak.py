@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import psutil
 
-from experiments.benchmarks.timing import Figure
+from experiments.benchmarks.timing import Figure, at_most
 
 GRADIENTS = 1_000_000
 EVALUATIONS = 100
@@ -37,7 +37,7 @@ _MIB = 2**20
 
 
 def figures(gradients: int = GRADIENTS) -> Iterator[Figure]:
-    """The resident memory of the process in every tenth of the run; after the first its medians must agree.
+    """Yield the resident memory of the process in every tenth of the run; after the first its medians must agree.
 
     Args:
       gradients: how many the run makes, rounded to whole epochs.
@@ -56,12 +56,11 @@ def figures(gradients: int = GRADIENTS) -> Iterator[Figure]:
         )
     growth, of_highest = (100 * (max(sizes[1:]) / min(sizes[1:]) - 1) for sizes in (medians, highest))
     microseconds = 1e6 * run.seconds / run.total
-    yield Figure(
+    yield at_most(
         "memory after the first tenth: largest median over the least",
         growth,
         "%",
-        f"<= {LIMIT_PERCENT:g}",
-        growth <= LIMIT_PERCENT,
+        LIMIT_PERCENT,
         f"of the highest in each tenth {of_highest:.2g} %; {len(run.checkpoints)} checkpoints, at most {run.most} at "
         f"one time; {run.seconds:.0f} s, {microseconds:.0f} us a gradient with evaluations and checkpoints",
     )

@@ -11,7 +11,7 @@ import numpy as np
 import PIL.Image
 
 from configs import digits
-from experiments.benchmarks.timing import ROUNDS, Figure, ratio
+from experiments.benchmarks.timing import ROUNDS, Figure, at_most, ratio
 from sgdlab import replay
 from sgdlab.data import Dataset, Images
 from sgdlab.data.stream import StreamedImages
@@ -39,7 +39,7 @@ def figures() -> Iterator[Figure]:
         detail = ", ".join(f"{n} {_milliseconds(seconds[n])} ms" for n in ("on the device", name))
         detail += f"; of processor time: {_milliseconds(of_cpu['on the device'])}, {_milliseconds(of_cpu[name])} ms"
         what = f"{name}, B={BATCH_SIZE}: time of a gradient over that of one on the device"
-        yield Figure(what, more, "x", f"<= {GOAL}", more <= GOAL, f"a gradient: {detail}")
+        yield at_most(what, more, "x", GOAL, f"a gradient: {detail}")
     for name in ("streamed", "streamed PNG"):
         pairs = zip(*(jax.tree.leaves(params[n]) for n in ("on the device", name)), strict=True)
         differing = sum(not np.array_equal(a, b) for a, b in pairs)
@@ -75,20 +75,19 @@ def _plan(*, stream: bool) -> Plan:
 
 
 def _trained(plan: Plan) -> Callable[[], object]:
-    """A function that trains, and returns the parameters."""
+    """Return a function that trains, and returns the parameters."""
     task = tasks.task_of(plan.experiment)
     batches = tasks.batches_of(plan, plan.program.num_rows)
     rule = plan.rule(plan.rates, plan.schedule.num_workers)
 
     def train() -> object:
-        parts = {"stats": task.stats, "fold": task.fold}
-        return replay.run(plan.program, rule, task, batches, lanes="map", **parts).params
+        return replay.run(plan.program, rule, task, batches, lanes="map").params
 
     return train
 
 
 def _encoded(images: Images) -> StreamedImages:
-    """The same images as files in memory, which lose no bit."""
+    """Return the same images as files in memory, which lose no bit."""
     files = []
     for pixels in images.pixels:
         file = io.BytesIO()

@@ -3,7 +3,7 @@
 import dataclasses
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import jax
 
@@ -12,7 +12,7 @@ ROUNDS = 9
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """One measurement.
+    """Holds one measurement.
 
     Attributes:
       name: what is measured.
@@ -35,8 +35,25 @@ class Figure:
         return f"{self.name:<62} {self.value:>9.3g} {self.unit:<6} {self.goal:<9} {verdict:<7} {self.detail}"
 
 
+def at_least(name: str, value: float, unit: str, goal: float | None, detail: str = "") -> Figure:
+    """Return a measurement that should reach a goal; None: it has none."""
+    words, met = ("", None) if goal is None else (f">= {goal:g}", value >= goal)
+    return Figure(name, value, unit, words, met, detail)
+
+
+def at_most(name: str, value: float, unit: str, goal: float | None, detail: str = "") -> Figure:
+    """Return a measurement that should not exceed a goal; None: it has none."""
+    words, met = ("", None) if goal is None else (f"<= {goal:g}", value <= goal)
+    return Figure(name, value, unit, words, met, detail)
+
+
+def speeds(seconds: Mapping[str, Sequence[float]], gradients: int, *names: str) -> str:
+    """Return the gradients per second of some functions, or of all, in words: those of the median round."""
+    return ", ".join(f"{name} {gradients / statistics.median(seconds[name]):,.0f}/s" for name in names or seconds)
+
+
 def interleaved(functions: dict[str, Callable[[], object]], rounds: int = ROUNDS) -> dict[str, list[float]]:
-    """Seconds of each function in each round, after one call of each for compilation and caches."""
+    """Return the seconds of each function in each round, after one call of each for compilation and caches."""
     for function in functions.values():
         jax.block_until_ready(function())
     seconds: dict[str, list[float]] = {name: [] for name in functions}
@@ -49,5 +66,5 @@ def interleaved(functions: dict[str, Callable[[], object]], rounds: int = ROUNDS
 
 
 def ratio(slower: list[float], faster: list[float]) -> float:
-    """Median over rounds of the ratio of the seconds of the first function and of the second."""
+    """Return the median over rounds of the ratio of the seconds of the first function and of the second."""
     return statistics.median(a / b for a, b in zip(slower, faster, strict=True))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from experiments.benchmarks.timing import Figure
+from experiments.benchmarks.timing import Figure, at_least, at_most
 from sgdlab.traces.options import Options
 from sgdlab.watch import alarms as kinds
 from sgdlab.watch.monitor import Monitor
@@ -28,7 +28,7 @@ Law = Callable[[np.random.Generator, tuple[int, int]], np.ndarray]
 
 
 def _correlated(generator: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
-    """A first-order autoregression, whose steps forget each other in about five."""
+    """Return a first-order autoregression, whose steps forget each other in about five."""
     noise = 0.1 * np.sqrt(1 - 0.8**2) * generator.standard_normal(shape)
     for step in range(1, shape[0]):
         noise[step] += 0.8 * noise[step - 1]
@@ -85,12 +85,11 @@ def _speed(workers: int = 1000, steps: int = 2000, rounds: int = 15) -> Iterator
         wall.append(steps / (time.perf_counter() - begin_wall))
     # Other programs on the machine only make it slower: the fastest round is the one with the fewest of them.
     speed = max(processor[1:])
-    yield Figure(
+    yield at_least(
         f"monitor, {workers:,} workers, steps a second of one core",
         speed,
         "/s",
-        ">= 50000",
-        speed >= 50_000,
+        50_000,
         f"median of {rounds} rounds: {statistics.median(processor[1:]):,.0f}, by the clock on the wall "
         f"{statistics.median(wall[1:]):,.0f}; seed {SEED}",
     )
@@ -115,14 +114,8 @@ def _memory() -> Iterator[Figure]:
     answer = subprocess.run([sys.executable, "-c", _MEMORY], capture_output=True, text=True, check=True)
     unit = 1 if sys.platform == "darwin" else 1024
     early, late = (int(line) * unit / 2**20 for line in answer.stdout.split())
-    yield Figure(
-        "peak memory after 10^6 steps of 1,000 workers over that after 10^5",
-        late / early,
-        "x",
-        "<= 1.02",
-        late <= 1.02 * early,
-        f"{early:.0f} MiB, then {late:.0f} MiB",
-    )
+    what = "peak memory after 10^6 steps of 1,000 workers over that after 10^5"
+    yield at_most(what, late / early, "x", 1.02, f"{early:.0f} MiB, then {late:.0f} MiB")
 
 
 def _text() -> Iterator[Figure]:
@@ -174,9 +167,9 @@ def _false_alarms() -> Iterator[Figure]:
             wrong += bool(Monitor(_names(workers)).observe(np.arange(steps), runtimes))
         total += wrong
         detail = f"{wrong} of {RUNS} runs of {steps:,} steps of {workers} workers; seed {SEED}"
-        yield Figure(f"clean runs with an alarm, {name}", wrong / RUNS, "", "<= 0.01", wrong <= 0.01 * RUNS, detail)
+        yield at_most(f"clean runs with an alarm, {name}", wrong / RUNS, "", 0.01, detail)
     share = total / RUNS / len(LAWS)
-    yield Figure("clean runs with an alarm, all laws", share, "", "<= 0.01", share <= 0.01, f"{total} runs")
+    yield at_most("clean runs with an alarm, all laws", share, "", 0.01, f"{total} runs")
 
 
 def _delays(runs: int = 20, changed: int = 2005) -> Iterator[Figure]:
@@ -196,9 +189,5 @@ def _delays(runs: int = 20, changed: int = 2005) -> Iterator[Figure]:
                 f"the slowest of {runs}: {max(delays):.0f}; first step of the slowness off by "
                 f"{statistics.median(errors):.0f} steps; other causes named in {others} runs"
             )
-            yield Figure(
-                f"steps until a worker {factor} times slower is named, {name}",
-                float(statistics.median(delays)),
-                "steps",
-                detail=detail,
-            )
+            what = f"steps until a worker {factor} times slower is named, {name}"
+            yield Figure(what, float(statistics.median(delays)), "steps", detail=detail)

@@ -8,19 +8,16 @@ and the same workers. The truth is the time before planting; the error is that o
 """
 
 import argparse
-import concurrent.futures
 import dataclasses
 import functools
 import itertools
-import multiprocessing
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from tqdm import tqdm
 
 from experiments.benchmarks.planted import fleets
-from experiments.benchmarks.planted.trials import wilson
-from experiments.benchmarks.timing import Figure
+from experiments.benchmarks.planted.trials import pooled, wilson
+from experiments.benchmarks.timing import Figure, at_least, at_most
 from sgdlab.advice import diagnosis, repairs, what_if
 from sgdlab.advice.diagnosis import pauses
 from sgdlab.advice.what_if import candidates
@@ -64,12 +61,12 @@ def two_slow_workers(generator: np.random.Generator) -> Planted:
 
 
 def slow_node(generator: np.random.Generator) -> Planted:
-    """All workers of a node are slow from a step in the first 60 % on."""
+    """Return all workers of a node are slow from a step in the first 60 % on."""
     return _slow(generator, 0)
 
 
 def checkpoints(generator: np.random.Generator) -> Planted:
-    """Every n-th step is 0.5 to 4 times longer for all workers, n from 10 to 50."""
+    """Return every n-th step is 0.5 to 4 times longer for all workers, n from 10 to 50."""
     fleet = fleets.draw(generator)
     every = int(generator.integers(10, min(50, len(fleet.runtimes) // 5) + 1))
     runtimes = fleet.runtimes.copy()
@@ -83,12 +80,12 @@ def collected_by_all(generator: np.random.Generator) -> Planted:
 
 
 def collected_by_one(generator: np.random.Generator) -> Planted:
-    """Every n-th step of one worker, n from 5 to 20, is 0.4 to 1 times longer."""
+    """Return every n-th step of one worker, n from 5 to 20, is 0.4 to 1 times longer."""
     return _collected(generator, each=False)
 
 
 def communication(generator: np.random.Generator) -> Planted:
-    """The transfer takes 0.2 of a step, and in 10 to 30 % of the steps 2 to 6 times as long."""
+    """Return the transfer takes 0.2 of a step, and in 10 to 30 % of the steps 2 to 6 times as long."""
     fleet = fleets.draw(generator)
     steps = len(fleet.runtimes)
     usual = 0.2 * generator.gamma(400.0, 1 / 400, steps)
@@ -112,7 +109,7 @@ def data_loading(generator: np.random.Generator) -> Planted:
 
 
 def slower_cluster(generator: np.random.Generator) -> Planted:
-    """All workers are slower from a step in the middle 60 % on."""
+    """Return all workers are slower from a step in the middle 60 % on."""
     fleet = fleets.draw(generator)
     runtimes = fleet.runtimes.copy()
     factor = max(1.15, 1 + 3 * max(fleet.common, fleet.noise / 2)) * generator.uniform(1.0, 1.5)
@@ -140,28 +137,21 @@ PLANTS: tuple[Callable[[np.random.Generator], Planted], ...] = (
 
 
 def figures(draws: int = DRAWS, seed: int = 0) -> Iterator[Figure]:
-    """One line for each planted cause, and one for fleets without a cause.
-
-    Args:
-      draws: of each cause.
-      seed: of all draws.
-    """
+    """One line for each planted cause, and one for fleets without a cause."""
     plants = [*range(len(PLANTS)), -1]
     trials = [(plant, draw, seed) for plant in plants for draw in range(draws if plant >= 0 else 5 * draws)]
-    context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(2, mp_context=context) as pool:
-        outcomes = list(tqdm(pool.map(_outcome, trials, chunksize=4), total=len(trials), leave=False))
+    outcomes = pooled(_outcome, trials)
     for plant, group in itertools.groupby(zip(trials, outcomes, strict=True), key=lambda pair: pair[0][0]):
         right, errors = zip(*(outcome for _, outcome in group), strict=True)
         low, high = wilson(sum(right), len(right))
         share = 100 * sum(right) / len(right)
         detail = f"{sum(right)} of {len(right)}, 95 % interval {100 * low:.1f}-{100 * high:.1f} %"
         if plant < 0:
-            yield Figure("what if: clean: a cause to mend", share, "%", "<= 1", share <= 100 * FALSE, detail)
+            yield at_most("what if: clean: a cause to mend", share, "%", 100 * FALSE, detail)
             continue
         error = f"; seconds saved off by {100 * np.median(np.abs(errors)):.1f} % (median)"
         name = PLANTS[plant].__name__.replace("_", " ")
-        yield Figure(f"what if: {name}: mended first", share, "%", ">= 95", share >= 100 * RIGHT, detail + error)
+        yield at_least(f"what if: {name}: mended first", share, "%", 100 * RIGHT, detail + error)
 
 
 def _outcome(trial: tuple[int, int, int]) -> tuple[bool, float]:

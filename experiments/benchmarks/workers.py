@@ -15,7 +15,7 @@ import jax
 from flax import nnx
 
 from experiments.benchmarks import setup
-from experiments.benchmarks.timing import Figure
+from experiments.benchmarks.timing import Figure, at_most
 from sgdlab import cluster, networks, protocols, replay, rules, tasks
 
 FEW, MANY = 32, 10_000
@@ -91,11 +91,11 @@ class _Replayed:
 def _of_schedules(name: str, few: _Made, many: _Made) -> Iterator[Figure]:
     size = f"{GRADIENTS:,} gradients, N={MANY:,}"
     ratio = f"N={FEW}: {few.schedule:.2f} s; {many.schedule / few.schedule:.2g} times that"
-    yield Figure(f"{name}: schedule, {size}", many.schedule, "s", "<= 0.5", many.schedule <= 0.5, ratio)
+    yield at_most(f"{name}: schedule, {size}", many.schedule, "s", 0.5, ratio)
     ratio = f"N={FEW}: {few.lower:.2f} s; {many.lower / few.lower:.2g} times that"
-    yield Figure(f"{name}: lowered, {size}", many.lower, "s", "<= 3", many.lower <= 3, ratio)
+    yield at_most(f"{name}: lowered, {size}", many.lower, "s", 3, ratio)
     detail = f"{many.schedule_peak:.0f} MiB before it is lowered; N={FEW}: {few.lower_peak:.0f} MiB"
-    yield Figure(f"{name}: memory, {size}", many.lower_peak, "MiB", "<= 1000", many.lower_peak <= 1000, detail)
+    yield at_most(f"{name}: memory, {size}", many.lower_peak, "MiB", 1000, detail)
 
 
 def _of_replays(name: str, few: _Replayed, many: _Replayed) -> Iterator[Figure]:
@@ -105,7 +105,7 @@ def _of_replays(name: str, few: _Replayed, many: _Replayed) -> Iterator[Figure]:
     more, documented = many.peak - few.peak, many.documented - few.documented
     share = more / documented
     detail = f"{more:.0f} MiB more than with N={FEW} ({few.peak:.0f} MiB); documented {documented:.0f} MiB"
-    yield Figure(f"{name}: memory over the documented, N={MANY:,}", share, "x", "<= 1.15", share <= 1.15, detail)
+    yield at_most(f"{name}: memory over the documented, N={MANY:,}", share, "x", 1.15, detail)
 
 
 def _in_a_process(function: Callable[..., object], *arguments: object) -> object:
@@ -161,7 +161,7 @@ def _bytes(tree: object) -> int:
 
 
 def _peak() -> float:
-    """The highest resident memory of this process so far, MiB."""
+    """Return the highest resident memory of this process so far, MiB."""
     status = pathlib.Path("/proc/self/status")
     if status.exists():  # what `getrusage` says begins with the memory of the process that started this one
         return int(re.search(r"VmHWM:\s+(\d+) kB", status.read_text(encoding="ascii"))[1]) / 1024

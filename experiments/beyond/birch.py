@@ -91,7 +91,7 @@ def birch(
     protocols.ringmaster, protocols.asynchronous,
 )  # fmt: skip
 def promised(*, num_workers: int, power: float, noise: int, method: str, rounds: int) -> dict[str, Any]:
-    """The certificate of a schedule, and the least time.
+    """Return the certificate of a schedule, and the least time.
 
     Args:
       num_workers: N.
@@ -118,11 +118,7 @@ def promised(*, num_workers: int, power: float, noise: int, method: str, rounds:
 
 
 def claims(runs: pd.DataFrame) -> list[Claim]:
-    """What the paper says of R, and which methods are optimal.
-
-    Args:
-      runs: a row for each case and method.
-    """
+    """Return what the paper says of R, and which methods are optimal."""
     of = {method: runs[runs.method == method] for method in TITLES}
     exact = (of["rennala"].tree_distance == of["rennala"].noise - 1).all()
     most = (of["ringmaster"].tree_distance <= of["ringmaster"].noise - 1).all()

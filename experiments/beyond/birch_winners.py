@@ -106,7 +106,7 @@ def birch_winners(
 def promised(
     *, regime: str, num_workers: int, noise: int, method: str, steps: list[int], rounds: int
 ) -> dict[str, Any]:
-    """The earliest end that the theorem promises.
+    """Return the earliest end that the theorem promises.
 
     Args:
       regime: one of `REGIMES`.
@@ -177,7 +177,7 @@ def _winners(runs: pd.DataFrame, noise: str) -> str:
 
 
 def claims(runs: pd.DataFrame) -> list[Claim]:
-    """What the abstract says of methods that update often, and of those that send seldom.
+    """Return what the abstract says of methods that update often, and of those that send seldom.
 
     Args:
       runs: a row for each case and method, with `local`, whether it makes local steps.

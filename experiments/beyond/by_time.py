@@ -19,7 +19,7 @@ WORST = 1e12
 
 
 def until(config: ConfigDict, seconds: float) -> Plan:
-    """The plan of a run that takes a given virtual time.
+    """Return the plan of a run that takes a given virtual time.
 
     Args:
       config: of the run; its epochs are set.
@@ -38,10 +38,6 @@ def until(config: ConfigDict, seconds: float) -> Plan:
 
 def measured(plan: Plan, *, norms: bool = True) -> dict[str, Any]:
     """Trains, and measures the loss of all training examples on the way.
-
-    Args:
-      plan: made by `until`.
-      norms: whether the gradient of all training examples is computed too.
 
     Returns:
       Lists with a number for each evaluation: `seconds`, `loss`, `accuracy` and, with `norms`, `squared_norm`, of the
@@ -106,7 +102,7 @@ def at_times(run: Mapping[str, Any], name: str, times: np.ndarray) -> np.ndarray
 
 
 def first_time(run: Mapping[str, Any], name: str, target: float) -> float:
-    """The virtual time of the first evaluation at which a quantity is at most its target; infinite if none is.
+    """Return the virtual time of the first evaluation at which a quantity is at most its target; infinite if none is.
 
     Example:
       >>> first_time({"seconds": [0.0, 2.0], "loss": [3.0, 1.0]}, "loss", 1.5)

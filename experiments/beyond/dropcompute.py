@@ -97,15 +97,6 @@ def simulated(
 ) -> dict[str, float]:
     """Simulates rounds with and without a threshold.
 
-    Args:
-      law: of the times, one of `LAWS`.
-      num_workers: N.
-      micro_batches: M.
-      variation: coefficient of variation of a micro-batch's time.
-      communication: seconds of each round that are no computing.
-      rounds: number of rounds.
-      seed: of the times.
-
     Returns:
       `threshold`, seconds, `speedup`, `expected`, that of the closed form, `given`, that with the mean of the rounds'
       largest sums in it, and `dropped`, per cent.
@@ -150,7 +141,7 @@ def _times(law: str, variation: float, generator: np.random.Generator, shape: tu
 
 
 def _finished(threshold: float, micro_batches: int, variation: float) -> float:
-    """The share of the micro-batches that normal sums have finished by the threshold."""
+    """Return the share of the micro-batches that normal sums have finished by the threshold."""
     numbers = np.arange(1, micro_batches + 1)
     return float(scipy.stats.norm.cdf((threshold - numbers) / (variation * np.sqrt(numbers))).mean())
 
@@ -166,11 +157,7 @@ def _of_round(
 
 
 def claims(runs: pd.DataFrame) -> list[Claim]:
-    """What the paper says of scaling, and of its formula.
-
-    Args:
-      runs: a row for each number of workers and seed.
-    """
+    """Return what the paper says of scaling, and of its formula."""
     counts = sorted(set(runs.num_workers))
     of = {key: found.sort_values("seed") for key, found in runs.groupby(["law", "num_workers"])}
     skewed = {n: of["log-normal", n].speedup.to_numpy() for n in counts}

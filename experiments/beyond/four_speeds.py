@@ -112,14 +112,7 @@ def four_speeds(
 
 
 def configured(images: str, *, epochs: float, steps: int, network: str) -> ConfigDict:
-    """The configuration of all runs.
-
-    Args:
-      images: the data set.
-      epochs: epochs of the steps of all workers together.
-      steps: H.
-      network: kind of the network.
-    """
+    """Return the configuration of all runs."""
     config = digits.get_config()
     config.data.kind, config.network.kind, config.epochs = images, network, epochs
     config.cluster.kind, config.cluster.num_workers, config.cluster.fixed.seconds = "fixed", 4, SECONDS
@@ -131,7 +124,7 @@ def configured(images: str, *, epochs: float, steps: int, network: str) -> Confi
 
 
 def named(runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs with the name of their method, and the server's rate as `rate`.
+    """Return the runs with the name of their method, and the server's rate as `rate`.
 
     Args:
       runs: with a column for each of `NAMES`.
@@ -142,11 +135,7 @@ def named(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def claims(runs: pd.DataFrame) -> list[Claim]:
-    """What the abstract says of the naive way and of the paper's own.
-
-    Args:
-      runs: a row for each run.
-    """
+    """Return what the abstract says of the naive way and of the paper's own."""
     losses = {m: runs[runs.name == m].sort_values("seed").test_loss.to_numpy(float) for m in METHODS}
     seconds = {m: runs[runs.name == m].sort_values("seed").seconds.to_numpy(float) for m in METHODS}
     ratio, behind = (

@@ -71,11 +71,7 @@ def methods(
 
 
 def table(groups: Sequence[Group]) -> pd.DataFrame:
-    """A row for each method and number of workers, the single workers first.
-
-    Args:
-      groups: seeds put together.
-    """
+    """Return a row for each method and number of workers, the single workers first."""
     rows = []
     for group in groups:
         score = group.test or Spread(math.nan, math.nan)

@@ -135,7 +135,7 @@ def mindflayer(
 
 
 def ended(runs: pd.DataFrame, seconds: float) -> pd.DataFrame:
-    """The runs with their loss in the end.
+    """Return the runs with their loss in the end.
 
     Args:
       runs: a row for each run, as `trained` returns it.
@@ -163,16 +163,7 @@ def trained(
 ) -> dict[str, Any]:
     """Trains one run for a given virtual time.
 
-    Args:
-      images: the data set.
-      num_workers: number of workers.
-      seconds: virtual time of the run; with one update at least, however late.
-      tail_share: share of gradients in the tail.
-      hidden: hidden units.
-      index: of the tail.
-      method: of `TITLES`.
-      rate: learning rate of an update.
-      seed: of run-times, batches and parameters.
+    It makes one update at least, however late.
 
     Returns:
       What `by_time.measured` returns, without norms.
@@ -195,11 +186,7 @@ def trained(
 
 
 def claims(runs: pd.DataFrame) -> list[Claim]:
-    """What the abstract says of heavy tails.
-
-    Args:
-      runs: a row for each run, with its loss in the `end`.
-    """
+    """Return what the abstract says of heavy tails."""
     indices, found = sorted(set(runs["index"])), []
     logs = {
         (index, method): np.log(of.sort_values("seed").end.to_numpy(float))

@@ -133,15 +133,7 @@ def optireduce(
 
 
 def configured(images: str, *, num_workers: int, epochs: float, target: float, network: str) -> ConfigDict:
-    """The configuration of all runs.
-
-    Args:
-      images: the data set.
-      num_workers: number of workers.
-      epochs: epochs of used gradients.
-      target: test accuracy to reach.
-      network: kind of the network.
-    """
+    """Return the configuration of all runs."""
     config = digits.get_config()
     config.data.kind, config.network.kind, config.target = images, network, target
     config.cluster.kind, config.cluster.num_workers = "long_tailed", num_workers
@@ -154,7 +146,7 @@ def configured(images: str, *, num_workers: int, epochs: float, target: float, n
 
 @functools.cache
 def savings(ratio: float, num_workers: int) -> dict[str, float]:
-    """Per cent of the time that could be saved, in simulated rounds; keys of `SAVINGS`.
+    """Return per cent of the time that could be saved, in simulated rounds; keys of `SAVINGS`.
 
     Args:
       ratio: 99th percentile over the median of run-times, or of messages.
@@ -180,11 +172,7 @@ def savings(ratio: float, num_workers: int) -> dict[str, float]:
 
 
 def measured(runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs with their ratio, accuracy in per cent, and time saved against full synchrony with the same seed.
-
-    Args:
-      runs: a row for each run.
-    """
+    """The runs with their ratio, accuracy in per cent, and time saved against full synchrony with the same seed."""
     runs = runs.assign(
         ratio=np.exp(runs["cluster.long_tailed.spread"] * _NORMAL_99).round(6),
         accuracy=100 * runs.test_accuracy,
@@ -197,7 +185,7 @@ def measured(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def floors(runs: pd.DataFrame) -> pd.Series:
-    """Seconds in which workers who never wait compute the gradients that runs need to the target, or use in all.
+    """Return seconds in which workers who never wait compute the gradients that runs need to the target, or use in all.
 
     Args:
       runs: a row for each run; every epoch has as many gradients.
@@ -207,12 +195,7 @@ def floors(runs: pd.DataFrame) -> pd.Series:
 
 
 def claims(runs: pd.DataFrame, num_workers: int) -> list[Claim]:
-    """What the paper says of time to accuracy, here of two ways not to wait for the last.
-
-    Args:
-      runs: as `measured` returns them.
-      num_workers: number of workers.
-    """
+    """Return what the paper says of time to accuracy, here of two ways not to wait for the last."""
     grouped = list(runs[runs.method != "synchronous"].sort_values("seed").groupby(["method", "ratio"]))
     gains = {key: found.gain.to_numpy() for key, found in grouped}
     faster = {key: found.faster.to_numpy() for key, found in grouped}

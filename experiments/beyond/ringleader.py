@@ -173,18 +173,7 @@ def trained(
 ) -> dict[str, Any]:
     """Trains one run for a given virtual time.
 
-    Args:
-      images: the data set.
-      num_workers: number of clients.
-      seconds: virtual time of the run.
-      hidden: hidden units.
-      alpha: concentration of each label.
-      method: of `TITLES`.
-      rate: learning rate of an update.
-      seed: of run-times, batches and parameters; who has which examples is the same for all seeds.
-
-    Returns:
-      What `by_time.measured` returns.
+    Who has which examples is the same for all seeds.
     """
     config = digits.get_config()
     config.data.kind, config.seed = images, seed
@@ -206,7 +195,7 @@ def _labels(images: str) -> int:
 
 
 def _mean_norm(run: pd.Series, seconds: float) -> float:
-    """The squared norm of a run on average over time."""
+    """Return the squared norm of a run on average over time."""
     return float(by_time.at_times(run, "squared_norm", np.linspace(0, seconds, 10 * CURVE + 1)).mean())
 
 
@@ -222,12 +211,7 @@ def _after(runs: pd.DataFrame, method: str, updates: float) -> np.ndarray:
 
 
 def claims(ends: Mapping[str, Mapping[str, Sequence[float]]], fitted: Sequence[float]) -> list[Claim]:
-    """What the paper says of the order of the curves, and what its premise implies for asynchronous SGD.
-
-    Args:
-      ends: training loss and squared norm of each method in the end, and the latter on average, by seed.
-      fitted: training accuracy of asynchronous SGD in the end, by seed.
-    """
+    """Return what the paper says of the order of the curves, and what its premise implies for asynchronous SGD."""
     logs = {method: np.log(values) for method, values in ends["loss"].items()}
     premise = (
         f"Asynchronous SGD gives {100 * np.median(fitted):.3g} % of all examples their labels: where one network fits "
@@ -291,7 +275,7 @@ def claims(ends: Mapping[str, Mapping[str, Sequence[float]]], fitted: Sequence[f
 
 
 def _agreed(verdicts: Sequence[bool]) -> bool | None:
-    """What several comparisons say, where all say the same."""
+    """Return what several comparisons say, where all say the same."""
     return verdicts[0] if len(set(verdicts)) == 1 else None
 
 

@@ -48,8 +48,5 @@ LIU = Paper(
 )
 
 SGDLAB = Paper(
-    "sgdlab",
-    "Every method side by side",
-    "no paper",
-    {"Methods": "Accuracy and time to 95 % of every method, digits"},
+    "sgdlab", "Every method side by side", "no paper", {"Methods": "Accuracy and time to 95 % of every method, digits"}
 )

@@ -104,11 +104,7 @@ if not RUNS:
         f"--config.network.kind={NETWORK}",
     ]
     code = launch.answer(
-        compare.main,
-        compare.__doc__,
-        ["compare", *flags],
-        own_entries=compare.OWN_ENTRIES,
-        define=compare.define_flags,
+        compare.main, compare.__doc__, ["compare", *flags], own_entries=compare.OWN_ENTRIES, define=compare.define_flags
     )
     if code != 0:
         raise RuntimeError(f"sgdlab compare ended with exit code {code}; its message is above")

@@ -117,13 +117,7 @@ def variants(without: Sequence[str]) -> dict[str, tuple[dict[str, object], dict[
 
 
 def measured(config: ConfigDict, without: Sequence[str], seeds: int) -> pd.DataFrame:
-    """A row for each variant and test run, and for the best static cutoff: see `contenders.compared`.
-
-    Args:
-      config: configuration of a simulated cluster of configs/cutoff.py.
-      without: what is taken away.
-      seeds: number of test runs.
-    """
+    """Return a row for each variant and test run, and for the best static cutoff: see `contenders.compared`."""
     forms = variants(without)
     configs = [config.copy_and_resolve_references() for _ in forms]
     for changed, (entries, _) in zip(configs, forms.values(), strict=True):

@@ -34,7 +34,7 @@ class Test:
 
 
 def configured(name: str, *, small: bool = False, trace: str = "") -> ConfigDict:
-    """The configuration of a cluster.
+    """Return the configuration of a cluster.
 
     Args:
       name: one of `configs.cutoff.CLUSTERS`.
@@ -68,10 +68,6 @@ def recovering(config: ConfigDict, iterations: int) -> ConfigDict:
     Everything else is as in training: `mean` and `std` are set to the training law's `ordinary_mean` and
     `ordinary_mean * noise`, so that ordinary run-times have the same mean and the same relative noise. The first window
     of the model is the iterations before the first one, in which the node is slow too.
-
-    Args:
-      config: configuration of configs/cutoff.py with two regimes.
-      iterations: length of a test run after the first window.
     """
     law, config = law_of(config.cluster), config.copy_and_resolve_references()
     config.cluster.test_steps = config.widths.lag + iterations
@@ -82,16 +78,12 @@ def recovering(config: ConfigDict, iterations: int) -> ConfigDict:
 
 
 def law_of(machines: ConfigDict) -> cluster.RegimeCluster:
-    """The cluster with regimes of a configuration's entry `cluster`."""
+    """Return the cluster with regimes of a configuration's entry `cluster`."""
     return CLUSTERS.make("regimes", machines.regimes, num_workers=machines.num_workers)
 
 
 def training_run(machines: ConfigDict, lag: int) -> np.ndarray:
-    """The run on which a model of a cluster is trained, in full synchrony.
-
-    Args:
-      machines: a configuration's entry `cluster`.
-      lag: number of iterations of the model's window.
+    """Return the run on which a model of a cluster is trained, in full synchrony.
 
     Returns:
       float64[T, N], seconds.
@@ -105,7 +97,7 @@ def training_run(machines: ConfigDict, lag: int) -> np.ndarray:
 
 
 def test_run(machines: ConfigDict, lag: int, seed: int) -> Test:
-    """A run on which predictors are compared; of a recording, its second part, whatever the seed."""
+    """Return a run on which predictors are compared; of a recording, its second part, whatever the seed."""
     if machines.kind == "recorded":
         before, after = _halves(machines, lag)
         return Test(after, history=before[-lag:])

@@ -48,11 +48,7 @@ Setting = TypeVar("Setting")
 
 
 def contenders(config: ConfigDict, model: str) -> dict[str, dict[str, Any]]:
-    """The predictors, with parameters that are tuned on the training run.
-
-    Args:
-      config: configuration of configs/cutoff.py.
-      model: directory of its trained model.
+    """Return the predictors, with parameters that are tuned on the training run.
 
     Returns:
       Title -> the settings of `online` that select the predictor.
@@ -75,13 +71,13 @@ def contenders(config: ConfigDict, model: str) -> dict[str, dict[str, Any]]:
 
 
 def tuning_of(config: ConfigDict) -> Sweep:
-    """The run in which the predictors of few parameters are tuned on a cluster's training run."""
+    """Return the run in which the predictors of few parameters are tuned on a cluster's training run."""
     base = {"machines": config.cluster.to_dict(), "lag": config.widths.lag}
     return Sweep(base, work=tuned, files=("machines.recorded.trace",))
 
 
 def sweep_of(config: ConfigDict, selected: Sequence[tuple[str, Mapping[str, Any]]], seeds: int) -> Sweep:
-    """The runs of predictors on the same test runs, and of the oracle at the end; see `compared`."""
+    """Return the runs of predictors on the same test runs, and of the oracle at the end; see `compared`."""
     base = {"machines": config.cluster.to_dict(), "lag": config.widths.lag, "samples": config.samples}
     over = [
         {**settings, "seed": seed} for _, settings in [*selected, ("", {"kind": "oracle"})] for seed in range(seeds)
@@ -91,11 +87,6 @@ def sweep_of(config: ConfigDict, selected: Sequence[tuple[str, Mapping[str, Any]
 
 def compared(config: ConfigDict, selected: Sequence[tuple[str, Mapping[str, Any]]], seeds: int) -> pd.DataFrame:
     """Runs predictors on the same test runs.
-
-    Args:
-      config: configuration of configs/cutoff.py.
-      selected: titles and settings of `online`.
-      seeds: number of test runs.
 
     Returns:
       A row for each of them and each test run: its `title` and settings, what `online` returns, and `share`: its
@@ -111,12 +102,7 @@ def compared(config: ConfigDict, selected: Sequence[tuple[str, Mapping[str, Any]
 
 @goes_by(run_online, Deadline, RunningMean, tuning.static)
 def tuned(*, machines: Mapping[str, Any], lag: int) -> dict[str, float]:
-    """Tunes the predictors that have few parameters on a training run.
-
-    Args:
-      machines: a configuration's entry `cluster`.
-      lag: number of iterations of the first window.
-    """
+    """Tunes the predictors that have few parameters on a training run."""
     train = training_run(ConfigDict(machines), lag)
     running = best(lambda window: RunningMean(window=window), WINDOWS, train, lag)
     grid = [(deviations, window) for deviations in DEVIATIONS for window in WINDOWS[::2]]

@@ -84,13 +84,7 @@ def figure2(*, iterations: Count = 220, runs: Count = 20, small: bool = False) -
 
 
 def followed(shown: ConfigDict, model: str, runs: int) -> tuple[Series, Series]:
-    """The number of gradients that each iteration uses, and its duration in seconds.
-
-    Args:
-      shown: made by `recovering`.
-      model: directory of the trained model.
-      runs: R, number of runs.
-    """
+    """Return the number of gradients that each iteration uses, and its duration in seconds."""
     deep, lag = {"kind": "deep_markov", "model": model}, shown.widths.lag
     selected = [
         (SYNCHRONOUS, {"kind": "static"}),
@@ -128,7 +122,7 @@ def recovers_at(shares: np.ndarray) -> int | None:
 
 
 def recovery(used: Series, seconds: Series, *, small: bool) -> list[Claim]:
-    """The paper's sentences on the throughput, with verdicts; None for a model that is hardly trained."""
+    """Return the paper's sentences on the throughput, with verdicts; None for a model that is hardly trained."""
     throughput = {name: used[name] / seconds[name] for name in used}
     shares, gain = (throughput[CUTOFF] / throughput[name] for name in (ORACLE, SYNCHRONOUS))
     at, late = recovers_at(shares), interval(100 * shares[:, RECOVERED:].mean(axis=1))
@@ -154,7 +148,7 @@ def recovery(used: Series, seconds: Series, *, small: bool) -> list[Claim]:
 
 
 def idleness(config: ConfigDict) -> list[Claim]:
-    """The paper's sentences on idle time, with verdicts."""
+    """Return the paper's sentences on idle time, with verdicts."""
     mean, std, longest = config.cluster.regimes.mean, config.cluster.regimes.std, expected_longest(config)
     rounding = 0.0005 * (1 + (longest - mean) / std)  # mean and std are printed with three decimals
     train = cases.training_run(config.cluster, config.widths.lag)

@@ -24,21 +24,12 @@ from experiments import papers
 from experiments.cutoff import cases, contenders, models
 from experiments.cutoff.cases import CHANGE, recovering
 from experiments.cutoff.contenders import WIDTH
-from experiments.harness import (
-    PALETTE,
-    Claim,
-    Count,
-    Output,
-    Scale,
-    all_of,
-    below,
-    canvas,
-    colour,
-    figure,
-    interval,
-    prepare,
-)
+from experiments.harness.claims import Claim, all_of, below, interval
+from experiments.harness.figures import Output, Scale, figure
+from experiments.harness.pictures import PALETTE, canvas, colour
+from sgdlab.bounds import Count
 from sgdlab.predictors import best_cutoff
+from sgdlab.runs.sweep import prepare
 
 SHOWN = {30: "one node slow", 61: "last slow one", 62: "after the change", 150: "no node slow"}
 """Iterations of the run of Figure 2 that are shown -> description."""
@@ -117,7 +108,7 @@ def figure3(
 
 
 def claims(workers: int, runs: pd.DataFrame, *, small: bool) -> list[Claim]:
-    """The paper's sentences on the predictions, with verdicts from differences between paired test runs."""
+    """Return the paper's sentences on the predictions, with verdicts from differences between paired test runs."""
     by_seed = {which: here.set_index("seed") for which, here in runs.groupby("title")}
     full, censored, law = (by_seed[which] for which in (UNCENSORED, CENSORED, INFORMED))
     lost, fewer = interval(censored.relative - full.relative), interval(full.within - censored.within)
@@ -166,7 +157,7 @@ def without_the_slow(config: ConfigDict, cutoffs: np.ndarray, *, small: bool) ->
 
 
 def busy(config: ConfigDict) -> dict[int, str]:
-    """The iterations to show of the first test run of a cluster, and their titles: how many nodes are slow."""
+    """Return the iterations to show of the first test run of a cluster, and their titles: how many nodes are slow."""
     law = cases.law_of(config.cluster)
     slow = (law.run(config.cluster.test_steps, seed=0).states == law.warning_steps + 1).sum(axis=1)
     return {

@@ -127,7 +127,7 @@ def figure4(
 
 
 def series(records: Records, across: str) -> tuple[np.ndarray, np.ndarray]:
-    """The evaluations of a run: values of `across`, and validation losses, NaN if the run diverged."""
+    """Return the evaluations of a run: values of `across`, and validation losses, NaN if the run diverged."""
     evaluations = [record for record in records if record["kind"] == "evaluation"]
     return np.array([record[across] for record in evaluations]), np.array(
         [record["test_loss"] for record in evaluations], float
@@ -135,13 +135,13 @@ def series(records: Records, across: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def final_loss(records: Records) -> float:
-    """The mean validation loss of a run's last evaluations; NaN if the run diverged."""
+    """Return the mean validation loss of a run's last evaluations; NaN if the run diverged."""
     _, losses = series(records, "seconds")
     return math.nan if records[-1]["diverged"] else losses[-max(1, round(LAST * losses.size)) :].mean()
 
 
 def seconds_to(records: Records, loss: float) -> float:
-    """Seconds until the validation loss was first as low, interpolated between evaluations; NaN if it never was.
+    """Return seconds until the validation loss was first as low, interpolated between evaluations; NaN if it never was.
 
     Example:
       >>> points = [{"seconds": 0.0, "test_loss": 2.0}, {"seconds": 4.0, "test_loss": 1.0}]
@@ -158,12 +158,7 @@ def seconds_to(records: Records, loss: float) -> float:
 
 
 def least_seconds(records: Records, targets: Sequence[float]) -> dict[str, float]:
-    """Seconds in which workers who never wait compute the gradients that a run needs to a loss; NaN if it never does.
-
-    Args:
-      records: of a run of full synchrony.
-      targets: losses to which the time is measured.
-    """
+    """Return seconds in which workers who never wait compute what a run needs to a loss; NaN if it never does."""
     pace = records[-1]["capacity"]
     shared = [
         record | {"seconds": record["gradients"] / pace} if record["kind"] == "evaluation" else record
@@ -173,12 +168,7 @@ def least_seconds(records: Records, targets: Sequence[float]) -> dict[str, float
 
 
 def measured(records: Records, targets: Sequence[float] = TARGETS["laptop"]) -> dict[str, float]:
-    """The quantities of the table for one run.
-
-    Args:
-      records: of the run.
-      targets: losses to which the time is measured.
-    """
+    """Return the quantities of the table for one run."""
     end = records[-1]
     return {
         **{f"{TO}{loss:g}": seconds_to(records, loss) for loss in targets},
@@ -193,12 +183,7 @@ def measured(records: Records, targets: Sequence[float] = TARGETS["laptop"]) -> 
 
 
 def claims(values: pd.DataFrame, *, small: bool) -> list[Claim]:
-    """The paper's sentences on the figure, with verdicts from differences to cutoff that are paired by seed.
-
-    Args:
-      values: the quantities of the table; a row for each method and seed.
-      small: whether networks are hardly trained, so that nothing can be said.
-    """
+    """Return the paper's sentences on the figure, with verdicts from differences to cutoff that are paired by seed."""
     names = [name for name in values if name.startswith(TO)]
     behind = {
         method: {name: interval(values.loc[method][name] - values.loc[CUTOFF][name]) for name in (*names, LOSS, END)}
@@ -253,12 +238,7 @@ def claims(values: pd.DataFrame, *, small: bool) -> list[Claim]:
 
 
 def draw(runs: Mapping[str, Sequence[Records]], ticks: Sequence[float] | None = None) -> Figure:
-    """Draws the validation loss against virtual time, and against gradients: medians, and bands between quartiles.
-
-    Args:
-      runs: method -> the records of each seed.
-      ticks: of the axis of losses; None: the usual ones.
-    """
+    """Draws the validation loss against virtual time, and against gradients: medians, and bands between quartiles."""
     drawn, panels = canvas(1, 2, width=11.5, height=5, sharey=True)
     for axes, (across, words) in zip(panels[0], (("seconds", "virtual time, s"), ("gradients",) * 2), strict=True):
         for method, of_seeds in runs.items():

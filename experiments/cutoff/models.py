@@ -14,11 +14,7 @@ from sgdlab.runs.configuration import flat
 
 
 def trained(configs: Sequence[ConfigDict]) -> list[str]:
-    """Trains the models of configurations of configs/cutoff.py that are not there yet.
-
-    Returns:
-      The directory of each model.
-    """
+    """Trains the models of configurations of configs/cutoff.py that are not there yet."""
     first = dict(flat(configs[0]))
     over = [{name: value for name, value in flat(config) if value != first[name]} for config in configs]
     sweep = Sweep(configs[0], over, work=fitted, files=("cluster.recorded.trace",))
@@ -59,5 +55,5 @@ def fitted(
 
 
 def best_evaluation(model: TrainedModel) -> dict[str, float]:
-    """The evaluation with the best validation ELBO."""
+    """Return the evaluation with the best validation ELBO."""
     return max(model.history, key=lambda evaluation: evaluation["validation_elbo"])

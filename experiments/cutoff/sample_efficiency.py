@@ -66,13 +66,7 @@ def sample_efficiency(
 
 
 def measured(config: ConfigDict, iterations: Sequence[int], trainings: int, seeds: int) -> pd.DataFrame:
-    """A row for each predictor, training run and test run.
-
-    Args:
-      config: configuration of configs/cutoff.py.
-      iterations: lengths of training runs.
-      trainings: number of training runs of each length.
-      seeds: number of test runs.
+    """Return a row for each predictor, training run and test run.
 
     Returns:
       What `contenders.compared` returns, with `iterations` of the training, NaN where there is none, `training`, its
@@ -95,7 +89,7 @@ def measured(config: ConfigDict, iterations: Sequence[int], trainings: int, seed
 
 
 def claims(runs: pd.DataFrame, *, small: bool) -> list[Claim]:
-    """Whether an hour of recording suffices, by intervals over training runs."""
+    """Return whether an hour of recording suffices, by intervals over training runs."""
     deep = runs[runs.title == DEEP_MARKOV]
     static = runs[runs.title == STATIC].set_index("seed").share
     deep = deep.assign(lead=deep.share - deep.seed.map(static))

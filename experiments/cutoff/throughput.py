@@ -23,20 +23,11 @@ from ml_collections import ConfigDict
 from experiments import papers
 from experiments.cutoff import cases, contenders, models
 from experiments.cutoff.contenders import DEEP_MARKOV, INFORMED, NOT_DEPLOYABLE, ORACLE, STATIC
-from experiments.harness import (
-    PALETTE,
-    Claim,
-    Count,
-    Output,
-    Scale,
-    above,
-    all_of,
-    below,
-    canvas,
-    figure,
-    interval,
-    prepare,
-)
+from experiments.harness.claims import Claim, above, all_of, below, interval
+from experiments.harness.figures import Output, Scale, figure
+from experiments.harness.pictures import PALETTE, canvas
+from sgdlab.bounds import Count
+from sgdlab.runs.sweep import prepare
 
 Cluster = Literal["two_state", "memory", "large", "identical", "recorded"]
 LEARN_NOTHING = ("oracle", "informed", "static")
@@ -111,18 +102,12 @@ def throughput(
 
 
 def measured(config: ConfigDict, model: str, seeds: int) -> pd.DataFrame:
-    """A row for each predictor, test run, objective, and whether run-times are censored: see `contenders.compared`.
-
-    Args:
-      config: configuration of configs/cutoff.py.
-      model: directory of its trained model.
-      seeds: number of test runs; a recording has one.
-    """
+    """A row for each predictor, test run, objective, and whether run-times are censored: see `contenders.compared`."""
     return contenders.compared(config, selected(config, model), count(config, seeds)).assign(cluster=config.name)
 
 
 def selected(config: ConfigDict, model: str) -> list[tuple[str, dict[str, Any]]]:
-    """The predictors of a cluster with each objective, censored and uncensored: titles and settings."""
+    """Return the predictors of a cluster with each objective, censored and uncensored: titles and settings."""
     return [
         (title, {**settings, "censored": censored, "objective": objective})
         for title, settings in contenders.contenders(config, model).items()
@@ -132,12 +117,12 @@ def selected(config: ConfigDict, model: str) -> list[tuple[str, dict[str, Any]]]
 
 
 def count(config: ConfigDict, seeds: int) -> int:
-    """The number of test runs of a cluster."""
+    """Return the number of test runs of a cluster."""
     return 1 if config.cluster.kind == "recorded" else seeds
 
 
 def tuned(runs: pd.DataFrame) -> str:
-    """The parameters of predictors that were tuned on the training runs."""
+    """Return the parameters of predictors that were tuned on the training runs."""
     found = {
         f"{title} of {cluster}: " + ", ".join(f"{name} {value:g}" for name, value in options.items())
         for cluster, title, options in zip(runs.cluster, runs.title, runs.options, strict=True)
@@ -147,7 +132,7 @@ def tuned(runs: pd.DataFrame) -> str:
 
 
 def claims(shares: Mapping[str, pd.DataFrame], *, small: bool) -> list[Claim]:
-    """The paper's sentences on throughput, over all clusters they are about: differences are paired by test run.
+    """Return the paper's sentences on throughput, over all clusters they are about: differences are paired by test run.
 
     Args:
       shares: cluster -> a row for each test run, a column for each predictor: % of the oracle. Workers of `identical`

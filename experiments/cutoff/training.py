@@ -24,15 +24,7 @@ METHODS = {
 def configured(
     clusters: ConfigDict, model: str, updates: int, *, size: Size = "laptop", small: bool = False
 ) -> ConfigDict:
-    """What all runs share.
-
-    Args:
-      clusters: configuration of configs/cutoff.py.
-      model: directory of its trained model.
-      updates: updates of full synchrony.
-      size: laptop has digits, gpu and paper have MNIST.
-      small: whether the network is a small perceptron.
-    """
+    """Return what all runs share."""
     config, workers, lag = digits.get_config(), clusters.cluster.num_workers, clusters.widths.lag
     config.batch_size, config.replacement = 2, True
     config.network.kind = "mlp" if small else "conv"

@@ -33,6 +33,15 @@ class Accuracies:
         several = self.runs[self.runs.N > 1]
         return list(several[["framework", "N"]].drop_duplicates().itertuples(index=False, name=None))
 
+    @property
+    def letters(self) -> list[str]:
+        """Return the letters of the frameworks."""
+        return list(dict.fromkeys(letter for letter, _ in self.cells))
+
+    def workers(self, letter: str) -> list[int]:
+        """Return the numbers of workers of a framework, without the single worker."""
+        return [n for other, n in self.cells if other == letter]
+
     def values(self, cell: Cell, method: str, column: str = "test") -> np.ndarray:
         """float64[seeds], in %."""
         return self._of[*cell, method][column].to_numpy(float)
@@ -49,18 +58,15 @@ class Accuracies:
         return interval(differences, comparisons=comparisons)
 
     def lost(self, cell: Cell, method: str) -> str:
-        """How many of the runs were lost, such as "2 of 5"; empty for none."""
+        """Return how many of the runs were lost, such as "2 of 5"; empty for none."""
         lost = self._of[*cell, method].lost
         return f"{lost.sum()} of {len(lost)}" if lost.any() else ""
 
 
 def accuracies(sweeps: Mapping[str, Sweep]) -> Accuracies:
-    """The final accuracies of the runs of frameworks.
+    """Return the final accuracies of the runs of frameworks.
 
     A run is lost where it blew up, or ends at most half better than a guess.
-
-    Args:
-      sweeps: letter -> its runs, such as `frameworks.sweep` makes.
     """
     harness.prepare(*sweeps.values())
     frames = []
@@ -85,7 +91,7 @@ def accuracies(sweeps: Mapping[str, Sweep]) -> Accuracies:
 
 
 def table(found: Accuracies, size: Size, paper: Callable[[str, int, str], float], column: str = "test") -> pd.DataFrame:
-    """Means and standard deviations over the seeds, with the paper's numbers.
+    """Return means and standard deviations over the seeds, with the paper's numbers.
 
     Args:
       found: the runs.
@@ -103,15 +109,20 @@ def table(found: Accuracies, size: Size, paper: Callable[[str, int, str], float]
                 "method": method,
                 "lost": found.lost((letter, workers), method),
                 "ours": values.mean(),
-                "±": values.std(ddof=1) if len(values) > 1 else np.nan,
+                "±": spread(values),
                 "paper": paper(letter, workers, method),
             }
         )
     return pd.DataFrame(rows)
 
 
+def spread(values: np.ndarray) -> float:
+    """Return the standard deviation over seeds; NaN of a single one."""
+    return values.std(ddof=1) if len(values) > 1 else np.nan
+
+
 def paper_accuracy(letter: str, workers: int, method: str) -> float:
-    """What Tables 4 to 6 print; NaN where they print nothing.
+    """Return what Tables 4 to 6 print; NaN where they print nothing.
 
     Example:
       >>> paper_accuracy("R", 8, "GA"), paper_accuracy("W", 1, "single worker"), paper_accuracy("R", 64, "GA")
@@ -130,7 +141,7 @@ PAPER_CELLS = list(dict.fromkeys((letter, workers) for letter, workers, _ in _PR
 def everywhere(
     found: Accuracies, pairs: Iterable[tuple[str, str]], cells: Sequence[Cell] | None = None, column: str = "test"
 ) -> tuple[str, bool | None]:
-    """Whether methods are better than others in every cell: in words, and whether the intervals say so.
+    """Return whether methods are better than others in every cell: in words, and whether the intervals say so.
 
     That all are better is said where each is by its own 95 % interval. That the statement fails is said where one is
     worse by an interval that holds for all comparisons at once: among many, one seems worse by chance. The words count
@@ -168,11 +179,7 @@ def everywhere(
 
 
 def everywhere_on_paper(pairs: Iterable[tuple[str, str]], cells: Iterable[Cell] = ()) -> tuple[str, bool]:
-    """Whether methods are better than others in every cell of Tables 4 to 6, by their means.
-
-    Args:
-      pairs: titles of a method and of another that it is said to be better than.
-      cells: those that are compared; all by default.
+    """Return whether methods are better than others in every cell of Tables 4 to 6, by their means.
 
     Example:
       >>> everywhere_on_paper([("GA", "SA")])

@@ -42,7 +42,7 @@ class Objective:
         return (np.array(self.curvatures) * theta**2 / 2 + waves).sum(axis=-1)
 
     def gradient(self, theta: np.ndarray) -> np.ndarray:
-        """The gradient, float64[..., d], at float64[..., d]."""
+        """Return the gradient, float64[..., d], at float64[..., d]."""
         slope = np.array(self.curvatures) * theta
         return slope + self.height * self.frequency * np.sin(self.frequency * theta) if self.height else slope
 
@@ -88,7 +88,7 @@ class Problem:
         return 4 * math.sqrt(self.excess * self.smoothness * self.variance / (self.batch_size * updates))
 
     def largest_rate(self) -> float:
-        r"""The largest constant eta that meets condition (7) whatever the gaps, which are at least 1.
+        r"""Return the largest constant eta that meets condition (7) whatever the gaps, which are at least 1.
 
         .. math:: B L \eta + 2 B^2 L^2 T^2 \eta^2 = 1
         """
@@ -96,7 +96,7 @@ class Problem:
         return 2 / (scale * (1 + math.sqrt(1 + 8 * self.max_delay**2)))
 
     def conditions(self, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        r"""The left side of condition (7), at most 1: as the proof needs it, and as printed.
+        r"""Return the left side of condition (7), at most 1: as the proof needs it, and as printed.
 
         .. math:: B L w_k + 2 B^2 L^2 T w_k \sum_{t=1}^T w_{k+t}, \qquad
             B L w_k + 2 B^2 L^2 T \sum_{t=1}^T w_{k+t}^2, \qquad w_k = \eta_k / G_k
@@ -112,7 +112,7 @@ class Problem:
         return scale * steps + delayed[0] * steps, scale * steps + delayed[1]
 
     def theorem_bound(self, steps: np.ndarray) -> np.ndarray:
-        r"""The right side of (8) for every number of updates.
+        r"""Return the right side of (8) for every number of updates.
 
         .. math:: \frac{2 (f(\theta_1) - f^*) / B
             + \sum_k \left( L w_k^2 + 2 B L^2 w_k \sum_{j=k-T}^{k-1} w_j^2 \right) \sigma^2}{\sum_k w_k}

@@ -69,7 +69,7 @@ def simulated(*, environment: str, num_workers: int, gradients: int, runs: int) 
 
 
 def closed_forms(environment: str, num_workers: np.ndarray) -> dict[str, np.ndarray]:
-    """The expected quantities for each number of workers."""
+    """Return the expected quantities for each number of workers."""
     between, within, _ = ENVIRONMENTS[environment]
     slowest = run_times.expected_maximum(num_workers, between=between, within=within)
     ratio = slowest * run_times.expected_rate(between)
@@ -145,7 +145,7 @@ def _drawn(table: pd.DataFrame) -> Picture:
 
 
 def claims(found: pd.DataFrame, fewest: int, most: int) -> list[Claim]:
-    """The claims of Appendix D, at the largest number of workers; the paper's is 1,000."""
+    """Return the claims of Appendix D, at the largest number of workers; the paper's is 1,000."""
 
     def values(environment: str, quantity: str, workers: int) -> np.ndarray:
         (of_runs,) = found[(found.environment == environment) & (found.num_workers == workers)][quantity]

@@ -18,20 +18,11 @@ from experiments import harness, papers
 from experiments.gap_aware import frameworks, lines
 from experiments.gap_aware.accuracies import Accuracies, Cell, accuracies, everywhere, table
 from experiments.gap_aware.frameworks import METHODS, Letter, Size
-from experiments.harness import (
-    Claim,
-    Count,
-    Output,
-    Scale,
-    Share,
-    Sweep,
-    above,
-    all_of,
-    below,
-    canvas,
-    figure,
-    interval,
-)
+from experiments.harness.claims import Claim, above, all_of, below, interval
+from experiments.harness.figures import Output, Scale, figure
+from experiments.harness.pictures import canvas
+from sgdlab.bounds import Count, Share
+from sgdlab.runs.sweep import Sweep
 
 Method = Literal[tuple(METHODS)]
 SUPERIOR = ("GA", "DANA-GA")
@@ -75,7 +66,7 @@ def figure13(
     found, smaller = compared(*sweeps(frameworks, num_workers, methods, seeds, size, epochs_share))
     notes = [
         "± is one standard deviation over seeds. The paper draws the curves, and prints no numbers. Verdicts rest on "
-        "95 % intervals of differences that are paired by seed.",
+        "95 % intervals of differences that are paired by seed."
     ]
     return Output(summarised(found, size), drawn(found, size), claims(found, smaller), notes)
 
@@ -94,12 +85,8 @@ class Compared:
         self.homogeneous = Accuracies(homogeneous)
         renamed = heterogeneous.assign(method=heterogeneous.method + SUFFIX)
         self.both = Accuracies(pd.concat([homogeneous, renamed], ignore_index=True))
-        self.letters = list(dict.fromkeys(letter for letter, _ in self.heterogeneous.cells))
+        self.letters, self.workers = self.heterogeneous.letters, self.heterogeneous.workers
         self.methods = list(dict.fromkeys(heterogeneous.method))
-
-    def workers(self, letter: str) -> list[int]:
-        """The numbers of workers of a framework."""
-        return [n for other, n in self.heterogeneous.cells if other == letter]
 
     def gained(self, cell: Cell, method: str) -> np.ndarray:
         """float64[seeds]: points of test accuracy that a heterogeneous cluster gains, paired by seed."""
@@ -113,7 +100,7 @@ Sweeps = dict[str, Sweep]
 def sweeps(
     letters: list[str], num_workers: list[int], methods: list[str], seeds: int, size: Size, share: float
 ) -> tuple[Sweeps, Sweeps]:
-    """The runs on homogeneous clusters, with the single worker's, and those on heterogeneous ones."""
+    """Return the runs on homogeneous clusters, with the single worker's, and those on heterogeneous ones."""
     of = {"num_workers": num_workers, "methods": methods, "seeds": seeds, "share": share}
     changed = {"single": False, "changed": HETEROGENEOUS}
     homogeneous = {letter: frameworks.sweep(letter, size, **of) for letter in letters}
@@ -121,7 +108,7 @@ def sweeps(
 
 
 def compared(homogeneous: Sweeps, heterogeneous: Sweeps) -> tuple[Compared, dict[str, dict[int, np.ndarray]]]:
-    """The accuracies, and letter -> N -> how much smaller the mean gap of GA is on heterogeneous clusters."""
+    """Return the accuracies, and letter -> N -> how much smaller the mean gap of GA is on heterogeneous clusters."""
     harness.prepare(*homogeneous.values(), *heterogeneous.values())
     smaller = {letter: _smaller_gap(homogeneous[letter], heterogeneous[letter]) for letter in homogeneous}
     return Compared(accuracies(homogeneous).runs, accuracies(heterogeneous).runs), smaller
@@ -171,12 +158,7 @@ def drawn(found: Compared, size: Size) -> Figure:
 
 
 def claims(found: Compared, smaller: Mapping[str, Mapping[int, np.ndarray]]) -> list[Claim]:
-    """The statements of appendix D.2.
-
-    Args:
-      found: the accuracies.
-      smaller: letter -> N -> float64[seeds], how much smaller GA's mean gap is on heterogeneous clusters.
-    """
+    """Return the statements of appendix D.2."""
     cells = found.heterogeneous.cells
     words, holds = everywhere(found.both, [(m + SUFFIX, m) for m in found.methods], cells)
     where, says = "appendix D.2", "heterogeneous environments reach a higher accuracy"
@@ -189,9 +171,7 @@ def claims(found: Compared, smaller: Mapping[str, Mapping[int, np.ndarray]]) -> 
         ours = "points higher: " + ", ".join(f"{letter} {points}" for letter, points in gained.items())
         holds_so = all_of(above(points) for points in gained.values())
         made.append(Claim(f"{says}, {name} over methods and numbers of workers", where, ours, holds_so))
-    made += [
-        Claim(f"{says}, each method with each number of workers", where, words, holds),
-    ]
+    made += [Claim(f"{says}, each method with each number of workers", where, words, holds)]
     if any(smaller.values()):
         every = sum(map(len, smaller.values()))
         shown = {

@@ -18,22 +18,12 @@ from matplotlib.ticker import MaxNLocator, NullFormatter
 
 from experiments import papers
 from experiments.gap_aware import frameworks, lines
+from experiments.gap_aware.accuracies import spread
 from experiments.gap_aware.frameworks import FRAMEWORKS, METHODS, Letter, Size
-from experiments.harness import (
-    PALETTE,
-    Claim,
-    Count,
-    Interval,
-    Output,
-    Scale,
-    Share,
-    above,
-    all_of,
-    below,
-    canvas,
-    figure,
-    interval,
-)
+from experiments.harness.claims import Claim, Interval, above, all_of, below, interval
+from experiments.harness.figures import Output, Scale, figure
+from experiments.harness.pictures import PALETTE, canvas
+from sgdlab.bounds import Count, Share
 
 GA, DANA_GA = "GA", "DANA-GA"
 PANELS = ((DANA_GA, "gap", "gap of DANA-GA"), (GA, "gap", "gap of GA"), (GA, "delay", "delay (SA)"))
@@ -72,15 +62,8 @@ def figure4(
       size: laptop: digits and small conv nets; gpu: CIFAR with an eighth or a tenth of the epochs; paper: as printed.
       epochs_share: of the size's epochs, at most 1.
     """
-    sweep = frameworks.sweep(
-        framework,
-        size,
-        num_workers=num_workers,
-        seeds=seeds,
-        methods=["gap_aware", "dana_gap_aware"],
-        single=False,
-        share=epochs_share,
-    )
+    of = {"num_workers": num_workers, "seeds": seeds, "share": epochs_share}
+    sweep = frameworks.sweep(framework, size, methods=["gap_aware", "dana_gap_aware"], single=False, **of)
     steps = FRAMEWORKS[framework].config(size, share=epochs_share).rate.steps
     measured = Penalties(sweep.evaluations(), steps)
     notes = [
@@ -108,7 +91,7 @@ class Penalties:
         self._of = dict(list(trained.groupby(["method", "cluster.num_workers"])))
 
     def curves(self, method: str, workers: int, of: str) -> pd.DataFrame:
-        """Means over the gradients of each epoch: a row an epoch, a column a seed.
+        """Return means over the gradients of each epoch: a row an epoch, a column a seed.
 
         Args:
           method: its title.
@@ -127,12 +110,12 @@ class Penalties:
 
 
 def summarised(measured: Penalties) -> pd.DataFrame:
-    """Means over all epochs, over those of the largest learning rate, and over those of the smallest."""
+    """Return means over all epochs, over those of the largest learning rate, and over those of the smallest."""
     rows = []
     for (method, of, name), workers, part in itertools.product(PANELS, measured.num_workers, PARTS):
         values = measured.means(method, workers, of, part)
-        spread = values.std(ddof=1) if len(values) > 1 else np.nan
-        rows.append({"quantity": f"mean {name}", "N": workers, "epochs": part, "ours": values.mean(), "±": spread})
+        about = {"quantity": f"mean {name}", "N": workers, "epochs": part}
+        rows.append(about | {"ours": values.mean(), "±": spread(values)})
     return pd.DataFrame(rows).assign(paper=np.nan)
 
 
@@ -157,7 +140,7 @@ def drawn(measured: Penalties) -> Figure:
 
 
 def claims(measured: Penalties) -> list[Claim]:
-    """The statements of section 5.1, appendix C.8 and the caption."""
+    """Return the statements of section 5.1, appendix C.8 and the caption."""
     methods, workers = (GA, DANA_GA), measured.num_workers
 
     def constantly(says: str, pairs: Sequence[tuple[tuple[str, str], tuple[str, str]]]) -> Claim:

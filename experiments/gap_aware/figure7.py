@@ -71,7 +71,7 @@ def by_epoch(letters: list[str], num_workers: int, seeds: int, size: Size, share
 
 
 def converged(epochs: np.ndarray, errors: np.ndarray) -> float:
-    """The first epoch from which on the error is within a point of the last.
+    """Return the first epoch from which on the error is within a point of the last.
 
     Example:
       >>> converged(np.array([0.0, 1.0, 2.0, 3.0]), np.array([90.0, 5.5, 8.0, 5.0]))
@@ -82,7 +82,7 @@ def converged(epochs: np.ndarray, errors: np.ndarray) -> float:
 
 
 def convergence(curves: pd.DataFrame) -> pd.Series:
-    """The epoch of convergence of each run, by framework, method and seed."""
+    """Return the epoch of convergence of each run, by framework, method and seed."""
     return pd.Series(
         {
             key: converged(run.epoch.to_numpy(), run.error.to_numpy())
@@ -107,7 +107,7 @@ def summarised(curves: pd.DataFrame, num_workers: int, size: Size) -> pd.DataFra
 
 
 def drawn(curves: pd.DataFrame, size: Size) -> Figure:
-    """A panel for each framework."""
+    """Return a panel for each framework."""
     letters = list(dict.fromkeys(curves.framework))
     picture, panels = canvas(1, len(letters), width=max(4.8 * len(letters), 7), height=5.5)
     for panel, letter in zip(panels[0], letters, strict=True):
@@ -132,7 +132,7 @@ def drawn(curves: pd.DataFrame, size: Size) -> Figure:
 
 
 def claims(curves: pd.DataFrame) -> list[Claim]:
-    """The statements of appendix C.11."""
+    """Return the statements of appendix C.11."""
     epochs, made = convergence(curves), []
     lengths = curves.groupby("framework", sort=False).epoch.max()
     for says, first, second in (

@@ -27,23 +27,11 @@ from experiments.gap_aware.accuracies import (
     table,
 )
 from experiments.gap_aware.frameworks import Letter, Size
-from experiments.harness import (
-    PALETTE,
-    PAPER,
-    Claim,
-    Count,
-    Interval,
-    Output,
-    Scale,
-    Share,
-    Sweep,
-    above,
-    all_of,
-    canvas,
-    colour,
-    figure,
-    interval,
-)
+from experiments.harness.claims import Claim, Interval, above, all_of, interval
+from experiments.harness.figures import Output, Scale, figure
+from experiments.harness.pictures import PALETTE, PAPER, canvas, colour
+from sgdlab.bounds import Count, Share
+from sgdlab.runs.sweep import Sweep
 
 BEST, PRINTED = "parameter-wise", "parameter-wise, C as printed"
 GRANULARITIES: dict[str, dict[str, Any]] = {
@@ -117,18 +105,10 @@ def figures1_5(
 def sweeps(
     letters: list[str], num_workers: list[int], seeds: int, size: Size, share: float, as_printed: bool
 ) -> dict[tuple[str, str], Sweep]:
-    """The runs of each framework, by its letter, and granularity; the single worker's are with the parameter-wise."""
+    """Return the runs by framework and granularity; the single worker's are with the parameter-wise."""
+    of = {"num_workers": num_workers, "seeds": seeds, "methods": ["gap_aware"], "share": share}
     return {
-        (letter, name): frameworks.sweep(
-            letter,
-            size,
-            num_workers=num_workers,
-            seeds=seeds,
-            methods=["gap_aware"],
-            single=name == BEST,
-            share=share,
-            changed=changed,
-        )
+        (letter, name): frameworks.sweep(letter, size, **of, single=name == BEST, changed=changed)
         for letter in letters
         for name, changed in GRANULARITIES.items()
         if name != PRINTED or (as_printed and letter == FIGURE_1)
@@ -136,7 +116,7 @@ def sweeps(
 
 
 def trained(runs: Mapping[tuple[str, str], Sweep]) -> Accuracies:
-    """The accuracies of `sweeps`, whose method is the granularity."""
+    """Return the accuracies of `sweeps`, whose method is the granularity."""
     harness.prepare(*runs.values())
     frames = []
     for (letter, name), sweep in runs.items():
@@ -156,16 +136,16 @@ def summarised(found: Accuracies, size: Size) -> pd.DataFrame:
 
 
 def _printed(letter: str, workers: int, name: str) -> float:
-    """The test accuracy that Tables 4 to 6 print."""
+    """Return the test accuracy that Tables 4 to 6 print."""
     return paper_accuracy(letter, workers, "GA" if name == BEST else name)
 
 
 def drawn(found: Accuracies, size: Size) -> Figure:
     """Test errors above, training errors below, a column for each framework."""
-    letters = list(dict.fromkeys(letter for letter, _ in found.cells))
+    letters = found.letters
     picture, panels = canvas(2, len(letters), width=max(4.6 * len(letters), 7), height=8)
     for column, letter in enumerate(letters):
-        workers = [n for framework, n in found.cells if framework == letter]
+        workers = found.workers(letter)
         there = set(found.runs[found.runs.framework == letter].method)
         for panel, of in zip(panels[:, column], ERRORS, strict=True):
             for name in (name for name in GRANULARITIES if name in there):
@@ -184,7 +164,7 @@ def drawn(found: Accuracies, size: Size) -> Figure:
 
 
 def claims(found: Accuracies) -> list[Claim]:
-    """The statements of section 5.3 and appendix C.9."""
+    """Return the statements of section 5.3 and appendix C.9."""
     pairs = [(BEST, other) for other in OTHERS]
     first, others = ([cell for cell in found.cells if (cell[0] == FIGURE_1) is one] for one in (True, False))
     says = "the parameter-wise method resulted in the best"
@@ -214,23 +194,19 @@ def claims(found: Accuracies) -> list[Claim]:
 
 
 def _fitted(found: Accuracies, cell: Cell, names: tuple[str, str]) -> bool:
-    """Whether methods have no training error."""
+    """Return whether methods have no training error."""
     return all((found.values(cell, name, "train") == 100).all() for name in names)
 
 
 def _on_average(found: Accuracies, cells: list[Cell]) -> dict[tuple[str, str, str], Interval]:
-    """How many points lower the parameter-wise error is: (letter, error, other granularity) -> mean over N."""
+    """Return how many points lower the parameter-wise error is: (letter, error, other granularity) -> mean over N."""
+
+    def lower(letter: str, column: str, other: str) -> np.ndarray:
+        own = [cell for cell in cells if cell[0] == letter]
+        return np.mean([found.values(c, BEST, column) - found.values(c, other, column) for c in own], axis=0)
+
     return {
-        (letter, name, other): interval(
-            np.mean(
-                [
-                    found.values(cell, BEST, column) - found.values(cell, other, column)
-                    for cell in cells
-                    if cell[0] == letter
-                ],
-                axis=0,
-            )
-        )
+        (letter, name, other): interval(lower(letter, column, other))
         for letter in dict.fromkeys(letter for letter, _ in cells)
         for column, name in ERRORS.items()
         for other in OTHERS
@@ -238,7 +214,7 @@ def _on_average(found: Accuracies, cells: list[Cell]) -> dict[tuple[str, str, st
 
 
 def _usually(found: Accuracies, cells: list[Cell]) -> Claim:
-    """Whether most comparisons of both errors are better or similar."""
+    """Return whether most comparisons of both errors are better or similar."""
     keys = [(cell, BEST, other, column) for cell in cells for other in OTHERS for column in ERRORS]
     verdicts = [above(found.difference(*key), -SIMILAR) for key in keys]
     yes, no = verdicts.count(True), verdicts.count(False)
@@ -252,7 +228,7 @@ def _usually(found: Accuracies, cells: list[Cell]) -> Claim:
 
 
 def _as_printed(found: Accuracies) -> list[str]:
-    """What Algorithm 14 as printed makes of it, in a sentence."""
+    """Return what Algorithm 14 as printed makes of it, in a sentence."""
     if PRINTED not in set(found.runs.method):
         return []
     cells = [cell for cell in found.cells if cell[0] == FIGURE_1]

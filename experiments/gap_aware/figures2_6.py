@@ -70,10 +70,10 @@ def _not_printed(letter: str, workers: int, method: str) -> float:
 
 def drawn(found: Accuracies, size: Size) -> Figure:
     """Test error, training error, and the paper's test error, a column for each framework."""
-    letters = list(dict.fromkeys(letter for letter, _ in found.cells))
+    letters = found.letters
     picture, panels = canvas(3, len(letters), width=max(4.6 * len(letters), 7), height=12)
     for column, letter in enumerate(letters):
-        workers = [n for framework, n in found.cells if framework == letter]
+        workers = found.workers(letter)
         for row, of in enumerate(("test", "train")):
             for method in METHODS.values():
                 values = [100 - found.values((letter, n), method, of) for n in workers]
@@ -94,7 +94,7 @@ def drawn(found: Accuracies, size: Size) -> Figure:
 
 
 def claims(found: Accuracies) -> list[Claim]:
-    """The statements of section 6.1 and appendix C.10 about the curves."""
+    """Return the statements of section 6.1 and appendix C.10 about the curves."""
     rest = [m for m in METHODS.values() if m != "DANA-GA"]
     errors = {cell: interval(100 - found.values(cell, "DANA-GA", "train")) for cell in found.cells}
     worst = max(errors, key=lambda cell: errors[cell].mean)
@@ -130,7 +130,7 @@ def claims(found: Accuracies) -> list[Claim]:
 
 
 def _alike(found: Accuracies, keys: list[tuple[Cell, tuple[str, str]]], comparisons: int) -> list[bool]:
-    """Whether both errors say which of two methods is better alike, where both say it beyond their intervals."""
+    """Return whether both errors say which of two methods is better alike, where both say it beyond their intervals."""
     of = {"comparisons": comparisons}
     both = [[above(found.difference(cell, *pair, column, **of)) for column in ("test", "train")] for cell, pair in keys]
     return [test == train for test, train in both if None not in (test, train)]

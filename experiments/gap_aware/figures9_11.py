@@ -24,39 +24,23 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated
 
-import numpy as np
 import pandas as pd
 from annotated_types import Ge, Le
 from matplotlib.figure import Figure as Picture
 from matplotlib.patches import Rectangle
 
 from experiments import harness, papers
-from experiments.gap_aware import printed
+from experiments.gap_aware import lines, printed
 from experiments.gap_aware.frameworks import RATE, Letter, Size, title
 from experiments.gap_aware.grid import SINGLE_MOMENTUM, Cell, Grid, best, explained, parts, single_cell
-from experiments.harness import (
-    Claim,
-    Count,
-    Interval,
-    Output,
-    Positive,
-    Scale,
-    Share,
-    Whole,
-    above,
-    all_of,
-    canvas,
-    figure,
-    interval,
-)
+from experiments.harness.claims import Claim, Interval, above, all_of, interval
+from experiments.harness.figures import Output, Scale, figure
+from experiments.harness.pictures import canvas
+from sgdlab.bounds import Count, Positive, Share, Whole
 
 FIGURES = {"R": "Figure 9", "W": "Figure 10", "W100": "Figure 11"}
 EVERY = "all"
-PARTS = {
-    EVERY: "any momentum",
-    "negative": "a negative momentum",
-    "not negative": "a momentum of at least 0",
-}
+PARTS = {EVERY: "any momentum", "negative": "a negative momentum", "not negative": "a momentum of at least 0"}
 """Parts of a grid, in words."""
 CONTRASTS = (
     ("In its grids of W and W100 the best momentum is negative", "Figures 10 and 11", ("W", "W100"), "negative",
@@ -148,7 +132,7 @@ Pair = tuple[str, Difference, Cell, Cell]
 
 
 def among_repeats(runs: pd.DataFrame | None) -> Difference:
-    """The differences of a framework's repeated runs, paired by seed; unknown where there are none."""
+    """Return the differences of a framework's repeated runs, paired by seed; unknown where there are none."""
     unknown = Interval(math.nan, math.inf, 0)
     return lambda one, other, comparisons=1: (
         unknown if runs is None else interval(runs.loc[one] - runs.loc[other], comparisons=comparisons)
@@ -156,7 +140,7 @@ def among_repeats(runs: pd.DataFrame | None) -> Difference:
 
 
 def in_print(table: pd.DataFrame) -> Difference:
-    """The differences of printed accuracies, with the sampling error of the test images."""
+    """Return the differences of printed accuracies, with the sampling error of the test images."""
 
     def difference(one: Cell, other: Cell, comparisons: int = 1) -> Interval:
         shares = [table.loc[cell] / 100 for cell in (one, other)]
@@ -170,7 +154,7 @@ def in_print(table: pd.DataFrame) -> Difference:
 def summarised(
     ours: Mapping[str, pd.DataFrame], paper: Mapping[str, pd.DataFrame], again: Mapping[str, pd.DataFrame], rate: float
 ) -> pd.DataFrame:
-    """The table: best cells and the single worker's, what explains the accuracies, repeats, and all cells.
+    """Return the table: best cells and the single worker's, what explains the accuracies, repeats, and all cells.
 
     Args:
       ours: framework -> momenta by learning rates.
@@ -193,40 +177,17 @@ def summarised(
                 {**about, "quantity": f"{words}: its momentum", "ours": cell[0], "paper": printed_cell[0]},
                 {**about, "quantity": f"{words}: its rate", "ours": cell[1], "paper": printed_cell[1]},
             ]
-        rows.append(
-            {
-                **about,
-                "quantity": "explained by the effective rate, %",
-                "ours": explained(table, letter),
-                "paper": explained(theirs, letter),
-            }
-        )
+        share = {"ours": explained(table, letter), "paper": explained(theirs, letter)}
+        rows.append({**about, "quantity": "explained by the effective rate, %", **share})
         for cell in again[letter].index if letter in again else ():
             found = interval(again[letter].loc[cell])
             half = found.half if math.isfinite(found.half) else math.nan
-            rows.append(
-                {
-                    **about,
-                    "quantity": "other seeds",
-                    "momentum": cell[0],
-                    "rate": cell[1],
-                    "ours": found.mean,
-                    "±": half,
-                }
-            )
+            at = {"momentum": cell[0], "rate": cell[1]}
+            rows.append({**about, "quantity": "other seeds", **at, "ours": found.mean, "±": half})
     for letter, table in ours.items():
-        for (momentum, eta), value in table.stack().items():
-            theirs = paper[letter].stack().get((momentum, eta), math.nan)
-            rows.append(
-                {
-                    "framework": letter,
-                    "quantity": "one run",
-                    "momentum": momentum,
-                    "rate": eta,
-                    "ours": value,
-                    "paper": theirs,
-                }
-            )
+        for cell, value in table.stack().items():
+            at, theirs = {"momentum": cell[0], "rate": cell[1]}, paper[letter].stack().get(cell, math.nan)
+            rows.append({"framework": letter, "quantity": "one run", **at, "ours": value, "paper": theirs})
     columns = ["framework", "quantity", "momentum", "rate", "ours", "±", "paper"]
     return pd.DataFrame(rows).reindex(columns=columns)
 
@@ -250,7 +211,7 @@ def claims(
 
 
 def _vary(grids: Differences) -> tuple[str, bool | None]:
-    """Whether in some framework another one's best cell is worse than its own."""
+    """Return whether in some framework another one's best cell is worse than its own."""
     pairs, words, verdicts = list(itertools.permutations(grids, 2)), [], []
     for letter, other in pairs:
         own, theirs, difference = best(grids[letter][0]), best(grids[other][0]), grids[letter][1]
@@ -265,7 +226,7 @@ def _vary(grids: Differences) -> tuple[str, bool | None]:
 
 
 def _margins(grids: Differences, *, letters: Sequence[str], one: str, other: str) -> tuple[str, bool | None]:
-    """How far the best cell of one part of a grid is above the best of another, in some frameworks."""
+    """Return how far the best cell of one part of a grid is above the best of another, in some frameworks."""
     pairs: list[Pair] = []
     for letter in letters:
         table, difference = grids.get(letter, (pd.DataFrame(), None))
@@ -277,7 +238,7 @@ def _margins(grids: Differences, *, letters: Sequence[str], one: str, other: str
 
 
 def _above_single(grids: Differences, rate: float) -> tuple[str, bool | None]:
-    """How far the best cell of each framework is above the one of the single worker's hyperparameters."""
+    """Return how far the best cell of each framework is above the one of the single worker's hyperparameters."""
     pairs: list[Pair] = []
     for letter, (table, difference) in grids.items():
         if cell := single_cell(table, rate):
@@ -290,7 +251,7 @@ def _above_single(grids: Differences, rate: float) -> tuple[str, bool | None]:
 
 
 def _leads(pairs: Sequence[Pair]) -> tuple[str, bool | None]:
-    """How far a first cell is above a second in each framework, and whether it is so in all."""
+    """Return how far a first cell is above a second in each framework, and whether it is so in all."""
     words, verdicts = [], []
     for letter, difference, first, second in pairs:
         lead = difference(first, second) if first != second else Interval(0.0, 0.0, 1)
@@ -308,16 +269,12 @@ def draw(ours: Mapping[str, pd.DataFrame], paper: Mapping[str, pd.DataFrame], si
             (below_panel, paper[letter], f"paper, {FIGURES[letter]}"),
         ):
             panel.imshow(values, cmap="viridis", aspect="auto", vmin=0, vmax=100)
-            for row, column in np.ndindex(values.shape):
-                value = values.iloc[row, column]
-                shade = "white" if value < 60 else "black"
-                panel.text(column, row, f"{value:.1f}", ha="center", va="center", color=shade, fontsize=8.5)
+            lines.numbers(panel, values.to_numpy(), values.to_numpy() < 60, fontsize=8.5)
             momentum, rate = best(values)
             corner = (values.columns.get_loc(rate) - 0.5, values.index.get_loc(momentum) - 0.5)
             panel.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor="#d55e00", linewidth=3))
             panel.set_xticks(range(len(values.columns)), [f"{rate:g}" for rate in values.columns])
             panel.set_yticks(range(len(values.index)), [f"{momentum:g}" for momentum in values.index])
-            panel.grid(visible=False)
             panel.set_title(name, fontsize=11)
             panel.set(xlabel="learning rate", ylabel="momentum")
     return drawn

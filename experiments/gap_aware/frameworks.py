@@ -59,7 +59,7 @@ class Framework:
     channels: tuple[int, int]
 
     def config(self, size: Size, *, share: float = 1.0) -> ConfigDict:
-        """The configuration of a single worker, or of any number of them.
+        """Return the configuration of a single worker, or of any number of them.
 
         Args:
           size: "paper"; "gpu", the paper's in an eighth or a tenth of the epochs, 20; or "laptop".
@@ -79,7 +79,7 @@ class Framework:
         return config
 
     def _laptop(self, paper: ConfigDict) -> ConfigDict:
-        """The paper's training of a small conv net on pairs of digits."""
+        """Return the paper's training of a small conv net on pairs of digits."""
         config = digits.get_config()
         config.network.kind, config.network.conv.channels, config.network.conv.batch_norm = "conv", self.channels, True
         config.data.kind, config.data.digit_pairs.classes = "digit_pairs", self.classes
@@ -101,7 +101,7 @@ FRAMEWORKS = {
 
 
 def title(letter: str, size: Size) -> str:
-    """What a panel or a row is called: the paper's framework, or what stands for it here.
+    """Return what a panel or a row is called: the paper's framework, or what stands for it here.
 
     Example:
       >>> title("W100", "laptop"), title("R", "paper")
@@ -115,7 +115,7 @@ def title(letter: str, size: Size) -> str:
 
 
 def heading(letter: str, size: Size) -> str:
-    """The title of a panel: `title` in two lines."""
+    """Return the title of a panel: `title` in two lines."""
     return title(letter, size).replace(": ", ":\n")
 
 

@@ -50,11 +50,11 @@ class Grid:
 
     @property
     def cells(self) -> list[Cell]:
-        """All of them, a row of one momentum after the other."""
+        """Return all of them, a row of one momentum after the other."""
         return [(float(momentum), float(rate)) for momentum in self.momenta for rate in self.rates]
 
     def sweep(self, cells: Sequence[Cell], seeds: Sequence[int]) -> Sweep:
-        """The runs of cells with each of some seeds."""
+        """Return the runs of cells with each of some seeds."""
         base = {"letter": self.letter, "size": self.size, "share": self.share, "num_workers": self.num_workers}
         firsts = range(0, len(cells), self.at_once)
         chunks = [[list(cell) for cell in cells[first : first + self.at_once]] for first in firsts]
@@ -74,15 +74,12 @@ class Grid:
         return self.accuracies(self.cells, [seed])[seed].unstack("rate").loc[list(self.momenta), list(self.rates)]
 
     def best(self, seed: int = 0) -> Cell:
-        """The cell of the highest test accuracy: the tuned ASGD."""
+        """Return the cell of the highest test accuracy: the tuned ASGD."""
         return best(self.table(seed))
 
 
 def best(table: pd.DataFrame) -> Cell:
-    """The momentum and the learning rate of the highest accuracy; of equal ones the first.
-
-    Args:
-      table: momenta by learning rates.
+    """Return the momentum and the learning rate of the highest accuracy; of equal ones the first.
 
     Example:
       >>> [best(printed.grid(letter)) for letter in ("R", "W", "W100")]
@@ -93,17 +90,13 @@ def best(table: pd.DataFrame) -> Cell:
 
 
 def parts(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """The rows of negative momenta and of all others, if they are there.
-
-    Args:
-      table: momenta by learning rates.
-    """
+    """Return the rows of negative momenta and of all others, if they are there."""
     found = {"negative": table[table.index < 0], "not negative": table[table.index >= 0]}
     return {name: part for name, part in found.items() if len(part)}
 
 
 def single_cell(table: pd.DataFrame, rate: float) -> Cell | None:
-    """The cell of a single worker's hyperparameters; None where its momentum is not there.
+    """Return the cell of a single worker's hyperparameters; None where its momentum is not there.
 
     Args:
       table: momenta by learning rates.
@@ -119,7 +112,7 @@ def single_cell(table: pd.DataFrame, rate: float) -> Cell | None:
 
 
 def explained(table: pd.DataFrame, letter: str) -> float:
-    """Per cent of the accuracies' variance that a cubic of the logarithm of the effective rate explains.
+    """Return per cent of the accuracies' variance that a cubic of the logarithm of the effective rate explains.
 
     Cells count that are better than a guess by half.
 
@@ -175,14 +168,7 @@ def trained_together(
 
     They share parameters at the start, schedule and batches; learning rates and momenta are data of the program.
 
-    Args:
-      letter: as `Grid` has it, like the next four.
-      size: the same.
-      share: the same.
-      num_workers: the same.
-      nesterov: the same.
-      seed: of all runs.
-      cells: momentum and learning rate of each run.
+    The arguments are those of `Grid`; a cell is the momentum and the learning rate of a run.
 
     Returns:
       `test_accuracy` and `test_loss`, lists: those of each run at its end.
@@ -210,7 +196,7 @@ def trained_together(
 
 
 def configurations(*, seed: int, cells: Sequence[Sequence[float]], **about: Any) -> list[ConfigDict]:
-    """The configurations that `trained_together` trains; its arguments are those of `trained_together`."""
+    """Return the configurations that `trained_together` trains; its arguments are those of `trained_together`."""
     found = []
     for momentum, rate in cells:
         config = configuration(**about)

@@ -27,9 +27,6 @@ LEAST = 0.1
 def line(method: str) -> dict[str, Any]:
     """Colour, marker and label of a method's line.
 
-    Args:
-      method: its title, such as "DANA-GA".
-
     Example:
       >>> line("SA")["marker"]
       'v'
@@ -66,6 +63,21 @@ def banded(
     panel.plot(at, np.maximum(means, least), markersize=5, **style)
     low, high = np.maximum(means - spread, least), np.maximum(means + spread, least)
     panel.fill_between(at, low, high, color=style["color"], alpha=0.15, linewidth=0)
+
+
+def numbers(panel: Axes, values: np.ndarray, dark: np.ndarray, *, fontsize: float) -> None:
+    """Writes the values of a heat map into its cells, in white where these are dark.
+
+    Args:
+      panel: of the map.
+      values: float64[rows, columns].
+      dark: bool[rows, columns].
+      fontsize: of the numbers.
+    """
+    for (row, column), value in np.ndenumerate(values):
+        shade = "white" if dark[row, column] else "black"
+        panel.text(column, row, f"{value:.1f}", ha="center", va="center", fontsize=fontsize, color=shade)
+    panel.grid(visible=False)
 
 
 def level(panel: Axes, error: float, label: str = "single worker") -> None:

@@ -90,7 +90,7 @@ def gap(versions: np.ndarray, delay: int, learning_rate: float) -> np.ndarray:
 
 
 def fresh(rule: ServerRule, gradients: np.ndarray) -> tuple[object, np.ndarray]:
-    """The state after fresh gradients, and the parameters before and after each: float64[k + 1, d]."""
+    """Return the state after fresh gradients, and the parameters before and after each: float64[k + 1, d]."""
     versions = [jnp.zeros(gradients.shape[1])]
     state = rule.init(versions[0])
     for grads in gradients:
@@ -100,7 +100,7 @@ def fresh(rule: ServerRule, gradients: np.ndarray) -> tuple[object, np.ndarray]:
 
 
 def returning(gradients: np.ndarray, updates: int, momentum: float) -> np.ndarray:
-    """The gradients, the last one changed so that the last `updates` updates lead back to where they began.
+    """Return the gradients, the last one changed so that the last `updates` updates lead back to where they began.
 
     Args:
       gradients: float64[k, d], fresh ones from velocity 0 on.
@@ -175,7 +175,7 @@ def penalties(
 
 
 def _weight_rows(gradients: np.ndarray, delays: Sequence[int], momentum: float, rate: float) -> list[dict[str, object]]:
-    """A row for each rule, delay and statement of section 4.1."""
+    """Return a row for each rule, delay and statement of section 4.1."""
     rows = []
     for name, make in RULES.items():
         rule = make(learning_rate=rate, momentum=momentum, nesterov=False)
@@ -242,7 +242,7 @@ def _drawn(table: pd.DataFrame) -> Picture:
 
 
 def claims(table: pd.DataFrame, adam: pd.DataFrame) -> list[Claim]:
-    """The identities."""
+    """Return the identities."""
 
     def largest(quantity: str, *names: str) -> float:
         return table[(table.quantity == quantity) & table.rule.isin(names)]["largest error"].max()

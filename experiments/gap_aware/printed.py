@@ -135,7 +135,7 @@ def tables() -> pd.DataFrame:
 
 
 def grid(framework: str) -> pd.DataFrame:
-    """A grid of Figures 9 to 11: momenta by learning rates, test accuracies in %.
+    """Return a grid of Figures 9 to 11: momenta by learning rates, test accuracies in %.
 
     Args:
       framework: R, W or W100.

@@ -83,9 +83,6 @@ def expected_rate(variation: float) -> float:
     Args:
       variation: V, the coefficient of variation of p.
 
-    Returns:
-      Gradients per unit of time, in the long run.
-
     Raises:
       ValueError: where it is infinite.
 
@@ -106,9 +103,6 @@ def asynchronous_rate(law: cluster.Gamma, *, num_gradients: int, seed: int) -> f
       num_gradients: how many gradients all workers make together.
       seed: of the run-times.
 
-    Returns:
-      Gradients per second.
-
     Example:
       >>> law = cluster.Gamma(num_workers=8, mean=1.0, task_variation=1e-6)
       >>> round(asynchronous_rate(law, num_gradients=8000, seed=0), 1)
@@ -126,7 +120,7 @@ def asynchronous_rate(law: cluster.Gamma, *, num_gradients: int, seed: int) -> f
 
 
 def synchronous_rate(law: cluster.Gamma, *, num_gradients: int, seed: int) -> float:
-    """Gradients per second of workers who wait for the slowest in every iteration.
+    """Return gradients per second of workers who wait for the slowest in every iteration.
 
     Arguments as in `asynchronous_rate`. There are as many iterations as `num_gradients` fill, and at least one.
 

@@ -22,22 +22,11 @@ from experiments.gap_aware import frameworks, grid, lines, printed
 from experiments.gap_aware.accuracies import Accuracies, accuracies, paper_accuracy, table
 from experiments.gap_aware.frameworks import METHODS, Letter, Size
 from experiments.gap_aware.grid import Cell, Grid
-from experiments.harness import (
-    PAPER,
-    Claim,
-    Count,
-    Interval,
-    Output,
-    Positive,
-    Scale,
-    Share,
-    Sweep,
-    above,
-    all_of,
-    below,
-    canvas,
-    figure,
-)
+from experiments.harness.claims import Claim, Interval, above, all_of, below
+from experiments.harness.figures import Output, Scale, figure
+from experiments.harness.pictures import PAPER, canvas
+from sgdlab.bounds import Count, Positive, Share
+from sgdlab.runs.sweep import Sweep
 
 TUNED = "tuned ASGD"
 COMPARED = (TUNED, "GA", "DANA-GA")
@@ -112,7 +101,7 @@ def table1(
 def trained(
     grids: Mapping[str, Grid], methods: list[str], seeds: int, share: float
 ) -> tuple[Accuracies, dict[str, Cell]]:
-    """The runs, and letter -> the momentum and the learning rate of the tuned ASGD."""
+    """Return the runs, and letter -> the momentum and the learning rate of the tuned ASGD."""
 
     def sweep(grid: Grid, methods: list[str], **options: Any) -> Sweep:
         of = {"num_workers": [grid.num_workers], "seeds": seeds, "share": share}
@@ -131,7 +120,7 @@ def trained(
 
 
 def settings(cell: Cell) -> dict[str, float]:
-    """The entries of a configuration that train a cell of the grid: a momentum and a learning rate.
+    """Return the entries of a configuration that train a cell of the grid: a momentum and a learning rate.
 
     Example:
       >>> settings((-0.5, 0.3))
@@ -141,20 +130,20 @@ def settings(cell: Cell) -> dict[str, float]:
 
 
 def _printed(letter: str, workers: int, method: str) -> float:
-    """What Table 1 prints, and Table 4 to 6 of the other methods."""
+    """Return what Table 1 prints, and Table 4 to 6 of the other methods."""
     if method in COMPARED and workers > 1:
         return printed.TABLE_1[letter][COMPARED.index(method)]
     return paper_accuracy(letter, workers, method)
 
 
 def drawn(found: Accuracies, size: Size) -> Figure:
-    """The accuracy of every seed, and the paper's: a panel for each framework."""
-    letters = list(dict.fromkeys(letter for letter, _ in found.cells))
+    """Return the accuracy of every seed, and the paper's: a panel for each framework."""
+    letters = found.letters
     picture, (panels,) = canvas(1, len(letters), width=max(4.4 * len(letters), 6), height=4.6)
     there = set(found.runs.method)
     names = [name for name in (TUNED, *METHODS.values()) if name in there]
     for panel, letter in zip(panels, letters, strict=True):
-        (workers,) = (n for other, n in found.cells if other == letter)
+        (workers,) = found.workers(letter)
         for place, name in enumerate(names):
             values = found.values((letter, workers), name)
             style = lines.line("ASGD") | {"marker": "*"} if name == TUNED else lines.line(name)
@@ -174,8 +163,8 @@ def drawn(found: Accuracies, size: Size) -> Figure:
 
 
 def claims(found: Accuracies) -> list[Claim]:
-    """The statements of section 6.1 and appendix C.12."""
-    letters = [letter for letter, _ in found.cells]
+    """Return the statements of section 6.1 and appendix C.12."""
+    letters = found.letters
     differences = {m: {cell[0]: found.difference(cell, m, TUNED) for cell in found.cells} for m in COMPARED[1:]}
     of_paper = {
         m: {letter: round(printed.TABLE_1[letter][at] - printed.TABLE_1[letter][0], 1) for letter in letters}
@@ -220,7 +209,7 @@ def claims(found: Accuracies) -> list[Claim]:
 
 
 def at_least(gap: Interval, least: float) -> bool | None:
-    """Whether a mean is at least so large: `harness.above`, but with the threshold itself.
+    """Return whether a mean is at least so large: `harness.above`, but with the threshold itself.
 
     Example:
       >>> at_least(Interval(-0.5, 0.0, 1), -0.5), at_least(Interval(-0.6, 0.2, 5), -0.5)

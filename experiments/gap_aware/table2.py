@@ -26,24 +26,13 @@ from configs import wikitext103_transformer_xl as transformer_xl
 from experiments import papers
 from experiments.gap_aware import printed, text
 from experiments.harness import PAPER as BLACK
-from experiments.harness import (
-    Claim,
-    Count,
-    Interval,
-    Output,
-    Positive,
-    Scale,
-    Sweep,
-    above,
-    all_of,
-    below,
-    canvas,
-    colour,
-    figure,
-    interval,
-)
+from experiments.harness.claims import Claim, Interval, above, all_of, below, interval
+from experiments.harness.figures import Output, Scale, figure
+from experiments.harness.pictures import canvas, colour
+from sgdlab.bounds import Count, Positive
 from sgdlab.runs import resolve
 from sgdlab.runs.configuration import shorten
+from sgdlab.runs.sweep import Sweep
 
 METHODS = {"adam": "Adam", "adam_staleness_aware": "Adam-SA", "adam_gap_aware": "Adam-GA"}
 LINES = {"Adam": (colour("asgd"), "o"), "Adam-SA": (colour("sa"), "s"), "Adam-GA": (colour("ga"), "D")}
@@ -135,12 +124,7 @@ def table2(
 
 
 def configuration(size: Size, gradients: int) -> ConfigDict:
-    """The configuration of a single worker.
-
-    Args:
-      size: laptop, gpu or paper.
-      gradients: length of the run; warm-up and decay are the same shares of it.
-    """
+    """Return the configuration of a single worker."""
     config = transformer_xl.get_config()
     if size == "paper":
         shorten(config, config.epochs * gradients / transformer_xl.GRADIENTS)
@@ -162,13 +146,13 @@ def configuration(size: Size, gradients: int) -> ConfigDict:
 
 
 def regained(losses: Values, method: str, workers: int) -> np.ndarray:
-    """Per cent of what staleness costs Adam, in nats, that a penalty regains: one value for each seed."""
+    """Return per cent of what staleness costs Adam, in nats, that a penalty regains: one value for each seed."""
     adam, single = losses["Adam", workers], losses[SINGLE, 1]
     return 100 * (adam - losses[method, workers]) / (adam - single)
 
 
 def in_print() -> Values:
-    """The paper's Table 2 as losses, in nats per word."""
+    """Return the paper's Table 2 as losses, in nats per word."""
     rows = {(SINGLE, 1): np.log([printed.SINGLE["T"]])}
     for workers, perplexities in printed.TABLE_2.items():
         for method, perplexity in zip(METHODS.values(), perplexities, strict=True):
@@ -177,7 +161,7 @@ def in_print() -> Values:
 
 
 def summarised(losses: Values, unit: float) -> pd.DataFrame:
-    """The table: perplexities, how many times the single worker's they are, and what the penalties regain."""
+    """Return the table: perplexities, how many times the single worker's they are, and what the penalties regain."""
     order = sorted(losses, key=lambda key: (key[1], [SINGLE, *METHODS.values()].index(key[0])))
     many, rows, paper = [key for key in order if key[0] != SINGLE], [], in_print()
 
@@ -208,7 +192,7 @@ def summarised(losses: Values, unit: float) -> pd.DataFrame:
 
 
 def exp(value: float) -> float:
-    """The exponential; infinite where it is too large a number."""
+    """Return the exponential; infinite where it is too large a number."""
     return math.exp(value) if value < 700 else value if math.isnan(value) else math.inf
 
 
@@ -265,7 +249,7 @@ def claims(losses: Values, unit: float) -> list[Claim]:
 
 
 def times(found: Interval) -> str:
-    """A ratio whose logarithm has this interval.
+    """Return a ratio whose logarithm has this interval.
 
     Example:
       >>> times(interval([0.0, 0.0, 0.0])), times(Interval(math.log(62.1), 0.0, 1))
@@ -276,7 +260,7 @@ def times(found: Interval) -> str:
 
 
 def plain(found: Interval) -> str:
-    """An interval, or a printed number."""
+    """Return an interval, or a printed number."""
     return f"{found}" if found.count > 1 else f"{found.mean:.3g}"
 
 

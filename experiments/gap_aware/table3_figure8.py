@@ -20,25 +20,14 @@ from ml_collections import ConfigDict
 from configs import digits, imagenet_resnet50
 from experiments import papers
 from experiments.gap_aware import lines, printed
-from experiments.gap_aware.accuracies import SINGLE_TITLE, Accuracies, accuracies
+from experiments.gap_aware.accuracies import SINGLE_TITLE, Accuracies, accuracies, spread
 from experiments.gap_aware.frameworks import METHODS, RATE, SINGLE, Size
-from experiments.harness import (
-    PAPER,
-    Claim,
-    Count,
-    Interval,
-    Output,
-    Scale,
-    Share,
-    Sweep,
-    above,
-    all_of,
-    below,
-    canvas,
-    figure,
-    interval,
-)
+from experiments.harness.claims import Claim, Interval, above, all_of, below, interval
+from experiments.harness.figures import Output, Scale, figure
+from experiments.harness.pictures import PAPER, canvas
+from sgdlab.bounds import Count, Share
 from sgdlab.runs.configuration import shorten
+from sgdlab.runs.sweep import Sweep
 
 LETTER = "I"
 CLOSE, FAR = 2.0, 10.0
@@ -108,7 +97,7 @@ def table3_figure8(
 
 
 def configuration(size: Size, share: float = 1.0) -> ConfigDict:
-    """The configuration of a single worker.
+    """Return the configuration of a single worker.
 
     Args:
       size: laptop, gpu or paper.
@@ -134,7 +123,7 @@ def configuration(size: Size, share: float = 1.0) -> ConfigDict:
 
 
 def in_print(workers: int, method: str) -> float:
-    """What Table 3 prints, in %; NaN for a lost run, and where it prints nothing.
+    """Return what Table 3 prints, in %; NaN for a lost run, and where it prints nothing.
 
     Example:
       >>> in_print(128, "DANA-GA"), in_print(128, "DANA"), in_print(1, "single worker")
@@ -150,19 +139,14 @@ def table(found: Accuracies, num_workers: Sequence[int]) -> pd.DataFrame:
     rows = []
     for workers, method in [(1, SINGLE_TITLE), *((n, method) for n in num_workers for method in TITLES)]:
         values = found.values((LETTER, workers), method)
-        numbers = {"ours": values.mean(), "±": values.std(ddof=1) if len(values) > 1 else np.nan}
+        numbers = {"ours": values.mean(), "±": spread(values)}
         lost = found.lost((LETTER, workers), method)
         rows.append({"N": workers, "method": method, "lost": lost, **numbers, "paper": in_print(workers, method)})
     return pd.DataFrame(rows)
 
 
 def claims(found: Accuracies, because: str = "") -> list[Claim]:
-    """Sections 6.2 and C.13, at the numbers of workers that are there.
-
-    Args:
-      found: the runs.
-      because: why a claim fails here that holds on the paper's numbers.
-    """
+    """Sections 6.2 and C.13, at the numbers of workers that are there."""
     counts = [n for _, n in found.cells]
     ours = Compared(lambda n, method: found.values((LETTER, n), method), counts)
     paper = Compared(lambda n, method: np.array([in_print(n, method)]), list(printed.TABLE_3), in_print=True)
@@ -194,13 +178,7 @@ def claims(found: Accuracies, because: str = "") -> list[Claim]:
 
 
 class Compared:
-    """Comparisons of methods, for our runs and for the paper's single ones, which stand without an interval.
-
-    Args:
-      values: final test accuracies.
-      counts: the numbers of workers that are there.
-      in_print: whether they are the paper's.
-    """
+    """Comparisons of methods, for our runs and for the paper's single ones, which stand without an interval."""
 
     def __init__(self, values: Values, counts: Sequence[int], *, in_print: bool = False):
         self.values, self.counts, self.in_print = values, sorted(set(counts)), in_print
@@ -210,7 +188,7 @@ class Compared:
         return Interval(float(numbers[0]), 0.0, 1) if self.in_print else interval(numbers, comparisons=comparisons)
 
     def lead(self, method: str, others: Sequence[str], counts: Sequence[int]) -> tuple[str, bool | None]:
-        """How far a method is above the best of others, and whether it is above each.
+        """Return how far a method is above the best of others, and whether it is above each.
 
         That it is below one is said by an interval that holds for all comparisons at once: of many, one seems so by
         chance. Of two that the paper prints as lost neither is better, and they are left out; one counts as 0 %.
@@ -231,7 +209,7 @@ class Compared:
         return best, False if True in worse else all_of(better)
 
     def close(self, method: str, points: float, counts: Sequence[int]) -> tuple[str, bool | None]:
-        """How far a method is below the single worker; what was lost is not close."""
+        """Return how far a method is below the single worker; what was lost is not close."""
         gaps = {n: self.values(1, SINGLE_TITLE) - self.values(n, method) for n in counts}
         found = {n: self.interval(gap) for n, gap in gaps.items()}
         words = ", ".join(f"{'lost' if np.isnan(gaps[n]).any() else _shown(gap)} (N = {n})" for n, gap in found.items())
@@ -239,7 +217,7 @@ class Compared:
         return f"points below the single worker: {words or 'not run'}", all_of(verdicts)
 
     def alone(self, method: str, others: Sequence[str], workers: int) -> tuple[str, bool | None]:
-        """Whether one method alone gets more than half of the single worker's accuracy."""
+        """Return whether one method alone gets more than half of the single worker's accuracy."""
         if workers not in self.counts:
             return "not run", None
         half = self.values(1, SINGLE_TITLE).mean() / 2

@@ -11,7 +11,6 @@ paper's rate is about as large: there NAG-ASGD is lost with 12 workers in R and 
 the numbers of workers at which NAG-ASGD is lost depends on this choice.
 """
 
-import itertools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -19,7 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments import papers
-from experiments.gap_aware import frameworks, printed
+from experiments.gap_aware import frameworks, lines, printed
 from experiments.gap_aware.accuracies import (
     PAPER_CELLS,
     Accuracies,
@@ -31,19 +30,7 @@ from experiments.gap_aware.accuracies import (
     table,
 )
 from experiments.gap_aware.frameworks import METHODS, WORKERS, Letter, Size
-from experiments.harness import (
-    Claim,
-    Count,
-    Output,
-    Scale,
-    Share,
-    above,
-    all_of,
-    below,
-    canvas,
-    figure,
-    interval,
-)
+from experiments.harness import Claim, Count, Output, Scale, Share, above, all_of, below, canvas, figure, interval
 
 SHARP = 10.0
 """Points of accuracy that a sharp climb of the error, or a collapse, is at least."""
@@ -96,18 +83,18 @@ def tables4_6(
 
 
 def trained(letters: list[str], num_workers: list[int], seeds: int, size: Size, share: float) -> Accuracies:
-    """The runs that Tables 4 to 6 and Figures 2, 6 and 7 share."""
+    """Return the runs that Tables 4 to 6 and Figures 2, 6 and 7 share."""
     of = {"num_workers": num_workers, "seeds": seeds, "share": share}
     return accuracies({letter: frameworks.sweep(letter, size, **of) for letter in letters})
 
 
 def drawn(found: Accuracies, size: Size) -> Figure:
     """Heat maps of the points lost against the single worker: ours above, the paper's below."""
-    letters = list(dict.fromkeys(letter for letter, _ in found.cells))
+    letters = found.letters
     height = 1.6 + 0.34 * (len({n for _, n in found.cells}) + len(printed.WORKERS))
     picture, panels = canvas(2, len(letters), width=max(5 * len(letters), 7), height=height)
     for column, letter in enumerate(letters):
-        workers = [n for framework, n in found.cells if framework == letter]
+        workers = found.workers(letter)
         ours = np.array([[found.values((letter, n), m).mean() for m in TITLES] for n in workers])
         paper = np.array([[paper_accuracy(letter, n, m) for m in TITLES] for n in printed.WORKERS])
         single = found.single(letter).mean()
@@ -120,19 +107,15 @@ def drawn(found: Accuracies, size: Size) -> Figure:
 def _heat(panel: Axes, values: np.ndarray, single: float, workers: Sequence[int], name: str) -> None:
     """A heat map of accuracies, coloured by the points below the single worker's."""
     panel.imshow(np.clip(single - values, 0, 20), cmap="YlOrRd", vmin=0, vmax=20, aspect="auto")
-    for row, column in itertools.product(*map(range, values.shape)):
-        dark = single - values[row, column] > 13
-        text = f"{values[row, column]:.1f}"
-        panel.text(column, row, text, ha="center", va="center", fontsize=9, color="white" if dark else "black")
+    lines.numbers(panel, values, single - values > 13, fontsize=9)
     panel.set_xticks(range(len(TITLES)), [m.replace("-", "-\n", 1) for m in TITLES], fontsize=8.5)
     panel.set_yticks(range(len(workers)), workers)
     panel.set(title=f"{name}\nsingle worker {single:.1f} %", ylabel="workers")
     panel.tick_params(length=0)
-    panel.grid(visible=False)
 
 
 def claims(found: Accuracies) -> list[Claim]:
-    """The statements of section 6.1."""
+    """Return the statements of section 6.1."""
     others = [m for m in TITLES if m != "DANA-GA"]
     statements = [
         ("GA results in better final test error than SA across all experiments", [("GA", "SA")]),
@@ -149,17 +132,13 @@ def claims(found: Accuracies) -> list[Claim]:
 
 
 def _largest(found: Accuracies) -> list[Cell]:
-    """The largest number of workers of each framework."""
-    return [(letter, max(n for other, n in found.cells if other == letter)) for letter in _letters(found.cells)]
-
-
-def _letters(cells: list[Cell]) -> list[str]:
-    return list(dict.fromkeys(letter for letter, _ in cells))
+    """Return the largest number of workers of each framework."""
+    return [(letter, max(found.workers(letter))) for letter in found.letters]
 
 
 def _many(found: Accuracies) -> list[Claim]:
-    """What is said of few and of many workers."""
-    many, few = _largest(found), [(letter, min(n for _, n in found.cells)) for letter in _letters(found.cells)]
+    """Return what is said of few and of many workers."""
+    many, few = _largest(found), [(letter, min(n for _, n in found.cells)) for letter in found.letters]
     paper_many, paper_few = [(letter, 48) for letter in printed.TABLES], [(letter, 4) for letter in printed.TABLES]
     made = []
     for says, pair, ours, paper in (
@@ -179,14 +158,14 @@ def _climbs(found: Accuracies) -> Claim:
     paper = {(f, n): printed.SINGLE[f] - paper_accuracy(f, n, "NAG-ASGD") for f, n in PAPER_CELLS}
     ours = {cell: above(gap, SHARP) for cell, gap in gaps.items()}
     shown = (_first({cell: gap.mean > SHARP for cell, gap in gaps.items()}), _first(_above(paper, SHARP)))
-    holds = all_of(_only_after(ours, letter) for letter in _letters(found.cells))
+    holds = all_of(_only_after(ours, letter) for letter in found.letters)
     return Claim(
         f"NAG-ASGD's test error climbs sharply (by {SHARP:g} points) when more than {MANY} workers are used",
         "section 6.1",
         ours=f"first more than {SHARP:g} points above the single worker's at N = {shown[0]}",
         holds=holds,
         paper=f"first at N = {shown[1]}",
-        on_paper=all_of(_only_after(_above(paper, SHARP), letter) for letter in _letters(PAPER_CELLS)),
+        on_paper=all_of(_only_after(_above(paper, SHARP), letter) for letter in printed.TABLES),
         because=""
         if holds
         else "We think: it climbs as soon as the delay times the step is too long, which depends on "
@@ -199,13 +178,13 @@ def _above(numbers: Mapping[Cell, float], least: float) -> dict[Cell, bool]:
 
 
 def _first(sharp: Mapping[Cell, bool]) -> str:
-    """The first number of workers of each framework for which something is so."""
+    """Return the first number of workers of each framework for which something is so."""
     first = {f: next((n for (of, n), found in sharp.items() if of == f and found), "none") for f, _ in sharp}
     return ", ".join(f"{n} ({letter})" for letter, n in first.items())
 
 
 def _only_after(sharp: Mapping[Cell, bool | None], letter: str) -> bool | None:
-    """Whether something is so for some number of workers above `MANY`, and for none up to it."""
+    """Return whether something is so for some number of workers above `MANY`, and for none up to it."""
     few = [found for (of, n), found in sharp.items() if of == letter and n <= MANY]
     many = [found for (of, n), found in sharp.items() if of == letter and n > MANY]
     never = all_of(None if found is None else not found for found in few)  # None where there are no few
@@ -241,14 +220,8 @@ def _collapses(found: Accuracies) -> Claim:
 
 def _close(found: Accuracies) -> Claim:
     """DANA-GA against the single worker."""
-    largest = {
-        letter: max([n for f, n in found.cells if f == letter and n <= 32], default=None) for letter, _ in found.cells
-    }
-    below_by = {
-        (letter, n): interval(found.single(letter) - found.values((letter, n), "DANA-GA"))
-        for letter, n in largest.items()
-        if n
-    }
+    cells = [(letter, max(few)) for letter in found.letters if (few := [n for n in found.workers(letter) if n <= 32])]
+    below_by = {cell: interval(found.single(cell[0]) - found.values(cell, "DANA-GA")) for cell in cells}
     paper = {letter: printed.SINGLE[letter] - paper_accuracy(letter, 32, "DANA-GA") for letter in printed.TABLES}
     return Claim(
         f"DANA-GA remains close to the baseline's error across all frameworks (within {CLOSE:g} points)",

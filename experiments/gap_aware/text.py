@@ -9,11 +9,7 @@ from sgdlab.runs import resolve
 
 
 def bytes_per_word(config: ConfigDict) -> float:
-    """Bytes of the text that is tested on, for each word or punctuation mark in it; spaces count as bytes only.
-
-    Args:
-      config: of a run on the standard library.
-    """
+    """Bytes of the text that is tested on, for each word or punctuation mark in it; spaces count as bytes only."""
     text = tested(config).tobytes()
     return len(text) / max(len(re.findall(rb"\w+|[^\w\s]", text)), 1)
 

@@ -178,7 +178,7 @@ def _drawn(found: pd.DataFrame) -> Picture:
 
 
 def claims(found: pd.DataFrame) -> list[Claim]:
-    """The theorem, the corollary, and what the paper says of them."""
+    """Return the theorem, the corollary, and what the paper says of them."""
 
     def holds(of_bound: pd.DataFrame) -> bool | None:
         pairs = zip(of_bound.limit, of_bound.ergodic, strict=True)

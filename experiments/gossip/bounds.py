@@ -119,7 +119,7 @@ def bounds(
 
 
 def rows_of(sweep: Sweep) -> list[pd.Series]:
-    """The rows of a sweep's table, with arrays for lists."""
+    """Return the rows of a sweep's table, with arrays for lists."""
     arrays = sweep.table().map(lambda value: np.array(value) if isinstance(value, list) else value)
     return [row for _, row in arrays.iterrows()]
 
@@ -135,7 +135,7 @@ def tally(found: pd.DataFrame, quantity: str, *processes: str) -> tuple[str, boo
 
 
 def claims(found: pd.DataFrame, measured: Results, pushed: Mapping[int, pd.Series]) -> list[Claim]:
-    """The theorem's statements, and that of the diffusion potential."""
+    """Return the theorem's statements, and that of the diffusion potential."""
     rest = "D_0 + p alpha sigma^2 (m + L) / 2mL, where D_t is the expected sum of squared distances from the minimum"
     consensus = "The bound on the expected squared distances from the mean, with lambda = 1 - 2b(1 - b)/p - 2b^2/"
     both, theorem = (RUN_TIMES, TICKS), "section 3 and supplement, 6.2"

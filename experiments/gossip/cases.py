@@ -45,12 +45,12 @@ class Case:
 
     @property
     def alpha(self) -> float:
-        """The step size alpha."""
+        """Return the step size alpha."""
         return self.fraction * PROBLEM.largest_step
 
     @property
     def problem(self) -> Quadratic:
-        """The objective; what nodes contribute has a coordinate for each node, and no noise."""
+        """Return the objective; what nodes contribute has a coordinate for each node, and no noise."""
         return Quadratic(np.ones(self.num_nodes), variance=0.0) if self.start == "contributions" else PROBLEM
 
     def first(self) -> np.ndarray:
@@ -70,7 +70,7 @@ class Case:
 
 
 def bound_cases(num_nodes: Sequence[int], fractions: Sequence[float]) -> list[Case]:
-    """The cases in which the bounds are checked."""
+    """Return the cases in which the bounds are checked."""
     rounds = {f: math.ceil(DECAYS / (2 * f * PROBLEM.largest_step * PROBLEM.harmonic)) for f in fractions}
     return [
         Case(process, p, fraction, start, rounds[fraction] * (1 if process == ROUNDS else p))
@@ -82,7 +82,7 @@ def bound_cases(num_nodes: Sequence[int], fractions: Sequence[float]) -> list[Ca
 
 
 def contraction_cases(num_nodes: Sequence[int]) -> list[Case]:
-    """The cases in which there are no steps, or such small ones that the contraction by averaging dominates."""
+    """Return the cases in which there are no steps, or such small ones that the contraction by averaging dominates."""
     settings = ((0.0, "around", 6), (SMALL, "around", 6), (SMALL, "minimum", 40))
     return [
         Case(process, p, fraction, start, ticks * p)
@@ -93,7 +93,7 @@ def contraction_cases(num_nodes: Sequence[int]) -> list[Case]:
 
 
 def diffusion_cases(num_nodes: Sequence[int], rounds: int) -> list[Case]:
-    """The cases that show what nodes contribute to each other by averaging alone."""
+    """Return the cases that show what nodes contribute to each other by averaging alone."""
     return [
         Case(process, p, 0.0, "contributions", rounds * (1 if process == ROUNDS else p))
         for process in (ROUNDS, TICKS)
@@ -133,7 +133,7 @@ def _partners(process: str, num_nodes: int, steps: int, runs: int) -> quadratic.
 
 
 def push_sum(*, num_nodes: int, rounds: int, runs: int) -> dict[str, list[float]]:
-    r"""The diffusion potential of push-sum, in which every node sends half of what it has to a random node.
+    r"""Return the diffusion potential of push-sum, in which every node sends half of what it has to a random node.
 
     With v_ij what node i has of node j's first value, and w_i = sum_j v_ij its weight,
 

@@ -44,7 +44,7 @@ NOTE = (
 
 
 def name(run: Run) -> str:
-    """A method with its tau, as the legend has it."""
+    """Return a method with its tau, as the legend has it."""
     return TITLES[run[0]] + (f", tau = {run[1]}" if run != REDUCE else "")
 
 
@@ -54,7 +54,7 @@ def _order(run: Run) -> tuple[int, int]:
 
 
 def quantities(targets: Targets) -> dict[str, str]:
-    """The columns of `measured` -> their words in the table."""
+    """Return the columns of `measured` -> their words in the table."""
     return {
         "seconds_to_test_loss": f"seconds to a test loss of {targets.test_loss:g}",
         "seconds_to_train_loss": f"seconds to a training loss of {targets.train_loss:g}",
@@ -73,12 +73,6 @@ def trained(
     base: ConfigDict, runs: Iterable[tuple[int, Run]], batch_size: Mapping[int, int], seeds: int
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Trains all runs.
-
-    Args:
-      base: made by `experiments.gossip.sizes.configured`.
-      runs: numbers of nodes, with method and tau.
-      batch_size: number of nodes -> examples of a node's step.
-      seeds: number of seeds.
 
     Returns:
       A row for each run, and a row for each evaluation, with the columns `KEYS`.
@@ -103,7 +97,7 @@ def trained(
 def measured(
     runs: pd.DataFrame, evaluations: pd.DataFrame, *, annealed: float, targets: Mapping[str, float]
 ) -> pd.DataFrame:
-    """The runs, by p, method, tau and seed, with what is measured of their evaluations.
+    """Return the runs, by p, method, tau and seed, with what is measured of their evaluations.
 
     Args:
       runs: a row for each run.
@@ -139,12 +133,7 @@ def first_at(x: Sequence[float], loss: Sequence[float], target: float) -> float:
 
 
 def summarised(runs: pd.DataFrame, words: Mapping[str, str]) -> pd.DataFrame:
-    """The table: means and standard deviations over seeds.
-
-    Args:
-      runs: as `measured` returns them.
-      words: column -> its words.
-    """
+    """Return the table: means and standard deviations over seeds."""
     rows = []
     for quantity, title in words.items():
         over_seeds = runs[quantity].astype(float).groupby(["p", "method", "tau"], sort=False)
@@ -156,13 +145,7 @@ def summarised(runs: pd.DataFrame, words: Mapping[str, str]) -> pd.DataFrame:
 
 
 class Compared:
-    """The runs of one number of nodes, and comparisons of methods that are paired by seed.
-
-    Args:
-      runs: as `measured` returns them.
-      p: number of nodes.
-      words: column -> its words.
-    """
+    """The runs of one number of nodes, and comparisons of methods that are paired by seed."""
 
     def __init__(self, runs: pd.DataFrame, p: int, words: Mapping[str, str]):
         self.p, self._runs, self._words = p, runs.loc[p], words
@@ -175,11 +158,11 @@ class Compared:
         return np.minimum(rows[quantity].astype(float), whole).to_numpy()
 
     def reached(self, run: Run, quantity: str) -> bool:
-        """Whether the target is reached with every seed; without, values are lower limits."""
+        """Return whether the target is reached with every seed; without, values are lower limits."""
         return bool(np.isfinite(self._runs.loc[run][quantity].astype(float)).all())
 
     def less(self, run: Run, others: Sequence[Run], quantity: str) -> bool | None:
-        """Whether a method has less of a quantity than each of others; open where lower limits do not decide."""
+        """Return whether a method has less of a quantity than each of others; open where lower limits do not decide."""
         own, found = self.values(run, quantity), []
         for other in others:
             verdict = above(self.values(other, quantity) - own)
@@ -187,7 +170,7 @@ class Compared:
         return all_of(found)
 
     def alike(self, run: Run, others: Sequence[Run], quantity: str) -> bool | None:
-        """Whether the ratios of a method and others are roughly 1; open where lower limits do not decide."""
+        """Return whether the ratios of a method and others are roughly 1; open where lower limits do not decide."""
         own, limit, found = np.log(self.values(run, quantity)), math.log(ALIKE), []
         for other in others:
             ratio = interval(own - np.log(self.values(other, quantity)))
@@ -202,7 +185,7 @@ class Compared:
         return [ordered[0], ordered[-1]]
 
     def words(self, quantity: str, runs: Sequence[Run]) -> str:
-        """The quantity's means."""
+        """Return the quantity's means."""
         means = {run: self._runs.loc[run][quantity].astype(float).mean() for run in runs}
         shown = (f"{mean:.4g}" if math.isfinite(mean) else "not always reached" for mean in means.values())
         pairs = zip(shown, runs, strict=True)
@@ -210,11 +193,7 @@ class Compared:
 
 
 def paces(table: pd.DataFrame) -> dict[int, float]:
-    """Number of nodes -> gradients per second of all of them together, if none ever waited.
-
-    Args:
-      table: a row for each run, as `trained` returns it.
-    """
+    """Return number of nodes -> gradients per second of all of them together, if none ever waited."""
     return table.groupby("p").capacity.mean().astype(float).to_dict()
 
 

@@ -102,12 +102,7 @@ def figure1(
 
 
 def claims(runs: pd.DataFrame, words: Mapping[str, str]) -> list[Claim]:
-    """The paper's statements about 8 and 16 nodes, and about the largest number of nodes.
-
-    Args:
-      runs: as `measured` returns them.
-      words: as `quantities` returns them.
-    """
+    """Return the paper's statements about 8 and 16 nodes, and about the largest number of nodes."""
     speed, lowest, pace, steps = "seconds_to_test_loss", "lowest_loss", "seconds_a_step", "steps_to_train_loss"
     slow = "We think: with tau = 10 nodes come close to the center only after 12.5 p of their steps."
     fitted = "We think: all-reduce is the first to fit the few training examples, and its test loss stays higher then."

@@ -107,14 +107,9 @@ def figure2(
 
 
 def early(runs: pd.DataFrame, evaluations: pd.DataFrame, *, annealed: float) -> pd.DataFrame:
-    r"""The runs with their early test loss, what they gain after the first rate, and the error of nodes.
+    r"""Return the runs with their early test loss, what they gain after the first rate, and the error of nodes.
 
     .. math:: g = 100 \log(\text{test loss at the end of the first rate} / \text{test loss at the end})
-
-    Args:
-      runs: as `measured` returns them.
-      evaluations: a row for each evaluation.
-      annealed: epoch at which the first learning rate ends.
     """
     node_error = 100 * (1 - runs.node_accuracy.astype(float))
     gained = 100 * np.log((runs.first_rate_loss / runs.test_loss).astype(float))
@@ -128,29 +123,19 @@ def early(runs: pd.DataFrame, evaluations: pd.DataFrame, *, annealed: float) -> 
 
 
 def claims(runs: pd.DataFrame, words: Mapping[str, str], size: Size = "laptop") -> list[Claim]:
-    """The paper's statements on larger scales.
-
-    Args:
-      runs: as `early` returns them.
-      words: column -> its words.
-      size: what was trained.
-    """
+    """Return the paper's statements on larger scales."""
     at = [Compared(runs, p, words) for p in sorted(set(runs.index.get_level_values("p")))]
     return [*with_more_nodes(at, words, size), *with_few_nodes(at[0], size)]
 
 
 def much_slower(at: Compared) -> bool | None:
-    """Whether all-reduce gains much more after the first rate than pull gossip; open where it may gain almost nothing.
-
-    Args:
-      at: the runs of one number of nodes; seeds are paired.
-    """
+    """Say whether all-reduce gains much more after the first rate than pull gossip; open where it gains little."""
     reduce, pull = (at.values(run, GAINED) for run in BOTH)
     return above(reduce - MUCH * pull) if above(reduce, LITTLE) else None
 
 
 def with_more_nodes(at: Sequence[Compared], words: Mapping[str, str], size: Size = "laptop") -> list[Claim]:
-    """The statements on all-reduce and pull gossip, each about all numbers of nodes."""
+    """Return the statements on all-reduce and pull gossip, each about all numbers of nodes."""
 
     def told(*columns: str) -> str:
         found = []

@@ -43,7 +43,7 @@ def distance_bound(
     synchronous: bool = False,
     corrected: bool = False,
 ) -> np.ndarray:
-    r"""The theorem's bound on the sum over nodes of the squared distance from the minimum.
+    r"""Return the theorem's bound on the sum over nodes of the squared distance from the minimum.
 
     .. math:: \left(1 - \frac{2 \alpha r}{p} \frac{m L}{m + L}\right)^t D_0 +
         \frac{s}{r} p \alpha \sigma^2 \frac{m + L}{2 m L}
@@ -91,7 +91,7 @@ def consensus_bound(
     gradient: float,
     printed: bool = False,
 ) -> np.ndarray:
-    r"""The theorem's bound on the sum over nodes of the squared distance from their average, in ticks.
+    r"""Return the theorem's bound on the sum over nodes of the squared distance from their average, in ticks.
 
     .. math:: \left(\lambda \left(1 - \frac{\alpha m}{p}\right)\right)^t C_0 +
         \frac{\lambda \alpha^2 (c^2 + \sigma^2)}{1 - \lambda (1 - \alpha m / p)}
@@ -130,7 +130,7 @@ class Margin(NamedTuple):
 
 
 def smallest(step: np.ndarray, bound: np.ndarray, measured: np.ndarray, error: np.ndarray | float = 0.0) -> Margin:
-    """The smallest ratio of bound and measured value; steps at which the measured value is 0 are ignored.
+    """Return the smallest ratio of bound and measured value; steps at which the measured value is 0 are ignored.
 
     Args:
       step: int64[K], ticks or rounds.

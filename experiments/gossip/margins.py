@@ -41,7 +41,7 @@ def bounds_of(case: Case, measured: pd.Series, gradient: np.ndarray) -> dict[str
 
 
 def margins(case: Case, measured: pd.Series) -> list[dict[str, Any]]:
-    """The smallest ratio of each bound and the value it bounds, in a case: simulated and exact."""
+    """Return the smallest ratio of each bound and the value it bounds, in a case: simulated and exact."""
     rows, exact_bounds = [], bounds_of(case, measured, measured.expected_gradient)
     for name, bound in bounds_of(case, measured, measured.gradient).items():
         what = name.partition(",")[0]
@@ -85,7 +85,7 @@ def push_sum_potential(num_nodes: int) -> np.ndarray:
 
 
 def sampling(measured: Results) -> float:
-    """The largest difference between a simulated mean and its expectation, in standard errors."""
+    """Return the largest difference between a simulated mean and its expectation, in standard errors."""
     largest = 0.0
     for values in measured.values():
         for name in ("distance", "consensus"):
@@ -96,5 +96,5 @@ def sampling(measured: Results) -> float:
 
 
 def is_pulled(case: Case) -> bool:
-    """Whether a case is of the diffusion potential of synchronous pull gossip."""
+    """Return whether a case is of the diffusion potential of synchronous pull gossip."""
     return (case.process, case.start) == (ROUNDS, "contributions")

@@ -40,17 +40,17 @@ class Quadratic:
 
     @property
     def m(self) -> float:
-        """The constant of strong convexity, m."""
+        """Return the constant of strong convexity, m."""
         return float(self.curvature.min())
 
     @property
     def largest_step(self) -> float:
-        """The largest step size for which the theorem holds, 2 / (m + L)."""
+        """Return the largest step size for which the theorem holds, 2 / (m + L)."""
         return 2.0 / float(self.curvature.min() + self.curvature.max())
 
     @property
     def harmonic(self) -> float:
-        """The constant m L / (m + L) of the bounds."""
+        """Return the constant m L / (m + L) of the bounds."""
         return self.m * float(self.curvature.max()) / (self.m + float(self.curvature.max()))
 
 
@@ -225,7 +225,7 @@ def _measured(theta: np.ndarray, problem: Quadratic) -> dict[str, float]:
 def expected(
     problem: Quadratic, *, start: np.ndarray, alpha: float, when: Sequence[int], process: str = TICKS
 ) -> dict[str, np.ndarray]:
-    r"""The exact expectations: on a quadratic, second moments follow a linear recursion.
+    r"""Return the exact expectations: on a quadratic, second moments follow a linear recursion.
 
     For each coordinate, of :math:`A = E \sum_i \theta_i^2` and :math:`B = E (\sum_i \theta_i)^2`, over the p^2 equally
     likely pairs of a node and its partner; in rounds over the independent partners of all nodes.
@@ -269,7 +269,7 @@ Moments = tuple[np.ndarray, np.ndarray]
 
 
 def _after_round(squares: np.ndarray, whole: np.ndarray, p: int, shrink: np.ndarray, noise: float) -> Moments:
-    """A and B after a round: how often each node is pulled from is multinomial."""
+    """Return a and B after a round: how often each node is pulled from is multinomial."""
     mixed = (1.0 - 2.0 * BETA * (1.0 - BETA)) * squares + 2.0 * BETA * (1.0 - BETA) / p * whole
     total = (1.0 - BETA**2 / p) * whole + BETA**2 * squares
     return (1.0 - shrink) ** 2 * mixed + p * noise, (1.0 - shrink) ** 2 * total + p * noise
@@ -278,7 +278,7 @@ def _after_round(squares: np.ndarray, whole: np.ndarray, p: int, shrink: np.ndar
 def _after_tick(
     squares: np.ndarray, whole: np.ndarray, p: int, shrink: np.ndarray, noise: float, *, instantaneous: bool
 ) -> Moments:
-    """A and B after a tick."""
+    """Return a and B after a tick."""
     # A node whose partner is another node becomes own * theta_i + pulled * theta_j plus noise of variance `fresh`.
     own = (1.0 - BETA) * (1.0 - shrink)
     pulled, fresh = (BETA * (1.0 - shrink), noise) if instantaneous else (BETA, (1.0 - BETA) ** 2 * noise)

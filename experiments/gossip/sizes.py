@@ -45,7 +45,7 @@ CIFAR10, IMAGENET = Targets(0.6, 0.6), Targets(2.3, 2.6, (1, 1.5, 2, 3, 5))
 def configured(
     size: Size, *, epochs: float, learning_rate: float = 0.1, heterogeneous: bool = False, network: Network = "conv"
 ) -> ConfigDict:
-    """The configuration of all runs of one size, before method, nodes and minibatch are set.
+    """Return the configuration of all runs of one size, before method, nodes and minibatch are set.
 
     The learning rate is that of a node's own step, and of all-reduce's step along the averaged gradient; it is
     multiplied by 0.1 after each of the first two thirds of the run, without warm-up. Momentum 0.9 is Nesterov's, weight

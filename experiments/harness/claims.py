@@ -49,7 +49,7 @@ class Claim:
 
 
 def verdict(holds: bool | None) -> str:
-    """A verdict in words.
+    """Return a verdict in words.
 
     Example:
       >>> verdict(True), verdict(False), verdict(None)
@@ -75,12 +75,12 @@ class Interval:
 
     @property
     def low(self) -> float:
-        """The lower end."""
+        """Return the lower end."""
         return self.mean - self.half
 
     @property
     def high(self) -> float:
-        """The upper end."""
+        """Return the upper end."""
         return self.mean + self.half
 
     @property
@@ -98,7 +98,7 @@ class Interval:
 
 
 def interval(values: Iterable[float], *, comparisons: int = 1) -> Interval:
-    r"""The confidence interval of a mean.
+    r"""Return the confidence interval of a mean.
 
     .. math:: \bar x \pm t_{1 - 0.025 / m, n - 1} s / \sqrt n
 
@@ -146,7 +146,7 @@ def above(values: Interval | Iterable[float], threshold: float = 0.0) -> bool | 
 
 
 def below(values: Interval | Iterable[float], threshold: float = 0.0) -> bool | None:
-    """Whether a mean is below a threshold; the opposite of `above`.
+    """Return whether a mean is below a threshold; the opposite of `above`.
 
     Example:
       >>> below([1.0, 1.1, 0.9], 2.0)
@@ -157,7 +157,7 @@ def below(values: Interval | Iterable[float], threshold: float = 0.0) -> bool | 
 
 
 def all_of(verdicts: Iterable[bool | None]) -> bool | None:
-    """Whether all of several statements hold: False where one fails, None where none does but one is open.
+    """Return whether all of several statements hold: False where one fails, None where none does but one is open.
 
     Example:
       >>> all_of([True, True]), all_of([True, None]), all_of([None, False]), all_of([])

@@ -76,7 +76,7 @@ def answer(argv: Sequence[str]) -> int:
 
 
 def _command(argv: Sequence[str]) -> _Command | int:
-    """What a command line asks for; an exit code where that is done, or wrong."""
+    """Return what a command line asks for; an exit code where that is done, or wrong."""
     name = argv[0] if argv else "list"
     if name in ("list", "--help", "-help", "-h", "help"):
         return _shown(listing() if name == "list" else USAGE)
@@ -144,7 +144,7 @@ def _of_figure(made: Figure, arguments: Sequence[str]) -> _Command | int:
 
 
 def _scales(found: Sequence[Figure]) -> list[str]:
-    """The scales that some figure has."""
+    """Return the scales that some figure has."""
     return [scale for scale in SCALES if any(scale in made.scales for made in found)]
 
 
@@ -165,7 +165,7 @@ def _session() -> Session:
 
 
 def _of_folders(apart: bool, broken: Callable[[str, RunFailed], None] | None = None) -> list[Figure]:
-    """All figures of the papers' folders, or those apart."""
+    """Return all figures of the papers' folders, or those apart."""
     if not apart:
         return figures.figures(broken)
     return [made for made in figures.figures(broken, apart=True) if figures.is_apart(made.name)]
@@ -210,7 +210,7 @@ def _made_of_all(made: Figure, scale: str, session: Session) -> list[Any]:
 
 
 def _left(found: Sequence[Figure], scale: str) -> str:
-    """What the figures take that are left, by what their scales say."""
+    """Return what the figures take that are left, by what their scales say."""
     takes = [seconds_of(made.scales[scale].takes) for made in found]
     known = sum(seconds for seconds in takes if seconds is not None)
     others = takes.count(None)
@@ -227,7 +227,7 @@ def _foresee_all(found: Sequence[Figure], scale: str, session: Session) -> None:
 
 
 def _summary(rows: Sequence[Sequence[Any]], session: Session) -> str:
-    """A table of all figures, and their sum, in which runs that figures share count once."""
+    """Return a table of all figures, and their sum, in which runs that figures share count once."""
     shown = [
         ["" if cell is None else duration(cell) if isinstance(cell, float) else str(cell) for cell in row]
         for row in rows
@@ -240,16 +240,12 @@ def _summary(rows: Sequence[Sequence[Any]], session: Session) -> str:
 
 
 def listing() -> str:
-    """Every table, figure and bound of the papers, with its command and what that takes at each scale."""
+    """Return every table, figure and bound of the papers, with its command and what that takes at each scale."""
     found, lines = figures.figures(apart=True), []
     scales = _scales(found)
     for paper in [*papers.PAPERS, *papers.others(made.paper for made in found)]:
-        ours = [made for made in found if made.paper == paper]
-        by_number = {number: made for made in ours for number in made.numbers}
-        numbers = [*paper.rows, *(number for number in by_number if number not in paper.rows)]
         rows = []
-        for number in numbers:
-            made = by_number.get(number)
+        for number, made in figures.by_number(paper, found).items():
             takes = [made.scales[scale].takes if made and scale in made.scales else "" for scale in scales]
             shows = paper.rows.get(number) or made.title
             rows.append([number, shows, made.name if made else "no command yet", *takes])

@@ -51,11 +51,6 @@ class Speed:
     parameters: int
     workspace: float
 
-    @property
-    def examples_per_second(self) -> float:
-        """B divided by the seconds."""
-        return self.batch / self.seconds
-
     def __str__(self) -> str:
         part = "" if self.timed == self.batch else f", from {self.timed} of {self.batch} examples"
         return f"{1000 * self.seconds:,.3g} ms a gradient{part}"
@@ -100,13 +95,7 @@ def _titled(used: UsedPart) -> str:
 
 
 def speeds(gradients: Sequence[Gradient], path: pathlib.Path, processes: int) -> dict[Gradient, Speed]:
-    """Times gradients, in processes such as runs have; those that were timed before are read.
-
-    Args:
-      gradients: to be timed.
-      path: directory in which the results are kept.
-      processes: how many at once.
-    """
+    """Times gradients, in processes such as runs have; those that were timed before are read."""
     unique = list({gradient.key: gradient for gradient in gradients}.values())
     new = [gradient for gradient in unique if not _file(path, gradient).exists()]
     if new:
@@ -158,7 +147,7 @@ def timed(config: ConfigDict) -> Speed:
 
 
 def _fastest(call: Callable[[], object], *, least: float = 1.0, most: int = 5) -> float:
-    """The shortest time of several calls, after a first; on a CPU that of its cores, whatever else they do."""
+    """Return the shortest time of several calls, after a first; on a CPU that of its cores, whatever else they do."""
     clock = time.process_time if jax.default_backend() == "cpu" else time.perf_counter
     call()
     found: list[float] = []
@@ -195,12 +184,7 @@ def _lowered(experiment: Experiment, number: int) -> tuple[Any, tuple]:
 
 
 def abstract_task(experiment: Experiment, batch_size: int | None = None) -> tasks.NetworkTask:
-    """Return the task of an experiment, whose parameters are shapes without values.
-
-    Args:
-      experiment: what is run.
-      batch_size: examples of a gradient. None: the experiment's.
-    """
+    """Return the task of an experiment, whose parameters are shapes without values."""
     used, dataset = experiment.network, experiment.data.dataset
     given = experiment.data.network_arguments(used)
     entries = {n: tuple(v) if isinstance(v, list) else v for n, v in used.entries.items()}
@@ -216,7 +200,7 @@ def abstract_task(experiment: Experiment, batch_size: int | None = None) -> task
 
 
 def seconds_of(config: ConfigDict, speed: Speed) -> float:
-    """The time of a run: of its gradients and evaluations.
+    """Return the time of a run: of its gradients and evaluations.
 
     The rule's own work, compiling, and the reading of files are not counted.
     """
@@ -269,7 +253,7 @@ def _held(config: ConfigDict, params: Any) -> tuple[int, float]:
 
 
 def bytes_of(tree: Any) -> int:
-    """Bytes of the arrays of a tree, or of what stands for them."""
+    """Return bytes of the arrays of a tree, or of what stands for them."""
     return sum(math.prod(leaf.shape) * np.dtype(leaf.dtype).itemsize for leaf in jax.tree.leaves(tree))
 
 

@@ -3,7 +3,6 @@
 import collections
 import contextlib
 import dataclasses
-import functools
 import io
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -46,14 +45,7 @@ class Foreseen:
 
 
 def foresee(made: Figure, scale: str, changed: Mapping[str, Any], session: Session) -> Foreseen:
-    """Asks a figure for its runs, and does none of them.
-
-    Args:
-      made: the figure.
-      scale: its size.
-      changed: arguments with another value than the scale's.
-      session: where its runs are.
-    """
+    """Asks a figure for its runs, and does none of them."""
     session, error, whole = dataclasses.replace(session, used={}, noted=Noted()), "", False
     # What a figure says while it is made is not about this command.
     with stand_ins.used(), within(session), contextlib.redirect_stdout(io.StringIO()):
@@ -95,12 +87,7 @@ class Item:
 
 
 class Costs:
-    """What missing runs take.
-
-    Args:
-      missing: by key, each run with its work.
-      session: where runs are; the times of gradients are kept there too.
-    """
+    """What missing runs take."""
 
     def __init__(self, missing: Mapping[str, tuple[Work, Point]], session: Session):
         self._session, self._missing = session, missing
@@ -114,7 +101,7 @@ class Costs:
         self._seconds = _seconds_of_works({work for work, _ in missing.values()}, session)
 
     def items(self, keys: Iterable[str]) -> list[Item]:
-        """What the runs of some keys take, by what is trained; the longest first."""
+        """Return what the runs of some keys take, by what is trained; the longest first."""
         groups: dict[Any, list[str]] = collections.defaultdict(list)
         for key in keys:
             groups[self._gradients[key] if key in self._gradients else self._missing[key][0]].append(key)
@@ -126,7 +113,7 @@ class Costs:
         return sorted(found, key=lambda item: -(item.seconds or 0))
 
     def data(self, keys: Iterable[str]) -> list[str]:
-        """The data sets that have to be prepared first."""
+        """Return the data sets that have to be prepared first."""
         return sorted(
             {name for key in keys for config in self._configs.get(key, [])[:1] if (name := stand_ins.missing(config))}
         )
@@ -159,7 +146,7 @@ class Costs:
 
 
 def _seconds_of_works(works: Iterable[Work], session: Session) -> dict[str, float]:
-    """The mean time of the finished runs of works that train nothing, by the works' names."""
+    """Return the mean time of the finished runs of works that train nothing, by the works' names."""
     wanted, found = {name_of(work) for work in works} - {name_of(train)}, collections.defaultdict(list)
     for file in session.store.path.glob("*.jsonl") if wanted else ():
         records = session.store.read(file.stem)
@@ -169,13 +156,7 @@ def _seconds_of_works(works: Iterable[Work], session: Session) -> dict[str, floa
 
 
 def report(foreseen: Foreseen, session: Session, takes: str) -> str:
-    """What one figure takes, in a table and some sentences.
-
-    Args:
-      foreseen: what it asks for.
-      session: where its runs are.
-      takes: what its scale says that it takes.
-    """
+    """Return what one figure takes, in a table and some sentences."""
     if foreseen.error:
         return f"{foreseen.name} cannot be foreseen: {foreseen.error}"
     missing, found = foreseen.noted.missing, len(foreseen.noted.found)
@@ -212,7 +193,7 @@ def report(foreseen: Foreseen, session: Session, takes: str) -> str:
 
 
 def report_all(foreseen: Sequence[Foreseen], session: Session) -> str:
-    """What several figures take, a row each, and all of them, which share runs."""
+    """Return what several figures take, a row each, and all of them, which share runs."""
     together: dict[str, tuple[Work, Point]] = {}
     for each in foreseen:
         together |= each.noted.missing
@@ -223,16 +204,8 @@ def report_all(foreseen: Sequence[Foreseen], session: Session) -> str:
     found = len(set().union(*(each.noted.found for each in foreseen)))
     items, data = costs.items(together), costs.data(together)
     rows.append(["all, shared runs once", *_cells(items, found), ""])
-    headers = [
-        "",
-        "found",
-        "to do",
-        "gradients",
-        f"time on one {_device()}",
-        "memory of one",
-        "records",
-        "data missing",
-    ]
+    headers = ["", "found", "to do", "gradients", f"time on one {_device()}", "memory of one", "records"]
+    headers.append("data missing")
     total = _summed(items)
     lines = [
         _time(total, costs.processes),
@@ -252,30 +225,15 @@ def _cells(items: Sequence[Item], found: int) -> list[str]:
     time = "not known" if total.seconds is None else duration(total.seconds)
     time += f" + {total.unknown:,} runs" if total.unknown and total.seconds is not None else ""
     gradients = f"{total.gradients:,}" if total.gradients else ""
-    return [
-        f"{found:,}",
-        f"{total.runs:,}",
-        gradients,
-        time,
-        size(total.memory) if total.memory else "",
-        size(total.disk),
-    ]
+    memory = size(total.memory) if total.memory else ""
+    return [f"{found:,}", f"{total.runs:,}", gradients, time, memory, size(total.disk)]
 
 
 def _summed(items: Sequence[Item]) -> Item:
-    def add(one: Item, two: Item) -> Item:
-        return Item(
-            "",
-            one.runs + two.runs,
-            one.unknown + two.unknown,
-            one.gradients + two.gradients,
-            None,
-            None if one.seconds is None and two.seconds is None else (one.seconds or 0) + (two.seconds or 0),
-            max(one.memory, two.memory),
-            one.disk + two.disk,
-        )
-
-    return functools.reduce(add, items, Item("", 0, 0, 0, None, None, 0, 0))
+    counts = (sum(getattr(item, name) for item in items) for name in ("runs", "unknown", "gradients"))
+    known = [item.seconds for item in items if item.seconds is not None]
+    memory, disk = max((item.memory for item in items), default=0), sum(item.disk for item in items)
+    return Item("", *counts, None, sum(known) if known else None, memory, disk)
 
 
 def _time(total: Item, processes: int) -> str:

@@ -7,7 +7,7 @@ import pathlib
 import pkgutil
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import matplotlib as mpl
@@ -103,20 +103,20 @@ class Figure:
 
     @property
     def title(self) -> str:
-        """The first line of the module's docstring, less the source in parentheses at its end."""
+        """Return the first line of the module's docstring, less the source in parentheses at its end."""
         return re.sub(r"(\s\([^()]*\))?\.$", "", self.text.strip().partition("\n")[0])
 
     @property
     def options(self) -> dict[str, Option]:
-        """The function's arguments."""
+        """Return the function's arguments."""
         return options(self.make)
 
     def values(self, scale: str) -> dict[str, Any]:
-        """The arguments at a scale."""
+        """Return the arguments at a scale."""
         return {name: option.default for name, option in self.options.items()} | self.scales[scale].values
 
     def __call__(self, **values: Any) -> Output:
-        """The figure for arguments that are given in Python; runs are kept in the current session.
+        """Return the figure for arguments that are given in Python; runs are kept in the current session.
 
         Raises:
           ValueError: where an argument is impossible; it names it.
@@ -193,7 +193,7 @@ def figure(
 
 
 def names() -> list[str]:
-    """The modules of the papers' folders, of which some hold figures: nothing is imported."""
+    """Return the modules of the papers' folders, of which some hold figures: nothing is imported."""
     return [
         f"{folder}.{module.name}"
         for folder in folders()
@@ -202,10 +202,7 @@ def names() -> list[str]:
 
 
 def is_apart(name: str) -> bool:
-    """Whether a figure belongs to neither `all` nor the scoreboard.
-
-    Args:
-      name: of the figure.
+    """Return whether a figure belongs to neither `all` nor the scoreboard.
 
     Example:
       >>> is_apart("beyond.ringleader"), is_apart("gossip.bounds")
@@ -215,7 +212,7 @@ def is_apart(name: str) -> bool:
 
 
 def find_figure(name: str) -> Figure | None:
-    """The figure of a module, which is imported; None where it holds none.
+    """Return the figure of a module, which is imported; None where it holds none.
 
     Example:
       >>> find_figure("gap_aware.figure3").numbers
@@ -227,7 +224,7 @@ def find_figure(name: str) -> Figure | None:
 
 
 def figures(broken: Callable[[str, RunFailed], None] | None = None, *, apart: bool = False) -> list[Figure]:
-    """All figures, in the order of the papers' folders and rows.
+    """Return all figures, in the order of the papers' folders and rows.
 
     Args:
       broken: called with a module that cannot be imported, which must not keep the others; by default, it is printed.
@@ -249,6 +246,12 @@ def figures(broken: Callable[[str, RunFailed], None] | None = None, *, apart: bo
         )
 
     return sorted((made for made in found if made is not None), key=place)
+
+
+def by_number(paper: Paper, found: Iterable[Figure]) -> dict[str, Figure | None]:
+    """Return the rows of a paper, then what is checked besides -> the figure that makes it; None: there is none."""
+    made = {number: each for each in found if each.paper == paper for number in each.numbers}
+    return dict.fromkeys(paper.rows) | made
 
 
 def _print(name: str, error: RunFailed) -> None:

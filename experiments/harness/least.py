@@ -53,7 +53,7 @@ def line(axes: Axes, x: Iterable[float], y: Iterable[float], *, of: str = "", in
 
 
 def note(whose: str, taken: str) -> str:
-    """What the line means, for the notes of a figure.
+    """Return what the line means, for the notes of a figure.
 
     Args:
       whose: gradients are counted: `SINGLE` or `SYNCHRONOUS`.

@@ -10,7 +10,7 @@ import re
 
 @functools.cache
 def processor() -> str:
-    """The name of this machine's processor."""
+    """Return the name of this machine's processor."""
     with contextlib.suppress(OSError):
         found = re.search(r"model name\s*:\s*(.+)", pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8"))
         if found:
@@ -19,7 +19,7 @@ def processor() -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time that a person can read.
+    """Return a time that a person can read.
 
     Example:
       >>> [duration(seconds) for seconds in (0.42, 42, 4210, 40_000, 1e6, 1e9)]
@@ -34,7 +34,7 @@ def duration(seconds: float) -> str:
 
 
 def seconds_of(words: str) -> float | None:
-    """The time that words such as "4 min" begin with, seconds; None where they begin otherwise.
+    """Return the time that words such as "4 min" begin with, seconds; None where they begin otherwise.
 
     Example:
       >>> [seconds_of(words) for words in ("4 min", "2 h, estimated", "1.5 days", "GPU-weeks, estimated")]
@@ -45,7 +45,7 @@ def seconds_of(words: str) -> float | None:
 
 
 def size(count: float) -> str:
-    """A number of bytes with its unit.
+    """Return a number of bytes with its unit.
 
     Example:
       >>> size(999), size(2 * 2**20), size(3.5 * 2**30)

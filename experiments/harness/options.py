@@ -43,7 +43,7 @@ class Option:
             flags.DEFINE(_Parser(self), self.name, shown(value), self.help, serializer=_Serializer())
 
     def check(self, value: Any) -> Any:
-        """A value that a person has given, checked.
+        """Return a value that a person has given, checked.
 
         Raises:
           ValueError: naming the argument, its value and what would be right.
@@ -55,7 +55,7 @@ class Option:
 
 
 def options(function: Callable[..., Any]) -> dict[str, Option]:
-    """The options of a function whose arguments are keywords with defaults.
+    """Return the options of a function whose arguments are keywords with defaults.
 
     Raises:
       ValueError: where an argument has no default, or a type that no flag can have.
@@ -82,7 +82,7 @@ def options(function: Callable[..., Any]) -> dict[str, Option]:
 
 
 def shown(value: Any) -> str:
-    """A value as it is written on a command line.
+    """Return a value as it is written on a command line.
 
     Example:
       >>> shown([1, 0.5]), shown(None)
@@ -113,7 +113,7 @@ class _Serializer(flags.ArgumentSerializer):
 
 
 def _reader(name: str, hint: Any) -> tuple[Callable[[Any], Any], str]:
-    """The function that reads a type's values, and what they must be."""
+    """Return the function that reads a type's values, and what they must be."""
     origin = typing.get_origin(hint)
     if origin in (typing.Union, types.UnionType):
         (inner,) = (kind for kind in typing.get_args(hint) if kind is not type(None))
@@ -149,7 +149,7 @@ def _bounded(value: float, bounds: Mapping[str, float]) -> float:
 
 
 def _several(value: Any, read: Callable[[Any], Any]) -> list[Any]:
-    """The values of a list, in their order and without duplicates."""
+    """Return the values of a list, in their order and without duplicates."""
     parts = value.split(",") if isinstance(value, str) else list(value)
     if not parts or parts == [""]:
         raise ValueError("at least one value")

@@ -37,7 +37,7 @@ _FAMILIES = (
 
 
 def colour(method: str) -> str:
-    """The colour of a method, the same in every picture.
+    """Return the colour of a method, the same in every picture.
 
     Args:
       method: its name or title.
@@ -59,17 +59,7 @@ def colour(method: str) -> str:
 def canvas(
     rows: int = 1, columns: int = 1, *, width: float = 10.0, height: float = 5.0, **subplots: object
 ) -> tuple[Figure, np.ndarray]:
-    """A figure and its panels, in the style of the papers' pictures.
-
-    Args:
-      rows: rows of panels.
-      columns: columns of panels.
-      width: of the whole figure in inches.
-      height: of the whole figure in inches.
-      **subplots: as `matplotlib.figure.Figure.subplots` takes them.
-
-    Returns:
-      The figure, and an array [rows, columns] of its axes.
+    """Return a figure, so many inches wide and high, and its panels, in the style of the papers' pictures.
 
     Example:
       >>> drawn, panels = canvas(1, 2, sharey=True)

@@ -46,9 +46,6 @@ def produce(made: Figure, scale: str, changed: Mapping[str, Any], session: Sessi
       changed: arguments with another value than the scale's.
       session: where its runs are; those that the figure has asked for are added to the used ones.
 
-    Returns:
-      The directory of its results.
-
     Raises:
       UsageError: where an argument is impossible.
       Unfinished: where other shards have runs left.
@@ -69,14 +66,6 @@ def publish(
     made: Figure, scale: str, changed: Mapping[str, Any], output: Output, session: Session, seconds: float
 ) -> pathlib.Path:
     """Writes the results of a figure, and prints them.
-
-    Args:
-      made: the figure.
-      scale: its size.
-      changed: arguments with another value than the scale's.
-      output: what its function returned.
-      session: in which it did.
-      seconds: what that took now.
 
     Returns:
       The directory: table.md, table.csv, claims.json and, where there is a picture, picture.png and picture.svg.
@@ -125,7 +114,7 @@ def publish(
 
 
 def digest(facts: Mapping[str, Any], table: str) -> str:
-    """A hash of a result: of its claims and other facts, and of its table.
+    """Return a hash of a result: of its claims and other facts, and of its table.
 
     Args:
       facts: what claims.json holds; its own entry `digest` does not count.
@@ -145,7 +134,7 @@ def opinion(because: str) -> str:
 
 
 def with_difference(table: pd.DataFrame) -> pd.DataFrame:
-    """The table with a column `difference`, ours less the paper's, where both are numbers.
+    """Return the table with a column `difference`, ours less the paper's, where both are numbers.
 
     Example:
       >>> with_difference(pd.DataFrame({"k": [1, 2], "ours": [2.5, 4.0], "paper": [2.0, None]})).difference.tolist()
@@ -172,7 +161,7 @@ def _cell(value: Any) -> str:
 
 
 def _claims(claims: Iterable[Claim], form: str) -> str:
-    """The claims as a table."""
+    """Return the claims as a table."""
     rows = []
     for claim in claims:
         on_paper = "" if claim.on_paper is None else f" ({verdict(claim.on_paper)} on its own numbers)"
@@ -196,7 +185,7 @@ def _line(facts: Mapping[str, Any], seconds: float, computing: float, runs: int)
 
 
 def _made_with(session: Session) -> str:
-    """The hardware: this machine and, where runs were made on other devices, those."""
+    """Return the hardware: this machine and, where runs were made on other devices, those."""
     devices = {records[0].get("made", {}).get("device") for records in session.used.values()} - {None}
     here = digests.made_with()["device"]
     others = "".join(f" and {device}" for device in sorted(devices - {here}))

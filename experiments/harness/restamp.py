@@ -87,14 +87,7 @@ def main(argv: Sequence[str]) -> None:
 def of_runs(made: Figure, scale: str, session: Session, count: int) -> list[str]:
     """Restamp the runs of a figure in a work directory, make it anew of them, and restamp the stored result.
 
-    Args:
-      made: the figure.
-      scale: its size.
-      session: where its runs are.
-      count: runs of each kind that are done again.
-
-    Returns:
-      What differs, in lines; none where all agree.
+    What differs is returned, in lines; nothing where all agree.
 
     Raises:
       UsageError: where runs are missing.
@@ -140,14 +133,7 @@ def of_runs(made: Figure, scale: str, session: Session, count: int) -> list[str]
 def of_checkout(made: Figure, reference: pathlib.Path, count: int, jobs: int | None) -> list[str]:
     """Restamp the stored result of a figure, whose sample another checkout does as this one does.
 
-    Args:
-      made: the figure.
-      reference: a checkout in which the code is that of the stored result.
-      count: runs of each kind that both do.
-      jobs: processes at once.
-
-    Returns:
-      What differs, in lines; none where all agree.
+    What differs is returned, in lines; nothing where all agree.
 
     Raises:
       UsageError: where nothing is stored, or the checkout is not one.
@@ -215,11 +201,7 @@ def _figures(names: Sequence[str]) -> list[Figure]:
 
 
 def _outcome(checkout: pathlib.Path, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a checkout makes of a sample, in a process of its own.
-
-    Raises:
-      RunFailed: where it fails.
-    """
+    """Return what a checkout makes of a sample, in a process of its own."""
     text = pathlib.Path(sampled.__file__).read_text(encoding="utf-8")
     with tempfile.TemporaryDirectory(prefix="restamp-") as folder:
         asked, answer, program = (pathlib.Path(folder) / name for name in ("asked", "answer", "sampled_here.py"))

@@ -42,12 +42,7 @@ def name_of_run(work: Any, point: Any) -> str:
 
 
 def sample(asked: list[tuple[Any, Any]], count: int) -> dict[str, tuple[Any, Any]]:
-    """Return some runs of each kind, by name; which, a hash of their names decides.
-
-    Args:
-      asked: the work and the settings of each run.
-      count: how many of a kind.
-    """
+    """Return some runs of each kind, by name; which, a hash of their names decides."""
     names = collections.Counter(name_of_run(work, point) for work, point in asked)
     kinds: dict[str, dict[str, tuple[Any, Any]]] = collections.defaultdict(dict)
     for work, point in asked:

@@ -18,7 +18,7 @@ import experiments
 from experiments import papers
 from experiments.harness import publishing
 from experiments.harness.claims import FAILS, HOLDS, OPEN
-from experiments.harness.figures import SCALES, Figure, figures, is_apart
+from experiments.harness.figures import SCALES, Figure, by_number, figures, is_apart
 from sgdlab import files
 from sgdlab.commands import launch
 from sgdlab.results import pages
@@ -66,26 +66,26 @@ class Result:
         return self.facts["claims"]
 
     def changed(self, made: Figure) -> list[str]:
-        """What of the code that made it has changed since: "figure", works, functions and parts, by name."""
+        """Return what of the code that made it has changed since: "figure", works, functions and parts, by name."""
         now = {publishing.FIGURE: digests.of_code(made.make)}
         stored = self.facts.get("code", {})
         return [name for name, digest in stored.items() if (now.get(name) or digest_now(name)) != digest]
 
     @property
     def scale(self) -> str:
-        """The scale, with the arguments that differ from its own."""
+        """Return the scale, with the arguments that differ from its own."""
         changed = "".join(f", {name}={value}" for name, value in self.facts["changed"].items())
         whole = " (the paper's size)" if self.facts.get("full_size") and self.facts["scale"] == "laptop" else ""
         return f"{self.facts['scale']}{whole}{changed}"
 
     @property
     def made_with(self) -> str:
-        """The machine and the version of the code."""
+        """Return the machine and the version of the code."""
         made = self.facts["made"]
         return f"{self.facts['hardware']}; sgdlab {made['version']}, commit {made['commit'] or 'unknown'}"
 
     def age(self, now: datetime.datetime) -> str:
-        """How old it is, in words."""
+        """Return how old it is, in words."""
         hours = (now - datetime.datetime.fromisoformat(self.facts["when"])).total_seconds() / 3600
         if hours < 24:
             return "today"
@@ -142,30 +142,15 @@ def main(argv: Sequence[str]) -> None:
 
 
 def board(found: Sequence[Figure], path: pathlib.Path) -> Board:
-    """The rows of the five papers, and of others that figures are of.
-
-    Args:
-      found: the figures.
-      path: directory of results.
-    """
+    """Return the rows of the five papers, and of others that figures are of."""
     own = papers.others(made.paper for made in found)
     return [(paper, rows_of(paper, path, found)) for paper in (*papers.PAPERS, *own)]
 
 
 def rows_of(paper: papers.Paper, path: pathlib.Path, found: Sequence[Figure]) -> list[Row]:
-    """The rows of a paper, then what is checked besides.
-
-    Args:
-      paper: one of `papers.PAPERS`.
-      path: directory of results.
-      found: all figures.
-    """
-    ours = [made for made in found if made.paper == paper]
-    by_number = {number: made for made in ours for number in made.numbers}
-    numbers = [*paper.rows, *(number for number in by_number if number not in paper.rows)]
+    """Return the rows of a paper, then what is checked besides."""
     rows, seen = [], set()
-    for number in numbers:
-        made = by_number.get(number)
+    for number, made in by_number(paper, found).items():
         result = find_result(made, path) if made else None
         rows.append(
             Row(number, paper.rows.get(number) or made.title, made, result, bool(made) and made.name not in seen)
@@ -175,7 +160,7 @@ def rows_of(paper: papers.Paper, path: pathlib.Path, found: Sequence[Figure]) ->
 
 
 def find_result(made: Figure, path: pathlib.Path) -> Result | None:
-    """The result of a figure at the largest scale, in a directory or else in the repository."""
+    """Return the result of a figure at the largest scale, in a directory or else in the repository."""
     for scale in reversed(SCALES):
         folder = publishing.folder(path, made.name, scale)
         if (
@@ -188,12 +173,12 @@ def find_result(made: Figure, path: pathlib.Path) -> Result | None:
 
 
 def stored_result(name: str) -> Result | None:
-    """The result of a figure that the repository holds; None where there is none."""
+    """Return the result of a figure that the repository holds; None where there is none."""
     return _read(STORED / f"{name}.json", STORED / name, STORED / name)
 
 
 def _read(claims: pathlib.Path, picture: pathlib.Path, table: pathlib.Path) -> Result | None:
-    """A result of its files, whose names end in .json, .png and .csv."""
+    """Return a result of its files, whose names end in .json, .png and .csv."""
     try:
         facts = json.loads(claims.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -218,7 +203,7 @@ def store(by_paper: Board) -> None:
 
 
 def counted(rows: Sequence[Row]) -> dict[str, int]:
-    """How many claims have each verdict."""
+    """Return how many claims have each verdict."""
     found = collections.Counter(
         claim["verdict"] for row in rows if row.first and row.result for claim in row.result.claims
     )
@@ -240,7 +225,7 @@ def summary(by_paper: Board) -> str:
 
 
 def as_markdown(by_paper: Board, *, pictures: str = "", older: bool = True) -> str:
-    """The page in Markdown, with pictures beside it.
+    """Return the page in Markdown, with pictures beside it.
 
     Args:
       by_paper: the rows.
@@ -276,7 +261,7 @@ def _date(result: Result) -> str:
 
 
 def as_html(by_paper: Board) -> str:
-    """The page in HTML that refers to no other file."""
+    """Return the page in HTML that refers to no other file."""
     now = datetime.datetime.now(datetime.UTC)
     sections = []
     for paper, rows in by_paper:
@@ -358,7 +343,7 @@ def _state(row: Row, when: Callable[[Result], str]) -> tuple[str, str, str]:
 
 
 def _older(row: Row) -> str:
-    """Whether the code that made a result has changed since, and what of it; "" where it has not."""
+    """Return whether the code that made a result has changed since, and what of it; "" where it has not."""
     changed = row.result.changed(row.figure) if row.figure and row.result else []
     return f"Made by older code: {', '.join(changed)} changed since." if changed else ""
 
@@ -372,6 +357,6 @@ def _coloured(counts: dict[str, int]) -> list[dict[str, Any]]:
 
 
 def of_paper(claim: dict[str, Any]) -> str:
-    """What the paper measured, and whether its sentence holds for that."""
+    """Return what the paper measured, and whether its sentence holds for that."""
     on_paper = {None: "", True: f"{HOLDS} on its own numbers", False: f"{FAILS} on its own numbers"}[claim["on_paper"]]
     return "; ".join(text for text in (claim["paper"], on_paper) if text)

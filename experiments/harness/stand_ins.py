@@ -87,7 +87,7 @@ def used() -> Iterator[None]:
 
 
 def missing(config: ConfigDict) -> str | None:
-    """The name of the data set that a configuration trains on, if `sgdlab data` has to prepare it first."""
+    """Return the name of the data set that a configuration trains on, if `sgdlab data` has to prepare it first."""
     kind = config.data.kind
     name = DATASETS[kind].facts.tfds
     return None if name is None or preparing.version(name, config.data[kind].get("data_dir")) else kind
@@ -98,5 +98,5 @@ def _images(shape: tuple[int, ...], number: int) -> Images:
 
 
 def _zeros(*shape: int, dtype: type) -> np.ndarray:
-    """An array of zeros that takes no memory."""
+    """Return an array of zeros that takes no memory."""
     return np.broadcast_to(np.zeros((), dtype), shape)

@@ -18,7 +18,7 @@ from sgdlab.cluster import MessageDelays
 
 
 def density(delays: MessageDelays, seconds: np.ndarray) -> np.ndarray:
-    """The probability density of a delay, per second.
+    """Return the probability density of a delay, per second.
 
     Args:
       delays: model of the delays, with a base delay above 0.

@@ -98,7 +98,7 @@ def identities(*, workers: Count = 32, servers: Count = 12, iterations: Count = 
 
 
 def rule() -> rules.ServerRule:
-    """The paper's momentum SGD, whose step is linear in the number of gradients."""
+    """Return the paper's momentum SGD, whose step is linear in the number of gradients."""
     return rules.linear_scaling(learning_rate=RATE, momentum=MOMENTUM, nesterov=False, weight_decay=WEIGHT_DECAY)
 
 

@@ -41,21 +41,21 @@ class Setting:
 
     @property
     def waits(self) -> dict[str, Any]:
-        """The entries of its runs."""
+        """Return the entries of its runs."""
         return {"push_at_least": self.push_at_least, "pull_at_least": self.pull_at_least}
 
     @property
     def line(self) -> dict[str, Any]:
-        """How its lines are drawn."""
+        """Return how its lines are drawn."""
         return {"color": self.shade, "marker": self.marker, "linestyle": self.dash, "label": str(self)}
 
     def of(self, runs: pd.DataFrame, **others: Any) -> pd.DataFrame:
-        """The rows of its runs in which other entries have the given values too."""
+        """Return the rows of its runs in which other entries have the given values too."""
         wanted = self.waits | others
         return runs[np.logical_and.reduce([runs[name] == value for name, value in wanted.items()])]
 
     def row(self, values: Any, paper: float = math.nan, **about: Any) -> dict[str, Any]:
-        """A row of a table: the mean over the seeds, half the width of its interval, and the paper's number."""
+        """Return a row of a table: the mean over the seeds, half the width of its interval, and the paper's number."""
         found = interval(values)
         spread = found.half if math.isfinite(found.half) else math.nan
         return {"(c, b)": str(self), **about, "ours": found.mean, "±": spread, "paper": paper}

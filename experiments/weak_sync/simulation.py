@@ -48,15 +48,13 @@ class Cluster:
         return np.random.default_rng(seed).gamma(shape, self.mean_seconds / shape, (self.iterations, self.num_workers))
 
     def delays(self, late: bool) -> MessageDelays:
-        """The model of the delays of the servers' responses."""
+        """Return the model of the delays of the servers' responses."""
         return MessageDelays(
-            base_seconds=self.base_seconds,
-            late_share=self.late_share if late else 0.0,
-            late_seconds=self.late_seconds,
+            base_seconds=self.base_seconds, late_share=self.late_share if late else 0.0, late_seconds=self.late_seconds
         )
 
     def share_with_late(self, num_servers: int) -> float:
-        """The share of iterations in which at least one response is late.
+        """Return the share of iterations in which at least one response is late.
 
         Example:
           >>> round(Cluster().share_with_late(32), 3)
@@ -65,7 +63,7 @@ class Cluster:
         return 1 - (1 - self.late_share) ** (self.num_workers * num_servers)
 
     def schedule(self, *, late: bool, seed: int, num_servers: int = 32, **waits: Any) -> tuple[Schedule, np.ndarray]:
-        """The schedule of one run.
+        """Return the schedule of one run.
 
         Args:
           late: whether delays are injected.

@@ -15,28 +15,14 @@ import numpy as np
 import pandas as pd
 
 from experiments import papers
-from experiments.harness import (
-    PALETTE,
-    PAPER,
-    Claim,
-    Count,
-    Interval,
-    Output,
-    Positive,
-    Scale,
-    Share,
-    Sweep,
-    above,
-    all_of,
-    below,
-    canvas,
-    figure,
-    interval,
-    prepare,
-)
+from experiments.harness.claims import Claim, Interval, above, all_of, below, interval
+from experiments.harness.figures import Output, Scale, figure
+from experiments.harness.pictures import PALETTE, PAPER, canvas
 from experiments.weak_sync import training
 from experiments.weak_sync.settings import BOTH, HALF_WIDTH, PUSH, SAME, SETTINGS, SMALL, SYNCHRONOUS, Setting
 from experiments.weak_sync.simulation import Cluster, simulate
+from sgdlab.bounds import Count, Positive, Share
+from sgdlab.runs.sweep import Sweep, prepare
 
 NEARLY = 3.0
 """Points of per cent that two reductions may differ by."""
@@ -191,7 +177,7 @@ def _claim(
     paper: float | None = None,
     because: str = "",
 ) -> Claim:
-    """A claim that is tested on our values, one for each seed, and on the paper's number."""
+    """Return a claim that is tested on our values, one for each seed, and on the paper's number."""
     found, printed = interval(values), {}
     if paper is not None:
         printed = {"paper": words.format(f"{paper:.3g}"), "on_paper": test(Interval(paper, 0.0, 1))}

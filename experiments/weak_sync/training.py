@@ -32,14 +32,7 @@ DIFFERS = (
 
 
 def sweep(cluster: Cluster, *, seeds: int, size: Size = "laptop", **training: Any) -> Sweep:
-    """The runs of all settings, which Table 1 and Figures 3 and 4 share.
-
-    Args:
-      cluster: model of the cluster.
-      seeds: number of seeds.
-      size: what is trained: see `DATA` and `NETWORKS`.
-      **training: `blocks` and `learning_rate` of `trained`.
-    """
+    """Return the runs of all settings, which Table 1 and Figures 3 and 4 share."""
     base = {"cluster": dataclasses.asdict(cluster), **training}
     runs = [s.waits | {"late": late, "seed": seed} for s in SETTINGS for late in (False, True) for seed in range(seeds)]
     if size == "laptop":
@@ -68,9 +61,6 @@ def trained(
       seed: seed of run-times and delays, and of the training.
       blocks: number of blocks of the parameters, each with a server.
       learning_rate: learning rate of an update of all workers' gradients.
-
-    Returns:
-      The records of `sgdlab.runs.train.train`.
     """
     model, waits = Cluster(**cluster), {"push_at_least": push_at_least, "pull_at_least": pull_at_least}
     schedule, _ = model.schedule(late=late, seed=seed, num_servers=blocks, **waits)
@@ -81,7 +71,7 @@ def trained(
 def configuration(
     cluster: Cluster, *, late: bool, seed: int, blocks: int, learning_rate: float, push_at_least: int, **waits: Any
 ) -> ConfigDict:
-    """The configuration of a run: digits, a small perceptron, and the paper's optimiser.
+    """Return the configuration of a run: digits, a small perceptron, and the paper's optimiser.
 
     The runs have 4 examples a gradient: 900 iterations of 32 x 4 examples are 80 epochs of 1437 digits; the paper has
     90. All settings have the same number of iterations, so with c of 32 gradients in each they use c / 32 of the
@@ -104,7 +94,7 @@ def configuration(
 
 
 def configuration_of(*, cluster: Mapping[str, Any], **settings: Any) -> ConfigDict:
-    """The configuration that `trained` trains; its arguments are those of `trained`."""
+    """Return the configuration that `trained` trains; its arguments are those of `trained`."""
     return configuration(Cluster(**cluster), **settings)
 
 
@@ -116,11 +106,6 @@ def on_cifar10(*, cluster: Mapping[str, Any], network: str, **settings: Any) -> 
 
     The paper does not say how images are augmented: they are padded by 4 pixels, cropped and mirrored at random. With
     90 epochs of iterations the rate falls after 30 and 60 of them, as in the paper.
-
-    Args:
-      cluster: the attributes of the `Cluster`.
-      network: a part that is a network.
-      **settings: the other arguments of `trained`.
     """
     config = configuration_of(cluster=cluster, **settings)
     config.data.kind, config.network.kind, config.network.resnet50.stem = "cifar10", network, "cifar"
@@ -133,12 +118,7 @@ def on_cifar10(*, cluster: Mapping[str, Any], network: str, **settings: Any) -> 
 
 @trains(on_cifar10)
 @goes_by(
-    digits.get_config,
-    protocols.partial,
-    rules.linear_scaling,
-    original.cifar10,
-    parts.cifar_resnet,
-    parts.resnet50,
+    digits.get_config, protocols.partial, rules.linear_scaling, original.cifar10, parts.cifar_resnet, parts.resnet50
 )
 def trained_on_cifar10(
     *,
@@ -152,22 +132,7 @@ def trained_on_cifar10(
     learning_rate: float,
     report: Callable[[Mapping[str, Any]], None],
 ) -> Records:
-    """Trains one run on CIFAR-10.
-
-    Args:
-      cluster: the attributes of the `Cluster`.
-      network: a part that is a network.
-      push_at_least: as in `trained`.
-      pull_at_least: as in `trained`.
-      late: as in `trained`.
-      seed: as in `trained`.
-      blocks: as in `trained`.
-      learning_rate: as in `trained`.
-      report: called with each record.
-
-    Returns:
-      The records of `sgdlab.runs.train.train`.
-    """
+    """Trains one run on CIFAR-10."""
     waits = {"push_at_least": push_at_least, "pull_at_least": pull_at_least}
     schedule, _ = Cluster(**cluster).schedule(late=late, seed=seed, num_servers=blocks, **waits)
     given = {"late": late, "seed": seed, "blocks": blocks, "learning_rate": learning_rate}

@@ -5,27 +5,7 @@ import sys
 
 import pytest
 
-from sgdlab.commands import advise, launch
-
-
-@pytest.fixture(name="call")
-def call_in_process(capsys, monkeypatch, tmp_path):
-    """Runs the command here, in an empty directory: (exit code, output, errors)."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments):
-        line = ["advise", *arguments]
-        code = launch.answer(
-            advise.main,
-            advise.__doc__,
-            line,
-            define=advise.define_flags,
-            **launch.settings_of(advise),
-        )
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return call
+from sgdlab.commands import advise
 
 
 @pytest.mark.parametrize(
@@ -49,9 +29,10 @@ def call_in_process(capsys, monkeypatch, tmp_path):
         (("--trace=small.csv", "--config.seed=1"), "--config.seed=1"),
     ],
 )
-def test_mistakes_are_one_line_and_leave_nothing(call, arguments, words, tmp_path):
+def test_mistakes_are_one_line_and_leave_nothing(call, arguments, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "small.csv").write_text("a,b\n" + "1.5,2.5\n" * 20)
-    code, _, errors = call(*arguments)
+    code, _, errors = call(advise, *arguments)
     assert code == 2
     (line,) = errors.strip().splitlines()
     assert line.startswith("error: ")

@@ -10,15 +10,7 @@ import scipy.stats
 from experiments.backup_workers import stragglers
 from experiments.backup_workers.figure2 import KEYS, figure2
 from experiments.backup_workers.figures3_4 import figures3_4, rounded
-from experiments.backup_workers.figures5_6 import (
-    BEST,
-    PRINTED,
-    THROUGH,
-    compared,
-    figures5_6,
-    paper_updates,
-    resampled,
-)
+from experiments.backup_workers.figures5_6 import BEST, PRINTED, THROUGH, compared, figures5_6, paper_updates, resampled
 from experiments.backup_workers.table1 import CLIPPED, FORWARD, expected, staleness, table1
 from experiments.backup_workers.table1 import PRINTED as PRINTED_STALENESS
 from experiments.harness import Session, within
@@ -279,20 +271,14 @@ def test_papers_updates_go_through_the_two_that_are_printed():
     assert at_100 - serial == pytest.approx(at_50 - at_100)  # b / 100 = b / 50 - b / 100
 
 
-def test_resampling_seeds_that_agree_moves_nothing_and_others_both_ends():
+def test_resampling_draws_the_same_seeds_for_all_n_and_durations_apart():
     counts = np.arange(10, 21)
     assert resampled(counts, np.ones((2, 11)), {10: [20, 20], 20: [10, 10]}, times=10) == (20, 20)
     assert resampled(counts, np.ones((2, 11)), {10: [20, 5], 20: [10, 10]}) == (10, 20)
     assert resampled(counts, np.ones((1, 11)), {10: [20, 5], 20: [10, 10]}) is None
     assert resampled(counts, np.ones((2, 11)), {10: [20], 20: [10]}) is None
-
-
-def test_resampling_draws_the_same_seeds_for_all_n():
     slow = np.array([1.0, 100.0])  # a seed that needs 100 times as many updates at each N changes no ratio
-    assert resampled(np.arange(10, 21), np.ones((2, 11)), {10: 1.1 * slow, 20: slow}) == (20, 20)
-
-
-def test_resampling_durations_moves_the_best_n():
+    assert resampled(counts, np.ones((2, 11)), {10: 1.1 * slow, 20: slow}) == (20, 20)
     durations = np.array([[1.0, 3.0, 3.0], [6.0, 2.0, 3.0]])
     assert resampled(np.arange(10, 13), durations, {10: [1, 1], 12: [1, 1]}) == (10, 11)
 

@@ -303,6 +303,15 @@ def test_the_papers_pixelcnn_is_trained_as_in_appendix_a4():
     assert figure9.figure9.values("paper")["updates"] == 200_000
 
 
+KINDS = ((SERIAL, 1), (ONE_BACKUP, 8), (figure9.ASYNC, 8), (ONE_BACKUP, 16), (figure9.ASYNC, 16))
+
+
+def ending(*ends, seconds=(36.0,) * 5):
+    """Figure 9 of runs whose losses end so, of each kind and number of machines, or of the first."""
+    noise = 1e-3 * np.arange(SEEDS)
+    return {kind: losses(end, pace, noise) for kind, end, pace in zip(KINDS, ends, seconds)}  # noqa: B905
+
+
 def losses(ends, seconds, noise):
     """Curves that fall linearly to `ends` within 100 updates."""
     there = np.arange(0, 101, 10)
@@ -314,19 +323,12 @@ def losses(ends, seconds, noise):
 
 
 def test_figure9_of_the_papers_own_order():
-    noise = 1e-3 * np.arange(SEEDS)
-    runs = {
-        (SERIAL, 1): losses(1.3, 36.0, noise),
-        (ONE_BACKUP, 8): losses(-3.0, 36.0, noise),
-        (figure9.ASYNC, 8): losses(1.4, 4.0, noise),
-        (ONE_BACKUP, 16): losses(-5.0, 36.0, noise),
-        (figure9.ASYNC, 16): losses(1.5, 2.0, noise),
-    }
+    runs = ending(1.3, -3.0, 1.4, -5.0, 1.5, seconds=(36.0, 36.0, 4.0, 36.0, 2.0))
     output = figure9.compared(runs)
     assert [each.holds for each in output.claims] == [True] * 5
     # eps is serial training's highest end; with 16 machines it is reached after 3 of 10 evaluations, not 10 or 9.
     eps = max(each.best.iloc[-1] for each in runs[SERIAL, 1])
-    assert eps == pytest.approx(1.3 + noise[-1])
+    assert eps == pytest.approx(1.3 + 1e-3 * (SEEDS - 1))
     pairs = [zip(each.updates, each.best, strict=True) for each in runs[ONE_BACKUP, 16]]
     updates = [min(update for update, low in of_seed if low <= eps) for of_seed in pairs]
     spent = ours(output, machines=16, kind=ONE_BACKUP, quantity="hours to eps")
@@ -336,15 +338,7 @@ def test_figure9_of_the_papers_own_order():
 
 
 def test_figure9_where_asynchrony_is_best():
-    noise = 1e-3 * np.arange(SEEDS)
-    ends = {
-        (SERIAL, 1): 1.5,
-        (ONE_BACKUP, 8): 1.4,
-        (figure9.ASYNC, 8): 1.3,
-        (ONE_BACKUP, 16): 1.4,
-        (figure9.ASYNC, 16): 1.2,
-    }
-    output = figure9.compared({key: losses(end, 36.0, noise) for key, end in ends.items()})
+    output = figure9.compared(ending(1.5, 1.4, 1.3, 1.4, 1.2))
     assert [each.holds for each in output.claims] == [False] * 5
 
 
@@ -385,11 +379,9 @@ def test_one_of_several_is_above_only_where_all_intervals_hold_at_once():
 
 
 def test_what_holds_needs_no_reason():
-    noise = 1e-3 * np.arange(SEEDS)
-    ends = {(SERIAL, 1): 1.3, (ONE_BACKUP, 8): -5.0, (figure9.ASYNC, 8): 1.4}
-    faster = figure9.compared({key: losses(end, 36.0, noise) for key, end in ends.items()})
+    faster = figure9.compared(ending(1.3, -5.0, 1.4))
     assert [each.because for each in faster.claims if each.holds] == [""] * 4
-    slower = figure9.compared({key: losses(1.3, 36.0, noise) for key in ends})
+    slower = figure9.compared(ending(1.3, 1.3, 1.3))
     assert claim(slower, "Synchronous training reduces").because
     rates = four_rates([10, 20, 30, 40], [900, 800, 700, 600], [0.771, 0.775, 0.78, 0.785])
     lowest = claim(table2_figure7.compared(rates, 75 / 77.75), "The lowest rate")

@@ -11,13 +11,9 @@ import pytest
 from lib import undrawn
 
 from sgdlab import runs
-from sgdlab.commands import compare, launch, timeline, train
+from sgdlab.commands import compare, timeline, train
 
 ROOT = pathlib.Path(__file__).parents[2]
-# ml_collections loads a configuration's file by an importer's method that Python is about to drop.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:the load_module:DeprecationWarning", "ignore::DeprecationWarning:importlib"
-)
 MODULES = {"train": train, "compare": compare, "timeline": timeline}
 TINY = (
     "--config.epochs=1.0",
@@ -28,22 +24,6 @@ TINY = (
     "--config.network.mlp.widths=(8,)",
     "--config.target=0.2",
 )
-
-
-@pytest.fixture(name="call")
-def call_in_process(capsys, monkeypatch):
-    """Runs a command here: (exit code, output, errors)."""
-    monkeypatch.chdir(ROOT)
-
-    def call(name, *arguments):
-        capsys.readouterr()
-        module = MODULES[name]
-        settings = launch.settings_of(module)
-        code = launch.answer(module.main, module.__doc__, [name, *arguments], define=module.define_flags, **settings)
-        seen = capsys.readouterr()
-        return code, seen.out, seen.err
-
-    return call
 
 
 @pytest.fixture(name="undrawn")
@@ -65,7 +45,7 @@ def one_line(answer):
 
 @pytest.mark.parametrize("name", MODULES)
 def test_help_is_a_page(call, name):
-    code, output, _ = call(name, "--help")
+    code, output, _ = call(MODULES[name], "--help")
     assert code == 0
     assert len(output.splitlines()) <= 50
     assert max(map(len, output.splitlines())) <= 120
@@ -76,7 +56,7 @@ def test_help_is_a_page(call, name):
 
 @pytest.mark.parametrize("name", MODULES)
 def test_help_on_all_lists_every_entry_with_its_meaning(call, name):
-    code, output, _ = call(name, "--help=all")
+    code, output, _ = call(MODULES[name], "--help=all")
     assert code == 0
     # What an entry means stands beside it, from its part's own docstring or from the configuration's comments.
     for entry in ("protocol.bounded_staleness.bound=2", "batch_size=8", "rule.kind=", "optimizer.learning_rate=0.0125"):
@@ -171,7 +151,7 @@ def test_wrong_flags_are_answered_before_anything_heavy_is_imported(name):
     ],
 )
 def test_mistakes_are_one_line_and_leave_nothing(call, name, flag, words, tmp_path):
-    line = one_line(call(name, *flag.split(), f"--workdir={tmp_path / 'run'}"))
+    line = one_line(call(MODULES[name], *flag.split(), f"--workdir={tmp_path / 'run'}"))
     assert words in line
     assert not (tmp_path / "run").exists()
 
@@ -193,9 +173,9 @@ def test_a_mistake_is_one_line_in_a_process_of_its_own(tmp_path):
 @pytest.mark.usefixtures("undrawn")
 def test_a_refused_command_does_not_claim_its_directory(call, tmp_path):
     where = f"--workdir={tmp_path / 'runs'}"
-    one_line(call("compare", *TINY, "--methods=softsync", "--num_workers=2", "--config.rule.kind=dana", where))
+    one_line(call(compare, *TINY, "--methods=softsync", "--num_workers=2", "--config.rule.kind=dana", where))
     code, output, errors = call(
-        "compare", *TINY, "--methods=asgd", "--num_workers=2", "--seeds=1", "--processes=1", where
+        compare, *TINY, "--methods=asgd", "--num_workers=2", "--seeds=1", "--processes=1", where
     )
     assert code == 0, errors
     assert "ASGD" in output
@@ -204,20 +184,20 @@ def test_a_refused_command_does_not_claim_its_directory(call, tmp_path):
 def test_a_schedule_is_drawn_exported_and_drawn_again(call, tmp_path):
     for method, kind in (("partial", "Schedule: 8 workers"), ("push_gossip", "PeerSchedule: 8 nodes")):
         where = tmp_path / method
-        code, drawn, errors = call("timeline", *TINY, f"--config.method={method}", f"--workdir={where}")
+        code, drawn, errors = call(timeline, *TINY, f"--config.method={method}", f"--workdir={where}")
         assert code == 0, errors
         assert kind in drawn
         for name in ("timeline.png", "timeline.svg", "schedule.npz"):
             assert (where / name).stat().st_size > 0
         assert json.loads((where / "trace.json").read_text())["traceEvents"]
-        _, again, _ = call("timeline", f"--schedule={where / 'schedule.npz'}", f"--workdir={where / 'again'}")
+        _, again, _ = call(timeline, f"--schedule={where / 'schedule.npz'}", f"--workdir={where / 'again'}")
         assert again.splitlines()[0] == drawn.splitlines()[0]
         assert (where / "again/trace.json").read_text() == (where / "trace.json").read_text()
 
 
 def test_one_run_and_the_same_again(call, tmp_path):
     where = f"--workdir={tmp_path / 'one'}"
-    code, output, errors = call("train", *TINY, where)
+    code, output, errors = call(train, *TINY, where)
     assert code == 0, errors
     assert "Gap-Aware, 8 workers: test accuracy" in output
     for name in ("config.json", "metrics/run.jsonl", "parameters.npz", "schedule.npz", "plots/training.png"):
@@ -228,9 +208,9 @@ def test_one_run_and_the_same_again(call, tmp_path):
     assert set(stored["made"]) == {"version", "jax", "device", "commit"}
     assert not (tmp_path / "one/metrics/under_way").exists()
     written = (tmp_path / "one/metrics/run.jsonl").read_text()
-    _, again, _ = call("train", *TINY, where)
+    _, again, _ = call(train, *TINY, where)
     assert "holds this run already" in again
-    other = one_line(call("train", *TINY, where, "--config.seed=1"))
+    other = one_line(call(train, *TINY, where, "--config.seed=1"))
     assert "config.seed=0, not 1" in other
     assert (tmp_path / "one/metrics/run.jsonl").read_text() == written
 
@@ -238,7 +218,7 @@ def test_one_run_and_the_same_again(call, tmp_path):
 @pytest.mark.usefixtures("undrawn")
 def test_a_pair_of_a_protocol_and_a_rule_runs_and_is_named(call, tmp_path):
     code, _, errors = call(
-        "compare", *TINY, "--methods=asgd", "--num_workers=4", "--seeds=1", "--processes=1",
+        compare, *TINY, "--methods=asgd", "--num_workers=4", "--seeds=1", "--processes=1",
         "--config.protocol.kind=bounded_staleness", "--config.rule.kind=staleness_aware",
         f"--workdir={tmp_path / 'runs'}",
     )  # fmt: skip
@@ -253,7 +233,7 @@ def test_entries_are_swept(call, tmp_path):
     arguments = (*TINY[:2], *TINY[3:], "--methods=asgd", "--num_workers=2", "--seeds=1", "--processes=1")
     arguments += ("--sweep=optimizer.learning_rate=0.01,0.05", "--sweep=network.kind=mlp,conv", f"--workdir={runs}")
     arguments = tuple(argument for argument in arguments if not argument.startswith("--config.network.kind"))
-    code, output, errors = call("compare", *arguments, "--config.network.conv.channels=(2,4)")
+    code, output, errors = call(compare, *arguments, "--config.network.conv.channels=(2,4)")
     assert code == 0, errors
     assert "8 runs to do" in output
     assert "[8/8] asgd, 2 workers, learning_rate=0.05, kind=conv, seed 0: " in output or "kind=mlp" in output
@@ -263,7 +243,7 @@ def test_entries_are_swept(call, tmp_path):
     assert len(rows) == 1 + 8
     for name in ("sweep_optimizer_learning_rate.svg", "sweep_network_kind.png"):
         assert (runs / "plots" / name).exists()
-    line = one_line(call("compare", *arguments, "--config.optimizer.learning_rate=0.1"))
+    line = one_line(call(compare, *arguments, "--config.optimizer.learning_rate=0.1"))
     assert line == (
         "error: --config.optimizer.learning_rate must be left out: --sweep=optimizer.learning_rate gives it its values"
     )
@@ -278,7 +258,7 @@ def test_every_cluster_is_compared_with_one_worker_of_its_own(call, kind, tmp_pa
     entries = [f"--config.cluster.recorded.{entry}" for entry in (f"trace={trace}", "extend=bootstrap", "block=4")]
     entries = entries if kind == "recorded" else []
     code, output, errors = call(
-        "compare", *TINY, "--methods=synchronous,asgd", "--num_workers=4", "--seeds=1", "--processes=1",
+        compare, *TINY, "--methods=synchronous,asgd", "--num_workers=4", "--seeds=1", "--processes=1",
         f"--config.cluster.kind={kind}", *entries, f"--workdir={tmp_path / 'runs'}",
     )  # fmt: skip
     assert code == 0, errors
@@ -309,7 +289,7 @@ def test_a_killed_comparison_continues_where_it_stopped(call, tmp_path):
     total = 2 + 2 * 2
     half = next(iter(before))
     half.write_text('{"kind": "run"}\n')
-    code, output, errors = call("compare", *arguments)
+    code, output, errors = call(compare, *arguments)
     assert code == 0, errors
     assert f"{total - 2} runs to do, 2 found" in output
     assert len(list(runs.glob("metrics/*.jsonl"))) == total
@@ -323,7 +303,7 @@ def test_a_killed_comparison_continues_where_it_stopped(call, tmp_path):
     assert "Gap-Aware" in page
     assert "http://" not in page.replace("http://www.w3.org", "")
     assert 'src="data:image/svg+xml' in page
-    assert "6 runs found finished" in call("compare", *arguments)[1]
+    assert "6 runs found finished" in call(compare, *arguments)[1]
 
 
 KILLED_BEHIND_THE_THIRD = """
@@ -351,19 +331,19 @@ def test_an_interrupted_comparison_stops_and_says_so(call, tmp_path, monkeypatch
 
     monkeypatch.setattr(runs.executor, "finish", interrupted)
     code, _, errors = call(
-        "compare", *TINY, "--methods=asgd", "--num_workers=2", "--seeds=1", f"--workdir={tmp_path / 'runs'}"
+        compare, *TINY, "--methods=asgd", "--num_workers=2", "--seeds=1", f"--workdir={tmp_path / 'runs'}"
     )
     assert code == 130
     assert "the same command continues where it stopped" in errors
 
 
 def test_nothing_beside_the_baseline_is_refused(call, tmp_path):
-    line = one_line(call("compare", "--methods=nag_asgd", "--num_workers=1", f"--workdir={tmp_path / 'runs'}"))
+    line = one_line(call(compare, "--methods=nag_asgd", "--num_workers=1", f"--workdir={tmp_path / 'runs'}"))
     assert line.startswith("error: --num_workers=1 with nag_asgd is the baseline itself")
 
 
 def test_a_directory_that_cannot_be_written_is_one_line(call, tmp_path):
     (tmp_path / "file").write_text("")
     assert "must be a directory that can be written" in one_line(
-        call("train", *TINY, f"--workdir={tmp_path / 'file' / 'x'}")
+        call(train, *TINY, f"--workdir={tmp_path / 'file' / 'x'}")
     )

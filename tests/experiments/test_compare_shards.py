@@ -6,14 +6,10 @@ import sys
 
 import pytest
 
-from sgdlab.commands import compare, launch
+from sgdlab.commands import compare
 from sgdlab.results import publish
 
 ROOT = pathlib.Path(__file__).parents[2]
-# ml_collections loads a configuration's file by an importer's method that Python is about to drop.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:the load_module:DeprecationWarning", "ignore::DeprecationWarning:importlib"
-)
 ARGUMENTS = (
     "--config.epochs=1.0", "--config.batch_size=32", "--config.optimizer.learning_rate=0.05", "--config.evaluations=2",
     "--config.network.kind=mlp", "--config.network.mlp.widths=(8,)", "--methods=asgd,gap_aware", "--num_workers=2",
@@ -36,22 +32,6 @@ launch.command(compare)
 """
 
 
-@pytest.fixture(name="call")
-def call_in_process(capsys, monkeypatch):
-    """Runs a comparison here: (exit code, output, errors)."""
-    monkeypatch.chdir(ROOT)
-
-    def call(*arguments):
-        capsys.readouterr()
-        line = ["sgdlab compare", *ARGUMENTS, *arguments]
-        own = compare.OWN_ENTRIES
-        code = launch.answer(compare.main, compare.__doc__, line, own_entries=own, define=compare.define_flags)
-        seen = capsys.readouterr()
-        return code, seen.out, seen.err
-
-    return call
-
-
 @pytest.mark.full
 def test_two_tasks_at_once_do_what_one_command_does(call, monkeypatch, tmp_path):
     """Three runs of three methods: a task has one or two of them. Numbers from 0, as of `--array=0-1`."""
@@ -71,19 +51,21 @@ def test_two_tasks_at_once_do_what_one_command_does(call, monkeypatch, tmp_path)
     assert sorted(file.stem.rpartition("-")[0] for file in both.glob("metrics/*.jsonl")) == list(RUNS)
     assert not list(both.glob("metrics/*/*"))  # nothing under way, and nothing was done twice
     monkeypatch.setattr(publish, "publish", lambda *arguments: "not drawn here")
-    assert "3 runs found finished" in call(f"--workdir={both}")[1]  # by one command, without a share
+    assert (
+        "3 runs found finished" in call(compare, *ARGUMENTS, f"--workdir={both}")[1]
+    )  # by one command, without a share
 
 
 def test_a_task_says_what_is_left_and_the_same_task_again_does_nothing(call, tmp_path):
     runs = tmp_path / "runs"
-    code, output, errors = call(f"--workdir={runs}", "--shard=1/3")
+    code, output, errors = call(compare, *ARGUMENTS, f"--workdir={runs}", "--shard=1/3")
     assert code == 0, errors
     assert "1 run to do, 2 left to other shards" in output
     assert "2 of 3 runs are left to other shards. The last to finish writes the report" in output
     assert not (runs / "report.html").exists()
     (file,) = runs.glob("metrics/*.jsonl")
     before = file.stat().st_mtime_ns
-    code, output, _ = call(f"--workdir={runs}", "--shard=1/3")
+    code, output, _ = call(compare, *ARGUMENTS, f"--workdir={runs}", "--shard=1/3")
     assert code == 0
     assert "2 of 3 runs are left to other shards" in output
     assert file.stat().st_mtime_ns == before
@@ -98,7 +80,7 @@ def test_a_task_says_what_is_left_and_the_same_task_again_does_nothing(call, tmp
     ],
 )
 def test_a_task_that_cannot_be_is_one_line(call, arguments, words, tmp_path):
-    code, _, errors = call(*arguments, f"--workdir={tmp_path / 'runs'}")
+    code, _, errors = call(compare, *ARGUMENTS, *arguments, f"--workdir={tmp_path / 'runs'}")
     assert code == 2
     (line,) = errors.splitlines()
     assert words in line

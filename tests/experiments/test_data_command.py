@@ -8,25 +8,11 @@ import zipfile
 
 import pytest
 
-from sgdlab.commands import data, launch
+from sgdlab.commands import data
 from sgdlab.data import preparing, wikitext_builder
 from sgdlab.registry import DATASETS
 
 ROOT = pathlib.Path(__file__).parents[2]
-
-
-@pytest.fixture(name="call")
-def call_in_process(capsys):
-    """Runs the command here: (exit code, output, errors)."""
-
-    def call(*arguments):
-        capsys.readouterr()
-        given = launch.settings_of(data)
-        code = launch.answer(data.main, data.__doc__, ["data", *arguments], define=data.define_flags, **given)
-        seen = capsys.readouterr()
-        return code, seen.out, seen.err
-
-    return call
 
 
 @pytest.mark.parametrize("module", ["experiments.data", "sgdlab"])
@@ -42,7 +28,7 @@ def test_a_name_may_stand_alone(module):
 
 
 def test_lists_all_with_one_line_each(call, tmp_path):
-    code, output, _ = call(f"--data_dir={tmp_path}")
+    code, output, _ = call(data, f"--data_dir={tmp_path}")
     assert code == 0
     lines = dict(line.split(maxsplit=1) for line in output.splitlines())
     assert set(lines) == set(DATASETS)
@@ -55,7 +41,7 @@ def test_lists_all_with_one_line_each(call, tmp_path):
 
 
 def test_describes_images(call):
-    code, output, _ = call("--name=digits")
+    code, output, _ = call(data, "--name=digits")
     assert code == 0
     for words in ("1,437 images of 8x8x1, uint8, 92.0 kB in memory", "360 images", "10 classes"):
         assert words in output
@@ -70,12 +56,12 @@ def test_prepares_and_then_finds_it(call, tmp_path, monkeypatch):
         for split, text in texts.items():
             archive.writestr(f"wikitext-103/wiki.{split}.tokens", text)
     for _ in range(2):
-        code, output, errors = call("--name=wikitext103", f"--data_dir={tmp_path}")
+        code, output, errors = call(data, "--name=wikitext103", f"--data_dir={tmp_path}")
         assert (code, errors) == (0, "")
         assert output.startswith("wikitext103: WikiText-103 (Merity et al. 2016)\n")
         for words in ("600 tokens, 3 segments of 150", "301 tokens, 2 segments", "vocabulary of 3", f"in {tmp_path}"):
             assert words in output
-    assert "prepared: " in call(f"--data_dir={tmp_path}")[1]
+    assert "prepared: " in call(data, f"--data_dir={tmp_path}")[1]
 
 
 @pytest.mark.parametrize(
@@ -91,7 +77,7 @@ def test_prepares_and_then_finds_it(call, tmp_path, monkeypatch):
     ],
 )
 def test_mistakes_are_one_line(call, arguments, match):
-    code, output, errors = call(*arguments)
+    code, output, errors = call(data, *arguments)
     assert (code, output) == (2, "")
     (line,) = errors.splitlines()
     assert re.match(f"error: {match}", line)
@@ -99,7 +85,7 @@ def test_mistakes_are_one_line(call, arguments, match):
 
 @pytest.mark.parametrize("name", ["imagenet", "wikitext103"])
 def test_a_missing_set_is_one_line(call, tmp_path, name):
-    code, output, errors = call(f"--name={name}", f"--data_dir={tmp_path}")
+    code, output, errors = call(data, f"--name={name}", f"--data_dir={tmp_path}")
     assert (code, output) == (2, "")
     (line,) = errors.splitlines()
     assert line.startswith(f"error: --data_dir={str(tmp_path)!r} must hold")

@@ -11,19 +11,11 @@ from lib import naive
 from scipy import integrate, special, stats
 
 from experiments.gap_aware import ergodic, figure3, figure12, penalties, run_times, theorem1
-from experiments.harness import Session, within
 from sgdlab import protocols, rules
 from sgdlab.cluster import Gamma
 
 ENVIRONMENTS = pytest.mark.parametrize(("between", "within"), [(0.0, 0.1), (0.1, 0.1), (0.6, 0.1), (0.5, 0.4)])
 CLUSTERS = pytest.mark.parametrize("heterogeneous", [False, True])
-
-
-@pytest.fixture(name="session")
-def in_a_directory_of_its_own(tmp_path):
-    """Runs of sweeps, in this process."""
-    with within(Session(tmp_path, jobs=1)) as session:
-        yield session
 
 
 def product_density(time, between, within):

@@ -12,20 +12,13 @@ from configs import imagenet_resnet50, wikitext103_transformer_xl
 from experiments.gap_aware import figures9_11, grid, printed, table2, table3_figure8, text
 from experiments.gap_aware.accuracies import SINGLE_TITLE, Accuracies
 from experiments.gap_aware.frameworks import METHODS
-from experiments.harness import Interval, Session, within
+from experiments.harness import Interval
 from sgdlab.runs import plan, resolve, train
 from sgdlab.runs.work import trained_by
 from tests.lib.unlike import unlike
 
 LETTERS = ("R", "W", "W100")
 ABOUT = {"letter": "R", "size": "laptop", "share": 0.005, "num_workers": 4, "nesterov": True}
-
-
-@pytest.fixture(name="session")
-def in_a_directory_of_its_own(tmp_path):
-    """Runs of sweeps, in this process."""
-    with within(Session(tmp_path, jobs=1)) as session:
-        yield session
 
 
 def verdicts(claims):

@@ -8,11 +8,11 @@ import pandas as pd
 import pytest
 
 from experiments.gap_aware import figure4, figure13, figures1_5, frameworks, printed, table1
-from experiments.gap_aware.accuracies import Accuracies
 from experiments.harness import Session, Sweep, within
 from sgdlab.runs import plan
 from sgdlab.runs.executor import Unfinished
 from sgdlab.runs.sweep import Noted
+from tests.lib.accuracies import accuracies
 from tests.lib.unlike import unlike
 
 LETTERS = ["R", "W", "W100"]
@@ -20,13 +20,6 @@ GRANULARITIES = {"parameter": 0.0, "layer": 1.0, "global": 3.0}
 """Points of accuracy that an invented run loses."""
 SHIFTS = {"asgd": 0.0, "nag_asgd": -9.0, "staleness_aware": -6.0, "gap_aware": 2.0, "dana": -4.0}
 SHIFTS |= {"dana_staleness_aware": -5.0, "dana_gap_aware": 4.0}
-
-
-@pytest.fixture(name="session")
-def in_a_directory_of_its_own(tmp_path):
-    """Runs of sweeps, in this process."""
-    with within(Session(tmp_path, jobs=1)) as session:
-        yield session
 
 
 def invented(config):
@@ -85,14 +78,9 @@ def verdicts(output):
     return [claim.holds for claim in output.claims]
 
 
-def accuracies(**methods):
-    """Accuracies of one cell, `W` with 8 workers: method -> a value for each seed."""
-    rows = [
-        {"framework": "W", "N": 8, "method": method, "seed": seed, "test": value, "train": value, "lost": False}
-        for method, values in methods.items()
-        for seed, value in enumerate(values)
-    ]
-    return Accuracies(pd.DataFrame(rows))
+def of_one_cell(framework="W", **methods):
+    """Accuracies with 8 workers: method -> a value for each seed."""
+    return accuracies({(framework, 8, method): values for method, values in methods.items()})
 
 
 class TestGranularities:
@@ -132,7 +120,7 @@ class TestGranularities:
         ],
     )
     def test_best_is_better_than_both(self, layer, everything, best):
-        found = accuracies(**{"parameter-wise": (80.0, 81.0, 82.1), "layer-wise": layer, "global": everything})
+        found = of_one_cell(**{"parameter-wise": (80.0, 81.0, 82.1), "layer-wise": layer, "global": everything})
         claims = figures1_5.claims(found)
         assert [claim.holds for claim in claims] == [best] * 3  # W is Figure 1: nothing is said of Figure 5
 
@@ -146,8 +134,7 @@ class TestGranularities:
         base = np.array([80.0, 81.0, 82.0])
         others = [base + (open_ if loss is None else loss + noise) for loss in losses]
         named = dict(zip(figures1_5.OTHERS, others, strict=True))
-        found = accuracies(**{"parameter-wise": base, **named})
-        found = Accuracies(found.runs.assign(framework="R"))
+        found = of_one_cell("R", **{"parameter-wise": base, **named})
         assert figures1_5.claims(found)[-1].holds is holds
 
     def test_paper_scale_is_the_paper_s(self):

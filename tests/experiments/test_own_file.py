@@ -9,13 +9,10 @@ import sys
 import pytest
 from lib import undrawn
 
-from sgdlab.commands import compare, launch, train
+from sgdlab.commands import compare, train
 from sgdlab.runs import configuration, methods, parts
 
 ROOT = pathlib.Path(__file__).parents[2]
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:the load_module:DeprecationWarning", "ignore::DeprecationWarning:importlib"
-)
 TINY = (
     "--config.epochs=1.0",
     "--config.batch_size=32",
@@ -71,21 +68,10 @@ def file_of_ones_own(tmp_path, monkeypatch):
             del sys.modules[name]
 
 
-@pytest.fixture(name="call")
-def call_in_process(capfd, monkeypatch):
-    """Runs a command here: (exit code, output, errors), what its children say among them."""
-    monkeypatch.chdir(ROOT)
+@pytest.fixture(autouse=True)
+def without_pictures(monkeypatch):
+    """No test looks at one."""
     undrawn.leave_undrawn(monkeypatch)
-
-    def call(module, *arguments):
-        capfd.readouterr()
-        own = getattr(module, "OWN_ENTRIES", {})
-        argv = [module.__name__, *arguments]
-        code = launch.answer(module.main, module.__doc__, argv, own_entries=own, define=module.define_flags)
-        seen = capfd.readouterr()
-        return code, seen.out, seen.err
-
-    return call
 
 
 def finished(path):

@@ -2,7 +2,6 @@
 
 import csv
 import dataclasses
-import pathlib
 
 import numpy as np
 import optax
@@ -10,15 +9,10 @@ import pytest
 from flax import nnx
 
 from sgdlab import cluster, data, protocols, rules
-from sgdlab.commands import compare, launch, train
+from sgdlab.commands import compare, train
 from sgdlab.predictors import Prediction
 from sgdlab.registry import CLUSTERS, DATASETS, NETWORKS, PREDICTORS, PROTOCOLS, RULES
 from sgdlab.runs.configuration import FAMILIES
-
-ROOT = pathlib.Path(__file__).parents[2]
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:the load_module:DeprecationWarning", "ignore::DeprecationWarning:importlib"
-)
 
 
 @pytest.fixture(autouse=True)
@@ -147,19 +141,9 @@ CHOSEN = (
 )
 
 
-def answer(module, *arguments):
-    define = getattr(module, "define_flags", lambda: None)
-    return launch.answer(module.main, module.__doc__, [module.__name__, *arguments], define=define)
-
-
-@pytest.fixture(autouse=True)
-def at_the_root(monkeypatch):
-    monkeypatch.chdir(ROOT)
-
-
-def test_entries_stand_in_help(capsys):
-    assert answer(train, "--help=all") == 0
-    output = capsys.readouterr().out
+def test_entries_stand_in_help(call):
+    code, output, _ = call(train, "--help=all")
+    assert code == 0
     for entry, default, words in (
         ("protocol.every_other.offset", "0", "the first of them."),
         ("rule.halved.share", "0.5", "of it."),
@@ -185,22 +169,23 @@ def test_entries_stand_in_help(capsys):
         ("halved", "--config.data.stripes.size=1"),
     ],
 )
-def test_what_they_refuse_is_one_line_that_names_the_flag(method, flag, capsys, tmp_path):
+def test_what_they_refuse_is_one_line_that_names_the_flag(method, flag, call, tmp_path):
     cutoff = CUTOFF if method == "cutoff" else ()
-    assert answer(train, *CHOSEN, *cutoff, f"--config.method={method}", flag, f"--workdir={tmp_path / 'run'}") == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    code, _, errors = call(train, *CHOSEN, *cutoff, f"--config.method={method}", flag, f"--workdir={tmp_path / 'run'}")
+    assert code == 2
+    (line,) = errors.splitlines()
     assert line.startswith(f"error: {flag} must be ")
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.long("two runs with parts from outside")
-def test_they_run_and_have_a_row_in_the_table(capsys, tmp_path):
-    code = answer(
+def test_they_run_and_have_a_row_in_the_table(call, tmp_path):
+    code, _, errors = call(
         compare, *CHOSEN, *CUTOFF, "--methods=every_other,halved,cutoff", "--num_workers=4", "--seeds=1",
         "--processes=1",
         "--config.cluster.metronome.beat=3.0", f"--workdir={tmp_path}",
     )  # fmt: skip
-    assert code == 0, capsys.readouterr().err
+    assert code == 0, errors
     rows = {row["method"]: row for row in csv.DictReader((tmp_path / "table.csv").read_text().splitlines())}
     assert set(rows) == {"nag_asgd", "every_other", "halved", "cutoff"}
     for name in ("every_other", "halved"):

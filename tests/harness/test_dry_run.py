@@ -9,8 +9,7 @@ from lib import tiny
 from sweep_works import doubled, tripled
 
 from configs import cifar10_resnet20, digits, imagenet_resnet50, wikitext103_transformer_xl
-from experiments import papers
-from experiments.harness import Output, Scale, Session, Sweep, command, cost, dry, figure, figures, prepare, stand_ins
+from experiments.harness import Output, Session, Sweep, command, cost, dry, figures, prepare, stand_ins
 from experiments.harness import trains as says_what_it_trains
 from sgdlab import tasks
 from sgdlab.data import preparing
@@ -50,16 +49,6 @@ def trained_at_once(*, seeds: list[int]) -> dict:
 def no_data(monkeypatch, tmp_path):
     """A machine on which no data set is prepared."""
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
-
-
-def made_figure(monkeypatch, make):
-    monkeypatch.setattr(make, "__module__", f"experiments.gossip.{make.__name__}")
-    made = figure(papers.GOSSIP, "Figure 2", scales={"smoke": Scale("1 s"), "laptop": Scale("9 s")}, differs="")(make)
-    monkeypatch.setattr(figures, "_FIGURES", {made.name: made})
-    monkeypatch.setattr(figures, "names", lambda: [made.name])
-    monkeypatch.setattr(figures, "find_figure", {made.name: made}.get)
-    monkeypatch.setattr(figures, "figures", lambda broken=None: [made])
-    return made
 
 
 def test_stand_ins_have_the_sizes_of_the_papers_data():
@@ -132,14 +121,14 @@ def test_memory_counts_the_versions_of_the_workers_and_the_rules_state(method, c
     assert (cost.memory_of(config, speed) - data) / speed.parameters == pytest.approx(copies, abs=4)
 
 
-def test_a_dry_run_counts_every_sweep_that_is_prepared_and_does_nothing(monkeypatch, tmp_path, capsys):
+def test_a_dry_run_counts_every_sweep_that_is_prepared_and_does_nothing(declare, tmp_path, capsys):
     def swept() -> Output:
         """Sweeps."""
         sweeps = Sweep({}, {"value": range(12)}, work=doubled), Sweep({}, {"seed": range(3)}, work=trained)
         prepare(*sweeps)
         return Output(sweeps[0].table().assign(ours=1, paper=None))
 
-    made = made_figure(monkeypatch, swept)
+    made = declare(swept)
     with within(Session(tmp_path, jobs=1)):
         Sweep({}, {"value": [3, 5, 7, 11, 13]}, work=doubled).records()  # four of the twelve
     before = sorted(tmp_path.rglob("*.jsonl"))
@@ -165,7 +154,7 @@ def test_a_dry_run_counts_every_sweep_that_is_prepared_and_does_nothing(monkeypa
     assert {file: file.stat().st_mtime_ns for file in tmp_path.glob("speeds/*.json")} == speeds  # timed once
 
 
-def test_all_counts_runs_that_figures_share_once(monkeypatch, tmp_path):
+def test_all_counts_runs_that_figures_share_once(tmp_path):
     noted = [Noted(), Noted()]
     for each, seeds in zip(noted, ([0, 1], [1, 2]), strict=True):
         runs = Sweep({}, {"seed": seeds}, work=trained).runs
@@ -177,14 +166,14 @@ def test_all_counts_runs_that_figures_share_once(monkeypatch, tmp_path):
     assert rows["all, shared runs once"][5:7] == ["3", "132"]
 
 
-def test_data_that_are_missing_are_no_obstacle_and_are_named(monkeypatch, tmp_path, capsys):
+def test_data_that_are_missing_are_no_obstacle_and_are_named(declare, tmp_path, capsys):
     def swept() -> Output:
         """Sweeps."""
         config = cifar10_resnet20.get_config()
         config.network.kind, config.network.mlp.widths = "mlp", (4,)
         return Output(Sweep(config, {"seed": range(2)}).table())
 
-    made = made_figure(monkeypatch, swept)
+    made = declare(swept)
     assert command.answer(["all", f"--workdir={tmp_path}", "--dry_run", "--jobs=1"]) == 0
     seen = capsys.readouterr().out
     assert "cifar10 (`sgdlab data cifar10`)" in seen
@@ -205,12 +194,12 @@ def test_every_figure_of_the_papers_own_size_is_foreseen_without_data(tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_figure_whose_runs_are_finished_says_so_and_one_that_fails_keeps_no_other(monkeypatch, tmp_path):
+def test_a_figure_whose_runs_are_finished_says_so_and_one_that_fails_keeps_no_other(declare, tmp_path):
     def finished() -> Output:
         """Sweeps."""
         return Output(Sweep({"value": 1}, work=tripled).table().assign(ours=1, paper=None))
 
-    made, session = made_figure(monkeypatch, finished), Session(tmp_path, jobs=1)
+    made, session = declare(finished), Session(tmp_path, jobs=1)
     with within(session):
         Sweep({"value": 1}, work=tripled).records()
     foreseen = dry.foresee(made, "laptop", {}, session)
@@ -221,7 +210,7 @@ def test_a_figure_whose_runs_are_finished_says_so_and_one_that_fails_keeps_no_ot
         """Fails."""
         raise KeyError("one")
 
-    foreseen = dry.foresee(made_figure(monkeypatch, broken), "laptop", {}, session)
+    foreseen = dry.foresee(declare(broken), "laptop", {}, session)
     assert "KeyError" in foreseen.error
     assert foreseen.error in dry.report_all([foreseen], session)
 

@@ -39,15 +39,9 @@ def squares(
 
 
 @pytest.fixture(name="made")
-def a_figure(monkeypatch):
+def a_figure(declare):
     """The figure under the name of a module of a paper."""
-    monkeypatch.setattr(figures, "_FIGURES", {})
-    monkeypatch.setattr(squares, "__module__", "experiments.gossip.squares")
-    scales = {"smoke": Scale("1 s", numbers=(1,)), "laptop": Scale("2 s")}
-    made = figure(papers.GOSSIP, "Figure 2", scales=scales, differs="They do not.")(squares)
-    monkeypatch.setattr(figures, "names", lambda: ["gossip.squares"])
-    monkeypatch.setattr(figures, "find_figure", {"gossip.squares": made}.get)
-    return made
+    return declare(squares, smoke=Scale("1 s", numbers=(1,)))
 
 
 @pytest.fixture(name="call")
@@ -147,12 +141,11 @@ def test_scales_are_checked_where_they_are_written():
         figure(papers.GOSSIP, "Figure 2", scales={"smoke": Scale("1 s", colour=1)}, differs="")(squares)
 
 
-def test_a_figure_of_full_size_has_the_larger_scales_too(made, monkeypatch, tmp_path):
+def test_a_figure_of_full_size_has_the_larger_scales_too(declare, tmp_path):
     scales = {"smoke": Scale("1 s", numbers=(1,)), "laptop": Scale("2 s", numbers=(1, 2))}
-    whole = figure(papers.GOSSIP, "Figure 2", scales=scales, differs="", full_size=True)(squares)
+    whole = declare(squares, full_size=True, **scales)
     assert list(whole.scales) == ["smoke", "laptop", "gpu", "paper"]
     assert whole.values("paper") == whole.values("laptop") != whole.values("smoke")
-    monkeypatch.setattr(figures, "find_figure", {"gossip.squares": whole}.get)
     assert command.answer(["gossip.squares", "--scale=paper", f"--workdir={tmp_path}"]) == 0
     assert facts(tmp_path, "paper")["claims"][0]["ours"] == "5"
     with pytest.raises(ValueError, match="paper must be left out, or full_size=True"):
@@ -174,36 +167,33 @@ def test_an_argument_without_a_default_is_refused():
 
 
 @pytest.mark.parametrize("error", [KeyError("one"), MemoryError(), ValueError("operands differ"), OSError("disk full")])
-def test_all_goes_on_after_a_figure_that_fails(error, made, monkeypatch, tmp_path, capsys):
+def test_all_goes_on_after_a_figure_that_fails(error, declare, tmp_path, capsys):
     def broken() -> Output:
         """Fails."""
         raise error
 
-    monkeypatch.setattr(broken, "__module__", "experiments.gossip.broken")
-    scales = {"smoke": Scale("1 s"), "laptop": Scale("1 s")}
-    other = figure(papers.GOSSIP, "Figure 1", scales=scales, differs="")(broken)
-    monkeypatch.setattr(figures, "figures", lambda broken=None: [other, made])
+    declare(broken)
+    declare(squares)
     assert command.answer(["all", "--scale=smoke", f"--workdir={tmp_path}"]) == 1
     assert "gossip.broken failed" in capsys.readouterr().err
     assert facts(tmp_path, "smoke")["claims"]
 
 
-def test_all_says_where_it_is_and_sums_up(made, monkeypatch, tmp_path, capsys):
+def test_all_says_where_it_is_and_sums_up(declare, tmp_path, capsys):
     def swept() -> Output:
         """Sweeps."""
         runs = Sweep({}, {"value": range(3)}, work=doubled).table()
         return Output(runs.assign(ours=runs["product"], paper=None), claims=[Claim("it is open", "here", "so", None)])
 
-    monkeypatch.setattr(swept, "__module__", "experiments.gossip.swept")
-    scales = {"smoke": Scale("1 s"), "laptop": Scale("3 min")}
-    other = figure(papers.GOSSIP, "Figure 1", scales=scales, differs="")(swept)
-    monkeypatch.setattr(figures, "figures", lambda broken=None: [other, other, made])
+    for name in ("gossip.swept", "gossip.again"):
+        declare(swept, name, laptop=Scale("3 min"))
+    declare(squares)
     assert command.answer(["all", "--scale=laptop", f"--workdir={tmp_path}", "--jobs=1"]) == 0
     seen = capsys.readouterr().out
     assert "=== [1/3] gossip.swept: Sweeps (3 min; 3 left, 6 min at most)" in seen
     assert "=== [3/3] gossip.squares: " in seen
     rows = [line.split() for line in seen[seen.rindex("\nfigure") :].splitlines()[3:]]
-    assert [row[0] for row in rows] == ["gossip.swept", "gossip.swept", "gossip.squares", "all,"]
+    assert [row[0] for row in rows] == ["gossip.swept", "gossip.again", "gossip.squares", "all,"]
     assert [row[-3:] for row in rows] == [["0", "0", "1"], ["0", "0", "1"], ["1", "0", "0"], ["1", "0", "2"]]
     stored = [json.loads(file.read_text().splitlines()[-1]) for file in tmp_path.glob("runs/*.jsonl")]
     assert len(stored) == 3
@@ -217,18 +207,14 @@ def test_an_error_that_is_no_argument_s_is_not_called_a_flag(made, monkeypatch, 
     assert "error: --" not in capsys.readouterr().err
 
 
-def test_a_shard_of_a_figure_ends_well_and_says_what_is_left(monkeypatch, made, tmp_path, capsys):
+def test_a_shard_of_a_figure_ends_well_and_says_what_is_left(declare, tmp_path, capsys):
     def swept() -> Output:
         """Sweeps."""
         runs = Sweep({}, {"value": range(12)}, work=doubled).table()
         return Output(runs.assign(ours=runs["product"], paper=None))
 
-    monkeypatch.setattr(swept, "__module__", "experiments.gossip.swept")
-    scales = {"smoke": Scale("1 s"), "laptop": Scale("1 s")}
-    other = figure(papers.GOSSIP, "Figure 1", scales=scales, differs="")(swept)
-    monkeypatch.setattr(figures, "find_figure", {"gossip.swept": other, "gossip.squares": made}.get)
-    monkeypatch.setattr(figures, "names", lambda: ["gossip.swept", "gossip.squares"])
-    monkeypatch.setattr(figures, "figures", lambda broken=None: [other, made])
+    declare(swept)
+    declare(squares)
     line = ["gossip.swept", f"--workdir={tmp_path}", "--jobs=1"]
     assert command.answer([*line, "--shard=1/2"]) == 0
     assert "of 12 runs are left to other shards" in capsys.readouterr().out

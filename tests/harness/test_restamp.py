@@ -7,19 +7,7 @@ import pytest
 from sweep_works import doubled
 
 from experiments import papers
-from experiments.harness import (
-    Claim,
-    Output,
-    Scale,
-    Session,
-    Sweep,
-    command,
-    figure,
-    figures,
-    restamp,
-    sampled,
-    scoreboard,
-)
+from experiments.harness import Claim, Output, Scale, Session, Sweep, command, figures, restamp, sampled, scoreboard
 from experiments.harness.publishing import digest, produce
 from sgdlab.runs import digests
 
@@ -39,12 +27,9 @@ def products(*, factor: int = 2, most: int = 5) -> Output:
 
 
 @pytest.fixture(name="made")
-def a_stored_figure(monkeypatch, tmp_path):
-    monkeypatch.setattr(figures, "_FIGURES", {})
-    monkeypatch.setattr(products, "__module__", "experiments.gossip.products")
+def a_stored_figure(declare, monkeypatch, tmp_path):
     monkeypatch.setattr(scoreboard, "STORED", tmp_path / "stored")
-    scales = {"smoke": Scale("1 s", most=2), "laptop": Scale("2 s")}
-    made = figure(papers.GOSSIP, "Figure 1", scales=scales, differs="No.")(products)
+    made = declare(products, smoke=Scale("1 s", most=2))
     monkeypatch.setattr(restamp, "_figures", lambda names: [made])
     produce(made, "laptop", {}, Session(tmp_path / "papers", jobs=1))
     scoreboard.store([(papers.GOSSIP, scoreboard.rows_of(papers.GOSSIP, tmp_path / "papers", [made]))])

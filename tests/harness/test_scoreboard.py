@@ -1,8 +1,9 @@
 """The scoreboard is what the stored results say, nobody has edited them, and results of older code are marked."""
 
-import html.parser
+import html
 import json
 import pathlib
+import re
 import shutil
 
 import pandas as pd
@@ -11,19 +12,7 @@ from sweep_works import doubled
 
 import experiments
 from experiments import papers
-from experiments.harness import (
-    Claim,
-    Output,
-    Scale,
-    Session,
-    Sweep,
-    canvas,
-    command,
-    figure,
-    figures,
-    publishing,
-    scoreboard,
-)
+from experiments.harness import Claim, Output, Session, Sweep, canvas, command, figures, publishing, scoreboard
 from experiments.harness.claims import FAILS, HOLDS, OPEN, verdict
 from sgdlab.runs import digests, work
 
@@ -33,40 +22,17 @@ NAMES = [name for name in STORED_NAMES if not figures.is_apart(name)]
 """Those of the scoreboard."""
 
 
-class Articles(html.parser.HTMLParser):
-    """Of each article of the page, by its id: the titles of its marks, its sentences and its pictures."""
-
-    def __init__(self):
-        super().__init__()
-        self.found, self._of, self._reads = {}, None, None
-
-    def handle_starttag(self, tag, attributes):
-        given = dict(attributes)
-        if tag == "article":
-            self._of = self.found.setdefault(given["id"], {"marks": [], "ours": [], "opinion": [], "pictures": 0})
-        elif self._of is not None and tag == "span" and given.get("class", "").startswith("mark"):
-            self._of["marks"].append(given["title"])
-        elif self._of is not None and tag == "img":
-            self._of["pictures"] += 1
-            assert int(given["width"]) > 300
-            assert int(given["height"]) > 100
-        elif self._of is not None and tag == "p" and given.get("class") in ("ours", "opinion"):
-            self._reads = given["class"]
-            self._of[self._reads].append("")
-
-    def handle_endtag(self, tag):
-        self._reads = None if tag == "p" else self._reads
-        self._of = None if tag == "article" else self._of
-
-    def handle_data(self, text):
-        if self._reads:
-            self._of[self._reads][-1] += text
-
-
 def articles(page):
-    parser = Articles()
-    parser.feed(page)
-    return parser.found
+    """Of each article of the page, by its id: the titles of its marks, its sentences and its pictures."""
+    found = {}
+    for name, text in re.findall(r'<article[^>]* id="([^"]+)"(.*?)</article>', page, re.DOTALL):
+        of = {kind: re.findall(rf'<p class="{kind}">(.*?)</p>', text, re.DOTALL) for kind in ("ours", "opinion")}
+        found[name] = {kind: [html.unescape(re.sub("<.*?>", "", each)) for each in of[kind]] for kind in of}
+        found[name]["marks"] = re.findall(r'<span class="mark[^>]* title="([^"]*)"', text)
+        sizes = re.findall(r'<img[^>]* width="(\d+)" height="(\d+)"', text)
+        assert all(int(width) > 300 and int(height) > 100 for width, height in sizes)
+        found[name]["pictures"] = len(sizes)
+    return found
 
 
 def checks_out(result):
@@ -135,12 +101,9 @@ def products(*, factor: float = 1.0) -> Output:
 
 
 @pytest.fixture(name="published")
-def a_published_result(monkeypatch, tmp_path):
+def a_published_result(declare, monkeypatch, tmp_path):
     """A figure, and its result."""
-    monkeypatch.setattr(figures, "_FIGURES", {})
-    monkeypatch.setattr(products, "__module__", "experiments.gossip.products")
-    scales = {"smoke": Scale("1 s"), "laptop": Scale("2 s")}
-    made = figure(papers.GOSSIP, "Figure 2", scales=scales, differs="They do not.", full_size=True)(products)
+    made = declare(products, full_size=True)
     monkeypatch.setattr(scoreboard, "STORED", tmp_path / "stored")
     command.produce(made, "laptop", {}, Session(tmp_path, jobs=1))
     return made, tmp_path
@@ -178,12 +141,11 @@ def test_storing_keeps_the_table_and_the_digest(published):
     assert stored.picture.exists()
 
 
-def test_what_is_apart_is_stored_and_not_on_the_page(published, monkeypatch):
+def test_what_is_apart_is_stored_and_not_on_the_page(published, declare, monkeypatch):
     """Of a figure of `beyond`, by `scoreboard --store`."""
     _, path = published
-    monkeypatch.setattr(products, "__module__", "experiments.beyond.products")
     other = papers.Paper("Nobody 2030", "Products", "nowhere", {"Products": "Two"})
-    made = figure(other, "Products", scales={"smoke": Scale("1 s"), "laptop": Scale("2 s")}, differs="No.")(products)
+    made = declare(products, "beyond.products", paper=other, numbers="Products")
     command.produce(made, "laptop", {}, Session(path, jobs=1))
     monkeypatch.setattr(scoreboard, "figures", lambda apart=False: [made] * apart)
     assert command.answer(["scoreboard", f"--workdir={path}", "--store"]) == 0
@@ -231,14 +193,9 @@ def test_an_opinion_is_set_apart_and_the_machine_and_size_are_said(published):
         assert f"commit {result.facts['made']['commit']}" in shown
 
 
-def test_what_is_apart_is_made_by_one_command(monkeypatch, tmp_path, capsys):
-    scales = {"smoke": Scale("1 s"), "laptop": Scale("2 s")}
-    monkeypatch.setattr(figures, "_FIGURES", {})
-    both = []
-    for module, paper in (("beyond.products", papers.Paper("Nobody 2030", "", "", {})), ("gossip.own", papers.GOSSIP)):
-        monkeypatch.setattr(products, "__module__", f"experiments.{module}")
-        both.append(figure(paper, "Figure 2", scales=scales, differs="No.")(products))
-    monkeypatch.setattr(figures, "figures", lambda broken=None, *, apart=False: both if apart else both[1:])
+def test_what_is_apart_is_made_by_one_command(declare, tmp_path, capsys):
+    declare(products, "beyond.products", paper=papers.Paper("Nobody 2030", "", "", {}))
+    declare(products, "gossip.own")
     assert command.answer(["beyond", "--scale=smoke", f"--workdir={tmp_path}"]) == 0
     assert "[1/1] beyond.products" in capsys.readouterr().out
     assert not (tmp_path / "gossip.own").exists()

@@ -302,14 +302,6 @@ def test_an_interrupted_sweep_leaves_no_process_behind(tmp_path):
             os.kill(child, 0)
 
 
-@pytest.mark.full
-def test_what_is_done_together_is_done_by_one_process(tmp_path):
-    with within(Session(tmp_path / "papers", jobs=2)):
-        sweep = Sweep({}, {"factor": [1, 2], "value": [1, 2, 3]}, work=doubled, together=("factor",))
-        processes = sweep.table().groupby("factor").process.nunique()
-    assert processes.tolist() == [1, 1]
-
-
 def test_gradients_are_counted_for_progress(session, monkeypatch):
     seen = []
 

@@ -20,10 +20,6 @@ RESERVE = 0.04
 class Bench:
     """Measures what a section asks for, on the device and the other one.
 
-    Args:
-      scale: sizes of everything.
-      seconds: of the whole run.
-
     Attributes:
       scale: as given.
       device: the accelerator, or the first device of a CPU.
@@ -45,12 +41,12 @@ class Bench:
 
     @property
     def share(self) -> float:
-        """Seconds for the cell under way, if all that have not ended take as long."""
+        """Return seconds for the cell under way, if all that have not ended take as long."""
         return self.left / self.cells
 
     @property
     def left(self) -> float:
-        """Seconds that the section under way has left."""
+        """Return seconds that the section under way has left."""
         return self.until - time.monotonic()
 
     def name_of(self, device: jax.Device) -> str:
@@ -137,13 +133,7 @@ def _measured(bench: Bench, record: Record, section: Section) -> None:
 
 
 class Limit:
-    """Ends the process where a run takes longer than it may: a compiler that is at work hears nothing else.
-
-    Args:
-      record: what was measured, which is written first.
-      seconds: of the whole run.
-      leave: called with the exit code; it ends the process.
-    """
+    """Ends the process where a run takes longer than it may: a compiler that is at work hears nothing else."""
 
     def __init__(self, record: Record, seconds: float, leave: Callable[[int], None] = os._exit):
         self._record, self._leave = record, leave

@@ -77,7 +77,7 @@ def _modes(bench: Bench) -> list[Cell]:
         yield check(name, found, expected, _problem(bench, case, dtype), dtype, case=case, lanes=lanes)
 
     def again(case: str, dtype: str) -> Iterable[Row]:
-        """A device may add up in another order each time, so that this is no check."""
+        """Yield a device may add up in another order each time, so that this is no check."""
         with computing(dtype, bench.device):
             found = Problem.of(case, dtype, bench.scale).run(mode="event")
         apart = found.apart(bench.outcome(case, dtype, bench.device, mode="event"), _problem(bench, case, dtype).params)

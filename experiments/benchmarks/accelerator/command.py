@@ -42,14 +42,7 @@ def sections() -> dict[str, Section]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command.
-
-    Args:
-      arguments: of the command line, after its name.
-
-    Returns:
-      The exit code.
-    """
+    """Runs the command; returns the exit code."""
     known = sections()
     given = _parsed(arguments, known)
     if given.table is not None:
@@ -68,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     scale = SCALES["toy" if given.toy else name]
     sizes = scale.timings
     settings = {"scale": scale.name, "minutes": given.minutes, "sections": given.sections}
-    settings |= {"network": sizes.networks[0], "pixels": sizes.pixels, "batch": sizes.batch, "workers": sizes.workers}
+    settings |= {"network": sizes.network, "pixels": sizes.pixels, "batch": sizes.batch, "workers": sizes.workers}
     settings |= {"gradients": sizes.gradients, "seeds": sizes.seeds, "rounds": sizes.rounds}
     settings |= {"checked_gradients": scale.gradients, "checked_workers": scale.workers}
     chosen = [known[name] for name in given.sections]

@@ -9,11 +9,7 @@ from sgdlab.results import pages
 
 
 def render(record: Mapping[str, Any]) -> str:
-    """Return a self-contained page.
-
-    Args:
-      record: as JSON holds it.
-    """
+    """Return a self-contained page."""
     machine, sections = record["machine"], record["sections"]
     speeds = table.rows(record)
     return pages.render(

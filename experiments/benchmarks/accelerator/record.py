@@ -122,9 +122,6 @@ class Record:
     def end(self, status: str | None = None) -> int:
         """Ends the record, after which nothing is added.
 
-        Args:
-          status: of the section under way, where the run is cut off.
-
         Returns:
           The exit code: 1 where a check failed, a cell raised an error, or the run was cut off; else 0.
         """

@@ -2,7 +2,28 @@
 
 import dataclasses
 
-from experiments.benchmarks.throughput import Sizes
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """Says what is timed.
+
+    Attributes:
+      network: its name.
+      pixels: height and width of the images.
+      batch: B, examples of a gradient.
+      workers: numbers of workers N, ascending.
+      gradients: of one run.
+      seeds: numbers of runs S that are one program.
+      rounds: of interleaved runs.
+    """
+
+    network: str
+    pixels: int
+    batch: int
+    workers: tuple[int, ...]
+    gradients: int
+    seeds: tuple[int, ...]
+    rounds: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -15,7 +36,7 @@ class Scale:
       channels: of the convolutions in the checks.
       workers: N of the checks.
       gradients: of a run of the checks.
-      timings: networks, batches, numbers of workers, seeds and rounds of the timings.
+      timings: network, batches, numbers of workers, seeds and rounds of the timings.
     """
 
     name: str
@@ -31,8 +52,8 @@ _ALL = ("asynchronous", "dana", "backup workers", "pull gossip")
 SCALES = {
     scale.name: scale
     for scale in (
-        Scale("accelerator", _ALL, (16, 32), 8, 64, Sizes(("ResNet-20",), 32, 32, (8, 32, 128), 1024, (1, 4, 16), 9)),
-        Scale("cpu", _ALL, (16, 32), 8, 64, Sizes(("ResNet-8",), 8, 8, (8, 32), 64, (1, 4), 5)),
-        Scale("toy", _ALL[:2], (4, 4), 3, 12, Sizes(("ResNet-8",), 8, 2, (2, 4), 4, (1, 2), 2)),
+        Scale("accelerator", _ALL, (16, 32), 8, 64, Sizes("ResNet-20", 32, 32, (8, 32, 128), 1024, (1, 4, 16), 9)),
+        Scale("cpu", _ALL, (16, 32), 8, 64, Sizes("ResNet-8", 8, 8, (8, 32), 64, (1, 4), 5)),
+        Scale("toy", _ALL[:2], (4, 4), 3, 12, Sizes("ResNet-8", 8, 2, (2, 4), 4, (1, 2), 2)),
     )
 }

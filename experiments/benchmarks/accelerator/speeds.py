@@ -13,8 +13,9 @@ import optax
 from experiments.benchmarks import setup
 from experiments.benchmarks.accelerator.bench import Bench
 from experiments.benchmarks.accelerator.record import Cell, Row, Section
+from experiments.benchmarks.accelerator.sizes import Sizes
+from experiments.benchmarks.accelerator.timed import Timed
 from experiments.benchmarks.compilation import compilations
-from experiments.benchmarks.throughput import Problem, Sizes
 from experiments.benchmarks.timing import interleaved, ratio
 from sgdlab import replay, rules
 
@@ -66,7 +67,7 @@ def sections() -> list[Section]:
 
 def _memory(bench: Bench) -> list[Cell]:
     sizes = bench.scale.timings
-    of = _problem(sizes, "float32")
+    of = _timed(sizes, "float32")
     serial = lambda: first(bench, f"serial SGD, {of.name}", _serial(sizes, "float32"), mode="serial")
     cells = [Cell("serial SGD", serial)]
     for mode in MODES:  # all of event mode first, whose peaks are lower
@@ -86,12 +87,12 @@ def _speeds(bench: Bench, dtype: str) -> list[Cell]:
     sizes = bench.scale.timings
 
     def speeds(workers: int) -> Iterable[Row]:
-        of, program = _problem(sizes, dtype), _program(workers, sizes)
+        of, program = _timed(sizes, dtype), _program(workers, sizes)
         names = {"serial": f"serial SGD, {of.name}"} | {mode: f"{mode} mode, {of.name}, N={workers}" for mode in MODES}
         calls = {names["serial"]: _serial(sizes, dtype)}
         calls |= {names[mode]: of.replayed(program, _asgd(), mode) for mode in MODES}
         seconds = yield from timed(bench, calls)
-        shared = {"network": sizes.networks[0], "dtype": dtype, "batch": sizes.batch, "workers": workers}
+        shared = {"network": sizes.network, "dtype": dtype, "batch": sizes.batch, "workers": workers}
         for mode, name in names.items():
             if name not in seconds:
                 continue
@@ -112,7 +113,7 @@ def _speeds(bench: Bench, dtype: str) -> list[Cell]:
 def _seeds(bench: Bench) -> list[Cell]:
     sizes = bench.scale.timings
     workers, most = sizes.workers[0], max(sizes.seeds)
-    of = _problem(sizes, "float32")
+    of = _timed(sizes, "float32")
 
     def together(runs: int, lanes: str) -> Iterable[Row]:
         programs = [_program(workers, sizes, seed) for seed in range(runs)]
@@ -133,7 +134,7 @@ def _seeds(bench: Bench) -> list[Cell]:
 def _rules(bench: Bench) -> list[Cell]:
     sizes = bench.scale.timings
     workers = sizes.workers[0]
-    of = _problem(sizes, "float32")
+    of = _timed(sizes, "float32")
 
     def shares(mode: str) -> Iterable[Row]:
         program = _program(workers, sizes)
@@ -186,10 +187,6 @@ def first(bench: Bench, name: str, call: Call, **facts: Any) -> Iterable[Row]:
 def timed(bench: Bench, calls: dict[str, Call]) -> Generator[Row, None, dict[str, list[float]]]:
     """Calls functions in turns, as often as the time allows; one that fails is recorded and left out.
 
-    Args:
-      bench: of the run.
-      calls: name -> function.
-
     Yields:
       Rows of the functions that are called for the first time.
 
@@ -214,14 +211,15 @@ def per_second(seconds: list[float], gradients: int) -> float:
 
 
 @functools.cache
-def _problem(sizes: Sizes, dtype: str) -> Problem:
-    """Return the problem of the network that is timed: the same object every time, so that it is compiled once."""
-    return Problem.of(sizes.networks[0], dtype, sizes)
+def _timed(sizes: Sizes, dtype: str) -> Timed:
+    """Return the network that is timed: the same object every time, so that it is compiled once."""
+    return Timed.of(sizes, dtype)
 
 
 @functools.cache
 def _serial(sizes: Sizes, dtype: str) -> Call:
-    return _problem(sizes, dtype).serial(sizes.gradients)
+    of = _timed(sizes, dtype)
+    return setup.serial(of.task, of.batch_fn(), sizes.gradients)
 
 
 @functools.cache

@@ -8,11 +8,7 @@ COLUMNS = ("numbers", "workers", "serial SGD", "event mode", "wave mode")
 
 
 def rows(record: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Return a row for each dtype and number of workers: gradients per second and their ratio to serial SGD.
-
-    Args:
-      record: as JSON holds it.
-    """
+    """Return a row for each dtype and number of workers: gradients per second and their ratio to serial SGD."""
     found: dict[tuple[str, int], dict[str, str]] = {}
     for facts in _facts(record, "float32", "bfloat16"):
         if "per_second" in facts:
@@ -47,9 +43,6 @@ def caption(record: Mapping[str, Any]) -> str:
 
 def markdown(record: Mapping[str, Any]) -> str:
     """Return the table for the README, with its caption.
-
-    Args:
-      record: as JSON holds it.
 
     Raises:
       ValueError: if the record has no speeds, such as one of other sections.

@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def tried(kind: str, only: str, storm_seconds: float) -> Iterator[Outcome]:
-    """The outcome of each scenario, as soon as it is known; at last, whether processes of workers are left.
+    """Yield the outcome of each scenario, as soon as it is known; at last, whether processes of workers are left.
 
     Args:
       kind: of the transport.
@@ -79,7 +79,7 @@ def tried(kind: str, only: str, storm_seconds: float) -> Iterator[Outcome]:
 
 
 def line(outcome: Outcome) -> str:
-    """An outcome as a line of the table; what is wrong follows in lines of its own."""
+    """Return an outcome as a line of the table; what is wrong follows in lines of its own."""
     said = {True: "yes", False: "NO"}
     recovery = "" if outcome.recovery is None else f"{outcome.recovery:.1f}"
     difference = "" if outcome.difference is None else f"{outcome.difference:.3g}"

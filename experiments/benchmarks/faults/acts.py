@@ -26,12 +26,6 @@ _REQUESTS = 5_000
 class Acts(Disordered):
     """Between a server and its workers. Each act returns whether it was done; if not, it is to be tried again.
 
-    Args:
-      transport: the workers, on this machine.
-      folder: where workers look for what they are told.
-      seconds: mean time of a gradient.
-      absent: workers that do not come before `come`.
-
     Attributes:
       alive: worker -> number of its process, if it has joined.
       asked: worker -> when it was asked for the gradient that it has not answered.
@@ -56,7 +50,7 @@ class Acts(Disordered):
 
     @property
     def busy(self) -> bool:
-        """Whether somebody is to be killed soon."""
+        """Return whether somebody is to be killed soon."""
         return bool(self._storm or self.growing)
 
     def spawn(self, worker: int) -> None:
@@ -64,7 +58,7 @@ class Acts(Disordered):
         if worker in self._absent:
             self._held_back.add(worker)
         else:
-            super().spawn(worker)
+            self.inner.spawn(worker)
 
     def leave(self) -> None:
         """Workers that are left are as they were: another run may use them."""
@@ -160,10 +154,10 @@ class Acts(Disordered):
         return self._tell(worker, "nan")
 
     def come(self, worker: int) -> bool:
-        """A worker that was absent comes."""
+        """Return a worker that was absent comes."""
         self._absent.discard(worker)
         if worker in self._held_back:
-            super().spawn(worker)
+            self.inner.spawn(worker)
         return worker in self._held_back
 
     def replace(self, worker: int) -> bool:

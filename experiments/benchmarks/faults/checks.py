@@ -27,7 +27,7 @@ _SIZES = replay.Capacity(rows=4096, slots=16, width=1)
 
 
 def ledger(recording: LiveRecording, tickets: Sequence[int] | None, statuses: Sequence[Status]) -> str:
-    """Whether every gradient has one fate; what is wrong, or ''.
+    """Return whether every gradient has one fate; what is wrong, or ''.
 
     Args:
       recording: of the run.
@@ -52,12 +52,7 @@ def ledger(recording: LiveRecording, tickets: Sequence[int] | None, statuses: Se
 
 
 def versions(recording: LiveRecording, updates: Sequence[int]) -> str:
-    """Whether each update was made once, one after the other; what is wrong, or ''.
-
-    Args:
-      recording: of the run.
-      updates: numbers of the updates as the server told of them.
-    """
+    """Return whether each update was made once, one after the other; what is wrong, or ''."""
     schedule = recording.schedule
     used = schedule.used()[:, 0]
     entered = np.unique(schedule.update[used, 0])
@@ -72,7 +67,7 @@ def versions(recording: LiveRecording, updates: Sequence[int]) -> str:
 
 
 def bound(recording: LiveRecording, policy: str, entries: Sequence[Entry]) -> str:
-    """Whether no gradient is staler than the protocol allows; what is wrong, or ''.
+    """Return whether no gradient is staler than the protocol allows; what is wrong, or ''.
 
     In bounded staleness a worker that has done c gradients when it begins another knows every other at c - s or
     more, and none gets beyond c + s + 1 before it ends: 2 s + 1 gradients of each, and s + 1 more for each worker
@@ -123,12 +118,7 @@ def fates(recording: LiveRecording) -> dict[int, tuple[str, int]]:
 
 
 def lost_or_doubled(before: LiveRecording, after: LiveRecording) -> tuple[int, int]:
-    """Number of updates of a record that a later one of the same run lacks, and of gradients that entered two.
-
-    Args:
-      before: when the server was killed.
-      after: when it had gone on.
-    """
+    """Number of updates of a record that a later one of the same run lacks, and of gradients that entered two."""
     first, second = _gradients_of_updates(before), _gradients_of_updates(after)
     lost = sum(second.get(update) != gradients for update, gradients in first.items())
     applied = collections.Counter(ticket for tickets in second.values() for ticket in tickets)
@@ -136,7 +126,7 @@ def lost_or_doubled(before: LiveRecording, after: LiveRecording) -> tuple[int, i
 
 
 def adds_up(ledger: Mapping[str, int]) -> bool:
-    """Whether the number of gradients begun is the sum of all others."""
+    """Return whether the number of gradients begun is the sum of all others."""
     return 2 * ledger["begun"] == sum(ledger.values())
 
 

@@ -1,13 +1,10 @@
 """`Disordered`, a transport that hands messages on twice, late, and out of order."""
 
 import random
-from collections.abc import Hashable
 from typing import Any
 
 from sgdlab.live.messages import Came, Failed, GaveUp, Joined, Message
 from sgdlab.live.transport import Transport
-
-Tree = Any
 
 _SHARE = 0.3
 _LATEST = 6
@@ -17,10 +14,6 @@ _PAUSE = 0.02
 
 class Disordered:
     """Hands on what another transport does; answers of workers come again, late and in any order while `on`.
-
-    Args:
-      transport: whose messages these are.
-      seed: of what happens to which message.
 
     Attributes:
       on: whether messages are disordered.
@@ -34,36 +27,12 @@ class Disordered:
         self._draw, self._calls = random.Random(seed), 0
         self._held: list[tuple[int, Message]] = []
 
-    def time(self) -> float:
-        """The other's clock."""
-        return self.inner.time()
-
-    def spawn(self, worker: int) -> None:
-        """As the other does."""
-        self.inner.spawn(worker)
-
-    def publish(self, tree: Tree) -> Hashable:
-        """As the other does."""
-        return self.inner.publish(tree)
-
-    def release(self, handle: Hashable) -> None:
-        """As the other does."""
-        self.inner.release(handle)
-
-    def begin(self, worker: int, ticket: int, handle: Hashable, **kept: int) -> None:
-        """As the other does."""
-        self.inner.begin(worker, ticket, handle, **kept)
-
-    def interrupt(self, worker: int, ticket: int) -> None:
-        """As the other does."""
-        self.inner.interrupt(worker, ticket)
-
-    def kill(self, worker: int) -> None:
-        """As the other does; what a worker said before is still heard."""
-        self.inner.kill(worker)
+    def __getattr__(self, name: str) -> Any:
+        """Return what the other transport has: its clock, its versions, its workers."""
+        return getattr(self.inner, name)
 
     def next(self, timeout: float | None) -> list[Message]:
-        """The messages of the other, or some of them, and some of earlier ones."""
+        """Return the messages of the other, or some of them, and some of earlier ones."""
         self._calls += 1
         wait = timeout if not self._held else _PAUSE if timeout is None else min(timeout, _PAUSE)
         found = [message for message in self.inner.next(wait) if not self._put_off(message)]
@@ -74,12 +43,8 @@ class Disordered:
             self._draw.shuffle(found)
         return found
 
-    def close(self) -> None:
-        """As the other does."""
-        self.inner.close()
-
     def _put_off(self, message: Message) -> bool:
-        """Whether a message comes later; perhaps it comes later once more."""
+        """Return whether a message comes later; perhaps it comes later once more."""
         if not self.on or not isinstance(message, Came | GaveUp | Failed):
             return False
         if self._draw.random() < _SHARE:

@@ -17,12 +17,6 @@ _PAUSE = 0.05
 class Faulty(Acts):
     """Between a server and its workers.
 
-    Args:
-      transport: the workers, on this machine.
-      scenario: what is done to them.
-      folder: where workers look for what they are told.
-      seconds: mean time of a gradient.
-
     Attributes:
       tickets: all tickets, in the order in which their gradients were begun.
       pids: process numbers of all workers that have joined.
@@ -41,27 +35,27 @@ class Faulty(Acts):
 
     @property
     def finished(self) -> bool:
-        """Whether everything was done, the workers are back, and the run has gone on for a while."""
+        """Return whether everything was done, the workers are back, and the run has gone on for a while."""
         return self.recovery is not None and self._came >= self._came_at_end
 
     @property
     def missing(self) -> set[int]:
-        """The affected workers that are not back."""
+        """Return the affected workers that are not back."""
         return self._affected - self._back
 
     def begin(self, worker: int, ticket: int, handle: Hashable, **kept: int) -> None:
         """As the other does."""
         self.tickets.append(ticket)
         self.asked[worker] = time.monotonic()
-        super().begin(worker, ticket, handle, **kept)
+        self.inner.begin(worker, ticket, handle, **kept)
 
     def kill(self, worker: int) -> None:
         """As the other does."""
         self.alive.pop(worker, None)
-        super().kill(worker)
+        self.inner.kill(worker)
 
     def next(self, timeout: float | None) -> list[Message]:
-        """The messages, after what is due was done."""
+        """Return the messages, after what is due was done."""
         self.kill_due()
         while self._steps and self._is_due(self._steps[0]):
             left = self._left_of(self._steps[0])

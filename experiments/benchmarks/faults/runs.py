@@ -114,13 +114,7 @@ def observed(
 ) -> Outcome:
     """Executes a run in this process, over workers that serve other runs too.
 
-    Args:
-      scenario: what is done to them.
-      transport: the workers.
-      folder: where workers look for what they are told; the log is below it.
-      seconds: mean time of a gradient.
-      workers: number of workers.
-      pids: to which the numbers of all processes that have joined are added.
+    The numbers of all processes that have joined are added to `pids`.
     """
     make = POLICIES[scenario.policy]
     faulty = Faulty(transport, scenario, folder, seconds=seconds)
@@ -206,7 +200,7 @@ def judged(
     updates: list[int],
     statuses: list[Status],
 ) -> Outcome:
-    """An outcome with everything that a record, the log and the parameters say."""
+    """Return an outcome with everything that a record, the log and the parameters say."""
     counts = recording.ledger()
     twice = recording.used_tickets().size - np.unique(recording.used_tickets()).size
     return outcome._replace(
@@ -220,7 +214,7 @@ def judged(
 
 
 def left(pids: set[int]) -> int:
-    """How many of these processes are still there after a while."""
+    """Return how many of these processes are still there after a while."""
     end = time.monotonic() + _END
     while (still := [pid for pid in pids if _is_there(pid)]) and time.monotonic() < end:
         time.sleep(0.05)

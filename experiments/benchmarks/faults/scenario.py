@@ -48,7 +48,7 @@ class Scenario(NamedTuple):
 
     @property
     def affected(self) -> set[int]:
-        """The workers that something is done to."""
+        """Return the workers that something is done to."""
         return {worker for step in self.steps for worker in step.workers}
 
 

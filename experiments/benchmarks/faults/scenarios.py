@@ -10,11 +10,7 @@ _FEW = 20
 
 
 def of_workers(storm_seconds: float) -> list[Scenario]:
-    """What befalls workers and messages.
-
-    Args:
-      storm_seconds: how long a storm lasts.
-    """
+    """Return what befalls workers and messages."""
     once = lambda act, *workers: (Step(act, workers, after=_FEW),)
     return [
         Scenario(
@@ -98,7 +94,7 @@ def of_workers(storm_seconds: float) -> list[Scenario]:
 
 
 def of_servers() -> list[ServerScenario]:
-    """What befalls the server, and its files."""
+    """Return what befalls the server, and its files."""
     again = ("Resumed from ",)
     return [
         ServerScenario("server killed (SIGKILL)", "timeout, interrupting", "SIGKILL", expects_words=again),

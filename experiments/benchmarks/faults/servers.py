@@ -33,13 +33,7 @@ def observed(
 ) -> Outcome:
     """Executes a run by a server in a process of its own, ends it, and starts it again.
 
-    Args:
-      scenario: what befalls it.
-      folder: an empty one.
-      transport: "processes" or "ray".
-      seconds: mean time of a gradient.
-      workers: number of workers.
-      gradients: how many come before the server ends, and at least as many afterwards.
+    So many gradients come before the server ends, and at least as many afterwards.
     """
     work.store_data(folder)
     given = {"policy": scenario.policy, "workers": workers, "seconds": seconds, "transport": transport}
@@ -141,7 +135,7 @@ def _wait_until(process: subprocess.Popen, reached: Callable[[], bool], folder: 
 
 
 def _entries(lines: pathlib.Path) -> list[Entry]:
-    """What the log has, but for its header."""
+    """Return what the log has, but for its header."""
     path = path_in(lines)
     return read(path)[0][1:] if path.is_file() else []
 

@@ -13,14 +13,7 @@ KINDS = ("processes", "ray")
 
 
 def made(kind: str, folder: pathlib.Path, seconds: float, workers: int) -> contextlib.closing[Transport]:
-    """A transport, which the end of a `with` block closes.
-
-    Args:
-      kind: one of `KINDS`.
-      folder: where workers find their data.
-      seconds: mean time of a gradient.
-      workers: largest number of workers.
-    """
+    """Return a transport, which the end of a `with` block closes."""
     source, logs = work.source(folder, seconds), folder / "workers"
     # As in this process: a replay here must round as the workers do.
     env = {"JAX_ENABLE_X64": str(int(jax.config.jax_enable_x64)), "JAX_ENABLE_COMPILATION_CACHE": "false"}

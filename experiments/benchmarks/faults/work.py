@@ -32,7 +32,7 @@ MEGABYTES = 16
 
 
 def work(argument: Mapping[str, Any]) -> Work:
-    """The work of one worker.
+    """Return the work of one worker.
 
     Args:
       argument: `folder`, where `store_data` has left the data and faults are asked for; `seconds`, the mean time of a
@@ -63,7 +63,7 @@ def store_data(folder: pathlib.Path) -> None:
 
 
 def params() -> Tree:
-    """The parameters before the first update."""
+    """Return the parameters before the first update."""
     draw = np.random.default_rng(0)
     sizes = {"first": (64, HIDDEN), "second": (HIDDEN, 10)}
     layers = {
@@ -74,7 +74,7 @@ def params() -> Tree:
 
 
 def gradient_of(folder: pathlib.Path) -> Callable[[Tree, Tree], tuple[Tree, Tree]]:
-    """The gradient of the cross-entropy; not a number in a process that is told so."""
+    """Return the gradient of the cross-entropy; not a number in a process that is told so."""
 
     def factor(ticket: np.ndarray) -> np.ndarray:
         return np.full(ticket.shape, np.nan if told(folder, "nan") else 1.0, np.float32)
@@ -101,7 +101,7 @@ def tell(folder: pathlib.Path, what: str, process: int) -> None:
 
 
 def told(folder: pathlib.Path, what: str, *, keep: bool = False) -> bool:
-    """Whether this process is asked for a fault; it is not asked again, unless the request is kept."""
+    """Return whether this process is asked for a fault; it is not asked again, unless the request is kept."""
     path = folder / f"{what}.{os.getpid()}"
     if not path.exists():
         return False
@@ -116,7 +116,7 @@ def _batch(pixels: jax.Array, labels: jax.Array, ticket: jax.Array) -> Tree:
 
 
 def _seconds(folder: pathlib.Path, mean: float, worker: int, k: int) -> float:
-    """How long a gradient takes; here a worker is, as it has been told, broken or slow."""
+    """Return how long a gradient takes; here a worker is, as it has been told, broken or slow."""
     if told(folder, "raise"):
         raise ArithmeticError("this worker was told to fail")
     if told(folder, "grow"):

@@ -19,12 +19,7 @@ FACTORS = (1.02, 1.04, 1.05, 1.06, 1.08, 1.1, 1.15, 1.3)
 
 
 def figures(draws: int = DRAWS, seed: int = 0) -> Iterator[Figure]:
-    """One line for each planted cause, for clean draws, for laws that were held out, and for each size.
-
-    Args:
-      draws: of each cause.
-      seed: of all draws.
-    """
+    """One line for each planted cause, for clean draws, for laws that were held out, and for each size."""
     rows: list[tuple[str, list[Trial]]] = [
         (name, [Trial(name, draw, seed) for draw in range(draws)]) for name in plants.PLANTS
     ]
@@ -57,7 +52,7 @@ def _sizes(factor: float, draws: int, seed: int) -> list[Trial]:
 
 
 def _figure(name: str, given: Sequence[Trial], outcomes: Sequence[Outcome]) -> Figure:
-    """The share of right or of false names, with its interval, and the median error of the first slow row."""
+    """Return the share of right or of false names, with its interval, and the median error of the first slow row."""
     if given[0].name == NOTHING:
         hits = sum(outcome.named > 0 for outcome in outcomes)
         title, met, goal = "names something", hits / len(given) <= FALSE, f"<= {100 * FALSE:g}"

@@ -40,7 +40,7 @@ class Plant:
     times: int = 1
 
     def named_by(self, cause: Cause, period: int | None) -> bool:
-        """Whether a cause is this one: its kind, its workers, whether it is over, whether it comes and goes."""
+        """Return whether a cause is this one: its kind, its workers, whether it is over, whether it comes and goes."""
         if cause.kind != self.kind or set(cause.workers) != set(self.workers):
             return False
         if self.kind == causes.PAUSES:
@@ -82,7 +82,7 @@ def worker_at_times(generator: np.random.Generator, law: str | None) -> Plant:
 
 
 def node_since(generator: np.random.Generator, law: str | None) -> Plant:
-    """All workers of a node become slow at a step; the nodes are known."""
+    """Return all workers of a node become slow at a step; the nodes are known."""
     fleet = fleets.draw(generator, law, nodes=True)
     name = fleet.nodes[_any(generator, fleet)]
     workers = [worker for worker, node in enumerate(fleet.nodes) if node == name]
@@ -107,7 +107,7 @@ def half_since(generator: np.random.Generator, law: str | None) -> Plant:
 
 
 def all_slower(generator: np.random.Generator, law: str | None) -> Plant:
-    """All workers become slower at a step."""
+    """Return all workers become slower at a step."""
     fleet = fleets.draw(generator, law)
     since = _row(generator, fleet, 0.15, 0.85)
     fleet.runtimes[since:] *= _factor(generator, max(fleet.common, fleet.noise / 2))
@@ -115,7 +115,7 @@ def all_slower(generator: np.random.Generator, law: str | None) -> Plant:
 
 
 def all_slower_for_a_while(generator: np.random.Generator, law: str | None) -> Plant:
-    """All workers are slower for 15 to 30 % of the steps, and then no longer."""
+    """Return all workers are slower for 15 to 30 % of the steps, and then no longer."""
     fleet = fleets.draw(generator, law)
     since = _row(generator, fleet, 0.15, 0.6)
     until = since + round(generator.uniform(0.15, 0.3) * len(fleet.runtimes)) - 1
@@ -124,7 +124,7 @@ def all_slower_for_a_while(generator: np.random.Generator, law: str | None) -> P
 
 
 def drift_of_all(generator: np.random.Generator, law: str | None) -> Plant:
-    """All workers become gradually slower, from the first step to the last."""
+    """Return all workers become gradually slower, from the first step to the last."""
     fleet = fleets.draw(generator, law)
     end = max(1.2, 1 + 5 * max(fleet.common, fleet.noise / 2)) * generator.uniform(1.0, 1.3)
     fleet.runtimes[:] *= np.linspace(1, end, len(fleet.runtimes))[:, None]
@@ -141,7 +141,7 @@ def drift_of_worker(generator: np.random.Generator, law: str | None) -> Plant:
 
 
 def pauses_with_period(generator: np.random.Generator, law: str | None) -> Plant:
-    """Every n-th step takes 2 to 7 times as long for all workers, n from 10 to a fifth of the steps."""
+    """Return every n-th step takes 2 to 7 times as long for all workers, n from 10 to a fifth of the steps."""
     fleet = fleets.draw(generator, law)
     steps = len(fleet.runtimes)
     period = int(generator.integers(10, steps // 5 + 1))
@@ -151,7 +151,7 @@ def pauses_with_period(generator: np.random.Generator, law: str | None) -> Plant
 
 
 def mild_pauses_with_period(generator: np.random.Generator, law: str | None) -> Plant:
-    """Every n-th step takes 1.3, 1.45 or 1.5 times as long for all workers, n from 2 to a tenth of the steps."""
+    """Return every n-th step takes 1.3, 1.45 or 1.5 times as long for all workers, n from 2 to a tenth of the steps."""
     fleet = fleets.draw(generator, law)
     steps = len(fleet.runtimes)
     period = int(generator.integers(2, steps // 10 + 1))

@@ -2,11 +2,13 @@
 
 import concurrent.futures
 import dataclasses
+import functools
 import multiprocessing
-import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
+from tqdm import tqdm
 
 from experiments.benchmarks.planted import fleets, plants
 from experiments.benchmarks.planted.plants import Plant
@@ -69,7 +71,7 @@ def run(trial: Trial) -> Outcome:
 
 
 def planted(trial: Trial) -> Plant:
-    """The fleet and the cause of a trial."""
+    """Return the fleet and the cause of a trial."""
     if trial.factor is not None:
         generator = np.random.default_rng([trial.seed, 10_000, round(1000 * trial.factor), trial.draw])
         fleet = fleets.draw(generator, noise=0.05, steps=600, workers=16, nodes=False)
@@ -84,16 +86,22 @@ def planted(trial: Trial) -> Plant:
 
 
 def run_all(trials: Sequence[Trial], processes: int = 2) -> list[Outcome]:
-    """All outcomes, in order, with a progress bar on the terminal's standard error."""
+    """Return all outcomes, in order."""
+    return pooled(run, trials, processes)
+
+
+def pooled(call: Callable[[Any], Any], given: Sequence[Any], processes: int = 2) -> list[Any]:
+    """Return what a function makes of each value, in order, with a progress bar on the terminal's standard error."""
+    shown = functools.partial(tqdm, total=len(given), leave=False)
     if processes < 2:
-        return list(_shown(map(run, trials), len(trials)))
+        return list(shown(map(call, given)))
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(processes, mp_context=context) as pool:
-        return list(_shown(pool.map(run, trials, chunksize=8), len(trials)))
+        return list(shown(pool.map(call, given, chunksize=4)))
 
 
 def wilson(hits: int, draws: int) -> tuple[float, float]:
-    """The 95 % interval of a share, Wilson 1927.
+    """Return the 95 % interval of a share, Wilson 1927.
 
     Example:
       >>> tuple(round(end, 3) for end in wilson(98, 100))
@@ -103,12 +111,3 @@ def wilson(hits: int, draws: int) -> tuple[float, float]:
     share, scale = hits / draws, 1 + z**2 / draws
     middle, half = share + z**2 / (2 * draws), z * np.sqrt(share * (1 - share) / draws + z**2 / (4 * draws**2))
     return float(max(middle - half, 0) / scale), float(min(middle + half, scale) / scale)
-
-
-def _shown(outcomes: Iterable[Outcome], total: int) -> Iterable[Outcome]:
-    for count, outcome in enumerate(outcomes, start=1):
-        if sys.stderr.isatty() and (count % 10 == 0 or count == total):
-            done = 40 * count // total
-            end = "\n" if count == total else ""
-            print(f"\r[{'#' * done}{'.' * (40 - done)}] {count}/{total}", end=end, file=sys.stderr, flush=True)
-        yield outcome

@@ -1,0 +1,24 @@
+"""What tests of the harness share: figures of one's own, which alone are known."""
+
+import pytest
+
+from experiments import papers
+from experiments.harness import Scale, figure, figures
+
+
+@pytest.fixture(name="declare")
+def figures_of_ones_own(monkeypatch):
+    """Declares a function as the figure of a module, by default of a paper's folder; one under each name."""
+    known = {}
+    monkeypatch.setattr(figures, "_FIGURES", {})
+    monkeypatch.setattr(figures, "names", lambda: list(known))
+    monkeypatch.setattr(figures, "find_figure", known.get)
+
+    def declare(make, name=None, *, paper=papers.GOSSIP, numbers="Figure 2", full_size=False, **scales):
+        monkeypatch.setattr(make, "__module__", f"experiments.{name or f'gossip.{make.__name__}'}")
+        scales = {"smoke": Scale("1 s"), "laptop": Scale("2 s")} | scales
+        made = figure(paper, numbers, scales=scales, differs="They do not.", full_size=full_size)(make)
+        known[made.name] = made
+        return made
+
+    return declare
