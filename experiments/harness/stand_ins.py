@@ -79,7 +79,7 @@ def used() -> Iterator[None]:
         for module, name, reader in (
             ("original", "_splits", images),
             ("imagenet", "_splits", streamed),
-            ("wikitext103", "_read", text),
+            ("text", "_wikitext", text),
             ("mock", "_drawn", drawn),
         ):  # by name: the package's attributes are the parts, and not their modules
             stack.enter_context(mock.patch.object(importlib.import_module(f"sgdlab.data.{module}"), name, reader))
