@@ -80,7 +80,8 @@ def _modes(bench: Bench) -> list[Cell]:
         """Yield a device may add up in another order each time, so that this is no check."""
         with computing(dtype, bench.device):
             found = Problem.of(case, dtype, bench.scale).run(mode="event")
-        apart = found.apart(bench.outcome(case, dtype, bench.device, mode="event"), _problem(bench, case, dtype).params)
+        expected = bench.outcome(case, dtype, bench.device, mode="event")
+        apart = found.apart(expected, _problem(bench, case, dtype).task.params)
         detail = "every bit the same" if apart == 0 else "this device does not repeat itself to the bit"
         yield Row(f"{case}, {dtype}: the same run twice", apart, "", detail=detail, facts={"dtype": dtype})
 
