@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64, Int32
 
-from sgdlab import arrays
+from sgdlab import arguments, arrays
 from sgdlab.ordering import by_number
 from sgdlab.schedule import Schedule
 
@@ -161,6 +161,50 @@ class PeerSchedule:
         """float64[N]: share of the wall clock that each node spent waiting, or after its last event."""
         return np.clip(1.0 - self.busy_share(), 0.0, 1.0)
 
+    def until(self, seconds: float) -> "PeerSchedule":
+        """Return the schedule up to an instant.
+
+        A node that computes then takes no gradient. It has averaged, if it does that before its gradient, and others may
+        have read it; what it would average afterwards is left out.
+
+        Args:
+          seconds: since the start, of virtual time.
+
+        Raises:
+          ValueError: where no gradient was done by then, or `seconds` is not finite.
+
+        Example:
+          >>> import numpy as np
+          >>> from sgdlab import protocols
+          >>> print(protocols.gossip(np.array([[1.0, 2.0]] * 3), kind="pull", seed=0).until(1.5))
+          PeerSchedule: 2 nodes, 1 gradients and 4 edges in 1.5 s
+        """
+        end = arguments.real("seconds", seconds)
+        rows, late = self.started < end, self.finished > end
+        makers = _makers(self, slice(None))
+        while (lost := rows[self.event] & (makers >= 0) & ~rows[makers]).any():
+            rows[self.event[lost]] = False
+        read = np.where(late, -1, self.reads())[rows]
+        if not (read >= 0).any():
+            first = self.finished[self.takes_gradient()]
+            when = f"the first is at {first.min():g} s" if first.size else "it has none"
+            raise ValueError(f"seconds={seconds:g} must be late enough for a gradient of the schedule: {when}")
+        edges = rows[self.event]
+        return PeerSchedule(
+            node=self.node[rows],
+            started=self.started[rows],
+            finished=np.minimum(self.finished, end)[rows],
+            event=(np.cumsum(rows) - 1)[self.event[edges]],
+            source=self.source[edges],
+            source_version=self.source_version[edges],
+            weight=self.weight[edges],
+            num_nodes=self.num_nodes,
+            fresh=self.fresh,
+            read=read,
+            scale=None if self.scale is None else self.scale[rows],
+            companions=self.companions,
+        )
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the schedule to one `.npz` file, whole or not at all."""
         arrays.save(path, self.fields())
@@ -232,15 +276,22 @@ def _check(schedule: PeerSchedule) -> None:
     refuse(~np.isfinite(schedule.weight), "weight", schedule.weight, "finite")
     total = np.bincount(event, weights=schedule.weight, minlength=events)
     refuse(np.abs(total - 1) > 1e-9, "weight", total, "such that those of an event add up to 1")
-    # Version v > 0 of a node is made by its event (v - 1) // 2, which must come before the one that reads it.
-    order = by_number(schedule.node, most + 1)
-    counts = np.bincount(schedule.node, minlength=most + 1)
-    first = np.cumsum(counts) - counts
     number = (version + 1) // 2 - 1
-    known = (number < counts[source]) & (version >= 0)
-    maker = order[np.where(known & (version > 0), first[source] + number, 0)] if events else number
-    bad = ~known | ((version > 0) & (maker >= event))
-    refuse(bad, "source_version", version, "0 or a version that earlier events have made")
+    known = (number < np.bincount(schedule.node, minlength=most + 1)[source]) & (version >= 0)
+    makers = np.full(version.shape, -1)
+    makers[known] = _makers(schedule, known)
+    refuse(~known | (makers >= event), "source_version", version, "0 or a version that earlier events have made")
+
+
+def _makers(schedule: PeerSchedule, edges: Any) -> np.ndarray:
+    """Return the event that made the version of each edge: (v - 1) // 2 of its node's own; -1 for the initial one."""
+    counts = np.bincount(schedule.node, minlength=schedule.num_variables)
+    source, version = schedule.source[edges], schedule.source_version[edges]
+    makers = np.full(version.shape, -1)
+    made = version > 0
+    first = (np.cumsum(counts) - counts)[source[made]]
+    makers[made] = by_number(schedule.node, schedule.num_variables)[first + (version[made] + 1) // 2 - 1]
+    return makers
 
 
 def _check_gradients(schedule: PeerSchedule) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64, Int32
 
-from sgdlab import arrays
+from sgdlab import arguments, arrays
 from sgdlab.ordering import by_number
 
 DROPPED = -1
@@ -188,6 +188,45 @@ class Schedule:
             return np.zeros(self.num_workers)
         seconds = np.minimum(self.arrived.max(axis=1), end) - np.minimum(self.started, end)
         return np.bincount(self.worker[rows], weights=seconds[rows], minlength=self.num_workers) / end
+
+    def until(self, seconds: float) -> "Schedule":
+        """Return the schedule up to the last update that was applied by an instant.
+
+        It is what the protocol makes where that update ends the run: gradients that no update has used by then are
+        pending, and those that began no earlier than that update are left out.
+
+        Args:
+          seconds: since the start, of virtual time.
+
+        Raises:
+          ValueError: where no update was applied by then, or `seconds` is not finite.
+
+        Example:
+          >>> import numpy as np
+          >>> from sgdlab import protocols
+          >>> print(protocols.asynchronous(np.array([[2.0, 3.0]] * 3)).until(3.5))
+          Schedule: 2 workers, 2 updates from 2 gradients (0 dropped, 1 pending) in 3 s, mean staleness 0.5
+        """
+        end = arguments.real("seconds", seconds)
+        kept = self.applied <= end  # NaN past a block's last update is not
+        counts = kept.sum(axis=0)
+        if not counts.any():
+            first = f"the first is at {np.nanmin(self.applied):g} s" if self.num_updates else "it has none"
+            raise ValueError(f"seconds={seconds:g} must be late enough for an update of the schedule: {first}")
+        applied = self.applied[: counts.max()]
+        applied = np.where(kept[: counts.max()], applied, np.nan)
+        last = np.nanmax(applied)
+        rows = self.started < last
+        late = (self.update >= counts) | (self.dropped() & (self.arrived > last))
+        return Schedule(
+            worker=self.worker[rows],
+            read=np.minimum(self.read, counts)[rows],  # a layer that was read later is not
+            update=np.where(late, PENDING, self.update)[rows],
+            started=self.started[rows],
+            arrived=self.arrived[rows],
+            applied=applied,
+            num_workers=self.num_workers,
+        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the schedule to one `.npz` file, whole or not at all."""
