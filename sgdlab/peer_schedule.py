@@ -164,8 +164,8 @@ class PeerSchedule:
     def until(self, seconds: float) -> "PeerSchedule":
         """Return the schedule up to an instant.
 
-        A node that computes then takes no gradient. It has averaged, if it does that before its gradient, and others may
-        have read it; what it would average afterwards is left out.
+        A node that computes then takes no gradient. It has averaged, if it does that before its gradient, and others
+        may have read it; what it would average afterwards is left out.
 
         Args:
           seconds: since the start, of virtual time.
