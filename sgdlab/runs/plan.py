@@ -196,7 +196,8 @@ def planned(experiment: Experiment, *, schedule: AnySchedule | None = None) -> P
         speedup = schedule.gradients_per_second() / twin.gradients_per_second()
         if steps.max() > 1:
             speedup *= float(local_steps.of_used(schedule, steps).mean())
-    updates_per_epoch = per_epoch / schedule.gradients_per_update()
+    nodes = _nodes(experiment, schedule)
+    updates_per_epoch = per_epoch / nodes / schedule.gradients_per_update()
     table = rates(
         CONSTANT if experiment.local.rate_is_constant else experiment.rate,
         peak=_peak(experiment, schedule),
@@ -204,6 +205,7 @@ def planned(experiment: Experiment, *, schedule: AnySchedule | None = None) -> P
         epochs=experiment.epochs,
         updates_per_epoch=updates_per_epoch,
     )
+    table = np.repeat(table, nodes)
     inner = experiment.inner_rate(batches / workers / updates_per_epoch)
     plan = Plan(experiment, schedule, table, gradients, speedup, seconds, inner)
     rule = plan.rule(table, schedule.num_workers)
@@ -273,11 +275,23 @@ def _counts_as(experiment: Experiment, schedule: AnySchedule) -> float:
     return schedule.gradients_per_update()
 
 
+def _nodes(experiment: Experiment, schedule: AnySchedule) -> int:
+    """Return how many steps of nodes are one update of their mean: N where the rate is that of a gradient.
+
+    Every node's step moves the mean of the N nodes by an N-th part of itself. With N times the rate of a gradient, N
+    steps move it as far as an update of synchronous SGD moves the parameters, and as N single steps do. With the rate
+    of an update, each node's own step has it. 1 where there is a server.
+    """
+    return schedule.num_workers if experiment.rate.of == "gradient" and not schedule.has_server else 1
+
+
 def _peak(experiment: Experiment, schedule: AnySchedule) -> float:
     """Return the rate after warm-up, as the rule takes it: of an update, or of a gradient where it scales itself."""
     rate, of = experiment.optimizer.learning_rate, experiment.rate.of
     if experiment.local.server_learning_rate is not None:
         rate, of = experiment.local.server_learning_rate, "update"
+    if not schedule.has_server:
+        return rate * _nodes(experiment, schedule)
     takes = "gradient" if experiment.rule.facts.scales_by_num_gradients else "update"
     if of == takes:
         return rate
