@@ -25,6 +25,7 @@ class ProtocolFacts(Facts):
       blocks: the entry that says how many blocks of parameters there are.
       averages: how many parameters are averaged at once, `(entries, num_workers) -> int`.
       expected_gradients: gradients that an update is expected to have, `(entries, num_workers) -> int`.
+      pieces: the entry that says into how many gradients a worker's batch is divided, with its seconds.
     """
 
     families: tuple[str, ...] | None = None
@@ -38,6 +39,7 @@ class ProtocolFacts(Facts):
     blocks: str | None = None
     averages: Callable[[Mapping[str, Any], int], int] | None = None
     expected_gradients: Callable[[Mapping[str, Any], int], float] | None = None
+    pieces: str | None = None
 
 
 class ProtocolRegistry(Registry):

@@ -45,7 +45,13 @@ class LoadBalancing(DividedRounds):
         self.sums = {}
 
 
-@register(title="LB-BSP", source="Chen et al. 2020", families=("Rounds by the clock",), rule="nag_asgd")
+@register(
+    title="LB-BSP",
+    source="Chen et al. 2020",
+    families=("Rounds by the clock",),
+    rule="nag_asgd",
+    pieces="gradients",
+)
 def lb_bsp(
     *, num_workers: Count, gradients: Count = 2, decay: Decay = 0.5, communication: NotNegative = 0.0
 ) -> LoadBalancing:
@@ -56,7 +62,8 @@ def lb_bsp(
 
     tau is the moving average of the seconds that the worker's gradients took in earlier rounds. All end at about the
     same time, and no gradient is thrown away. A gradient of the schedule is a part of a worker's batch; batches are
-    weighted by their size. With workers of one speed it is synchronous SGD of g gradients a worker.
+    weighted by their size. In runs, g of them are a batch and divide its seconds, so that with workers of one speed it
+    is synchronous SGD.
 
     Args:
       num_workers: N.

@@ -234,6 +234,7 @@ class _Run:
     rule="expected_count",
     fast=_fast,
     expected_gradients=lambda entries, num_workers: num_workers * entries["micro_batches"],
+    pieces="micro_batches",
 )
 def dropcompute(
     *,
@@ -249,9 +250,10 @@ def dropcompute(
     .. math:: \bar g_k = \frac{1}{N M} \sum_{i=1}^N \sum_{m=1}^M \nabla f(\theta_k; \xi_{i,m}) \,
         1\{T_i^{(m)} < \tau\}
 
-    T is when worker i ends its m-th micro-batch, since the round began. A micro-batch is a gradient of the schedule.
-    With an infinite threshold it is synchronous SGD whose workers accumulate M gradients. `rules.expected_count`
-    divides by N M, as here; any other rule divides by the number of micro-batches that were kept.
+    T is when worker i ends its m-th micro-batch, since the round began. A micro-batch is a gradient of the schedule; in
+    runs, M of them are a worker's batch and divide its seconds. With an infinite threshold it is synchronous SGD.
+    `rules.expected_count` divides by N M, as here; any other rule divides by the number of micro-batches that were
+    kept.
 
     A round in which no micro-batch was finished makes no update, and the next one is on the same version.
 
@@ -293,6 +295,7 @@ def dropcompute(
     families=("Rounds by the clock",),
     rule="nag_asgd",
     fast=_fast,
+    pieces="gradients",
 )
 def anytime(
     *,
@@ -308,21 +311,22 @@ def anytime(
     .. math:: \bar g_k = \frac{1}{\sum_i b_i} \sum_{i=1}^N \sum_{j=1}^{b_i} \nabla f(\theta_k; \xi_{i,j})
 
     b is how many gradients worker i has ended T seconds after the round began. A gradient stands for what the paper
-    calls a sample; workers are averaged by a server, exactly, and not by rounds of consensus, and the step is the
+    calls a sample; in runs, g of them are a batch and divide its seconds, and with workers of one constant speed it is
+    synchronous SGD. Workers are averaged by a server, exactly, and not by rounds of consensus, and the step is the
     rule's instead of dual averaging.
 
     A round in which no gradient was finished makes no update, and the next one is on the same version.
 
     Args:
       num_workers: N.
-      seconds: T, how long every round computes. None: (g + 1) times the mean time of a gradient in the first rounds.
+      seconds: T, how long every round computes. None: g times the mean time of a gradient in the first rounds.
       gradients: g, of a worker in each of these rounds; later ones have about as many on average.
       window: number of these rounds.
       interrupt: whether a gradient is given up when the time is over; else one that was begun by then is used.
       communication: seconds from the end of a round's computing to its update.
 
     Source: Ferdinand, Al-Lawati, Draper and Nokleby 2019 (ICLR), whose abstract was read. The choice of T is a
-    reconstruction: in (g + 1) mean times workers end at least N g gradients in the mean, by Wald's equation.
+    reconstruction: the mean time that a worker takes for a batch.
 
     Example:
       >>> from sgdlab import protocols
@@ -338,9 +342,10 @@ def anytime(
         window=window,
         interrupt=bool(interrupt),
         communication=communication,
-        choose_threshold=functools.partial(_mean_times, gradients + 1),
+        choose_threshold=functools.partial(_mean_times, gradients),
     )
 
 
 def _mean_times(number: int, times: list[np.ndarray]) -> float:
-    return number * float(np.mean(np.concatenate([seconds.ravel() for seconds in times])))
+    # A gradient that ends with the round, but for rounding, is in it: clocks of a run have 12 digits.
+    return (1 + 1e-12) * number * float(np.mean(np.concatenate([seconds.ravel() for seconds in times])))

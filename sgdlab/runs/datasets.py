@@ -47,6 +47,7 @@ class TrainingData:
       seed: of the order of the examples.
       alpha: concentration of the labels of workers that have examples of their own. None: all draw from all of them.
       shares_seed: of who has which.
+      pieces: M, gradients that a worker's batch is divided into, in the order of its examples; 1: it is one gradient's.
     """
 
     used: UsedPart
@@ -57,6 +58,7 @@ class TrainingData:
     seed: int
     alpha: float | None
     shares_seed: int
+    pieces: int = 1
 
     @property
     def kind(self) -> str:
@@ -76,13 +78,13 @@ class TrainingData:
 
     @property
     def batches_per_epoch(self) -> int:
-        """Return the batches of one epoch; raises a `UsageError` where a batch is larger than the data."""
-        if self.batch_size > len(self.dataset.train):
+        """Return the gradients of one epoch; raises a `UsageError` where a batch is larger than the data."""
+        size, examples = self.batch_size * self.pieces, len(self.dataset.train)
+        if size > examples:
             raise UsageError(
-                f"--config.batch_size={self.batch_size} must be at most {len(self.dataset.train)}, the training "
-                f"examples of {self.kind}"
+                f"--config.batch_size={size} must be at most {examples}, the training examples of {self.kind}"
             )
-        return len(self.dataset.train) // self.batch_size
+        return examples // size * self.pieces
 
     @functools.cached_property
     def shares(self) -> Shares | None:
@@ -132,23 +134,26 @@ class TrainingData:
         _ = self.shares
 
     def order(self, num_batches: int) -> np.ndarray:
-        """Return int32[K, B], the examples of every batch, where all workers draw from all of them."""
-        return order(len(self.dataset.train), num_batches=num_batches, **self._drawn)
+        """Return int32[K, B], the examples of every gradient, where all workers draw from all of them."""
+        whole = order(len(self.dataset.train), num_batches=-(-num_batches // self.pieces), **self._drawn)
+        return whole.reshape(-1, self.batch_size)[:num_batches]
 
     @property
     def _drawn(self) -> dict[str, Any]:
-        return {"batch_size": self.batch_size, "seed": self.seed, "replacement": self.replacement}
+        return {"batch_size": self.batch_size * self.pieces, "seed": self.seed, "replacement": self.replacement}
 
     def own_order(self, shares: Shares, worker: np.ndarray, number: np.ndarray) -> np.ndarray:
-        """Return int32[K, B], the examples of batches of workers that have their own.
+        """Return int32[K, B], the examples of gradients of workers that have their own.
 
-        A single worker has all examples, and draws them as a run without shares does. Each batch is that of a worker,
-        int[K], which has a number among its own, int[K], from 0 on.
+        A single worker has all examples, and draws them as a run without shares does. Each gradient is that of a
+        worker, int[K], which has a number among its own, int[K], from 0 on.
         """
         number = np.asarray(number)
         if shares.num_workers == 1:
             return self.order(int(number.max(initial=0)) + 1)[number]
-        return own_order(shares, worker, number, **self._drawn)
+        whole = own_order(shares, worker, number // self.pieces, **self._drawn)
+        pieces = whole.reshape(number.size, self.pieces, self.batch_size)
+        return pieces[np.arange(number.size), number % self.pieces]
 
 
 def words(shares: Shares, labels: np.ndarray) -> str:

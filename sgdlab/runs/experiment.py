@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
-from sgdlab.errors import said_of
+from sgdlab.errors import UsageError, said_of
 from sgdlab.registry import CLUSTERS, DATASETS, FAMILIES, NETWORKS, PREDICTORS, Part, Registry
 from sgdlab.runs import configuration, local_steps, parts
 from sgdlab.runs.configuration import Reach
@@ -48,6 +48,7 @@ class RunTimes:
     workers: Workers
     batch_size: int
     seed: int
+    pieces: int = 1  # gradients that a batch is divided into, each of which takes as large a part of its seconds
 
     @functools.cached_property
     def law(self) -> Any:
@@ -57,8 +58,11 @@ class RunTimes:
     def runtimes(self, steps: np.ndarray, rows: int) -> np.ndarray:
         """Return float64[rows, N], seconds: what each worker's messages take, those of its int[N] steps added up."""
         each = int(steps.max())
-        times = parts.drawn(self.used.part, self.law, rows * each, self.workers.cluster, self.seed)
+        batches = math.ceil(rows * each / self.pieces)
+        times = parts.drawn(self.used.part, self.law, batches, self.workers.cluster, self.seed)
         times = times[:, : self.workers.number]
+        if self.pieces > 1:
+            times = np.repeat(times / self.pieces, self.pieces, axis=0)[: rows * each]
         return times if each == 1 else local_steps.of_messages(times, steps)
 
     def rows(self, gradients: int, steps: np.ndarray) -> int:
@@ -67,7 +71,9 @@ class RunTimes:
         Such a trace may be long enough, though the guess at what is needed is longer.
         """
         rows = getattr(self.law, "num_rows", None)
-        return -(-2 * gradients // self.workers.number) + 2 if rows is None else max(rows // int(steps.max()), 1)
+        if rows is None:
+            return -(-2 * gradients // self.workers.number) + 2
+        return max(rows * self.pieces // int(steps.max()), 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -283,7 +289,8 @@ def resolve(config: ConfigDict) -> Experiment:
     seeds, shares = Seeds(config.seed), config.heterogeneity
     own = (shares.alpha, seeds.of("shares") if shares.seed is None else shares.seed)
     workers, size = Workers(config.cluster.num_workers, config.cluster.first_workers), config.batch_size
-    batches = (size, config.micro_batches, config.replacement, seeds.of("batches"))
+    pieces = _pieces(config, protocol)
+    batches = (size // pieces, config.micro_batches, config.replacement, seeds.of("batches"))
     optimizer = {**config.optimizer, "learning_rate": config.optimizer[_rate_of(rule.part)]}
     return Experiment(
         method=method,
@@ -291,9 +298,9 @@ def resolve(config: ConfigDict) -> Experiment:
         protocol=protocol,
         rule=rule,
         predictor=predictor,
-        cluster=RunTimes(cluster, workers, size, seeds.of("runtimes")),
+        cluster=RunTimes(cluster, workers, size, seeds.of("runtimes"), pieces),
         network=network,
-        data=TrainingData(data, workers, *batches, *own),
+        data=TrainingData(data, workers, *batches, *own, pieces),
         epochs=config.epochs,
         local=local,
         optimizer=_record(Optimizer, optimizer),
@@ -303,6 +310,25 @@ def resolve(config: ConfigDict) -> Experiment:
         seeds=seeds,
         source=config.to_dict(),
     )
+
+
+def _pieces(config: ConfigDict, protocol: UsedPart) -> int:
+    """Return into how many gradients the protocol divides a worker's batch; 1 for most.
+
+    Raises:
+      UsageError: where the batch cannot be divided so.
+    """
+    entry = protocol.facts.pieces
+    if entry is None:
+        return 1
+    pieces, size = protocol.entries[entry], config.batch_size
+    if isinstance(pieces, int) and pieces >= 1 and size % (pieces * config.micro_batches):
+        micro = f" micro-batches of --config.micro_batches={config.micro_batches} each" * (config.micro_batches > 1)
+        raise UsageError(
+            f"--config.batch_size={size} must be a multiple of --config.protocol.{protocol.name}.{entry}={pieces}"
+            f"{micro}: the gradients of a worker's batch"
+        )
+    return pieces if isinstance(pieces, int) else 1  # the protocol itself refuses another
 
 
 def _record(kind: Any, entries: Mapping[str, Any]) -> Any:

@@ -94,7 +94,8 @@ class Plan:
         """
         if self.seconds is not None or self.recorded is not None:
             return self.seconds
-        return theory.seconds_per_gradient(synchronous_twin(self.experiment, self.num_gradients))
+        twin = synchronous_twin(self.experiment, self.num_gradients)
+        return theory.seconds_per_gradient(twin) / self.experiment.cluster.pieces
 
     @functools.cached_property
     def certificate(self) -> theory.Certificate:
@@ -192,8 +193,9 @@ def planned(experiment: Experiment, *, schedule: AnySchedule | None = None) -> P
             schedule, gradients = local_steps.with_enough_steps(make, schedule, steps, experiment.epochs * batches)
             per_epoch = gradients / experiment.epochs
         twin = synchronous_twin(experiment, gradients)
-        seconds = theory.seconds_per_gradient(twin)
-        speedup = schedule.gradients_per_second() / twin.gradients_per_second()
+        pieces = experiment.cluster.pieces
+        seconds = theory.seconds_per_gradient(twin) / pieces
+        speedup = schedule.gradients_per_second() / (twin.gradients_per_second() * pieces)
         if steps.max() > 1:
             speedup *= float(local_steps.of_used(schedule, steps).mean())
     nodes = _nodes(experiment, schedule)
@@ -215,10 +217,12 @@ def planned(experiment: Experiment, *, schedule: AnySchedule | None = None) -> P
 
 
 def synchronous_twin(experiment: Experiment, gradients: int) -> AnySchedule:
-    """Return synchronous SGD's on the same cluster, where each local step of a message is a gradient of its own."""
-    steps = experiment.steps
+    """Return synchronous SGD's on the same cluster: of whole batches, each local step a gradient of its own."""
+    steps, cluster = experiment.steps, experiment.cluster
     own = UsedPart(PROTOCOLS, "synchronous", {})
-    return _schedule(experiment, own, np.ones_like(steps), math.ceil(gradients * steps.mean()))
+    if cluster.pieces > 1:
+        experiment = dataclasses.replace(experiment, cluster=dataclasses.replace(cluster, pieces=1))
+    return _schedule(experiment, own, np.ones_like(steps), math.ceil(gradients * steps.mean() / cluster.pieces))
 
 
 def _schedule(experiment: Experiment, protocol: UsedPart, steps: np.ndarray, gradients: int) -> AnySchedule:
@@ -263,16 +267,17 @@ def _expected_gradients(experiment: Experiment, num_workers: int) -> float | Non
 def _counts_as(experiment: Experiment, schedule: AnySchedule) -> float:
     """Return the gradients that an update counts as for its learning rate: those that it averages, or by the rule.
 
-    A rule that averages workers makes no longer steps because a worker has sent more. One that divides by the expected
-    number makes shorter steps where fewer come; were its rate lower too, steps would fall with the square.
+    Gradients are of whole batches: M pieces of one count as one. A rule that averages workers makes no longer steps
+    because a worker has sent more. One that divides by the expected number makes shorter steps where fewer come; were
+    its rate lower too, steps would fall with the square.
     """
     counts_as = experiment.rule.facts.counts_as
     if counts_as is not None and schedule.has_server:
         return counts_as(schedule)
     expected = _expected_gradients(experiment, schedule.num_workers)
-    if expected is not None and "expected_gradients" in experiment.rule.part.given:
-        return expected
-    return schedule.gradients_per_update()
+    if expected is None or "expected_gradients" not in experiment.rule.part.given:
+        expected = schedule.gradients_per_update()
+    return expected / experiment.cluster.pieces
 
 
 def _nodes(experiment: Experiment, schedule: AnySchedule) -> int:
@@ -292,11 +297,10 @@ def _peak(experiment: Experiment, schedule: AnySchedule) -> float:
         rate, of = experiment.local.server_learning_rate, "update"
     if not schedule.has_server:
         return rate * _nodes(experiment, schedule)
-    takes = "gradient" if experiment.rule.facts.scales_by_num_gradients else "update"
-    if of == takes:
-        return rate
-    counts = _counts_as(experiment, schedule)
-    return rate * counts if of == "gradient" else rate / counts
+    counts, pieces = _counts_as(experiment, schedule), experiment.cluster.pieces
+    if experiment.rule.facts.scales_by_num_gradients:  # by the number of pieces
+        return rate / pieces if of == "gradient" else rate / (counts * pieces)
+    return rate * counts if of == "gradient" else rate
 
 
 def check_memory(experiment: Experiment, gradients: int) -> None:

@@ -1,4 +1,4 @@
-"""One meaning of the learning rate: methods that are synchronous SGD in a special case are it as they are configured."""
+"""One meaning of the learning rate: what is synchronous SGD in a special case is it at the default configuration."""
 
 import functools
 
@@ -8,11 +8,12 @@ import pytest
 
 from configs import digits
 from sgdlab import replay
+from sgdlab.errors import UsageError
 from sgdlab.runs.plan import make_plan
 from sgdlab.tasks import Task
 
 ROUNDS = 40
-TARGETS = np.random.default_rng(0).normal(size=(8 * ROUNDS, 3))
+TARGETS = np.random.default_rng(0).normal(size=(1437, 3))
 CURVATURE = np.array([0.3, 1.0, 2.0])
 
 
@@ -29,9 +30,15 @@ def planned(method, **entries):
     return make_plan(config)
 
 
+EQUAL = {"cluster.kind": "fixed"}
+"""Workers of one constant speed."""
+
+
 @functools.cache
-def synchronous():
-    return trained(planned("synchronous"))
+def synchronous(cluster):
+    """The plan of synchronous SGD, and what it trains."""
+    plan = planned("synchronous", **dict(cluster))
+    return plan, trained(plan)
 
 
 def trained(plan):
@@ -39,7 +46,10 @@ def trained(plan):
     rule = plan.rule(plan.rates if served else 1.0, plan.schedule.num_workers)
     scale = None if served else plan.rates[: plan.program.num_rows]
     task = Task(grad_fn, jnp.full(3, 5.0))
-    return replay.run(plan.program, rule, task, lambda g: jnp.asarray(TARGETS)[g], step_scale=scale, mode="event")
+    # A batch's gradient is the mean of its examples', as is that of each of its pieces.
+    examples = jnp.asarray(plan.experiment.data.order(plan.program.num_rows))
+    batch_fn = lambda g: jnp.asarray(TARGETS)[examples[g]].mean(axis=0)
+    return replay.run(plan.program, rule, task, batch_fn, step_scale=scale, mode="event")
 
 
 @pytest.mark.parametrize(
@@ -47,18 +57,27 @@ def trained(plan):
     [
         ("d_psgd", {"protocol.d_psgd.graph": "complete", "protocol.d_psgd.fresh": True}),
         ("all_reduce", {}),
+        ("dropcompute", {"protocol.dropcompute.seconds": float("inf")}),
+        ("dropcompute", EQUAL),
+        ("anytime", EQUAL),
+        ("lb_bsp", EQUAL),
     ],
 )
 def test_is_synchronous_sgd(method, entries):
-    plan, twin = planned(method, **entries), planned("synchronous").schedule
+    plan = planned(method, **entries)
+    twin, expected = synchronous(tuple(EQUAL.items()) if EQUAL.items() <= entries.items() else ())
     result = trained(plan)
-    np.testing.assert_allclose(result.params, synchronous().params, rtol=1e-12)
-    assert np.abs(synchronous().params - 5.0).max() > 1.0
-    ended = plan.schedule.applied[:, 0] if plan.schedule.has_server else np.unique(plan.schedule.finished)
-    rounds = twin.applied[:, 0]
-    assert set(rounds.tolist()) <= set(ended.tolist())
-    assert ended.max() == rounds[-1]
+    np.testing.assert_allclose(result.params, expected.params, rtol=1e-12)
+    assert np.abs(expected.params - 5.0).max() > 1.0
+    rounds = twin.schedule.applied[:, 0]
+    if plan.schedule.has_server:
+        exact = 0 if method == "all_reduce" else 1e-11  # pieces of a batch's seconds are added up
+        np.testing.assert_allclose(plan.schedule.applied[:, 0], rounds, rtol=exact)
+    else:
+        assert set(rounds.tolist()) <= set(plan.schedule.finished.tolist())
+        assert plan.schedule.wall_clock() == rounds[-1]
     assert plan.speedup == pytest.approx(1.0)
+    np.testing.assert_allclose(plan.worker_seconds, twin.worker_seconds / plan.experiment.cluster.pieces)
 
 
 def test_nodes_that_step_on_their_own_have_the_rate_of_nodes_in_rounds():
@@ -72,3 +91,23 @@ def test_the_rate_of_an_update_is_that_of_a_nodes_own_step():
     plan = planned("d_psgd", **{"rate.of": "update"})
     np.testing.assert_allclose(plan.rates[::8] * 8, planned("d_psgd").rates[::8], rtol=0.02)
     assert (np.diff(plan.rates) != 0).mean() > 0.9  # and not the same for the steps of a round
+
+
+def test_pieces_are_of_one_batch():
+    whole, pieces = (planned(method).experiment.data for method in ("synchronous", "dropcompute"))
+    assert (whole.batch_size, pieces.batch_size, pieces.batches_per_epoch) == (8, 2, 4 * whole.batches_per_epoch)
+    np.testing.assert_array_equal(pieces.order(30).ravel()[:56], whole.order(8).ravel()[:56])
+    own = planned("dropcompute", **{"heterogeneity.alpha": 0.5}).experiment.data
+    worker, number = np.array([1, 0, 1, 1]), np.array([0, 5, 1, 6])
+    found = own.own_order(own.shares, worker, number)
+    batches = planned("synchronous", **{"heterogeneity.alpha": 0.5}).experiment.data
+    expected = batches.own_order(batches.shares, worker, number // 4)
+    np.testing.assert_array_equal(found, [row[2 * (k % 4) :][:2] for row, k in zip(expected, number, strict=True)])
+
+
+def test_a_batch_that_cannot_be_divided_is_refused():
+    match = r"--config.batch_size=6 must be a multiple of --config.protocol.dropcompute.micro_batches=4: the gradients"
+    with pytest.raises(UsageError, match=match):
+        planned("dropcompute", batch_size=6)
+    with pytest.raises(UsageError, match=r"lb_bsp.gradients=2 micro-batches of --config.micro_batches=8 each"):
+        planned("lb_bsp", micro_batches=8)
