@@ -41,6 +41,7 @@ class ElasticAveraging(PeerBase):
     source="Jin et al. 2016, Alg. 2",
     families=("No server",),
     rule="nag_asgd",
+    explores=True,
     peers=True,
     fast=fast_peers.elastic_averaging,
 )

@@ -25,6 +25,7 @@ class ProtocolFacts(Facts):
       blocks: the entry that says how many blocks of parameters there are.
       averages: how many parameters are averaged at once, `(entries, num_workers) -> int`.
       expected_gradients: gradients that an update is expected to have, `(entries, num_workers) -> int`.
+      explores: whether nodes go ways of their own, held together loosely, so that each has a single worker's rate.
       pieces: the entry that says into how many gradients a worker's batch is divided, with its seconds.
     """
 
@@ -39,6 +40,7 @@ class ProtocolFacts(Facts):
     blocks: str | None = None
     averages: Callable[[Mapping[str, Any], int], int] | None = None
     expected_gradients: Callable[[Mapping[str, Any], int], float] | None = None
+    explores: bool = False
     pieces: str | None = None
 
 

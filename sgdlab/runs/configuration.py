@@ -96,7 +96,7 @@ def entries(kinds: Mapping[str, str], /, **changed: Mapping[str, Mapping[str, An
     _add_local_steps(config)
 
     config.rate = ConfigDict()
-    config.rate.of = "gradient"  # or "update"
+    config.rate.of = "gradient"  # or "update": of a server, or of a node's own step
     config.rate.warmup_epochs = config_dict.placeholder(float)  # from the N-th part of the rate; None: epochs / 4
     config.rate.decay = "constant"  # or step, linear, hold_linear, cosine, exponential
     config.rate.unit = "epochs"  # of steps, period, last and length: epochs of used gradients; or "updates"

@@ -285,9 +285,10 @@ def _nodes(experiment: Experiment, schedule: AnySchedule) -> int:
 
     Every node's step moves the mean of the N nodes by an N-th part of itself. With N times the rate of a gradient, N
     steps move it as far as an update of synchronous SGD moves the parameters, and as N single steps do. With the rate
-    of an update, each node's own step has it. 1 where there is a server.
+    of an update, each node's own step has it. 1 where there is a server, and where nodes explore by themselves.
     """
-    return schedule.num_workers if experiment.rate.of == "gradient" and not schedule.has_server else 1
+    together = not (schedule.has_server or experiment.protocol.facts.explores)
+    return schedule.num_workers if experiment.rate.of == "gradient" and together else 1
 
 
 def _peak(experiment: Experiment, schedule: AnySchedule) -> float:

@@ -103,8 +103,8 @@ def rates(
     .. math:: \eta(e) = \eta_{peak} \left( \frac{1}{N} + \left(1 - \frac{1}{N}\right) \min(1, e / e_{warm}) \right) d(t)
 
     with e the epoch, N the number of workers (Barkai et al., C.4, after Goyal et al. 2017), and d the decay, 1 at
-    t = 0. By `unit`, t is the epoch or the number of updates made before; without a server, each step of a node is an
-    update. With f = `final` and L = `length`, d(t) is
+    t = 0. By `unit`, t is the epoch or the number of updates made before; without a server, N steps of nodes are an
+    update, or each step where the rate is that of an update. With f = `final` and L = `length`, d(t) is
 
     * "constant": 1;
     * "step": `factor` to the power of the number of `steps` that t has reached;
