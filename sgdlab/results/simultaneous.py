@@ -1,4 +1,4 @@
-"""Comparison of many methods at once, paired by seed: which cannot be told apart from the best, and by how much."""
+"""Standing of many methods at once, paired by seed: which cannot be told apart from the best, and by how much."""
 
 import dataclasses
 import functools
@@ -19,7 +19,7 @@ _AT_ONCE = 200
 
 
 @dataclasses.dataclass(frozen=True)
-class Comparison:
+class Standing:
     r"""All methods beside the one with the best mean.
 
     Attributes:
@@ -35,7 +35,7 @@ class Comparison:
     half: np.ndarray
 
 
-def compare(values: np.ndarray, *, higher_is_better: bool = False, resolution: float = 0.0) -> Comparison:
+def compare(values: np.ndarray, *, higher_is_better: bool = False, resolution: float = 0.0) -> Standing:
     r"""Compare all pairs of methods by simultaneous intervals of their paired differences.
 
     .. math:: \bar d_{ij} \pm q\, \hat\sigma_{ij} / \sqrt S, \qquad
@@ -53,7 +53,7 @@ def compare(values: np.ndarray, *, higher_is_better: bool = False, resolution: f
         that are equal with all seeds, whose interval has no width, decide nothing.
 
     Returns:
-      A `Comparison`; with fewer than three seeds, in which nothing can be decided, all methods are first.
+      A `Standing`; with fewer than three seeds, in which nothing can be decided, all methods are first.
 
     Raises:
       ValueError: where values are not finite, or not [M, S].
@@ -75,7 +75,7 @@ def compare(values: np.ndarray, *, higher_is_better: bool = False, resolution: f
     best = int(mean.argmax() if higher_is_better else mean.argmin())
     difference = mean[:, None] - mean
     if seeds < 3:
-        return Comparison(np.ones(methods, bool), best, difference[:, best], np.full(methods, np.inf))
+        return Standing(np.ones(methods, bool), best, difference[:, best], np.full(methods, np.inf))
     centred = array - mean[:, None]
     deviation = np.stack([(centred - own).std(axis=1, ddof=1) for own in centred])
     half = quantile(methods, seeds) * deviation / np.sqrt(seeds)
@@ -84,7 +84,7 @@ def compare(values: np.ndarray, *, higher_is_better: bool = False, resolution: f
     np.fill_diagonal(half, 0.0)
     worse = -difference if higher_is_better else difference
     first = ~(worse > half * (1 + 1e-9)).any(axis=1)  # but for rounding
-    return Comparison(first, best, difference[:, best], half[:, best])
+    return Standing(first, best, difference[:, best], half[:, best])
 
 
 @functools.cache
