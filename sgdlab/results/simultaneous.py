@@ -136,7 +136,5 @@ def share(count: int, total: int, *, level: float = 0.95) -> tuple[float, float]
     """
     total = arguments.whole("total", total)
     count = arguments.whole("count", count, least=0, most=total)
-    tail = (1 - level) / 2
-    low = 0.0 if count == 0 else float(scipy.stats.beta.ppf(tail, count, total - count + 1))
-    high = 1.0 if count == total else float(scipy.stats.beta.ppf(1 - tail, count + 1, total - count))
-    return low, high
+    found = scipy.stats.binomtest(count, total).proportion_ci(level, method="exact")
+    return float(found.low), float(found.high)
