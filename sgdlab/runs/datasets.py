@@ -77,9 +77,14 @@ class TrainingData:
         return self.used.make()
 
     @property
+    def whole_batch(self) -> int:
+        """Return the examples of a worker's batch, of all its pieces."""
+        return self.batch_size * self.pieces
+
+    @property
     def batches_per_epoch(self) -> int:
         """Return the gradients of one epoch; raises a `UsageError` where a batch is larger than the data."""
-        size, examples = self.batch_size * self.pieces, len(self.dataset.train)
+        size, examples = self.whole_batch, len(self.dataset.train)
         if size > examples:
             raise UsageError(
                 f"--config.batch_size={size} must be at most {examples}, the training examples of {self.kind}"
@@ -97,11 +102,11 @@ class TrainingData:
                 "each worker reads a part of its own anyway"
             )
         workers, examples = self.workers.number, len(self.dataset.train)
-        if workers > (most := examples // self.batch_size):
+        if workers > (most := examples // self.whole_batch):
             raise UsageError(
                 f"--config.cluster.{self.workers.entry}={workers} must be at most {most} with "
-                f"--config.heterogeneity.alpha={alpha}: each worker needs a batch of {self.batch_size} of its own, and "
-                f"there are {examples:,} examples"
+                f"--config.heterogeneity.alpha={alpha}: each worker needs a batch of {self.whole_batch} of its own, "
+                f"and there are {examples:,} examples"
             )
         with said_of("--config.heterogeneity."):
             return label_shares(self.dataset.train.labels, num_workers=workers, alpha=alpha, seed=self.shares_seed)
@@ -140,7 +145,7 @@ class TrainingData:
 
     @property
     def _drawn(self) -> dict[str, Any]:
-        return {"batch_size": self.batch_size * self.pieces, "seed": self.seed, "replacement": self.replacement}
+        return {"batch_size": self.whole_batch, "seed": self.seed, "replacement": self.replacement}
 
     def own_order(self, shares: Shares, worker: np.ndarray, number: np.ndarray) -> np.ndarray:
         """Return int32[K, B], the examples of gradients of workers that have their own.

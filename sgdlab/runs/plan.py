@@ -94,8 +94,7 @@ class Plan:
         """
         if self.seconds is not None or self.recorded is not None:
             return self.seconds
-        twin = synchronous_twin(self.experiment, self.num_gradients)
-        return theory.seconds_per_gradient(twin) / self.experiment.cluster.pieces
+        return _seconds_of(self.experiment, synchronous_twin(self.experiment, self.num_gradients))
 
     @functools.cached_property
     def certificate(self) -> theory.Certificate:
@@ -193,9 +192,8 @@ def planned(experiment: Experiment, *, schedule: AnySchedule | None = None) -> P
             schedule, gradients = local_steps.with_enough_steps(make, schedule, steps, experiment.epochs * batches)
             per_epoch = gradients / experiment.epochs
         twin = synchronous_twin(experiment, gradients)
-        pieces = experiment.cluster.pieces
-        seconds = theory.seconds_per_gradient(twin) / pieces
-        speedup = schedule.gradients_per_second() / (twin.gradients_per_second() * pieces)
+        seconds = _seconds_of(experiment, twin)
+        speedup = schedule.gradients_per_second() / (twin.gradients_per_second() * experiment.cluster.pieces)
         if steps.max() > 1:
             speedup *= float(local_steps.of_used(schedule, steps).mean())
     nodes = _nodes(experiment, schedule)
@@ -223,6 +221,11 @@ def synchronous_twin(experiment: Experiment, gradients: int) -> AnySchedule:
     if cluster.pieces > 1:
         experiment = dataclasses.replace(experiment, cluster=dataclasses.replace(cluster, pieces=1))
     return _schedule(experiment, own, np.ones_like(steps), math.ceil(gradients * steps.mean() / cluster.pieces))
+
+
+def _seconds_of(experiment: Experiment, twin: AnySchedule) -> np.ndarray:
+    """Return float64[N], mean seconds of a gradient of each worker, by the schedule of synchronous SGD."""
+    return theory.seconds_per_gradient(twin) / experiment.cluster.pieces
 
 
 def _schedule(experiment: Experiment, protocol: UsedPart, steps: np.ndarray, gradients: int) -> AnySchedule:
