@@ -66,6 +66,13 @@ def test_nodes_have_the_steps_that_they_have_done(name):
         assert cut.wall_clock() <= instant
 
 
+def test_steps_keep_their_scale():
+    whole = protocols.gossip(RUNTIMES, num_gradients=60, seed=0)
+    whole = dataclasses.replace(whole, scale=np.arange(whole.node.size))
+    cut = whole.until(9.5)
+    np.testing.assert_array_equal(cut.scale, np.flatnonzero(whole.started < 9.5))
+
+
 def test_of_several_blocks_each_keeps_its_own_updates():
     """Two servers at 1, 2, 3 and at 1.5, 3.5: until 3.2 the first has three updates, the second one."""
     schedule = Schedule(
@@ -90,3 +97,19 @@ def test_an_instant_before_all_updates_is_named():
         schedule.until(float("nan"))
     with pytest.raises(ValueError, match=r"seconds=0.5 must be late enough for a gradient"):
         protocols.gossip(np.ones((3, 2)), seed=0).until(0.5)
+
+
+def test_a_layer_that_was_read_after_the_end_is_not():
+    """The second layer of a gradient in flight at 1.5 s was read at version 1, which is made at 2 s."""
+    schedule = Schedule(
+        worker=[0, 1],
+        read=[[0, 0], [0, 1]],
+        update=[[0, 0], [1, 1]],
+        started=[0.0, 0.5],
+        arrived=[[1.0, 2.0], [4.0, 5.0]],
+        applied=[[1.0, 2.0], [4.0, 5.0]],
+        num_workers=2,
+    )
+    cut = schedule.until(1.5)
+    np.testing.assert_array_equal(cut.read, [[0, 0], [0, 0]])
+    np.testing.assert_array_equal(cut.update, [[0, PENDING], [PENDING, PENDING]])

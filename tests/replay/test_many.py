@@ -285,6 +285,14 @@ WRONG = {
         {"tasks": [Task(function, np.ones(3)) for function in (without_state, grad_fn)]},
         r"tasks\[1\]\.grad_fn must be like tasks\[0\]\.grad_fn, of the same functions",
     ),
+    "other folds": (
+        {
+            "tasks": [
+                Task(without_state, np.ones(3), stats=np.ones(3), fold=own) for own in (fold, lambda *given: given[0])
+            ]
+        },
+        r"tasks\[1\]\.fold must be like tasks\[0\]\.fold, of the same functions",
+    ),
     "statistics of one": (
         {"tasks": [Task(without_state, np.ones(3)), Task(without_state, np.ones(3), stats=np.ones(3), fold=fold)]},
         r"tasks\[1\]\.stats must be like",

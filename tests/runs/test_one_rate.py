@@ -61,6 +61,7 @@ def trained(plan):
         ("dropcompute", EQUAL),
         ("anytime", EQUAL),
         ("lb_bsp", EQUAL),
+        ("lb_bsp", EQUAL | {"rule.kind": "linear_scaling"}),
     ],
 )
 def test_is_synchronous_sgd(method, entries):
@@ -111,3 +112,25 @@ def test_a_batch_that_cannot_be_divided_is_refused():
         planned("dropcompute", batch_size=6)
     with pytest.raises(UsageError, match=r"lb_bsp.gradients=2 micro-batches of --config.micro_batches=8 each"):
         planned("lb_bsp", micro_batches=8)
+
+
+@pytest.mark.parametrize("of", ["gradient", "update"])
+def test_a_rule_that_scales_by_itself_makes_the_same_steps(of):
+    plain, scales = (
+        planned("lb_bsp", **EQUAL, **{"rule.kind": kind, "rate.of": of}) for kind in ("nag_asgd", "linear_scaling")
+    )
+    np.testing.assert_allclose(scales.rates * 16, plain.rates, rtol=1e-14)  # an update has two pieces of eight workers
+
+
+def test_nodes_that_explore_have_the_rate_of_a_single_worker():
+    elastic, rounds = planned("elastic_averaging"), planned("d_psgd")
+    assert elastic.rates.max() * 8 == pytest.approx(rounds.rates.max(), rel=0.01)
+    assert planned("elastic_averaging", **{"rate.of": "update"}).rates.max() == elastic.rates.max()
+
+
+def test_each_worker_needs_a_whole_batch_of_its_own():
+    """1,437 examples are 14 batches of 100, whatever pieces these are divided into."""
+    match = r"cluster.num_workers=15 must be at most 14 .* each worker needs a batch of 100 of its own"
+    for method in ("synchronous", "dropcompute"):
+        with pytest.raises(UsageError, match=match):
+            planned(method, **{"batch_size": 100, "cluster.num_workers": 15, "heterogeneity.alpha": 1.0})
