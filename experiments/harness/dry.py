@@ -87,7 +87,7 @@ class Item:
 
 
 class Costs:
-    """What missing runs take."""
+    """Holds the time and memory that missing runs take."""
 
     def __init__(self, missing: Mapping[str, tuple[Work, Point]], session: Session):
         self._session, self._missing = session, missing

@@ -1,4 +1,4 @@
-"""What all processes share: the directory that the first one writes, and their devices as one mesh."""
+"""The things that all processes share: the directory that the first one writes, and their devices as one mesh."""
 
 import contextlib
 import importlib

@@ -16,7 +16,7 @@ from sgdlab.live import wire
 
 
 class ActorStart(NamedTuple):
-    """What an actor is told first."""
+    """Holds the settings that an actor is told first."""
 
     source: dict[str, Any]  # fields of `sgdlab.live.work.WorkSource`
     path: Sequence[str]  # where modules are looked for beside the actor's own places

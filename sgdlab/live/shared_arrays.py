@@ -20,7 +20,7 @@ ALIGNMENT = 64
 
 
 class Field(NamedTuple):
-    """Where one array lies."""
+    """Holds the place of one array."""
 
     path: str  # its place in the tree, such as "['params']['kernel']"
     shape: tuple[int, ...]

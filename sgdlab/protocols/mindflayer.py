@@ -25,7 +25,7 @@ _RECENT = 64
 """How many of the last trials that have come, of all workers, tell what a trial takes."""
 
 _ROUNDING = 1e-9
-"""How far, relatively, a quotient may be from a whole number and still count as that."""
+"""The relative distance from a whole number at which a quotient still counts as that."""
 
 FAMILY = "Rounds by the clock"
 

@@ -12,7 +12,7 @@ from sgdlab.tasks.kinds import KINDS
 from sgdlab.tasks.network import Network, NetworkTask, make_task
 
 Said = tuple[jax.Array, dict[str, jax.Array], Any]
-"""What a network says of a batch: see `sgdlab.tasks.network.Likelihood`."""
+"""The outputs of a network for a batch: see `sgdlab.tasks.network.Likelihood`."""
 
 
 def classification(network: Network, *, num_classes: int = 10, seed: int = 0) -> NetworkTask:

@@ -1,4 +1,4 @@
-"""`Task`: what is trained, namely initial parameters and the pure functions of a worker."""
+"""`Task`: initial parameters and the pure functions of a worker."""
 
 import dataclasses
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from sgdlab.types import Tree
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Task:
-    """What is trained: the gradient of a loss, and where training begins.
+    """A task of training: the gradient of a loss, and the parameters that training begins with.
 
     A function is identified by the function object: the same object compiles nothing again. Arrays that a function
     closes over are constants of the program; the arguments of a `jax.tree_util.Partial` are data.

@@ -189,7 +189,7 @@ def _is_total(name: str) -> bool:
 
 
 INDEX = "Unnamed: 0"
-"""What pandas calls the first column of a table that it has written with its index."""
+"""The name that pandas gives the first column of a table that it has written with its index."""
 
 _METRICS = (
     "loss", "lr", "epoch", "accuracy", "acc", "perplexity", "ppl", "throughput", "tokens", "samples", "loss_scale",

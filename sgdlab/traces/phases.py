@@ -1,4 +1,4 @@
-"""Which phases of a step, and which operations of a profile, are communication: by their names."""
+"""The phases of a step, and the operations of a profile, that are communication by their names."""
 
 import functools
 import re

@@ -36,7 +36,7 @@ _CERTAIN = 0.002
 """Probability that in a fleet whose outliers strike by chance any worker is called their owner."""
 
 _TIMES = 4.0
-"""How many times as many outliers as the median worker an owner has at least."""
+"""An owner has at least so many times the outliers of the median worker."""
 
 _FEWEST = 4
 

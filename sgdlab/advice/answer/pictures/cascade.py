@@ -1,4 +1,4 @@
-"""What the repairs of `what_if` save one after the other, and the two scores of each worker."""
+"""Pictures of `what_if`: the time that repairs save one after the other, and the two scores of each worker."""
 
 import textwrap
 from collections.abc import Sequence

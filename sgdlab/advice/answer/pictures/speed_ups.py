@@ -1,4 +1,4 @@
-"""What the protocols give: each relative to full synchrony, by numbers of workers, and what was predicted."""
+"""Pictures of the protocols' speed-ups over full synchrony: each, by numbers of workers, and as predicted."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
