@@ -32,13 +32,15 @@ hypothesis.settings.register_profile("sgdlab", max_examples=examples(100), deran
 hypothesis.settings.load_profile("sgdlab")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """Marks as `full` what tier 1 does not run, before pytest chooses by marks."""
-    for group in (list(found) for _, found in itertools.groupby(items, key=lambda item: item.nodeid.partition("[")[0])):
-        for item, kept in zip(group, _kept(group), strict=True):
+@pytest.hookimpl(wrapper=True)
+def pytest_pycollect_makeitem():
+    """Marks as `full` what tier 1 does not run: of all items of a test, before pytest leaves out any of them."""
+    items = yield
+    if isinstance(items, list) and items:
+        for item, kept in zip(items, _kept(items), strict=True):
             if not kept:
                 item.add_marker(pytest.mark.full)
+    return items
 
 
 def _kept(items):
